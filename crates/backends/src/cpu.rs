@@ -1,0 +1,87 @@
+//! For use: f32 matrix products over blocks of the list, KV heads in parallel.
+//!
+//! Each row of K and V is read once for all query heads that read the list. Blocks are summed in
+//! f32 and merged in f64, in list order, so results do not depend on the number of threads.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ndarray::{Array2, ArrayView2, Axis};
+use vattention_core::{
+    Attention, Backend, Error, Options, PipelineConfig, Result, Shape, Softmax, Step,
+};
+
+use crate::layer::{RowSums, Layer, ListView, Workers};
+
+/// Tokens whose rows are gathered and multiplied at a time: 256 rows of keys and values of 128
+/// numbers are 256 KiB, which stay in the second-level cache.
+const BLOCK: usize = 256;
+
+/// KV heads in parallel on `options.threads` threads; by default, on rayon's global pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cpu;
+
+impl Backend for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn start(
+        &self,
+        pipeline: &Arc<PipelineConfig>,
+        layer: usize,
+        shape: Shape,
+        options: &Options,
+    ) -> Result<Box<dyn Attention>> {
+        let workers = options.threads.map_or(Ok(Workers::Global), own_pool)?;
+        Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, attend)?))
+    }
+}
+
+fn own_pool(threads: usize) -> Result<Workers> {
+    let refuse = |reason: String| Error::Backend { backend: "cpu".into(), reason };
+    if threads == 0 {
+        return Err(refuse("threads: expected at least 1, got 0".into()));
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    pool.map(|pool| Workers::Own(Arc::new(pool))).map_err(|error| refuse(error.to_string()))
+}
+
+fn attend(step: &Step<'_>, members: Range<usize>, list: &ListView<'_>) -> Vec<RowSums> {
+    let dim = step.site.shape.head_dim;
+    let queries = &step.queries[members.start * dim..members.end * dim];
+    let queries = ArrayView2::from_shape((members.len(), dim), queries)
+        .expect("members · head_dim numbers were sliced");
+    let empty = RowSums {
+        sums: Softmax::new(step.site.shape.value_dim),
+        logits: Vec::with_capacity(list.indices.len()),
+    };
+    let mut rows = vec![empty; members.len()];
+    for (indices, probabilities) in list.indices.chunks(BLOCK).zip(list.probabilities.chunks(BLOCK))
+    {
+        let tokens = || indices.iter().map(|&token| token as usize);
+        let logits = queries.dot(&step.keys.gather(tokens()).t());
+        let (weights, shifts) = weigh(&logits, probabilities);
+        let numerators = weights.dot(&step.values.gather(tokens()));
+        for (i, row) in rows.iter_mut().enumerate() {
+            let denominator = weights.row(i).iter().map(|&w| f64::from(w)).sum();
+            let numerator = numerators.row(i).iter().map(|&n| f64::from(n)).collect();
+            row.sums.merge(&Softmax::from_sums(f64::from(shifts[i]), denominator, numerator));
+            row.logits.extend(logits.row(i));
+        }
+    }
+    rows
+}
+
+/// `e^(logit − shift) / p` `[members, block]`, and each member's shift, the largest logit.
+fn weigh(logits: &Array2<f32>, probabilities: &[f32]) -> (Array2<f32>, Vec<f32>) {
+    let shifts: Vec<f32> = logits
+        .axis_iter(Axis(0))
+        .map(|row| row.fold(f32::NEG_INFINITY, |a, &b| a.max(b)))
+        .collect();
+    let mut weights = logits.clone();
+    for (mut row, shift) in weights.axis_iter_mut(Axis(0)).zip(&shifts) {
+        row.iter_mut().zip(probabilities).for_each(|(w, p)| *w = (*w - shift).exp() / p);
+    }
+    (weights, shifts)
+}

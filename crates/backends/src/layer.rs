@@ -1,0 +1,235 @@
+//! One layer of one sequence: its KV heads, and a step over them.
+
+use std::sync::Arc;
+
+use ndarray::{Array2, Array3, ArrayView3, Axis, s};
+use rayon::prelude::*;
+use vattention_core::{
+    Attended, Attention, Error, LARGEST, Options, Output, Pipeline, PipelineConfig, Prompt,
+    Reading, Result, RowReport, Selection, Shape, Site, Softmax, Step, Storage,
+};
+
+use crate::cache::Cache;
+use crate::input::{check_lengths, check_numbers, check_shape, largest, limits};
+
+/// Attention of some members of a group over one list: what backends differ in.
+///
+/// Returns, for each member, the sums and the logits of the listed tokens.
+pub(crate) type Kernel = fn(&Step<'_>, std::ops::Range<usize>, &ListView<'_>) -> Vec<RowSums>;
+
+/// Tokens to read, ascending, and their inclusion probabilities.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListView<'a> {
+    pub(crate) indices: &'a [u32],
+    pub(crate) probabilities: &'a [f32],
+}
+
+/// What a kernel returns for one row.
+#[derive(Clone, Debug)]
+pub(crate) struct RowSums {
+    pub(crate) sums: Softmax,
+    pub(crate) logits: Vec<f32>,
+}
+
+/// How KV heads are gone over.
+#[derive(Clone, Debug)]
+pub(crate) enum Workers {
+    /// One after the other, on the calling thread.
+    Serial,
+    /// In parallel, on rayon's global pool.
+    Global,
+    /// In parallel, on a pool of this sequence.
+    Own(Arc<rayon::ThreadPool>),
+}
+
+/// One layer of one sequence on any backend of this crate.
+#[derive(Clone)]
+pub(crate) struct Layer {
+    shape: Shape,
+    scale: f32,
+    storage: Storage,
+    record: bool,
+    step: u32,
+    heads: Vec<Head>,
+    workers: Workers,
+    kernel: Kernel,
+}
+
+/// One KV head.
+#[derive(Clone)]
+struct Head {
+    cache: Cache,
+    pipeline: Pipeline,
+}
+
+/// What one KV head makes of one query.
+struct HeadStep {
+    rows: Vec<RowSums>,
+    reading: Reading,
+}
+
+impl Layer {
+    pub(crate) fn new(
+        pipeline: &Arc<PipelineConfig>,
+        layer: usize,
+        shape: Shape,
+        options: &Options,
+        workers: Workers,
+        kernel: Kernel,
+    ) -> Result<Self> {
+        shape.check()?;
+        let scale = options.scale.unwrap_or(1.0 / (shape.head_dim as f32).sqrt());
+        if !scale.is_finite() {
+            return Err(Error::shape("scale", "a finite number", scale));
+        }
+        let head = |kv_head| {
+            let site =
+                Site { seed: pipeline.seed, sequence: options.sequence, layer, kv_head, shape };
+            let cache = Cache::new(options.storage, shape.head_dim, shape.value_dim);
+            Ok(Head { cache, pipeline: Pipeline::new(pipeline, site)? })
+        };
+        Ok(Self {
+            shape,
+            scale,
+            storage: options.storage,
+            record: options.record,
+            step: options.first_step,
+            heads: (0..shape.kv_heads).map(head).collect::<Result<_>>()?,
+            workers,
+            kernel,
+        })
+    }
+
+    /// Checks queries and multiplies them by the scale: `[query_heads, queries, head_dim]`.
+    fn scaled(&self, queries: &ArrayView3<'_, f32>) -> Result<Array3<f32>> {
+        check_shape("queries", queries, self.shape.query_heads, self.shape.head_dim)?;
+        check_numbers("queries", queries, f32::MAX)?;
+        let scaled = queries.mapv(|q| q * self.scale);
+        check_numbers("scaled queries", &scaled.view(), LARGEST)?;
+        Ok(scaled)
+    }
+
+    /// Answers one query, `[query_heads, head_dim]`, of every KV head.
+    fn step(&mut self, queries: &Array2<f32>, visible: usize) -> Vec<HeadStep> {
+        let (step, kernel, rows) = (self.step, self.kernel, self.shape.group());
+        let groups: Vec<Vec<f32>> =
+            queries.axis_chunks_iter(Axis(0), rows).map(|g| g.iter().copied().collect()).collect();
+        let work = groups.into_iter().zip(&mut self.heads);
+        let answer =
+            |(group, head): (Vec<f32>, &mut Head)| head.answer(&group, visible, step, kernel);
+        let answers = match &self.workers {
+            Workers::Serial => work.map(answer).collect(),
+            Workers::Global => work.collect::<Vec<_>>().into_par_iter().map(answer).collect(),
+            Workers::Own(pool) => {
+                let work: Vec<_> = work.collect();
+                pool.install(|| work.into_par_iter().map(answer).collect())
+            }
+        };
+        self.step = self.step.wrapping_add(1);
+        answers
+    }
+}
+
+impl Head {
+    /// Answers one query of the group, `[group · head_dim]`.
+    fn answer(&mut self, queries: &[f32], visible: usize, step: u32, kernel: Kernel) -> HeadStep {
+        let site = *self.pipeline.site();
+        let (keys, values) = (self.cache.keys(), self.cache.values());
+        let step = Step { site: &site, queries, keys, values, visible, step };
+        let reading = self.pipeline.read(&step);
+        let mut rows = Vec::with_capacity(site.shape.group());
+        for (i, list) in reading.lists().iter().enumerate() {
+            let view = ListView { indices: &list.indices, probabilities: &list.probabilities };
+            rows.extend(kernel(&step, reading.readers(i, site.shape.group()), &view));
+        }
+        for (member, row) in rows.iter().enumerate() {
+            let log_d = row.sums.log_denominator() as f32;
+            let weights: Vec<f32> = row.logits.iter().map(|logit| (logit - log_d).exp()).collect();
+            let attended = Attended { tokens: &reading.list(member).indices, weights: &weights };
+            self.pipeline.feedback(&step.row(member), &attended);
+        }
+        HeadStep { rows, reading }
+    }
+}
+
+impl Attention for Layer {
+    fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
+        let Shape { kv_heads, head_dim, value_dim, .. } = self.shape;
+        check_shape("keys", &keys, kv_heads, head_dim)?;
+        check_shape("values", &values, kv_heads, value_dim)?;
+        check_lengths(keys.dim().1, values.dim().1, self.len())?;
+        check_numbers("keys", &keys, largest(self.storage))?;
+        check_numbers("values", &values, largest(self.storage))?;
+        let first = self.len();
+        for ((head, keys), values) in
+            self.heads.iter_mut().zip(keys.outer_iter()).zip(values.outer_iter())
+        {
+            head.cache.append(keys, values);
+            head.pipeline.append(&head.cache.since(first));
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, queries: ArrayView3<'_, f32>) -> Result<()> {
+        let scaled = self.scaled(&queries)?;
+        if scaled.dim().1 > self.len() {
+            let expected = format!("at most {} (the tokens appended)", self.len());
+            return Err(Error::shape("prompt queries", expected, scaled.dim().1));
+        }
+        for (head, queries) in
+            self.heads.iter_mut().zip(scaled.axis_chunks_iter(Axis(0), self.shape.group()))
+        {
+            let site = *head.pipeline.site();
+            let (keys, values) = (head.cache.keys(), head.cache.values());
+            head.pipeline.observe(&Prompt { site: &site, queries, keys, values });
+        }
+        Ok(())
+    }
+
+    fn attend(
+        &mut self,
+        queries: ArrayView3<'_, f32>,
+        visible: Option<&[usize]>,
+    ) -> Result<Output> {
+        let scaled = self.scaled(&queries)?;
+        let count = scaled.dim().1;
+        let visible = limits(visible, count, self.len())?;
+        let (heads, group) = (self.shape.query_heads, self.shape.group());
+        let mut out = Array3::zeros((heads, count, self.shape.value_dim));
+        let mut log_denominator = Array2::zeros((heads, count));
+        let mut rows: Vec<RowReport> = Vec::with_capacity(heads * count);
+        let mut selection = self.record.then(Selection::default);
+        for (t, &limit) in visible.iter().enumerate() {
+            let query = scaled.slice(s![.., t, ..]).to_owned();
+            for (kv_head, answer) in self.step(&query, limit).into_iter().enumerate() {
+                for (member, row) in answer.rows.iter().enumerate() {
+                    let head = kv_head * group + member;
+                    let output = row.sums.output();
+                    out.slice_mut(s![head, t, ..])
+                        .iter_mut()
+                        .zip(output)
+                        .for_each(|(out, x)| *out = x as f32);
+                    log_denominator[[head, t]] = row.sums.log_denominator() as f32;
+                    rows.push(answer.reading.report(member));
+                    if let Some(selection) = &mut selection {
+                        let list = answer.reading.list(member);
+                        selection.push(&list.indices, &list.probabilities);
+                    }
+                }
+            }
+        }
+        Ok(Output { out, log_denominator, rows, selection })
+    }
+
+    fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
+        let mut fork = self.clone();
+        if let Some(sequence) = sequence {
+            fork.heads.iter_mut().for_each(|head| head.pipeline.set_sequence(sequence));
+        }
+        Ok(Box::new(fork))
+    }
+
+    fn len(&self) -> usize {
+        self.heads[0].cache.len()
+    }
+}

@@ -1,0 +1,62 @@
+//! The judge: f64, ndarray, one thread, no cleverness.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ndarray::{Array1, Array2, Axis};
+use vattention_core::{
+    Attention, Backend, Options, PipelineConfig, Result, Shape, Softmax, Step, Tokens,
+};
+
+use crate::layer::{RowSums, Layer, ListView, Workers};
+
+/// Attention as it is defined, in f64. `threads` is ignored.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reference;
+
+impl Backend for Reference {
+    fn name(&self) -> &'static str {
+        "reference"
+    }
+
+    fn start(
+        &self,
+        pipeline: &Arc<PipelineConfig>,
+        layer: usize,
+        shape: Shape,
+        options: &Options,
+    ) -> Result<Box<dyn Attention>> {
+        let workers = Workers::Serial;
+        Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, attend)?))
+    }
+}
+
+fn attend(step: &Step<'_>, members: Range<usize>, list: &ListView<'_>) -> Vec<RowSums> {
+    let keys = rows(step.keys, list);
+    let values = rows(step.values, list);
+    members.map(|member| attend_row(&keys, &values, step.row(member).query(), list)).collect()
+}
+
+/// `N = Σ e v / p` and `D = Σ e / p` of one row, from keys `[listed, head_dim]` and values
+/// `[listed, value_dim]`.
+fn attend_row(
+    keys: &Array2<f64>,
+    values: &Array2<f64>,
+    query: &[f32],
+    list: &ListView<'_>,
+) -> RowSums {
+    let query: Array1<f64> = query.iter().map(|&q| f64::from(q)).collect();
+    let logits = keys.dot(&query);
+    let shift = logits.fold(f64::NEG_INFINITY, |a, &b| a.max(b));
+    let p: Array1<f64> = list.probabilities.iter().map(|&p| f64::from(p)).collect();
+    let weights = logits.mapv(|logit| (logit - shift).exp()) / p;
+    let numerator = (values * &weights.view().insert_axis(Axis(1))).sum_axis(Axis(0));
+    RowSums {
+        sums: Softmax::from_sums(shift, weights.sum(), numerator.to_vec()),
+        logits: logits.iter().map(|&logit| logit as f32).collect(),
+    }
+}
+
+fn rows(tokens: Tokens<'_>, list: &ListView<'_>) -> Array2<f64> {
+    tokens.gather(list.indices.iter().map(|&token| token as usize)).mapv(f64::from)
+}

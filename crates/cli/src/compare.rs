@@ -1,0 +1,131 @@
+//! `vattention compare`: pipelines against exact attention on a trace.
+
+use std::path::PathBuf;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use vattention::eval::{
+    Comparison, Entry, Guarantee, Measured, Settings, Trace, compare, write_beside,
+};
+use vattention::{Backend, Target};
+
+use crate::check::load_all;
+use crate::{Failure, progress, say};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Pipeline files.
+    #[arg(required = true)]
+    configs: Vec<PathBuf>,
+    /// The trace to run them on.
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+    /// The machine to run them with: cpu or reference.
+    #[arg(long, default_value = "cpu")]
+    backend: String,
+    /// Layers of the trace, between commas; by default, all.
+    #[arg(long, value_delimiter = ',', value_name = "LAYERS")]
+    layers: Option<Vec<usize>>,
+    /// How many of each layer's queries, the last ones; by default, all.
+    #[arg(long, value_name = "N")]
+    queries: Option<usize>,
+    /// Write the results as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write outputs and selections as safetensors.
+    #[arg(long, value_name = "FILE")]
+    dump: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let backend = find_backend(&args.backend)?;
+    let pipelines = load_all(&args.configs, &[])?;
+    let trace = Trace::open(&args.trace)?;
+    let entry =
+        |(pipeline, path): (_, &PathBuf)| Entry { pipeline, file: path.display().to_string() };
+    let entries: Vec<Entry> = pipelines.into_iter().zip(&args.configs).map(entry).collect();
+    let settings =
+        Settings { layers: args.layers.clone(), queries: args.queries, dump: args.dump.is_some() };
+    let bar = progress::bar("steps");
+    let (comparison, dump) = compare(&entries, &trace, &*backend, &settings, &|done, total| {
+        bar.set_length(total as u64);
+        bar.set_position(done as u64);
+    })?;
+    bar.finish_and_clear();
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&comparison).map_err(Failure::input)?;
+        write_beside(path, format!("{text}\n").as_bytes())?;
+    }
+    if let Some(path) = &args.dump {
+        dump.write(path)?;
+    }
+    say(&table(&comparison))
+}
+
+/// The backend of that name, or which there are.
+fn find_backend(name: &str) -> Result<Box<dyn Backend>, Failure> {
+    vattention::backend(name).ok_or_else(|| {
+        let all = vattention::all_backends();
+        let known: Vec<_> = all.iter().map(|backend| backend.name()).collect();
+        Failure::input(format!("--backend: no `{name}`; expected one of {}", known.join(", ")))
+    })
+}
+
+const HEADER: [&str; 9] =
+    ["pipeline", "read", "per head", "sampled", "error mean", "p95", "max", "promise", "broken"];
+
+fn table(comparison: &Comparison) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(HEADER);
+    for pipeline in &comparison.pipelines {
+        table.add_row(cells(pipeline));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let legend = "\
+read      share of the visible tokens that a KV head's query heads read together
+per head  share that each query head reads
+sampled   residual tokens drawn per row
+error     |out - exact| / |exact| over all rows
+promise   target: epsilon, delta, that is Pr(relative error of the target > epsilon) <= delta
+broken    rows whose error of the target exceeded epsilon; the promise allows a share of delta";
+    let Comparison { trace, backend, .. } = comparison;
+    format!("{trace}, backend {backend}\n\n{table}\n\n{legend}")
+}
+
+fn cells(pipeline: &Measured) -> [String; 9] {
+    let error = pipeline.output_error;
+    [
+        pipeline.name.clone(),
+        percent(pipeline.density.per_kv_head.mean),
+        percent(pipeline.density.per_query_head.mean),
+        pipeline.budget.map_or_else(|| "-".into(), |budget| format!("{:.0}", budget.mean)),
+        short(error.mean),
+        short(error.p95),
+        short(error.max),
+        pipeline.guarantee.as_ref().map_or_else(|| "-".into(), promise),
+        pipeline.guarantee.as_ref().map_or_else(
+            || "-".into(),
+            |guarantee| format!("{} of {}", guarantee.violations, guarantee.rows),
+        ),
+    ]
+}
+
+fn promise(guarantee: &Guarantee) -> String {
+    let target = match guarantee.target {
+        Target::Sdpa => "sdpa",
+        Target::Denominator => "denominator",
+        Target::Numerator => "numerator",
+    };
+    format!("{target}: {}, {}", guarantee.epsilon, guarantee.delta)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// Three significant digits.
+fn short(x: f64) -> String {
+    if x >= 0.001 { format!("{x:.4}") } else { format!("{x:.1e}") }
+}

@@ -1,0 +1,55 @@
+//! How the command fails.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use miette::{GraphicalReportHandler, GraphicalTheme};
+use vattention::config::ConfigError;
+
+/// Wrong input, in words; or problems in pipeline files.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Input(String),
+    Config(Vec<ConfigError>),
+}
+
+impl Failure {
+    pub(crate) fn input(message: impl Display) -> Self {
+        Self::Input(message.to_string())
+    }
+
+    /// Prints what is wrong; the exit code is 2.
+    pub(crate) fn report(self) -> ExitCode {
+        match self {
+            Self::Input(message) => eprintln!("error: {message}"),
+            Self::Config(errors) => {
+                let problems: Vec<_> = errors.iter().flat_map(|error| &error.problems).collect();
+                for problem in &problems {
+                    eprint!("{}", render(*problem));
+                }
+                let plural = if problems.len() == 1 { "" } else { "s" };
+                eprintln!("error: {} problem{plural} in the configuration", problems.len());
+            }
+        }
+        ExitCode::from(2)
+    }
+}
+
+impl From<vattention::eval::Error> for Failure {
+    fn from(error: vattention::eval::Error) -> Self {
+        Self::input(error)
+    }
+}
+
+fn render(problem: &dyn miette::Diagnostic) -> String {
+    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor())
+        .with_width(110)
+        .with_context_lines(1)
+        .with_links(false);
+    let mut text = String::new();
+    // Writing to a string cannot fail; a problem that cannot be drawn is shown by its message.
+    if handler.render_report(&mut text, problem).is_err() {
+        text = format!("{problem}\n");
+    }
+    text
+}

@@ -1,0 +1,58 @@
+//! The `vattention` command.
+//!
+//! Exit codes: 0 fine, 1 the answer is no, 2 the input is wrong.
+
+mod check;
+mod compare;
+mod fail;
+mod progress;
+mod synth;
+mod trace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use fail::Failure;
+
+/// Verified sparse attention: compose strategies in TOML, and measure what they promise.
+#[derive(Debug, Parser)]
+#[command(name = "vattention", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Compare pipelines with exact attention on a trace.
+    Compare(compare::Args),
+    /// Show every problem in pipeline files, or the pipelines they make.
+    Check(check::Args),
+    /// Make a trace of synthetic heads of known difficulty.
+    Synth(synth::Args),
+    /// Show what is in a trace, and check all of it.
+    Trace(trace::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Compare(args) => compare::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Synth(args) => synth::run(&args),
+        Command::Trace(args) => trace::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Prints a line to standard output; a reader that has gone away is no error.
+fn say(text: &str) -> Result<(), Failure> {
+    use std::io::Write;
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,250 @@
+//! A `serde::Deserializer` over [`Node`] that loses nothing on the way.
+//!
+//! Components are read through trait objects, which turn errors into text and forget where they
+//! arose. So the first failure is noted here, inside that call, with its structure and place. And
+//! `type` comes first whatever its place in the file, so that the rest streams instead of being
+//! buffered without places.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, Deserializer, Expected, IntoDeserializer, Unexpected,
+    Visitor,
+};
+use serde::forward_to_deserialize_any;
+
+use crate::node::{Entry, Node, Span, Value};
+
+/// What went wrong, with its structure kept.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("{0}")]
+    Custom(String),
+    #[error("this is {found}, expected {expected}")]
+    WrongType { found: String, expected: String },
+    #[error("{found} is not allowed, expected {expected}")]
+    BadValue { found: String, expected: String },
+    #[error("unknown name `{name}`")]
+    UnknownName { name: String, known: Vec<String> },
+    #[error("unknown field `{field}`")]
+    UnknownField { field: String, known: Vec<String> },
+    #[error("missing field `{0}`")]
+    MissingField(String),
+}
+
+/// A fault, where it is, and the keys that lead there.
+#[derive(Clone, Debug)]
+pub(crate) struct Located {
+    pub(crate) fault: Fault,
+    pub(crate) span: Span,
+    pub(crate) path: Vec<String>,
+}
+
+/// Reads a value from a node.
+pub(crate) fn read<T: DeserializeOwned>(node: &Node) -> Result<T, Located> {
+    let notes = Notes::default();
+    let result = T::deserialize(NodeDe { node, notes: &notes });
+    let here = |fault| Located { fault, span: node.span.clone(), path: Vec::new() };
+    result.map_err(|fault| notes.first.take().unwrap_or_else(|| here(fault)))
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+impl de::Error for Fault {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        // A missing field is only found at a table's end, when it has already become text.
+        let message = message.to_string();
+        let field = message.strip_prefix("missing field `").and_then(|m| m.strip_suffix('`'));
+        field.map_or_else(|| Self::Custom(message.clone()), |f| Self::MissingField(f.to_owned()))
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::WrongType { found: found.to_string(), expected: expected.to_string() }
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::BadValue { found: found.to_string(), expected: expected.to_string() }
+    }
+
+    fn unknown_variant(name: &str, known: &'static [&'static str]) -> Self {
+        Self::UnknownName { name: name.into(), known: owned(known) }
+    }
+
+    fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
+        Self::UnknownField { field: field.into(), known: owned(known) }
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::MissingField(field.into())
+    }
+}
+
+/// Where reading is, and the first fault met.
+#[derive(Default)]
+struct Notes {
+    path: RefCell<Vec<String>>,
+    first: RefCell<Option<Located>>,
+}
+
+impl Notes {
+    fn note<T>(&self, result: Result<T, Fault>, span: &Span) -> Result<T, Fault> {
+        if let Err(fault) = &result {
+            let mut first = self.first.borrow_mut();
+            first.get_or_insert_with(|| Located {
+                fault: fault.clone(),
+                span: span.clone(),
+                path: self.path.borrow().clone(),
+            });
+        }
+        result
+    }
+
+    /// Runs `read` one step further down.
+    fn within<T>(
+        &self,
+        step: String,
+        node: &Node,
+        read: impl FnOnce() -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        self.path.borrow_mut().push(step);
+        let result = self.note(read(), &node.span);
+        self.path.borrow_mut().pop();
+        result
+    }
+}
+
+#[derive(Clone, Copy)]
+struct NodeDe<'de, 'n> {
+    node: &'de Node,
+    notes: &'n Notes,
+}
+
+impl<'de> Deserializer<'de> for NodeDe<'de, '_> {
+    type Error = Fault;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        let result = match &self.node.value {
+            Value::Bool(x) => visitor.visit_bool(*x),
+            Value::Int(x) => visitor.visit_i64(*x),
+            Value::Float(x) => visitor.visit_f64(*x),
+            Value::Str(x) => visitor.visit_borrowed_str(x),
+            Value::Date => {
+                Err(de::Error::invalid_type(Unexpected::Other("a date or time"), &visitor))
+            }
+            Value::Array(items) => {
+                visitor.visit_seq(Items { items: items.iter().enumerate(), notes: self.notes })
+            }
+            Value::Table(entries) => visitor.visit_map(Entries::new(entries, self.notes)),
+        };
+        self.notes.note(result, &self.node.span)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        match &self.node.value {
+            Value::Str(name) => {
+                let result = visitor.visit_enum(name.as_str().into_deserializer());
+                self.notes.note(result, &self.node.span)
+            }
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        unit_struct seq tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
+struct Items<'de, 'n> {
+    items: std::iter::Enumerate<std::slice::Iter<'de, Node>>,
+    notes: &'n Notes,
+}
+
+impl<'de> de::SeqAccess<'de> for Items<'de, '_> {
+    type Error = Fault;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Fault> {
+        let Some((index, node)) = self.items.next() else { return Ok(None) };
+        let notes = self.notes;
+        let read = || seed.deserialize(NodeDe { node, notes });
+        notes.within(index.to_string(), node, read).map(Some)
+    }
+}
+
+struct Entries<'de, 'n> {
+    rest: std::vec::IntoIter<&'de Entry>,
+    current: Option<&'de Entry>,
+    notes: &'n Notes,
+}
+
+impl<'de, 'n> Entries<'de, 'n> {
+    fn new(entries: &'de [Entry], notes: &'n Notes) -> Self {
+        let mut entries: Vec<_> = entries.iter().collect();
+        entries.sort_by_key(|entry| entry.key != "type");
+        Self { rest: entries.into_iter(), current: None, notes }
+    }
+}
+
+impl<'de> de::MapAccess<'de> for Entries<'de, '_> {
+    type Error = Fault;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Fault> {
+        self.current = self.rest.next();
+        let Some(entry) = self.current else { return Ok(None) };
+        seed.deserialize(KeyDe { entry, notes: self.notes }).map(Some)
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Fault> {
+        let Some(entry) = self.current.take() else {
+            return Err(de::Error::custom("a value was asked for before its key"));
+        };
+        let (node, notes) = (&entry.node, self.notes);
+        notes.within(entry.key.clone(), node, || seed.deserialize(NodeDe { node, notes }))
+    }
+}
+
+/// A key, whose faults are noted while they still have their structure.
+struct KeyDe<'de, 'n> {
+    entry: &'de Entry,
+    notes: &'n Notes,
+}
+
+impl<'de> Deserializer<'de> for KeyDe<'de, '_> {
+    type Error = Fault;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        self.notes.note(visitor.visit_borrowed_str(&self.entry.key), &self.entry.span)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
+        unit unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier
+        ignored_any
+    }
+}

@@ -1,0 +1,14 @@
+//! Pipeline files: TOML in, a [`PipelineConfig`](vattention_core::PipelineConfig) out, or every
+//! problem in the file with its place, what was expected, and what may have been meant.
+//!
+//! The text becomes a tree of [`node`]s that remember where they stand; `extends` and `--set` merge
+//! trees; then each component is read from its own node, so that one bad component does not hide
+//! the next.
+
+mod de;
+mod load;
+mod node;
+mod problem;
+
+pub use load::{Loader, load};
+pub use problem::{ConfigError, Problem};

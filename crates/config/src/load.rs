@@ -1,0 +1,286 @@
+//! From files and options to a pipeline.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use vattention_core::{
+    BudgetEstimator, ComponentKind, Conflict, PipelineConfig, SamplerConfig, SelectorConfig,
+    components,
+};
+
+use crate::de::read;
+use crate::node::{Entry, Node, Span, Value};
+use crate::problem::{ConfigError, Problem, Source, Sources, Subject, list, suggestion};
+
+/// Loads a pipeline file.
+///
+/// # Errors
+/// Every problem in it.
+pub fn load(path: impl AsRef<Path>) -> Result<Arc<PipelineConfig>, ConfigError> {
+    Loader::default().load(path)
+}
+
+/// Loads pipelines, with changes to what the files say.
+#[derive(Clone, Debug, Default)]
+pub struct Loader {
+    /// Changes, `estimator.epsilon=0.1` or `selectors.0.size = 64`, applied in order.
+    pub set: Vec<String>,
+}
+
+impl Loader {
+    /// Loads a pipeline file, the files that it extends, and the changes.
+    ///
+    /// # Errors
+    /// Every problem in them.
+    pub fn load(&self, path: impl AsRef<Path>) -> Result<Arc<PipelineConfig>, ConfigError> {
+        let path = path.as_ref();
+        let mut reader = Reader::default();
+        let tree = reader.read_file(path, &mut Vec::new());
+        self.finish(reader, tree, path)
+    }
+
+    /// Loads a pipeline from text that goes by `name` in messages; `extends` is relative to it.
+    ///
+    /// # Errors
+    /// Every problem in it.
+    pub fn parse(&self, name: &str, text: &str) -> Result<Arc<PipelineConfig>, ConfigError> {
+        let mut reader = Reader::default();
+        let tree = reader.read_text(Path::new(name), text.to_owned(), &mut Vec::new());
+        self.finish(reader, tree, Path::new(name))
+    }
+
+    fn finish(
+        &self,
+        mut reader: Reader,
+        tree: Option<Node>,
+        path: &Path,
+    ) -> Result<Arc<PipelineConfig>, ConfigError> {
+        let pipeline = tree.map(|mut tree| {
+            for (i, change) in self.set.iter().enumerate() {
+                reader.apply(i, change, &mut tree);
+            }
+            reader.pipeline(&tree, path)
+        });
+        match pipeline {
+            Some(pipeline) if reader.problems.is_empty() => Ok(Arc::new(pipeline)),
+            _ => Err(reader.into_error()),
+        }
+    }
+}
+
+/// The keys of a pipeline file.
+const KEYS: [&str; 8] =
+    ["name", "seed", "share", "dense_layers", "selectors", "sampler", "estimator", "extends"];
+
+/// Texts read so far, and what was wrong with them.
+#[derive(Debug, Default)]
+struct Reader {
+    sources: Sources,
+    problems: Vec<Problem>,
+    /// Lines with a syntax error, `(source, line)`.
+    broken: Vec<(usize, usize)>,
+}
+
+impl Reader {
+    /// Reads a file and what it extends. `above` are the files that extend this one.
+    fn read_file(&mut self, path: &Path, above: &mut Vec<PathBuf>) -> Option<Node> {
+        match std::fs::read_to_string(path) {
+            Ok(text) => self.read_text(path, text, above),
+            Err(error) => {
+                let message = format!("{}: cannot be read: {error}", path.display());
+                self.problems.push(Problem::of_file(message));
+                None
+            }
+        }
+    }
+
+    fn read_text(&mut self, path: &Path, text: String, above: &mut Vec<PathBuf>) -> Option<Node> {
+        let tree = self.parse(path.display().to_string(), text);
+        let Some(entry) = tree.entry("extends").cloned() else { return Some(tree) };
+        let Some(base) = entry.node.as_str() else { return Some(tree) };
+        let base_path = path.parent().unwrap_or(Path::new("")).join(base);
+        above.push(canonical(path));
+        let loops = above.contains(&canonical(&base_path));
+        let refusal = if loops {
+            Some(format!("`extends` leads back to {}", base_path.display()))
+        } else if base_path.is_file() {
+            None
+        } else {
+            Some(format!("`extends` names {}, which is not a file", base_path.display()))
+        };
+        if let Some(message) = refusal {
+            self.problem(&entry.node.span, message, "expected the path of another file", None);
+            return Some(tree);
+        }
+        let mut merged = self.read_file(&base_path, above)?;
+        if let Value::Table(entries) = &mut merged.value {
+            entries.retain(|entry| entry.key != "name" && entry.key != "extends");
+        }
+        merged.merge(tree);
+        Some(merged)
+    }
+
+    /// Lays one `--set` on the tree.
+    fn apply(&mut self, index: usize, change: &str, tree: &mut Node) {
+        let node = self.parse(format!("--set #{}", index + 1), change.to_owned());
+        if node.entries().is_empty() && !change.trim().is_empty() && self.problems.is_empty() {
+            self.problem(&node.span, "expected key = value", "nothing is set here", None);
+        }
+        tree.merge(node);
+    }
+
+    /// Parses a text, noting syntax errors.
+    fn parse(&mut self, name: String, text: String) -> Node {
+        let source = self.sources.0.len();
+        let (node, errors) = Node::parse(source, &text);
+        self.sources.0.push(Source { name, text });
+        for error in errors {
+            let span = Span::new(source, error.span().unwrap_or(0..0));
+            self.problem(&span, format!("TOML syntax: {}", error.message()), "here", None);
+            self.broken.extend(self.problems.last().and_then(Problem::line));
+        }
+        node
+    }
+
+    fn problem(
+        &mut self,
+        span: &Span,
+        message: impl Into<String>,
+        label: impl Into<String>,
+        help: Option<String>,
+    ) {
+        self.problems.push(Problem::new(&self.sources, span, message, label, help));
+    }
+
+    /// Reads every part of the tree.
+    fn pipeline(&mut self, tree: &Node, path: &Path) -> PipelineConfig {
+        self.unknown_keys(tree);
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let mut part = Part { reader: self, tree };
+        let name: Option<String> = part.top("name");
+        part.top::<String>("extends");
+        let mut pipeline = PipelineConfig {
+            name: name.or(stem).unwrap_or_default(),
+            seed: part.top("seed").unwrap_or_default(),
+            share: part.top("share").unwrap_or_default(),
+            dense_layers: part.top("dense_layers").unwrap_or_default(),
+            sampler: part.table::<SamplerConfig>("sampler", &[]),
+            estimator: part
+                .table::<Box<dyn BudgetEstimator>>("estimator", &known(ComponentKind::Estimator)),
+            ..PipelineConfig::default()
+        };
+        let mut places = Vec::new();
+        for (i, node) in self.selector_nodes(tree).iter().enumerate() {
+            let known = known(ComponentKind::Selector);
+            let subject = Subject { what: &format!("selectors[{i}]"), known_types: &known };
+            if let Some(selector) = self.component::<Box<dyn SelectorConfig>>(node, subject) {
+                pipeline.selectors.push(selector);
+                places.push(node.get("type").unwrap_or(node).span.clone());
+            }
+        }
+        self.conflicts(&mut pipeline, tree, &places);
+        pipeline
+    }
+
+    fn unknown_keys(&mut self, tree: &Node) {
+        for Entry { key, span, .. } in tree.entries() {
+            if !KEYS.contains(&key.as_str()) {
+                let help = format!("{}the keys here are {}", suggestion(key, &KEYS), list(&KEYS));
+                self.problem(span, format!("unknown key `{key}`"), "not a key here", Some(help));
+            }
+        }
+    }
+
+    /// The tables under `[[selectors]]`.
+    fn selector_nodes(&mut self, tree: &Node) -> Vec<Node> {
+        let Some(node) = tree.get("selectors") else { return Vec::new() };
+        if let Value::Array(items) = &node.value {
+            return items.clone();
+        }
+        let help = "write `[[selectors]]`, with double brackets, once per selector";
+        let message = "`selectors` must be an array of tables";
+        self.problem(&node.span, message, "this is not an array", Some(help.into()));
+        Vec::new()
+    }
+
+    /// Reads a component from its own table.
+    fn component<T: DeserializeOwned>(&mut self, node: &Node, subject: Subject<'_>) -> Option<T> {
+        if !matches!(node.value, Value::Table(_)) {
+            let message = format!("wrong type for {}: expected a table", subject.what);
+            self.problem(&node.span, message, "this is not a table", None);
+            return None;
+        }
+        read(node)
+            .map_err(|located| self.problems.push(subject.problem(&self.sources, node, &located)))
+            .ok()
+    }
+
+    /// Notes parts that do not go together.
+    fn conflicts(&mut self, pipeline: &mut PipelineConfig, tree: &Node, places: &[Span]) {
+        let sampler = pipeline.sampler;
+        if tree.get("estimator").is_some() && pipeline.estimator.is_none() {
+            pipeline.sampler = None;
+        }
+        for Conflict { at, message, help } in pipeline.conflicts() {
+            let index = at.strip_prefix("selectors[").and_then(|at| at.strip_suffix(']'));
+            let span = match index.and_then(|index| index.parse::<usize>().ok()) {
+                Some(index) => places.get(index).cloned(),
+                None => tree.entry(&at).map(|entry| entry.span.clone()),
+            };
+            let span = span.unwrap_or_else(|| tree.span.clone());
+            self.problem(&span, message, "this part", Some(help));
+        }
+        pipeline.sampler = sampler;
+    }
+
+    /// The problems in order, less those that a broken line may have caused.
+    fn into_error(mut self) -> ConfigError {
+        if !self.broken.is_empty() {
+            let broken = self.broken;
+            self.problems.retain(|problem| {
+                let syntax = problem.message().starts_with("TOML syntax");
+                let missing = problem.message().starts_with("missing field");
+                let on_broken_line = problem.line().is_some_and(|line| broken.contains(&line));
+                syntax || !(missing || on_broken_line)
+            });
+        }
+        self.problems.sort_by_key(|problem| problem.span().cloned());
+        ConfigError { problems: self.problems }
+    }
+}
+
+/// Reads named parts of a tree.
+struct Part<'a> {
+    reader: &'a mut Reader,
+    tree: &'a Node,
+}
+
+impl Part<'_> {
+    /// A plain value at the top of the file.
+    fn top<T: DeserializeOwned>(&mut self, key: &str) -> Option<T> {
+        let node = self.tree.get(key)?;
+        let subject = Subject { what: key, known_types: &[] };
+        read(node)
+            .map_err(|located| {
+                let problem = subject.problem(&self.reader.sources, node, &located);
+                self.reader.problems.push(problem);
+            })
+            .ok()
+    }
+
+    /// A table.
+    fn table<T: DeserializeOwned>(&mut self, key: &str, known_types: &[&'static str]) -> Option<T> {
+        let node = self.tree.get(key)?;
+        self.reader.component(node, Subject { what: key, known_types })
+    }
+}
+
+fn known(kind: ComponentKind) -> Vec<&'static str> {
+    components(kind).into_iter().map(|component| component.name).collect()
+}
+
+/// A path that compares equal however it is written, as far as the file exists.
+fn canonical(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
+}

@@ -1,0 +1,139 @@
+//! A TOML value that remembers which text it came from, and where it stood.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// A place in one of the texts that make a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Span {
+    /// The text, by its index among the sources.
+    pub(crate) source: usize,
+    /// Bytes of it.
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+impl Span {
+    pub(crate) fn new(source: usize, range: Range<usize>) -> Self {
+        Self { source, start: range.start, end: range.end }
+    }
+
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.start..self.end
+    }
+}
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) span: Span,
+    pub(crate) value: Value,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Str(String),
+    /// A date or time, which no field takes.
+    Date,
+    Array(Vec<Node>),
+    Table(Vec<Entry>),
+}
+
+/// A key of a table and its value.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) span: Span,
+    pub(crate) node: Node,
+}
+
+impl Node {
+    /// Parses a text, going on after syntax errors as far as possible.
+    pub(crate) fn parse(source: usize, text: &str) -> (Self, Vec<toml::de::Error>) {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let span = Span::new(source, table.span());
+        (Self { span, value: table_value(source, table.get_ref()) }, errors)
+    }
+
+    pub(crate) fn entries(&self) -> &[Entry] {
+        if let Value::Table(entries) = &self.value { entries } else { &[] }
+    }
+
+    pub(crate) fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries().iter().find(|entry| entry.key == key)
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+        self.entry(key).map(|entry| &entry.node)
+    }
+
+    pub(crate) fn as_str(&self) -> Option<&str> {
+        if let Value::Str(text) = &self.value { Some(text) } else { None }
+    }
+
+    /// Lays `over` on this node: tables merge by key, and anything else is replaced. A table of
+    /// another `type` replaces the whole table. A table with numbers for keys changes elements of
+    /// an array.
+    pub(crate) fn merge(&mut self, over: Self) {
+        let same_type = match (self.get("type"), over.get("type")) {
+            (Some(a), Some(b)) => a.as_str() == b.as_str(),
+            _ => true,
+        };
+        match (&mut self.value, over.value) {
+            (Value::Table(entries), Value::Table(over)) if same_type => {
+                for new in over {
+                    match entries.iter_mut().find(|old| old.key == new.key) {
+                        Some(old) => old.node.merge(new.node),
+                        None => entries.push(new),
+                    }
+                }
+            }
+            (Value::Array(items), Value::Table(over)) if all_index(&over, items.len()) => {
+                for new in over {
+                    let index: usize = new.key.parse().expect("every key is an index");
+                    items[index].merge(new.node);
+                }
+            }
+            (value, over_value) => {
+                *value = over_value;
+                self.span = over.span;
+            }
+        }
+    }
+}
+
+fn all_index(entries: &[Entry], len: usize) -> bool {
+    entries.iter().all(|entry| entry.key.parse::<usize>().is_ok_and(|index| index < len))
+}
+
+fn table_value(source: usize, table: &DeTable<'_>) -> Value {
+    let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| Entry {
+        key: AsRef::<str>::as_ref(key.get_ref()).to_owned(),
+        span: Span::new(source, key.span()),
+        node: node(source, value),
+    };
+    Value::Table(table.iter().map(|(key, value)| entry((key, value))).collect())
+}
+
+fn node(source: usize, value: &Spanned<DeValue<'_>>) -> Node {
+    let span = Span::new(source, value.span());
+    let value = match value.get_ref() {
+        DeValue::Boolean(x) => Value::Bool(*x),
+        DeValue::Integer(x) => i64::from_str_radix(x.as_str(), x.radix()).map_or_else(
+            // Too large for 64 bits: no field takes it, whichever way it is refused.
+            |_| Value::Float(x.as_str().parse().unwrap_or(f64::INFINITY)),
+            Value::Int,
+        ),
+        DeValue::Float(x) => Value::Float(x.as_str().parse().unwrap_or(f64::NAN)),
+        DeValue::String(x) => Value::Str(x.to_string()),
+        DeValue::Datetime(_) => Value::Date,
+        DeValue::Array(x) => Value::Array(x.iter().map(|x| node(source, x)).collect()),
+        DeValue::Table(x) => table_value(source, x),
+    };
+    Node { span, value }
+}

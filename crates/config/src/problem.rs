@@ -1,0 +1,276 @@
+//! One problem in a pipeline file, in words.
+
+use std::fmt;
+use std::ops::Range;
+
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+
+use crate::de::{Fault, Located};
+use crate::node::{Node, Span};
+
+/// The texts that make a configuration: the file, the files it extends, and `--set` options.
+#[derive(Debug, Default)]
+pub(crate) struct Sources(pub(crate) Vec<Source>);
+
+/// A text and what to call it.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) text: String,
+}
+
+/// A problem and its place.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    message: String,
+    label: String,
+    help: Option<String>,
+    place: Option<Place>,
+}
+
+#[derive(Clone, Debug)]
+struct Place {
+    span: Span,
+    source: NamedSource<String>,
+    line: usize,
+    column: usize,
+    also: Vec<(Range<usize>, String)>,
+}
+
+impl Problem {
+    pub(crate) fn new(
+        sources: &Sources,
+        span: &Span,
+        message: impl Into<String>,
+        label: impl Into<String>,
+        help: Option<String>,
+    ) -> Self {
+        let Source { name, text } = &sources.0[span.source];
+        let before = &text[..floor_boundary(text, span.start)];
+        let place = Place {
+            span: span.clone(),
+            source: NamedSource::new(name, text.clone()),
+            line: before.matches('\n').count() + 1,
+            column: before.chars().rev().take_while(|&c| c != '\n').count() + 1,
+            also: Vec::new(),
+        };
+        Self { message: message.into(), label: label.into(), help, place: Some(place) }
+    }
+
+    /// A problem with a file as a whole.
+    pub(crate) fn of_file(message: impl Into<String>) -> Self {
+        Self { message: message.into(), label: String::new(), help: None, place: None }
+    }
+
+    /// Marks a second place, if it is in the same text and not the same place.
+    fn also(mut self, span: &Span, label: String) -> Self {
+        if let Some(place) = &mut self.place
+            && place.span.source == span.source
+            && place.span != *span
+        {
+            place.also.push((span.range(), label));
+        }
+        self
+    }
+
+    /// What is wrong.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What may have been meant, or what is allowed.
+    pub fn help(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+
+    /// The text's name, as it was given, with line and column from 1.
+    pub fn place(&self) -> Option<(&str, usize, usize)> {
+        self.place.as_ref().map(|place| (place.source.name(), place.line, place.column))
+    }
+
+    pub(crate) fn span(&self) -> Option<&Span> {
+        self.place.as_ref().map(|place| &place.span)
+    }
+
+    pub(crate) fn line(&self) -> Option<(usize, usize)> {
+        self.place.as_ref().map(|place| (place.span.source, place.line))
+    }
+}
+
+fn floor_boundary(text: &str, mut index: usize) -> usize {
+    index = index.min(text.len());
+    while !text.is_char_boundary(index) {
+        index -= 1;
+    }
+    index
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl Diagnostic for Problem {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as _)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.place.as_ref().map(|place| &place.source as _)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let place = self.place.as_ref()?;
+        let label = Some(self.label.clone()).filter(|label| !label.is_empty());
+        let main = LabeledSpan::new_primary_with_span(label, place.span.range());
+        let also = place
+            .also
+            .iter()
+            .map(|(range, label)| LabeledSpan::new_with_span(Some(label.clone()), range.clone()));
+        Some(Box::new(std::iter::once(main).chain(also)))
+    }
+}
+
+/// Every problem found in a configuration, in the order of the texts.
+#[derive(Clone, Debug)]
+pub struct ConfigError {
+    /// At least one.
+    pub problems: Vec<Problem>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.problems.iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            if let Some((file, line, column)) = problem.place() {
+                write!(f, "{file}:{line}:{column}: ")?;
+            }
+            write!(f, "{problem}")?;
+            if let Some(help) = problem.help() {
+                write!(f, " ({help})")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// What a table is called in messages, and the names that its `type` may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'a> {
+    pub(crate) what: &'a str,
+    pub(crate) known_types: &'a [&'static str],
+}
+
+impl Subject<'_> {
+    /// The problem that a fault in this table is.
+    pub(crate) fn problem(&self, sources: &Sources, table: &Node, located: &Located) -> Problem {
+        let tag = table.get("type").and_then(|node| Some((node.as_str()?, &node.span)));
+        let (message, label, help) = self.words(located, tag.map(|(name, _)| name));
+        let problem = Problem::new(sources, &located.span, message, label, help);
+        let about_type = located.path.last().is_some_and(|key| key == "type");
+        match tag {
+            Some((name, span)) if !about_type => problem.also(span, format!("in this `{name}`")),
+            _ => problem,
+        }
+    }
+
+    /// Message, label and help.
+    fn words(&self, located: &Located, tag: Option<&str>) -> (String, String, Option<String>) {
+        let what = self.what;
+        let path = dotted(what, &located.path);
+        match &located.fault {
+            Fault::UnknownField { field, known } => {
+                let fields = match (tag, known.is_empty()) {
+                    (_, true) => "there are no fields here".into(),
+                    (Some(tag), _) => format!("the fields of `{tag}` are {}", list(known)),
+                    (None, _) => format!("the fields are {}", list(known)),
+                };
+                let help = suggestion(field, known) + &fields;
+                (
+                    format!("unknown field `{field}` in {what}"),
+                    "not a field here".into(),
+                    Some(help),
+                )
+            }
+            Fault::UnknownName { name, known } => {
+                let about_type = located.path.last().is_some_and(|key| key == "type");
+                let types: Vec<String> = self.known_types.iter().map(|&t| t.to_owned()).collect();
+                let known = if about_type && !types.is_empty() { &types } else { known };
+                let help = format!("{}known: {}", suggestion(name, known), list(known));
+                (format!("unknown name `{name}` at {path}"), "not a known name".into(), Some(help))
+            }
+            Fault::MissingField(field) => {
+                let help = (field == "type").then(|| format!("known: {}", list(self.known_types)));
+                (
+                    format!("missing field `{field}` in {what}"),
+                    format!("this table needs `{field}`"),
+                    help,
+                )
+            }
+            Fault::WrongType { found, expected } => (
+                format!("wrong type for {path}: expected {}", plain(expected)),
+                format!("this is {found}"),
+                None,
+            ),
+            Fault::BadValue { found, expected } => (
+                format!("bad value for {path}: expected {}", plain(expected)),
+                format!("{found} is not allowed"),
+                None,
+            ),
+            Fault::Custom(message) => {
+                (format!("bad value for {path}: {message}"), "here".into(), None)
+            }
+        }
+    }
+}
+
+fn dotted(what: &str, path: &[String]) -> String {
+    path.iter().fold(what.to_owned(), |all, step| {
+        if step.bytes().all(|b| b.is_ascii_digit()) {
+            format!("{all}[{step}]")
+        } else if all.is_empty() {
+            step.clone()
+        } else {
+            format!("{all}.{step}")
+        }
+    })
+}
+
+/// What serde calls the types of fields, in words.
+fn plain(expected: &str) -> &str {
+    match expected {
+        "u64" | "usize" | "u32" => "a whole number, 0 or more",
+        "a nonzero u8" => "a whole number from 1 to 255",
+        "a nonzero usize" => "a whole number, at least 1",
+        "a string" | "a borrowed string" => "text in quotes",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        "a sequence" => "a list in brackets",
+        other if other.starts_with("string or") => "a name in quotes",
+        other if other.starts_with("enum ") => "a name in quotes",
+        other if other.starts_with("struct ") => "a table",
+        other => other,
+    }
+}
+
+pub(crate) fn list(names: &[impl AsRef<str>]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{}`", name.as_ref())).collect();
+    quoted.join(", ")
+}
+
+/// `did you mean ...? ` if a known name is near.
+pub(crate) fn suggestion(word: &str, known: &[impl AsRef<str>]) -> String {
+    let near = known
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(word, name.as_ref()), name.as_ref()))
+        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3))
+        .min_by_key(|(distance, _)| *distance);
+    near.map_or(String::new(), |(_, name)| format!("did you mean `{name}`? "))
+}

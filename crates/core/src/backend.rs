@@ -1,0 +1,149 @@
+//! What a machine must offer, and what it reports.
+
+use std::sync::Arc;
+
+use ndarray::{Array2, Array3, ArrayView3};
+
+use crate::{Kind, PipelineConfig, Promise, Result, Selection, Shape};
+
+/// A machine that runs pipelines.
+pub trait Backend: Send + Sync {
+    /// Its name on the command line.
+    fn name(&self) -> &str;
+
+    /// Prepares one layer of one sequence, before any token has arrived.
+    ///
+    /// # Errors
+    /// A shape, pipeline or option that cannot work, by name.
+    fn start(
+        &self,
+        pipeline: &Arc<PipelineConfig>,
+        layer: usize,
+        shape: Shape,
+        options: &Options,
+    ) -> Result<Box<dyn Attention>>;
+}
+
+/// Attention of one layer of one sequence. Owns the keys and values.
+///
+/// There is no way to take tokens back: [`fork`](Self::fork) before speculating.
+pub trait Attention: Send {
+    /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`.
+    ///
+    /// # Errors
+    /// A wrong shape, or a number that cannot be stored; then nothing has changed.
+    fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()>;
+
+    /// Shows the selectors the last queries of a processed prompt, `[query_heads, prompt,
+    /// head_dim]`; the last one is of the newest token.
+    ///
+    /// # Errors
+    /// A wrong shape, or a number that is not finite; then nothing has changed.
+    fn observe(&mut self, queries: ArrayView3<'_, f32>) -> Result<()>;
+
+    /// Attends from queries `[query_heads, queries, head_dim]`, in order, one step each. Query `t`
+    /// reads the first `visible[t]` tokens, or all.
+    ///
+    /// # Errors
+    /// A wrong shape, a number that is not finite, or a limit outside `1..=len`; then nothing has
+    /// changed.
+    fn attend(&mut self, queries: ArrayView3<'_, f32>, visible: Option<&[usize]>)
+    -> Result<Output>;
+
+    /// A sequence that goes on from the same tokens and step, independently. A new `sequence`
+    /// number makes its samples independent too.
+    ///
+    /// # Errors
+    /// If the state cannot be copied.
+    fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>>;
+
+    /// Tokens appended so far.
+    fn len(&self) -> usize;
+
+    /// Whether no token has been appended.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// How to run one sequence.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The sequence's number, which keys its random samples.
+    pub sequence: u32,
+    /// What queries are multiplied by; `None` is `1 / √head_dim`.
+    pub scale: Option<f32>,
+    /// How rows are stored.
+    pub storage: Storage,
+    /// Threads to use; `None` leaves it to the backend. The results do not depend on it.
+    pub threads: Option<usize>,
+    /// Whether outputs carry the [`Selection`].
+    pub record: bool,
+    /// Queries answered before this sequence came here: the number of its first step.
+    pub first_step: u32,
+}
+
+/// How a cache stores rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Storage {
+    /// 4 bytes a number, as given.
+    #[default]
+    F32,
+    /// 2 bytes, 11 bits of precision, magnitudes up to 65504.
+    F16,
+    /// 2 bytes, 8 bits of precision, the range of f32.
+    Bf16,
+}
+
+/// What [`Attention::attend`] returns.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// The attention output, `[query_heads, queries, value_dim]`.
+    pub out: Array3<f32>,
+    /// `ln D^`, the estimated log-sum-exp of the visible logits, `[query_heads, queries]`.
+    pub log_denominator: Array2<f32>,
+    /// One report per row, in (query, query head) order.
+    pub rows: Vec<RowReport>,
+    /// What was read, rows in the same order, when [`Options::record`] is set.
+    pub selection: Option<Selection>,
+}
+
+/// What one query head read at one step, and what that is worth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowReport {
+    /// Tokens that the row might have read.
+    pub visible: usize,
+    /// Tokens read for certain.
+    pub certain: usize,
+    /// Tokens read by chance: of the residual with an estimator, of all with a randomized selector.
+    pub sampled: usize,
+    /// Different rows that the query heads of this KV head read together at this step.
+    pub read_by_group: usize,
+    /// Tokens that the estimator asked for at the last look.
+    pub budget: Option<usize>,
+    /// What is promised for this row.
+    pub certificate: Certificate,
+}
+
+impl RowReport {
+    /// Share of the visible tokens that this query head read.
+    pub fn density(&self) -> f64 {
+        (self.certain + self.sampled) as f64 / self.visible as f64
+    }
+
+    /// Share of the visible tokens that this KV head's query heads read together.
+    pub fn density_of_group(&self) -> f64 {
+        self.read_by_group as f64 / self.visible as f64
+    }
+}
+
+/// What is promised for one row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Certificate {
+    /// Target, epsilon and delta, if the pipeline promises something.
+    pub promise: Option<Promise>,
+    /// What the promise rests on.
+    pub kind: Kind,
+    /// Whether the last look found the sample large enough.
+    pub held: bool,
+}

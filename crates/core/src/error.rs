@@ -1,0 +1,66 @@
+//! What can go wrong: reading, building for a shape, or being handed bad numbers.
+
+/// Everything that can fail in this crate and in the traits it defines.
+///
+/// Selecting, sampling and budgeting cannot fail; building and input can.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An array, or a set of dimensions, is not of the shape it must have.
+    #[error("{what}: expected {expected}, got {got}")]
+    Shape {
+        /// The array or dimension at fault.
+        what: String,
+        /// What was expected, in words or brackets.
+        expected: String,
+        /// What was found.
+        got: String,
+    },
+    /// A number that cannot be stored or multiplied safely; see [`LARGEST`](crate::LARGEST).
+    #[error(
+        "{tensor}{index:?} is {value}: expected a finite number of magnitude at most {limit:e}"
+    )]
+    Number {
+        /// The array's name.
+        tensor: &'static str,
+        /// Where in the array.
+        index: Vec<usize>,
+        /// The number found.
+        value: f32,
+        /// The largest magnitude allowed there.
+        limit: f32,
+    },
+    /// A component cannot be built for this shape or from these files.
+    #[error("{component}: {reason}")]
+    Build {
+        /// The component's name.
+        component: String,
+        /// Why, and what was expected.
+        reason: String,
+    },
+    /// Parts of a pipeline that do not go together; see [`Conflict`](crate::Conflict).
+    #[error("{}: {}", .0.at, .0.message)]
+    Conflict(crate::Conflict),
+    /// A backend cannot run here.
+    #[error("backend {backend}: {reason}")]
+    Backend {
+        /// The backend's name.
+        backend: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// A result with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A [`Error::Shape`] from anything printable.
+    pub fn shape(
+        what: impl Into<String>,
+        expected: impl std::fmt::Display,
+        got: impl std::fmt::Debug,
+    ) -> Self {
+        Self::Shape { what: what.into(), expected: expected.to_string(), got: format!("{got:?}") }
+    }
+}

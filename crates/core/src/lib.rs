@@ -1,0 +1,49 @@
+//! Sparse attention as a composition of token selectors, with verified error.
+//!
+//! A [`PipelineConfig`] names selectors and an estimator. Built for one KV head it is a
+//! [`Pipeline`], which turns a decode [`Step`] into lists of tokens to read: what the
+//! [`Selector`]s pick for certain, and a uniform sample of everything else, as large as the
+//! [`BudgetEstimator`] says a [`Promise`] needs. A [`Backend`] owns the KV cache and runs
+//! pipelines; nothing here knows a device, a file format or a thread.
+//!
+//! Attention over a list is `N^/D^`, with `N^ = Σ e v / p` and `D^ = Σ e / p` over its tokens,
+//! where `e = exp(scale · q·k)` and `p` is the probability with which a token came to be read.
+
+mod backend;
+mod error;
+mod estimator;
+mod order;
+mod picks;
+mod pipeline;
+mod pipeline_config;
+mod registry;
+mod row;
+mod sampler;
+mod selection;
+mod selector;
+mod shape;
+mod size;
+mod softmax;
+mod stats;
+mod stream;
+mod tokens;
+
+pub use backend::{Attention, Backend, Certificate, Options, Output, RowReport, Storage};
+pub use error::{Error, Result};
+pub use estimator::{Budget, BudgetEstimator, Kind, Promise, Target};
+pub use order::Order;
+pub use picks::Picks;
+pub use pipeline::{List, Pipeline, Reading};
+pub use pipeline_config::{Conflict, PipelineConfig, SamplerConfig, Share};
+pub use registry::{Component, ComponentKind, components};
+pub use row::{Row, Score, Step};
+pub use selection::Selection;
+pub use selector::{Attended, NewTokens, Prompt, Selector, SelectorConfig};
+pub use shape::{Shape, Site};
+pub use size::{Fraction, Size};
+pub use softmax::Softmax;
+pub use stats::{Sample, SampleStats};
+pub use stream::Stream;
+pub use tokens::{Element, LARGEST, Tokens};
+
+pub use {inventory, ndarray, typetag};

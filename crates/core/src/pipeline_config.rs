@@ -1,0 +1,123 @@
+//! A pipeline as written in a file.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{BudgetEstimator, SelectorConfig, Size};
+
+/// Selectors, and what to do with the tokens they leave: a strategy of sparse attention.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PipelineConfig {
+    /// What tables and plots call it.
+    #[serde(default)]
+    pub name: String,
+    /// Keys every random choice.
+    #[serde(default)]
+    pub seed: u64,
+    /// Whether the query heads of a KV head read one list.
+    #[serde(default)]
+    pub share: Share,
+    /// Layers that read everything.
+    #[serde(default)]
+    pub dense_layers: Vec<usize>,
+    /// In order; each sees what those before it took.
+    #[serde(default)]
+    pub selectors: Vec<Box<dyn SelectorConfig>>,
+    /// Details of the draw.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampler: Option<SamplerConfig>,
+    /// How large a sample of the residual must be; absent: the residual is dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimator: Option<Box<dyn BudgetEstimator>>,
+}
+
+/// Who reads which list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Share {
+    /// The query heads of a KV head read one list: the union of their picks and one sample.
+    #[default]
+    Group,
+    /// Every query head has its own list.
+    Head,
+}
+
+/// The `[sampler]` table.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SamplerConfig {
+    /// Tokens in the first look at the residual.
+    #[serde(default = "default_base")]
+    pub base: Size,
+}
+
+fn default_base() -> Size {
+    Size::Tokens(128)
+}
+
+impl Default for SamplerConfig {
+    fn default() -> Self {
+        Self { base: default_base() }
+    }
+}
+
+/// Parts of a pipeline that do not go together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The part at fault: a key of the file, with an index where it is a list (`selectors[1]`).
+    pub at: String,
+    /// What is wrong.
+    pub message: String,
+    /// How to mend it.
+    pub help: String,
+}
+
+impl PipelineConfig {
+    /// Whether it is plain dense attention.
+    pub fn is_dense(&self) -> bool {
+        self.selectors.is_empty() && self.estimator.is_none()
+    }
+
+    /// Everything that no component can check for itself. Empty if the pipeline can run.
+    pub fn conflicts(&self) -> Vec<Conflict> {
+        let mut found = Vec::new();
+        let mut conflict = |at: String, message: String, help: &str| {
+            found.push(Conflict { at, message, help: help.into() });
+        };
+        for (i, selector) in self.selectors.iter().enumerate().filter(|(_, s)| s.randomized()) {
+            let name = selector.typetag_name();
+            if i + 1 < self.selectors.len() {
+                conflict(
+                    format!("selectors[{i}]"),
+                    format!("`{name}` weighs tokens by its own probabilities, so it must be last"),
+                    "move it to the end",
+                );
+            }
+            if self.estimator.is_some() {
+                conflict(
+                    format!("selectors[{i}]"),
+                    format!(
+                        "`{name}` weighs tokens by its own probabilities, so no estimator may \
+                         follow it"
+                    ),
+                    "leave out [estimator], or let the selector pick for certain",
+                );
+            }
+            if self.share == Share::Group {
+                conflict(
+                    format!("selectors[{i}]"),
+                    format!("`{name}` draws for each query head, which cannot share one list"),
+                    "write `share = \"head\"` at the top of the file",
+                );
+            }
+        }
+        if self.sampler.is_some() && self.estimator.is_none() {
+            conflict(
+                "sampler".into(),
+                "[sampler] says how to draw, but without [estimator] nothing is drawn".into(),
+                "add [estimator], or leave out [sampler]",
+            );
+        }
+        found
+    }
+}

@@ -1,0 +1,162 @@
+//! One decode step as a selector sees it.
+
+use ndarray::ArrayView2;
+use serde::{Deserialize, Serialize};
+
+use crate::{Site, Stream, Tokens};
+
+/// One KV head at one decode step: the queries of its group and the tokens they may read.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// The KV head.
+    pub site: &'a Site,
+    /// The queries of the group, `[group · head_dim]`, already multiplied by the softmax scale.
+    pub queries: &'a [f32],
+    /// Keys, `[tokens, head_dim]`.
+    pub keys: Tokens<'a>,
+    /// Values, `[tokens, value_dim]`.
+    pub values: Tokens<'a>,
+    /// Tokens that may be read: `0..visible`, at least 1, at most `keys.len()`.
+    pub visible: usize,
+    /// Queries answered before this one.
+    pub step: u32,
+}
+
+impl<'a> Step<'a> {
+    /// The row of one member of the group.
+    pub fn row(&self, member: usize) -> Row<'a> {
+        Row { step: *self, member, purpose: 0 }
+    }
+
+    /// The rows of all members.
+    pub fn rows(&self) -> Vec<Row<'a>> {
+        (0..self.site.shape.group()).map(|member| self.row(member)).collect()
+    }
+}
+
+/// One query head at one decode step.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    step: Step<'a>,
+    member: usize,
+    purpose: u16,
+}
+
+impl<'a> Row<'a> {
+    /// The KV head that this row reads.
+    pub fn site(&self) -> &'a Site {
+        self.step.site
+    }
+
+    /// The query head's index in its group.
+    pub fn member(&self) -> usize {
+        self.member
+    }
+
+    /// This query head's query `[head_dim]`, scaled.
+    pub fn query(&self) -> &'a [f32] {
+        let dim = self.step.site.shape.head_dim;
+        &self.step.queries[self.member * dim..][..dim]
+    }
+
+    /// The queries of the whole group, `[group, head_dim]`, scaled.
+    pub fn group(&self) -> ArrayView2<'a, f32> {
+        let shape = self.step.site.shape;
+        ArrayView2::from_shape((shape.group(), shape.head_dim), self.step.queries)
+            .expect("a step holds group · head_dim numbers")
+    }
+
+    /// Keys, `[tokens, head_dim]`; there may be more than are visible.
+    pub fn keys(&self) -> Tokens<'a> {
+        self.step.keys
+    }
+
+    /// Values, `[tokens, value_dim]`; there may be more than are visible.
+    pub fn values(&self) -> Tokens<'a> {
+        self.step.values
+    }
+
+    /// Tokens that this row may read: `0..visible`.
+    pub fn visible(&self) -> usize {
+        self.step.visible
+    }
+
+    /// Queries answered before this one.
+    pub fn step(&self) -> u32 {
+        self.step.step
+    }
+
+    /// The scaled `q·k` of one token.
+    pub fn logit(&self, token: usize) -> f32 {
+        self.step.keys.dot(token, self.query())
+    }
+
+    /// The logits of the visible tokens, into `out` `[visible]`.
+    pub fn logits(&self, out: &mut [f32]) {
+        self.step.keys.dots(0..self.visible(), self.query(), out);
+    }
+
+    /// What a scoring selector ranks the visible tokens by, `[visible]`. O(visible · head_dim).
+    pub fn scores(&self, by: Score) -> Vec<f32> {
+        let mut scores = vec![0.0; self.visible()];
+        match by {
+            Score::Head => self.logits(&mut scores),
+            Score::Group => {
+                let sum = self.group().sum_axis(ndarray::Axis(0)).to_vec();
+                self.step.keys.dots(0..self.visible(), &sum, &mut scores);
+            }
+        }
+        scores
+    }
+
+    /// This row's own random numbers for the selector that is running.
+    pub fn stream(&self) -> Stream {
+        Stream::new(self.step.site, self.purpose, self.step.step, self.member)
+    }
+
+    /// The same row for the selector at `index` of the pipeline.
+    pub(crate) fn for_selector(mut self, index: usize) -> Self {
+        self.purpose = index as u16 + 1;
+        self
+    }
+}
+
+/// What a selector that scores every token ranks by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Score {
+    /// The query head's own scores.
+    #[default]
+    Head,
+    /// Scores summed over the query heads of the KV head, so that all pick the same tokens.
+    Group,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Shape;
+
+    #[test]
+    fn rows_see_their_own_query_and_the_visible_tokens() {
+        let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 2, value_dim: 1 };
+        let site = Site { seed: 1, sequence: 0, layer: 0, kv_head: 0, shape };
+        let (keys, values) = ([1.0_f32, 0.0, 0.0, 1.0, 5.0, 5.0], [0.0_f32; 3]);
+        let step = Step {
+            site: &site,
+            queries: &[2.0, 3.0, 10.0, 20.0],
+            keys: Tokens::new(&keys, 3, 2),
+            values: Tokens::new(&values, 3, 1),
+            visible: 2,
+            step: 4,
+        };
+        let row = step.row(1);
+        assert_eq!(row.query(), [10.0, 20.0]);
+        assert_eq!(row.scores(Score::Head), [10.0, 20.0]);
+        assert_eq!(row.scores(Score::Group), [12.0, 23.0]);
+        assert_eq!(row.logit(2), 150.0);
+        let selector = row.for_selector(0);
+        assert_ne!(selector.stream(), row.stream(), "purpose 0 is the sampler's");
+        assert_ne!(selector.stream(), row.for_selector(1).stream());
+    }
+}

@@ -1,0 +1,118 @@
+//! The selector plug-in: a config that is read, and a worker that it builds.
+
+use std::fmt::Debug;
+
+use dyn_clone::DynClone;
+use ndarray::ArrayView3;
+
+use crate::{Picks, Result, Row, Site, Tokens};
+
+/// A selector as written in a pipeline file: parameters, no state.
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+/// use vattention_core::{Picks, Result, Row, Selector, SelectorConfig, Site, register, typetag};
+///
+/// /// Every `n`-th token.
+/// #[derive(Clone, Debug, Serialize, Deserialize)]
+/// #[serde(deny_unknown_fields)]
+/// struct EveryNth {
+///     n: std::num::NonZeroUsize,
+/// }
+///
+/// #[typetag::serde(name = "every-nth")]
+/// impl SelectorConfig for EveryNth {
+///     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+///         Ok(Box::new(self.clone()))
+///     }
+/// }
+///
+/// impl Selector for EveryNth {
+///     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+///         picks.take_all((0..row.visible()).step_by(self.n.get()));
+///     }
+/// }
+///
+/// register!(Selector, "every-nth", EveryNth, "every n-th token");
+/// ```
+#[typetag::serde(tag = "type")]
+pub trait SelectorConfig: Debug + Send + Sync {
+    /// Makes the worker of one KV head, before any token has arrived.
+    ///
+    /// # Errors
+    /// [`Error::Build`](crate::Error::Build) if the site's shape or a file does not fit.
+    fn build(&self, site: &Site) -> Result<Box<dyn Selector>>;
+
+    /// Whether it draws tokens with its own inclusion probabilities, [`Picks::draw`].
+    ///
+    /// Such a selector must be the last, without an estimator after it, under `share = "head"`.
+    fn randomized(&self) -> bool {
+        false
+    }
+}
+
+/// Picks tokens for the queries of one KV head of one layer of one sequence.
+///
+/// A worker that scores tokens from its own index of them keeps it up to date in
+/// [`append`](Self::append); cloning the worker clones the index, which is how a sequence forks.
+pub trait Selector: DynClone + Send + Sync {
+    /// Takes note of new tokens, in order, as they are stored.
+    fn append(&mut self, new: &NewTokens<'_>) {
+        let _ = new;
+    }
+
+    /// Takes note of the last queries of a prompt that was processed elsewhere.
+    fn observe(&mut self, prompt: &Prompt<'_>) {
+        let _ = prompt;
+    }
+
+    /// Takes note of how one row's attention was spread. Called for each member of the group in
+    /// order, after the step.
+    fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
+        let _ = (row, attended);
+    }
+
+    /// Adds this selector's picks for one row to those of the selectors before it.
+    fn select(&self, row: &Row<'_>, picks: &mut Picks);
+}
+
+dyn_clone::clone_trait_object!(Selector);
+
+impl Debug for dyn Selector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Selector")
+    }
+}
+
+/// Tokens that have just been appended to a KV head.
+#[derive(Clone, Copy, Debug)]
+pub struct NewTokens<'a> {
+    /// The position of the first of them.
+    pub first: usize,
+    /// Their keys, `[new, head_dim]`, as stored.
+    pub keys: Tokens<'a>,
+    /// Their values, `[new, value_dim]`, as stored.
+    pub values: Tokens<'a>,
+}
+
+/// The last queries of a processed prompt, for one KV head.
+#[derive(Clone, Copy, Debug)]
+pub struct Prompt<'a> {
+    /// The KV head.
+    pub site: &'a Site,
+    /// The queries, `[group, prompt, head_dim]`, scaled; the last one is of the newest token.
+    pub queries: ArrayView3<'a, f32>,
+    /// All keys so far, `[tokens, head_dim]`.
+    pub keys: Tokens<'a>,
+    /// All values so far, `[tokens, value_dim]`.
+    pub values: Tokens<'a>,
+}
+
+/// How one row's attention was spread over the tokens it read.
+#[derive(Clone, Copy, Debug)]
+pub struct Attended<'a> {
+    /// The tokens read, ascending.
+    pub tokens: &'a [u32],
+    /// `e / D^` of each, not divided by its inclusion probability.
+    pub weights: &'a [f32],
+}

@@ -1,0 +1,178 @@
+//! Checked field types: a value of one of these is valid, so configs need no checks of their own.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A number of tokens, as written in a pipeline file: `128` is tokens, `0.05` a share of the
+/// visible tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Size {
+    /// This many tokens, at least 1.
+    Tokens(usize),
+    /// This share of the visible tokens, strictly between 0 and 1.
+    Share(Fraction),
+}
+
+impl Size {
+    /// The number of tokens in a context of `visible`: `trunc(share · visible)`, at least 1, at
+    /// most `visible`.
+    pub fn of(self, visible: usize) -> usize {
+        let tokens = match self {
+            Self::Tokens(tokens) => tokens,
+            Self::Share(share) => ((share.get() * visible as f64) as usize).max(1),
+        };
+        tokens.min(visible)
+    }
+}
+
+/// A number strictly between 0 and 1.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Fraction(f64);
+
+impl Fraction {
+    /// The number.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl TryFrom<f64> for Fraction {
+    type Error = String;
+
+    fn try_from(x: f64) -> Result<Self, String> {
+        if 0.0 < x && x < 1.0 {
+            Ok(Self(x))
+        } else {
+            Err(format!("must lie strictly between 0 and 1, got {x}"))
+        }
+    }
+}
+
+struct SizeVisitor;
+
+impl de::Visitor<'_> for SizeVisitor {
+    type Value = Size;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a whole number of tokens, at least 1 (128), or a share of the context strictly \
+             between 0 and 1 (0.05)",
+        )
+    }
+
+    fn visit_u64<E: de::Error>(self, tokens: u64) -> Result<Size, E> {
+        match usize::try_from(tokens) {
+            Ok(tokens) if tokens > 0 => Ok(Size::Tokens(tokens)),
+            _ => Err(E::invalid_value(de::Unexpected::Unsigned(tokens), &self)),
+        }
+    }
+
+    fn visit_i64<E: de::Error>(self, tokens: i64) -> Result<Size, E> {
+        match u64::try_from(tokens) {
+            Ok(tokens) => self.visit_u64(tokens),
+            Err(_) => Err(E::invalid_value(de::Unexpected::Signed(tokens), &self)),
+        }
+    }
+
+    fn visit_f64<E: de::Error>(self, share: f64) -> Result<Size, E> {
+        if share == 1.0 {
+            return Err(E::custom(
+                "1.0 is ambiguous: write `1` for one token; for every token, leave out the \
+                 selectors and the estimator",
+            ));
+        }
+        Fraction::try_from(share)
+            .map(Size::Share)
+            .map_err(|_| E::invalid_value(de::Unexpected::Float(share), &self))
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match *self {
+            Self::Tokens(tokens) => serializer.serialize_u64(tokens as u64),
+            Self::Share(share) => share.serialize(serializer),
+        }
+    }
+}
+
+struct FractionVisitor;
+
+impl de::Visitor<'_> for FractionVisitor {
+    type Value = Fraction;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number strictly between 0 and 1")
+    }
+
+    fn visit_f64<E: de::Error>(self, x: f64) -> Result<Fraction, E> {
+        Fraction::try_from(x).map_err(|_| E::invalid_value(de::Unexpected::Float(x), &self))
+    }
+
+    fn visit_i64<E: de::Error>(self, x: i64) -> Result<Fraction, E> {
+        Err(E::invalid_value(de::Unexpected::Signed(x), &self))
+    }
+
+    fn visit_u64<E: de::Error>(self, x: u64) -> Result<Fraction, E> {
+        Err(E::invalid_value(de::Unexpected::Unsigned(x), &self))
+    }
+}
+
+impl<'de> Deserialize<'de> for Fraction {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FractionVisitor)
+    }
+}
+
+impl Serialize for Fraction {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(text: &str) -> Result<Size, String> {
+        serde_json::from_str(text).map_err(|e| e.to_string())
+    }
+
+    /// Rule 2: a fraction is `trunc(fraction · visible)`, at least 1; sizes are clamped.
+    #[test]
+    fn sizes_follow_rule_2() {
+        let share = |x| Size::Share(Fraction::try_from(x).unwrap());
+        assert_eq!(share(0.05).of(510), 25);
+        assert_eq!(share(0.999).of(10), 9);
+        assert_eq!(share(0.001).of(10), 1);
+        assert_eq!(Size::Tokens(128).of(100), 100);
+        assert_eq!(Size::Tokens(128).of(1000), 128);
+        assert_eq!(share(0.5).of(0), 0);
+    }
+
+    #[test]
+    fn one_is_a_token_and_one_point_zero_is_refused() {
+        assert_eq!(size("1"), Ok(Size::Tokens(1)));
+        assert!(size("1.0").unwrap_err().contains("ambiguous"));
+        for bad in ["0", "-3", "0.0", "1.5", "-0.1", "\"128\"", "true"] {
+            assert!(size(bad).unwrap_err().contains("a whole number of tokens"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn round_trip() {
+        for text in ["128", "0.05"] {
+            assert_eq!(serde_json::to_string(&size(text).unwrap()).unwrap(), text);
+        }
+        for bad in ["0", "1", "0.0", "1.0", "2.5", "\"x\""] {
+            assert!(serde_json::from_str::<Fraction>(bad).is_err(), "{bad}");
+        }
+    }
+}

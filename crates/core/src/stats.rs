@@ -1,0 +1,193 @@
+//! What a sample says about the residual it was drawn from.
+
+use crate::Softmax;
+
+/// Statistics of one row at one look, from all tokens drawn so far, in draw order.
+///
+/// Per residual token, `e = exp(logit − shift)`, and `w = e (v − N^/D^)`. Sums over the residual
+/// are estimated by `n_s / b` times the sample's. Everything is relative to one shift, which no
+/// budget depends on. Variances have the divisor `b − 1`; they are NaN for `b = 1` and 0 for
+/// `b = 0`, when nothing has been drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampleStats {
+    /// Tokens drawn so far.
+    pub b: usize,
+    /// Tokens in the residual.
+    pub n_s: usize,
+    /// Tokens that the row may read.
+    pub visible: usize,
+    /// Numbers in a value; no covariance of values has a higher rank.
+    pub value_dim: usize,
+    /// Estimate `D^` of the softmax denominator.
+    pub d: f64,
+    /// The certain tokens' part of it, which is exact.
+    pub d_certain: f64,
+    /// Norm of the estimate `N^` of the numerator.
+    pub norm_n: f64,
+    /// That norm without the sampling noise in it: `|N^|²` less its expected excess, at least
+    /// 5 % of `|N^|²`.
+    pub norm_n_debiased: f64,
+    /// Sample variance of `e`.
+    pub var_e: f64,
+    /// Trace of the sample covariance of `e v`.
+    pub trace_ev: f64,
+    /// Trace of the sample covariance of `w`.
+    pub trace_w: f64,
+    /// Effective rank `Tr(S)² / Tr(S²)` of the covariance of `w`, shrunk to be safe; at least 1.
+    pub nu: f64,
+    /// Kurtosis of `e`; 3 for a Gaussian.
+    pub kurtosis_e: f64,
+    /// `b Σ|w|⁴ / (Σ|w|²)²` of the centred `w`.
+    pub kurtosis_w: f64,
+    /// Estimate of `Σ e |v|` over all visible tokens.
+    pub sum_e_norm_v: f64,
+    /// The largest value norm appended so far.
+    pub max_norm_v: f64,
+    /// The largest `e` that an untaken token can have, if an exact selector promised one.
+    pub bound: Option<f64>,
+}
+
+/// A sample of the residual, and what is known of the rest.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// `e` of each drawn token, `[b]`, in draw order.
+    pub e: &'a [f64],
+    /// Their values, `[b · value_dim]`.
+    pub values: &'a [f32],
+    /// Sums over the certain tokens, relative to the shift of `e`.
+    pub certain: &'a Softmax,
+    /// `Σ e |v|` over the certain tokens.
+    pub certain_norms: f64,
+    /// Tokens in the residual.
+    pub n_s: usize,
+    /// Tokens that the row may read.
+    pub visible: usize,
+    /// The largest value norm appended so far.
+    pub max_norm_v: f64,
+    /// The largest `e` that an untaken token can have.
+    pub bound: Option<f64>,
+}
+
+/// Lags at which differences are multiplied to estimate `Tr(S²)`.
+const LAGS: usize = 4;
+
+impl SampleStats {
+    /// The statistics of a sample. Cost O(b · value_dim), a handful of passes.
+    pub fn new(sample: &Sample<'_>) -> Self {
+        let (b, n_s) = (sample.e.len(), sample.n_s);
+        let dim = sample.certain.numerator().len();
+        let scale = if b == 0 { 0.0 } else { n_s as f64 / b as f64 };
+        let ev = weighted_rows(sample, &vec![0.0; dim]);
+        let d = sample.certain.denominator() + scale * sample.e.iter().sum::<f64>();
+        let n: Vec<f64> = (sample.certain.numerator().iter().enumerate())
+            .map(|(j, n)| n + scale * ev.iter().skip(j).step_by(dim).sum::<f64>())
+            .collect();
+        let out: Vec<f64> = n.iter().map(|n| n / d).collect();
+
+        let w = centred(weighted_rows(sample, &out), dim);
+        let squares_w = squared_norms(&w, dim);
+        let mean_e = sample.e.iter().sum::<f64>() / b as f64;
+        let squares_e: Vec<f64> = sample.e.iter().map(|e| (e - mean_e).powi(2)).collect();
+        let divide = |sum: f64| if b == 0 { 0.0 } else { sum / (b as f64 - 1.0) };
+        let trace_ev = divide(squared_norms(&centred(ev, dim), dim).iter().sum());
+        let trace_w = divide(squares_w.iter().sum());
+        let norm_n_squared: f64 = n.iter().map(|n| n * n).sum();
+        Self {
+            b,
+            n_s,
+            visible: sample.visible,
+            value_dim: dim,
+            d,
+            d_certain: sample.certain.denominator(),
+            norm_n: norm_n_squared.sqrt(),
+            norm_n_debiased: debiased(norm_n_squared, trace_ev, b, n_s).sqrt(),
+            var_e: divide(squares_e.iter().sum()),
+            trace_ev,
+            trace_w,
+            nu: effective_rank(&w, dim, trace_w),
+            kurtosis_e: kurtosis(&squares_e),
+            kurtosis_w: kurtosis(&squares_w),
+            sum_e_norm_v: sample.certain_norms + scale * sum_e_norm_v(sample, dim),
+            max_norm_v: sample.max_norm_v,
+            bound: sample.bound,
+        }
+    }
+}
+
+/// `e (v − centre)` of each token, `[b · dim]`.
+fn weighted_rows(sample: &Sample<'_>, centre: &[f64]) -> Vec<f64> {
+    let rows = sample.values.chunks_exact(centre.len());
+    let mut out = Vec::with_capacity(sample.values.len());
+    for (e, row) in sample.e.iter().zip(rows) {
+        out.extend(row.iter().zip(centre).map(|(&v, c)| e * (f64::from(v) - c)));
+    }
+    out
+}
+
+/// Rows less their mean.
+fn centred(mut rows: Vec<f64>, dim: usize) -> Vec<f64> {
+    let count = (rows.len() / dim) as f64;
+    let mut mean = vec![0.0; dim];
+    for row in rows.chunks_exact(dim) {
+        mean.iter_mut().zip(row).for_each(|(m, x)| *m += x / count);
+    }
+    for row in rows.chunks_exact_mut(dim) {
+        row.iter_mut().zip(&mean).for_each(|(x, m)| *x -= m);
+    }
+    rows
+}
+
+fn squared_norms(rows: &[f64], dim: usize) -> Vec<f64> {
+    rows.chunks_exact(dim).map(|row| row.iter().map(|x| x * x).sum()).collect()
+}
+
+fn sum_e_norm_v(sample: &Sample<'_>, dim: usize) -> f64 {
+    let norm = |row: &[f32]| row.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+    sample.e.iter().zip(sample.values.chunks_exact(dim)).map(|(e, row)| e * norm(row)).sum()
+}
+
+/// `|N^|²` overestimates `|N|²` by `n_s² Tr (1/b − 1/n_s)`.
+fn debiased(norm_squared: f64, trace_ev: f64, b: usize, n_s: usize) -> f64 {
+    if b == 0 {
+        return norm_squared;
+    }
+    let n_s = n_s as f64;
+    let excess = n_s * n_s * trace_ev * (1.0 / b as f64 - 1.0 / n_s).max(0.0);
+    (norm_squared - excess).max(0.05 * norm_squared)
+}
+
+/// `b Σ x² / (Σ x)²` of squared deviations `x`; 1 if they are all zero.
+fn kurtosis(squares: &[f64]) -> f64 {
+    let sum: f64 = squares.iter().sum();
+    let fourth: f64 = squares.iter().map(|x| x * x).sum();
+    if sum > 0.0 { squares.len() as f64 * fourth / (sum * sum) } else { 1.0 }
+}
+
+/// `Tr(S)² / Tr(S²)` from centred rows, with `1/b` added to its inverse so that it errs low.
+fn effective_rank(rows: &[f64], dim: usize, trace: f64) -> f64 {
+    let b = rows.len() / dim;
+    if b == 0 {
+        return 1.0;
+    }
+    let trace_of_square = trace_of_square(rows, dim);
+    let raw = if trace_of_square > 0.0 { trace * trace / trace_of_square } else { f64::INFINITY };
+    (1.0 / (1.0 / raw.max(1.0) + 1.0 / b as f64)).max(1.0)
+}
+
+/// An unbiased estimate of `Tr(S²)`: differences of disjoint pairs are independent with
+/// covariance `2S`, so the squared product of two of them has the mean `4 Tr(S²)`.
+fn trace_of_square(rows: &[f64], dim: usize) -> f64 {
+    let differences: Vec<f64> = rows
+        .chunks_exact(2 * dim)
+        .flat_map(|pair| (0..dim).map(|j| pair[j] - pair[dim + j]))
+        .collect();
+    let differences: Vec<&[f64]> = differences.chunks_exact(dim).collect();
+    let (mut sum, mut count) = (0.0, 0.0);
+    for lag in 1..=LAGS.min(differences.len().saturating_sub(1)) {
+        for (x, y) in differences.iter().zip(&differences[lag..]) {
+            sum += x.iter().zip(*y).map(|(x, y)| x * y).sum::<f64>().powi(2);
+            count += 1.0;
+        }
+    }
+    if count > 0.0 { sum / (4.0 * count) } else { 0.0 }
+}

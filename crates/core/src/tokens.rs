@@ -1,0 +1,279 @@
+//! Borrowed rows of a KV cache, in whatever precision and layout it keeps them.
+
+use std::ops::Range;
+
+use half::{bf16, f16, slice::HalfFloatSliceExt};
+use ndarray::Array2;
+
+/// The largest magnitude of a stored number or a scaled query: products of two sum over any head
+/// dimension without leaving f32.
+pub const LARGEST: f32 = 1e16;
+
+/// Keys or values, `[len, dim]`, borrowed as they are stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Tokens<'a> {
+    rows: Rows<'a>,
+    layout: Layout,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    len: usize,
+    dim: usize,
+    stride: usize,
+    per_block: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Rows<'a> {
+    F32(Blocks<'a, f32>),
+    F16(Blocks<'a, f16>),
+    Bf16(Blocks<'a, bf16>),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Blocks<'a, T> {
+    One(&'a [T]),
+    Many(&'a [&'a [T]]),
+}
+
+/// A number type that a cache may store: `f32`, `f16` or `bf16`.
+pub trait Element: Copy + sealed::Sealed {
+    /// Widens `from` into `into`, which is as long.
+    #[doc(hidden)]
+    fn widen(from: &[Self], into: &mut [f32]);
+    #[doc(hidden)]
+    fn rows<'a>(one: Option<&'a [Self]>, many: &'a [&'a [Self]]) -> sealed::AnyRows<'a>;
+}
+
+mod sealed {
+    use half::{bf16, f16};
+
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f16 {}
+    impl Sealed for bf16 {}
+
+    /// Keeps the enum of layouts out of the public trait.
+    #[derive(Debug)]
+    pub struct AnyRows<'a>(pub(super) super::Rows<'a>);
+}
+
+fn blocks<'a, T>(one: Option<&'a [T]>, many: &'a [&'a [T]]) -> Blocks<'a, T> {
+    one.map_or(Blocks::Many(many), Blocks::One)
+}
+
+impl Element for f32 {
+    fn widen(from: &[Self], into: &mut [f32]) {
+        into.copy_from_slice(from);
+    }
+    fn rows<'a>(one: Option<&'a [Self]>, many: &'a [&'a [Self]]) -> sealed::AnyRows<'a> {
+        sealed::AnyRows(Rows::F32(blocks(one, many)))
+    }
+}
+
+impl Element for f16 {
+    fn widen(from: &[Self], into: &mut [f32]) {
+        from.convert_to_f32_slice(into);
+    }
+    fn rows<'a>(one: Option<&'a [Self]>, many: &'a [&'a [Self]]) -> sealed::AnyRows<'a> {
+        sealed::AnyRows(Rows::F16(blocks(one, many)))
+    }
+}
+
+impl Element for bf16 {
+    fn widen(from: &[Self], into: &mut [f32]) {
+        from.convert_to_f32_slice(into);
+    }
+    fn rows<'a>(one: Option<&'a [Self]>, many: &'a [&'a [Self]]) -> sealed::AnyRows<'a> {
+        sealed::AnyRows(Rows::Bf16(blocks(one, many)))
+    }
+}
+
+impl<'a> Tokens<'a> {
+    /// `len` rows of `dim` numbers in one slice, `stride ≥ dim` numbers from row to row.
+    ///
+    /// # Panics
+    /// If the slice is too short for that, or `stride < dim`.
+    pub fn strided<T: Element>(data: &'a [T], len: usize, dim: usize, stride: usize) -> Self {
+        assert!(stride >= dim, "stride {stride} is less than dim {dim}");
+        let needed = if len == 0 { 0 } else { (len - 1) * stride + dim };
+        assert!(data.len() >= needed, "{len} rows need {needed} numbers, got {}", data.len());
+        let layout = Layout { len, dim, stride, per_block: len.max(1) };
+        Self { rows: T::rows(Some(data), &[]).0, layout }
+    }
+
+    /// `len` rows of `dim` numbers, one after the other.
+    ///
+    /// # Panics
+    /// If the slice holds less than `len · dim` numbers.
+    pub fn new<T: Element>(data: &'a [T], len: usize, dim: usize) -> Self {
+        Self::strided(data, len, dim, dim)
+    }
+
+    /// `len` rows of `dim` numbers in blocks of `per_block` rows; the last may be shorter.
+    ///
+    /// # Panics
+    /// If the blocks hold less than that.
+    pub fn blocks<T: Element>(
+        blocks: &'a [&'a [T]],
+        per_block: usize,
+        len: usize,
+        dim: usize,
+    ) -> Self {
+        assert!(per_block > 0, "blocks of no rows");
+        assert!(
+            blocks.len() * per_block >= len,
+            "{len} rows need more than {} blocks",
+            blocks.len()
+        );
+        for (i, block) in blocks.iter().take(len.div_ceil(per_block)).enumerate() {
+            let rows = per_block.min(len - i * per_block);
+            assert!(block.len() >= rows * dim, "block {i} holds less than {rows} rows");
+        }
+        Self { rows: T::rows(None, blocks).0, layout: Layout { len, dim, stride: dim, per_block } }
+    }
+
+    /// Tokens held, visible to a row or not.
+    pub fn len(&self) -> usize {
+        self.layout.len
+    }
+
+    /// Whether there is no token.
+    pub fn is_empty(&self) -> bool {
+        self.layout.len == 0
+    }
+
+    /// Numbers in a row.
+    pub fn dim(&self) -> usize {
+        self.layout.dim
+    }
+
+    /// The dot product of row `token` with `query` `[dim]`, in f32.
+    pub fn dot(&self, token: usize, query: &[f32]) -> f32 {
+        match self.rows {
+            Rows::F32(rows) => dot(self.layout.row(rows, token), query),
+            Rows::F16(rows) => dot(self.layout.row(rows, token), query),
+            Rows::Bf16(rows) => dot(self.layout.row(rows, token), query),
+        }
+    }
+
+    /// The dot products of a range of rows with `query`, into `out` `[range.len()]`.
+    pub fn dots(&self, range: Range<usize>, query: &[f32], out: &mut [f32]) {
+        for (token, out) in range.zip(out) {
+            *out = self.dot(token, query);
+        }
+    }
+
+    /// Copies row `token` into `out` `[dim]`.
+    pub fn copy_row(&self, token: usize, out: &mut [f32]) {
+        match self.rows {
+            Rows::F32(rows) => f32::widen(self.layout.row(rows, token), out),
+            Rows::F16(rows) => f16::widen(self.layout.row(rows, token), out),
+            Rows::Bf16(rows) => bf16::widen(self.layout.row(rows, token), out),
+        }
+    }
+
+    /// A range of rows as an array `[range.len(), dim]`.
+    pub fn to_array(&self, range: Range<usize>) -> Array2<f32> {
+        self.gather(range)
+    }
+
+    /// Some rows as an array `[tokens, dim]`, in the order given.
+    pub fn gather(&self, tokens: impl ExactSizeIterator<Item = usize>) -> Array2<f32> {
+        let dim = self.layout.dim;
+        let mut data = vec![0.0; tokens.len() * dim];
+        let rows = tokens.len();
+        for (token, out) in tokens.zip(data.chunks_exact_mut(dim)) {
+            self.copy_row(token, out);
+        }
+        Array2::from_shape_vec((rows, dim), data).expect("rows · dim numbers were made")
+    }
+}
+
+impl Layout {
+    fn row<'a, T>(&self, rows: Blocks<'a, T>, token: usize) -> &'a [T] {
+        let (block, token) = match rows {
+            Blocks::One(data) => (data, token),
+            Blocks::Many(blocks) => (blocks[token / self.per_block], token % self.per_block),
+        };
+        &block[token * self.stride..][..self.dim]
+    }
+}
+
+/// Numbers widened and multiplied at a time.
+const LANES: usize = 16;
+
+/// A dot product in [`LANES`] partial sums, added up in a fixed order.
+fn dot<T: Element>(row: &[T], query: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; LANES];
+    let mut wide = [0.0_f32; LANES];
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    let (query_chunks, query_rest) = query.as_chunks::<LANES>();
+    for (chunk, q) in chunks.iter().zip(query_chunks) {
+        T::widen(chunk, &mut wide);
+        for ((sum, x), q) in sums.iter_mut().zip(&wide).zip(q) {
+            *sum += x * q;
+        }
+    }
+    T::widen(rest, &mut wide[..rest.len()]);
+    for ((sum, x), q) in sums.iter_mut().zip(&wide).zip(query_rest) {
+        *sum += x * q;
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            sums[i] += sums[i + width];
+        }
+        width /= 2;
+    }
+    sums[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        /// Every precision and layout gives the same rows and dot products, exact on small integers.
+        #[test]
+        fn layouts_agree(len in 0usize..40, dim in 1usize..70, pad in 0usize..3, per_block in 1usize..9, seed: u8) {
+            let small = |i: usize| ((i * 7 + usize::from(seed)) % 5) as f32 - 2.0;
+            let query: Vec<f32> = (0..dim).map(small).collect();
+            let rows: Vec<f32> = (0..len * dim).map(|i| small(i + 3)).collect();
+            let stride = dim + pad;
+            let mut padded = vec![f32::NAN; len * stride];
+            for (i, x) in rows.iter().enumerate() {
+                padded[i / dim * stride + i % dim] = *x;
+            }
+            let half: Vec<f16> = rows.iter().map(|&x| f16::from_f32(x)).collect();
+            let brain: Vec<bf16> = padded.iter().map(|&x| bf16::from_f32(x)).collect();
+            let blocks: Vec<&[f16]> = half.chunks(per_block * dim).collect();
+            let all = [
+                Tokens::new(&rows, len, dim),
+                Tokens::strided(&padded, len, dim, stride),
+                Tokens::strided(&brain, len, dim, stride),
+                Tokens::blocks(&blocks, per_block, len, dim),
+            ];
+            for tokens in all {
+                prop_assert_eq!(tokens.len(), len);
+                let array = tokens.to_array(0..len);
+                prop_assert!(array.iter().eq(&rows));
+                let mut dots = vec![0.0; len];
+                tokens.dots(0..len, &query, &mut dots);
+                for (i, &got) in dots.iter().enumerate() {
+                    let want: f32 = array.row(i).iter().zip(&query).map(|(x, q)| x * q).sum();
+                    prop_assert_eq!(got, want);
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "3 rows need")]
+    fn a_slice_too_short_is_refused() {
+        Tokens::new(&[0.0_f32; 8], 3, 3);
+    }
+}

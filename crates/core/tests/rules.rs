@@ -1,0 +1,448 @@
+//! The rules that every pipeline obeys, each with a test that fails when it is broken. Rules 1 and
+//! 2 are tested in `picks.rs` and `size.rs`, rule 6 in `order.rs` and `golden_order.rs` too, and
+//! rule 10 across backends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use vattention_core::{
+    Budget, BudgetEstimator, Error, Fraction, Kind, List, Picks, Pipeline, PipelineConfig, Promise,
+    Reading, Result, Row, SampleStats, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site,
+    Size, Softmax, Step, Target, Tokens, typetag,
+};
+
+/// Takes given tokens, offset by the member's number.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Take {
+    tokens: Vec<usize>,
+    #[serde(default)]
+    per_member: usize,
+    #[serde(default)]
+    p: Option<f32>,
+}
+
+#[typetag::serde(name = "take")]
+impl SelectorConfig for Take {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn randomized(&self) -> bool {
+        self.p.is_some()
+    }
+}
+
+impl Selector for Take {
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        for token in &self.tokens {
+            picks.draw(token + self.per_member * row.member(), self.p.unwrap_or(1.0));
+        }
+    }
+}
+
+/// Takes every visible token that the selectors before it left.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct TakeRest {}
+
+#[typetag::serde(name = "take-rest")]
+impl SelectorConfig for TakeRest {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for TakeRest {
+    fn select(&self, _: &Row<'_>, picks: &mut Picks) {
+        let rest: Vec<usize> = picks.residual().collect();
+        picks.take_all(rest);
+    }
+}
+
+/// Asks for `plus + times · b` tokens when it sees `b`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ask {
+    plus: usize,
+    times: usize,
+    rounds: usize,
+    promise: bool,
+}
+
+#[typetag::serde(name = "ask")]
+impl BudgetEstimator for Ask {
+    fn budget(&self, stats: &SampleStats) -> Budget {
+        let kind = if self.promise { Kind::Asymptotic } else { Kind::None };
+        Budget { tokens: self.plus + self.times * stats.b, kind }
+    }
+
+    fn promise(&self) -> Option<Promise> {
+        let half = Fraction::try_from(0.5).unwrap();
+        self.promise.then_some(Promise { target: Target::Sdpa, epsilon: half, delta: half })
+    }
+
+    fn rounds(&self) -> usize {
+        self.rounds
+    }
+}
+
+/// Asks for more tokens the larger the estimated denominator is.
+#[derive(Debug, Serialize, Deserialize)]
+struct AskByNorm {}
+
+#[typetag::serde(name = "ask-by-norm")]
+impl BudgetEstimator for AskByNorm {
+    fn budget(&self, stats: &SampleStats) -> Budget {
+        Budget { tokens: (100.0 * stats.norm_n / stats.d) as usize, kind: Kind::Asymptotic }
+    }
+
+    fn promise(&self) -> Option<Promise> {
+        None
+    }
+
+    fn rounds(&self) -> usize {
+        20
+    }
+}
+
+fn take(tokens: impl IntoIterator<Item = usize>) -> Take {
+    Take { tokens: tokens.into_iter().collect(), per_member: 0, p: None }
+}
+
+fn config(selectors: Vec<Box<dyn SelectorConfig>>) -> PipelineConfig {
+    PipelineConfig { seed: 5, selectors, ..PipelineConfig::default() }
+}
+
+fn sampled(selectors: Vec<Box<dyn SelectorConfig>>, base: usize, ask: Ask) -> PipelineConfig {
+    PipelineConfig {
+        sampler: Some(SamplerConfig { base: Size::Tokens(base) }),
+        estimator: Some(Box::new(ask)),
+        ..config(selectors)
+    }
+}
+
+fn fixed(tokens: usize) -> Ask {
+    Ask { plus: tokens, times: 0, rounds: 0, promise: false }
+}
+
+/// A KV head with `group` query heads of one number each, over `n` tokens.
+struct World {
+    site: Site,
+    queries: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    step: u32,
+}
+
+impl World {
+    fn new(n: usize, group: usize) -> Self {
+        let shape = Shape { query_heads: group, kv_heads: 1, head_dim: 1, value_dim: 1 };
+        let small = |i: usize, m: usize| ((i * 7 + i / 3) % m) as f32;
+        Self {
+            site: Site { seed: 5, sequence: 0, layer: 0, kv_head: 0, shape },
+            queries: (0..group).map(|member| 0.5 + member as f32).collect(),
+            keys: (0..n).map(|i| small(i, 4) - 1.5).collect(),
+            values: (0..n).map(|i| small(i + 1, 5) + 1.0).collect(),
+            step: 0,
+        }
+    }
+
+    fn at(mut self, site: Site, step: u32) -> Self {
+        (self.site, self.step) = (site, step);
+        self
+    }
+
+    fn step(&self) -> Step<'_> {
+        let n = self.keys.len();
+        Step {
+            site: &self.site,
+            queries: &self.queries,
+            keys: Tokens::new(&self.keys, n, 1),
+            values: Tokens::new(&self.values, n, 1),
+            visible: n,
+            step: self.step,
+        }
+    }
+
+    fn read(&self, config: PipelineConfig) -> Reading {
+        Pipeline::new(&Arc::new(config), self.site).unwrap().read(&self.step())
+    }
+
+    fn sums(&self, list: &List, member: usize) -> Softmax {
+        let row = self.step().row(member);
+        let mut sums = Softmax::new(1);
+        for (&token, &p) in list.indices.iter().zip(&list.probabilities) {
+            let token = token as usize;
+            let logit = f64::from(row.logit(token));
+            sums.add(logit, 1.0 / f64::from(p), &self.values[token..=token]);
+        }
+        sums
+    }
+}
+
+fn tokens(list: &List) -> Vec<u32> {
+    list.indices.clone()
+}
+
+#[test]
+fn rule_3_the_sample_is_of_what_nobody_took_without_replacement() {
+    let world = World::new(500, 1);
+    let reading = world.read(sampled(vec![Box::new(take(0..100))], 1, fixed(60)));
+    let list = reading.list(0);
+    assert_eq!((list.indices.len(), list.sampled), (160, 60));
+    assert!(list.indices.is_sorted_by(|a, b| a < b), "each token once");
+    for (&token, &p) in list.indices.iter().zip(&list.probabilities) {
+        assert_eq!(p, if token < 100 { 1.0 } else { 60.0 / 400.0 });
+    }
+}
+
+/// `N^` and `D^` are unbiased: over all samples that can be drawn, each as likely as the next,
+/// they average to what dense attention sums.
+#[test]
+fn rule_3_the_estimate_is_unbiased_over_every_sample_of_three_out_of_six() {
+    let world = World::new(8, 1);
+    let mut samples: BTreeMap<Vec<u32>, Softmax> = BTreeMap::new();
+    for seed in 0..2000 {
+        let config = PipelineConfig {
+            seed,
+            ..sampled(vec![Box::new(take([2, 5]))], 1, fixed(3))
+        };
+        let site = Site { seed, ..world.site };
+        let reading = Pipeline::new(&Arc::new(config), site).unwrap();
+        let reading = reading.read(&Step { site: &site, ..world.step() });
+        let sums = world.sums(reading.list(0), 0);
+        samples.insert(tokens(reading.list(0)), sums);
+    }
+    assert_eq!(samples.len(), 20, "six choose three");
+    let dense = world.read(config(vec![]));
+    let mut exact = world.sums(dense.list(0), 0);
+    exact.rebase(0.0);
+    let (mut d, mut n) = (0.0, 0.0);
+    for mut sums in samples.into_values() {
+        sums.rebase(0.0);
+        d += sums.denominator() / 20.0;
+        n += sums.numerator()[0] / 20.0;
+    }
+    assert!((d / exact.denominator() - 1.0).abs() < 1e-6);
+    assert!((n / exact.numerator()[0] - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn rule_4_picks_before_the_sampler_weigh_one_and_own_probabilities_come_last() {
+    let random = || Box::new(Take { p: Some(0.5), ..take([1, 2]) });
+    let head = |selectors| PipelineConfig { share: Share::Head, ..config(selectors) };
+    let world = World::new(100, 1);
+
+    let last = head(vec![Box::new(take([0])), random()]);
+    assert!(last.conflicts().is_empty());
+    assert_eq!(world.read(last).list(0).probabilities, [1.0, 0.5, 0.5]);
+
+    let not_last = head(vec![random(), Box::new(take([0]))]);
+    assert_eq!(not_last.conflicts()[0].at, "selectors[0]");
+    let error = Pipeline::new(&Arc::new(not_last), world.site).unwrap_err();
+    assert!(matches!(error, Error::Conflict(_)), "{error}");
+
+    let with_estimator = PipelineConfig {
+        estimator: Some(Box::new(fixed(4))),
+        ..head(vec![random()])
+    };
+    assert!(with_estimator.conflicts()[0].message.contains("no estimator"));
+    let no_estimator = PipelineConfig {
+        sampler: Some(SamplerConfig::default()),
+        ..config(vec![])
+    };
+    assert_eq!(no_estimator.conflicts()[0].at, "sampler");
+
+    // A selector that lies about being random still weighs one before a sampler.
+    let lying = sampled(vec![Box::new(Liar {})], 1, fixed(10));
+    let reading = world.read(lying);
+    let at = reading.list(0).indices.iter().position(|&token| token == 3).unwrap();
+    assert_eq!(reading.list(0).probabilities[at], 1.0);
+}
+
+/// Draws at random without saying so.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Liar {}
+
+#[typetag::serde(name = "liar")]
+impl SelectorConfig for Liar {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for Liar {
+    fn select(&self, _: &Row<'_>, picks: &mut Picks) {
+        picks.draw(3, 0.25);
+    }
+}
+
+#[test]
+fn rule_5_a_group_shares_the_union_and_one_sample_and_the_largest_budget_counts() {
+    let world = World::new(400, 3);
+    let own = || Box::new(Take { per_member: 10, ..take([0, 1]) });
+    let shared = world.read(config(vec![own()]));
+    assert_eq!(shared.lists().len(), 1);
+    assert_eq!(tokens(shared.list(2)), [0, 1, 10, 11, 20, 21]);
+    assert!(shared.list(0).probabilities.iter().all(|&p| p == 1.0));
+
+    let separate = world.read(PipelineConfig { share: Share::Head, ..config(vec![own()]) });
+    assert_eq!(separate.lists().len(), 3);
+    assert_eq!(tokens(separate.list(1)), [10, 11]);
+
+    // Members whose budgets differ: the shared budget is the largest of those asked for.
+    let by_norm = |share| PipelineConfig {
+        share,
+        estimator: Some(Box::new(AskByNorm {})),
+        sampler: Some(SamplerConfig { base: Size::Tokens(50) }),
+        ..config(vec![])
+    };
+    let separate = world.read(by_norm(Share::Head));
+    let asked: Vec<usize> = (0..3).map(|member| separate.list(member).budget.unwrap()).collect();
+    assert!(asked.iter().min() < asked.iter().max(), "{asked:?}");
+    let shared = world.read(by_norm(Share::Group));
+    let list = shared.list(0);
+    let row_budget = |member: usize| {
+        let sums = world.sums(list, member);
+        (100.0 * sums.numerator()[0] / sums.denominator()) as usize
+    };
+    let largest = (0..3).map(row_budget).max().unwrap();
+    assert!(list.budget.unwrap().abs_diff(largest) <= 1, "{:?} {largest}", list.budget);
+    assert!(list.sampled >= list.budget.unwrap());
+
+    let random = Take { p: Some(0.5), ..take([1]) };
+    let refused = config(vec![Box::new(random)]).conflicts();
+    assert!(refused[0].help.contains("share = \"head\""));
+}
+
+/// Each selector sees its own row's picks only: the second takes what its own row's first left.
+#[test]
+fn rule_5_a_row_sees_only_its_own_picks() {
+    let world = World::new(50, 2);
+    let own = || Box::new(Take { per_member: 1, ..take([0]) });
+    let reading = world.read(PipelineConfig {
+        share: Share::Head,
+        ..config(vec![own(), Box::new(CountPicks {})])
+    });
+    for member in 0..2 {
+        assert_eq!(reading.list(member).indices.len(), 2, "its own pick, and one for its count");
+    }
+}
+
+/// Takes as many tokens, from 40 on, as the row had picked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct CountPicks {}
+
+#[typetag::serde(name = "count-picks")]
+impl SelectorConfig for CountPicks {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for CountPicks {
+    fn select(&self, _: &Row<'_>, picks: &mut Picks) {
+        let count = picks.len();
+        picks.take_all(40..40 + count);
+    }
+}
+
+#[test]
+fn rule_6_samples_are_nested_and_differ_by_step_sequence_layer_and_head() {
+    let read = |site: Site, step: u32, tokens: usize| {
+        let world = World::new(1000, 1).at(site, step);
+        let list = world.read(sampled(vec![], 1, fixed(tokens))).list(0).indices.clone();
+        list
+    };
+    let site = World::new(1000, 1).site;
+    let sample = read(site, 0, 50);
+    assert_eq!(read(site, 0, 50), sample, "the same place draws the same");
+    let larger = read(site, 0, 300);
+    assert!(sample.iter().all(|token| larger.contains(token)), "a larger sample goes on");
+    let shape = Shape { kv_heads: 2, query_heads: 2, ..site.shape };
+    for other in [
+        read(site, 1, 50),
+        read(Site { sequence: 1, ..site }, 0, 50),
+        read(Site { layer: 1, ..site }, 0, 50),
+        read(Site { kv_head: 1, shape, ..site }, 0, 50),
+    ] {
+        assert_ne!(other, sample);
+    }
+}
+
+#[test]
+fn rule_7_looks_go_on_until_the_sample_is_large_enough() {
+    let world = World::new(10_000, 1);
+    let run = |base, plus, times, rounds| {
+        let ask = Ask { plus, times, rounds, promise: true };
+        let reading = world.read(sampled(vec![], base, ask));
+        let list = reading.list(0);
+        (list.sampled, list.certificate.held, list.budget.unwrap(), list.certificate.kind)
+    };
+    // The base is enough.
+    assert_eq!(run(128, 100, 0, 6), (128, true, 100, Kind::Asymptotic));
+    // A second look at what was asked for.
+    assert_eq!(run(128, 500, 0, 6), (500, true, 500, Kind::Asymptotic));
+    // Growth is by an eighth at least: 128, 144, 162, ... while it asks for one more.
+    assert_eq!(run(128, 1, 1, 3), (163, false, 163, Kind::Asymptotic));
+    // One look: what it asks for is drawn, unchecked.
+    assert_eq!(run(128, 500, 0, 1), (500, false, 500, Kind::Asymptotic));
+    // Never content: 100, 200, 400, then a last draw of 800.
+    assert_eq!(run(100, 0, 2, 3), (800, false, 800, Kind::Asymptotic));
+    // With fewer than 32 tokens left, the rest is read: exact.
+    assert_eq!(run(128, 9_969, 0, 6), (10_000, true, 9_969, Kind::Exact));
+    assert_eq!(run(128, 9_968, 0, 6), (9_968, true, 9_968, Kind::Asymptotic));
+    assert_eq!(run(128, 1_000_000, 0, 1).0, 10_000);
+    // Without a promise there is no such rule.
+    let reading = world.read(sampled(vec![], 1, fixed(9_990)));
+    assert_eq!(reading.list(0).sampled, 9_990);
+}
+
+#[test]
+fn rule_8_everything_read_is_dense_attention() {
+    let world = World::new(300, 2);
+    let dense = world.read(config(vec![]));
+    let everything = [
+        config(vec![Box::new(take([5])), Box::new(TakeRest {})]),
+        sampled(vec![Box::new(take([5]))], 1, fixed(300)),
+        sampled(vec![], 290, Ask { plus: 1, times: 0, rounds: 6, promise: true }),
+    ];
+    for config in everything {
+        let reading = world.read(config);
+        let list = reading.list(0);
+        assert_eq!(list.certificate.kind, Kind::Exact);
+        assert!(list.certificate.held);
+        assert!(list.probabilities.iter().all(|&p| p == 1.0));
+        for member in 0..2 {
+            assert_eq!(world.sums(list, member), world.sums(dense.list(0), member));
+        }
+    }
+}
+
+#[test]
+fn rule_9_density_counts_what_is_read_by_the_kv_head_and_by_each_query_head() {
+    let world = World::new(100, 2);
+    let own = || Box::new(Take { per_member: 1, ..take([0, 1, 2]) });
+    let separate = world.read(PipelineConfig { share: Share::Head, ..config(vec![own()]) });
+    let report = separate.report(0);
+    assert_eq!((report.density(), report.density_of_group()), (0.03, 0.04));
+    let shared = world.read(config(vec![own()])).report(1);
+    assert_eq!((shared.density(), shared.density_of_group()), (0.04, 0.04));
+    let with_base = world.read(sampled(vec![own()], 20, Ask { plus: 1, times: 0, rounds: 6, promise: true }));
+    assert_eq!(with_base.report(0).sampled, 20, "the base sample counts");
+}
+
+#[test]
+fn nothing_picked_and_no_estimator_reads_the_newest_token() {
+    let world = World::new(100, 1);
+    let reading = world.read(config(vec![Box::new(take([]))]));
+    assert_eq!(tokens(reading.list(0)), [99]);
+    assert_eq!(reading.list(0).certificate.kind, Kind::None);
+}
+
+#[test]
+fn dense_layers_read_everything() {
+    let world = World::new(100, 1);
+    let mut sparse = config(vec![Box::new(take([1]))]);
+    sparse.dense_layers = vec![0];
+    assert_eq!(world.read(sparse).list(0).indices.len(), 100);
+}

@@ -1,0 +1,48 @@
+//! From a real-valued budget for an infinite population to a number of tokens.
+
+/// The finite-population correction: a sample without replacement of `fpc(b0, n)` out of `n` is as
+/// good as `b0` out of infinitely many. For variances with the divisor `n − 1`.
+///
+/// Exact: the variance of a mean is `S² (1/b − 1/n)` (Cochran, Sampling Techniques, 2.15).
+pub fn fpc(b0: f64, n: usize) -> f64 {
+    if b0.is_infinite() { n as f64 } else { b0 / (1.0 + b0 / n as f64) }
+}
+
+/// Rounds a budget up to whole tokens, between 1 and `n_s`; NaN, from statistics that do not
+/// exist, reads everything.
+///
+/// A relative slack of 1e-9 keeps rounding errors from costing a token.
+pub fn whole_tokens(b: f64, n_s: usize) -> usize {
+    if n_s == 0 {
+        return 0;
+    }
+    if b.is_nan() || b >= n_s as f64 {
+        return n_s;
+    }
+    ((b - 1e-9 * b.abs().max(1.0)).ceil().max(1.0) as usize).min(n_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn the_correction_never_exceeds_either(b0 in 0.0..1e9, n in 1usize..100_000) {
+            let b = fpc(b0, n);
+            prop_assert!(b <= b0 && b <= n as f64);
+            prop_assert!(whole_tokens(b, n) <= n);
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_number_reads_everything() {
+        assert_eq!(whole_tokens(f64::NAN, 10), 10);
+        assert_eq!(whole_tokens(f64::INFINITY, 10), 10);
+        assert_eq!(whole_tokens(fpc(f64::INFINITY, 10), 10), 10);
+        assert_eq!(whole_tokens(0.0, 10), 1);
+        assert_eq!(whole_tokens(5.0, 0), 0);
+    }
+}

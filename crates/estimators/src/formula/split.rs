@@ -1,0 +1,37 @@
+//! How to divide delta between two events that must both not happen.
+
+/// The least `cost(delta − x, x)` over `x` in `(0, delta)`, and the two parts that give it.
+///
+/// A coarse scan of the log-ratio, then golden-section search: `cost` is convex near its minimum.
+pub(crate) fn split(delta: f64, cost: impl Fn(f64, f64) -> f64) -> (f64, f64, f64) {
+    let at = |u: f64| (delta / (1.0 + u.exp()), delta / (1.0 + (-u).exp()));
+    let value = |u: f64| {
+        let (first, second) = at(u);
+        cost(first, second)
+    };
+    let coarse: Vec<f64> = (-30..=30).map(f64::from).collect();
+    let best = coarse.iter().copied().min_by(|&a, &b| value(a).total_cmp(&value(b)));
+    let best = best.expect("the scan is not empty");
+    let u = golden_section(best - 1.0, best + 1.0, &value);
+    let u = if value(u) <= value(best) { u } else { best };
+    let (first, second) = at(u);
+    (value(u), first, second)
+}
+
+fn golden_section(mut low: f64, mut high: f64, value: &impl Fn(f64) -> f64) -> f64 {
+    let ratio = (5.0_f64.sqrt() - 1.0) / 2.0;
+    let (mut a, mut b) = (high - ratio * (high - low), low + ratio * (high - low));
+    let (mut value_a, mut value_b) = (value(a), value(b));
+    while high - low > 1e-7 {
+        if value_a <= value_b {
+            (high, b, value_b) = (b, a, value_a);
+            a = high - ratio * (high - low);
+            value_a = value(a);
+        } else {
+            (low, a, value_a) = (a, b, value_b);
+            b = low + ratio * (high - low);
+            value_b = value(b);
+        }
+    }
+    f64::midpoint(low, high)
+}

@@ -1,0 +1,49 @@
+//! Exact attention in f64: what pipelines are measured against.
+
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use vattention_core::Shape;
+
+use crate::Layer;
+
+/// Exact attention of one row.
+#[derive(Clone, Debug)]
+pub struct Exact {
+    /// `N / D`, `[value_dim]`.
+    pub output: Array1<f64>,
+    /// `ln D`.
+    pub log_denominator: f64,
+}
+
+impl Exact {
+    /// Exact attention of a layer's last `queries` queries, in (query, query head) order, with
+    /// queries multiplied by `scale`.
+    pub fn rows(layer: &Layer, shape: &Shape, scale: f32, queries: usize) -> Vec<Self> {
+        let (heads, all, _) = layer.queries.dim();
+        let mut rows = vec![None; heads * queries];
+        for kv_head in 0..shape.kv_heads {
+            let keys = layer.keys.index_axis(Axis(0), kv_head).mapv(f64::from);
+            let values = layer.values.index_axis(Axis(0), kv_head).mapv(f64::from);
+            for head in kv_head * shape.group()..(kv_head + 1) * shape.group() {
+                for t in 0..queries {
+                    let index = all - queries + t;
+                    let visible = layer.visible.as_ref().map_or(keys.nrows(), |v| v[index]);
+                    let query = layer.queries.slice(s![head, index, ..]);
+                    let query = query.mapv(|q| f64::from(q) * f64::from(scale));
+                    let (keys, values) = (keys.slice(s![..visible, ..]), values.view());
+                    rows[t * heads + head] = Some(attend(&keys, &values, &query));
+                }
+            }
+        }
+        rows.into_iter().flatten().collect()
+    }
+}
+
+fn attend(keys: &ArrayView2<'_, f64>, values: &ArrayView2<'_, f64>, query: &Array1<f64>) -> Exact {
+    let logits = keys.dot(query);
+    let shift = logits.fold(f64::NEG_INFINITY, |a, &b| a.max(b));
+    let weights = logits.mapv(|logit| (logit - shift).exp());
+    let denominator = weights.sum();
+    let weights: Array2<f64> = weights.insert_axis(Axis(0));
+    let numerator = weights.dot(&values.slice(s![..keys.nrows(), ..])).remove_axis(Axis(0));
+    Exact { output: numerator / denominator, log_denominator: shift + denominator.ln() }
+}

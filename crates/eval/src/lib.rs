@@ -1,0 +1,19 @@
+//! Measuring pipelines: captured or synthetic traces, and how far a pipeline is from exact
+//! attention on them.
+
+mod compare;
+mod dump;
+mod error;
+mod errors;
+mod exact;
+mod file;
+mod tensors;
+mod trace;
+
+pub use compare::{Comparison, Density, Entry, Guarantee, Measured, Settings, compare};
+pub use dump::Dump;
+pub use error::{Error, Result};
+pub use errors::{ErrorSummary, MeanMax};
+pub use exact::Exact;
+pub use file::write_beside;
+pub use trace::{Layer, Layout, Trace, TraceInfo, write_trace};

@@ -1,0 +1,11 @@
+//! Token selectors, one strategy per file.
+//!
+//! Linking this crate makes them known to pipeline files; the `vattention` facade does.
+
+mod oracle_top_k;
+mod sink;
+mod window;
+
+pub use oracle_top_k::OracleTopK;
+pub use sink::Sink;
+pub use window::Window;

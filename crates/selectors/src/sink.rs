@@ -1,0 +1,36 @@
+//! `sink`: the first tokens, on which most heads rest attention that they have no use for.
+//!
+//! Takes `{0, …, size − 1}`.
+//!
+//! Cost: O(size) per row, no index.
+//!
+//! Xiao, Tian, Chen, Han, Lewis (2023), "Efficient Streaming Language Models with Attention
+//! Sinks", <https://arxiv.org/abs/2309.17453>.
+
+use serde::{Deserialize, Serialize};
+use vattention_core::{
+    Picks, Result, Row, Selector, SelectorConfig, Site, Size, register, typetag,
+};
+
+/// The first `size` tokens.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sink {
+    /// How many tokens.
+    pub size: Size,
+}
+
+#[typetag::serde(name = "sink")]
+impl SelectorConfig for Sink {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for Sink {
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        picks.take_all(0..self.size.of(row.visible()));
+    }
+}
+
+register!(Selector, "sink", Sink, "the first tokens");

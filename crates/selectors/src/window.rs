@@ -1,0 +1,38 @@
+//! `window`: the most recent tokens.
+//!
+//! Takes `{n − size, …, n − 1}` of `n` visible tokens, its own position included.
+//!
+//! Cost: O(size) per row, no index.
+//!
+//! Beltagy, Peters, Cohan (2020), "Longformer: The Long-Document Transformer",
+//! <https://arxiv.org/abs/2004.05150>; with a sink: Xiao et al. (2023),
+//! <https://arxiv.org/abs/2309.17453>.
+
+use serde::{Deserialize, Serialize};
+use vattention_core::{
+    Picks, Result, Row, Selector, SelectorConfig, Site, Size, register, typetag,
+};
+
+/// The last `size` visible tokens.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Window {
+    /// How many tokens.
+    pub size: Size,
+}
+
+#[typetag::serde(name = "window")]
+impl SelectorConfig for Window {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for Window {
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        let visible = row.visible();
+        picks.take_all(visible - self.size.of(visible)..visible);
+    }
+}
+
+register!(Selector, "window", Window, "the most recent tokens");

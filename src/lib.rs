@@ -1,0 +1,48 @@
+//! Verified sparse attention: decode-time attention over long KV caches that reads a few percent
+//! of the tokens and keeps a promise, `Pr(relative error > epsilon) ≤ delta`, for every head at
+//! every step.
+//!
+//! This crate is the whole workspace behind one name. Depending on it links every selector and
+//! estimator, so that pipeline files may name them.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use vattention::{Attention, Backend, Options, Shape, backends::Cpu, config::Loader};
+//! use vattention::ndarray::Array3;
+//!
+//! let pipeline = Loader::default().parse("example.toml", r#"
+//!     [[selectors]]
+//!     type = "oracle-top-k"
+//!     size = 0.05
+//!
+//!     [estimator]
+//!     type = "ratio"
+//!     epsilon = 0.1
+//!     delta = 0.05
+//! "#)?;
+//! let shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 16 };
+//! let mut attention = Cpu.start(&pipeline, 0, shape, &Options::default())?;
+//! let rows = Array3::from_shape_fn((2, 1000, 16), |(h, t, d)| ((h + 3 * t + 7 * d) as f32).sin());
+//! attention.append(rows.view(), rows.view())?;
+//! let output = attention.attend(Array3::ones((4, 1, 16)).view(), None)?;
+//! assert_eq!(output.out.dim(), (4, 1, 16));
+//! assert!(output.rows.iter().all(|row| row.certificate.held));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub use vattention_backends as backends;
+pub use vattention_config as config;
+pub use vattention_core::*;
+pub use vattention_estimators as estimators;
+pub use vattention_eval as eval;
+pub use vattention_selectors as selectors;
+
+/// Every backend, by [`name`](Backend::name).
+pub fn all_backends() -> Vec<Box<dyn Backend>> {
+    vec![Box::new(backends::Reference), Box::new(backends::Cpu)]
+}
+
+/// The backend of that name, if there is one.
+pub fn backend(name: &str) -> Option<Box<dyn Backend>> {
+    all_backends().into_iter().find(|backend| backend.name() == name)
+}
