@@ -11,7 +11,7 @@ use vattention_core::{
     Attention, Backend, Error, Options, PipelineConfig, Result, Shape, Softmax, Step,
 };
 
-use crate::layer::{RowSums, Layer, ListView, Workers};
+use crate::layer::{Layer, ListView, RowSums, Workers};
 
 /// Tokens whose rows are gathered and multiplied at a time: 256 rows of keys and values of 128
 /// numbers are 256 KiB, which stay in the second-level cache.

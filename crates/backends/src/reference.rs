@@ -8,7 +8,7 @@ use vattention_core::{
     Attention, Backend, Options, PipelineConfig, Result, Shape, Softmax, Step, Tokens,
 };
 
-use crate::layer::{RowSums, Layer, ListView, Workers};
+use crate::layer::{Layer, ListView, RowSums, Workers};
 
 /// Attention as it is defined, in f64. `threads` is ignored.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,7 +1,96 @@
-//! x
-use crate::Failure;
+//! `vattention synth`: a trace of synthetic heads of known difficulty.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use vattention::eval::{HeadKind, Synth, TraceInfo, write_trace};
+use vattention::{Shape, Storage};
+
+use crate::{Failure, say};
+
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
-pub(crate) fn run(_: &Args) -> Result<(), Failure> {
-    Ok(())
+pub(crate) struct Args {
+    /// What the heads attend to: diffuse, typical, sharp, vsharp, local, osc, needle or heavy.
+    #[arg(long)]
+    kind: HeadKind,
+    /// Tokens in the cache.
+    #[arg(long)]
+    tokens: usize,
+    /// Query heads.
+    #[arg(long, default_value_t = 8)]
+    query_heads: usize,
+    /// KV heads; divides the number of query heads.
+    #[arg(long, default_value_t = 2)]
+    kv_heads: usize,
+    /// Numbers in a query and in a key.
+    #[arg(long, default_value_t = 128)]
+    head_dim: usize,
+    /// Numbers in a value; by default, as many as in a key.
+    #[arg(long)]
+    value_dim: Option<usize>,
+    /// Layers.
+    #[arg(long, default_value_t = 1)]
+    layers: usize,
+    /// Queries, at the last positions.
+    #[arg(long, default_value_t = 16)]
+    queries: usize,
+    /// Prompt queries, at the last positions.
+    #[arg(long, default_value_t = 0)]
+    prompt: usize,
+    /// The spread of the mean value: the smaller, the more values cancel.
+    #[arg(long, default_value_t = 0.7)]
+    value_mean: f64,
+    /// Equal seeds make equal traces.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How numbers are stored.
+    #[arg(long, value_enum, default_value_t = Dtype::F16)]
+    dtype: Dtype,
+    /// The trace to write.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Dtype {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl From<Dtype> for Storage {
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F32 => Self::F32,
+            Dtype::F16 => Self::F16,
+            Dtype::Bf16 => Self::Bf16,
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if !(1..=4096).contains(&args.layers) {
+        return Err(Failure::input(format!("--layers: {}; expected 1 to 4096", args.layers)));
+    }
+    let shape = Shape {
+        query_heads: args.query_heads,
+        kv_heads: args.kv_heads,
+        head_dim: args.head_dim,
+        value_dim: args.value_dim.unwrap_or(args.head_dim),
+    };
+    let layer = |number: usize| {
+        let seed = args.seed.wrapping_mul(4096).wrapping_add(number as u64);
+        let Args { kind, tokens, queries, prompt, value_mean, .. } = *args;
+        let synth = Synth { kind, tokens, shape, queries, prompt, value_mean, seed };
+        Ok((number, synth.layer()?))
+    };
+    let layers = (0..args.layers).map(layer).collect::<Result<BTreeMap<_, _>, Failure>>()?;
+    let info = TraceInfo {
+        scale: None,
+        model: Some(format!("synthetic heads, kind {}", args.kind.name())),
+        source: Some(format!("vattention synth --seed {}", args.seed)),
+    };
+    write_trace(&args.output, &info, &layers, args.dtype.into())?;
+    say(&format!("wrote {}", args.output.display()))
 }

@@ -18,7 +18,7 @@ pub enum Error {
     },
     /// A number that cannot be stored or multiplied safely; see [`LARGEST`](crate::LARGEST).
     #[error(
-        "{tensor}{index:?} is {value}: expected a finite number of magnitude at most {limit:e}"
+        "{tensor}{index:?} is {value:e}: expected a finite number of magnitude at most {limit:e}"
     )]
     Number {
         /// The array's name.

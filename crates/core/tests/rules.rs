@@ -202,10 +202,7 @@ fn rule_3_the_estimate_is_unbiased_over_every_sample_of_three_out_of_six() {
     let world = World::new(8, 1);
     let mut samples: BTreeMap<Vec<u32>, Softmax> = BTreeMap::new();
     for seed in 0..2000 {
-        let config = PipelineConfig {
-            seed,
-            ..sampled(vec![Box::new(take([2, 5]))], 1, fixed(3))
-        };
+        let config = PipelineConfig { seed, ..sampled(vec![Box::new(take([2, 5]))], 1, fixed(3)) };
         let site = Site { seed, ..world.site };
         let reading = Pipeline::new(&Arc::new(config), site).unwrap();
         let reading = reading.read(&Step { site: &site, ..world.step() });
@@ -241,15 +238,10 @@ fn rule_4_picks_before_the_sampler_weigh_one_and_own_probabilities_come_last() {
     let error = Pipeline::new(&Arc::new(not_last), world.site).unwrap_err();
     assert!(matches!(error, Error::Conflict(_)), "{error}");
 
-    let with_estimator = PipelineConfig {
-        estimator: Some(Box::new(fixed(4))),
-        ..head(vec![random()])
-    };
+    let with_estimator =
+        PipelineConfig { estimator: Some(Box::new(fixed(4))), ..head(vec![random()]) };
     assert!(with_estimator.conflicts()[0].message.contains("no estimator"));
-    let no_estimator = PipelineConfig {
-        sampler: Some(SamplerConfig::default()),
-        ..config(vec![])
-    };
+    let no_estimator = PipelineConfig { sampler: Some(SamplerConfig::default()), ..config(vec![]) };
     assert_eq!(no_estimator.conflicts()[0].at, "sampler");
 
     // A selector that lies about being random still weighs one before a sampler.
@@ -427,7 +419,8 @@ fn rule_9_density_counts_what_is_read_by_the_kv_head_and_by_each_query_head() {
     assert_eq!((report.density(), report.density_of_group()), (0.03, 0.04));
     let shared = world.read(config(vec![own()])).report(1);
     assert_eq!((shared.density(), shared.density_of_group()), (0.04, 0.04));
-    let with_base = world.read(sampled(vec![own()], 20, Ask { plus: 1, times: 0, rounds: 6, promise: true }));
+    let with_base =
+        world.read(sampled(vec![own()], 20, Ask { plus: 1, times: 0, rounds: 6, promise: true }));
     assert_eq!(with_base.report(0).sampled, 20, "the base sample counts");
 }
 

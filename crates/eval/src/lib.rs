@@ -7,6 +7,7 @@ mod error;
 mod errors;
 mod exact;
 mod file;
+mod synth;
 mod tensors;
 mod trace;
 
@@ -16,4 +17,5 @@ pub use error::{Error, Result};
 pub use errors::{ErrorSummary, MeanMax};
 pub use exact::Exact;
 pub use file::write_beside;
+pub use synth::{HeadKind, Synth};
 pub use trace::{Layer, Layout, Trace, TraceInfo, write_trace};

@@ -1,0 +1,182 @@
+use ndarray::{Axis, s};
+
+use super::maker::{SINKS, mass};
+
+use super::*;
+
+fn small(kind: HeadKind) -> Synth {
+    let shape = Shape { query_heads: 8, kv_heads: 2, head_dim: 64, value_dim: 48 };
+    Synth { kind, tokens: 2048, shape, queries: 8, prompt: 0, value_mean: 0.7, seed: 0 }
+}
+
+/// Each query's scores over what it sees.
+fn scores(synth: &Synth) -> Vec<Vec<f64>> {
+    let Layer { queries, keys, visible, .. } = synth.layer().unwrap();
+    let scale = 1.0 / (synth.shape.head_dim as f32).sqrt();
+    let mut all = Vec::new();
+    for (head, rows) in queries.outer_iter().enumerate() {
+        let keys = keys.index_axis(Axis(0), head / synth.shape.group());
+        for (row, &seen) in rows.outer_iter().zip(visible.as_ref().unwrap()) {
+            let scores = keys.slice(s![..seen, ..]).dot(&row) * scale;
+            all.push(scores.iter().map(|&x| f64::from(x)).collect());
+        }
+    }
+    all
+}
+
+/// The mean of a fact over all queries of four layers.
+fn mean(kind: HeadKind, fact: impl Fn(&[f64]) -> f64) -> f64 {
+    let of = |seed| scores(&Synth { seed, ..small(kind) });
+    let facts: Vec<f64> = (0..4).flat_map(of).map(|scores| fact(&scores)).collect();
+    facts.iter().sum::<f64>() / facts.len() as f64
+}
+
+fn sorted(scores: &[f64]) -> Vec<f64> {
+    let mut sorted = scores.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// The share of the mass in the `count` tokens that have most, without the sinks.
+fn top_share(scores: &[f64], count: usize) -> f64 {
+    let sorted = sorted(&scores[SINKS..]);
+    mass(sorted.iter().rev().take(count)) / mass(sorted.iter())
+}
+
+fn assert_near(kind: HeadKind, got: f64, expected: f64, factor: f64) {
+    let name = kind.name();
+    assert!((expected / factor..=expected * factor).contains(&got), "{name}: {got}, {expected}");
+}
+
+#[test]
+fn equal_seeds_make_equal_layers() {
+    let synth = Synth { prompt: 3, ..small(HeadKind::Typical) };
+    let layer = synth.layer().unwrap();
+    assert_eq!(layer, synth.layer().unwrap());
+    let other = Synth { seed: 1, ..synth.clone() }.layer().unwrap();
+    assert_ne!(layer.keys, other.keys);
+    assert_ne!(layer.keys.index_axis(Axis(0), 0), layer.keys.index_axis(Axis(0), 1));
+    let longer = Synth { queries: 20, prompt: 0, ..synth }.layer().unwrap();
+    assert_eq!((layer.keys, layer.values), (longer.keys, longer.values));
+}
+
+#[test]
+fn layers_have_the_shape_asked_for() {
+    let synth = Synth { prompt: 600, tokens: 600, ..small(HeadKind::Local) };
+    let layer = synth.layer().unwrap();
+    assert_eq!(layer.queries.dim(), (8, 8, 64));
+    assert_eq!(layer.keys.dim(), (2, 600, 64));
+    assert_eq!(layer.values.dim(), (2, 600, 48));
+    assert_eq!(layer.prompt.unwrap().dim(), (8, 600, 64));
+    assert_eq!(layer.visible, Some((593..=600).collect()));
+    let pair = Shape { query_heads: 1, kv_heads: 1, head_dim: 2, value_dim: 1 };
+    let smallest = Synth { shape: pair, queries: 600, prompt: 0, ..synth }.layer().unwrap();
+    assert_eq!(smallest.visible, Some((1..=600).collect()));
+    assert_eq!(smallest.prompt, None);
+}
+
+#[test]
+fn numbers_fit_half_precision() {
+    for kind in HeadKind::ALL {
+        let synth = Synth { prompt: 64, value_mean: 1000.0, ..small(kind) };
+        let layer = synth.layer().unwrap();
+        let arrays = [layer.queries, layer.keys, layer.values, layer.prompt.unwrap()];
+        let fits = |x: &f32| x.abs() <= 65504.0;
+        assert!(arrays.iter().flatten().all(fits), "{}", kind.name());
+    }
+}
+
+#[test]
+fn sinks_hold_their_share() {
+    for kind in HeadKind::ALL {
+        let share = mean(kind, |scores| mass(scores[..SINKS].iter()) / mass(scores.iter()));
+        let expected = kind.recipe().sinks;
+        if expected > 0.0 {
+            assert_near(kind, share, expected, 1.6);
+        } else {
+            assert!(share < 0.01, "{}: {share}", kind.name());
+        }
+    }
+}
+
+#[test]
+fn scores_spread_as_the_kind_says() {
+    for kind in HeadKind::ALL {
+        // Without the highest 2%, among which is what was planted.
+        let deviation = mean(kind, |scores| {
+            let rest = &sorted(scores)[..scores.len() * 98 / 100];
+            let mean = rest.iter().sum::<f64>() / rest.len() as f64;
+            (rest.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / rest.len() as f64).sqrt()
+        });
+        let bent = matches!(kind, HeadKind::Local | HeadKind::Heavy);
+        assert_near(kind, deviation, kind.recipe().bulk, if bent { 1.7 } else { 1.1 });
+    }
+}
+
+#[test]
+fn few_tokens_hold_as_much_as_the_kind_says() {
+    let top = |kind| mean(kind, |scores| top_share(scores, 32));
+    assert_near(HeadKind::Needle, top(HeadKind::Needle), 0.5, 1.2);
+    let kinds = [HeadKind::Diffuse, HeadKind::Typical, HeadKind::Sharp, HeadKind::Vsharp];
+    let shares = kinds.map(top);
+    assert!(shares.windows(2).all(|pair| pair[1] > 1.1 * pair[0]), "{shares:?}");
+}
+
+#[test]
+fn kinds_have_the_texture_of_their_names() {
+    use HeadKind::{Diffuse, Heavy, Local, Osc, Sharp};
+    let recent = |kind| mean(kind, |s| mass(s[s.len() - 64..].iter()) / mass(s.iter()));
+    assert!(recent(Local) > 2.0 * recent(Diffuse));
+    let tail = |kind| {
+        mean(kind, |scores| {
+            let sorted = sorted(scores);
+            let below = |share| sorted[sorted.len() / 2] - sorted[sorted.len() / share];
+            below(200) / below(6)
+        })
+    };
+    assert!(tail(Heavy) > 1.1 * tail(Diffuse));
+    let jumps = |kind| {
+        mean(kind, |scores| {
+            let jump = |pair: &[f64]| (pair[1] - pair[0]).abs();
+            scores.windows(2).map(jump).sum::<f64>() / scores.len() as f64
+        }) / kind.recipe().bulk
+    };
+    assert!(jumps(Osc) < 0.5 * jumps(Sharp));
+}
+
+#[test]
+fn names_are_read_back() {
+    for kind in HeadKind::ALL {
+        assert_eq!(kind.name().parse(), Ok(kind));
+    }
+    let error = "spiky".parse::<HeadKind>().unwrap_err();
+    assert!(error.starts_with("unknown kind `spiky`; expected one of diffuse, typical"));
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let good = small(HeadKind::Osc);
+    let shaped = |change: fn(&mut Shape)| {
+        let mut synth = good.clone();
+        change(&mut synth.shape);
+        synth
+    };
+    for (bad, expected) in [
+        (Synth { tokens: 511, ..good.clone() }, "--tokens: 511; expected 512 to"),
+        (Synth { tokens: 1 << 25, ..good.clone() }, "--tokens: 33554432; expected"),
+        (Synth { queries: 0, ..good.clone() }, "--queries: 0; expected 1 to 2048"),
+        (Synth { queries: 2049, ..good.clone() }, "--queries: 2049"),
+        (Synth { prompt: 2049, ..good.clone() }, "--prompt: 2049; expected 0 to 2048"),
+        (Synth { value_mean: f64::NAN, ..good.clone() }, "--value-mean: NaN"),
+        (Synth { value_mean: 1e4, ..good.clone() }, "--value-mean: 10000; expected 0 to"),
+        (shaped(|s| s.head_dim = 65), "--head-dim: 65; expected an even"),
+        (shaped(|s| s.head_dim = 34), "--head-dim: 34; expected at least 36 for kind `osc`"),
+        (shaped(|s| s.head_dim = 0), "--head-dim: head_dim"),
+        (shaped(|s| s.value_dim = 0), "--value-dim: value_dim"),
+        (shaped(|s| s.kv_heads = 0), "--kv-heads: kv_heads"),
+        (shaped(|s| s.query_heads = 3), "--query-heads: query_heads"),
+    ] {
+        let error = bad.layer().unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}

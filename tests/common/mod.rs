@@ -1,0 +1,32 @@
+//! What several tests share.
+
+#![allow(dead_code)] // Each test binary uses a part.
+
+use std::path::PathBuf;
+
+/// A path in the repository.
+pub(crate) fn root(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Cross-check data beside the repository; a test that needs it says so when it is not there.
+pub(crate) fn golden(path: &str) -> Option<PathBuf> {
+    let path = root("../shared/golden").join(path);
+    if path.exists() {
+        return Some(path);
+    }
+    eprintln!("skipped: {} is not there", path.display());
+    None
+}
+
+/// The pipeline files of the repository.
+pub(crate) fn configs() -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(root("configs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    paths.sort();
+    assert!(!paths.is_empty());
+    paths
+}
