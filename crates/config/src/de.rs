@@ -9,8 +9,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use serde::de::{
-    self, DeserializeOwned, DeserializeSeed, Deserializer, Expected, IntoDeserializer, Unexpected,
-    Visitor,
+    self, DeserializeOwned, DeserializeSeed, Deserializer, Expected, Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
 
@@ -47,6 +46,31 @@ pub(crate) fn read<T: DeserializeOwned>(node: &Node) -> Result<T, Located> {
     let result = T::deserialize(NodeDe { node, notes: &notes });
     let here = |fault| Located { fault, span: node.span.clone(), path: Vec::new() };
     result.map_err(|fault| notes.first.take().unwrap_or_else(|| here(fault)))
+}
+
+/// Reads a table, or finds its faults: reading stops at the first, so the entry at fault is taken
+/// out and the rest read again.
+pub(crate) fn read_all<T: DeserializeOwned>(table: &Node) -> Result<T, Vec<Located>> {
+    let mut rest = table.clone();
+    let mut faults: Vec<Located> = Vec::new();
+    let mut taken_out: Vec<String> = Vec::new();
+    loop {
+        let located = match read(&rest) {
+            Ok(value) if faults.is_empty() => return Ok(value),
+            Ok(_) => return Err(faults),
+            Err(located) => located,
+        };
+        let key = match &located.fault {
+            Fault::MissingField(field) if taken_out.contains(field) => return Err(faults),
+            Fault::UnknownField { field, .. } if located.path.is_empty() => Some(field.clone()),
+            _ => located.path.first().cloned(),
+        };
+        faults.push(located);
+        match key {
+            Some(key) if key != "type" && rest.remove(&key) => taken_out.push(key),
+            _ => return Err(faults),
+        }
+    }
 }
 
 fn owned(names: &[&str]) -> Vec<String> {
@@ -131,9 +155,7 @@ impl<'de> Deserializer<'de> for NodeDe<'de, '_> {
             Value::Int(x) => visitor.visit_i64(*x),
             Value::Float(x) => visitor.visit_f64(*x),
             Value::Str(x) => visitor.visit_borrowed_str(x),
-            Value::Date => {
-                Err(de::Error::invalid_type(Unexpected::Other("a date or time"), &visitor))
-            }
+            Value::Other(what) => Err(de::Error::invalid_type(Unexpected::Other(what), &visitor)),
             Value::Array(items) => {
                 visitor.visit_seq(Items { items: items.iter().enumerate(), notes: self.notes })
             }
@@ -161,9 +183,8 @@ impl<'de> Deserializer<'de> for NodeDe<'de, '_> {
         visitor: V,
     ) -> Result<V::Value, Fault> {
         match &self.node.value {
-            Value::Str(name) => {
-                let result = visitor.visit_enum(name.as_str().into_deserializer());
-                self.notes.note(result, &self.node.span)
+            Value::Str(word) => {
+                visitor.visit_enum(WordDe { word, span: &self.node.span, notes: self.notes })
             }
             _ => self.deserialize_any(visitor),
         }
@@ -217,7 +238,8 @@ impl<'de> de::MapAccess<'de> for Entries<'de, '_> {
     ) -> Result<Option<K::Value>, Fault> {
         self.current = self.rest.next();
         let Some(entry) = self.current else { return Ok(None) };
-        seed.deserialize(KeyDe { entry, notes: self.notes }).map(Some)
+        let word = WordDe { word: &entry.key, span: &entry.span, notes: self.notes };
+        seed.deserialize(word).map(Some)
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Fault> {
@@ -229,22 +251,62 @@ impl<'de> de::MapAccess<'de> for Entries<'de, '_> {
     }
 }
 
-/// A key, whose faults are noted while they still have their structure.
-struct KeyDe<'de, 'n> {
-    entry: &'de Entry,
+/// A key, or the name of a variant, whose faults are noted while they still have their structure.
+struct WordDe<'de, 'n> {
+    word: &'de str,
+    span: &'de Span,
     notes: &'n Notes,
 }
 
-impl<'de> Deserializer<'de> for KeyDe<'de, '_> {
+impl<'de> Deserializer<'de> for WordDe<'de, '_> {
     type Error = Fault;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.notes.note(visitor.visit_borrowed_str(&self.entry.key), &self.entry.span)
+        self.notes.note(visitor.visit_borrowed_str(self.word), self.span)
     }
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
         unit unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier
         ignored_any
+    }
+}
+
+impl<'de> de::EnumAccess<'de> for WordDe<'de, '_> {
+    type Error = Fault;
+    type Variant = NoContent;
+
+    fn variant_seed<T: DeserializeSeed<'de>>(
+        self,
+        seed: T,
+    ) -> Result<(T::Value, NoContent), Fault> {
+        Ok((seed.deserialize(self)?, NoContent))
+    }
+}
+
+/// What follows the name of a variant: nothing.
+struct NoContent;
+
+impl<'de> de::VariantAccess<'de> for NoContent {
+    type Error = Fault;
+
+    fn unit_variant(self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _: T) -> Result<T::Value, Fault> {
+        Err(de::Error::invalid_type(Unexpected::UnitVariant, &"a variant with content"))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Fault> {
+        Err(de::Error::invalid_type(Unexpected::UnitVariant, &visitor))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        Err(de::Error::invalid_type(Unexpected::UnitVariant, &visitor))
     }
 }

@@ -9,9 +9,9 @@ use vattention_core::{
     components,
 };
 
-use crate::de::read;
+use crate::de::{read, read_all};
 use crate::node::{Entry, Node, Span, Value};
-use crate::problem::{ConfigError, Problem, Source, Sources, Subject, list, suggestion};
+use crate::problem::{Cause, ConfigError, Problem, Source, Sources, Subject, list, suggestion};
 
 /// Loads a pipeline file.
 ///
@@ -114,20 +114,30 @@ impl Reader {
             return Some(tree);
         }
         let mut merged = self.read_file(&base_path, above)?;
-        if let Value::Table(entries) = &mut merged.value {
-            entries.retain(|entry| entry.key != "name" && entry.key != "extends");
-        }
-        merged.merge(tree);
+        merged.remove("name");
+        merged.remove("extends");
+        let misplaced = merged.merge(tree);
+        self.misplaced(misplaced);
         Some(merged)
     }
 
     /// Lays one `--set` on the tree.
     fn apply(&mut self, index: usize, change: &str, tree: &mut Node) {
         let node = self.parse(format!("--set #{}", index + 1), change.to_owned());
-        if node.entries().is_empty() && !change.trim().is_empty() && self.problems.is_empty() {
-            self.problem(&node.span, "expected key = value", "nothing is set here", None);
+        if node.entries().is_empty() && self.broken.is_empty() {
+            self.problem(&node.span, "expected KEY = VALUE", "nothing is set here", None);
         }
-        tree.merge(node);
+        let misplaced = tree.merge(node);
+        self.misplaced(misplaced);
+    }
+
+    /// Refuses keys that should number an element of a list and do not.
+    fn misplaced(&mut self, entries: Vec<Entry>) {
+        for Entry { key, span, .. } in entries {
+            let message = format!("`{key}` is not the number of an element of this list");
+            let help = "elements are numbered from 0, as in `selectors.0.size = 64`";
+            self.problem(&span, message, "no such element", Some(help.into()));
+        }
     }
 
     /// Parses a text, noting syntax errors.
@@ -137,8 +147,10 @@ impl Reader {
         self.sources.0.push(Source { name, text });
         for error in errors {
             let span = Span::new(source, error.span().unwrap_or(0..0));
-            self.problem(&span, format!("TOML syntax: {}", error.message()), "here", None);
-            self.broken.extend(self.problems.last().and_then(Problem::line));
+            let message = format!("TOML syntax: {}", error.message());
+            let problem = Problem::new(&self.sources, &span, message, "here", None);
+            self.broken.extend(problem.line());
+            self.problems.push(problem.because(Cause::Syntax));
         }
         node
     }
@@ -187,7 +199,10 @@ impl Reader {
         for Entry { key, span, .. } in tree.entries() {
             if !KEYS.contains(&key.as_str()) {
                 let help = format!("{}the keys here are {}", suggestion(key, &KEYS), list(&KEYS));
-                self.problem(span, format!("unknown key `{key}`"), "not a key here", Some(help));
+                let message = format!("unknown key `{key}`");
+                let problem =
+                    Problem::new(&self.sources, span, message, "not a key here", Some(help));
+                self.problems.push(problem.because(Cause::Structure));
             }
         }
     }
@@ -211,9 +226,13 @@ impl Reader {
             self.problem(&node.span, message, "this is not a table", None);
             return None;
         }
-        read(node)
-            .map_err(|located| self.problems.push(subject.problem(&self.sources, node, &located)))
-            .ok()
+        let faults = match read_all(node) {
+            Ok(component) => return Some(component),
+            Err(faults) => faults,
+        };
+        let problems = faults.iter().map(|fault| subject.problem(&self.sources, node, fault));
+        self.problems.extend(problems);
+        None
     }
 
     /// Notes parts that do not go together.
@@ -239,10 +258,12 @@ impl Reader {
         if !self.broken.is_empty() {
             let broken = self.broken;
             self.problems.retain(|problem| {
-                let syntax = problem.message().starts_with("TOML syntax");
-                let missing = problem.message().starts_with("missing field");
                 let on_broken_line = problem.line().is_some_and(|line| broken.contains(&line));
-                syntax || !(missing || on_broken_line)
+                match problem.cause {
+                    Cause::Syntax => true,
+                    Cause::Structure => false,
+                    Cause::Value => !on_broken_line,
+                }
             });
         }
         self.problems.sort_by_key(|problem| problem.span().cloned());

@@ -38,8 +38,8 @@ pub(crate) enum Value {
     Int(i64),
     Float(f64),
     Str(String),
-    /// A date or time, which no field takes.
-    Date,
+    /// What no field takes, in words: a date, or a number beyond 64 bits.
+    Other(&'static str),
     Array(Vec<Node>),
     Table(Vec<Entry>),
 }
@@ -68,6 +68,14 @@ impl Node {
         self.entries().iter().find(|entry| entry.key == key)
     }
 
+    /// Takes an entry out of a table; false if there was none.
+    pub(crate) fn remove(&mut self, key: &str) -> bool {
+        let Value::Table(entries) = &mut self.value else { return false };
+        let before = entries.len();
+        entries.retain(|entry| entry.key != key);
+        entries.len() < before
+    }
+
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
         self.entry(key).map(|entry| &entry.node)
     }
@@ -77,26 +85,29 @@ impl Node {
     }
 
     /// Lays `over` on this node: tables merge by key, and anything else is replaced. A table of
-    /// another `type` replaces the whole table. A table with numbers for keys changes elements of
-    /// an array.
-    pub(crate) fn merge(&mut self, over: Self) {
+    /// another `type` replaces the whole table. A table over an array changes those of its
+    /// elements that the keys number; returns the keys that number none.
+    pub(crate) fn merge(&mut self, over: Self) -> Vec<Entry> {
         let same_type = match (self.get("type"), over.get("type")) {
             (Some(a), Some(b)) => a.as_str() == b.as_str(),
             _ => true,
         };
+        let mut misplaced = Vec::new();
         match (&mut self.value, over.value) {
             (Value::Table(entries), Value::Table(over)) if same_type => {
                 for new in over {
                     match entries.iter_mut().find(|old| old.key == new.key) {
-                        Some(old) => old.node.merge(new.node),
+                        Some(old) => misplaced.extend(old.node.merge(new.node)),
                         None => entries.push(new),
                     }
                 }
             }
-            (Value::Array(items), Value::Table(over)) if all_index(&over, items.len()) => {
+            (Value::Array(items), Value::Table(over)) => {
                 for new in over {
-                    let index: usize = new.key.parse().expect("every key is an index");
-                    items[index].merge(new.node);
+                    match new.key.parse().ok().and_then(|index: usize| items.get_mut(index)) {
+                        Some(item) => misplaced.extend(item.merge(new.node)),
+                        None => misplaced.push(new),
+                    }
                 }
             }
             (value, over_value) => {
@@ -104,11 +115,8 @@ impl Node {
                 self.span = over.span;
             }
         }
+        misplaced
     }
-}
-
-fn all_index(entries: &[Entry], len: usize) -> bool {
-    entries.iter().all(|entry| entry.key.parse::<usize>().is_ok_and(|index| index < len))
 }
 
 fn table_value(source: usize, table: &DeTable<'_>) -> Value {
@@ -124,14 +132,11 @@ fn node(source: usize, value: &Spanned<DeValue<'_>>) -> Node {
     let span = Span::new(source, value.span());
     let value = match value.get_ref() {
         DeValue::Boolean(x) => Value::Bool(*x),
-        DeValue::Integer(x) => i64::from_str_radix(x.as_str(), x.radix()).map_or_else(
-            // Too large for 64 bits: no field takes it, whichever way it is refused.
-            |_| Value::Float(x.as_str().parse().unwrap_or(f64::INFINITY)),
-            Value::Int,
-        ),
+        DeValue::Integer(x) => i64::from_str_radix(x.as_str(), x.radix())
+            .map_or(Value::Other("a whole number beyond 64 bits"), Value::Int),
         DeValue::Float(x) => Value::Float(x.as_str().parse().unwrap_or(f64::NAN)),
         DeValue::String(x) => Value::Str(x.to_string()),
-        DeValue::Datetime(_) => Value::Date,
+        DeValue::Datetime(_) => Value::Other("a date or time"),
         DeValue::Array(x) => Value::Array(x.iter().map(|x| node(source, x)).collect()),
         DeValue::Table(x) => table_value(source, x),
     };

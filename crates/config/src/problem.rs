@@ -19,9 +19,21 @@ pub(crate) struct Source {
     pub(crate) text: String,
 }
 
+/// What a problem may come from, which tells whether it is worth telling beside a syntax error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The text is not TOML.
+    Syntax,
+    /// Something is missing, or is where it should not be: a broken line may have caused it.
+    Structure,
+    /// A value is wrong, or does not go with another.
+    Value,
+}
+
 /// A problem and its place.
 #[derive(Clone, Debug)]
 pub struct Problem {
+    pub(crate) cause: Cause,
     message: String,
     label: String,
     help: Option<String>,
@@ -46,27 +58,46 @@ impl Problem {
         help: Option<String>,
     ) -> Self {
         let Source { name, text } = &sources.0[span.source];
-        let before = &text[..floor_boundary(text, span.start)];
+        let before = before(text, span.start);
         let place = Place {
             span: span.clone(),
             source: NamedSource::new(name, text.clone()),
-            line: before.matches('\n').count() + 1,
+            line: line_of(text, span.start),
             column: before.chars().rev().take_while(|&c| c != '\n').count() + 1,
             also: Vec::new(),
         };
-        Self { message: message.into(), label: label.into(), help, place: Some(place) }
+        Self {
+            cause: Cause::Value,
+            message: message.into(),
+            label: label.into(),
+            help,
+            place: Some(place),
+        }
     }
 
     /// A problem with a file as a whole.
     pub(crate) fn of_file(message: impl Into<String>) -> Self {
-        Self { message: message.into(), label: String::new(), help: None, place: None }
+        Self {
+            cause: Cause::Value,
+            message: message.into(),
+            label: String::new(),
+            help: None,
+            place: None,
+        }
     }
 
-    /// Marks a second place, if it is in the same text and not the same place.
+    /// The same problem with a cause.
+    #[must_use]
+    pub(crate) fn because(self, cause: Cause) -> Self {
+        Self { cause, ..self }
+    }
+
+    /// Marks a second place, if it is another one of the same text and near.
     fn also(mut self, span: &Span, label: String) -> Self {
         if let Some(place) = &mut self.place
             && place.span.source == span.source
             && place.span != *span
+            && line_of(place.source.inner(), span.start).abs_diff(place.line) <= NEAR
         {
             place.also.push((span.range(), label));
         }
@@ -97,12 +128,17 @@ impl Problem {
     }
 }
 
-fn floor_boundary(text: &str, mut index: usize) -> usize {
-    index = index.min(text.len());
-    while !text.is_char_boundary(index) {
-        index -= 1;
-    }
-    index
+/// Lines apart at which two places are still shown together.
+const NEAR: usize = 3;
+
+/// The text up to a byte, or up to the character that holds it.
+fn before(text: &str, index: usize) -> &str {
+    let boundary = (0..=index.min(text.len())).rev().find(|&i| text.is_char_boundary(i));
+    &text[..boundary.unwrap_or(0)]
+}
+
+fn line_of(text: &str, index: usize) -> usize {
+    before(text, index).matches('\n').count() + 1
 }
 
 impl fmt::Display for Problem {
@@ -173,7 +209,11 @@ impl Subject<'_> {
     pub(crate) fn problem(&self, sources: &Sources, table: &Node, located: &Located) -> Problem {
         let tag = table.get("type").and_then(|node| Some((node.as_str()?, &node.span)));
         let (message, label, help) = self.words(located, tag.map(|(name, _)| name));
-        let problem = Problem::new(sources, &located.span, message, label, help);
+        let cause = match located.fault {
+            Fault::UnknownField { .. } | Fault::MissingField(_) => Cause::Structure,
+            _ => Cause::Value,
+        };
+        let problem = Problem::new(sources, &located.span, message, label, help).because(cause);
         let about_type = located.path.last().is_some_and(|key| key == "type");
         match tag {
             Some((name, span)) if !about_type => problem.also(span, format!("in this `{name}`")),
