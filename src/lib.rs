@@ -46,3 +46,8 @@ pub fn all_backends() -> Vec<Box<dyn Backend>> {
 pub fn backend(name: &str) -> Option<Box<dyn Backend>> {
     all_backends().into_iter().find(|backend| backend.name() == name)
 }
+
+/// The README's code compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

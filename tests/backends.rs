@@ -1,5 +1,7 @@
 //! Every pipeline of `configs/` on every backend (rule 10).
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Every formula against numbers made by another implementation (`../shared/golden/budgets`).
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::collections::BTreeMap;
@@ -43,7 +45,7 @@ fn split(got: &SdpaSplit, row: &Value) {
         (got.eps_num, "eps_num"),
         (got.eps_den, "eps_den"),
     ] {
-        if want[key].as_f64().is_some_and(|x| x.is_finite()) && got.b > 0.0 {
+        if want[key].as_f64().is_some_and(f64::is_finite) && got.b > 0.0 {
             close(part, number(want, key), 1e-4, row);
         }
     }

@@ -1,6 +1,8 @@
 //! Selections and outputs against the reference implementation's (`../shared/golden/peer`), for
 //! every composition of sink, window and oracle top-k.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::sync::Arc;

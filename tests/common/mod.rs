@@ -1,5 +1,6 @@
 //! What several tests share.
 
+#![allow(clippy::unwrap_used)]
 #![allow(dead_code)] // Each test binary uses a part.
 
 use std::path::PathBuf;

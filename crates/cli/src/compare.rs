@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::eval::{
-    Comparison, Entry, Guarantee, Measured, Settings, Trace, compare, write_beside,
+    Comparison, Entry, Guarantee, Measured, Settings, Trace, check_writable, compare, write_beside,
 };
 use vattention::{Backend, Target};
 
@@ -40,6 +40,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let pipelines = load_all(&args.configs, &[])?;
     let trace = Trace::open(&args.trace)?;
+    [&args.json, &args.dump].into_iter().flatten().try_for_each(|path| check_writable(path))?;
     let entry =
         |(pipeline, path): (_, &PathBuf)| Entry { pipeline, file: path.display().to_string() };
     let entries: Vec<Entry> = pipelines.into_iter().zip(&args.configs).map(entry).collect();

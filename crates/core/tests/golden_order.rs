@@ -1,5 +1,7 @@
 //! The random order against known outputs from another implementation (rule 6).
 
+#![allow(clippy::unwrap_used)]
+
 use serde::Deserialize;
 use vattention_core::{Order, Shape, Site, Stream};
 

@@ -2,6 +2,8 @@
 //! 2 are tested in `picks.rs` and `size.rs`, rule 6 in `order.rs` and `golden_order.rs` too, and
 //! rule 10 across backends.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -342,8 +344,7 @@ impl Selector for CountPicks {
 fn rule_6_samples_are_nested_and_differ_by_step_sequence_layer_and_head() {
     let read = |site: Site, step: u32, tokens: usize| {
         let world = World::new(1000, 1).at(site, step);
-        let list = world.read(sampled(vec![], 1, fixed(tokens))).list(0).indices.clone();
-        list
+        world.read(sampled(vec![], 1, fixed(tokens))).list(0).indices.clone()
     };
     let site = World::new(1000, 1).site;
     let sample = read(site, 0, 50);

@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::path::Path;
 
+use tempfile::NamedTempFile;
+
 use crate::{Error, Result};
 
 /// Writes `path` by filling a file beside it and renaming that: an interruption leaves the old
@@ -11,15 +13,8 @@ use crate::{Error, Result};
 /// # Errors
 /// [`Error::File`] if the folder or the file cannot be written.
 pub fn write_beside(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
     let write = || -> std::io::Result<()> {
-        if path.is_dir() {
-            return Err(std::io::ErrorKind::IsADirectory.into());
-        }
-        let mut file = tempfile::Builder::new().prefix(".vattention-").tempfile_in(folder)?;
+        let mut file = file_beside(path)?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
         allow_reading(file.as_file())?;
@@ -27,6 +22,25 @@ pub fn write_beside(path: &Path, bytes: &[u8]) -> Result<()> {
         Ok(())
     };
     write().map_err(|source| Error::file(path, source))
+}
+
+/// Whether [`write_beside`] can work, to be known before the work whose result it writes.
+///
+/// # Errors
+/// [`Error::File`] if the folder or the file cannot be written.
+pub fn check_writable(path: &Path) -> Result<()> {
+    file_beside(path).map(drop).map_err(|source| Error::file(path, source))
+}
+
+fn file_beside(path: &Path) -> std::io::Result<NamedTempFile> {
+    if path.is_dir() {
+        return Err(std::io::ErrorKind::IsADirectory.into());
+    }
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    tempfile::Builder::new().prefix(".vattention-").tempfile_in(folder)
 }
 
 /// Temporary files are private to their owner; results are not.

@@ -16,6 +16,6 @@ pub use dump::Dump;
 pub use error::{Error, Result};
 pub use errors::{ErrorSummary, MeanMax};
 pub use exact::Exact;
-pub use file::write_beside;
+pub use file::{check_writable, write_beside};
 pub use synth::{HeadKind, Synth};
 pub use trace::{Layer, Layout, Trace, TraceInfo, write_trace};

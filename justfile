@@ -1,0 +1,22 @@
+# What CI runs.
+check:
+    bash .ci/run
+
+# All tests.
+test:
+    cargo test --workspace
+
+# Every pipeline against exact attention on the shipped trace.
+compare *ARGS:
+    cargo run --release -- compare configs/*.toml --trace data/minilm.safetensors {{ARGS}}
+
+# Format, and show what clippy says.
+tidy:
+    cargo fmt --all
+    cargo clippy --workspace --all-targets
+
+# Capture the shipped trace again (needs Python; installs into .venv).
+capture:
+    python3 -m venv .venv
+    .venv/bin/pip install --quiet --no-deps -r tools/requirements.txt
+    .venv/bin/python tools/capture_minilm.py -o data/minilm.safetensors

@@ -1,0 +1,91 @@
+//! The README says what the registry says, and its commands are the ones that are run.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use vattention::{ComponentKind, all_backends, components};
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(common::root(path)).unwrap()
+}
+
+/// The rows of the table under a heading, as cells.
+fn table(heading: &str) -> Vec<Vec<String>> {
+    let readme = read("README.md");
+    let section = readme.split(&format!("\n### {heading}\n")).nth(1).unwrap();
+    let section = section.split("\n#").next().unwrap().replace("\\|", "¦");
+    let rows = section.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let cells = |row: &str| row.trim_matches('|').split(" | ").map(|c| c.trim().into()).collect();
+    rows.map(cells).collect()
+}
+
+fn column(heading: &str, index: usize) -> Vec<String> {
+    table(heading).into_iter().map(|row| row[index].trim_matches('`').to_owned()).collect()
+}
+
+#[test]
+fn the_tables_are_the_registry() {
+    for (heading, kind) in
+        [("Selectors", ComponentKind::Selector), ("Estimators", ComponentKind::Estimator)]
+    {
+        let known = components(kind);
+        let names: Vec<&str> = known.iter().map(|component| component.name).collect();
+        let summaries: Vec<&str> = known.iter().map(|component| component.summary).collect();
+        assert_eq!(column(heading, 0), names);
+        assert_eq!(column(heading, 2), summaries);
+    }
+    let mut backends: Vec<String> = all_backends().iter().map(|b| b.name().to_owned()).collect();
+    backends.sort();
+    assert_eq!(column("Backends", 0), backends);
+}
+
+/// Every field that a message would list stands in the table, and no other.
+#[test]
+fn the_fields_are_those_that_can_be_written() {
+    for heading in ["Selectors", "Estimators"] {
+        for row in table(heading) {
+            let section = if heading == "Selectors" { "[[selectors]]" } else { "[estimator]" };
+            let text =
+                format!("{section}\ntype = \"{}\"\nno_such_field = 1\n", row[0].trim_matches('`'));
+            let error = vattention::config::Loader::default().parse("x.toml", &text).unwrap_err();
+            let help = error.problems.iter().find_map(|problem| problem.help()).unwrap();
+            let fields: Vec<&str> = help
+                .split_once(" are ")
+                .unwrap()
+                .1
+                .split(", ")
+                .map(|f| f.trim_matches('`'))
+                .collect();
+            let mut listed: Vec<&str> = row[1]
+                .split(", ")
+                .map(|field| field.trim_start_matches('`').split('`').next().unwrap())
+                .collect();
+            let mut known = fields.clone();
+            listed.sort_unstable();
+            known.sort_unstable();
+            assert_eq!(listed, known, "{}", row[0]);
+        }
+    }
+}
+
+#[test]
+fn the_commands_are_what_ci_runs() {
+    let (readme, ci) = (read("README.md"), read(".ci/run"));
+    let commands: Vec<&str> =
+        readme.split("```sh\n").skip(1).map(|block| block.split("\n```").next().unwrap()).collect();
+    assert_eq!(commands.len(), 2, "one runs the main job, one passes all tests");
+    for command in commands {
+        assert!(ci.contains(&format!("\nstep {command}\n")), "CI does not run `{command}`");
+    }
+}
+
+/// The pipeline that the README explains can be loaded.
+#[test]
+fn the_pipeline_file_is_one() {
+    let readme = read("README.md");
+    let text = readme.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let pipeline = vattention::config::Loader::default().parse("readme.toml", text).unwrap();
+    assert_eq!(pipeline.selectors.len(), 3);
+    assert!(pipeline.estimator.is_some());
+}
