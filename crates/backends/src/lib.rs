@@ -1,7 +1,7 @@
 //! Backends that run pipelines on the CPU.
 //!
 //! [`Reference`] is the judge: one thread, f64, ndarray, obviously right. [`Cpu`] is for use. They
-//! share the KV cache, the checks of input and the walk over KV heads ([`Layer`]), and differ in
+//! share the KV cache, the checks of input and the walk over KV heads, and differ in
 //! one function: attention over a list of tokens.
 
 mod cache;

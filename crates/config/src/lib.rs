@@ -1,7 +1,7 @@
 //! Pipeline files: TOML in, a [`PipelineConfig`](vattention_core::PipelineConfig) out, or every
 //! problem in the file with its place, what was expected, and what may have been meant.
 //!
-//! The text becomes a tree of [`node`]s that remember where they stand; `extends` and `--set` merge
+//! The text becomes a tree of nodes that remember where they stand; `extends` and `--set` merge
 //! trees; then each component is read from its own node, so that one bad component does not hide
 //! the next.
 
