@@ -7,9 +7,11 @@ mod common;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use vattention::estimators::Terms;
 use vattention::estimators::formula::{
-    SdpaSplit, c2, chi2_isf, fpc, kappa, q_rob, ratio_grid, sdpa_exact, sdpa_paper, whole_tokens,
-    z_one, z_two,
+    Combination, SdpaSplit, c2, chi2_isf, fpc, hoeffding, hoeffding_radius, kappa,
+    mcdiarmid_radius, mcdiarmid_radius_of, q_rob, ratio_grid, sdpa, sdpa_exact, sdpa_paper,
+    serfling, whole_tokens, z_one, z_two,
 };
 use vattention::{BudgetEstimator, Target};
 use vattention::{Fraction, Sample, SampleStats, Softmax, estimators};
@@ -74,26 +76,29 @@ fn stats_of(n_s: f64, d: f64, norm_n: f64) -> SampleStats {
     }
 }
 
-/// What the `clt` estimator asks for, compared as whole tokens.
-fn clt(row: &Value, target: Target, combine: estimators::Combine) {
+/// Makes an estimator from its terms.
+type Make = fn(Terms) -> Box<dyn BudgetEstimator>;
+
+/// What an estimator asks for, compared as whole tokens.
+fn asks(row: &Value, make: Make, target: Target, combine: estimators::Combine) {
     let (inputs, want) = (&row["inputs"], row["expected"].as_f64().unwrap());
     let get = |key: &str| inputs[key].as_f64().unwrap_or(1.0);
     let n_s = get("n_s");
     let stats = SampleStats {
         var_e: get("sigma").powi(2),
         trace_ev: get("tr"),
+        bound: inputs["R"].as_f64(),
         value_dim: inputs["r"].as_u64().unwrap_or(128) as usize,
         ..stats_of(n_s, get("D"), get("N"))
     };
-    let estimator = estimators::Clt {
-        target,
-        epsilon: Fraction::try_from(get("eps")).unwrap(),
-        delta: Fraction::try_from(get("delta")).unwrap(),
+    let fraction = |key: &str| Fraction::try_from(get(key)).unwrap();
+    let terms = estimators::Terms {
         combine,
         correction: estimators::Correction::None,
-        rounds: std::num::NonZeroU8::MIN,
+        ..estimators::Terms::new(target, fraction("eps"), fraction("delta"))
     };
-    assert_eq!(estimator.budget(&stats).tokens, whole_tokens(want, n_s as usize), "{row}");
+    let want = whole_tokens(want, n_s as usize);
+    assert_eq!(make(terms).budget(&stats).tokens, want, "{row}");
 }
 
 fn sample_stats(inputs: &Value) -> SampleStats {
@@ -152,6 +157,18 @@ fn check_b_need(row: &Value, all: &BTreeMap<u64, Value>) {
     assert_eq!(asked, row["expected"]["b_int"].as_u64().unwrap() as usize, "{row}");
 }
 
+fn clt(terms: Terms) -> Box<dyn BudgetEstimator> {
+    Box::new(estimators::Clt(terms))
+}
+
+fn proxy(terms: Terms) -> Box<dyn BudgetEstimator> {
+    Box::new(estimators::SubGaussian(terms))
+}
+
+fn bounded(terms: Terms) -> Box<dyn BudgetEstimator> {
+    Box::new(estimators::Hoeffding(terms))
+}
+
 fn check(row: &Value, all: &BTreeMap<u64, Value>) -> bool {
     let (inputs, want) = (&row["inputs"], &row["expected"]);
     let get = |key: &str| number(inputs, key);
@@ -165,9 +182,29 @@ fn check(row: &Value, all: &BTreeMap<u64, Value>) -> bool {
         "c2" => scalar(c2(get("delta"), rank)),
         "kappa" => scalar(kappa(get("delta"))),
         "q_rob" => scalar(q_rob(get("delta"), get("nu"), rank)),
-        "b_clt_den" => clt(row, Target::Denominator, estimators::Combine::Exact),
-        "b_clt_num" => clt(row, Target::Numerator, estimators::Combine::Exact),
-        "b_clt_num_paper" => clt(row, Target::Numerator, estimators::Combine::Paper),
+        "b_clt_den" => asks(row, clt, Target::Denominator, estimators::Combine::Exact),
+        "b_clt_num" => asks(row, clt, Target::Numerator, estimators::Combine::Exact),
+        "b_clt_num_paper" => asks(row, clt, Target::Numerator, estimators::Combine::Paper),
+        "b_subgauss_paper" => asks(row, proxy, Target::Denominator, estimators::Combine::Paper),
+        "b_hoeff_den" => {
+            let tolerance = get("eps") * get("D");
+            scalar(hoeffding(get("delta"), get("n_s"), get("R"), tolerance));
+            asks(row, bounded, Target::Denominator, estimators::Combine::Paper);
+        }
+        "b_serfling" => scalar(serfling(get("b0"), get("n"))),
+        "b_mcdiarmid" => {
+            let radius = mcdiarmid_radius(get("delta"), get("tr"), get("diam"));
+            scalar((get("n_s") * radius / get("tau")).powi(2));
+        }
+        "mcdiarmid_wor_radius" => {
+            let (b, n) = (get("b") as usize, get("n") as usize);
+            scalar(mcdiarmid_radius_of(b, n, get("delta"), get("S2tr"), get("diam")));
+        }
+        "sdpa_hoeffding" => {
+            let den = |delta: f64| hoeffding_radius(delta, get("hD_unit"));
+            let num = |delta: f64| mcdiarmid_radius(delta, get("hN_tr").powi(2), get("hN_diam"));
+            split(&sdpa(Combination::Exact, get("eps"), get("delta"), num, den), row);
+        }
         "fpc" => scalar(fpc(get("b0"), get("n") as usize)),
         "finish" if inputs["floor"].as_u64() == Some(1) => {
             let b = inputs["b"].as_f64().unwrap_or(f64::NAN);
@@ -198,5 +235,5 @@ fn every_formula_gives_the_golden_numbers() {
         }
     }
     println!("{checked:?}");
-    assert_eq!(checked.len(), 16, "{checked:?}");
+    assert_eq!(checked.len(), 22, "{checked:?}");
 }

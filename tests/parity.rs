@@ -1,5 +1,5 @@
 //! Selections and outputs against the reference implementation's (`../shared/golden/peer`), for
-//! every composition of sink, window and oracle top-k.
+//! every composition of sink, window, oracle top-k and oracle top-p.
 
 #![allow(clippy::unwrap_used)]
 
@@ -100,6 +100,11 @@ fn pipeline(maskers: &Value) -> Option<PipelineConfig> {
                 size: size(&masker["heavy_size"]),
                 score: vattention::Score::Head,
             }),
+            "oracle_top_p" => Box::new(selectors::OracleTopP {
+                mass: serde_json::from_value(masker["top_p"].clone()).unwrap(),
+                of: selectors::MassOf::Residual,
+                score: vattention::Score::Head,
+            }),
             _ => return None,
         });
     }
@@ -127,10 +132,10 @@ fn check(name: &str, causal: bool, expected: usize) {
 
 #[test]
 fn causal_selections_and_outputs_are_the_peers() {
-    check("a_causal", true, 8);
+    check("a_causal", true, 11);
 }
 
 #[test]
 fn selections_and_outputs_without_a_mask_are_the_peers() {
-    check("a_nomask", false, 3);
+    check("a_nomask", false, 4);
 }

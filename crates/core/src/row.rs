@@ -66,6 +66,12 @@ impl<'a> Row<'a> {
             .expect("a step holds group · head_dim numbers")
     }
 
+    /// The rows of all query heads of the group, this one included.
+    pub fn members(&self) -> impl Iterator<Item = Self> {
+        let row = *self;
+        (0..row.step.site.shape.group()).map(move |member| Row { member, ..row })
+    }
+
     /// Keys, `[tokens, head_dim]`; there may be more than are visible.
     pub fn keys(&self) -> Tokens<'a> {
         self.step.keys

@@ -2,10 +2,10 @@
 //!
 //! With `s_D = n_s σ / D`, `s_N = n_s √Tr Cov(e v) / |N|` estimated from the sample:
 //!
-//! | target        | `combine = "exact"`                            | `combine = "paper"`                    |
-//! |---------------|------------------------------------------------|----------------------------------------|
-//! | `denominator` | `b = (z s_D / ε)²`                             | the same                               |
-//! | `numerator`   | `b = c2(δ) (s_N / ε)²`                         | `b = (z s_N / ε)²`, `N` not debiased   |
+//! | target        | `combine = "exact"`                                | `combine = "paper"`                        |
+//! |---------------|----------------------------------------------------|--------------------------------------------|
+//! | `denominator` | `b = (z s_D / ε)²`                                 | the same                                   |
+//! | `numerator`   | `b = c2(δ) (s_N / ε)²`                             | `b = (z s_N / ε)²`, `N` not debiased       |
 //! | `sdpa`        | `√b = min [√c2(δ_N) s_N + (1 + ε) z(δ_D) s_D] / ε` | `√b = min 2 [z(δ_N) s_N + z(δ_D) s_D] / ε` |
 //!
 //! Then the finite-population correction, unless `correction = "none"`.
@@ -21,98 +21,33 @@
 //! Székely, Bakirov (2003).
 
 use serde::{Deserialize, Serialize};
-use vattention_core::{
-    Budget, BudgetEstimator, Fraction, Kind, Promise, SampleStats, Target, register, typetag,
-};
+use vattention_core::{Budget, BudgetEstimator, Promise, SampleStats, register, typetag};
 
-use crate::formula::{c2, fpc, sdpa_exact, sdpa_paper, whole_tokens, z_two};
+use crate::formula::{c2, z_two};
+use crate::moments::{Quantiles, budget};
+use crate::{Combine, Terms};
 
 /// The paper's estimator, and its repaired form.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Clt {
-    /// What is to be within epsilon.
-    pub target: Target,
-    /// The relative error allowed.
-    pub epsilon: Fraction,
-    /// The probability with which it may be exceeded.
-    pub delta: Fraction,
-    /// Which constants to use.
-    #[serde(default)]
-    pub combine: Combine,
-    /// Whether to use that the residual is finite.
-    #[serde(default)]
-    pub correction: Correction,
-    /// How often the sample may be looked at, at least 1; the paper looks once.
-    #[serde(default = "default_rounds")]
-    pub rounds: Rounds,
-}
-
-/// How the errors of numerator and denominator are bounded and combined.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Combine {
-    /// With the constants that are right, and no larger than needed.
-    #[default]
-    Exact,
-    /// As the paper does.
-    Paper,
-}
-
-/// Whether the residual is finite.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Correction {
-    /// Sampling without replacement needs fewer tokens, see [`fpc`].
-    #[default]
-    Finite,
-    /// As if tokens were drawn from an infinite population.
-    None,
-}
-
-/// Looks at the sample.
-pub(crate) type Rounds = std::num::NonZeroU8;
-
-pub(crate) fn default_rounds() -> Rounds {
-    const { Rounds::new(6).expect("6 is not 0") }
-}
-
-impl Clt {
-    /// The budget for an infinite population.
-    fn infinite(&self, stats: &SampleStats) -> f64 {
-        let (epsilon, delta) = (self.epsilon.get(), self.delta.get());
-        let n_s = stats.n_s as f64;
-        let paper = self.combine == Combine::Paper;
-        let norm_n = if paper { stats.norm_n } else { stats.norm_n_debiased };
-        let s_d = n_s * stats.var_e.sqrt() / stats.d;
-        let s_n = n_s * stats.trace_ev.sqrt() / norm_n;
-        match self.target {
-            Target::Denominator => (z_two(delta) * s_d / epsilon).powi(2),
-            Target::Numerator if paper => (z_two(delta) * s_n / epsilon).powi(2),
-            Target::Numerator => c2(delta, stats.value_dim) * (s_n / epsilon).powi(2),
-            Target::Sdpa if paper => sdpa_paper(epsilon, delta, s_d, s_n).b,
-            Target::Sdpa => sdpa_exact(epsilon, delta, s_d, s_n, stats.value_dim).b,
-        }
-    }
-}
+#[serde(transparent)]
+pub struct Clt(pub Terms);
 
 #[typetag::serde(name = "clt")]
 impl BudgetEstimator for Clt {
     fn budget(&self, stats: &SampleStats) -> Budget {
-        let infinite = self.infinite(stats);
-        let b = match self.correction {
-            Correction::Finite => fpc(infinite, stats.n_s),
-            Correction::None => infinite,
+        let vector: &dyn Fn(f64) -> f64 = match self.0.combine {
+            Combine::Exact => &|delta| c2(delta, stats.value_dim).sqrt(),
+            Combine::Paper => &z_two,
         };
-        Budget { tokens: whole_tokens(b, stats.n_s), kind: Kind::Asymptotic }
+        budget(&self.0, stats, &Quantiles { scalar: &z_two, vector })
     }
 
     fn promise(&self) -> Option<Promise> {
-        Some(Promise { target: self.target, epsilon: self.epsilon, delta: self.delta })
+        Some(self.0.promise())
     }
 
     fn rounds(&self) -> usize {
-        self.rounds.get().into()
+        self.0.rounds.get().into()
     }
 }
 

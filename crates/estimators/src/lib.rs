@@ -5,10 +5,17 @@
 
 mod clt;
 mod fixed;
+mod hoeffding;
+mod moments;
 mod ratio;
+mod sub_gaussian;
+mod terms;
 
 pub mod formula;
 
-pub use clt::{Clt, Combine, Correction};
+pub use clt::Clt;
 pub use fixed::Fixed;
+pub use hoeffding::Hoeffding;
 pub use ratio::{Ratio, RatioTarget};
+pub use sub_gaussian::SubGaussian;
+pub use terms::{Combine, Correction, Terms};

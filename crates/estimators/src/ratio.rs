@@ -19,6 +19,7 @@
 //!
 //! Of this project. The effective-rank quantile is verified numerically, not proved.
 
+use std::num::NonZeroU8;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
@@ -26,8 +27,8 @@ use vattention_core::{
     Budget, BudgetEstimator, Fraction, Kind, Promise, SampleStats, Target, register, typetag,
 };
 
-use crate::clt::{Rounds, default_rounds};
 use crate::formula::{RatioGrid, fpc, whole_tokens};
+use crate::terms::default_rounds;
 
 /// The direct ratio estimator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -42,7 +43,7 @@ pub struct Ratio {
     pub delta: Fraction,
     /// How often the sample may be looked at, at least 1.
     #[serde(default = "default_rounds")]
-    pub rounds: Rounds,
+    pub rounds: NonZeroU8,
     #[serde(skip)]
     grid: OnceLock<RatioGrid>,
 }

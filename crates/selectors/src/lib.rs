@@ -3,9 +3,11 @@
 //! Linking this crate makes them known to pipeline files; the `vattention` facade does.
 
 mod oracle_top_k;
+mod oracle_top_p;
 mod sink;
 mod window;
 
 pub use oracle_top_k::OracleTopK;
+pub use oracle_top_p::{MassOf, OracleTopP};
 pub use sink::Sink;
 pub use window::Window;

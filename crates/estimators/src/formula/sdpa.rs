@@ -1,4 +1,7 @@
 //! Budgets for `N/D` by bounding `N` and `D` apart.
+//!
+//! A bound is given by its radius at one token: with `b` tokens the relative error exceeds
+//! `radius(δ) / √b` with probability at most δ.
 
 use super::{c2, split::split, z_two};
 
@@ -17,39 +20,68 @@ pub struct SdpaSplit {
     pub eps_den: f64,
 }
 
-/// The exact combination: errors `e1` of `N` and `e2` of `D` make an error of at most
-/// `(e1 + e2) / (1 − e2)`, so `√b = min [√c2(δ_N) s_N + (1 + ε) z(δ_D) s_D] / ε`.
-///
-/// `s_d = n_s σ / D` and `s_n = n_s √Tr / |N|`; `rank` caps the covariance's rank.
-pub fn sdpa_exact(epsilon: f64, delta: f64, s_d: f64, s_n: f64, rank: usize) -> SdpaSplit {
-    let z_num = |delta: f64| c2(delta, rank).sqrt();
-    let root = |num: f64, den: f64| num + (1.0 + epsilon) * den;
-    combine(epsilon, delta, s_d, s_n, z_num, root)
+/// How errors `e1` of `N` and `e2` of `D` make an error of `N/D`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combination {
+    /// At most `(e1 + e2) / (1 − e2)`, and no less is true.
+    Exact,
+    /// At most `2 (e1 + e2)`, if `e2 ≤ 1/2`.
+    Paper,
 }
 
-/// The paper's combination: `2 (e1 + e2) ≤ ε`, and the normal quantile for vectors too, so
-/// `√b = min 2 [z(δ_N) s_N + z(δ_D) s_D] / ε`.
-pub fn sdpa_paper(epsilon: f64, delta: f64, s_d: f64, s_n: f64) -> SdpaSplit {
-    combine(epsilon, delta, s_d, s_n, z_two, |num, den| 2.0 * (num + den))
+impl Combination {
+    /// The error of `N/D`.
+    pub fn error(self, num: f64, den: f64) -> f64 {
+        match self {
+            Self::Exact if den < 1.0 => (num + den) / (1.0 - den),
+            Self::Exact => f64::INFINITY,
+            Self::Paper => 2.0 * (num + den),
+        }
+    }
+
+    /// `√b ε` from the radii: what the error being `ε` comes to.
+    fn root(self, epsilon: f64, num: f64, den: f64) -> f64 {
+        match self {
+            Self::Exact => num + (1.0 + epsilon) * den,
+            Self::Paper => 2.0 * (num + den),
+        }
+    }
 }
 
-fn combine(
+/// The least budget whose error is `epsilon`, over all splits of `delta`:
+/// `√b = min [num(δ_N) + (1 + ε) den(δ_D)] / ε`, or `min 2 [num(δ_N) + den(δ_D)] / ε`.
+pub fn sdpa(
+    combination: Combination,
     epsilon: f64,
     delta: f64,
-    s_d: f64,
-    s_n: f64,
-    z_num: impl Fn(f64) -> f64,
-    root: impl Fn(f64, f64) -> f64,
+    num: impl Fn(f64) -> f64,
+    den: impl Fn(f64) -> f64,
 ) -> SdpaSplit {
-    let cost = |num: f64, den: f64| root(z_num(num) * s_n, z_two(den) * s_d) / epsilon;
+    let cost = |delta_num: f64, delta_den: f64| {
+        combination.root(epsilon, num(delta_num), den(delta_den)) / epsilon
+    };
     let (root_b, delta_num, delta_den) = split(delta, cost);
     SdpaSplit {
         b: root_b * root_b,
         delta_num,
         delta_den,
-        eps_num: z_num(delta_num) * s_n / root_b,
-        eps_den: z_two(delta_den) * s_d / root_b,
+        eps_num: num(delta_num) / root_b,
+        eps_den: den(delta_den) / root_b,
     }
+}
+
+/// [`sdpa`] with Gaussian radii and the constants that are right: `√c2(δ_N) s_N` and `z(δ_D) s_D`.
+///
+/// `s_d = n_s σ / D` and `s_n = n_s √Tr / |N|`; `rank` caps the covariance's rank.
+pub fn sdpa_exact(epsilon: f64, delta: f64, s_d: f64, s_n: f64, rank: usize) -> SdpaSplit {
+    let num = |delta: f64| c2(delta, rank).sqrt() * s_n;
+    sdpa(Combination::Exact, epsilon, delta, num, |delta| z_two(delta) * s_d)
+}
+
+/// [`sdpa`] as in the paper: the normal quantile for vectors too, and its combination.
+pub fn sdpa_paper(epsilon: f64, delta: f64, s_d: f64, s_n: f64) -> SdpaSplit {
+    let num = |delta: f64| z_two(delta) * s_n;
+    sdpa(Combination::Paper, epsilon, delta, num, |delta| z_two(delta) * s_d)
 }
 
 #[cfg(test)]
@@ -63,7 +95,7 @@ mod tests {
         #[test]
         fn the_exact_split_is_tight(epsilon in 0.01..0.3, delta in 0.01..0.2, s_d in 0.01..3.0, s_n in 0.01..3.0) {
             let exact = sdpa_exact(epsilon, delta, s_d, s_n, 128);
-            let combined = (exact.eps_num + exact.eps_den) / (1.0 - exact.eps_den);
+            let combined = Combination::Exact.error(exact.eps_num, exact.eps_den);
             prop_assert!((combined / epsilon - 1.0).abs() < 1e-9);
             let ratio = sdpa_paper(epsilon, delta, s_d, s_n).b / exact.b;
             prop_assert!(ratio <= 4.0 + 1e-9 && ratio >= 4.0 / (1.0 + epsilon).powi(2) - 1e-9);

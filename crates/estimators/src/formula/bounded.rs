@@ -1,0 +1,104 @@
+//! Bounds that need a range instead of a variance.
+
+/// Hoeffding's budget for a sum of `n_s` numbers in a range of `range`, to be within `tolerance`
+/// with probability `1 − delta`: `b = range² n_s² ln(2/δ) / (2 tolerance²)`. Infinite population.
+///
+/// Hoeffding (1963), "Probability inequalities for sums of bounded random variables".
+pub fn hoeffding(delta: f64, n_s: f64, range: f64, tolerance: f64) -> f64 {
+    (n_s * hoeffding_radius(delta, range) / tolerance).powi(2)
+}
+
+/// Hoeffding's radius of a mean, at one draw: `range √(ln(2/δ) / 2)`.
+pub fn hoeffding_radius(delta: f64, range: f64) -> f64 {
+    range * ((2.0 / delta).ln() / 2.0).sqrt()
+}
+
+/// McDiarmid's radius of a mean of vectors, at one draw: `√Tr + diameter √(ln(1/δ) / 2)`, from the
+/// trace of their covariance and the diameter of their set.
+pub fn mcdiarmid_radius(delta: f64, trace: f64, diameter: f64) -> f64 {
+    trace.sqrt() + diameter * ((1.0 / delta).ln() / 2.0).sqrt()
+}
+
+/// McDiarmid's radius of a mean of `b` vectors drawn without replacement out of `n`:
+/// `√(S² (1/b − 1/n)) + diameter √(ρ ln(1/δ) / (2b))`, `ρ = mean over i ≤ b of ((n − b)/(n − i))²`.
+///
+/// `trace` has the divisor `n − 1`. Cost O(b).
+pub fn mcdiarmid_radius_of(b: usize, n: usize, delta: f64, trace: f64, diameter: f64) -> f64 {
+    if b >= n {
+        return 0.0;
+    }
+    let (draws, all) = (b as f64, n as f64);
+    let share = |i: usize| ((all - draws) / (all - i as f64)).powi(2);
+    let rho = (1..=b).map(share).sum::<f64>() / draws;
+    (trace * (1.0 / draws - 1.0 / all)).sqrt()
+        + diameter * (rho * (1.0 / delta).ln() / (2.0 * draws)).sqrt()
+}
+
+/// What sampling without replacement takes off Hoeffding's squared radius: `1 − (b − 1)/n`, or
+/// `(1 − b/n)(1 + 1/b)` beyond the middle.
+///
+/// Bardenet, Maillard (2015), "Concentration inequalities for sampling without replacement".
+pub fn serfling_factor(b: f64, n: f64) -> f64 {
+    if b <= n / 2.0 { 1.0 - (b - 1.0) / n } else { (1.0 - b / n) * (1.0 + 1.0 / b) }
+}
+
+/// The smallest `b` with `b ≥ b0 · serfling_factor(b, n)`.
+pub fn serfling(b0: f64, n: f64) -> f64 {
+    if b0.is_infinite() {
+        return n;
+    }
+    let before = b0 * (1.0 + 1.0 / n) / (1.0 + b0 / n);
+    if before <= n / 2.0 {
+        return before;
+    }
+    let k = b0 * (1.0 - 1.0 / n);
+    let after = (k + (k * k + 4.0 * b0 * (1.0 + b0 / n)).sqrt()) / (2.0 * (1.0 + b0 / n));
+    before.min(after.max(n / 2.0))
+}
+
+/// The smallest whole number of draws, out of `n`, whose error is at most `epsilon`; `error` falls
+/// with the number of draws. `n` if none is.
+pub fn fewest_draws(n: usize, epsilon: f64, error: impl Fn(usize) -> f64) -> usize {
+    let (mut too_few, mut enough) = (0, n);
+    while enough - too_few > 1 {
+        let middle = usize::midpoint(too_few, enough);
+        if error(middle) <= epsilon {
+            enough = middle;
+        } else {
+            too_few = middle;
+        }
+    }
+    enough
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        /// The corrected budget is the fixed point that it is said to be, and never larger.
+        #[test]
+        fn serfling_solves_its_equation(b0 in 1.0..1e7, n in 64.0..1e5) {
+            let b = serfling(b0, n);
+            prop_assert!(b <= b0 * (1.0 + 1.0 / n) && b <= n + 1.0);
+            let jump = (b - n / 2.0).abs() < 1e-6 * n;
+            prop_assert!(jump || (b / (b0 * serfling_factor(b, n)) - 1.0).abs() < 1e-6);
+        }
+
+        #[test]
+        fn drawing_all_leaves_no_error(n in 2usize..2000, trace in 0.0..10.0, diameter in 0.0..10.0) {
+            let radius = |b| mcdiarmid_radius_of(b, n, 0.1, trace, diameter);
+            prop_assert_eq!(radius(n), 0.0);
+            prop_assert!(radius(n / 2) <= mcdiarmid_radius(0.1, trace, diameter) / (n as f64 / 2.0).floor().sqrt() + 1e-12);
+        }
+    }
+
+    #[test]
+    fn the_fewest_draws_are_found() {
+        for (epsilon, want) in [(0.5, 4), (0.1, 100), (0.01, 1000), (9.0, 1)] {
+            assert_eq!(fewest_draws(1000, epsilon, |b| 1.0 / (b as f64).sqrt()), want);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! `hoeffding`: bounds from a range that is known, not estimated.
+//!
+//! The range of `e` over the residual is `[0, B]`, `B` being the largest weight that an untaken
+//! token can have, which an exact selector (`oracle-top-k`, `score = "head"`) tells.
+//!
+//! | target        | budget                                                                           |
+//! |---------------|----------------------------------------------------------------------------------|
+//! | `denominator` | Hoeffding: `b = ½ ln(2/δ) (n_s B / (ε D_f))²`, `D_f ≤ D` the certain tokens' part |
+//! | `numerator`   | McDiarmid: radius `M + 2M √(ln(1/δ)/2)` of a mean of vectors `|e v| ≤ M = B max|v|` |
+//! | `sdpa`        | both, with the best split of δ                                                   |
+//!
+//! With `correction = "finite"`, Serfling's factor and its like for vectors. With `combine =
+//! "paper"`, `D^` stands for `D_f`.
+//!
+//! Cost: O(1) for the denominator; O(b log n_s) for the others, to solve for `b`.
+//!
+//! # Guarantee
+//! `denominator` (not `combine = "paper"`): finite-sample. Nothing in the bound is estimated, so
+//! `Pr(|D^ − D| > ε D) ≤ δ` holds for every input; the budget is known before anything is drawn.
+//! `numerator`, `sdpa`: asymptotic, since `|N^|` and `D^` come from the sample; and mostly vacuous,
+//! they read nearly everything. Without an exact selector there is no range: everything is read.
+//!
+//! Hoeffding (1963); Serfling (1974); Bardenet, Maillard (2015); McDiarmid (1989).
+
+use serde::{Deserialize, Serialize};
+use vattention_core::{
+    Budget, BudgetEstimator, Kind, Promise, SampleStats, Target, register, typetag,
+};
+
+use crate::formula::{
+    fewest_draws, hoeffding, hoeffding_radius, mcdiarmid_radius, mcdiarmid_radius_of, sdpa,
+    serfling, serfling_factor, whole_tokens,
+};
+use crate::{Combine, Correction, Terms};
+
+/// Bounds from a proved range.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Hoeffding(pub Terms);
+
+impl Hoeffding {
+    /// Whether the budget is known before anything is drawn.
+    fn proved(&self) -> bool {
+        self.0.target == Target::Denominator && self.0.combine == Combine::Exact
+    }
+
+    fn denominator(&self, stats: &SampleStats, bound: f64) -> usize {
+        let d = if self.proved() { stats.d_certain } else { stats.d };
+        let n_s = stats.n_s as f64;
+        let tolerance = self.0.epsilon.get() * d;
+        let infinite = hoeffding(self.0.delta.get(), n_s, bound, tolerance);
+        let b = match self.0.correction {
+            Correction::Finite => serfling(infinite, n_s),
+            Correction::None => infinite,
+        };
+        whole_tokens(b, stats.n_s)
+    }
+
+    fn numerator(&self, stats: &SampleStats, bound: f64) -> usize {
+        let (epsilon, delta) = (self.0.epsilon.get(), self.0.delta.get());
+        let vectors = Vectors::new(stats, bound);
+        match self.0.correction {
+            Correction::None => whole_tokens((vectors.radius(delta) / epsilon).powi(2), stats.n_s),
+            Correction::Finite => fewest_draws(stats.n_s, epsilon, |b| vectors.radius_of(b, delta)),
+        }
+    }
+
+    fn sdpa(&self, stats: &SampleStats, bound: f64) -> usize {
+        let (epsilon, delta) = (self.0.epsilon.get(), self.0.delta.get());
+        let vectors = Vectors::new(stats, bound);
+        let n_s = stats.n_s as f64;
+        let den = |delta: f64| n_s * hoeffding_radius(delta, bound) / stats.d;
+        let num = |delta: f64| vectors.radius(delta);
+        let combination = self.0.combination();
+        let split = sdpa(combination, epsilon, delta, num, den);
+        match self.0.correction {
+            Correction::None => whole_tokens(split.b, stats.n_s),
+            Correction::Finite => fewest_draws(stats.n_s, epsilon, |b| {
+                let draws = b as f64;
+                let shrink = (serfling_factor(draws, n_s).max(0.0) / draws).sqrt();
+                let num = vectors.radius_of(b, split.delta_num);
+                combination.error(num, den(split.delta_den) * shrink)
+            }),
+        }
+    }
+}
+
+/// The vectors `e v` of the residual, all of norm at most `largest`, relative to `|N|`.
+struct Vectors {
+    n_s: usize,
+    largest: f64,
+}
+
+impl Vectors {
+    fn new(stats: &SampleStats, bound: f64) -> Self {
+        let largest = stats.n_s as f64 * bound * stats.max_norm_v / stats.norm_n;
+        Self { n_s: stats.n_s, largest }
+    }
+
+    /// At one draw out of infinitely many. The trace is at most `M²`, the diameter `2M`.
+    fn radius(&self, delta: f64) -> f64 {
+        mcdiarmid_radius(delta, self.largest.powi(2), 2.0 * self.largest)
+    }
+
+    /// At `b` draws out of `n_s`.
+    fn radius_of(&self, b: usize, delta: f64) -> f64 {
+        let n = self.n_s as f64;
+        let trace = self.largest.powi(2) * n / (n - 1.0);
+        mcdiarmid_radius_of(b, self.n_s, delta, trace, 2.0 * self.largest)
+    }
+}
+
+#[typetag::serde(name = "hoeffding")]
+impl BudgetEstimator for Hoeffding {
+    fn budget(&self, stats: &SampleStats) -> Budget {
+        let kind = if self.proved() { Kind::FiniteSample } else { Kind::Asymptotic };
+        let tokens = match (stats.bound, self.0.target) {
+            (None, _) => stats.n_s,
+            (Some(bound), Target::Denominator) => self.denominator(stats, bound),
+            (Some(bound), Target::Numerator) => self.numerator(stats, bound),
+            (Some(bound), Target::Sdpa) => self.sdpa(stats, bound),
+        };
+        Budget { tokens, kind }
+    }
+
+    fn promise(&self) -> Option<Promise> {
+        Some(self.0.promise())
+    }
+
+    fn rounds(&self) -> usize {
+        if self.proved() { 0 } else { self.0.rounds.get().into() }
+    }
+}
+
+register!(
+    Estimator,
+    "hoeffding",
+    Hoeffding,
+    "from the proved range that an exact selector leaves; mostly vacuous but for the denominator"
+);

@@ -1,0 +1,74 @@
+//! What `clt`, `sub-gaussian` and `hoeffding` are told in a pipeline file.
+
+use std::num::NonZeroU8;
+
+use serde::{Deserialize, Serialize};
+use vattention_core::{Fraction, Promise, Target};
+
+use crate::formula::Combination;
+
+/// The terms of a promise that bounds `N` and `D` apart.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Terms {
+    /// What is to be within epsilon.
+    pub target: Target,
+    /// The relative error allowed.
+    pub epsilon: Fraction,
+    /// The probability with which it may be exceeded.
+    pub delta: Fraction,
+    /// Which constants to use.
+    #[serde(default)]
+    pub combine: Combine,
+    /// Whether to use that the residual is finite.
+    #[serde(default)]
+    pub correction: Correction,
+    /// How often the sample may be looked at, at least 1; the paper looks once.
+    #[serde(default = "default_rounds")]
+    pub rounds: NonZeroU8,
+}
+
+/// How the errors of numerator and denominator are bounded and combined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Combine {
+    /// With the constants that are right, and no larger than needed.
+    #[default]
+    Exact,
+    /// As the paper does.
+    Paper,
+}
+
+/// Whether the residual is finite.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Correction {
+    /// Sampling without replacement needs fewer tokens.
+    #[default]
+    Finite,
+    /// As if tokens were drawn from an infinite population.
+    None,
+}
+
+pub(crate) fn default_rounds() -> NonZeroU8 {
+    const { NonZeroU8::new(6).expect("6 is not 0") }
+}
+
+impl Terms {
+    /// Terms with every default.
+    pub fn new(target: Target, epsilon: Fraction, delta: Fraction) -> Self {
+        let (combine, correction) = (Combine::default(), Correction::default());
+        Self { target, epsilon, delta, combine, correction, rounds: default_rounds() }
+    }
+
+    pub(crate) fn promise(&self) -> Promise {
+        Promise { target: self.target, epsilon: self.epsilon, delta: self.delta }
+    }
+
+    pub(crate) fn combination(&self) -> Combination {
+        match self.combine {
+            Combine::Exact => Combination::Exact,
+            Combine::Paper => Combination::Paper,
+        }
+    }
+}
