@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use vattention::Backend;
 use vattention::eval::{
     Comparison, Entry, Guarantee, Measured, Settings, Trace, check_writable, compare, write_beside,
 };
-use vattention::{Backend, Target};
 
 use crate::check::load_all;
 use crate::{Failure, progress, say};
@@ -48,8 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Settings { layers: args.layers.clone(), queries: args.queries, dump: args.dump.is_some() };
     let bar = progress::bar("steps");
     let (comparison, dump) = compare(&entries, &trace, &*backend, &settings, &|done, total| {
-        bar.set_length(total as u64);
-        bar.set_position(done as u64);
+        progress::show(&bar, done, total);
     })?;
     bar.finish_and_clear();
     if let Some(path) = &args.json {
@@ -114,12 +113,7 @@ fn cells(pipeline: &Measured) -> [String; 9] {
 }
 
 fn promise(guarantee: &Guarantee) -> String {
-    let target = match guarantee.target {
-        Target::Sdpa => "sdpa",
-        Target::Denominator => "denominator",
-        Target::Numerator => "numerator",
-    };
-    format!("{target}: {}, {}", guarantee.epsilon, guarantee.delta)
+    format!("{}: {}, {}", guarantee.target, guarantee.epsilon, guarantee.delta)
 }
 
 fn percent(share: f64) -> String {

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use vattention::config::ConfigError;
 
-/// Wrong input, in words; or problems in pipeline files.
+/// An answer that is no; or wrong input, in words; or problems in pipeline files.
 #[derive(Debug)]
 pub(crate) enum Failure {
+    No,
     Input(String),
     Config(Vec<ConfigError>),
 }
@@ -18,9 +19,10 @@ impl Failure {
         Self::Input(message.to_string())
     }
 
-    /// Prints what is wrong; the exit code is 2.
+    /// Prints what is wrong, and gives the exit code: 1 if the answer is no, 2 otherwise.
     pub(crate) fn report(self) -> ExitCode {
         match self {
+            Self::No => return ExitCode::from(1),
             Self::Input(message) => eprintln!("error: {message}"),
             Self::Config(errors) => {
                 let problems: Vec<_> = errors.iter().flat_map(|error| &error.problems).collect();

@@ -8,6 +8,7 @@ mod fail;
 mod progress;
 mod synth;
 mod trace;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,8 @@ struct Cli {
 enum Command {
     /// Compare pipelines with exact attention on a trace.
     Compare(compare::Args),
+    /// Draw many samples, and tell whether a pipeline keeps its promise on a trace.
+    Verify(verify::Args),
     /// Show every problem in pipeline files, or the pipelines they make.
     Check(check::Args),
     /// Make a trace of synthetic heads of known difficulty.
@@ -38,6 +41,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Compare(args) => compare::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Synth(args) => synth::run(&args),
         Command::Trace(args) => trace::run(&args),

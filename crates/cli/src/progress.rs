@@ -19,3 +19,9 @@ pub(crate) fn bar(unit: &str) -> ProgressBar {
     }
     bar
 }
+
+/// Moves a bar.
+pub(crate) fn show(bar: &ProgressBar, done: usize, total: usize) {
+    bar.set_length(total as u64);
+    bar.set_position(done as u64);
+}

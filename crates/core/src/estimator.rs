@@ -71,3 +71,25 @@ pub enum Kind {
     /// Everything was read.
     Exact,
 }
+
+impl std::fmt::Display for Target {
+    /// The name in pipeline files.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Sdpa => "sdpa",
+            Self::Denominator => "denominator",
+            Self::Numerator => "numerator",
+        })
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Asymptotic => "asymptotic",
+            Self::FiniteSample => "finite-sample",
+            Self::Exact => "exact",
+        })
+    }
+}

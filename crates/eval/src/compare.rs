@@ -263,19 +263,14 @@ impl Tally {
     }
 
     fn guarantee(&self, promise: &Promise) -> Guarantee {
-        let epsilon = promise.epsilon.get();
-        let violated = |row: &&RowError| {
-            let error = row.of(promise.target);
-            error.is_nan() || error > epsilon
-        };
         let kinds = self.reports.iter().map(|report| report.certificate.kind);
         Guarantee {
             target: promise.target,
-            epsilon,
+            epsilon: promise.epsilon.get(),
             delta: promise.delta.get(),
             kind: kinds.min().unwrap_or(Kind::None),
             rows: self.errors.len(),
-            violations: self.errors.iter().filter(violated).count(),
+            violations: self.errors.iter().filter(|row| row.exceeds(promise)).count(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use ndarray::{Array1, ArrayView1};
 use serde::Serialize;
-use vattention_core::Target;
+use vattention_core::{Promise, Target};
 
 use crate::Exact;
 
@@ -32,6 +32,14 @@ impl RowError {
             Target::Denominator => self.denominator,
             Target::Numerator => self.numerator,
         }
+    }
+}
+
+impl RowError {
+    /// Whether the error of the promised target is more than epsilon, or not a number.
+    pub(crate) fn exceeds(&self, promise: &Promise) -> bool {
+        let error = self.of(promise.target);
+        error.is_nan() || error > promise.epsilon.get()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Measuring pipelines: captured or synthetic traces, and how far a pipeline is from exact
 //! attention on them.
 
+pub mod binomial;
 mod compare;
 mod dump;
 mod error;
@@ -10,6 +11,7 @@ mod file;
 mod synth;
 mod tensors;
 mod trace;
+mod verify;
 
 pub use compare::{Comparison, Density, Entry, Guarantee, Measured, Settings, compare};
 pub use dump::Dump;
@@ -19,3 +21,4 @@ pub use exact::Exact;
 pub use file::{check_writable, write_beside};
 pub use synth::{HeadKind, Synth};
 pub use trace::{Layer, Layout, Trace, TraceInfo, write_trace};
+pub use verify::{HeadCount, LEVEL, Verification, verify};

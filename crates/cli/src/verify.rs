@@ -1,0 +1,95 @@
+//! `vattention verify`: whether a pipeline keeps its promise on a trace.
+
+use std::path::PathBuf;
+
+use comfy_table::{CellAlignment, Table, presets};
+use vattention::eval::{
+    HeadCount, LEVEL, Trace, Verification, binomial, check_writable, verify, write_beside,
+};
+
+use crate::check::load_all;
+use crate::{Failure, progress, say};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A pipeline file whose estimator promises something.
+    config: PathBuf,
+    /// The trace to draw samples on.
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+    /// Samples for each KV head, spread over its queries.
+    #[arg(long, default_value_t = 2000)]
+    trials: usize,
+    /// A change to the pipeline, such as estimator.epsilon=0.1.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Write the verdict and every head's count as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Heads shown, those with most violations first.
+const SHOWN: usize = 8;
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let pipelines = load_all(std::slice::from_ref(&args.config), &args.set)?;
+    let trace = Trace::open(&args.trace)?;
+    args.json.iter().try_for_each(|path| check_writable(path))?;
+    let bar = progress::bar("samples");
+    let verdict = verify(&pipelines[0], &trace, args.trials, &|done, total| {
+        progress::show(&bar, done, total);
+    })?;
+    bar.finish_and_clear();
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&verdict).map_err(Failure::input)?;
+        write_beside(path, format!("{text}\n").as_bytes())?;
+    }
+    say(&format!("{}\n\n{}", table(&verdict), summary(&verdict)))?;
+    if verdict.held { Ok(()) } else { Err(Failure::No) }
+}
+
+fn table(verdict: &Verification) -> String {
+    let mut heads = verdict.heads.clone();
+    heads.sort_by_key(|head| std::cmp::Reverse(head.violations));
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["layer", "query head", "broken", "rate", "95 % bound", "p-value"]);
+    for head in heads.iter().take(SHOWN) {
+        table.add_row(cells(head));
+    }
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let more = match heads.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!("\n ... and {more} heads with fewer or as many"),
+    };
+    format!("{table}{more}")
+}
+
+fn cells(head: &HeadCount) -> [String; 6] {
+    let upper = binomial::upper_bound(head.violations, head.trials, 0.05);
+    [
+        head.layer.to_string(),
+        head.query_head.to_string(),
+        format!("{} of {}", head.violations, head.trials),
+        format!("{:.4}", head.violations as f64 / head.trials as f64),
+        format!("{upper:.4}"),
+        format!("{:.1e}", head.p_value),
+    ]
+}
+
+fn summary(verdict: &Verification) -> String {
+    let Verification { pipeline, violations, trials, delta, kind, p_value, .. } = verdict;
+    let answer = if verdict.held {
+        format!("held: no head contradicts delta = {delta}")
+    } else {
+        format!("broken: delta = {delta} is contradicted")
+    };
+    let rate = *violations as f64 / *trials as f64;
+    let limit = LEVEL / verdict.heads.len() as f64;
+    format!(
+        "{pipeline}: {violations} of {trials} samples broke the promise, a rate of {rate:.4}\n\
+         {answer} (smallest p-value {p_value:.1e}, limit {limit:.1e}; kind {kind})"
+    )
+}

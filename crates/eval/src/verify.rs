@@ -1,0 +1,268 @@
+//! Whether a pipeline keeps its promise on a trace: many samples of every row.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ndarray::{ArrayView1, s};
+use rayon::prelude::*;
+use serde::Serialize;
+use vattention_core::{
+    Kind, NewTokens, Pipeline, PipelineConfig, Promise, Prompt, Reading, Site, Softmax, Step,
+    Tokens,
+};
+
+use crate::errors::RowError;
+use crate::{Error, Exact, Layer, Layout, Result, Trace, binomial};
+
+/// A promise is called broken when the failures seen are less probable than this, over all counts.
+pub const LEVEL: f64 = 1e-6;
+
+/// The verdict on a promise.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verification {
+    /// The pipeline's name.
+    pub pipeline: String,
+    /// Trials of all query heads.
+    pub trials: usize,
+    /// The failure probability promised.
+    pub delta: f64,
+    /// What the promise rested on, at its weakest.
+    pub kind: Kind,
+    /// Trials in which the error of the target exceeded epsilon.
+    pub violations: usize,
+    /// The smallest p-value of any head.
+    pub p_value: f64,
+    /// The largest 95 % Clopper–Pearson upper bound of any head's failure rate.
+    pub upper: f64,
+    /// Whether no head's p-value is below [`LEVEL`] over the number of heads.
+    pub held: bool,
+    /// Every query head's own count.
+    pub heads: Vec<HeadCount>,
+}
+
+/// One query head's failures. Heads that share a sample are counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct HeadCount {
+    /// The layer.
+    pub layer: usize,
+    /// The query head.
+    pub query_head: usize,
+    /// Trials in which its error exceeded epsilon.
+    pub violations: usize,
+    /// Trials.
+    pub trials: usize,
+    /// How probable that many violations are, if the failure probability is delta.
+    pub p_value: f64,
+}
+
+/// Draws `trials` samples for every KV head of every layer, spread over its queries, and counts
+/// how often each query head's error exceeds epsilon. A trial's number is its sequence's, so that
+/// samples are independent; selectors get no feedback. `progress` is called with the trials done
+/// and all of them, from any thread.
+///
+/// Cost: the pipeline, and f64 sums over what it reads, `trials` times per KV head; in parallel.
+///
+/// # Errors
+/// A pipeline that promises nothing or cannot run on the trace, or a damaged trace.
+pub fn verify(
+    pipeline: &Arc<PipelineConfig>,
+    trace: &Trace,
+    trials: usize,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Result<Verification> {
+    let promise = pipeline.estimator.as_ref().and_then(|estimator| estimator.promise());
+    let Some(promise) = promise else {
+        let reason =
+            format!("{} promises nothing; it needs an [estimator] that does", pipeline.name);
+        return Err(Error::Setting { option: "CONFIG", reason });
+    };
+    if trials == 0 {
+        let reason = "0; expected at least 1".into();
+        return Err(Error::Setting { option: "--trials", reason });
+    }
+    let total = trace.layers().map(|(_, layout)| trials * layout.shape.kv_heads).sum();
+    let done = AtomicUsize::new(0);
+    let tick = || progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
+    let (mut heads, mut kind) = (Vec::new(), Kind::Exact);
+    for (number, layout) in trace.layers() {
+        let layer = trace.layer(number).expect("the layer was listed")?;
+        let scale = trace.info().scale.unwrap_or(1.0 / (layout.shape.head_dim as f32).sqrt());
+        let bench = Bench::new(pipeline, &promise, number, &layout, &layer, scale)?;
+        let (counts, weakest) = bench.run(trials, &tick);
+        kind = kind.min(weakest);
+        heads.extend(counts);
+    }
+    Ok(Verification::new(pipeline.name.clone(), &promise, kind, heads))
+}
+
+impl Verification {
+    fn new(pipeline: String, promise: &Promise, kind: Kind, heads: Vec<HeadCount>) -> Self {
+        let upper = |head: &HeadCount| binomial::upper_bound(head.violations, head.trials, 0.05);
+        let p_value = heads.iter().map(|head| head.p_value).fold(1.0, f64::min);
+        Self {
+            pipeline,
+            trials: heads.iter().map(|head| head.trials).sum(),
+            delta: promise.delta.get(),
+            kind,
+            violations: heads.iter().map(|head| head.violations).sum(),
+            p_value,
+            upper: heads.iter().map(upper).fold(0.0, f64::max),
+            held: p_value >= LEVEL / heads.len() as f64,
+            heads,
+        }
+    }
+}
+
+/// One layer, ready for trials.
+struct Bench<'a> {
+    promise: &'a Promise,
+    number: usize,
+    layout: &'a Layout,
+    /// Rows in (query, query head) order.
+    exact: Vec<Exact>,
+    visible: Vec<usize>,
+    heads: Vec<Head<'a>>,
+}
+
+/// One KV head: its pipeline, which has seen all tokens, and its rows.
+struct Head<'a> {
+    pipeline: Pipeline,
+    keys: Tokens<'a>,
+    values: Tokens<'a>,
+    /// The group's queries, scaled, `[queries][group · head_dim]`.
+    queries: Vec<Vec<f32>>,
+}
+
+impl<'a> Bench<'a> {
+    fn new(
+        pipeline: &Arc<PipelineConfig>,
+        promise: &'a Promise,
+        number: usize,
+        layout: &'a Layout,
+        layer: &'a Layer,
+        scale: f32,
+    ) -> Result<Self> {
+        let refuse = |source| Error::Pipeline { pipeline: pipeline.name.clone(), source };
+        let shape = layout.shape;
+        let head = |kv_head: usize| -> Result<Head<'a>> {
+            let site = Site { seed: pipeline.seed, sequence: 0, layer: number, kv_head, shape };
+            let pipeline = Pipeline::new(pipeline, site).map_err(refuse)?;
+            Ok(Head::new(pipeline, layer, kv_head, scale))
+        };
+        Ok(Self {
+            promise,
+            number,
+            layout,
+            exact: Exact::rows(layer, &shape, scale, layout.queries),
+            visible: layer.visible.clone().unwrap_or_else(|| vec![layout.tokens; layout.queries]),
+            heads: (0..shape.kv_heads).map(head).collect::<Result<_>>()?,
+        })
+    }
+
+    /// Runs `trials` trials of every KV head; returns every query head's count, and the weakest
+    /// kind of certificate met.
+    fn run(&self, trials: usize, tick: &(impl Fn() + Sync)) -> (Vec<HeadCount>, Kind) {
+        let group = self.layout.shape.group();
+        let work: Vec<(usize, usize)> = (0..self.heads.len())
+            .flat_map(|kv_head| (0..self.layout.queries).map(move |query| (kv_head, query)))
+            .collect();
+        let done: Vec<(usize, Vec<usize>, Kind)> = work
+            .into_par_iter()
+            .map(|(kv_head, query)| {
+                let mut pipeline = self.heads[kv_head].pipeline.clone();
+                let (mut violations, mut kind) = (vec![0; group], Kind::Exact);
+                for trial in (query..trials).step_by(self.layout.queries) {
+                    pipeline.set_sequence(trial as u32);
+                    let reading = self.trial(&pipeline, kv_head, query, &mut violations);
+                    let kinds = (0..group).map(|m| reading.list(m).certificate.kind);
+                    kind = kinds.fold(kind, Kind::min);
+                    tick();
+                }
+                (kv_head, violations, kind)
+            })
+            .collect();
+        let mut counts = vec![0; self.layout.shape.query_heads];
+        for (kv_head, violations, _) in &done {
+            for (member, violations) in violations.iter().enumerate() {
+                counts[kv_head * group + member] += violations;
+            }
+        }
+        let count = |(query_head, violations): (usize, usize)| HeadCount {
+            layer: self.number,
+            query_head,
+            violations,
+            trials,
+            p_value: binomial::p_value(violations, trials, self.promise.delta.get()),
+        };
+        let kind = done.iter().map(|(_, _, kind)| *kind).min().unwrap_or(Kind::None);
+        (counts.into_iter().enumerate().map(count).collect(), kind)
+    }
+
+    /// One sample for one query; counts the members whose error exceeds epsilon.
+    fn trial(
+        &self,
+        pipeline: &Pipeline,
+        kv_head: usize,
+        query: usize,
+        violations: &mut [usize],
+    ) -> Reading {
+        let head = &self.heads[kv_head];
+        let step = Step {
+            site: pipeline.site(),
+            queries: &head.queries[query],
+            keys: head.keys,
+            values: head.values,
+            visible: self.visible[query],
+            step: query as u32,
+        };
+        let reading = pipeline.read(&step);
+        for (member, violations) in violations.iter_mut().enumerate() {
+            let sums = sums(&step, member, &reading);
+            let row = query * self.layout.shape.query_heads
+                + kv_head * self.layout.shape.group()
+                + member;
+            let output: Vec<f32> = sums.output().into_iter().map(|x| x as f32).collect();
+            let output = ArrayView1::from(&output);
+            let error = RowError::new(output, sums.log_denominator(), &self.exact[row]);
+            *violations += usize::from(error.exceeds(self.promise));
+        }
+        reading
+    }
+}
+
+/// `N^` and `D^` of one member, in f64.
+fn sums(step: &Step<'_>, member: usize, reading: &Reading) -> Softmax {
+    let (row, list) = (step.row(member), reading.list(member));
+    let mut sums = Softmax::new(step.values.dim());
+    let mut value = vec![0.0; step.values.dim()];
+    for (&token, &p) in list.indices.iter().zip(&list.probabilities) {
+        let token = token as usize;
+        step.values.copy_row(token, &mut value);
+        sums.add(f64::from(row.logit(token)), 1.0 / f64::from(p), &value);
+    }
+    sums
+}
+
+impl<'a> Head<'a> {
+    fn new(mut pipeline: Pipeline, layer: &'a Layer, kv_head: usize, scale: f32) -> Self {
+        let (_, tokens, head_dim) = layer.keys.dim();
+        let (_, _, value_dim) = layer.values.dim();
+        let rows = |numbers: &'a ndarray::Array3<f32>, dim: usize| {
+            let all = numbers.as_slice().expect("a trace's arrays are in standard layout");
+            Tokens::new(&all[kv_head * tokens * dim..][..tokens * dim], tokens, dim)
+        };
+        let (keys, values) = (rows(&layer.keys, head_dim), rows(&layer.values, value_dim));
+        let site = *pipeline.site();
+        let group = site.shape.group();
+        let members = kv_head * group..(kv_head + 1) * group;
+        pipeline.append(&NewTokens { first: 0, keys, values });
+        if let Some(prompt) = &layer.prompt {
+            let queries = prompt.slice(s![members.clone(), .., ..]).mapv(|q| q * scale);
+            pipeline.observe(&Prompt { site: &site, queries: queries.view(), keys, values });
+        }
+        let query =
+            |t| layer.queries.slice(s![members.clone(), t, ..]).iter().map(|q| q * scale).collect();
+        let queries = (0..layer.queries.dim().1).map(query).collect();
+        Self { pipeline, keys, values, queries }
+    }
+}
