@@ -26,6 +26,10 @@ impl Backend for Cpu {
         "cpu"
     }
 
+    fn summary(&self) -> &'static str {
+        "f32 matrix products, KV heads in parallel"
+    }
+
     fn start(
         &self,
         pipeline: &Arc<PipelineConfig>,

@@ -19,6 +19,10 @@ impl Backend for Reference {
         "reference"
     }
 
+    fn summary(&self) -> &'static str {
+        "f64, one thread: the judge of the others"
+    }
+
     fn start(
         &self,
         pipeline: &Arc<PipelineConfig>,

@@ -5,6 +5,7 @@
 mod check;
 mod compare;
 mod fail;
+mod list;
 mod progress;
 mod synth;
 mod trace;
@@ -32,6 +33,10 @@ enum Command {
     Verify(verify::Args),
     /// Show every problem in pipeline files, or the pipelines they make.
     Check(check::Args),
+    /// List what pipeline files may name, with fields, defaults and meanings.
+    List(list::Args),
+    /// Print the JSON Schema of pipeline files, for editors.
+    Schema,
     /// Make a trace of synthetic heads of known difficulty.
     Synth(synth::Args),
     /// Show what is in a trace, and check all of it.
@@ -43,6 +48,8 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::List(args) => list::run(&args),
+        Command::Schema => list::print_schema(),
         Command::Synth(args) => synth::run(&args),
         Command::Trace(args) => trace::run(&args),
     };

@@ -6,9 +6,13 @@
 //! the next.
 
 mod de;
+mod listing;
 mod load;
 mod node;
 mod problem;
+mod schema;
 
+pub use listing::{ComponentEntry, Field, listing};
 pub use load::{Loader, load};
 pub use problem::{ConfigError, Problem};
+pub use schema::schema;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use vattention_core::{
     BudgetEstimator, ComponentKind, Conflict, PipelineConfig, SamplerConfig, SelectorConfig,
-    components,
+    components, name_clashes,
 };
 
 use crate::de::{read, read_all};
@@ -56,6 +56,7 @@ impl Loader {
         tree: Option<Node>,
         path: &Path,
     ) -> Result<Arc<PipelineConfig>, ConfigError> {
+        reader.problems.extend(name_clashes().into_iter().map(Problem::of_file));
         let pipeline = tree.map(|mut tree| {
             for (i, change) in self.set.iter().enumerate() {
                 reader.apply(i, change, &mut tree);

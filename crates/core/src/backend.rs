@@ -11,6 +11,9 @@ pub trait Backend: Send + Sync {
     /// Its name on the command line.
     fn name(&self) -> &str;
 
+    /// What it is, in one line.
+    fn summary(&self) -> &str;
+
     /// Prepares one layer of one sequence, before any token has arrived.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ pub use order::Order;
 pub use picks::Picks;
 pub use pipeline::{List, Pipeline, Reading};
 pub use pipeline_config::{Conflict, PipelineConfig, SamplerConfig, Share};
-pub use registry::{Component, ComponentKind, components};
+pub use registry::{Component, ComponentKind, components, name_clashes};
 pub use row::{Row, Score, Step};
 pub use selection::Selection;
 pub use selector::{Attended, NewTokens, Prompt, Selector, SelectorConfig};
@@ -46,4 +46,4 @@ pub use stats::{Sample, SampleStats};
 pub use stream::Stream;
 pub use tokens::{Element, LARGEST, Tokens};
 
-pub use {inventory, ndarray, typetag};
+pub use {inventory, ndarray, schemars, typetag};

@@ -1,5 +1,6 @@
 //! A pipeline as written in a file.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{BudgetEstimator, SelectorConfig, Size};
@@ -32,7 +33,7 @@ pub struct PipelineConfig {
 }
 
 /// Who reads which list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Share {
     /// The query heads of a KV head read one list: the union of their picks and one sample.
@@ -43,7 +44,7 @@ pub enum Share {
 }
 
 /// The `[sampler]` table.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SamplerConfig {
     /// Tokens in the first look at the residual.

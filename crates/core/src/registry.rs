@@ -1,5 +1,7 @@
 //! What plug-ins say about themselves, for lists and messages.
 
+use schemars::{Schema, SchemaGenerator};
+
 /// A component that pipeline files may name.
 #[derive(Clone, Copy, Debug)]
 pub struct Component {
@@ -11,6 +13,8 @@ pub struct Component {
     pub krate: &'static str,
     /// Its meaning in one line.
     pub summary: &'static str,
+    /// The JSON Schema of its fields, with defaults and meanings.
+    pub schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
 /// The two kinds of plug-ins.
@@ -32,7 +36,27 @@ pub fn components(kind: ComponentKind) -> Vec<&'static Component> {
     all
 }
 
-/// Enters a component into the registry, next to its `typetag::serde(name = …)`.
+/// Names that two linked components of a kind have, in words. Such a name means neither.
+pub fn name_clashes() -> Vec<String> {
+    let kinds = [ComponentKind::Selector, ComponentKind::Estimator];
+    let clash = |pair: &[&'static Component]| {
+        let [a, b] = pair else { return None };
+        let kind = if a.kind == ComponentKind::Selector { "selector" } else { "estimator" };
+        (a.name == b.name).then(|| {
+            format!(
+                "two {kind}s are called `{}`, in the crates {} and {}",
+                a.name, a.krate, b.krate
+            )
+        })
+    };
+    kinds
+        .into_iter()
+        .flat_map(|kind| components(kind).windows(2).filter_map(clash).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Enters a component into the registry, next to its `typetag::serde(name = …)`. Its config derives
+/// `JsonSchema`, so that its fields, their defaults and meanings can be listed.
 ///
 /// `register!(Selector, "sink", Sink, "the first tokens")`, or `Estimator` likewise.
 #[macro_export]
@@ -51,6 +75,7 @@ macro_rules! register {
                 name: $name,
                 krate: env!("CARGO_PKG_NAME"),
                 summary: $summary,
+                schema: <$config as $crate::schemars::JsonSchema>::json_schema,
             }
         }
     };

@@ -1,6 +1,7 @@
 //! One decode step as a selector sees it.
 
 use ndarray::ArrayView2;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Site, Stream, Tokens};
@@ -128,7 +129,7 @@ impl<'a> Row<'a> {
 }
 
 /// What a selector that scores every token ranks by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Score {
     /// The query head's own scores.

@@ -11,12 +11,13 @@ use crate::{Picks, Result, Row, Site, Tokens};
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
-/// use vattention_core::{Picks, Result, Row, Selector, SelectorConfig, Site, register, typetag};
+/// use vattention_core::{Picks, Result, Row, Selector, SelectorConfig, Site, register, schemars, typetag};
 ///
 /// /// Every `n`-th token.
-/// #[derive(Clone, Debug, Serialize, Deserialize)]
+/// #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 /// #[serde(deny_unknown_fields)]
 /// struct EveryNth {
+///     /// The distance between two of them.
 ///     n: std::num::NonZeroUsize,
 /// }
 ///

@@ -1,7 +1,9 @@
 //! Checked field types: a value of one of these is valid, so configs need no checks of their own.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A number of tokens, as written in a pipeline file: `128` is tokens, `0.05` a share of the
@@ -100,6 +102,32 @@ impl Serialize for Size {
             Self::Tokens(tokens) => serializer.serialize_u64(tokens as u64),
             Self::Share(share) => share.serialize(serializer),
         }
+    }
+}
+
+impl JsonSchema for Size {
+    fn schema_name() -> Cow<'static, str> {
+        "Size".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "tokens (a whole number), or a share of the context (0.05)",
+            "anyOf": [
+                { "type": "integer", "minimum": 1 },
+                { "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 },
+            ],
+        })
+    }
+}
+
+impl JsonSchema for Fraction {
+    fn schema_name() -> Cow<'static, str> {
+        "Fraction".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 })
     }
 }
 

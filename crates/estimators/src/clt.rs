@@ -21,6 +21,7 @@
 //! Székely, Bakirov (2003).
 
 use serde::{Deserialize, Serialize};
+use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{Budget, BudgetEstimator, Promise, SampleStats, register, typetag};
 
 use crate::formula::{c2, z_two};
@@ -28,7 +29,7 @@ use crate::moments::{Quantiles, budget};
 use crate::{Combine, Terms};
 
 /// The paper's estimator, and its repaired form.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Clt(pub Terms);
 

@@ -9,12 +9,13 @@
 //! None. The estimate is unbiased in `N` and `D`, of unknown error.
 
 use serde::{Deserialize, Serialize};
+use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Budget, BudgetEstimator, Kind, Promise, SampleStats, Size, register, typetag,
 };
 
 /// Draws exactly `size` tokens of the residual, or all if there are fewer.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fixed {
     /// How many tokens.

@@ -23,6 +23,7 @@
 //! Hoeffding (1963); Serfling (1974); Bardenet, Maillard (2015); McDiarmid (1989).
 
 use serde::{Deserialize, Serialize};
+use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Budget, BudgetEstimator, Kind, Promise, SampleStats, Target, register, typetag,
 };
@@ -34,7 +35,7 @@ use crate::formula::{
 use crate::{Combine, Correction, Terms};
 
 /// Bounds from a proved range.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Hoeffding(pub Terms);
 

@@ -23,6 +23,7 @@ use std::num::NonZeroU8;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
+use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Budget, BudgetEstimator, Fraction, Kind, Promise, SampleStats, Target, register, typetag,
 };
@@ -31,7 +32,7 @@ use crate::formula::{RatioGrid, fpc, whole_tokens};
 use crate::terms::default_rounds;
 
 /// The direct ratio estimator.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ratio {
     /// What is to be within epsilon: the output.
@@ -49,7 +50,7 @@ pub struct Ratio {
 }
 
 /// The one target that this estimator has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RatioTarget {
     /// The attention output.

@@ -13,6 +13,7 @@
 //! "vAttention: Verified Sparse Attention" (2025), <https://arxiv.org/abs/2510.05688>.
 
 use serde::{Deserialize, Serialize};
+use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{Budget, BudgetEstimator, Promise, SampleStats, register, typetag};
 
 use crate::Terms;
@@ -20,7 +21,7 @@ use crate::formula::sub_gaussian;
 use crate::moments::{Quantiles, budget};
 
 /// The paper's "Hoeffding".
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct SubGaussian(pub Terms);
 

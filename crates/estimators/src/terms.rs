@@ -3,12 +3,13 @@
 use std::num::NonZeroU8;
 
 use serde::{Deserialize, Serialize};
+use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{Fraction, Promise, Target};
 
 use crate::formula::Combination;
 
 /// The terms of a promise that bounds `N` and `D` apart.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
     /// What is to be within epsilon.
@@ -29,7 +30,7 @@ pub struct Terms {
 }
 
 /// How the errors of numerator and denominator are bounded and combined.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Combine {
     /// With the constants that are right, and no larger than needed.
@@ -40,7 +41,7 @@ pub enum Combine {
 }
 
 /// Whether the residual is finite.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Correction {
     /// Sampling without replacement needs fewer tokens.

@@ -13,12 +13,13 @@
 //! Attention", <https://arxiv.org/abs/2106.06899>.
 
 use serde::{Deserialize, Serialize};
+use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, register, typetag,
 };
 
 /// The `size` tokens with the largest scores.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OracleTopK {
     /// How many tokens, beside those already taken.

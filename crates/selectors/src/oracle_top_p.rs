@@ -18,12 +18,13 @@
 //! Pruning", <https://arxiv.org/abs/2502.02770>.
 
 use serde::{Deserialize, Serialize};
+use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Fraction, Picks, Result, Row, Score, Selector, SelectorConfig, Site, register, typetag,
 };
 
 /// The fewest tokens that hold more than `mass` of the attention.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OracleTopP {
     /// The share of the attention to exceed.
@@ -37,7 +38,7 @@ pub struct OracleTopP {
 }
 
 /// What a mass is a share of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MassOf {
     /// The tokens that the selectors before left.

@@ -8,12 +8,13 @@
 //! Sinks", <https://arxiv.org/abs/2309.17453>.
 
 use serde::{Deserialize, Serialize};
+use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Picks, Result, Row, Selector, SelectorConfig, Site, Size, register, typetag,
 };
 
 /// The first `size` tokens.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sink {
     /// How many tokens.

@@ -9,12 +9,13 @@
 //! <https://arxiv.org/abs/2309.17453>.
 
 use serde::{Deserialize, Serialize};
+use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Picks, Result, Row, Selector, SelectorConfig, Site, Size, register, typetag,
 };
 
 /// The last `size` visible tokens.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
     /// How many tokens.

@@ -1,0 +1,61 @@
+//! `vattention list` and `vattention schema`: what pipeline files may name.
+
+use serde_json::{Value, json};
+use vattention::ComponentKind;
+use vattention::config::{ComponentEntry, Field, listing, schema};
+
+use crate::{Failure, say};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let clashes = vattention::name_clashes();
+    if !clashes.is_empty() {
+        return Err(Failure::input(clashes.join("\n")));
+    }
+    let selectors = listing(ComponentKind::Selector);
+    let estimators = listing(ComponentKind::Estimator);
+    if args.json {
+        let list =
+            json!({ "selectors": selectors, "estimators": estimators, "backends": backends() });
+        return say(&format!("{list:#}"));
+    }
+    say("Selectors, [[selectors]]\n")?;
+    selectors.iter().try_for_each(show)?;
+    say("Estimators, [estimator]\n")?;
+    estimators.iter().try_for_each(show)?;
+    say("Backends, --backend\n")?;
+    vattention::all_backends()
+        .iter()
+        .try_for_each(|backend| say(&format!("  {:<22} {}", backend.name(), backend.summary())))
+}
+
+pub(crate) fn print_schema() -> Result<(), Failure> {
+    say(&format!("{:#}", schema()))
+}
+
+fn backends() -> Value {
+    let entry = |backend: &dyn vattention::Backend| json!({ "name": backend.name(), "summary": backend.summary() });
+    vattention::all_backends().iter().map(|backend| entry(&**backend)).collect()
+}
+
+fn show(component: &ComponentEntry) -> Result<(), Failure> {
+    say(&format!("  {}: {}", component.name, component.summary))?;
+    component.fields.iter().try_for_each(|field| say(&format!("    {}", line(field))))?;
+    say("")
+}
+
+fn line(field: &Field) -> String {
+    let default = match &field.default {
+        Some(default) => format!("default {default}"),
+        None if field.required => "required".into(),
+        None => "optional".into(),
+    };
+    let Field { name, takes, meaning, .. } = field;
+    format!("{name:<12} {takes} ({default}). {meaning}")
+}

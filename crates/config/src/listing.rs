@@ -1,0 +1,92 @@
+//! What pipeline files may name, with fields, defaults and meanings: read off the registry.
+
+use serde::Serialize;
+use serde_json::Value;
+use vattention_core::schemars::SchemaGenerator;
+use vattention_core::{Component, ComponentKind, components};
+
+use crate::schema::fields;
+
+/// A selector or estimator that pipeline files may name.
+#[derive(Clone, Debug, Serialize)]
+pub struct ComponentEntry {
+    /// The `type` that names it.
+    pub name: &'static str,
+    /// Its meaning in one line.
+    pub summary: &'static str,
+    /// The crate that defines it.
+    #[serde(rename = "crate")]
+    pub krate: &'static str,
+    /// Its fields, in the order of the config.
+    pub fields: Vec<Field>,
+}
+
+/// A field of a component.
+#[derive(Clone, Debug, Serialize)]
+pub struct Field {
+    /// Its key.
+    pub name: String,
+    /// What it takes, in words.
+    pub takes: String,
+    /// Whether it must be given.
+    pub required: bool,
+    /// What it is when it is left out, if that can be written.
+    pub default: Option<Value>,
+    /// Its meaning.
+    pub meaning: String,
+}
+
+/// Every linked component of a kind, by name.
+pub fn listing(kind: ComponentKind) -> Vec<ComponentEntry> {
+    components(kind).into_iter().map(ComponentEntry::new).collect()
+}
+
+impl ComponentEntry {
+    fn new(component: &Component) -> Self {
+        let mut generator = SchemaGenerator::default();
+        let schema = fields(component, &mut generator);
+        let definitions = Value::Object(generator.take_definitions(true));
+        let properties = schema["properties"].as_object().cloned().unwrap_or_default();
+        let required = schema["required"].as_array().cloned().unwrap_or_default();
+        let field = |(name, schema): (String, Value)| Field {
+            takes: takes(&schema, &definitions),
+            required: required.contains(&Value::from(name.clone())),
+            default: schema.get("default").cloned(),
+            meaning: schema["description"].as_str().unwrap_or_default().replace('\n', " "),
+            name,
+        };
+        Self {
+            name: component.name,
+            summary: component.summary,
+            krate: component.krate,
+            fields: properties.into_iter().map(field).collect(),
+        }
+    }
+}
+
+/// What a schema takes, in words.
+fn takes(schema: &Value, definitions: &Value) -> String {
+    if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
+        return match name {
+            "Size" => "tokens or share".into(),
+            "Fraction" => "number between 0 and 1".into(),
+            _ => takes(&definitions[name], definitions),
+        };
+    }
+    let quoted = |values: &[Value], key: Option<&str>| {
+        let value = |value: &Value| key.map_or(value.clone(), |key| value[key].clone()).to_string();
+        values.iter().map(value).collect::<Vec<_>>().join(" | ")
+    };
+    if let Some(names) = schema["enum"].as_array() {
+        return quoted(names, None);
+    }
+    if let Some(variants) = schema["oneOf"].as_array() {
+        return quoted(variants, Some("const"));
+    }
+    match (schema["type"].as_str(), schema["minimum"].as_u64(), schema["maximum"].as_u64()) {
+        (Some("integer"), Some(least), Some(most)) => format!("whole number, {least} to {most}"),
+        (Some("integer"), Some(least), None) => format!("whole number, at least {least}"),
+        (Some(other), _, _) => other.into(),
+        (None, _, _) => "value".into(),
+    }
+}

@@ -1,0 +1,71 @@
+//! The JSON Schema of pipeline files, for editors.
+
+use serde_json::{Value, json};
+use vattention_core::schemars::SchemaGenerator;
+use vattention_core::{Component, ComponentKind, SamplerConfig, Share, components};
+
+/// The schema of a pipeline file, with every linked component.
+pub fn schema() -> Value {
+    let mut generator = SchemaGenerator::default();
+    let mut any_of = |kind: ComponentKind| -> Value {
+        components(kind).into_iter().map(|component| tagged(component, &mut generator)).collect()
+    };
+    let (selectors, estimators) =
+        (any_of(ComponentKind::Selector), any_of(ComponentKind::Estimator));
+    let share = generator.subschema_for::<Share>();
+    let sampler = generator.subschema_for::<SamplerConfig>();
+    let whole = json!({ "type": "integer", "minimum": 0 });
+    let text = |description: &str| json!({ "type": "string", "description": description });
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "vattention pipeline",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "extends": text("A pipeline file to build on, relative to this one."),
+            "name": text("What tables and plots call it; default: the file's name."),
+            "seed": with(&whole, "description", "Keys every random choice."),
+            "share": share,
+            "dense_layers": { "type": "array", "items": whole, "description": "Layers that read everything." },
+            "selectors": {
+                "type": "array",
+                "items": { "oneOf": selectors },
+                "description": "In order; each sees what those before it took.",
+            },
+            "sampler": sampler,
+            "estimator": {
+                "oneOf": estimators,
+                "description": "How large a sample of the rest must be; absent: it is dropped.",
+            },
+        },
+        "$defs": generator.take_definitions(true),
+    })
+}
+
+/// A component's own schema, where it merely refers to another, that one.
+pub(crate) fn fields(component: &Component, generator: &mut SchemaGenerator) -> Value {
+    let schema = (component.schema)(generator).to_value();
+    let definition = |path: &str| generator.definitions().get(path.rsplit('/').next()?).cloned();
+    schema["$ref"].as_str().and_then(definition).unwrap_or(schema)
+}
+
+/// A component's schema with the `type` that names it.
+fn tagged(component: &Component, generator: &mut SchemaGenerator) -> Value {
+    let mut schema = fields(component, generator);
+    let name = json!({ "const": component.name, "description": component.summary });
+    if let Some(object) = schema.as_object_mut() {
+        let properties = object.entry("properties").or_insert_with(|| json!({}));
+        properties["type"] = name;
+        let required = object.entry("required").or_insert_with(|| json!([]));
+        if let Some(required) = required.as_array_mut() {
+            required.insert(0, "type".into());
+        }
+    }
+    schema
+}
+
+fn with(schema: &Value, key: &str, value: &str) -> Value {
+    let mut schema = schema.clone();
+    schema[key] = value.into();
+    schema
+}
