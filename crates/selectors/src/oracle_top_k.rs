@@ -52,3 +52,8 @@ register!(
     OracleTopK,
     "the largest attention scores, by reading every key"
 );
+
+#[cfg(test)]
+vattention_testkit::laws!(by_head, OracleTopK { size: Size::Tokens(7), score: Score::Head });
+#[cfg(test)]
+vattention_testkit::laws!(by_group, OracleTopK { size: Size::Tokens(7), score: Score::Group });

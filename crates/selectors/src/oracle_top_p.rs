@@ -102,3 +102,62 @@ register!(
     OracleTopP,
     "the fewest tokens that hold a share of the attention, by reading every key"
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use vattention_testkit::{Head, heads};
+
+    fn config(mass: f64, of: MassOf, score: Score) -> OracleTopP {
+        OracleTopP { mass: Fraction::try_from(mass).unwrap(), of, score }
+    }
+
+    vattention_testkit::laws!(of_residual, config(0.5, MassOf::Residual, Score::Head));
+    vattention_testkit::laws!(of_all, config(0.8, MassOf::All, Score::Group));
+
+    /// A row's picks after every third token was taken, and the weights of all tokens.
+    fn pick(head: &Head, config: &OracleTopP) -> (Vec<usize>, Vec<f64>) {
+        let row = head.step(head.tokens).row(1);
+        let mut picks = Picks::new(head.tokens);
+        picks.take_all((0..head.tokens).step_by(3));
+        let before = picks.len();
+        config.select(&row, &mut picks);
+        let logits = row.scores(Score::Head);
+        let weights = logits.iter().map(|&logit| f64::from(logit).exp()).collect();
+        (picks.iter().skip(before).map(|(token, _)| token).collect(), weights)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        /// The share exceeds the mass, and without the lightest pick it does not.
+        #[test]
+        fn the_picks_are_the_fewest_that_hold_the_mass(head in heads(150), mass in 0.05..0.95) {
+            for of in [MassOf::Residual, MassOf::All] {
+                let (picked, weights) = pick(&head, &config(mass, of, Score::Head));
+                let taken = |token: &usize| token % 3 == 0;
+                let (mut covered, mut total) = (0.0, 0.0);
+                for (token, weight) in weights.iter().enumerate() {
+                    if of == MassOf::All || !taken(&token) {
+                        total += weight;
+                        covered += if taken(&token) { *weight } else { 0.0 };
+                    }
+                }
+                let share: f64 = (covered + picked.iter().map(|&t| weights[t]).sum::<f64>()) / total;
+                let left = weights.len() - weights.len().div_ceil(3) - picked.len();
+                prop_assert!(share > mass - 1e-6 || left == 0, "{share} of {mass}");
+                if let Some(&last) = picked.last() {
+                    prop_assert!(share - weights[last] / total <= mass + 1e-6, "{of:?} takes too much");
+                }
+            }
+        }
+
+        /// A larger mass takes at least what a smaller one takes.
+        #[test]
+        fn more_mass_takes_more(head in heads(150), a in 0.05..0.95, b in 0.05..0.95) {
+            let picked = |mass| pick(&head, &config(mass, MassOf::Residual, Score::Head)).0;
+            let (few, many) = (picked(f64::min(a, b)), picked(f64::max(a, b)));
+            prop_assert_eq!(&many[..few.len()], &few[..]);
+        }
+    }
+}

@@ -35,3 +35,6 @@ impl Selector for Sink {
 }
 
 register!(Selector, "sink", Sink, "the first tokens");
+
+#[cfg(test)]
+vattention_testkit::laws!(sink, Sink { size: Size::Tokens(9) });

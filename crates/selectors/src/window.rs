@@ -37,3 +37,6 @@ impl Selector for Window {
 }
 
 register!(Selector, "window", Window, "the most recent tokens");
+
+#[cfg(test)]
+vattention_testkit::laws!(window, Window { size: Size::Tokens(9) });

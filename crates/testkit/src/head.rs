@@ -1,0 +1,113 @@
+//! Heads to try selectors on: each follows from four small values, so that a failing case shrinks
+//! to four small values.
+
+use ndarray_rand::rand::{Rng, SeedableRng};
+use ndarray_rand::rand_distr::{Distribution, Normal, StandardNormal, StudentT};
+use proptest::prelude::*;
+use rand_chacha::ChaCha8Rng;
+use vattention_core::{NewTokens, Shape, Site, Step, Tokens};
+
+/// Keys, values and queries of one KV head with two query heads.
+#[derive(Clone)]
+pub struct Head {
+    /// Tokens, at least 1.
+    pub tokens: usize,
+    /// Numbers in a query, a key and a value.
+    pub dim: usize,
+    /// What the random numbers follow from.
+    pub seed: u64,
+    /// What the keys are like.
+    pub texture: Texture,
+    site: Site,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    queries: Vec<f32>,
+}
+
+/// What the keys of a head are like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Texture {
+    /// All keys are zero: every score ties.
+    Flat,
+    /// Independent Gaussians.
+    Gaussian,
+    /// Independent numbers with heavy tails (Student's t with 2.5 degrees of freedom).
+    HeavyTail,
+    /// Small Gaussians, and one key that the queries point at.
+    Needle,
+}
+
+/// Query heads of a [`Head`].
+const GROUP: usize = 2;
+
+impl Head {
+    /// The head that follows from four values.
+    pub fn new(tokens: usize, dim: usize, seed: u64, texture: Texture) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let queries: Vec<f32> = normals(GROUP * dim, &mut rng);
+        let mut keys: Vec<f32> = match texture {
+            Texture::Flat => vec![0.0; tokens * dim],
+            Texture::Gaussian => normals(tokens * dim, &mut rng),
+            Texture::HeavyTail => {
+                let tail = StudentT::new(2.5).expect("2.5 degrees of freedom are possible");
+                (0..tokens * dim).map(|_| tail.sample(&mut rng) as f32).collect()
+            }
+            Texture::Needle => {
+                let small = Normal::new(0.0, 0.1).expect("the deviation is positive");
+                (0..tokens * dim).map(|_| small.sample(&mut rng) as f32).collect()
+            }
+        };
+        if texture == Texture::Needle {
+            let needle = rng.random_range(0..tokens);
+            let sum = |j: usize| (0..GROUP).map(|member| queries[member * dim + j]).sum::<f32>();
+            let key = &mut keys[needle * dim..][..dim];
+            key.iter_mut().enumerate().for_each(|(j, x)| *x = 4.0 * sum(j));
+        }
+        let values = normals(tokens * dim, &mut rng);
+        let shape = Shape { query_heads: GROUP, kv_heads: 1, head_dim: dim, value_dim: dim };
+        let site = Site { seed, sequence: 0, layer: 0, kv_head: 0, shape };
+        Self { tokens, dim, seed, texture, site, keys, values, queries }
+    }
+
+    /// Where the head is.
+    pub fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// The head's first step, with `visible` tokens.
+    pub fn step(&self, visible: usize) -> Step<'_> {
+        let NewTokens { keys, values, .. } = self.part(0..self.tokens);
+        let (site, queries) = (&self.site, &self.queries);
+        Step { site, queries, keys, values, visible, step: 0 }
+    }
+
+    /// Some of its tokens, as they are appended.
+    pub fn part(&self, range: std::ops::Range<usize>) -> NewTokens<'_> {
+        let span = range.start * self.dim..range.end * self.dim;
+        NewTokens {
+            first: range.start,
+            keys: Tokens::new(&self.keys[span.clone()], range.len(), self.dim),
+            values: Tokens::new(&self.values[span], range.len(), self.dim),
+        }
+    }
+}
+
+/// Only what the head follows from.
+impl std::fmt::Debug for Head {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { tokens, dim, seed, texture, .. } = self;
+        write!(f, "Head::new({tokens}, {dim}, {seed}, Texture::{texture:?})")
+    }
+}
+
+fn normals(count: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
+    (0..count).map(|_| Distribution::<f32>::sample(&StandardNormal, rng)).collect()
+}
+
+/// Heads of 1 to `most` tokens, of every texture.
+pub fn heads(most: usize) -> impl Strategy<Value = Head> {
+    let textures = [Texture::Flat, Texture::Gaussian, Texture::HeavyTail, Texture::Needle];
+    let dims = prop::sample::select(vec![2_usize, 8, 20]);
+    (1..=most, dims, 0_u64..1000, prop::sample::select(textures.to_vec()))
+        .prop_map(|(tokens, dim, seed, texture)| Head::new(tokens, dim, seed, texture))
+}

@@ -1,0 +1,176 @@
+//! The laws of selectors. Each says what it demands, and its verdict says what was found instead.
+
+use vattention_core::{Picks, Row, Selector, SelectorConfig};
+
+use crate::Head;
+
+/// `Err` says how a law is broken.
+pub type Verdict = Result<(), String>;
+
+/// A law: a selector obeys it on a head, or not.
+pub type Law = fn(&dyn SelectorConfig, &Head) -> Verdict;
+
+/// Every law, with its name.
+pub const LAWS: [(&str, Law); 7] = [
+    ("round_trips", round_trips),
+    ("repeats", repeats),
+    ("grows", grows),
+    ("forks", forks),
+    ("adds", adds),
+    ("weighs", weighs),
+    ("bounds", bounds),
+];
+
+/// A config that is written and read again is the same.
+///
+/// # Errors
+/// What became of it.
+pub fn round_trips(config: &dyn SelectorConfig, _: &Head) -> Verdict {
+    let text = serde_json::to_string(config).map_err(|e| format!("cannot be written: {e}"))?;
+    let again: Box<dyn SelectorConfig> =
+        serde_json::from_str(&text).map_err(|e| format!("{text} cannot be read again: {e}"))?;
+    let (before, after) = (format!("{config:?}"), format!("{again:?}"));
+    ensure(before == after, || format!("{before} became {after} on the way through {text}"))
+}
+
+/// Asked twice, with another row between, a selector picks the same.
+///
+/// # Errors
+/// The first row that differs.
+pub fn repeats(config: &dyn SelectorConfig, head: &Head) -> Verdict {
+    let selector = filled(config, head)?;
+    let first = all_picks(&*selector, head);
+    let again = all_picks(&*selector, head);
+    same(&first, &again, "asked again")
+}
+
+/// What is appended together does not matter: all at once, one by one, or in two parts.
+///
+/// # Errors
+/// The first row that differs.
+pub fn grows(config: &dyn SelectorConfig, head: &Head) -> Verdict {
+    let at_once = all_picks(&*filled(config, head)?, head);
+    let mut one_by_one = build(config, head)?;
+    (0..head.tokens).for_each(|token| one_by_one.append(&head.part(token..token + 1)));
+    same(&at_once, &all_picks(&*one_by_one, head), "with tokens appended one by one")?;
+    let mut in_parts = build(config, head)?;
+    let middle = head.tokens / 3;
+    in_parts.append(&head.part(0..middle));
+    in_parts.append(&head.part(middle..head.tokens));
+    same(&at_once, &all_picks(&*in_parts, head), "with tokens appended in two parts")
+}
+
+/// A clone goes on as the original would, and leaves it alone.
+///
+/// # Errors
+/// The first row that differs.
+pub fn forks(config: &dyn SelectorConfig, head: &Head) -> Verdict {
+    let middle = head.tokens / 2;
+    let (begin, rest) = (head.part(0..middle), head.part(middle..head.tokens));
+    let mut unforked = build(config, head)?;
+    unforked.append(&begin);
+    unforked.append(&rest);
+    let expected = all_picks(&*unforked, head);
+
+    let mut original = build(config, head)?;
+    original.append(&begin);
+    let mut fork = original.clone();
+    fork.append(&rest);
+    same(&expected, &all_picks(&*fork, head), "in a fork")?;
+    original.append(&rest);
+    same(&expected, &all_picks(&*original, head), "in the original, after a fork went on")
+}
+
+/// A selector adds to what was picked before it, and leaves that alone.
+///
+/// # Errors
+/// What became of the earlier picks.
+pub fn adds(config: &dyn SelectorConfig, head: &Head) -> Verdict {
+    let selector = filled(config, head)?;
+    for visible in [1, head.tokens.div_ceil(2), head.tokens] {
+        for row in head.step(visible).rows() {
+            let mut picks = Picks::new(visible);
+            picks.take_all((0..visible).filter(|token| token % 3 == 1));
+            let before: Vec<_> = picks.iter().collect();
+            selector.select(&row, &mut picks);
+            let after: Vec<_> = picks.iter().take(before.len()).collect();
+            let when = format!("of {visible} visible tokens");
+            ensure(before == after, || {
+                format!("earlier picks {before:?} {when} became {after:?}")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Without saying `randomized()`, every pick is certain.
+///
+/// # Errors
+/// The pick that is not.
+pub fn weighs(config: &dyn SelectorConfig, head: &Head) -> Verdict {
+    if config.randomized() {
+        return Ok(());
+    }
+    for picks in all_picks(&*filled(config, head)?, head) {
+        let chance = picks.into_iter().find(|&(_, p)| p < 1.0);
+        ensure(chance.is_none(), || {
+            format!("token and probability {chance:?}, but randomized() is false")
+        })?;
+    }
+    Ok(())
+}
+
+/// A promised bound on the untaken logits is true.
+///
+/// # Errors
+/// The token that exceeds it.
+pub fn bounds(config: &dyn SelectorConfig, head: &Head) -> Verdict {
+    let selector = filled(config, head)?;
+    for row in head.step(head.tokens).rows() {
+        let picks = select(&*selector, &row);
+        let Some(bound) = picks.residual_bound() else { continue };
+        let over = picks.residual().find(|&token| row.logit(token) > bound);
+        ensure(over.is_none(), || {
+            format!("no untaken logit was to exceed {bound}, but that of token {over:?} does")
+        })?;
+    }
+    Ok(())
+}
+
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Verdict {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+
+fn build(config: &dyn SelectorConfig, head: &Head) -> Result<Box<dyn Selector>, String> {
+    config.build(head.site()).map_err(|error| format!("cannot be built: {error}"))
+}
+
+/// A selector that has seen all tokens.
+fn filled(config: &dyn SelectorConfig, head: &Head) -> Result<Box<dyn Selector>, String> {
+    let mut selector = build(config, head)?;
+    selector.append(&head.part(0..head.tokens));
+    Ok(selector)
+}
+
+fn select(selector: &dyn Selector, row: &Row<'_>) -> Picks {
+    let mut picks = Picks::new(row.visible());
+    selector.select(row, &mut picks);
+    picks
+}
+
+/// The picks of every row, by token: seeing all tokens, half of them, and one.
+fn all_picks(selector: &dyn Selector, head: &Head) -> Vec<Vec<(usize, f32)>> {
+    [head.tokens, head.tokens.div_ceil(2), 1]
+        .into_iter()
+        .flat_map(|visible| head.step(visible).rows())
+        .map(|row| select(selector, &row).sorted())
+        .collect()
+}
+
+fn same(expected: &[Vec<(usize, f32)>], found: &[Vec<(usize, f32)>], when: &str) -> Verdict {
+    let differs = expected.iter().zip(found).position(|(a, b)| a != b);
+    ensure(differs.is_none(), || {
+        let row = differs.unwrap_or_default();
+        format!("row {row} picks {:?} {when}, not {:?}", found[row], expected[row])
+    })
+}

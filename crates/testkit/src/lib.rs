@@ -1,0 +1,77 @@
+//! What a selector must be, whoever wrote it: laws as plain functions, the heads to try them on,
+//! and one macro that turns them into tests.
+//!
+//! ```
+//! use vattention_selectors::Sink;
+//! use vattention_core::Size;
+//!
+//! // Makes a module `sink` with one test for each law.
+//! vattention_testkit::laws!(sink, Sink { size: Size::Tokens(4) });
+//! # fn main() {}
+//! ```
+//!
+//! A law is a function of a selector's config and a [`Head`], so it can be called with a head of
+//! one's own too. Cases have a fixed seed: the same on every run. `PROPTEST_CASES` makes more of
+//! them, `PROPTEST_RNG_SEED` others.
+
+mod head;
+pub mod laws;
+mod run;
+
+pub use head::{Head, Texture, heads};
+pub use laws::{LAWS, Law, Verdict};
+pub use run::run;
+
+/// Makes a module of that name with one test for each law, on `cases` heads each (default 64).
+#[macro_export]
+macro_rules! laws {
+    ($name:ident, $config:expr) => {
+        $crate::laws!($name, $config, cases = 64);
+    };
+    ($name:ident, $config:expr, cases = $cases:expr) => {
+        #[cfg(test)]
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+
+            fn obeys(law: $crate::Law) {
+                $crate::run(law, &$config, $cases);
+            }
+
+            #[test]
+            fn round_trips() {
+                obeys($crate::laws::round_trips);
+            }
+
+            #[test]
+            fn repeats() {
+                obeys($crate::laws::repeats);
+            }
+
+            #[test]
+            fn grows() {
+                obeys($crate::laws::grows);
+            }
+
+            #[test]
+            fn forks() {
+                obeys($crate::laws::forks);
+            }
+
+            #[test]
+            fn adds() {
+                obeys($crate::laws::adds);
+            }
+
+            #[test]
+            fn weighs() {
+                obeys($crate::laws::weighs);
+            }
+
+            #[test]
+            fn bounds() {
+                obeys($crate::laws::bounds);
+            }
+        }
+    };
+}

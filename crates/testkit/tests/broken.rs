@@ -1,0 +1,151 @@
+//! Selectors that are broken on purpose fail exactly the laws that they break; good ones none.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use serde::{Deserialize, Deserializer, Serialize};
+use vattention_core::{
+    NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, typetag,
+};
+use vattention_testkit::{LAWS, run};
+
+/// The laws that a selector breaks.
+fn broken(config: &dyn SelectorConfig) -> Vec<&'static str> {
+    let breaks = |law| {
+        let attempt = std::panic::AssertUnwindSafe(|| run(law, config, 64));
+        std::panic::catch_unwind(attempt).is_err()
+    };
+    LAWS.iter().filter(|(_, law)| breaks(*law)).map(|(name, _)| *name).collect()
+}
+
+/// Takes the last token appended of every eight, from an index; broken in one way, or none.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Broken {
+    how: How,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+enum How {
+    NotAtAll,
+    /// Counts how often it is asked.
+    Moody,
+    /// Counts appends, not tokens.
+    CountsCalls,
+    /// Shares its index with its clones.
+    SharedIndex,
+    /// Draws by chance without saying so.
+    Dishonest,
+    /// Throws away what was picked before.
+    Jealous,
+    /// Promises a bound that it does not know.
+    Boastful,
+}
+
+/// Is read as another config than was written.
+#[derive(Clone, Debug, Serialize)]
+struct Lossy {
+    tokens: usize,
+}
+
+impl<'de> Deserialize<'de> for Lossy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Fields {
+            tokens: usize,
+        }
+        Ok(Self { tokens: Fields::deserialize(deserializer)?.tokens + 1 })
+    }
+}
+
+#[typetag::serde(name = "lossy")]
+impl SelectorConfig for Lossy {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for Lossy {
+    fn select(&self, _: &Row<'_>, picks: &mut Picks) {
+        picks.take_all(0..self.tokens);
+    }
+}
+
+#[derive(Clone)]
+struct Index {
+    how: How,
+    tokens: Vec<usize>,
+    seen: usize,
+    shared: Arc<Mutex<Vec<usize>>>,
+    asked: Arc<AtomicUsize>,
+}
+
+#[typetag::serde(name = "broken")]
+impl SelectorConfig for Broken {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(Index {
+            how: self.how,
+            tokens: Vec::new(),
+            seen: 0,
+            shared: Arc::default(),
+            asked: Arc::default(),
+        }))
+    }
+}
+
+impl Selector for Index {
+    fn append(&mut self, new: &NewTokens<'_>) {
+        if self.how == How::CountsCalls {
+            self.tokens.push(self.seen);
+            self.seen += 1;
+            return;
+        }
+        let eighths = (new.first..new.first + new.keys.len()).filter(|token| token % 8 == 7);
+        if self.how == How::SharedIndex {
+            // Indexes its own place in what all clones were given.
+            let mut shared = self.shared.lock().unwrap();
+            let before = shared.len();
+            shared.extend(new.first..new.first + new.keys.len());
+            self.tokens.extend((before..shared.len()).filter(|place| place % 8 == 7));
+        } else {
+            self.tokens.extend(eighths);
+        }
+    }
+
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        if self.how == How::Jealous {
+            *picks = Picks::new(row.visible());
+        }
+        let p = if self.how == How::Dishonest { 0.5 } else { 1.0 };
+        self.tokens.iter().for_each(|&token| picks.draw(token, p));
+        if self.how == How::Moody {
+            picks.take(self.asked.fetch_add(1, Ordering::Relaxed) % row.visible());
+        }
+        if self.how == How::Boastful {
+            picks.bound_residual(-1.0);
+        }
+    }
+}
+
+#[test]
+fn broken_selectors_fail_exactly_the_laws_they_break() {
+    let broken_by = |how| broken(&Broken { how });
+    assert_eq!(broken_by(How::NotAtAll), [""; 0]);
+    assert_eq!(broken(&Lossy { tokens: 3 }), ["round_trips"]);
+    assert_eq!(broken_by(How::Moody), ["repeats", "forks"], "its clones share the mood");
+    assert_eq!(broken_by(How::CountsCalls), ["grows"]);
+    assert_eq!(broken_by(How::Jealous), ["adds"]);
+    assert_eq!(broken_by(How::SharedIndex), ["forks"]);
+    assert_eq!(broken_by(How::Dishonest), ["weighs"]);
+    assert_eq!(broken_by(How::Boastful), ["bounds"]);
+}
+
+vattention_testkit::laws!(
+    top_k_by_head,
+    vattention_selectors::OracleTopK { size: Size::Tokens(7), score: Score::Head }
+);
+vattention_testkit::laws!(
+    top_k_by_group,
+    vattention_selectors::OracleTopK { size: Size::Tokens(7), score: Score::Group }
+);
