@@ -21,7 +21,7 @@
 //!     delta = 0.05
 //! "#)?;
 //! let shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 16 };
-//! let mut attention = Cpu.start(&pipeline, 0, shape, &Options::default())?;
+//! let mut attention = Cpu::default().start(&pipeline, 0, shape, &Options::default())?;
 //! let rows = Array3::from_shape_fn((2, 1000, 16), |(h, t, d)| ((h + 3 * t + 7 * d) as f32).sin());
 //! attention.append(rows.view(), rows.view())?;
 //! let output = attention.attend(Array3::ones((4, 1, 16)).view(), None)?;
@@ -39,7 +39,7 @@ pub use vattention_selectors as selectors;
 
 /// Every backend, by [`name`](Backend::name).
 pub fn all_backends() -> Vec<Box<dyn Backend>> {
-    vec![Box::new(backends::Reference), Box::new(backends::Cpu)]
+    vec![Box::new(backends::Reference), Box::new(backends::Cpu::default())]
 }
 
 /// The backend of that name, if there is one.

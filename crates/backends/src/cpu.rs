@@ -3,10 +3,12 @@
 //! Each row of K and V is read once for all query heads that read the list. Blocks are summed in
 //! f32 and merged in f64, in list order, so results do not depend on the number of threads.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ndarray::{Array2, ArrayView2, Axis};
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use vattention_core::{
     Attention, Backend, Error, Options, PipelineConfig, Result, Shape, Softmax, Step,
 };
@@ -17,9 +19,12 @@ use crate::layer::{Layer, ListView, RowSums, Workers};
 /// numbers are 256 KiB, which stay in the second-level cache.
 const BLOCK: usize = 256;
 
-/// KV heads in parallel on `options.threads` threads; by default, on rayon's global pool.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Cpu;
+/// KV heads in parallel on `options.threads` threads; by default, on rayon's global pool. All
+/// sequences that ask one `Cpu` for the same number of threads share them.
+#[derive(Debug, Default)]
+pub struct Cpu {
+    pools: Mutex<BTreeMap<usize, Arc<ThreadPool>>>,
+}
 
 impl Backend for Cpu {
     fn name(&self) -> &'static str {
@@ -37,18 +42,26 @@ impl Backend for Cpu {
         shape: Shape,
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
-        let workers = options.threads.map_or(Ok(Workers::Global), own_pool)?;
+        let workers = options.threads.map_or(Ok(Workers::Global), |threads| self.pool(threads))?;
         Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, attend)?))
     }
 }
 
-fn own_pool(threads: usize) -> Result<Workers> {
-    let refuse = |reason: String| Error::Backend { backend: "cpu".into(), reason };
-    if threads == 0 {
-        return Err(refuse("threads: expected at least 1, got 0".into()));
+impl Cpu {
+    fn pool(&self, threads: usize) -> Result<Workers> {
+        let refuse = |reason: String| Error::Backend { backend: "cpu".into(), reason };
+        if threads == 0 {
+            return Err(refuse("threads: expected at least 1, got 0".into()));
+        }
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = pools.get(&threads) {
+            return Ok(Workers::Own(pool.clone()));
+        }
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = Arc::new(pool.map_err(|error| refuse(error.to_string()))?);
+        pools.insert(threads, pool.clone());
+        Ok(Workers::Own(pool))
     }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    pool.map(|pool| Workers::Own(Arc::new(pool))).map_err(|error| refuse(error.to_string()))
 }
 
 fn attend(step: &Step<'_>, members: Range<usize>, list: &ListView<'_>) -> Vec<RowSums> {

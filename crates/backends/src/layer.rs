@@ -142,13 +142,23 @@ impl Head {
             let view = ListView { indices: &list.indices, probabilities: &list.probabilities };
             rows.extend(kernel(&step, reading.readers(i, site.shape.group()), &view));
         }
-        for (member, row) in rows.iter().enumerate() {
-            let log_d = row.sums.log_denominator() as f32;
-            let weights: Vec<f32> = row.logits.iter().map(|logit| (logit - log_d).exp()).collect();
-            let attended = Attended { tokens: &reading.list(member).indices, weights: &weights };
-            self.pipeline.feedback(&step.row(member), &attended);
+        if self.pipeline.has_selectors() {
+            for (member, row) in rows.iter().enumerate() {
+                let weights = row.weights();
+                let tokens = &reading.list(member).indices;
+                let attended = Attended { tokens, weights: &weights };
+                self.pipeline.feedback(&step.row(member), &attended);
+            }
         }
         HeadStep { rows, reading }
+    }
+}
+
+impl RowSums {
+    /// `e / D^` of each listed token.
+    fn weights(&self) -> Vec<f32> {
+        let log_d = self.sums.log_denominator() as f32;
+        self.logits.iter().map(|logit| (logit - log_d).exp()).collect()
     }
 }
 

@@ -1,14 +1,15 @@
 //! `vattention compare`: pipelines against exact attention on a trace.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::Backend;
 use vattention::eval::{
-    Comparison, Entry, Guarantee, Measured, Settings, Trace, check_writable, compare, write_beside,
+    Comparison, Entry, Guarantee, Measured, Settings, Trace, compare, write_beside,
 };
 
 use crate::check::load_all;
+use crate::outputs::check_outputs;
 use crate::{Failure, progress, say};
 
 #[derive(Debug, clap::Args)]
@@ -40,7 +41,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let pipelines = load_all(&args.configs, &[])?;
     let trace = Trace::open(&args.trace)?;
-    [&args.json, &args.dump].into_iter().flatten().try_for_each(|path| check_writable(path))?;
+    let inputs: Vec<&Path> =
+        args.configs.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
+    check_outputs(&[("--json", args.json.as_ref()), ("--dump", args.dump.as_ref())], &inputs)?;
     let entry =
         |(pipeline, path): (_, &PathBuf)| Entry { pipeline, file: path.display().to_string() };
     let entries: Vec<Entry> = pipelines.into_iter().zip(&args.configs).map(entry).collect();
@@ -120,7 +123,7 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// Three significant digits.
+/// Four decimals, or two digits if that is too few.
 fn short(x: f64) -> String {
     if x >= 0.001 { format!("{x:.4}") } else { format!("{x:.1e}") }
 }

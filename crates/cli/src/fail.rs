@@ -1,6 +1,7 @@
 //! How the command fails.
 
 use std::fmt::Display;
+use std::io::Write;
 use std::process::ExitCode;
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
@@ -23,14 +24,17 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         match self {
             Self::No => return ExitCode::from(1),
-            Self::Input(message) => eprintln!("error: {message}"),
+            Self::Input(message) => complain(&format!("error: {message}\n")),
             Self::Config(errors) => {
                 let problems: Vec<_> = errors.iter().flat_map(|error| &error.problems).collect();
                 for problem in &problems {
-                    eprint!("{}", render(*problem));
+                    complain(&render(*problem));
                 }
                 let plural = if problems.len() == 1 { "" } else { "s" };
-                eprintln!("error: {} problem{plural} in the configuration", problems.len());
+                complain(&format!(
+                    "error: {} problem{plural} in the configuration\n",
+                    problems.len()
+                ));
             }
         }
         ExitCode::from(2)
@@ -41,6 +45,11 @@ impl From<vattention::eval::Error> for Failure {
     fn from(error: vattention::eval::Error) -> Self {
         Self::input(error)
     }
+}
+
+/// Writes to standard error; when nobody can read it, there is nobody to tell.
+fn complain(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 fn render(problem: &dyn miette::Diagnostic) -> String {

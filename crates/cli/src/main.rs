@@ -6,6 +6,7 @@ mod check;
 mod compare;
 mod fail;
 mod list;
+mod outputs;
 mod progress;
 mod synth;
 mod trace;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use vattention::eval::{HeadKind, Synth, TraceInfo, write_trace};
+use vattention::eval::{HeadKind, Synth, TraceInfo, check_writable, write_trace};
 use vattention::{Shape, Storage};
 
 use crate::{Failure, say};
@@ -73,6 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if !(1..=4096).contains(&args.layers) {
         return Err(Failure::input(format!("--layers: {}; expected 1 to 4096", args.layers)));
     }
+    check_writable(&args.output)?;
     let shape = Shape {
         query_heads: args.query_heads,
         kv_heads: args.kv_heads,

@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, Table, presets};
-use vattention::eval::{
-    HeadCount, LEVEL, Trace, Verification, binomial, check_writable, verify, write_beside,
-};
+use vattention::eval::{HeadCount, LEVEL, Trace, Verification, binomial, verify, write_beside};
 
 use crate::check::load_all;
+use crate::outputs::check_outputs;
 use crate::{Failure, progress, say};
 
 #[derive(Debug, clap::Args)]
@@ -34,7 +33,13 @@ const SHOWN: usize = 8;
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let pipelines = load_all(std::slice::from_ref(&args.config), &args.set)?;
     let trace = Trace::open(&args.trace)?;
-    args.json.iter().try_for_each(|path| check_writable(path))?;
+    check_outputs(&[("--json", args.json.as_ref())], &[&args.config, &args.trace])?;
+    if pipelines[0].estimator.as_ref().and_then(|estimator| estimator.promise()).is_none() {
+        let file = args.config.display();
+        let message =
+            format!("{file}: promises nothing; expected an [estimator] with epsilon and delta");
+        return Err(Failure::input(message));
+    }
     let bar = progress::bar("samples");
     let verdict = verify(&pipelines[0], &trace, args.trials, &|done, total| {
         progress::show(&bar, done, total);

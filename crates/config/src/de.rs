@@ -186,6 +186,11 @@ impl<'de> Deserializer<'de> for NodeDe<'de, '_> {
             Value::Str(word) => {
                 visitor.visit_enum(WordDe { word, span: &self.node.span, notes: self.notes })
             }
+            Value::Table(entries) if entries.len() == 1 => {
+                let entries = Entries::new(entries, self.notes);
+                let result = visitor.visit_enum(de::value::MapAccessDeserializer::new(entries));
+                self.notes.note(result, &self.node.span)
+            }
             _ => self.deserialize_any(visitor),
         }
     }

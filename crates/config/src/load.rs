@@ -47,7 +47,7 @@ impl Loader {
     pub fn parse(&self, name: &str, text: &str) -> Result<Arc<PipelineConfig>, ConfigError> {
         let mut reader = Reader::default();
         let tree = reader.read_text(Path::new(name), text.to_owned(), &mut Vec::new());
-        self.finish(reader, tree, Path::new(name))
+        self.finish(reader, Some(tree), Path::new(name))
     }
 
     fn finish(
@@ -87,7 +87,7 @@ impl Reader {
     /// Reads a file and what it extends. `above` are the files that extend this one.
     fn read_file(&mut self, path: &Path, above: &mut Vec<PathBuf>) -> Option<Node> {
         match std::fs::read_to_string(path) {
-            Ok(text) => self.read_text(path, text, above),
+            Ok(text) => Some(self.read_text(path, text, above)),
             Err(error) => {
                 let message = format!("{}: cannot be read: {error}", path.display());
                 self.problems.push(Problem::of_file(message));
@@ -96,10 +96,10 @@ impl Reader {
         }
     }
 
-    fn read_text(&mut self, path: &Path, text: String, above: &mut Vec<PathBuf>) -> Option<Node> {
+    fn read_text(&mut self, path: &Path, text: String, above: &mut Vec<PathBuf>) -> Node {
         let tree = self.parse(path.display().to_string(), text);
-        let Some(entry) = tree.entry("extends").cloned() else { return Some(tree) };
-        let Some(base) = entry.node.as_str() else { return Some(tree) };
+        let Some(entry) = tree.entry("extends").cloned() else { return tree };
+        let Some(base) = entry.node.as_str() else { return tree };
         let base_path = path.parent().unwrap_or(Path::new("")).join(base);
         above.push(canonical(path));
         let loops = above.contains(&canonical(&base_path));
@@ -112,19 +112,29 @@ impl Reader {
         };
         if let Some(message) = refusal {
             self.problem(&entry.node.span, message, "expected the path of another file", None);
-            return Some(tree);
+            return tree;
         }
-        let mut merged = self.read_file(&base_path, above)?;
+        let before = self.problems.len();
+        let Some(mut merged) = self.read_file(&base_path, above) else {
+            let message = self.problems.drain(before..).map(|p| p.to_string()).collect::<String>();
+            self.problem(&entry.node.span, message, "named here", None);
+            return tree;
+        };
         merged.remove("name");
         merged.remove("extends");
         let misplaced = merged.merge(tree);
         self.misplaced(misplaced);
-        Some(merged)
+        merged
     }
 
     /// Lays one `--set` on the tree.
     fn apply(&mut self, index: usize, change: &str, tree: &mut Node) {
-        let node = self.parse(format!("--set #{}", index + 1), change.to_owned());
+        let node = self.parse(format!("--set #{}", index + 1), quoted_if_needed(change));
+        if let Some(entry) = node.entry("extends") {
+            let help = "write it in the file";
+            let message = "`extends` cannot be set";
+            self.problem(&entry.span, message, "comes too late here", Some(help.into()));
+        }
         if node.entries().is_empty() && self.broken.is_empty() {
             self.problem(&node.span, "expected KEY = VALUE", "nothing is set here", None);
         }
@@ -145,7 +155,7 @@ impl Reader {
     fn parse(&mut self, name: String, text: String) -> Node {
         let source = self.sources.0.len();
         let (node, errors) = Node::parse(source, &text);
-        self.sources.0.push(Source { name, text });
+        self.sources.0.push(Source { name, text: text.into() });
         for error in errors {
             let span = Span::new(source, error.span().unwrap_or(0..0));
             let message = format!("TOML syntax: {}", error.message());
@@ -171,13 +181,13 @@ impl Reader {
         self.unknown_keys(tree);
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let mut part = Part { reader: self, tree };
-        let name: Option<String> = part.top("name");
+        let name: Option<String> = part.name();
         part.top::<String>("extends");
         let mut pipeline = PipelineConfig {
             name: name.or(stem).unwrap_or_default(),
             seed: part.top("seed").unwrap_or_default(),
             share: part.top("share").unwrap_or_default(),
-            dense_layers: part.top("dense_layers").unwrap_or_default(),
+            dense_layers: part.list("dense_layers"),
             sampler: part.table::<SamplerConfig>("sampler", &[]),
             estimator: part
                 .table::<Box<dyn BudgetEstimator>>("estimator", &known(ComponentKind::Estimator)),
@@ -291,10 +301,47 @@ impl Part<'_> {
             .ok()
     }
 
+    /// The name, which is shown on one line.
+    fn name(&mut self) -> Option<String> {
+        let name: String = self.top("name")?;
+        if name.contains(char::is_control) {
+            let span = &self.tree.get("name")?.span;
+            let message = "bad value for name: expected one line without control characters";
+            self.reader.problem(span, message, "here", None);
+        }
+        Some(name)
+    }
+
+    /// A list of plain values, less those that are wrong.
+    fn list<T: DeserializeOwned>(&mut self, key: &str) -> Vec<T> {
+        let Some(Value::Array(items)) = self.tree.get(key).map(|node| &node.value) else {
+            return self.top(key).unwrap_or_default();
+        };
+        let item = |(i, node): (usize, &Node)| {
+            let subject = Subject { what: &format!("{key}[{i}]"), known_types: &[] };
+            let note = |located| subject.problem(&self.reader.sources, node, &located);
+            read(node).map_err(|located| self.reader.problems.push(note(located))).ok()
+        };
+        items.iter().enumerate().filter_map(item).collect()
+    }
+
     /// A table.
     fn table<T: DeserializeOwned>(&mut self, key: &str, known_types: &[&'static str]) -> Option<T> {
         let node = self.tree.get(key)?;
         self.reader.component(node, Subject { what: key, known_types })
+    }
+}
+
+/// A change whose value is a bare word, as shells leave it, with quotes around the word.
+fn quoted_if_needed(change: &str) -> String {
+    let word = |text: &str| {
+        text.starts_with(char::is_alphabetic) && !["true", "false", "inf", "nan"].contains(&text)
+    };
+    match change.split_once('=') {
+        Some((key, value)) if word(value.trim()) && !value.contains(['"', '\'', '\n', '\\']) => {
+            format!("{key}= \"{}\"", value.trim())
+        }
+        _ => change.to_owned(),
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) enum Value {
     Int(i64),
     Float(f64),
     Str(String),
-    /// What no field takes, in words: a date, or a number beyond 64 bits.
+    /// What no field takes, in words: a date, or too large a number.
     Other(&'static str),
     Array(Vec<Node>),
     Table(Vec<Entry>),
@@ -104,7 +104,8 @@ impl Node {
             }
             (Value::Array(items), Value::Table(over)) => {
                 for new in over {
-                    match new.key.parse().ok().and_then(|index: usize| items.get_mut(index)) {
+                    let index = (0..items.len()).find(|index| index.to_string() == new.key);
+                    match index.and_then(|index| items.get_mut(index)) {
                         Some(item) => misplaced.extend(item.merge(new.node)),
                         None => misplaced.push(new),
                     }
@@ -133,7 +134,7 @@ fn node(source: usize, value: &Spanned<DeValue<'_>>) -> Node {
     let value = match value.get_ref() {
         DeValue::Boolean(x) => Value::Bool(*x),
         DeValue::Integer(x) => i64::from_str_radix(x.as_str(), x.radix())
-            .map_or(Value::Other("a whole number beyond 64 bits"), Value::Int),
+            .map_or(Value::Other("a whole number beyond 2^63 - 1"), Value::Int),
         DeValue::Float(x) => Value::Float(x.as_str().parse().unwrap_or(f64::NAN)),
         DeValue::String(x) => Value::Str(x.to_string()),
         DeValue::Datetime(_) => Value::Other("a date or time"),

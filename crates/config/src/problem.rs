@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
@@ -16,7 +17,7 @@ pub(crate) struct Sources(pub(crate) Vec<Source>);
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) name: String,
-    pub(crate) text: String,
+    pub(crate) text: Arc<str>,
 }
 
 /// What a problem may come from, which tells whether it is worth telling beside a syntax error.
@@ -43,7 +44,7 @@ pub struct Problem {
 #[derive(Clone, Debug)]
 struct Place {
     span: Span,
-    source: NamedSource<String>,
+    source: NamedSource<Arc<str>>,
     line: usize,
     column: usize,
     also: Vec<(Range<usize>, String)>,
@@ -286,7 +287,10 @@ fn dotted(what: &str, path: &[String]) -> String {
 /// What serde calls the types of fields, in words.
 fn plain(expected: &str) -> &str {
     match expected {
-        "u64" | "usize" | "u32" => "a whole number, 0 or more",
+        "u64" | "usize" | "u32" | "u16" => "a whole number, 0 or more",
+        "u8" => "a whole number from 0 to 255",
+        "i64" | "i32" | "i16" | "i8" => "a whole number",
+        "path string" => "a path in quotes",
         "a nonzero u8" => "a whole number from 1 to 255",
         "a nonzero usize" => "a whole number, at least 1",
         "a string" | "a borrowed string" => "text in quotes",
@@ -295,6 +299,7 @@ fn plain(expected: &str) -> &str {
         "a sequence" => "a list in brackets",
         other if other.starts_with("string or") => "a name in quotes",
         other if other.starts_with("enum ") => "a name in quotes",
+        other if other.starts_with("dyn ") => "a name in quotes",
         other if other.starts_with("struct ") => "a table",
         other => other,
     }

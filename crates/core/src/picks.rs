@@ -39,10 +39,10 @@ impl Picks {
     /// Picks the `k` best tokens not picked yet, lower index first among equals, and returns the
     /// best score left over, `None` if nothing is left.
     ///
-    /// Calls `score` once for each token not picked. O(residual).
+    /// Calls `score` once for each token not picked; −0 and 0 are equal. O(residual).
     pub fn take_top(&mut self, k: usize, score: impl Fn(usize) -> f32) -> Option<f32> {
         let mut rest: Vec<(f32, u32)> =
-            self.residual().map(|token| (score(token), token as u32)).collect();
+            self.residual().map(|token| (score(token) + 0.0, token as u32)).collect();
         if k < rest.len() {
             rest.select_nth_unstable_by(k, |a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         }

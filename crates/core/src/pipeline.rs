@@ -90,9 +90,16 @@ impl Pipeline {
         self.selectors.iter_mut().for_each(|selector| selector.observe(prompt));
     }
 
+    /// Whether there is a selector that feedback could reach.
+    pub fn has_selectors(&self) -> bool {
+        !self.selectors.is_empty()
+    }
+
     /// Tells the selectors how one row's attention was spread.
     pub fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
-        self.selectors.iter_mut().for_each(|selector| selector.feedback(row, attended));
+        for (i, selector) in self.selectors.iter_mut().enumerate() {
+            selector.feedback(&row.for_selector(i), attended);
+        }
     }
 
     /// Chooses what the query heads of this KV head read at one step.

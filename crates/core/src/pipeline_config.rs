@@ -47,7 +47,7 @@ pub enum Share {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SamplerConfig {
-    /// Tokens in the first look at the residual.
+    /// Tokens in the first look at the residual; one has no variance, so it reads everything.
     #[serde(default = "default_base")]
     pub base: Size,
 }
@@ -72,6 +72,9 @@ pub struct Conflict {
     /// How to mend it.
     pub help: String,
 }
+
+/// Each needs a purpose of its own among 2¹⁶ of random numbers.
+const MOST_SELECTORS: usize = 1000;
 
 impl PipelineConfig {
     /// Whether it is plain dense attention.
@@ -111,6 +114,16 @@ impl PipelineConfig {
                     "write `share = \"head\"` at the top of the file",
                 );
             }
+        }
+        if self.selectors.len() > MOST_SELECTORS {
+            conflict(
+                format!("selectors[{MOST_SELECTORS}]"),
+                format!(
+                    "there are {} selectors, at most {MOST_SELECTORS} can be",
+                    self.selectors.len()
+                ),
+                "leave some out",
+            );
         }
         if self.sampler.is_some() && self.estimator.is_none() {
             conflict(

@@ -23,10 +23,13 @@ pub struct Step<'a> {
     pub step: u32,
 }
 
+/// The purpose of a row that is not before a selector: never the sampler's, which is 0.
+const NOBODY: u16 = u16::MAX;
+
 impl<'a> Step<'a> {
     /// The row of one member of the group.
     pub fn row(&self, member: usize) -> Row<'a> {
-        Row { step: *self, member, purpose: 0 }
+        Row { step: *self, member, purpose: NOBODY }
     }
 
     /// The rows of all members.
@@ -116,7 +119,7 @@ impl<'a> Row<'a> {
         scores
     }
 
-    /// This row's own random numbers for the selector that is running.
+    /// This row's own random numbers for the selector that it was given to.
     pub fn stream(&self) -> Stream {
         Stream::new(self.step.site, self.purpose, self.step.step, self.member)
     }
@@ -163,7 +166,9 @@ mod tests {
         assert_eq!(row.scores(Score::Group), [12.0, 23.0]);
         assert_eq!(row.logit(2), 150.0);
         let selector = row.for_selector(0);
-        assert_ne!(selector.stream(), row.stream(), "purpose 0 is the sampler's");
+        let sampler = Stream::new(&site, 0, 4, 1);
+        assert_ne!(selector.stream(), sampler, "purpose 0 is the sampler's");
+        assert_ne!(row.stream(), sampler);
         assert_ne!(selector.stream(), row.for_selector(1).stream());
     }
 }

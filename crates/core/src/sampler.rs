@@ -140,7 +140,12 @@ impl<'a> Sampler<'a> {
         let most = budgets
             .reduce(|a, b| Budget { tokens: a.tokens.max(b.tokens), kind: a.kind.min(b.kind) });
         let most = most.expect("a group has at least one member");
-        Budget { tokens: most.tokens.min(self.n_s), ..most }
+        Budget { tokens: most.tokens.max(self.least()).min(self.n_s), ..most }
+    }
+
+    /// A list must hold something.
+    fn least(&self) -> usize {
+        usize::from(self.n_s == self.rows[0].visible())
     }
 
     /// What the sample says to one row.

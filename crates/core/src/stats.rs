@@ -79,9 +79,9 @@ impl SampleStats {
         let scale = if b == 0 { 0.0 } else { n_s as f64 / b as f64 };
         let ev = weighted_rows(sample, &vec![0.0; dim]);
         let d = sample.certain.denominator() + scale * sample.e.iter().sum::<f64>();
-        let n: Vec<f64> = (sample.certain.numerator().iter().enumerate())
-            .map(|(j, n)| n + scale * ev.iter().skip(j).step_by(dim).sum::<f64>())
-            .collect();
+        let certain_n = sample.certain.numerator().iter();
+        let n: Vec<f64> =
+            certain_n.zip(column_sums(&ev, dim)).map(|(n, s)| n + scale * s).collect();
         let out: Vec<f64> = n.iter().map(|n| n / d).collect();
 
         let w = centred(weighted_rows(sample, &out), dim);
@@ -124,13 +124,19 @@ fn weighted_rows(sample: &Sample<'_>, centre: &[f64]) -> Vec<f64> {
     out
 }
 
+/// The sum of rows `[b · dim]`.
+fn column_sums(rows: &[f64], dim: usize) -> Vec<f64> {
+    let mut sums = vec![0.0; dim];
+    for row in rows.chunks_exact(dim) {
+        sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+    }
+    sums
+}
+
 /// Rows less their mean.
 fn centred(mut rows: Vec<f64>, dim: usize) -> Vec<f64> {
     let count = (rows.len() / dim) as f64;
-    let mut mean = vec![0.0; dim];
-    for row in rows.chunks_exact(dim) {
-        mean.iter_mut().zip(row).for_each(|(m, x)| *m += x / count);
-    }
+    let mean: Vec<f64> = column_sums(&rows, dim).into_iter().map(|sum| sum / count).collect();
     for row in rows.chunks_exact_mut(dim) {
         row.iter_mut().zip(&mean).for_each(|(x, m)| *x -= m);
     }

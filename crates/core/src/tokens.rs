@@ -5,8 +5,8 @@ use std::ops::Range;
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 use ndarray::Array2;
 
-/// The largest magnitude of a stored number or a scaled query: products of two sum over any head
-/// dimension without leaving f32.
+/// The largest magnitude of a stored number or a scaled query: products of two sum over ten
+/// thousand dimensions, and over a group, without leaving f32.
 pub const LARGEST: f32 = 1e16;
 
 /// Keys or values, `[len, dim]`, borrowed as they are stored.

@@ -8,6 +8,10 @@
 //! | `numerator`   | `b = c2(δ) (s_N / ε)²`                             | `b = (z s_N / ε)²`, `N` not debiased       |
 //! | `sdpa`        | `√b = min [√c2(δ_N) s_N + (1 + ε) z(δ_D) s_D] / ε` | `√b = min 2 [z(δ_N) s_N + z(δ_D) s_D] / ε` |
 //!
+//! The paper draws a fresh sample of the budget's size; here the base sample is extended to it, so
+//! the base counts, and each look judges by all tokens so far. With `rounds = 1` the budget is
+//! drawn unchecked, as in the paper.
+//!
 //! Then the finite-population correction, unless `correction = "none"`.
 //!
 //! Cost: O(1) beside the statistics; some 20 µs for `sdpa`, milliseconds there if δ > 0.215.

@@ -20,7 +20,7 @@
 //! Of this project. The effective-rank quantile is verified numerically, not proved.
 
 use std::num::NonZeroU8;
-use std::sync::OnceLock;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
@@ -46,7 +46,40 @@ pub struct Ratio {
     #[serde(default = "default_rounds")]
     pub rounds: NonZeroU8,
     #[serde(skip)]
-    grid: OnceLock<RatioGrid>,
+    grids: Grids,
+}
+
+/// Tables made so far, one for each value dimension that needs its own.
+#[derive(Default)]
+struct Grids(RwLock<Vec<Arc<RatioGrid>>>);
+
+impl Grids {
+    /// The table for values of `rank` numbers.
+    fn get(&self, rank: usize, make: impl Fn() -> RatioGrid) -> Arc<RatioGrid> {
+        let find = |grids: &[Arc<RatioGrid>]| grids.iter().find(|grid| grid.fits(rank)).cloned();
+        let found = find(&self.0.read().unwrap_or_else(PoisonError::into_inner));
+        found.unwrap_or_else(|| {
+            let mut grids = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            find(&grids).unwrap_or_else(|| {
+                let grid = Arc::new(make());
+                grids.push(grid.clone());
+                grid
+            })
+        })
+    }
+}
+
+/// A clone makes its own tables.
+impl Clone for Grids {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl std::fmt::Debug for Grids {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Grids")
+    }
 }
 
 /// The one target that this estimator has.
@@ -62,7 +95,7 @@ impl Ratio {
     /// An estimator with the default number of looks.
     pub fn new(epsilon: Fraction, delta: Fraction) -> Self {
         let (target, rounds) = (RatioTarget::Sdpa, default_rounds());
-        Self { target, epsilon, delta, rounds, grid: OnceLock::new() }
+        Self { target, epsilon, delta, rounds, grids: Grids::default() }
     }
 
     /// The budget for an infinite population, from tables made at the first call.
@@ -71,12 +104,7 @@ impl Ratio {
         let n_s = stats.n_s as f64;
         let s_w = n_s * stats.trace_w.sqrt() / stats.norm_n_debiased;
         let s_d = n_s * stats.var_e.sqrt() / stats.d;
-        let grid = self.grid.get_or_init(make);
-        if grid.fits(stats.value_dim) {
-            grid.budget(s_w, s_d, stats.nu)
-        } else {
-            make().budget(s_w, s_d, stats.nu)
-        }
+        self.grids.get(stats.value_dim, make).budget(s_w, s_d, stats.nu)
     }
 }
 

@@ -118,7 +118,8 @@ pub fn compare(
         let count = settings.count(&layout);
         let exact = Exact::rows(&layer, &layout.shape, scale, count);
         for (i, (entry, tally)) in entries.iter().zip(&mut tallies).enumerate() {
-            let refuse = |source| Error::Pipeline { pipeline: entry.pipeline.name.clone(), source };
+            let refuse =
+                |source| Error::Pipeline { file: entry.file.clone(), layer: number, source };
             let options = Options {
                 scale: Some(scale),
                 storage: layout.storage,
@@ -130,8 +131,9 @@ pub fn compare(
                 .map_err(refuse)?;
             for (t, exact) in exact.chunks(layout.shape.query_heads).enumerate() {
                 let start = Instant::now();
-                let output = answer(&mut *attention, &layer, layout.queries - count + t);
-                let output = output.map_err(refuse)?;
+                let query = layout.queries - count + t;
+                let output = answer(&mut *attention, &layer, query);
+                let output = output.map_err(|error| refuse(at_query(error, query)))?;
                 tally.add(&output, exact, &layout.shape, start.elapsed());
                 dump.push(i, number, output);
                 done += 1;
@@ -172,10 +174,22 @@ fn chosen_layers(trace: &Trace, settings: &Settings) -> Result<Vec<(usize, Layou
                     ),
                 })
             };
+            let refuse = |reason| Err(Error::Setting { option: "--layers", reason });
+            if numbers.is_empty() {
+                return refuse("names no layer; expected at least one".into());
+            }
+            let twice = |(i, number): &(usize, &usize)| numbers[..*i].contains(number);
+            if let Some((_, number)) = numbers.iter().enumerate().find(twice) {
+                return refuse(format!("names layer {number} twice; expected different layers"));
+            }
             numbers.iter().map(find).collect::<Result<_>>()?
         }
     };
     for (number, layout) in &chosen {
+        if layout.queries == 0 {
+            let reason = format!("tensor `layers.{number}.queries` holds no queries to compare on");
+            return Err(Error::trace(trace.path(), reason));
+        }
         let queries = settings.count(layout);
         if queries == 0 || queries > layout.queries {
             return Err(Error::Setting {
@@ -220,6 +234,16 @@ fn answer(
 ) -> vattention_core::Result<Output> {
     let visible = layer.visible.as_ref().map(|visible| &visible[query..=query]);
     attention.attend(layer.queries.slice(s![.., query..=query, ..]), visible)
+}
+
+/// An error about the only query of a call, as one about that query of the layer.
+fn at_query(mut error: vattention_core::Error, query: usize) -> vattention_core::Error {
+    if let vattention_core::Error::Number { index, .. } = &mut error
+        && let Some(place) = index.get_mut(1)
+    {
+        *place = query;
+    }
+    error
 }
 
 /// What is gathered of one pipeline, row by row.

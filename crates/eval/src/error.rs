@@ -31,10 +31,12 @@ pub enum Error {
         reason: String,
     },
     /// A pipeline cannot run on the trace.
-    #[error("{pipeline}: {source}")]
+    #[error("{file}, on layer {layer}: {source}")]
     Pipeline {
-        /// The pipeline's name.
-        pipeline: String,
+        /// The pipeline's file or name.
+        file: String,
+        /// The trace's layer.
+        layer: usize,
         /// Why not.
         source: vattention_core::Error,
     },

@@ -21,4 +21,4 @@ pub use exact::Exact;
 pub use file::{check_writable, write_beside};
 pub use synth::{HeadKind, Synth};
 pub use trace::{Layer, Layout, Trace, TraceInfo, write_trace};
-pub use verify::{HeadCount, LEVEL, Verification, verify};
+pub use verify::{HeadCount, LEVEL, LayerTrials, Verification, try_layer, verify};

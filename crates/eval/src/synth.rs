@@ -30,6 +30,9 @@ use maker::{Maker, OSCILLATING};
 
 const FEWEST_TOKENS: usize = 512;
 const MOST_TOKENS: usize = 1 << 24;
+const MOST_DIM: usize = 4096;
+/// Numbers in the keys or the values of a layer.
+const MOST_NUMBERS: usize = 1 << 31;
 
 /// What to make.
 #[derive(Clone, Debug)]
@@ -82,6 +85,14 @@ impl Synth {
         within("--tokens", self.tokens, FEWEST_TOKENS, MOST_TOKENS)?;
         within("--queries", self.queries, 1, self.tokens)?;
         within("--prompt", self.prompt, 0, self.tokens)?;
+        within("--head-dim", self.shape.head_dim, 1, MOST_DIM)?;
+        within("--value-dim", self.shape.value_dim, 1, MOST_DIM)?;
+        let numbers = self.shape.kv_heads * self.tokens;
+        let numbers = numbers * self.shape.head_dim.max(self.shape.value_dim);
+        if numbers > MOST_NUMBERS {
+            let reason = format!("{numbers} numbers in a layer; expected at most {MOST_NUMBERS}");
+            return refuse("--tokens", reason);
+        }
         if !(0.0..=1000.0).contains(&self.value_mean) {
             return refuse("--value-mean", format!("{}; expected 0 to 1000", self.value_mean));
         }

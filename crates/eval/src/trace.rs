@@ -82,6 +82,15 @@ pub struct Layer {
     pub prompt: Option<Array3<f32>>,
 }
 
+impl Layer {
+    /// Heads and their dimensions.
+    pub fn shape(&self) -> Shape {
+        let (query_heads, _, head_dim) = self.queries.dim();
+        let (kv_heads, _, value_dim) = self.values.dim();
+        Shape { query_heads, kv_heads, head_dim, value_dim }
+    }
+}
+
 #[derive(Debug)]
 struct LayerTensors {
     layout: Layout,
@@ -117,7 +126,8 @@ impl Trace {
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) }.map_err(|source| Error::file(path, source))?;
         let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|error| {
-            Error::trace(path, format!("not a whole safetensors file ({error})"))
+            let cut = cut_tensor(&map).unwrap_or_else(|| error.to_string());
+            Error::trace(path, format!("not a whole safetensors file: {cut}"))
         })?;
         let info =
             read_info(metadata.metadata().as_ref()).map_err(|reason| Error::trace(path, reason))?;
@@ -197,6 +207,17 @@ impl Trace {
         };
         limits.enumerate().map(check).collect()
     }
+}
+
+/// The first tensor that a file is too short for, if its header is whole.
+fn cut_tensor(bytes: &[u8]) -> Option<String> {
+    let length = usize::try_from(u64::from_le_bytes(*bytes.first_chunk()?)).ok()?;
+    let start = length.checked_add(8)?;
+    let metadata: Metadata = serde_json::from_slice(bytes.get(8..start)?).ok()?;
+    let end = |name: &String| metadata.info(name).map_or(0, |info| info.data_offsets.1);
+    let cut = metadata.offset_keys().into_iter().find(|name| start + end(name) > bytes.len())?;
+    let (expected, found) = (start + end(&cut), bytes.len());
+    Some(format!("tensor `{cut}` ends at byte {expected}, the file at byte {found}"))
 }
 
 fn read_info(metadata: Option<&HashMap<String, String>>) -> Result<TraceInfo, String> {

@@ -7,12 +7,12 @@ use ndarray::{ArrayView1, s};
 use rayon::prelude::*;
 use serde::Serialize;
 use vattention_core::{
-    Kind, NewTokens, Pipeline, PipelineConfig, Promise, Prompt, Reading, Site, Softmax, Step,
-    Tokens,
+    Kind, NewTokens, Pipeline, PipelineConfig, Promise, Prompt, Reading, Shape, Site, Softmax,
+    Step, Tokens,
 };
 
 use crate::errors::RowError;
-use crate::{Error, Exact, Layer, Layout, Result, Trace, binomial};
+use crate::{Error, Exact, Layer, Result, Trace, binomial};
 
 /// A promise is called broken when the failures seen are less probable than this, over all counts.
 pub const LEVEL: f64 = 1e-6;
@@ -84,13 +84,12 @@ pub fn verify(
     let done = AtomicUsize::new(0);
     let tick = || progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
     let (mut heads, mut kind) = (Vec::new(), Kind::Exact);
-    for (number, layout) in trace.layers() {
+    for (number, _) in trace.layers() {
         let layer = trace.layer(number).expect("the layer was listed")?;
-        let scale = trace.info().scale.unwrap_or(1.0 / (layout.shape.head_dim as f32).sqrt());
-        let bench = Bench::new(pipeline, &promise, number, &layout, &layer, scale)?;
-        let (counts, weakest) = bench.run(trials, &tick);
-        kind = kind.min(weakest);
-        heads.extend(counts);
+        let bench = Bench::new(pipeline, &promise, number, &layer, trace.info().scale)?;
+        let found = bench.run(trials, &tick);
+        kind = kind.min(found.kind);
+        heads.extend(found.heads);
     }
     Ok(Verification::new(pipeline.name.clone(), &promise, kind, heads))
 }
@@ -113,11 +112,37 @@ impl Verification {
     }
 }
 
+/// What many samples of one layer came to.
+#[derive(Clone, Debug)]
+pub struct LayerTrials {
+    /// Every query head's own count.
+    pub heads: Vec<HeadCount>,
+    /// What the promise rested on, at its weakest.
+    pub kind: Kind,
+    /// Residual tokens in a sample, on average.
+    pub mean_sampled: f64,
+}
+
+/// [`verify`] for one layer in memory, judged by any promise. `scale` as in a trace.
+///
+/// # Errors
+/// A pipeline that cannot run on the layer.
+pub fn try_layer(
+    pipeline: &Arc<PipelineConfig>,
+    promise: &Promise,
+    layer: &Layer,
+    scale: Option<f32>,
+    trials: usize,
+) -> Result<LayerTrials> {
+    Ok(Bench::new(pipeline, promise, 0, layer, scale)?.run(trials, &|| {}))
+}
+
 /// One layer, ready for trials.
 struct Bench<'a> {
     promise: &'a Promise,
     number: usize,
-    layout: &'a Layout,
+    shape: Shape,
+    queries: usize,
     /// Rows in (query, query head) order.
     exact: Vec<Exact>,
     visible: Vec<usize>,
@@ -138,12 +163,14 @@ impl<'a> Bench<'a> {
         pipeline: &Arc<PipelineConfig>,
         promise: &'a Promise,
         number: usize,
-        layout: &'a Layout,
         layer: &'a Layer,
-        scale: f32,
+        scale: Option<f32>,
     ) -> Result<Self> {
-        let refuse = |source| Error::Pipeline { pipeline: pipeline.name.clone(), source };
-        let shape = layout.shape;
+        let file = pipeline.name.clone();
+        let refuse = |source| Error::Pipeline { file: file.clone(), layer: number, source };
+        let shape = layer.shape();
+        let scale = scale.unwrap_or(1.0 / (shape.head_dim as f32).sqrt());
+        let (queries, tokens) = (layer.queries.dim().1, layer.keys.dim().1);
         let head = |kv_head: usize| -> Result<Head<'a>> {
             let site = Site { seed: pipeline.seed, sequence: 0, layer: number, kv_head, shape };
             let pipeline = Pipeline::new(pipeline, site).map_err(refuse)?;
@@ -152,39 +179,26 @@ impl<'a> Bench<'a> {
         Ok(Self {
             promise,
             number,
-            layout,
-            exact: Exact::rows(layer, &shape, scale, layout.queries),
-            visible: layer.visible.clone().unwrap_or_else(|| vec![layout.tokens; layout.queries]),
+            shape,
+            queries,
+            exact: Exact::rows(layer, &shape, scale, queries),
+            visible: layer.visible.clone().unwrap_or_else(|| vec![tokens; queries]),
             heads: (0..shape.kv_heads).map(head).collect::<Result<_>>()?,
         })
     }
 
-    /// Runs `trials` trials of every KV head; returns every query head's count, and the weakest
-    /// kind of certificate met.
-    fn run(&self, trials: usize, tick: &(impl Fn() + Sync)) -> (Vec<HeadCount>, Kind) {
-        let group = self.layout.shape.group();
+    /// Runs `trials` trials of every KV head, all queries in parallel.
+    fn run(&self, trials: usize, tick: &(impl Fn() + Sync)) -> LayerTrials {
         let work: Vec<(usize, usize)> = (0..self.heads.len())
-            .flat_map(|kv_head| (0..self.layout.queries).map(move |query| (kv_head, query)))
+            .flat_map(|kv_head| (0..self.queries).map(move |query| (kv_head, query)))
             .collect();
-        let done: Vec<(usize, Vec<usize>, Kind)> = work
-            .into_par_iter()
-            .map(|(kv_head, query)| {
-                let mut pipeline = self.heads[kv_head].pipeline.clone();
-                let (mut violations, mut kind) = (vec![0; group], Kind::Exact);
-                for trial in (query..trials).step_by(self.layout.queries) {
-                    pipeline.set_sequence(trial as u32);
-                    let reading = self.trial(&pipeline, kv_head, query, &mut violations);
-                    let kinds = (0..group).map(|m| reading.list(m).certificate.kind);
-                    kind = kinds.fold(kind, Kind::min);
-                    tick();
-                }
-                (kv_head, violations, kind)
-            })
-            .collect();
-        let mut counts = vec![0; self.layout.shape.query_heads];
-        for (kv_head, violations, _) in &done {
-            for (member, violations) in violations.iter().enumerate() {
-                counts[kv_head * group + member] += violations;
+        let run = |(kv_head, query)| self.run_query(kv_head, query, trials, tick);
+        let done: Vec<QueryTrials> = work.into_par_iter().map(run).collect();
+        let group = self.shape.group();
+        let mut counts = vec![0; self.shape.query_heads];
+        for query in &done {
+            for (member, violations) in query.violations.iter().enumerate() {
+                counts[query.kv_head * group + member] += violations;
             }
         }
         let count = |(query_head, violations): (usize, usize)| HeadCount {
@@ -194,8 +208,36 @@ impl<'a> Bench<'a> {
             trials,
             p_value: binomial::p_value(violations, trials, self.promise.delta.get()),
         };
-        let kind = done.iter().map(|(_, _, kind)| *kind).min().unwrap_or(Kind::None);
-        (counts.into_iter().enumerate().map(count).collect(), kind)
+        let sampled: usize = done.iter().map(|query| query.sampled).sum();
+        LayerTrials {
+            heads: counts.into_iter().enumerate().map(count).collect(),
+            kind: done.iter().map(|query| query.kind).min().unwrap_or(Kind::None),
+            mean_sampled: sampled as f64 / (trials * self.shape.query_heads) as f64,
+        }
+    }
+
+    /// The trials of one query: every `queries`-th.
+    fn run_query(
+        &self,
+        kv_head: usize,
+        query: usize,
+        trials: usize,
+        tick: &impl Fn(),
+    ) -> QueryTrials {
+        let group = self.shape.group();
+        let mut pipeline = self.heads[kv_head].pipeline.clone();
+        let mut found =
+            QueryTrials { kv_head, violations: vec![0; group], sampled: 0, kind: Kind::Exact };
+        for trial in (query..trials).step_by(self.queries) {
+            pipeline.set_sequence(trial as u32);
+            let reading = self.trial(&pipeline, kv_head, query, &mut found.violations);
+            for list in (0..group).map(|member| reading.list(member)) {
+                found.kind = found.kind.min(list.certificate.kind);
+                found.sampled += list.sampled;
+            }
+            tick();
+        }
+        found
     }
 
     /// One sample for one query; counts the members whose error exceeds epsilon.
@@ -218,9 +260,7 @@ impl<'a> Bench<'a> {
         let reading = pipeline.read(&step);
         for (member, violations) in violations.iter_mut().enumerate() {
             let sums = sums(&step, member, &reading);
-            let row = query * self.layout.shape.query_heads
-                + kv_head * self.layout.shape.group()
-                + member;
+            let row = query * self.shape.query_heads + kv_head * self.shape.group() + member;
             let output: Vec<f32> = sums.output().into_iter().map(|x| x as f32).collect();
             let output = ArrayView1::from(&output);
             let error = RowError::new(output, sums.log_denominator(), &self.exact[row]);
@@ -228,6 +268,16 @@ impl<'a> Bench<'a> {
         }
         reading
     }
+}
+
+/// What the samples of one query came to.
+struct QueryTrials {
+    kv_head: usize,
+    /// Of each member of the group.
+    violations: Vec<usize>,
+    /// Residual tokens drawn, over members and trials.
+    sampled: usize,
+    kind: Kind,
 }
 
 /// `N^` and `D^` of one member, in f64.

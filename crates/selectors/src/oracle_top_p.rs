@@ -135,7 +135,7 @@ mod tests {
         fn the_picks_are_the_fewest_that_hold_the_mass(head in heads(150), mass in 0.05..0.95) {
             for of in [MassOf::Residual, MassOf::All] {
                 let (picked, weights) = pick(&head, &config(mass, of, Score::Head));
-                let taken = |token: &usize| token % 3 == 0;
+                let taken = |token: &usize| token.is_multiple_of(3);
                 let (mut covered, mut total) = (0.0, 0.0);
                 for (token, weight) in weights.iter().enumerate() {
                     if of == MassOf::All || !taken(&token) {

@@ -28,6 +28,9 @@ pub fn sub_gaussian(delta: f64) -> f64 {
 ///
 /// Newton's method in the logarithm, kept inside a bracket.
 pub fn chi2_isf(delta: f64, dof: f64) -> f64 {
+    if delta <= f64::MIN_POSITIVE {
+        return f64::INFINITY;
+    }
     let half = dof / 2.0;
     let excess = |log_x: f64| gamma_ur(half, log_x.exp() / 2.0) - delta;
     let (mut low, mut high) = (-700.0, (20.0 * (dof + 100.0)).ln());
@@ -60,7 +63,7 @@ fn wilson_hilferty(delta: f64, dof: f64) -> f64 {
 /// Below this delta a one-dimensional Gaussian is the worst of all (Székely, Bakirov 2003).
 pub(super) const DELTA_1: f64 = 0.215_154_885_276_280_02;
 
-/// Ranks beyond this change `c2` by less than 1e-3.
+/// Ranks beyond this change `c2` by less than 1e-3 for delta below 0.5.
 const MAX_RANK: usize = 1024;
 
 /// The smallest squared multiplier that bounds a Gaussian vector's squared length, per unit trace,

@@ -1,0 +1,36 @@
+//! What a command writes, checked before the work whose results it holds.
+
+use std::path::{Path, PathBuf};
+
+use vattention::eval::check_writable;
+
+use crate::Failure;
+
+/// Refuses outputs that cannot be written, or that would overwrite an input or each other.
+pub(crate) fn check_outputs(
+    outputs: &[(&'static str, Option<&PathBuf>)],
+    inputs: &[&Path],
+) -> Result<(), Failure> {
+    let mut taken: Vec<(&str, PathBuf)> =
+        inputs.iter().map(|path| ("an input", same_file(path))).collect();
+    for (option, path) in outputs {
+        let Some(path) = path else { continue };
+        let file = same_file(path);
+        if let Some((what, _)) = taken.iter().find(|(_, other)| *other == file) {
+            let message = format!("{option} {}: expected another file than {what}", path.display());
+            return Err(Failure::input(message));
+        }
+        check_writable(path)?;
+        taken.push((option, file));
+    }
+    Ok(())
+}
+
+/// A path that compares equal however it is written: of a file that exists, or else of its folder.
+fn same_file(path: &Path) -> PathBuf {
+    let in_folder = || {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        Some(folder.unwrap_or(Path::new(".")).canonicalize().ok()?.join(path.file_name()?))
+    };
+    path.canonicalize().ok().or_else(in_folder).unwrap_or_else(|| path.to_path_buf())
+}
