@@ -33,7 +33,7 @@ pub use error::{Error, Result};
 pub use estimator::{Budget, BudgetEstimator, Kind, Promise, Target};
 pub use order::Order;
 pub use picks::Picks;
-pub use pipeline::{List, Pipeline, Reading};
+pub use pipeline::{Choice, List, Pipeline, Reading};
 pub use pipeline_config::{Conflict, PipelineConfig, SamplerConfig, Share};
 pub use registry::{Component, ComponentKind, components, name_clashes};
 pub use row::{Row, Score, Step};

@@ -19,6 +19,15 @@ pub struct Pipeline {
     max_norm_v: f64,
 }
 
+/// What the selectors of one KV head picked at one step.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// One for each list.
+    picks: Vec<Picks>,
+    /// What each member's selectors promised of the tokens that it did not pick.
+    bounds: Vec<Option<f32>>,
+}
+
 /// What the query heads of one KV head read at one step: one list for all, or one each.
 #[derive(Clone, Debug)]
 pub struct Reading {
@@ -104,19 +113,34 @@ impl Pipeline {
 
     /// Chooses what the query heads of this KV head read at one step.
     pub fn read(&self, step: &Step<'_>) -> Reading {
+        self.complete(step, &self.choose(step))
+    }
+
+    /// The first half of [`read`](Self::read): what the selectors pick. It does not depend on the
+    /// sequence number, unless a selector draws at random.
+    pub fn choose(&self, step: &Step<'_>) -> Choice {
+        if self.dense {
+            return Choice::default();
+        }
+        let mut picks: Vec<Picks> = step.rows().iter().map(|row| self.select(row)).collect();
+        let bounds = picks.iter().map(Picks::residual_bound).collect();
+        if self.config.share == Share::Group {
+            picks = vec![union(&picks)];
+        }
+        Choice { picks, bounds }
+    }
+
+    /// The second half of [`read`](Self::read): a sample of what the selectors left.
+    pub fn complete(&self, step: &Step<'_>, choice: &Choice) -> Reading {
         if self.dense {
             return Reading::new(vec![List::everything(step.visible)], step.visible);
         }
         let rows = step.rows();
-        let picks: Vec<Picks> = rows.iter().map(|row| self.select(row)).collect();
-        let bounds: Vec<Option<f32>> = picks.iter().map(Picks::residual_bound).collect();
-        let lists = if self.config.share == Share::Group {
-            vec![self.complete(&rows, &union(&picks), &bounds)]
-        } else {
-            (rows.chunks(1).zip(&picks).zip(bounds.chunks(1)))
-                .map(|((row, picks), bound)| self.complete(row, picks, bound))
-                .collect()
-        };
+        let readers = rows.len() / choice.picks.len();
+        let lists = (choice.picks.iter())
+            .zip(rows.chunks(readers).zip(choice.bounds.chunks(readers)))
+            .map(|(picks, (rows, bounds))| self.list(rows, picks, bounds))
+            .collect();
         Reading::new(lists, step.visible)
     }
 
@@ -130,7 +154,7 @@ impl Pipeline {
     }
 
     /// Turns the picks of rows that read one list into that list.
-    fn complete(&self, rows: &[Row<'_>], picks: &Picks, bounds: &[Option<f32>]) -> List {
+    fn list(&self, rows: &[Row<'_>], picks: &Picks, bounds: &[Option<f32>]) -> List {
         if picks.len() == picks.visible() && picks.iter().all(|(_, p)| p == 1.0) {
             return List {
                 certificate: self.certificate(Kind::Exact, true),

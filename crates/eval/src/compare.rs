@@ -298,3 +298,62 @@ impl Tally {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+    use vattention_core::{Budget, BudgetEstimator, Certificate, SampleStats, typetag};
+
+    #[derive(Debug, Serialize, Deserialize)]
+    struct Promising {}
+
+    #[typetag::serde(name = "promising")]
+    impl BudgetEstimator for Promising {
+        fn budget(&self, _: &SampleStats) -> Budget {
+            Budget { tokens: 1, kind: Kind::Asymptotic }
+        }
+        fn promise(&self) -> Option<Promise> {
+            let [epsilon, delta] = [0.25, 0.125].map(|x| x.try_into().expect("a fraction"));
+            Some(Promise { target: Target::Denominator, epsilon, delta })
+        }
+    }
+
+    #[test]
+    fn rows_are_counted_as_their_names_say() {
+        let report = |certain, sampled, read_by_group, kind| RowReport {
+            visible: 100,
+            certain,
+            sampled,
+            read_by_group,
+            budget: Some(77),
+            certificate: Certificate { promise: None, kind, held: true },
+        };
+        let error = |denominator| RowError { output: 0.5, denominator, numerator: 0.75 };
+        let tally = Tally {
+            errors: [0.25, f64::NAN, 0.26].map(error).into(),
+            reports: vec![
+                report(10, 20, 40, Kind::Exact),
+                report(0, 10, 60, Kind::Asymptotic),
+                report(0, 30, 80, Kind::Exact),
+            ],
+            time: Duration::ZERO,
+        };
+        let estimator: Box<dyn BudgetEstimator> = Box::new(Promising {});
+        let pipeline = PipelineConfig { estimator: Some(estimator), ..Default::default() };
+        let entry = Entry { pipeline: Arc::new(pipeline), file: "f".into() };
+        let got = tally.measured(&entry);
+        let close = |got: MeanMax, mean: f64, max: f64| {
+            assert!((got.mean - mean).abs() < 1e-12 && (got.max - max).abs() < 1e-12, "{got:?}");
+        };
+        close(got.density.per_kv_head, 0.6, 0.8);
+        close(got.density.per_query_head, 0.7 / 3.0, 0.3);
+        close(got.budget.expect("an estimator"), 20.0, 30.0);
+        assert_eq!((got.output_error.max, got.numerator_error.max), (0.5, 0.75));
+        assert!((got.denominator_error.p50 - 0.26).abs() < 1e-12);
+        let guarantee = got.guarantee.expect("a promise");
+        assert_eq!((guarantee.epsilon, guarantee.delta), (0.25, 0.125));
+        assert_eq!((guarantee.rows, guarantee.violations), (3, 2), "above epsilon, or no number");
+        assert_eq!(guarantee.kind, Kind::Asymptotic, "the weakest");
+    }
+}

@@ -57,7 +57,7 @@ pub struct HeadCount {
 
 /// Draws `trials` samples for every KV head of every layer, spread over its queries, and counts
 /// how often each query head's error exceeds epsilon. A trial's number is its sequence's, so that
-/// samples are independent; selectors get no feedback. `progress` is called with the trials done
+/// samples are independent; selectors choose once for each query, and get no feedback. `progress` is called with the trials done
 /// and all of them, from any thread.
 ///
 /// Cost: the pipeline, and f64 sums over what it reads, `trials` times per KV head; in parallel.
@@ -228,9 +228,14 @@ impl<'a> Bench<'a> {
         let mut pipeline = self.heads[kv_head].pipeline.clone();
         let mut found =
             QueryTrials { kv_head, violations: vec![0; group], sampled: 0, kind: Kind::Exact };
+        let choice = pipeline.choose(&self.step(pipeline.site(), kv_head, query));
         for trial in (query..trials).step_by(self.queries) {
             pipeline.set_sequence(trial as u32);
-            let reading = self.trial(&pipeline, kv_head, query, &mut found.violations);
+            let step = self.step(pipeline.site(), kv_head, query);
+            let reading = pipeline.complete(&step, &choice);
+            for (member, violations) in found.violations.iter_mut().enumerate() {
+                *violations += usize::from(self.is_broken(&step, member, &reading));
+            }
             for list in (0..group).map(|member| reading.list(member)) {
                 found.kind = found.kind.min(list.certificate.kind);
                 found.sampled += list.sampled;
@@ -240,33 +245,27 @@ impl<'a> Bench<'a> {
         found
     }
 
-    /// One sample for one query; counts the members whose error exceeds epsilon.
-    fn trial(
-        &self,
-        pipeline: &Pipeline,
-        kv_head: usize,
-        query: usize,
-        violations: &mut [usize],
-    ) -> Reading {
+    /// One query of one KV head.
+    fn step<'s>(&'s self, site: &'s Site, kv_head: usize, query: usize) -> Step<'s> {
         let head = &self.heads[kv_head];
-        let step = Step {
-            site: pipeline.site(),
+        Step {
+            site,
             queries: &head.queries[query],
             keys: head.keys,
             values: head.values,
             visible: self.visible[query],
             step: query as u32,
-        };
-        let reading = pipeline.read(&step);
-        for (member, violations) in violations.iter_mut().enumerate() {
-            let sums = sums(&step, member, &reading);
-            let row = query * self.shape.query_heads + kv_head * self.shape.group() + member;
-            let output: Vec<f32> = sums.output().into_iter().map(|x| x as f32).collect();
-            let output = ArrayView1::from(&output);
-            let error = RowError::new(output, sums.log_denominator(), &self.exact[row]);
-            *violations += usize::from(error.exceeds(self.promise));
         }
-        reading
+    }
+
+    /// Whether the error of one member exceeds epsilon.
+    fn is_broken(&self, step: &Step<'_>, member: usize, reading: &Reading) -> bool {
+        let sums = sums(step, member, reading);
+        let head = step.site.kv_head * self.shape.group() + member;
+        let exact = &self.exact[step.step as usize * self.shape.query_heads + head];
+        let output: Vec<f32> = sums.output().into_iter().map(|x| x as f32).collect();
+        let output = ArrayView1::from(&output);
+        RowError::new(output, sums.log_denominator(), exact).exceeds(self.promise)
     }
 }
 
