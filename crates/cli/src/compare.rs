@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::Backend;
 use vattention::eval::{
-    Comparison, Entry, Guarantee, Measured, Settings, Trace, compare, write_beside,
+    Comparison, Entry, Guarantee, Measured, Settings, Trace, compare, plot, write_beside,
 };
 
 use crate::check::load_all;
@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Write outputs and selections as safetensors.
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
+    /// Draw error against density, as SVG.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -43,7 +46,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let trace = Trace::open(&args.trace)?;
     let inputs: Vec<&Path> =
         args.configs.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
-    check_outputs(&[("--json", args.json.as_ref()), ("--dump", args.dump.as_ref())], &inputs)?;
+    let outputs = [("--json", &args.json), ("--dump", &args.dump), ("--plot", &args.plot)];
+    check_outputs(&outputs.map(|(option, path)| (option, path.as_ref())), &inputs)?;
     let entry =
         |(pipeline, path): (_, &PathBuf)| Entry { pipeline, file: path.display().to_string() };
     let entries: Vec<Entry> = pipelines.into_iter().zip(&args.configs).map(entry).collect();
@@ -57,6 +61,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&comparison).map_err(Failure::input)?;
         write_beside(path, format!("{text}\n").as_bytes())?;
+    }
+    if let Some(path) = &args.plot {
+        write_beside(path, plot(&comparison).as_bytes())?;
     }
     if let Some(path) = &args.dump {
         dump.write(path)?;

@@ -1,0 +1,72 @@
+//! The `vattention` command, as a library: a program that links its own selectors and calls [`main`]
+//! is a `vattention` that knows them.
+//!
+//! Exit codes: 0 fine, 1 the answer is no, 2 the input is wrong.
+
+mod check;
+mod compare;
+mod fail;
+mod list;
+mod outputs;
+mod progress;
+mod synth;
+mod trace;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use fail::Failure;
+
+/// Verified sparse attention: compose strategies in TOML, and measure what they promise.
+#[derive(Debug, Parser)]
+#[command(name = "vattention", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Compare pipelines with exact attention on a trace.
+    Compare(compare::Args),
+    /// Draw many samples, and tell whether a pipeline keeps its promise on a trace.
+    Verify(verify::Args),
+    /// Show every problem in pipeline files, or the pipelines they make.
+    Check(check::Args),
+    /// List what pipeline files may name, with fields, defaults and meanings.
+    List(list::Args),
+    /// Print the JSON Schema of pipeline files, for editors.
+    Schema,
+    /// Make a trace of synthetic heads of known difficulty.
+    Synth(synth::Args),
+    /// Show what is in a trace, and check all of it.
+    Trace(trace::Args),
+}
+
+/// Runs the command line that the program was called with.
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Compare(args) => compare::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::List(args) => list::run(&args),
+        Command::Schema => list::print_schema(),
+        Command::Synth(args) => synth::run(&args),
+        Command::Trace(args) => trace::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Prints a line to standard output; a reader that has gone away is no error.
+fn say(text: &str) -> Result<(), Failure> {
+    use std::io::Write;
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),
+        _ => Ok(()),
+    }
+}
