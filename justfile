@@ -20,3 +20,8 @@ capture:
     python3 -m venv .venv
     .venv/bin/pip install --quiet --no-deps -r tools/requirements.txt
     .venv/bin/python tools/capture_minilm.py -o data/minilm.safetensors
+
+# Fuzz the readers of pipeline files and traces, a minute each (needs nightly and cargo-fuzz).
+fuzz:
+    cargo +nightly fuzz run config -- -max_total_time=60
+    cargo +nightly fuzz run trace -- -max_total_time=60

@@ -89,6 +89,14 @@ fn the_commands_are_what_ci_runs() {
     }
 }
 
+/// The selector that the README shows is the one of the example.
+#[test]
+fn the_custom_selector_is_the_examples() {
+    let readme = read("README.md");
+    let shown = readme.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
+    assert!(read("examples/custom_selector/src/lib.rs").contains(shown.trim()));
+}
+
 /// The pipeline that the README explains can be loaded.
 #[test]
 fn the_pipeline_file_is_one() {

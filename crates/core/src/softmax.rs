@@ -100,6 +100,15 @@ mod tests {
         assert_relative_eq!(softmax.output()[0], 41.0 / 5.0, epsilon = 1e-12);
     }
 
+    #[test]
+    fn an_empty_sum_stays_empty_at_any_shift() {
+        for shift in [f64::NEG_INFINITY, -800.0, 0.0, 800.0] {
+            let mut softmax = Softmax::new(1);
+            softmax.rebase(shift);
+            assert_eq!((softmax.denominator(), softmax.numerator()), (0.0, &[0.0][..]));
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         /// Merging parts, in any split and with empty parts, gives the sum over all.

@@ -152,7 +152,7 @@ fn sum_e_norm_v(sample: &Sample<'_>, dim: usize) -> f64 {
     sample.e.iter().zip(sample.values.chunks_exact(dim)).map(|(e, row)| e * norm(row)).sum()
 }
 
-/// `|N^|²` overestimates `|N|²` by `n_s² Tr (1/b − 1/n_s)`.
+/// `|N^|²` overestimates `|N|²` by `n_s² Tr (1/b − 1/n_s)` (docs/guarantees.md, eq. 3 and 8).
 fn debiased(norm_squared: f64, trace_ev: f64, b: usize, n_s: usize) -> f64 {
     if b == 0 {
         return norm_squared;
@@ -169,7 +169,7 @@ fn kurtosis(squares: &[f64]) -> f64 {
     if sum > 0.0 { squares.len() as f64 * fourth / (sum * sum) } else { 1.0 }
 }
 
-/// `Tr(S)² / Tr(S²)` from centred rows, with `1/b` added to its inverse so that it errs low.
+/// `Tr(S)² / Tr(S²)` from centred rows, with `1/b` added to its inverse so that it errs low (eq. 7).
 fn effective_rank(rows: &[f64], dim: usize, trace: f64) -> f64 {
     let b = rows.len() / dim;
     if b == 0 {
@@ -196,4 +196,36 @@ fn trace_of_square(rows: &[f64], dim: usize) -> f64 {
         }
     }
     if count > 0.0 { sum / (4.0 * count) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Statistics of tokens of equal weight, with one number as a value, and nothing certain.
+    fn stats(values: &[f32], n_s: usize) -> SampleStats {
+        SampleStats::new(&Sample {
+            e: &vec![1.0; values.len()],
+            values,
+            certain: &Softmax::new(1),
+            certain_norms: 0.0,
+            n_s,
+            visible: n_s,
+            max_norm_v: 0.0,
+            bound: None,
+        })
+    }
+
+    #[test]
+    fn at_least_a_twentieth_of_the_squared_norm_is_taken_for_real() {
+        let stats = stats(&[100.0, -99.0], 1000);
+        let share = stats.norm_n_debiased / stats.norm_n;
+        assert!((share - 0.05_f64.sqrt()).abs() < 1e-12, "{share}");
+    }
+
+    #[test]
+    fn the_effective_rank_of_numbers_is_one() {
+        let alternating: Vec<f32> = (0..64_u8).map(|i| f32::from(i % 2)).collect();
+        assert_eq!(stats(&alternating, 1000).nu, 1.0);
+    }
 }

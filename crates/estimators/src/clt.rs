@@ -17,7 +17,7 @@
 //! Cost: O(1) beside the statistics; some 20 µs for `sdpa`, milliseconds there if δ > 0.215.
 //!
 //! # Guarantee
-//! Asymptotic: `Pr(relative error of the target > ε) ≤ δ` once the sample has seen the residual's
+//! (eq. 9–11.) Asymptotic: `Pr(relative error of the target > ε) ≤ δ` once the sample has seen the residual's
 //! tail. Conservative for `sdpa`, whose measured error is a quarter to a half of ε; with `combine =
 //! "paper"` about an eighth. The paper's constant for vectors is too small for δ > 0.215.
 //!

@@ -15,7 +15,7 @@
 //! Cost: O(1) for the denominator; O(b log n_s) for the others, to solve for `b`.
 //!
 //! # Guarantee
-//! `denominator` (not `combine = "paper"`): finite-sample. Nothing in the bound is estimated, so
+//! (eq. 14, 15.) `denominator` (not `combine = "paper"`): finite-sample. Nothing in the bound is estimated, so
 //! `Pr(|D^ − D| > ε D) ≤ δ` holds for every input; the budget is known before anything is drawn.
 //! `numerator`, `sdpa`: asymptotic, since `|N^|` and `D^` come from the sample; and mostly vacuous,
 //! they read nearly everything. Without an exact selector there is no range: everything is read.

@@ -1,7 +1,8 @@
 //! Budget estimators, one bound per file, and the statistics they share.
 //!
 //! Linking this crate makes them known to pipeline files; the `vattention` facade does.
-//! The formulas are public in [`formula`], for tests and for other estimators to build on.
+//! The formulas are public in [`formula`], for tests and for other estimators to build on; equation
+//! numbers are those of `docs/guarantees.md`.
 
 mod clt;
 mod fixed;

@@ -6,7 +6,7 @@
 //! Cost: O(1) beside the statistics.
 //!
 //! # Guarantee
-//! Asymptotic, as `clt`: what is exceeded with probability δ by something with Gaussian tails is
+//! (docs/guarantees.md, section 4.) Asymptotic, as `clt`: what is exceeded with probability δ by something with Gaussian tails is
 //! exceeded by a Gaussian less often (0.032 at δ = 0.2), so it is conservative wherever `clt` is
 //! right, and wrong where `clt` is.
 //!

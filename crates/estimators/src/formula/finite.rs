@@ -3,7 +3,7 @@
 /// The finite-population correction: a sample without replacement of `fpc(b0, n)` out of `n` is as
 /// good as `b0` out of infinitely many. For variances with the divisor `n − 1`.
 ///
-/// Exact: the variance of a mean is `S² (1/b − 1/n)` (Cochran, Sampling Techniques, 2.15).
+/// (eq. 4) Exact: the variance of a mean is `S² (1/b − 1/n)` (Cochran, Sampling Techniques, 2.15).
 pub fn fpc(b0: f64, n: usize) -> f64 {
     if b0.is_infinite() { n as f64 } else { b0 / (1.0 + b0 / n as f64) }
 }

@@ -68,7 +68,7 @@ const MAX_RANK: usize = 1024;
 
 /// The smallest squared multiplier that bounds a Gaussian vector's squared length, per unit trace,
 /// with probability `1 − delta`, whatever its covariance of rank at most `rank`:
-/// `max_{1 ≤ n ≤ rank} χ²_n(delta) / n`.
+/// `max_{1 ≤ n ≤ rank} χ²_n(delta) / n` (eq. 5).
 ///
 /// Székely, Bakirov (2003), "Extremal probabilities for Gaussian quadratic forms", PTRF 126.
 pub fn c2(delta: f64, rank: usize) -> f64 {
@@ -95,7 +95,7 @@ pub fn kappa(delta: f64) -> f64 {
 }
 
 /// The squared multiplier for a covariance of effective rank `nu`: as small as the spectrum
-/// allows, and never above [`c2`].
+/// allows, and never above [`c2`] (eq. 6).
 pub fn q_rob(delta: f64, nu: f64, rank: usize) -> f64 {
     c2(delta, rank).min(1.0 + kappa(delta) / nu.max(1.0).sqrt())
 }

@@ -1,4 +1,4 @@
-//! The budget of the direct ratio estimator.
+//! The budget of the direct ratio estimator (eq. 13).
 
 use super::{c2, kappa, quantile::DELTA_1, z_one};
 
