@@ -79,8 +79,11 @@ fn stats_of(n_s: f64, d: f64, norm_n: f64) -> SampleStats {
 /// Makes an estimator from its terms.
 type Make = fn(Terms) -> Box<dyn BudgetEstimator>;
 
-/// What an estimator asks for, compared as whole tokens.
-fn asks(row: &Value, make: Make, target: Target, combine: estimators::Combine) {
+/// What drawing without replacement makes of a budget, out of how many.
+type Finite = fn(f64, usize) -> f64;
+
+/// What an estimator asks for, with and without replacement, compared as whole tokens.
+fn asks(row: &Value, make: Make, finite: Finite, target: Target, combine: estimators::Combine) {
     let (inputs, want) = (&row["inputs"], row["expected"].as_f64().unwrap());
     let get = |key: &str| inputs[key].as_f64().unwrap_or(1.0);
     let n_s = get("n_s");
@@ -92,13 +95,18 @@ fn asks(row: &Value, make: Make, target: Target, combine: estimators::Combine) {
         ..stats_of(n_s, get("D"), get("N"))
     };
     let fraction = |key: &str| Fraction::try_from(get(key)).unwrap();
-    let terms = estimators::Terms {
-        combine,
-        correction: estimators::Correction::None,
-        ..estimators::Terms::new(target, fraction("eps"), fraction("delta"))
-    };
-    let want = whole_tokens(want, n_s as usize);
-    assert_eq!(make(terms).budget(&stats).tokens, want, "{row}");
+    let corrected = finite(want, n_s as usize);
+    let corrections =
+        [(estimators::Correction::None, want), (estimators::Correction::Finite, corrected)];
+    for (correction, want) in corrections {
+        let terms = estimators::Terms {
+            combine,
+            correction,
+            ..estimators::Terms::new(target, fraction("eps"), fraction("delta"))
+        };
+        let want = whole_tokens(want, n_s as usize);
+        assert_eq!(make(terms).budget(&stats).tokens, want, "{correction:?} in {row}");
+    }
 }
 
 fn sample_stats(inputs: &Value) -> SampleStats {
@@ -182,14 +190,22 @@ fn check(row: &Value, all: &BTreeMap<u64, Value>) -> bool {
         "c2" => scalar(c2(get("delta"), rank)),
         "kappa" => scalar(kappa(get("delta"))),
         "q_rob" => scalar(q_rob(get("delta"), get("nu"), rank)),
-        "b_clt_den" => asks(row, clt, Target::Denominator, estimators::Combine::Exact),
-        "b_clt_num" => asks(row, clt, Target::Numerator, estimators::Combine::Exact),
-        "b_clt_num_paper" => asks(row, clt, Target::Numerator, estimators::Combine::Paper),
-        "b_subgauss_paper" => asks(row, proxy, Target::Denominator, estimators::Combine::Paper),
+        "b_clt_den" => asks(row, clt, fpc, Target::Denominator, estimators::Combine::Exact),
+        "b_clt_num" => asks(row, clt, fpc, Target::Numerator, estimators::Combine::Exact),
+        "b_clt_num_paper" => asks(row, clt, fpc, Target::Numerator, estimators::Combine::Paper),
+        "b_subgauss_paper" => {
+            asks(row, proxy, fpc, Target::Denominator, estimators::Combine::Paper);
+        }
         "b_hoeff_den" => {
             let tolerance = get("eps") * get("D");
             scalar(hoeffding(get("delta"), get("n_s"), get("R"), tolerance));
-            asks(row, bounded, Target::Denominator, estimators::Combine::Paper);
+            asks(
+                row,
+                bounded,
+                |b, n| serfling(b, n as f64),
+                Target::Denominator,
+                estimators::Combine::Paper,
+            );
         }
         "b_serfling" => scalar(serfling(get("b0"), get("n"))),
         "b_mcdiarmid" => {

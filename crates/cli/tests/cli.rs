@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 
 use safetensors::SafeTensors;
 use serde_json::Value;
+use vattention::ComponentKind;
+use vattention::eval::{Layer, Trace};
 
 fn vattention(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vattention")).args(args).output().unwrap()
@@ -42,12 +44,16 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::of("typical")
+    }
+
+    fn of(kind: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("synth.safetensors").display().to_string();
         succeed(&[
             "synth",
             "--kind",
-            "typical",
+            kind,
             "--tokens",
             "1024",
             "--query-heads",
@@ -243,6 +249,7 @@ fn check_prints_a_pipeline_that_can_be_loaded_again() {
     let files: Vec<PathBuf> = std::fs::read_dir(config("dense").replace("dense.toml", ""))
         .unwrap()
         .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
         .collect();
     assert!(files.len() >= 9);
     for file in files {
@@ -366,4 +373,167 @@ fn problems_of_all_files_are_told_at_once() {
         "{said}"
     );
     assert!(said.ends_with("error: 2 problems in the configuration\n"), "{said}");
+}
+
+/// The exact output of one query head for one query, in f64.
+fn attention(layer: &Layer, head: usize, query: usize) -> Vec<f64> {
+    let group = layer.queries.dim().0 / layer.keys.dim().0;
+    let (kv_head, dim) = (head / group, layer.queries.dim().2);
+    let number = |x: f32| f64::from(x);
+    let logit = |token: usize| {
+        let product =
+            |j| number(layer.queries[[head, query, j]]) * number(layer.keys[[kv_head, token, j]]);
+        (0..dim).map(product).sum::<f64>() / (dim as f64).sqrt()
+    };
+    let visible = layer.visible.as_ref().unwrap()[query];
+    let weights: Vec<f64> = (0..visible).map(|token| logit(token).exp()).collect();
+    let weighted = |j| {
+        let term =
+            |(token, weight): (usize, &f64)| weight * number(layer.values[[kv_head, token, j]]);
+        weights.iter().enumerate().map(term).sum::<f64>()
+    };
+    (0..layer.values.dim().2).map(|j| weighted(j) / weights.iter().sum::<f64>()).collect()
+}
+
+#[test]
+fn a_dump_holds_each_rows_own_output_and_probabilities() {
+    let world = World::new();
+    let dump = world.path("dump.safetensors");
+    let (hybrid, dense) = (config("hybrid"), config("dense"));
+    succeed(&["compare", &hybrid, &dense, "--trace", &world.trace, "--dump", text(&dump)]);
+    let bytes = std::fs::read(&dump).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let trace = Trace::open(Path::new(&world.trace)).unwrap();
+    for number in 0..2 {
+        let (_, indptr) = tensor(&file, &format!("0.layers.{number}.indptr"));
+        let (_, probabilities) = tensor(&file, &format!("0.layers.{number}.probabilities"));
+        for span in indptr.windows(2) {
+            let row = &probabilities[span[0] as usize..span[1] as usize];
+            assert_eq!(row.iter().filter(|&&p| p < 1.0).count(), 51, "5 % are sampled");
+        }
+        let layer = trace.layer(number).unwrap().unwrap();
+        let (_, output) = tensor(&file, &format!("1.layers.{number}.output"));
+        for (row, got) in output.chunks(12).enumerate() {
+            let want = attention(&layer, row % 4, row / 4);
+            let distance = |(a, b): (&f64, &f64)| (a - b).abs();
+            let error = got.iter().zip(&want).map(distance).fold(0.0, f64::max);
+            assert!(error < 1e-3, "layer {number}, row {row}: {got:?} for {want:?}");
+        }
+    }
+}
+
+#[test]
+fn an_output_may_not_be_an_input_or_another_output() {
+    let world = World::new();
+    let own = world.path("own.toml");
+    std::fs::copy(config("vattention-oracle"), &own).unwrap();
+    let contents = || (std::fs::read(&own).unwrap(), std::fs::read(&world.trace).unwrap());
+    let (before, files) = (contents(), world.files());
+    let new = world.path("new");
+    for command in ["compare", "verify"] {
+        for path in [text(&own), &world.trace] {
+            let said = refuse(&[command, text(&own), "--trace", &world.trace, "--json", path]);
+            assert!(said.contains("expected another file than an input"), "{said}");
+        }
+    }
+    let compare = ["compare", text(&own), "--trace", &world.trace, "--dump"];
+    let said = refuse(&[&compare[..], &[&world.trace]].concat());
+    assert!(said.contains("expected another file than an input"), "{said}");
+    let other_way = format!("{}/./new", world.folder.path().display());
+    let said = refuse(&[&compare[..], &[text(&new), "--json", &other_way]].concat());
+    assert!(said.contains("expected another file than --json"), "{said}");
+    let said = refuse(&["compare", text(&own), "--trace", &world.trace, "--layers", "1,1"]);
+    assert!(said.contains("--layers: names layer 1 twice"), "{said}");
+    assert!(contents() == before && world.files() == files, "nothing is lost or written");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_to_a_result_stays_a_link() {
+    let world = World::new();
+    let (target, link) = (world.path("target.json"), world.path("link.json"));
+    std::fs::write(&target, "old").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    succeed(&["compare", &config("dense"), "--trace", &world.trace, "--json", text(&link)]);
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+    let written = std::fs::read_to_string(&target).unwrap();
+    assert!(serde_json::from_str::<Value>(&written).is_ok(), "{written}");
+}
+
+/// Standard output, JSON and exit code of `verify`.
+fn verify(world: &World, config: &str, more: &[&str]) -> (String, Value, Option<i32>) {
+    let json = world.path("verdict.json");
+    let args = ["verify", config, "--trace", &world.trace, "--json", text(&json)];
+    let output = vattention(&[&args[..], more].concat());
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    let verdict = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    (String::from_utf8(output.stdout).unwrap(), verdict, output.status.code())
+}
+
+#[test]
+fn verify_says_of_each_head_whether_the_promise_held() {
+    let world = World::new();
+    let (said, verdict, code) = verify(&world, &config("vattention-oracle"), &["--trials", "50"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("95 % bound") && said.contains("held: "), "{said}");
+    assert_eq!(
+        keys(&verdict),
+        ["delta", "heads", "held", "kind", "p_value", "pipeline", "trials", "upper", "violations"]
+    );
+    assert_eq!((&verdict["held"], &verdict["kind"]), (&true.into(), &"asymptotic".into()));
+    assert_eq!(verdict["trials"], 400, "50 of 8 heads");
+    let heads = verdict["heads"].as_array().unwrap();
+    assert_eq!(heads.len(), 8, "2 layers, 4 query heads");
+    assert!(heads.iter().all(|head| head["trials"] == 50));
+    assert_eq!(keys(&heads[0]), ["layer", "p_value", "query_head", "trials", "violations"]);
+}
+
+#[test]
+fn verify_finds_a_promise_that_is_broken() {
+    let world = World::of("vsharp");
+    let rash = world.path("rash.toml");
+    let pipeline = "[sampler]\nbase = 2\n[estimator]\ntype = \"clt\"\ntarget = \"numerator\"\n\
+                    epsilon = 0.05\ndelta = 0.05\nrounds = 1\n";
+    std::fs::write(&rash, pipeline).unwrap();
+    let (said, verdict, code) = verify(&world, text(&rash), &["--trials", "200"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("broken: delta = 0.05 is contradicted"), "{said}");
+    assert_eq!(verdict["held"], false);
+    assert!(verdict["p_value"].as_f64().unwrap() < 1e-6 / 8.0);
+    let broken = verdict["heads"].as_array().unwrap().iter();
+    let broken: u64 = broken.map(|head| head["violations"].as_u64().unwrap()).sum();
+    assert_eq!(verdict["violations"], broken);
+}
+
+#[test]
+fn verify_refuses_a_pipeline_that_promises_nothing() {
+    let world = World::new();
+    for name in ["hybrid", "dense"] {
+        let said = refuse(&["verify", &config(name), "--trace", &world.trace]);
+        assert!(said.contains("promises nothing; expected an [estimator]"), "{said}");
+    }
+    let oracle = config("vattention-oracle");
+    let said = refuse(&["verify", &oracle, "--trace", &world.trace, "--trials", "0"]);
+    assert!(said.contains("--trials: 0; expected at least 1"), "{said}");
+}
+
+#[test]
+fn list_and_schema_name_every_component() {
+    let list: Value = serde_json::from_str(&succeed(&["list", "--json"])).unwrap();
+    let (shown, schema) = (succeed(&["list"]), succeed(&["schema"]));
+    assert!(serde_json::from_str::<Value>(&schema).unwrap()["properties"]["selectors"].is_object());
+    for (part, kind) in
+        [("selectors", ComponentKind::Selector), ("estimators", ComponentKind::Estimator)]
+    {
+        let listed = list[part].as_array().unwrap();
+        let names: Vec<&str> = listed.iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+        let registered: Vec<&str> =
+            vattention::components(kind).iter().map(|component| component.name).collect();
+        assert_eq!(names, registered);
+        for (entry, name) in listed.iter().zip(names) {
+            assert!(!entry["fields"].as_array().unwrap().is_empty(), "{name}");
+            assert!(shown.contains(&format!("  {name}: ")), "{name}");
+            assert!(schema.contains(&format!("\"const\": \"{name}\"")), "{name}");
+        }
+    }
 }

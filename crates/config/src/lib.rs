@@ -6,11 +6,14 @@
 //! the next.
 
 mod de;
+mod fault;
 mod listing;
 mod load;
 mod node;
 mod problem;
+mod reader;
 mod schema;
+mod words;
 
 pub use listing::{ComponentEntry, Field, listing};
 pub use load::{Loader, load};

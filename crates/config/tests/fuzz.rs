@@ -82,9 +82,9 @@ proptest! {
 
     #[test]
     fn good_files_with_a_part_replaced(at in 0..GOOD.len(), length in 0usize..30, by in "\\PC{0,12}") {
-        let start = (0..=at).rev().find(|&i| GOOD.is_char_boundary(i)).unwrap();
-        let end = (start + length..).find(|&i| i >= GOOD.len() || GOOD.is_char_boundary(i)).unwrap();
-        let text = format!("{}{by}{}", &GOOD[..start], &GOOD[end.min(GOOD.len())..]);
+        let boundary = |at: usize| (0..=at.min(GOOD.len())).rev().find(|&i| GOOD.is_char_boundary(i)).unwrap();
+        let (start, end) = (boundary(at), boundary(at + length));
+        let text = format!("{}{by}{}", &GOOD[..start], &GOOD[end..]);
         read(&text, Vec::new());
     }
 }

@@ -5,13 +5,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Budget, BudgetEstimator, Error, Fraction, Kind, List, Picks, Pipeline, PipelineConfig, Promise,
-    Reading, Result, Row, SampleStats, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site,
-    Size, Softmax, Step, Target, Tokens, typetag,
+    Attended, Budget, BudgetEstimator, Error, Fraction, Kind, List, Picks, Pipeline,
+    PipelineConfig, Promise, Reading, Result, Row, SampleStats, SamplerConfig, Selector,
+    SelectorConfig, Shape, Share, Site, Size, Softmax, Step, Stream, Target, Tokens, typetag,
 };
 
 /// Takes given tokens, offset by the member's number.
@@ -247,10 +247,22 @@ fn rule_4_picks_before_the_sampler_weigh_one_and_own_probabilities_come_last() {
     assert_eq!(no_estimator.conflicts()[0].at, "sampler");
 
     // A selector that lies about being random still weighs one before a sampler.
-    let lying = sampled(vec![Box::new(Liar {})], 1, fixed(10));
-    let reading = world.read(lying);
-    let at = reading.list(0).indices.iter().position(|&token| token == 3).unwrap();
-    assert_eq!(reading.list(0).probabilities[at], 1.0);
+    for share in [Share::Group, Share::Head] {
+        let lying = PipelineConfig { share, ..sampled(vec![Box::new(Liar {})], 1, fixed(10)) };
+        let reading = world.read(lying);
+        let at = reading.list(0).indices.iter().position(|&token| token == 3).unwrap();
+        assert_eq!(reading.list(0).probabilities[at], 1.0);
+    }
+}
+
+#[test]
+fn rule_4_tokens_that_were_all_drawn_by_chance_are_not_dense_attention() {
+    let every_second = Take { p: Some(0.5), ..take(0..100) };
+    let reading = World::new(100, 1)
+        .read(PipelineConfig { share: Share::Head, ..config(vec![Box::new(every_second)]) });
+    let list = reading.list(0);
+    assert_eq!((list.certificate.kind, list.certificate.held), (Kind::None, false));
+    assert_eq!((&list.probabilities[..], list.sampled), (&[0.5; 100][..], 100));
 }
 
 /// Draws at random without saying so.
@@ -308,6 +320,47 @@ fn rule_5_a_group_shares_the_union_and_one_sample_and_the_largest_budget_counts(
     assert!(refused[0].help.contains("share = \"head\""));
 }
 
+/// Rests its promise on proved quantities where the output is larger than `above`.
+#[derive(Debug, Serialize, Deserialize)]
+struct ProvedAbove {
+    above: f64,
+}
+
+#[typetag::serde(name = "proved-above")]
+impl BudgetEstimator for ProvedAbove {
+    fn budget(&self, stats: &SampleStats) -> Budget {
+        let proved = stats.norm_n / stats.d > self.above;
+        Budget { tokens: 1, kind: if proved { Kind::FiniteSample } else { Kind::Asymptotic } }
+    }
+
+    fn promise(&self) -> Option<Promise> {
+        None
+    }
+}
+
+#[test]
+fn rule_5_a_shared_promise_rests_on_the_weakest_of_its_members() {
+    let mut world = World::new(400, 2);
+    world.values = world.keys.iter().map(|key| key + 3.0).collect();
+    let dense = world.read(config(vec![]));
+    let outputs = [0, 1].map(|member| world.sums(dense.list(0), member).output()[0]);
+    let kinds = |world: &World, share| {
+        let reading = world.read(PipelineConfig {
+            share,
+            sampler: Some(SamplerConfig { base: Size::Tokens(300) }),
+            estimator: Some(Box::new(ProvedAbove { above: f64::midpoint(outputs[0], outputs[1]) })),
+            ..config(vec![])
+        });
+        [0, 1].map(|member| reading.list(member).certificate.kind)
+    };
+    for _ in 0..2 {
+        let own = kinds(&world, Share::Head);
+        assert_ne!(own[0], own[1]);
+        assert_eq!(kinds(&world, Share::Group), [Kind::Asymptotic; 2]);
+        world.queries.reverse();
+    }
+}
+
 /// Each selector sees its own row's picks only: the second takes what its own row's first left.
 #[test]
 fn rule_5_a_row_sees_only_its_own_picks() {
@@ -363,6 +416,55 @@ fn rule_6_samples_are_nested_and_differ_by_step_sequence_layer_and_head() {
 }
 
 #[test]
+fn rule_6_query_heads_with_lists_of_their_own_draw_apart() {
+    let read = |group, share| {
+        let config = PipelineConfig { share, ..sampled(vec![], 1, fixed(50)) };
+        World::new(1000, group).read(config)
+    };
+    let own = read(2, Share::Head);
+    assert_ne!(tokens(own.list(0)), tokens(own.list(1)));
+    let (shared, own) = (read(1, Share::Group), read(1, Share::Head));
+    assert_ne!(tokens(shared.list(0)), tokens(own.list(0)), "a shared list is nobody's own");
+}
+
+/// The random numbers that selectors were given, in order.
+static STREAMS: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
+
+/// Notes its random numbers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Noting {}
+
+#[typetag::serde(name = "noting")]
+impl SelectorConfig for Noting {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for Noting {
+    fn select(&self, row: &Row<'_>, _: &mut Picks) {
+        STREAMS.lock().unwrap().push(row.stream());
+    }
+
+    fn feedback(&mut self, row: &Row<'_>, _: &Attended<'_>) {
+        STREAMS.lock().unwrap().push(row.stream());
+    }
+}
+
+#[test]
+fn rule_6_each_selector_has_its_own_random_numbers_in_feedback_too() {
+    let world = World::new(10, 1);
+    let two = config(vec![Box::new(Noting {}), Box::new(Noting {})]);
+    let mut pipeline = Pipeline::new(&Arc::new(two), world.site).unwrap();
+    let step = world.step();
+    pipeline.read(&step);
+    pipeline.feedback(&step.row(0), &Attended { tokens: &[9], weights: &[1.0] });
+    let stream = |purpose| Stream::new(&world.site, purpose, 0, 0);
+    let want = [stream(1), stream(2), stream(1), stream(2)];
+    assert_eq!(*STREAMS.lock().unwrap(), want, "0 is the sampler's");
+}
+
+#[test]
 fn rule_7_looks_go_on_until_the_sample_is_large_enough() {
     let world = World::new(10_000, 1);
     let run = |base, plus, times, rounds| {
@@ -384,10 +486,33 @@ fn rule_7_looks_go_on_until_the_sample_is_large_enough() {
     // With fewer than 32 tokens left, the rest is read: exact.
     assert_eq!(run(128, 9_969, 0, 6), (10_000, true, 9_969, Kind::Exact));
     assert_eq!(run(128, 9_968, 0, 6), (9_968, true, 9_968, Kind::Asymptotic));
-    assert_eq!(run(128, 1_000_000, 0, 1).0, 10_000);
+    let everything = run(128, 1_000_000, 0, 1);
+    assert_eq!((everything.0, everything.2), (10_000, 10_000));
+    assert_eq!(run(1, 9_990, 0, 0).0, 10_000, "with a budget known beforehand too");
     // Without a promise there is no such rule.
     let reading = world.read(sampled(vec![], 1, fixed(9_990)));
     assert_eq!(reading.list(0).sampled, 9_990);
+    assert!(!reading.list(0).certificate.held);
+}
+
+#[test]
+fn rule_7_six_looks_from_128_tokens_are_usual() {
+    assert_eq!(SamplerConfig::default().base, Size::Tokens(128));
+    assert_eq!(serde_json::from_str::<SamplerConfig>("{}").unwrap(), SamplerConfig::default());
+    assert_eq!(ProvedAbove { above: 0.0 }.rounds(), 6);
+}
+
+#[test]
+fn an_estimator_that_asks_for_nothing_gets_a_token_where_nothing_was_picked() {
+    let world = World::new(100, 1);
+    let read = |picked: &[usize]| {
+        let picked = Box::new(take(picked.iter().copied()));
+        world.read(sampled(vec![picked], 1, fixed(0))).list(0).clone()
+    };
+    let list = read(&[]);
+    assert_eq!((list.indices.len(), list.sampled), (1, 1));
+    assert!(world.sums(&list, 0).output()[0].is_finite());
+    assert_eq!((tokens(&read(&[5])), read(&[5]).sampled), (vec![5], 0));
 }
 
 #[test]
@@ -431,6 +556,7 @@ fn nothing_picked_and_no_estimator_reads_the_newest_token() {
     let reading = world.read(config(vec![Box::new(take([]))]));
     assert_eq!(tokens(reading.list(0)), [99]);
     assert_eq!(reading.list(0).certificate.kind, Kind::None);
+    assert!(!reading.list(0).certificate.held);
 }
 
 #[test]

@@ -11,19 +11,23 @@
 //! metadata            format = "vattention-trace/1", scale (optional), model, source
 //! ```
 
-use std::collections::{BTreeMap, HashMap};
+mod header;
+mod write;
+
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use memmap2::Mmap;
 use ndarray::Array3;
-use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
+use safetensors::tensor::{Dtype, SafeTensors};
 use vattention_core::{LARGEST, Shape, Storage};
 
-use crate::tensors::Tensors;
-use crate::{Error, Result, write_beside};
+use crate::{Error, Result};
+
+use header::{LayerTensors, Tensor, cut_tensor, read_info, read_layers};
+pub use write::write_trace;
 
 const FORMAT: &str = "vattention-trace/1";
 
@@ -89,25 +93,6 @@ impl Layer {
         let (kv_heads, _, value_dim) = self.values.dim();
         Shape { query_heads, kv_heads, head_dim, value_dim }
     }
-}
-
-#[derive(Debug)]
-struct LayerTensors {
-    layout: Layout,
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    visible: Option<Tensor>,
-    prompt: Option<Tensor>,
-}
-
-/// A tensor of the file: its name, type, shape and bytes.
-#[derive(Clone, Debug)]
-struct Tensor {
-    name: String,
-    dtype: Dtype,
-    shape: Vec<usize>,
-    span: Range<usize>,
 }
 
 impl Trace {
@@ -207,211 +192,4 @@ impl Trace {
         };
         limits.enumerate().map(check).collect()
     }
-}
-
-/// The first tensor that a file is too short for, if its header is whole.
-fn cut_tensor(bytes: &[u8]) -> Option<String> {
-    let length = usize::try_from(u64::from_le_bytes(*bytes.first_chunk()?)).ok()?;
-    let start = length.checked_add(8)?;
-    let metadata: Metadata = serde_json::from_slice(bytes.get(8..start)?).ok()?;
-    let end = |name: &String| metadata.info(name).map_or(0, |info| info.data_offsets.1);
-    let cut = metadata.offset_keys().into_iter().find(|name| start + end(name) > bytes.len())?;
-    let (expected, found) = (start + end(&cut), bytes.len());
-    Some(format!("tensor `{cut}` ends at byte {expected}, the file at byte {found}"))
-}
-
-fn read_info(metadata: Option<&HashMap<String, String>>) -> Result<TraceInfo, String> {
-    let get = |key: &str| metadata.and_then(|metadata| metadata.get(key));
-    match get("format") {
-        Some(format) if format == FORMAT => {}
-        Some(format) => {
-            return Err(format!("metadata `format` is {format:?}; expected {FORMAT:?}"));
-        }
-        None => return Err(format!("no metadata `format`; expected {FORMAT:?}")),
-    }
-    let scale = match get("scale").map(|text| (text, text.parse::<f32>())) {
-        None => None,
-        Some((_, Ok(scale))) if scale.is_finite() && scale > 0.0 => Some(scale),
-        Some((text, _)) => {
-            return Err(format!("metadata `scale` is {text:?}; expected a positive number"));
-        }
-    };
-    Ok(TraceInfo { scale, model: get("model").cloned(), source: get("source").cloned() })
-}
-
-fn read_layers(metadata: &Metadata) -> Result<BTreeMap<usize, LayerTensors>, String> {
-    let mut found: BTreeMap<usize, BTreeMap<String, Tensor>> = BTreeMap::new();
-    for (name, info) in metadata.tensors() {
-        let (layer, part) = parse_name(&name)?;
-        let tensor = Tensor::new(name, info);
-        found.entry(layer).or_default().insert(part, tensor);
-    }
-    if found.is_empty() {
-        return Err("no tensors; expected `layers.0.queries` and so on".into());
-    }
-    found.into_iter().map(|(l, parts)| Ok((l, LayerTensors::new(l, parts)?))).collect()
-}
-
-const PARTS: [&str; 5] = ["queries", "keys", "values", "visible", "prompt"];
-
-/// `layers.3.keys` is `(3, "keys")`.
-fn parse_name(name: &str) -> Result<(usize, String), String> {
-    let parse = || {
-        let (layer, part) = name.strip_prefix("layers.")?.split_once('.')?;
-        let number: usize = layer.parse().ok().filter(|n| *n < 4096)?;
-        (number.to_string() == layer && PARTS.contains(&part)).then(|| (number, part.into()))
-    };
-    parse().ok_or_else(|| {
-        format!(
-            "unknown tensor `{name}`; expected `layers.L.PART`, L from 0 to 4095, PART one of {}",
-            PARTS.join(", ")
-        )
-    })
-}
-
-impl Tensor {
-    fn new(name: String, info: &TensorInfo) -> Self {
-        let (start, end) = info.data_offsets;
-        Self { name, dtype: info.dtype, shape: info.shape.clone(), span: start..end }
-    }
-
-    /// The three dimensions of a floating-point tensor.
-    fn dims(&self) -> Result<[usize; 3], String> {
-        if !matches!(self.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16) {
-            return Err(format!(
-                "tensor `{}` is {:?}; expected F32, F16 or BF16",
-                self.name, self.dtype
-            ));
-        }
-        match self.shape[..] {
-            [heads, rows, dim] if heads > 0 && dim > 0 => Ok([heads, rows, dim]),
-            _ => Err(format!(
-                "tensor `{}` has shape {:?}; expected [heads, rows, dim], heads and dim not 0",
-                self.name, self.shape
-            )),
-        }
-    }
-
-    /// Refuses a shape in which a dimension is not what another tensor says.
-    fn expect(&self, expected: &[usize]) -> Result<(), String> {
-        if self.shape == expected {
-            return Ok(());
-        }
-        Err(format!("tensor `{}` has shape {:?}; expected {expected:?}", self.name, self.shape))
-    }
-}
-
-impl LayerTensors {
-    fn new(number: usize, mut parts: BTreeMap<String, Tensor>) -> Result<Self, String> {
-        let mut take = |part: &str| {
-            let missing = || format!("no tensor `layers.{number}.{part}`");
-            parts.remove(part).ok_or_else(missing)
-        };
-        let (queries, keys, values) = (take("queries")?, take("keys")?, take("values")?);
-        let (visible, prompt) = (take("visible").ok(), take("prompt").ok());
-        let [query_heads, query_count, head_dim] = queries.dims()?;
-        let [kv_heads, tokens, _] = keys.dims()?;
-        keys.expect(&[kv_heads, tokens, head_dim])?;
-        let [_, _, value_dim] = values.dims()?;
-        values.expect(&[kv_heads, tokens, value_dim])?;
-        if values.dtype != keys.dtype {
-            return Err(format!(
-                "tensor `{}` is {:?}; expected {:?}, as keys",
-                values.name, values.dtype, keys.dtype
-            ));
-        }
-        if tokens == 0 {
-            return Err(format!("tensor `{}` holds no tokens; expected at least 1", keys.name));
-        }
-        let shape = Shape { query_heads, kv_heads, head_dim, value_dim };
-        shape.check().map_err(|error| format!("layer {number}: {error}"))?;
-        if let Some(visible) = &visible {
-            if visible.dtype != Dtype::I64 {
-                return Err(format!(
-                    "tensor `{}` is {:?}; expected I64",
-                    visible.name, visible.dtype
-                ));
-            }
-            visible.expect(&[query_count])?;
-        }
-        let prompt_count = match &prompt {
-            None => 0,
-            Some(prompt) => {
-                let [_, count, _] = prompt.dims()?;
-                prompt.expect(&[query_heads, count.min(tokens), head_dim])?;
-                count
-            }
-        };
-        let layout = Layout {
-            shape,
-            tokens,
-            queries: query_count,
-            prompt: prompt_count,
-            causal: visible.is_some(),
-            storage: storage(keys.dtype),
-        };
-        Ok(Self { layout, queries, keys, values, visible, prompt })
-    }
-}
-
-fn storage(dtype: Dtype) -> Storage {
-    match dtype {
-        Dtype::F16 => Storage::F16,
-        Dtype::BF16 => Storage::Bf16,
-        _ => Storage::F32,
-    }
-}
-
-/// Writes a trace, rounding its numbers to `storage`; beside, and renamed when whole.
-///
-/// # Errors
-/// [`Error::File`] if it cannot be written, [`Error::Trace`] if a number does not survive rounding.
-pub fn write_trace(
-    path: &Path,
-    info: &TraceInfo,
-    layers: &BTreeMap<usize, Layer>,
-    storage: Storage,
-) -> Result<()> {
-    let mut tensors = Tensors::default();
-    for (number, layer) in layers {
-        let arrays = [
-            ("queries", Some(&layer.queries)),
-            ("keys", Some(&layer.keys)),
-            ("values", Some(&layer.values)),
-            ("prompt", layer.prompt.as_ref()),
-        ];
-        for (part, array) in arrays.into_iter().filter_map(|(part, a)| Some((part, a?))) {
-            let name = format!("layers.{number}.{part}");
-            let (dtype, bytes) = encode(array, storage)
-                .map_err(|x| Error::trace(path, format!("tensor `{name}`: cannot store {x}")))?;
-            tensors.push(name, dtype, array.shape(), &bytes);
-        }
-        if let Some(visible) = &layer.visible {
-            let bytes: Vec<u8> = visible.iter().flat_map(|&n| (n as i64).to_le_bytes()).collect();
-            let name = format!("layers.{number}.visible");
-            tensors.push(name, Dtype::I64, &[visible.len()], &bytes);
-        }
-    }
-    let mut metadata = BTreeMap::from([("format".to_owned(), FORMAT.to_owned())]);
-    metadata.extend(info.scale.map(|scale| ("scale".to_owned(), scale.to_string())));
-    metadata.extend(info.model.clone().map(|model| ("model".to_owned(), model)));
-    metadata.extend(info.source.clone().map(|source| ("source".to_owned(), source)));
-    write_beside(path, &tensors.into_bytes(metadata))
-}
-
-/// The bytes of an array, or the number that does not survive rounding.
-fn encode(array: &Array3<f32>, storage: Storage) -> Result<(Dtype, Vec<u8>), f32> {
-    let largest = if storage == Storage::F16 { f16::MAX.to_f32() } else { LARGEST };
-    if let Some(&x) = array.iter().find(|x| x.is_nan() || x.abs() > largest) {
-        return Err(x);
-    }
-    Ok(match storage {
-        Storage::F32 => (Dtype::F32, array.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        Storage::F16 => {
-            (Dtype::F16, array.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect())
-        }
-        Storage::Bf16 => {
-            (Dtype::BF16, array.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect())
-        }
-    })
 }

@@ -57,3 +57,22 @@ register!(
 vattention_testkit::laws!(by_head, OracleTopK { size: Size::Tokens(7), score: Score::Head });
 #[cfg(test)]
 vattention_testkit::laws!(by_group, OracleTopK { size: Size::Tokens(7), score: Score::Group });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vattention_testkit::{Head, Texture};
+
+    #[test]
+    fn the_bound_is_the_best_logit_left_and_only_of_a_heads_own_scores() {
+        let head = Head::new(100, 8, 1, Texture::Gaussian);
+        let row = head.step(100).row(1);
+        for (score, bounded) in [(Score::Head, true), (Score::Group, false)] {
+            let mut picks = Picks::new(100);
+            picks.take(3);
+            OracleTopK { size: Size::Tokens(7), score }.select(&row, &mut picks);
+            let best = picks.residual().map(|token| row.logit(token)).reduce(f32::max);
+            assert_eq!(picks.residual_bound(), best.filter(|_| bounded), "{score:?}");
+        }
+    }
+}

@@ -107,7 +107,7 @@ register!(
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use vattention_testkit::{Head, heads};
+    use vattention_testkit::{Head, Texture, heads};
 
     fn config(mass: f64, of: MassOf, score: Score) -> OracleTopP {
         OracleTopP { mass: Fraction::try_from(mass).unwrap(), of, score }
@@ -126,6 +126,19 @@ mod tests {
         let logits = row.scores(Score::Head);
         let weights = logits.iter().map(|&logit| f64::from(logit).exp()).collect();
         (picks.iter().skip(before).map(|(token, _)| token).collect(), weights)
+    }
+
+    #[test]
+    fn the_bound_is_the_best_logit_left_and_only_of_a_heads_own_scores() {
+        let head = Head::new(100, 8, 1, Texture::Gaussian);
+        let row = head.step(100).row(1);
+        for (score, bounded) in [(Score::Head, true), (Score::Group, false)] {
+            let mut picks = Picks::new(100);
+            picks.take(3);
+            config(0.5, MassOf::All, score).select(&row, &mut picks);
+            let best = picks.residual().map(|token| row.logit(token)).reduce(f32::max);
+            assert_eq!(picks.residual_bound(), best.filter(|_| bounded), "{score:?}");
+        }
     }
 
     proptest! {

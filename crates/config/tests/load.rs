@@ -1,0 +1,174 @@
+//! What files say, and where their problems are.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+use vattention_config::{ConfigError, Loader, load};
+use vattention_core::schemars::{self, JsonSchema};
+use vattention_core::{
+    Picks, PipelineConfig, Result, Row, Selector, SelectorConfig, Share, Site, register, typetag,
+};
+use vattention_estimators as _;
+use vattention_selectors as _;
+
+/// Draws at random, so must be last.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Coin {}
+
+#[typetag::serde(name = "coin")]
+impl SelectorConfig for Coin {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn randomized(&self) -> bool {
+        true
+    }
+}
+
+impl Selector for Coin {
+    fn select(&self, _: &Row<'_>, _: &mut Picks) {}
+}
+
+register!(Selector, "coin", Coin, "heads or tails");
+
+fn parse(text: &str) -> std::sync::Arc<PipelineConfig> {
+    Loader::default().parse("p.toml", text).unwrap()
+}
+
+fn refuse(text: &str) -> ConfigError {
+    Loader::default().parse("p.toml", text).unwrap_err()
+}
+
+/// Line and column of the only problem.
+#[track_caller]
+fn place(error: &ConfigError) -> (usize, usize) {
+    assert_eq!(error.problems.len(), 1, "{error}");
+    let (name, line, column) = error.problems[0].place().unwrap();
+    assert_eq!(name, "p.toml");
+    (line, column)
+}
+
+/// A folder with these files.
+fn folder(files: &[(&str, &[u8])]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_place_counts_lines_and_characters_from_one() {
+    assert_eq!(place(&refuse("share = \"heads\"")), (1, 9));
+    assert_eq!(place(&refuse("# é\n\n  seed = true")), (3, 10));
+    assert_eq!(place(&refuse("estimator = { \"type\" = \"fixéd\" }")), (1, 24));
+    let after = "estimator = { type = \"fixed\", size = 1, \"é\" = 1 }";
+    assert_eq!(place(&refuse(after)), (1, 41));
+    let behind = "selectors = [{ type = \"sink\", \"size\" = \"é\", other = 1 }]";
+    let places: Vec<_> = refuse(behind).problems.iter().map(|p| p.place().unwrap().2).collect();
+    assert_eq!(places, [40, 45], "é is one character");
+}
+
+#[test]
+fn what_the_file_says_is_loaded() {
+    let pipeline = parse("seed = 7\nshare = \"head\"\ndense_layers = [0, 3]");
+    assert_eq!((pipeline.seed, pipeline.share), (7, Share::Head));
+    assert_eq!(pipeline.dense_layers, [0, 3]);
+    assert_eq!((parse("").seed, parse("").share), (0, Share::Group));
+}
+
+#[test]
+fn a_conflict_is_told_where_its_part_is() {
+    let one = "share = \"head\"\n\n[[selectors]]\ntype = \"coin\"\n";
+    let sink = "[[selectors]]\ntype = \"sink\"\nsize = 4\n";
+    assert_eq!(place(&refuse(&format!("{one}{sink}"))), (4, 8));
+    parse(&format!("share = \"head\"\n{sink}[[selectors]]\ntype = \"coin\""));
+}
+
+#[test]
+fn files_that_extend_each_other_are_refused() {
+    for files in [
+        &[("a.toml", &b"extends = \"b.toml\""[..]), ("b.toml", b"extends = \"a.toml\"")][..],
+        &[
+            ("a.toml", b"extends = \"b.toml\""),
+            ("b.toml", b"extends = \"c.toml\""),
+            ("c.toml", b"extends = \"./b.toml\""),
+        ],
+    ] {
+        let folder = folder(files);
+        let error = load(folder.path().join("a.toml")).unwrap_err();
+        assert!(error.to_string().contains("`extends` leads back to"), "{error}");
+        assert_eq!(error.problems.len(), 1, "{error}");
+    }
+}
+
+#[test]
+fn a_sampler_is_not_blamed_for_an_estimator_that_cannot_be_read() {
+    let error = refuse("[sampler]\nbase = 64\n[estimator]\ntype = \"magic\"");
+    assert_eq!(place(&error), (4, 8));
+}
+
+#[test]
+fn of_a_broken_line_only_the_syntax_is_told() {
+    let error = refuse("seed = -1 -2\nshare = \"heads\"");
+    let messages: Vec<_> =
+        error.problems.iter().map(|p| (p.place().unwrap().1, p.message())).collect();
+    assert!(
+        messages.iter().all(|(line, text)| (*line == 1) == text.starts_with("TOML syntax")),
+        "{error}"
+    );
+    assert!(messages.iter().any(|(line, _)| *line == 2), "{error}");
+}
+
+#[test]
+fn selectors_replace_those_of_the_file_that_is_extended() {
+    let two =
+        b"[[selectors]]\ntype = \"sink\"\nsize = 4\n[[selectors]]\ntype = \"window\"\nsize = 4";
+    let one = b"extends = \"base.toml\"\n[[selectors]]\ntype = \"sink\"\nsize = 9";
+    let folder = folder(&[("base.toml", two), ("child.toml", one)]);
+    let pipeline = load(folder.path().join("child.toml")).unwrap();
+    assert_eq!(pipeline.selectors.len(), 1);
+    assert!(format!("{:?}", pipeline.selectors).contains('9'));
+}
+
+#[test]
+fn a_base_that_cannot_be_read_is_told_where_it_is_named_beside_the_rest() {
+    let child = b"seed = -1\nextends = \"base.toml\"\nshare = \"heads\"";
+    let folder = folder(&[("base.toml", b"\xff"), ("child.toml", child)]);
+    let error = load(folder.path().join("child.toml")).unwrap_err();
+    let lines: Vec<_> = error.problems.iter().map(|p| p.place().unwrap().1).collect();
+    assert_eq!(lines, [1, 2, 3], "{error}");
+    assert!(error.problems[1].message().contains("base.toml: cannot be read"), "{error}");
+}
+
+#[test]
+fn changes_take_bare_words_but_no_extends() {
+    let set =
+        |change: &str, text: &str| Loader { set: vec![change.to_owned()] }.parse("p.toml", text);
+    let pipeline = set("estimator.type=fixed", "[estimator]\nsize = 5").unwrap();
+    assert!(pipeline.estimator.is_some());
+    assert_eq!(set("share=head", "").unwrap().share, Share::Head);
+    assert_eq!(set("name = two words", "").unwrap().name, "two words");
+    let error = set("extends=base.toml", "").unwrap_err();
+    assert!(error.to_string().contains("`extends` cannot be set"), "{error}");
+}
+
+#[test]
+fn every_wrong_element_of_a_list_is_told() {
+    let error = refuse("dense_layers = [-1, 2, \"x\"]");
+    let places: Vec<_> = error.problems.iter().map(|p| p.place().unwrap().2).collect();
+    assert_eq!(places, [17, 24], "{error}");
+}
+
+#[test]
+fn a_name_is_one_line() {
+    for name in ["two\\nlines", "\\u001b[31mred", "bell\\u0007"] {
+        assert_eq!(place(&refuse(&format!("name = \"{name}\""))), (1, 8));
+    }
+    assert_eq!(parse("name = \"vAttention (ratio) é\"").name, "vAttention (ratio) é");
+}

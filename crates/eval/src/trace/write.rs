@@ -1,0 +1,67 @@
+//! Writing traces.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use half::{bf16, f16};
+use ndarray::Array3;
+use safetensors::Dtype;
+use vattention_core::{LARGEST, Storage};
+
+use super::{FORMAT, Layer, TraceInfo};
+use crate::tensors::Tensors;
+use crate::{Error, Result, write_beside};
+
+/// Writes a trace, rounding its numbers to `storage`; beside, and renamed when whole.
+///
+/// # Errors
+/// [`Error::File`] if it cannot be written, [`Error::Trace`] if a number does not survive rounding.
+pub fn write_trace(
+    path: &Path,
+    info: &TraceInfo,
+    layers: &BTreeMap<usize, Layer>,
+    storage: Storage,
+) -> Result<()> {
+    let mut tensors = Tensors::default();
+    for (number, layer) in layers {
+        let arrays = [
+            ("queries", Some(&layer.queries)),
+            ("keys", Some(&layer.keys)),
+            ("values", Some(&layer.values)),
+            ("prompt", layer.prompt.as_ref()),
+        ];
+        for (part, array) in arrays.into_iter().filter_map(|(part, a)| Some((part, a?))) {
+            let name = format!("layers.{number}.{part}");
+            let (dtype, bytes) = encode(array, storage)
+                .map_err(|x| Error::trace(path, format!("tensor `{name}`: cannot store {x}")))?;
+            tensors.push(name, dtype, array.shape(), &bytes);
+        }
+        if let Some(visible) = &layer.visible {
+            let bytes: Vec<u8> = visible.iter().flat_map(|&n| (n as i64).to_le_bytes()).collect();
+            let name = format!("layers.{number}.visible");
+            tensors.push(name, Dtype::I64, &[visible.len()], &bytes);
+        }
+    }
+    let mut metadata = BTreeMap::from([("format".to_owned(), FORMAT.to_owned())]);
+    metadata.extend(info.scale.map(|scale| ("scale".to_owned(), scale.to_string())));
+    metadata.extend(info.model.clone().map(|model| ("model".to_owned(), model)));
+    metadata.extend(info.source.clone().map(|source| ("source".to_owned(), source)));
+    write_beside(path, &tensors.into_bytes(metadata))
+}
+
+/// The bytes of an array, or the number that does not survive rounding.
+fn encode(array: &Array3<f32>, storage: Storage) -> Result<(Dtype, Vec<u8>), f32> {
+    let largest = if storage == Storage::F16 { f16::MAX.to_f32() } else { LARGEST };
+    if let Some(&x) = array.iter().find(|x| x.is_nan() || x.abs() > largest) {
+        return Err(x);
+    }
+    Ok(match storage {
+        Storage::F32 => (Dtype::F32, array.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        Storage::F16 => {
+            (Dtype::F16, array.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect())
+        }
+        Storage::Bf16 => {
+            (Dtype::BF16, array.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect())
+        }
+    })
+}
