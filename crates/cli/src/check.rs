@@ -19,7 +19,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let pipelines = load_all(&args.configs, &args.set)?;
+    let pipelines = load_all(&args.configs, &args.set)?.pipelines;
     for (i, (path, pipeline)) in args.configs.iter().zip(pipelines).enumerate() {
         let text = toml::to_string(&*pipeline).map_err(Failure::input)?;
         let gap = if i > 0 { "\n" } else { "" };
@@ -28,18 +28,25 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Pipelines, and the files that they were made of.
+pub(crate) struct Loaded {
+    pub(crate) pipelines: Vec<Arc<PipelineConfig>>,
+    pub(crate) files: Vec<PathBuf>,
+}
+
 /// Loads pipelines, or every problem in any of them.
-pub(crate) fn load_all(
-    paths: &[PathBuf],
-    set: &[String],
-) -> Result<Vec<Arc<PipelineConfig>>, Failure> {
+pub(crate) fn load_all(paths: &[PathBuf], set: &[String]) -> Result<Loaded, Failure> {
     let loader = Loader { set: set.to_vec() };
-    let (mut pipelines, mut errors) = (Vec::new(), Vec::new());
+    let mut loaded = Loaded { pipelines: Vec::new(), files: Vec::new() };
+    let mut errors = Vec::new();
     for path in paths {
-        match loader.load(path) {
-            Ok(pipeline) => pipelines.push(pipeline),
+        match loader.load_with_files(path) {
+            Ok((pipeline, files)) => {
+                loaded.pipelines.push(pipeline);
+                loaded.files.extend(files);
+            }
             Err(error) => errors.push(error),
         }
     }
-    if errors.is_empty() { Ok(pipelines) } else { Err(Failure::Config(errors)) }
+    if errors.is_empty() { Ok(loaded) } else { Err(Failure::Config(errors)) }
 }

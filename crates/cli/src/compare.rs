@@ -8,7 +8,7 @@ use vattention::eval::{
     Comparison, Entry, Guarantee, Measured, Settings, Trace, compare, plot, write_beside,
 };
 
-use crate::check::load_all;
+use crate::check::{Loaded, load_all};
 use crate::outputs::check_outputs;
 use crate::{Failure, progress, say};
 
@@ -42,10 +42,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
-    let pipelines = load_all(&args.configs, &[])?;
+    let Loaded { pipelines, files } = load_all(&args.configs, &[])?;
     let trace = Trace::open(&args.trace)?;
-    let inputs: Vec<&Path> =
-        args.configs.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
+    let inputs: Vec<&Path> = files.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
     let outputs = [("--json", &args.json), ("--dump", &args.dump), ("--plot", &args.plot)];
     check_outputs(&outputs.map(|(option, path)| (option, path.as_ref())), &inputs)?;
     let entry =

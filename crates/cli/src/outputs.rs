@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use vattention::eval::check_writable;
+use vattention::eval::{check_writable, partial_path};
 
 use crate::Failure;
 
@@ -23,7 +23,20 @@ pub(crate) fn check_outputs(
         check_writable(path)?;
         taken.push((option, file));
     }
-    Ok(())
+    let partial = outputs.iter().filter_map(|(_, path)| *path).map(|path| partial_path(path));
+    leave_nothing_half_written(partial.collect())
+}
+
+/// When the command is interrupted, removes what it was filling and exits with 130.
+fn leave_nothing_half_written(partial: Vec<PathBuf>) -> Result<(), Failure> {
+    let clean_up = move || {
+        for path in &partial {
+            // Most are not there: each exists only while its output is being written.
+            let _ = std::fs::remove_file(path);
+        }
+        std::process::exit(130);
+    };
+    ctrlc::set_handler(clean_up).map_err(Failure::input)
 }
 
 /// A path that compares equal however it is written: of a file that exists, or else of its folder.

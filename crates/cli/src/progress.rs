@@ -20,8 +20,10 @@ pub(crate) fn bar(unit: &str) -> ProgressBar {
     bar
 }
 
-/// Moves a bar.
+/// Moves a bar, onward only: threads report in any order.
 pub(crate) fn show(bar: &ProgressBar, done: usize, total: usize) {
     bar.set_length(total as u64);
-    bar.set_position(done as u64);
+    if done as u64 > bar.position() {
+        bar.set_position(done as u64);
+    }
 }

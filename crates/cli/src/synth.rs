@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use vattention::eval::{HeadKind, Synth, TraceInfo, check_writable, write_trace};
+use vattention::eval::{HeadKind, Synth, TraceInfo, write_trace};
 use vattention::{Shape, Storage};
 
+use crate::outputs::check_outputs;
 use crate::{Failure, say};
 
 #[derive(Debug, clap::Args)]
@@ -73,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if !(1..=4096).contains(&args.layers) {
         return Err(Failure::input(format!("--layers: {}; expected 1 to 4096", args.layers)));
     }
-    check_writable(&args.output)?;
+    check_outputs(&[("--output", Some(&args.output))], &[])?;
     let shape = Shape {
         query_heads: args.query_heads,
         kv_heads: args.kv_heads,

@@ -1,11 +1,11 @@
 //! `vattention verify`: whether a pipeline keeps its promise on a trace.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, Table, presets};
 use vattention::eval::{HeadCount, LEVEL, Trace, Verification, binomial, verify, write_beside};
 
-use crate::check::load_all;
+use crate::check::{Loaded, load_all};
 use crate::outputs::check_outputs;
 use crate::{Failure, progress, say};
 
@@ -18,7 +18,7 @@ pub(crate) struct Args {
     trace: PathBuf,
     /// Samples for each KV head, spread over its queries.
     #[arg(long, default_value_t = 2000)]
-    trials: usize,
+    trials: u32,
     /// A change to the pipeline, such as estimator.epsilon=0.1.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -31,9 +31,10 @@ pub(crate) struct Args {
 const SHOWN: usize = 8;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let pipelines = load_all(std::slice::from_ref(&args.config), &args.set)?;
+    let Loaded { pipelines, files } = load_all(std::slice::from_ref(&args.config), &args.set)?;
+    let inputs: Vec<&Path> = files.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
     let trace = Trace::open(&args.trace)?;
-    check_outputs(&[("--json", args.json.as_ref())], &[&args.config, &args.trace])?;
+    check_outputs(&[("--json", args.json.as_ref())], &inputs)?;
     if pipelines[0].estimator.as_ref().and_then(|estimator| estimator.promise()).is_none() {
         let file = args.config.display();
         let message =
@@ -87,14 +88,17 @@ fn cells(head: &HeadCount) -> [String; 6] {
 fn summary(verdict: &Verification) -> String {
     let Verification { pipeline, violations, trials, delta, kind, p_value, .. } = verdict;
     let answer = if verdict.held {
-        format!("held: no head contradicts delta = {delta}")
+        format!("held: no head and no row contradicts delta = {delta}")
     } else {
         format!("broken: delta = {delta} is contradicted")
     };
     let rate = *violations as f64 / *trials as f64;
     let limit = LEVEL / verdict.heads.len() as f64;
+    let row = verdict.worst_row;
     format!(
         "{pipeline}: {violations} of {trials} samples broke the promise, a rate of {rate:.4}\n\
-         {answer} (smallest p-value {p_value:.1e}, limit {limit:.1e}; kind {kind})"
+         worst row: layer {}, query head {}, query {}: {} of {} (p-value {:.1e})\n\
+         {answer} (smallest p-value of a head {p_value:.1e}, limit {limit:.1e}; kind {kind})",
+        row.layer, row.query_head, row.query, row.violations, row.trials, row.p_value
     )
 }

@@ -242,6 +242,18 @@ fn fewer_queries_are_the_last_ones_of_all() {
     assert_eq!(all[all.len() - last.len()..], last);
 }
 
+/// The files that a pipeline extends are inputs too.
+#[test]
+fn an_extended_file_is_not_overwritten() {
+    let world = World::new();
+    let (base, child) = (world.path("base.toml"), world.path("child.toml"));
+    std::fs::copy(config("hybrid"), &base).unwrap();
+    std::fs::write(&child, "extends = \"base.toml\"\n").unwrap();
+    let said = refuse(&["compare", text(&child), "--trace", &world.trace, "--json", text(&base)]);
+    assert!(said.contains("expected another file than an input"), "{said}");
+    assert_eq!(std::fs::read(&base).unwrap(), std::fs::read(config("hybrid")).unwrap());
+}
+
 #[test]
 fn check_prints_a_pipeline_that_can_be_loaded_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -513,8 +525,9 @@ fn verify_refuses_a_pipeline_that_promises_nothing() {
         assert!(said.contains("promises nothing; expected an [estimator]"), "{said}");
     }
     let oracle = config("vattention-oracle");
-    let said = refuse(&["verify", &oracle, "--trace", &world.trace, "--trials", "0"]);
-    assert!(said.contains("--trials: 0; expected at least 1"), "{said}");
+    let said = refuse(&["verify", &oracle, "--trace", &world.trace, "--trials", "6"]);
+    let expected = "--trials: 6 cannot contradict delta = 0.1; expected at least 7";
+    assert!(said.contains(expected), "{said}");
 }
 
 #[test]
@@ -536,4 +549,26 @@ fn list_and_schema_name_every_component() {
             assert!(schema.contains(&format!("\"const\": \"{name}\"")), "{name}");
         }
     }
+}
+
+/// An interruption ends the command at once, and removes the file that it was filling.
+#[cfg(unix)]
+#[test]
+fn an_interruption_leaves_nothing_half_written() {
+    let world = World::new();
+    let json = world.path("out.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vattention"))
+        .args(["verify", &config("vattention-oracle"), "--trace", &world.trace])
+        .args(["--trials", "100000000", "--json", text(&json)])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let partial = world.path(&format!(".out.json.partial-{}", command.id()));
+    // The command makes and removes it once, to see whether it can; after that it is ours.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    std::fs::write(&partial, "half").unwrap();
+    let interrupt = Command::new("kill").args(["-INT", &command.id().to_string()]).status();
+    assert!(interrupt.unwrap().success());
+    assert_eq!(command.wait().unwrap().code(), Some(130));
+    assert!(!partial.exists() && !json.exists());
 }

@@ -1,6 +1,6 @@
 //! From files and options to a pipeline.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vattention_core::{PipelineConfig, name_clashes};
@@ -30,10 +30,22 @@ impl Loader {
     /// # Errors
     /// Every problem in them.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Arc<PipelineConfig>, ConfigError> {
+        self.load_with_files(path).map(|(pipeline, _)| pipeline)
+    }
+
+    /// Loads a pipeline file, and tells which files it was made of.
+    ///
+    /// # Errors
+    /// Every problem in them.
+    pub fn load_with_files(
+        &self,
+        path: impl AsRef<Path>,
+    ) -> Result<(Arc<PipelineConfig>, Vec<PathBuf>), ConfigError> {
         let path = path.as_ref();
         let mut reader = Reader::default();
         let tree = reader.read_file(path, &mut Vec::new());
-        self.finish(reader, tree, path)
+        let files = std::mem::take(&mut reader.files);
+        Ok((self.finish(reader, tree, path)?, files))
     }
 
     /// Loads a pipeline from text that goes by `name` in messages; `extends` is relative to it.

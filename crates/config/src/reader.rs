@@ -1,5 +1,6 @@
 //! Texts into a tree, and the tree into a pipeline, noting every problem on the way.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -13,6 +14,9 @@ use crate::node::{Entry, Node, Span, Value};
 use crate::problem::{Cause, ConfigError, Problem, Source, Sources};
 use crate::words::{Subject, list, suggestion};
 
+/// Bytes in a text, at most.
+const LARGEST: u64 = 16 << 20;
+
 /// The keys of a pipeline file.
 const KEYS: [&str; 8] =
     ["name", "seed", "share", "dense_layers", "selectors", "sampler", "estimator", "extends"];
@@ -21,6 +25,8 @@ const KEYS: [&str; 8] =
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     sources: Sources,
+    /// The files among them.
+    pub(crate) files: Vec<PathBuf>,
     pub(crate) problems: Vec<Problem>,
     /// Lines with a syntax error, `(source, line)`.
     broken: Vec<(usize, usize)>,
@@ -29,8 +35,11 @@ pub(crate) struct Reader {
 impl Reader {
     /// Reads a file and what it extends. `above` are the files that extend this one.
     pub(crate) fn read_file(&mut self, path: &Path, above: &mut Vec<PathBuf>) -> Option<Node> {
-        match std::fs::read_to_string(path) {
-            Ok(text) => Some(self.read_text(path, text, above)),
+        match read_limited(path) {
+            Ok(text) => {
+                self.files.push(path.to_path_buf());
+                Some(self.read_text(path, text, above))
+            }
             Err(error) => {
                 let message = format!("{}: cannot be read: {error}", path.display());
                 self.problems.push(Problem::of_file(message));
@@ -47,7 +56,11 @@ impl Reader {
     ) -> Node {
         let tree = self.parse(path.display().to_string(), text);
         let Some(entry) = tree.entry("extends").cloned() else { return tree };
-        let Some(base) = entry.node.as_str() else { return tree };
+        let Some(base) = entry.node.as_str() else {
+            let message = "wrong type for extends: expected a path in quotes";
+            self.problem(&entry.node.span, message, "this is not text", None);
+            return tree;
+        };
         let base_path = path.parent().unwrap_or(Path::new("")).join(base);
         above.push(canonical(path));
         let loops = above.contains(&canonical(&base_path));
@@ -68,6 +81,10 @@ impl Reader {
             self.problem(&entry.node.span, message, "named here", None);
             return tree;
         };
+        if let Some(name) = merged.get("name").filter(|name| name.as_str().is_none()) {
+            let message = "wrong type for name: expected text in quotes";
+            self.problem(&name.span.clone(), message, "this is not text", None);
+        }
         merged.remove("name");
         merged.remove("extends");
         let misplaced = merged.merge(tree);
@@ -94,7 +111,8 @@ impl Reader {
     fn misplaced(&mut self, entries: Vec<Entry>) {
         for Entry { key, span, .. } in entries {
             let message = format!("`{key}` is not the number of an element of this list");
-            let help = "elements are numbered from 0, as in `selectors.0.size = 64`";
+            let help = "elements are numbered from 0, as in `selectors.0.size = 64`; a list of tables \
+                        has double brackets, `[[selectors]]`";
             self.problem(&span, message, "no such element", Some(help.into()));
         }
     }
@@ -130,7 +148,6 @@ impl Reader {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let mut part = Part { reader: self, tree };
         let name: Option<String> = part.name();
-        part.top::<String>("extends");
         let mut pipeline = PipelineConfig {
             name: name.or(stem).unwrap_or_default(),
             seed: part.top("seed").unwrap_or_default(),
@@ -252,9 +269,9 @@ impl Part<'_> {
     /// The name, which is shown on one line.
     fn name(&mut self) -> Option<String> {
         let name: String = self.top("name")?;
-        if name.contains(char::is_control) {
+        if name.is_empty() || name.contains(char::is_control) {
             let span = &self.tree.get("name")?.span;
-            let message = "bad value for name: expected one line without control characters";
+            let message = "bad value for name: expected one line of text";
             self.reader.problem(span, message, "here", None);
         }
         Some(name)
@@ -278,6 +295,17 @@ impl Part<'_> {
         let node = self.tree.get(key)?;
         self.reader.component(node, Subject { what: key, known_types })
     }
+}
+
+/// The text of a file, which may not be larger than any pipeline file is.
+fn read_limited(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(LARGEST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST {
+        let reason = format!("larger than {LARGEST} bytes, which no pipeline file is");
+        return Err(std::io::Error::other(reason));
+    }
+    Ok(text)
 }
 
 /// A change whose value is a bare word, as shells leave it, with quotes around the word.

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use vattention_core::schemars::SchemaGenerator;
 use vattention_core::{Component, ComponentKind, SamplerConfig, Share, components};
 
-/// The schema of a pipeline file, with every linked component.
+/// The schema of a pipeline file, with every linked component. Of a file that extends another, whose
+/// tables may be parts, it demands less; `vattention check` sees the whole.
 pub fn schema() -> Value {
     let mut generator = SchemaGenerator::default();
     let mut any_of = |kind: ComponentKind| -> Value {
@@ -27,15 +28,23 @@ pub fn schema() -> Value {
             "seed": with(&whole, "description", "Keys every random choice."),
             "share": share,
             "dense_layers": { "type": "array", "items": whole, "description": "Layers that read everything." },
-            "selectors": {
-                "type": "array",
-                "items": { "oneOf": selectors },
-                "description": "In order; each sees what those before it took.",
-            },
+            "selectors": { "description": "In order; each sees what those before it took." },
             "sampler": sampler,
             "estimator": {
-                "oneOf": estimators,
                 "description": "How large a sample of the rest must be; absent: it is dropped.",
+            },
+        },
+        "if": { "required": ["extends"] },
+        "then": {
+            "properties": {
+                "selectors": { "type": ["array", "object"] },
+                "estimator": { "type": "object" },
+            },
+        },
+        "else": {
+            "properties": {
+                "selectors": { "type": "array", "items": { "oneOf": selectors } },
+                "estimator": { "oneOf": estimators },
             },
         },
         "$defs": generator.take_definitions(true),

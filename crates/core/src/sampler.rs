@@ -73,7 +73,8 @@ impl<'a> Sampler<'a> {
             return self.draw_once(estimator);
         }
         let mut b = base.of(self.rows[0].visible());
-        for round in 1.. {
+        let mut round = 1;
+        loop {
             self.extend_or_finish(b);
             let budget = self.required(estimator);
             if self.complete() || budget.tokens <= self.tokens.len() {
@@ -85,8 +86,8 @@ impl<'a> Sampler<'a> {
                 return self.finish(budget, false);
             }
             b = budget.tokens.max(b + b / 8);
+            round += 1;
         }
-        unreachable!("the loop ends by returning")
     }
 
     /// Draws a budget that needs no sample to know.

@@ -12,6 +12,8 @@
 //! With `correction = "finite"`, Serfling's factor and its like for vectors. With `combine =
 //! "paper"`, `D^` stands for `D_f`.
 //!
+//! A proved budget is drawn exactly: `rounds` and the base sample play no part in it.
+//!
 //! Cost: O(1) for the denominator; O(b log n_s) for the others, to solve for `b`.
 //!
 //! # Guarantee

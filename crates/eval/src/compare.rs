@@ -123,10 +123,7 @@ fn chosen_layers(trace: &Trace, settings: &Settings) -> Result<Vec<(usize, Layou
         }
     };
     for (number, layout) in &chosen {
-        if layout.queries == 0 {
-            let reason = format!("tensor `layers.{number}.queries` holds no queries to compare on");
-            return Err(Error::trace(trace.path(), reason));
-        }
+        trace.expect_queries(*number, layout)?;
         let queries = settings.count(layout);
         if queries == 0 || queries > layout.queries {
             return Err(Error::Setting {

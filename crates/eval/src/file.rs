@@ -4,29 +4,24 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
-
 use crate::{Error, Result};
 
-/// Writes `path` by filling a file beside it and renaming that: an interruption leaves the old
-/// file, or none. A link is followed; what is not a regular file, such as a pipe or a terminal, is
-/// written into.
+/// Writes `path` by filling a file beside it and renaming that: a failure leaves the old file, or
+/// none. A link is followed; what is not a regular file, such as a pipe or a terminal, is written
+/// into.
+///
+/// A program that is interrupted meanwhile should remove [`partial_path`].
 ///
 /// # Errors
 /// [`Error::File`] if the folder or the file cannot be written.
 pub fn write_beside(path: &Path, bytes: &[u8]) -> Result<()> {
-    let write = || -> std::io::Result<()> {
-        let target = follow(path);
-        if is_special(&target) {
-            return File::options().write(true).open(&target)?.write_all(bytes);
-        }
-        let mut file = file_beside(&target)?;
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(target)?;
-        Ok(())
+    let target = follow(path);
+    let written = if is_special(&target) {
+        File::options().write(true).open(&target).and_then(|mut file| file.write_all(bytes))
+    } else {
+        fill(&partial_path(path), bytes, |partial| std::fs::rename(partial, &target))
     };
-    write().map_err(|source| Error::file(path, source))
+    written.map_err(|source| Error::file(path, source))
 }
 
 /// Whether [`write_beside`] can work, to be known before the work whose result it writes.
@@ -35,10 +30,40 @@ pub fn write_beside(path: &Path, bytes: &[u8]) -> Result<()> {
 /// [`Error::File`] if the folder or the file cannot be written.
 pub fn check_writable(path: &Path) -> Result<()> {
     let target = follow(path);
-    if is_special(&target) {
-        return Ok(());
+    let checked = if is_special(&target) {
+        Ok(())
+    } else if target.is_dir() {
+        Err(std::io::ErrorKind::IsADirectory.into())
+    } else {
+        fill(&partial_path(path), &[], |partial| std::fs::remove_file(partial))
+    };
+    checked.map_err(|source| Error::file(path, source))
+}
+
+/// The file beside `path` that this process fills before it becomes `path`.
+pub fn partial_path(path: &Path) -> PathBuf {
+    let target = follow(path);
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    target.with_file_name(format!(".{name}.partial-{}", std::process::id()))
+}
+
+/// Fills a file and does the last step with it; if anything fails, it is removed.
+fn fill(
+    partial: &Path,
+    bytes: &[u8],
+    last: impl FnOnce(&Path) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(partial)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    let result = write().and_then(|()| last(partial));
+    if result.is_err() {
+        // It may never have been made; what went wrong first is what is told.
+        let _ = std::fs::remove_file(partial);
     }
-    file_beside(&target).map(drop).map_err(|source| Error::file(path, source))
+    result
 }
 
 /// The file that a path leads to, if it exists.
@@ -50,28 +75,3 @@ fn follow(path: &Path) -> PathBuf {
 fn is_special(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
-
-fn file_beside(path: &Path) -> std::io::Result<NamedTempFile> {
-    if path.is_dir() {
-        return Err(std::io::ErrorKind::IsADirectory.into());
-    }
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    std::fs::metadata(folder)?;
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".vattention-");
-    readable(&mut builder);
-    builder.tempfile_in(folder)
-}
-
-/// Temporary files are private to their owner; results are as open as the user's mask allows.
-#[cfg(unix)]
-fn readable(builder: &mut tempfile::Builder<'_, '_>) {
-    use std::os::unix::fs::PermissionsExt;
-    builder.permissions(std::fs::Permissions::from_mode(0o666));
-}
-
-#[cfg(not(unix))]
-fn readable(_: &mut tempfile::Builder<'_, '_>) {}

@@ -1,16 +1,27 @@
 //! Error against density, a labelled point for each pipeline.
+//!
+//! A promise counts as broken where the rows contradict it, at the level of `vattention verify`.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::{Comparison, Measured};
+use crate::binomial::p_value;
+use crate::{Comparison, LEVEL, Measured};
 
-const SIZE: (u32, u32) = (1000, 600);
+const WIDTH: u32 = 1000;
+const LEAST_HEIGHT: u32 = 600;
 /// Room for labels at the right.
 const LABELS: u32 = 340;
 const LINE_HEIGHT: i32 = 20;
-/// Smaller errors are rounding; they are drawn here.
+/// Smaller errors are drawn here.
 const LEAST_ERROR: f64 = 1e-4;
+/// Errors that are only rounding.
+const ROUNDING: f64 = 1e-5;
+/// Characters of a name that fit beside the plot.
+const LONGEST_NAME: usize = 44;
+/// Above and below the labels.
+const TOP: i32 = 48;
+const BOTTOM: i32 = 24;
 
 const HELD: RGBColor = RGBColor(0, 114, 178);
 const BROKEN: RGBColor = RGBColor(213, 94, 0);
@@ -23,7 +34,11 @@ type Failure<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::Erro
 /// Labels stand at the right in the order of their points, each joined to its own.
 pub fn plot(comparison: &Comparison) -> String {
     let mut svg = String::new();
-    let drawn = draw(&SVGBackend::with_string(&mut svg, SIZE).into_drawing_area(), comparison);
+    let labels = LINE_HEIGHT * comparison.pipelines.len() as i32;
+    let height = LEAST_HEIGHT.max((TOP + labels + BOTTOM) as u32);
+    let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+    let drawn = draw(&root, comparison);
+    drop(root);
     drawn.expect("drawing into a string cannot fail");
     svg
 }
@@ -40,15 +55,22 @@ impl Point<'_> {
     fn new(pipeline: &Measured) -> Self {
         let colour = match &pipeline.guarantee {
             None => &NO_PROMISE,
-            Some(promise) if promise.violations as f64 > promise.delta * promise.rows as f64 => {
+            Some(promise) if p_value(promise.violations, promise.rows, promise.delta) < LEVEL => {
                 &BROKEN
             }
             Some(_) => &HELD,
         };
         let error = pipeline.output_error.mean;
-        let exact = if error < LEAST_ERROR { " (exact)" } else { "" };
+        let note = match error {
+            _ if pipeline.output_error.max < ROUNDING => " (exact)",
+            _ if error < LEAST_ERROR => " (below 0.0001)",
+            _ if error.is_infinite() => " (infinite error)",
+            _ => "",
+        };
+        let name: String = pipeline.name.chars().take(LONGEST_NAME).collect();
+        let dots = if name == pipeline.name { "" } else { "…" };
         Self {
-            label: format!("{}{exact}", pipeline.name),
+            label: format!("{name}{dots}{note}"),
             colour,
             density: pipeline.density.per_kv_head.mean,
             error: if error.is_finite() { error.max(LEAST_ERROR) } else { f64::INFINITY },
@@ -69,7 +91,7 @@ fn draw<'a>(
         point.error = point.error.min(most);
     }
 
-    let (left, right) = root.split_horizontally(SIZE.0 - LABELS);
+    let (left, right) = root.split_horizontally(WIDTH - LABELS);
     let mut chart = ChartBuilder::on(&left)
         .margin(16)
         .margin_top(40)
@@ -90,10 +112,11 @@ fn draw<'a>(
 
     let at = |point: &Point<'_>| chart.backend_coord(&(point.density, point.error));
     points.sort_by_key(|point| at(point).1);
-    let heights = spread(&points.iter().map(|point| at(point).1).collect::<Vec<_>>());
+    let own: Vec<i32> = points.iter().map(|point| at(point).1).collect();
+    let heights = spread(&own, root.dim_in_pixel().1 as i32);
     for (point, height) in points.iter().zip(heights) {
         let (x, y) = at(point);
-        let edge = (SIZE.0 - LABELS) as i32;
+        let edge = (WIDTH - LABELS) as i32;
         let line = vec![(x, y), (edge, height), (edge + 14, height)];
         root.draw(&PathElement::new(line, point.colour.mix(0.35)))?;
         root.draw(&Circle::new((x, y), 5, point.colour.filled()))?;
@@ -110,7 +133,7 @@ fn legend<'a>(
     let meanings =
         [(&HELD, "promise kept"), (&BROKEN, "promise broken"), (&NO_PROMISE, "no promise")];
     for (i, (colour, meaning)) in meanings.into_iter().enumerate() {
-        let x = (SIZE.0 - LABELS) as i32 + 20 + 110 * i as i32;
+        let x = (WIDTH - LABELS) as i32 + 20 + 110 * i as i32;
         root.draw(&Circle::new((x, 21), 5, colour.filled()))?;
         root.draw(&Text::new(meaning, (x + 10, 14), ("sans-serif", 13)))?;
     }
@@ -127,16 +150,14 @@ fn percent(share: f64) -> String {
 
 /// Heights in the same order, a line apart, each as near to its own as a pass down and one up
 /// bring it.
-fn spread(heights: &[i32]) -> Vec<i32> {
+fn spread(heights: &[i32], picture: i32) -> Vec<i32> {
     let mut spread = heights.to_vec();
-    let top = 48;
-    let bottom = SIZE.1 as i32 - 24;
-    let mut least = top;
+    let mut least = TOP;
     for height in &mut spread {
         *height = (*height).max(least);
         least = *height + LINE_HEIGHT;
     }
-    let mut most = bottom;
+    let mut most = picture - BOTTOM;
     for height in spread.iter_mut().rev() {
         *height = (*height).min(most);
         most = *height - LINE_HEIGHT;
@@ -150,11 +171,14 @@ mod tests {
 
     #[test]
     fn labels_do_not_overlap_and_stay_in_the_picture() {
-        for heights in [vec![], vec![300; 12], vec![590, 590, 590], vec![0, 1, 2], vec![90, 300]] {
-            let spread = spread(&heights);
+        for heights in [vec![], vec![300; 26], vec![590, 590, 590], vec![0, 1, 2], vec![90, 300]] {
+            let spread = spread(&heights, 600);
             assert!(spread.windows(2).all(|pair| pair[1] - pair[0] >= LINE_HEIGHT), "{spread:?}");
-            assert!(spread.iter().all(|height| (30..=SIZE.1 as i32).contains(height)));
+            assert!(
+                spread.iter().all(|height| (TOP..=600 - BOTTOM).contains(height)),
+                "{spread:?}"
+            );
         }
-        assert_eq!(super::spread(&[90, 300]), [90, 300], "what fits stays");
+        assert_eq!(super::spread(&[90, 300], 600), [90, 300], "what fits stays");
     }
 }

@@ -145,6 +145,15 @@ impl Trace {
         Some(self.read(layer).map_err(|reason| Error::trace(&self.path, reason)))
     }
 
+    /// Refuses a layer without queries, on which nothing can be measured.
+    pub(crate) fn expect_queries(&self, number: usize, layout: &Layout) -> Result<()> {
+        if layout.queries > 0 {
+            return Ok(());
+        }
+        let reason = format!("tensor `layers.{number}.queries` holds no queries to measure on");
+        Err(Error::trace(&self.path, reason))
+    }
+
     fn read(&self, layer: &LayerTensors) -> Result<Layer, String> {
         let limits = |tensor: &Tensor| self.limits(tensor, layer.layout.tokens);
         Ok(Layer {

@@ -31,10 +31,31 @@ pub struct Verification {
     pub p_value: f64,
     /// The largest 95 % Clopper–Pearson upper bound of any head's failure rate.
     pub upper: f64,
-    /// Whether no head's p-value is below [`LEVEL`] over the number of heads.
+    /// Whether no head's p-value is below [`LEVEL`] over the number of heads, and no row's below
+    /// [`LEVEL`] over the number of rows.
     pub held: bool,
     /// Every query head's own count.
     pub heads: Vec<HeadCount>,
+    /// The row, a head at one query, with the smallest p-value.
+    #[serde(skip)]
+    pub worst_row: RowCount,
+}
+
+/// The failures of one query head at one query.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RowCount {
+    /// The layer.
+    pub layer: usize,
+    /// The query head.
+    pub query_head: usize,
+    /// The query.
+    pub query: usize,
+    /// Trials in which its error exceeded epsilon.
+    pub violations: usize,
+    /// Trials.
+    pub trials: usize,
+    /// How probable that many violations are, if the failure probability is delta.
+    pub p_value: f64,
 }
 
 /// One query head's failures. Heads that share a sample are counted apart.
@@ -64,7 +85,7 @@ pub struct HeadCount {
 pub fn verify(
     pipeline: &Arc<PipelineConfig>,
     trace: &Trace,
-    trials: usize,
+    trials: u32,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Verification> {
     let promise = pipeline.estimator.as_ref().and_then(|estimator| estimator.promise());
@@ -73,28 +94,35 @@ pub fn verify(
             format!("{} promises nothing; it needs an [estimator] that does", pipeline.name);
         return Err(Error::Setting { option: "CONFIG", reason });
     };
-    if trials == 0 {
-        let reason = "0; expected at least 1".into();
-        return Err(Error::Setting { option: "--trials", reason });
-    }
+    let trials = enough(trials, trace, &promise)?;
     let total = trace.layers().map(|(_, layout)| trials * layout.shape.kv_heads).sum();
     let done = AtomicUsize::new(0);
     let tick = || progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
-    let (mut heads, mut kind) = (Vec::new(), Kind::Exact);
-    for (number, _) in trace.layers() {
+    let (mut heads, mut rows, mut kind) = (Vec::new(), Vec::new(), Kind::Exact);
+    for (number, layout) in trace.layers() {
+        trace.expect_queries(number, &layout)?;
         let layer = trace.layer(number).expect("the layer was listed")?;
         let bench = Bench::new(pipeline, &promise, number, &layer, trace.info().scale)?;
         let found = bench.run(trials, &tick);
         kind = kind.min(found.kind);
         heads.extend(found.heads);
+        rows.extend(found.rows);
     }
-    Ok(Verification::new(pipeline.name.clone(), &promise, kind, heads))
+    Ok(Verification::new(pipeline.name.clone(), &promise, kind, heads, &rows))
 }
 
 impl Verification {
-    fn new(pipeline: String, promise: &Promise, kind: Kind, heads: Vec<HeadCount>) -> Self {
+    fn new(
+        pipeline: String,
+        promise: &Promise,
+        kind: Kind,
+        heads: Vec<HeadCount>,
+        rows: &[RowCount],
+    ) -> Self {
         let upper = |head: &HeadCount| binomial::upper_bound(head.violations, head.trials, 0.05);
         let p_value = heads.iter().map(|head| head.p_value).fold(1.0, f64::min);
+        let worst_row = rows.iter().min_by(|a, b| a.p_value.total_cmp(&b.p_value)).copied();
+        let worst_row = worst_row.unwrap_or_default();
         Self {
             pipeline,
             trials: heads.iter().map(|head| head.trials).sum(),
@@ -103,10 +131,24 @@ impl Verification {
             violations: heads.iter().map(|head| head.violations).sum(),
             p_value,
             upper: heads.iter().map(upper).fold(0.0, f64::max),
-            held: p_value >= LEVEL / heads.len() as f64,
+            held: p_value >= LEVEL / heads.len() as f64
+                && worst_row.p_value >= LEVEL / rows.len() as f64,
             heads,
+            worst_row,
         }
     }
+}
+
+/// Refuses so few trials that no count of them could contradict delta.
+fn enough(trials: u32, trace: &Trace, promise: &Promise) -> Result<usize> {
+    let heads: usize = trace.layers().map(|(_, layout)| layout.shape.query_heads).sum();
+    let least = ((LEVEL / heads as f64).ln() / promise.delta.get().ln()).ceil();
+    if f64::from(trials) >= least {
+        return Ok(trials as usize);
+    }
+    let delta = promise.delta.get();
+    let reason = format!("{trials} cannot contradict delta = {delta}; expected at least {least}");
+    Err(Error::Setting { option: "--trials", reason })
 }
 
 /// What many samples of one layer came to.
@@ -114,6 +156,8 @@ impl Verification {
 pub struct LayerTrials {
     /// Every query head's own count.
     pub heads: Vec<HeadCount>,
+    /// Every row's own count.
+    pub rows: Vec<RowCount>,
     /// What the promise rested on, at its weakest.
     pub kind: Kind,
     /// Residual tokens in a sample, on average.

@@ -5,7 +5,8 @@ use ndarray_rand::rand::{Rng, SeedableRng};
 use ndarray_rand::rand_distr::{Distribution, Normal, StandardNormal, StudentT};
 use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
-use vattention_core::{NewTokens, Shape, Site, Step, Tokens};
+use vattention_core::ndarray::ArrayView3;
+use vattention_core::{NewTokens, Prompt, Shape, Site, Step, Tokens};
 
 /// Keys, values and queries of one KV head with two query heads.
 #[derive(Clone)]
@@ -79,6 +80,14 @@ impl Head {
         let NewTokens { keys, values, .. } = self.part(0..self.tokens);
         let (site, queries) = (&self.site, &self.queries);
         Step { site, queries, keys, values, visible, step: 0 }
+    }
+
+    /// The queries of the newest token, as a prompt that was processed elsewhere.
+    pub fn prompt(&self) -> Prompt<'_> {
+        let NewTokens { keys, values, .. } = self.part(0..self.tokens);
+        let queries = ArrayView3::from_shape((GROUP, 1, self.dim), &self.queries)
+            .expect("a head has a query for each member of its group");
+        Prompt { site: &self.site, queries, keys, values }
     }
 
     /// Some of its tokens, as they are appended.

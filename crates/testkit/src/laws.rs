@@ -1,6 +1,6 @@
 //! The laws of selectors. Each says what it demands, and its verdict says what was found instead.
 
-use vattention_core::{Picks, Row, Selector, SelectorConfig};
+use vattention_core::{Attended, Picks, Row, Selector, SelectorConfig};
 
 use crate::Head;
 
@@ -52,11 +52,13 @@ pub fn grows(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     let at_once = all_picks(&*filled(config, head)?, head);
     let mut one_by_one = build(config, head)?;
     (0..head.tokens).for_each(|token| one_by_one.append(&head.part(token..token + 1)));
+    one_by_one.observe(&head.prompt());
     same(&at_once, &all_picks(&*one_by_one, head), "with tokens appended one by one")?;
     let mut in_parts = build(config, head)?;
     let middle = head.tokens / 3;
     in_parts.append(&head.part(0..middle));
     in_parts.append(&head.part(middle..head.tokens));
+    in_parts.observe(&head.prompt());
     same(&at_once, &all_picks(&*in_parts, head), "with tokens appended in two parts")
 }
 
@@ -77,8 +79,16 @@ pub fn forks(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     let mut fork = original.clone();
     fork.append(&rest);
     same(&expected, &all_picks(&*fork, head), "in a fork")?;
+    // Another fork goes another way, with other tokens, a prompt and feedback.
+    let other = Head::new(head.tokens, head.dim, head.seed + 1, head.texture);
+    let mut stranger = original.clone();
     original.append(&rest);
-    same(&expected, &all_picks(&*original, head), "in the original, after a fork went on")
+    stranger.append(&other.part(middle..head.tokens));
+    stranger.observe(&other.prompt());
+    for row in other.step(head.tokens).rows() {
+        stranger.feedback(&row, &Attended { tokens: &[0], weights: &[1.0] });
+    }
+    same(&expected, &all_picks(&*original, head), "in the original, after a fork went another way")
 }
 
 /// A selector adds to what was picked before it, and leaves that alone.
@@ -126,13 +136,19 @@ pub fn weighs(config: &dyn SelectorConfig, head: &Head) -> Verdict {
 /// The token that exceeds it.
 pub fn bounds(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     let selector = filled(config, head)?;
-    for row in head.step(head.tokens).rows() {
-        let picks = select(&*selector, &row);
-        let Some(bound) = picks.residual_bound() else { continue };
-        let over = picks.residual().find(|&token| row.logit(token) > bound);
-        ensure(over.is_none(), || {
-            format!("no untaken logit was to exceed {bound}, but that of token {over:?} does")
-        })?;
+    for visible in [1, head.tokens.div_ceil(2), head.tokens] {
+        for (row, taken) in
+            head.step(visible).rows().into_iter().flat_map(|row| [(row, 0), (row, 3)])
+        {
+            let mut picks = Picks::new(visible);
+            picks.take_all((0..visible).filter(|token| taken > 0 && token % taken == 1));
+            selector.select(&row, &mut picks);
+            let Some(bound) = picks.residual_bound() else { continue };
+            let over = picks.residual().find(|&token| row.logit(token) > bound);
+            ensure(over.is_none(), || {
+                format!("no untaken logit was to exceed {bound}, but that of token {over:?} does")
+            })?;
+        }
     }
     Ok(())
 }
@@ -145,10 +161,11 @@ fn build(config: &dyn SelectorConfig, head: &Head) -> Result<Box<dyn Selector>, 
     config.build(head.site()).map_err(|error| format!("cannot be built: {error}"))
 }
 
-/// A selector that has seen all tokens.
+/// A selector that has seen all tokens and a prompt.
 fn filled(config: &dyn SelectorConfig, head: &Head) -> Result<Box<dyn Selector>, String> {
     let mut selector = build(config, head)?;
     selector.append(&head.part(0..head.tokens));
+    selector.observe(&head.prompt());
     Ok(selector)
 }
 

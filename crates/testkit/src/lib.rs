@@ -10,6 +10,16 @@
 //! # fn main() {}
 //! ```
 //!
+//! | law | demands |
+//! |---|---|
+//! | `round_trips` | a config that is written and read again is the same |
+//! | `repeats` | asked twice, a selector picks the same |
+//! | `grows` | what is appended together does not matter |
+//! | `forks` | a clone goes on as the original would, and leaves it alone |
+//! | `adds` | what was picked before stays |
+//! | `weighs` | every pick is certain, unless `randomized()` says otherwise |
+//! | `bounds` | a promised bound on untaken logits is true |
+//!
 //! A law is a function of a selector's config and a [`Head`], so it can be called with a head of
 //! one's own too. Cases have a fixed seed: the same on every run. `PROPTEST_CASES` makes more of
 //! them, `PROPTEST_RNG_SEED` others.

@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, typetag,
+    Attended, NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, typetag,
 };
 use vattention_testkit::{LAWS, run};
 
@@ -35,6 +36,12 @@ enum How {
     CountsCalls,
     /// Shares its index with its clones.
     SharedIndex,
+    /// Shares an index by token with its clones.
+    SharedByToken,
+    /// Shares what it learns from feedback with its clones.
+    SharedFeedback,
+    /// Promises a bound that is true only if all tokens are visible.
+    BoundOfAll,
     /// Draws by chance without saying so.
     Dishonest,
     /// Throws away what was picked before.
@@ -78,6 +85,7 @@ struct Index {
     tokens: Vec<usize>,
     seen: usize,
     shared: Arc<Mutex<Vec<usize>>>,
+    by_token: Arc<Mutex<BTreeMap<usize, f32>>>,
     asked: Arc<AtomicUsize>,
 }
 
@@ -89,6 +97,7 @@ impl SelectorConfig for Broken {
             tokens: Vec::new(),
             seen: 0,
             shared: Arc::default(),
+            by_token: Arc::default(),
             asked: Arc::default(),
         }))
     }
@@ -100,6 +109,10 @@ impl Selector for Index {
             self.tokens.push(self.seen);
             self.seen += 1;
             return;
+        }
+        for token in 0..new.keys.len() {
+            let first = new.keys.to_array(token..token + 1)[[0, 0]];
+            self.by_token.lock().unwrap().insert(new.first + token, first);
         }
         let eighths = (new.first..new.first + new.keys.len()).filter(|token| token % 8 == 7);
         if self.how == How::SharedIndex {
@@ -113,7 +126,27 @@ impl Selector for Index {
         }
     }
 
+    fn feedback(&mut self, _: &Row<'_>, _: &Attended<'_>) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        match self.how {
+            How::SharedByToken => {
+                let index = self.by_token.lock().unwrap();
+                picks.take_all(index.iter().filter(|(_, x)| **x > 0.5).map(|(token, _)| *token));
+            }
+            How::SharedFeedback if self.asked.load(Ordering::Relaxed) > 0 => picks.take(0),
+            How::BoundOfAll => {
+                let all = (0..row.keys().len()).map(|token| row.logit(token));
+                if row.visible() == row.keys().len() {
+                    picks.bound_residual(all.fold(f32::NEG_INFINITY, f32::max));
+                } else {
+                    picks.bound_residual(-1.0);
+                }
+            }
+            _ => {}
+        }
         if self.how == How::Jealous {
             *picks = Picks::new(row.visible());
         }
@@ -137,6 +170,9 @@ fn broken_selectors_fail_exactly_the_laws_they_break() {
     assert_eq!(broken_by(How::CountsCalls), ["grows"]);
     assert_eq!(broken_by(How::Jealous), ["adds"]);
     assert_eq!(broken_by(How::SharedIndex), ["forks"]);
+    assert_eq!(broken_by(How::SharedByToken), ["forks"]);
+    assert_eq!(broken_by(How::SharedFeedback), ["forks"]);
+    assert_eq!(broken_by(How::BoundOfAll), ["bounds"]);
     assert_eq!(broken_by(How::Dishonest), ["weighs"]);
     assert_eq!(broken_by(How::Boastful), ["bounds"]);
 }

@@ -9,7 +9,7 @@ use vattention_core::{
     Step, Tokens,
 };
 
-use super::{HeadCount, LayerTrials};
+use super::{HeadCount, LayerTrials, RowCount};
 use crate::errors::RowError;
 use crate::{Error, Exact, Layer, Result, binomial};
 
@@ -70,26 +70,35 @@ impl<'a> Bench<'a> {
             .collect();
         let run = |(kv_head, query)| self.run_query(kv_head, query, trials, tick);
         let done: Vec<QueryTrials> = work.into_par_iter().map(run).collect();
-        let group = self.shape.group();
-        let mut counts = vec![0; self.shape.query_heads];
-        for query in &done {
-            for (member, violations) in query.violations.iter().enumerate() {
-                counts[query.kv_head * group + member] += violations;
-            }
-        }
-        let count = |(query_head, violations): (usize, usize)| HeadCount {
-            layer: self.number,
-            query_head,
-            violations,
-            trials,
-            p_value: binomial::p_value(violations, trials, self.promise.delta.get()),
+        let rows: Vec<RowCount> = done.iter().flat_map(|query| self.row_counts(query)).collect();
+        let head = |query_head| {
+            let own = || rows.iter().filter(move |row| row.query_head == query_head);
+            let violations = own().map(|row| row.violations).sum();
+            let trials = own().map(|row| row.trials).sum();
+            let p_value = binomial::p_value(violations, trials, self.promise.delta.get());
+            HeadCount { layer: self.number, query_head, violations, trials, p_value }
         };
         let sampled: usize = done.iter().map(|query| query.sampled).sum();
         LayerTrials {
-            heads: counts.into_iter().enumerate().map(count).collect(),
+            heads: (0..self.shape.query_heads).map(head).collect(),
             kind: done.iter().map(|query| query.kind).min().unwrap_or(Kind::None),
             mean_sampled: sampled as f64 / (trials * self.shape.query_heads) as f64,
+            rows,
         }
+    }
+
+    /// The counts of a query's rows.
+    fn row_counts(&self, found: &QueryTrials) -> Vec<RowCount> {
+        let first = found.kv_head * self.shape.group();
+        let count = |(member, &violations): (usize, &usize)| RowCount {
+            layer: self.number,
+            query_head: first + member,
+            query: found.query,
+            violations,
+            trials: found.trials,
+            p_value: binomial::p_value(violations, found.trials, self.promise.delta.get()),
+        };
+        found.violations.iter().enumerate().map(count).collect()
     }
 
     /// The trials of one query: every `queries`-th.
@@ -102,8 +111,9 @@ impl<'a> Bench<'a> {
     ) -> QueryTrials {
         let group = self.shape.group();
         let mut pipeline = self.heads[kv_head].pipeline.clone();
+        let violations = vec![0; group];
         let mut found =
-            QueryTrials { kv_head, violations: vec![0; group], sampled: 0, kind: Kind::Exact };
+            QueryTrials { kv_head, query, trials: 0, violations, sampled: 0, kind: Kind::Exact };
         let choice = pipeline.choose(&self.step(pipeline.site(), kv_head, query));
         for trial in (query..trials).step_by(self.queries) {
             pipeline.set_sequence(trial as u32);
@@ -116,6 +126,7 @@ impl<'a> Bench<'a> {
                 found.kind = found.kind.min(list.certificate.kind);
                 found.sampled += list.sampled;
             }
+            found.trials += 1;
             tick();
         }
         found
@@ -148,6 +159,8 @@ impl<'a> Bench<'a> {
 /// What the samples of one query came to.
 struct QueryTrials {
     kv_head: usize,
+    query: usize,
+    trials: usize,
     /// Of each member of the group.
     violations: Vec<usize>,
     /// Residual tokens drawn, over members and trials.
