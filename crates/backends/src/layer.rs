@@ -78,7 +78,7 @@ impl Layer {
         kernel: Kernel,
     ) -> Result<Self> {
         shape.check()?;
-        let scale = options.scale.unwrap_or(1.0 / (shape.head_dim as f32).sqrt());
+        let scale = options.scale.unwrap_or(shape.default_scale());
         if !scale.is_finite() {
             return Err(Error::shape("scale", "a finite number", scale));
         }

@@ -90,7 +90,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(settings(2_000))]
+    #![proptest_config(settings(10_000))]
 
     #[test]
     fn any_text_at_all(text in any::<String>()) {

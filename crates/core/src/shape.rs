@@ -21,6 +21,11 @@ impl Shape {
         self.query_heads / self.kv_heads
     }
 
+    /// What queries are multiplied by unless something else is asked for: `1 / √head_dim`.
+    pub fn default_scale(&self) -> f32 {
+        1.0 / (self.head_dim as f32).sqrt()
+    }
+
     /// Refuses dimensions that are zero, do not divide, or do not fit a [`Stream`](crate::Stream).
     ///
     /// # Errors

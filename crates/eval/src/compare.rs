@@ -51,7 +51,7 @@ pub fn compare(
     let mut done = 0;
     for (number, layout) in layers {
         let layer = trace.layer(number).expect("the layer was listed")?;
-        let scale = trace.info().scale.unwrap_or(1.0 / (layout.shape.head_dim as f32).sqrt());
+        let scale = trace.info().scale.unwrap_or(layout.shape.default_scale());
         let count = settings.count(&layout);
         let exact = Exact::rows(&layer, &layout.shape, scale, count);
         for (i, (entry, tally)) in entries.iter().zip(&mut tallies).enumerate() {

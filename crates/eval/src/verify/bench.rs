@@ -45,7 +45,7 @@ impl<'a> Bench<'a> {
         let file = pipeline.name.clone();
         let refuse = |source| Error::Pipeline { file: file.clone(), layer: number, source };
         let shape = layer.shape();
-        let scale = scale.unwrap_or(1.0 / (shape.head_dim as f32).sqrt());
+        let scale = scale.unwrap_or(shape.default_scale());
         let (queries, tokens) = (layer.queries.dim().1, layer.keys.dim().1);
         let head = |kv_head: usize| -> Result<Head<'a>> {
             let site = Site { seed: pipeline.seed, sequence: 0, layer: number, kv_head, shape };
