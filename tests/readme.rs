@@ -106,3 +106,10 @@ fn the_pipeline_file_is_one() {
     assert_eq!(pipeline.selectors.len(), 3);
     assert!(pipeline.estimator.is_some());
 }
+
+/// The page of the shipped trace speaks of the file that is there.
+#[test]
+fn the_trace_is_of_the_size_that_its_page_says() {
+    let bytes = std::fs::metadata(common::root("data/minilm.safetensors")).unwrap().len();
+    assert!(read("data/README.md").contains(&format!("size    {bytes} bytes")));
+}
