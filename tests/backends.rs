@@ -277,7 +277,7 @@ fn reports_agree_with_selections() {
         for (i, row) in output.rows.iter().enumerate() {
             assert_eq!(row.certain + row.sampled, selection.row(i).0.len(), "{name}");
             assert_eq!(row.visible, world.visible[i / world.shape.query_heads]);
-            let promise = pipeline.estimator.as_ref().and_then(|e| e.promise());
+            let promise = pipeline.promise();
             assert!(row.certificate.promise == promise || name == "dense", "{name}");
             assert_eq!(
                 row.certificate.kind == Kind::Exact,

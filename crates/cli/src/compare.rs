@@ -9,7 +9,7 @@ use vattention::eval::{
 };
 
 use crate::check::{Loaded, load_all};
-use crate::outputs::check_outputs;
+use crate::outputs::{check_outputs, write_json};
 use crate::{Failure, progress, say};
 
 #[derive(Debug, clap::Args)]
@@ -58,8 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })?;
     bar.finish_and_clear();
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&comparison).map_err(Failure::input)?;
-        write_beside(path, format!("{text}\n").as_bytes())?;
+        write_json(path, &comparison)?;
     }
     if let Some(path) = &args.plot {
         write_beside(path, plot(&comparison).as_bytes())?;

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use vattention::eval::{check_writable, partial_path};
+use serde::Serialize;
+use vattention::eval::{check_writable, partial_path, write_beside};
 
 use crate::Failure;
 
@@ -23,8 +24,14 @@ pub(crate) fn check_outputs(
         check_writable(path)?;
         taken.push((option, file));
     }
-    let partial = outputs.iter().filter_map(|(_, path)| *path).map(|path| partial_path(path));
+    let partial = outputs.iter().filter_map(|(_, path)| path.map(|path| partial_path(path)));
     leave_nothing_half_written(partial.collect())
+}
+
+/// Writes results as JSON.
+pub(crate) fn write_json(path: &Path, results: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(results).map_err(Failure::input)?;
+    Ok(write_beside(path, format!("{text}\n").as_bytes())?)
 }
 
 /// When the command is interrupted, removes what it was filling and exits with 130.

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, Table, presets};
-use vattention::eval::{HeadCount, LEVEL, Trace, Verification, binomial, verify, write_beside};
+use vattention::eval::{HeadCount, LEVEL, Trace, Verification, binomial, verify};
 
 use crate::check::{Loaded, load_all};
-use crate::outputs::check_outputs;
+use crate::outputs::{check_outputs, write_json};
 use crate::{Failure, progress, say};
 
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let inputs: Vec<&Path> = files.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
     let trace = Trace::open(&args.trace)?;
     check_outputs(&[("--json", args.json.as_ref())], &inputs)?;
-    if pipelines[0].estimator.as_ref().and_then(|estimator| estimator.promise()).is_none() {
+    if pipelines[0].promise().is_none() {
         let file = args.config.display();
         let message =
             format!("{file}: promises nothing; expected an [estimator] with epsilon and delta");
@@ -47,8 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })?;
     bar.finish_and_clear();
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&verdict).map_err(Failure::input)?;
-        write_beside(path, format!("{text}\n").as_bytes())?;
+        write_json(path, &verdict)?;
     }
     say(&format!("{}\n\n{}", table(&verdict), summary(&verdict)))?;
     if verdict.held { Ok(()) } else { Err(Failure::No) }

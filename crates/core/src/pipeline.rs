@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::sampler::{Drawn, Sampler};
+use crate::stats::norm;
 use crate::stream::SHARED;
 use crate::{
     Attended, Certificate, Conflict, Error, Kind, NewTokens, Picks, PipelineConfig, Prompt, Result,
@@ -89,8 +90,7 @@ impl Pipeline {
         let mut value = vec![0.0; new.values.dim()];
         for token in 0..new.values.len() {
             new.values.copy_row(token, &mut value);
-            let norm = value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
-            self.max_norm_v = self.max_norm_v.max(norm);
+            self.max_norm_v = self.max_norm_v.max(norm(&value));
         }
     }
 
@@ -200,8 +200,7 @@ impl Pipeline {
     }
 
     fn certificate(&self, kind: Kind, held: bool) -> Certificate {
-        let promise = self.config.estimator.as_ref().and_then(|estimator| estimator.promise());
-        Certificate { promise, kind, held }
+        Certificate { promise: self.config.promise(), kind, held }
     }
 }
 
@@ -233,11 +232,16 @@ impl List {
 
 impl Reading {
     fn new(lists: Vec<List>, visible: usize) -> Self {
-        let mut any = Picks::new(visible);
-        for list in &lists {
-            any.take_all(list.indices.iter().map(|&token| token as usize));
-        }
-        Self { lists, read_by_group: any.len(), visible }
+        let read_by_group = match &lists[..] {
+            [shared] => shared.indices.len(),
+            own => {
+                let mut any = Picks::new(visible);
+                let tokens = own.iter().flat_map(|list| &list.indices);
+                any.take_all(tokens.map(|&token| token as usize));
+                any.len()
+            }
+        };
+        Self { lists, read_by_group, visible }
     }
 
     /// The lists: one that every member reads, or one for each member.

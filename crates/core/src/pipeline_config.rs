@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BudgetEstimator, SelectorConfig, Size};
+use crate::{BudgetEstimator, Promise, SelectorConfig, Size};
 
 /// Selectors, and what to do with the tokens they leave: a strategy of sparse attention.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -80,6 +80,11 @@ impl PipelineConfig {
     /// Whether it is plain dense attention.
     pub fn is_dense(&self) -> bool {
         self.selectors.is_empty() && self.estimator.is_none()
+    }
+
+    /// What its estimator promises, if it has one that does.
+    pub fn promise(&self) -> Option<Promise> {
+        self.estimator.as_ref().and_then(|estimator| estimator.promise())
     }
 
     /// Everything that no component can check for itself. Empty if the pipeline can run.

@@ -1,5 +1,6 @@
 //! The uniform sample of the residual, drawn until the estimator is content.
 
+use crate::stats::norm;
 use crate::{
     Budget, BudgetEstimator, Kind, Order, Picks, Row, Sample, SampleStats, Size, Softmax, Stream,
 };
@@ -177,7 +178,7 @@ fn certain_sums(rows: &[Row<'_>], picks: &Picks) -> Vec<Certain> {
     let mut value = vec![0.0; dim];
     for (token, _) in picks.sorted() {
         rows[0].values().copy_row(token, &mut value);
-        let norm = value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt() as f32;
+        let norm = norm(&value) as f32;
         for (row, certain) in rows.iter().zip(&mut certain) {
             let logit = f64::from(row.logit(token));
             certain.sums.add(logit, 1.0, &value);

@@ -147,8 +147,12 @@ fn squared_norms(rows: &[f64], dim: usize) -> Vec<f64> {
     rows.chunks_exact(dim).map(|row| row.iter().map(|x| x * x).sum()).collect()
 }
 
+/// The Euclidean norm of a value.
+pub(crate) fn norm(value: &[f32]) -> f64 {
+    value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt()
+}
+
 fn sum_e_norm_v(sample: &Sample<'_>, dim: usize) -> f64 {
-    let norm = |row: &[f32]| row.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
     sample.e.iter().zip(sample.values.chunks_exact(dim)).map(|(e, row)| e * norm(row)).sum()
 }
 

@@ -104,7 +104,7 @@ impl Tally {
             denominator_error: summary(|row| row.denominator),
             numerator_error: summary(|row| row.numerator),
             budget: estimator.map(|_| MeanMax::new(reports.iter().map(|r| r.sampled as f64))),
-            guarantee: estimator.and_then(|e| e.promise()).map(|promise| self.guarantee(&promise)),
+            guarantee: entry.pipeline.promise().map(|promise| self.guarantee(&promise)),
             seconds: self.time.as_secs_f64(),
         }
     }

@@ -88,8 +88,7 @@ pub fn verify(
     trials: u32,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Verification> {
-    let promise = pipeline.estimator.as_ref().and_then(|estimator| estimator.promise());
-    let Some(promise) = promise else {
+    let Some(promise) = pipeline.promise() else {
         let reason =
             format!("{} promises nothing; it needs an [estimator] that does", pipeline.name);
         return Err(Error::Setting { option: "CONFIG", reason });
