@@ -43,6 +43,10 @@ impl Selector for Probe {
         let told = Told::Observe { kv_head: self.kv_head, last: *prompt.queries.last().unwrap() };
         TOLD.lock().unwrap().push(told);
     }
+    fn needs_feedback(&self) -> bool {
+        true
+    }
+
     fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
         TOLD.lock().unwrap().push(Told::Feedback {
             head: self.kv_head * 2 + row.member(),

@@ -142,7 +142,7 @@ impl Head {
             let view = ListView { indices: &list.indices, probabilities: &list.probabilities };
             rows.extend(kernel(&step, reading.readers(i, site.shape.group()), &view));
         }
-        if self.pipeline.has_selectors() {
+        if self.pipeline.needs_feedback() {
             for (member, row) in rows.iter().enumerate() {
                 let weights = row.weights();
                 let tokens = &reading.list(member).indices;
@@ -228,7 +228,7 @@ impl Attention for Layer {
                 }
             }
         }
-        Ok(Output { out, log_denominator, rows, selection })
+        Ok(Output { out, log_denominator, rows, selection, timings: None })
     }
 
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {

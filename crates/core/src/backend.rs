@@ -1,6 +1,7 @@
 //! What a machine must offer, and what it reports.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ndarray::{Array2, Array3, ArrayView3};
 
@@ -25,6 +26,34 @@ pub trait Backend: Send + Sync {
         shape: Shape,
         options: &Options,
     ) -> Result<Box<dyn Attention>>;
+
+    /// Lets many sequences attend at once, on `threads` threads as in [`Options::threads`]. The
+    /// results are those of one call after the other, in the order of `batch`.
+    fn attend_batch(&self, batch: Vec<Turn<'_>>, threads: Option<usize>) -> Vec<Result<Output>> {
+        let _ = threads;
+        batch.into_iter().map(Turn::attend).collect()
+    }
+}
+
+/// One sequence's part in [`Backend::attend_batch`].
+#[allow(missing_debug_implementations)]
+pub struct Turn<'a> {
+    /// The sequence.
+    pub attention: &'a mut dyn Attention,
+    /// Its queries, `[query_heads, queries, head_dim]`.
+    pub queries: ArrayView3<'a, f32>,
+    /// How many tokens each of them may read; `None` is all.
+    pub visible: Option<&'a [usize]>,
+}
+
+impl Turn<'_> {
+    /// Calls [`Attention::attend`].
+    ///
+    /// # Errors
+    /// As it does.
+    pub fn attend(self) -> Result<Output> {
+        self.attention.attend(self.queries, self.visible)
+    }
 }
 
 /// Attention of one layer of one sequence. Owns the keys and values.
@@ -84,6 +113,10 @@ pub struct Options {
     pub record: bool,
     /// Queries answered before this sequence came here: the number of its first step.
     pub first_step: u32,
+    /// Whether to read what the pipeline chose even where reading everything would be faster.
+    pub literal: bool,
+    /// Whether outputs carry [`Timings`].
+    pub timed: bool,
 }
 
 /// How a cache stores rows.
@@ -109,6 +142,19 @@ pub struct Output {
     pub rows: Vec<RowReport>,
     /// What was read, rows in the same order, when [`Options::record`] is set.
     pub selection: Option<Selection>,
+    /// Where the time went, when [`Options::timed`] is set and the backend can tell.
+    pub timings: Option<Timings>,
+}
+
+/// Where the time of a call went, summed over KV heads, whichever thread they were on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timings {
+    /// Selectors.
+    pub select: Duration,
+    /// Drawing the sample and judging it, but for reading its rows.
+    pub sample: Duration,
+    /// Reading rows of keys and values.
+    pub attend: Duration,
 }
 
 /// What one query head read at one step, and what that is worth.
@@ -124,6 +170,8 @@ pub struct RowReport {
     pub read_by_group: usize,
     /// Tokens that the estimator asked for at the last look.
     pub budget: Option<usize>,
+    /// Whether everything was read because that is faster than so long a list.
+    pub fell_back: bool,
     /// What is promised for this row.
     pub certificate: Certificate,
 }

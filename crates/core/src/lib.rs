@@ -28,7 +28,9 @@ mod stats;
 mod stream;
 mod tokens;
 
-pub use backend::{Attention, Backend, Certificate, Options, Output, RowReport, Storage};
+pub use backend::{
+    Attention, Backend, Certificate, Options, Output, RowReport, Storage, Timings, Turn,
+};
 pub use error::{Error, Result};
 pub use estimator::{Budget, BudgetEstimator, Kind, Promise, Target};
 pub use order::Order;

@@ -99,14 +99,15 @@ impl Pipeline {
         self.selectors.iter_mut().for_each(|selector| selector.observe(prompt));
     }
 
-    /// Whether there is a selector that feedback could reach.
-    pub fn has_selectors(&self) -> bool {
-        !self.selectors.is_empty()
+    /// Whether a selector waits for [`feedback`](Self::feedback).
+    pub fn needs_feedback(&self) -> bool {
+        self.selectors.iter().any(|selector| selector.needs_feedback())
     }
 
-    /// Tells the selectors how one row's attention was spread.
+    /// Tells the selectors that wait for it how one row's attention was spread.
     pub fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
-        for (i, selector) in self.selectors.iter_mut().enumerate() {
+        let waiting = self.selectors.iter_mut().enumerate();
+        for (i, selector) in waiting.filter(|(_, selector)| selector.needs_feedback()) {
             selector.feedback(&row.for_selector(i), attended);
         }
     }
@@ -268,6 +269,7 @@ impl Reading {
             sampled: list.sampled,
             read_by_group: self.read_by_group,
             budget: list.budget,
+            fell_back: false,
             certificate: list.certificate,
         }
     }

@@ -73,6 +73,18 @@ pub trait Selector: DynClone + Send + Sync {
         let _ = (row, attended);
     }
 
+    /// Whether [`feedback`](Self::feedback) is to be called; it costs a pass over what was read.
+    fn needs_feedback(&self) -> bool {
+        false
+    }
+
+    /// Whether every query head of the group picks the same, given the same picks before; one is
+    /// then asked for all. Such a selector gives no [bound](Picks::bound_residual), which is of
+    /// one row.
+    fn group_wide(&self) -> bool {
+        false
+    }
+
     /// Adds this selector's picks for one row to those of the selectors before it.
     fn select(&self, row: &Row<'_>, picks: &mut Picks);
 }

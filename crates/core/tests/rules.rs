@@ -446,6 +446,10 @@ impl Selector for Noting {
         STREAMS.lock().unwrap().push(row.stream());
     }
 
+    fn needs_feedback(&self) -> bool {
+        true
+    }
+
     fn feedback(&mut self, row: &Row<'_>, _: &Attended<'_>) {
         STREAMS.lock().unwrap().push(row.stream());
     }

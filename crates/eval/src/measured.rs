@@ -150,6 +150,7 @@ mod tests {
     #[test]
     fn rows_are_counted_as_their_names_say() {
         let report = |certain, sampled, read_by_group, kind| RowReport {
+            fell_back: false,
             visible: 100,
             certain,
             sampled,
