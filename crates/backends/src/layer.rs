@@ -138,15 +138,16 @@ impl Head {
         let step = Step { site: &site, queries, keys, values, visible, step };
         let reading = self.pipeline.read(&step);
         let mut rows = Vec::with_capacity(site.shape.group());
-        for (i, list) in reading.lists().iter().enumerate() {
+        for (i, read) in reading.reads().iter().enumerate() {
+            let list = read.list();
             let view = ListView { indices: &list.indices, probabilities: &list.probabilities };
-            rows.extend(kernel(&step, reading.readers(i, site.shape.group()), &view));
+            rows.extend(kernel(&step, reading.readers(i), &view));
         }
         if self.pipeline.needs_feedback() {
             for (member, row) in rows.iter().enumerate() {
                 let weights = row.weights();
-                let tokens = &reading.list(member).indices;
-                let attended = Attended { tokens, weights: &weights };
+                let list = reading.list(member);
+                let attended = Attended { tokens: &list.indices, weights: &weights };
                 self.pipeline.feedback(&step.row(member), &attended);
             }
         }

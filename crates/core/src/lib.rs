@@ -16,6 +16,7 @@ mod order;
 mod picks;
 mod pipeline;
 mod pipeline_config;
+mod reading;
 mod registry;
 mod row;
 mod sampler;
@@ -26,6 +27,7 @@ mod size;
 mod softmax;
 mod stats;
 mod stream;
+mod tally;
 mod tokens;
 
 pub use backend::{
@@ -35,8 +37,9 @@ pub use error::{Error, Result};
 pub use estimator::{Budget, BudgetEstimator, Kind, Promise, Target};
 pub use order::Order;
 pub use picks::Picks;
-pub use pipeline::{Choice, List, Pipeline, Reading};
+pub use pipeline::{Choice, Pipeline};
 pub use pipeline_config::{Conflict, PipelineConfig, SamplerConfig, Share};
+pub use reading::{List, Read, Reading};
 pub use registry::{Component, ComponentKind, components, name_clashes};
 pub use row::{Row, Score, Step};
 pub use selection::Selection;
@@ -46,6 +49,7 @@ pub use size::{Fraction, Size};
 pub use softmax::Softmax;
 pub use stats::{Sample, SampleStats};
 pub use stream::Stream;
+pub use tally::{ExactTally, Residual, Tally};
 pub use tokens::{Element, LARGEST, Tokens};
 
 pub use {inventory, ndarray, schemars, typetag};

@@ -100,6 +100,11 @@ impl Picks {
         self.visible
     }
 
+    /// Whether all picks are certain.
+    pub fn is_certain(&self) -> bool {
+        self.probabilities.iter().all(|&p| p == 1.0)
+    }
+
     /// `(token, inclusion probability)` in the order picked.
     pub fn iter(&self) -> impl Iterator<Item = (usize, f32)> + '_ {
         self.tokens.iter().map(|&token| token as usize).zip(self.probabilities.iter().copied())

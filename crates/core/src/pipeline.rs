@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::sampler::{Drawn, Sampler};
+use crate::reading::{Read, Reading};
+use crate::sampler::{Outcome, Sampler};
 use crate::stats::norm;
 use crate::stream::SHARED;
+use crate::tally::{ExactTally, Residual, Tally};
 use crate::{
     Attended, Certificate, Conflict, Error, Kind, NewTokens, Picks, PipelineConfig, Prompt, Result,
-    Row, RowReport, Selector, Share, Site, Step, Stream,
+    Row, Selector, Share, Site, Step, Stream,
 };
 
 /// The pipeline of one KV head of one layer of one sequence. Cloning it forks it.
@@ -21,35 +23,24 @@ pub struct Pipeline {
 }
 
 /// What the selectors of one KV head picked at one step.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Choice {
-    /// One for each list.
-    picks: Vec<Picks>,
+    /// One for each list; `None` is everything.
+    picks: Vec<Option<Arc<Picks>>>,
     /// What each member's selectors promised of the tokens that it did not pick.
     bounds: Vec<Option<f32>>,
 }
 
-/// What the query heads of one KV head read at one step: one list for all, or one each.
-#[derive(Clone, Debug)]
-pub struct Reading {
-    lists: Vec<List>,
-    read_by_group: usize,
-    visible: usize,
-}
+impl Choice {
+    /// One list for all members, or one for each: how many tokens each has picked.
+    pub fn lens(&self) -> impl Iterator<Item = Option<usize>> + '_ {
+        self.picks.iter().map(|picks| picks.as_ref().map(|picks| picks.len()))
+    }
 
-/// Tokens to read, and what reading them is worth.
-#[derive(Clone, Debug)]
-pub struct List {
-    /// Tokens, ascending, each once.
-    pub indices: Vec<u32>,
-    /// Their inclusion probabilities; a token weighs one over it.
-    pub probabilities: Vec<f32>,
-    /// How many of them were read by chance.
-    pub sampled: usize,
-    /// Tokens that the estimator asked for at its last look.
-    pub budget: Option<usize>,
-    /// What is promised to a row that reads this list.
-    pub certificate: Certificate,
+    /// Lists: 1, or one for each member.
+    pub fn lists(&self) -> usize {
+        self.picks.len()
+    }
 }
 
 impl Pipeline {
@@ -87,6 +78,9 @@ impl Pipeline {
     /// Takes note of new tokens.
     pub fn append(&mut self, new: &NewTokens<'_>) {
         self.selectors.iter_mut().for_each(|selector| selector.append(new));
+        if self.config.estimator.is_none() || self.dense {
+            return;
+        }
         let mut value = vec![0.0; new.values.dim()];
         for token in 0..new.values.len() {
             new.values.copy_row(token, &mut value);
@@ -112,7 +106,7 @@ impl Pipeline {
         }
     }
 
-    /// Chooses what the query heads of this KV head read at one step.
+    /// Chooses what the query heads of this KV head read at one step, as it is defined.
     pub fn read(&self, step: &Step<'_>) -> Reading {
         self.complete(step, &self.choose(step))
     }
@@ -120,84 +114,114 @@ impl Pipeline {
     /// The first half of [`read`](Self::read): what the selectors pick. It does not depend on the
     /// sequence number, unless a selector draws at random.
     pub fn choose(&self, step: &Step<'_>) -> Choice {
+        let group = step.site.shape.group();
         if self.dense {
-            return Choice::default();
+            return Choice { picks: vec![None], bounds: vec![None; group] };
         }
-        let mut picks: Vec<Picks> = step.rows().iter().map(|row| self.select(row)).collect();
-        let bounds = picks.iter().map(Picks::residual_bound).collect();
-        if self.config.share == Share::Group {
-            picks = vec![union(&picks)];
-        }
-        Choice { picks, bounds }
+        let picks = self.select(step);
+        let bounds = match &picks[..] {
+            [_alike] if group > 1 => vec![None; group],
+            own => own.iter().map(Picks::residual_bound).collect(),
+        };
+        let picks: Vec<_> = match self.config.share {
+            Share::Group => vec![Arc::new(union(picks))],
+            Share::Head => picks.into_iter().map(Arc::new).collect(),
+        };
+        let lists = if self.config.share == Share::Group { 1 } else { group };
+        Choice { picks: picks.into_iter().cycle().take(lists).map(Some).collect(), bounds }
     }
 
     /// The second half of [`read`](Self::read): a sample of what the selectors left.
     pub fn complete(&self, step: &Step<'_>, choice: &Choice) -> Reading {
-        if self.dense {
-            return Reading::new(vec![List::everything(step.visible)], step.visible);
-        }
         let rows = step.rows();
-        let readers = rows.len() / choice.picks.len();
-        let lists = (choice.picks.iter())
-            .zip(rows.chunks(readers).zip(choice.bounds.chunks(readers)))
-            .map(|(picks, (rows, bounds))| self.list(rows, picks, bounds))
-            .collect();
-        Reading::new(lists, step.visible)
+        let readers = rows.len() / choice.lists();
+        let tallies = rows.chunks(readers).map(ExactTally::new);
+        let reads = tallies.enumerate().map(|(i, mut tally)| self.sample(step, choice, i, &mut tally));
+        Reading::new(reads.collect(), rows.len())
     }
 
-    /// Runs the selectors for one row, each seeing what those before it took.
-    fn select(&self, row: &Row<'_>) -> Picks {
-        let mut picks = Picks::new(row.visible());
+    /// Completes one list of a choice with the help of a machine's `tally` of its readers.
+    ///
+    /// Without an estimator, and where everything is read, the tally is not asked to read.
+    pub fn sample(
+        &self,
+        step: &Step<'_>,
+        choice: &Choice,
+        list: usize,
+        tally: &mut dyn Tally,
+    ) -> Read {
+        let Some(picks) = &choice.picks[list] else {
+            let exact = Certificate { promise: None, kind: Kind::Exact, held: true };
+            return Read::everything(step.visible, exact);
+        };
+        if picks.len() == picks.visible() && picks.is_certain() {
+            return Read::everything(step.visible, self.certificate(Kind::Exact, true));
+        }
+        let Some(estimator) = &self.config.estimator else {
+            return self.drop_residual(step, picks, tally);
+        };
+        let readers = step.site.shape.group() / choice.lists();
+        let residual = |bound: &Option<f32>| Residual {
+            n_s: picks.visible() - picks.len(),
+            visible: picks.visible(),
+            max_norm_v: self.max_norm_v,
+            bound: *bound,
+        };
+        let residuals: Vec<Residual> =
+            choice.bounds[list * readers..][..readers].iter().map(residual).collect();
+        let picks = &certain(picks);
+        let base = self.config.sampler.unwrap_or_default().base;
+        let stream = self.sample_stream(step, list);
+        match Sampler::run(&**estimator, base, picks, &residuals, &stream, tally) {
+            Outcome::FellBack => self.fall_back(step),
+            Outcome::Drawn(drawn) => {
+                let certificate = self.certificate(drawn.kind, drawn.held);
+                Read::sampled(picks.clone(), drawn.tokens, drawn.budget, certificate)
+            }
+        }
+    }
+
+    /// Everything, because that is faster than what the pipeline chose.
+    pub fn fall_back(&self, step: &Step<'_>) -> Read {
+        let mut everything = Read::everything(step.visible, self.certificate(Kind::Exact, true));
+        everything.fell_back = true;
+        everything
+    }
+
+    /// Runs the selectors, each seeing what those before it took: for all members at once as long
+    /// as they pick alike, then for each.
+    fn select(&self, step: &Step<'_>) -> Vec<Picks> {
+        let rows = step.rows();
+        let mut picks = vec![Picks::new(step.visible)];
         for (i, selector) in self.selectors.iter().enumerate() {
-            selector.select(&row.for_selector(i), &mut picks);
+            if !selector.group_wide() {
+                picks.resize(rows.len(), picks[0].clone());
+            }
+            for (row, picks) in rows.iter().zip(&mut picks) {
+                selector.select(&row.for_selector(i), picks);
+            }
         }
         picks
     }
 
-    /// Turns the picks of rows that read one list into that list.
-    fn list(&self, rows: &[Row<'_>], picks: &Picks, bounds: &[Option<f32>]) -> List {
-        if picks.len() == picks.visible() && picks.iter().all(|(_, p)| p == 1.0) {
-            return List {
-                certificate: self.certificate(Kind::Exact, true),
-                ..List::everything(picks.len())
-            };
-        }
-        let Some(estimator) = &self.config.estimator else {
-            return self.drop_residual(picks);
-        };
-        let base = self.config.sampler.unwrap_or_default().base;
-        let stream = self.sample_stream(&rows[0]);
-        let sampler = Sampler::new(rows, picks, bounds, self.max_norm_v, &stream);
-        self.unite(picks, &sampler.run(&**estimator, base))
-    }
-
     /// The sampler's random numbers: purpose 0, and one member number for a list that all share.
-    fn sample_stream(&self, row: &Row<'_>) -> Stream {
-        let member = if self.config.share == Share::Group { SHARED } else { row.member() };
-        Stream::new(&self.site, 0, row.step(), member)
+    fn sample_stream(&self, step: &Step<'_>, list: usize) -> Stream {
+        let member = if self.config.share == Share::Group { SHARED } else { list };
+        Stream::new(&self.site, 0, step.step, member)
     }
 
     /// The list of a pipeline without estimator.
-    fn drop_residual(&self, picks: &Picks) -> List {
-        let mut entries = picks.sorted();
-        if entries.is_empty() {
-            entries.push((picks.visible() - 1, 1.0));
+    fn drop_residual(&self, step: &Step<'_>, picks: &Arc<Picks>, tally: &mut dyn Tally) -> Read {
+        if picks.len() >= tally.dense_from() {
+            return self.fall_back(step);
         }
-        let sampled = entries.iter().filter(|&&(_, p)| p < 1.0).count();
-        List::new(entries, sampled, None, self.certificate(Kind::None, false))
-    }
-
-    /// The list of certain picks, which weigh 1 however they were chosen, and a sample of the
-    /// rest, whose tokens weigh `n_s / b`.
-    fn unite(&self, picks: &Picks, drawn: &Drawn) -> List {
-        let n_s = picks.visible() - picks.len();
-        let b = drawn.tokens.len();
-        let p = (b as f64 / n_s as f64) as f32;
-        let certain = picks.iter().map(|(token, _)| (token, 1.0));
-        let sample = drawn.tokens.iter().map(|&token| (token as usize, p));
-        let mut entries: Vec<_> = certain.chain(sample).collect();
-        entries.sort_unstable_by_key(|&(token, _)| token);
-        List::new(entries, b, Some(drawn.budget), self.certificate(drawn.kind, drawn.held))
+        let none = self.certificate(Kind::None, false);
+        if !picks.is_empty() {
+            return Read::only(picks.clone(), none);
+        }
+        let mut newest = Picks::new(step.visible);
+        newest.take(step.visible - 1);
+        Read::only(Arc::new(newest), none)
     }
 
     fn certificate(&self, kind: Kind, held: bool) -> Certificate {
@@ -205,74 +229,21 @@ impl Pipeline {
     }
 }
 
+/// The picks of stages before the sampler, which weigh 1 however they were chosen.
+fn certain(picks: &Arc<Picks>) -> Arc<Picks> {
+    if picks.is_certain() { picks.clone() } else { Arc::new(union(vec![Picks::clone(picks)])) }
+}
+
 /// What any member picked, for certain.
-fn union(picks: &[Picks]) -> Picks {
+fn union(mut picks: Vec<Picks>) -> Picks {
+    if picks.len() == 1 && picks[0].is_certain() {
+        return picks.swap_remove(0);
+    }
     let mut all = Picks::new(picks[0].visible());
-    all.take_all(picks.iter().flat_map(Picks::iter).map(|(token, _)| token));
+    for picks in &picks {
+        all.take_all(picks.iter().map(|(token, _)| token));
+    }
     all
-}
-
-impl List {
-    fn new(
-        entries: Vec<(usize, f32)>,
-        sampled: usize,
-        budget: Option<usize>,
-        certificate: Certificate,
-    ) -> Self {
-        let (indices, probabilities) =
-            entries.into_iter().map(|(token, p)| (token as u32, p)).unzip();
-        Self { indices, probabilities, sampled, budget, certificate }
-    }
-
-    /// Dense attention.
-    fn everything(visible: usize) -> Self {
-        let exact = Certificate { promise: None, kind: Kind::Exact, held: true };
-        Self::new((0..visible).map(|token| (token, 1.0)).collect(), 0, None, exact)
-    }
-}
-
-impl Reading {
-    fn new(lists: Vec<List>, visible: usize) -> Self {
-        let read_by_group = match &lists[..] {
-            [shared] => shared.indices.len(),
-            own => {
-                let mut any = Picks::new(visible);
-                let tokens = own.iter().flat_map(|list| &list.indices);
-                any.take_all(tokens.map(|&token| token as usize));
-                any.len()
-            }
-        };
-        Self { lists, read_by_group, visible }
-    }
-
-    /// The lists: one that every member reads, or one for each member.
-    pub fn lists(&self) -> &[List] {
-        &self.lists
-    }
-
-    /// The list that a member of the group reads.
-    pub fn list(&self, member: usize) -> &List {
-        self.lists.get(member).unwrap_or(&self.lists[0])
-    }
-
-    /// The members that read list `index`, of a group of `group`.
-    pub fn readers(&self, index: usize, group: usize) -> std::ops::Range<usize> {
-        if self.lists.len() == 1 { 0..group } else { index..index + 1 }
-    }
-
-    /// What to report of a member's row.
-    pub fn report(&self, member: usize) -> RowReport {
-        let list = self.list(member);
-        RowReport {
-            visible: self.visible,
-            certain: list.indices.len() - list.sampled,
-            sampled: list.sampled,
-            read_by_group: self.read_by_group,
-            budget: list.budget,
-            fell_back: false,
-            certificate: list.certificate,
-        }
-    }
 }
 
 impl From<Conflict> for Error {

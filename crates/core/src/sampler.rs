@@ -1,13 +1,19 @@
 //! The uniform sample of the residual, drawn until the estimator is content.
 
-use crate::stats::norm;
-use crate::{
-    Budget, BudgetEstimator, Kind, Order, Picks, Row, Sample, SampleStats, Size, Softmax, Stream,
-};
+use crate::tally::{Residual, Tally};
+use crate::{Budget, BudgetEstimator, Kind, Order, Picks, Size, Stream};
 
 /// With fewer tokens than this left over, the rest is read too: the central limit theorem is poor
 /// for what would be missing.
 const NEAR_CENSUS: usize = 32;
+
+/// How the sample of one list ended.
+pub(crate) enum Outcome {
+    /// With a sample.
+    Drawn(Drawn),
+    /// With so many tokens left to read that reading everything is faster.
+    FellBack,
+}
 
 /// A finished sample.
 pub(crate) struct Drawn {
@@ -19,87 +25,85 @@ pub(crate) struct Drawn {
     pub(crate) held: bool,
 }
 
-/// A growing sample of the tokens that one list has not taken, and what it says to each row that
-/// reads the list.
+/// A growing sample of the tokens that one list has not taken.
 pub(crate) struct Sampler<'a> {
-    rows: &'a [Row<'a>],
-    certain: Vec<Certain>,
-    bounds: &'a [Option<f32>],
-    max_norm_v: f64,
+    tally: &'a mut dyn Tally,
+    /// What is known of the residual to each reader of the list.
+    residuals: &'a [Residual],
     order: Box<dyn Iterator<Item = usize> + 'a>,
     n_s: usize,
+    visible: usize,
     tokens: Vec<u32>,
-    /// Of the drawn tokens, per row `[rows][b]`.
-    logits: Vec<Vec<f64>>,
-    /// Of the drawn tokens, `[b · value_dim]`.
-    values: Vec<f32>,
 }
 
-/// Sums over the certain tokens of one row.
-#[derive(Clone)]
-struct Certain {
-    /// `Σ e` and `Σ e v`.
-    sums: Softmax,
-    /// `Σ e` and `Σ e |v|`.
-    norms: Softmax,
-}
+/// Reading everything is faster than what was about to be read.
+struct DenseIsFaster;
 
 impl<'a> Sampler<'a> {
-    /// Nothing drawn yet. `rows` read one list, whose certain part is `picks`; `bounds` are what
-    /// their selectors promised of the tokens not taken. `stream` keys the order of the draw.
-    pub(crate) fn new(
-        rows: &'a [Row<'a>],
+    /// Draws what `estimator` asks for, looking first at `base` tokens, beside the certain
+    /// `picks`, for readers that know `residuals`. `stream` keys the order of the draw.
+    pub(crate) fn run(
+        estimator: &dyn BudgetEstimator,
+        base: Size,
         picks: &'a Picks,
-        bounds: &'a [Option<f32>],
-        max_norm_v: f64,
+        residuals: &'a [Residual],
         stream: &Stream,
-    ) -> Self {
-        let order = Order::new(picks.visible(), stream);
-        Self {
-            rows,
-            certain: certain_sums(rows, picks),
-            bounds,
-            max_norm_v,
-            order: Box::new(order.tokens().filter(|&token| !picks.contains(token))),
-            n_s: picks.visible() - picks.len(),
-            tokens: Vec::new(),
-            logits: vec![Vec::new(); rows.len()],
-            values: Vec::new(),
+        tally: &'a mut dyn Tally,
+    ) -> Outcome {
+        if picks.len() >= tally.dense_from() {
+            return Outcome::FellBack;
         }
+        tally.take(picks);
+        let visible = picks.visible();
+        let order = Order::new(visible, stream);
+        let sampler = Self {
+            tally,
+            residuals,
+            order: Box::new(order.tokens().filter(|&token| !picks.contains(token))),
+            n_s: visible - picks.len(),
+            visible,
+            tokens: Vec::new(),
+        };
+        let drawn = match estimator.rounds() {
+            0 => sampler.draw_once(estimator),
+            rounds => sampler.draw_by_looks(estimator, base.of(visible), rounds),
+        };
+        drawn.map_or(Outcome::FellBack, Outcome::Drawn)
     }
 
-    /// Draws what `estimator` asks for, looking first at `base` tokens.
-    pub(crate) fn run(mut self, estimator: &dyn BudgetEstimator, base: Size) -> Drawn {
-        if estimator.rounds() == 0 {
-            return self.draw_once(estimator);
-        }
-        let mut b = base.of(self.rows[0].visible());
-        let mut round = 1;
-        loop {
-            self.extend_or_finish(b);
+    /// Looks at `base` tokens, then at as many as the look before asked for.
+    fn draw_by_looks(
+        mut self,
+        estimator: &dyn BudgetEstimator,
+        base: usize,
+        rounds: usize,
+    ) -> Result<Drawn, DenseIsFaster> {
+        let mut b = base;
+        for round in 1.. {
+            self.extend_or_finish(b)?;
             let budget = self.required(estimator);
             if self.complete() || budget.tokens <= self.tokens.len() {
-                return self.finish(budget, true);
+                return Ok(self.finish(budget, true));
             }
-            b = self.tokens.len();
-            if round >= estimator.rounds() {
-                self.extend_or_finish(budget.tokens);
-                return self.finish(budget, false);
+            if round >= rounds {
+                self.extend_or_finish(budget.tokens)?;
+                return Ok(self.finish(budget, false));
             }
-            b = budget.tokens.max(b + b / 8);
-            round += 1;
+            let drawn = self.tokens.len();
+            b = budget.tokens.max(drawn + drawn / 8);
         }
+        unreachable!("the last round returns")
     }
 
     /// Draws a budget that needs no sample to know.
-    fn draw_once(mut self, estimator: &dyn BudgetEstimator) -> Drawn {
+    fn draw_once(mut self, estimator: &dyn BudgetEstimator) -> Result<Drawn, DenseIsFaster> {
         let budget = self.required(estimator);
         if estimator.promise().is_some() {
-            self.extend_or_finish(budget.tokens);
+            self.extend_or_finish(budget.tokens)?;
         } else {
-            self.extend(budget.tokens);
+            self.extend(budget.tokens)?;
         }
-        self.finish(budget, budget.kind != Kind::None)
+        Ok(self.finish(budget, budget.kind != Kind::None))
     }
 
     fn finish(self, budget: Budget, held: bool) -> Drawn {
@@ -118,27 +122,28 @@ impl<'a> Sampler<'a> {
     }
 
     /// Draws on until there are `b` tokens, or all if that would leave only a few.
-    fn extend_or_finish(&mut self, b: usize) {
-        self.extend(if self.n_s.saturating_sub(b) < NEAR_CENSUS { self.n_s } else { b });
+    fn extend_or_finish(&mut self, b: usize) -> Result<(), DenseIsFaster> {
+        self.extend(if self.n_s.saturating_sub(b) < NEAR_CENSUS { self.n_s } else { b })
     }
 
     /// Draws on until there are `b` tokens, or all.
-    fn extend(&mut self, b: usize) {
-        let more = b.min(self.n_s).saturating_sub(self.tokens.len());
-        let mut value = vec![0.0; self.rows[0].values().dim()];
-        for token in self.order.by_ref().take(more) {
-            self.tokens.push(token as u32);
-            for (row, logits) in self.rows.iter().zip(&mut self.logits) {
-                logits.push(f64::from(row.logit(token)));
-            }
-            self.rows[0].values().copy_row(token, &mut value);
-            self.values.extend_from_slice(&value);
+    fn extend(&mut self, b: usize) -> Result<(), DenseIsFaster> {
+        let drawn = self.tokens.len();
+        let more = b.min(self.n_s).saturating_sub(drawn);
+        if more >= self.tally.dense_from() {
+            return Err(DenseIsFaster);
         }
+        self.tokens.extend(self.order.by_ref().take(more).map(|token| token as u32));
+        self.tally.draw(&self.tokens[drawn..]);
+        Ok(())
     }
 
-    /// The largest budget of any row, with the weakest kind.
-    fn required(&self, estimator: &dyn BudgetEstimator) -> Budget {
-        let budgets = (0..self.rows.len()).map(|row| estimator.budget(&self.stats(row)));
+    /// The largest budget of any reader, with the weakest kind.
+    fn required(&mut self, estimator: &dyn BudgetEstimator) -> Budget {
+        let readers = self.residuals.iter().enumerate();
+        let budgets = readers.map(|(reader, residual)| {
+            estimator.budget(&self.tally.stats(reader, residual))
+        });
         let most = budgets
             .reduce(|a, b| Budget { tokens: a.tokens.max(b.tokens), kind: a.kind.min(b.kind) });
         let most = most.expect("a group has at least one member");
@@ -147,43 +152,6 @@ impl<'a> Sampler<'a> {
 
     /// A list must hold something.
     fn least(&self) -> usize {
-        usize::from(self.n_s == self.rows[0].visible())
+        usize::from(self.n_s == self.visible)
     }
-
-    /// What the sample says to one row.
-    fn stats(&self, row: usize) -> SampleStats {
-        let Certain { mut sums, mut norms } = self.certain[row].clone();
-        let logits = &self.logits[row];
-        let shift = logits.iter().copied().fold(sums.shift(), f64::max);
-        sums.rebase(shift);
-        norms.rebase(shift);
-        let e: Vec<f64> = logits.iter().map(|logit| (logit - shift).exp()).collect();
-        SampleStats::new(&Sample {
-            e: &e,
-            values: &self.values,
-            certain: &sums,
-            certain_norms: norms.numerator()[0],
-            n_s: self.n_s,
-            visible: self.rows[row].visible(),
-            max_norm_v: self.max_norm_v,
-            bound: self.bounds[row].map(|logit| (f64::from(logit) - shift).exp()),
-        })
-    }
-}
-
-fn certain_sums(rows: &[Row<'_>], picks: &Picks) -> Vec<Certain> {
-    let dim = rows[0].values().dim();
-    let empty = Certain { sums: Softmax::new(dim), norms: Softmax::new(1) };
-    let mut certain = vec![empty; rows.len()];
-    let mut value = vec![0.0; dim];
-    for (token, _) in picks.sorted() {
-        rows[0].values().copy_row(token, &mut value);
-        let norm = norm(&value) as f32;
-        for (row, certain) in rows.iter().zip(&mut certain) {
-            let logit = f64::from(row.logit(token));
-            certain.sums.add(logit, 1.0, &value);
-            certain.norms.add(logit, 1.0, &[norm]);
-        }
-    }
-    certain
 }

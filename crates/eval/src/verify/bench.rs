@@ -122,9 +122,9 @@ impl<'a> Bench<'a> {
             for (member, violations) in found.violations.iter_mut().enumerate() {
                 *violations += usize::from(self.is_broken(&step, member, &reading));
             }
-            for list in (0..group).map(|member| reading.list(member)) {
-                found.kind = found.kind.min(list.certificate.kind);
-                found.sampled += list.sampled;
+            for report in (0..group).map(|member| reading.report(member)) {
+                found.kind = found.kind.min(report.certificate.kind);
+                found.sampled += report.sampled;
             }
             found.trials += 1;
             tick();

@@ -1,0 +1,119 @@
+//! What a machine does for the sampler: it reads rows, and says what the sample amounts to.
+
+use crate::stats::norm;
+use crate::{Picks, Row, Sample, SampleStats, Softmax};
+
+/// What the members that read one list have read of it so far.
+///
+/// The sampler decides which tokens are read; a tally reads them, each once, and keeps what the
+/// statistics need. [`ExactTally`] is the definition; a backend has its own, which sums the
+/// attention output on the way.
+pub trait Tally {
+    /// Reads the tokens picked for certain. Called once, before any is drawn.
+    fn take(&mut self, picks: &Picks);
+
+    /// Reads tokens drawn from the residual, in draw order.
+    fn draw(&mut self, tokens: &[u32]);
+
+    /// What all tokens drawn so far say to reader `reader` of the list.
+    fn stats(&mut self, reader: usize, residual: &Residual) -> SampleStats;
+
+    /// How many rows must be left to read for reading all visible tokens in order, instead, to be
+    /// faster.
+    fn dense_from(&self) -> usize {
+        usize::MAX
+    }
+}
+
+/// What is known of the tokens that a list has not taken, beside the sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Residual {
+    /// Their number.
+    pub n_s: usize,
+    /// Tokens that the row may read.
+    pub visible: usize,
+    /// The largest value norm appended so far.
+    pub max_norm_v: f64,
+    /// The largest logit among them, if an exact selector promised one.
+    pub bound: Option<f32>,
+}
+
+/// The definition, in f64: reads one token at a time and computes the statistics afresh.
+#[derive(Debug)]
+pub struct ExactTally<'a> {
+    rows: &'a [Row<'a>],
+    certain: Vec<Certain>,
+    /// Of the drawn tokens, per row `[rows][b]`.
+    logits: Vec<Vec<f64>>,
+    /// Of the drawn tokens, `[b · value_dim]`.
+    values: Vec<f32>,
+}
+
+/// Sums over the certain tokens of one row.
+#[derive(Clone, Debug)]
+struct Certain {
+    /// `Σ e` and `Σ e v`.
+    sums: Softmax,
+    /// `Σ e` and `Σ e |v|`.
+    norms: Softmax,
+}
+
+impl<'a> ExactTally<'a> {
+    /// Nothing read yet, by rows of one KV head.
+    pub fn new(rows: &'a [Row<'a>]) -> Self {
+        let dim = rows[0].values().dim();
+        let nothing = Certain { sums: Softmax::new(dim), norms: Softmax::new(1) };
+        Self {
+            rows,
+            certain: vec![nothing; rows.len()],
+            logits: vec![Vec::new(); rows.len()],
+            values: Vec::new(),
+        }
+    }
+}
+
+impl Tally for ExactTally<'_> {
+    fn take(&mut self, picks: &Picks) {
+        let mut value = vec![0.0; self.rows[0].values().dim()];
+        for (token, _) in picks.sorted() {
+            self.rows[0].values().copy_row(token, &mut value);
+            let norm = norm(&value) as f32;
+            for (row, certain) in self.rows.iter().zip(&mut self.certain) {
+                let logit = f64::from(row.logit(token));
+                certain.sums.add(logit, 1.0, &value);
+                certain.norms.add(logit, 1.0, &[norm]);
+            }
+        }
+    }
+
+    fn draw(&mut self, tokens: &[u32]) {
+        let mut value = vec![0.0; self.rows[0].values().dim()];
+        for &token in tokens {
+            let token = token as usize;
+            for (row, logits) in self.rows.iter().zip(&mut self.logits) {
+                logits.push(f64::from(row.logit(token)));
+            }
+            self.rows[0].values().copy_row(token, &mut value);
+            self.values.extend_from_slice(&value);
+        }
+    }
+
+    fn stats(&mut self, reader: usize, residual: &Residual) -> SampleStats {
+        let Certain { mut sums, mut norms } = self.certain[reader].clone();
+        let logits = &self.logits[reader];
+        let shift = logits.iter().copied().fold(sums.shift(), f64::max);
+        sums.rebase(shift);
+        norms.rebase(shift);
+        let e: Vec<f64> = logits.iter().map(|logit| (logit - shift).exp()).collect();
+        SampleStats::new(&Sample {
+            e: &e,
+            values: &self.values,
+            certain: &sums,
+            certain_norms: norms.numerator()[0],
+            n_s: residual.n_s,
+            visible: residual.visible,
+            max_norm_v: residual.max_norm_v,
+            bound: residual.bound.map(|logit| (f64::from(logit) - shift).exp()),
+        })
+    }
+}
