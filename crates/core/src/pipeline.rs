@@ -136,7 +136,8 @@ impl Pipeline {
         let rows = step.rows();
         let readers = rows.len() / choice.lists();
         let tallies = rows.chunks(readers).map(ExactTally::new);
-        let reads = tallies.enumerate().map(|(i, mut tally)| self.sample(step, choice, i, &mut tally));
+        let reads =
+            tallies.enumerate().map(|(i, mut tally)| self.sample(step, choice, i, &mut tally));
         Reading::new(reads.collect(), rows.len())
     }
 

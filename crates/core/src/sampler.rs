@@ -141,9 +141,8 @@ impl<'a> Sampler<'a> {
     /// The largest budget of any reader, with the weakest kind.
     fn required(&mut self, estimator: &dyn BudgetEstimator) -> Budget {
         let readers = self.residuals.iter().enumerate();
-        let budgets = readers.map(|(reader, residual)| {
-            estimator.budget(&self.tally.stats(reader, residual))
-        });
+        let budgets =
+            readers.map(|(reader, residual)| estimator.budget(&self.tally.stats(reader, residual)));
         let most = budgets
             .reduce(|a, b| Budget { tokens: a.tokens.max(b.tokens), kind: a.kind.min(b.kind) });
         let most = most.expect("a group has at least one member");

@@ -3,6 +3,11 @@
 //! Each row of K and V is read once for all query heads that read the list. Blocks are summed in
 //! f32 and merged in f64, in list order, so results do not depend on the number of threads.
 
+#[allow(unsafe_code, unsafe_op_in_unsafe_fn)]
+mod kernel;
+#[allow(unsafe_code, unsafe_op_in_unsafe_fn)]
+mod simd;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,0 +1,255 @@
+//! Attention of a group of query heads over some rows of one KV head, each row fetched once.
+//!
+//! The rows are gone over in blocks of about 8 KiB, which stay in the first-level cache: all
+//! logits of a block, then its weights, then its values. While the keys of a block are
+//! multiplied, those of the next are fetched, and likewise the values: gathered rows would
+//! otherwise be waited for, one after the other. Logits are in powers of two, `log2(e) q·k`.
+//!
+//! Query heads are taken four at a time (or two, or one), in a tile; what is missing to the last
+//! tile is filled with queries of zero.
+
+mod rows;
+mod score;
+mod spread;
+mod value;
+
+pub(crate) use rows::{Rows, Span};
+pub(crate) use score::scores;
+pub(crate) use spread::{LAGS, exp2, lagged_squares};
+
+use rows::{BLOCK_ROWS, Block, prefetch_block};
+use score::score_block;
+use value::{add_values, norm_block};
+
+use super::simd::{CHUNK, Element, Kernel, LANES, Level, Simd};
+
+/// A logit less than any other.
+const LEAST: f32 = -1e30;
+
+/// Sixteen numbers on a cache line of their own.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Line(pub(crate) [f32; LANES]);
+
+/// Which rows are read, and what for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pass<'a, E> {
+    pub(crate) rows: Rows<'a, E>,
+    pub(crate) tokens: Span<'a>,
+    /// `log2` of each token's weight; absent: all weigh 1.
+    pub(crate) log_weights: Option<&'a [f32]>,
+    /// The queries, `[tiles][H][key_chunks · CHUNK]`, in the lanes' order, times `log2(e)`.
+    pub(crate) queries: &'a [Line],
+}
+
+/// `Σ 2^(logit − max)`, and with values, of the heads of a tile, over the rows so far.
+#[derive(Clone, Debug)]
+pub(crate) struct TileSums {
+    /// Of head `lane % H`.
+    pub(crate) max: [f32; LANES],
+    /// Partial sums of head `lane % H`.
+    pub(crate) denominator: [f32; LANES],
+    /// `Σ 2^(logit − max) |value|`, like the denominator.
+    pub(crate) norms: [f32; LANES],
+    /// `[H][value_chunks · CHUNK]`, in the lanes' order.
+    pub(crate) numerator: Vec<Line>,
+}
+
+/// What is wanted of the rows one by one.
+#[derive(Debug)]
+pub(crate) struct PerRow<'a> {
+    /// Logits, without the weights, `[rows][tiles · H]`.
+    pub(crate) logits: &'a mut [f32],
+    /// Lengths of the values, `[rows]`.
+    pub(crate) norms: &'a mut [f32],
+}
+
+impl TileSums {
+    pub(crate) fn new(heads: usize, value_chunks: usize) -> Self {
+        let lines = heads * value_chunks * (CHUNK / LANES);
+        let numerator = vec![Line([0.0; LANES]); lines];
+        let zero = [0.0; LANES];
+        Self { max: [LEAST; LANES], denominator: zero, norms: zero, numerator }
+    }
+}
+
+/// Query heads to a tile, of a group of `group`.
+pub(crate) fn heads_per_tile(group: usize) -> usize {
+    match group {
+        1 => 1,
+        2 => 2,
+        _ => 4,
+    }
+}
+
+/// Adds the rows of `pass` to the sums of its heads, `heads` of them in each tile: 1, 2 or 4.
+/// Norms are summed if `norms`, or if `per_row` is wanted.
+///
+/// # Panics
+/// If a size does not fit, or a token is not in `pass.rows`.
+pub(crate) fn attend<E: Element>(
+    level: Level,
+    heads: usize,
+    norms: bool,
+    pass: &Pass<'_, E>,
+    sums: &mut [TileSums],
+    per_row: Option<PerRow<'_>>,
+) {
+    pass.check(heads, sums, per_row.as_ref());
+    if norms || per_row.is_some() {
+        attend_tiles::<E, true>(level, heads, pass, sums, per_row);
+    } else {
+        attend_tiles::<E, false>(level, heads, pass, sums, None);
+    }
+}
+
+fn attend_tiles<E: Element, const NORMS: bool>(
+    level: Level,
+    heads: usize,
+    pass: &Pass<'_, E>,
+    sums: &mut [TileSums],
+    per_row: Option<PerRow<'_>>,
+) {
+    // SAFETY: `attend` has checked what the kernel reads and writes.
+    unsafe {
+        match heads {
+            1 => level.run(Attend::<'_, '_, E, 1, NORMS> { pass, sums, per_row }),
+            2 => level.run(Attend::<'_, '_, E, 2, NORMS> { pass, sums, per_row }),
+            _ => level.run(Attend::<'_, '_, E, 4, NORMS> { pass, sums, per_row }),
+        }
+    }
+}
+
+impl<E: Element> Pass<'_, E> {
+    fn check(&self, heads: usize, sums: &[TileSums], per_row: Option<&PerRow<'_>>) {
+        let (rows, count) = (&self.rows, self.tokens.len());
+        assert!([1, 2, 4].contains(&heads), "{heads} heads in a tile");
+        assert!(self.tokens.end() <= rows.len(), "a token past the end of the cache");
+        assert_eq!(self.queries.len(), sums.len() * heads * rows.key_chunks * 2, "queries");
+        for tile in sums {
+            assert_eq!(tile.numerator.len(), heads * rows.value_chunks * 2, "numerators");
+        }
+        assert!(self.log_weights.is_none_or(|weights| weights.len() == count), "weights");
+        if let Some(per_row) = per_row {
+            assert_eq!(per_row.logits.len(), count * sums.len() * heads, "logits");
+            assert_eq!(per_row.norms.len(), count, "norms");
+        }
+    }
+}
+
+struct Attend<'a, 'p, E, const H: usize, const NORMS: bool> {
+    pass: &'a Pass<'p, E>,
+    sums: &'a mut [TileSums],
+    per_row: Option<PerRow<'a>>,
+}
+
+impl<E: Element, const H: usize, const NORMS: bool> Kernel for Attend<'_, '_, E, H, NORMS> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Self { pass, sums, mut per_row } = self;
+        let count = pass.tokens.len();
+        let width = sums.len() * H;
+        let query_lines = H * pass.rows.key_chunks * 2;
+        let mut block = Block::new::<H>(&pass.rows, &pass.tokens, 0);
+        prefetch_block::<S, E>(&pass.rows, &block);
+        let mut first = 0;
+        while first < count {
+            let next = Block::new::<H>(&pass.rows, &pass.tokens, first + block.len);
+            let mut norms = [0.0; BLOCK_ROWS];
+            for (tile, sums) in sums.iter_mut().enumerate() {
+                // The first tile fetches for all.
+                let ahead = if tile == 0 { next.len } else { 0 };
+                let queries = pass.queries.as_ptr().add(tile * query_lines).cast::<f32>();
+                let mut scores = [Line([LEAST; LANES]); BLOCK_ROWS / 4];
+                let used = &mut scores[..(block.len * H).div_ceil(LANES)];
+                score_block::<S, E, H>(&pass.rows, &block, &next, ahead, queries, used);
+                if let Some(per_row) = &mut per_row {
+                    for (row, logits) in flat(used).chunks_exact(H).enumerate().take(block.len) {
+                        let at = (first + row) * width + tile * H;
+                        per_row.logits[at..at + H].copy_from_slice(logits);
+                    }
+                }
+                if let Some(weights) = pass.log_weights {
+                    add_weights::<H>(used, &weights[first..]);
+                }
+                weigh_block::<S, H>(used, sums);
+                let weights = used.as_ptr().cast::<f32>();
+                if NORMS && tile == 0 {
+                    norm_block::<S, E>(&pass.rows, &block, &mut norms);
+                }
+                add_values::<S, E, H>(&pass.rows, &block, &next, ahead, weights, sums);
+                if NORMS {
+                    for i in 0..block.len * H {
+                        sums.norms[i % H] += *weights.add(i) * norms[i / H];
+                    }
+                }
+            }
+            if let Some(per_row) = &mut per_row {
+                per_row.norms[first..first + block.len].copy_from_slice(&norms[..block.len]);
+            }
+            first += block.len;
+            block = next;
+        }
+    }
+}
+
+/// Adds the `log2` weights of rows to their logits `[rows][H]`.
+#[inline(always)]
+fn add_weights<const H: usize>(scores: &mut [Line], weights: &[f32]) {
+    let rows = flat(scores).chunks_exact_mut(H);
+    for (logits, weight) in rows.zip(weights) {
+        logits.iter_mut().for_each(|logit| *logit += weight);
+    }
+}
+
+/// The numbers of some lines.
+#[inline(always)]
+fn flat(lines: &mut [Line]) -> &mut [f32] {
+    let len = lines.len() * LANES;
+    // SAFETY: a line is sixteen numbers and nothing else.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), len) }
+}
+
+/// Turns logits into weights `2^(logit − max)` and adds them to the denominators.
+#[inline(always)]
+unsafe fn weigh_block<S: Simd, const H: usize>(scores: &mut [Line], sums: &mut TileSums) {
+    let mut best = S::load(sums.max.as_ptr());
+    for line in &*scores {
+        best = S::max(best, S::load(line.0.as_ptr()));
+    }
+    if S::any_above(best, S::load(sums.max.as_ptr())) {
+        let mut lanes = [0.0; LANES];
+        S::store(lanes.as_mut_ptr(), best);
+        raise_max::<S, H>(&lanes, sums);
+    }
+    let max = S::load(sums.max.as_ptr());
+    let mut denominator = S::load(sums.denominator.as_ptr());
+    for line in scores {
+        let weights = S::exp2(S::sub(S::load(line.0.as_ptr()), max));
+        denominator = S::add(denominator, weights);
+        S::store(line.0.as_mut_ptr(), weights);
+    }
+    S::store(sums.denominator.as_mut_ptr(), denominator);
+}
+
+/// Makes the sums relative to new maxima. Rare: the maximum of `n` rows in random order rises
+/// `ln n` times.
+#[inline(never)]
+unsafe fn raise_max<S: Simd, const H: usize>(best: &[f32; LANES], sums: &mut TileSums) {
+    let lines = sums.numerator.len() / H;
+    for head in 0..H {
+        let of_head = || (head..LANES).step_by(H);
+        let max = of_head().map(|lane| best[lane]).fold(LEAST, f32::max);
+        let factor = (sums.max[head] - max).exp2();
+        for lane in of_head() {
+            sums.max[lane] = max;
+            sums.denominator[lane] *= factor;
+        }
+        sums.norms[head] *= factor;
+        for line in &mut sums.numerator[head * lines..][..lines] {
+            line.0.iter_mut().for_each(|x| *x *= factor);
+        }
+    }
+}

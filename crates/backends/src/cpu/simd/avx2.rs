@@ -1,0 +1,126 @@
+//! Two 256-bit registers for a vector.
+
+use std::arch::x86_64::*;
+
+use half::{bf16, f16};
+
+use super::{EXP2, EXP2_LEAST, LANES, Simd};
+
+/// AVX2, FMA and F16C.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2;
+
+/// Numbers in a register.
+const HALF: usize = LANES / 2;
+
+type F = (__m256, __m256);
+
+impl Simd for Avx2 {
+    type F = F;
+    const WIDE: bool = false;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> F {
+        (_mm256_set1_ps(x), _mm256_set1_ps(x))
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> F {
+        (_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(HALF)))
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, x: F) {
+        _mm256_storeu_ps(to, x.0);
+        _mm256_storeu_ps(to.add(HALF), x.1);
+    }
+    #[inline(always)]
+    unsafe fn add(a: F, b: F) -> F {
+        (_mm256_add_ps(a.0, b.0), _mm256_add_ps(a.1, b.1))
+    }
+    #[inline(always)]
+    unsafe fn sub(a: F, b: F) -> F {
+        (_mm256_sub_ps(a.0, b.0), _mm256_sub_ps(a.1, b.1))
+    }
+    #[inline(always)]
+    unsafe fn mul(a: F, b: F) -> F {
+        (_mm256_mul_ps(a.0, b.0), _mm256_mul_ps(a.1, b.1))
+    }
+    #[inline(always)]
+    unsafe fn max(a: F, b: F) -> F {
+        (_mm256_max_ps(a.0, b.0), _mm256_max_ps(a.1, b.1))
+    }
+    #[inline(always)]
+    unsafe fn fma(a: F, b: F, c: F) -> F {
+        (_mm256_fmadd_ps(a.0, b.0, c.0), _mm256_fmadd_ps(a.1, b.1, c.1))
+    }
+    #[inline(always)]
+    unsafe fn exp2(x: F) -> F {
+        (exp2(x.0), exp2(x.1))
+    }
+    #[inline(always)]
+    unsafe fn sums(x: &[F; LANES]) -> F {
+        (sums(&x[..HALF]), sums(&x[HALF..]))
+    }
+    #[inline(always)]
+    unsafe fn any_above(a: F, b: F) -> bool {
+        let low = _mm256_cmp_ps::<_CMP_GT_OQ>(a.0, b.0);
+        let high = _mm256_cmp_ps::<_CMP_GT_OQ>(a.1, b.1);
+        _mm256_movemask_ps(_mm256_or_ps(low, high)) != 0
+    }
+    #[inline(always)]
+    unsafe fn widen_f32(from: *const f32) -> (F, F) {
+        (Self::load(from), Self::load(from.add(LANES)))
+    }
+    #[inline(always)]
+    unsafe fn widen_f16(from: *const f16) -> (F, F) {
+        let part = |i: usize| _mm256_cvtph_ps(_mm_loadu_si128(from.add(i * HALF).cast()));
+        ((part(0), part(1)), (part(2), part(3)))
+    }
+    #[inline(always)]
+    unsafe fn widen_bf16(from: *const bf16) -> (F, F) {
+        let split = |i: usize| {
+            let both = _mm256_loadu_si256(from.add(i).cast());
+            let odd = _mm256_and_si256(both, _mm256_set1_epi32(0xffff_0000_u32 as i32));
+            (_mm256_castsi256_ps(_mm256_slli_epi32::<16>(both)), _mm256_castsi256_ps(odd))
+        };
+        let ((even_low, odd_low), (even_high, odd_high)) = (split(0), split(LANES));
+        ((even_low, even_high), (odd_low, odd_high))
+    }
+    #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+}
+
+#[inline(always)]
+unsafe fn exp2(x: __m256) -> __m256 {
+    let x = _mm256_max_ps(x, _mm256_set1_ps(EXP2_LEAST));
+    let whole = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x);
+    let part = _mm256_sub_ps(x, whole);
+    let mut power = _mm256_set1_ps(EXP2[0]);
+    for c in &EXP2[1..] {
+        power = _mm256_fmadd_ps(power, part, _mm256_set1_ps(*c));
+    }
+    // In two steps, so that neither factor leaves the range of f32.
+    let whole = _mm256_cvtps_epi32(whole);
+    let half = _mm256_srai_epi32::<1>(whole);
+    let rest = _mm256_sub_epi32(whole, half);
+    _mm256_mul_ps(_mm256_mul_ps(power, power_of_two(half)), power_of_two(rest))
+}
+
+/// `2^i` for `-126 ≤ i ≤ 127`.
+#[inline(always)]
+unsafe fn power_of_two(i: __m256i) -> __m256 {
+    let biased = _mm256_add_epi32(i, _mm256_set1_epi32(127));
+    _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
+}
+
+/// The sums of eight vectors.
+#[inline(always)]
+unsafe fn sums(x: &[F]) -> __m256 {
+    let whole = |i: usize| _mm256_add_ps(x[i].0, x[i].1);
+    let pair = |i: usize| _mm256_hadd_ps(whole(i), whole(i + 1));
+    let (low, high) = (_mm256_hadd_ps(pair(0), pair(2)), _mm256_hadd_ps(pair(4), pair(6)));
+    let first = _mm256_permute2f128_ps::<0x20>(low, high);
+    let second = _mm256_permute2f128_ps::<0x31>(low, high);
+    _mm256_add_ps(first, second)
+}

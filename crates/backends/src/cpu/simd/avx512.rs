@@ -1,0 +1,106 @@
+//! One 512-bit register for a vector.
+
+use std::arch::x86_64::*;
+
+use half::{bf16, f16};
+
+use super::{EXP2, EXP2_LEAST, LANES, Simd};
+
+/// AVX-512 F, BW, DQ and VL.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512;
+
+impl Simd for Avx512 {
+    type F = __m512;
+    const WIDE: bool = true;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> __m512 {
+        _mm512_set1_ps(x)
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> __m512 {
+        _mm512_loadu_ps(from)
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, x: __m512) {
+        _mm512_storeu_ps(to, x);
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        _mm512_add_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn sub(a: __m512, b: __m512) -> __m512 {
+        _mm512_sub_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        _mm512_mul_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn max(a: __m512, b: __m512) -> __m512 {
+        _mm512_max_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+        _mm512_fmadd_ps(a, b, c)
+    }
+    #[inline(always)]
+    unsafe fn exp2(x: __m512) -> __m512 {
+        let x = _mm512_max_ps(x, _mm512_set1_ps(EXP2_LEAST));
+        let whole = _mm512_roundscale_ps::<_MM_FROUND_TO_NEAREST_INT>(x);
+        let part = _mm512_sub_ps(x, whole);
+        let mut power = _mm512_set1_ps(EXP2[0]);
+        for c in &EXP2[1..] {
+            power = _mm512_fmadd_ps(power, part, _mm512_set1_ps(*c));
+        }
+        _mm512_scalef_ps(power, whole)
+    }
+    /// Pairs of vectors are interleaved and added, four times: a transposition that sums.
+    #[inline(always)]
+    unsafe fn sums(x: &[__m512; LANES]) -> __m512 {
+        let mut pairs = [_mm512_setzero_ps(); 8];
+        for i in 0..8 {
+            let (a, b) = (x[2 * i], x[2 * i + 1]);
+            pairs[i] = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+        }
+        let mut fours = [_mm512_setzero_ps(); 4];
+        for i in 0..4 {
+            let (a, b) = (_mm512_castps_pd(pairs[2 * i]), _mm512_castps_pd(pairs[2 * i + 1]));
+            let low = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+            let high = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+            fours[i] = _mm512_add_ps(low, high);
+        }
+        let join = |a, b| {
+            let even = _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b);
+            let odd = _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b);
+            _mm512_add_ps(even, odd)
+        };
+        join(join(fours[0], fours[1]), join(fours[2], fours[3]))
+    }
+    #[inline(always)]
+    unsafe fn any_above(a: __m512, b: __m512) -> bool {
+        _mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b) != 0
+    }
+    #[inline(always)]
+    unsafe fn widen_f32(from: *const f32) -> (__m512, __m512) {
+        (_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(LANES)))
+    }
+    #[inline(always)]
+    unsafe fn widen_f16(from: *const f16) -> (__m512, __m512) {
+        let half = |i: usize| _mm512_cvtph_ps(_mm256_loadu_si256(from.add(i).cast()));
+        (half(0), half(LANES))
+    }
+    #[inline(always)]
+    unsafe fn widen_bf16(from: *const bf16) -> (__m512, __m512) {
+        let both = _mm512_loadu_si512(from.cast());
+        let even = _mm512_slli_epi32::<16>(both);
+        let odd = _mm512_and_si512(both, _mm512_set1_epi32(0xffff_0000_u32 as i32));
+        (_mm512_castsi512_ps(even), _mm512_castsi512_ps(odd))
+    }
+    #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+}

@@ -1,0 +1,63 @@
+//! Number types that rows are stored in.
+
+use half::{bf16, f16};
+
+use super::{CHUNK, LANES, Simd};
+
+/// A number type of the cache, as kernels read it.
+pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
+    /// [`CHUNK`] numbers of a row, in the order of [`place`](Self::place).
+    ///
+    /// # Safety
+    /// As [`Simd`]; `from` must point to [`CHUNK`] numbers.
+    unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F);
+
+    /// Where in a chunk of the row the number of lane `lane < CHUNK` stands.
+    fn place(lane: usize) -> usize {
+        lane
+    }
+}
+
+impl Element for f32 {
+    #[inline(always)]
+    unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F) {
+        S::widen_f32(from)
+    }
+}
+
+impl Element for f16 {
+    #[inline(always)]
+    unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F) {
+        S::widen_f16(from)
+    }
+}
+
+impl Element for bf16 {
+    #[inline(always)]
+    unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F) {
+        S::widen_bf16(from)
+    }
+
+    /// Even numbers first: a shift and a mask widen both halves of each 32-bit word.
+    fn place(lane: usize) -> usize {
+        2 * (lane % LANES) + lane / LANES
+    }
+}
+
+/// Copies a row into whole chunks in the lanes' order, padded with zeros, times `factor`.
+pub(crate) fn to_lanes<E: Element>(row: &[f32], factor: f32, lanes: &mut [f32]) {
+    for (i, lane) in lanes.iter_mut().enumerate() {
+        let place = i / CHUNK * CHUNK + E::place(i % CHUNK);
+        *lane = row.get(place).map_or(0.0, |x| x * factor);
+    }
+}
+
+/// The number that stands in each lane, back in the row's order; `row` may be shorter.
+pub(crate) fn from_lanes<E: Element>(lanes: &[f32], row: &mut [f64]) {
+    for (i, &lane) in lanes.iter().enumerate() {
+        let place = i / CHUNK * CHUNK + E::place(i % CHUNK);
+        if let Some(x) = row.get_mut(place) {
+            *x = f64::from(lane);
+        }
+    }
+}
