@@ -66,6 +66,30 @@ fn ask_for_huge_pages(map: &MmapMut) -> usize {
     // too: neighbours of one kind are one entry in the kernel's list of maps, which is limited.
     #[cfg(target_os = "linux")]
     let _ = map.advise(memmap2::Advice::HugePage);
-    let address = map.as_ptr().addr();
+    to_huge_page(map.as_ptr().addr())
+}
+
+/// Bytes from an address to the next huge page.
+fn to_huge_page(address: usize) -> usize {
     address.next_multiple_of(HUGE_PAGE) - address
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Some kernels align large maps by themselves, so that aligned blocks alone prove nothing.
+    #[test]
+    fn a_huge_page_fits_wherever_the_map_begins() {
+        for page in [0, 1, 255, 256, 511] {
+            let address = 3 * HUGE_PAGE + page * 4096;
+            let offset = to_huge_page(address);
+            assert!((address + offset).is_multiple_of(HUGE_PAGE));
+            for bytes in [HUGE_PAGE / 2 + 1, HUGE_PAGE, HUGE_PAGE + 1] {
+                let end = offset + bytes.next_multiple_of(HUGE_PAGE);
+                assert!(end <= with_slack(bytes).unwrap());
+            }
+        }
+        assert_eq!(with_slack(usize::MAX), None);
+    }
 }
