@@ -1,94 +1,154 @@
-//! The keys and values of one KV head, as stored.
+//! The keys and values of one KV head, as stored: made to be read by index.
+//!
+//! A token's key and value lie side by side in one row, so that reading a token is one jump. Rows
+//! lie in chunks of a power of two. Full chunks never move or change, and forks share them; the
+//! last one, partly filled, belongs to one cache alone.
+
+mod block;
+mod layout;
+mod number;
+#[cfg(test)]
+mod tests;
+pub(crate) mod view;
+
+use std::sync::Arc;
 
 use half::{bf16, f16};
 use ndarray::ArrayView2;
-use vattention_core::{NewTokens, Storage, Tokens};
+use vattention_core::{Result, Storage};
+
+use self::block::Block;
+pub(crate) use self::layout::ChunkSizes;
+use self::layout::RowLayout;
+use self::number::Number;
+use self::view::{Slices, View};
 
 /// Rows of one KV head, growing.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Cache {
-    keys: Rows,
-    values: Rows,
+    storage: Storage,
+    row: RowLayout,
+    sizes: ChunkSizes,
+    len: usize,
+    full: Vec<Arc<Block>>,
+    /// The rows behind the full chunks; none if there are none.
+    tail: Option<Block>,
 }
 
-#[derive(Clone, Debug)]
-struct Rows {
-    dim: usize,
-    data: Data,
-}
-
-#[derive(Clone, Debug)]
-enum Data {
-    F32(Vec<f32>),
-    F16(Vec<f16>),
-    Bf16(Vec<bf16>),
+/// Memory for rows to come, as [`Cache::room`] found it.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// The tail's rows in a larger place, if they must move.
+    tail: Option<Block>,
+    /// Full-size chunks.
+    more: Vec<Block>,
 }
 
 impl Cache {
     pub(crate) fn new(storage: Storage, head_dim: usize, value_dim: usize) -> Self {
-        Self { keys: Rows::new(storage, head_dim), values: Rows::new(storage, value_dim) }
+        let sizes = ChunkSizes::of_huge_pages(RowLayout::new(storage, head_dim, value_dim));
+        Self::with_chunks(storage, head_dim, value_dim, sizes)
+    }
+
+    pub(crate) fn with_chunks(
+        storage: Storage,
+        head_dim: usize,
+        value_dim: usize,
+        sizes: ChunkSizes,
+    ) -> Self {
+        let row = RowLayout::new(storage, head_dim, value_dim);
+        Self { storage, row, sizes, len: 0, full: Vec::new(), tail: None }
     }
 
     /// Tokens held.
     pub(crate) fn len(&self) -> usize {
-        self.keys.len()
+        self.len
     }
 
-    /// Adds keys `[new, head_dim]` and values `[new, value_dim]`, rounding them.
-    pub(crate) fn append(&mut self, keys: ArrayView2<'_, f32>, values: ArrayView2<'_, f32>) {
-        self.keys.append(keys);
-        self.values.append(values);
+    /// Tokens behind the full chunks.
+    fn in_tail(&self) -> usize {
+        self.len % self.sizes.full()
     }
 
-    /// All keys, `[len, head_dim]`.
-    pub(crate) fn keys(&self) -> Tokens<'_> {
-        self.keys.from(0)
+    /// Allocates what `new` more tokens need, and changes nothing.
+    pub(crate) fn room(&self, new: usize) -> Result<Room> {
+        let (tokens, full) = (self.in_tail() + new, self.sizes.full());
+        let holds = self.tail.as_ref().map_or(0, |tail| tail.bytes() / self.row.bytes);
+        let tail = (tokens.min(full) > holds).then(|| self.larger_tail(tokens)).transpose()?;
+        let more = (1..tokens.div_ceil(full)).map(|_| Block::new(self.row.bytes_of(full)));
+        Ok(Room { tail, more: more.collect::<Result<_>>()? })
     }
 
-    /// All values, `[len, value_dim]`.
-    pub(crate) fn values(&self) -> Tokens<'_> {
-        self.values.from(0)
-    }
-
-    /// The tokens from `first` on.
-    pub(crate) fn since(&self, first: usize) -> NewTokens<'_> {
-        NewTokens { first, keys: self.keys.from(first), values: self.values.from(first) }
-    }
-}
-
-impl Rows {
-    fn new(storage: Storage, dim: usize) -> Self {
-        let data = match storage {
-            Storage::F32 => Data::F32(Vec::new()),
-            Storage::F16 => Data::F16(Vec::new()),
-            Storage::Bf16 => Data::Bf16(Vec::new()),
-        };
-        Self { dim, data }
-    }
-
-    fn len(&self) -> usize {
-        let numbers = match &self.data {
-            Data::F32(data) => data.len(),
-            Data::F16(data) => data.len(),
-            Data::Bf16(data) => data.len(),
-        };
-        numbers / self.dim
-    }
-
-    fn append(&mut self, rows: ArrayView2<'_, f32>) {
-        match &mut self.data {
-            Data::F32(data) => data.extend(rows.iter()),
-            Data::F16(data) => data.extend(rows.iter().map(|&x| f16::from_f32(x))),
-            Data::Bf16(data) => data.extend(rows.iter().map(|&x| bf16::from_f32(x))),
+    /// A tail for `tokens`, or full-size, with the rows that are there.
+    fn larger_tail(&self, tokens: usize) -> Result<Block> {
+        // Later chunks do not start small: what they leave unused is little of the whole.
+        let first = self.full.is_empty();
+        let tokens = if first { self.sizes.first_for(tokens) } else { self.sizes.full() };
+        let bytes = self.row.bytes_of(tokens);
+        match &self.tail {
+            Some(tail) => tail.copy(self.row.bytes_of(self.in_tail()), bytes),
+            None => Block::new(bytes),
         }
     }
 
-    fn from(&self, first: usize) -> Tokens<'_> {
-        let (len, dim) = (self.len() - first, self.dim);
-        match &self.data {
-            Data::F32(data) => Tokens::new(&data[first * dim..], len, dim),
-            Data::F16(data) => Tokens::new(&data[first * dim..], len, dim),
-            Data::Bf16(data) => Tokens::new(&data[first * dim..], len, dim),
+    /// Adds keys `[new, head_dim]` and values `[new, value_dim]`, rounding them. The room must have
+    /// been made for so many, and at this length.
+    pub(crate) fn append(
+        &mut self,
+        keys: ArrayView2<'_, f32>,
+        values: ArrayView2<'_, f32>,
+        room: Room,
+    ) {
+        match self.storage {
+            Storage::F32 => self.write::<f32>(keys, values, room),
+            Storage::F16 => self.write::<f16>(keys, values, room),
+            Storage::Bf16 => self.write::<bf16>(keys, values, room),
         }
+    }
+
+    fn write<T: Number>(
+        &mut self,
+        keys: ArrayView2<'_, f32>,
+        values: ArrayView2<'_, f32>,
+        room: Room,
+    ) {
+        let RowLayout { head_dim, value_dim, value_offset, stride, .. } = self.row;
+        self.tail = room.tail.or(self.tail.take());
+        let mut more = room.more.into_iter();
+        for (key, value) in keys.outer_iter().zip(values.outer_iter()) {
+            let at = self.in_tail() * stride;
+            let tail = self.tail.get_or_insert_with(|| more.next().expect("room for every row"));
+            let row = &mut tail.numbers_mut::<T>()[at..][..stride];
+            T::round_row(key, &mut row[..head_dim]);
+            T::round_row(value, &mut row[value_offset..][..value_dim]);
+            self.len += 1;
+            if self.in_tail() == 0 {
+                self.full.extend(self.tail.take().map(Arc::new));
+            }
+        }
+    }
+
+    /// A cache that goes on from the same rows. It copies the last chunk and shares the others.
+    pub(crate) fn fork(&self) -> Result<Self> {
+        let used = self.row.bytes_of(self.in_tail());
+        let tail = self.tail.as_ref().map(|tail| tail.copy(used, tail.bytes())).transpose()?;
+        Ok(Self { full: self.full.clone(), tail, ..*self })
+    }
+
+    /// All rows, to be read.
+    pub(crate) fn view(&self) -> View<'_> {
+        let slices = match self.storage {
+            Storage::F32 => Slices::F32(self.slices()),
+            Storage::F16 => Slices::F16(self.slices()),
+            Storage::Bf16 => Slices::Bf16(self.slices()),
+        };
+        let log2_per_chunk = self.sizes.log2_full();
+        View { slices, row: self.row, log2_per_chunk, len: self.len }
+    }
+
+    fn slices<T: Number>(&self) -> Vec<&[T]> {
+        let used = self.in_tail() * self.row.stride;
+        let full = self.full.iter().map(|block| block.numbers());
+        full.chain(self.tail.as_ref().map(|tail| &tail.numbers()[..used])).collect()
     }
 }

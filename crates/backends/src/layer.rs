@@ -1,5 +1,8 @@
 //! One layer of one sequence: its KV heads, and a step over them.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use ndarray::{Array2, Array3, ArrayView3, Axis, s};
@@ -9,7 +12,7 @@ use vattention_core::{
     Reading, Result, RowReport, Selection, Shape, Site, Softmax, Step, Storage,
 };
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Room};
 use crate::input::{check_lengths, check_numbers, check_shape, largest, limits};
 
 /// Attention of some members of a group over one list: what backends differ in.
@@ -43,7 +46,6 @@ pub(crate) enum Workers {
 }
 
 /// One layer of one sequence on any backend of this crate.
-#[derive(Clone)]
 pub(crate) struct Layer {
     shape: Shape,
     scale: f32,
@@ -56,7 +58,6 @@ pub(crate) struct Layer {
 }
 
 /// One KV head.
-#[derive(Clone)]
 struct Head {
     cache: Cache,
     pipeline: Pipeline,
@@ -131,10 +132,15 @@ impl Layer {
 }
 
 impl Head {
+    fn fork(&self) -> Result<Self> {
+        Ok(Self { cache: self.cache.fork()?, pipeline: self.pipeline.clone() })
+    }
+
     /// Answers one query of the group, `[group · head_dim]`.
     fn answer(&mut self, queries: &[f32], visible: usize, step: u32, kernel: Kernel) -> HeadStep {
         let site = *self.pipeline.site();
-        let (keys, values) = (self.cache.keys(), self.cache.values());
+        let view = self.cache.view();
+        let (keys, values) = (view.keys(), view.values());
         let step = Step { site: &site, queries, keys, values, visible, step };
         let reading = self.pipeline.read(&step);
         let mut rows = Vec::with_capacity(site.shape.group());
@@ -171,12 +177,14 @@ impl Attention for Layer {
         check_lengths(keys.dim().1, values.dim().1, self.len())?;
         check_numbers("keys", &keys, largest(self.storage))?;
         check_numbers("values", &values, largest(self.storage))?;
-        let first = self.len();
-        for ((head, keys), values) in
-            self.heads.iter_mut().zip(keys.outer_iter()).zip(values.outer_iter())
-        {
-            head.cache.append(keys, values);
-            head.pipeline.append(&head.cache.since(first));
+        let (first, new) = (self.len(), keys.dim().1);
+        // All that can fail comes before anything is written.
+        let rooms: Vec<Room> =
+            self.heads.iter().map(|head| head.cache.room(new)).collect::<Result<_>>()?;
+        let rows = keys.outer_iter().zip(values.outer_iter());
+        for ((head, room), (keys, values)) in self.heads.iter_mut().zip(rooms).zip(rows) {
+            head.cache.append(keys, values, room);
+            head.pipeline.append(&head.cache.view().since(first));
         }
         Ok(())
     }
@@ -191,7 +199,8 @@ impl Attention for Layer {
             self.heads.iter_mut().zip(scaled.axis_chunks_iter(Axis(0), self.shape.group()))
         {
             let site = *head.pipeline.site();
-            let (keys, values) = (head.cache.keys(), head.cache.values());
+            let view = head.cache.view();
+            let (keys, values) = (view.keys(), view.values());
             head.pipeline.observe(&Prompt { site: &site, queries, keys, values });
         }
         Ok(())
@@ -233,7 +242,8 @@ impl Attention for Layer {
     }
 
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
-        let mut fork = self.clone();
+        let heads = self.heads.iter().map(Head::fork).collect::<Result<_>>()?;
+        let mut fork = Self { heads, workers: self.workers.clone(), ..*self };
         if let Some(sequence) = sequence {
             fork.heads.iter_mut().for_each(|head| head.pipeline.set_sequence(sequence));
         }

@@ -63,7 +63,7 @@ pub trait Attention: Send {
     /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`.
     ///
     /// # Errors
-    /// A wrong shape, or a number that cannot be stored; then nothing has changed.
+    /// A wrong shape, a number that cannot be stored, or no memory; then nothing has changed.
     fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()>;
 
     /// Shows the selectors the last queries of a processed prompt, `[query_heads, prompt,
@@ -86,7 +86,7 @@ pub trait Attention: Send {
     /// number makes its samples independent too.
     ///
     /// # Errors
-    /// If the state cannot be copied.
+    /// If the state cannot be copied: [`Error::Memory`](crate::Error::Memory), for one.
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>>;
 
     /// Tokens appended so far.

@@ -49,6 +49,12 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// There is no memory for what was asked.
+    #[error("out of memory: {bytes} bytes more cannot be had")]
+    Memory {
+        /// The bytes asked for in one piece.
+        bytes: usize,
+    },
 }
 
 /// A result with this crate's [`Error`].

@@ -20,8 +20,14 @@ pub struct Tokens<'a> {
 struct Layout {
     len: usize,
     dim: usize,
+    /// Numbers from row to row.
     stride: usize,
-    per_block: usize,
+    /// Stored rows before token 0.
+    first: usize,
+    /// Numbers of a stored row before those seen.
+    column: usize,
+    /// Of the rows in a block.
+    log2_per_block: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -99,8 +105,7 @@ impl<'a> Tokens<'a> {
         assert!(stride >= dim, "stride {stride} is less than dim {dim}");
         let needed = if len == 0 { 0 } else { (len - 1) * stride + dim };
         assert!(data.len() >= needed, "{len} rows need {needed} numbers, got {}", data.len());
-        let layout = Layout { len, dim, stride, per_block: len.max(1) };
-        Self { rows: T::rows(Some(data), &[]).0, layout }
+        Self { rows: T::rows(Some(data), &[]).0, layout: Layout::new(len, dim, stride, 0) }
     }
 
     /// `len` rows of `dim` numbers, one after the other.
@@ -111,19 +116,20 @@ impl<'a> Tokens<'a> {
         Self::strided(data, len, dim, dim)
     }
 
-    /// `len` rows of `dim` numbers in blocks of `per_block` rows; the last may be shorter.
+    /// `len` rows of `dim` numbers in blocks of `per_block` rows, a power of two; the last may be
+    /// shorter. Rows with something between them are [columns](Self::columns) of wider ones.
     ///
     /// # Panics
-    /// If the blocks hold less than that.
+    /// If the blocks hold less than that, or `per_block` is no power of two.
     pub fn blocks<T: Element>(
         blocks: &'a [&'a [T]],
         per_block: usize,
         len: usize,
         dim: usize,
     ) -> Self {
-        assert!(per_block > 0, "blocks of no rows");
+        assert!(per_block.is_power_of_two(), "blocks of {per_block} rows, no power of two");
         assert!(
-            blocks.len() * per_block >= len,
+            blocks.len() >= len.div_ceil(per_block),
             "{len} rows need more than {} blocks",
             blocks.len()
         );
@@ -131,7 +137,33 @@ impl<'a> Tokens<'a> {
             let rows = per_block.min(len - i * per_block);
             assert!(block.len() >= rows * dim, "block {i} holds less than {rows} rows");
         }
-        Self { rows: T::rows(None, blocks).0, layout: Layout { len, dim, stride: dim, per_block } }
+        let layout = Layout::new(len, dim, dim, per_block.ilog2());
+        Self { rows: T::rows(None, blocks).0, layout }
+    }
+
+    /// Some numbers of each row: `[len, range.len()]`.
+    ///
+    /// # Panics
+    /// If the range goes beyond a row.
+    #[must_use]
+    pub fn columns(mut self, range: Range<usize>) -> Self {
+        let dim = self.layout.dim;
+        assert!(range.start <= range.end && range.end <= dim, "{range:?} of {dim} numbers");
+        self.layout.column += range.start;
+        self.layout.dim = range.len();
+        self
+    }
+
+    /// All rows but the first `count`: `[len - count, dim]`.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    pub fn skip(mut self, count: usize) -> Self {
+        assert!(count <= self.layout.len, "{count} of {} rows skipped", self.layout.len);
+        self.layout.first += count;
+        self.layout.len -= count;
+        self
     }
 
     /// Tokens held, visible to a row or not.
@@ -192,12 +224,20 @@ impl<'a> Tokens<'a> {
 }
 
 impl Layout {
+    fn new(len: usize, dim: usize, stride: usize, log2_per_block: u32) -> Self {
+        Self { len, dim, stride, first: 0, column: 0, log2_per_block }
+    }
+
     fn row<'a, T>(&self, rows: Blocks<'a, T>, token: usize) -> &'a [T] {
+        let token = self.first + token;
         let (block, token) = match rows {
             Blocks::One(data) => (data, token),
-            Blocks::Many(blocks) => (blocks[token / self.per_block], token % self.per_block),
+            Blocks::Many(blocks) => {
+                let block = token >> self.log2_per_block;
+                (blocks[block], token - (block << self.log2_per_block))
+            }
         };
-        &block[token * self.stride..][..self.dim]
+        &block[token * self.stride + self.column..][..self.dim]
     }
 }
 
@@ -235,30 +275,47 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// `rows`, with `before` rows above, `left` numbers before each and as many after: all NaN.
+    fn framed(rows: &[f32], dim: usize, before: usize, left: usize) -> Vec<f32> {
+        let stride = dim + 2 * left;
+        let mut all = vec![f32::NAN; (before + rows.len() / dim) * stride];
+        for (i, x) in rows.iter().enumerate() {
+            all[(before + i / dim) * stride + left + i % dim] = *x;
+        }
+        all
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         /// Every precision and layout gives the same rows and dot products, exact on small integers.
         #[test]
-        fn layouts_agree(len in 0usize..40, dim in 1usize..70, pad in 0usize..3, per_block in 1usize..9, seed: u8) {
+        fn layouts_agree(
+            len in 0usize..40,
+            dim in 1usize..70,
+            before in 0usize..9,
+            left in 0usize..3,
+            log2_per_block in 0u32..4,
+            seed: u8,
+        ) {
             let small = |i: usize| ((i * 7 + usize::from(seed)) % 5) as f32 - 2.0;
             let query: Vec<f32> = (0..dim).map(small).collect();
             let rows: Vec<f32> = (0..len * dim).map(|i| small(i + 3)).collect();
-            let stride = dim + pad;
-            let mut padded = vec![f32::NAN; len * stride];
-            for (i, x) in rows.iter().enumerate() {
-                padded[i / dim * stride + i % dim] = *x;
-            }
+            let (stride, per_block) = (dim + 2 * left, 1 << log2_per_block);
+            let wide = framed(&rows, dim, before, left);
             let half: Vec<f16> = rows.iter().map(|&x| f16::from_f32(x)).collect();
-            let brain: Vec<bf16> = padded.iter().map(|&x| bf16::from_f32(x)).collect();
-            let blocks: Vec<&[f16]> = half.chunks(per_block * dim).collect();
-            let all = [
+            let brain: Vec<bf16> = wide.iter().map(|&x| bf16::from_f32(x)).collect();
+            let half_blocks: Vec<&[f16]> = half.chunks(per_block * dim).collect();
+            let brain_blocks: Vec<&[bf16]> = brain.chunks(per_block * stride).collect();
+            let (all, columns) = (before + len, left..left + dim);
+            let views = [
                 Tokens::new(&rows, len, dim),
-                Tokens::strided(&padded, len, dim, stride),
-                Tokens::strided(&brain, len, dim, stride),
-                Tokens::blocks(&blocks, per_block, len, dim),
+                Tokens::strided(&wide[left.min(wide.len())..], all, dim, stride).skip(before),
+                Tokens::new(&brain, all, stride).skip(before).columns(columns.clone()),
+                Tokens::blocks(&half_blocks, per_block, len, dim),
+                Tokens::blocks(&brain_blocks, per_block, all, stride).columns(columns).skip(before),
             ];
-            for tokens in all {
-                prop_assert_eq!(tokens.len(), len);
+            for tokens in views {
+                prop_assert_eq!((tokens.len(), tokens.dim()), (len, dim));
                 let array = tokens.to_array(0..len);
                 prop_assert!(array.iter().eq(&rows));
                 let mut dots = vec![0.0; len];
@@ -272,8 +329,46 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_parts_add_up() {
+        let numbers: Vec<f32> = (0..20).map(|i| i as f32).collect();
+        let tokens = Tokens::new(&numbers, 4, 5).skip(1).columns(1..5).skip(2).columns(2..3);
+        assert_eq!(tokens.to_array(0..1).as_slice(), Some(&[18.0][..]));
+        assert!(tokens.skip(1).is_empty());
+    }
+
+    #[test]
     #[should_panic(expected = "3 rows need")]
     fn a_slice_too_short_is_refused() {
         Tokens::new(&[0.0_f32; 8], 3, 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "block 1 holds less than 1 rows")]
+    fn a_block_too_short_is_refused() {
+        Tokens::blocks(&[&[0.0_f32; 6], &[0.0; 2]], 2, 3, 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "5 rows need more than 2 blocks")]
+    fn too_few_blocks_are_refused() {
+        Tokens::blocks(&[&[0.0_f32; 6], &[0.0; 6]], 2, 5, 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "blocks of 3 rows, no power of two")]
+    fn odd_blocks_are_refused() {
+        Tokens::blocks(&[&[0.0_f32; 9]], 3, 3, 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "3..6 of 5 numbers")]
+    fn columns_beyond_a_row_are_refused() {
+        let _ = Tokens::new(&[0.0_f32; 10], 2, 5).columns(3..6);
+    }
+
+    #[test]
+    #[should_panic(expected = "3 of 2 rows skipped")]
+    fn skipping_more_than_there_is_is_refused() {
+        let _ = Tokens::new(&[0.0_f32; 10], 2, 5).skip(3);
     }
 }

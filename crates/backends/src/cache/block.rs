@@ -1,0 +1,95 @@
+//! Aligned memory, zero at first.
+
+use memmap2::MmapMut;
+use vattention_core::{Error, Result};
+use zerocopy::FromBytes;
+
+use super::number::Number;
+
+/// The most that one entry of the processor's page tables covers, where the system plays along.
+/// Gathering rows from small pages costs a walk through those tables for most rows.
+pub(super) const HUGE_PAGE: usize = 2 << 20;
+
+/// A piece of memory, aligned to 64 bytes, or to a huge page if it fills more than half of one.
+///
+/// It comes from the operating system and not from an allocator, because an allocator that is
+/// asked for aligned zeros writes them itself, and so fetches small pages before huge ones can be
+/// asked for.
+#[derive(Debug)]
+pub(super) struct Block {
+    map: MmapMut,
+    offset: usize,
+    bytes: usize,
+}
+
+impl Block {
+    /// `bytes` zeros, at least 1. What is never written takes no memory.
+    pub(super) fn new(bytes: usize) -> Result<Self> {
+        let refused = || Error::Memory { bytes };
+        let huge = bytes > HUGE_PAGE / 2;
+        let mapped = if huge { with_slack(bytes).ok_or_else(refused)? } else { bytes };
+        let map = MmapMut::map_anon(mapped).map_err(|_| refused())?;
+        let offset = if huge { ask_for_huge_pages(&map) } else { 0 };
+        Ok(Self { map, offset, bytes })
+    }
+
+    /// As [`Self::new`], beginning with the first `used` bytes of this one.
+    pub(super) fn copy(&self, used: usize, bytes: usize) -> Result<Self> {
+        let mut copy = Self::new(bytes)?;
+        copy.map[copy.offset..][..used].copy_from_slice(&self.map[self.offset..][..used]);
+        Ok(copy)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn numbers<T: Number>(&self) -> &[T] {
+        let bytes = &self.map[self.offset..][..self.bytes];
+        <[T]>::ref_from_bytes(bytes).expect("aligned, and whole rows")
+    }
+
+    pub(super) fn numbers_mut<T: Number>(&mut self) -> &mut [T] {
+        let bytes = &mut self.map[self.offset..][..self.bytes];
+        <[T]>::mut_from_bytes(bytes).expect("aligned, and whole rows")
+    }
+}
+
+/// Bytes that hold `bytes` in whole huge pages, wherever they begin.
+fn with_slack(bytes: usize) -> Option<usize> {
+    bytes.checked_next_multiple_of(HUGE_PAGE)?.checked_add(HUGE_PAGE)
+}
+
+/// Returns where the first huge page begins.
+fn ask_for_huge_pages(map: &MmapMut) -> usize {
+    // A system without huge pages refuses, and small ones do. All of the map is advised, its slack
+    // too: neighbours of one kind are one entry in the kernel's list of maps, which is limited.
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(memmap2::Advice::HugePage);
+    to_huge_page(map.as_ptr().addr())
+}
+
+/// Bytes from an address to the next huge page.
+fn to_huge_page(address: usize) -> usize {
+    address.next_multiple_of(HUGE_PAGE) - address
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Some kernels align large maps by themselves, so that aligned blocks alone prove nothing.
+    #[test]
+    fn a_huge_page_fits_wherever_the_map_begins() {
+        for page in [0, 1, 255, 256, 511] {
+            let address = 3 * HUGE_PAGE + page * 4096;
+            let offset = to_huge_page(address);
+            assert!((address + offset).is_multiple_of(HUGE_PAGE));
+            for bytes in [HUGE_PAGE / 2 + 1, HUGE_PAGE, HUGE_PAGE + 1] {
+                let end = offset + bytes.next_multiple_of(HUGE_PAGE);
+                assert!(end <= with_slack(bytes).unwrap());
+            }
+        }
+        assert_eq!(with_slack(usize::MAX), None);
+    }
+}

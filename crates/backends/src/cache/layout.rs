@@ -1,0 +1,83 @@
+//! Where things are: a token's numbers in its row, and rows in chunks.
+
+use std::mem::size_of;
+
+use half::{bf16, f16};
+use vattention_core::Storage;
+
+use super::block::HUGE_PAGE;
+
+/// Numbers that kernels take at a time. Rows are padded to whole steps, so that no kernel needs
+/// code for a rest.
+const STEP: usize = 32;
+
+/// Tokens that a sequence has room for at first.
+const FIRST: usize = 64;
+
+/// A row: `[K, zeros | V, zeros]`, each part a multiple of 32 numbers.
+///
+/// Sizes that overflow are as large as can be: what does not fit is refused where it is allocated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowLayout {
+    pub(super) head_dim: usize,
+    pub(super) value_dim: usize,
+    /// Where V begins.
+    pub(super) value_offset: usize,
+    /// Numbers from row to row.
+    pub(super) stride: usize,
+    /// Bytes from row to row.
+    pub(super) bytes: usize,
+}
+
+impl RowLayout {
+    pub(super) fn new(storage: Storage, head_dim: usize, value_dim: usize) -> Self {
+        let padded = |dim: usize| dim.checked_next_multiple_of(STEP).unwrap_or(usize::MAX);
+        let number = match storage {
+            Storage::F32 => size_of::<f32>(),
+            Storage::F16 => size_of::<f16>(),
+            Storage::Bf16 => size_of::<bf16>(),
+        };
+        let stride = padded(head_dim).saturating_add(padded(value_dim));
+        let bytes = stride.saturating_mul(number);
+        Self { head_dim, value_dim, value_offset: padded(head_dim), stride, bytes }
+    }
+
+    /// Of so many rows.
+    pub(super) fn bytes_of(self, rows: usize) -> usize {
+        rows.saturating_mul(self.bytes)
+    }
+}
+
+/// How many tokens chunks have room for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChunkSizes {
+    /// The first chunk's, to begin with.
+    first: usize,
+    log2_full: u32,
+}
+
+impl ChunkSizes {
+    /// A huge page each, or as much of one as a power of two fills.
+    pub(super) fn of_huge_pages(row: RowLayout) -> Self {
+        Self::new(FIRST, (HUGE_PAGE / row.bytes).max(1).ilog2())
+    }
+
+    /// Chunks of `2^log2_full` tokens, the first of which starts with room for `first`, a power of
+    /// two.
+    pub(crate) fn new(first: usize, log2_full: u32) -> Self {
+        Self { first: first.min(1 << log2_full), log2_full }
+    }
+
+    pub(super) fn log2_full(self) -> u32 {
+        self.log2_full
+    }
+
+    pub(super) fn full(self) -> usize {
+        1 << self.log2_full
+    }
+
+    /// What the first chunk grows to for `tokens`.
+    pub(super) fn first_for(self, tokens: usize) -> usize {
+        tokens.min(self.full()).next_power_of_two().max(self.first)
+    }
+}

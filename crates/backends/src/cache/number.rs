@@ -1,0 +1,80 @@
+//! The numbers a cache can store.
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use ndarray::ArrayView1;
+use vattention_core::Element;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// An [`Element`] that f32 can be rounded to, and that any bytes are one of.
+pub(crate) trait Number: Element + FromBytes + IntoBytes + KnownLayout + Immutable {
+    /// The nearest number to `x`.
+    fn round(x: f32) -> Self;
+
+    /// The nearest numbers to `from`, into `into`, which is as long.
+    fn round_slice(from: &[f32], into: &mut [Self]);
+
+    /// The nearest numbers to `from`, however it lies, into `into`, which is as long.
+    fn round_row(from: ArrayView1<'_, f32>, into: &mut [Self]) {
+        match from.as_slice() {
+            Some(from) => Self::round_slice(from, into),
+            None => from.iter().zip(into).for_each(|(&x, into)| *into = Self::round(x)),
+        }
+    }
+}
+
+impl Number for f32 {
+    fn round(x: f32) -> Self {
+        x
+    }
+    fn round_slice(from: &[f32], into: &mut [Self]) {
+        into.copy_from_slice(from);
+    }
+}
+
+impl Number for f16 {
+    fn round(x: f32) -> Self {
+        Self::from_f32(x)
+    }
+    fn round_slice(from: &[f32], into: &mut [Self]) {
+        into.convert_from_f32_slice(from);
+    }
+}
+
+impl Number for bf16 {
+    fn round(x: f32) -> Self {
+        Self::from_f32(x)
+    }
+    /// As [`Self::from_f32`] does it, but for NaN, which no cache is given: without that case the
+    /// loop has no branch, and is several times as fast.
+    fn round_slice(from: &[f32], into: &mut [Self]) {
+        for (x, into) in from.iter().zip(into) {
+            let bits = x.to_bits();
+            let half_even = 0x7fff + (bits >> 16 & 1);
+            *into = Self::from_bits((bits.wrapping_add(half_even) >> 16) as u16);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At once or one by one, the bits are those of `half`: for a million numbers of every
+    /// magnitude, the ties among them.
+    #[test]
+    fn slices_are_rounded_as_numbers_are() {
+        let spread = (0..=u32::MAX).step_by(4099);
+        let ties = (0..=u32::MAX).step_by(1 << 12);
+        let numbers: Vec<f32> =
+            spread.chain(ties).map(f32::from_bits).filter(|x| x.is_finite()).collect();
+        let mut brain = vec![bf16::ZERO; numbers.len()];
+        let mut half = vec![f16::ZERO; numbers.len()];
+        bf16::round_slice(&numbers, &mut brain);
+        f16::round_slice(&numbers, &mut half);
+        for ((&x, brain), half) in numbers.iter().zip(brain).zip(half) {
+            assert_eq!(brain.to_bits(), bf16::from_f32(x).to_bits(), "{x:e}");
+            assert_eq!(half.to_bits(), f16::from_f32(x).to_bits(), "{x:e}");
+        }
+    }
+}

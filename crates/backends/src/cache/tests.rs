@@ -1,0 +1,253 @@
+use half::{bf16, f16};
+use ndarray::{Array2, ArrayView2, s};
+use proptest::prelude::*;
+use vattention_core::{Error, Storage};
+use zerocopy::{Immutable, IntoBytes};
+
+use super::block::HUGE_PAGE;
+use super::view::{Chunks, RowsView};
+use super::*;
+
+const STORAGES: [Storage; 3] = [Storage::F32, Storage::F16, Storage::Bf16];
+
+/// Numbers with more digits than any storage keeps, for `len` tokens.
+fn numbers(len: usize, dim: usize, seed: usize) -> Array2<f32> {
+    Array2::from_shape_fn((len, dim), |(i, j)| {
+        let x = ((i * dim + j + seed) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (x >> 40) as f32 / 8e5 - 10.3
+    })
+}
+
+fn grow(cache: &mut Cache, keys: ArrayView2<'_, f32>, values: ArrayView2<'_, f32>) {
+    let room = cache.room(keys.nrows()).unwrap();
+    cache.append(keys, values, room);
+}
+
+/// Appends `tokens` of both, `by` at a time.
+fn grow_by(cache: &mut Cache, keys: &Array2<f32>, values: &Array2<f32>, by: &[usize]) {
+    let mut done = 0;
+    for &count in by.iter().cycle() {
+        let end = (done + count).min(keys.nrows());
+        grow(cache, keys.slice(s![done..end, ..]), values.slice(s![done..end, ..]));
+        done = end;
+        if done == keys.nrows() {
+            return;
+        }
+    }
+}
+
+/// Every byte of every row, padding too.
+fn bytes(cache: &Cache) -> Vec<u8> {
+    fn of<T: IntoBytes + Immutable>(rows: Chunks<'_, T>) -> Vec<u8> {
+        let per_chunk = rows.stride << rows.log2_per_chunk;
+        let (last, full) = rows.chunks.split_last().unwrap();
+        assert!(full.iter().all(|chunk| chunk.len() == per_chunk));
+        assert_eq!(full.len() * per_chunk + last.len(), rows.len * rows.stride);
+        rows.chunks.iter().flat_map(|chunk| chunk.as_bytes()).copied().collect()
+    }
+    match cache.view().rows() {
+        RowsView::F32(rows) => of(rows),
+        RowsView::F16(rows) => of(rows),
+        RowsView::Bf16(rows) => of(rows),
+    }
+}
+
+/// Numbers stored that are not zero.
+fn not_zero(rows: RowsView<'_>) -> usize {
+    fn of<T: Number>(rows: Chunks<'_, T>) -> usize {
+        rows.chunks.concat().iter().filter(|x| x.as_bytes().iter().any(|&byte| byte != 0)).count()
+    }
+    match rows {
+        RowsView::F32(rows) => of(rows),
+        RowsView::F16(rows) => of(rows),
+        RowsView::Bf16(rows) => of(rows),
+    }
+}
+
+fn rounded(x: f32, storage: Storage) -> f32 {
+    match storage {
+        Storage::F32 => x,
+        Storage::F16 => f16::from_f32(x).to_f32(),
+        Storage::Bf16 => bf16::from_f32(x).to_f32(),
+    }
+}
+
+fn held(cache: &Cache) -> usize {
+    cache.full.iter().map(|block| block.bytes()).chain(cache.tail.iter().map(Block::bytes)).sum()
+}
+
+fn settings() -> ProptestConfig {
+    ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(settings())]
+
+    /// However tokens arrive, and however their arrays lie, the same bytes are stored: the nearest
+    /// numbers, and zeros beside them.
+    #[test]
+    fn what_is_stored_does_not_depend_on_how_it_came(
+        len in 1usize..50,
+        dims in (1usize..70, 1usize..70),
+        storage in prop::sample::select(&STORAGES[..]),
+        sizes in (0u32..4, 0u32..5),
+        by in prop::collection::vec(0usize..20, 1..6),
+        first in 0usize..50,
+    ) {
+        prop_assume!(by.iter().any(|&count| count > 0));
+        let (keys, values) = (numbers(len, dims.0, 1), numbers(len, dims.1, 2));
+        let sizes = ChunkSizes::new(1 << sizes.0, sizes.1);
+        let empty = || Cache::with_chunks(storage, dims.0, dims.1, sizes);
+        let (mut once, mut single, mut blocks) = (empty(), empty(), empty());
+        // Transposed, no row is a slice.
+        let lying = |rows: &Array2<f32>| rows.t().as_standard_layout().to_owned();
+        grow(&mut once, lying(&keys).t(), lying(&values).t());
+        grow_by(&mut single, &keys, &values, &[1]);
+        grow_by(&mut blocks, &keys, &values, &by);
+        prop_assert_eq!(bytes(&once), bytes(&single));
+        prop_assert_eq!(bytes(&once), bytes(&blocks));
+
+        let view = once.view();
+        let nearest = |rows: &Array2<f32>| rows.mapv(|x| rounded(x, storage));
+        let (keys, values) = (nearest(&keys), nearest(&values));
+        prop_assert_eq!(view.keys().to_array(0..len), &keys);
+        prop_assert_eq!(view.values().to_array(0..len), &values);
+        let given = keys.iter().chain(&values).filter(|&&x| x != 0.0).count();
+        prop_assert_eq!(not_zero(view.rows()), given, "padding is not zero");
+
+        let (first, rest) = (first.min(len), len.saturating_sub(first));
+        let new = view.since(first);
+        prop_assert_eq!((new.first, new.keys.len(), new.values.len()), (first, rest, rest));
+        prop_assert_eq!(new.keys.to_array(0..rest), keys.slice(s![first.., ..]));
+        prop_assert_eq!(new.values.to_array(0..rest), values.slice(s![first.., ..]));
+    }
+
+    /// A fork and its original go on as if each had been alone.
+    #[test]
+    fn forks_do_not_touch_each_other(
+        len in 0usize..40,
+        more in (1usize..40, 1usize..40),
+        storage in prop::sample::select(&STORAGES[..]),
+        log2_full in 0u32..5,
+    ) {
+        let sizes = ChunkSizes::new(2, log2_full);
+        let (keys, values) = (numbers(len, 33, 3), numbers(len, 20, 4));
+        let begin = || {
+            let mut cache = Cache::with_chunks(storage, 33, 20, sizes);
+            grow(&mut cache, keys.view(), values.view());
+            cache
+        };
+        let go_on = |cache: &mut Cache, count: usize, seed: usize| {
+            let (keys, values) = (numbers(count, 33, seed), numbers(count, 20, seed + 1));
+            grow_by(cache, &keys, &values, &[3, 1, 7]);
+        };
+        let (mut original, mut left, mut right) = (begin(), begin(), begin());
+        let mut fork = original.fork().unwrap();
+        go_on(&mut fork, more.0, 100);
+        go_on(&mut original, more.1, 200);
+        go_on(&mut left, more.0, 100);
+        go_on(&mut right, more.1, 200);
+        prop_assert_eq!(bytes(&fork), bytes(&left));
+        prop_assert_eq!(bytes(&original), bytes(&right));
+        for (shared, (ours, theirs)) in fork.full.iter().zip(&original.full).enumerate() {
+            prop_assert_eq!(Arc::ptr_eq(ours, theirs), shared < len >> log2_full);
+        }
+    }
+
+    /// At most one chunk more than is needed, and little for few tokens.
+    #[test]
+    fn little_memory_is_held_in_vain(by in prop::collection::vec(1usize..40, 1..8), log2_full in 3u32..7) {
+        let mut cache = Cache::with_chunks(Storage::F16, 32, 32, ChunkSizes::new(8, log2_full));
+        for count in by {
+            grow(&mut cache, numbers(count, 32, 5).view(), numbers(count, 32, 6).view());
+            let (needed, row) = (cache.len() * 128, 128);
+            prop_assert!(held(&cache) < needed + (row << log2_full));
+            if cache.full.is_empty() {
+                prop_assert!(held(&cache) < (2 * needed).max(8 * row + 1));
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_are_padded_and_chunks_fill_huge_pages() {
+    // Of (storage, head_dim, value_dim): where values begin, the stride, tokens in a chunk.
+    for (storage, head_dim, value_dim, value_offset, stride, full) in [
+        (Storage::F32, 128, 128, 128, 256, 2048),
+        (Storage::Bf16, 128, 128, 128, 256, 4096),
+        (Storage::F16, 128, 128, 128, 256, 4096),
+        (Storage::F16, 1, 33, 32, 96, 8192),
+        (Storage::F32, 80, 80, 96, 192, 2048),
+        (Storage::F32, 1 << 20, 1, 1 << 20, (1 << 20) + 32, 1),
+    ] {
+        let cache = Cache::new(storage, head_dim, value_dim);
+        assert_eq!((cache.row.value_offset, cache.row.stride), (value_offset, stride));
+        assert_eq!(cache.sizes.full(), full);
+        let bytes = cache.row.bytes_of(full);
+        assert!(full == 1 || (bytes <= HUGE_PAGE && 2 * bytes > HUGE_PAGE));
+    }
+}
+
+/// Addresses as the chunks of a view have them.
+fn addresses(cache: &Cache) -> Vec<usize> {
+    match cache.view().rows() {
+        RowsView::F32(rows) => rows.chunks.iter().map(|chunk| chunk.as_ptr().addr()).collect(),
+        _ => unreachable!("the tests of addresses store f32"),
+    }
+}
+
+#[test]
+fn chunks_are_aligned_and_full_ones_never_move() {
+    let mut cache = Cache::new(Storage::F32, 100, 200);
+    let (full, mut before) = (cache.sizes.full(), Vec::new());
+    let (keys, values) = (numbers(full / 4, 100, 7), numbers(full / 4, 200, 8));
+    for quarter in 1..=9 {
+        grow(&mut cache, keys.view(), values.view());
+        let chunks = addresses(&cache);
+        assert!(chunks.iter().all(|address| address.is_multiple_of(64)));
+        let whole = quarter / 4;
+        assert!(chunks[..whole].iter().all(|address| address.is_multiple_of(HUGE_PAGE)));
+        assert!(chunks.starts_with(&before[..before.len().min((quarter - 1) / 4)]));
+        before = chunks;
+    }
+    assert_eq!(before.len(), 3);
+}
+
+#[test]
+fn a_short_sequence_holds_64_rows() {
+    let mut cache = Cache::new(Storage::F32, 32, 32);
+    assert_eq!(held(&cache), 0);
+    let mut grow = |count| {
+        grow(&mut cache, numbers(count, 32, 9).view(), numbers(count, 32, 9).view());
+        held(&cache) / cache.row.bytes
+    };
+    assert_eq!([grow(1), grow(63), grow(1), grow(200)], [64, 64, 128, 512]);
+}
+
+#[test]
+fn what_cannot_be_allocated_is_refused_and_changes_nothing() {
+    let large = |first: usize, log2_full| {
+        Cache::with_chunks(Storage::F32, 4, 4, ChunkSizes::new(first, log2_full))
+    };
+    // More than there are addresses, and more than a number of bytes can say.
+    for (first, log2_full, bytes) in [(1 << 45, 50, 1 << 53), (1 << 60, 60, usize::MAX)] {
+        let cache = large(first, log2_full);
+        let error = cache.room(1).unwrap_err();
+        assert!(matches!(error, Error::Memory { bytes: got } if got == bytes), "{error}");
+        assert_eq!(error.to_string(), format!("out of memory: {bytes} bytes more cannot be had"));
+    }
+    let mut cache = large(2, 50);
+    grow(&mut cache, numbers(3, 4, 1).view(), numbers(3, 4, 2).view());
+    let before = (bytes(&cache), held(&cache), addresses(&cache));
+    cache.room(1 << 48).unwrap_err();
+    assert_eq!((bytes(&cache), held(&cache), addresses(&cache)), before);
+    grow(&mut cache, numbers(3, 4, 3).view(), numbers(3, 4, 4).view());
+    assert_eq!(cache.len(), 6);
+}
+
+#[test]
+fn sizes_beyond_all_bounds_are_refused_when_they_are_needed() {
+    let cache = Cache::new(Storage::F32, usize::MAX, 3);
+    assert_eq!(cache.len(), 0);
+    assert!(matches!(cache.room(1), Err(Error::Memory { bytes: usize::MAX })));
+}
