@@ -65,7 +65,7 @@ impl World {
         pipeline: &Arc<PipelineConfig>,
         options: &Options,
     ) -> Box<dyn Attention> {
-        let options = Options { record: true, ..options.clone() };
+        let options = Options { record: true, literal: true, ..options.clone() };
         let mut attention = backend.start(pipeline, 1, self.shape, &options).unwrap();
         // In three parts: what is appended together must not matter.
         for part in [0..1000, 1000..1001, 1001..TOKENS] {

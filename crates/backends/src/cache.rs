@@ -9,7 +9,7 @@ mod layout;
 mod number;
 #[cfg(test)]
 mod tests;
-pub(crate) mod view;
+mod view;
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ use self::block::Block;
 pub(crate) use self::layout::ChunkSizes;
 use self::layout::RowLayout;
 use self::number::Number;
-use self::view::{Slices, View};
+use self::view::Slices;
+pub(crate) use self::view::{Chunks, RowsView, View};
 
 /// Rows of one KV head, growing.
 #[derive(Debug)]

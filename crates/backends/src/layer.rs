@@ -9,28 +9,45 @@ use ndarray::{Array2, Array3, ArrayView3, Axis, s};
 use rayon::prelude::*;
 use vattention_core::{
     Attended, Attention, Error, LARGEST, Options, Output, Pipeline, PipelineConfig, Prompt,
-    Reading, Result, RowReport, Selection, Shape, Site, Softmax, Step, Storage,
+    Reading, Result, RowReport, Selection, Shape, Site, Softmax, Step, Storage, Timings,
 };
 
-use crate::cache::{Cache, Room};
+use crate::cache::{Cache, Room, View};
 use crate::input::{check_lengths, check_numbers, check_shape, largest, limits};
 
-/// Attention of some members of a group over one list: what backends differ in.
-///
-/// Returns, for each member, the sums and the logits of the listed tokens.
-pub(crate) type Kernel = fn(&Step<'_>, std::ops::Range<usize>, &ListView<'_>) -> Vec<RowSums>;
+/// What backends differ in: how the query heads of one KV head answer a query.
+pub(crate) type Machine = fn(&Situation<'_>) -> HeadStep;
 
-/// Tokens to read, ascending, and their inclusion probabilities.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ListView<'a> {
-    pub(crate) indices: &'a [u32],
-    pub(crate) probabilities: &'a [f32],
+/// One KV head at one step.
+pub(crate) struct Situation<'a> {
+    pub(crate) pipeline: &'a Pipeline,
+    pub(crate) step: &'a Step<'a>,
+    pub(crate) cache: &'a View<'a>,
+    pub(crate) how: How,
 }
 
-/// What a kernel returns for one row.
+/// What a machine may do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    /// Read what the pipeline chose even where reading everything would be faster.
+    pub(crate) literal: bool,
+    /// Share the rows of one KV head out among threads.
+    pub(crate) split: bool,
+}
+
+/// What one KV head makes of one query.
+pub(crate) struct HeadStep {
+    /// Of each member of the group.
+    pub(crate) rows: Vec<RowSums>,
+    pub(crate) reading: Reading,
+    pub(crate) timings: Timings,
+}
+
+/// What a machine returns for one row.
 #[derive(Clone, Debug)]
 pub(crate) struct RowSums {
     pub(crate) sums: Softmax,
+    /// Logits of the tokens read, ascending; if a selector waits for feedback.
     pub(crate) logits: Vec<f32>,
 }
 
@@ -45,6 +62,16 @@ pub(crate) enum Workers {
     Own(Arc<rayon::ThreadPool>),
 }
 
+impl Workers {
+    fn threads(&self) -> usize {
+        match self {
+            Self::Serial => 1,
+            Self::Global => rayon::current_num_threads(),
+            Self::Own(pool) => pool.current_num_threads(),
+        }
+    }
+}
+
 /// One layer of one sequence on any backend of this crate.
 pub(crate) struct Layer {
     shape: Shape,
@@ -54,19 +81,15 @@ pub(crate) struct Layer {
     step: u32,
     heads: Vec<Head>,
     workers: Workers,
-    kernel: Kernel,
+    machine: Machine,
+    how: How,
+    timed: bool,
 }
 
 /// One KV head.
 struct Head {
     cache: Cache,
     pipeline: Pipeline,
-}
-
-/// What one KV head makes of one query.
-struct HeadStep {
-    rows: Vec<RowSums>,
-    reading: Reading,
 }
 
 impl Layer {
@@ -76,7 +99,7 @@ impl Layer {
         shape: Shape,
         options: &Options,
         workers: Workers,
-        kernel: Kernel,
+        machine: Machine,
     ) -> Result<Self> {
         shape.check()?;
         let scale = options.scale.unwrap_or(shape.default_scale());
@@ -96,8 +119,10 @@ impl Layer {
             record: options.record,
             step: options.first_step,
             heads: (0..shape.kv_heads).map(head).collect::<Result<_>>()?,
+            how: How { literal: options.literal, split: workers.threads() > shape.kv_heads },
+            timed: options.timed,
             workers,
-            kernel,
+            machine,
         })
     }
 
@@ -112,12 +137,13 @@ impl Layer {
 
     /// Answers one query, `[query_heads, head_dim]`, of every KV head.
     fn step(&mut self, queries: &Array2<f32>, visible: usize) -> Vec<HeadStep> {
-        let (step, kernel, rows) = (self.step, self.kernel, self.shape.group());
+        let (step, machine, how) = (self.step, self.machine, self.how);
+        let rows = self.shape.group();
         let groups: Vec<Vec<f32>> =
             queries.axis_chunks_iter(Axis(0), rows).map(|g| g.iter().copied().collect()).collect();
         let work = groups.into_iter().zip(&mut self.heads);
         let answer =
-            |(group, head): (Vec<f32>, &mut Head)| head.answer(&group, visible, step, kernel);
+            |(group, head): (Vec<f32>, &mut Head)| head.answer(&group, visible, step, machine, how);
         let answers = match &self.workers {
             Workers::Serial => work.map(answer).collect(),
             Workers::Global => work.collect::<Vec<_>>().into_par_iter().map(answer).collect(),
@@ -137,27 +163,29 @@ impl Head {
     }
 
     /// Answers one query of the group, `[group · head_dim]`.
-    fn answer(&mut self, queries: &[f32], visible: usize, step: u32, kernel: Kernel) -> HeadStep {
+    fn answer(
+        &mut self,
+        queries: &[f32],
+        visible: usize,
+        step: u32,
+        machine: Machine,
+        how: How,
+    ) -> HeadStep {
         let site = *self.pipeline.site();
-        let view = self.cache.view();
-        let (keys, values) = (view.keys(), view.values());
+        let cache = self.cache.view();
+        let (keys, values) = (cache.keys(), cache.values());
         let step = Step { site: &site, queries, keys, values, visible, step };
-        let reading = self.pipeline.read(&step);
-        let mut rows = Vec::with_capacity(site.shape.group());
-        for (i, read) in reading.reads().iter().enumerate() {
-            let list = read.list();
-            let view = ListView { indices: &list.indices, probabilities: &list.probabilities };
-            rows.extend(kernel(&step, reading.readers(i), &view));
-        }
+        let situation = Situation { pipeline: &self.pipeline, step: &step, cache: &cache, how };
+        let answer = machine(&situation);
         if self.pipeline.needs_feedback() {
-            for (member, row) in rows.iter().enumerate() {
+            for (member, row) in answer.rows.iter().enumerate() {
                 let weights = row.weights();
-                let list = reading.list(member);
+                let list = answer.reading.list(member);
                 let attended = Attended { tokens: &list.indices, weights: &weights };
                 self.pipeline.feedback(&step.row(member), &attended);
             }
         }
-        HeadStep { rows, reading }
+        answer
     }
 }
 
@@ -219,9 +247,11 @@ impl Attention for Layer {
         let mut log_denominator = Array2::zeros((heads, count));
         let mut rows: Vec<RowReport> = Vec::with_capacity(heads * count);
         let mut selection = self.record.then(Selection::default);
+        let mut timings = self.timed.then(Timings::default);
         for (t, &limit) in visible.iter().enumerate() {
             let query = scaled.slice(s![.., t, ..]).to_owned();
             for (kv_head, answer) in self.step(&query, limit).into_iter().enumerate() {
+                timings.iter_mut().for_each(|timings| *timings += answer.timings);
                 for (member, row) in answer.rows.iter().enumerate() {
                     let head = kv_head * group + member;
                     let output = row.sums.output();
@@ -238,7 +268,7 @@ impl Attention for Layer {
                 }
             }
         }
-        Ok(Output { out, log_denominator, rows, selection, timings: None })
+        Ok(Output { out, log_denominator, rows, selection, timings })
     }
 
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {

@@ -1,14 +1,13 @@
 //! The judge: f64, ndarray, one thread, no cleverness.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use ndarray::{Array1, Array2, Axis};
 use vattention_core::{
-    Attention, Backend, Options, PipelineConfig, Result, Shape, Softmax, Step, Tokens,
+    Attention, Backend, List, Options, PipelineConfig, Result, Shape, Softmax, Timings, Tokens,
 };
 
-use crate::layer::{Layer, ListView, RowSums, Workers};
+use crate::layer::{HeadStep, Layer, RowSums, Situation, Workers};
 
 /// Attention as it is defined, in f64. `threads` is ignored.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,24 +30,26 @@ impl Backend for Reference {
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
         let workers = Workers::Serial;
-        Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, attend)?))
+        Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, answer)?))
     }
 }
 
-fn attend(step: &Step<'_>, members: Range<usize>, list: &ListView<'_>) -> Vec<RowSums> {
-    let keys = rows(step.keys, list);
-    let values = rows(step.values, list);
-    members.map(|member| attend_row(&keys, &values, step.row(member).query(), list)).collect()
+fn answer(situation: &Situation<'_>) -> HeadStep {
+    let step = situation.step;
+    let reading = situation.pipeline.read(step);
+    let mut rows = Vec::with_capacity(step.site.shape.group());
+    for (i, read) in reading.reads().iter().enumerate() {
+        let list = read.list();
+        let (keys, values) = (gather(step.keys, &list), gather(step.values, &list));
+        let readers = reading.readers(i).map(|member| step.row(member));
+        rows.extend(readers.map(|row| attend_row(&keys, &values, row.query(), &list)));
+    }
+    HeadStep { rows, reading, timings: Timings::default() }
 }
 
 /// `N = Σ e v / p` and `D = Σ e / p` of one row, from keys `[listed, head_dim]` and values
 /// `[listed, value_dim]`.
-fn attend_row(
-    keys: &Array2<f64>,
-    values: &Array2<f64>,
-    query: &[f32],
-    list: &ListView<'_>,
-) -> RowSums {
+fn attend_row(keys: &Array2<f64>, values: &Array2<f64>, query: &[f32], list: &List) -> RowSums {
     let query: Array1<f64> = query.iter().map(|&q| f64::from(q)).collect();
     let logits = keys.dot(&query);
     let shift = logits.fold(f64::NEG_INFINITY, |a, &b| a.max(b));
@@ -61,6 +62,6 @@ fn attend_row(
     }
 }
 
-fn rows(tokens: Tokens<'_>, list: &ListView<'_>) -> Array2<f64> {
+fn gather(tokens: Tokens<'_>, list: &List) -> Array2<f64> {
     tokens.gather(list.indices.iter().map(|&token| token as usize)).mapv(f64::from)
 }

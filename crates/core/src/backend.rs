@@ -1,5 +1,6 @@
 //! What a machine must offer, and what it reports.
 
+use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,6 +156,14 @@ pub struct Timings {
     pub sample: Duration,
     /// Reading rows of keys and values.
     pub attend: Duration,
+}
+
+impl AddAssign for Timings {
+    fn add_assign(&mut self, other: Self) {
+        self.select += other.select;
+        self.sample += other.sample;
+        self.attend += other.attend;
+    }
 }
 
 /// What one query head read at one step, and what that is worth.

@@ -47,7 +47,7 @@ pub use selector::{Attended, NewTokens, Prompt, Selector, SelectorConfig};
 pub use shape::{Shape, Site};
 pub use size::{Fraction, Size};
 pub use softmax::Softmax;
-pub use stats::{Sample, SampleStats};
+pub use stats::{Deviations, LAGS, Moments, Sample, SampleStats, mean_of_lagged_squares, scale_up};
 pub use stream::Stream;
 pub use tally::{ExactTally, Residual, Tally};
 pub use tokens::{Element, LARGEST, Tokens};

@@ -105,6 +105,11 @@ impl Picks {
         self.probabilities.iter().all(|&p| p == 1.0)
     }
 
+    /// The tokens, ascending.
+    pub fn indices(&self) -> Vec<u32> {
+        self.sorted().into_iter().map(|(token, _)| token as u32).collect()
+    }
+
     /// `(token, inclusion probability)` in the order picked.
     pub fn iter(&self) -> impl Iterator<Item = (usize, f32)> + '_ {
         self.tokens.iter().map(|&token| token as usize).zip(self.probabilities.iter().copied())

@@ -81,7 +81,15 @@ impl Read {
         (self.drawn.len() as f64 / n_s as f64) as f32
     }
 
-    /// Tokens read.
+    /// The tokens read: picks, ascending, then the sample, in draw order.
+    pub fn tokens(&self) -> Vec<u32> {
+        let Some(picks) = self.picks() else { return (0..self.visible as u32).collect() };
+        let mut tokens = picks.indices();
+        tokens.extend_from_slice(&self.drawn);
+        tokens
+    }
+
+    /// How many.
     pub fn len(&self) -> usize {
         self.picks().map_or(self.visible, |picks| picks.len() + self.drawn.len())
     }

@@ -45,6 +45,12 @@ impl Softmax {
         }
     }
 
+    /// Multiplies the weight of every token by `factor`.
+    pub fn scale(&mut self, factor: f64) {
+        self.denominator *= factor;
+        self.numerator.iter_mut().for_each(|n| *n *= factor);
+    }
+
     fn raise(&mut self, shift: f64) {
         if shift > self.shift {
             self.rebase(shift);

@@ -1,6 +1,7 @@
 //! What a sample says about the residual it was drawn from.
 
 use crate::Softmax;
+use crate::tally::Residual;
 
 /// Statistics of one row at one look, from all tokens drawn so far, in draw order.
 ///
@@ -68,50 +69,113 @@ pub struct Sample<'a> {
     pub bound: Option<f64>,
 }
 
-/// Lags at which differences are multiplied to estimate `Tr(S²)`.
-const LAGS: usize = 4;
+/// Sums that the statistics follow from, however they were made.
+#[derive(Clone, Copy, Debug)]
+pub struct Moments {
+    /// Numbers in a value.
+    pub value_dim: usize,
+    /// `D^`, and the certain tokens' part of it.
+    pub d: f64,
+    /// The certain tokens' part of `D^`.
+    pub d_certain: f64,
+    /// `|N^|²`.
+    pub norm_n_squared: f64,
+    /// Of `e`.
+    pub e: Deviations,
+    /// Sum of the squared deviations of `e v`.
+    pub ev_squares: f64,
+    /// Of `w`.
+    pub w: Deviations,
+    /// An estimate of `Tr(S²)` of the covariance of `w`.
+    pub trace_of_square: f64,
+    /// Estimate of `Σ e |v|` over all visible tokens.
+    pub sum_e_norm_v: f64,
+}
+
+/// How far the tokens of a sample are from their mean.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Deviations {
+    /// `Σ |x − mean|²`.
+    pub squares: f64,
+    /// `Σ |x − mean|⁴`.
+    pub fourths: f64,
+}
+
+impl FromIterator<f64> for Deviations {
+    /// From the squared deviations.
+    fn from_iter<I: IntoIterator<Item = f64>>(squares: I) -> Self {
+        squares.into_iter().fold(Self::default(), |sum, x| Self {
+            squares: sum.squares + x,
+            fourths: sum.fourths + x * x,
+        })
+    }
+}
 
 impl SampleStats {
     /// The statistics of a sample. Cost O(b · value_dim), a handful of passes.
     pub fn new(sample: &Sample<'_>) -> Self {
         let (b, n_s) = (sample.e.len(), sample.n_s);
         let dim = sample.certain.numerator().len();
-        let scale = if b == 0 { 0.0 } else { n_s as f64 / b as f64 };
+        let scale = scale_up(b, n_s);
         let ev = weighted_rows(sample, &vec![0.0; dim]);
         let d = sample.certain.denominator() + scale * sample.e.iter().sum::<f64>();
         let certain_n = sample.certain.numerator().iter();
         let n: Vec<f64> =
             certain_n.zip(column_sums(&ev, dim)).map(|(n, s)| n + scale * s).collect();
         let out: Vec<f64> = n.iter().map(|n| n / d).collect();
-
         let w = centred(weighted_rows(sample, &out), dim);
-        let squares_w = squared_norms(&w, dim);
         let mean_e = sample.e.iter().sum::<f64>() / b as f64;
-        let squares_e: Vec<f64> = sample.e.iter().map(|e| (e - mean_e).powi(2)).collect();
-        let divide = |sum: f64| if b == 0 { 0.0 } else { sum / (b as f64 - 1.0) };
-        let trace_ev = divide(squared_norms(&centred(ev, dim), dim).iter().sum());
-        let trace_w = divide(squares_w.iter().sum());
-        let norm_n_squared: f64 = n.iter().map(|n| n * n).sum();
-        Self {
-            b,
-            n_s,
-            visible: sample.visible,
+        let moments = Moments {
             value_dim: dim,
             d,
             d_certain: sample.certain.denominator(),
-            norm_n: norm_n_squared.sqrt(),
-            norm_n_debiased: debiased(norm_n_squared, trace_ev, b, n_s).sqrt(),
-            var_e: divide(squares_e.iter().sum()),
-            trace_ev,
-            trace_w,
-            nu: effective_rank(&w, dim, trace_w),
-            kurtosis_e: kurtosis(&squares_e),
-            kurtosis_w: kurtosis(&squares_w),
+            norm_n_squared: n.iter().map(|n| n * n).sum(),
+            e: sample.e.iter().map(|e| (e - mean_e).powi(2)).collect(),
+            ev_squares: squared_norms(&centred(ev, dim), dim).iter().sum(),
+            w: squared_norms(&w, dim).into_iter().collect(),
+            trace_of_square: trace_of_square(&w, dim),
             sum_e_norm_v: sample.certain_norms + scale * sum_e_norm_v(sample, dim),
+        };
+        let residual = Residual {
+            n_s,
+            visible: sample.visible,
             max_norm_v: sample.max_norm_v,
             bound: sample.bound,
+        };
+        Self::from_moments(b, &moments, &residual)
+    }
+
+    /// The statistics of a sample of `b` tokens, from its sums. In `residual`, the bound is of
+    /// `e`, relative to the shift of the sums.
+    pub fn from_moments(b: usize, moments: &Moments, residual: &Residual<f64>) -> Self {
+        let n_s = residual.n_s;
+        let divide = |sum: f64| if b == 0 { 0.0 } else { sum / (b as f64 - 1.0) };
+        let (trace_ev, trace_w) = (divide(moments.ev_squares), divide(moments.w.squares));
+        Self {
+            b,
+            n_s,
+            visible: residual.visible,
+            value_dim: moments.value_dim,
+            d: moments.d,
+            d_certain: moments.d_certain,
+            norm_n: moments.norm_n_squared.sqrt(),
+            norm_n_debiased: debiased(moments.norm_n_squared, trace_ev, b, n_s).sqrt(),
+            var_e: divide(moments.e.squares),
+            trace_ev,
+            trace_w,
+            nu: effective_rank(b, trace_w, moments.trace_of_square),
+            kurtosis_e: kurtosis(b, &moments.e),
+            kurtosis_w: kurtosis(b, &moments.w),
+            sum_e_norm_v: moments.sum_e_norm_v,
+            max_norm_v: residual.max_norm_v,
+            bound: residual.bound,
         }
     }
+}
+
+/// `n_s / b`: what a sum over the sample is multiplied by.
+pub fn scale_up(b: usize, n_s: usize) -> f64 {
+    if b == 0 { 0.0 } else { n_s as f64 / b as f64 }
 }
 
 /// `e (v − centre)` of each token, `[b · dim]`.
@@ -166,20 +230,16 @@ fn debiased(norm_squared: f64, trace_ev: f64, b: usize, n_s: usize) -> f64 {
     (norm_squared - excess).max(0.05 * norm_squared)
 }
 
-/// `b Σ x² / (Σ x)²` of squared deviations `x`; 1 if they are all zero.
-fn kurtosis(squares: &[f64]) -> f64 {
-    let sum: f64 = squares.iter().sum();
-    let fourth: f64 = squares.iter().map(|x| x * x).sum();
-    if sum > 0.0 { squares.len() as f64 * fourth / (sum * sum) } else { 1.0 }
+/// `b Σ x⁴ / (Σ x²)²` of deviations `x`; 1 if they are all zero.
+fn kurtosis(b: usize, x: &Deviations) -> f64 {
+    if x.squares > 0.0 { b as f64 * x.fourths / (x.squares * x.squares) } else { 1.0 }
 }
 
-/// `Tr(S)² / Tr(S²)` from centred rows, with `1/b` added to its inverse so that it errs low (eq. 7).
-fn effective_rank(rows: &[f64], dim: usize, trace: f64) -> f64 {
-    let b = rows.len() / dim;
+/// `Tr(S)² / Tr(S²)`, with `1/b` added to its inverse so that it errs low (eq. 7).
+fn effective_rank(b: usize, trace: f64, trace_of_square: f64) -> f64 {
     if b == 0 {
         return 1.0;
     }
-    let trace_of_square = trace_of_square(rows, dim);
     let raw = if trace_of_square > 0.0 { trace * trace / trace_of_square } else { f64::INFINITY };
     (1.0 / (1.0 / raw.max(1.0) + 1.0 / b as f64)).max(1.0)
 }
@@ -192,14 +252,23 @@ fn trace_of_square(rows: &[f64], dim: usize) -> f64 {
         .flat_map(|pair| (0..dim).map(|j| pair[j] - pair[dim + j]))
         .collect();
     let differences: Vec<&[f64]> = differences.chunks_exact(dim).collect();
-    let (mut sum, mut count) = (0.0, 0.0);
+    let mut sum = 0.0;
     for lag in 1..=LAGS.min(differences.len().saturating_sub(1)) {
         for (x, y) in differences.iter().zip(&differences[lag..]) {
             sum += x.iter().zip(*y).map(|(x, y)| x * y).sum::<f64>().powi(2);
-            count += 1.0;
         }
     }
-    if count > 0.0 { sum / (4.0 * count) } else { 0.0 }
+    mean_of_lagged_squares(differences.len(), sum)
+}
+
+/// Lags at which differences are multiplied to estimate `Tr(S²)`.
+pub const LAGS: usize = 4;
+
+/// The estimate of `Tr(S²)` from the sum, over all lags up to [`LAGS`], of the squared products of
+/// `differences` differences.
+pub fn mean_of_lagged_squares(differences: usize, sum: f64) -> f64 {
+    let products: usize = (1..=LAGS).map(|lag| differences.saturating_sub(lag)).sum();
+    if products > 0 { sum / (4.0 * products as f64) } else { 0.0 }
 }
 
 #[cfg(test)]

@@ -27,15 +27,15 @@ pub trait Tally {
 
 /// What is known of the tokens that a list has not taken, beside the sample.
 #[derive(Clone, Copy, Debug)]
-pub struct Residual {
+pub struct Residual<Bound = f32> {
     /// Their number.
     pub n_s: usize,
     /// Tokens that the row may read.
     pub visible: usize,
     /// The largest value norm appended so far.
     pub max_norm_v: f64,
-    /// The largest logit among them, if an exact selector promised one.
-    pub bound: Option<f32>,
+    /// The largest logit among them (or its exponential), if an exact selector promised one.
+    pub bound: Option<Bound>,
 }
 
 /// The definition, in f64: reads one token at a time and computes the statistics afresh.

@@ -8,21 +8,24 @@ mod kernel;
 #[allow(unsafe_code, unsafe_op_in_unsafe_fn)]
 mod simd;
 
-use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+mod readers;
+mod sample;
+mod tally;
 
-use ndarray::{Array2, ArrayView2, Axis};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use vattention_core::{
-    Attention, Backend, Error, Options, PipelineConfig, Result, Shape, Softmax, Step,
+    Attention, Backend, Choice, Error, Options, PipelineConfig, Reading, Result, Shape, Timings,
 };
 
-use crate::layer::{Layer, ListView, RowSums, Workers};
-
-/// Tokens whose rows are gathered and multiplied at a time: 256 rows of keys and values of 128
-/// numbers are 256 KiB, which stay in the second-level cache.
-const BLOCK: usize = 256;
+use self::readers::Readers;
+use self::simd::Element;
+use self::tally::{CpuTally, dense_from};
+use crate::cache::{Chunks, RowsView};
+use crate::layer::{HeadStep, Layer, Situation, Workers};
 
 /// KV heads in parallel on `options.threads` threads; by default, on rayon's global pool. All
 /// sequences that ask one `Cpu` for the same number of threads share them.
@@ -48,7 +51,7 @@ impl Backend for Cpu {
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
         let workers = options.threads.map_or(Ok(Workers::Global), |threads| self.pool(threads))?;
-        Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, attend)?))
+        Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, answer)?))
     }
 }
 
@@ -69,41 +72,49 @@ impl Cpu {
     }
 }
 
-fn attend(step: &Step<'_>, members: Range<usize>, list: &ListView<'_>) -> Vec<RowSums> {
-    let dim = step.site.shape.head_dim;
-    let queries = &step.queries[members.start * dim..members.end * dim];
-    let queries = ArrayView2::from_shape((members.len(), dim), queries)
-        .expect("members · head_dim numbers were sliced");
-    let empty = RowSums {
-        sums: Softmax::new(step.site.shape.value_dim),
-        logits: Vec::with_capacity(list.indices.len()),
-    };
-    let mut rows = vec![empty; members.len()];
-    for (indices, probabilities) in list.indices.chunks(BLOCK).zip(list.probabilities.chunks(BLOCK))
-    {
-        let tokens = || indices.iter().map(|&token| token as usize);
-        let logits = queries.dot(&step.keys.gather(tokens()).t());
-        let (weights, shifts) = weigh(&logits, probabilities);
-        let numerators = weights.dot(&step.values.gather(tokens()));
-        for (i, row) in rows.iter_mut().enumerate() {
-            let denominator = weights.row(i).iter().map(|&w| f64::from(w)).sum();
-            let numerator = numerators.row(i).iter().map(|&n| f64::from(n)).collect();
-            row.sums.merge(&Softmax::from_sums(f64::from(shifts[i]), denominator, numerator));
-            row.logits.extend(logits.row(i));
-        }
+fn answer(situation: &Situation<'_>) -> HeadStep {
+    match situation.cache.rows() {
+        RowsView::F32(rows) => answer_over(situation, rows),
+        RowsView::F16(rows) => answer_over(situation, rows),
+        RowsView::Bf16(rows) => answer_over(situation, rows),
     }
-    rows
 }
 
-/// `e^(logit − shift) / p` `[members, block]`, and each member's shift, the largest logit.
-fn weigh(logits: &Array2<f32>, probabilities: &[f32]) -> (Array2<f32>, Vec<f32>) {
-    let shifts: Vec<f32> = logits
-        .axis_iter(Axis(0))
-        .map(|row| row.fold(f32::NEG_INFINITY, |a, &b| a.max(b)))
-        .collect();
-    let mut weights = logits.clone();
-    for (mut row, shift) in weights.axis_iter_mut(Axis(0)).zip(&shifts) {
-        row.iter_mut().zip(probabilities).for_each(|(w, p)| *w = (*w - shift).exp() / p);
+fn answer_over<E: Element>(situation: &Situation<'_>, rows: Chunks<'_, E>) -> HeadStep {
+    let Situation { pipeline, step, how, .. } = *situation;
+    let begin = Instant::now();
+    let choice = pipeline.choose(step);
+    let mut timings = Timings { select: begin.elapsed(), ..Timings::default() };
+
+    let Shape { head_dim, value_dim, .. } = step.site.shape;
+    let lists = lists(&choice, step.visible, how.literal);
+    let per_list = step.queries.len() / lists;
+    let mut answers = Vec::with_capacity(step.site.shape.group());
+    let mut reads = Vec::with_capacity(lists);
+    for (list, queries) in step.queries.chunks_exact(per_list).enumerate() {
+        let begin = Instant::now();
+        let readers = Readers::new(rows, queries, head_dim, value_dim, how.split);
+        let feedback = pipeline.needs_feedback();
+        let mut tally = CpuTally::new(&readers, step.visible, how.literal, feedback);
+        let read = if lists < choice.lists() {
+            pipeline.fall_back(step)
+        } else {
+            pipeline.sample(step, &choice, list, &mut tally)
+        };
+        let (sums, attend) = tally.finish(&read);
+        timings.attend += attend;
+        timings.sample += begin.elapsed().saturating_sub(attend);
+        answers.extend(sums);
+        reads.push(read);
     }
-    (weights, shifts)
+    let reading = Reading::new(reads, step.site.shape.group());
+    HeadStep { rows: answers, reading, timings }
+}
+
+/// How many lists are read: those of the choice, or one of everything if that is faster than all
+/// of them together.
+fn lists(choice: &Choice, visible: usize, literal: bool) -> usize {
+    let together: usize = choice.lens().map(|len| len.unwrap_or(visible)).sum();
+    let too_long = choice.lists() > 1 && together >= dense_from(visible, literal);
+    if too_long { 1 } else { choice.lists() }
 }

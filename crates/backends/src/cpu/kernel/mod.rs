@@ -13,28 +13,27 @@ mod score;
 mod spread;
 mod value;
 
-pub(crate) use rows::{Rows, Span};
+pub(crate) use rows::Span;
 pub(crate) use score::scores;
-pub(crate) use spread::{LAGS, exp2, lagged_squares};
+pub(crate) use spread::{exp2, lagged_squares};
 
 use rows::{BLOCK_ROWS, Block, prefetch_block};
 use score::score_block;
 use value::{add_values, norm_block};
 
+use crate::cache::Chunks;
+
 use super::simd::{CHUNK, Element, Kernel, LANES, Level, Simd};
+
+pub(crate) use super::simd::Line;
 
 /// A logit less than any other.
 const LEAST: f32 = -1e30;
 
-/// Sixteen numbers on a cache line of their own.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub(crate) struct Line(pub(crate) [f32; LANES]);
-
 /// Which rows are read, and what for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pass<'a, E> {
-    pub(crate) rows: Rows<'a, E>,
+    pub(crate) rows: Chunks<'a, E>,
     pub(crate) tokens: Span<'a>,
     /// `log2` of each token's weight; absent: all weigh 1.
     pub(crate) log_weights: Option<&'a [f32]>,
@@ -124,10 +123,10 @@ impl<E: Element> Pass<'_, E> {
     fn check(&self, heads: usize, sums: &[TileSums], per_row: Option<&PerRow<'_>>) {
         let (rows, count) = (&self.rows, self.tokens.len());
         assert!([1, 2, 4].contains(&heads), "{heads} heads in a tile");
-        assert!(self.tokens.end() <= rows.len(), "a token past the end of the cache");
-        assert_eq!(self.queries.len(), sums.len() * heads * rows.key_chunks * 2, "queries");
+        assert!(self.tokens.end() <= rows.len, "a token past the end of the cache");
+        assert_eq!(self.queries.len(), sums.len() * heads * rows.key_chunks() * 2, "queries");
         for tile in sums {
-            assert_eq!(tile.numerator.len(), heads * rows.value_chunks * 2, "numerators");
+            assert_eq!(tile.numerator.len(), heads * rows.value_chunks() * 2, "numerators");
         }
         assert!(self.log_weights.is_none_or(|weights| weights.len() == count), "weights");
         if let Some(per_row) = per_row {
@@ -151,7 +150,7 @@ impl<E: Element, const H: usize, const NORMS: bool> Kernel for Attend<'_, '_, E,
         let Self { pass, sums, mut per_row } = self;
         let count = pass.tokens.len();
         let width = sums.len() * H;
-        let query_lines = H * pass.rows.key_chunks * 2;
+        let query_lines = H * pass.rows.key_chunks() * 2;
         let mut block = Block::new::<H>(&pass.rows, &pass.tokens, 0);
         prefetch_block::<S, E>(&pass.rows, &block);
         let mut first = 0;

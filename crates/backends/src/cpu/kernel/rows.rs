@@ -1,27 +1,13 @@
 //! Rows of one KV head, and blocks of them to go over.
 
 use super::LANES;
+use crate::cache::Chunks;
 use crate::cpu::simd::{CHUNK, Element, Simd};
 
 /// Bytes of keys and values in a block.
 const BLOCK_BYTES: usize = 8192;
 /// The most rows in a block.
 pub(crate) const BLOCK_ROWS: usize = 64;
-
-/// Where rows of one KV head are.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rows<'a, E> {
-    /// Chunks of `1 << log2_per_chunk` rows.
-    pub(crate) chunks: &'a [&'a [E]],
-    pub(crate) log2_per_chunk: u32,
-    /// Numbers from row to row.
-    pub(crate) stride: usize,
-    /// Numbers from a key to its value.
-    pub(crate) value_offset: usize,
-    /// Chunks of [`CHUNK`] numbers in a key, and in a value.
-    pub(crate) key_chunks: usize,
-    pub(crate) value_chunks: usize,
-}
 
 /// Tokens to read: a range, or a list in any order.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +22,15 @@ impl Span<'_> {
         match self {
             Self::Range(from, to) => to - from,
             Self::List(list) => list.len(),
+        }
+    }
+
+    /// At most `len` of them, from the `first` on.
+    pub(crate) fn part(&self, first: usize, len: usize) -> Self {
+        let to = self.len().min(first + len);
+        match *self {
+            Self::Range(from, _) => Self::Range(from + first, from + to),
+            Self::List(list) => Self::List(&list[first..to]),
         }
     }
 
@@ -58,16 +53,26 @@ impl Span<'_> {
     }
 }
 
-impl<E> Rows<'_, E> {
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        let rows = |chunk: &[E]| chunk.len() / self.stride;
-        let full = self.chunks.len().saturating_sub(1) << self.log2_per_chunk;
-        full + self.chunks.last().map_or(0, |last| rows(last))
+impl<E> Chunks<'_, E> {
+    /// Chunks of [`CHUNK`] numbers in a key.
+    pub(crate) fn key_chunks(&self) -> usize {
+        self.value_offset / CHUNK
+    }
+
+    /// Chunks of [`CHUNK`] numbers in a value.
+    pub(crate) fn value_chunks(&self) -> usize {
+        (self.stride - self.value_offset) / CHUNK
+    }
+
+    /// The value of a token, with its padding.
+    pub(crate) fn value(&self, token: usize) -> &[E] {
+        let chunk = self.chunks[token >> self.log2_per_chunk];
+        let row = (token & ((1 << self.log2_per_chunk) - 1)) * self.stride;
+        &chunk[row + self.value_offset..row + self.stride]
     }
 
     /// # Safety
-    /// The token must be in a chunk.
+    /// The token must be one of the rows.
     #[inline(always)]
     unsafe fn key(&self, token: usize) -> *const E {
         let chunk = self.chunks.get_unchecked(token >> self.log2_per_chunk);
@@ -91,7 +96,7 @@ impl<E> Block<E> {
     /// The block from the pass's `first` row on.
     #[inline(always)]
     pub(crate) unsafe fn new<const H: usize>(
-        rows: &Rows<'_, E>,
+        rows: &Chunks<'_, E>,
         tokens: &Span<'_>,
         first: usize,
     ) -> Self {
@@ -110,12 +115,12 @@ impl<E> Block<E> {
 }
 
 #[inline(always)]
-pub(crate) unsafe fn prefetch_block<S: Simd, E: Element>(rows: &Rows<'_, E>, block: &Block<E>) {
+pub(crate) unsafe fn prefetch_block<S: Simd, E: Element>(rows: &Chunks<'_, E>, block: &Block<E>) {
     for &key in &block.keys[..block.len] {
-        for chunk in 0..rows.key_chunks {
+        for chunk in 0..rows.key_chunks() {
             prefetch::<S, E>(key.add(chunk * CHUNK));
         }
-        for chunk in 0..rows.value_chunks {
+        for chunk in 0..rows.value_chunks() {
             prefetch::<S, E>(key.add(rows.value_offset + chunk * CHUNK));
         }
     }

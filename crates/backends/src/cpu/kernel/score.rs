@@ -1,13 +1,14 @@
 //! Logits: rows times queries.
 
-use super::rows::{BLOCK_ROWS, Block, Rows, Span, prefetch};
+use super::rows::{BLOCK_ROWS, Block, Span, prefetch};
 use super::{LANES, LEAST, Line, flat};
+use crate::cache::Chunks;
 use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
 
 /// The logits of a block, `[rows][H]`; those of rows that it has not are [`LEAST`].
 #[inline(always)]
 pub(crate) unsafe fn score_block<S: Simd, E: Element, const H: usize>(
-    rows: &Rows<'_, E>,
+    rows: &Chunks<'_, E>,
     block: &Block<E>,
     next: &Block<E>,
     ahead: usize,
@@ -21,7 +22,7 @@ pub(crate) unsafe fn score_block<S: Simd, E: Element, const H: usize>(
         let keys = block.keys.as_ptr().add(first);
         let next_keys = next.keys.as_ptr().add(first);
         let ahead = ahead.saturating_sub(first).min(per_tile);
-        let chunks = rows.key_chunks;
+        let chunks = rows.key_chunks();
         macro_rules! dots {
             ($heads:literal, $rows:literal) => {{
                 const { assert!(LANES % ($heads * $rows) == 0) };
@@ -94,20 +95,20 @@ unsafe fn dots<S: Simd, E: Element, const H: usize, const R: usize>(
 /// If a size does not fit.
 pub(crate) fn scores<E: Element>(
     level: Level,
-    rows: &Rows<'_, E>,
+    rows: &Chunks<'_, E>,
     queries: &[Line],
     out: &mut [f32],
 ) {
-    let count = rows.len();
-    let tiles = queries.len() / (4 * rows.key_chunks * 2);
-    assert_eq!(queries.len(), tiles * 4 * rows.key_chunks * 2, "queries");
+    let count = rows.len;
+    let tiles = queries.len() / (4 * rows.key_chunks() * 2);
+    assert_eq!(queries.len(), tiles * 4 * rows.key_chunks() * 2, "queries");
     assert_eq!(out.len(), count * tiles * 4, "scores");
     // SAFETY: the sizes are checked above, and every row up to `count` is in `rows`.
     unsafe { level.run(Scores { rows, queries, tiles, out }) }
 }
 
 struct Scores<'a, 'r, E> {
-    rows: &'a Rows<'r, E>,
+    rows: &'a Chunks<'r, E>,
     queries: &'a [Line],
     tiles: usize,
     out: &'a mut [f32],
@@ -119,12 +120,12 @@ impl<E: Element> Kernel for Scores<'_, '_, E> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let Self { rows, queries, tiles, out } = self;
-        let tokens = Span::Range(0, rows.len());
+        let tokens = Span::Range(0, rows.len);
         let mut first = 0;
         while first < tokens.len() {
             let block = Block::new::<4>(rows, &tokens, first);
             for tile in 0..tiles {
-                let queries = queries.as_ptr().add(tile * 4 * rows.key_chunks * 2).cast();
+                let queries = queries.as_ptr().add(tile * 4 * rows.key_chunks() * 2).cast();
                 let mut lines = [Line([0.0; LANES]); BLOCK_ROWS / 4];
                 let used = &mut lines[..block.len.div_ceil(4)];
                 score_block::<S, E, 4>(rows, &block, &block, 0, queries, used);

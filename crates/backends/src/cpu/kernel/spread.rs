@@ -1,10 +1,9 @@
 //! How a sample spreads: exponentials, and products of differences for the effective rank.
 
+use vattention_core::LAGS;
+
 use super::{LANES, Line};
 use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
-
-/// Lags at which differences are multiplied, as in `vattention_core::SampleStats`.
-pub(crate) const LAGS: usize = 4;
 
 /// `2^(x − shift)` of each number.
 pub(crate) fn exp2(level: Level, numbers: &[f32], shift: f32, out: &mut Vec<f32>) {

@@ -1,20 +1,21 @@
 //! Values: weights times rows.
 
-use super::rows::{BLOCK_ROWS, Block, Rows, prefetch};
+use super::rows::{BLOCK_ROWS, Block, prefetch};
 use super::{LANES, TileSums};
+use crate::cache::Chunks;
 use crate::cpu::simd::{CHUNK, Element, Simd};
 
 /// Adds the values of a block, weighted `[rows][H]`, to the numerators.
 #[inline(always)]
 pub(crate) unsafe fn add_values<S: Simd, E: Element, const H: usize>(
-    rows: &Rows<'_, E>,
+    rows: &Chunks<'_, E>,
     block: &Block<E>,
     next: &Block<E>,
     ahead: usize,
     weights: *const f32,
     sums: &mut TileSums,
 ) {
-    let chunks = rows.value_chunks;
+    let chunks = rows.value_chunks();
     let numerator = sums.numerator.as_mut_ptr().cast::<f32>();
     let mut chunk = 0;
     macro_rules! add {
@@ -59,7 +60,7 @@ pub(crate) unsafe fn add_values<S: Simd, E: Element, const H: usize>(
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 unsafe fn add_chunks<S: Simd, E: Element, const H: usize, const N: usize, const C: usize>(
-    rows: &Rows<'_, E>,
+    rows: &Chunks<'_, E>,
     block: &Block<E>,
     next: &Block<E>,
     ahead: usize,
@@ -67,7 +68,7 @@ unsafe fn add_chunks<S: Simd, E: Element, const H: usize, const N: usize, const 
     weights: *const f32,
     numerator: *mut f32,
 ) {
-    let stride = rows.value_chunks * CHUNK;
+    let stride = rows.value_chunks() * CHUNK;
     let offset = rows.value_offset + chunk * CHUNK;
     let mut sums = [[(S::splat(0.0), S::splat(0.0)); C]; N];
     for (head, sums) in sums.iter_mut().enumerate() {
@@ -104,7 +105,7 @@ unsafe fn add_chunks<S: Simd, E: Element, const H: usize, const N: usize, const 
 /// The lengths of the values of a block, which the first-level cache holds.
 #[inline(always)]
 pub(crate) unsafe fn norm_block<S: Simd, E: Element>(
-    rows: &Rows<'_, E>,
+    rows: &Chunks<'_, E>,
     block: &Block<E>,
     norms: &mut [f32; BLOCK_ROWS],
 ) {
@@ -112,7 +113,7 @@ pub(crate) unsafe fn norm_block<S: Simd, E: Element>(
         let mut squares = [S::splat(0.0); LANES];
         for (i, sum) in squares.iter_mut().enumerate().take(block.len - first) {
             let value = block.keys[first + i].add(rows.value_offset);
-            for chunk in 0..rows.value_chunks {
+            for chunk in 0..rows.value_chunks() {
                 let (low, high) = E::widen::<S>(value.add(chunk * CHUNK));
                 *sum = S::fma(low, low, S::fma(high, high, *sum));
             }

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{CHUNK, LANES, Simd};
+use super::{CHUNK, LANES, Line, Simd};
 
 /// A number type of the cache, as kernels read it.
 pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
@@ -45,19 +45,26 @@ impl Element for bf16 {
 }
 
 /// Copies a row into whole chunks in the lanes' order, padded with zeros, times `factor`.
-pub(crate) fn to_lanes<E: Element>(row: &[f32], factor: f32, lanes: &mut [f32]) {
-    for (i, lane) in lanes.iter_mut().enumerate() {
-        let place = i / CHUNK * CHUNK + E::place(i % CHUNK);
-        *lane = row.get(place).map_or(0.0, |x| x * factor);
+pub(crate) fn to_lanes<E: Element>(row: &[f32], factor: f32, lanes: &mut [Line]) {
+    for (i, line) in lanes.iter_mut().enumerate() {
+        for (lane, x) in line.0.iter_mut().enumerate() {
+            *x = row.get(place_in_row::<E>(i, lane)).map_or(0.0, |x| x * factor);
+        }
     }
 }
 
 /// The number that stands in each lane, back in the row's order; `row` may be shorter.
-pub(crate) fn from_lanes<E: Element>(lanes: &[f32], row: &mut [f64]) {
-    for (i, &lane) in lanes.iter().enumerate() {
-        let place = i / CHUNK * CHUNK + E::place(i % CHUNK);
-        if let Some(x) = row.get_mut(place) {
-            *x = f64::from(lane);
+pub(crate) fn from_lanes<E: Element>(lanes: &[Line], row: &mut [f64]) {
+    for (i, line) in lanes.iter().enumerate() {
+        for (lane, &number) in line.0.iter().enumerate() {
+            if let Some(x) = row.get_mut(place_in_row::<E>(i, lane)) {
+                *x = f64::from(number);
+            }
         }
     }
+}
+
+fn place_in_row<E: Element>(line: usize, lane: usize) -> usize {
+    let at = line * LANES + lane;
+    at / CHUNK * CHUNK + E::place(at % CHUNK)
 }

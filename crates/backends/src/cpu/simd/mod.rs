@@ -12,7 +12,7 @@ mod avx512;
 mod element;
 mod scalar;
 
-pub(crate) use element::Element;
+pub(crate) use element::{Element, from_lanes, to_lanes};
 pub(crate) use scalar::Scalar;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use {avx2::Avx2, avx512::Avx512};
@@ -24,6 +24,11 @@ pub(crate) const LANES: usize = 16;
 
 /// Numbers that a row is read by: two vectors.
 pub(crate) const CHUNK: usize = 2 * LANES;
+
+/// Sixteen numbers on a cache line of their own.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Line(pub(crate) [f32; LANES]);
 
 /// Vectors of [`LANES`] f32 numbers.
 ///
@@ -133,14 +138,6 @@ impl Level {
     #[cfg(test)]
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         [Self::Scalar, Self::Avx2, Self::Avx512].into_iter().filter(|&level| level <= Self::best())
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Scalar => "scalar",
-            Self::Avx2 => "AVX2",
-            Self::Avx512 => "AVX-512",
-        }
     }
 }
 

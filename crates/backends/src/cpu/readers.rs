@@ -1,0 +1,202 @@
+//! The query heads that read one list, and their sums.
+
+use std::f64::consts::{LN_2, LOG2_E};
+
+use rayon::prelude::*;
+use vattention_core::Softmax;
+
+use super::kernel::{Line, Pass, PerRow, Span, TileSums, attend, heads_per_tile};
+use super::simd::{CHUNK, Element, LANES, Level, from_lanes, to_lanes};
+use crate::cache::Chunks;
+
+/// Rows that are summed in f32 before their sums go to f64: a unit of work, whatever the number
+/// of threads.
+const PIECE: usize = 4096;
+
+/// Query heads of a group, ready for the kernels.
+#[derive(Clone, Debug)]
+pub(crate) struct Readers<'a, E> {
+    pub(crate) level: Level,
+    pub(crate) rows: Chunks<'a, E>,
+    /// Query heads, and how many of them share a tile.
+    members: usize,
+    per_tile: usize,
+    value_dim: usize,
+    queries: Vec<Line>,
+    /// Whether pieces may be shared out among threads.
+    split: bool,
+}
+
+/// What one reader sums.
+#[derive(Clone, Debug)]
+pub(crate) struct Sums {
+    /// `Σ e` and `Σ e v`.
+    pub(crate) softmax: Softmax,
+    /// `Σ e |v|`, relative to the same shift.
+    pub(crate) norms: f64,
+}
+
+/// Logits of rows, in powers of two, and lengths of values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RowByRow {
+    /// `[rows][width]`.
+    pub(crate) logits: Vec<f32>,
+    /// `[rows]`.
+    pub(crate) norms: Vec<f32>,
+}
+
+impl<'a, E: Element> Readers<'a, E> {
+    /// Readers with `queries` `[members · head_dim]`, scaled.
+    pub(crate) fn new(
+        rows: Chunks<'a, E>,
+        queries: &[f32],
+        head_dim: usize,
+        value_dim: usize,
+        split: bool,
+    ) -> Self {
+        let members = queries.len() / head_dim;
+        let per_tile = heads_per_tile(members);
+        let queries = vectors::<E>(queries, head_dim, LOG2_E as f32, per_tile, rows.key_chunks());
+        Self { level: Level::best(), rows, members, per_tile, value_dim, queries, split }
+    }
+
+    /// Query heads.
+    pub(crate) fn members(&self) -> usize {
+        self.members
+    }
+
+    /// Numbers of a value.
+    pub(crate) fn value_dim(&self) -> usize {
+        self.value_dim
+    }
+
+    fn tiles(&self) -> usize {
+        self.members.div_ceil(self.per_tile)
+    }
+
+    /// Logits of one row, with those that fill the last tile.
+    pub(crate) fn width(&self) -> usize {
+        self.tiles() * self.per_tile
+    }
+
+    /// The sums of no rows.
+    pub(crate) fn nothing(&self) -> Vec<Sums> {
+        let nothing = Sums { softmax: Softmax::new(self.value_dim), norms: 0.0 };
+        vec![nothing; self.members]
+    }
+
+    /// The sums of some rows, with a weight each, `log2`; the norms only if `norms`.
+    pub(crate) fn read(
+        &self,
+        tokens: Span<'_>,
+        log_weights: Option<&[f32]>,
+        norms: bool,
+    ) -> Vec<Sums> {
+        let piece = |first: usize| {
+            let span = tokens.part(first, PIECE);
+            let log_weights = log_weights.map(|weights| &weights[first..][..span.len()]);
+            let mut tiles = self.no_tiles();
+            attend(
+                self.level,
+                self.per_tile,
+                norms,
+                &self.pass(span, log_weights),
+                &mut tiles,
+                None,
+            );
+            self.sums(&tiles)
+        };
+        let firsts: Vec<usize> = (0..tokens.len()).step_by(PIECE).collect();
+        let pieces: Vec<Vec<Sums>> = if self.split && firsts.len() > 1 {
+            firsts.into_par_iter().map(piece).collect()
+        } else {
+            firsts.into_iter().map(piece).collect()
+        };
+        let mut all = self.nothing();
+        pieces.iter().for_each(|piece| add(&mut all, piece));
+        all
+    }
+
+    /// Adds some rows to `all`, and notes each of them.
+    pub(crate) fn note(&self, tokens: &[u32], all: &mut [Sums], noted: &mut RowByRow) {
+        for part in tokens.chunks(PIECE) {
+            let (rows, width) = (noted.norms.len(), self.width());
+            noted.norms.resize(rows + part.len(), 0.0);
+            noted.logits.resize((rows + part.len()) * width, 0.0);
+            let mut tiles = self.no_tiles();
+            let per_row = PerRow {
+                logits: &mut noted.logits[rows * width..],
+                norms: &mut noted.norms[rows..],
+            };
+            let pass = self.pass(Span::List(part), None);
+            attend(self.level, self.per_tile, true, &pass, &mut tiles, Some(per_row));
+            add(all, &self.sums(&tiles));
+        }
+    }
+
+    fn pass<'s>(&'s self, tokens: Span<'s>, log_weights: Option<&'s [f32]>) -> Pass<'s, E> {
+        Pass { rows: self.rows, tokens, log_weights, queries: &self.queries }
+    }
+
+    fn no_tiles(&self) -> Vec<TileSums> {
+        vec![TileSums::new(self.per_tile, self.rows.value_chunks()); self.tiles()]
+    }
+
+    /// The sums of each member, out of their tiles.
+    fn sums(&self, tiles: &[TileSums]) -> Vec<Sums> {
+        let member = |member: usize| {
+            let (tile, head) = (&tiles[member / self.per_tile], member % self.per_tile);
+            let of_head = |lanes: &[f32; LANES]| -> f64 {
+                lanes.iter().skip(head).step_by(self.per_tile).map(|&x| f64::from(x)).sum()
+            };
+            let lines = tile.numerator.len() / self.per_tile;
+            let mut numerator = vec![0.0; self.value_dim];
+            from_lanes::<E>(&tile.numerator[head * lines..][..lines], &mut numerator);
+            let shift = f64::from(tile.max[head]) * LN_2;
+            let softmax = Softmax::from_sums(shift, of_head(&tile.denominator), numerator);
+            Sums { softmax, norms: of_head(&tile.norms) }
+        };
+        (0..self.members).map(member).collect()
+    }
+}
+
+/// Vectors `[count · dim]` in the lanes' order, in whole tiles `[tiles][per_tile][chunks · CHUNK]`,
+/// times `factor`.
+pub(crate) fn vectors<E: Element>(
+    vectors: &[f32],
+    dim: usize,
+    factor: f32,
+    per_tile: usize,
+    chunks: usize,
+) -> Vec<Line> {
+    let (count, lines) = (vectors.len() / dim, chunks * CHUNK / LANES);
+    let mut out = vec![Line([0.0; LANES]); count.next_multiple_of(per_tile) * lines];
+    for (vector, lanes) in vectors.chunks_exact(dim).zip(out.chunks_exact_mut(lines)) {
+        to_lanes::<E>(vector, factor, lanes);
+    }
+    out
+}
+
+impl Sums {
+    /// Makes the sums relative to another shift.
+    pub(crate) fn rebase(&mut self, shift: f64) {
+        if self.softmax.denominator() > 0.0 {
+            self.norms *= (self.softmax.shift() - shift).exp();
+        }
+        self.softmax.rebase(shift);
+    }
+
+    fn add(&mut self, other: &Self) {
+        let mut other = other.clone();
+        let shift = self.softmax.shift().max(other.softmax.shift());
+        self.rebase(shift);
+        other.rebase(shift);
+        self.norms += other.norms;
+        self.softmax.merge(&other.softmax);
+    }
+}
+
+/// Adds the sums of other rows to each member's.
+pub(crate) fn add(all: &mut [Sums], other: &[Sums]) {
+    all.iter_mut().zip(other).for_each(|(all, other)| all.add(other));
+}

@@ -1,0 +1,141 @@
+//! What the readers of one list have read: sums on the way to the output, and a sample to judge.
+
+use std::f32::consts::LN_2;
+use std::time::{Duration, Instant};
+
+use vattention_core::{Picks, Read, Residual, SampleStats, Tally};
+
+use super::kernel::Span;
+use super::readers::{Readers, RowByRow, Sums, add};
+use super::sample::Sample;
+use super::simd::Element;
+use crate::layer::RowSums;
+
+/// A list that is read by gathering costs, row for row, this much more than reading everything
+/// in order.
+const GATHERING: f64 = 1.6;
+
+/// Reads each row once; sums for all readers at a time.
+pub(crate) struct CpuTally<'a, E> {
+    readers: &'a Readers<'a, E>,
+    /// How many rows to read for reading everything to be faster.
+    dense_from: usize,
+    certain: Vec<Sums>,
+    /// Of each certain token, if it will be asked for.
+    certain_rows: Option<RowByRow>,
+    sample: Sample<E>,
+    /// Spent on reading rows.
+    pub(crate) attend: Duration,
+}
+
+impl<'a, E: Element> CpuTally<'a, E> {
+    /// Nothing read. With `literal`, no list is too long; with `feedback`, logits are kept.
+    pub(crate) fn new(
+        readers: &'a Readers<'a, E>,
+        visible: usize,
+        literal: bool,
+        feedback: bool,
+    ) -> Self {
+        Self {
+            readers,
+            dense_from: dense_from(visible, literal),
+            certain: readers.nothing(),
+            certain_rows: feedback.then(RowByRow::default),
+            sample: Sample::new(readers),
+            attend: Duration::ZERO,
+        }
+    }
+
+    /// Reads what has not been read, and sums up for each reader; also the time spent on rows.
+    pub(crate) fn finish(mut self, read: &Read) -> (Vec<RowSums>, Duration) {
+        let begin = Instant::now();
+        match read.picks() {
+            None => self.read_everything(read.len()),
+            Some(picks) if read.budget.is_none() => self.read_picks(picks),
+            Some(_) => self.weigh_sample(1.0 / f64::from(read.drawn_probability())),
+        }
+        let logits = self.logits(read);
+        let rows = self.certain.into_iter().zip(logits);
+        let rows = rows.map(|(sums, logits)| RowSums { sums: sums.softmax, logits }).collect();
+        (rows, self.attend + begin.elapsed())
+    }
+
+    fn read_everything(&mut self, visible: usize) {
+        self.sample = Sample::new(self.readers);
+        self.certain = self.readers.nothing();
+        match &mut self.certain_rows {
+            None => self.certain = self.readers.read(Span::Range(0, visible), None, false),
+            Some(rows) => {
+                *rows = RowByRow::default();
+                let all: Vec<u32> = (0..visible as u32).collect();
+                self.readers.note(&all, &mut self.certain, rows);
+            }
+        }
+    }
+
+    /// Reads picks that nobody samples beside.
+    fn read_picks(&mut self, picks: &Picks) {
+        if picks.is_certain() {
+            return self.take(picks);
+        }
+        let (tokens, log_weights): (Vec<u32>, Vec<f32>) =
+            picks.iter().map(|(token, p)| (token as u32, -p.log2())).unzip();
+        self.certain = self.readers.read(Span::List(&tokens), Some(&log_weights), false);
+        if let Some(rows) = &mut self.certain_rows {
+            self.readers.note(&tokens, &mut self.readers.nothing(), rows);
+        }
+    }
+
+    fn weigh_sample(&mut self, weight: f64) {
+        let mut sample = self.sample.sums().to_vec();
+        sample.iter_mut().for_each(|sums| sums.softmax.scale(weight));
+        add(&mut self.certain, &sample);
+    }
+
+    /// Each reader's logits of the tokens read, ascending; none if they were not kept.
+    fn logits(&self, read: &Read) -> Vec<Vec<f32>> {
+        let Some(rows) = &self.certain_rows else {
+            return vec![Vec::new(); self.readers.members()];
+        };
+        let mut places: Vec<(u32, usize)> =
+            read.tokens().into_iter().enumerate().map(|(i, token)| (token, i)).collect();
+        places.sort_unstable();
+        let of_reader = |reader: usize| {
+            let certain = rows.logits.iter().skip(reader).step_by(self.readers.width()).copied();
+            let all: Vec<f32> = certain.chain(self.sample.logits(reader).iter().copied()).collect();
+            places.iter().map(|&(_, i)| all[i] * LN_2).collect()
+        };
+        (0..self.readers.members()).map(of_reader).collect()
+    }
+}
+
+impl<E: Element> Tally for CpuTally<'_, E> {
+    fn take(&mut self, picks: &Picks) {
+        let begin = Instant::now();
+        let tokens = picks.indices();
+        match &mut self.certain_rows {
+            None => self.certain = self.readers.read(Span::List(&tokens), None, true),
+            Some(rows) => self.readers.note(&tokens, &mut self.certain, rows),
+        }
+        self.attend += begin.elapsed();
+    }
+
+    fn draw(&mut self, tokens: &[u32]) {
+        let begin = Instant::now();
+        self.sample.draw(self.readers, tokens);
+        self.attend += begin.elapsed();
+    }
+
+    fn stats(&mut self, reader: usize, residual: &Residual) -> SampleStats {
+        self.sample.stats(self.readers, &self.certain, reader, residual)
+    }
+
+    fn dense_from(&self) -> usize {
+        self.dense_from
+    }
+}
+
+/// How many rows of a list are as many as all `visible` ones in order.
+pub(crate) fn dense_from(visible: usize, literal: bool) -> usize {
+    if literal { usize::MAX } else { (visible as f64 / GATHERING) as usize + 1 }
+}
