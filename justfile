@@ -21,6 +21,11 @@ capture:
     .venv/bin/pip install --quiet --no-deps -r tools/requirements.txt
     .venv/bin/python tools/capture_minilm.py -o data/minilm.safetensors
 
+# Decode speed beside PyTorch and llama.cpp (needs Python, a C compiler and several GB; installs into .venv-peers).
+peers *ARGS:
+    python3 tools/bench_peers.py --install
+    .venv-peers/bin/python tools/bench_peers.py --json peers.json {{ARGS}}
+
 # Fuzz the readers of pipeline files and traces, a minute each (needs nightly and cargo-fuzz).
 fuzz:
     cargo +nightly fuzz run config -- -max_total_time=60

@@ -1,0 +1,48 @@
+//! Failures on this side of the C interface.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A result whose error is only shown.
+pub(crate) type Answer<T> = Result<T, Box<dyn Error>>;
+
+thread_local! {
+    static LAST: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Runs a call; keeps the reason if it fails or panics.
+pub(crate) fn guarded<T>(run: impl FnOnce() -> Answer<T>) -> Option<T> {
+    let reason = match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(value)) => return Some(value),
+        Ok(Err(error)) => error.to_string(),
+        Err(payload) => format!("panic: {}", message(payload.as_ref())),
+    };
+    LAST.with(|last| *last.borrow_mut() = reason);
+    None
+}
+
+/// Why this thread's last call failed; empty if none has.
+pub(crate) fn last() -> String {
+    LAST.with(|last| last.borrow().clone())
+}
+
+fn message(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_failure_is_kept_whether_error_or_panic() {
+        assert_eq!(guarded(|| Ok(3)), Some(3));
+        assert_eq!(guarded(|| Answer::<()>::Err("no such file".into())), None);
+        assert_eq!(last(), "no such file");
+        assert_eq!(guarded(|| -> Answer<()> { panic!("index {}", 7) }), None);
+        assert_eq!(last(), "panic: index 7");
+    }
+}

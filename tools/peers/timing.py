@@ -1,0 +1,167 @@
+"""Rounds of bursts: every entry in turn, again and again, so that all see the same machine."""
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from .data import GIB, Shape, huge_array, relative_errors
+from .entries import Entry, LeftOut, Sequential
+
+T = TypeVar("T")
+
+
+def setting(tokens: int, threads: int) -> str:
+    return f"{tokens} tokens, {threads} thread{'s' if threads > 1 else ''}"
+
+
+@dataclass
+class Timed:
+    """An entry at one shape and number of threads."""
+
+    name: str
+    dtype: str
+    tokens: int
+    threads: int
+    layers: int
+    bytes: int
+    """Of keys and values in one layer, times the share that was read."""
+    density: float = 1.0
+    error_worst: float | None = None
+    """Of the query heads' outputs, relative to f64 over the same stored numbers."""
+    error_mean: float | None = None
+    rounds: list[float] = field(default_factory=list)
+    """Seconds of one call, the median of each round."""
+
+    def setting(self) -> str:
+        return setting(self.tokens, self.threads)
+
+    def seconds(self) -> float:
+        return statistics.median(self.rounds)
+
+    def rate(self) -> float:
+        """GB/s."""
+        return self.bytes / self.seconds() / 1e9
+
+    def over(self, other: "Timed") -> float:
+        """The median of the rounds' ratios of the times."""
+        return statistics.median(a / b for a, b in zip(self.rounds, other.rounds))
+
+    def summary(self) -> dict:
+        return {**asdict(self), "seconds": self.seconds(), "gb_per_second": self.rate()}
+
+
+@dataclass(frozen=True)
+class Method:
+    rounds: int
+    burst: float
+    """Seconds of calls for each entry in each round; at least one call, at most one for each layer."""
+
+
+class Evictor:
+    """Leaves nothing of the entries in the caches: reads 1 GiB of something else, on one thread.
+
+    On one thread, because those that other libraries leave spinning have gone to sleep afterwards.
+    """
+
+    def __init__(self) -> None:
+        self.memory = huge_array((GIB // 4,), np.float32)
+        self.memory[...] = 1.0
+
+    def run(self) -> float:
+        return float(self.memory.sum())
+
+
+def check(entry: Entry, expected: np.ndarray, shape: Shape, threads: int) -> Timed:
+    """Runs an entry once on the first layer and compares it with `expected`, [query_heads, head_dim]."""
+    entry.call(0)
+    amount = shape.bytes(entry.dtype) if entry.attends else Sequential.bytes
+    timed = Timed(entry.name, entry.dtype, shape.tokens, threads, entry.layers, amount)
+    if entry.attends:
+        errors = relative_errors(entry.output().astype(np.float64), expected)
+        timed.error_worst, timed.error_mean = float(errors.max()), float(errors.mean())
+    return timed
+
+
+def measure(entries: list[tuple[Entry, Timed]], method: Method, evictor: Evictor) -> None:
+    """Fills in the rounds. The first round is warm-up; entries take turns in going first."""
+    densities: list[list[float]] = [[] for _ in entries]
+    layers = [0 for _ in entries]
+    for turn in range(method.rounds + 1):
+        for i in [(place + turn) % len(entries) for place in range(len(entries))]:
+            entry, timed = entries[i]
+            progress(f"{timed.setting()}: round {turn}/{method.rounds}: {entry.name} {entry.dtype}")
+            evictor.run()
+            times, layers[i] = burst(entry, layers[i], method.burst)
+            if turn > 0:
+                timed.rounds.append(statistics.median(times))
+                densities[i].append(entry.density())
+    for (_, timed), shares in zip(entries, densities):
+        timed.density = statistics.mean(shares)
+        timed.bytes = round(timed.bytes * timed.density)
+    progress("")
+
+
+def burst(entry: Entry, layer: int, seconds: float) -> tuple[list[float], int]:
+    """One call untimed, then timed ones, each on the next layer and none on a layer twice."""
+    entry.call(layer)
+    times: list[float] = []
+    while not times or (len(times) < entry.layers - 1 and sum(times) < seconds):
+        layer = (layer + 1) % entry.layers
+        start = time.perf_counter()
+        entry.call(layer)
+        times.append(time.perf_counter() - start)
+    return times, (layer + 1) % entry.layers
+
+
+class Load:
+    """How busy others kept the machine since it was made; where the system tells."""
+
+    def __init__(self) -> None:
+        self.start = self._now()
+
+    def share(self) -> float | None:
+        """Of the time of all processors, others' and stolen time."""
+        now = self._now()
+        if now is None or self.start is None:
+            return None
+        total, busy, own = (b - a for a, b in zip(self.start, now))
+        return max(0.0, busy - own) / max(total, 1e-9)
+
+    @staticmethod
+    def _now() -> tuple[float, float, float] | None:
+        try:
+            line = Path("/proc/stat").read_text().splitlines()[0]
+        except OSError:
+            return None
+        user, nice, system, idle, wait, interrupts, soft, steal = map(int, line.split()[1:9])
+        tick = os.sysconf("SC_CLK_TCK")
+        busy = user + nice + system + interrupts + soft + steal
+        times = os.times()
+        return (busy + idle + wait) / tick, busy / tick, times.user + times.system
+
+
+def progress(text: str) -> None:
+    """One line on stderr that the next one replaces; plain lines where it is not a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def note(text: str) -> None:
+    progress("")
+    print(text, file=sys.stderr, flush=True)
+
+
+def attempt(what: str, make: Callable[[], T]) -> T | None:
+    """What `make` returns; None, and a line that says why, where it cannot be timed."""
+    try:
+        return make()
+    except LeftOut as reason:
+        note(f"left out: {what}: {reason}")
+        return None
