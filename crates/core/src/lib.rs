@@ -27,6 +27,7 @@ mod softmax;
 mod stats;
 mod stream;
 mod tokens;
+mod top;
 
 pub use backend::{
     Attention, Backend, Certificate, Options, Output, RowReport, Storage, Timings, Turn,
@@ -47,5 +48,6 @@ pub use softmax::Softmax;
 pub use stats::{Sample, SampleStats};
 pub use stream::Stream;
 pub use tokens::{Element, LARGEST, Tokens};
+pub use top::Rank;
 
 pub use {inventory, ndarray, schemars, typetag};

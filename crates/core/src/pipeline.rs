@@ -156,7 +156,7 @@ impl Pipeline {
 
     /// Turns the picks of rows that read one list into that list.
     fn list(&self, rows: &[Row<'_>], picks: &Picks, bounds: &[Option<f32>]) -> List {
-        if picks.len() == picks.visible() && picks.iter().all(|(_, p)| p == 1.0) {
+        if picks.len() == picks.visible() && picks.certain() {
             return List {
                 certificate: self.certificate(Kind::Exact, true),
                 ..List::everything(picks.len())
@@ -179,7 +179,7 @@ impl Pipeline {
 
     /// The list of a pipeline without estimator.
     fn drop_residual(&self, picks: &Picks) -> List {
-        let mut entries = picks.sorted();
+        let mut entries: Vec<_> = picks.iter().collect();
         if entries.is_empty() {
             entries.push((picks.visible() - 1, 1.0));
         }
@@ -208,7 +208,7 @@ impl Pipeline {
 /// What any member picked, for certain.
 fn union(picks: &[Picks]) -> Picks {
     let mut all = Picks::new(picks[0].visible());
-    all.take_all(picks.iter().flat_map(Picks::iter).map(|(token, _)| token));
+    picks.iter().for_each(|picks| all.union(picks));
     all
 }
 

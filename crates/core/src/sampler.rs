@@ -176,7 +176,7 @@ fn certain_sums(rows: &[Row<'_>], picks: &Picks) -> Vec<Certain> {
     let empty = Certain { sums: Softmax::new(dim), norms: Softmax::new(1) };
     let mut certain = vec![empty; rows.len()];
     let mut value = vec![0.0; dim];
-    for (token, _) in picks.sorted() {
+    for (token, _) in picks.iter() {
         rows[0].values().copy_row(token, &mut value);
         let norm = norm(&value) as f32;
         for (row, certain) in rows.iter().zip(&mut certain) {
