@@ -261,6 +261,6 @@ impl vattention::Selector for Forgetful {
                 *score = f32::NEG_INFINITY;
             }
         }
-        picks.take_top(self.size.of(row.visible()), |token| scores[token]);
+        picks.take_top(self.size.of(row.visible()), &scores);
     }
 }

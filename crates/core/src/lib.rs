@@ -29,6 +29,7 @@ mod stats;
 mod stream;
 mod tally;
 mod tokens;
+mod top;
 
 pub use backend::{
     Attention, Backend, Certificate, Options, Output, RowReport, Storage, Timings, Turn,
@@ -51,5 +52,6 @@ pub use stats::{Deviations, LAGS, Moments, Sample, SampleStats, mean_of_lagged_s
 pub use stream::Stream;
 pub use tally::{ExactTally, Residual, Tally};
 pub use tokens::{Element, LARGEST, Tokens};
+pub use top::Rank;
 
 pub use {inventory, ndarray, schemars, typetag};

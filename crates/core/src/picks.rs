@@ -1,15 +1,23 @@
 //! The tokens that one row has picked so far.
 
+use std::ops::Range;
+
+use crate::top::{self, Rank};
+
 /// One row's picks, with inclusion probabilities.
 ///
 /// Picks only grow, and hold a token once: a later stage cannot break what an earlier one chose,
 /// and there is no rule for merging two probabilities to get wrong. Tokens that the row may not
 /// see are never in it.
+///
+/// A bit for each visible token; only tokens that were drawn by chance take more.
 #[derive(Clone, Debug)]
 pub struct Picks {
+    /// A bit for each visible token, `[⌈visible / 64⌉]`, lower tokens in lower bits.
     taken: Vec<u64>,
-    tokens: Vec<u32>,
-    probabilities: Vec<f32>,
+    len: usize,
+    /// The tokens picked with a probability below 1, ascending.
+    drawn: Vec<(u32, f32)>,
     visible: usize,
     bound: Option<f32>,
 }
@@ -19,8 +27,8 @@ impl Picks {
     pub fn new(visible: usize) -> Self {
         Self {
             taken: vec![0; visible.div_ceil(64)],
-            tokens: Vec::new(),
-            probabilities: Vec::new(),
+            len: 0,
+            drawn: Vec::new(),
             visible,
             bound: None,
         }
@@ -28,7 +36,9 @@ impl Picks {
 
     /// Picks a token for certain. Nothing happens if it is picked already or not visible.
     pub fn take(&mut self, token: usize) {
-        self.draw(token, 1.0);
+        if token < self.visible {
+            self.take_word(token / 64, 1 << (token % 64));
+        }
     }
 
     /// Picks tokens for certain; see [`take`](Self::take).
@@ -36,32 +46,69 @@ impl Picks {
         tokens.into_iter().for_each(|token| self.take(token));
     }
 
+    /// Picks a range of tokens for certain; see [`take`](Self::take). O(range / 64).
+    pub fn take_range(&mut self, tokens: Range<usize>) {
+        let end = tokens.end.min(self.visible);
+        let mut start = tokens.start;
+        while start < end {
+            let (word, next) = (start / 64, end.min((start / 64 + 1) * 64));
+            let bits = u64::MAX >> (64 - (next - start));
+            self.take_word(word, bits << (start % 64));
+            start = next;
+        }
+    }
+
     /// Picks the `k` best tokens not picked yet, lower index first among equals, and returns the
     /// best score left over, `None` if nothing is left.
     ///
-    /// Calls `score` once for each token not picked; −0 and 0 are equal. O(residual).
-    pub fn take_top(&mut self, k: usize, score: impl Fn(usize) -> f32) -> Option<f32> {
-        let mut rest: Vec<(f32, u32)> =
-            self.residual().map(|token| (score(token) + 0.0, token as u32)).collect();
-        if k < rest.len() {
-            rest.select_nth_unstable_by(k, |a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    /// `scores` are of the visible tokens, `[visible]`, larger is better, −0 and 0 are equal, and
+    /// none is NaN. O(visible), without sorting.
+    ///
+    /// # Panics
+    /// If there are more or fewer scores than visible tokens.
+    pub fn take_top<S: Rank>(&mut self, k: usize, scores: &[S]) -> Option<S> {
+        assert_eq!(scores.len(), self.visible, "one score for each visible token");
+        if k >= self.visible - self.len {
+            self.take_range(0..self.visible);
+            return None;
         }
-        let left = rest.get(k).map(|&(score, _)| score);
-        rest.truncate(k);
-        self.take_all(rest.into_iter().map(|(_, token)| token as usize));
-        left
+        let cut = S::cut(scores, &self.taken, k);
+        if let Some((least, equals)) = cut.least {
+            top::mark(scores, least, equals, &mut self.taken);
+            self.len += k;
+        }
+        Some(cut.next)
     }
 
     /// Picks a token that was drawn with probability `p` in (0, 1].
     ///
     /// Nothing happens if the token is picked already or not visible, or if `p` is not positive.
-    /// A `p` above 1 counts as 1.
+    /// A `p` above 1 counts as 1. O(1) for ascending tokens.
     pub fn draw(&mut self, token: usize, p: f32) {
         if p > 0.0 && token < self.visible && !self.contains(token) {
-            self.taken[token / 64] |= 1 << (token % 64);
-            self.tokens.push(token as u32);
-            self.probabilities.push(p.min(1.0));
+            self.take(token);
+            if p < 1.0 {
+                let place = self.drawn.partition_point(|&(other, _)| (other as usize) < token);
+                self.drawn.insert(place, (token as u32, p));
+            }
         }
+    }
+
+    /// Picks for certain every token that `other` holds, which sees as many tokens.
+    ///
+    /// # Panics
+    /// If it sees more or fewer.
+    pub fn union(&mut self, other: &Self) {
+        assert_eq!(self.visible, other.visible, "picks of one step");
+        for (word, &bits) in other.taken.iter().enumerate() {
+            self.take_word(word, bits);
+        }
+    }
+
+    fn take_word(&mut self, word: usize, bits: u64) {
+        let new = bits & !self.taken[word];
+        self.taken[word] |= new;
+        self.len += new.count_ones() as usize;
     }
 
     /// Whether a token is picked.
@@ -69,7 +116,12 @@ impl Picks {
         self.taken.get(token / 64).is_some_and(|word| word >> (token % 64) & 1 == 1)
     }
 
-    /// The tokens not picked, in order.
+    /// Whether every pick is certain.
+    pub fn certain(&self) -> bool {
+        self.drawn.is_empty()
+    }
+
+    /// The tokens not picked, ascending.
     pub fn residual(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.visible).filter(|&token| !self.contains(token))
     }
@@ -87,12 +139,12 @@ impl Picks {
 
     /// Tokens picked.
     pub fn len(&self) -> usize {
-        self.tokens.len()
+        self.len
     }
 
     /// Whether nothing is picked.
     pub fn is_empty(&self) -> bool {
-        self.tokens.is_empty()
+        self.len == 0
     }
 
     /// Tokens that the row may see, picked or not.
@@ -100,26 +152,28 @@ impl Picks {
         self.visible
     }
 
-    /// Whether all picks are certain.
-    pub fn is_certain(&self) -> bool {
-        self.probabilities.iter().all(|&p| p == 1.0)
+    /// A bit for each visible token, set if it is picked, `[⌈visible / 64⌉]`, lower tokens in
+    /// lower bits.
+    pub fn words(&self) -> &[u64] {
+        &self.taken
     }
 
-    /// The tokens, ascending.
+    /// The tokens picked, ascending, `[len]`.
     pub fn indices(&self) -> Vec<u32> {
-        self.sorted().into_iter().map(|(token, _)| token as u32).collect()
+        let mut indices = Vec::with_capacity(self.len);
+        for (word, &bits) in self.taken.iter().enumerate() {
+            top::each_bit(bits, |bit| indices.push((word * 64 + bit) as u32));
+        }
+        indices
     }
 
-    /// `(token, inclusion probability)` in the order picked.
+    /// `(token, inclusion probability)`, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (usize, f32)> + '_ {
-        self.tokens.iter().map(|&token| token as usize).zip(self.probabilities.iter().copied())
-    }
-
-    /// `(token, inclusion probability)` by token.
-    pub fn sorted(&self) -> Vec<(usize, f32)> {
-        let mut all: Vec<_> = self.iter().collect();
-        all.sort_unstable_by_key(|&(token, _)| token);
-        all
+        let mut drawn = self.drawn.iter().peekable();
+        self.indices().into_iter().map(move |token| {
+            let p = drawn.next_if(|&&(other, _)| other == token).map_or(1.0, |&(_, p)| p);
+            (token as usize, p)
+        })
     }
 }
 
@@ -127,23 +181,6 @@ impl Picks {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    fn tokens(picks: &Picks) -> Vec<usize> {
-        picks.iter().map(|(token, _)| token).collect()
-    }
-
-    /// Rule 1: lower token index first among equals; rule 2: `k` tokens among those not yet taken.
-    #[test]
-    fn ties_go_to_the_lower_token() {
-        let mut picks = Picks::new(100);
-        picks.take(3);
-        let left = picks.take_top(5, |token| if token == 50 { 2.0 } else { 1.0 });
-        let mut got = tokens(&picks);
-        got.sort_unstable();
-        assert_eq!(got, [0, 1, 2, 3, 4, 50]);
-        assert_eq!(left, Some(1.0));
-        assert_eq!(Picks::new(4).take_top(9, |_| 0.0), None);
-    }
 
     #[test]
     fn a_token_is_held_once_and_keeps_its_first_probability() {
@@ -155,28 +192,49 @@ mod tests {
         picks.draw(5, 0.0);
         picks.draw(6, f32::NAN);
         picks.draw(7, 3.0);
-        assert_eq!(picks.iter().collect::<Vec<_>>(), [(4, 0.25), (7, 1.0)]);
+        picks.draw(2, 0.5);
+        assert_eq!(picks.iter().collect::<Vec<_>>(), [(2, 0.5), (4, 0.25), (7, 1.0)]);
+        assert!(!picks.certain());
         picks.bound_residual(2.0);
         picks.bound_residual(3.0);
         assert_eq!(picks.residual_bound(), Some(2.0));
     }
 
+    #[test]
+    fn a_union_is_certain_and_says_nothing_of_the_rest() {
+        let (mut all, mut other) = (Picks::new(100), Picks::new(100));
+        all.take(3);
+        other.draw(70, 0.5);
+        other.bound_residual(1.0);
+        all.union(&other);
+        assert_eq!(all.iter().collect::<Vec<_>>(), [(3, 1.0), (70, 1.0)]);
+        assert!(all.certain() && all.residual_bound().is_none());
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-        /// The picks and the residual (rule 3) part the visible tokens; top-k is a sort.
+        /// The picks and the residual (rule 3) part the visible tokens, however they were taken.
         #[test]
-        fn top_k_is_what_a_sort_gives(scores in prop::collection::vec(-3i8..4, 0..150), k in 0usize..160, first in 0usize..20) {
-            let mut picks = Picks::new(scores.len());
-            picks.take_all(0..first);
-            let mut rest: Vec<usize> = picks.residual().collect();
-            prop_assert_eq!(rest.len() + picks.len(), scores.len());
-            rest.sort_by_key(|&token| -scores[token]);
-            let left = picks.take_top(k, |token| f32::from(scores[token]));
-            prop_assert_eq!(left, rest.get(k).map(|&token| f32::from(scores[token])));
-            let mut want: Vec<usize> = (0..first.min(scores.len())).chain(rest.into_iter().take(k)).collect();
-            want.sort_unstable();
-            let got: Vec<usize> = picks.sorted().into_iter().map(|(token, _)| token).collect();
-            prop_assert_eq!(got, want);
+        fn every_view_shows_the_same_tokens(
+            visible in 0usize..300,
+            ranges in prop::collection::vec((0usize..320, 0usize..320), 0..4),
+            drawn in prop::collection::vec(0usize..320, 0..9),
+        ) {
+            let (mut picks, mut one_by_one) = (Picks::new(visible), Picks::new(visible));
+            for (start, end) in ranges {
+                picks.take_range(start..end);
+                one_by_one.take_all(start..end);
+            }
+            prop_assert_eq!(picks.words(), one_by_one.words());
+            drawn.iter().for_each(|&token| picks.draw(token, 0.5));
+            let tokens: Vec<usize> = (0..visible).filter(|&token| picks.contains(token)).collect();
+            prop_assert_eq!(picks.len(), tokens.len());
+            prop_assert!(picks.indices().iter().map(|&token| token as usize).eq(tokens.clone()));
+            for (token, p) in picks.iter() {
+                prop_assert_eq!(p < 1.0, !one_by_one.contains(token));
+            }
+            prop_assert!(picks.iter().map(|(token, _)| token).eq(tokens));
+            prop_assert_eq!(picks.residual().count() + picks.len(), visible);
         }
     }
 }

@@ -155,7 +155,7 @@ impl Pipeline {
             let exact = Certificate { promise: None, kind: Kind::Exact, held: true };
             return Read::everything(step.visible, exact);
         };
-        if picks.len() == picks.visible() && picks.is_certain() {
+        if picks.len() == picks.visible() && picks.certain() {
             return Read::everything(step.visible, self.certificate(Kind::Exact, true));
         }
         let Some(estimator) = &self.config.estimator else {
@@ -232,18 +232,16 @@ impl Pipeline {
 
 /// The picks of stages before the sampler, which weigh 1 however they were chosen.
 fn certain(picks: &Arc<Picks>) -> Arc<Picks> {
-    if picks.is_certain() { picks.clone() } else { Arc::new(union(vec![Picks::clone(picks)])) }
+    if picks.certain() { picks.clone() } else { Arc::new(union(vec![Picks::clone(picks)])) }
 }
 
 /// What any member picked, for certain.
 fn union(mut picks: Vec<Picks>) -> Picks {
-    if picks.len() == 1 && picks[0].is_certain() {
+    if picks.len() == 1 && picks[0].certain() {
         return picks.swap_remove(0);
     }
     let mut all = Picks::new(picks[0].visible());
-    for picks in &picks {
-        all.take_all(picks.iter().map(|(token, _)| token));
-    }
+    picks.iter().for_each(|picks| all.union(picks));
     all
 }
 

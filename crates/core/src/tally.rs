@@ -75,7 +75,7 @@ impl<'a> ExactTally<'a> {
 impl Tally for ExactTally<'_> {
     fn take(&mut self, picks: &Picks) {
         let mut value = vec![0.0; self.rows[0].values().dim()];
-        for (token, _) in picks.sorted() {
+        for (token, _) in picks.iter() {
             self.rows[0].values().copy_row(token, &mut value);
             let norm = norm(&value) as f32;
             for (row, certain) in self.rows.iter().zip(&mut self.certain) {

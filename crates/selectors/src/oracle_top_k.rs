@@ -37,9 +37,12 @@ impl SelectorConfig for OracleTopK {
 }
 
 impl Selector for OracleTopK {
+    fn group_wide(&self) -> bool {
+        self.score == Score::Group
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        let scores = row.scores(self.score);
-        let left = picks.take_top(self.size.of(row.visible()), |token| scores[token]);
+        let left = picks.take_top(self.size.of(row.visible()), &row.scores(self.score));
         if let (Score::Head, Some(bound)) = (self.score, left) {
             picks.bound_residual(bound);
         }

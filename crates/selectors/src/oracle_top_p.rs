@@ -5,7 +5,7 @@
 //! `mass`: of what the selectors before left (`of = "residual"`), or of everything, what was taken
 //! before included (`of = "all"`). The token that crosses `mass` is taken.
 //!
-//! Cost: O(visible · (head_dim + log visible)) per row: it reads every key, and sorts.
+//! Cost: O(visible · head_dim) per row, and a sort of what is taken: it reads every key.
 //!
 //! # Guarantee
 //! The share is exact. With `score = "head"` no untaken token's logit exceeds the best one left
@@ -56,14 +56,16 @@ impl SelectorConfig for OracleTopP {
 }
 
 impl Selector for OracleTopP {
+    fn group_wide(&self) -> bool {
+        self.score == Score::Group
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let within = |token: usize| self.of == MassOf::All || !picks.contains(token);
         let shares = attention(row, self.score, within);
         let mut covered: f64 = picks.iter().map(|(token, _)| shares[token]).sum();
         let enough = self.mass.get() * shares.iter().sum::<f64>();
-        let mut rest: Vec<usize> = picks.residual().collect();
-        rest.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]).then(a.cmp(&b)));
-        let mut rest = rest.into_iter().peekable();
+        let mut rest = Falling::new(&shares, picks.residual().collect()).peekable();
         while covered <= enough
             && let Some(token) = rest.next()
         {
@@ -73,6 +75,49 @@ impl Selector for OracleTopP {
         if let (Score::Head, Some(&best)) = (self.score, rest.peek()) {
             picks.bound_residual(row.logit(best));
         }
+    }
+}
+
+/// Tokens by falling share, lower index first among equals; only as many are sorted as are asked
+/// for, and at most as many again.
+struct Falling<'a> {
+    shares: &'a [f64],
+    tokens: Vec<usize>,
+    /// Tokens that have been given.
+    given: usize,
+    /// Tokens in their place.
+    sorted: usize,
+}
+
+impl<'a> Falling<'a> {
+    fn new(shares: &'a [f64], tokens: Vec<usize>) -> Self {
+        Self { shares, tokens, given: 0, sorted: 0 }
+    }
+
+    /// Brings as many tokens again into their place.
+    fn sort_on(&mut self) {
+        let by_share =
+            |a: &usize, b: &usize| self.shares[*b].total_cmp(&self.shares[*a]).then(a.cmp(b));
+        let rest = &mut self.tokens[self.sorted..];
+        let more = self.sorted.max(64).min(rest.len());
+        if more < rest.len() {
+            rest.select_nth_unstable_by(more, by_share);
+        }
+        rest[..more].sort_unstable_by(by_share);
+        self.sorted += more;
+    }
+}
+
+impl Iterator for Falling<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        if self.given == self.sorted {
+            self.sort_on();
+        }
+        let token = self.tokens.get(self.given).copied();
+        self.given += usize::from(token.is_some());
+        token
     }
 }
 
@@ -116,16 +161,19 @@ mod tests {
     vattention_testkit::laws!(of_residual, config(0.5, MassOf::Residual, Score::Head));
     vattention_testkit::laws!(of_all, config(0.8, MassOf::All, Score::Group));
 
-    /// A row's picks after every third token was taken, and the weights of all tokens.
+    /// A row's picks after every third token was taken, by falling weight, and the weights of all
+    /// tokens.
     fn pick(head: &Head, config: &OracleTopP) -> (Vec<usize>, Vec<f64>) {
         let row = head.step(head.tokens).row(1);
         let mut picks = Picks::new(head.tokens);
         picks.take_all((0..head.tokens).step_by(3));
-        let before = picks.len();
+        let before = picks.clone();
         config.select(&row, &mut picks);
         let logits = row.scores(Score::Head);
-        let weights = logits.iter().map(|&logit| f64::from(logit).exp()).collect();
-        (picks.iter().skip(before).map(|(token, _)| token).collect(), weights)
+        let weights: Vec<f64> = logits.iter().map(|&logit| f64::from(logit).exp()).collect();
+        let mut picked: Vec<usize> = before.residual().filter(|&t| picks.contains(t)).collect();
+        picked.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]));
+        (picked, weights)
     }
 
     #[test]
@@ -171,6 +219,15 @@ mod tests {
             let picked = |mass| pick(&head, &config(mass, MassOf::Residual, Score::Head)).0;
             let (few, many) = (picked(f64::min(a, b)), picked(f64::max(a, b)));
             prop_assert_eq!(&many[..few.len()], &few[..]);
+        }
+
+        /// What is sorted as it is asked for comes in the order of a sort.
+        #[test]
+        fn falling_is_a_sort(shares in prop::collection::vec(0_u8..9, 0..400)) {
+            let shares: Vec<f64> = shares.into_iter().map(f64::from).collect();
+            let mut sorted: Vec<usize> = (0..shares.len()).collect();
+            sorted.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
+            prop_assert!(Falling::new(&shares, (0..shares.len()).rev().collect()).eq(sorted));
         }
     }
 }

@@ -29,8 +29,12 @@ impl SelectorConfig for Sink {
 }
 
 impl Selector for Sink {
+    fn group_wide(&self) -> bool {
+        true
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        picks.take_all(0..self.size.of(row.visible()));
+        picks.take_range(0..self.size.of(row.visible()));
     }
 }
 

@@ -30,9 +30,13 @@ impl SelectorConfig for Window {
 }
 
 impl Selector for Window {
+    fn group_wide(&self) -> bool {
+        true
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let visible = row.visible();
-        picks.take_all(visible - self.size.of(visible)..visible);
+        picks.take_range(visible - self.size.of(visible)..visible);
     }
 }
 

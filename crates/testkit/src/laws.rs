@@ -11,7 +11,7 @@ pub type Verdict = Result<(), String>;
 pub type Law = fn(&dyn SelectorConfig, &Head) -> Verdict;
 
 /// Every law, with its name.
-pub const LAWS: [(&str, Law); 7] = [
+pub const LAWS: [(&str, Law); 8] = [
     ("round_trips", round_trips),
     ("repeats", repeats),
     ("grows", grows),
@@ -19,6 +19,7 @@ pub const LAWS: [(&str, Law); 7] = [
     ("adds", adds),
     ("weighs", weighs),
     ("bounds", bounds),
+    ("agrees", agrees),
 ];
 
 /// A config that is written and read again is the same.
@@ -103,10 +104,10 @@ pub fn adds(config: &dyn SelectorConfig, head: &Head) -> Verdict {
             picks.take_all((0..visible).filter(|token| token % 3 == 1));
             let before: Vec<_> = picks.iter().collect();
             selector.select(&row, &mut picks);
-            let after: Vec<_> = picks.iter().take(before.len()).collect();
-            let when = format!("of {visible} visible tokens");
-            ensure(before == after, || {
-                format!("earlier picks {before:?} {when} became {after:?}")
+            let after: Vec<_> = picks.iter().collect();
+            let lost = before.iter().find(|pick| !after.contains(pick));
+            ensure(lost.is_none(), || {
+                format!("the earlier pick {lost:?} of {visible} visible tokens is not in {after:?}")
             })?;
         }
     }
@@ -153,6 +154,41 @@ pub fn bounds(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     Ok(())
 }
 
+/// Saying `group_wide()`, a selector picks the same for every member of the group from the same
+/// picks, and promises no bound, which would be of one member.
+///
+/// # Errors
+/// The member that is told something else.
+pub fn agrees(config: &dyn SelectorConfig, head: &Head) -> Verdict {
+    let selector = filled(config, head)?;
+    if !selector.group_wide() {
+        return Ok(());
+    }
+    for visible in [1, head.tokens.div_ceil(2), head.tokens] {
+        let mut before = Picks::new(visible);
+        before.take_all((0..visible).filter(|token| token % 3 == 1));
+        for before in [Picks::new(visible), before] {
+            let mut first = None;
+            for row in head.step(visible).rows() {
+                let mut picks = before.clone();
+                selector.select(&row, &mut picks);
+                let bound = picks.residual_bound();
+                ensure(bound.is_none(), || {
+                    format!("group_wide() is true, but the bound {bound:?} is of one row")
+                })?;
+                let (member, found) = (row.member(), picks.iter().collect::<Vec<_>>());
+                let expected = first.get_or_insert_with(|| found.clone());
+                ensure(*expected == found, || {
+                    format!(
+                        "group_wide() is true, but member {member} picks {found:?}, and member 0 {expected:?}"
+                    )
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(otherwise()) }
 }
@@ -180,7 +216,7 @@ fn all_picks(selector: &dyn Selector, head: &Head) -> Vec<Vec<(usize, f32)>> {
     [head.tokens, head.tokens.div_ceil(2), 1]
         .into_iter()
         .flat_map(|visible| head.step(visible).rows())
-        .map(|row| select(selector, &row).sorted())
+        .map(|row| select(selector, &row).iter().collect())
         .collect()
 }
 

@@ -19,6 +19,7 @@
 //! | `adds` | what was picked before stays |
 //! | `weighs` | every pick is certain, unless `randomized()` says otherwise |
 //! | `bounds` | a promised bound on untaken logits is true |
+//! | `agrees` | every query head of a group picks the same, if `group_wide()` says so |
 //!
 //! A law is a function of a selector's config and a [`Head`], so it can be called with a head of
 //! one's own too. Cases have a fixed seed: the same on every run. `PROPTEST_CASES` makes more of
@@ -81,6 +82,11 @@ macro_rules! laws {
             #[test]
             fn bounds() {
                 obeys($crate::laws::bounds);
+            }
+
+            #[test]
+            fn agrees() {
+                obeys($crate::laws::agrees);
             }
         }
     };

@@ -48,6 +48,10 @@ enum How {
     Jealous,
     /// Promises a bound that it does not know.
     Boastful,
+    /// Says that the group picks the same, and picks by member.
+    Divided,
+    /// Says that the group picks the same, and promises a true bound of one member.
+    BoundOfOne,
 }
 
 /// Is read as another config than was written.
@@ -126,6 +130,10 @@ impl Selector for Index {
         }
     }
 
+    fn group_wide(&self) -> bool {
+        matches!(self.how, How::Divided | How::BoundOfOne)
+    }
+
     fn feedback(&mut self, _: &Row<'_>, _: &Attended<'_>) {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
@@ -135,6 +143,11 @@ impl Selector for Index {
             How::SharedByToken => {
                 let index = self.by_token.lock().unwrap();
                 picks.take_all(index.iter().filter(|(_, x)| **x > 0.5).map(|(token, _)| *token));
+            }
+            How::Divided => picks.take(row.member()),
+            How::BoundOfOne => {
+                let visible = (0..row.visible()).map(|token| row.logit(token));
+                picks.bound_residual(visible.fold(f32::NEG_INFINITY, f32::max));
             }
             How::SharedFeedback if self.asked.load(Ordering::Relaxed) > 0 => picks.take(0),
             How::BoundOfAll => {
@@ -175,6 +188,8 @@ fn broken_selectors_fail_exactly_the_laws_they_break() {
     assert_eq!(broken_by(How::BoundOfAll), ["bounds"]);
     assert_eq!(broken_by(How::Dishonest), ["weighs"]);
     assert_eq!(broken_by(How::Boastful), ["bounds"]);
+    assert_eq!(broken_by(How::Divided), ["agrees"]);
+    assert_eq!(broken_by(How::BoundOfOne), ["agrees"]);
 }
 
 vattention_testkit::laws!(

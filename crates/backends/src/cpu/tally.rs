@@ -75,7 +75,7 @@ impl<'a, E: Element> CpuTally<'a, E> {
 
     /// Reads picks that nobody samples beside.
     fn read_picks(&mut self, picks: &Picks) {
-        if picks.is_certain() {
+        if picks.certain() {
             return self.take(picks);
         }
         let (tokens, log_weights): (Vec<u32>, Vec<f32>) =

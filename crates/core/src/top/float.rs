@@ -1,0 +1,45 @@
+//! The cut of real numbers: selected among the few that can be it.
+
+use multiversion::multiversion;
+
+use super::sealed::{Cut, Cuts};
+use super::{WORTH_GUESSING, each_bit, likely_ranks, sample, which};
+
+impl Cuts for f32 {
+    fn cut(scores: &[Self], taken: &[u64], k: usize) -> Cut<Self> {
+        let mut candidates = at_least(scores, taken, guess(scores, taken, k));
+        if candidates.len() <= k {
+            candidates = at_least(scores, taken, Self::NEG_INFINITY);
+        }
+        let (best, &mut next, _) = candidates.select_nth_unstable_by(k, |a, b| b.total_cmp(a));
+        let least = best.iter().copied().reduce(Self::min);
+        let equals = |least| best.iter().filter(|&&score| score == least).count();
+        Cut { least: least.map(|least| (least, equals(least))), next: next + 0.0 }
+    }
+}
+
+/// A score that more than `k` untaken ones likely reach, and not many more.
+fn guess(scores: &[f32], taken: &[u64], k: usize) -> f32 {
+    if scores.len() <= WORTH_GUESSING {
+        return f32::NEG_INFINITY;
+    }
+    let mut sample = sample(scores, taken);
+    let (_, many) = likely_ranks(k);
+    if many >= sample.len() {
+        return f32::NEG_INFINITY;
+    }
+    *sample.select_nth_unstable_by(many, |a, b| b.total_cmp(a)).1
+}
+
+/// The untaken scores that are at least `limit`.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
+    "x86_64+avx2+fma+bmi2+popcnt+f16c"
+))]
+fn at_least(scores: &[f32], taken: &[u64], limit: f32) -> Vec<f32> {
+    let mut found = Vec::new();
+    for (scores, &word) in scores.chunks(64).zip(taken) {
+        each_bit(which(scores, |score| score >= limit) & !word, |bit| found.push(scores[bit]));
+    }
+    found
+}
