@@ -121,3 +121,27 @@ fn grouped(set: Set, contenders: &[Contender]) -> Vec<(Set, Vec<Contender>)> {
     }
     contenders.chunks(set.plan.together.max(1)).map(led).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_group_is_led_by_dense_attention() {
+        let contender = |name: &str| {
+            let pipeline = PipelineConfig { name: name.into(), ..PipelineConfig::default() };
+            Contender { pipeline: Arc::new(pipeline), asked_density: None }
+        };
+        let names = |together: usize, contenders: &[Contender]| -> Vec<String> {
+            let plan = Plan { layers: 2, together };
+            let set = Set { tokens: 1, storage: Storage::F32, threads: 1, plan };
+            let name = |one: &Contender| one.pipeline.name.clone();
+            let joined = |group: &[Contender]| group.iter().map(name).collect::<Vec<_>>().join(" ");
+            grouped(set, contenders).iter().map(|(_, group)| joined(group)).collect()
+        };
+        let three = ["a", "b", "c"].map(contender);
+        assert_eq!(names(3, &three), ["dense a b c"]);
+        assert_eq!(names(2, &three), ["dense a b", "dense c"]);
+        assert_eq!(names(0, &[]), ["dense"]);
+    }
+}
