@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// The backend of that name, or which there are.
-fn find_backend(name: &str) -> Result<Box<dyn Backend>, Failure> {
+pub(crate) fn find_backend(name: &str) -> Result<Box<dyn Backend>, Failure> {
     vattention::backend(name).ok_or_else(|| {
         let all = vattention::all_backends();
         let known: Vec<_> = all.iter().map(|backend| backend.name()).collect();

@@ -3,8 +3,10 @@
 //!
 //! Exit codes: 0 fine, 1 the answer is no, 2 the input is wrong.
 
+mod bench;
 mod check;
 mod compare;
+mod dtype;
 mod fail;
 mod list;
 mod outputs;
@@ -33,6 +35,8 @@ enum Command {
     Compare(compare::Args),
     /// Draw many samples, and tell whether a pipeline keeps its promise on a trace.
     Verify(verify::Args),
+    /// Measure decode speed against dense attention, with cold caches.
+    Bench(bench::Args),
     /// Show every problem in pipeline files, or the pipelines they make.
     Check(check::Args),
     /// List what pipeline files may name, with fields, defaults and meanings.
@@ -50,6 +54,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Compare(args) => compare::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),
         Command::Schema => list::print_schema(),

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use clap::ValueEnum;
+use vattention::Shape;
 use vattention::eval::{HeadKind, Synth, TraceInfo, write_trace};
-use vattention::{Shape, Storage};
 
+use crate::dtype::Dtype;
 use crate::outputs::check_outputs;
 use crate::{Failure, say};
 
@@ -51,23 +51,6 @@ pub(crate) struct Args {
     /// The trace to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Dtype {
-    F32,
-    F16,
-    Bf16,
-}
-
-impl From<Dtype> for Storage {
-    fn from(dtype: Dtype) -> Self {
-        match dtype {
-            Dtype::F32 => Self::F32,
-            Dtype::F16 => Self::F16,
-            Dtype::Bf16 => Self::Bf16,
-        }
-    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

@@ -1,6 +1,7 @@
 //! Measuring pipelines: captured or synthetic traces, and how far a pipeline is from exact
 //! attention on them.
 
+mod bench;
 pub mod binomial;
 mod compare;
 mod dump;
@@ -15,6 +16,9 @@ mod tensors;
 mod trace;
 mod verify;
 
+pub use bench::{
+    Bandwidth, Bench, BenchReport, BenchRow, Contender, Machine, at_density, decides_itself,
+};
 pub use compare::{Entry, Settings, compare};
 pub use dump::Dump;
 pub use error::{Error, Result};

@@ -1,0 +1,158 @@
+//! `vattention bench`: decode speed against dense attention, with cold caches.
+
+mod builtin;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use vattention::eval::{Bench, Contender, at_density, decides_itself};
+use vattention::{Fraction, PipelineConfig, Shape, Storage};
+
+use crate::check::{Loaded, load_all};
+use crate::compare::find_backend;
+use crate::dtype::Dtype;
+use crate::outputs::{check_outputs, write_json};
+use crate::{Failure, progress, say};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Pipeline files; by default, pipelines that are built in.
+    configs: Vec<PathBuf>,
+    /// Tokens in the cache, between commas.
+    #[arg(long, value_delimiter = ',', value_parser = tokens, default_value = "8192,32768,131072")]
+    tokens: Vec<usize>,
+    /// Query heads.
+    #[arg(long, default_value_t = 32)]
+    heads: usize,
+    /// KV heads; divides the number of query heads.
+    #[arg(long, default_value_t = 8)]
+    kv_heads: usize,
+    /// Numbers in a query, in a key and in a value.
+    #[arg(long, default_value_t = 128)]
+    head_dim: usize,
+    /// How numbers are stored, between commas.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "bf16")]
+    dtype: Vec<Dtype>,
+    /// Shares of the tokens to read beside sink and window, between commas: half by the selector
+    /// that has a size and half by a fixed estimator, or all by the one there is. An estimator
+    /// without a size decides itself. By default, pipelines run as they stand.
+    #[arg(long, value_delimiter = ',', value_parser = fraction)]
+    density: Vec<Fraction>,
+    /// Threads, between commas; by default, 1 and as many as the machine runs at once.
+    #[arg(long, value_delimiter = ',', value_parser = threads)]
+    threads: Option<Vec<usize>>,
+    /// The machine to run on: cpu or reference.
+    #[arg(long, default_value = "cpu")]
+    backend: String,
+    /// A change to each pipeline, such as estimator.epsilon=0.1.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Seconds to measure each set of pipelines, after warming up; five rounds at least.
+    #[arg(long, value_parser = seconds, default_value = "3", allow_hyphen_values = true)]
+    seconds: Duration,
+    /// Bytes of keys and values in all layers of a pipeline, and of the memory that is read in
+    /// order: many times what the processor keeps.
+    #[arg(long, value_name = "BYTES", value_parser = cold_bytes, default_value = "1073741824")]
+    cold_bytes: usize,
+    /// Write the results as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let backend = find_backend(&args.backend)?;
+    let (pipelines, files) = load(args)?;
+    let inputs: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    check_outputs(&[("--json", args.json.as_ref())], &inputs)?;
+    let contenders = contenders(&pipelines, &args.density)?;
+    let bar = progress::bar("parts");
+    let report = bench(args).run(&contenders, &*backend, &|done, total| {
+        progress::show(&bar, done, total);
+    })?;
+    bar.finish_and_clear();
+    if let Some(path) = &args.json {
+        write_json(path, &report)?;
+    }
+    say(&table::show(&report))
+}
+
+fn bench(args: &Args) -> Bench {
+    let shape = Shape {
+        query_heads: args.heads,
+        kv_heads: args.kv_heads,
+        head_dim: args.head_dim,
+        value_dim: args.head_dim,
+    };
+    Bench {
+        shape,
+        tokens: args.tokens.clone(),
+        storages: args.dtype.iter().map(|&dtype| Storage::from(dtype)).collect(),
+        threads: args.threads.clone().unwrap_or_else(all_threads),
+        time: args.seconds,
+        cold_bytes: args.cold_bytes,
+    }
+}
+
+/// One thread, and as many as the machine runs at once.
+fn all_threads() -> Vec<usize> {
+    let most = std::thread::available_parallelism().map_or(1, usize::from);
+    if most > 1 { vec![1, most] } else { vec![1] }
+}
+
+/// The pipelines of the files, or those built in; and what files they were made of.
+fn load(args: &Args) -> Result<(Vec<Arc<PipelineConfig>>, Vec<PathBuf>), Failure> {
+    if args.configs.is_empty() {
+        return Ok((builtin::pipelines(&args.set)?, Vec::new()));
+    }
+    let Loaded { pipelines, files } = load_all(&args.configs, &args.set)?;
+    Ok((pipelines, files))
+}
+
+/// Each pipeline at each density; as it stands without one, or if its estimator decides.
+fn contenders(
+    pipelines: &[Arc<PipelineConfig>],
+    densities: &[Fraction],
+) -> Result<Vec<Contender>, Failure> {
+    let mut contenders = Vec::new();
+    for pipeline in pipelines {
+        if densities.is_empty() || decides_itself(pipeline) {
+            contenders.push(Contender { pipeline: pipeline.clone(), asked_density: None });
+            continue;
+        }
+        for &density in densities {
+            let pipeline = at_density(pipeline, density)?;
+            contenders.push(Contender { pipeline, asked_density: Some(density.get()) });
+        }
+    }
+    Ok(contenders)
+}
+
+fn tokens(text: &str) -> Result<usize, String> {
+    whole(text, (1 << 31) - 1)
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    whole(text, 1024)
+}
+
+fn cold_bytes(text: &str) -> Result<usize, String> {
+    whole(text, isize::MAX as usize)
+}
+
+fn whole(text: &str, most: usize) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| format!("expected a whole number from 1 to {most}"))
+}
+
+fn fraction(text: &str) -> Result<Fraction, String> {
+    let number: f64 = text.parse().map_err(|_| "expected a number strictly between 0 and 1")?;
+    Fraction::try_from(number)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number: Option<f64> = text.parse().ok().filter(|number| *number >= 0.0);
+    let time = number.and_then(|number| Duration::try_from_secs_f64(number).ok());
+    time.ok_or_else(|| "expected a number of seconds, at least 0".into())
+}

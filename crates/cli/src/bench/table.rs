@@ -1,0 +1,80 @@
+//! What is printed of a bench.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use vattention::eval::{BenchReport, BenchRow};
+
+const HEADER: [&str; 14] = [
+    "pipeline", "tokens", "threads", "dtype", "density", "sampled", "ms", "GB/s", "of read",
+    "speed-up", "select", "sample", "attend", "",
+];
+
+const LEGEND: &str = "\
+density   share of the visible tokens that a KV head's query heads read together
+sampled   residual tokens drawn per row
+ms        one decode step of one layer, the median over rounds
+GB/s      keys and values read: of a shared list once for its KV head, of per-head lists each
+of read   that, of the speed of reading memory in order in the same round
+speed-up  the time of dense attention in the same round over this one's
+select, sample, attend  shares of the time; - where the backend does not tell";
+
+pub(super) fn show(report: &BenchReport) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(HEADER);
+    for row in &report.rows {
+        table.add_row(cells(row));
+    }
+    for column in table.column_iter_mut().skip(1).take(HEADER.len() - 2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!("{}\n\n{table}\n\n{LEGEND}", heading(report))
+}
+
+fn heading(report: &BenchReport) -> String {
+    let machine = &report.machine;
+    let cpu = machine.cpu.as_deref().unwrap_or("a processor without a name");
+    let plural = if machine.cores == 1 { "" } else { "s" };
+    let mut lines = vec![format!(
+        "{cpu}, {} core{plural}, {}, backend {}",
+        machine.cores, machine.arch, report.backend
+    )];
+    for one in &report.bandwidth_gb_s {
+        let plural = if one.threads == 1 { "" } else { "s" };
+        lines.push(format!("{} thread{plural} read {:.1} GB/s in order", one.threads, one.gb_s));
+    }
+    lines.join("\n")
+}
+
+fn cells(row: &BenchRow) -> [String; 14] {
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let part = |share: Option<f64>| {
+        share.map_or_else(|| "-".into(), |share| format!("{:.0} %", 100.0 * share))
+    };
+    [
+        row.pipeline.clone(),
+        row.tokens.to_string(),
+        row.threads.to_string(),
+        row.dtype.clone(),
+        percent(row.density),
+        format!("{:.0}", row.sampled),
+        format!("{:.3}", row.ms),
+        format!("{:.2}", row.gb_s),
+        percent(row.of_bandwidth),
+        format!("{:.2} x", row.speedup_over_dense),
+        part(row.select_share),
+        part(row.sample_share),
+        part(row.attend_share),
+        mark(row.fell_back),
+    ]
+}
+
+/// Says when everything was read because that is faster than the list.
+fn mark(fell_back: f64) -> String {
+    if fell_back == 0.0 {
+        String::new()
+    } else if fell_back == 1.0 {
+        "dense: faster".into()
+    } else {
+        format!("dense: faster, {:.0} % of rows", 100.0 * fell_back)
+    }
+}

@@ -1,0 +1,147 @@
+//! Decode speed against dense attention, with cold caches.
+//!
+//! Every pipeline has as many layers as make a gigabyte of keys and values, and a *pass* is one
+//! decode step in each of them: one token of a model with so many layers, whose rows nobody has
+//! read for as long. In every *round*, the machine first sums a gigabyte of memory in order, then
+//! dense attention and all pipelines make one pass each. What is told are medians over rounds, of
+//! ratios too, which are taken in each round: a machine that slows down for a while slows
+//! down both sides of a ratio.
+
+mod bandwidth;
+mod density;
+mod group;
+mod memory;
+mod numbers;
+mod report;
+mod tally;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vattention_core::{Backend, PipelineConfig, Shape, Storage};
+
+use crate::{Error, Result};
+use bandwidth::Memory;
+use group::{Group, Set};
+use memory::Plan;
+
+pub use density::{at_density, decides_itself};
+pub use report::{Bandwidth, BenchReport, BenchRow, Machine};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Bench {
+    /// The dimensions of a layer.
+    pub shape: Shape,
+    /// Tokens in a cache, each at least 1.
+    pub tokens: Vec<usize>,
+    /// How caches store rows.
+    pub storages: Vec<Storage>,
+    /// Threads, each at least 1.
+    pub threads: Vec<usize>,
+    /// How long to measure each set of pipelines, after warming up; five rounds at least.
+    pub time: Duration,
+    /// Bytes of keys and values in all layers of a pipeline, of which there are 2 to 4096; and of
+    /// the memory that is read in order.
+    pub cold_bytes: usize,
+}
+
+/// A pipeline to measure.
+#[derive(Clone, Debug)]
+pub struct Contender {
+    /// The pipeline.
+    pub pipeline: Arc<PipelineConfig>,
+    /// The density that it was [made for](at_density).
+    pub asked_density: Option<f64>,
+}
+
+impl Bench {
+    /// Measures dense attention and the contenders for all tokens, storages and threads.
+    /// `progress` is called with the parts done and of all.
+    ///
+    /// For each of them, all caches are filled with the same numbers and kept. Where 60 % of the
+    /// available memory does not hold them, the contenders go in groups, each with its own dense
+    /// attention and its own sequential read.
+    ///
+    /// # Errors
+    /// A shape that cannot be, a pipeline that cannot run on it, or too little memory.
+    pub fn run(
+        &self,
+        contenders: &[Contender],
+        backend: &dyn Backend,
+        progress: &dyn Fn(usize, usize),
+    ) -> Result<BenchReport> {
+        self.shape.check().map_err(|error| Error::Setting {
+            option: "--heads, --kv-heads, --head-dim",
+            reason: error.to_string(),
+        })?;
+        let sets = self.sets(contenders.len())?;
+        let groups: Vec<(Set, Vec<Contender>)> =
+            sets.into_iter().flat_map(|set| grouped(set, contenders)).collect();
+        let memory = Memory::new(self.cold_bytes)?;
+        let mut report = BenchReport::new(backend.name());
+        for (i, (set, contenders)) in groups.iter().enumerate() {
+            let part =
+                |share: f64| progress(100 * i + (100.0 * share) as usize, 100 * groups.len());
+            let mut group = Group::start(contenders, backend, self.shape, *set)?;
+            group.fill(&|share| part(0.5 * share))?;
+            let measured = group.measure(&memory, self.time, &|share| part(0.5 + 0.5 * share))?;
+            report.add(i, set, measured);
+        }
+        Ok(report)
+    }
+
+    /// Every combination of tokens, storage and threads, checked against the memory.
+    fn sets(&self, pipelines: usize) -> Result<Vec<Set>> {
+        let allowance = memory::allowance();
+        let mut sets = Vec::new();
+        for &tokens in &self.tokens {
+            for &storage in &self.storages {
+                let plan = Plan::new(self, tokens, storage, pipelines, allowance)?;
+                sets.extend(self.threads.iter().map(|&threads| Set {
+                    tokens,
+                    storage,
+                    threads,
+                    plan,
+                }));
+            }
+        }
+        Ok(sets)
+    }
+}
+
+/// Groups of contenders that fit into memory together, each led by dense attention.
+fn grouped(set: Set, contenders: &[Contender]) -> Vec<(Set, Vec<Contender>)> {
+    let dense = PipelineConfig { name: "dense".into(), ..PipelineConfig::default() };
+    let dense = Contender { pipeline: Arc::new(dense), asked_density: None };
+    let led =
+        |others: &[Contender]| (set, std::iter::once(&dense).chain(others).cloned().collect());
+    if contenders.is_empty() {
+        return vec![led(&[])];
+    }
+    contenders.chunks(set.plan.together.max(1)).map(led).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_group_is_led_by_dense_attention() {
+        let contender = |name: &str| {
+            let pipeline = PipelineConfig { name: name.into(), ..PipelineConfig::default() };
+            Contender { pipeline: Arc::new(pipeline), asked_density: None }
+        };
+        let names = |together: usize, contenders: &[Contender]| -> Vec<String> {
+            let plan = Plan { layers: 2, together };
+            let set = Set { tokens: 1, storage: Storage::F32, threads: 1, plan };
+            let name = |one: &Contender| one.pipeline.name.clone();
+            let joined = |group: &[Contender]| group.iter().map(name).collect::<Vec<_>>().join(" ");
+            grouped(set, contenders).iter().map(|(_, group)| joined(group)).collect()
+        };
+        let three = ["a", "b", "c"].map(contender);
+        assert_eq!(names(3, &three), ["dense a b c"]);
+        assert_eq!(names(2, &three), ["dense a b", "dense c"]);
+        assert_eq!(names(0, &[]), ["dense"]);
+    }
+}

@@ -1,0 +1,177 @@
+//! A pipeline made to read a given share of the tokens.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use vattention_core::{Fraction, PipelineConfig};
+
+use crate::{Error, Result};
+
+/// Selectors that have a size, but not one that decides how much a step reads.
+const EDGES: [&str; 2] = ["sink", "window"];
+
+/// Whether a pipeline's estimator decides how large the sample is, and with it what a step reads:
+/// every estimator without a `size`.
+pub fn decides_itself(pipeline: &PipelineConfig) -> bool {
+    pipeline.estimator.as_ref().is_some_and(|estimator| {
+        serde_json::to_value(estimator).is_ok_and(|estimator| estimator.get("size").is_none())
+    })
+}
+
+/// The pipeline with its sizes set so that a step reads about `density` of the tokens, beside what
+/// `sink` and `window` take.
+///
+/// Two parts have such a size: the one selector that has a `size` and is neither `sink` nor
+/// `window`, and an estimator that has a `size`, such as `fixed`. A pipeline with both gives half
+/// of the density to each, a pipeline with one of them gives it all.
+///
+/// # Errors
+/// A pipeline that has neither, or several such selectors, or that [decides
+/// itself](decides_itself).
+pub fn at_density(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<PipelineConfig>> {
+    let refuse = |reason: String| Error::Setting {
+        option: "--density",
+        reason: format!("{}: {reason}", pipeline.name),
+    };
+    if decides_itself(pipeline) {
+        return Err(refuse("its estimator decides how much is read".into()));
+    }
+    let mut tree = serde_json::to_value(pipeline).map_err(|error| refuse(error.to_string()))?;
+    let mut parts = scaled_parts(&mut tree).map_err(|several| {
+        refuse(format!(
+            "selectors {several} have a size; expected one beside {}",
+            EDGES.join(" and ")
+        ))
+    })?;
+    let share = density.get() / parts.len() as f64;
+    for size in &mut parts {
+        **size = share.into();
+    }
+    if parts.is_empty() {
+        let message = "has no size to set; expected a selector with a size beside sink and window, \
+                       or an estimator with one";
+        return Err(refuse(message.into()));
+    }
+    let scaled = serde_json::from_value(tree).map_err(|error| refuse(error.to_string()))?;
+    Ok(Arc::new(scaled))
+}
+
+/// The sizes to set: of a selector, of the estimator, or both. If several selectors have one, their
+/// places.
+fn scaled_parts(tree: &mut Value) -> std::result::Result<Vec<&mut Value>, String> {
+    let Value::Object(tables) = tree else { return Ok(Vec::new()) };
+    let (mut selectors, mut others) = (Vec::new(), Vec::new());
+    for (key, value) in tables {
+        match (key.as_str(), value) {
+            ("selectors", Value::Array(list)) => {
+                selectors.extend(list.iter_mut().enumerate().filter(|(_, one)| is_scaled(one)));
+            }
+            ("estimator", estimator) => others.extend(estimator.get_mut("size")),
+            _ => {}
+        }
+    }
+    if selectors.len() > 1 {
+        let places: Vec<String> = selectors.iter().map(|(i, _)| i.to_string()).collect();
+        return Err(places.join(" and "));
+    }
+    let sizes = selectors.into_iter().filter_map(|(_, selector)| selector.get_mut("size"));
+    Ok(sizes.chain(others).collect())
+}
+
+fn is_scaled(selector: &Value) -> bool {
+    let name = selector.get("type").and_then(Value::as_str).unwrap_or_default();
+    selector.get("size").is_some() && !EDGES.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::{Deserialize, Serialize};
+    use vattention_core::{
+        Budget, BudgetEstimator, Kind, Promise, SampleStats, Selector, SelectorConfig, Site, Size,
+        typetag,
+    };
+
+    use super::*;
+
+    #[derive(Debug, Serialize, Deserialize)]
+    struct Sized {
+        size: Size,
+    }
+
+    macro_rules! selector {
+        ($config:ident, $name:literal) => {
+            #[derive(Debug, Serialize, Deserialize)]
+            struct $config(Sized);
+
+            #[typetag::serde(name = $name)]
+            impl SelectorConfig for $config {
+                fn build(&self, _: &Site) -> vattention_core::Result<Box<dyn Selector>> {
+                    unreachable!("only its text is looked at")
+                }
+            }
+        };
+    }
+    selector!(Sink, "sink");
+    selector!(Largest, "largest");
+
+    #[typetag::serde(name = "drawn")]
+    impl BudgetEstimator for Sized {
+        fn budget(&self, _: &SampleStats) -> Budget {
+            Budget { tokens: 1, kind: Kind::None }
+        }
+        fn promise(&self) -> Option<Promise> {
+            None
+        }
+    }
+
+    #[derive(Debug, Serialize, Deserialize)]
+    struct Deciding {}
+
+    #[typetag::serde(name = "deciding")]
+    impl BudgetEstimator for Deciding {
+        fn budget(&self, _: &SampleStats) -> Budget {
+            Budget { tokens: 1, kind: Kind::None }
+        }
+        fn promise(&self) -> Option<Promise> {
+            None
+        }
+    }
+
+    fn tokens(size: usize) -> Sized {
+        Sized { size: Size::Tokens(size) }
+    }
+
+    fn pipeline(largest: usize, estimator: Option<Box<dyn BudgetEstimator>>) -> PipelineConfig {
+        let mut selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(Sink(tokens(4)))];
+        selectors.extend((0..largest).map(|_| Box::new(Largest(tokens(9))) as _));
+        PipelineConfig { name: "some".into(), selectors, estimator, ..Default::default() }
+    }
+
+    /// What the sizes of the last selector and of the estimator become at density 0.1.
+    fn sizes(pipeline: &PipelineConfig) -> (Value, Value) {
+        let density = Fraction::try_from(0.1).unwrap();
+        let scaled = serde_json::to_value(&*at_density(pipeline, density).unwrap()).unwrap();
+        let last = scaled["selectors"].as_array().unwrap().last().unwrap()["size"].clone();
+        (last, scaled["estimator"]["size"].clone())
+    }
+
+    #[test]
+    fn the_density_goes_to_the_selector_and_the_sample_in_equal_parts() {
+        let drawn = || Some(Box::new(tokens(7)) as Box<dyn BudgetEstimator>);
+        assert_eq!(sizes(&pipeline(1, drawn())), (0.05.into(), 0.05.into()));
+        assert_eq!(sizes(&pipeline(1, None)), (0.1.into(), Value::Null));
+        assert_eq!(sizes(&pipeline(0, drawn())), (4.into(), 0.1.into()), "the sink stays");
+    }
+
+    #[test]
+    fn a_pipeline_without_one_place_for_the_density_is_refused() {
+        let refusal = |pipeline: &PipelineConfig| {
+            at_density(pipeline, Fraction::try_from(0.1).unwrap()).unwrap_err().to_string()
+        };
+        assert!(refusal(&pipeline(0, None)).contains("--density: some: has no size to set"));
+        assert!(refusal(&pipeline(2, None)).contains("selectors 1 and 2 have a size"));
+        let own = pipeline(1, Some(Box::new(Deciding {})));
+        assert!(decides_itself(&own) && !decides_itself(&pipeline(1, None)));
+        assert!(refusal(&own).contains("decides how much is read"));
+    }
+}

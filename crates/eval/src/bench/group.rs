@@ -1,0 +1,147 @@
+//! Pipelines that are measured together, round by round.
+
+use std::time::{Duration, Instant};
+
+use ndarray::Array3;
+use rayon::prelude::*;
+use vattention_core::{Attention, Backend, Options, Output, Shape, Storage};
+
+use super::bandwidth::{Memory, pool};
+use super::memory::{Plan, row_bytes};
+use super::tally::{Measured, Tally};
+use super::{Contender, numbers};
+use crate::{Error, Result};
+
+/// Tokens appended at a time.
+const BLOCK: usize = 512;
+/// Rounds before the clock is read.
+const WARM_UP: usize = 2;
+/// Rounds measured at least, however long they take.
+const LEAST: usize = 5;
+
+/// What a group is measured on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Set {
+    pub(super) tokens: usize,
+    pub(super) storage: Storage,
+    pub(super) threads: usize,
+    pub(super) plan: Plan,
+}
+
+/// Dense attention and others, all with the same tokens in the same number of layers.
+pub(super) struct Group<'a> {
+    shape: Shape,
+    set: Set,
+    runners: Vec<Runner<'a>>,
+}
+
+/// One pipeline with its layers.
+struct Runner<'a> {
+    contender: &'a Contender,
+    layers: Vec<Box<dyn Attention>>,
+    tally: Tally,
+}
+
+impl<'a> Group<'a> {
+    pub(super) fn start(
+        contenders: &'a [Contender],
+        backend: &dyn Backend,
+        shape: Shape,
+        set: Set,
+    ) -> Result<Self> {
+        let options = Options {
+            storage: set.storage,
+            threads: Some(set.threads),
+            timed: true,
+            ..Options::default()
+        };
+        let runner = |contender: &'a Contender| {
+            let start = |layer| {
+                let started = backend.start(&contender.pipeline, layer, shape, &options);
+                started.map_err(|source| contender.refuse(layer, source))
+            };
+            let layers = (0..set.plan.layers).map(start).collect::<Result<_>>()?;
+            let bytes = row_bytes(&shape, set.storage);
+            let tally = Tally::new(contender.pipeline.share, shape.group(), bytes);
+            Ok(Runner { contender, layers, tally })
+        };
+        let runners = contenders.iter().map(runner).collect::<Result<_>>()?;
+        Ok(Self { shape, set, runners })
+    }
+
+    /// Gives every pipeline the same tokens. `progress` is told the share that is done.
+    pub(super) fn fill(&mut self, progress: &dyn Fn(f64)) -> Result<()> {
+        let Set { tokens, plan, .. } = self.set;
+        for layer in 0..plan.layers {
+            for first in (0..tokens).step_by(BLOCK) {
+                let count = BLOCK.min(tokens - first);
+                let keys = numbers::keys(&self.shape, layer, first, count);
+                let values = numbers::values(&self.shape, layer, first, count);
+                self.runners
+                    .par_iter_mut()
+                    .try_for_each(|runner| runner.append(layer, &keys, &values))?;
+                let done = layer as f64 + (first + count) as f64 / tokens as f64;
+                progress(done / plan.layers as f64);
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures until `time` is over. `progress` is told the share that is done.
+    pub(super) fn measure(
+        mut self,
+        memory: &Memory,
+        time: Duration,
+        progress: &dyn Fn(f64),
+    ) -> Result<Measured<'a>> {
+        let pool = pool(self.set.threads)?;
+        for round in 0..WARM_UP {
+            memory.read(&pool);
+            self.round(round)?;
+        }
+        self.runners.iter_mut().for_each(|runner| runner.tally.forget());
+        let (start, mut bandwidth) = (Instant::now(), Vec::new());
+        while bandwidth.len() < LEAST || start.elapsed() < time {
+            bandwidth.push(memory.read(&pool));
+            self.round(WARM_UP + bandwidth.len())?;
+            let of_rounds = bandwidth.len() as f64 / LEAST as f64;
+            let of_time = start.elapsed().as_secs_f64() / time.as_secs_f64().max(1e-9);
+            progress(of_rounds.min(of_time).min(1.0));
+        }
+        let tallies = self.runners.into_iter().map(|runner| (runner.contender, runner.tally));
+        Ok(Measured { bandwidth, tallies: tallies.collect() })
+    }
+
+    /// Lets every pipeline make a pass with the same queries.
+    fn round(&mut self, round: usize) -> Result<()> {
+        let layers = 0..self.set.plan.layers;
+        let queries: Vec<Array3<f32>> =
+            layers.map(|layer| numbers::queries(&self.shape, layer, round)).collect();
+        self.runners.iter_mut().try_for_each(|runner| runner.pass(&queries))
+    }
+}
+
+impl Runner<'_> {
+    fn append(&mut self, layer: usize, keys: &Array3<f32>, values: &Array3<f32>) -> Result<()> {
+        let appended = self.layers[layer].append(keys.view(), values.view());
+        appended.map_err(|source| self.contender.refuse(layer, source))
+    }
+
+    /// Answers one query in each layer, and notes how long that took.
+    fn pass(&mut self, queries: &[Array3<f32>]) -> Result<()> {
+        let mut outputs: Vec<Output> = Vec::with_capacity(queries.len());
+        let start = Instant::now();
+        for (number, (layer, queries)) in self.layers.iter_mut().zip(queries).enumerate() {
+            let output = layer.attend(queries.view(), None);
+            outputs.push(output.map_err(|source| self.contender.refuse(number, source))?);
+        }
+        self.tally.add(start.elapsed(), &outputs);
+        Ok(())
+    }
+}
+
+impl Contender {
+    fn refuse(&self, layer: usize, source: vattention_core::Error) -> Error {
+        Error::Pipeline { file: self.pipeline.name.clone(), layer, source }
+    }
+}

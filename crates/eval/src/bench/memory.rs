@@ -1,0 +1,115 @@
+//! How many caches fit into memory at once.
+
+use vattention_core::{Shape, Storage};
+
+use super::Bench;
+use crate::{Error, Result};
+
+/// The share of the available memory that caches and the buffer may take.
+const SHARE: f64 = 0.6;
+
+/// Layers are numbered to 4095.
+const MOST_LAYERS: u64 = 4096;
+
+/// Bytes that may be taken, where the system says how many are available.
+pub(super) fn allowance() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some((SHARE * kibibytes as f64 * 1024.0) as u64)
+}
+
+/// Bytes of one number.
+pub(super) fn number_bytes(storage: Storage) -> usize {
+    match storage {
+        Storage::F32 => 4,
+        Storage::F16 | Storage::Bf16 => 2,
+    }
+}
+
+/// Bytes of the key and the value of one token in one KV head.
+pub(super) fn row_bytes(shape: &Shape, storage: Storage) -> u64 {
+    (shape.head_dim as u64 + shape.value_dim as u64).saturating_mul(number_bytes(storage) as u64)
+}
+
+/// What the caches of one set take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Plan {
+    /// Layers of each pipeline.
+    pub(super) layers: usize,
+    /// Pipelines beside dense that are measured together.
+    pub(super) together: usize,
+}
+
+impl Plan {
+    /// As many layers as make `cold_bytes`, and as many pipelines together as fit.
+    pub(super) fn new(
+        bench: &Bench,
+        tokens: usize,
+        storage: Storage,
+        pipelines: usize,
+        allowance: Option<u64>,
+    ) -> Result<Self> {
+        let layer = row_bytes(&bench.shape, storage)
+            .saturating_mul(bench.shape.kv_heads as u64)
+            .saturating_mul(tokens as u64);
+        let layers = (bench.cold_bytes as u64).div_ceil(layer).clamp(2, MOST_LAYERS);
+        let caches = layer.saturating_mul(layers);
+        let buffer = bench.cold_bytes as u64;
+        let Some(allowance) = allowance else {
+            return Ok(Self { layers: layers as usize, together: pipelines });
+        };
+        let fitting = allowance.saturating_sub(buffer) / caches;
+        let least = 1 + pipelines.min(1) as u64;
+        if fitting < least {
+            let needed = caches.saturating_mul(least).saturating_add(buffer);
+            let reason = format!(
+                "{tokens} tokens in {layers} layers need {needed} bytes (dense, one pipeline, and \
+                 as much to read in order); {allowance} may be taken, {:.0} % of what is available",
+                100.0 * SHARE
+            );
+            return Err(Error::Setting { option: "--tokens", reason });
+        }
+        // Groups of about equal size.
+        let most = (fitting - 1).max(1) as usize;
+        let together = pipelines.div_ceil(pipelines.div_ceil(most).max(1));
+        Ok(Self { layers: layers as usize, together })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// 1024 tokens of 64 bytes in one KV head are 64 KiB.
+    fn plan(cold_bytes: usize, pipelines: usize, allowance: Option<u64>) -> Result<Plan> {
+        let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 16, value_dim: 16 };
+        let bench = Bench {
+            shape,
+            tokens: vec![1024],
+            storages: vec![Storage::Bf16],
+            threads: vec![1],
+            time: Duration::ZERO,
+            cold_bytes,
+        };
+        Plan::new(&bench, 1024, Storage::Bf16, pipelines, allowance)
+    }
+
+    #[test]
+    fn layers_make_up_the_bytes_and_pipelines_fit() {
+        let (kib, unlimited) = (1 << 10, None);
+        assert_eq!(plan(1, 7, unlimited).unwrap(), Plan { layers: 2, together: 7 });
+        assert_eq!(plan(200 * kib, 7, unlimited).unwrap(), Plan { layers: 4, together: 7 });
+        assert_eq!(plan(1 << 30, 1, unlimited).unwrap().layers, 4096);
+        // A pipeline takes 256 KiB, and the buffer as much.
+        let allow = |pipelines: usize| Some((256 * (1 + pipelines) * kib) as u64);
+        assert_eq!(plan(256 * kib, 7, allow(8)).unwrap().together, 7);
+        assert_eq!(plan(256 * kib, 7, allow(7)).unwrap().together, 4, "two groups, of 4 and 3");
+        assert_eq!(plan(256 * kib, 7, allow(2)).unwrap().together, 1);
+        assert_eq!(plan(256 * kib, 0, allow(1)).unwrap().together, 0, "dense alone");
+        let said = plan(256 * kib, 7, allow(1)).unwrap_err().to_string();
+        assert!(said.contains("1024 tokens in 4 layers need 786432 bytes"), "{said}");
+    }
+}

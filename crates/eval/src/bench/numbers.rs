@@ -1,0 +1,134 @@
+//! Keys, values and queries to measure with: pure functions of where they are.
+//!
+//! Numbers are the sum of four bytes, near enough to normal, of variance 1. So logits of queries
+//! and keys are about normal of variance 1 too, which is neither uniform nor degenerate; one key in
+//! 1024 is four times as long, so that a few tokens are heavy. Values spread around a mean, for an
+//! output that is a sum of noise is one whose relative error nothing but reading everything bounds.
+
+use ndarray::{Array3, s};
+use vattention_core::Shape;
+
+/// One key in so many is long.
+const HEAVY_EVERY: u64 = 1024;
+/// How long.
+const HEAVY: f32 = 4.0;
+/// The standard deviation of the components of the mean value.
+const MEAN_VALUE: f32 = 0.7;
+
+/// What a number is of; keeps their streams apart.
+#[derive(Clone, Copy)]
+enum Part {
+    Key = 1,
+    Value = 2,
+    Mean = 3,
+    Query = 4,
+}
+
+/// Keys `[kv_heads, count, head_dim]` of the tokens from `first` on.
+pub(super) fn keys(shape: &Shape, layer: usize, first: usize, count: usize) -> Array3<f32> {
+    rows([shape.kv_heads, count, shape.head_dim], |head, token, row| {
+        let place = place(Part::Key, layer, head, first + token);
+        fill(place, row);
+        if mix(!place).is_multiple_of(HEAVY_EVERY) {
+            for x in row {
+                *x *= HEAVY;
+            }
+        }
+    })
+}
+
+/// Values `[kv_heads, count, value_dim]` of the tokens from `first` on.
+pub(super) fn values(shape: &Shape, layer: usize, first: usize, count: usize) -> Array3<f32> {
+    let means = rows([shape.kv_heads, 1, shape.value_dim], |head, _, row| {
+        fill(place(Part::Mean, layer, head, 0), row);
+    });
+    rows([shape.kv_heads, count, shape.value_dim], |head, token, row| {
+        fill(place(Part::Value, layer, head, first + token), row);
+        let mean = means.slice(s![head, 0, ..]);
+        row.iter_mut().zip(mean).for_each(|(x, mean)| *x += MEAN_VALUE * mean);
+    })
+}
+
+/// Queries `[query_heads, 1, head_dim]` of one step.
+pub(super) fn queries(shape: &Shape, layer: usize, step: usize) -> Array3<f32> {
+    rows([shape.query_heads, 1, shape.head_dim], |head, _, row| {
+        fill(place(Part::Query, layer, head, step), row);
+    })
+}
+
+/// Makes every row of an array, given its first two indices.
+fn rows(dim: [usize; 3], mut make: impl FnMut(usize, usize, &mut [f32])) -> Array3<f32> {
+    let [heads, count, numbers] = dim;
+    let mut data = vec![0.0; heads * count * numbers];
+    for (i, row) in data.chunks_exact_mut(numbers).enumerate() {
+        make(i / count, i % count, row);
+    }
+    Array3::from_shape_vec(dim, data).expect("as many numbers were made")
+}
+
+/// The key of a row's numbers.
+fn place(part: Part, layer: usize, head: usize, token: usize) -> u64 {
+    mix(((part as u64) << 56) ^ ((layer as u64) << 44) ^ ((head as u64) << 32) ^ token as u64)
+}
+
+/// Fills a row with numbers of mean 0 and variance 1.
+fn fill(place: u64, row: &mut [f32]) {
+    for (i, pair) in row.chunks_mut(2).enumerate() {
+        let word = mix(place.wrapping_add(i as u64));
+        for (x, half) in pair.iter_mut().zip([word as u32, (word >> 32) as u32]) {
+            *x = bell(half);
+        }
+    }
+}
+
+/// The sum of four bytes, shifted and scaled to mean 0 and variance 1.
+fn bell(word: u32) -> f32 {
+    let pairs = (word & 0x00ff_00ff) + ((word >> 8) & 0x00ff_00ff);
+    let sum = (pairs & 0xffff) + (pairs >> 16);
+    (sum as f32 - 510.0) * (1.0 / 147.8)
+}
+
+/// SplitMix64: Steele, Lea, Flood (2014), "Fast splittable pseudorandom number generators".
+fn mix(counter: u64) -> u64 {
+    let mut z = counter.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 16 };
+
+    fn variance(numbers: impl Iterator<Item = f32>) -> f64 {
+        let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
+        for x in numbers.map(f64::from) {
+            (count, sum, squares) = (count + 1.0, sum + x, squares + x * x);
+        }
+        squares / count - (sum / count).powi(2)
+    }
+
+    #[test]
+    fn a_token_is_the_same_in_whatever_block_it_comes() {
+        let (whole, late) = (keys(&SHAPE, 1, 0, 100), keys(&SHAPE, 1, 60, 40));
+        assert_eq!(whole.slice(s![.., 60.., ..]), late);
+        assert_ne!(whole, keys(&SHAPE, 2, 0, 100));
+        assert_ne!(queries(&SHAPE, 0, 0), queries(&SHAPE, 0, 1));
+    }
+
+    /// 64000 numbers of queries, 131072 of values around 32 means, and 4096 of one column.
+    #[test]
+    fn numbers_have_variance_1_and_a_few_keys_are_long() {
+        let queries = (0..500).flat_map(|step| queries(&SHAPE, 0, step));
+        assert!((variance(queries) - 1.0).abs() < 0.05);
+        let keys = keys(&SHAPE, 0, 0, 4096);
+        let long = keys.rows().into_iter().filter(|row| row.dot(row) > 4.0 * 32.0).count();
+        assert!((1..=24).contains(&long), "{long} of 8192, 8 expected");
+        let values = values(&SHAPE, 0, 0, 4096);
+        assert!((variance(values.iter().copied()) - 1.49).abs() < 0.4, "1 + 0.7², of 32 means");
+        let column = values.slice(s![0, .., 3]);
+        assert!((variance(column.iter().copied()) - 1.0).abs() < 0.1, "around the mean");
+    }
+}

@@ -1,0 +1,188 @@
+//! What is noted of a pipeline's passes.
+
+use std::time::Duration;
+
+use vattention_core::{Output, RowReport, Share, Timings};
+
+use super::Contender;
+
+/// What a group came to, round by round.
+pub(super) struct Measured<'a> {
+    /// GB/s of the sequential read in each round.
+    pub(super) bandwidth: Vec<f64>,
+    /// Dense attention, then the others, with a pass of each in each round.
+    pub(super) tallies: Vec<(&'a Contender, Tally)>,
+}
+
+/// The passes of one pipeline.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    share: Share,
+    group: usize,
+    row_bytes: u64,
+    passes: Vec<Pass>,
+    rows: usize,
+    density: f64,
+    sampled: usize,
+    fell_back: usize,
+    timings: Option<Timings>,
+}
+
+/// One step in each layer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pass {
+    /// Of one step, on average over the layers.
+    pub(super) seconds: f64,
+    /// Keys and values read in all layers over the time of the pass.
+    pub(super) gb_s: f64,
+}
+
+impl Tally {
+    /// `group` query heads share a KV head, whose key and value of a token are `row_bytes`.
+    pub(super) fn new(share: Share, group: usize, row_bytes: u64) -> Self {
+        Self {
+            share,
+            group,
+            row_bytes,
+            passes: Vec::new(),
+            rows: 0,
+            density: 0.0,
+            sampled: 0,
+            fell_back: 0,
+            timings: None,
+        }
+    }
+
+    /// Forgets what was noted so far.
+    pub(super) fn forget(&mut self) {
+        *self = Self::new(self.share, self.group, self.row_bytes);
+    }
+
+    pub(super) fn add(&mut self, time: Duration, outputs: &[Output]) {
+        let seconds = time.as_secs_f64().max(1e-9);
+        let reads: f64 = outputs.iter().map(|output| self.rows_read(output)).sum();
+        let gb_s = reads * self.row_bytes as f64 / seconds / 1e9;
+        self.passes.push(Pass { seconds: seconds / outputs.len() as f64, gb_s });
+        for output in outputs {
+            self.rows += output.rows.len();
+            self.density += output.rows.iter().map(RowReport::density_of_group).sum::<f64>();
+            self.sampled += output.rows.iter().map(|row| row.sampled).sum::<usize>();
+            self.fell_back += output.rows.iter().filter(|row| row.fell_back).count();
+            if let Some(timings) = &output.timings {
+                let all = self.timings.get_or_insert_default();
+                all.select += timings.select;
+                all.sample += timings.sample;
+                all.attend += timings.attend;
+            }
+        }
+    }
+
+    /// Rows of keys and values that one step read: of a shared list once for its KV head, of
+    /// separate lists once for each.
+    fn rows_read(&self, output: &Output) -> f64 {
+        let reads = |row: &RowReport| {
+            if self.share == Share::Head && !row.fell_back {
+                (row.certain + row.sampled) as f64
+            } else {
+                row.read_by_group as f64 / self.group as f64
+            }
+        };
+        output.rows.iter().map(reads).sum()
+    }
+
+    pub(super) fn passes(&self) -> &[Pass] {
+        &self.passes
+    }
+
+    /// The mean share of the visible tokens that a KV head's query heads read together.
+    pub(super) fn density(&self) -> f64 {
+        self.density / self.rows as f64
+    }
+
+    /// The mean number of tokens drawn for a query head.
+    pub(super) fn sampled(&self) -> f64 {
+        self.sampled as f64 / self.rows as f64
+    }
+
+    /// The share of rows for which everything was read because that is faster.
+    pub(super) fn fell_back(&self) -> f64 {
+        self.fell_back as f64 / self.rows as f64
+    }
+
+    /// The shares of the time that went into selecting, sampling and attending, if the backend
+    /// tells.
+    pub(super) fn shares(&self) -> Option<[f64; 3]> {
+        let Timings { select, sample, attend } = self.timings?;
+        let all = (select + sample + attend).as_secs_f64();
+        let share = |part: Duration| part.as_secs_f64() / all;
+        (all > 0.0).then(|| [select, sample, attend].map(share))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::{Array2, Array3};
+    use vattention_core::{Certificate, Kind};
+
+    use super::*;
+
+    fn row(certain: usize, sampled: usize, read_by_group: usize, fell_back: bool) -> RowReport {
+        RowReport {
+            visible: 100,
+            certain,
+            sampled,
+            read_by_group,
+            budget: None,
+            fell_back,
+            certificate: Certificate { promise: None, kind: Kind::None, held: false },
+        }
+    }
+
+    fn output(rows: Vec<RowReport>, timings: Option<Timings>) -> Output {
+        Output {
+            out: Array3::zeros((rows.len(), 1, 1)),
+            log_denominator: Array2::zeros((rows.len(), 1)),
+            rows,
+            selection: None,
+            timings,
+        }
+    }
+
+    fn tally(share: Share, outputs: &[Output]) -> Tally {
+        let mut tally = Tally::new(share, 2, 1000);
+        tally.add(Duration::from_secs(9), outputs);
+        tally.forget();
+        tally.add(Duration::from_micros(1), outputs);
+        tally
+    }
+
+    /// Two query heads of one KV head; 1000 bytes in a microsecond are 1 GB/s.
+    #[test]
+    fn a_shared_list_is_read_once_and_separate_lists_each() {
+        let outputs = [output(vec![row(10, 20, 40, false), row(10, 10, 40, false)], None)];
+        let shared = tally(Share::Group, &outputs);
+        assert!((shared.passes()[0].gb_s - 40.0).abs() < 1e-9);
+        assert!((shared.density() - 0.4).abs() < 1e-12);
+        assert_eq!((shared.sampled(), shared.fell_back(), shared.shares()), (15.0, 0.0, None));
+        let separate = tally(Share::Head, &outputs);
+        assert!((separate.passes()[0].gb_s - 50.0).abs() < 1e-9);
+        let dense = [output(vec![row(100, 0, 100, true), row(100, 0, 100, true)], None)];
+        let dense = tally(Share::Head, &dense);
+        assert!((dense.passes()[0].gb_s - 100.0).abs() < 1e-9, "read for both at once");
+        assert_eq!(dense.fell_back(), 1.0);
+    }
+
+    #[test]
+    fn a_step_is_a_layers_share_of_a_pass_and_times_add_up() {
+        let timings = |select| {
+            let [select, sample, attend] = [select, 1, 2].map(Duration::from_micros);
+            Some(Timings { select, sample, attend })
+        };
+        let one = |select| output(vec![row(1, 0, 1, false); 2], timings(select));
+        let tally = tally(Share::Group, &[one(1), one(3)]);
+        assert!((tally.passes()[0].seconds - 0.5e-6).abs() < 1e-15);
+        let close = |(got, want): (&f64, f64)| (got - want).abs() < 1e-12;
+        let shares = tally.shares().unwrap();
+        assert!(shares.iter().zip([0.4, 0.2, 0.4]).all(close), "{shares:?}");
+    }
+}
