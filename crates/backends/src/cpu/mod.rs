@@ -11,6 +11,8 @@ mod simd;
 mod readers;
 mod sample;
 mod tally;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,0 +1,273 @@
+//! Every level against plain Rust, and plain Rust against the definition.
+
+use ndarray::Array2;
+use proptest::prelude::*;
+use vattention_core::{
+    ExactTally, Picks, Residual, SampleStats, Shape, Site, Softmax, Step, Storage, Tally,
+};
+
+use super::kernel::{Span, exp2};
+use super::readers::{Readers, Sums};
+use super::simd::{Element, Level};
+use super::tally::CpuTally;
+use crate::cache::{Cache, ChunkSizes, RowsView, View};
+
+/// One KV head and a query of its group, from a seed.
+struct World {
+    site: Site,
+    queries: Vec<f32>,
+    cache: Cache,
+    tokens: usize,
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}, {} tokens", self.site.shape, self.tokens)
+    }
+}
+
+impl World {
+    fn new(group: usize, dims: (usize, usize), tokens: usize, storage: Storage, seed: u64) -> Self {
+        let (head_dim, value_dim) = dims;
+        let shape = Shape { query_heads: group, kv_heads: 1, head_dim, value_dim };
+        let mut state = seed;
+        let mut number = move || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 40) as f32 / (1 << 23) as f32) - 1.0
+        };
+        let scale = 4.0 / (head_dim as f32).sqrt();
+        let queries = (0..group * head_dim).map(|_| number() * scale).collect();
+        let keys = Array2::from_shape_fn((tokens, head_dim), |_| number());
+        let values = Array2::from_shape_fn((tokens, value_dim), |_| number() + 0.5);
+        // Small chunks, so that rows are in several.
+        let mut cache = Cache::with_chunks(storage, head_dim, value_dim, ChunkSizes::new(16, 5));
+        let room = cache.room(tokens).unwrap();
+        cache.append(keys.view(), values.view(), room);
+        let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
+        Self { site, queries, cache, tokens }
+    }
+
+    fn step<'a>(&'a self, view: &'a View<'a>) -> Step<'a> {
+        let (keys, values) = (view.keys(), view.values());
+        let (site, queries) = (&self.site, &self.queries);
+        Step { site, queries, keys, values, visible: self.tokens, step: 0 }
+    }
+
+    /// Calls `with` with readers of the stored type.
+    fn readers<T>(&self, view: &View<'_>, with: impl Fn(&dyn AnyReaders) -> T) -> T {
+        let Shape { head_dim, value_dim, .. } = self.site.shape;
+        match view.rows() {
+            RowsView::F32(rows) => {
+                with(&Readers::new(rows, &self.queries, head_dim, value_dim, false))
+            }
+            RowsView::F16(rows) => {
+                with(&Readers::new(rows, &self.queries, head_dim, value_dim, false))
+            }
+            RowsView::Bf16(rows) => {
+                with(&Readers::new(rows, &self.queries, head_dim, value_dim, false))
+            }
+        }
+    }
+}
+
+/// Readers of any stored type, at any level.
+trait AnyReaders {
+    fn sums(&self, level: Level, span: Span<'_>, log_weights: Option<&[f32]>) -> Vec<Sums>;
+    fn stats(&self, level: Level, picks: &Picks, parts: &[&[u32]], n: usize) -> Vec<SampleStats>;
+}
+
+impl<E: Element> AnyReaders for Readers<'_, E> {
+    fn sums(&self, level: Level, span: Span<'_>, log_weights: Option<&[f32]>) -> Vec<Sums> {
+        at(self, level).read(span, log_weights, true)
+    }
+
+    fn stats(&self, level: Level, picks: &Picks, parts: &[&[u32]], n: usize) -> Vec<SampleStats> {
+        let readers = at(self, level);
+        let mut tally = CpuTally::new(&readers, n, true, false);
+        stats(&mut tally, picks, parts, readers.members())
+    }
+}
+
+fn at<'a, E: Element>(readers: &Readers<'a, E>, level: Level) -> Readers<'a, E> {
+    let mut readers = readers.clone();
+    readers.level = level;
+    readers
+}
+
+/// The statistics of each reader after the sample was drawn in parts, with a look at each.
+fn stats(
+    tally: &mut dyn Tally,
+    picks: &Picks,
+    parts: &[&[u32]],
+    readers: usize,
+) -> Vec<SampleStats> {
+    let residual = Residual {
+        n_s: picks.visible() - picks.len(),
+        visible: picks.visible(),
+        max_norm_v: 3.0,
+        bound: Some(1.0),
+    };
+    tally.take(picks);
+    let mut last = Vec::new();
+    for part in parts {
+        tally.draw(part);
+        last = (0..readers).map(|reader| tally.stats(reader, &residual)).collect();
+    }
+    last
+}
+
+fn storages() -> impl Strategy<Value = Storage> {
+    prop_oneof![Just(Storage::F32), Just(Storage::F16), Just(Storage::Bf16)]
+}
+
+fn worlds() -> impl Strategy<Value = World> {
+    let dims = (prop_oneof![32usize..=256, Just(64), Just(128)], 1usize..=256);
+    (1usize..=16, dims, 1usize..=200, storages(), any::<u64>()).prop_map(
+        |(group, dims, tokens, storage, seed)| World::new(group, dims, tokens, storage, seed),
+    )
+}
+
+/// `Σ e w`, `Σ e w v` and `Σ e w |v|` of one row, in f64.
+fn exact(step: &Step<'_>, member: usize, tokens: &[u32], weight: impl Fn(usize) -> f64) -> Sums {
+    let row = step.row(member);
+    let (mut softmax, mut norms) = (Softmax::new(step.values.dim()), Softmax::new(1));
+    let mut value = vec![0.0; step.values.dim()];
+    let mut key = vec![0.0; step.keys.dim()];
+    for (i, &token) in tokens.iter().enumerate() {
+        step.values.copy_row(token as usize, &mut value);
+        step.keys.copy_row(token as usize, &mut key);
+        let logit = key.iter().zip(row.query()).map(|(&k, &q)| f64::from(k) * f64::from(q)).sum();
+        let norm = value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+        softmax.add(logit, weight(i), &value);
+        norms.add(logit, weight(i), &[norm as f32]);
+    }
+    Sums { softmax, norms: norms.numerator()[0] }
+}
+
+/// The largest difference of two sums, relative to what is summed.
+fn apart(got: &Sums, want: &Sums) -> f64 {
+    let mut got = got.clone();
+    got.rebase(want.softmax.shift());
+    let relative = |got: f64, want: f64, scale: f64| (got - want).abs() / scale;
+    let (a, b) = (&got.softmax, &want.softmax);
+    let numerators = a.numerator().iter().zip(b.numerator());
+    let scale = b.denominator();
+    numerators
+        .map(|(&a, &b)| relative(a, b, scale))
+        .chain([
+            relative(a.denominator(), b.denominator(), scale),
+            relative(got.norms, want.norms, want.norms),
+        ])
+        .fold(0.0, f64::max)
+}
+
+/// Some tokens in an order of their own.
+fn some_tokens(tokens: usize, share: usize) -> Vec<u32> {
+    let mut list: Vec<u32> = (0..tokens as u32).filter(|i| i % 7 < share as u32).collect();
+    list.reverse();
+    let third = list.len() / 3;
+    list.rotate_left(third);
+    list
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 128, ..ProptestConfig::default() })]
+
+    /// Of a range, and of a list with and without weights, at every level.
+    #[test]
+    fn sums_are_those_of_the_definition(world in worlds(), share in 1usize..7) {
+        let view = world.cache.view();
+        let step = world.step(&view);
+        let all: Vec<u32> = (0..world.tokens as u32).collect();
+        let list = some_tokens(world.tokens, share);
+        let log_weights: Vec<f32> = (0..list.len()).map(|i| (i % 5) as f32).collect();
+        let weight = |i: usize| f64::from(log_weights[i]).exp2();
+        for level in Level::all() {
+            let (range, plain, weighted) = world.readers(&view, |readers| (
+                readers.sums(level, Span::Range(0, world.tokens), None),
+                readers.sums(level, Span::List(&list), None),
+                readers.sums(level, Span::List(&list), Some(&log_weights)),
+            ));
+            for member in 0..world.site.shape.group() {
+                for (got, want) in [
+                    (&range, exact(&step, member, &all, |_| 1.0)),
+                    (&plain, exact(&step, member, &list, |_| 1.0)),
+                    (&weighted, exact(&step, member, &list, weight)),
+                ] {
+                    let apart = apart(&got[member], &want);
+                    prop_assert!(apart < 3e-6, "{level:?}, member {member}: {apart:e}");
+                }
+            }
+        }
+    }
+
+    /// What a machine says of a sample, drawn in two parts, is what the definition says.
+    #[test]
+    fn statistics_are_those_of_the_definition(world in worlds(), share in 1usize..6) {
+        let view = world.cache.view();
+        let step = world.step(&view);
+        let mut picks = Picks::new(world.tokens);
+        picks.take_all((0..world.tokens).filter(|i| i % 7 == 6));
+        let drawn = some_tokens(world.tokens, share);
+        let (first, second) = drawn.split_at(drawn.len() / 3);
+        let rows = step.rows();
+        let want = stats(&mut ExactTally::new(&rows), &picks, &[first, second], rows.len());
+        for level in Level::all() {
+            let got = world.readers(&view, |readers| {
+                readers.stats(level, &picks, &[first, second], world.tokens)
+            });
+            for (got, want) in got.iter().zip(&want) {
+                same_stats(got, want, level)?;
+            }
+        }
+    }
+
+    #[test]
+    fn exponentials_are_right(numbers in prop::collection::vec(-180.0_f32..20.0, 0..70), shift in -5.0_f32..5.0) {
+        for level in Level::all() {
+            let mut out = Vec::new();
+            exp2(level, &numbers, shift, &mut out);
+            prop_assert_eq!(out.len(), numbers.len());
+            for (&x, &got) in numbers.iter().zip(&out) {
+                let want = f64::from(x - shift).exp2();
+                let tiny = f64::from(f32::MIN_POSITIVE);
+                prop_assert!((f64::from(got) - want).abs() <= 4e-7 * want + tiny, "2^({x} - {shift}) = {got}");
+            }
+        }
+    }
+}
+
+/// All statistics, each relative to the definition's.
+///
+/// The machine's are differences of sums of `e² |v|²`, at most `e² · dim · 1.5²` here, in f32:
+/// what is much smaller than that is known less well, and matters less.
+fn same_stats(got: &SampleStats, want: &SampleStats, level: Level) -> Result<(), TestCaseError> {
+    prop_assert_eq!((got.b, got.n_s, got.visible), (want.b, want.n_s, want.visible));
+    prop_assert_eq!((got.value_dim, got.max_norm_v), (want.value_dim, want.max_norm_v));
+    // Relative to one shift.
+    let e = got.d / want.d;
+    let rounding = 1e-7 * 2.25 * want.value_dim as f64;
+    let (of_ev, of_w) = (rounding / want.trace_ev, rounding / want.trace_w);
+    let of_e = 1e-7 / want.var_e;
+    for (name, got, want, rounding) in [
+        ("d_certain", got.d_certain / e, want.d_certain, 0.0),
+        ("norm_n", got.norm_n / e, want.norm_n, 0.0),
+        ("norm_n_debiased", got.norm_n_debiased / e, want.norm_n_debiased, of_ev),
+        ("var_e", got.var_e / (e * e), want.var_e, of_e),
+        ("trace_ev", got.trace_ev / (e * e), want.trace_ev, of_ev),
+        ("trace_w", got.trace_w / (e * e), want.trace_w, of_w),
+        ("nu", got.nu, want.nu, 4.0 * of_w),
+        ("kurtosis_e", got.kurtosis_e, want.kurtosis_e, 4.0 * of_e),
+        ("kurtosis_w", got.kurtosis_w, want.kurtosis_w, 4.0 * of_w),
+        ("sum_e_norm_v", got.sum_e_norm_v / e, want.sum_e_norm_v, 0.0),
+        ("bound", got.bound.unwrap_or(0.0) / e, want.bound.unwrap_or(0.0), 0.0),
+    ] {
+        let allowed = (2e-5 + rounding) * want.abs();
+        let close =
+            (got - want).abs() <= allowed || got.is_nan() && want.is_nan();
+        prop_assert!(close, "{level:?}: {name} is {got}, not {want}");
+    }
+    Ok(())
+}
