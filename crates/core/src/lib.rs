@@ -36,7 +36,7 @@ pub use backend::{
 };
 pub use error::{Error, Result};
 pub use estimator::{Budget, BudgetEstimator, Kind, Promise, Target};
-pub use order::Order;
+pub use order::{Draws, Order};
 pub use picks::Picks;
 pub use pipeline::{Choice, Pipeline};
 pub use pipeline_config::{Conflict, PipelineConfig, SamplerConfig, Share};

@@ -104,6 +104,13 @@ fn count(scores: &[u16], limit: u32) -> usize {
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
 ))]
 fn count_above(scores: &[u16], than: u16) -> usize {
-    let above = |part: &[u16]| part.iter().map(|&score| u16::from(score > than)).sum::<u16>();
-    scores.chunks(4096).map(|part| usize::from(above(part))).sum()
+    let mut count = 0;
+    for part in scores.chunks(4096) {
+        let mut above = 0_u16;
+        for &score in part {
+            above += u16::from(score > than);
+        }
+        count += usize::from(above);
+    }
+    count
 }

@@ -1,0 +1,65 @@
+//! The steps of a selection: `cargo bench --bench selection`.
+
+#![allow(clippy::unwrap_used)]
+
+use divan::{Bencher, black_box};
+use vattention::{Order, Picks, Shape, Site, Stream};
+
+const TOKENS: [usize; 2] = [32_768, 131_072];
+
+fn main() {
+    divan::main();
+}
+
+fn site(head_dim: usize) -> Site {
+    let shape = Shape { query_heads: 4, kv_heads: 1, head_dim, value_dim: 1 };
+    Site { seed: 1, sequence: 0, layer: 0, kv_head: 0, shape }
+}
+
+fn random(token: usize) -> u64 {
+    (token as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16
+}
+
+/// Scores that are spread like the agreeing bits of 32-bit codes.
+fn agreeing(n: usize) -> Vec<u16> {
+    (0..n).map(|token| 1 + (random(token) as u32).count_ones() as u16).collect()
+}
+
+/// A sink and a window of 128 tokens.
+fn ends(n: usize) -> Picks {
+    let mut picks = Picks::new(n);
+    picks.take_range(0..128);
+    picks.take_range(n - 128..n);
+    picks
+}
+
+#[divan::bench(args = TOKENS)]
+fn take_top_u16(bencher: Bencher<'_, '_>, n: usize) {
+    let scores = agreeing(n);
+    bencher.with_inputs(|| ends(n)).bench_refs(|picks| picks.take_top(n / 20, black_box(&scores)));
+}
+
+#[divan::bench(args = TOKENS)]
+fn take_top_f32(bencher: Bencher<'_, '_>, n: usize) {
+    let scores: Vec<f32> = (0..n).map(|token| (random(token) as u32) as f32).collect();
+    bencher.with_inputs(|| ends(n)).bench_refs(|picks| picks.take_top(n / 20, black_box(&scores)));
+}
+
+/// Of the tenth of the tokens.
+#[divan::bench(args = TOKENS)]
+fn indices(bencher: Bencher<'_, '_>, n: usize) {
+    let mut picks = ends(n);
+    picks.take_all((0..n / 10).map(|i| random(i) as usize % n));
+    bencher.bench(|| black_box(&picks).indices());
+}
+
+/// A twentieth of the tokens.
+#[divan::bench(args = TOKENS)]
+fn draws(bencher: Bencher<'_, '_>, n: usize) {
+    let mut picks = ends(n);
+    picks.take_top(n / 20, &agreeing(n));
+    let order = Order::new(n, &Stream::new(&site(1), 0, 0, 0));
+    bencher.with_inputs(|| Vec::with_capacity(n / 20)).bench_refs(|out| {
+        black_box(order).draws().fill(&picks, n / 20, out);
+    });
+}
