@@ -30,9 +30,17 @@ pub trait Backend: Send + Sync {
 
     /// Lets many sequences attend at once, on `threads` threads as in [`Options::threads`]. The
     /// results are those of one call after the other, in the order of `batch`.
-    fn attend_batch(&self, batch: Vec<Turn<'_>>, threads: Option<usize>) -> Vec<Result<Output>> {
+    ///
+    /// # Errors
+    /// If there cannot be so many threads; then nothing has changed. Each sequence has its own
+    /// result beside.
+    fn attend_batch(
+        &self,
+        batch: Vec<Turn<'_>>,
+        threads: Option<usize>,
+    ) -> Result<Vec<Result<Output>>> {
         let _ = threads;
-        batch.into_iter().map(Turn::attend).collect()
+        Ok(batch.into_iter().map(Turn::attend).collect())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The uniform sample of the residual, drawn until the estimator is content.
 
+use crate::order::Draws;
 use crate::tally::{Residual, Tally};
 use crate::{Budget, BudgetEstimator, Kind, Order, Picks, Size, Stream};
 
@@ -30,7 +31,8 @@ pub(crate) struct Sampler<'a> {
     tally: &'a mut dyn Tally,
     /// What is known of the residual to each reader of the list.
     residuals: &'a [Residual],
-    order: Box<dyn Iterator<Item = usize> + 'a>,
+    draws: Draws,
+    picks: &'a Picks,
     n_s: usize,
     visible: usize,
     tokens: Vec<u32>,
@@ -55,11 +57,11 @@ impl<'a> Sampler<'a> {
         }
         tally.take(picks);
         let visible = picks.visible();
-        let order = Order::new(visible, stream);
         let sampler = Self {
             tally,
             residuals,
-            order: Box::new(order.tokens().filter(|&token| !picks.contains(token))),
+            draws: Order::new(visible, stream).draws(),
+            picks,
             n_s: visible - picks.len(),
             visible,
             tokens: Vec::new(),
@@ -133,7 +135,7 @@ impl<'a> Sampler<'a> {
         if more >= self.tally.dense_from() {
             return Err(DenseIsFaster);
         }
-        self.tokens.extend(self.order.by_ref().take(more).map(|token| token as u32));
+        self.draws.fill(self.picks, more, &mut self.tokens);
         self.tally.draw(&self.tokens[drawn..]);
         Ok(())
     }

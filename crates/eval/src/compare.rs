@@ -62,6 +62,8 @@ pub fn compare(
                 storage: layout.storage,
                 record: settings.dump,
                 first_step: (layout.queries - count) as u32,
+                // What the pipeline chose is what is compared.
+                literal: true,
                 ..Options::default()
             };
             let mut attention = load(backend, &entry.pipeline, number, &layout, &layer, &options)

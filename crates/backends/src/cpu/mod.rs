@@ -1,7 +1,15 @@
-//! For use: f32 matrix products over blocks of the list, KV heads in parallel.
+//! For use: reads each row once for all query heads that read its list, as fast as memory allows.
 //!
-//! Each row of K and V is read once for all query heads that read the list. Blocks are summed in
-//! f32 and merged in f64, in list order, so results do not depend on the number of threads.
+//! | file        | what                                                                             |
+//! |-------------|----------------------------------------------------------------------------------|
+//! | `simd`      | sixteen numbers at a time, on AVX-512, AVX2 or in plain Rust                     |
+//! | `kernel`    | attention over a range or a list of rows; what the statistics need of a sample   |
+//! | `readers`   | the query heads that read one list, and their sums                               |
+//! | `sample`    | a drawn sample and its statistics                                                |
+//! | `tally`     | what the sampler in core asks for, and the way to the output                     |
+//!
+//! Rows are summed in f32 over pieces of a fixed length and merged in f64, in list order, so
+//! results do not depend on the number of threads.
 
 #[allow(unsafe_code, unsafe_op_in_unsafe_fn)]
 mod kernel;
@@ -18,9 +26,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use vattention_core::{
-    Attention, Backend, Choice, Error, Options, PipelineConfig, Reading, Result, Shape, Timings,
+    Attention, Backend, Choice, Error, Options, Output, PipelineConfig, Reading, Result, Shape,
+    Timings, Turn,
 };
 
 use self::readers::Readers;
@@ -42,7 +52,7 @@ impl Backend for Cpu {
     }
 
     fn summary(&self) -> &'static str {
-        "f32 matrix products, KV heads in parallel"
+        "AVX-512, AVX2 or plain Rust; KV heads and ranges of tokens in parallel"
     }
 
     fn start(
@@ -52,12 +62,29 @@ impl Backend for Cpu {
         shape: Shape,
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
-        let workers = options.threads.map_or(Ok(Workers::Global), |threads| self.pool(threads))?;
+        let workers = self.workers(options.threads)?;
         Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, answer)?))
+    }
+
+    /// Sequences in parallel, and KV heads within them.
+    fn attend_batch(
+        &self,
+        batch: Vec<Turn<'_>>,
+        threads: Option<usize>,
+    ) -> Result<Vec<Result<Output>>> {
+        let all = || batch.into_par_iter().map(Turn::attend).collect();
+        Ok(match self.workers(threads)? {
+            Workers::Own(pool) => pool.install(all),
+            _ => all(),
+        })
     }
 }
 
 impl Cpu {
+    fn workers(&self, threads: Option<usize>) -> Result<Workers> {
+        threads.map_or(Ok(Workers::Global), |threads| self.pool(threads))
+    }
+
     fn pool(&self, threads: usize) -> Result<Workers> {
         let refuse = |reason: String| Error::Backend { backend: "cpu".into(), reason };
         if threads == 0 {

@@ -75,12 +75,10 @@ impl<'a, E: Element> CpuTally<'a, E> {
 
     /// Reads picks that nobody samples beside.
     fn read_picks(&mut self, picks: &Picks) {
-        if picks.certain() {
-            return self.take(picks);
-        }
-        let (tokens, log_weights): (Vec<u32>, Vec<f32>) =
-            picks.iter().map(|(token, p)| (token as u32, -p.log2())).unzip();
-        self.certain = self.readers.read(Span::List(&tokens), Some(&log_weights), false);
+        let tokens = picks.indices();
+        let log_weights: Option<Vec<f32>> =
+            (!picks.certain()).then(|| picks.iter().map(|(_, p)| -p.log2()).collect());
+        self.certain = self.readers.read(Span::List(&tokens), log_weights.as_deref(), false);
         if let Some(rows) = &mut self.certain_rows {
             self.readers.note(&tokens, &mut self.readers.nothing(), rows);
         }

@@ -265,8 +265,7 @@ fn same_stats(got: &SampleStats, want: &SampleStats, level: Level) -> Result<(),
         ("bound", got.bound.unwrap_or(0.0) / e, want.bound.unwrap_or(0.0), 0.0),
     ] {
         let allowed = (2e-5 + rounding) * want.abs();
-        let close =
-            (got - want).abs() <= allowed || got.is_nan() && want.is_nan();
+        let close = (got - want).abs() <= allowed || got.is_nan() && want.is_nan();
         prop_assert!(close, "{level:?}: {name} is {got}, not {want}");
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Attention of a group of query heads over some rows of one KV head, each row fetched once.
 //!
-//! The rows are gone over in blocks of about 8 KiB, which stay in the first-level cache: all
+//! The rows are gone over in blocks of about 16 KiB, which stay in the first-level cache: all
 //! logits of a block, then its weights, then its values. While the keys of a block are
 //! multiplied, those of the next are fetched, and likewise the values: gathered rows would
 //! otherwise be waited for, one after the other. Logits are in powers of two, `log2(e) q·k`.
@@ -28,7 +28,7 @@ use super::simd::{CHUNK, Element, Kernel, LANES, Level, Simd};
 pub(crate) use super::simd::Line;
 
 /// A logit less than any other.
-const LEAST: f32 = -1e30;
+const LEAST: f32 = f32::MIN;
 
 /// Which rows are read, and what for.
 #[derive(Clone, Copy, Debug)]

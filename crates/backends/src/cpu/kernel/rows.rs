@@ -5,7 +5,7 @@ use crate::cache::Chunks;
 use crate::cpu::simd::{CHUNK, Element, Simd};
 
 /// Bytes of keys and values in a block.
-const BLOCK_BYTES: usize = 8192;
+const BLOCK_BYTES: usize = 16384;
 /// The most rows in a block.
 pub(crate) const BLOCK_ROWS: usize = 64;
 
