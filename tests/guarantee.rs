@@ -8,17 +8,17 @@
 
 use std::sync::Arc;
 
-use ndarray::Array3;
+use ndarray::{Array1, Array3, s};
 use ndarray_rand::rand::{Rng, SeedableRng};
 use ndarray_rand::rand_distr::{Distribution, Pareto, StandardNormal};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use vattention::estimators::{Clt, Combine, Ratio, Terms};
-use vattention::eval::{Layer, LayerTrials, binomial, try_layer};
+use vattention::eval::{Exact, Layer, LayerTrials, binomial, try_layer};
 use vattention::selectors::OracleTopK;
 use vattention::{
-    Budget, BudgetEstimator, Fraction, PipelineConfig, Promise, SampleStats, SamplerConfig, Score,
-    SelectorConfig, Share, Size, Target, typetag,
+    Budget, BudgetEstimator, Fraction, Options, PipelineConfig, Promise, SampleStats,
+    SamplerConfig, Score, SelectorConfig, Share, Size, Target, backend, typetag,
 };
 
 const TOKENS: usize = 5000;
@@ -214,6 +214,80 @@ fn the_papers_combination_is_conservative() {
     };
     let found = run(&layer, exact_top(), Share::Head, Box::new(Clt(terms)), &promise);
     assert!(worst(&found) <= TRIALS / 100, "{} broken", worst(&found));
+}
+
+/// Violations of each query head in `trials` steps of the `cpu` backend, and the mean sample.
+fn run_on_cpu(
+    head: Head,
+    estimator: Box<dyn BudgetEstimator>,
+    promise: &Promise,
+    trials: usize,
+) -> (usize, f64) {
+    let layer = head.layer();
+    let shape = layer.shape();
+    let pipeline = Arc::new(PipelineConfig {
+        selectors: vec![exact_top()],
+        sampler: Some(SamplerConfig { base: Size::Tokens(BASE) }),
+        estimator: Some(estimator),
+        ..PipelineConfig::default()
+    });
+    let options = Options { scale: Some(1.0), literal: true, ..Options::default() };
+    let mut attention = backend("cpu").unwrap().start(&pipeline, 0, shape, &options).unwrap();
+    attention.append(layer.keys.view(), layer.values.view()).unwrap();
+    let exact = Exact::rows(&layer, &shape, 1.0, 1);
+    let (mut broken, mut sampled) = ([0; 2], 0);
+    // The same query again and again: each step draws a sample of its own.
+    let queries = Array3::from_shape_fn((2, 100, 2), |(head, _, i)| layer.queries[[head, 0, i]]);
+    for _ in 0..trials / 100 {
+        let output = attention.attend(queries.view(), None).unwrap();
+        for (member, exact) in exact.iter().enumerate() {
+            for t in 0..100 {
+                let error = match promise.target {
+                    Target::Denominator => {
+                        let log_d = f64::from(output.log_denominator[[member, t]]);
+                        ((log_d - exact.log_denominator).exp() - 1.0).abs()
+                    }
+                    _ => {
+                        let got = output.out.slice(s![member, t, ..]).mapv(f64::from);
+                        norm(&(got - &exact.output)) / norm(&exact.output)
+                    }
+                };
+                broken[member] += usize::from(error > promise.epsilon.get());
+            }
+        }
+        sampled += output.rows.iter().map(|row| row.sampled).sum::<usize>();
+    }
+    (broken[0].max(broken[1]), sampled as f64 / (2 * trials) as f64)
+}
+
+fn norm(x: &Array1<f64>) -> f64 {
+    x.dot(x).sqrt()
+}
+
+/// Its own sampler, statistics and sums, ten times as often.
+#[test]
+fn the_cpu_backend_keeps_the_promise_too() {
+    let trials = 20_000;
+    let (epsilon, delta) = (fraction(0.05), fraction(0.1));
+    let contradicted =
+        |violations: usize| binomial::p_value(violations, trials, delta.get()) < LEVEL;
+    for (target, make, mutant) in
+        [(Target::Sdpa, ratio as Make, half_ratio as Make), (Target::Denominator, clt, one_sided)]
+    {
+        let promise = Promise { target, epsilon, delta };
+        for head in [Head::Gaussian, Head::LogNormal(2.0)] {
+            let (broken, sampled) = run_on_cpu(head, make(&promise), &promise, trials);
+            println!("{head:?}, {target}: {broken} of {trials}, {sampled:.0} sampled");
+            assert!(!contradicted(broken), "{head:?}, {target}: {broken} broken");
+            if sampled >= 2.0 * BASE as f64 {
+                let (broken, _) = run_on_cpu(head, mutant(&promise), &promise, trials);
+                assert!(
+                    contradicted(broken),
+                    "{head:?}, {target}: the mutant breaks only {broken}"
+                );
+            }
+        }
+    }
 }
 
 /// Where the promise breaks: heavy tokens that no selector took, and that the samples miss.
