@@ -208,7 +208,9 @@ impl Pipeline {
 /// What any member picked, for certain.
 fn union(picks: &[Picks]) -> Picks {
     let mut all = Picks::new(picks[0].visible());
-    picks.iter().for_each(|picks| all.union(picks));
+    for picks in picks {
+        all.union(picks);
+    }
     all
 }
 

@@ -54,7 +54,7 @@ fn score(pattern: Pattern, token: usize, n: usize, seed: u64) -> u16 {
         Pattern::Few => random.count_ones() as u16,
         Pattern::Equal => seed as u16,
         Pattern::Extremes => {
-            if random % 2 == 0 {
+            if random.is_multiple_of(2) {
                 0
             } else {
                 u16::MAX
@@ -63,7 +63,7 @@ fn score(pattern: Pattern, token: usize, n: usize, seed: u64) -> u16 {
         Pattern::Rising => (token * 60_000 / n) as u16,
         Pattern::Falling => (60_000 - token * 60_000 / n) as u16,
         Pattern::Fooling if token.is_multiple_of(16) => {
-            if seed % 2 == 0 {
+            if seed.is_multiple_of(2) {
                 0
             } else {
                 u16::MAX

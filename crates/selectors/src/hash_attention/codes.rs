@@ -47,18 +47,28 @@ impl Codes {
     pub fn subtract_differing(&self, queries: &[Code], scores: &mut [u16]) {
         for (i, words) in self.words.iter().enumerate() {
             let queries: Vec<u32> = queries.iter().map(|code| code[i]).collect();
-            let (eights, rest) = queries.as_chunks();
-            eights.iter().for_each(|queries| subtract::<8>(words, queries, scores));
-            let (fours, rest) = rest.as_chunks();
-            fours.iter().for_each(|queries| subtract::<4>(words, queries, scores));
-            let (twos, rest) = rest.as_chunks();
-            twos.iter().for_each(|queries| subtract::<2>(words, queries, scores));
-            rest.iter().for_each(|&query| subtract(words, &[query], scores));
+            let rest = subtract_chunks::<8>(words, &queries, scores);
+            let rest = subtract_chunks::<4>(words, rest, scores);
+            let rest = subtract_chunks::<2>(words, rest, scores);
+            subtract_chunks::<1>(words, rest, scores);
         }
     }
 }
 
-/// The same of one word of each code: one pass over the codes for a whole group.
+/// Goes once over the codes for every `QUERIES` queries, and returns those that are left.
+fn subtract_chunks<'q, const QUERIES: usize>(
+    words: &[u32],
+    queries: &'q [u32],
+    scores: &mut [u16],
+) -> &'q [u32] {
+    let (chunks, rest) = queries.as_chunks::<QUERIES>();
+    for queries in chunks {
+        subtract(words, queries, scores);
+    }
+    rest
+}
+
+/// What [`Codes::subtract_differing`] does with one word of each code.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"

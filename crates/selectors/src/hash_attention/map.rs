@@ -96,7 +96,9 @@ impl Mlp {
         let mut x = x.to_vec();
         for layer in before {
             x = layer.of(&x);
-            x.iter_mut().for_each(|x| *x = self.activation.of(*x));
+            for x in &mut x {
+                *x = self.activation.of(*x);
+            }
         }
         pack(&last.of(&x))
     }
