@@ -142,3 +142,20 @@ fn large_heads_of_every_pattern() {
         }
     }
 }
+
+/// As many scores as are wanted reach the guess, or one more or less: the next is beyond it.
+#[test]
+fn a_guess_that_just_suffices() {
+    let n = 8192;
+    let sampled = |token: usize| token.is_multiple_of(16);
+    let mut scores = vec![1_u16; n];
+    let best = (0..n).filter(|&token| sampled(token)).take(200);
+    for token in best.chain((0..n).filter(|&token| !sampled(token)).take(1400)) {
+        scores[token] = 9;
+    }
+    let floats: Vec<f32> = scores.iter().copied().map(f32::from).collect();
+    for k in 1599..=1601 {
+        check(&Picks::new(n), k, &scores);
+        check(&Picks::new(n), k, &floats);
+    }
+}

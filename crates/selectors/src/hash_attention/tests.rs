@@ -87,6 +87,16 @@ proptest! {
         }
     }
 
+    /// A group's score is 1 and the agreeing bits of all its query heads.
+    #[test]
+    fn a_groups_score_is_the_sum_of_its_heads(head in heads(40)) {
+        for codes in [CodesOf::QueryHead, CodesOf::KvHead] {
+            let [a, b] = [0, 1].map(|member| scores(&config(40, codes, Score::Head), &head, member));
+            let sum: Vec<u16> = a.iter().zip(&b).map(|(a, b)| a + b - 1).collect();
+            prop_assert_eq!(scores(&config(40, codes, Score::Group), &head, 1), sum);
+        }
+    }
+
     /// A key that points where the query does has its code, and no score is higher; a key that
     /// points away has none of its bits.
     #[test]
