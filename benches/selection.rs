@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use divan::{Bencher, black_box};
+use vattention::selectors::{Bits, Codes};
 use vattention::{Order, Picks, Shape, Site, Stream};
 
 const TOKENS: [usize; 2] = [32_768, 131_072];
@@ -31,6 +32,19 @@ fn ends(n: usize) -> Picks {
     picks.take_range(0..128);
     picks.take_range(n - 128..n);
     picks
+}
+
+/// Four queries against one 32-bit code per token.
+#[divan::bench(args = TOKENS)]
+fn hash_scores(bencher: Bencher<'_, '_>, n: usize) {
+    let mut codes = Codes::new(Bits::default());
+    (0..n).for_each(|token| codes.push([random(token) as u32, 0, 0, 0]));
+    let queries = [1, 2, 3, 4].map(|query| [random(n + query) as u32, 0, 0, 0]);
+    bencher.bench(|| {
+        let mut scores = vec![1 + 4 * 32; n];
+        black_box(&codes).subtract_differing(&queries, &mut scores);
+        scores
+    });
 }
 
 #[divan::bench(args = TOKENS)]

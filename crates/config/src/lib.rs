@@ -7,6 +7,7 @@
 
 mod de;
 mod fault;
+mod files;
 mod listing;
 mod load;
 mod node;

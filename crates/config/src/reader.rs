@@ -10,6 +10,7 @@ use vattention_core::{
 };
 
 use crate::de::{read, read_all};
+use crate::files::resolve_files;
 use crate::node::{Entry, Node, Span, Value};
 use crate::problem::{Cause, ConfigError, Problem, Source, Sources};
 use crate::words::{Subject, list, suggestion};
@@ -202,7 +203,7 @@ impl Reader {
             self.problem(&node.span, message, "this is not a table", None);
             return None;
         }
-        let faults = match read_all(node) {
+        let faults = match read_all(&resolve_files(node, &self.sources)) {
             Ok(component) => return Some(component),
             Err(faults) => faults,
         };

@@ -36,6 +36,26 @@ impl Selector for Coin {
 
 register!(Selector, "coin", Coin, "heads or tails");
 
+/// Reads a file.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Reads {
+    /// The file.
+    #[schemars(extend("format" = "path"))]
+    file: Option<std::path::PathBuf>,
+    /// No file.
+    word: String,
+}
+
+#[typetag::serde(name = "reads")]
+impl SelectorConfig for Reads {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(Coin {}))
+    }
+}
+
+register!(Selector, "reads", Reads, "a file");
+
 fn parse(text: &str) -> std::sync::Arc<PipelineConfig> {
     Loader::default().parse("p.toml", text).unwrap()
 }
@@ -134,6 +154,28 @@ fn selectors_replace_those_of_the_file_that_is_extended() {
     let pipeline = load(folder.path().join("child.toml")).unwrap();
     assert_eq!(pipeline.selectors.len(), 1);
     assert!(format!("{:?}", pipeline.selectors).contains('9'));
+}
+
+/// A path is relative to the file that it stands in, also when another extends that.
+#[test]
+fn files_are_named_from_where_they_are_named() {
+    let selector = "[[selectors]]\ntype = \"reads\"\nword = \"w\"\nfile = \"w.bin\"";
+    let folder = folder(&[]);
+    fs::create_dir(folder.path().join("deep")).unwrap();
+    fs::write(folder.path().join("deep/base.toml"), selector).unwrap();
+    fs::write(folder.path().join("child.toml"), "extends = \"deep/base.toml\"").unwrap();
+    let file = |pipeline: std::sync::Arc<PipelineConfig>| {
+        let value = serde_json::to_value(&pipeline.selectors[0]).unwrap();
+        assert_eq!(value["word"], "w", "is not a file");
+        value["file"].as_str().unwrap().to_owned()
+    };
+    let expected = folder.path().join("deep/w.bin").display().to_string();
+    assert_eq!(file(load(folder.path().join("child.toml")).unwrap()), expected);
+    let set = Loader { set: vec!["selectors.0.file=there/w.bin".to_owned()] };
+    assert_eq!(file(set.load(folder.path().join("child.toml")).unwrap()), "there/w.bin");
+    let absolute = selector.replace("w.bin", "/w.bin");
+    assert_eq!(file(parse(&absolute)), "/w.bin");
+    assert_eq!(place(&refuse(&selector.replace("\"w.bin\"", "7"))), (4, 8));
 }
 
 #[test]

@@ -99,10 +99,10 @@ impl Draws {
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
 ))]
-#[expect(clippy::needless_range_loop, reason = "with iterators, it is not made of vectors")]
 fn block(order: &Order, first: u32) -> [u32; BLOCK] {
     let &Order { keys, a, b, .. } = order;
     let (mut left, mut right) = coordinates(first, b);
+    // Of loops over zipped iterators the compiler does not make vectors here.
     for pair in keys.as_chunks::<2>().0 {
         for i in 0..BLOCK {
             left[i] = add_below(left[i], scaled_hash(right[i], pair[0], a), a);
@@ -151,7 +151,7 @@ fn scaled_hash(x: u32, key: u32, range: u32) -> u32 {
     h = (h ^ (h >> 16)).wrapping_mul(0x21f0_aaad);
     h = (h ^ (h >> 15)).wrapping_mul(0x735a_2d97);
     h ^= h >> 15;
-    ((h >> 16) * range + ((h & 0xFFFF) * range >> 16)) >> 16
+    ((h >> 16) * range + (((h & 0xFFFF) * range) >> 16)) >> 16
 }
 
 #[cfg(test)]
@@ -212,7 +212,7 @@ mod tests {
             h = (h ^ (h >> 16)).wrapping_mul(0x21f0_aaad);
             h = (h ^ (h >> 15)).wrapping_mul(0x735a_2d97);
             h ^= h >> 15;
-            let wide = u64::from(h) * u64::from(range) >> 32;
+            let wide = (u64::from(h) * u64::from(range)) >> 32;
             prop_assert_eq!(u64::from(scaled_hash(x, key, range)), wide);
         }
     }

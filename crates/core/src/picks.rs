@@ -226,7 +226,9 @@ mod tests {
                 one_by_one.take_all(start..end);
             }
             prop_assert_eq!(picks.words(), one_by_one.words());
-            drawn.iter().for_each(|&token| picks.draw(token, 0.5));
+            for &token in &drawn {
+                picks.draw(token, 0.5);
+            }
             let tokens: Vec<usize> = (0..visible).filter(|&token| picks.contains(token)).collect();
             prop_assert_eq!(picks.len(), tokens.len());
             prop_assert!(picks.indices().iter().map(|&token| token as usize).eq(tokens.clone()));

@@ -241,7 +241,9 @@ fn union(mut picks: Vec<Picks>) -> Picks {
         return picks.swap_remove(0);
     }
     let mut all = Picks::new(picks[0].visible());
-    picks.iter().for_each(|picks| all.union(picks));
+    for picks in picks {
+        all.union(picks);
+    }
     all
 }
 

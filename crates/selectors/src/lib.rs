@@ -2,11 +2,13 @@
 //!
 //! Linking this crate makes them known to pipeline files; the `vattention` facade does.
 
+mod hash_attention;
 mod oracle_top_k;
 mod oracle_top_p;
 mod sink;
 mod window;
 
+pub use hash_attention::{Activation, Bits, Codes, CodesOf, HashAttention};
 pub use oracle_top_k::OracleTopK;
 pub use oracle_top_p::{MassOf, OracleTopP};
 pub use sink::Sink;

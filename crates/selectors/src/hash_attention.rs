@@ -1,0 +1,206 @@
+//! `hash-attention`: the tokens whose hash code agrees with the query's in the most bits.
+//!
+//! Maps send queries and keys to codes of `bits` signs, and a token scores the number of signs in
+//! which its key's code agrees with the query's: `(bits + Σ ±1 · ±1) / 2`. Takes the `size` best
+//! among the tokens not yet taken; many agree in as many bits, and of these the lower index comes
+//! first.
+//!
+//! The maps are trained (`weights`), or else random hyperplanes, the same for queries and keys, for
+//! which agreeing is an estimate of the angle between them. With `codes = "query-head"` each query
+//! head has maps of its own, as the authors train them, and every key has a code for each query
+//! head of the group. With `codes = "kv-head"` all query heads of a KV head use one pair of maps
+//! and one code per key: those of the KV head where the file has as many, else those of the
+//! group's first query head.
+//!
+//! # Weights
+//! A safetensors file with metadata `format = "vattention-hash/1"` and, for layer `l` of the model
+//! and layer `i = 0, 1, …` of a map, in f32, f16 or bf16,
+//!
+//! ```text
+//! layers.{l}.{query,key}.{i}.weight  [heads, in, out]   heads: query heads, or KV heads
+//! layers.{l}.{query,key}.{i}.bias    [heads, out]
+//! ```
+//!
+//! A row times the weight, plus the bias, is the next layer's input, after `activation`; the signs
+//! of the last layer are the code. Queries are those of the model before the softmax scale, which
+//! the metadata `scale` says if it is not `1 / √head_dim`.
+//!
+//! Cost: O(visible · bits / 32) words per query head, 4 bytes of index per token and code at 32
+//! bits; appending a token is one pass through the key maps.
+//!
+//! Desai, Yang, Cuadron, Zaharia, Gonzalez, Stoica (2024), "HashAttention: Semantic Sparsity for
+//! Faster Inference", <https://arxiv.org/abs/2412.14468>; random hyperplanes: Charikar (2002),
+//! "Similarity Estimation Techniques from Rounding Algorithms".
+
+mod bits;
+mod codes;
+mod hyperplanes;
+mod map;
+mod weights;
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use vattention_core::schemars::{self, JsonSchema};
+use vattention_core::{
+    Error, NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, register,
+    typetag,
+};
+
+pub use bits::Bits;
+pub use codes::Codes;
+pub use map::Activation;
+
+use map::Map;
+use weights::Weights;
+
+/// The tokens whose codes agree with the query's in the most bits.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HashAttention {
+    /// How many tokens, beside those already taken.
+    pub size: Size,
+    /// Trained maps, a safetensors file, relative to the pipeline file; absent: random
+    /// hyperplanes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
+    pub weights: Option<PathBuf>,
+    /// Signs in a code; absent: as many as the weights have, or 32 without weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bits: Option<Bits>,
+    /// Whose maps make the codes.
+    #[serde(default)]
+    pub codes: CodesOf,
+    /// What is between the layers of a trained map.
+    #[serde(default)]
+    pub activation: Activation,
+    /// Whose scores count.
+    #[serde(default)]
+    pub score: Score,
+}
+
+/// Who has maps, and hence codes of the keys, of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CodesOf {
+    /// Every query head: a key has as many codes as the group has query heads.
+    #[default]
+    QueryHead,
+    /// The KV head: a key has one code.
+    KvHead,
+}
+
+#[typetag::serde(name = "hash-attention")]
+impl SelectorConfig for HashAttention {
+    fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
+        match self.worker(site) {
+            Ok(worker) => Ok(Box::new(worker)),
+            Err(reason) => Err(Error::Build { component: "hash-attention".into(), reason }),
+        }
+    }
+}
+
+impl HashAttention {
+    fn worker(&self, site: &Site) -> Result<Worker, String> {
+        let (maps, bits) = self.maps(site)?;
+        let group = site.shape.group();
+        let index = |(i, map)| Index {
+            map: Arc::new(map),
+            members: if self.codes == CodesOf::KvHead { 0..group } else { i..i + 1 },
+            codes: Codes::new(bits),
+        };
+        let indexes = maps.into_iter().enumerate().map(index).collect();
+        Ok(Worker { size: self.size, score: self.score, bits, indexes })
+    }
+
+    /// The maps that make codes at `site`, one or one for each member, and the bits of the codes.
+    fn maps(&self, site: &Site) -> Result<(Vec<Map>, Bits), String> {
+        let count = if self.codes == CodesOf::KvHead { 1 } else { site.shape.group() };
+        let Some(path) = &self.weights else {
+            let bits = self.bits.unwrap_or_default();
+            let dim = site.shape.head_dim;
+            let map = |member| Map::of_hyperplanes(hyperplanes::draw(site, member, bits, dim), dim);
+            return Ok(((0..count).map(map).collect(), bits));
+        };
+        let weights = Weights::open(path)?;
+        let map = |member| weights.map(site, self.codes, member, self.activation);
+        let maps = (0..count).map(map).collect::<Result<Vec<_>, _>>()?;
+        let bits = maps[0].bits();
+        match self.bits {
+            Some(expected) if usize::from(expected.get()) != bits => Err(format!(
+                "{}: the codes have {bits} bits: expected {}, as `bits` says",
+                path.display(),
+                expected.get(),
+            )),
+            _ => Ok((maps, Bits::try_from(bits as u64)?)),
+        }
+    }
+}
+
+/// Codes of all keys by one map.
+#[derive(Clone)]
+struct Index {
+    map: Arc<Map>,
+    /// The members of the group that use it.
+    members: Range<usize>,
+    codes: Codes,
+}
+
+#[derive(Clone)]
+struct Worker {
+    size: Size,
+    score: Score,
+    bits: Bits,
+    indexes: Vec<Index>,
+}
+
+impl Worker {
+    /// 1 and the agreeing bits of each visible token, summed over the members that count.
+    fn scores(&self, row: &Row<'_>) -> Vec<u16> {
+        let asked = match self.score {
+            Score::Head => row.member()..row.member() + 1,
+            Score::Group => 0..row.site().shape.group(),
+        };
+        let rows: Vec<Row<'_>> = row.members().collect();
+        let most = u16::from(self.bits.get()) * asked.len() as u16;
+        let mut scores = vec![1 + most; row.visible()];
+        for Index { map, members, codes } in &self.indexes {
+            let both = asked.start.max(members.start)..asked.end.min(members.end);
+            let queries: Vec<_> = both.map(|i| map.query_code(rows[i].query())).collect();
+            codes.subtract_differing(&queries, &mut scores);
+        }
+        scores
+    }
+}
+
+impl Selector for Worker {
+    fn append(&mut self, new: &NewTokens<'_>) {
+        let mut key = vec![0.0; new.keys.dim()];
+        for token in 0..new.keys.len() {
+            new.keys.copy_row(token, &mut key);
+            for Index { map, codes, .. } in &mut self.indexes {
+                codes.push(map.key_code(&key));
+            }
+        }
+    }
+
+    fn group_wide(&self) -> bool {
+        self.score == Score::Group
+    }
+
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        picks.take_top(self.size.of(row.visible()), &self.scores(row));
+    }
+}
+
+register!(
+    Selector,
+    "hash-attention",
+    HashAttention,
+    "the hash codes that agree with the query's in the most bits"
+);
+
+#[cfg(test)]
+mod tests;

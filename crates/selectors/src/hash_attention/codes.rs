@@ -1,0 +1,81 @@
+//! Codes of signs, packed, and how many of them differ.
+
+use multiversion::multiversion;
+
+use super::Bits;
+
+/// Words in the largest code.
+const WORDS: usize = 4;
+
+/// The signs of one vector, lowest bits first; a bit is set where the number is positive.
+pub(super) type Code = [u32; WORDS];
+
+/// Packs the signs of at most 128 numbers.
+pub(super) fn pack(numbers: &[f32]) -> Code {
+    let mut code = [0; WORDS];
+    for (i, &x) in numbers.iter().enumerate() {
+        code[i / 32] |= u32::from(x > 0.0) << (i % 32);
+    }
+    code
+}
+
+/// The codes of tokens in order, `bits / 8` bytes each, rounded up to words.
+#[derive(Clone, Debug)]
+pub struct Codes {
+    /// The first words of all codes, the second words, and so on, `[⌈bits / 32⌉][tokens]`.
+    words: Vec<Vec<u32>>,
+}
+
+impl Codes {
+    /// No codes yet.
+    pub fn new(bits: Bits) -> Self {
+        Self { words: vec![Vec::new(); bits.words()] }
+    }
+
+    /// Adds the code of the next token. Words beyond the codes' length are not kept.
+    pub fn push(&mut self, code: Code) {
+        for (words, word) in self.words.iter_mut().zip(code) {
+            words.push(word);
+        }
+    }
+
+    /// Subtracts from the score of each of the first tokens, `[visible]`, the bits in which its
+    /// code differs from each of `queries`. O(visible · words · queries).
+    ///
+    /// # Panics
+    /// In debug builds, if a score is less than what it loses.
+    pub fn subtract_differing(&self, queries: &[Code], scores: &mut [u16]) {
+        for (i, words) in self.words.iter().enumerate() {
+            let queries: Vec<u32> = queries.iter().map(|code| code[i]).collect();
+            let rest = subtract_chunks::<8>(words, &queries, scores);
+            let rest = subtract_chunks::<4>(words, rest, scores);
+            let rest = subtract_chunks::<2>(words, rest, scores);
+            subtract_chunks::<1>(words, rest, scores);
+        }
+    }
+}
+
+/// Goes once over the codes for every `QUERIES` queries, and returns those that are left.
+fn subtract_chunks<'q, const QUERIES: usize>(
+    words: &[u32],
+    queries: &'q [u32],
+    scores: &mut [u16],
+) -> &'q [u32] {
+    let (chunks, rest) = queries.as_chunks::<QUERIES>();
+    for queries in chunks {
+        subtract(words, queries, scores);
+    }
+    rest
+}
+
+/// What [`Codes::subtract_differing`] does with one word of each code.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
+    "x86_64+avx2+fma+bmi2+popcnt+f16c"
+))]
+fn subtract<const QUERIES: usize>(words: &[u32], queries: &[u32; QUERIES], scores: &mut [u16]) {
+    for (score, word) in scores.iter_mut().zip(words) {
+        let differing: u32 = queries.iter().map(|query| (query ^ word).count_ones()).sum();
+        *score -= differing as u16;
+    }
+}

@@ -1,0 +1,28 @@
+//! Random hyperplanes, the same on every machine.
+
+use vattention_core::{Site, Stream};
+
+use super::Bits;
+
+/// The purpose of their random numbers: no selector's, and not the sampler's.
+const PURPOSE: u16 = u16::MAX - 1;
+
+/// Normals of `bits` hyperplanes, `[dim, bits]`, nearly Gaussian: sums of twelve random bytes less
+/// their mean. Whole numbers, so that products with small whole numbers are exact.
+///
+/// They follow from the seed and the place alone: every sequence has the same.
+pub(super) fn draw(site: &Site, member: usize, bits: Bits, dim: usize) -> Vec<f32> {
+    let place = Site { sequence: 0, ..*site };
+    let bits = usize::from(bits.get());
+    let mut planes = vec![0.0; dim * bits];
+    for bit in 0..bits {
+        let stream = Stream::new(&place, PURPOSE, bit as u32, member);
+        let words: Vec<u32> = stream.words().take(3 * dim).collect();
+        for (row, words) in words.as_chunks::<3>().0.iter().enumerate() {
+            let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+            let sum: i32 = bytes.map(i32::from).sum();
+            planes[row * bits + bit] = (sum - 12 * 255 / 2) as f32;
+        }
+    }
+    planes
+}

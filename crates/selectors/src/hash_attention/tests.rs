@@ -1,0 +1,225 @@
+//! The laws, the invariants of codes, and files that are refused.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use proptest::prelude::*;
+use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
+use vattention_core::Shape;
+use vattention_testkit::{Head, Texture, heads};
+
+use super::codes::pack;
+use super::*;
+
+fn config(bits: u64, codes: CodesOf, score: Score) -> HashAttention {
+    HashAttention {
+        size: Size::Tokens(7),
+        weights: None,
+        bits: Some(Bits::try_from(bits).unwrap()),
+        codes,
+        activation: Activation::Silu,
+        score,
+    }
+}
+
+vattention_testkit::laws!(own_codes, config(32, CodesOf::QueryHead, Score::Head));
+vattention_testkit::laws!(own_codes_by_group, config(40, CodesOf::QueryHead, Score::Group));
+vattention_testkit::laws!(one_code, config(100, CodesOf::KvHead, Score::Head));
+vattention_testkit::laws!(one_code_by_group, config(32, CodesOf::KvHead, Score::Group));
+
+/// The scores that a worker with all of a head's keys gives one row.
+fn scores(config: &HashAttention, head: &Head, member: usize) -> Vec<u16> {
+    let mut worker = config.worker(head.site()).unwrap();
+    worker.append(&head.part(0..head.tokens));
+    worker.scores(&head.step(head.tokens).row(member))
+}
+
+fn sign(x: f32) -> i32 {
+    if x > 0.0 { 1 } else { -1 }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn packing_round_trips(signs in prop::collection::vec(any::<bool>(), 1..=128)) {
+        let numbers: Vec<f32> = signs.iter().map(|&sign| if sign { 0.5 } else { -0.0 }).collect();
+        let code = pack(&numbers);
+        for bit in 0..128 {
+            let set = code[bit / 32] >> (bit % 32) & 1 == 1;
+            prop_assert_eq!(set, signs.get(bit) == Some(&true));
+        }
+    }
+
+    /// Score less 1 is `(bits + Σ ±1 · ±1) / 2`, summed over any number of queries.
+    #[test]
+    fn scores_are_products_of_signs(
+        bits in 1_u64..=128,
+        numbers in prop::collection::vec(-1.0_f32..1.0, 128 * 9),
+        queries in 1_usize..20,
+        tokens in 0_usize..70,
+    ) {
+        let vector = |i: usize| -> Vec<f32> {
+            (0..bits as usize).map(|j| numbers[(i * 31 + j * 7) % numbers.len()]).collect()
+        };
+        let mut codes = Codes::new(Bits::try_from(bits).unwrap());
+        (0..tokens).for_each(|token| codes.push(pack(&vector(token))));
+        let packed: Vec<_> = (0..queries).map(|i| pack(&vector(100 + i))).collect();
+        let mut scores = vec![bits as u16 * queries as u16; tokens];
+        codes.subtract_differing(&packed, &mut scores);
+        for (token, &score) in scores.iter().enumerate() {
+            let product = |i| -> i32 {
+                vector(token).iter().zip(vector(100 + i)).map(|(&k, q)| sign(k) * sign(q)).sum()
+            };
+            let doubled: i32 = (0..queries).map(|i| bits as i32 + product(i)).sum();
+            prop_assert_eq!(2 * i32::from(score), doubled);
+        }
+    }
+
+    /// The codes of all keys at once are those of the keys one by one.
+    #[test]
+    fn appended_one_by_one_the_codes_are_the_same(head in heads(100), member in 0_usize..2) {
+        for score in [Score::Head, Score::Group] {
+            let config = config(32, CodesOf::QueryHead, score);
+            let mut one_by_one = config.worker(head.site()).unwrap();
+            (0..head.tokens).for_each(|token| one_by_one.append(&head.part(token..token + 1)));
+            let row = head.step(head.tokens).row(member);
+            prop_assert_eq!(one_by_one.scores(&row), scores(&config, &head, member));
+        }
+    }
+
+    /// A group's score is 1 and the agreeing bits of all its query heads.
+    #[test]
+    fn a_groups_score_is_the_sum_of_its_heads(head in heads(40)) {
+        for codes in [CodesOf::QueryHead, CodesOf::KvHead] {
+            let [a, b] = [0, 1].map(|member| scores(&config(40, codes, Score::Head), &head, member));
+            let sum: Vec<u16> = a.iter().zip(&b).map(|(a, b)| a + b - 1).collect();
+            prop_assert_eq!(scores(&config(40, codes, Score::Group), &head, 1), sum);
+        }
+    }
+
+    /// A key that points where the query does has its code, and no score is higher; a key that
+    /// points away has none of its bits.
+    #[test]
+    fn the_same_code_is_the_top_score(head in heads(20), scale in 0.1_f32..9.0) {
+        let config = config(32, CodesOf::KvHead, Score::Head);
+        let mut worker = config.worker(head.site()).unwrap();
+        let query = head.step(1).row(0).query().to_vec();
+        let keys: Vec<f32> = query.iter().map(|x| x * scale).chain(query.iter().map(|x| -x)).collect();
+        let keys = vattention_core::Tokens::new(&keys, 2, head.dim);
+        worker.append(&NewTokens { first: 0, keys, values: keys });
+        let row = head.step(head.tokens.min(2)).row(0);
+        let scores = worker.scores(&row);
+        prop_assert_eq!(&scores[..], &[33, 1][..scores.len()]);
+    }
+}
+
+/// With many bits, agreeing bits estimate angles: the needle's are more than nearly all others'.
+#[test]
+fn hyperplanes_find_a_needle() {
+    let head = Head::new(2000, 20, 5, Texture::Needle);
+    let row = head.step(2000).row(0);
+    let needle = (0..2000).max_by(|&a, &b| row.logit(a).total_cmp(&row.logit(b))).unwrap();
+    let scores = scores(&config(128, CodesOf::KvHead, Score::Group), &head, 0);
+    let better = scores.iter().filter(|&&score| score > scores[needle]).count();
+    assert!(better < 20, "{better} tokens score higher");
+}
+
+/// A file of maps with a layer of `[heads, 8, 8]` and one of `[heads, 8, bits]`.
+fn write(
+    path: &Path,
+    heads: usize,
+    format: &str,
+    change: impl Fn(&mut HashMap<String, Vec<usize>>),
+) {
+    let mut shapes = HashMap::new();
+    for side in ["query", "key"] {
+        for (i, bits) in [8, 40].into_iter().enumerate() {
+            shapes.insert(format!("layers.0.{side}.{i}.weight"), vec![heads, 8, bits]);
+            shapes.insert(format!("layers.0.{side}.{i}.bias"), vec![heads, bits]);
+        }
+    }
+    change(&mut shapes);
+    let number = |i: usize| (i * 7919 % 101) as f32 / 50.0 - 1.0;
+    let bytes = |shape: &[usize]| -> Vec<u8> {
+        (0..shape.iter().product()).flat_map(|i| number(i).to_le_bytes()).collect()
+    };
+    let data: Vec<_> =
+        shapes.into_iter().map(|(name, shape)| (name, bytes(&shape), shape)).collect();
+    let views: Vec<_> = (data.iter())
+        .map(|(name, data, shape)| {
+            (name.clone(), TensorView::new(Dtype::F32, shape.clone(), data).unwrap())
+        })
+        .collect();
+    let metadata = HashMap::from([("format".to_owned(), format.to_owned())]);
+    serialize_to_file(views, Some(metadata), path).unwrap();
+}
+
+/// At a site with 4 query heads and 2 KV heads of 8 numbers.
+fn build(config: &HashAttention) -> Result<Vec<Map>, String> {
+    let shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 8, value_dim: 1 };
+    let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 1, shape };
+    config.maps(&site).map(|(maps, _)| maps)
+}
+
+#[test]
+fn each_head_has_its_own_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let first = |heads, codes| -> Vec<f32> {
+        write(&path, heads, "vattention-hash/1", |_| {});
+        let trained = HashAttention {
+            weights: Some(path.clone()),
+            bits: None,
+            ..config(32, codes, Score::Head)
+        };
+        let maps = build(&trained).unwrap();
+        assert!(maps.iter().all(|map| map.bits() == 40 && map.scale == 1.0 / 8.0_f32.sqrt()));
+        maps.iter().map(|map| map.query.layers[0].weight[0]).collect()
+    };
+    let row = |head: usize| (head * 64 * 7919 % 101) as f32 / 50.0 - 1.0;
+    assert_eq!(first(4, CodesOf::QueryHead), [row(2), row(3)]);
+    assert_eq!(first(4, CodesOf::KvHead), [row(2)], "the group's first query head's");
+    assert_eq!(first(2, CodesOf::KvHead), [row(1)]);
+}
+
+#[test]
+fn files_that_do_not_fit_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let good = "vattention-hash/1";
+    let trained = HashAttention {
+        weights: Some(path.clone()),
+        bits: None,
+        ..config(32, CodesOf::QueryHead, Score::Head)
+    };
+    let refused = |config: &HashAttention| {
+        let error = build(config).unwrap_err();
+        let (file, reason) = error.split_once(": ").unwrap();
+        assert_eq!(file, path.display().to_string());
+        reason.to_owned()
+    };
+    assert!(refused(&trained).contains("No such file"));
+    write(&path, 4, "other/1", |_| {});
+    assert!(refused(&trained).contains("format is `other/1`: expected `vattention-hash/1`"));
+    write(&path, 2, good, |_| {});
+    assert!(refused(&trained).contains("is [2, 8, 8]: expected [4 query heads, 8, out]"));
+    let one = HashAttention { codes: CodesOf::KvHead, ..trained.clone() };
+    write(&path, 3, good, |_| {});
+    assert!(refused(&one).contains("expected [2 KV heads or 4 query heads, 8, out]"));
+    write(&path, 4, good, |shapes| shapes.retain(|name, _| !name.contains("key.0.weight")));
+    assert_eq!(refused(&trained), "there is no `layers.0.key.0.weight`");
+    write(&path, 4, good, |shapes| shapes.retain(|name, _| !name.contains("key.1.weight")));
+    assert_eq!(refused(&trained), "queries have codes of 40 bits and keys of 8");
+    write(&path, 4, good, |shapes| {
+        shapes.insert("layers.0.query.1.bias".into(), vec![4, 39]);
+    });
+    assert!(refused(&trained).contains("`layers.0.query.1.bias` is [4, 39]: expected [4, 40]"));
+    write(&path, 4, good, |_| {});
+    let narrow = HashAttention { bits: Some(Bits::default()), ..trained.clone() };
+    assert_eq!(refused(&narrow), "the codes have 40 bits: expected 32, as `bits` says");
+    let bytes = std::fs::read(&path).unwrap();
+    for length in [0, 7, 20, bytes.len() - 1] {
+        std::fs::write(&path, &bytes[..length]).unwrap();
+        refused(&trained);
+    }
+}

@@ -1,0 +1,177 @@
+//! HashAttention against the reference implementation's codes, scores and picks
+//! (`../shared/golden/peer`), with its weights and every activation.
+//!
+//! Many tokens tie at the cut, and the peer's choice among them is arbitrary: its scores tell which
+//! tokens a rule of ours picks.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use ndarray::{Array3, ArrayD, ArrayView1, Axis, Ix4, IxDyn, s};
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
+use serde_json::Value;
+use vattention::selectors::{Activation, CodesOf, HashAttention, Sink, Window};
+use vattention::{Options, PipelineConfig, Score, Shape, Share, Size, all_backends};
+
+const LAYER: usize = 3;
+
+/// A case's tensors, and those of the case that it equals otherwise.
+struct Tensors {
+    own: Vec<u8>,
+    base: Vec<u8>,
+}
+
+impl Tensors {
+    fn load(folder: &Path, case: &Value) -> Self {
+        let read = |name: &Value| {
+            let file = format!("{}.safetensors", name.as_str().unwrap());
+            std::fs::read(folder.join(file)).unwrap()
+        };
+        let base = &case["same_as"]["case"];
+        let own = read(&case["case"]);
+        Self { base: if base.is_null() { own.clone() } else { read(base) }, own }
+    }
+
+    fn get(&self, name: &str) -> ArrayD<f32> {
+        let (own, base) = (&self.own, &self.base);
+        let own = SafeTensors::deserialize(own).unwrap();
+        let base = SafeTensors::deserialize(base).unwrap();
+        let view = own.tensor(name).or_else(|_| base.tensor(name)).unwrap();
+        let numbers: Vec<f32> = match view.dtype() {
+            Dtype::F32 => {
+                view.data().as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+            }
+            Dtype::U8 => view.data().iter().map(|&x| f32::from(x)).collect(),
+            Dtype::I8 => view.data().iter().map(|&x| f32::from(x.cast_signed())).collect(),
+            other => panic!("{name} is {other:?}"),
+        };
+        ArrayD::from_shape_vec(IxDyn(view.shape()), numbers).unwrap()
+    }
+
+    /// The peer's maps as a file of ours.
+    fn write_weights(&self, layers: usize, path: &Path) {
+        let mut bytes = Vec::new();
+        for side in ["query", "key"] {
+            for layer in 0..layers {
+                for (theirs, ours) in [("matrix", "weight"), ("bias", "bias")] {
+                    let tensor = self.get(&format!("hash_weights/{side}_{theirs}.{layer}"));
+                    let data: Vec<u8> = tensor.iter().flat_map(|x| x.to_le_bytes()).collect();
+                    let name = format!("layers.{LAYER}.{side}.{layer}.{ours}");
+                    bytes.push((name, tensor.shape().to_vec(), data));
+                }
+            }
+        }
+        let metadata = HashMap::from([("format".to_owned(), "vattention-hash/1".to_owned())]);
+        let views: Vec<_> = (bytes.iter())
+            .map(|(name, shape, data)| {
+                (name, TensorView::new(Dtype::F32, shape.clone(), data).unwrap())
+            })
+            .collect();
+        serialize_to_file(views, Some(metadata), path).unwrap();
+    }
+}
+
+/// The pipeline of a composition with the peer's maps, and its size of heavy tokens.
+fn pipeline(maskers: &Value, weights: &Path) -> PipelineConfig {
+    let size = |value: &Value| -> Size { serde_json::from_value(value.clone()).unwrap() };
+    let hash = HashAttention {
+        size: size(&maskers[2]["heavy_size"]),
+        weights: Some(weights.into()),
+        bits: None,
+        codes: CodesOf::QueryHead,
+        activation: serde_json::from_value::<Activation>(maskers[2]["activation"].clone()).unwrap(),
+        score: Score::Head,
+    };
+    PipelineConfig {
+        share: Share::Head,
+        selectors: vec![
+            Box::new(Sink { size: size(&maskers[0]["sink_size"]) }),
+            Box::new(Window { size: size(&maskers[1]["window_size"]) }),
+            Box::new(hash),
+        ],
+        ..PipelineConfig::default()
+    }
+}
+
+/// The best `k` of the tokens that are not `certain`, by the peer's scores, lower index first among
+/// equals, and those that are.
+fn expected(scores: ArrayView1<'_, f32>, certain: impl Fn(usize) -> bool, k: usize) -> Vec<u32> {
+    let (mut picks, mut rest): (Vec<usize>, Vec<usize>) =
+        (0..scores.len()).partition(|&token| certain(token));
+    rest.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+    picks.extend(&rest[..k]);
+    picks.sort_unstable();
+    picks.into_iter().map(|token| token as u32).collect()
+}
+
+fn check(tensors: &Tensors, composition: &Value, weights: &Path) {
+    let label = composition["label"].as_str().unwrap();
+    let input = |name: &str| -> Array3<f32> {
+        tensors.get(name).index_axis_move(Axis(0), 0).into_dimensionality().unwrap()
+    };
+    let peers =
+        |name: &str| tensors.get(&format!("{label}/{name}")).into_dimensionality::<Ix4>().unwrap();
+    let (queries, keys, values) = (input("queries"), input("keys"), input("values"));
+    let (query_heads, count, head_dim) = queries.dim();
+    let (kv_heads, tokens, value_dim) = values.dim();
+    let shape = Shape { query_heads, kv_heads, head_dim, value_dim };
+    let (scores, threshold, mask) = (peers("scores"), peers("threshold"), peers("mask"));
+    let sizes = ["sink_size", "window_size"];
+    let [sink, window] =
+        [0, 1].map(|i| composition["maskers"][i][sizes[i]].as_u64().unwrap() as usize);
+    for backend in all_backends() {
+        let pipeline = Arc::new(pipeline(&composition["maskers"], weights));
+        let options = Options { record: true, ..Options::default() };
+        let mut attention = backend.start(&pipeline, LAYER, shape, &options).unwrap();
+        attention.append(keys.view(), values.view()).unwrap();
+        let visible: Vec<usize> = (0..count).map(|t| tokens - count + t + 1).collect();
+        let output = attention.attend(queries.view(), Some(&visible)).unwrap();
+        let selection = output.selection.unwrap();
+        for t in 0..count {
+            for head in 0..query_heads {
+                let indices = selection.row(t * query_heads + head).0;
+                let (taken, left) = (mask.slice(s![0, head, t, ..]), visible[t] - window);
+                let k = taken.sum() as usize - sink - window;
+                assert_eq!(indices.len(), sink + window + k, "{label}");
+                let scores = scores.slice(s![0, head, t, ..visible[t]]);
+                let certain = |token| token < sink || token >= left;
+                assert_eq!(indices, expected(scores, certain, k), "{label}: {head}, {t}");
+                // Of the tokens that do not tie, the peer takes the same.
+                let cut = threshold[[0, head, t, 0]];
+                for (token, &score) in scores.iter().enumerate() {
+                    let ours = indices.binary_search(&(token as u32)).is_ok();
+                    assert!(score == cut || ours == (taken[token] > 0.0), "{label}: {token}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_picks_follow_from_the_peers_scores() {
+    let Some(folder) = common::golden("peer") else { return };
+    let text = std::fs::read_to_string(folder.join("manifest.json")).unwrap();
+    let manifest: Value = serde_json::from_str(&text).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let weights = scratch.path().join("weights.safetensors");
+    let case = manifest["cases"].as_array().unwrap().iter().find(|c| c["case"] == "a_causal");
+    let case = case.unwrap();
+    let tensors = Tensors::load(&folder, case);
+    let mut checked = Vec::new();
+    for composition in case["compositions"].as_array().unwrap() {
+        let hash = &composition["maskers"][2];
+        if hash["type"] == "hash_attention" {
+            tensors.write_weights(hash["mlp_dims"].as_array().unwrap().len() - 1, &weights);
+            check(&tensors, composition, &weights);
+            checked.push(hash["activation"].as_str().unwrap().to_owned());
+        }
+    }
+    checked.sort();
+    assert_eq!(checked, ["gelu", "relu", "silu", "tanh"]);
+}
