@@ -242,7 +242,7 @@ fn union(mut picks: Vec<Picks>) -> Picks {
     }
     let mut all = Picks::new(picks[0].visible());
     for picks in picks {
-        all.union(picks);
+        all.union(&picks);
     }
     all
 }

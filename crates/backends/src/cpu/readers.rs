@@ -39,8 +39,8 @@ pub(crate) struct Sums {
 /// Logits of rows, in powers of two, and lengths of values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RowByRow {
-    /// `[rows][width]`.
-    pub(crate) logits: Vec<f32>,
+    /// `[readers][rows]`.
+    pub(crate) logits: Vec<Vec<f32>>,
     /// `[rows]`.
     pub(crate) norms: Vec<f32>,
 }
@@ -72,11 +72,6 @@ impl<'a, E: Element> Readers<'a, E> {
 
     fn tiles(&self) -> usize {
         self.members.div_ceil(self.per_tile)
-    }
-
-    /// Logits of one row, with those that fill the last tile.
-    pub(crate) fn width(&self) -> usize {
-        self.tiles() * self.per_tile
     }
 
     /// The sums of no rows.
@@ -119,18 +114,18 @@ impl<'a, E: Element> Readers<'a, E> {
 
     /// Adds some rows to `all`, and notes each of them.
     pub(crate) fn note(&self, tokens: &[u32], all: &mut [Sums], noted: &mut RowByRow) {
+        noted.logits.resize(self.members, Vec::new());
         for part in tokens.chunks(PIECE) {
-            let (rows, width) = (noted.norms.len(), self.width());
-            noted.norms.resize(rows + part.len(), 0.0);
-            noted.logits.resize((rows + part.len()) * width, 0.0);
+            let mut logits = vec![0.0; part.len() * self.tiles() * self.per_tile];
+            let mut norms = vec![0.0; part.len()];
             let mut tiles = self.no_tiles();
-            let per_row = PerRow {
-                logits: &mut noted.logits[rows * width..],
-                norms: &mut noted.norms[rows..],
-            };
+            let per_row = PerRow { logits: &mut logits, norms: &mut norms };
             let pass = self.pass(Span::List(part), None);
             attend(self.level, self.per_tile, true, &pass, &mut tiles, Some(per_row));
             add(all, &self.sums(&tiles));
+            noted.norms.append(&mut norms);
+            let of_readers = logits.chunks_exact(part.len());
+            noted.logits.iter_mut().zip(of_readers).for_each(|(all, new)| all.extend(new));
         }
     }
 

@@ -6,7 +6,7 @@ use vattention_core::{
     Deviations, Moments, Residual, SampleStats, mean_of_lagged_squares, scale_up,
 };
 
-use super::kernel::{exp2, lagged_squares, scores};
+use super::kernel::{Centre, Spread, Tokens, exp2, lagged_squares, scores, spread};
 use super::readers::{Readers, RowByRow, Sums, vectors};
 use super::simd::{CHUNK, Element};
 use crate::cache::Chunks;
@@ -16,10 +16,7 @@ use crate::cache::Chunks;
 pub(crate) struct Sample<E> {
     /// Of each reader.
     sums: Vec<Sums>,
-    /// `[readers][b]`, in powers of two.
-    logits: Vec<Vec<f32>>,
-    /// `[b]`
-    norms: Vec<f32>,
+    rows: RowByRow,
     /// `[b][value_chunks · CHUNK]`
     values: Vec<E>,
     /// What was made of all that at the last look, for each reader.
@@ -51,8 +48,7 @@ impl<E: Element> Sample<E> {
     pub(crate) fn new(readers: &Readers<'_, E>) -> Self {
         Self {
             sums: readers.nothing(),
-            logits: vec![Vec::new(); readers.members()],
-            norms: Vec::new(),
+            rows: RowByRow::default(),
             values: Vec::new(),
             look: Vec::new(),
         }
@@ -65,17 +61,16 @@ impl<E: Element> Sample<E> {
 
     /// A reader's logits, in powers of two, in draw order.
     pub(crate) fn logits(&self, reader: usize) -> &[f32] {
-        &self.logits[reader]
+        self.rows.logits.get(reader).map_or(&[], Vec::as_slice)
+    }
+
+    fn len(&self) -> usize {
+        self.rows.norms.len()
     }
 
     /// Reads more tokens.
     pub(crate) fn draw(&mut self, readers: &Readers<'_, E>, tokens: &[u32]) {
-        let mut rows = RowByRow::default();
-        readers.note(tokens, &mut self.sums, &mut rows);
-        for (reader, logits) in self.logits.iter_mut().enumerate() {
-            logits.extend(rows.logits.iter().skip(reader).step_by(readers.width()));
-        }
-        self.norms.append(&mut rows.norms);
+        readers.note(tokens, &mut self.sums, &mut self.rows);
         for &token in tokens {
             self.values.extend_from_slice(readers.rows.value(token as usize));
         }
@@ -97,11 +92,11 @@ impl<E: Element> Sample<E> {
         let bound = residual.bound.map(|logit| (f64::from(logit) - shift).exp());
         let Residual { n_s, visible, max_norm_v, .. } = *residual;
         let residual = Residual { n_s, visible, max_norm_v, bound };
-        SampleStats::from_moments(self.norms.len(), moments, &residual)
+        SampleStats::from_moments(self.len(), moments, &residual)
     }
 
     fn look(&self, readers: &Readers<'_, E>, certain: &[Sums], n_s: usize) -> Vec<Look> {
-        let b = self.norms.len();
+        let b = self.len();
         let estimates: Vec<Estimate> = certain
             .iter()
             .zip(&self.sums)
@@ -110,32 +105,33 @@ impl<E: Element> Sample<E> {
         let products = self.products(readers, &estimates);
         let count = estimates.len();
         let look = |(reader, estimate): (usize, &Estimate)| {
-            let (by_out, by_mean) = (&products[reader], &products[count + reader]);
+            let column = |i: usize| &products[i * b..][..b];
+            let (by_out, by_mean) = (column(reader), column(count + reader));
             let moments = self.moments(readers, reader, estimate, by_out, by_mean, n_s);
             Look { shift: estimate.shift, moments }
         };
         estimates.iter().enumerate().map(look).collect()
     }
 
-    /// The values times each reader's output, then times each reader's mean: `[2 · readers][b]`.
-    fn products(&self, readers: &Readers<'_, E>, estimates: &[Estimate]) -> Vec<Vec<f32>> {
+    /// The values times each reader's output, then times each reader's mean: `[2 · readers][b]`,
+    /// and more.
+    fn products(&self, readers: &Readers<'_, E>, estimates: &[Estimate]) -> Vec<f32> {
         let (dim, chunks) = (readers.value_dim(), readers.rows.value_chunks());
         let outs = estimates.iter().flat_map(|estimate| &estimate.out);
         let means = estimates.iter().flat_map(|estimate| &estimate.mean_w);
         let factors: Vec<f32> = outs.chain(means).copied().collect();
         let factors = vectors::<E>(&factors, dim, 1.0, 4, chunks);
-        let width = (2 * estimates.len()).next_multiple_of(4);
-        let mut products = vec![0.0; self.norms.len() * width];
+        let columns = (2 * estimates.len()).next_multiple_of(4);
+        let mut products = vec![0.0; self.len() * columns];
         let rows = Chunks {
             chunks: &[&self.values],
             log2_per_chunk: usize::BITS - 1,
             stride: chunks * CHUNK,
             value_offset: chunks * CHUNK,
-            len: self.norms.len(),
+            len: self.len(),
         };
         scores(readers.level, &rows, &factors, &mut products);
-        let column = |i: usize| products.iter().skip(i).step_by(width).copied().collect();
-        (0..2 * estimates.len()).map(column).collect()
+        products
     }
 
     fn moments(
@@ -147,23 +143,23 @@ impl<E: Element> Sample<E> {
         by_mean: &[f32],
         n_s: usize,
     ) -> Moments {
-        let b = self.norms.len();
+        let b = self.len();
         let mut e = Vec::new();
-        exp2(readers.level, &self.logits[reader], (estimate.shift * LOG2_E) as f32, &mut e);
-        let mean_e = e.iter().map(|&e| f64::from(e)).sum::<f64>() / b as f64;
-        let out_squared = squared(&estimate.out);
-        let out_mean = dot(&estimate.out, &estimate.mean_w);
-        let mean_squared = squared(&estimate.mean_w);
-        let rows = e.iter().zip(&self.norms).zip(by_out.iter().zip(by_mean));
-        let squared_deviations = rows.map(|((&e, &norm), (&by_out, &by_mean))| {
-            let (e, norm) = (f64::from(e), f64::from(norm));
-            let apart = norm * norm - 2.0 * f64::from(by_out) + out_squared;
-            let along = f64::from(by_mean) - out_mean;
-            (e * e * apart - 2.0 * e * along + mean_squared).max(0.0)
-        });
-        let w: Deviations = squared_deviations.collect();
-        let ev_squares: f64 =
-            e.iter().zip(&self.norms).map(|(&e, &v)| (f64::from(e) * f64::from(v)).powi(2)).sum();
+        exp2(readers.level, self.logits(reader), (estimate.shift * LOG2_E) as f32, &mut e);
+        let norms = &self.rows.norms;
+        let longest = norms.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
+        let unit = 1.0 / (f64::from(longest) * f64::from(longest));
+        let from = Centre {
+            mean_e: (estimate.sample.softmax.denominator() / b as f64) as f32,
+            out_squared: squared(&estimate.out) as f32,
+            out_mean: dot(&estimate.out, &estimate.mean_w) as f32,
+            mean_squared: squared(&estimate.mean_w) as f32,
+            unit: unit as f32,
+        };
+        let tokens = Tokens { e: &e, norms, by_out, by_mean };
+        let Spread { e: of_e, w, ev_squares } = spread(readers.level, &tokens, &from);
+        let ev_squares = ev_squares / unit;
+        let w = Deviations { squares: w.squares / unit, fourths: w.fourths / (unit * unit) };
         let sum_ev_squared: f64 = estimate.sample.softmax.numerator().iter().map(|n| n * n).sum();
         let centre =
             vectors::<E>(&estimate.out, readers.value_dim(), 1.0, 1, readers.rows.value_chunks());
@@ -173,7 +169,7 @@ impl<E: Element> Sample<E> {
             d: estimate.d,
             d_certain: estimate.certain.softmax.denominator(),
             norm_n_squared: estimate.n.iter().map(|n| n * n).sum(),
-            e: e.iter().map(|&e| (f64::from(e) - mean_e).powi(2)).collect(),
+            e: of_e,
             ev_squares: (ev_squares - sum_ev_squared / b as f64).max(0.0),
             w,
             trace_of_square: mean_of_lagged_squares(b / 2, lagged),

@@ -99,8 +99,8 @@ impl<'a, E: Element> CpuTally<'a, E> {
             read.tokens().into_iter().enumerate().map(|(i, token)| (token, i)).collect();
         places.sort_unstable();
         let of_reader = |reader: usize| {
-            let certain = rows.logits.iter().skip(reader).step_by(self.readers.width()).copied();
-            let all: Vec<f32> = certain.chain(self.sample.logits(reader).iter().copied()).collect();
+            let certain = rows.logits.get(reader).into_iter().flatten();
+            let all: Vec<f32> = certain.chain(self.sample.logits(reader)).copied().collect();
             places.iter().map(|&(_, i)| all[i] * LN_2).collect()
         };
         (0..self.readers.members()).map(of_reader).collect()

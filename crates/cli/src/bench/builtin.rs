@@ -8,7 +8,7 @@ use vattention::config::Loader;
 use crate::Failure;
 
 /// What ranks tokens: its name in tables, and its type in a `[[selectors]]` table.
-const RANKING: (&str, &str) = ("oracle", "type = \"oracle-top-k\"");
+const RANKING: (&str, &str) = ("hash", "type = \"hash-attention\"\ncodes = \"kv-head\"");
 
 /// The first and the last tokens, which every pipeline reads.
 const EDGES: &str = "

@@ -15,7 +15,7 @@ mod value;
 
 pub(crate) use rows::Span;
 pub(crate) use score::scores;
-pub(crate) use spread::{exp2, lagged_squares};
+pub(crate) use spread::{Centre, Spread, Tokens, exp2, lagged_squares, spread};
 
 use rows::{BLOCK_ROWS, Block, prefetch_block};
 use score::score_block;
@@ -57,7 +57,7 @@ pub(crate) struct TileSums {
 /// What is wanted of the rows one by one.
 #[derive(Debug)]
 pub(crate) struct PerRow<'a> {
-    /// Logits, without the weights, `[rows][tiles · H]`.
+    /// Logits, without the weights, `[tiles · H][rows]`.
     pub(crate) logits: &'a mut [f32],
     /// Lengths of the values, `[rows]`.
     pub(crate) norms: &'a mut [f32],
@@ -149,7 +149,6 @@ impl<E: Element, const H: usize, const NORMS: bool> Kernel for Attend<'_, '_, E,
     unsafe fn run<S: Simd>(self) {
         let Self { pass, sums, mut per_row } = self;
         let count = pass.tokens.len();
-        let width = sums.len() * H;
         let query_lines = H * pass.rows.key_chunks() * 2;
         let mut block = Block::new::<H>(&pass.rows, &pass.tokens, 0);
         prefetch_block::<S, E>(&pass.rows, &block);
@@ -165,9 +164,11 @@ impl<E: Element, const H: usize, const NORMS: bool> Kernel for Attend<'_, '_, E,
                 let used = &mut scores[..(block.len * H).div_ceil(LANES)];
                 score_block::<S, E, H>(&pass.rows, &block, &next, ahead, queries, used);
                 if let Some(per_row) = &mut per_row {
-                    for (row, logits) in flat(used).chunks_exact(H).enumerate().take(block.len) {
-                        let at = (first + row) * width + tile * H;
-                        per_row.logits[at..at + H].copy_from_slice(logits);
+                    let heads = per_row.logits.chunks_exact_mut(count).skip(tile * H).take(H);
+                    for (head, out) in heads.enumerate() {
+                        let logits = flat(used).iter().skip(head).step_by(H);
+                        let out = out[first..][..block.len].iter_mut();
+                        out.zip(logits).for_each(|(out, logit)| *out = *logit);
                     }
                 }
                 if let Some(weights) = pass.log_weights {

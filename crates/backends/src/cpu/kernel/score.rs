@@ -89,7 +89,7 @@ unsafe fn dots<S: Simd, E: Element, const H: usize, const R: usize>(
     }
 }
 
-/// Logits alone, of all rows of `rows`, into `[rows][tiles · 4]`.
+/// Logits alone, of all rows of `rows`, into `[tiles · 4][rows]`.
 ///
 /// # Panics
 /// If a size does not fit.
@@ -129,9 +129,10 @@ impl<E: Element> Kernel for Scores<'_, '_, E> {
                 let mut lines = [Line([0.0; LANES]); BLOCK_ROWS / 4];
                 let used = &mut lines[..block.len.div_ceil(4)];
                 score_block::<S, E, 4>(rows, &block, &block, 0, queries, used);
-                for (row, scores) in flat(used).chunks_exact(4).enumerate().take(block.len) {
-                    let at = ((first + row) * tiles + tile) * 4;
-                    out[at..at + 4].copy_from_slice(scores);
+                for (head, out) in out.chunks_exact_mut(rows.len).skip(tile * 4).take(4).enumerate()
+                {
+                    let scores = flat(used).iter().skip(head).step_by(4);
+                    out[first..][..block.len].iter_mut().zip(scores).for_each(|(out, x)| *out = *x);
                 }
             }
             first += block.len;

@@ -1,6 +1,6 @@
 //! How a sample spreads: exponentials, and products of differences for the effective rank.
 
-use vattention_core::LAGS;
+use vattention_core::{Deviations, LAGS};
 
 use super::{LANES, Line};
 use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
@@ -36,6 +36,130 @@ impl Kernel for Exp2<'_> {
         S::store(last.as_mut_ptr(), powers);
         to_rest.copy_from_slice(&last[..to_rest.len()]);
     }
+}
+
+/// A sample as one reader sees it, token by token, in draw order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tokens<'a> {
+    /// `e`, at most about 1.
+    pub(crate) e: &'a [f32],
+    /// `|v|`.
+    pub(crate) norms: &'a [f32],
+    /// `v · out`.
+    pub(crate) by_out: &'a [f32],
+    /// `v · mean`.
+    pub(crate) by_mean: &'a [f32],
+}
+
+/// What deviations are taken from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Centre {
+    /// The mean of `e`.
+    pub(crate) mean_e: f32,
+    /// `|out|²`, `out · mean` and `|mean|²`, where `mean` is that of `w = e (v − out)`.
+    pub(crate) out_squared: f32,
+    pub(crate) out_mean: f32,
+    pub(crate) mean_squared: f32,
+    /// What squares of values are multiplied by, so that their squares stay in range.
+    pub(crate) unit: f32,
+}
+
+/// How a sample spreads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spread {
+    pub(crate) e: Deviations,
+    /// Of `w`; its squares in the unit of the centre.
+    pub(crate) w: Deviations,
+    /// `Σ e² |v|²`, in that unit.
+    pub(crate) ev_squares: f64,
+}
+
+/// The spread of a sample.
+///
+/// # Panics
+/// If the tokens' slices differ in length.
+pub(crate) fn spread(level: Level, tokens: &Tokens<'_>, centre: &Centre) -> Spread {
+    let count = tokens.e.len();
+    assert!([tokens.norms, tokens.by_out, tokens.by_mean].iter().all(|of| of.len() == count));
+    // SAFETY: the slices are as long as each other.
+    unsafe { level.run(SpreadOf { tokens, centre }) }
+}
+
+struct SpreadOf<'a, 't> {
+    tokens: &'a Tokens<'t>,
+    centre: &'a Centre,
+}
+
+/// Tokens whose sums stay in f32.
+const PART: usize = 256;
+
+impl Kernel for SpreadOf<'_, '_> {
+    type Output = Spread;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> Spread {
+        let mut spread = Spread::default();
+        let count = self.tokens.e.len();
+        for first in (0..count).step_by(PART) {
+            let mut sums = [S::splat(0.0); 5];
+            for at in (first..count.min(first + PART)).step_by(LANES) {
+                add_spread::<S>(self.tokens, self.centre, at, &mut sums);
+            }
+            let [e2, e4, w2, w4, ev2] = sums.map(|sum| {
+                let mut lanes = [0.0; LANES];
+                S::store(lanes.as_mut_ptr(), sum);
+                f64::from(lanes.iter().sum::<f32>())
+            });
+            spread.e.squares += e2;
+            spread.e.fourths += e4;
+            spread.w.squares += w2;
+            spread.w.fourths += w4;
+            spread.ev_squares += ev2;
+        }
+        spread
+    }
+}
+
+/// Adds sixteen tokens from `at` on, or as many as there are.
+#[inline(always)]
+unsafe fn add_spread<S: Simd>(
+    tokens: &Tokens<'_>,
+    centre: &Centre,
+    at: usize,
+    sums: &mut [S::F; 5],
+) {
+    let left = (tokens.e.len() - at).min(LANES);
+    let mut there = [0.0; LANES];
+    there[..left].fill(1.0);
+    let there = S::load(there.as_ptr());
+    let load = |from: &[f32]| {
+        if left == LANES {
+            return S::load(from.as_ptr().add(at));
+        }
+        let mut last = [0.0; LANES];
+        last[..left].copy_from_slice(&from[at..]);
+        S::load(last.as_ptr())
+    };
+    let (e, norms) = (load(tokens.e), load(tokens.norms));
+    let (by_out, by_mean) = (load(tokens.by_out), load(tokens.by_mean));
+
+    let deviation = S::mul(there, S::sub(e, S::splat(centre.mean_e)));
+    let squared_e = S::mul(deviation, deviation);
+    // |v − out|², (v − out) · mean, and |e (v − out) − mean|² from them.
+    let unit = S::splat(centre.unit);
+    let squared_norm = S::mul(norms, S::mul(norms, unit));
+    let twice_out = S::mul(by_out, S::splat(2.0 * centre.unit));
+    let apart = S::sub(S::add(squared_norm, S::splat(centre.out_squared * centre.unit)), twice_out);
+    let along = S::mul(S::sub(by_mean, S::splat(centre.out_mean)), S::splat(2.0 * centre.unit));
+    let squared_w = S::mul(e, S::sub(S::mul(e, apart), along));
+    let squared_w = S::add(squared_w, S::splat(centre.mean_squared * centre.unit));
+    let squared_w = S::mul(there, S::max(squared_w, S::splat(0.0)));
+
+    sums[0] = S::add(sums[0], squared_e);
+    sums[1] = S::fma(squared_e, squared_e, sums[1]);
+    sums[2] = S::add(sums[2], squared_w);
+    sums[3] = S::fma(squared_w, squared_w, sums[3]);
+    sums[4] = S::fma(S::mul(e, e), squared_norm, sums[4]);
 }
 
 /// `Σ (x_i · x_j)²` over `j − i` from 1 to [`LAGS`], where `x_i = w_2i − w_2i+1` and
