@@ -36,7 +36,7 @@ mod sealed {
 const WORTH_GUESSING: usize = 4096;
 
 /// One score in so many is looked at for a guess.
-const STRIDE: usize = 16;
+const STRIDE: usize = 64;
 
 /// Ranks in a sample of every [`STRIDE`]-th score between which the `k`-th best of all lies, most
 /// likely: four standard deviations, were the scores in random order.

@@ -11,12 +11,11 @@ impl Cuts for u16 {
         let guess = Guess::new(scores, taken);
         let best = |k| untaken.bisect(k, guess.bracket(k));
         if k == 0 {
-            return Cut { least: None, next: best(1).0 };
+            return Cut { least: None, next: best(1).score };
         }
-        let (least, reached) = best(k);
-        let equals = k - untaken.at_least(u32::from(least) + 1);
-        let next = if reached > k { least } else { best(k + 1).0 };
-        Cut { least: Some((least, equals)), next }
+        let Place { score, reached, above } = best(k);
+        let next = if reached > k { score } else { best(k + 1).score };
+        Cut { least: Some((score, k - above)), next }
     }
 }
 
@@ -32,26 +31,35 @@ impl Untaken<'_> {
         count(self.scores, limit) - count(&self.excluded, limit)
     }
 
-    /// The `k`-th best score, and how many are at least that. There are `k` or more.
+    /// The `k`-th best score. There are `k` or more.
     ///
     /// `bracket` is where to look first, from a limit that `k` scores reach to one that fewer do;
     /// if it is not so, everywhere is looked.
-    fn bisect(&self, k: usize, (low, high): (u32, u32)) -> (u16, usize) {
-        let mut reached = self.at_least(low);
-        let mut low = low;
+    fn bisect(&self, k: usize, (low, high): (u32, u32)) -> Place {
+        let (mut low, mut reached) = (low, self.at_least(low));
         if reached < k {
             (low, reached) = (0, self.at_least(0));
         }
-        let mut high = if self.at_least(high) < k { high } else { LIMIT };
+        let (mut high, mut above) = (high, self.at_least(high));
+        if above >= k {
+            (high, above) = (LIMIT, 0);
+        }
         while high - low > 1 {
             let middle = low.midpoint(high);
             match self.at_least(middle) {
-                count if count < k => high = middle,
+                count if count < k => (high, above) = (middle, count),
                 count => (low, reached) = (middle, count),
             }
         }
-        (low as u16, reached)
+        Place { score: low as u16, reached, above }
     }
+}
+
+/// A score, how many are at least that, and how many exceed it.
+struct Place {
+    score: u16,
+    reached: usize,
+    above: usize,
 }
 
 /// No score reaches it.
@@ -71,7 +79,7 @@ impl Guess {
         let (few, many) = likely_ranks(k);
         let untaken = Untaken { scores: sample, excluded: Vec::new() };
         let top = sample.iter().max().map_or(0, |&best| u32::from(best) + 1);
-        let reached_by = |rank| untaken.bisect(rank, (0, top)).0;
+        let reached_by = |rank| untaken.bisect(rank, (0, top)).score;
         let low = if many <= sample.len() { reached_by(many) } else { 0 };
         let high =
             if 0 < few && few <= sample.len() { u32::from(reached_by(few)) + 1 } else { top };
