@@ -64,7 +64,8 @@ pub(crate) trait Simd: Copy {
     unsafe fn widen_f16(from: *const f16) -> (Self::F, Self::F);
     /// [`CHUNK`] brain floats: the even ones, and the odd ones.
     unsafe fn widen_bf16(from: *const bf16) -> (Self::F, Self::F);
-    /// Asks for a cache line.
+    /// Asks for a cache line in the second-level cache, which keeps more requests in flight than
+    /// the first.
     unsafe fn prefetch(at: *const u8);
 }
 
