@@ -82,13 +82,13 @@ impl<'a> Sampler<'a> {
     ) -> Result<Drawn, DenseIsFaster> {
         let mut b = base;
         for round in 1.. {
-            self.extend_or_finish(b)?;
+            self.extend_or_finish(b, true)?;
             let budget = self.required(estimator);
             if self.complete() || budget.tokens <= self.tokens.len() {
                 return Ok(self.finish(budget, true));
             }
             if round >= rounds {
-                self.extend_or_finish(budget.tokens)?;
+                self.extend_or_finish(budget.tokens, false)?;
                 return Ok(self.finish(budget, false));
             }
             let drawn = self.tokens.len();
@@ -101,9 +101,9 @@ impl<'a> Sampler<'a> {
     fn draw_once(mut self, estimator: &dyn BudgetEstimator) -> Result<Drawn, DenseIsFaster> {
         let budget = self.required(estimator);
         if estimator.promise().is_some() {
-            self.extend_or_finish(budget.tokens)?;
+            self.extend_or_finish(budget.tokens, false)?;
         } else {
-            self.extend(budget.tokens)?;
+            self.extend(budget.tokens, false)?;
         }
         Ok(self.finish(budget, budget.kind != Kind::None))
     }
@@ -124,19 +124,21 @@ impl<'a> Sampler<'a> {
     }
 
     /// Draws on until there are `b` tokens, or all if that would leave only a few.
-    fn extend_or_finish(&mut self, b: usize) -> Result<(), DenseIsFaster> {
-        self.extend(if self.n_s.saturating_sub(b) < NEAR_CENSUS { self.n_s } else { b })
+    fn extend_or_finish(&mut self, b: usize, judged: bool) -> Result<(), DenseIsFaster> {
+        let all = self.n_s.saturating_sub(b) < NEAR_CENSUS;
+        self.extend(if all { self.n_s } else { b }, judged)
     }
 
-    /// Draws on until there are `b` tokens, or all.
-    fn extend(&mut self, b: usize) -> Result<(), DenseIsFaster> {
+    /// Draws on until there are `b` tokens, or all. The sample is looked at again only if
+    /// `judged`.
+    fn extend(&mut self, b: usize, judged: bool) -> Result<(), DenseIsFaster> {
         let drawn = self.tokens.len();
         let more = b.min(self.n_s).saturating_sub(drawn);
         if more >= self.tally.dense_from() {
             return Err(DenseIsFaster);
         }
         self.draws.fill(self.picks, more, &mut self.tokens);
-        self.tally.draw(&self.tokens[drawn..]);
+        self.tally.draw(&self.tokens[drawn..], judged);
         Ok(())
     }
 

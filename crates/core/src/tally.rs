@@ -12,8 +12,9 @@ pub trait Tally {
     /// Reads the tokens picked for certain. Called once, before any is drawn.
     fn take(&mut self, picks: &Picks);
 
-    /// Reads tokens drawn from the residual, in draw order.
-    fn draw(&mut self, tokens: &[u32]);
+    /// Reads tokens drawn from the residual, in draw order. Unless `judged`, statistics will not
+    /// be asked for any more.
+    fn draw(&mut self, tokens: &[u32], judged: bool);
 
     /// What all tokens drawn so far say to reader `reader` of the list.
     fn stats(&mut self, reader: usize, residual: &Residual) -> SampleStats;
@@ -86,7 +87,7 @@ impl Tally for ExactTally<'_> {
         }
     }
 
-    fn draw(&mut self, tokens: &[u32]) {
+    fn draw(&mut self, tokens: &[u32], _: bool) {
         let mut value = vec![0.0; self.rows[0].values().dim()];
         for &token in tokens {
             let token = token as usize;

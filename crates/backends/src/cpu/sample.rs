@@ -6,8 +6,8 @@ use vattention_core::{
     Deviations, Moments, Residual, SampleStats, mean_of_lagged_squares, scale_up,
 };
 
-use super::kernel::{Centre, Spread, Tokens, exp2, lagged_squares, scores, spread};
-use super::readers::{Readers, RowByRow, Sums, vectors};
+use super::kernel::{Centre, Span, Spread, Tokens, exp2, lagged_squares, scores, spread};
+use super::readers::{Readers, RowByRow, Sums, add, vectors};
 use super::simd::{CHUNK, Element};
 use crate::cache::Chunks;
 
@@ -75,6 +75,11 @@ impl<E: Element> Sample<E> {
             self.values.extend_from_slice(readers.rows.value(token as usize));
         }
         self.look.clear();
+    }
+
+    /// Reads more tokens, for their sums alone: there can be no look after that.
+    pub(crate) fn sum(&mut self, readers: &Readers<'_, E>, tokens: &[u32]) {
+        add(&mut self.sums, &readers.read(Span::List(tokens), None, false));
     }
 
     /// What the sample says to a reader whose certain tokens come to `certain[reader]`.

@@ -118,9 +118,13 @@ impl<E: Element> Tally for CpuTally<'_, E> {
         self.attend += begin.elapsed();
     }
 
-    fn draw(&mut self, tokens: &[u32]) {
+    fn draw(&mut self, tokens: &[u32], judged: bool) {
         let begin = Instant::now();
-        self.sample.draw(self.readers, tokens);
+        if judged || self.certain_rows.is_some() {
+            self.sample.draw(self.readers, tokens);
+        } else {
+            self.sample.sum(self.readers, tokens);
+        }
         self.attend += begin.elapsed();
     }
 

@@ -112,7 +112,7 @@ fn stats(
     tally.take(picks);
     let mut last = Vec::new();
     for part in parts {
-        tally.draw(part);
+        tally.draw(part, true);
         last = (0..readers).map(|reader| tally.stats(reader, &residual)).collect();
     }
     last
