@@ -5,7 +5,8 @@
 //! | `simd`      | sixteen numbers at a time, on AVX-512, AVX2 or in plain Rust                     |
 //! | `kernel`    | attention over a range or a list of rows; what the statistics need of a sample   |
 //! | `readers`   | the query heads that read one list, and their sums                               |
-//! | `sample`    | a drawn sample and its statistics                                                |
+//! | `sample`    | a drawn sample, and the memory it is kept in                                     |
+//! | `look`      | its statistics                                                                   |
 //! | `tally`     | what the sampler in core asks for, and the way to the output                     |
 //!
 //! Rows are summed in f32 over pieces of a fixed length and merged in f64, in list order, so
@@ -16,6 +17,7 @@ mod kernel;
 #[allow(unsafe_code, unsafe_op_in_unsafe_fn)]
 mod simd;
 
+mod look;
 mod readers;
 mod sample;
 mod tally;
@@ -34,7 +36,7 @@ use vattention_core::{
 };
 
 use self::readers::Readers;
-use self::simd::Element;
+use self::sample::Stored;
 use self::tally::{CpuTally, dense_from};
 use crate::cache::{Chunks, RowsView};
 use crate::layer::{HeadStep, Layer, Situation, Workers};
@@ -109,7 +111,7 @@ fn answer(situation: &Situation<'_>) -> HeadStep {
     }
 }
 
-fn answer_over<E: Element>(situation: &Situation<'_>, rows: Chunks<'_, E>) -> HeadStep {
+fn answer_over<E: Stored>(situation: &Situation<'_>, rows: Chunks<'_, E>) -> HeadStep {
     let Situation { pipeline, step, how, .. } = *situation;
     let begin = Instant::now();
     let choice = pipeline.choose(step);

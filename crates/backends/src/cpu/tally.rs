@@ -7,8 +7,7 @@ use vattention_core::{Picks, Read, Residual, SampleStats, Tally};
 
 use super::kernel::Span;
 use super::readers::{Readers, RowByRow, Sums, add};
-use super::sample::Sample;
-use super::simd::Element;
+use super::sample::{Sample, Stored};
 use crate::layer::RowSums;
 
 /// A list that is read by gathering costs, row for row, this much more than reading everything
@@ -16,7 +15,7 @@ use crate::layer::RowSums;
 const GATHERING: f64 = 1.6;
 
 /// Reads each row once; sums for all readers at a time.
-pub(crate) struct CpuTally<'a, E> {
+pub(crate) struct CpuTally<'a, E: Stored> {
     readers: &'a Readers<'a, E>,
     /// How many rows to read for reading everything to be faster.
     dense_from: usize,
@@ -28,7 +27,7 @@ pub(crate) struct CpuTally<'a, E> {
     pub(crate) attend: Duration,
 }
 
-impl<'a, E: Element> CpuTally<'a, E> {
+impl<'a, E: Stored> CpuTally<'a, E> {
     /// Nothing read. With `literal`, no list is too long; with `feedback`, logits are kept.
     pub(crate) fn new(
         readers: &'a Readers<'a, E>,
@@ -107,7 +106,7 @@ impl<'a, E: Element> CpuTally<'a, E> {
     }
 }
 
-impl<E: Element> Tally for CpuTally<'_, E> {
+impl<E: Stored> Tally for CpuTally<'_, E> {
     fn take(&mut self, picks: &Picks) {
         let begin = Instant::now();
         let tokens = picks.indices();

@@ -15,7 +15,7 @@ mod value;
 
 pub(crate) use rows::Span;
 pub(crate) use score::scores;
-pub(crate) use spread::{Centre, Spread, Tokens, exp2, lagged_squares, spread};
+pub(crate) use spread::{Centre, LaggedSquares, Spread, Tokens, exp2, spread};
 
 use rows::{BLOCK_ROWS, Block, prefetch_block};
 use score::score_block;

@@ -1,5 +1,7 @@
 //! How a sample spreads: exponentials, and products of differences for the effective rank.
 
+use std::ops::AddAssign;
+
 use vattention_core::{Deviations, LAGS};
 
 use super::{LANES, Line};
@@ -74,7 +76,17 @@ pub(crate) struct Spread {
     pub(crate) ev_squares: f64,
 }
 
-/// The spread of a sample.
+impl AddAssign for Spread {
+    fn add_assign(&mut self, other: Self) {
+        for (sum, other) in [(&mut self.e, other.e), (&mut self.w, other.w)] {
+            sum.squares += other.squares;
+            sum.fourths += other.fourths;
+        }
+        self.ev_squares += other.ev_squares;
+    }
+}
+
+/// The spread of a part of a sample, summed in f32: some hundred tokens.
 ///
 /// # Panics
 /// If the tokens' slices differ in length.
@@ -90,33 +102,25 @@ struct SpreadOf<'a, 't> {
     centre: &'a Centre,
 }
 
-/// Tokens whose sums stay in f32.
-const PART: usize = 256;
-
 impl Kernel for SpreadOf<'_, '_> {
     type Output = Spread;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) -> Spread {
-        let mut spread = Spread::default();
-        let count = self.tokens.e.len();
-        for first in (0..count).step_by(PART) {
-            let mut sums = [S::splat(0.0); 5];
-            for at in (first..count.min(first + PART)).step_by(LANES) {
-                add_spread::<S>(self.tokens, self.centre, at, &mut sums);
-            }
-            let [e2, e4, w2, w4, ev2] = sums.map(|sum| {
-                let mut lanes = [0.0; LANES];
-                S::store(lanes.as_mut_ptr(), sum);
-                f64::from(lanes.iter().sum::<f32>())
-            });
-            spread.e.squares += e2;
-            spread.e.fourths += e4;
-            spread.w.squares += w2;
-            spread.w.fourths += w4;
-            spread.ev_squares += ev2;
+        let mut sums = [S::splat(0.0); 5];
+        for at in (0..self.tokens.e.len()).step_by(LANES) {
+            add_spread::<S>(self.tokens, self.centre, at, &mut sums);
         }
-        spread
+        let [e2, e4, w2, w4, ev_squares] = sums.map(|sum| {
+            let mut lanes = [0.0; LANES];
+            S::store(lanes.as_mut_ptr(), sum);
+            f64::from(lanes.iter().sum::<f32>())
+        });
+        Spread {
+            e: Deviations { squares: e2, fourths: e4 },
+            w: Deviations { squares: w2, fourths: w4 },
+            ev_squares,
+        }
     }
 }
 
@@ -163,28 +167,39 @@ unsafe fn add_spread<S: Simd>(
 }
 
 /// `Σ (x_i · x_j)²` over `j − i` from 1 to [`LAGS`], where `x_i = w_2i − w_2i+1` and
-/// `w = e (v − centre)`, for values `[b][chunks · CHUNK]`.
-///
-/// # Panics
-/// If a size does not fit.
-pub(crate) fn lagged_squares<E: Element>(
-    level: Level,
-    e: &[f32],
-    values: &[E],
-    centre: &[Line],
-) -> f64 {
-    assert_eq!(values.len(), e.len() * centre.len() * LANES, "values");
-    assert_eq!(centre.len() % 2, 0, "whole chunks");
-    let mut ring = vec![Line([0.0; LANES]); LAGS * centre.len()];
-    // SAFETY: there is a row of values for each weight, and the centre is as long as a row.
-    unsafe { level.run(Lagged { e, values, centre, ring: &mut ring }) }
+/// `w = e (v − centre)`, of a sample that comes in parts.
+#[derive(Clone, Debug)]
+pub(crate) struct LaggedSquares {
+    pub(crate) sum: f64,
+    centre: Vec<Line>,
+    /// The last [`LAGS`] differences.
+    ring: Vec<Line>,
+}
+
+impl LaggedSquares {
+    /// Of no tokens; the centre is in whole chunks, in the lanes' order.
+    pub(crate) fn new(centre: Vec<Line>) -> Self {
+        let ring = vec![Line([0.0; LANES]); LAGS * centre.len()];
+        Self { sum: 0.0, centre, ring }
+    }
+
+    /// Adds tokens with values `[b][chunks · CHUNK]`; all parts but the last have a multiple of
+    /// `2 · LAGS` tokens.
+    ///
+    /// # Panics
+    /// If a size does not fit.
+    pub(crate) fn add<E: Element>(&mut self, level: Level, e: &[f32], values: &[E]) {
+        let Self { sum, centre, ring } = self;
+        assert_eq!(values.len(), e.len() * centre.len() * LANES, "values");
+        // SAFETY: there is a row of values for each weight, and the centre is as long as a row.
+        *sum += unsafe { level.run(Lagged { e, values, centre, ring }) };
+    }
 }
 
 struct Lagged<'a, E> {
     e: &'a [f32],
     values: &'a [E],
     centre: &'a [Line],
-    /// The last [`LAGS`] differences.
     ring: &'a mut [Line],
 }
 

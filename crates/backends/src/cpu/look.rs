@@ -1,0 +1,187 @@
+//! A look at a sample: its statistics, for each reader, from one pass over the values.
+
+use std::f64::consts::LOG2_E;
+
+use vattention_core::{
+    Deviations, Moments, Residual, SampleStats, mean_of_lagged_squares, scale_up,
+};
+
+use super::kernel::{Centre, LaggedSquares, Line, Spread, Tokens, exp2, scores, spread};
+use super::readers::{Readers, Sums, vectors};
+use super::sample::Kept;
+use super::simd::{CHUNK, Element, LANES, Level};
+use crate::cache::Chunks;
+
+/// Tokens whose values stay in the second-level cache while all readers go over them.
+const PART: usize = 256;
+
+/// What a sample comes to for one reader.
+pub(crate) struct Look {
+    /// What the exponentials are relative to.
+    shift: f64,
+    moments: Moments,
+}
+
+/// One reader's pass over the sample.
+struct View {
+    estimate: Estimate,
+    /// `[b]`
+    e: Vec<f32>,
+    centre: Centre,
+    spread: Spread,
+    lagged: LaggedSquares,
+}
+
+/// What a reader's sums come to.
+struct Estimate {
+    shift: f64,
+    /// The certain part, and the sample's, relative to the shift.
+    certain: Sums,
+    sample: Sums,
+    /// `D^`, `N^` and their ratio.
+    d: f64,
+    n: Vec<f64>,
+    out: Vec<f32>,
+    /// The mean of `w = e (v − out)`.
+    mean_w: Vec<f32>,
+}
+
+impl Look {
+    /// A look for each reader, whose sums over the certain tokens and over the sample these are.
+    pub(crate) fn all<E: Element>(
+        readers: &Readers<'_, E>,
+        certain: &[Sums],
+        sample: &[Sums],
+        kept: &Kept<E>,
+        n_s: usize,
+    ) -> Vec<Self> {
+        let (b, level) = (kept.rows.norms.len(), readers.level);
+        let longest = longest(&kept.rows.norms);
+        let sums = certain.iter().zip(sample);
+        let mut views: Vec<View> = sums
+            .zip(&kept.rows.logits)
+            .map(|((certain, sample), logits)| {
+                let estimate = Estimate::new(certain, sample, b, n_s);
+                View::new::<E>(readers, estimate, logits, longest)
+            })
+            .collect();
+        let factors = factors::<E>(readers, &views);
+        let stride = readers.rows.value_chunks() * CHUNK;
+        for first in (0..b).step_by(PART) {
+            let part = first..b.min(first + PART);
+            let values = &kept.values[part.start * stride..part.end * stride];
+            let products = products(level, values, stride, &factors);
+            let column = |i: usize| &products[i * part.len()..][..part.len()];
+            let readers = views.len();
+            for (reader, view) in views.iter_mut().enumerate() {
+                let e = &view.e[part.clone()];
+                let norms = &kept.rows.norms[part.clone()];
+                let (by_out, by_mean) = (column(reader), column(readers + reader));
+                view.spread += spread(level, &Tokens { e, norms, by_out, by_mean }, &view.centre);
+                view.lagged.add(level, e, values);
+            }
+        }
+        views.iter().map(|view| view.sum_up(b, n_s)).collect()
+    }
+
+    /// The statistics of the sample of `b` tokens.
+    pub(crate) fn stats(&self, b: usize, residual: &Residual) -> SampleStats {
+        let bound = residual.bound.map(|logit| (f64::from(logit) - self.shift).exp());
+        let Residual { n_s, visible, max_norm_v, .. } = *residual;
+        SampleStats::from_moments(b, &self.moments, &Residual { n_s, visible, max_norm_v, bound })
+    }
+}
+
+/// The longest value, but long enough to have a square and an inverse.
+fn longest(norms: &[f32]) -> f32 {
+    norms.iter().copied().fold(1e-15, f32::max)
+}
+
+/// What the values of a sample are multiplied with: each reader's output, then each one's mean.
+fn factors<E: Element>(readers: &Readers<'_, E>, views: &[View]) -> Vec<Line> {
+    let outs = views.iter().flat_map(|view| &view.estimate.out);
+    let means = views.iter().flat_map(|view| &view.estimate.mean_w);
+    let factors: Vec<f32> = outs.chain(means).copied().collect();
+    vectors::<E>(&factors, readers.value_dim(), 1.0, 4, readers.rows.value_chunks())
+}
+
+/// Values `[rows · stride]` times factors, `[factors][rows]`.
+fn products<E: Element>(level: Level, values: &[E], stride: usize, factors: &[Line]) -> Vec<f32> {
+    let len = values.len() / stride;
+    let (chunks, value_offset) = (&[values][..], stride);
+    let rows = Chunks { chunks, log2_per_chunk: usize::BITS - 1, stride, value_offset, len };
+    let mut products = vec![0.0; len * factors.len() * LANES / stride];
+    scores(level, &rows, factors, &mut products);
+    products
+}
+
+impl View {
+    fn new<E: Element>(
+        readers: &Readers<'_, E>,
+        estimate: Estimate,
+        logits: &[f32],
+        longest: f32,
+    ) -> Self {
+        let mut e = Vec::new();
+        exp2(readers.level, logits, (estimate.shift * LOG2_E) as f32, &mut e);
+        let centre = Centre {
+            mean_e: (estimate.sample.softmax.denominator() / logits.len() as f64) as f32,
+            out_squared: squared(&estimate.out) as f32,
+            out_mean: dot(&estimate.out, &estimate.mean_w) as f32,
+            mean_squared: squared(&estimate.mean_w) as f32,
+            unit: 1.0 / (longest * longest),
+        };
+        let (dim, chunks) = (readers.value_dim(), readers.rows.value_chunks());
+        let lagged = LaggedSquares::new(vectors::<E>(&estimate.out, dim, 1.0, 1, chunks));
+        Self { estimate, e, centre, spread: Spread::default(), lagged }
+    }
+
+    fn sum_up(&self, b: usize, n_s: usize) -> Look {
+        let Self { estimate, spread, lagged, .. } = self;
+        let unit = f64::from(self.centre.unit);
+        let numerator = estimate.sample.softmax.numerator();
+        let mean_ev_squares = numerator.iter().map(|n| n * n).sum::<f64>() / b as f64;
+        let moments = Moments {
+            value_dim: estimate.out.len(),
+            d: estimate.d,
+            d_certain: estimate.certain.softmax.denominator(),
+            norm_n_squared: estimate.n.iter().map(|n| n * n).sum(),
+            e: spread.e,
+            ev_squares: (spread.ev_squares / unit - mean_ev_squares).max(0.0),
+            w: Deviations {
+                squares: spread.w.squares / unit,
+                fourths: spread.w.fourths / (unit * unit),
+            },
+            trace_of_square: mean_of_lagged_squares(b / 2, lagged.sum),
+            sum_e_norm_v: estimate.certain.norms + scale_up(b, n_s) * estimate.sample.norms,
+        };
+        Look { shift: estimate.shift, moments }
+    }
+}
+
+impl Estimate {
+    fn new(certain: &Sums, sample: &Sums, b: usize, n_s: usize) -> Self {
+        let (mut certain, mut sample) = (certain.clone(), sample.clone());
+        let shift = certain.softmax.shift().max(sample.softmax.shift());
+        certain.rebase(shift);
+        sample.rebase(shift);
+        let scale = scale_up(b, n_s);
+        let d = certain.softmax.denominator() + scale * sample.softmax.denominator();
+        let both = certain.softmax.numerator().iter().zip(sample.softmax.numerator());
+        let n: Vec<f64> = both.map(|(certain, sample)| certain + scale * sample).collect();
+        let out: Vec<f64> = n.iter().map(|n| n / d).collect();
+        let mean = |(ev, out): (&f64, &f64)| (ev - out * sample.softmax.denominator()) / b as f64;
+        let mean_w = sample.softmax.numerator().iter().zip(&out).map(mean);
+        let mean_w = mean_w.map(|x| x as f32).collect();
+        let out = out.iter().map(|&x| x as f32).collect();
+        Self { shift, certain, sample, d, n, out, mean_w }
+    }
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+}
+
+fn squared(a: &[f32]) -> f64 {
+    dot(a, a)
+}
