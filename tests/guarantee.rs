@@ -242,15 +242,12 @@ fn run_on_cpu(
         let output = attention.attend(queries.view(), None).unwrap();
         for (member, exact) in exact.iter().enumerate() {
             for t in 0..100 {
-                let error = match promise.target {
-                    Target::Denominator => {
-                        let log_d = f64::from(output.log_denominator[[member, t]]);
-                        ((log_d - exact.log_denominator).exp() - 1.0).abs()
-                    }
-                    _ => {
-                        let got = output.out.slice(s![member, t, ..]).mapv(f64::from);
-                        norm(&(got - &exact.output)) / norm(&exact.output)
-                    }
+                let error = if promise.target == Target::Denominator {
+                    let log_d = f64::from(output.log_denominator[[member, t]]);
+                    ((log_d - exact.log_denominator).exp() - 1.0).abs()
+                } else {
+                    let got = output.out.slice(s![member, t, ..]).mapv(f64::from);
+                    norm(&(got - &exact.output)) / norm(&exact.output)
                 };
                 broken[member] += usize::from(error > promise.epsilon.get());
             }

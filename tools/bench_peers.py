@@ -23,7 +23,7 @@ from peers import install
 from peers.choice import Choice, choices
 
 PEERS = ["torch-sdpa@bf16,f32", "torch-matmul@bf16,f32", "llama.cpp@f16,bf16"]
-OURS = ["configs/dense.toml@bf16,f16,f32", "configs/vattention-hash.toml@bf16"]
+OURS = ["configs/dense.toml@bf16,f16,f32", "configs/hash-hybrid.toml@bf16"]
 
 
 def our_choices(text: str) -> list[Choice]:

@@ -251,7 +251,9 @@ impl Attention for Layer {
         for (t, &limit) in visible.iter().enumerate() {
             let query = scaled.slice(s![.., t, ..]).to_owned();
             for (kv_head, answer) in self.step(&query, limit).into_iter().enumerate() {
-                timings.iter_mut().for_each(|timings| *timings += answer.timings);
+                if let Some(timings) = &mut timings {
+                    *timings += answer.timings;
+                }
                 for (member, row) in answer.rows.iter().enumerate() {
                     let head = kv_head * group + member;
                     let output = row.sums.output();

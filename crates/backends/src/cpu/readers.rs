@@ -108,7 +108,9 @@ impl<'a, E: Element> Readers<'a, E> {
             firsts.into_iter().map(piece).collect()
         };
         let mut all = self.nothing();
-        pieces.iter().for_each(|piece| add(&mut all, piece));
+        for piece in &pieces {
+            add(&mut all, piece);
+        }
         all
     }
 

@@ -85,7 +85,9 @@ impl<'a, E: Stored> CpuTally<'a, E> {
 
     fn weigh_sample(&mut self, weight: f64) {
         let mut sample = self.sample.sums().to_vec();
-        sample.iter_mut().for_each(|sums| sums.softmax.scale(weight));
+        for sums in &mut sample {
+            sums.softmax.scale(weight);
+        }
         add(&mut self.certain, &sample);
     }
 

@@ -18,8 +18,8 @@ pub(crate) use score::scores;
 pub(crate) use spread::{Centre, LaggedSquares, Spread, Tokens, exp2, spread};
 
 use rows::{BLOCK_ROWS, Block, prefetch_block};
-use score::score_block;
-use value::{add_values, norm_block};
+use score::Keys;
+use value::{Values, norm_block};
 
 use crate::cache::Chunks;
 
@@ -162,7 +162,8 @@ impl<E: Element, const H: usize, const NORMS: bool> Kernel for Attend<'_, '_, E,
                 let queries = pass.queries.as_ptr().add(tile * query_lines).cast::<f32>();
                 let mut scores = [Line([LEAST; LANES]); BLOCK_ROWS / 4];
                 let used = &mut scores[..(block.len * H).div_ceil(LANES)];
-                score_block::<S, E, H>(&pass.rows, &block, &next, ahead, queries, used);
+                let rows = &pass.rows;
+                Keys { rows, block: &block, next: &next, ahead, queries }.score::<S, H>(used);
                 if let Some(per_row) = &mut per_row {
                     let heads = per_row.logits.chunks_exact_mut(count).skip(tile * H).take(H);
                     for (head, out) in heads.enumerate() {
@@ -179,7 +180,7 @@ impl<E: Element, const H: usize, const NORMS: bool> Kernel for Attend<'_, '_, E,
                 if NORMS && tile == 0 {
                     norm_block::<S, E>(&pass.rows, &block, &mut norms);
                 }
-                add_values::<S, E, H>(&pass.rows, &block, &next, ahead, weights, sums);
+                Values { rows, block: &block, next: &next, ahead, weights }.add::<S, H>(sums);
                 if NORMS {
                     for i in 0..block.len * H {
                         sums.norms[i % H] += *weights.add(i) * norms[i / H];
@@ -200,7 +201,9 @@ impl<E: Element, const H: usize, const NORMS: bool> Kernel for Attend<'_, '_, E,
 fn add_weights<const H: usize>(scores: &mut [Line], weights: &[f32]) {
     let rows = flat(scores).chunks_exact_mut(H);
     for (logits, weight) in rows.zip(weights) {
-        logits.iter_mut().for_each(|logit| *logit += weight);
+        for logit in logits {
+            *logit += weight;
+        }
     }
 }
 

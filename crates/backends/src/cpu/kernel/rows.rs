@@ -102,8 +102,8 @@ impl<E> Block<E> {
     ) -> Self {
         let len = rows.block::<H>().min(tokens.len().saturating_sub(first));
         let mut keys = [std::ptr::null(); BLOCK_ROWS];
-        for i in 0..len {
-            keys[i] = rows.key(tokens.token(first + i));
+        for (i, key) in keys.iter_mut().enumerate().take(len) {
+            *key = rows.key(tokens.token(first + i));
         }
         if len > 0 {
             let tiles = len.next_multiple_of(LANES / H);

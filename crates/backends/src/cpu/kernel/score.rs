@@ -5,86 +5,79 @@ use super::{LANES, LEAST, Line, flat};
 use crate::cache::Chunks;
 use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
 
-/// The logits of a block, `[rows][H]`; those of rows that it has not are [`LEAST`].
-#[inline(always)]
-pub(crate) unsafe fn score_block<S: Simd, E: Element, const H: usize>(
-    rows: &Chunks<'_, E>,
-    block: &Block<E>,
-    next: &Block<E>,
-    ahead: usize,
-    queries: *const f32,
-    scores: &mut [Line],
-) {
-    let per_tile = LANES / H;
-    for (i, line) in scores.iter_mut().enumerate() {
-        let first = i * per_tile;
-        let mut sums = [S::splat(0.0); LANES];
-        let keys = block.keys.as_ptr().add(first);
-        let next_keys = next.keys.as_ptr().add(first);
-        let ahead = ahead.saturating_sub(first).min(per_tile);
-        let chunks = rows.key_chunks();
-        macro_rules! dots {
-            ($heads:literal, $rows:literal) => {{
-                const { assert!(LANES % ($heads * $rows) == 0) };
-                for part in (0..per_tile).step_by($rows) {
-                    let out = sums.as_mut_ptr().add(part * H);
-                    let ahead = ahead.saturating_sub(part).min($rows);
-                    dots::<S, E, $heads, $rows>(
-                        keys.add(part),
-                        next_keys.add(part),
-                        ahead,
-                        queries,
-                        chunks,
-                        out,
-                    );
-                }
-            }};
-        }
-        match (H, S::WIDE) {
-            (4, true) => dots!(4, 4),
-            (2, true) => dots!(2, 8),
-            (_, true) => dots!(1, 16),
-            (4, false) => dots!(4, 1),
-            (2, false) => dots!(2, 2),
-            (_, false) => dots!(1, 4),
-        }
-        S::store(line.0.as_mut_ptr(), S::sums(&sums));
-        for lane in (block.len * H).saturating_sub(i * LANES).min(LANES)..LANES {
-            line.0[lane] = LEAST;
-        }
-    }
+/// Keys to multiply with queries.
+#[derive(Clone, Copy)]
+pub(crate) struct Keys<'a, E> {
+    pub(crate) rows: &'a Chunks<'a, E>,
+    pub(crate) block: &'a Block<E>,
+    /// The rows to fetch meanwhile, the first `ahead` of them.
+    pub(crate) next: &'a Block<E>,
+    pub(crate) ahead: usize,
+    /// `[H][key_chunks · CHUNK]`.
+    pub(crate) queries: *const f32,
 }
 
-/// `R` rows times `H` queries: sixteen or four products at once, in registers.
-#[inline(always)]
-unsafe fn dots<S: Simd, E: Element, const H: usize, const R: usize>(
-    keys: *const *const E,
-    next: *const *const E,
-    ahead: usize,
-    queries: *const f32,
-    chunks: usize,
-    out: *mut S::F,
-) {
-    let mut sums = [[S::splat(0.0); H]; R];
-    for chunk in 0..chunks {
-        let at = chunk * CHUNK;
-        for row in 0..R {
-            if row < ahead {
-                prefetch::<S, E>((*next.add(row)).add(at));
+impl<E: Element> Keys<'_, E> {
+    /// The logits of a block, `[rows][H]`; those of rows that it has not are [`LEAST`].
+    #[inline(always)]
+    pub(crate) unsafe fn score<S: Simd, const H: usize>(&self, scores: &mut [Line]) {
+        for (i, line) in scores.iter_mut().enumerate() {
+            let mut sums = [S::splat(0.0); LANES];
+            let first = i * (LANES / H);
+            match (H, S::WIDE) {
+                (4, true) => self.dots_in::<S, 4, 4>(first, &mut sums),
+                (2, true) => self.dots_in::<S, 2, 8>(first, &mut sums),
+                (_, true) => self.dots_in::<S, 1, 16>(first, &mut sums),
+                (4, false) => self.dots_in::<S, 4, 1>(first, &mut sums),
+                (2, false) => self.dots_in::<S, 2, 2>(first, &mut sums),
+                (_, false) => self.dots_in::<S, 1, 4>(first, &mut sums),
             }
-        }
-        for (row, sums) in sums.iter_mut().enumerate() {
-            let (low, high) = E::widen::<S>((*keys.add(row)).add(at));
-            for (head, sum) in sums.iter_mut().enumerate() {
-                let query = queries.add(head * chunks * CHUNK + at);
-                *sum = S::fma(low, S::load(query), *sum);
-                *sum = S::fma(high, S::load(query.add(LANES)), *sum);
-            }
+            S::store(line.0.as_mut_ptr(), S::sums(&sums));
+            let there = (self.block.len * H).saturating_sub(i * LANES).min(LANES);
+            line.0[there..].fill(LEAST);
         }
     }
-    for (row, sums) in sums.iter().enumerate() {
-        for (head, sum) in sums.iter().enumerate() {
-            *out.add(row * H + head) = *sum;
+
+    /// Sixteen products, from row `first` on: of `R` rows with `H` queries at a time.
+    #[inline(always)]
+    unsafe fn dots_in<S: Simd, const H: usize, const R: usize>(
+        &self,
+        first: usize,
+        sums: &mut [S::F; LANES],
+    ) {
+        for part in (0..LANES / H).step_by(R) {
+            self.dots::<S, H, R>(first + part, sums.as_mut_ptr().add(part * H));
+        }
+    }
+
+    /// Products that stay in registers: sixteen or four of them.
+    #[inline(always)]
+    unsafe fn dots<S: Simd, const H: usize, const R: usize>(&self, first: usize, out: *mut S::F) {
+        let chunks = self.rows.key_chunks();
+        let keys = self.block.keys.as_ptr().add(first);
+        let next = self.next.keys.as_ptr().add(first);
+        let ahead = self.ahead.saturating_sub(first).min(R);
+        let mut sums = [[S::splat(0.0); H]; R];
+        for chunk in 0..chunks {
+            let at = chunk * CHUNK;
+            for row in 0..R {
+                if row < ahead {
+                    prefetch::<S, E>((*next.add(row)).add(at));
+                }
+            }
+            for (row, sums) in sums.iter_mut().enumerate() {
+                let (low, high) = E::widen::<S>((*keys.add(row)).add(at));
+                for (head, sum) in sums.iter_mut().enumerate() {
+                    let query = self.queries.add(head * chunks * CHUNK + at);
+                    *sum = S::fma(low, S::load(query), *sum);
+                    *sum = S::fma(high, S::load(query.add(LANES)), *sum);
+                }
+            }
+        }
+        for (row, sums) in sums.iter().enumerate() {
+            for (head, sum) in sums.iter().enumerate() {
+                *out.add(row * H + head) = *sum;
+            }
         }
     }
 }
@@ -128,7 +121,8 @@ impl<E: Element> Kernel for Scores<'_, '_, E> {
                 let queries = queries.as_ptr().add(tile * 4 * rows.key_chunks() * 2).cast();
                 let mut lines = [Line([0.0; LANES]); BLOCK_ROWS / 4];
                 let used = &mut lines[..block.len.div_ceil(4)];
-                score_block::<S, E, 4>(rows, &block, &block, 0, queries, used);
+                let keys = Keys { rows, block: &block, next: &block, ahead: 0, queries };
+                keys.score::<S, 4>(used);
                 for (head, out) in out.chunks_exact_mut(rows.len).skip(tile * 4).take(4).enumerate()
                 {
                     let scores = flat(used).iter().skip(head).step_by(4);

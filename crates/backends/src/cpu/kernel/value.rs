@@ -5,99 +5,102 @@ use super::{LANES, TileSums};
 use crate::cache::Chunks;
 use crate::cpu::simd::{CHUNK, Element, Simd};
 
-/// Adds the values of a block, weighted `[rows][H]`, to the numerators.
-#[inline(always)]
-pub(crate) unsafe fn add_values<S: Simd, E: Element, const H: usize>(
-    rows: &Chunks<'_, E>,
-    block: &Block<E>,
-    next: &Block<E>,
-    ahead: usize,
-    weights: *const f32,
-    sums: &mut TileSums,
-) {
-    let chunks = rows.value_chunks();
-    let numerator = sums.numerator.as_mut_ptr().cast::<f32>();
-    let mut chunk = 0;
-    macro_rules! add {
-        ($heads:literal, $chunks:literal) => {
-            while chunk + $chunks <= chunks {
-                for head in (0..H).step_by($heads) {
-                    let ahead = if head == 0 { ahead } else { 0 };
-                    let to = numerator.add((head * chunks + chunk) * CHUNK);
-                    add_chunks::<S, E, H, $heads, $chunks>(
-                        rows,
-                        block,
-                        next,
-                        ahead,
-                        chunk,
-                        weights.add(head),
-                        to,
-                    );
-                }
-                chunk += $chunks;
-            }
-        };
-    }
-    match (H, S::WIDE) {
-        (4, true) => {
-            add!(4, 2);
-            add!(4, 1);
-        }
-        (2, true) => {
-            add!(2, 4);
-            add!(2, 1);
-        }
-        (_, true) => {
-            add!(1, 4);
-            add!(1, 1);
-        }
-        (1, false) => add!(1, 1),
-        _ => add!(2, 1),
-    }
+/// Values to add, and to what.
+#[derive(Clone, Copy)]
+pub(crate) struct Values<'a, E> {
+    pub(crate) rows: &'a Chunks<'a, E>,
+    pub(crate) block: &'a Block<E>,
+    /// The rows to fetch meanwhile, the first `ahead` of them.
+    pub(crate) next: &'a Block<E>,
+    pub(crate) ahead: usize,
+    /// `[rows][H]`.
+    pub(crate) weights: *const f32,
 }
 
-/// `C` chunks of the values for `N` of the `H` heads: sums stay in registers over the block.
-#[inline(always)]
-#[allow(clippy::too_many_arguments)]
-unsafe fn add_chunks<S: Simd, E: Element, const H: usize, const N: usize, const C: usize>(
-    rows: &Chunks<'_, E>,
-    block: &Block<E>,
-    next: &Block<E>,
-    ahead: usize,
-    chunk: usize,
-    weights: *const f32,
-    numerator: *mut f32,
-) {
-    let stride = rows.value_chunks() * CHUNK;
-    let offset = rows.value_offset + chunk * CHUNK;
-    let mut sums = [[(S::splat(0.0), S::splat(0.0)); C]; N];
-    for (head, sums) in sums.iter_mut().enumerate() {
-        for (c, sum) in sums.iter_mut().enumerate() {
-            let at = numerator.add(head * stride + c * CHUNK);
-            *sum = (S::load(at), S::load(at.add(LANES)));
+impl<E: Element> Values<'_, E> {
+    /// Adds the values of a block, weighted, to the numerators of `H` heads.
+    #[inline(always)]
+    pub(crate) unsafe fn add<S: Simd, const H: usize>(&self, sums: &mut TileSums) {
+        let to = sums.numerator.as_mut_ptr().cast::<f32>();
+        match (H, S::WIDE) {
+            (4, true) => self.add_in::<S, H, 4, 2>(to),
+            (2, true) => self.add_in::<S, H, 2, 4>(to),
+            (_, true) => self.add_in::<S, H, 1, 4>(to),
+            (1, false) => self.add_in::<S, H, 1, 1>(to),
+            _ => self.add_in::<S, H, 2, 1>(to),
         }
     }
-    for row in 0..block.len {
-        if row < ahead {
+
+    /// Adds `C` chunks at a time for `N` of the `H` heads, then what is left of the chunks.
+    #[inline(always)]
+    unsafe fn add_in<S: Simd, const H: usize, const N: usize, const C: usize>(
+        &self,
+        numerator: *mut f32,
+    ) {
+        let chunks = self.rows.value_chunks();
+        let whole = chunks / C * C;
+        for chunk in (0..whole).step_by(C) {
+            self.add_heads::<S, H, N, C>(chunk, numerator);
+        }
+        for chunk in whole..chunks {
+            self.add_heads::<S, H, N, 1>(chunk, numerator);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_heads<S: Simd, const H: usize, const N: usize, const C: usize>(
+        &self,
+        chunk: usize,
+        numerator: *mut f32,
+    ) {
+        for head in (0..H).step_by(N) {
+            // The first heads fetch for all.
+            let ahead = if head == 0 { self.ahead } else { 0 };
+            let weights = self.weights.add(head);
+            let to = numerator.add((head * self.rows.value_chunks() + chunk) * CHUNK);
+            Self { ahead, weights, ..*self }.add_chunks::<S, H, N, C>(chunk, to);
+        }
+    }
+
+    /// `C` chunks of the values for `N` of the `H` heads: sums stay in registers over the block.
+    #[inline(always)]
+    unsafe fn add_chunks<S: Simd, const H: usize, const N: usize, const C: usize>(
+        &self,
+        chunk: usize,
+        numerator: *mut f32,
+    ) {
+        let Self { rows, block, next, ahead, weights } = *self;
+        let stride = rows.value_chunks() * CHUNK;
+        let offset = rows.value_offset + chunk * CHUNK;
+        let mut sums = [[(S::splat(0.0), S::splat(0.0)); C]; N];
+        for (head, sums) in sums.iter_mut().enumerate() {
+            for (c, sum) in sums.iter_mut().enumerate() {
+                let at = numerator.add(head * stride + c * CHUNK);
+                *sum = (S::load(at), S::load(at.add(LANES)));
+            }
+        }
+        for row in 0..block.len {
+            if row < ahead {
+                for c in 0..C {
+                    prefetch::<S, E>(next.keys[row].add(offset + c * CHUNK));
+                }
+            }
+            let value = block.keys[row].add(offset);
             for c in 0..C {
-                prefetch::<S, E>(next.keys[row].add(offset + c * CHUNK));
+                let (low, high) = E::widen::<S>(value.add(c * CHUNK));
+                for (head, sums) in sums.iter_mut().enumerate() {
+                    let weight = S::splat(*weights.add(row * H + head));
+                    sums[c].0 = S::fma(low, weight, sums[c].0);
+                    sums[c].1 = S::fma(high, weight, sums[c].1);
+                }
             }
         }
-        let value = block.keys[row].add(offset);
-        for c in 0..C {
-            let (low, high) = E::widen::<S>(value.add(c * CHUNK));
-            for (head, sums) in sums.iter_mut().enumerate() {
-                let weight = S::splat(*weights.add(row * H + head));
-                sums[c].0 = S::fma(low, weight, sums[c].0);
-                sums[c].1 = S::fma(high, weight, sums[c].1);
+        for (head, sums) in sums.iter().enumerate() {
+            for (c, sum) in sums.iter().enumerate() {
+                let at = numerator.add(head * stride + c * CHUNK);
+                S::store(at, sum.0);
+                S::store(at.add(LANES), sum.1);
             }
-        }
-    }
-    for (head, sums) in sums.iter().enumerate() {
-        for (c, sum) in sums.iter().enumerate() {
-            let at = numerator.add(head * stride + c * CHUNK);
-            S::store(at, sum.0);
-            S::store(at.add(LANES), sum.1);
         }
     }
 }

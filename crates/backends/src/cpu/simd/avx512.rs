@@ -1,5 +1,6 @@
 //! One 512-bit register for a vector.
 
+#[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
 
 use half::{bf16, f16};
