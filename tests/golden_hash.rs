@@ -127,7 +127,7 @@ fn check(tensors: &Tensors, composition: &Value, weights: &Path) {
         [0, 1].map(|i| composition["maskers"][i][sizes[i]].as_u64().unwrap() as usize);
     for backend in all_backends() {
         let pipeline = Arc::new(pipeline(&composition["maskers"], weights));
-        let options = Options { record: true, ..Options::default() };
+        let options = Options { record: true, literal: true, ..Options::default() };
         let mut attention = backend.start(&pipeline, LAYER, shape, &options).unwrap();
         attention.append(keys.view(), values.view()).unwrap();
         let visible: Vec<usize> = (0..count).map(|t| tokens - count + t + 1).collect();

@@ -57,7 +57,7 @@ impl Case {
         let (query_heads, count, head_dim) = queries.dim();
         let (kv_heads, tokens, value_dim) = values.dim();
         let shape = Shape { query_heads, kv_heads, head_dim, value_dim };
-        let options = Options { record: true, ..Options::default() };
+        let options = Options { record: true, literal: true, ..Options::default() };
         let mut attention = backend.start(&Arc::new(pipeline), 3, shape, &options).unwrap();
         attention.append(keys.view(), values.view()).unwrap();
         let visible: Vec<usize> = (0..count).map(|t| tokens - count + t + 1).collect();
