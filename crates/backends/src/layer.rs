@@ -119,7 +119,7 @@ impl Layer {
             record: options.record,
             step: options.first_step,
             heads: (0..shape.kv_heads).map(head).collect::<Result<_>>()?,
-            how: How { literal: options.literal, split: workers.threads() > shape.kv_heads },
+            how: How { literal: options.literal, split: workers.threads() > 1 },
             timed: options.timed,
             workers,
             machine,

@@ -155,7 +155,8 @@ pub struct Output {
     pub timings: Option<Timings>,
 }
 
-/// Where the time of a call went, summed over KV heads, whichever thread they were on.
+/// Where the time of a call went, summed over KV heads, whichever thread they were on. With several
+/// threads, one that waits for another may do a third's work, and both count it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
     /// Selectors.

@@ -74,17 +74,23 @@ impl Backend for Cpu {
         batch: Vec<Turn<'_>>,
         threads: Option<usize>,
     ) -> Result<Vec<Result<Output>>> {
+        let workers = self.workers(threads)?;
+        if matches!(workers, Workers::Serial) {
+            return Ok(batch.into_iter().map(Turn::attend).collect());
+        }
         let all = || batch.into_par_iter().map(Turn::attend).collect();
-        Ok(match self.workers(threads)? {
-            Workers::Own(pool) => pool.install(all),
-            _ => all(),
-        })
+        Ok(if let Workers::Own(pool) = workers { pool.install(all) } else { all() })
     }
 }
 
 impl Cpu {
+    /// One thread is the caller's: waking another would take longer than a short step.
     fn workers(&self, threads: Option<usize>) -> Result<Workers> {
-        threads.map_or(Ok(Workers::Global), |threads| self.pool(threads))
+        match threads {
+            None => Ok(Workers::Global),
+            Some(1) => Ok(Workers::Serial),
+            Some(threads) => self.pool(threads),
+        }
     }
 
     fn pool(&self, threads: usize) -> Result<Workers> {
