@@ -15,10 +15,12 @@ use ndarray_rand::rand_distr::StandardNormal;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use vattention::config::load;
+use vattention::selectors::Sink;
 
 use vattention::{
-    Attention, Kind, Options, Output, Picks, PipelineConfig, Result, Row, Selector, SelectorConfig,
-    Shape, Share, Site, Storage, Turn, backend, typetag,
+    Attention, Budget, BudgetEstimator, Kind, NewTokens, Options, Output, Picks, PipelineConfig,
+    Promise, Result, Row, SampleStats, Selector, SelectorConfig, Shape, Share, Site, Size, Storage,
+    Turn, backend, typetag,
 };
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 40 };
@@ -181,6 +183,10 @@ impl SelectorConfig for Bomb {
 }
 
 impl Selector for Bomb {
+    fn append(&mut self, new: &NewTokens<'_>) {
+        assert!(!BOMB.load(Ordering::Relaxed), "as it was told, at {}", new.first);
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         assert!(!BOMB.load(Ordering::Relaxed) || row.site().kv_head == 0, "as it was told");
         picks.take(0);
@@ -203,6 +209,75 @@ fn a_selector_that_panics_poisons_nothing() {
     assert!(attend(&mut attention, query.view()).is_err());
     BOMB.store(false, Ordering::Relaxed);
     assert_eq!(attend(&mut attention, query.view()).unwrap(), before);
+
+    // One that panics at new tokens does not know them all: the sequence says so, and its fork
+    // from before goes on.
+    let mut fork = attention.fork(None).unwrap();
+    BOMB.store(true, Ordering::Relaxed);
+    let new = normal((2, 1, 32), 9);
+    let append = AssertUnwindSafe(|| attention.append(new.view(), normal((2, 1, 40), 9).view()));
+    assert!(catch_unwind(append).is_err());
+    BOMB.store(false, Ordering::Relaxed);
+    let error = attention.attend(query.view(), None).unwrap_err().to_string();
+    assert!(error.contains("the sequence cannot go on"), "{error}");
+    assert_eq!(attend(&mut fork, query.view()).unwrap(), before);
+}
+
+/// Asks for nothing.
+#[derive(Debug, Serialize, Deserialize)]
+struct Content {}
+
+#[typetag::serde(name = "content")]
+impl BudgetEstimator for Content {
+    fn budget(&self, _: &SampleStats) -> Budget {
+        Budget { tokens: 0, kind: Kind::None }
+    }
+
+    fn promise(&self) -> Option<Promise> {
+        None
+    }
+
+    fn rounds(&self) -> usize {
+        0
+    }
+}
+
+/// Picks everything by chance, and does not say so.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Liar {}
+
+#[typetag::serde(name = "liar")]
+impl SelectorConfig for Liar {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for Liar {
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        (0..row.visible()).for_each(|token| picks.draw(token, 0.5));
+    }
+}
+
+/// With nothing drawn the output is that of the certain tokens.
+#[test]
+fn a_sample_of_nothing_changes_nothing() {
+    let sink = Sink { size: Size::Tokens(4) };
+    let few: Vec<Box<dyn SelectorConfig>> = vec![Box::new(sink)];
+    let all: Vec<Box<dyn SelectorConfig>> = vec![Box::new(Liar {})];
+    for (selectors, share) in [(few, Share::Group), (all, Share::Head)] {
+        let estimator: Option<Box<dyn BudgetEstimator>> = Some(Box::new(Content {}));
+        let config = PipelineConfig { selectors, share, estimator, ..Default::default() };
+        let config = Arc::new(config);
+        let run = |name: &str| {
+            let options = Options { literal: true, ..Options::default() };
+            let mut attention = backend(name).unwrap().start(&config, 0, SHAPE, &options).unwrap();
+            attention.append(normal((2, 50, 32), 1).view(), normal((2, 50, 40), 2).view()).unwrap();
+            attention.attend(queries(SHAPE, 3).view(), None).unwrap().out
+        };
+        let apart = (&run("cpu") - &run("reference")).mapv(f32::abs);
+        assert!(apart.iter().all(|&x| x < 1e-5), "{share:?}: {apart}");
+    }
 }
 
 /// Time is told apart, and only on request.

@@ -48,7 +48,7 @@ pub(crate) struct HeadStep {
 pub(crate) struct RowSums {
     pub(crate) sums: Softmax,
     /// Logits of the tokens read, ascending; if a selector waits for feedback.
-    pub(crate) logits: Vec<f32>,
+    pub(crate) logits: Vec<f64>,
 }
 
 /// How KV heads are gone over.
@@ -84,6 +84,8 @@ pub(crate) struct Layer {
     machine: Machine,
     how: How,
     timed: bool,
+    /// Whether a selector has panicked while it was shown new tokens.
+    lost: bool,
 }
 
 /// One KV head.
@@ -121,13 +123,21 @@ impl Layer {
             heads: (0..shape.kv_heads).map(head).collect::<Result<_>>()?,
             how: How { literal: options.literal, split: workers.threads() > 1 },
             timed: options.timed,
+            lost: false,
             workers,
             machine,
         })
     }
 
+    /// Refuses to go on after a selector has panicked while it was shown new tokens: its index does
+    /// not know them all.
+    fn check_not_lost(&self) -> Result<()> {
+        if self.lost { Err(Error::Lost) } else { Ok(()) }
+    }
+
     /// Checks queries and multiplies them by the scale: `[query_heads, queries, head_dim]`.
     fn scaled(&self, queries: &ArrayView3<'_, f32>) -> Result<Array3<f32>> {
+        self.check_not_lost()?;
         check_shape("queries", queries, self.shape.query_heads, self.shape.head_dim)?;
         check_numbers("queries", queries, f32::MAX)?;
         let scaled = queries.mapv(|q| q * self.scale);
@@ -192,13 +202,14 @@ impl Head {
 impl RowSums {
     /// `e / D^` of each listed token.
     fn weights(&self) -> Vec<f32> {
-        let log_d = self.sums.log_denominator() as f32;
-        self.logits.iter().map(|logit| (logit - log_d).exp()).collect()
+        let log_d = self.sums.log_denominator();
+        self.logits.iter().map(|logit| (logit - log_d).exp() as f32).collect()
     }
 }
 
 impl Attention for Layer {
     fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
+        self.check_not_lost()?;
         let Shape { kv_heads, head_dim, value_dim, .. } = self.shape;
         check_shape("keys", &keys, kv_heads, head_dim)?;
         check_shape("values", &values, kv_heads, value_dim)?;
@@ -212,8 +223,12 @@ impl Attention for Layer {
         let rows = keys.outer_iter().zip(values.outer_iter());
         for ((head, room), (keys, values)) in self.heads.iter_mut().zip(rooms).zip(rows) {
             head.cache.append(keys, values, room);
+        }
+        self.lost = true;
+        for head in &mut self.heads {
             head.pipeline.append(&head.cache.view().since(first));
         }
+        self.lost = false;
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //!
 //! [`Reference`] is the judge: one thread, f64, ndarray, obviously right. [`Cpu`] is for use. They
 //! share the KV cache, the checks of input and the walk over KV heads, and differ in
-//! one function: attention over a list of tokens.
+//! how one KV head answers a query.
 
 mod cache;
 mod cpu;

@@ -58,7 +58,7 @@ fn attend_row(keys: &Array2<f64>, values: &Array2<f64>, query: &[f32], list: &Li
     let numerator = (values * &weights.view().insert_axis(Axis(1))).sum_axis(Axis(0));
     RowSums {
         sums: Softmax::from_sums(shift, weights.sum(), numerator.to_vec()),
-        logits: logits.iter().map(|&logit| logit as f32).collect(),
+        logits: logits.to_vec(),
     }
 }
 

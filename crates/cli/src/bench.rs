@@ -72,10 +72,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         progress::show(&bar, done, total);
     })?;
     bar.finish_and_clear();
-    if let Some(path) = &args.json {
-        write_json(path, &report)?;
-    }
-    say(&table::show(&report))
+    say(&table::show(&report))?;
+    args.json.as_ref().map_or(Ok(()), |path| write_json(path, &report))
 }
 
 fn bench(args: &Args) -> Bench {

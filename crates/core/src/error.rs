@@ -49,6 +49,9 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// A selector panicked while it was shown new tokens, so it does not know them all.
+    #[error("a selector has panicked while it was shown new tokens: the sequence cannot go on")]
+    Lost,
     /// There is no memory for what was asked.
     #[error("out of memory: {bytes} bytes more cannot be had")]
     Memory {

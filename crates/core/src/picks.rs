@@ -152,6 +152,11 @@ impl Picks {
         self.visible
     }
 
+    /// How many tokens were picked with a probability below 1.
+    pub fn drawn_len(&self) -> usize {
+        self.drawn.len()
+    }
+
     /// A bit for each visible token, set if it is picked, `[⌈visible / 64⌉]`, lower tokens in
     /// lower bits.
     pub fn words(&self) -> &[u64] {

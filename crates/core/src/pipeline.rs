@@ -155,12 +155,14 @@ impl Pipeline {
             let exact = Certificate { promise: None, kind: Kind::Exact, held: true };
             return Read::everything(step.visible, exact);
         };
-        if picks.len() == picks.visible() && picks.certain() {
-            return Read::everything(step.visible, self.certificate(Kind::Exact, true));
-        }
+        let exact = || Read::everything(step.visible, self.certificate(Kind::Exact, true));
         let Some(estimator) = &self.config.estimator else {
-            return self.drop_residual(step, picks, tally);
+            let all = picks.len() == picks.visible() && picks.certain();
+            return if all { exact() } else { self.drop_residual(step, picks, tally) };
         };
+        if picks.len() == picks.visible() {
+            return exact();
+        }
         let readers = step.site.shape.group() / choice.lists();
         let residual = |bound: &Option<f32>| Residual {
             n_s: picks.visible() - picks.len(),

@@ -101,9 +101,10 @@ impl Read {
 
     /// How many tokens were read by chance.
     pub fn sampled_len(&self) -> usize {
-        let by_selectors =
-            |picks: &Picks| picks.iter().filter(|&(_, probability)| probability < 1.0).count();
-        if self.budget.is_some() { self.drawn.len() } else { self.picks().map_or(0, by_selectors) }
+        match (self.budget, self.picks()) {
+            (None, Some(picks)) => picks.drawn_len(),
+            _ => self.drawn.len(),
+        }
     }
 
     /// The tokens in order, with their probabilities. O(visible / 64 + len log len).
@@ -178,7 +179,7 @@ fn union_len(reads: &[Read]) -> usize {
     for read in reads {
         match read.picks() {
             None => return read.visible,
-            Some(picks) => any.take_all(picks.iter().map(|(token, _)| token)),
+            Some(picks) => any.union(picks),
         }
         any.take_all(read.drawn.iter().map(|&token| token as usize));
     }

@@ -149,7 +149,11 @@ impl SampleStats {
     /// `e`, relative to the shift of the sums.
     pub fn from_moments(b: usize, moments: &Moments, residual: &Residual<f64>) -> Self {
         let n_s = residual.n_s;
-        let divide = |sum: f64| if b == 0 { 0.0 } else { sum / (b as f64 - 1.0) };
+        let divide = |sum: f64| match b {
+            0 => 0.0,
+            1 => f64::NAN,
+            _ => sum / (b as f64 - 1.0),
+        };
         let (trace_ev, trace_w) = (divide(moments.ev_squares), divide(moments.w.squares));
         Self {
             b,

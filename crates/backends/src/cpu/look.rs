@@ -23,7 +23,7 @@ pub(crate) struct Look {
 }
 
 /// One reader's pass over the sample.
-struct View {
+struct Pass {
     estimate: Estimate,
     /// `[b]`
     e: Vec<f32>,
@@ -35,9 +35,13 @@ struct View {
 /// What a reader's sums come to.
 struct Estimate {
     shift: f64,
-    /// The certain part, and the sample's, relative to the shift.
+    /// The certain part, relative to the shift.
     certain: Sums,
+    /// The sample, relative to its own largest logit: beside the certain part it may be too small
+    /// for squares in f32.
     sample: Sums,
+    /// What that logit's `e` is, relative to the shift.
+    scale: f64,
     /// `D^`, `N^` and their ratio.
     d: f64,
     n: Vec<f64>,
@@ -58,30 +62,30 @@ impl Look {
         let (b, level) = (kept.rows.norms.len(), readers.level);
         let longest = longest(&kept.rows.norms);
         let sums = certain.iter().zip(sample);
-        let mut views: Vec<View> = sums
+        let mut passes: Vec<Pass> = sums
             .zip(&kept.rows.logits)
             .map(|((certain, sample), logits)| {
                 let estimate = Estimate::new(certain, sample, b, n_s);
-                View::new::<E>(readers, estimate, logits, longest)
+                Pass::new::<E>(readers, estimate, logits, longest)
             })
             .collect();
-        let factors = factors::<E>(readers, &views);
+        let factors = factors::<E>(readers, &passes);
         let stride = readers.rows.value_chunks() * CHUNK;
         for first in (0..b).step_by(PART) {
             let part = first..b.min(first + PART);
             let values = &kept.values[part.start * stride..part.end * stride];
             let products = products(level, values, stride, &factors);
             let column = |i: usize| &products[i * part.len()..][..part.len()];
-            let readers = views.len();
-            for (reader, view) in views.iter_mut().enumerate() {
-                let e = &view.e[part.clone()];
+            let readers = passes.len();
+            for (reader, pass) in passes.iter_mut().enumerate() {
+                let e = &pass.e[part.clone()];
                 let norms = &kept.rows.norms[part.clone()];
                 let (by_out, by_mean) = (column(reader), column(readers + reader));
-                view.spread += spread(level, &Tokens { e, norms, by_out, by_mean }, &view.centre);
-                view.lagged.add(level, e, values);
+                pass.spread += spread(level, &Tokens { e, norms, by_out, by_mean }, &pass.centre);
+                pass.lagged.add(level, e, values);
             }
         }
-        views.iter().map(|view| view.sum_up(b, n_s)).collect()
+        passes.iter().map(|pass| pass.sum_up(b, n_s)).collect()
     }
 
     /// The statistics of the sample of `b` tokens.
@@ -98,9 +102,9 @@ fn longest(norms: &[f32]) -> f32 {
 }
 
 /// What the values of a sample are multiplied with: each reader's output, then each one's mean.
-fn factors<E: Element>(readers: &Readers<'_, E>, views: &[View]) -> Vec<Line> {
-    let outs = views.iter().flat_map(|view| &view.estimate.out);
-    let means = views.iter().flat_map(|view| &view.estimate.mean_w);
+fn factors<E: Element>(readers: &Readers<'_, E>, passes: &[Pass]) -> Vec<Line> {
+    let outs = passes.iter().flat_map(|pass| &pass.estimate.out);
+    let means = passes.iter().flat_map(|pass| &pass.estimate.mean_w);
     let factors: Vec<f32> = outs.chain(means).copied().collect();
     vectors::<E>(&factors, readers.value_dim(), 1.0, 4, readers.rows.value_chunks())
 }
@@ -115,7 +119,7 @@ fn products<E: Element>(level: Level, values: &[E], stride: usize, factors: &[Li
     products
 }
 
-impl View {
+impl Pass {
     fn new<E: Element>(
         readers: &Readers<'_, E>,
         estimate: Estimate,
@@ -123,7 +127,8 @@ impl View {
         longest: f32,
     ) -> Self {
         let mut e = Vec::new();
-        exp2(readers.level, logits, (estimate.shift * LOG2_E) as f32, &mut e);
+        let own_shift = (estimate.sample.softmax.shift() * LOG2_E) as f32;
+        exp2(readers.level, logits, own_shift, &mut e);
         let centre = Centre {
             mean_e: (estimate.sample.softmax.denominator() / logits.len() as f64) as f32,
             out_squared: squared(&estimate.out) as f32,
@@ -138,7 +143,9 @@ impl View {
 
     fn sum_up(&self, b: usize, n_s: usize) -> Look {
         let Self { estimate, spread, lagged, .. } = self;
-        let unit = f64::from(self.centre.unit);
+        // Squares of e, and of e times a value.
+        let e_squared = estimate.scale * estimate.scale;
+        let ev_squared = e_squared / f64::from(self.centre.unit);
         let numerator = estimate.sample.softmax.numerator();
         let mean_ev_squares = numerator.iter().map(|n| n * n).sum::<f64>() / b as f64;
         let moments = Moments {
@@ -146,14 +153,12 @@ impl View {
             d: estimate.d,
             d_certain: estimate.certain.softmax.denominator(),
             norm_n_squared: estimate.n.iter().map(|n| n * n).sum(),
-            e: spread.e,
-            ev_squares: (spread.ev_squares / unit - mean_ev_squares).max(0.0),
-            w: Deviations {
-                squares: spread.w.squares / unit,
-                fourths: spread.w.fourths / (unit * unit),
-            },
-            trace_of_square: mean_of_lagged_squares(b / 2, lagged.sum),
-            sum_e_norm_v: estimate.certain.norms + scale_up(b, n_s) * estimate.sample.norms,
+            e: times(spread.e, e_squared),
+            ev_squares: (spread.ev_squares * ev_squared - mean_ev_squares * e_squared).max(0.0),
+            w: times(spread.w, ev_squared),
+            trace_of_square: mean_of_lagged_squares(b / 2, lagged.sum) * e_squared * e_squared,
+            sum_e_norm_v: estimate.certain.norms
+                + scale_up(b, n_s) * estimate.scale * estimate.sample.norms,
         };
         Look { shift: estimate.shift, moments }
     }
@@ -161,21 +166,26 @@ impl View {
 
 impl Estimate {
     fn new(certain: &Sums, sample: &Sums, b: usize, n_s: usize) -> Self {
-        let (mut certain, mut sample) = (certain.clone(), sample.clone());
+        let (mut certain, sample) = (certain.clone(), sample.clone());
         let shift = certain.softmax.shift().max(sample.softmax.shift());
         certain.rebase(shift);
-        sample.rebase(shift);
-        let scale = scale_up(b, n_s);
-        let d = certain.softmax.denominator() + scale * sample.softmax.denominator();
+        let scale = if b == 0 { 0.0 } else { (sample.softmax.shift() - shift).exp() };
+        let weight = scale_up(b, n_s) * scale;
+        let d = certain.softmax.denominator() + weight * sample.softmax.denominator();
         let both = certain.softmax.numerator().iter().zip(sample.softmax.numerator());
-        let n: Vec<f64> = both.map(|(certain, sample)| certain + scale * sample).collect();
+        let n: Vec<f64> = both.map(|(certain, sample)| certain + weight * sample).collect();
         let out: Vec<f64> = n.iter().map(|n| n / d).collect();
         let mean = |(ev, out): (&f64, &f64)| (ev - out * sample.softmax.denominator()) / b as f64;
         let mean_w = sample.softmax.numerator().iter().zip(&out).map(mean);
         let mean_w = mean_w.map(|x| x as f32).collect();
         let out = out.iter().map(|&x| x as f32).collect();
-        Self { shift, certain, sample, d, n, out, mean_w }
+        Self { shift, certain, sample, scale, d, n, out, mean_w }
     }
+}
+
+/// Deviations in another unit, of which `square` is the square.
+fn times(of: Deviations, square: f64) -> Deviations {
+    Deviations { squares: of.squares * square, fourths: of.fourths * square * square }
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f64 {

@@ -99,7 +99,7 @@ impl<'a, E: Element> Readers<'a, E> {
                 &mut tiles,
                 None,
             );
-            self.sums(&tiles)
+            self.sums(tiles)
         };
         let firsts: Vec<usize> = (0..tokens.len()).step_by(PIECE).collect();
         let pieces: Vec<Vec<Sums>> = if self.split && firsts.len() > 1 {
@@ -124,7 +124,7 @@ impl<'a, E: Element> Readers<'a, E> {
             let per_row = PerRow { logits: &mut logits, norms: &mut norms };
             let pass = self.pass(Span::List(part), None);
             attend(self.level, self.per_tile, true, &pass, &mut tiles, Some(per_row));
-            add(all, &self.sums(&tiles));
+            add(all, &self.sums(tiles));
             noted.norms.append(&mut norms);
             let of_readers = logits.chunks_exact(part.len());
             noted.logits.iter_mut().zip(of_readers).for_each(|(all, new)| all.extend(new));
@@ -140,7 +140,8 @@ impl<'a, E: Element> Readers<'a, E> {
     }
 
     /// The sums of each member, out of their tiles.
-    fn sums(&self, tiles: &[TileSums]) -> Vec<Sums> {
+    fn sums(&self, mut tiles: Vec<TileSums>) -> Vec<Sums> {
+        tiles.iter_mut().for_each(TileSums::fold);
         let member = |member: usize| {
             let (tile, head) = (&tiles[member / self.per_tile], member % self.per_tile);
             let of_head = |lanes: &[f32; LANES]| -> f64 {
@@ -148,7 +149,8 @@ impl<'a, E: Element> Readers<'a, E> {
             };
             let lines = tile.numerator.len() / self.per_tile;
             let mut numerator = vec![0.0; self.value_dim];
-            from_lanes::<E>(&tile.numerator[head * lines..][..lines], &mut numerator);
+            let folded = &tile.folded[head * lines * LANES..][..lines * LANES];
+            from_lanes::<E>(folded, &mut numerator);
             let shift = f64::from(tile.max[head]) * LN_2;
             let softmax = Softmax::from_sums(shift, of_head(&tile.denominator), numerator);
             Sums { softmax, norms: of_head(&tile.norms) }

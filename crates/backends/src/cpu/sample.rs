@@ -11,6 +11,9 @@ use super::look::Look;
 use super::readers::{Readers, RowByRow, Sums, add};
 use super::simd::Element;
 
+/// Samples whose memory a thread keeps: one, and one of a KV head that it begins while it waits.
+const POOLED: usize = 2;
+
 /// Tokens drawn so far. Their values are kept as stored, so that looks at the sample need not
 /// fetch them again.
 pub(crate) struct Sample<E: Stored> {
@@ -112,6 +115,10 @@ impl<E: Stored> Drop for Sample<E> {
         kept.values.clear();
         kept.rows.norms.clear();
         kept.rows.logits.iter_mut().for_each(Vec::clear);
-        E::pool().with_borrow_mut(|pool| pool.push(kept));
+        E::pool().with_borrow_mut(|pool| {
+            if pool.len() < POOLED {
+                pool.push(kept);
+            }
+        });
     }
 }

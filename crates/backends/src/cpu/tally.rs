@@ -1,6 +1,6 @@
 //! What the readers of one list have read: sums on the way to the output, and a sample to judge.
 
-use std::f32::consts::LN_2;
+use std::f64::consts::LN_2;
 use std::time::{Duration, Instant};
 
 use vattention_core::{Picks, Read, Residual, SampleStats, Tally};
@@ -51,6 +51,7 @@ impl<'a, E: Stored> CpuTally<'a, E> {
         match read.picks() {
             None => self.read_everything(read.len()),
             Some(picks) if read.budget.is_none() => self.read_picks(picks),
+            Some(_) if read.drawn().is_empty() => {}
             Some(_) => self.weigh_sample(1.0 / f64::from(read.drawn_probability())),
         }
         let logits = self.logits(read);
@@ -92,7 +93,7 @@ impl<'a, E: Stored> CpuTally<'a, E> {
     }
 
     /// Each reader's logits of the tokens read, ascending; none if they were not kept.
-    fn logits(&self, read: &Read) -> Vec<Vec<f32>> {
+    fn logits(&self, read: &Read) -> Vec<Vec<f64>> {
         let Some(rows) = &self.certain_rows else {
             return vec![Vec::new(); self.readers.members()];
         };
@@ -102,7 +103,7 @@ impl<'a, E: Stored> CpuTally<'a, E> {
         let of_reader = |reader: usize| {
             let certain = rows.logits.get(reader).into_iter().flatten();
             let all: Vec<f32> = certain.chain(self.sample.logits(reader)).copied().collect();
-            places.iter().map(|&(_, i)| all[i] * LN_2).collect()
+            places.iter().map(|&(_, i)| f64::from(all[i]) * LN_2).collect()
         };
         (0..self.readers.members()).map(of_reader).collect()
     }

@@ -271,3 +271,63 @@ fn same_stats(got: &SampleStats, want: &SampleStats, level: Level) -> Result<(),
     }
     Ok(())
 }
+
+/// Thousands of like numbers, whose sum in f32 would drift.
+#[test]
+fn equal_values_come_out_as_they_went_in() {
+    let (tokens, value) = (8192, 0.953_f32);
+    let mut cache = Cache::new(Storage::F32, 32, 32);
+    let room = cache.room(tokens).unwrap();
+    let (keys, values) = (Array2::zeros((tokens, 32)), Array2::from_elem((tokens, 32), value));
+    cache.append(keys.view(), values.view(), room);
+    let view = cache.view();
+    let RowsView::F32(rows) = view.rows() else { unreachable!("stored as f32") };
+    for group in [1, 4] {
+        let readers = Readers::new(rows, &vec![1.0; group * 32], 32, 32, false);
+        for level in Level::all() {
+            let sums = at(&readers, level).read(Span::Range(0, tokens), None, false);
+            for x in sums.iter().flat_map(|sums| sums.softmax.output()) {
+                let apart = (x - f64::from(value)).abs();
+                assert!(apart < 5e-6, "{level:?}, {group} heads: {apart:e}");
+            }
+        }
+    }
+}
+
+/// A certain token beside whose weight, e^55, the squares of the others' vanish in f32.
+#[test]
+fn a_sample_far_below_the_certain_part_keeps_its_spread() {
+    let mut world = World::new(1, (32, 8), 1, Storage::F32, 5);
+    world.queries.fill(0.1);
+    let others = World::new(1, (32, 8), 119, Storage::F32, 6);
+    let view = others.cache.view();
+    let mut keys = view.keys().to_array(0..119);
+    keys.row_mut(0).fill(17.2);
+    let mut values = view.values().to_array(0..119);
+    values.row_mut(0).fill(0.0);
+    world.cache = Cache::new(Storage::F32, 32, 8);
+    let room = world.cache.room(119).unwrap();
+    world.cache.append(keys.view(), values.view(), room);
+    world.tokens = 119;
+
+    let view = world.cache.view();
+    let step = world.step(&view);
+    let mut picks = Picks::new(world.tokens);
+    picks.take(0);
+    let rows = step.rows();
+    let drawn: Vec<u32> = (1..100).rev().collect();
+    let want = stats(&mut ExactTally::new(&rows), &picks, &[&drawn], 1);
+    for level in Level::all() {
+        let got =
+            world.readers(&view, |readers| readers.stats(level, &picks, &[&drawn], world.tokens));
+        for (name, got, want) in [
+            ("trace_ev", got[0].trace_ev, want[0].trace_ev),
+            ("trace_w", got[0].trace_w, want[0].trace_w),
+            ("var_e", got[0].var_e, want[0].var_e),
+            ("nu", got[0].nu, want[0].nu),
+            ("norm_n", got[0].norm_n, want[0].norm_n),
+        ] {
+            assert!((got - want).abs() <= 1e-4 * want, "{level:?}: {name} is {got}, not {want}");
+        }
+    }
+}

@@ -48,11 +48,17 @@ pub(crate) struct TileSums {
     pub(crate) max: [f32; LANES],
     /// Partial sums of head `lane % H`.
     pub(crate) denominator: [f32; LANES],
-    /// `Σ 2^(logit − max) |value|`, like the denominator.
+    /// `Σ 2^(logit − max) |value|` of each head, in the first `H` lanes.
     pub(crate) norms: [f32; LANES],
     /// `[H][value_chunks · CHUNK]`, in the lanes' order.
     pub(crate) numerator: Vec<Line>,
+    /// The numerator of the rows before those: a sum of thousands of like numbers in f32 would
+    /// lose more than the products do.
+    pub(crate) folded: Vec<f64>,
 }
+
+/// Rows whose sums stay in f32.
+const FOLD: usize = 256;
 
 /// What is wanted of the rows one by one.
 #[derive(Debug)]
@@ -68,7 +74,17 @@ impl TileSums {
         let lines = heads * value_chunks * (CHUNK / LANES);
         let numerator = vec![Line([0.0; LANES]); lines];
         let zero = [0.0; LANES];
-        Self { max: [LEAST; LANES], denominator: zero, norms: zero, numerator }
+        let folded = vec![0.0; lines * LANES];
+        Self { max: [LEAST; LANES], denominator: zero, norms: zero, numerator, folded }
+    }
+
+    /// Moves the numerator to f64.
+    #[inline(never)]
+    pub(crate) fn fold(&mut self) {
+        let numbers = self.numerator.iter_mut().flat_map(|line| &mut line.0);
+        for (sum, number) in self.folded.iter_mut().zip(numbers) {
+            *sum += f64::from(std::mem::take(number));
+        }
     }
 }
 
@@ -122,6 +138,7 @@ fn attend_tiles<E: Element, const NORMS: bool>(
 impl<E: Element> Pass<'_, E> {
     fn check(&self, heads: usize, sums: &[TileSums], per_row: Option<&PerRow<'_>>) {
         let (rows, count) = (&self.rows, self.tokens.len());
+        rows.check();
         assert!([1, 2, 4].contains(&heads), "{heads} heads in a tile");
         assert!(self.tokens.end() <= rows.len, "a token past the end of the cache");
         assert_eq!(self.queries.len(), sums.len() * heads * rows.key_chunks() * 2, "queries");
@@ -190,6 +207,9 @@ impl<E: Element, const H: usize, const NORMS: bool> Kernel for Attend<'_, '_, E,
             if let Some(per_row) = &mut per_row {
                 per_row.norms[first..first + block.len].copy_from_slice(&norms[..block.len]);
             }
+            if first / FOLD < (first + block.len) / FOLD {
+                sums.iter_mut().for_each(TileSums::fold);
+            }
             first += block.len;
             block = next;
         }
@@ -251,6 +271,9 @@ unsafe fn raise_max<S: Simd, const H: usize>(best: &[f32; LANES], sums: &mut Til
             sums.denominator[lane] *= factor;
         }
         sums.norms[head] *= factor;
+        for sum in &mut sums.folded[head * lines * LANES..][..lines * LANES] {
+            *sum *= f64::from(factor);
+        }
         for line in &mut sums.numerator[head * lines..][..lines] {
             line.0.iter_mut().for_each(|x| *x *= factor);
         }

@@ -37,7 +37,10 @@ impl Span<'_> {
     /// One more than the largest.
     pub(crate) fn end(&self) -> usize {
         match self {
-            Self::Range(_, to) => *to,
+            Self::Range(from, to) => {
+                assert!(from <= to, "a range backwards");
+                *to
+            }
             Self::List(list) => list.iter().max().map_or(0, |&token| token as usize + 1),
         }
     }
@@ -62,6 +65,17 @@ impl<E> Chunks<'_, E> {
     /// Chunks of [`CHUNK`] numbers in a value.
     pub(crate) fn value_chunks(&self) -> usize {
         (self.stride - self.value_offset) / CHUNK
+    }
+
+    /// Refuses rows that are not where they should be.
+    pub(crate) fn check(&self) {
+        let per_chunk = 1_usize << self.log2_per_chunk;
+        let (whole, last) = (self.len / per_chunk, self.len % per_chunk);
+        assert!(self.stride.is_multiple_of(CHUNK) && self.value_offset.is_multiple_of(CHUNK));
+        assert!(self.value_offset <= self.stride && whole + last.min(1) <= self.chunks.len());
+        let full = |chunk: &&[E]| chunk.len() >= per_chunk.saturating_mul(self.stride);
+        assert!(self.chunks[..whole].iter().all(full), "a chunk that should be full");
+        assert!(last == 0 || self.chunks[whole].len() >= last * self.stride, "the last chunk");
     }
 
     /// The value of a token, with its padding.

@@ -92,6 +92,7 @@ pub(crate) fn scores<E: Element>(
     queries: &[Line],
     out: &mut [f32],
 ) {
+    rows.check();
     let count = rows.len;
     let tiles = queries.len() / (4 * rows.key_chunks() * 2);
     assert_eq!(queries.len(), tiles * 4 * rows.key_chunks() * 2, "queries");

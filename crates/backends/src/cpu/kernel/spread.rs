@@ -215,11 +215,10 @@ impl<E: Element> Kernel for Lagged<'_, E> {
             let mut products = [S::splat(0.0); LANES];
             for (i, pair) in weights.chunks_exact(2).enumerate() {
                 let row = (four * LAGS + i) * 2;
-                let slot = self.ring.as_mut_ptr().add(i * lines);
+                let ring = self.ring.as_mut_ptr();
                 let values = self.values.as_ptr().add(row * lines * LANES);
-                let ring = self.ring.as_ptr();
                 let products = products.as_mut_ptr().add(i * LAGS);
-                difference::<S, E>(pair, values, self.centre, ring, slot, products);
+                difference::<S, E>(pair, values, self.centre, ring, i, products);
             }
             let mut sums = [0.0; LANES];
             S::store(sums.as_mut_ptr(), S::sums(&products));
@@ -236,8 +235,8 @@ unsafe fn difference<S: Simd, E: Element>(
     e: &[f32],
     values: *const E,
     centre: &[Line],
-    ring: *const Line,
-    slot: *mut Line,
+    ring: *mut Line,
+    slot: usize,
     products: *mut S::F,
 ) {
     let lines = centre.len();
@@ -255,7 +254,7 @@ unsafe fn difference<S: Simd, E: Element>(
             for (lag, sum) in sums.iter_mut().enumerate() {
                 *sum = S::fma(x, S::load(ring.add(lag * lines + line).cast()), *sum);
             }
-            S::store((*slot.add(line)).0.as_mut_ptr(), x);
+            S::store(ring.add(slot * lines + line).cast(), x);
         }
     }
     for (lag, sum) in sums.iter().enumerate() {

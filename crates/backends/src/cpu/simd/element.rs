@@ -54,12 +54,10 @@ pub(crate) fn to_lanes<E: Element>(row: &[f32], factor: f32, lanes: &mut [Line])
 }
 
 /// The number that stands in each lane, back in the row's order; `row` may be shorter.
-pub(crate) fn from_lanes<E: Element>(lanes: &[Line], row: &mut [f64]) {
-    for (i, line) in lanes.iter().enumerate() {
-        for (lane, &number) in line.0.iter().enumerate() {
-            if let Some(x) = row.get_mut(place_in_row::<E>(i, lane)) {
-                *x = f64::from(number);
-            }
+pub(crate) fn from_lanes<E: Element>(lanes: &[f64], row: &mut [f64]) {
+    for (i, &number) in lanes.iter().enumerate() {
+        if let Some(x) = row.get_mut(place_in_row::<E>(i / LANES, i % LANES)) {
+            *x = number;
         }
     }
 }

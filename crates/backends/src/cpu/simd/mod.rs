@@ -124,8 +124,12 @@ impl Level {
     /// Runs a kernel, compiled for this level.
     ///
     /// # Safety
-    /// As the kernel's; the level must be at most [`best`](Self::best).
+    /// As the kernel's, but for the instructions: the level must be at most [`best`](Self::best).
+    ///
+    /// # Panics
+    /// If it is not.
     pub(crate) unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        assert!(self <= Self::best(), "{self:?} is not of this machine");
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => on_avx512(kernel),
