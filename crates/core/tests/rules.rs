@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Attended, Budget, BudgetEstimator, Error, Fraction, Kind, List, Picks, Pipeline,
-    PipelineConfig, Promise, Reading, Result, Row, SampleStats, SamplerConfig, Selector,
-    SelectorConfig, Shape, Share, Site, Size, Softmax, Step, Stream, Target, Tokens, typetag,
+    Attended, Budget, BudgetEstimator, Error, ExactTally, Fraction, Kind, List, Picks, Pipeline,
+    PipelineConfig, Promise, Reading, Residual, Result, Row, SampleStats, SamplerConfig, Selector,
+    SelectorConfig, Shape, Share, Site, Size, Softmax, Step, Stream, Tally, Target, Tokens,
+    typetag,
 };
 
 /// Takes given tokens, offset by the member's number.
@@ -569,4 +570,166 @@ fn dense_layers_read_everything() {
     let mut sparse = config(vec![Box::new(take([1]))]);
     sparse.dense_layers = vec![0];
     assert_eq!(world.read(sparse).list(0).indices.len(), 100);
+}
+
+/// The definition, on a machine that reads everything faster than `from` rows of a list.
+struct DenseFrom<'a> {
+    exact: ExactTally<'a>,
+    from: usize,
+}
+
+impl Tally for DenseFrom<'_> {
+    fn take(&mut self, picks: &Picks) {
+        self.exact.take(picks);
+    }
+
+    fn draw(&mut self, tokens: &[u32], judged: bool) {
+        self.exact.draw(tokens, judged);
+    }
+
+    fn stats(&mut self, reader: usize, residual: &Residual) -> SampleStats {
+        self.exact.stats(reader, residual)
+    }
+
+    fn dense_from(&self) -> usize {
+        self.from
+    }
+}
+
+/// What counts is what is about to be read, the picks or the next draw, and the promise is kept.
+#[test]
+fn a_list_falls_back_when_what_is_left_to_read_is_as_long_as_the_machine_says() {
+    let world = World::new(1000, 1);
+    let fell_back = |picked, from| {
+        let ask = Ask { plus: 300, times: 0, rounds: 6, promise: true };
+        let config = sampled(vec![Box::new(take(0..picked))], 100, ask);
+        let pipeline = Pipeline::new(&Arc::new(config), world.site).unwrap();
+        let step = world.step();
+        let rows = step.rows();
+        let mut tally = DenseFrom { exact: ExactTally::new(&rows), from };
+        let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut tally);
+        assert!(read.certificate.promise.is_some() && read.certificate.held);
+        read.fell_back
+    };
+    // 250 picks, then draws of 100 and of 200.
+    assert_eq!((fell_back(250, 250), fell_back(250, 251)), (true, false));
+    assert_eq!((fell_back(50, 200), fell_back(50, 201)), (true, false));
+}
+
+/// Takes token 60 for all members at once, and promises a bound.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct TakeForAll {}
+
+#[typetag::serde(name = "take-for-all")]
+impl SelectorConfig for TakeForAll {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for TakeForAll {
+    fn select(&self, _: &Row<'_>, picks: &mut Picks) {
+        picks.take(60);
+        picks.bound_residual(9.0);
+    }
+
+    fn group_wide(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_selector_for_all_members_reaches_each_before_and_after_one_for_each() {
+    let world = World::new(100, 3);
+    let own = || Box::new(Take { per_member: 1, ..take([0]) });
+    let head = |selectors| PipelineConfig { share: Share::Head, ..config(selectors) };
+    for config in
+        [head(vec![own(), Box::new(TakeForAll {})]), head(vec![Box::new(TakeForAll {}), own()])]
+    {
+        let reading = world.read(config);
+        for member in 0..3 {
+            assert_eq!(tokens(&reading.list(member)), [member as u32, 60]);
+        }
+    }
+}
+
+/// Rests its promise on the bound on what was not picked.
+#[derive(Debug, Serialize, Deserialize)]
+struct ProvedIfBounded {}
+
+#[typetag::serde(name = "proved-if-bounded")]
+impl BudgetEstimator for ProvedIfBounded {
+    fn budget(&self, stats: &SampleStats) -> Budget {
+        let kind = if stats.bound.is_some() { Kind::FiniteSample } else { Kind::Asymptotic };
+        Budget { tokens: 1, kind }
+    }
+
+    fn promise(&self) -> Option<Promise> {
+        None
+    }
+}
+
+/// Promises a bound for the second member.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct BoundSecond {}
+
+#[typetag::serde(name = "bound-second")]
+impl SelectorConfig for BoundSecond {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for BoundSecond {
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        if row.member() == 1 {
+            picks.bound_residual(9.0);
+        }
+    }
+}
+
+/// A bound is of the row that the selector was called with, and of no other.
+#[test]
+fn a_bound_for_one_member_is_none_for_its_group() {
+    let kinds = |share, selector: Box<dyn SelectorConfig>| {
+        let reading = World::new(400, 2).read(PipelineConfig {
+            share,
+            estimator: Some(Box::new(ProvedIfBounded {})),
+            ..config(vec![selector])
+        });
+        [0, 1].map(|member| reading.list(member).certificate.kind)
+    };
+    for share in [Share::Group, Share::Head] {
+        assert_eq!(kinds(share, Box::new(TakeForAll {})), [Kind::Asymptotic; 2]);
+    }
+    let own = kinds(Share::Head, Box::new(BoundSecond {}));
+    assert_eq!(own, [Kind::Asymptotic, Kind::FiniteSample]);
+}
+
+/// One member's list, and everything that another reads.
+#[test]
+fn rule_9_a_group_reads_everything_if_one_of_its_members_does() {
+    let world = World::new(100, 2);
+    let head = PipelineConfig { share: Share::Head, ..config(vec![Box::new(take([7]))]) };
+    let pipeline = Pipeline::new(&Arc::new(head), world.site).unwrap();
+    let step = world.step();
+    let own = pipeline.read(&step).of(0).clone();
+    let report = Reading::new(vec![own, pipeline.fall_back(&step)], 2).report(0);
+    assert_eq!((report.certain, report.read_by_group), (1, 100));
+}
+
+#[test]
+fn rule_9_a_group_reads_its_samples_too() {
+    let world = World::new(1000, 2);
+    let read = |share| {
+        let config = PipelineConfig { share, ..sampled(vec![Box::new(take([0]))], 1, fixed(50)) };
+        world.read(config)
+    };
+    assert_eq!(read(Share::Group).report(0).read_by_group, 51);
+    let own = read(Share::Head);
+    let mut union = [tokens(&own.list(0)), tokens(&own.list(1))].concat();
+    union.sort_unstable();
+    union.dedup();
+    assert!(union.len() > 51);
+    assert_eq!(own.report(0).read_by_group, union.len());
 }

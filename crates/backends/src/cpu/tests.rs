@@ -1,9 +1,14 @@
 //! Every level against plain Rust, and plain Rust against the definition.
 
+use std::sync::Arc;
+
 use ndarray::Array2;
 use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
 use vattention_core::{
-    ExactTally, Picks, Residual, SampleStats, Shape, Site, Softmax, Step, Storage, Tally,
+    Budget, BudgetEstimator, ExactTally, Kind, Picks, Pipeline, PipelineConfig, Promise, Residual,
+    Result, Row, SampleStats, Selector, SelectorConfig, Shape, Site, Softmax, Step, Storage, Tally,
+    typetag,
 };
 
 use super::kernel::{Span, exp2};
@@ -117,6 +122,115 @@ fn stats(
         last = (0..readers).map(|reader| tally.stats(reader, &residual)).collect();
     }
     last
+}
+
+/// Logits in order, of what was read in pieces, in tiles, for certain and by chance.
+#[test]
+fn feedback_is_told_the_logit_of_each_token_read() {
+    let world = World::new(6, (32, 5), 5000, Storage::F32, 3);
+    let view = world.cache.view();
+    let step = world.step(&view);
+    for (from, judged) in [(usize::MAX, true), (usize::MAX, false), (2000, true)] {
+        let config = PipelineConfig {
+            selectors: vec![Box::new(Listening {})],
+            estimator: Some(Box::new(Fixed { judged })),
+            ..PipelineConfig::default()
+        };
+        let pipeline = Pipeline::new(&Arc::new(config), world.site).unwrap();
+        let RowsView::F32(rows) = view.rows() else { panic!("stored as f32") };
+        let readers = Readers::new(rows, &world.queries, 32, 5, false);
+        let mut tally = CpuTally::new(&readers, world.tokens, from == usize::MAX, true);
+        let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut tally);
+        assert_eq!(read.fell_back, from != usize::MAX);
+        let list = read.list();
+        let (sums, _) = tally.finish(&read);
+        for (member, got) in sums.iter().enumerate() {
+            let row = step.row(member);
+            let mut want = Softmax::new(0);
+            for ((&token, &p), &logit) in
+                list.indices.iter().zip(&list.probabilities).zip(&got.logits)
+            {
+                assert!((logit - row.logit(token as usize)).abs() < 1e-4, "token {token}");
+                want.add(f64::from(logit), 1.0 / f64::from(p), &[]);
+            }
+            assert_eq!(got.logits.len(), list.indices.len());
+            let apart = got.sums.log_denominator() - want.log_denominator();
+            assert!(apart.abs() < 1e-5, "member {member}: {apart:e}");
+        }
+    }
+}
+
+/// Takes every hundredth token, and waits for feedback.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Listening {}
+
+#[typetag::serde(name = "listening")]
+impl SelectorConfig for Listening {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for Listening {
+    fn select(&self, _: &Row<'_>, picks: &mut Picks) {
+        picks.take_all((3..5000).step_by(100));
+    }
+
+    fn needs_feedback(&self) -> bool {
+        true
+    }
+}
+
+/// Asks for most of the tokens, at a first look or before any.
+#[derive(Debug, Serialize, Deserialize)]
+struct Fixed {
+    judged: bool,
+}
+
+#[typetag::serde(name = "fixed-for-feedback")]
+impl BudgetEstimator for Fixed {
+    fn budget(&self, _: &SampleStats) -> Budget {
+        Budget { tokens: 4500, kind: Kind::None }
+    }
+
+    fn promise(&self) -> Option<Promise> {
+        None
+    }
+
+    fn rounds(&self) -> usize {
+        usize::from(self.judged) * 2
+    }
+}
+
+/// Weights that differ from piece to piece, and logits that are alike, or far apart in one lane.
+#[test]
+fn long_lists_are_summed_once_and_relative_to_the_largest_logit() {
+    let alike = |i: usize| i as f32 / 9000.0;
+    let apart_in_one_lane = |i: usize| if i > 1500 && i % 16 == 13 { 150.0 } else { 0.0 };
+    let logits: [&dyn Fn(usize) -> f32; 2] = [&alike, &apart_in_one_lane];
+    for (group, logit) in [1, 2, 4].into_iter().flat_map(|group| logits.map(|of| (group, of))) {
+        let mut world = World::new(group, (32, 3), 9000, Storage::F32, 5);
+        let keys = Array2::from_shape_fn((9000, 32), |(i, _)| logit(i));
+        let values = Array2::from_shape_fn((9000, 3), |(i, j)| ((i + j) % 7) as f32);
+        world.queries.fill(1.0 / 32.0);
+        world.cache = Cache::with_chunks(Storage::F32, 32, 3, ChunkSizes::new(16, 5));
+        let room = world.cache.room(9000).unwrap();
+        world.cache.append(keys.view(), values.view(), room);
+        let view = world.cache.view();
+        let step = world.step(&view);
+        let list: Vec<u32> = (0..9000).collect();
+        let log_weights: Vec<f32> = (0..9000).map(|i| (i / 1000) as f32).collect();
+        for level in Level::all() {
+            let got = world.readers(&view, |readers| {
+                readers.sums(level, Span::List(&list), Some(&log_weights))
+            });
+            for (member, got) in got.iter().enumerate() {
+                let weight = |i: usize| f64::from(log_weights[i]).exp2();
+                let apart = apart(got, &exact(&step, member, &list, weight));
+                assert!(apart < 1e-4, "{level:?}, member {member}: {apart:e}");
+            }
+        }
+    }
 }
 
 fn storages() -> impl Strategy<Value = Storage> {
@@ -244,7 +358,11 @@ proptest! {
 ///
 /// The machine's are differences of sums of `e² |v|²`, at most `e² · dim · 1.5²` here, in f32:
 /// what is much smaller than that is known less well, and matters less.
-fn same_stats(got: &SampleStats, want: &SampleStats, level: Level) -> Result<(), TestCaseError> {
+fn same_stats(
+    got: &SampleStats,
+    want: &SampleStats,
+    level: Level,
+) -> std::result::Result<(), TestCaseError> {
     prop_assert_eq!((got.b, got.n_s, got.visible), (want.b, want.n_s, want.visible));
     prop_assert_eq!((got.value_dim, got.max_norm_v), (want.value_dim, want.max_norm_v));
     // Relative to one shift.
