@@ -150,8 +150,11 @@ fn feedback_is_told_the_logit_of_each_token_read() {
             for ((&token, &p), &logit) in
                 list.indices.iter().zip(&list.probabilities).zip(&got.logits)
             {
-                assert!((logit - row.logit(token as usize)).abs() < 1e-4, "token {token}");
-                want.add(f64::from(logit), 1.0 / f64::from(p), &[]);
+                assert!(
+                    (logit - f64::from(row.logit(token as usize))).abs() < 1e-4,
+                    "token {token}"
+                );
+                want.add(logit, 1.0 / f64::from(p), &[]);
             }
             assert_eq!(got.logits.len(), list.indices.len());
             let apart = got.sums.log_denominator() - want.log_denominator();
