@@ -264,7 +264,7 @@ fn exact(step: &Step<'_>, member: usize, tokens: &[u32], weight: impl Fn(usize) 
     Sums { softmax, norms: norms.numerator()[0] }
 }
 
-/// The largest difference of two sums, relative to what is summed.
+/// The largest difference of two sums, relative to what is summed; NaN if there is one.
 fn apart(got: &Sums, want: &Sums) -> f64 {
     let mut got = got.clone();
     got.rebase(want.softmax.shift());
@@ -278,7 +278,7 @@ fn apart(got: &Sums, want: &Sums) -> f64 {
             relative(a.denominator(), b.denominator(), scale),
             relative(got.norms, want.norms, want.norms),
         ])
-        .fold(0.0, f64::max)
+        .fold(0.0, |a, b| if a.is_nan() || a >= b { a } else { b })
 }
 
 /// Some tokens in an order of their own.
