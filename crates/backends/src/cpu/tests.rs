@@ -393,6 +393,27 @@ fn same_stats(
     Ok(())
 }
 
+/// More than a part of the sample, in two draws: lags reach from part to part.
+#[test]
+fn long_samples_are_judged_in_parts() {
+    let world = World::new(3, (32, 24), 1500, Storage::Bf16, 11);
+    let view = world.cache.view();
+    let step = world.step(&view);
+    let mut picks = Picks::new(world.tokens);
+    picks.take_all(0..20);
+    let drawn: Vec<u32> = (20..1121).rev().collect();
+    let (first, second) = drawn.split_at(301);
+    let rows = step.rows();
+    let want = stats(&mut ExactTally::new(&rows), &picks, &[first, second], rows.len());
+    for level in Level::all() {
+        let got = world
+            .readers(&view, |readers| readers.stats(level, &picks, &[first, second], world.tokens));
+        for (got, want) in got.iter().zip(&want) {
+            same_stats(got, want, level).unwrap();
+        }
+    }
+}
+
 /// Thousands of like numbers, whose sum in f32 would drift.
 #[test]
 fn equal_values_come_out_as_they_went_in() {
