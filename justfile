@@ -10,6 +10,11 @@ test:
 compare *ARGS:
     cargo run --release -- compare configs/*.toml --trace data/minilm.safetensors {{ARGS}}
 
+# Decode speed against dense attention and the speed of memory, and the kernels by themselves.
+bench *ARGS:
+    cargo run --release -- bench {{ARGS}}
+    cargo bench
+
 # Format, and show what clippy says.
 tidy:
     cargo fmt --all
