@@ -126,12 +126,12 @@ fn answer_over<E: Stored>(situation: &Situation<'_>, rows: Chunks<'_, E>) -> Hea
     let Shape { head_dim, value_dim, .. } = step.site.shape;
     let lists = lists(&choice, step.visible, how.literal);
     let per_list = step.queries.len() / lists;
+    let feedback = pipeline.needs_feedback();
     let mut answers = Vec::with_capacity(step.site.shape.group());
     let mut reads = Vec::with_capacity(lists);
     for (list, queries) in step.queries.chunks_exact(per_list).enumerate() {
         let begin = Instant::now();
         let readers = Readers::new(rows, queries, head_dim, value_dim, how.split);
-        let feedback = pipeline.needs_feedback();
         let mut tally = CpuTally::new(&readers, step.visible, how.literal, feedback);
         let read = if lists < choice.lists() {
             pipeline.fall_back(step)

@@ -45,6 +45,13 @@ pub(crate) struct RowByRow {
     pub(crate) norms: Vec<f32>,
 }
 
+impl RowByRow {
+    /// Of no rows, for `readers` readers.
+    pub(crate) fn new(readers: usize) -> Self {
+        Self { logits: vec![Vec::new(); readers], norms: Vec::new() }
+    }
+}
+
 impl<'a, E: Element> Readers<'a, E> {
     /// Readers with `queries` `[members · head_dim]`, scaled.
     pub(crate) fn new(
@@ -87,20 +94,7 @@ impl<'a, E: Element> Readers<'a, E> {
         log_weights: Option<&[f32]>,
         norms: bool,
     ) -> Vec<Sums> {
-        let piece = |first: usize| {
-            let span = tokens.part(first, PIECE);
-            let log_weights = log_weights.map(|weights| &weights[first..][..span.len()]);
-            let mut tiles = self.no_tiles();
-            attend(
-                self.level,
-                self.per_tile,
-                norms,
-                &self.pass(span, log_weights),
-                &mut tiles,
-                None,
-            );
-            self.sums(tiles)
-        };
+        let piece = |first| self.piece(&tokens.part(first, PIECE), first, log_weights, norms, None);
         let firsts: Vec<usize> = (0..tokens.len()).step_by(PIECE).collect();
         let pieces: Vec<Vec<Sums>> = if self.split && firsts.len() > 1 {
             firsts.into_par_iter().map(piece).collect()
@@ -114,29 +108,41 @@ impl<'a, E: Element> Readers<'a, E> {
         all
     }
 
-    /// Adds some rows to `all`, and notes each of them.
-    pub(crate) fn note(&self, tokens: &[u32], all: &mut [Sums], noted: &mut RowByRow) {
-        noted.logits.resize(self.members, Vec::new());
-        for part in tokens.chunks(PIECE) {
-            let mut logits = vec![0.0; part.len() * self.tiles() * self.per_tile];
-            let mut norms = vec![0.0; part.len()];
-            let mut tiles = self.no_tiles();
+    /// Adds some rows to `all`, with a weight each, and notes each of them.
+    pub(crate) fn note(
+        &self,
+        tokens: Span<'_>,
+        log_weights: Option<&[f32]>,
+        all: &mut [Sums],
+        noted: &mut RowByRow,
+    ) {
+        for first in (0..tokens.len()).step_by(PIECE) {
+            let span = tokens.part(first, PIECE);
+            let mut logits = vec![0.0; span.len() * self.tiles() * self.per_tile];
+            let mut norms = vec![0.0; span.len()];
             let per_row = PerRow { logits: &mut logits, norms: &mut norms };
-            let pass = self.pass(Span::List(part), None);
-            attend(self.level, self.per_tile, true, &pass, &mut tiles, Some(per_row));
-            add(all, &self.sums(tiles));
+            add(all, &self.piece(&span, first, log_weights, true, Some(per_row)));
             noted.norms.append(&mut norms);
-            let of_readers = logits.chunks_exact(part.len());
+            let of_readers = logits.chunks_exact(span.len());
             noted.logits.iter_mut().zip(of_readers).for_each(|(all, new)| all.extend(new));
         }
     }
 
-    fn pass<'s>(&'s self, tokens: Span<'s>, log_weights: Option<&'s [f32]>) -> Pass<'s, E> {
-        Pass { rows: self.rows, tokens, log_weights, queries: &self.queries }
-    }
-
-    fn no_tiles(&self) -> Vec<TileSums> {
-        vec![TileSums::new(self.per_tile, self.rows.value_chunks()); self.tiles()]
+    /// The sums of one piece, whose weights begin at `first`.
+    fn piece(
+        &self,
+        tokens: &Span<'_>,
+        first: usize,
+        log_weights: Option<&[f32]>,
+        norms: bool,
+        per_row: Option<PerRow<'_>>,
+    ) -> Vec<Sums> {
+        let log_weights = log_weights.map(|weights| &weights[first..][..tokens.len()]);
+        let pass = Pass { rows: self.rows, tokens: *tokens, log_weights, queries: &self.queries };
+        let no_rows = TileSums::new(self.per_tile, self.rows.value_chunks());
+        let mut tiles = vec![no_rows; self.tiles()];
+        attend(self.level, self.per_tile, norms, &pass, &mut tiles, per_row);
+        self.sums(tiles)
     }
 
     /// The sums of each member, out of their tiles.

@@ -82,7 +82,7 @@ impl<E: Stored> Sample<E> {
 
     /// Reads more tokens.
     pub(crate) fn draw(&mut self, readers: &Readers<'_, E>, tokens: &[u32]) {
-        readers.note(tokens, &mut self.sums, &mut self.kept.rows);
+        readers.note(Span::List(tokens), None, &mut self.sums, &mut self.kept.rows);
         for &token in tokens {
             self.kept.values.extend_from_slice(readers.rows.value(token as usize));
         }

@@ -24,7 +24,7 @@ pub(crate) struct CpuTally<'a, E: Stored> {
     certain_rows: Option<RowByRow>,
     sample: Sample<E>,
     /// Spent on reading rows.
-    pub(crate) attend: Duration,
+    attend: Duration,
 }
 
 impl<'a, E: Stored> CpuTally<'a, E> {
@@ -39,7 +39,7 @@ impl<'a, E: Stored> CpuTally<'a, E> {
             readers,
             dense_from: dense_from(visible, literal),
             certain: readers.nothing(),
-            certain_rows: feedback.then(RowByRow::default),
+            certain_rows: feedback.then(|| RowByRow::new(readers.members())),
             sample: Sample::new(readers),
             attend: Duration::ZERO,
         }
@@ -63,24 +63,23 @@ impl<'a, E: Stored> CpuTally<'a, E> {
     fn read_everything(&mut self, visible: usize) {
         self.sample = Sample::new(self.readers);
         self.certain = self.readers.nothing();
-        match &mut self.certain_rows {
-            None => self.certain = self.readers.read(Span::Range(0, visible), None, false),
-            Some(rows) => {
-                *rows = RowByRow::default();
-                let all: Vec<u32> = (0..visible as u32).collect();
-                self.readers.note(&all, &mut self.certain, rows);
-            }
-        }
+        let feedback = self.certain_rows.is_some();
+        self.certain_rows = feedback.then(|| RowByRow::new(self.readers.members()));
+        self.read_certain(Span::Range(0, visible), None, false);
     }
 
     /// Reads picks that nobody samples beside.
     fn read_picks(&mut self, picks: &Picks) {
-        let tokens = picks.indices();
         let log_weights: Option<Vec<f32>> =
             (!picks.certain()).then(|| picks.iter().map(|(_, p)| -p.log2()).collect());
-        self.certain = self.readers.read(Span::List(&tokens), log_weights.as_deref(), false);
-        if let Some(rows) = &mut self.certain_rows {
-            self.readers.note(&tokens, &mut self.readers.nothing(), rows);
+        self.read_certain(Span::List(&picks.indices()), log_weights.as_deref(), false);
+    }
+
+    /// Reads what is not of the sample; nothing of it has been read. Norms are summed if `norms`.
+    fn read_certain(&mut self, tokens: Span<'_>, log_weights: Option<&[f32]>, norms: bool) {
+        match &mut self.certain_rows {
+            None => self.certain = self.readers.read(tokens, log_weights, norms),
+            Some(rows) => self.readers.note(tokens, log_weights, &mut self.certain, rows),
         }
     }
 
@@ -101,7 +100,7 @@ impl<'a, E: Stored> CpuTally<'a, E> {
             read.tokens().into_iter().enumerate().map(|(i, token)| (token, i)).collect();
         places.sort_unstable();
         let of_reader = |reader: usize| {
-            let certain = rows.logits.get(reader).into_iter().flatten();
+            let certain = rows.logits[reader].iter();
             let all: Vec<f32> = certain.chain(self.sample.logits(reader)).copied().collect();
             places.iter().map(|&(_, i)| f64::from(all[i]) * LN_2).collect()
         };
@@ -112,11 +111,7 @@ impl<'a, E: Stored> CpuTally<'a, E> {
 impl<E: Stored> Tally for CpuTally<'_, E> {
     fn take(&mut self, picks: &Picks) {
         let begin = Instant::now();
-        let tokens = picks.indices();
-        match &mut self.certain_rows {
-            None => self.certain = self.readers.read(Span::List(&tokens), None, true),
-            Some(rows) => self.readers.note(&tokens, &mut self.certain, rows),
-        }
+        self.read_certain(Span::List(&picks.indices()), None, true);
         self.attend += begin.elapsed();
     }
 

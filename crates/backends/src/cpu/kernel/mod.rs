@@ -86,6 +86,29 @@ impl TileSums {
             *sum += f64::from(std::mem::take(number));
         }
     }
+
+    /// Makes the sums relative to new maxima. Rare: the maximum of `n` rows in random order rises
+    /// `ln n` times.
+    #[inline(never)]
+    fn raise_max<const H: usize>(&mut self, best: &[f32; LANES]) {
+        let lines = self.numerator.len() / H;
+        for head in 0..H {
+            let of_head = || (head..LANES).step_by(H);
+            let max = of_head().map(|lane| best[lane]).fold(LEAST, f32::max);
+            let factor = (self.max[head] - max).exp2();
+            for lane in of_head() {
+                self.max[lane] = max;
+                self.denominator[lane] *= factor;
+            }
+            self.norms[head] *= factor;
+            for sum in &mut self.folded[head * lines * LANES..][..lines * LANES] {
+                *sum *= f64::from(factor);
+            }
+            for line in &mut self.numerator[head * lines..][..lines] {
+                line.0.iter_mut().for_each(|x| *x *= factor);
+            }
+        }
+    }
 }
 
 /// Query heads to a tile, of a group of `group`.
@@ -245,7 +268,7 @@ unsafe fn weigh_block<S: Simd, const H: usize>(scores: &mut [Line], sums: &mut T
     if S::any_above(best, S::load(sums.max.as_ptr())) {
         let mut lanes = [0.0; LANES];
         S::store(lanes.as_mut_ptr(), best);
-        raise_max::<S, H>(&lanes, sums);
+        sums.raise_max::<H>(&lanes);
     }
     let max = S::load(sums.max.as_ptr());
     let mut denominator = S::load(sums.denominator.as_ptr());
@@ -255,27 +278,4 @@ unsafe fn weigh_block<S: Simd, const H: usize>(scores: &mut [Line], sums: &mut T
         S::store(line.0.as_mut_ptr(), weights);
     }
     S::store(sums.denominator.as_mut_ptr(), denominator);
-}
-
-/// Makes the sums relative to new maxima. Rare: the maximum of `n` rows in random order rises
-/// `ln n` times.
-#[inline(never)]
-unsafe fn raise_max<S: Simd, const H: usize>(best: &[f32; LANES], sums: &mut TileSums) {
-    let lines = sums.numerator.len() / H;
-    for head in 0..H {
-        let of_head = || (head..LANES).step_by(H);
-        let max = of_head().map(|lane| best[lane]).fold(LEAST, f32::max);
-        let factor = (sums.max[head] - max).exp2();
-        for lane in of_head() {
-            sums.max[lane] = max;
-            sums.denominator[lane] *= factor;
-        }
-        sums.norms[head] *= factor;
-        for sum in &mut sums.folded[head * lines * LANES..][..lines * LANES] {
-            *sum *= f64::from(factor);
-        }
-        for line in &mut sums.numerator[head * lines..][..lines] {
-            line.0.iter_mut().for_each(|x| *x *= factor);
-        }
-    }
 }

@@ -78,19 +78,25 @@ impl<E> Chunks<'_, E> {
         assert!(last == 0 || self.chunks[whole].len() >= last * self.stride, "the last chunk");
     }
 
+    /// The chunk of a token, and where its row begins there.
+    #[inline(always)]
+    fn place(&self, token: usize) -> (usize, usize) {
+        let in_chunk = token & ((1 << self.log2_per_chunk) - 1);
+        (token >> self.log2_per_chunk, in_chunk * self.stride)
+    }
+
     /// The value of a token, with its padding.
     pub(crate) fn value(&self, token: usize) -> &[E] {
-        let chunk = self.chunks[token >> self.log2_per_chunk];
-        let row = (token & ((1 << self.log2_per_chunk) - 1)) * self.stride;
-        &chunk[row + self.value_offset..row + self.stride]
+        let (chunk, row) = self.place(token);
+        &self.chunks[chunk][row + self.value_offset..row + self.stride]
     }
 
     /// # Safety
     /// The token must be one of the rows.
     #[inline(always)]
     unsafe fn key(&self, token: usize) -> *const E {
-        let chunk = self.chunks.get_unchecked(token >> self.log2_per_chunk);
-        chunk.as_ptr().add((token & ((1 << self.log2_per_chunk) - 1)) * self.stride)
+        let (chunk, row) = self.place(token);
+        self.chunks.get_unchecked(chunk).as_ptr().add(row)
     }
 
     /// Rows in a block, whole tiles of them.
