@@ -7,9 +7,6 @@ use vattention::config::Loader;
 
 use crate::Failure;
 
-/// What ranks tokens: its name in tables, and its type in a `[[selectors]]` table.
-const RANKING: (&str, &str) = ("hash", "type = \"hash-attention\"\ncodes = \"kv-head\"");
-
 /// The first and the last tokens, which every pipeline reads.
 const EDGES: &str = "
 [[selectors]]
@@ -31,12 +28,11 @@ const PROMISED: (&str, &str) = ("size = 0.02", "type = \"ratio\"\nepsilon = 0.1\
 pub(super) fn pipelines(set: &[String]) -> Result<Vec<Arc<PipelineConfig>>, Failure> {
     let loader = Loader { set: set.to_vec() };
     let load = |(name, share, score, (size, estimator)): (&str, &str, &str, (&str, &str))| {
-        let (ranking, kind) = RANKING;
         let text = format!(
-            "name = \"{ranking}, {name}\"\nshare = \"{share}\"\n{EDGES}\n\
-             [[selectors]]\n{kind}\nscore = \"{score}\"\n{size}\n\n[estimator]\n{estimator}\n"
+            "name = \"hash, {name}\"\nshare = \"{share}\"\n{EDGES}\n\
+             [[selectors]]\ntype = \"hash-attention\"\ncodes = \"kv-head\"\nscore = \"{score}\"\n{size}\n\n[estimator]\n{estimator}\n"
         );
-        loader.parse(&format!("built-in pipeline {ranking}, {name}"), &text)
+        loader.parse(&format!("built-in pipeline hash, {name}"), &text)
     };
     let mut errors = Vec::new();
     let all = [

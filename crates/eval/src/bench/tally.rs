@@ -69,10 +69,7 @@ impl Tally {
             self.sampled += output.rows.iter().map(|row| row.sampled).sum::<usize>();
             self.fell_back += output.rows.iter().filter(|row| row.fell_back).count();
             if let Some(timings) = &output.timings {
-                let all = self.timings.get_or_insert_default();
-                all.select += timings.select;
-                all.sample += timings.sample;
-                all.attend += timings.attend;
+                *self.timings.get_or_insert_default() += *timings;
             }
         }
     }
