@@ -6,10 +6,7 @@ use half::{bf16, f16};
 use vattention_core::Storage;
 
 use super::block::HUGE_PAGE;
-
-/// Numbers that kernels take at a time. Rows are padded to whole steps, so that no kernel needs
-/// code for a rest.
-const STEP: usize = 32;
+use crate::cpu::CHUNK;
 
 /// Tokens that a sequence has room for at first.
 const FIRST: usize = 64;
@@ -30,8 +27,9 @@ pub(super) struct RowLayout {
 }
 
 impl RowLayout {
+    /// Keys and values are padded to whole chunks, so that no kernel needs code for a rest.
     pub(super) fn new(storage: Storage, head_dim: usize, value_dim: usize) -> Self {
-        let padded = |dim: usize| dim.checked_next_multiple_of(STEP).unwrap_or(usize::MAX);
+        let padded = |dim: usize| dim.checked_next_multiple_of(CHUNK).unwrap_or(usize::MAX);
         let number = match storage {
             Storage::F32 => size_of::<f32>(),
             Storage::F16 => size_of::<f16>(),

@@ -35,6 +35,8 @@ use vattention_core::{
     Timings, Turn,
 };
 
+pub(crate) use self::simd::CHUNK;
+
 use self::readers::Readers;
 use self::sample::Stored;
 use self::tally::{CpuTally, dense_from};
