@@ -6,6 +6,7 @@ mod common;
 
 use std::sync::Arc;
 
+use common::{MODEL, MODEL_LAYER};
 use ndarray::{Array2, Array3, s};
 use ndarray_rand::RandomExt;
 use ndarray_rand::rand::SeedableRng;
@@ -17,12 +18,14 @@ use vattention::{
     backend,
 };
 
-/// Shapes with and without groups, and with values shorter and longer than keys.
-const SHAPES: [Shape; 4] = [
+/// Shapes with and without groups, and with values shorter and longer than keys; the last is that
+/// of the model that the files of `weights/` are for.
+const SHAPES: [Shape; 5] = [
     Shape { query_heads: 3, kv_heads: 3, head_dim: 16, value_dim: 16 },
     Shape { query_heads: 8, kv_heads: 2, head_dim: 16, value_dim: 12 },
     Shape { query_heads: 4, kv_heads: 1, head_dim: 16, value_dim: 40 },
     Shape { query_heads: 2, kv_heads: 2, head_dim: 64, value_dim: 64 },
+    MODEL,
 ];
 
 const TOKENS: usize = 2300;
@@ -66,7 +69,7 @@ impl World {
         options: &Options,
     ) -> Box<dyn Attention> {
         let options = Options { record: true, literal: true, ..options.clone() };
-        let mut attention = backend.start(pipeline, 1, self.shape, &options).unwrap();
+        let mut attention = backend.start(pipeline, MODEL_LAYER, self.shape, &options).unwrap();
         // In three parts: what is appended together must not matter.
         for part in [0..1000, 1000..1001, 1001..TOKENS] {
             let keys = self.keys.slice(s![.., part.clone(), ..]);
@@ -131,9 +134,12 @@ fn brain(x: f32) -> f32 {
     if x == 0.0 { 0.0 } else { (x / step).round_ties_even() * step }
 }
 
-fn each_config(mut check: impl FnMut(&str, &Arc<PipelineConfig>)) {
+/// Every config that can run on a shape: what is trained for the model runs on the model's only.
+fn each_config(shape: Shape, mut check: impl FnMut(&str, &Arc<PipelineConfig>)) {
     for path in common::configs() {
-        check(&path.file_stem().unwrap().to_string_lossy(), &load(&path).unwrap());
+        if shape == MODEL || !common::is_trained(&path) {
+            check(&path.file_stem().unwrap().to_string_lossy(), &load(&path).unwrap());
+        }
     }
 }
 
@@ -143,7 +149,7 @@ fn picks_are_equal_on_small_integers() {
     let reference = backend("reference").unwrap();
     for (seed, shape) in SHAPES.into_iter().enumerate() {
         let world = World::small_integers(shape, seed as u64);
-        each_config(|name, pipeline| {
+        each_config(shape, |name, pipeline| {
             let judge = world.run(&*reference, pipeline, &Options::default());
             for backend in all_backends() {
                 for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
@@ -189,7 +195,7 @@ fn outputs_are_the_sums_over_the_reported_picks() {
     for (seed, shape) in SHAPES.into_iter().enumerate() {
         let world = World::normal(shape, 100 + seed as u64);
         let largest = f64::from(world.values.fold(0.0_f32, |a, v| a.max(v.abs())));
-        each_config(|name, pipeline| {
+        each_config(shape, |name, pipeline| {
             for backend in all_backends() {
                 let storage = [Storage::F32, Storage::F16, Storage::Bf16][seed % 3];
                 let options = Options { storage, ..Options::default() };
@@ -215,32 +221,36 @@ fn outputs_are_the_sums_over_the_reported_picks() {
 /// The same bits on any number of threads, and whether queries come at once or one by one.
 #[test]
 fn results_do_not_depend_on_threads_or_on_calls() {
-    let world = World::normal(SHAPES[1], 7);
+    for shape in [SHAPES[1], MODEL] {
+        let world = World::normal(shape, 7);
+        each_config(shape, |name, pipeline| check_threads_and_calls(&world, name, pipeline));
+    }
+}
+
+fn check_threads_and_calls(world: &World, name: &str, pipeline: &Arc<PipelineConfig>) {
     let cpu = backend("cpu").unwrap();
-    each_config(|name, pipeline| {
-        let bits = |output: &Output| -> Vec<u32> {
-            output.out.iter().chain(&output.log_denominator).map(|x| x.to_bits()).collect()
-        };
-        let judge = world.run(&*cpu, pipeline, &Options::default());
-        for threads in [1, 2, 5] {
-            let options = Options { threads: Some(threads), ..Options::default() };
-            let output = world.run(&*cpu, pipeline, &options);
-            assert_eq!(bits(&output), bits(&judge), "{name} on {threads} threads");
-            assert_eq!(output.selection, judge.selection);
-        }
-        let mut attention = world.start(&*cpu, pipeline, &Options::default());
-        for t in 0..3 {
-            let queries = world.queries.slice(s![.., t..=t, ..]);
-            let output = attention.attend(queries, Some(&world.visible[t..=t])).unwrap();
-            let want: Array2<f32> = judge.out.slice(s![.., t, ..]).to_owned();
-            assert_eq!(output.out.slice(s![.., 0, ..]), want, "{name}, query {t} by itself");
-        }
-        // A sequence that begins at a later step draws what this one would have drawn there.
-        let options = Options { first_step: 2, ..Options::default() };
-        let mut later = world.start(&*cpu, pipeline, &options);
-        let output = later.attend(world.queries.slice(s![.., 2..3, ..]), None).unwrap();
-        assert_eq!(output.out.slice(s![.., 0, ..]), judge.out.slice(s![.., 2, ..]), "{name}");
-    });
+    let bits = |output: &Output| -> Vec<u32> {
+        output.out.iter().chain(&output.log_denominator).map(|x| x.to_bits()).collect()
+    };
+    let judge = world.run(&*cpu, pipeline, &Options::default());
+    for threads in [1, 2, 5] {
+        let options = Options { threads: Some(threads), ..Options::default() };
+        let output = world.run(&*cpu, pipeline, &options);
+        assert_eq!(bits(&output), bits(&judge), "{name} on {threads} threads");
+        assert_eq!(output.selection, judge.selection);
+    }
+    let mut attention = world.start(&*cpu, pipeline, &Options::default());
+    for t in 0..3 {
+        let queries = world.queries.slice(s![.., t..=t, ..]);
+        let output = attention.attend(queries, Some(&world.visible[t..=t])).unwrap();
+        let want: Array2<f32> = judge.out.slice(s![.., t, ..]).to_owned();
+        assert_eq!(output.out.slice(s![.., 0, ..]), want, "{name}, query {t} by itself");
+    }
+    // A sequence that begins at a later step draws what this one would have drawn there.
+    let options = Options { first_step: 2, ..Options::default() };
+    let mut later = world.start(&*cpu, pipeline, &options);
+    let output = later.attend(world.queries.slice(s![.., 2..3, ..]), None).unwrap();
+    assert_eq!(output.out.slice(s![.., 0, ..]), judge.out.slice(s![.., 2, ..]), "{name}");
 }
 
 /// A fork goes on as the original would; with another sequence number it draws other samples.
@@ -269,9 +279,9 @@ fn forks_go_on_from_the_same_tokens() {
 /// Reports say what was read and what that is worth.
 #[test]
 fn reports_agree_with_selections() {
-    let world = World::normal(SHAPES[1], 9);
+    let world = World::normal(MODEL, 9);
     let cpu = backend("cpu").unwrap();
-    each_config(|name, pipeline| {
+    each_config(MODEL, |name, pipeline| {
         let output = world.run(&*cpu, pipeline, &Options::default());
         let selection = output.selection.as_ref().unwrap();
         for (i, row) in output.rows.iter().enumerate() {

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use common::{MODEL, MODEL_LAYER};
 use ndarray::{Array3, ArrayView3, s};
 use ndarray_rand::RandomExt;
 use ndarray_rand::rand::SeedableRng;
@@ -306,16 +307,17 @@ fn both_share_modes_agree_with_the_reference() {
         let flipped = vattention::config::Loader { set: vec![change] }.load(&path);
         // Some selectors need separate lists.
         let Ok(flipped) = flipped else { continue };
+        let shape = if common::is_trained(&path) { MODEL } else { SHAPE };
         for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
             let run = |name: &str| {
                 let options =
                     Options { storage, record: true, literal: true, ..Options::default() };
                 let mut attention =
-                    backend(name).unwrap().start(&flipped, 0, SHAPE, &options).unwrap();
-                let keys = normal((SHAPE.kv_heads, 900, SHAPE.head_dim), 1);
-                let values = normal((SHAPE.kv_heads, 900, SHAPE.value_dim), 2);
+                    backend(name).unwrap().start(&flipped, MODEL_LAYER, shape, &options).unwrap();
+                let keys = normal((shape.kv_heads, 900, shape.head_dim), 1);
+                let values = normal((shape.kv_heads, 900, shape.value_dim), 2);
                 attention.append(keys.view(), values.view()).unwrap();
-                attention.attend(queries(SHAPE, 7).view(), None).unwrap()
+                attention.attend(queries(shape, 7).view(), None).unwrap()
             };
             let (ours, theirs) = (run("cpu"), run("reference"));
             let rows = ours.rows.iter().zip(&theirs.rows);

@@ -10,76 +10,38 @@ mod common;
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
 
-use ndarray::{Array3, ArrayD, ArrayView1, Axis, Ix4, IxDyn, s};
-use safetensors::SafeTensors;
+use common::peer::{Case, LAYER, size};
+use ndarray::{ArrayView1, s};
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use serde_json::Value;
 use vattention::selectors::{Activation, CodesOf, HashAttention, Sink, Window};
-use vattention::{Options, PipelineConfig, Score, Shape, Share, Size, all_backends};
+use vattention::{PipelineConfig, Score, Share, all_backends};
 
-const LAYER: usize = 3;
-
-/// A case's tensors, and those of the case that it equals otherwise.
-struct Tensors {
-    own: Vec<u8>,
-    base: Vec<u8>,
-}
-
-impl Tensors {
-    fn load(folder: &Path, case: &Value) -> Self {
-        let read = |name: &Value| {
-            let file = format!("{}.safetensors", name.as_str().unwrap());
-            std::fs::read(folder.join(file)).unwrap()
-        };
-        let base = &case["same_as"]["case"];
-        let own = read(&case["case"]);
-        Self { base: if base.is_null() { own.clone() } else { read(base) }, own }
-    }
-
-    fn get(&self, name: &str) -> ArrayD<f32> {
-        let (own, base) = (&self.own, &self.base);
-        let own = SafeTensors::deserialize(own).unwrap();
-        let base = SafeTensors::deserialize(base).unwrap();
-        let view = own.tensor(name).or_else(|_| base.tensor(name)).unwrap();
-        let numbers: Vec<f32> = match view.dtype() {
-            Dtype::F32 => {
-                view.data().as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
-            }
-            Dtype::U8 => view.data().iter().map(|&x| f32::from(x)).collect(),
-            Dtype::I8 => view.data().iter().map(|&x| f32::from(x.cast_signed())).collect(),
-            other => panic!("{name} is {other:?}"),
-        };
-        ArrayD::from_shape_vec(IxDyn(view.shape()), numbers).unwrap()
-    }
-
-    /// The peer's maps as a file of ours.
-    fn write_weights(&self, layers: usize, path: &Path) {
-        let mut bytes = Vec::new();
-        for side in ["query", "key"] {
-            for layer in 0..layers {
-                for (theirs, ours) in [("matrix", "weight"), ("bias", "bias")] {
-                    let tensor = self.get(&format!("hash_weights/{side}_{theirs}.{layer}"));
-                    let data: Vec<u8> = tensor.iter().flat_map(|x| x.to_le_bytes()).collect();
-                    let name = format!("layers.{LAYER}.{side}.{layer}.{ours}");
-                    bytes.push((name, tensor.shape().to_vec(), data));
-                }
+/// The peer's maps as a file of ours.
+fn write_weights(case: &Case, layers: usize, path: &Path) {
+    let mut bytes = Vec::new();
+    for side in ["query", "key"] {
+        for layer in 0..layers {
+            for (theirs, ours) in [("matrix", "weight"), ("bias", "bias")] {
+                let tensor = case.tensor(&format!("hash_weights/{side}_{theirs}.{layer}"));
+                let data: Vec<u8> = tensor.iter().flat_map(|x| x.to_le_bytes()).collect();
+                let name = format!("layers.{LAYER}.{side}.{layer}.{ours}");
+                bytes.push((name, tensor.shape().to_vec(), data));
             }
         }
-        let metadata = HashMap::from([("format".to_owned(), "vattention-hash/1".to_owned())]);
-        let views: Vec<_> = (bytes.iter())
-            .map(|(name, shape, data)| {
-                (name, TensorView::new(Dtype::F32, shape.clone(), data).unwrap())
-            })
-            .collect();
-        serialize_to_file(views, Some(metadata), path).unwrap();
     }
+    let metadata = HashMap::from([("format".to_owned(), "vattention-hash/1".to_owned())]);
+    let views: Vec<_> = (bytes.iter())
+        .map(|(name, shape, data)| {
+            (name, TensorView::new(Dtype::F32, shape.clone(), data).unwrap())
+        })
+        .collect();
+    serialize_to_file(views, Some(metadata), path).unwrap();
 }
 
 /// The pipeline of a composition with the peer's maps, and its size of heavy tokens.
 fn pipeline(maskers: &Value, weights: &Path) -> PipelineConfig {
-    let size = |value: &Value| -> Size { serde_json::from_value(value.clone()).unwrap() };
     let hash = HashAttention {
         size: size(&maskers[2]["heavy_size"]),
         weights: Some(weights.into()),
@@ -110,28 +72,17 @@ fn expected(scores: ArrayView1<'_, f32>, certain: impl Fn(usize) -> bool, k: usi
     picks.into_iter().map(|token| token as u32).collect()
 }
 
-fn check(tensors: &Tensors, composition: &Value, weights: &Path) {
+fn check(case: &Case, composition: &Value, weights: &Path) {
     let label = composition["label"].as_str().unwrap();
-    let input = |name: &str| -> Array3<f32> {
-        tensors.get(name).index_axis_move(Axis(0), 0).into_dimensionality().unwrap()
-    };
-    let peers =
-        |name: &str| tensors.get(&format!("{label}/{name}")).into_dimensionality::<Ix4>().unwrap();
-    let (queries, keys, values) = (input("queries"), input("keys"), input("values"));
-    let (query_heads, count, head_dim) = queries.dim();
-    let (kv_heads, tokens, value_dim) = values.dim();
-    let shape = Shape { query_heads, kv_heads, head_dim, value_dim };
-    let (scores, threshold, mask) = (peers("scores"), peers("threshold"), peers("mask"));
+    let [scores, threshold, mask] =
+        ["scores", "threshold", "mask"].map(|name| case.of(label, name));
+    let (_, query_heads, count, _) = mask.dim();
+    let visible = case.visible();
     let sizes = ["sink_size", "window_size"];
     let [sink, window] =
         [0, 1].map(|i| composition["maskers"][i][sizes[i]].as_u64().unwrap() as usize);
     for backend in all_backends() {
-        let pipeline = Arc::new(pipeline(&composition["maskers"], weights));
-        let options = Options { record: true, literal: true, ..Options::default() };
-        let mut attention = backend.start(&pipeline, LAYER, shape, &options).unwrap();
-        attention.append(keys.view(), values.view()).unwrap();
-        let visible: Vec<usize> = (0..count).map(|t| tokens - count + t + 1).collect();
-        let output = attention.attend(queries.view(), Some(&visible)).unwrap();
+        let output = case.run(&*backend, pipeline(&composition["maskers"], weights));
         let selection = output.selection.unwrap();
         for t in 0..count {
             for head in 0..query_heads {
@@ -155,20 +106,15 @@ fn check(tensors: &Tensors, composition: &Value, weights: &Path) {
 
 #[test]
 fn the_picks_follow_from_the_peers_scores() {
-    let Some(folder) = common::golden("peer") else { return };
-    let text = std::fs::read_to_string(folder.join("manifest.json")).unwrap();
-    let manifest: Value = serde_json::from_str(&text).unwrap();
+    let Some(case) = Case::load("a_causal") else { return };
     let scratch = tempfile::tempdir().unwrap();
     let weights = scratch.path().join("weights.safetensors");
-    let case = manifest["cases"].as_array().unwrap().iter().find(|c| c["case"] == "a_causal");
-    let case = case.unwrap();
-    let tensors = Tensors::load(&folder, case);
     let mut checked = Vec::new();
-    for composition in case["compositions"].as_array().unwrap() {
+    for composition in case.compositions() {
         let hash = &composition["maskers"][2];
         if hash["type"] == "hash_attention" {
-            tensors.write_weights(hash["mlp_dims"].as_array().unwrap().len() - 1, &weights);
-            check(&tensors, composition, &weights);
+            write_weights(&case, hash["mlp_dims"].as_array().unwrap().len() - 1, &weights);
+            check(&case, composition, &weights);
             checked.push(hash["activation"].as_str().unwrap().to_owned());
         }
     }

@@ -3,8 +3,23 @@
 #![allow(clippy::unwrap_used)]
 #![allow(dead_code)] // Each test binary uses a part.
 
+pub(crate) mod peer;
+
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use vattention::Shape;
+
+/// The heads that the files of `weights/` are for.
+pub(crate) const MODEL: Shape = Shape { query_heads: 4, kv_heads: 4, head_dim: 32, value_dim: 32 };
+
+/// A layer that the files of `weights/` have.
+pub(crate) const MODEL_LAYER: usize = 2;
+
+/// Whether a pipeline file uses one of `weights/`, and so runs on the model's heads only.
+pub(crate) fn is_trained(config: &Path) -> bool {
+    std::fs::read_to_string(config).unwrap().contains("../weights/")
+}
 
 /// A path in the repository.
 pub(crate) fn root(path: &str) -> PathBuf {

@@ -85,6 +85,12 @@ pub trait Selector: DynClone + Send + Sync {
         false
     }
 
+    /// Bytes of the index that it keeps beside keys and values, without what does not grow with the
+    /// tokens.
+    fn index_bytes(&self) -> usize {
+        0
+    }
+
     /// Adds this selector's picks for one row to those of the selectors before it.
     fn select(&self, row: &Row<'_>, picks: &mut Picks);
 }

@@ -190,6 +190,10 @@ impl Selector for Worker {
         self.score == Score::Group
     }
 
+    fn index_bytes(&self) -> usize {
+        self.indexes.iter().map(|index| index.codes.bytes()).sum()
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         picks.take_top(self.size.of(row.visible()), &self.scores(row));
     }

@@ -6,6 +6,7 @@ mod hash_attention;
 mod oracle_top_k;
 mod oracle_top_p;
 mod sink;
+mod tensor_file;
 mod window;
 
 pub use hash_attention::{Activation, Bits, Codes, CodesOf, HashAttention};

@@ -39,6 +39,11 @@ impl Codes {
         }
     }
 
+    /// What they take.
+    pub fn bytes(&self) -> usize {
+        self.words.iter().map(|words| size_of_val(&words[..])).sum()
+    }
+
     /// Subtracts from the score of each of the first tokens, `[visible]`, the bits in which its
     /// code differs from each of `queries`. O(visible · words · queries).
     ///

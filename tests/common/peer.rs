@@ -1,0 +1,99 @@
+//! What the reference implementation picked and put out on fixed inputs (`../shared/golden/peer`,
+//! whose README says how), and our pipelines on the same inputs.
+
+use std::sync::Arc;
+
+use ndarray::{Array3, Array4, ArrayD, IxDyn, s};
+use safetensors::SafeTensors;
+use safetensors::tensor::Dtype;
+use serde_json::Value;
+use vattention::{Backend, Options, Output, PipelineConfig, Shape, Size};
+
+/// The layer that every case is of.
+pub(crate) const LAYER: usize = 3;
+
+/// One set of inputs, and what came of it in several compositions.
+pub(crate) struct Case {
+    manifest: Value,
+    own: Vec<u8>,
+    base: Option<Vec<u8>>,
+}
+
+impl Case {
+    /// The case of a name, `a_causal` or `a_nomask`, if the files are there.
+    pub(crate) fn load(name: &str) -> Option<Self> {
+        let folder = super::golden("peer")?;
+        let text = std::fs::read_to_string(folder.join("manifest.json")).unwrap();
+        let manifest: Value = serde_json::from_str(&text).unwrap();
+        let cases = manifest["cases"].as_array().unwrap();
+        let manifest = cases.iter().find(|case| case["case"] == name).unwrap().clone();
+        let read = |case: &str| std::fs::read(folder.join(format!("{case}.safetensors"))).unwrap();
+        let base = manifest["same_as"]["case"].as_str().map(read);
+        Some(Self { manifest, own: read(name), base })
+    }
+
+    /// The compositions: each has a `label`, and `maskers` in order.
+    pub(crate) fn compositions(&self) -> &[Value] {
+        self.manifest["compositions"].as_array().unwrap()
+    }
+
+    /// A tensor of the case, or of the case that it equals there.
+    pub(crate) fn tensor(&self, name: &str) -> ArrayD<f32> {
+        let own = SafeTensors::deserialize(&self.own).unwrap();
+        let base = self.base.as_ref().map(|base| SafeTensors::deserialize(base).unwrap());
+        let view = own.tensor(name).or_else(|error| base.ok_or(error)?.tensor(name)).unwrap();
+        let data = view.data();
+        let numbers: Vec<f32> = match view.dtype() {
+            Dtype::F32 => data.as_chunks().0.iter().map(|&x| f32::from_le_bytes(x)).collect(),
+            Dtype::I32 => {
+                data.as_chunks().0.iter().map(|&x| i32::from_le_bytes(x) as f32).collect()
+            }
+            Dtype::I16 => {
+                data.as_chunks().0.iter().map(|&x| i16::from_le_bytes(x).into()).collect()
+            }
+            Dtype::I8 => data.iter().map(|&x| x.cast_signed().into()).collect(),
+            Dtype::U8 => data.iter().map(|&x| x.into()).collect(),
+            other => panic!("{name} is {other:?}"),
+        };
+        ArrayD::from_shape_vec(IxDyn(view.shape()), numbers).unwrap()
+    }
+
+    /// A tensor of a composition that has four axes.
+    pub(crate) fn of(&self, label: &str, name: &str) -> Array4<f32> {
+        self.tensor(&format!("{label}/{name}")).into_dimensionality().unwrap()
+    }
+
+    /// `queries`, `keys` or `values` of the one batch, `[heads, rows, dim]`.
+    pub(crate) fn input(&self, name: &str) -> Array3<f32> {
+        let batch: Array4<f32> = self.tensor(name).into_dimensionality().unwrap();
+        batch.slice_move(s![0, .., .., ..])
+    }
+
+    /// The heads and the lengths of their rows.
+    pub(crate) fn shape(&self) -> Shape {
+        let (query_heads, _, head_dim) = self.input("queries").dim();
+        let (kv_heads, _, value_dim) = self.input("values").dim();
+        Shape { query_heads, kv_heads, head_dim, value_dim }
+    }
+
+    /// How many tokens each query sees: under a causal mask the queries are the last positions.
+    pub(crate) fn visible(&self) -> Vec<usize> {
+        let (queries, tokens) = (self.input("queries").dim().1, self.input("keys").dim().1);
+        let causal = self.manifest["attention_mask"].as_str().is_some_and(|m| m.contains("causal"));
+        (0..queries).map(|t| if causal { tokens - queries + t + 1 } else { tokens }).collect()
+    }
+
+    /// A pipeline on the case's inputs, with its selection recorded and nothing read instead.
+    pub(crate) fn run(&self, backend: &dyn Backend, pipeline: PipelineConfig) -> Output {
+        let options = Options { record: true, literal: true, ..Options::default() };
+        let pipeline = Arc::new(pipeline);
+        let mut attention = backend.start(&pipeline, LAYER, self.shape(), &options).unwrap();
+        attention.append(self.input("keys").view(), self.input("values").view()).unwrap();
+        attention.attend(self.input("queries").view(), Some(&self.visible())).unwrap()
+    }
+}
+
+/// A size as the peer writes it: a fraction of the tokens, or a count.
+pub(crate) fn size(value: &Value) -> Size {
+    serde_json::from_value(value.clone()).unwrap()
+}
