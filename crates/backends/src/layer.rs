@@ -300,4 +300,8 @@ impl Attention for Layer {
     fn len(&self) -> usize {
         self.heads[0].cache.len()
     }
+
+    fn index_bytes(&self) -> usize {
+        self.heads.iter().map(|head| head.pipeline.index_bytes()).sum()
+    }
 }

@@ -78,8 +78,19 @@ pub(crate) fn find_backend(name: &str) -> Result<Box<dyn Backend>, Failure> {
     })
 }
 
-const HEADER: [&str; 9] =
-    ["pipeline", "read", "per head", "sampled", "error mean", "p95", "max", "promise", "broken"];
+const HEADER: [&str; 11] = [
+    "pipeline",
+    "read",
+    "per head",
+    "sampled",
+    "recall",
+    "index",
+    "error mean",
+    "p95",
+    "max",
+    "promise",
+    "broken",
+];
 
 fn table(comparison: &Comparison) -> String {
     let mut table = Table::new();
@@ -95,6 +106,8 @@ fn table(comparison: &Comparison) -> String {
 read      share of the visible tokens that a KV head's query heads read together
 per head  share that each query head reads
 sampled   residual tokens drawn per row
+recall    attention of the tokens read for certain, relative to that of the best as many
+index     bytes per token that selectors keep beside a KV head's keys and values
 error     |out - exact| / |exact| over all rows
 promise   target: epsilon, delta, that is Pr(relative error of the target > epsilon) <= delta
 broken    rows whose error of the target exceeded epsilon; the promise allows a share of delta";
@@ -102,13 +115,15 @@ broken    rows whose error of the target exceeded epsilon; the promise allows a 
     format!("{trace}, backend {backend}\n\n{table}\n\n{legend}")
 }
 
-fn cells(pipeline: &Measured) -> [String; 9] {
+fn cells(pipeline: &Measured) -> [String; 11] {
     let error = pipeline.output_error;
     [
         pipeline.name.clone(),
         percent(pipeline.density.per_kv_head.mean),
         percent(pipeline.density.per_query_head.mean),
         pipeline.budget.map_or_else(|| "-".into(), |budget| format!("{:.0}", budget.mean)),
+        percent(pipeline.recall),
+        format!("{:.1}", pipeline.index_bytes_per_token),
         short(error.mean),
         short(error.p95),
         short(error.max),

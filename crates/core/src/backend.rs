@@ -101,6 +101,9 @@ pub trait Attention: Send {
     /// Tokens appended so far.
     fn len(&self) -> usize;
 
+    /// Bytes that the selectors of all KV heads keep beside keys and values.
+    fn index_bytes(&self) -> usize;
+
     /// Whether no token has been appended.
     fn is_empty(&self) -> bool {
         self.len() == 0

@@ -93,6 +93,11 @@ impl Pipeline {
         self.selectors.iter_mut().for_each(|selector| selector.observe(prompt));
     }
 
+    /// Bytes that the selectors keep beside keys and values.
+    pub fn index_bytes(&self) -> usize {
+        self.selectors.iter().map(|selector| selector.index_bytes()).sum()
+    }
+
     /// Whether a selector waits for [`feedback`](Self::feedback).
     pub fn needs_feedback(&self) -> bool {
         self.selectors.iter().any(|selector| selector.needs_feedback())

@@ -7,7 +7,7 @@ use ndarray::s;
 use vattention_core::{Attention, Backend, Options, Output, PipelineConfig};
 
 use crate::dump::Dump;
-use crate::measured::{Comparison, Tally};
+use crate::measured::{Comparison, Judge, Tally};
 use crate::{Error, Exact, Layer, Layout, Result, Trace};
 
 /// What to compare on.
@@ -33,7 +33,8 @@ pub struct Entry {
 /// Compares pipelines with exact attention on a trace; what they read is returned too if
 /// `settings.dump` asks for it. `progress` is called with the number of steps done and of all.
 ///
-/// Cost: one pass of exact f64 attention over the trace, and one of each pipeline.
+/// Cost: one pass of exact f64 attention over the trace, and one of each pipeline; 4 bytes for each
+/// row and token that it sees.
 ///
 /// # Errors
 /// A setting that does not fit the trace, a damaged trace, or a pipeline that cannot run on it.
@@ -53,14 +54,14 @@ pub fn compare(
         let layer = trace.layer(number).expect("the layer was listed")?;
         let scale = trace.info().scale.unwrap_or(layout.shape.default_scale());
         let count = settings.count(&layout);
-        let exact = Exact::rows(&layer, &layout.shape, scale, count);
+        let exact = Exact::rows_with(&layer, &layout.shape, scale, count, Judge::new);
         for (i, (entry, tally)) in entries.iter().zip(&mut tallies).enumerate() {
             let refuse =
                 |source| Error::Pipeline { file: entry.file.clone(), layer: number, source };
             let options = Options {
                 scale: Some(scale),
                 storage: layout.storage,
-                record: settings.dump,
+                record: true,
                 first_step: (layout.queries - count) as u32,
                 // What the pipeline chose is what is compared.
                 literal: true,
@@ -68,13 +69,16 @@ pub fn compare(
             };
             let mut attention = load(backend, &entry.pipeline, number, &layout, &layer, &options)
                 .map_err(refuse)?;
+            tally.add_index(attention.index_bytes(), &layout);
             for (t, exact) in exact.chunks(layout.shape.query_heads).enumerate() {
                 let start = Instant::now();
                 let query = layout.queries - count + t;
                 let output = answer(&mut *attention, &layer, query);
                 let output = output.map_err(|error| refuse(at_query(error, query)))?;
-                tally.add(&output, exact, &layout.shape, start.elapsed());
-                dump.push(i, number, output);
+                tally.add(&output, exact, start.elapsed());
+                if settings.dump {
+                    dump.push(i, number, output);
+                }
                 done += 1;
                 progress(done, total);
             }

@@ -1,6 +1,6 @@
 //! Exact attention in f64: what pipelines are measured against.
 
-use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use ndarray::{Array1, ArrayView1, ArrayView2, Axis, s};
 use vattention_core::Shape;
 
 use crate::Layer;
@@ -18,6 +18,17 @@ impl Exact {
     /// Exact attention of a layer's last `queries` queries, in (query, query head) order, with
     /// queries multiplied by `scale`.
     pub fn rows(layer: &Layer, shape: &Shape, scale: f32, queries: usize) -> Vec<Self> {
+        Self::rows_with(layer, shape, scale, queries, |exact, _| exact)
+    }
+
+    /// The same, made by `row` of its exact attention and its weights `e / D`, `[visible]`.
+    pub(crate) fn rows_with<T: Clone>(
+        layer: &Layer,
+        shape: &Shape,
+        scale: f32,
+        queries: usize,
+        row: impl Fn(Self, ArrayView1<'_, f64>) -> T,
+    ) -> Vec<T> {
         let (heads, all, _) = layer.queries.dim();
         let mut rows = vec![None; heads * queries];
         for kv_head in 0..shape.kv_heads {
@@ -30,7 +41,8 @@ impl Exact {
                     let query = layer.queries.slice(s![head, index, ..]);
                     let query = query.mapv(|q| f64::from(q) * f64::from(scale));
                     let (keys, values) = (keys.slice(s![..visible, ..]), values.view());
-                    rows[t * heads + head] = Some(attend(&keys, &values, &query));
+                    let (exact, weights) = attend(&keys, &values, &query);
+                    rows[t * heads + head] = Some(row(exact, weights.view()));
                 }
             }
         }
@@ -38,12 +50,16 @@ impl Exact {
     }
 }
 
-fn attend(keys: &ArrayView2<'_, f64>, values: &ArrayView2<'_, f64>, query: &Array1<f64>) -> Exact {
+fn attend(
+    keys: &ArrayView2<'_, f64>,
+    values: &ArrayView2<'_, f64>,
+    query: &Array1<f64>,
+) -> (Exact, Array1<f64>) {
     let logits = keys.dot(query);
     let shift = logits.fold(f64::NEG_INFINITY, |a, &b| a.max(b));
     let weights = logits.mapv(|logit| (logit - shift).exp());
     let denominator = weights.sum();
-    let weights: Array2<f64> = weights.insert_axis(Axis(0));
-    let numerator = weights.dot(&values.slice(s![..keys.nrows(), ..])).remove_axis(Axis(0));
-    Exact { output: numerator / denominator, log_denominator: shift + denominator.ln() }
+    let weights = weights / denominator;
+    let output = weights.dot(&values.slice(s![..keys.nrows(), ..]));
+    (Exact { output, log_denominator: shift + denominator.ln() }, weights)
 }

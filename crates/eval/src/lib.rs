@@ -11,6 +11,7 @@ mod exact;
 mod file;
 mod measured;
 mod plot;
+mod recall;
 mod synth;
 mod tensors;
 mod trace;

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use ndarray::s;
+use ndarray::{ArrayView1, s};
 use serde::Serialize;
-use vattention_core::{Kind, Output, Promise, RowReport, Shape, Target};
+use vattention_core::{Kind, Output, Promise, RowReport, Target};
 
 use crate::errors::{ErrorSummary, MeanMax, RowError};
-use crate::{Entry, Exact};
+use crate::recall::Attention;
+use crate::{Entry, Exact, Layout};
 
 /// How pipelines fared on a trace.
 #[derive(Clone, Debug, Serialize)]
@@ -29,6 +30,11 @@ pub struct Measured {
     pub file: String,
     /// Share of visible tokens read.
     pub density: Density,
+    /// Attention that the tokens read for certain hold, relative to what as many tokens could hold;
+    /// mean over rows.
+    pub recall: f64,
+    /// What selectors keep beside a KV head's keys and values, bytes per token.
+    pub index_bytes_per_token: f64,
     /// `|out − exact| / |exact|`.
     pub output_error: ErrorSummary,
     /// `|D^ − D| / D`.
@@ -73,19 +79,49 @@ pub struct Guarantee {
 #[derive(Clone, Default)]
 pub(crate) struct Tally {
     errors: Vec<RowError>,
+    recalls: Vec<f64>,
     reports: Vec<RowReport>,
+    index_bytes: Vec<f64>,
     time: Duration,
 }
 
+/// What one row is measured against.
+#[derive(Clone)]
+pub(crate) struct Judge {
+    exact: Exact,
+    attention: Attention,
+}
+
+impl Judge {
+    pub(crate) fn new(exact: Exact, weights: ArrayView1<'_, f64>) -> Self {
+        Self { exact, attention: Attention::new(weights) }
+    }
+}
+
 impl Tally {
-    pub(crate) fn add(&mut self, output: &Output, exact: &[Exact], shape: &Shape, time: Duration) {
-        for (head, exact) in exact.iter().enumerate().take(shape.query_heads) {
+    /// Adds the answer to one query, with its selection.
+    pub(crate) fn add(&mut self, output: &Output, judges: &[Judge], time: Duration) {
+        for (head, judge) in judges.iter().enumerate() {
             let log_denominator = f64::from(output.log_denominator[[head, 0]]);
             let out = output.out.slice(s![head, 0, ..]);
-            self.errors.push(RowError::new(out, log_denominator, exact));
+            self.errors.push(RowError::new(out, log_denominator, &judge.exact));
+            if let Some(selection) = &output.selection {
+                let (tokens, probabilities) = selection.row(head);
+                let certain: Vec<usize> = tokens
+                    .iter()
+                    .zip(probabilities)
+                    .filter_map(|(&token, &p)| (p == 1.0).then_some(token as usize))
+                    .collect();
+                self.recalls.push(judge.attention.recall(certain.into_iter()));
+            }
         }
         self.reports.extend(&output.rows);
         self.time += time;
+    }
+
+    /// Adds the size of a layer's index.
+    pub(crate) fn add_index(&mut self, bytes: usize, layout: &Layout) {
+        self.index_bytes.push(bytes as f64 / (layout.shape.kv_heads * layout.tokens) as f64);
     }
 
     pub(crate) fn measured(self, entry: &Entry) -> Measured {
@@ -100,6 +136,8 @@ impl Tally {
                 per_kv_head: MeanMax::new(reports.iter().map(RowReport::density_of_group)),
                 per_query_head: MeanMax::new(reports.iter().map(RowReport::density)),
             },
+            recall: MeanMax::new(self.recalls.iter().copied()).mean,
+            index_bytes_per_token: MeanMax::new(self.index_bytes.iter().copied()).mean,
             output_error: summary(|row| row.output),
             denominator_error: summary(|row| row.denominator),
             numerator_error: summary(|row| row.numerator),
@@ -166,6 +204,8 @@ mod tests {
                 report(0, 10, 60, Kind::Asymptotic),
                 report(0, 30, 80, Kind::Exact),
             ],
+            recalls: vec![0.5, 1.0],
+            index_bytes: vec![3.0, 5.0],
             time: Duration::ZERO,
         };
         let estimator: Box<dyn BudgetEstimator> = Box::new(Promising {});
@@ -178,6 +218,7 @@ mod tests {
         close(got.density.per_kv_head, 0.6, 0.8);
         close(got.density.per_query_head, 0.7 / 3.0, 0.3);
         close(got.budget.expect("an estimator"), 20.0, 30.0);
+        assert_eq!((got.recall, got.index_bytes_per_token), (0.75, 4.0));
         assert_eq!((got.output_error.max, got.numerator_error.max), (0.5, 0.75));
         assert!((got.denominator_error.p50 - 0.26).abs() < 1e-12);
         let guarantee = got.guarantee.expect("a promise");
