@@ -1,0 +1,175 @@
+"""Every selector at equal density, with and without a sample of what it left: the tables of docs/selectors.md.
+
+Why: a selector alone drops the rest, and its error is what the rest held. Here each picks 10 % of the context beside a
+sink and a window of 128 tokens; and, for as many tokens read, it picks 5 % and a uniform sample of 5 % is read too. What
+decides by itself how much to read is shown as it is. The numbers are those of `vattention compare`, the tables Markdown.
+
+    python3 tools/compare_selectors.py data/minilm.safetensors
+    python3 tools/compare_selectors.py data/minilm.safetensors long.safetensors --queries 8
+
+Exit codes: 0 fine, 2 the input is wrong.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WEIGHTS = ROOT / "weights"
+SINK_AND_WINDOW = """
+[[selectors]]
+type = "sink"
+size = 128
+
+[[selectors]]
+type = "window"
+size = 128
+"""
+SAMPLE = """
+[estimator]
+type = "fixed"
+size = 0.05
+"""
+
+
+def table(kind, **fields):
+    """A selector's table in TOML."""
+    lines = [f"{key} = {json.dumps(value)}" for key, value in {"type": kind, **fields}.items()]
+    return "\n".join(["", "[[selectors]]", *lines, ""])
+
+
+def methods(share, tokens):
+    """What picks `share` of a context of so many tokens, by name."""
+    picked = int(share * tokens)
+    return {
+        "recent tokens": table("window", size=128 + picked),
+        "oracle-top-k": table("oracle-top-k", size=share),
+        "hash-attention, trained": table("hash-attention", size=share, weights=f"{WEIGHTS}/minilm-hash.safetensors"),
+        "hash-attention, random": table("hash-attention", size=share),
+        "quest": table("quest", size=share),
+        "quest, 2 bits": table("quest", size=share, bits=2),
+        "double-sparsity": table(
+            "double-sparsity", size=share, channels=8, calibration=f"{WEIGHTS}/minilm-channels.json"
+        ),
+        "loki": table("loki", size=share, rank=8, basis=f"{WEIGHTS}/minilm-basis.safetensors"),
+        "pq-cache": table("pq-cache", size=share),
+        "inf-llm": table("inf-llm", size=share),
+        "snapkv": table("snapkv", size=128 + picked),
+        "h2o": table("h2o", heavy=picked, recent=128),
+    }
+
+
+# What decides by itself how much to read; the inner selector of twilight is an inline table.
+OWN_SIZE = {
+    "oracle-top-p, 0.9": table("oracle-top-p", mass=0.9),
+    "twilight, 0.9 of quest's 20 %": '\n[[selectors]]\ntype = "twilight"\nmass = 0.9\nof = { type = "quest", size = 0.2 }\n',
+    "magic-pig, 8 bits, 75 tables": table("magic-pig", bits=8, tables=75, weighting="certain"),
+    "magic-pig, 10 bits, 150 tables": table("magic-pig", bits=10, tables=150, weighting="certain"),
+}
+WEIGHED = {
+    "magic-pig, 8 bits, 75 tables": table("magic-pig", bits=8, tables=75),
+    "magic-pig, 10 bits, 150 tables": table("magic-pig", bits=10, tables=150),
+}
+
+
+class InputError(Exception):
+    """The command line or a file is wrong: exit 2."""
+
+
+def tokens_of(trace):
+    """How many tokens a trace's first layer has, from the file's header."""
+    try:
+        with trace.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{trace}: {error}; expected a trace")
+    keys = [tensor["shape"] for name, tensor in header.items() if name.endswith(".keys")]
+    if not keys:
+        raise InputError(f"{trace}: no `layers.N.keys`; expected a trace")
+    return keys[0][1]
+
+
+def pipelines(tokens):
+    """(name, variant) and the pipeline's text."""
+    texts = {("dense", "alone"): ""}
+    for name, text in methods(0.1, tokens).items():
+        texts[name, "alone"] = SINK_AND_WINDOW + text
+    for name, text in methods(0.05, tokens).items():
+        texts[name, "sampled"] = SINK_AND_WINDOW + text + SAMPLE
+    for name, text in OWN_SIZE.items():
+        texts[name, "alone"] = SINK_AND_WINDOW + text
+        texts[name, "sampled"] = SINK_AND_WINDOW + text + SAMPLE
+    for name, text in WEIGHED.items():
+        texts[name, "weighed"] = 'share = "head"\n' + SINK_AND_WINDOW + text
+    return texts
+
+
+def compare(trace, options, texts):
+    """What `vattention compare` says of each pipeline."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = []
+        for i, ((name, variant), text) in enumerate(texts.items()):
+            files.append(Path(folder, f"{i}.toml"))
+            files[-1].write_text(f"name = {json.dumps(f'{name}, {variant}')}\n{text}")
+        results = Path(folder, "results.json")
+        command = ["cargo", "run", "--release", "--quiet", "--", "compare", *files]
+        command += ["--trace", trace.resolve(), "--json", results, *options]
+        if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode != 0:
+            raise InputError("vattention compare refused, see above")
+        measured = json.loads(results.read_text())["pipelines"]
+    return dict(zip(texts, measured))
+
+
+def percent(share):
+    return f"{100 * share:.1f} %"
+
+
+def errors(result):
+    return [f"{result['output_error'][key]:.3f}" for key in ("mean", "p95")]
+
+
+def row(name, results, fastest):
+    alone, sampled = results[name, "alone"], results.get((name, "sampled"))
+    cells = [f"`{name}`" if " " not in name else name, percent(alone["density"]["per_kv_head"]["mean"])]
+    cells += [percent(alone["recall"]), *errors(alone)]
+    cells += [percent(sampled["density"]["per_kv_head"]["mean"]), *errors(sampled)] if sampled else ["-"] * 3
+    cells += [f"{alone['index_bytes_per_token']:.1f}", f"{alone['seconds'] / fastest:.2f}"]
+    return "| " + " | ".join(cells) + " |"
+
+
+def print_tables(trace, options):
+    texts = pipelines(tokens_of(trace))
+    results = compare(trace, options, texts)
+    dense = results["dense", "alone"]["seconds"]
+    print(f"\n`{trace.name}`, {tokens_of(trace)} tokens\n")
+    print("| picks | read | recall | error | p95 | read | error | p95 | index | time |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for name in [name for name, variant in texts if variant == "alone"]:
+        print(row(name, results, dense))
+    print("\n| weighed by its own probabilities | read | error | p95 |\n|---|---|---|---|")
+    for name in WEIGHED:
+        weighed = results[name, "weighed"]
+        print("| " + " | ".join([name, percent(weighed["density"]["per_kv_head"]["mean"]), *errors(weighed)]) + " |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="traces of the model of weights/")
+    parser.add_argument("--queries", help="how many of each layer's queries, the last ones")
+    parser.add_argument("--backend", default="cpu", help="cpu or reference")
+    args = parser.parse_args()
+    options = ["--backend", args.backend] + (["--queries", args.queries] if args.queries else [])
+    try:
+        for trace in args.traces:
+            print_tables(trace, options)
+    except InputError as error:
+        print(f"compare_selectors: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
