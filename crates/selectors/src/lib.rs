@@ -5,6 +5,7 @@
 mod hash_attention;
 mod oracle_top_k;
 mod oracle_top_p;
+mod pq_cache;
 mod sink;
 mod tensor_file;
 mod window;
@@ -12,5 +13,6 @@ mod window;
 pub use hash_attention::{Activation, Bits, Codes, CodesOf, HashAttention};
 pub use oracle_top_k::OracleTopK;
 pub use oracle_top_p::{MassOf, OracleTopP};
+pub use pq_cache::{Codebook, Metric, PartBits, PartCodes, PartTable, PqCache};
 pub use sink::Sink;
 pub use window::Window;
