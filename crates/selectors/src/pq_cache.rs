@@ -14,11 +14,13 @@
 //! out, the next `fit` are clustered as soon as they are there, and the centroids never change
 //! after that. A row that sees fewer tokens than `skip + fit` is scored by the keys themselves.
 //! So a row's picks follow from the keys that it sees, however they came. The authors cluster the
-//! whole prompt; a selector does not know where one ends, but `fit` can say it.
+//! whole prompt; a selector does not know where one ends, but `fit` can say it. Of a trace of 7168
+//! tokens the best twentieth by the centroids of 1024 holds 0.51 of the attention, by those of all
+//! 0.53, and by exact scores 0.63.
 //!
 //! With `metric = "inner-product"` one more number `√(φ − |x|²)` fills each part up to the largest
-//! norm `√φ` of the clustered ones, so that the nearest centroid is the one of the largest product
-//! with the queries for which the part matters. Later parts that are longer than that have 0.
+//! norm `√φ` of the clustered ones. A query has 0 there, so that its distances to such points rank
+//! as its products with them do. Later parts that are longer than that have 0 too.
 //!
 //! Cost: O(2^bits · head_dim + visible · parts) per query head; a byte of index per token and part,
 //! codes of fewer than 8 bits included: a table is faster to enter by a byte. Appending a token is

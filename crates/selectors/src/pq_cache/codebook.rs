@@ -38,17 +38,18 @@ impl Codebook {
     /// O(centroids · part_dim).
     ///
     /// # Panics
-    /// If the part is longer than a centroid.
+    /// If the part is not as long as a centroid.
     pub fn encode(&self, part: &[f32]) -> u8 {
         let point = match self.phi {
             Some(phi) => Cow::Owned(augmented(part, phi)),
             None => Cow::Borrowed(part),
         };
+        let expected = self.columns.len() / self.centroids;
+        assert_eq!(point.len(), expected, "a part is as long as a centroid");
         let mut distances = [0.0; MOST];
         let distances = &mut distances[..self.centroids];
-        add_squared_distances(&point, &self.columns, distances);
-        let nearest = distances.iter().enumerate();
-        nearest.fold((0, f32::INFINITY), |a, (i, &d)| if d < a.1 { (i, d) } else { a }).0 as u8
+        squared_distances(&point, &self.columns, distances);
+        first_of_least(distances) as u8
     }
 
     /// The part that a code stands for, into `out` `[part_dim]`.
@@ -83,16 +84,51 @@ pub(super) fn squared_norm(x: ArrayView1<'_, f32>) -> f64 {
     x.iter().map(|&x| f64::from(x).powi(2)).sum()
 }
 
-/// Adds the squared distance of each centroid to `point`, number by number: vectors over the
-/// centroids, so that the sums are the same on every machine.
+/// Centroids whose distances are summed at a time.
+const LANES: usize = 32;
+
+/// The squared distance of each centroid to `point`, into `distances` `[centroids]`, summed number
+/// by number: vectors over the centroids, so that the sums are the same on every machine.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
 ))]
-fn add_squared_distances(point: &[f32], columns: &[f32], distances: &mut [f32]) {
-    for (x, column) in point.iter().zip(columns.chunks_exact(distances.len())) {
-        for (distance, c) in distances.iter_mut().zip(column) {
+fn squared_distances(point: &[f32], columns: &[f32], distances: &mut [f32]) {
+    let stride = distances.len();
+    let (blocks, rest) = distances.as_chunks_mut::<LANES>();
+    let done = blocks.len() * LANES;
+    for (i, block) in blocks.iter_mut().enumerate() {
+        // In a variable of its own, which stays in registers.
+        let mut sums = [0.0; LANES];
+        for (j, x) in point.iter().enumerate() {
+            let column = &columns[j * stride + i * LANES..][..LANES];
+            for lane in 0..LANES {
+                sums[lane] += (x - column[lane]) * (x - column[lane]);
+            }
+        }
+        *block = sums;
+    }
+    rest.fill(0.0);
+    for (x, column) in point.iter().zip(columns.chunks_exact(stride)) {
+        for (distance, c) in rest.iter_mut().zip(&column[done..]) {
             *distance += (x - c) * (x - c);
         }
     }
+}
+
+/// The place of the smallest number, the first of several.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
+    "x86_64+avx2+fma+bmi2+popcnt+f16c"
+))]
+fn first_of_least(numbers: &[f32]) -> usize {
+    let (blocks, rest) = numbers.as_chunks::<LANES>();
+    let mut lanes = [f32::INFINITY; LANES];
+    for block in blocks {
+        for lane in 0..LANES {
+            lanes[lane] = if block[lane] < lanes[lane] { block[lane] } else { lanes[lane] };
+        }
+    }
+    let least = lanes.iter().chain(rest).fold(f32::INFINITY, |a, &b| if b < a { b } else { a });
+    numbers.iter().position(|&x| x == least).unwrap_or(0)
 }

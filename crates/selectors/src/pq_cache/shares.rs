@@ -42,19 +42,21 @@ fn combine(numbers: &[f32], neutral: f32, with: impl Fn(f32, f32) -> f32) -> f32
 /// have: 2 to a whole number, and the Taylor series of what is left, at most ln 2 / 2.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    /// Added and subtracted, it rounds to whole numbers.
+    /// Added, it rounds to whole numbers, which are then in the lowest bits; subtracted, it leaves
+    /// them.
     const ROUND: f32 = 12_582_912.0;
     /// ln 2 in two parts, the first so short that its products with whole numbers are exact.
     const LN_2: [f32; 2] = [355.0 / 512.0, -2.121_944_4e-4];
     let x = if x > -87.0 { x } else { -87.0 };
-    let whole = (x * LOG2_E + ROUND) - ROUND;
+    let rounded = x * LOG2_E + ROUND;
+    let whole = rounded - ROUND;
     let rest = (x - whole * LN_2[0]) - whole * LN_2[1];
     let series = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
     let mut power = 1.0 / 5040.0;
     for coefficient in series {
         power = power * rest + coefficient;
     }
-    power * f32::from_bits((((whole as i32) + 127) << 23).cast_unsigned())
+    power * f32::from_bits((rounded.to_bits() << 23).wrapping_add(1.0_f32.to_bits()))
 }
 
 #[cfg(test)]

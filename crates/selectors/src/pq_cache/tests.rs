@@ -53,30 +53,6 @@ fn picked(selector: &dyn Selector, row: &Row<'_>, taken: &[usize]) -> Vec<usize>
     picks.iter().map(|(token, _)| token).collect()
 }
 
-fn distance(a: &[f32], b: &[f32]) -> f64 {
-    a.iter().zip(b).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum()
-}
-
-fn points(numbers: &[f32], dim: usize) -> ArrayView2<'_, f32> {
-    ArrayView2::from_shape((numbers.len() / dim, dim), &numbers[..numbers.len() / dim * dim])
-        .unwrap()
-}
-
-fn order(points: usize, seed: u64) -> Order {
-    let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 1 };
-    let site = Site { seed, sequence: 0, layer: 0, kv_head: 0, shape };
-    Order::new(points, &Stream::new(&site, PURPOSE, 0, 0))
-}
-
-/// The sum of the squared distances to the nearest centroids.
-fn distortion(points: ArrayView2<'_, f32>, centroids: ArrayView2<'_, f32>) -> f64 {
-    let nearest = |point: &[f32]| {
-        let distances = centroids.rows().into_iter().map(|c| distance(point, &c.to_vec()));
-        distances.fold(f64::INFINITY, f64::min)
-    };
-    points.rows().into_iter().map(|point| nearest(&point.to_vec())).sum()
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
@@ -133,47 +109,6 @@ proptest! {
         }
     }
 
-    #[test]
-    fn no_iteration_makes_the_distortion_larger(
-        numbers in prop::collection::vec(-9.0_f32..9.0, 3..300),
-        most in 1_usize..20,
-        seed: u64,
-    ) {
-        let points = points(&numbers, 3);
-        let after = |iterations| {
-            let centroids = k_means(points, most, iterations, order(points.nrows(), seed));
-            distortion(points, centroids.view())
-        };
-        let all: Vec<f64> = (0..12).map(after).collect();
-        for pair in all.windows(2) {
-            prop_assert!(pair[1] <= pair[0] * (1.0 + 1e-6), "{:?}", all);
-        }
-    }
-
-    /// Where nothing changes any more, each centroid is the mean of its points, and each point
-    /// belongs to the nearest.
-    #[test]
-    fn the_end_is_a_fixed_point(
-        numbers in prop::collection::vec(-9.0_f32..9.0, 3..200),
-        most in 1_usize..20,
-        seed: u64,
-    ) {
-        let points = points(&numbers, 3);
-        let centroids = k_means(points, most, 1000, order(points.nrows(), seed));
-        prop_assert_eq!(centroids.nrows(), most.min(points.nrows()));
-        let codebook = Codebook::new(centroids.view(), None);
-        let mut members = vec![Vec::new(); centroids.nrows()];
-        for point in points.rows() {
-            members[usize::from(codebook.encode(&point.to_vec()))].push(point);
-        }
-        for (centroid, members) in centroids.rows().into_iter().zip(&members) {
-            for (j, &x) in centroid.iter().enumerate() {
-                let mean = members.iter().map(|point| f64::from(point[j])).sum::<f64>() / members.len() as f64;
-                prop_assert!(members.is_empty() || (f64::from(x) - mean).abs() < 1e-5);
-            }
-        }
-    }
-
     /// Of whole numbers distances are exact, and ties are many.
     #[test]
     fn a_code_is_that_of_the_first_of_the_nearest(
@@ -182,10 +117,12 @@ proptest! {
     ) {
         let numbers: Vec<f32> = numbers.into_iter().map(f32::from).collect();
         let part: Vec<f32> = part.into_iter().map(f32::from).collect();
-        let centroids = points(&numbers, 4);
-        let distances: Vec<f64> =
-            centroids.rows().into_iter().map(|c| distance(&part, &c.to_vec())).collect();
-        let least = distances.iter().copied().fold(f64::INFINITY, f64::min);
+        let count = numbers.len() / 4;
+        let centroids = ArrayView2::from_shape((count, 4), &numbers[..count * 4]).unwrap();
+        let distance = |c: &[f32]| part.iter().zip(c).map(|(a, b)| (a - b).powi(2)).sum::<f32>();
+        let distances: Vec<f32> =
+            centroids.rows().into_iter().map(|c| distance(&c.to_vec())).collect();
+        let least = distances.iter().copied().fold(f32::INFINITY, f32::min);
         let first = distances.iter().position(|&d| d == least).unwrap();
         prop_assert_eq!(usize::from(Codebook::new(centroids, None).encode(&part)), first);
     }
@@ -283,15 +220,6 @@ fn an_index_is_a_byte_per_token_and_part() {
     assert_eq!(worker.index_bytes(), 32 * 8 * 4, "keys, until they are clustered");
     worker.append(&head.part(32..50));
     assert_eq!(worker.index_bytes(), 50 * 2);
-}
-
-#[test]
-fn points_that_repeat_are_one_centroid() {
-    let numbers: Vec<f32> = [[1.0, -0.0], [1.0, 0.0], [2.0, 2.0]].repeat(9).concat();
-    let centroids = k_means(points(&numbers, 2), 8, 10, order(27, 3));
-    let mut rows: Vec<_> = centroids.rows().into_iter().map(|row| row.to_vec()).collect();
-    rows.sort_by(|a, b| a[0].total_cmp(&b[0]));
-    assert_eq!(rows, [[1.0, 0.0], [2.0, 2.0]]);
 }
 
 #[test]
