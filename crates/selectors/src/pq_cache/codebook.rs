@@ -23,7 +23,7 @@ pub struct Codebook {
 
 impl Codebook {
     /// A codebook of `[centroids, part_dim]`, the first of them code 0; with `phi` of
-    /// `[centroids, part_dim + 1]`, whose last number stands for [`augmented`] parts.
+    /// `[centroids, part_dim + 1]`, whose last number stands for `√(phi − |part|²)`.
     ///
     /// # Panics
     /// If there is no centroid, or more than 256.
