@@ -1,0 +1,148 @@
+//! `loki`: the tokens with the largest scores by the first principal components of the keys.
+//!
+//! Keys lie near a space of few dimensions. In a basis of principal components the first `rank`
+//! coordinates hold most of a product, and a token scores that much of it:
+//! `Σ_{i < rank} (basis q)_i (basis k)_i`. Takes the `size` best among the tokens not yet taken,
+//! lower index first among equals.
+//!
+//! # Basis
+//! A safetensors file with metadata `format = "vattention-loki/1"` and, for layer `l` of the model,
+//! in f32, f16 or bf16,
+//!
+//! ```text
+//! layers.{l}.basis     [kv_heads, head_dim, head_dim]   row i: the i-th component, a unit vector
+//! layers.{l}.variance  [kv_heads, head_dim]             what it holds, falling
+//! ```
+//!
+//! Cost: O(visible · rank) per query head, 2 · rank bytes of index per token; appending a token is
+//! O(rank · head_dim). The authors keep rotated keys in the cache and have the index for nothing.
+//! Here the cache holds keys as they came, which every other selector reads, so the coordinates are
+//! kept beside them, in bf16: it has the range of f32, and its rounding is far below what the other
+//! coordinates would add.
+//!
+//! # Guarantee
+//! A score errs by at most `|q⊥| |k⊥|`, the norms of what the first coordinates leave out, beside
+//! rounding. That is too much for a bound on what was not taken; an estimator after it promises
+//! for what it leaves.
+//!
+//! The authors choose for each query head; `score = "group"` sums the scores of a group's heads.
+//!
+//! Singhania, Singh, He, Feizi, Bhatele (2024), "Loki: Low-rank Keys for Efficient Sparse
+//! Attention", <https://arxiv.org/abs/2406.02542>.
+
+mod basis;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use half::bf16;
+use half::slice::HalfFloatSliceExt;
+use serde::{Deserialize, Serialize};
+use vattention_core::ndarray::Axis;
+use vattention_core::schemars::{self, JsonSchema};
+use vattention_core::{
+    Error, NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, Tokens,
+    register, typetag,
+};
+
+/// The tokens with the largest scores by the first principal components of the keys.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Loki {
+    /// How many tokens, beside those already taken.
+    pub size: Size,
+    /// Coordinates that are scored; absent: a quarter of the key's, as the authors' 32 of 128.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<NonZeroUsize>,
+    /// Principal components of the keys, a safetensors file, relative to the pipeline file.
+    #[schemars(extend("format" = "path"))]
+    pub basis: PathBuf,
+    /// Whose scores count.
+    #[serde(default)]
+    pub score: Score,
+}
+
+#[typetag::serde(name = "loki")]
+impl SelectorConfig for Loki {
+    fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
+        match self.worker(site) {
+            Ok(worker) => Ok(Box::new(worker)),
+            Err(reason) => Err(Error::Build { component: "loki".into(), reason }),
+        }
+    }
+}
+
+impl Loki {
+    fn worker(&self, site: &Site) -> Result<Worker, String> {
+        let dim = site.shape.head_dim;
+        let rank = self.rank.map_or((dim / 4).max(1), NonZeroUsize::get);
+        if rank > dim {
+            return Err(format!("`rank` is {rank}: expected at most {dim}, the numbers of a key"));
+        }
+        let basis = basis::read(&self.basis, site, rank)?.into();
+        Ok(Worker { size: self.size, score: self.score, rank, basis, index: Vec::new() })
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Worker {
+    size: Size,
+    score: Score,
+    rank: usize,
+    /// `[rank, head_dim]`.
+    basis: Arc<[f32]>,
+    /// The first coordinates of each key, `[tokens, rank]`.
+    index: Vec<bf16>,
+}
+
+impl Worker {
+    /// The first coordinates of a vector `[head_dim]`, into `out` `[rank]`.
+    fn rotate(&self, vector: &[f32], out: &mut [f32]) {
+        Tokens::new(&self.basis, self.rank, vector.len()).dots(0..self.rank, vector, out);
+    }
+
+    /// The score of each visible token.
+    fn scores(&self, row: &Row<'_>) -> Vec<f32> {
+        let query = match self.score {
+            Score::Head => row.query().to_vec(),
+            Score::Group => row.group().sum_axis(Axis(0)).to_vec(),
+        };
+        let mut rotated = vec![0.0; self.rank];
+        self.rotate(&query, &mut rotated);
+        let mut scores = vec![0.0; row.visible()];
+        let index = Tokens::new(&self.index, self.index.len() / self.rank, self.rank);
+        index.dots(0..row.visible(), &rotated, &mut scores);
+        scores
+    }
+}
+
+impl Selector for Worker {
+    fn append(&mut self, new: &NewTokens<'_>) {
+        let (mut key, mut rotated) = (vec![0.0; new.keys.dim()], vec![0.0; self.rank]);
+        for token in 0..new.keys.len() {
+            new.keys.copy_row(token, &mut key);
+            self.rotate(&key, &mut rotated);
+            let end = self.index.len();
+            self.index.resize(end + self.rank, bf16::ZERO);
+            self.index[end..].convert_from_f32_slice(&rotated);
+        }
+    }
+
+    fn group_wide(&self) -> bool {
+        self.score == Score::Group
+    }
+
+    fn index_bytes(&self) -> usize {
+        size_of_val(&self.index[..])
+    }
+
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        picks.take_top(self.size.of(row.visible()), &self.scores(row));
+    }
+}
+
+register!(Selector, "loki", Loki, "the largest scores by the keys' first principal components");
+
+#[cfg(test)]
+mod tests;
