@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use divan::{Bencher, black_box};
-use vattention::selectors::{Bits, Codes};
-use vattention::{Order, Picks, Shape, Site, Stream};
+use vattention::selectors::{Bits, Codes, LabelBits, Quest};
+use vattention::{
+    NewTokens, Order, Picks, Score, SelectorConfig, Shape, Site, Size, Step, Stream, Tokens,
+};
 
 const TOKENS: [usize; 2] = [32_768, 131_072];
 
@@ -45,6 +47,24 @@ fn hash_scores(bencher: Bencher<'_, '_>, n: usize) {
         black_box(&codes).subtract_differing(&queries, &mut scores);
         scores
     });
+}
+
+/// One query of 128 numbers against pages of 16 tokens, of which the best hold a twentieth.
+#[divan::bench(args = TOKENS, consts = [0, 2, 8])]
+fn quest<const BITS: u64>(bencher: Bencher<'_, '_>, n: usize) {
+    let bits = LabelBits::try_from(BITS).unwrap();
+    let page = 16.try_into().unwrap();
+    let (site, size) = (site(128), Size::Tokens(n / 20));
+    let mut selector = Quest { size, page, bits, score: Score::Head }.build(&site).unwrap();
+    let number = |i: usize| random(i) as u32 as f32 / u32::MAX as f32 - 0.5;
+    let keys: Vec<f32> = (0..n * 128).map(number).collect();
+    let keys = Tokens::new(&keys, n, 128);
+    selector.append(&NewTokens { first: 0, keys, values: keys });
+    let queries: Vec<f32> = (0..4 * 128).map(|i| number(i + 7)).collect();
+    let step = Step { site: &site, queries: &queries, keys, values: keys, visible: n, step: 0 };
+    bencher
+        .with_inputs(|| ends(n))
+        .bench_refs(|picks| black_box(&selector).select(&step.row(1), picks));
 }
 
 #[divan::bench(args = TOKENS)]

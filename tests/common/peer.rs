@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ndarray::{Array3, Array4, ArrayD, IxDyn, s};
+use ndarray::{Array3, Array4, ArrayD, ArrayView3, IxDyn, s};
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use serde_json::Value;
@@ -85,11 +85,20 @@ impl Case {
 
     /// A pipeline on the case's inputs, with its selection recorded and nothing read instead.
     pub(crate) fn run(&self, backend: &dyn Backend, pipeline: PipelineConfig) -> Output {
+        self.answer(backend, &Arc::new(pipeline), self.input("queries").view())
+    }
+
+    /// The same with other queries.
+    pub(crate) fn answer(
+        &self,
+        backend: &dyn Backend,
+        pipeline: &Arc<PipelineConfig>,
+        queries: ArrayView3<'_, f32>,
+    ) -> Output {
         let options = Options { record: true, literal: true, ..Options::default() };
-        let pipeline = Arc::new(pipeline);
-        let mut attention = backend.start(&pipeline, LAYER, self.shape(), &options).unwrap();
+        let mut attention = backend.start(pipeline, LAYER, self.shape(), &options).unwrap();
         attention.append(self.input("keys").view(), self.input("values").view()).unwrap();
-        attention.attend(self.input("queries").view(), Some(&self.visible())).unwrap()
+        attention.attend(queries, Some(&self.visible())).unwrap()
     }
 }
 

@@ -2,19 +2,25 @@
 //!
 //! Linking this crate makes them known to pipeline files; the `vattention` facade does.
 
+mod double_sparsity;
 mod hash_attention;
+mod labels;
 mod loki;
 mod oracle_top_k;
 mod oracle_top_p;
 mod pq_cache;
+mod quest;
 mod sink;
 mod tensor_file;
 mod window;
 
+pub use double_sparsity::{DoubleSparsity, Importance, LabelsOf};
 pub use hash_attention::{Activation, Bits, Codes, CodesOf, HashAttention};
+pub use labels::LabelBits;
 pub use loki::Loki;
 pub use oracle_top_k::OracleTopK;
 pub use oracle_top_p::{MassOf, OracleTopP};
 pub use pq_cache::{Codebook, Metric, PartBits, PartCodes, PartTable, PqCache};
+pub use quest::Quest;
 pub use sink::Sink;
 pub use window::Window;

@@ -1,0 +1,289 @@
+//! The laws, what scores are, and files that are refused.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use vattention_core::{Shape, Step, Tokens};
+use vattention_testkit::{Head, heads};
+
+use super::*;
+use crate::OracleTopK;
+
+/// Files of channels for the heads of the testkit: `{dim}.json`, two query heads of one KV head.
+static FILES: LazyLock<TempDir> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    for dim in [2, 8, 20] {
+        let lists = json!({
+            "model.layers.0.self_attn.qk_proj": [permutation(dim, 3), permutation(dim, 7)],
+            "model.layers.0.self_attn.qk_proj_group": [permutation(dim, 11)],
+            "model.layers.1.self_attn.qk_proj": "another layer's, which is not looked at",
+        });
+        std::fs::write(file(folder.path(), dim), lists.to_string()).unwrap();
+    }
+    folder
+});
+
+fn file(folder: &Path, dim: usize) -> PathBuf {
+    folder.join(format!("{dim}.json"))
+}
+
+/// The channels `step` apart, for a step that no channel count divides.
+fn permutation(dim: usize, step: usize) -> Vec<usize> {
+    (0..dim).map(|i| (i * step + 1) % dim).collect()
+}
+
+fn config(
+    dim: usize,
+    channels: usize,
+    bits: u64,
+    labels: LabelsOf,
+    score: Score,
+) -> DoubleSparsity {
+    DoubleSparsity {
+        size: Size::Tokens(7),
+        calibration: file(FILES.path(), dim),
+        channels: NonZeroUsize::new(channels).unwrap(),
+        label_bits: LabelBits::try_from(bits).unwrap(),
+        by: Importance::Qk,
+        labels,
+        score,
+    }
+}
+
+/// Half of the channels of any head, whose file goes by its dimension.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Half {
+    bits: u64,
+    labels: LabelsOf,
+    score: Score,
+}
+
+#[typetag::serde(name = "half")]
+impl SelectorConfig for Half {
+    fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
+        let dim = site.shape.head_dim;
+        config(dim, dim / 2, self.bits, self.labels, self.score).build(site)
+    }
+}
+
+vattention_testkit::laws!(
+    own_labels,
+    Half { bits: 4, labels: LabelsOf::QueryHead, score: Score::Head }
+);
+vattention_testkit::laws!(
+    own_labels_by_group,
+    Half { bits: 2, labels: LabelsOf::QueryHead, score: Score::Group }
+);
+vattention_testkit::laws!(
+    one_label,
+    Half { bits: 3, labels: LabelsOf::KvHead, score: Score::Head }
+);
+vattention_testkit::laws!(
+    one_label_by_group,
+    Half { bits: 0, labels: LabelsOf::KvHead, score: Score::Group }
+);
+
+#[test]
+fn a_config_is_read_as_it_was_written() {
+    let text = r#"{"size":0.05,"calibration":"c.json","channels":16,"label_bits":4,"by":"qk","labels":"query-head","score":"head"}"#;
+    let short: DoubleSparsity =
+        serde_json::from_str(r#"{"size": 0.05, "calibration": "c.json"}"#).unwrap();
+    assert_eq!(serde_json::to_string(&short).unwrap(), text);
+    let refused =
+        |text: &str| serde_json::from_str::<DoubleSparsity>(text).unwrap_err().to_string();
+    assert!(refused(r#"{"size": 5}"#).contains("calibration"));
+    assert!(refused(r#"{"size": 5, "calibration": "", "channels": 0}"#).contains("nonzero"));
+    assert!(refused(r#"{"size": 5, "calibration": "", "label_bits": 9}"#).contains("got 9"));
+}
+
+fn filled(config: &DoubleSparsity, head: &Head) -> Worker {
+    let mut worker = config.worker(head.site()).unwrap();
+    worker.append(&head.part(0..head.tokens));
+    worker
+}
+
+const LABELS: [LabelsOf; 2] = [LabelsOf::QueryHead, LabelsOf::KvHead];
+
+/// The channels that a member's labels have.
+fn kept(dim: usize, channels: usize, labels: LabelsOf, member: usize) -> Vec<usize> {
+    let step = if labels == LabelsOf::KvHead { 11 } else { [3, 7][member] };
+    permutation(dim, step)[..channels].to_vec()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    /// With all channels, exact, the scores are the logits, and the picks those of the oracle.
+    #[test]
+    fn all_channels_are_the_oracle(head in heads(200)) {
+        // Whole numbers, whose products are exact in any order.
+        let round = |x: &f32| x.round().clamp(-9.0, 9.0);
+        let keys = head.part(0..head.tokens).keys.to_array(0..head.tokens).mapv(|x| round(&x));
+        let keys = Tokens::new(keys.as_slice().unwrap(), head.tokens, head.dim);
+        let queries: Vec<f32> = head.step(1).queries.iter().map(round).collect();
+        let step = Step { queries: &queries, keys, ..head.step(head.tokens.div_ceil(2)) };
+        for (labels, score) in LABELS.into_iter().flat_map(|l| [(l, Score::Head), (l, Score::Group)]) {
+            let mut worker = config(head.dim, head.dim, 0, labels, score).worker(head.site()).unwrap();
+            worker.append(&NewTokens { first: 0, keys, values: keys });
+            let oracle = OracleTopK { size: Size::Tokens(7), score };
+            for row in step.rows() {
+                let mut picks = Picks::new(step.visible);
+                picks.take_all((0..step.visible).step_by(3));
+                let mut expected = picks.clone();
+                worker.select(&row, &mut picks);
+                oracle.select(&row, &mut expected);
+                prop_assert_eq!(picks.indices(), expected.indices());
+            }
+        }
+    }
+
+    /// A score is within half a step of the label's grid for each `|q_c|` of the exact product over
+    /// the channels kept, and a group's is the sum of its heads'.
+    #[test]
+    fn scores_are_products_of_rounded_labels(head in heads(80), bits in 0_u64..=8, half: bool) {
+        let channels = if half { head.dim / 2 } else { head.dim };
+        let step = head.step(head.tokens);
+        let keys = step.keys.to_array(0..head.tokens).mapv(f64::from);
+        for labels in LABELS {
+            let worker = filled(&config(head.dim, channels, bits, labels, Score::Head), &head);
+            let mut sums = vec![0.0; head.tokens];
+            for row in step.rows() {
+                let kept = kept(head.dim, channels, labels, row.member());
+                let scores = worker.scores(&row);
+                for (token, &score) in scores.iter().enumerate() {
+                    let label: Vec<f64> = kept.iter().map(|&c| keys[[token, c]]).collect();
+                    let least = label.iter().copied().fold(f64::INFINITY, f64::min);
+                    let most = label.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                    let levels = f64::from((1_u32 << bits) - 1);
+                    let step = if bits == 0 { 0.0 } else { (most - least) / levels };
+                    let q = |i: usize| f64::from(row.query()[kept[i]]);
+                    let exact: f64 = label.iter().enumerate().map(|(i, k)| q(i) * k).sum();
+                    let weight: f64 = (0..channels).map(|i| q(i).abs()).sum();
+                    let rounding = 1e-5 * weight * least.abs().max(most.abs());
+                    let error = (f64::from(score) - exact).abs();
+                    prop_assert!(error <= step / 2.0 * weight + rounding, "{error}");
+                    sums[token] += score;
+                }
+            }
+            let group = filled(&config(head.dim, channels, bits, labels, Score::Group), &head);
+            for (score, sum) in group.scores(&step.row(1)).iter().zip(sums) {
+                prop_assert!((score - sum).abs() <= 1e-4 * (1.0 + sum.abs()), "{score}, {sum}");
+            }
+        }
+    }
+
+    /// Labels of all keys at once are those of the keys one by one.
+    #[test]
+    fn appended_one_by_one_the_labels_are_the_same(head in heads(100), bits in 0_u64..=8) {
+        for labels in LABELS {
+            let config = config(head.dim, head.dim / 2, bits, labels, Score::Head);
+            let at_once = filled(&config, &head);
+            let mut one_by_one = config.worker(head.site()).unwrap();
+            (0..head.tokens).for_each(|token| one_by_one.append(&head.part(token..token + 1)));
+            for (a, b) in at_once.indexes.iter().zip(&one_by_one.indexes) {
+                prop_assert_eq!(&a.labels, &b.labels);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_index_has_a_label_for_each_that_has_channels() {
+    let head = Head::new(64, 20, 1, vattention_testkit::Texture::Gaussian);
+    for (bits, bytes) in [(0, 40), (1, 10 / 8 + 8), (2, 10 / 4 + 8), (4, 5 + 8), (8, 10 + 8)] {
+        let config = |labels| config(20, 10, bits, labels, Score::Head);
+        let [own, one] = LABELS.map(|labels| filled(&config(labels), &head).index_bytes());
+        assert_eq!(own, 2 * one);
+        assert_eq!(one / 64, bytes, "{bits} bits");
+    }
+}
+
+/// At KV head 1 of a layer 5 with 4 query heads, 2 KV heads and 4 channels.
+fn channels(config: &DoubleSparsity) -> Result<Vec<Vec<usize>>, String> {
+    let shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 4, value_dim: 1 };
+    config.channels(&Site { seed: 0, sequence: 0, layer: 5, kv_head: 1, shape })
+}
+
+fn lists() -> Value {
+    json!({
+        "model.layers.5.self_attn.q_proj": [[0, 1, 2, 3], [1, 0, 2, 3], [2, 0, 1, 3], [3, 0, 1, 2]],
+        "model.layers.5.self_attn.k_proj": [[0, 1, 2, 3], [1, 0, 2, 3], [0, 2, 1, 3], [0, 3, 1, 2]],
+        "model.layers.5.self_attn.k_proj_group": [[0, 1, 2, 3], [3, 2, 1, 0]],
+    })
+}
+
+#[test]
+fn each_head_has_the_channels_of_its_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), 4);
+    std::fs::write(&path, lists().to_string()).unwrap();
+    let of = |by, labels| {
+        let config = config(4, 2, 4, labels, Score::Head);
+        channels(&DoubleSparsity { calibration: path.clone(), by, ..config })
+    };
+    assert_eq!(of(Importance::Q, LabelsOf::QueryHead).unwrap(), [[2, 0], [3, 0]]);
+    assert_eq!(of(Importance::K, LabelsOf::QueryHead).unwrap(), [[0, 2], [0, 3]]);
+    assert_eq!(of(Importance::K, LabelsOf::KvHead).unwrap(), [[3, 2]]);
+    // Where the KV head has one query head, its own list.
+    let shape = Shape { query_heads: 4, kv_heads: 4, head_dim: 4, value_dim: 1 };
+    let site = Site { seed: 0, sequence: 0, layer: 5, kv_head: 3, shape };
+    let one = DoubleSparsity {
+        calibration: path.clone(),
+        by: Importance::Q,
+        ..config(4, 3, 4, LabelsOf::KvHead, Score::Head)
+    };
+    assert_eq!(one.channels(&site).unwrap(), [[3, 0, 1]]);
+}
+
+#[test]
+fn files_that_do_not_fit_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = DoubleSparsity {
+        calibration: file(folder.path(), 4),
+        by: Importance::K,
+        ..config(4, 2, 4, LabelsOf::KvHead, Score::Head)
+    };
+    let refused = |config: &DoubleSparsity| {
+        let error = channels(config).unwrap_err();
+        let (file, reason) = error.split_once(": ").unwrap();
+        assert_eq!(file, config.calibration.display().to_string());
+        reason.to_owned()
+    };
+    let write = |change: &dyn Fn(&mut Value)| {
+        let mut lists = lists();
+        change(&mut lists);
+        std::fs::write(&config.calibration, lists.to_string()).unwrap();
+    };
+    assert!(refused(&config).contains("No such file"));
+    write(&|_| {});
+    let other = DoubleSparsity { by: Importance::Qk, ..config.clone() };
+    assert_eq!(refused(&other), "there is no `model.layers.5.self_attn.qk_proj_group`");
+    let group = "model.layers.5.self_attn.k_proj_group";
+    write(&|lists| lists[group] = json!([[0, 1, 2, 3]]));
+    assert_eq!(refused(&config), format!("`{group}` has 1 heads: expected 2"));
+    for (list, length) in [
+        (json!([3, 2, 1]), 3),
+        (json!([3, 2, 1, 1]), 4),
+        (json!([3, 2, 1, 4]), 4),
+        (json!([0, 1, 2, 3, 4]), 5),
+    ] {
+        write(&|lists| lists[group][0] = list.clone());
+        let reason = format!("{length} channels for head 0: expected each of 0 to 3 once");
+        assert_eq!(refused(&config), format!("`{group}` has {reason}"));
+    }
+    write(&|lists| lists[group] = json!([[0, 1, 2, -3], []]));
+    assert!(refused(&config).contains("invalid value: integer `-3`"));
+    write(&|lists| *lists = json!([1]));
+    assert!(refused(&config).contains("expected an object with lists of channels for each layer"));
+    let text = lists().to_string();
+    for length in [0, 1, text.len() - 1] {
+        std::fs::write(&config.calibration, &text[..length]).unwrap();
+        refused(&config);
+    }
+    std::fs::write(&config.calibration, text + "x").unwrap();
+    assert!(refused(&config).contains("trailing characters"));
+    let wide = DoubleSparsity { channels: NonZeroUsize::new(5).unwrap(), ..config };
+    assert_eq!(channels(&wide).unwrap_err(), "`channels` is 5: expected at most 4, as keys have");
+}

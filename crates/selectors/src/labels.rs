@@ -1,0 +1,116 @@
+//! Labels: short vectors that stand for keys, one for each item, quantised or exact, and their
+//! products with a query.
+//!
+//! With `bits` of 1 to 8 a number is `base + step · code`, with a base and a step for each vector
+//! and a code of so many bits; see [`quantise`]. With 0 bits it is kept as it is.
+
+mod bits;
+mod coded;
+mod quantise;
+
+pub use bits::LabelBits;
+
+use multiversion::multiversion;
+
+use coded::Coded;
+pub(crate) use quantise::Rounding;
+
+/// Items side by side, so that vector instructions multiply several.
+const LANES: usize = 64;
+
+/// A channel, and what its numbers are multiplied by.
+pub(crate) type Term = (usize, f32);
+
+/// Labels of items in order, each of `channels` numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Labels {
+    channels: usize,
+    len: usize,
+    numbers: Numbers,
+}
+
+/// Blocks of [`LANES`] items, channel after channel, so that items are added up side by side.
+#[derive(Clone, Debug, PartialEq)]
+enum Numbers {
+    /// `[blocks][channels][LANES]`
+    Exact(Vec<f32>),
+    Coded(Coded),
+}
+
+impl Labels {
+    /// No labels yet.
+    pub(crate) fn new(channels: usize, bits: LabelBits) -> Self {
+        let numbers = match bits.get() {
+            0 => Numbers::Exact(Vec::new()),
+            bits => Numbers::Coded(Coded::new(bits)),
+        };
+        Self { channels, len: 0, numbers }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds the label of the next item.
+    pub(crate) fn push(&mut self, label: &[f32], rounding: Rounding) {
+        let (block, lane) = (self.len / LANES, self.len % LANES);
+        match &mut self.numbers {
+            Numbers::Exact(numbers) => {
+                let start = block * self.channels * LANES;
+                numbers.resize(start + self.channels * LANES, 0.0);
+                for (row, &x) in numbers[start..].chunks_exact_mut(LANES).zip(label) {
+                    row[lane] = x;
+                }
+            }
+            Numbers::Coded(coded) => coded.push(block, lane, label, rounding),
+        }
+        self.len += 1;
+    }
+
+    /// One number of a label, as it is multiplied.
+    pub(crate) fn get(&self, item: usize, channel: usize) -> f32 {
+        let (block, lane) = (item / LANES, item % LANES);
+        match &self.numbers {
+            Numbers::Exact(numbers) => numbers[(block * self.channels + channel) * LANES + lane],
+            Numbers::Coded(coded) => coded.get(block * self.channels + channel, item),
+        }
+    }
+
+    /// Adds `Σ weight · label[channel]` over `terms`, in their order, to the score of each of the
+    /// first items. O(scores · terms).
+    pub(crate) fn add_products(&self, terms: &[Term], scores: &mut [f32]) {
+        match &self.numbers {
+            Numbers::Exact(numbers) => add_exact(numbers, self.channels, terms, scores),
+            Numbers::Coded(coded) => coded.add_products(self.channels, terms, scores),
+        }
+    }
+
+    /// What they take.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.numbers {
+            Numbers::Exact(numbers) => size_of_val(&numbers[..]),
+            Numbers::Coded(coded) => coded.bytes(),
+        }
+    }
+}
+
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
+    "x86_64+avx2+fma+bmi2+popcnt+f16c"
+))]
+fn add_exact(numbers: &[f32], channels: usize, terms: &[Term], scores: &mut [f32]) {
+    for (block, scores) in numbers.chunks_exact(channels * LANES).zip(scores.chunks_mut(LANES)) {
+        let (rows, _) = block.as_chunks::<LANES>();
+        let mut sums = [0.0_f32; LANES];
+        for &(channel, weight) in terms {
+            for (sum, x) in sums.iter_mut().zip(&rows[channel]) {
+                *sum += weight * x;
+            }
+        }
+        scores.iter_mut().zip(&sums).for_each(|(score, sum)| *score += sum);
+    }
+}
+
+#[cfg(test)]
+mod tests;

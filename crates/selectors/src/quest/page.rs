@@ -1,0 +1,70 @@
+//! What is known of the keys of one page, and what a row makes of it.
+
+use std::ops::Range;
+
+use vattention_core::Tokens;
+
+use crate::labels::Term;
+
+/// The least and the largest number of each channel over the keys of a page; the largest is the
+/// least of the negated numbers, negated, so that both are bounds from below.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Page {
+    pub(super) tokens: usize,
+    /// Of the keys, and of the negated keys, `[head_dim]` each.
+    pub(super) least: [Vec<f32>; 2],
+}
+
+impl Page {
+    /// A page without tokens.
+    pub(super) fn new(dim: usize) -> Self {
+        Self { tokens: 0, least: [(); 2].map(|()| vec![f32::INFINITY; dim]) }
+    }
+
+    /// The page of some tokens.
+    pub(super) fn of(keys: Tokens<'_>, tokens: Range<usize>) -> Self {
+        let mut page = Self::new(keys.dim());
+        let mut key = vec![0.0; keys.dim()];
+        for token in tokens {
+            keys.copy_row(token, &mut key);
+            page.add(&key);
+        }
+        page
+    }
+
+    pub(super) fn add(&mut self, key: &[f32]) {
+        let [of_keys, of_negated] = &mut self.least;
+        of_keys.iter_mut().zip(key).for_each(|(least, &x)| *least = least.min(x));
+        of_negated.iter_mut().zip(key).for_each(|(least, &x)| *least = least.min(-x));
+        self.tokens += 1;
+    }
+
+    /// The largest magnitude in a channel.
+    pub(super) fn magnitude(&self, channel: usize) -> f32 {
+        -self.least[0][channel].min(self.least[1][channel])
+    }
+
+    /// The bound of its keys' products, in the order in which those of labels are summed.
+    pub(super) fn bound(&self, terms: &[Vec<Term>; 2]) -> f32 {
+        let mut bound = 0.0;
+        for (least, terms) in self.least.iter().zip(terms) {
+            bound += terms.iter().fold(0.0, |sum, &(c, weight)| sum + weight * least[c]);
+        }
+        bound
+    }
+}
+
+/// What a page's two bounds from below are multiplied by, summed over `queries`: where a query is
+/// negative its product is largest with the least key, where it is positive with the largest.
+pub(super) fn terms<'a>(queries: impl Iterator<Item = &'a [f32]>) -> [Vec<Term>; 2] {
+    let mut weights: [Vec<f32>; 2] = [Vec::new(), Vec::new()];
+    for query in queries {
+        for (side, weights) in weights.iter_mut().enumerate() {
+            weights.resize(query.len(), 0.0);
+            for (weight, &x) in weights.iter_mut().zip(query) {
+                *weight -= if side == 0 { -x } else { x }.max(0.0);
+            }
+        }
+    }
+    weights.map(|weights| weights.into_iter().enumerate().filter(|&(_, w)| w != 0.0).collect())
+}
