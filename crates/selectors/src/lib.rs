@@ -8,6 +8,8 @@ mod oracle_top_k;
 mod oracle_top_p;
 mod sink;
 mod tensor_file;
+mod top_p;
+mod twilight;
 mod window;
 
 pub use hash_attention::{Activation, Bits, Codes, CodesOf, HashAttention};
@@ -15,4 +17,5 @@ pub use magic_pig::{BLOCK, Collisions, Lsh, MagicPig, Rule, TableBits, Transform
 pub use oracle_top_k::OracleTopK;
 pub use oracle_top_p::{MassOf, OracleTopP};
 pub use sink::Sink;
+pub use twilight::{Candidates, Twilight};
 pub use window::Window;
