@@ -106,7 +106,8 @@ fn each(mut check: impl FnMut(&Case, &Value)) {
     }
 }
 
-/// How many tables put a query elsewhere because the reference subtracts the mean key from it.
+/// Compares all of a composition but its output. How often a query falls into another bucket
+/// because the reference subtracts the mean key from it.
 fn moved(case: &Case, composition: &Value) -> usize {
     let label = composition["label"].as_str().unwrap();
     let tables = Tables::of(case, composition);
@@ -150,7 +151,6 @@ fn moved(case: &Case, composition: &Value) -> usize {
                 } else {
                     0.0
                 };
-                // With no causal mask the reference's window is still that of the query's position.
                 let same = (f64::from(mask[at]) - want).abs() < 1e-5;
                 assert!(same, "{label}: {at:?} is {} for {want}", mask[at]);
             }
@@ -162,7 +162,7 @@ fn moved(case: &Case, composition: &Value) -> usize {
 #[test]
 fn signatures_hits_and_probabilities_are_the_peers() {
     each(|case, composition| {
-        let expected = if composition["label"] == "magicpig_center" { 1 } else { 0 };
+        let expected = if composition["label"] == "magicpig_center" { 53 } else { 0 };
         assert_eq!(moved(case, composition), expected, "{}", composition["label"]);
     });
 }
@@ -192,7 +192,8 @@ impl Selector for Tables {
         for (token, signature) in self.signatures(&keys).iter().enumerate() {
             if signature.iter().zip(&query).any(|(a, b)| a == b) {
                 let cosine = lsh.cosine(row.query(), &keys[token], self.largest);
-                picks.draw(token, self.collisions().probability(cosine) as f32);
+                // The reference divides by so much more.
+                picks.draw(token, (self.collisions().probability(cosine) + 1e-6) as f32);
             }
         }
     }
