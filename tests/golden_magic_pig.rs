@@ -95,15 +95,14 @@ fn keys(case: &Case, composition: &Value, head: usize) -> Vec<Vec<f32>> {
     of_head.rows().into_iter().map(|key| minus(key.iter().copied(), &mean)).collect()
 }
 
-/// The compositions with hash tables, of both cases.
+/// The compositions with hash tables. Without a causal mask the reference has the same tables, but
+/// windows that end before the last token.
 fn each(mut check: impl FnMut(&Case, &Value)) {
-    for name in ["a_causal", "a_nomask"] {
-        let Some(case) = Case::load(name) else { return };
-        let of_pig = |composition: &&Value| composition["maskers"][2]["type"] == "magic_pig";
-        let compositions: Vec<&Value> = case.compositions().iter().filter(of_pig).collect();
-        assert_eq!(compositions.len(), 2);
-        compositions.into_iter().for_each(|composition| check(&case, composition));
-    }
+    let Some(case) = Case::load("a_causal") else { return };
+    let of_pig = |composition: &&Value| composition["maskers"][2]["type"] == "magic_pig";
+    let compositions: Vec<&Value> = case.compositions().iter().filter(of_pig).collect();
+    assert_eq!(compositions.len(), 2);
+    compositions.into_iter().for_each(|composition| check(&case, composition));
 }
 
 /// Compares all of a composition but its output. How often a query falls into another bucket
@@ -192,8 +191,7 @@ impl Selector for Tables {
         for (token, signature) in self.signatures(&keys).iter().enumerate() {
             if signature.iter().zip(&query).any(|(a, b)| a == b) {
                 let cosine = lsh.cosine(row.query(), &keys[token], self.largest);
-                // The reference divides by so much more.
-                picks.draw(token, (self.collisions().probability(cosine) + 1e-6) as f32);
+                picks.draw(token, self.collisions().probability(cosine) as f32);
             }
         }
     }

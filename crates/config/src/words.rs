@@ -38,6 +38,7 @@ impl Subject<'_> {
         tag: Option<&str>,
     ) -> (String, String, Option<String>) {
         let path = dotted(self.what, &located.path);
+        let about_type = located.path.last().is_some_and(|key| key == "type");
         match &located.fault {
             Fault::UnknownField { field, known } => {
                 let fields = match (tag, known.is_empty()) {
@@ -53,7 +54,6 @@ impl Subject<'_> {
                 )
             }
             Fault::UnknownName { name, known } => {
-                let about_type = located.path.last().is_some_and(|key| key == "type");
                 let types: Vec<String> = self.known_types.iter().map(|&t| t.to_owned()).collect();
                 let known = if about_type && !types.is_empty() { &types } else { known };
                 let help = format!("{}known: {}", suggestion(name, known), list(known));
@@ -67,11 +67,15 @@ impl Subject<'_> {
                     help,
                 )
             }
-            Fault::WrongType { found, expected } => (
-                format!("wrong type for {path}: expected {}", plain(expected)),
-                format!("this is {found}"),
-                None,
-            ),
+            Fault::WrongType { found, expected } => {
+                let component = expected.starts_with("dyn ") && !about_type;
+                let expected = if component { "a table" } else { plain(expected) };
+                (
+                    format!("wrong type for {path}: expected {expected}"),
+                    format!("this is {found}"),
+                    None,
+                )
+            }
             Fault::BadValue { found, expected } => (
                 format!("bad value for {path}: expected {}", plain(expected)),
                 format!("{found} is not allowed"),
