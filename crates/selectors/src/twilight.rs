@@ -13,7 +13,7 @@
 //!
 //! # Guarantee
 //! The share of the candidates' attention is exact. Nothing is known of the other tokens, so there
-//! is no bound; an estimator's promise holds, as after any selection.
+//! is no bound, and an estimator that follows must see in its sample what the other selector misses.
 //!
 //! With `score = "group"` a token's attention is summed over the query heads of the KV head, each
 //! head's adding up to 1.

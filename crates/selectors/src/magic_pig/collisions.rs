@@ -50,9 +50,8 @@ impl Collisions {
         let differs = libm::log1p(-table);
         let any = -libm::expm1(tables * differs);
         let found = match self.rule {
-            Rule::Any => any,
             Rule::Two if table < 1.0 => any - tables * table * libm::exp((tables - 1.0) * differs),
-            Rule::Two => any,
+            Rule::Any | Rule::Two => any,
         };
         found.clamp(LEAST, 1.0)
     }
