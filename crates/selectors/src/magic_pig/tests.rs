@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use vattention_core::{Step, Tokens};
 use vattention_testkit::{Head, Texture, heads};
 
+use super::lsh::squared_norm;
 use super::*;
 
 fn config(rule: Rule, transform: Transform, center: bool, weighting: Weighting) -> MagicPig {
@@ -126,8 +127,6 @@ proptest! {
     }
 }
 
-use super::lsh::squared_norm;
-
 #[test]
 fn certain_picks_are_the_drawn_ones() {
     let head = Head::new(3 * BLOCK + 7, 8, 4, Texture::Gaussian);
@@ -164,6 +163,21 @@ fn nothing_becomes_stale() {
         let before = pick(&worker);
         worker.append(&head.part(2 * BLOCK..4 * BLOCK));
         assert_eq!(pick(&worker), before, "{rule:?}, {transform:?}, {center}");
+    }
+}
+
+/// A block's keys lose the mean of all keys up to its last.
+#[test]
+fn the_mean_is_of_all_keys_so_far() {
+    let head = Head::new(2 * BLOCK + 5, 8, 6, Texture::Gaussian);
+    let config = config(Rule::Two, Transform::Angular, true, Weighting::Certain);
+    let mut worker = config.worker(head.site());
+    worker.append(&head.part(0..head.tokens));
+    let keys = head.part(0..2 * BLOCK).keys.to_array(0..2 * BLOCK);
+    let mean = keys.mean_axis(vattention_core::ndarray::Axis(0)).unwrap();
+    let mut zero = [0.0; 8];
+    for (x, mean) in worker.blocks[1].centered(&mut zero).iter().zip(&mean) {
+        assert!((x + mean).abs() < 1e-6, "{x} for {mean}");
     }
 }
 
