@@ -25,7 +25,7 @@ use vattention::{
 
 /// The reference's tables: for all heads the same.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Tables {
+struct Peer {
     tables: NonZeroU16,
     bits: TableBits,
     /// `[tables · bits, head_dim + 1]`.
@@ -34,7 +34,7 @@ struct Tables {
     largest: f64,
 }
 
-impl Tables {
+impl Peer {
     fn of(case: &Case, composition: &Value) -> Self {
         let label = composition["label"].as_str().unwrap();
         let pig = &composition["maskers"][2];
@@ -102,14 +102,16 @@ fn each(mut check: impl FnMut(&Case, &Value)) {
     let of_pig = |composition: &&Value| composition["maskers"][2]["type"] == "magic_pig";
     let compositions: Vec<&Value> = case.compositions().iter().filter(of_pig).collect();
     assert_eq!(compositions.len(), 2);
-    compositions.into_iter().for_each(|composition| check(&case, composition));
+    for composition in compositions {
+        check(&case, composition);
+    }
 }
 
 /// Compares all of a composition but its output. How often a query falls into another bucket
 /// because the reference subtracts the mean key from it.
 fn moved(case: &Case, composition: &Value) -> usize {
     let label = composition["label"].as_str().unwrap();
-    let tables = Tables::of(case, composition);
+    let tables = Peer::of(case, composition);
     let (lsh, collisions) = (tables.lsh(), tables.collisions());
     let [key_signatures, query_signatures, probabilities, mask] =
         ["key_signatures", "query_signatures", "probabilities", "mask"]
@@ -167,7 +169,7 @@ fn signatures_hits_and_probabilities_are_the_peers() {
 }
 
 #[typetag::serde(name = "tables")]
-impl SelectorConfig for Tables {
+impl SelectorConfig for Peer {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
         Ok(Box::new(self.clone()))
     }
@@ -177,7 +179,7 @@ impl SelectorConfig for Tables {
     }
 }
 
-impl Selector for Tables {
+impl Selector for Peer {
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let lsh = self.lsh();
         let keys: Vec<Vec<f32>> = row
@@ -212,7 +214,7 @@ fn outputs_are_the_peers() {
                 selectors: vec![
                     Box::new(Sink { size: sink }),
                     Box::new(Window { size: window }),
-                    Box::new(Tables::of(case, composition)),
+                    Box::new(Peer::of(case, composition)),
                 ],
                 ..PipelineConfig::default()
             };
@@ -230,7 +232,7 @@ fn outputs_are_the_peers() {
 #[test]
 fn a_blocks_own_norm_only_widens_angles_from_the_right_one() {
     each(|case, composition| {
-        let tables = Tables::of(case, composition);
+        let tables = Peer::of(case, composition);
         let lsh = tables.lsh();
         let (keys, queries) = (keys(case, composition, 0), case.input("queries"));
         let query = queries.slice(s![0, 0, ..]);
