@@ -162,7 +162,11 @@ fn picks_are_equal_on_small_integers() {
                         let apart = ours.sampled.abs_diff(theirs.sampled) as f64;
                         assert!(apart <= allowed, "{context}");
                     }
-                    compare_picks(name, &output, &judge);
+                    if pipeline.estimator.is_some() {
+                        compare_picks(name, &output, &judge);
+                    } else {
+                        assert_eq!(output.selection, judge.selection, "{name}");
+                    }
                 }
             }
         });

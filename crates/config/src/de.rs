@@ -22,28 +22,39 @@ pub(crate) fn read<T: DeserializeOwned>(node: &Node) -> Result<T, Located> {
 }
 
 /// Reads a table, or finds its faults: reading stops at the first, so the entry at fault is taken
-/// out and the rest read again.
+/// out and the rest read again. A table within that lacks an entry now is taken out as well.
 pub(crate) fn read_all<T: DeserializeOwned>(table: &Node) -> Result<T, Vec<Located>> {
     let mut rest = table.clone();
     let mut faults: Vec<Located> = Vec::new();
-    let mut taken_out: Vec<String> = Vec::new();
+    let mut taken_out: Vec<Vec<String>> = Vec::new();
     loop {
         let located = match read(&rest) {
             Ok(value) if faults.is_empty() => return Ok(value),
             Ok(_) => return Err(faults),
             Err(located) => located,
         };
-        let key = match &located.fault {
-            Fault::MissingField(field) if taken_out.contains(field) => return Err(faults),
-            Fault::UnknownField { field, .. } if located.path.is_empty() => Some(field.clone()),
-            _ => located.path.first().cloned(),
+        let mut place = located.path.clone();
+        let field = match &located.fault {
+            Fault::UnknownField { field, .. } | Fault::MissingField(field) => Some(field.clone()),
+            _ => None,
         };
-        faults.push(located);
-        match key {
-            Some(key) if key != "type" && rest.remove(&key) => taken_out.push(key),
-            _ => return Err(faults),
+        place.extend(field);
+        let known = taken_out.contains(&place);
+        if matches!(located.fault, Fault::MissingField(_)) || is_type(&place) {
+            place.pop();
         }
+        if !known {
+            faults.push(located);
+        }
+        let Some(keys) = rest.remove_at(&place) else { return Err(faults) };
+        place.truncate(keys);
+        taken_out.push(place);
     }
+}
+
+/// Whether keys lead to what a table cannot be read without.
+fn is_type(path: &[String]) -> bool {
+    path.last().is_some_and(|key| key == "type")
 }
 
 /// Where reading is, and the first fault met.

@@ -10,7 +10,7 @@ use vattention_core::{ComponentKind, components};
 
 use crate::node::{Node, Value};
 use crate::problem::Sources;
-use crate::schema::fields;
+use crate::schema::{fields, is_selector};
 
 /// The table of a component, with the paths in it as seen from the working directory.
 pub(crate) fn resolve_files(table: &Node, sources: &Sources) -> Node {
@@ -22,7 +22,11 @@ pub(crate) fn resolve_files(table: &Node, sources: &Sources) -> Node {
     if let (Some(component), Value::Table(entries)) = (known, &mut table.value) {
         let schema = fields(component, &mut SchemaGenerator::default());
         for entry in entries {
-            let is_file = schema["properties"][&entry.key]["format"] == "path";
+            let field = &schema["properties"][&entry.key];
+            if is_selector(field) {
+                entry.node = resolve_files(&entry.node, sources);
+            }
+            let is_file = field["format"] == "path";
             let folder = Path::new(&sources.0[entry.node.span.source].name).parent();
             if let (true, Value::Str(path), Some(folder)) = (is_file, &mut entry.node.value, folder)
             {

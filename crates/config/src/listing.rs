@@ -5,7 +5,7 @@ use serde_json::Value;
 use vattention_core::schemars::SchemaGenerator;
 use vattention_core::{Component, ComponentKind, components};
 
-use crate::schema::fields;
+use crate::schema::{fields, is_selector};
 
 /// A selector or estimator that pipeline files may name.
 #[derive(Clone, Debug, Serialize)]
@@ -66,6 +66,9 @@ impl ComponentEntry {
 
 /// What a schema takes, in words.
 fn takes(schema: &Value, definitions: &Value) -> String {
+    if is_selector(schema) {
+        return "another selector's table".into();
+    }
     if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
         return match name {
             "Size" => "tokens or share".into(),

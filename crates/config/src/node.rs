@@ -38,7 +38,7 @@ pub(crate) enum Value {
     Int(i64),
     Float(f64),
     Str(String),
-    /// What no field takes, in words: a date, or too large a number.
+    /// What no field takes, in words: a date, too large a number, or what lies too deep.
     Other(&'static str),
     Array(Vec<Node>),
     Table(Vec<Entry>),
@@ -57,7 +57,7 @@ impl Node {
     pub(crate) fn parse(source: usize, text: &str) -> (Self, Vec<toml::de::Error>) {
         let (table, errors) = DeTable::parse_recoverable(text);
         let span = Span::new(source, table.span());
-        (Self { span, value: table_value(source, table.get_ref()) }, errors)
+        (Self { span, value: table_value(source, table.get_ref(), 0) }, errors)
     }
 
     pub(crate) fn entries(&self) -> &[Entry] {
@@ -76,8 +76,23 @@ impl Node {
         entries.len() < before
     }
 
+    /// Takes out what keys lead to, or the list that it is in; how many of the keys lead there.
+    pub(crate) fn remove_at(&mut self, path: &[String]) -> Option<usize> {
+        let (key, rest) = path.split_first()?;
+        let Value::Table(entries) = &mut self.value else { return None };
+        let entry = entries.iter_mut().find(|entry| entry.key == *key)?;
+        let within = entry.node.remove_at(rest).unwrap_or(0);
+        (within > 0 || self.remove(key)).then_some(1 + within)
+    }
+
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
         self.entry(key).map(|entry| &entry.node)
+    }
+
+    /// What keys lead to, as far as they lead.
+    pub(crate) fn at(&self, path: &[String]) -> &Self {
+        let next = path.split_first().and_then(|(key, rest)| Some((self.get(key)?, rest)));
+        next.map_or(self, |(node, rest)| node.at(rest))
     }
 
     pub(crate) fn as_str(&self) -> Option<&str> {
@@ -120,16 +135,19 @@ impl Node {
     }
 }
 
-fn table_value(source: usize, table: &DeTable<'_>) -> Value {
+/// Tables and lists within each other, at most: reading goes as deep.
+const DEEPEST: usize = 32;
+
+fn table_value(source: usize, table: &DeTable<'_>, depth: usize) -> Value {
     let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| Entry {
         key: AsRef::<str>::as_ref(key.get_ref()).to_owned(),
         span: Span::new(source, key.span()),
-        node: node(source, value),
+        node: node(source, value, depth + 1),
     };
     Value::Table(table.iter().map(|(key, value)| entry((key, value))).collect())
 }
 
-fn node(source: usize, value: &Spanned<DeValue<'_>>) -> Node {
+fn node(source: usize, value: &Spanned<DeValue<'_>>, depth: usize) -> Node {
     let span = Span::new(source, value.span());
     let value = match value.get_ref() {
         DeValue::Boolean(x) => Value::Bool(*x),
@@ -138,8 +156,11 @@ fn node(source: usize, value: &Spanned<DeValue<'_>>) -> Node {
         DeValue::Float(x) => Value::Float(x.as_str().parse().unwrap_or(f64::NAN)),
         DeValue::String(x) => Value::Str(x.to_string()),
         DeValue::Datetime(_) => Value::Other("a date or time"),
-        DeValue::Array(x) => Value::Array(x.iter().map(|x| node(source, x)).collect()),
-        DeValue::Table(x) => table_value(source, x),
+        DeValue::Array(_) | DeValue::Table(_) if depth >= DEEPEST => {
+            Value::Other("within too many tables or lists")
+        }
+        DeValue::Array(x) => Value::Array(x.iter().map(|x| node(source, x, depth + 1)).collect()),
+        DeValue::Table(x) => table_value(source, x, depth),
     };
     Node { span, value }
 }

@@ -1,8 +1,8 @@
 //! The JSON Schema of pipeline files, for editors.
 
 use serde_json::{Value, json};
-use vattention_core::schemars::SchemaGenerator;
-use vattention_core::{Component, ComponentKind, SamplerConfig, Share, components};
+use vattention_core::schemars::{JsonSchema, SchemaGenerator};
+use vattention_core::{Component, ComponentKind, SamplerConfig, SelectorConfig, Share, components};
 
 /// The schema of a pipeline file, with every linked component. Of a file that extends another, whose
 /// tables may be parts, it demands less; `vattention check` sees the whole.
@@ -13,9 +13,12 @@ pub fn schema() -> Value {
     };
     let (selectors, estimators) =
         (any_of(ComponentKind::Selector), any_of(ComponentKind::Estimator));
+    let selector = generator.subschema_for::<dyn SelectorConfig>();
     let share = generator.subschema_for::<Share>();
     let sampler = generator.subschema_for::<SamplerConfig>();
     let whole = json!({ "type": "integer", "minimum": 0 });
+    let mut definitions = generator.take_definitions(true);
+    definitions.insert(<dyn SelectorConfig>::schema_name().into(), json!({ "oneOf": selectors }));
     let text = |description: &str| json!({ "type": "string", "description": description });
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -43,11 +46,11 @@ pub fn schema() -> Value {
         },
         "else": {
             "properties": {
-                "selectors": { "type": "array", "items": { "oneOf": selectors } },
+                "selectors": { "type": "array", "items": selector },
                 "estimator": { "oneOf": estimators },
             },
         },
-        "$defs": generator.take_definitions(true),
+        "$defs": definitions,
     })
 }
 
@@ -56,6 +59,12 @@ pub(crate) fn fields(component: &Component, generator: &mut SchemaGenerator) -> 
     let schema = (component.schema)(generator).to_value();
     let definition = |path: &str| generator.definitions().get(path.rsplit('/').next()?).cloned();
     schema["$ref"].as_str().and_then(definition).unwrap_or(schema)
+}
+
+/// Whether a field with this schema is another selector's table.
+pub(crate) fn is_selector(field: &Value) -> bool {
+    let definition = field["$ref"].as_str().and_then(|path| path.rsplit('/').next());
+    definition.is_some_and(|name| name == <dyn SelectorConfig>::schema_name())
 }
 
 /// A component's schema with the `type` that names it.

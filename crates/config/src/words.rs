@@ -14,8 +14,10 @@ pub(crate) struct Subject<'a> {
 impl Subject<'_> {
     /// The problem that a fault in this table is.
     pub(crate) fn problem(&self, sources: &Sources, table: &Node, located: &Located) -> Problem {
-        let tag = table.get("type").and_then(|node| Some((node.as_str()?, &node.span)));
-        let (message, label, help) = self.words(located, tag.map(|(name, _)| name));
+        let owner = owner(located);
+        let tag = (table.at(owner).get("type")).and_then(|node| Some((node.as_str()?, &node.span)));
+        let what = dotted(self.what, owner);
+        let (message, label, help) = self.words(located, &what, tag.map(|(name, _)| name));
         let cause = match located.fault {
             Fault::UnknownField { .. } | Fault::MissingField(_) => Cause::Structure,
             _ => Cause::Value,
@@ -29,9 +31,14 @@ impl Subject<'_> {
     }
 
     /// Message, label and help.
-    fn words(&self, located: &Located, tag: Option<&str>) -> (String, String, Option<String>) {
-        let what = self.what;
-        let path = dotted(what, &located.path);
+    fn words(
+        &self,
+        located: &Located,
+        what: &str,
+        tag: Option<&str>,
+    ) -> (String, String, Option<String>) {
+        let path = dotted(self.what, &located.path);
+        let about_type = located.path.last().is_some_and(|key| key == "type");
         match &located.fault {
             Fault::UnknownField { field, known } => {
                 let fields = match (tag, known.is_empty()) {
@@ -47,7 +54,6 @@ impl Subject<'_> {
                 )
             }
             Fault::UnknownName { name, known } => {
-                let about_type = located.path.last().is_some_and(|key| key == "type");
                 let types: Vec<String> = self.known_types.iter().map(|&t| t.to_owned()).collect();
                 let known = if about_type && !types.is_empty() { &types } else { known };
                 let help = format!("{}known: {}", suggestion(name, known), list(known));
@@ -61,11 +67,15 @@ impl Subject<'_> {
                     help,
                 )
             }
-            Fault::WrongType { found, expected } => (
-                format!("wrong type for {path}: expected {}", plain(expected)),
-                format!("this is {found}"),
-                None,
-            ),
+            Fault::WrongType { found, expected } => {
+                let component = expected.starts_with("dyn ") && !about_type;
+                let expected = if component { "a table" } else { plain(expected) };
+                (
+                    format!("wrong type for {path}: expected {expected}"),
+                    format!("this is {found}"),
+                    None,
+                )
+            }
             Fault::BadValue { found, expected } => (
                 format!("bad value for {path}: expected {}", plain(expected)),
                 format!("{found} is not allowed"),
@@ -75,6 +85,14 @@ impl Subject<'_> {
                 (format!("bad value for {path}: {message}"), "here".into(), None)
             }
         }
+    }
+}
+
+/// The keys that lead to the table at fault, or to the one that the value at fault stands in.
+fn owner(located: &Located) -> &[String] {
+    match &located.fault {
+        Fault::UnknownField { .. } | Fault::MissingField(_) => &located.path,
+        _ => located.path.split_last().map_or(&[], |(_, owner)| owner),
     }
 }
 
@@ -98,6 +116,7 @@ fn plain(expected: &str) -> &str {
         "i64" | "i32" | "i16" | "i8" => "a whole number",
         "path string" => "a path in quotes",
         "a nonzero u8" => "a whole number from 1 to 255",
+        "a nonzero u16" => "a whole number from 1 to 65535",
         "a nonzero usize" => "a whole number, at least 1",
         "a string" | "a borrowed string" => "text in quotes",
         "f64" => "a number",

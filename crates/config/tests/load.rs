@@ -6,10 +6,11 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
-use vattention_config::{ConfigError, Loader, load};
+use vattention_config::{ConfigError, Loader, listing, load, schema};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Picks, PipelineConfig, Result, Row, Selector, SelectorConfig, Share, Site, register, typetag,
+    ComponentKind, Picks, PipelineConfig, Result, Row, Selector, SelectorConfig, Share, Site,
+    register, typetag,
 };
 use vattention_estimators as _;
 use vattention_selectors as _;
@@ -213,4 +214,94 @@ fn a_name_is_one_line() {
         assert_eq!(place(&refuse(&format!("name = \"{name}\""))), (1, 8));
     }
     assert_eq!(parse("name = \"vAttention (ratio) é\"").name, "vAttention (ratio) é");
+}
+
+/// A selector with another in `of`, as a list of one.
+fn of(inner: &str) -> String {
+    format!("selectors = [{{ type = \"twilight\", mass = 0.8, of = {inner} }}]")
+}
+
+#[test]
+fn a_selector_may_stand_within_another() {
+    let deep = of("{ type = \"twilight\", of = { size = 4, type = \"sink\" }, mass = 0.5 }");
+    let pipeline = parse(&deep);
+    let value = serde_json::to_value(&pipeline.selectors[0]).unwrap();
+    assert_eq!(value["of"]["of"], serde_json::json!({ "type": "sink", "size": 4 }));
+    let set = Loader { set: vec!["selectors.0.of.of.size = 9".to_owned()] };
+    let changed = set.parse("p.toml", &deep).unwrap();
+    assert!(format!("{:?}", changed.selectors).contains("Tokens(9)"));
+}
+
+#[test]
+fn what_is_wrong_within_another_selector_is_told_there() {
+    for (inner, column, message) in [
+        ("{ type = \"sink\" }", 52, "missing field `size` in selectors[0].of"),
+        ("{ size = 3 }", 52, "missing field `type` in selectors[0].of"),
+        ("{ type = \"sunk\", size = 3 }", 61, "unknown name `sunk` at selectors[0].of.type"),
+        ("{ type = \"sink\", size = 3, sise = 4 }", 79, "unknown field `sise` in selectors[0].of"),
+        ("{ type = \"sink\", size = -3 }", 76, "bad value for selectors[0].of.size"),
+        ("3", 52, "wrong type for selectors[0].of: expected a table"),
+        ("{ type = \"coin\" }", 52, "bad value for selectors[0].of: `coin` weighs tokens by"),
+    ] {
+        let error = refuse(&of(inner));
+        assert_eq!(place(&error), (1, column), "{error}");
+        assert!(error.problems[0].message().starts_with(message), "{error}");
+        let knows_fields = error.problems[0].help().is_none_or(|help| !help.contains("twilight`"));
+        assert!(knows_fields || message.contains("type"), "{error}");
+    }
+    // All that is wrong, also beside what is wrong within.
+    let inner = "{ type = \"sink\", size = 0, sise = 4, more = 1 }, score = \"hed\"";
+    let error = refuse(&of(inner));
+    let places: Vec<_> = error.problems.iter().map(|p| p.place().unwrap().2).collect();
+    assert_eq!(places, [76, 79, 89, 109], "{error}");
+    let error = refuse(&of("{ type = \"sunk\", size = 3 }, score = \"hed\"").replace("0.8", "8"));
+    assert_eq!(error.problems.len(), 3, "{error}");
+}
+
+#[test]
+fn files_within_another_selector_are_named_from_where_they_are_named() {
+    let text = of("{ type = \"reads\", word = \"w\", file = \"w.bin\" }");
+    let folder = folder(&[("p.toml", text.as_bytes())]);
+    let pipeline = load(folder.path().join("p.toml")).unwrap();
+    let value = serde_json::to_value(&pipeline.selectors[0]).unwrap();
+    let expected = folder.path().join("w.bin").display().to_string();
+    assert_eq!(value["of"]["file"], expected);
+    assert_eq!(value["of"]["word"], "w", "is not a file");
+}
+
+/// On the small stack of a test's thread: neither reading nor refusing goes too deep.
+#[test]
+fn tables_within_tables_end() {
+    let nested = |depth: usize| {
+        let open = "{ type = \"twilight\", mass = 0.5, of = ".repeat(depth);
+        of(&format!("{open}{{ type = \"sink\", size = 4 }}{}", " }".repeat(depth)))
+    };
+    parse(&nested(25));
+    let error = refuse(&nested(60));
+    assert!(error.to_string().contains(".of.of: expected a table"), "{error}");
+    for depth in [100, 10_000] {
+        refuse(&nested(depth));
+    }
+    let dotted = "of.".repeat(70);
+    refuse(&of(&format!("{}3{}", format!("{{ {dotted}of = ").repeat(70), " }".repeat(70))));
+    let key = format!("selectors.0.{}size = 3", "of.".repeat(5000));
+    assert!(Loader { set: vec![key] }.parse("p.toml", &nested(1)).is_err());
+}
+
+#[test]
+fn lists_and_the_schema_know_that_a_field_is_a_selector() {
+    let schema = schema();
+    let selectors = schema["$defs"]["Selector"]["oneOf"].as_array().unwrap();
+    let named = |name: &str| {
+        selectors.iter().find(|one| one["properties"]["type"]["const"] == name).unwrap()
+    };
+    assert!(named("sink")["properties"]["size"].is_object());
+    let of = &named("twilight")["properties"]["of"];
+    assert_eq!(of["$ref"], "#/$defs/Selector");
+    assert_eq!(schema["else"]["properties"]["selectors"]["items"]["$ref"], "#/$defs/Selector");
+    let listed = listing(ComponentKind::Selector);
+    let twilight = listed.iter().find(|one| one.name == "twilight").unwrap();
+    let of = twilight.fields.iter().find(|field| field.name == "of").unwrap();
+    assert_eq!((&of.takes[..], of.required), ("another selector's table", true));
+    assert!(of.meaning.starts_with("The selector"), "{}", of.meaning);
 }

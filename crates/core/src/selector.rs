@@ -1,9 +1,11 @@
 //! The selector plug-in: a config that is read, and a worker that it builds.
 
+use std::borrow::Cow;
 use std::fmt::Debug;
 
 use dyn_clone::DynClone;
 use ndarray::ArrayView3;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::{Picks, Result, Row, Site, Tokens};
 
@@ -49,6 +51,18 @@ pub trait SelectorConfig: Debug + Send + Sync {
     /// Such a selector must be the last, without an estimator after it, under `share = "head"`.
     fn randomized(&self) -> bool {
         false
+    }
+}
+
+/// A selector in a field of another: a table like those of the pipeline. Whoever knows all selectors
+/// can say more of what is called `Selector`.
+impl JsonSchema for dyn SelectorConfig {
+    fn schema_name() -> Cow<'static, str> {
+        "Selector".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "object", "required": ["type"] })
     }
 }
 

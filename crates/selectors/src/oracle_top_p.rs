@@ -23,6 +23,8 @@ use vattention_core::{
     Fraction, Picks, Result, Row, Score, Selector, SelectorConfig, Site, register, typetag,
 };
 
+use crate::top_p::{Falling, attention};
+
 /// The fewest tokens that hold more than `mass` of the attention.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -61,84 +63,24 @@ impl Selector for OracleTopP {
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        let within = |token: usize| self.of == MassOf::All || !picks.contains(token);
-        let shares = attention(row, self.score, within);
-        let mut covered: f64 = picks.iter().map(|(token, _)| shares[token]).sum();
-        let enough = self.mass.get() * shares.iter().sum::<f64>();
-        let mut rest = Falling::new(&shares, picks.residual().collect()).peekable();
-        while covered <= enough
-            && let Some(token) = rest.next()
-        {
-            covered += shares[token];
-            picks.take(token);
-        }
-        if let (Score::Head, Some(&best)) = (self.score, rest.peek()) {
-            picks.bound_residual(row.logit(best));
-        }
-    }
-}
-
-/// Tokens by falling share, lower index first among equals; only as many are sorted as are asked
-/// for, and at most as many again.
-struct Falling<'a> {
-    shares: &'a [f64],
-    tokens: Vec<usize>,
-    /// Tokens that have been given.
-    given: usize,
-    /// Tokens in their place.
-    sorted: usize,
-}
-
-impl<'a> Falling<'a> {
-    fn new(shares: &'a [f64], tokens: Vec<usize>) -> Self {
-        Self { shares, tokens, given: 0, sorted: 0 }
-    }
-
-    /// Brings as many tokens again into their place.
-    fn sort_on(&mut self) {
-        let by_share =
-            |a: &usize, b: &usize| self.shares[*b].total_cmp(&self.shares[*a]).then(a.cmp(b));
-        let rest = &mut self.tokens[self.sorted..];
-        let more = self.sorted.max(64).min(rest.len());
-        if more < rest.len() {
-            rest.select_nth_unstable_by(more, by_share);
-        }
-        rest[..more].sort_unstable_by(by_share);
-        self.sorted += more;
-    }
-}
-
-impl Iterator for Falling<'_> {
-    type Item = usize;
-
-    fn next(&mut self) -> Option<usize> {
-        if self.given == self.sorted {
-            self.sort_on();
-        }
-        let token = self.tokens.get(self.given).copied();
-        self.given += usize::from(token.is_some());
-        token
-    }
-}
-
-/// How attention spreads over the visible tokens that are `within`, `[visible]`: 1 in all for each
-/// head that counts.
-fn attention(row: &Row<'_>, score: Score, within: impl Fn(usize) -> bool) -> Vec<f64> {
-    let heads = match score {
-        Score::Head => vec![row.scores(Score::Head)],
-        Score::Group => row.members().map(|member| member.scores(Score::Head)).collect(),
-    };
-    let mut shares = vec![0.0; row.visible()];
-    for logits in heads {
-        let all = || logits.iter().enumerate().filter(|(token, _)| within(*token));
-        let shift = all().map(|(_, &logit)| logit).fold(f32::NEG_INFINITY, f32::max);
-        let weight = |logit: f32| f64::from(logit - shift).exp();
-        let total: f64 = all().map(|(_, &logit)| weight(logit)).sum();
-        for (token, &logit) in all() {
-            shares[token] += weight(logit) / total;
+        let tokens: Vec<usize> = match self.of {
+            MassOf::Residual => picks.residual().collect(),
+            MassOf::All => (0..row.visible()).collect(),
+        };
+        let shares = attention(row, self.score, |row| {
+            let all = row.scores(Score::Head);
+            tokens.iter().map(|&token| all[token]).collect()
+        });
+        let (taken, left): (Vec<usize>, Vec<usize>) =
+            (0..tokens.len()).partition(|&i| picks.contains(tokens[i]));
+        let covered = taken.into_iter().map(|i| shares[i]).sum();
+        let mut falling = Falling::new(&shares, left);
+        let chosen = falling.until(covered, self.mass.get() * shares.iter().sum::<f64>());
+        picks.take_all(chosen.into_iter().map(|i| tokens[i]));
+        if let (Score::Head, Some(best)) = (self.score, falling.next()) {
+            picks.bound_residual(row.logit(tokens[best]));
         }
     }
-    shares
 }
 
 register!(
@@ -219,15 +161,6 @@ mod tests {
             let picked = |mass| pick(&head, &config(mass, MassOf::Residual, Score::Head)).0;
             let (few, many) = (picked(f64::min(a, b)), picked(f64::max(a, b)));
             prop_assert_eq!(&many[..few.len()], &few[..]);
-        }
-
-        /// What is sorted as it is asked for comes in the order of a sort.
-        #[test]
-        fn falling_is_a_sort(shares in prop::collection::vec(0_u8..9, 0..400)) {
-            let shares: Vec<f64> = shares.into_iter().map(f64::from).collect();
-            let mut sorted: Vec<usize> = (0..shares.len()).collect();
-            sorted.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
-            prop_assert!(Falling::new(&shares, (0..shares.len()).rev().collect()).eq(sorted));
         }
     }
 }

@@ -1,0 +1,315 @@
+//! `twilight`: of what another selector picks, the fewest tokens that hold a given share of the
+//! attention.
+//!
+//! The other selector, `of`, names candidates. Of these, tokens are taken by falling attention,
+//! lower index first among equals, until their share of the candidates' attention exceeds `mass`.
+//! What the selectors before took is no candidate, and neither what the other one would leave: a
+//! share of the candidates' attention is not one of all attention.
+//!
+//! Cost: the other selector's, O(candidates · head_dim) to read their keys, and a sort of what is
+//! taken. The authors read a copy of the keys in four bits here, 64 bytes per token and its
+//! scales, to save three quarters of this; here the weights are exact, and there is no copy. They
+//! read layers 0 and 1 densely, which `dense_layers` says.
+//!
+//! # Guarantee
+//! The share of the candidates' attention is exact. Nothing is known of the other tokens, so there
+//! is no bound, and an estimator that follows must see in its sample what the other selector misses.
+//!
+//! With `score = "group"` a token's attention is summed over the query heads of the KV head, each
+//! head's adding up to 1.
+//!
+//! Lin et al. (2025), "Twilight: Adaptive Attention Sparsity with Hierarchical Top-p Pruning",
+//! <https://arxiv.org/abs/2502.02770>.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize, Serializer};
+use vattention_core::schemars::{self, JsonSchema, Schema, SchemaGenerator};
+use vattention_core::{
+    Attended, Fraction, NewTokens, Picks, Prompt, Result, Row, Score, Selector, SelectorConfig,
+    Site, register, typetag,
+};
+
+use crate::top_p::{Falling, attention};
+
+/// The fewest tokens that hold more than `mass` of the attention on what another selector picks.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Twilight {
+    /// The share of the candidates' attention to exceed.
+    pub mass: Fraction,
+    /// Whose attention counts.
+    #[serde(default)]
+    pub score: Score,
+    /// The selector that picks the candidates.
+    pub of: Candidates,
+}
+
+/// A selector whose picks are certain, and so can be left out again.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "Box<dyn SelectorConfig>")]
+pub struct Candidates(Box<dyn SelectorConfig>);
+
+impl TryFrom<Box<dyn SelectorConfig>> for Candidates {
+    type Error = String;
+
+    fn try_from(selector: Box<dyn SelectorConfig>) -> Result<Self, String> {
+        if selector.randomized() {
+            let name = selector.typetag_name();
+            return Err(format!(
+                "`{name}` weighs tokens by its own probabilities, which those that are left of \
+                 its picks would not have: expected a selector that picks for certain"
+            ));
+        }
+        Ok(Self(selector))
+    }
+}
+
+impl Serialize for Candidates {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl JsonSchema for Candidates {
+    fn schema_name() -> Cow<'static, str> {
+        <dyn SelectorConfig>::schema_name()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<dyn SelectorConfig>()
+    }
+}
+
+#[typetag::serde(name = "twilight")]
+impl SelectorConfig for Twilight {
+    fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
+        let inner = self.of.0.build(site)?;
+        Ok(Box::new(Worker { mass: self.mass, score: self.score, inner }))
+    }
+}
+
+#[derive(Clone)]
+struct Worker {
+    mass: Fraction,
+    score: Score,
+    inner: Box<dyn Selector>,
+}
+
+impl Selector for Worker {
+    fn append(&mut self, new: &NewTokens<'_>) {
+        self.inner.append(new);
+    }
+
+    fn observe(&mut self, prompt: &Prompt<'_>) {
+        self.inner.observe(prompt);
+    }
+
+    fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
+        self.inner.feedback(row, attended);
+    }
+
+    fn needs_feedback(&self) -> bool {
+        self.inner.needs_feedback()
+    }
+
+    fn group_wide(&self) -> bool {
+        self.score == Score::Group && self.inner.group_wide()
+    }
+
+    fn index_bytes(&self) -> usize {
+        self.inner.index_bytes()
+    }
+
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        let mut all = picks.clone();
+        self.inner.select(row, &mut all);
+        let all = all.indices().into_iter().map(|token| token as usize);
+        let candidates: Vec<usize> = all.filter(|&token| !picks.contains(token)).collect();
+        let logits = |row: &Row<'_>| candidates.iter().map(|&token| row.logit(token)).collect();
+        let shares = attention(row, self.score, logits);
+        let enough = self.mass.get() * shares.iter().sum::<f64>();
+        let chosen = Falling::new(&shares, (0..candidates.len()).collect()).until(0.0, enough);
+        picks.take_all(chosen.into_iter().map(|i| candidates[i]));
+    }
+}
+
+register!(
+    Selector,
+    "twilight",
+    Twilight,
+    "the fewest tokens that hold a share of the attention on what another selector picks"
+);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use proptest::prelude::*;
+    use vattention_core::Size;
+    use vattention_testkit::{Head, Texture, heads};
+
+    use super::*;
+    use crate::{CodesOf, HashAttention, MagicPig, MassOf, OracleTopK, OracleTopP};
+
+    fn config(mass: f64, score: Score, of: impl SelectorConfig + 'static) -> Twilight {
+        let of: Box<dyn SelectorConfig> = Box::new(of);
+        let mass = Fraction::try_from(mass).unwrap();
+        Twilight { mass, score, of: Candidates::try_from(of).unwrap() }
+    }
+
+    fn hashes(size: usize, score: Score) -> HashAttention {
+        HashAttention {
+            size: Size::Tokens(size),
+            weights: None,
+            bits: None,
+            codes: CodesOf::KvHead,
+            activation: serde_json::from_str("\"silu\"").unwrap(),
+            score,
+        }
+    }
+
+    fn nested() -> Twilight {
+        config(0.6, Score::Head, config(0.9, Score::Group, hashes(40, Score::Group)))
+    }
+
+    vattention_testkit::laws!(by_head, config(0.7, Score::Head, hashes(20, Score::Head)));
+    vattention_testkit::laws!(by_group, config(0.7, Score::Group, hashes(20, Score::Group)));
+    vattention_testkit::laws!(of_itself, nested());
+
+    /// What a config adds for a row after every third token was taken.
+    fn added(config: &dyn SelectorConfig, head: &Head) -> Vec<usize> {
+        let mut worker = config.build(head.site()).unwrap();
+        worker.append(&head.part(0..head.tokens));
+        let mut picks = Picks::new(head.tokens);
+        picks.take_all((0..head.tokens).step_by(3));
+        let before = picks.clone();
+        worker.select(&head.step(head.tokens).row(1), &mut picks);
+        assert!(picks.certain() && picks.residual_bound().is_none());
+        before.residual().filter(|&token| picks.contains(token)).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        /// They are candidates, hold more than the mass of them, and without the lightest do not.
+        #[test]
+        fn the_picks_are_the_fewest_candidates_that_hold_the_mass(
+            head in heads(150), size in 1_usize..60, mass in 0.05..0.95,
+        ) {
+            let candidates = added(&hashes(size, Score::Head), &head);
+            let picked = added(&config(mass, Score::Head, hashes(size, Score::Head)), &head);
+            prop_assert!(picked.iter().all(|token| candidates.contains(token)));
+            let row = head.step(head.tokens).row(1);
+            let logit = |token: &usize| f64::from(row.logit(*token));
+            let shift = candidates.iter().map(logit).fold(f64::NEG_INFINITY, f64::max);
+            let weight = |token: &usize| (logit(token) - shift).exp();
+            let total: f64 = candidates.iter().map(weight).sum();
+            let covered: f64 = picked.iter().map(weight).sum();
+            let lightest = picked.iter().map(weight).fold(f64::INFINITY, f64::min);
+            prop_assert!(covered > (mass - 1e-6) * total || picked == candidates);
+            prop_assert!(picked.is_empty() || covered - lightest <= (mass + 1e-6) * total);
+            let heaviest_left = candidates.iter().filter(|token| !picked.contains(token))
+                .map(weight).fold(0.0, f64::max);
+            prop_assert!(heaviest_left <= lightest);
+        }
+
+        /// More mass takes at least as much, and nearly all of it nearly all candidates.
+        #[test]
+        fn more_mass_takes_more(head in heads(150), a in 0.05..0.95, b in 0.05..0.95) {
+            let picked = |mass| added(&config(mass, Score::Group, hashes(30, Score::Head)), &head);
+            let (few, many) = (picked(f64::min(a, b)), picked(f64::max(a, b)));
+            prop_assert!(few.iter().all(|token| many.contains(token)));
+            if head.texture == Texture::Flat {
+                prop_assert_eq!(picked(0.999_999), added(&hashes(30, Score::Head), &head));
+            }
+        }
+
+        /// Of all tokens it is the oracle.
+        #[test]
+        fn of_everything_it_is_oracle_top_p(head in heads(150), mass in 0.05..0.95) {
+            let all = || OracleTopK { size: Size::Tokens(1000), score: Score::Head };
+            for score in [Score::Head, Score::Group] {
+                let mass = Fraction::try_from(mass).unwrap();
+                let oracle = OracleTopP { mass, of: MassOf::Residual, score };
+                let mut worker = oracle.build(head.site()).unwrap();
+                worker.append(&head.part(0..head.tokens));
+                let mut picks = Picks::new(head.tokens);
+                picks.take_all((0..head.tokens).step_by(3));
+                let before = picks.clone();
+                worker.select(&head.step(head.tokens).row(1), &mut picks);
+                let want: Vec<usize> = before.residual().filter(|&t| picks.contains(t)).collect();
+                prop_assert_eq!(added(&config(mass.get(), score, all()), &head), want);
+            }
+        }
+    }
+
+    #[test]
+    fn what_draws_by_chance_is_refused() {
+        let drawn: Box<dyn SelectorConfig> =
+            Box::new(serde_json::from_str::<MagicPig>("{}").unwrap());
+        let error = Candidates::try_from(drawn).unwrap_err();
+        assert!(error.starts_with("`magic-pig` weighs tokens by its own probabilities"), "{error}");
+        let certain = r#"{"mass": 0.5, "of": {"type": "magic-pig", "weighting": "certain"}}"#;
+        assert!(serde_json::from_str::<Twilight>(certain).is_ok());
+    }
+
+    /// Counts what it is told.
+    #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+    struct Listener {
+        #[serde(skip)]
+        heard: Arc<[AtomicUsize; 3]>,
+    }
+
+    #[typetag::serde(name = "listener")]
+    impl SelectorConfig for Listener {
+        fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+            Ok(Box::new(self.clone()))
+        }
+    }
+
+    impl Selector for Listener {
+        fn append(&mut self, new: &NewTokens<'_>) {
+            self.heard[0].fetch_add(new.keys.len(), Ordering::Relaxed);
+        }
+
+        fn observe(&mut self, _: &Prompt<'_>) {
+            self.heard[1].fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn feedback(&mut self, _: &Row<'_>, attended: &Attended<'_>) {
+            self.heard[2].fetch_add(attended.tokens.len(), Ordering::Relaxed);
+        }
+
+        fn needs_feedback(&self) -> bool {
+            true
+        }
+
+        fn index_bytes(&self) -> usize {
+            77
+        }
+
+        fn select(&self, _: &Row<'_>, _: &mut Picks) {}
+    }
+
+    #[test]
+    fn the_other_selector_is_told_everything() {
+        let head = Head::new(9, 2, 1, Texture::Gaussian);
+        let listener = Listener::default();
+        let heard = listener.heard.clone();
+        let mut worker = config(0.5, Score::Head, listener).build(head.site()).unwrap();
+        worker.append(&head.part(0..9));
+        worker.observe(&head.prompt());
+        let row = head.step(9).row(0);
+        worker.feedback(&row, &Attended { tokens: &[1, 2], weights: &[0.5, 0.5] });
+        let mut picks = Picks::new(9);
+        worker.select(&row, &mut picks);
+        assert!(picks.is_empty(), "there are no candidates");
+        assert_eq!([0, 1, 2].map(|i| heard[i].load(Ordering::Relaxed)), [9, 1, 2]);
+        assert!(worker.needs_feedback() && worker.index_bytes() == 77);
+    }
+}
