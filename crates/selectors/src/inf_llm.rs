@@ -18,9 +18,10 @@
 //! keys for each block of the window that was read.
 //!
 //! # Guarantee
-//! None by itself: a mean of keys bounds nothing. An estimator after it samples the other blocks
-//! and gives the promise; their keys and values must be kept, in a slower memory perhaps, as the
-//! authors do.
+//! None by itself: a mean of keys bounds nothing. An estimator after it samples the other blocks,
+//! with the promise of any estimator after any selector: that the sample has seen the tail of what
+//! is left, where a block may hide a heavy token among light ones. Keys and values of all blocks must
+//! be kept, in a slower memory perhaps, as the authors do.
 //!
 //! Departures from the paper, whose selection this is with true positions: its keys are not
 //! rotated, and its blocks are all read as if at one distance, where here every token keeps its
@@ -81,8 +82,7 @@ fn window() -> NonZeroUsize {
 #[typetag::serde(name = "inf-llm")]
 impl SelectorConfig for InfLlm {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        let blocks =
-            Blocks::new(self.block.get(), self.representatives.get(), site.shape.head_dim);
+        let blocks = Blocks::new(self.block.get(), self.representatives.get(), site.shape.head_dim);
         Ok(Box::new(Worker { size: self.size, window: self.window.get(), blocks }))
     }
 }

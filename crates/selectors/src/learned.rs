@@ -109,12 +109,7 @@ mod tests {
         let of = |seen: usize| -> Vec<f32> {
             e[..seen].iter().map(|x| x / e[..seen].iter().sum::<f32>()).collect()
         };
-        let want = [
-            (2, vec![0.5, 0.5]),
-            (2, of(2)),
-            (3, vec![1.0 / 3.0; 3]),
-            (3, of(3)),
-        ];
+        let want = [(2, vec![0.5, 0.5]), (2, of(2)), (3, vec![1.0 / 3.0; 3]), (3, of(3))];
         assert_eq!(rows.len(), want.len());
         for ((position, weights), (want_position, want)) in rows.iter().zip(&want) {
             assert_eq!((position, weights.len()), (want_position, want.len()));

@@ -23,9 +23,10 @@
 //! # Guarantee
 //! None by itself: what the last queries of the prompt did not look at is lost, as when the
 //! question comes after it. The backends of this workspace leave the keys and values of evicted
-//! tokens where they are; an estimator after `snapkv` samples them and makes it a verified method,
-//! with the same promise as after any other selector. The price is that all keys and values must be
-//! kept, in a slower memory perhaps: SnapKV then saves reads, no longer memory.
+//! tokens where they are, so that an estimator after `snapkv` can sample them, and its promise is
+//! that of any estimator after any selector. The price is that all keys and values must be kept, in
+//! a slower memory perhaps: SnapKV then saves reads, no longer memory. And the promise assumes that
+//! the sample has seen the tail of what is left, where `snapkv` leaves what later queries ask for.
 //!
 //! Departures from the paper: its sets are of each query head, with a copy of keys and values for
 //! each, ours of each KV head, with votes summed over its group; only the prompt queries that we

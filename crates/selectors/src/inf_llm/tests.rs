@@ -43,7 +43,8 @@ impl Model {
     fn representatives(&self, first: usize, block: usize, count: usize) -> Vec<usize> {
         let mut tokens: Vec<usize> = (first..self.received.len().min(first + block)).collect();
         if tokens.iter().any(|&token| self.received[token] > 0.0) {
-            tokens.sort_by(|&a, &b| (self.received[b] as f32).total_cmp(&(self.received[a] as f32)));
+            tokens
+                .sort_by(|&a, &b| (self.received[b] as f32).total_cmp(&(self.received[a] as f32)));
             tokens.truncate(count);
         }
         tokens

@@ -23,7 +23,9 @@ impl TryFrom<u64> for Odd {
     fn try_from(number: u64) -> Result<Self, String> {
         match usize::try_from(number) {
             Ok(odd) if odd % 2 == 1 => Ok(Self(odd)),
-            _ => Err(format!("must be odd, so that neighbours are alike on both sides, got {number}")),
+            _ => Err(format!(
+                "must be odd, so that neighbours are alike on both sides, got {number}"
+            )),
         }
     }
 }
@@ -59,7 +61,8 @@ impl Pooling {
     /// Pools each vote with its neighbours, `[votes]`. O(votes · width).
     pub(super) fn pool(self, votes: &[f64], width: Odd) -> Vec<f32> {
         let half = width.0 / 2;
-        let around = |i: usize| &votes[i.saturating_sub(half)..votes.len().min(i.saturating_add(half + 1))];
+        let around =
+            |i: usize| &votes[i.saturating_sub(half)..votes.len().min(i.saturating_add(half + 1))];
         let pooled = |i: usize| match self {
             Self::Mean => around(i).iter().sum::<f64>() / width.0 as f64,
             Self::Max => around(i).iter().copied().fold(0.0, f64::max),
