@@ -32,6 +32,15 @@ struct Story {
     keys: Array3<f32>,
     values: Array3<f32>,
     queries: Array3<f32>,
+    seed: u64,
+}
+
+/// Only what the story follows from.
+impl std::fmt::Debug for Story {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { prompt, shown, new, seed, .. } = self;
+        write!(f, "Story::new({prompt}, {shown}, {new}, {seed}, false)")
+    }
 }
 
 impl Story {
@@ -50,6 +59,7 @@ impl Story {
             prompt,
             shown,
             new,
+            seed,
             keys: make(SHAPE.kv_heads, tokens, SHAPE.head_dim),
             values: make(SHAPE.kv_heads, tokens, SHAPE.value_dim),
             queries: make(SHAPE.query_heads, shown + STEPS, SHAPE.head_dim),
