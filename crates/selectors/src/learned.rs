@@ -34,9 +34,14 @@ pub(crate) fn each_row(
 /// Turns logits into weights whose sum is 1.
 fn softmax(logits: &mut [f32]) {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    logits.iter_mut().for_each(|logit| *logit = libm::expf(*logit - most));
-    let sum: f64 = logits.iter().copied().map(f64::from).sum();
-    logits.iter_mut().for_each(|weight| *weight = (f64::from(*weight) / sum) as f32);
+    let mut sum = 0.0;
+    for logit in &mut *logits {
+        *logit = libm::expf(*logit - most);
+        sum += f64::from(*logit);
+    }
+    for weight in logits {
+        *weight = (f64::from(*weight) / sum) as f32;
+    }
 }
 
 /// A weight with 12 significant bits.

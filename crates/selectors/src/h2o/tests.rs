@@ -135,6 +135,24 @@ fn what_nobody_could_see_is_left_alone() {
     assert_eq!(step(12), (vec![4, 6, 9, 10, 11], 33));
 }
 
+/// Shares are of all tokens that were visible so far: a query that sees less makes no room smaller.
+#[test]
+fn a_query_that_sees_less_evicts_nothing() {
+    let head = Head::new(40, 2, 0, Texture::Flat);
+    let quarter = Size::Share(Fraction::try_from(0.25).unwrap());
+    let mut worker = H2o { heavy: quarter, recent: quarter }.build(head.site()).unwrap();
+    worker.append(&head.part(0..40));
+    for visible in [40, 10] {
+        for member in 0..MEMBERS {
+            let (tokens, weights) = ((0..10).collect::<Vec<u32>>(), [0.1; 10]);
+            let attended = Attended { tokens: &tokens, weights: &weights };
+            worker.feedback(&head.step(visible).row(member), &attended);
+        }
+        let kept: Vec<usize> = (0..10).chain(30..40).collect();
+        assert_eq!(picked(&*worker, &head, 40), kept, "after a query that sees {visible}");
+    }
+}
+
 /// What else was read, and how much of all attention that is, changes nothing.
 #[test]
 fn only_the_shares_of_what_is_kept_count() {

@@ -85,6 +85,10 @@ proptest! {
                 model.received.push(0.0);
                 tokens += 1;
             }
+            // Some tokens are appended before anybody looks again.
+            if weights[0] % 2 == 0 {
+                continue;
+            }
             for (member, shift) in [0_u8, 3].into_iter().enumerate() {
                 let all = weights[..tokens].iter().map(|&w| (w + shift) % 6).zip(0_u32..);
                 let (read, weights): (Vec<u32>, Vec<f32>) =
