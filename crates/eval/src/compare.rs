@@ -59,10 +59,8 @@ pub fn compare(
             let refuse =
                 |source| Error::Pipeline { file: entry.file.clone(), layer: number, source };
             let unmeasured = layout.queries - count;
-            let first = match learns(&entry.pipeline, number, &layout).map_err(refuse)? {
-                true => 0,
-                false => unmeasured,
-            };
+            let learns = learns(&entry.pipeline, number, &layout).map_err(refuse)?;
+            let first = if learns { 0 } else { unmeasured };
             let options = Options {
                 scale: Some(scale),
                 storage: layout.storage,
