@@ -14,14 +14,15 @@ use rand_chacha::ChaCha8Rng;
 use vattention::config::Loader;
 use vattention::{Attention, Options, Output, PipelineConfig, Shape, all_backends, backend};
 
-const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 8 };
+/// Rows whose softmax scale is no power of two, so that backends round their logits differently.
+const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 8 };
 const STEPS: usize = 36;
 
 fn pipeline(toml: &str) -> Arc<PipelineConfig> {
     Loader::default().parse("test.toml", toml).unwrap()
 }
 
-/// A prompt, and a token and a query for each step.
+/// A prompt, and tokens and a query for each step.
 #[derive(Clone)]
 struct Story {
     prompt: usize,
@@ -191,9 +192,9 @@ proptest! {
         let mut other = original.fork(None).unwrap();
         let stranger = Story { queries: story.queries.mapv(|x| -2.0 * x), ..story.clone() };
         (at..STEPS).for_each(|step| drop(stranger.step(&mut *other, step)));
-        for step in at..STEPS {
-            prop_assert_eq!(&story.step(&mut *same, step).selection, &outputs[step].selection);
-            prop_assert_eq!(&story.step(&mut *original, step).out, &outputs[step].out);
+        for (step, output) in outputs.iter().enumerate().skip(at) {
+            prop_assert_eq!(&story.step(&mut *same, step).selection, &output.selection);
+            prop_assert_eq!(&story.step(&mut *original, step).out, &output.out);
         }
     }
 
