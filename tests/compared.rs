@@ -9,8 +9,8 @@ use vattention::eval::{
     Comparison, Entry, Layer, Settings, Trace, TraceInfo, compare, write_trace,
 };
 use vattention::{
-    Picks, PipelineConfig, Prompt, Result, Row, Selector, SelectorConfig, Site, Storage, backend,
-    selectors, typetag,
+    Attended, Picks, PipelineConfig, Prompt, Result, Row, Selector, SelectorConfig, Site, Storage,
+    backend, selectors, typetag,
 };
 
 static OBSERVED: Mutex<usize> = Mutex::new(0);
@@ -31,6 +31,31 @@ impl Selector for Watch {
     }
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
         picks.take(0);
+    }
+}
+
+/// Picks as many tokens as it has been told of rows.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Listen {
+    told: usize,
+}
+
+#[typetag::serde(name = "listen")]
+impl SelectorConfig for Listen {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for Listen {
+    fn needs_feedback(&self) -> bool {
+        true
+    }
+    fn feedback(&mut self, _: &Row<'_>, _: &Attended<'_>) {
+        self.told += 1;
+    }
+    fn select(&self, _: &Row<'_>, picks: &mut Picks) {
+        picks.take_range(0..self.told);
     }
 }
 
@@ -62,6 +87,10 @@ fn run(queries: &Array3<f32>, scale: f32) -> Comparison {
             ..PipelineConfig::default()
         }),
         entry(PipelineConfig { selectors: vec![Box::new(Watch {})], ..PipelineConfig::default() }),
+        entry(PipelineConfig {
+            selectors: vec![Box::new(Listen::default())],
+            ..PipelineConfig::default()
+        }),
     ];
     let settings = Settings { queries: Some(2), ..Settings::default() };
     let backend = backend("cpu").unwrap();
@@ -74,12 +103,15 @@ fn dense_attention_has_no_error_and_the_rest_follows_the_trace() {
         Array3::from_shape_fn((4, 3, 4), |(h, t, d)| ((h * 5 + t * 11 + d * 3) % 7) as f32 - 3.0);
     let scaled = run(&queries, 0.25);
     assert_eq!(*OBSERVED.lock().unwrap(), 2 * 2 * 6, "layers, KV heads, prompt queries");
-    let [dense, sink, _] = &scaled.pipelines[..] else { panic!() };
+    let [dense, sink, _, learning] = &scaled.pipelines[..] else { panic!() };
     assert!(dense.output_error.max < 1e-5, "{dense:?}");
     assert!(dense.denominator_error.max < 1e-5 && dense.numerator_error.max < 1e-5);
     // Layer 3 is dense; in layer 11, the last two queries read 4 of 20 and of 40 tokens.
     assert!((sink.density.per_query_head.mean - 0.575).abs() < 1e-12, "{sink:?}");
     assert!(sink.denominator_error.mean > 0.1);
+    // It has heard of two query heads before it reads of 20 tokens, and of four before 40: of the
+    // query that is not measured too.
+    assert!((learning.density.per_query_head.mean - 0.1).abs() < 1e-12, "{learning:?}");
     let plain = run(&(queries * 0.25), 1.0);
     let difference = plain.pipelines[1].denominator_error.mean - sink.denominator_error.mean;
     assert!(difference.abs() < 1e-6, "a scale is a factor of the queries");

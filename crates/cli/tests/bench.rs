@@ -151,6 +151,15 @@ fn the_density_is_what_is_read_beside_sink_and_window() {
     );
 }
 
+/// Selectors that evict have seen a prompt and queries before they are measured.
+#[test]
+fn what_is_evicted_is_not_read() {
+    let (h2o, snapkv) = (config("h2o"), config("snapkv"));
+    let (_, report) = measure("1024", &["--threads", "1", &h2o, &snapkv]);
+    let read: Vec<f64> = rows(&report).iter().map(|row| number(row, "density") * 1024.0).collect();
+    assert_eq!(read.into_iter().map(f64::round).collect::<Vec<_>>(), [1024.0, 204.0, 102.0]);
+}
+
 /// The data is such that a promise asks for a sample, and not for everything.
 #[test]
 fn a_promise_is_met_by_a_sample() {

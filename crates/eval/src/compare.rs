@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ndarray::s;
-use vattention_core::{Attention, Backend, Options, Output, PipelineConfig};
+use vattention_core::{Attention, Backend, Options, Output, Pipeline, PipelineConfig, Site};
 
 use crate::dump::Dump;
 use crate::measured::{Comparison, Judge, Tally};
@@ -15,7 +15,8 @@ use crate::{Error, Exact, Layer, Layout, Result, Trace};
 pub struct Settings {
     /// Layers of the trace; `None`: all.
     pub layers: Option<Vec<usize>>,
-    /// How many of each layer's queries, the last ones; `None`: all.
+    /// How many of each layer's queries, the last ones; `None`: all. Selectors that learn from
+    /// attention are shown those before, too.
     pub queries: Option<usize>,
     /// Whether to keep outputs and selections for [`Dump`].
     pub dump: bool,
@@ -58,21 +59,27 @@ pub fn compare(
         for (i, (entry, tally)) in entries.iter().zip(&mut tallies).enumerate() {
             let refuse =
                 |source| Error::Pipeline { file: entry.file.clone(), layer: number, source };
+            let unmeasured = layout.queries - count;
+            let learns = learns(&entry.pipeline, number, &layout).map_err(refuse)?;
+            let first = if learns { 0 } else { unmeasured };
             let options = Options {
                 scale: Some(scale),
                 storage: layout.storage,
                 record: true,
-                first_step: (layout.queries - count) as u32,
+                first_step: first as u32,
                 // What the pipeline chose is what is compared.
                 literal: true,
                 ..Options::default()
             };
             let mut attention = load(backend, &entry.pipeline, number, &layout, &layer, &options)
                 .map_err(refuse)?;
-            tally.add_index(attention.index_bytes(), &layout);
+            for query in first..unmeasured {
+                let told = answer(&mut *attention, &layer, query);
+                told.map_err(|error| refuse(at_query(error, query)))?;
+            }
             for (t, exact) in exact.chunks(layout.shape.query_heads).enumerate() {
                 let start = Instant::now();
-                let query = layout.queries - count + t;
+                let query = unmeasured + t;
                 let output = answer(&mut *attention, &layer, query);
                 let output = output.map_err(|error| refuse(at_query(error, query)))?;
                 tally.add(&output, exact, start.elapsed());
@@ -82,6 +89,7 @@ pub fn compare(
                 done += 1;
                 progress(done, total);
             }
+            tally.add_index(attention.index_bytes(), &layout);
         }
     }
     let pipelines = entries.iter().zip(tallies).map(|(entry, tally)| tally.measured(entry));
@@ -147,6 +155,16 @@ fn chosen_layers(trace: &Trace, settings: &Settings) -> Result<Vec<(usize, Layou
 
 fn list(numbers: impl Iterator<Item = impl ToString>) -> String {
     numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a selector of the pipeline waits for the attention of the queries before.
+fn learns(
+    pipeline: &Arc<PipelineConfig>,
+    layer: usize,
+    layout: &Layout,
+) -> vattention_core::Result<bool> {
+    let site = Site { seed: pipeline.seed, sequence: 0, layer, kv_head: 0, shape: layout.shape };
+    Ok(Pipeline::new(pipeline, site)?.needs_feedback())
 }
 
 /// A sequence that holds the layer's tokens and has seen its prompt.

@@ -3,8 +3,12 @@
 //! Linking this crate makes them known to pipeline files; the `vattention` facade does.
 
 mod double_sparsity;
+mod h2o;
 mod hash_attention;
+mod inf_llm;
+mod kept;
 mod labels;
+mod learned;
 mod loki;
 mod magic_pig;
 mod oracle_top_k;
@@ -12,13 +16,16 @@ mod oracle_top_p;
 mod pq_cache;
 mod quest;
 mod sink;
+mod snapkv;
 mod tensor_file;
 mod top_p;
 mod twilight;
 mod window;
 
 pub use double_sparsity::{DoubleSparsity, Importance, LabelsOf};
+pub use h2o::H2o;
 pub use hash_attention::{Activation, Bits, Codes, CodesOf, HashAttention};
+pub use inf_llm::InfLlm;
 pub use labels::LabelBits;
 pub use loki::Loki;
 pub use magic_pig::{BLOCK, Collisions, Lsh, MagicPig, Rule, TableBits, Transform, Weighting};
@@ -27,5 +34,6 @@ pub use oracle_top_p::{MassOf, OracleTopP};
 pub use pq_cache::{Codebook, Metric, PartBits, PartCodes, PartTable, PqCache};
 pub use quest::Quest;
 pub use sink::Sink;
+pub use snapkv::{Odd, Pooling, SnapKv};
 pub use twilight::{Candidates, Twilight};
 pub use window::Window;

@@ -16,6 +16,8 @@ use crate::{Error, Result};
 const BLOCK: usize = 512;
 /// Rounds before the clock is read.
 const WARM_UP: usize = 2;
+/// The prompt's number as a query: that of no round.
+const PROMPT: usize = u32::MAX as usize;
 /// Rounds measured at least, however long they take.
 const LEAST: usize = 5;
 
@@ -69,7 +71,8 @@ impl<'a> Group<'a> {
         Ok(Self { shape, set, runners })
     }
 
-    /// Gives every pipeline the same tokens. `progress` is told the share that is done.
+    /// Gives every pipeline the same tokens, and a prompt of one query, without which some
+    /// selectors would take everything. `progress` is told the share that is done.
     pub(super) fn fill(&mut self, progress: &dyn Fn(f64)) -> Result<()> {
         let Set { tokens, plan, .. } = self.set;
         for layer in 0..plan.layers {
@@ -83,6 +86,8 @@ impl<'a> Group<'a> {
                 let done = layer as f64 + (first + count) as f64 / tokens as f64;
                 progress(done / plan.layers as f64);
             }
+            let prompt = numbers::queries(&self.shape, layer, PROMPT);
+            self.runners.par_iter_mut().try_for_each(|runner| runner.observe(layer, &prompt))?;
         }
         Ok(())
     }
@@ -125,6 +130,11 @@ impl Runner<'_> {
     fn append(&mut self, layer: usize, keys: &Array3<f32>, values: &Array3<f32>) -> Result<()> {
         let appended = self.layers[layer].append(keys.view(), values.view());
         appended.map_err(|source| self.contender.refuse(layer, source))
+    }
+
+    fn observe(&mut self, layer: usize, queries: &Array3<f32>) -> Result<()> {
+        let observed = self.layers[layer].observe(queries.view());
+        observed.map_err(|source| self.contender.refuse(layer, source))
     }
 
     /// Answers one query in each layer, and notes how long that took.

@@ -1,0 +1,189 @@
+use super::*;
+use crate::learned::testing::{MEMBERS, picked, prompt, queries};
+use proptest::prelude::*;
+use vattention_testkit::{Head, Texture, heads, laws};
+
+fn config(size: usize, block: usize, representatives: usize, window: usize) -> InfLlm {
+    let [block, representatives, window] =
+        [block, representatives, window].map(|x| NonZeroUsize::new(x).unwrap());
+    InfLlm { size: Size::Tokens(size), block, representatives, window }
+}
+
+laws!(with_a_window, config(9, 8, 2, 20));
+laws!(with_all_attention, config(9, 8, 2, 4096));
+laws!(by_the_mean, config(9, 8, 8, 20));
+
+/// The mean key of some tokens of a head.
+fn mean_key(head: &Head, tokens: &[usize]) -> Vec<f64> {
+    let mut sum = vec![0.0; head.dim];
+    let mut key = vec![0.0; head.dim];
+    for &token in tokens {
+        head.part(0..head.tokens).keys.copy_row(token, &mut key);
+        sum.iter_mut().zip(&key).for_each(|(sum, &x)| *sum += f64::from(x));
+    }
+    sum.into_iter().map(|sum| sum / tokens.len() as f64).collect()
+}
+
+/// Attention as it is counted, one row after the other.
+#[derive(Default)]
+struct Model {
+    received: Vec<f64>,
+}
+
+impl Model {
+    fn add(&mut self, position: usize, window: usize, tokens: &[u32], weights: &[f32]) {
+        for (&token, &weight) in tokens.iter().zip(weights) {
+            if token as usize + window > position {
+                self.received[token as usize] += rounded(weight);
+            }
+        }
+    }
+
+    /// The representatives of the block from `first` on.
+    fn representatives(&self, first: usize, block: usize, count: usize) -> Vec<usize> {
+        let mut tokens: Vec<usize> = (first..self.received.len().min(first + block)).collect();
+        if tokens.iter().any(|&token| self.received[token] > 0.0) {
+            tokens
+                .sort_by(|&a, &b| (self.received[b] as f32).total_cmp(&(self.received[a] as f32)));
+            tokens.truncate(count);
+        }
+        tokens
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    /// After a prompt, and after every step and token that follows, each block's key is the mean of
+    /// its representatives' keys, as they are defined: as many as asked, of the block itself.
+    #[test]
+    fn block_keys_are_the_means_of_the_most_attended(
+        head in heads(80),
+        (block, representatives, window) in (1_usize..20, 1_usize..6, 1_usize..50),
+        shown in 0_usize..6,
+        steps in prop::collection::vec(prop::collection::vec(0_u8..6, 80), 0..10),
+    ) {
+        let mut worker = Worker {
+            size: Size::Tokens(5),
+            window,
+            blocks: Blocks::new(block, representatives, head.dim),
+        };
+        let mut tokens = head.tokens.saturating_sub(steps.len()).max(1);
+        worker.append(&head.part(0..tokens));
+        let mut model = Model { received: vec![0.0; tokens] };
+        if shown > 0 {
+            let queries = queries(&head, shown.min(tokens));
+            let prompt = prompt(&head, tokens, queries.view());
+            worker.observe(&prompt);
+            let all: Vec<u32> = (0..tokens as u32).collect();
+            each_row(&prompt, shown, &all, |position, weights| {
+                model.add(position, window, &all, weights);
+            });
+        }
+        for weights in steps {
+            if tokens < head.tokens {
+                worker.append(&head.part(tokens..tokens + 1));
+                model.received.push(0.0);
+                tokens += 1;
+            }
+            // Some tokens are appended before anybody looks again.
+            if weights[0] % 2 == 0 {
+                continue;
+            }
+            for (member, shift) in [0_u8, 3].into_iter().enumerate() {
+                let all = weights[..tokens].iter().map(|&w| (w + shift) % 6).zip(0_u32..);
+                let (read, weights): (Vec<u32>, Vec<f32>) =
+                    all.filter(|&(w, _)| w < 4).map(|(w, token)| (token, f32::from(w) / 64.0)).unzip();
+                worker.feedback(
+                    &head.step(tokens).row(member),
+                    &Attended { tokens: &read, weights: &weights },
+                );
+                model.add(tokens - 1, window, &read, &weights);
+            }
+        }
+        for first in (0..tokens).step_by(block) {
+            let chosen = model.representatives(first, block, representatives);
+            let all = block.min(tokens - first);
+            prop_assert!(chosen.len() == all || chosen.len() == representatives);
+            for (j, want) in mean_key(&head, &chosen).into_iter().enumerate() {
+                let mut unit = vec![0.0; head.dim];
+                unit[j] = 1.0;
+                let got = f64::from(worker.blocks.scores(&unit, tokens)[first]);
+                prop_assert!((got - want).abs() <= 1e-5 * want.abs().max(1.0), "{got} {want}");
+            }
+        }
+    }
+
+    /// With as many representatives as tokens in a block, attention changes nothing.
+    #[test]
+    fn with_all_as_representatives_a_key_is_the_mean(head in heads(80), block in 1_usize..20) {
+        let mut attended = config(9, block, block, 4096).build(head.site()).unwrap();
+        attended.append(&head.part(0..head.tokens));
+        let fresh = attended.clone();
+        attended.observe(&head.prompt());
+        let all = |selector: &dyn Selector| picked(selector, &head, head.tokens);
+        prop_assert_eq!(all(&*attended), all(&*fresh));
+    }
+
+    /// Whole blocks in the order of their scores, the last in part, beside what is taken already.
+    #[test]
+    fn takes_blocks_in_order_of_their_scores(
+        head in heads(80), block in 1_usize..20, size in 1_usize..60,
+    ) {
+        let mut worker = Worker {
+            size: Size::Tokens(size), window: 1, blocks: Blocks::new(block, 1, head.dim),
+        };
+        worker.append(&head.part(0..head.tokens));
+        let row = head.step(head.tokens).row(1);
+        let query: Vec<f32> = row.group().sum_axis(vattention_core::ndarray::Axis(0)).to_vec();
+        let scores = worker.blocks.scores(&query, head.tokens);
+        let mut picks = Picks::new(head.tokens);
+        picks.take_range(3..7);
+        let before = picks.len();
+        worker.select(&row, &mut picks);
+        prop_assert_eq!(picks.len() - before, size.min(head.tokens - before));
+        let mut order: Vec<usize> = (0..head.tokens).filter(|t| !(3..7).contains(t)).collect();
+        order.sort_by(|&a, &b| (scores[b] + 0.0).total_cmp(&(scores[a] + 0.0)));
+        order.truncate(size);
+        prop_assert!(order.iter().all(|&token| picks.contains(token)));
+    }
+
+    #[test]
+    fn scores_are_linear_in_the_query(head in heads(80), block in 1_usize..20) {
+        let mut blocks = Blocks::new(block, 2, head.dim);
+        blocks.append(head.part(0..head.tokens).keys);
+        let queries = queries(&head, 2);
+        let query = |i: usize| queries.slice(vattention_core::ndarray::s![0, i, ..]).to_vec();
+        let sum: Vec<f32> = query(0).iter().zip(query(1)).map(|(a, b)| 2.0 * a - b).collect();
+        let [a, b, sum] = [query(0), query(1), sum].map(|q| blocks.scores(&q, head.tokens));
+        for ((a, b), sum) in a.iter().zip(&b).zip(&sum) {
+            let scale = a.abs().max(b.abs()).max(1.0);
+            prop_assert!((2.0 * a - b - sum).abs() <= 1e-4 * scale);
+        }
+    }
+}
+
+/// Attention is forgotten once no query can add to it.
+#[test]
+fn only_the_window_keeps_its_attention() {
+    let head = Head::new(64, 2, 1, Texture::Gaussian);
+    let mut worker = config(9, 8, 2, 20).build(head.site()).unwrap();
+    worker.append(&head.part(0..64));
+    let keys = 8 * (2 * 4 + size_of_val(&(0_usize, true, true)));
+    assert_eq!(worker.index_bytes(), keys + 64 * 8);
+    worker.observe(&head.prompt());
+    assert_eq!(worker.index_bytes(), keys + 24 * 8, "20 tokens are in three blocks");
+    for member in 0..MEMBERS {
+        let attended = Attended { tokens: &[3, 39, 60, 63], weights: &[0.25; 4] };
+        worker.feedback(&head.step(64).row(member), &attended);
+    }
+    assert_eq!(worker.index_bytes(), keys + 24 * 8);
+}
+
+#[test]
+fn a_block_may_be_larger_than_the_context() {
+    let head = Head::new(10, 2, 1, Texture::Gaussian);
+    let mut worker = config(4, usize::MAX, usize::MAX, usize::MAX).build(head.site()).unwrap();
+    worker.append(&head.part(0..10));
+    worker.observe(&head.prompt());
+    assert_eq!(picked(&*worker, &head, 10), [0, 1, 2, 3]);
+}

@@ -1,0 +1,54 @@
+//! The tokens that an evicting selector still has.
+
+use vattention_core::{NewTokens, Picks};
+
+/// Tokens that were not evicted, ascending. What is gone stays gone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept {
+    tokens: Vec<u32>,
+    /// Tokens appended, evicted ones too.
+    appended: usize,
+}
+
+impl Kept {
+    /// Has new tokens too.
+    pub(crate) fn append(&mut self, new: &NewTokens<'_>) {
+        self.appended = new.first + new.keys.len();
+        self.tokens.extend((new.first..self.appended).map(|token| token as u32));
+    }
+
+    /// Those kept, ascending.
+    pub(crate) fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// How many of those kept are before `token`.
+    pub(crate) fn before(&self, token: usize) -> usize {
+        self.tokens.partition_point(|&kept| (kept as usize) < token)
+    }
+
+    /// Evicts all but the best `best` of the first `old` kept, and those after them; lower tokens
+    /// first among equals. `scores` are of the first `old`, `[old]`. Returns the places, among
+    /// those kept so far, that stay. O(kept).
+    pub(crate) fn evict(&mut self, old: usize, best: usize, scores: &[f32]) -> Picks {
+        let mut stay = Picks::new(old);
+        stay.take_top(best, scores);
+        let mut place = 0..;
+        self.tokens.retain(|_| place.next().is_some_and(|i| i >= old || stay.contains(i)));
+        stay
+    }
+
+    /// Takes those kept.
+    pub(crate) fn take(&self, picks: &mut Picks) {
+        if self.tokens.len() == self.appended {
+            picks.take_range(0..self.appended);
+        } else {
+            picks.take_all(self.tokens.iter().map(|&token| token as usize));
+        }
+    }
+
+    /// What the list takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&self.tokens[..])
+    }
+}

@@ -1,0 +1,135 @@
+//! How attention was spread, as the selectors that learn from it see it.
+
+use vattention_core::Prompt;
+
+/// Calls `each` with the position of a prompt query and the softmax of its logits over those of
+/// `tokens` (ascending) that it may see, which are the first ones: for each of the last `queries`
+/// in order, and for each member of the group.
+///
+/// Query `i` of `P` is of token `len − P + i` and sees the tokens up to itself. O(queries · group ·
+/// len · head_dim).
+pub(crate) fn each_row(
+    prompt: &Prompt<'_>,
+    queries: usize,
+    tokens: &[u32],
+    mut each: impl FnMut(usize, &[f32]),
+) {
+    let (members, count, _) = prompt.queries.dim();
+    let len = prompt.keys.len();
+    let (mut logits, mut weights) = (vec![0.0; len], Vec::new());
+    for i in count - queries.min(count)..count {
+        let position = len - count + i;
+        let seen = &tokens[..tokens.partition_point(|&token| token as usize <= position)];
+        for member in 0..members {
+            let query = prompt.queries.slice(vattention_core::ndarray::s![member, i, ..]).to_vec();
+            prompt.keys.dots(0..position + 1, &query, &mut logits[..=position]);
+            weights.clear();
+            weights.extend(seen.iter().map(|&token| logits[token as usize]));
+            softmax(&mut weights);
+            each(position, &weights);
+        }
+    }
+}
+
+/// Turns logits into weights whose sum is 1.
+fn softmax(logits: &mut [f32]) {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sum = 0.0;
+    for logit in &mut *logits {
+        *logit = libm::expf(*logit - most);
+        sum += f64::from(*logit);
+    }
+    for weight in logits {
+        *weight = (f64::from(*weight) / sum) as f32;
+    }
+}
+
+/// A weight with 12 significant bits.
+///
+/// Backends agree on weights to 6 digits or so, not to the last bit: unrounded, tokens that tie on
+/// one of them would be ranked by noise on another.
+pub(crate) fn rounded(weight: f32) -> f64 {
+    const DROPPED: u32 = 12;
+    let nearest = weight.to_bits() + (1 << (DROPPED - 1));
+    f64::from(f32::from_bits(nearest >> DROPPED << DROPPED))
+}
+
+/// What tests of these selectors share.
+#[cfg(test)]
+pub(crate) mod testing {
+    use vattention_core::ndarray::{Array3, ArrayView3};
+    use vattention_core::{NewTokens, Picks, Prompt, Selector};
+    use vattention_testkit::Head;
+
+    /// Query heads of a [`Head`].
+    pub(crate) const MEMBERS: usize = 2;
+
+    /// Random queries of a head, `[members, count, dim]`.
+    pub(crate) fn queries(head: &Head, count: usize) -> Array3<f32> {
+        let mut state = head.seed.wrapping_mul(2) + 1;
+        Array3::from_shape_simple_fn((MEMBERS, count, head.dim), || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+        })
+    }
+
+    /// These queries as the last ones of the head's first `tokens` tokens.
+    pub(crate) fn prompt<'a>(
+        head: &'a Head,
+        tokens: usize,
+        queries: ArrayView3<'a, f32>,
+    ) -> Prompt<'a> {
+        let NewTokens { keys, values, .. } = head.part(0..tokens);
+        Prompt { site: head.site(), queries, keys, values }
+    }
+
+    /// What a selector picks of the head's first `visible` tokens.
+    pub(crate) fn picked(selector: &dyn Selector, head: &Head, visible: usize) -> Vec<usize> {
+        let mut picks = Picks::new(visible);
+        selector.select(&head.step(visible).row(0), &mut picks);
+        picks.iter().map(|(token, _)| token).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vattention_core::ndarray::Array3;
+    use vattention_core::{Shape, Site, Tokens};
+
+    #[test]
+    fn each_query_sees_the_tokens_up_to_itself() {
+        let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 1, value_dim: 1 };
+        let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
+        let numbers = [0.0_f32, 1.0, 2.0, 3.0];
+        let (keys, values) = (Tokens::new(&numbers, 4, 1), Tokens::new(&numbers, 4, 1));
+        // Three queries of two members: the first asks for nothing, the second for large keys.
+        let queries = Array3::from_shape_fn((2, 3, 1), |(member, _, _)| member as f32);
+        let prompt = Prompt { site: &site, queries: queries.view(), keys, values };
+        let mut rows = Vec::new();
+        each_row(&prompt, 2, &[0, 2, 3], |position, weights| {
+            rows.push((position, weights.to_vec()));
+        });
+        let e = [1.0, 2.0_f64.exp(), 3.0_f64.exp()].map(|e| e as f32);
+        let of = |seen: usize| -> Vec<f32> {
+            e[..seen].iter().map(|x| x / e[..seen].iter().sum::<f32>()).collect()
+        };
+        let want = [(2, vec![0.5, 0.5]), (2, of(2)), (3, vec![1.0 / 3.0; 3]), (3, of(3))];
+        assert_eq!(rows.len(), want.len());
+        for ((position, weights), (want_position, want)) in rows.iter().zip(&want) {
+            assert_eq!((position, weights.len()), (want_position, want.len()));
+            assert!(weights.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6), "{weights:?}");
+        }
+    }
+
+    #[test]
+    fn rounding_is_to_the_nearest_of_twelve_bits() {
+        for exact in [0.0, 1.0, 0.5, 4095.0 / 4096.0, 2.0_f32.powi(-100)] {
+            assert_eq!(rounded(exact), f64::from(exact));
+            assert_eq!(rounded(exact * (1.0 + 1e-5)), f64::from(exact));
+            assert_eq!(rounded(exact * (1.0 - 1e-5)), f64::from(exact));
+        }
+        assert_eq!(rounded(1.0 + 2.0_f32.powi(-11)), 1.0 + 2.0_f64.powi(-11));
+        assert_eq!(rounded(1.0 + 1.6 * 2.0_f32.powi(-11)), 1.0 + 2.0_f64.powi(-10));
+    }
+}

@@ -1,0 +1,162 @@
+use super::*;
+use crate::learned::testing::{MEMBERS, picked, prompt, queries};
+use proptest::prelude::*;
+use vattention_core::ndarray::{Array3, s};
+use vattention_testkit::{Head, Texture, heads, laws};
+
+fn config(size: usize, window: usize, pool: u64, pooling: Pooling) -> SnapKv {
+    SnapKv {
+        size: Size::Tokens(size),
+        window: NonZeroUsize::new(window).unwrap(),
+        pool: Odd::try_from(pool).unwrap(),
+        pooling,
+    }
+}
+
+laws!(with_a_mean, config(12, 5, 3, Pooling::Mean));
+laws!(with_a_maximum, config(12, 5, 3, Pooling::Max));
+
+/// What is kept of a head's first `tokens` tokens after its prompt.
+fn kept(config: &SnapKv, head: &Head, tokens: usize, queries: &Array3<f32>) -> Vec<usize> {
+    let mut worker = config.build(head.site()).unwrap();
+    worker.append(&head.part(0..tokens));
+    worker.observe(&prompt(head, tokens, queries.view()));
+    picked(&*worker, head, tokens)
+}
+
+/// The best of votes that were counted and pooled as they are defined.
+fn defined(config: &SnapKv, head: &Head, queries: &Array3<f32>) -> Vec<usize> {
+    let (tokens, count) = (head.tokens, queries.dim().1);
+    let size = config.size.of(tokens);
+    let recent = config.window.get().min(size);
+    let mut votes = vec![0.0; tokens - recent];
+    for i in count.saturating_sub(config.window.get())..count {
+        for member in 0..MEMBERS {
+            let query = queries.slice(s![member, i, ..]).to_vec();
+            let seen = tokens - count + i + 1;
+            let exp = |token| f64::from(head.part(0..tokens).keys.dot(token, &query)).exp();
+            let sum: f64 = (0..seen).map(exp).sum();
+            (0..seen.min(votes.len())).for_each(|token| votes[token] += exp(token) / sum);
+        }
+    }
+    let half = u64::from(config.pool) as isize / 2;
+    let pooled = |token: usize| {
+        let around = (-half..=half).map(|d| {
+            let place = usize::try_from(token as isize + d).ok();
+            place.and_then(|place| votes.get(place)).copied().unwrap_or(0.0)
+        });
+        match config.pooling {
+            Pooling::Mean => around.sum::<f64>(),
+            Pooling::Max => around.fold(0.0, f64::max),
+        }
+    };
+    let mut ranked: Vec<(usize, f64)> = (0..votes.len()).map(|t| (t, pooled(t))).collect();
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+    // Near the cut, this sum and that of the selector may order what is nearly alike differently.
+    let cut = size - recent;
+    if cut < ranked.len() && cut > 0 && ranked[cut - 1].1 - ranked[cut].1 < 1e-5 {
+        return Vec::new();
+    }
+    let mut kept: Vec<usize> = ranked[..cut.min(ranked.len())].iter().map(|&(t, _)| t).collect();
+    kept.extend(tokens - recent..tokens);
+    kept.sort_unstable();
+    kept
+}
+
+fn configs() -> impl Strategy<Value = SnapKv> {
+    (1_usize..60, 1_usize..12, 0_u64..6, prop::sample::select(vec![Pooling::Mean, Pooling::Max]))
+        .prop_map(|(size, window, half, pooling)| config(size, window, 2 * half + 1, pooling))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn keeps_the_window_and_the_best_votes(
+        head in heads(80), config in configs(), shown in 1_usize..20,
+    ) {
+        let queries = queries(&head, shown.min(head.tokens));
+        let kept = kept(&config, &head, head.tokens, &queries);
+        let size = config.size.of(head.tokens);
+        prop_assert_eq!(kept.len(), size);
+        let window = config.window.get().min(size);
+        prop_assert!((head.tokens - window..head.tokens).all(|token| kept.contains(&token)));
+        let defined = defined(&config, &head, &queries);
+        if !defined.is_empty() {
+            prop_assert_eq!(kept, defined);
+        }
+    }
+
+    /// Queries before the last `window` do not vote.
+    #[test]
+    fn only_the_last_queries_vote(head in heads(80), config in configs(), earlier in 1_usize..9) {
+        let window = config.window.get();
+        prop_assume!(window + earlier <= head.tokens);
+        let mut queries = queries(&head, window + earlier);
+        let before = kept(&config, &head, head.tokens, &queries);
+        queries.slice_mut(s![.., ..earlier, ..]).mapv_inplace(|x| 7.0 - 3.0 * x);
+        prop_assert_eq!(kept(&config, &head, head.tokens, &queries), before);
+    }
+
+    /// Another turn: later tokens are kept, then cut to size again, and nothing comes back.
+    #[test]
+    fn later_tokens_stay_until_the_next_prompt(head in heads(80), config in configs()) {
+        let first = head.tokens.div_ceil(2);
+        let mut worker = config.build(head.site()).unwrap();
+        worker.append(&head.part(0..first));
+        worker.observe(&prompt(&head, first, queries(&head, 1).view()));
+        let kept = picked(&*worker, &head, first);
+        worker.append(&head.part(first..head.tokens));
+        let more = picked(&*worker, &head, head.tokens);
+        prop_assert_eq!(&more, &kept.iter().copied().chain(first..head.tokens).collect::<Vec<_>>());
+        worker.observe(&head.prompt());
+        let after = picked(&*worker, &head, head.tokens);
+        prop_assert_eq!(after.len(), more.len().min(config.size.of(head.tokens)));
+        prop_assert!(after.iter().all(|token| more.contains(token)));
+    }
+}
+
+/// A query that votes can change what is kept: the test above is not of something constant.
+#[test]
+fn the_last_queries_do_vote() {
+    let head = Head::new(80, 8, 5, Texture::Gaussian);
+    let config = config(12, 4, 1, Pooling::Mean);
+    let mut queries = queries(&head, 6);
+    let before = kept(&config, &head, 80, &queries);
+    queries.slice_mut(s![.., 2, ..]).mapv_inplace(|x| 7.0 - 3.0 * x);
+    assert_ne!(kept(&config, &head, 80, &queries), before);
+}
+
+#[test]
+fn pooling_is_over_neighbours_and_zeros_beyond_the_ends() {
+    let votes = [6.0, 0.0, 0.0, 3.0, 0.0];
+    let pool = |pooling: Pooling, width| pooling.pool(&votes, Odd::try_from(width).unwrap());
+    assert_eq!(pool(Pooling::Mean, 3), [2.0, 2.0, 1.0, 1.0, 1.0]);
+    assert_eq!(pool(Pooling::Max, 3), [6.0, 6.0, 3.0, 3.0, 3.0]);
+    for pooling in [Pooling::Mean, Pooling::Max] {
+        assert_eq!(pool(pooling, 1), [6.0, 0.0, 0.0, 3.0, 0.0]);
+    }
+    assert_eq!(pool(Pooling::Mean, 5), [1.2, 1.8, 1.8, 0.6, 0.6]);
+    assert_eq!(pool(Pooling::Max, u64::MAX), [6.0; 5]);
+}
+
+#[test]
+fn an_even_pool_and_an_empty_window_are_refused() {
+    for (text, part) in [
+        (r#"{ "type": "snapkv", "size": 9, "pool": 4 }"#, "must be odd"),
+        (r#"{ "type": "snapkv", "size": 9, "pool": 0 }"#, "must be odd"),
+        (r#"{ "type": "snapkv", "size": 9, "window": 0 }"#, "nonzero"),
+    ] {
+        let error = serde_json::from_str::<Box<dyn SelectorConfig>>(text).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+#[test]
+fn without_a_prompt_nothing_is_evicted() {
+    let head = Head::new(50, 2, 0, Texture::Gaussian);
+    let mut worker = config(10, 5, 1, Pooling::Mean).build(head.site()).unwrap();
+    worker.append(&head.part(0..50));
+    assert_eq!(picked(&*worker, &head, 50).len(), 50);
+    assert_eq!(worker.index_bytes(), 200);
+    assert!(!worker.needs_feedback());
+}
