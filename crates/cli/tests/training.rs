@@ -24,7 +24,7 @@ impl World {
 
     fn synth(&self, name: &str, layers: usize, prompt: usize) {
         let command = format!(
-            "synth --kind sharp --tokens 400 --query-heads 4 --kv-heads 2 --head-dim 8 --queries 40 \
+            "synth --kind sharp --tokens 512 --query-heads 4 --kv-heads 2 --head-dim 8 --queries 40 \
              --prompt {prompt} --layers {layers} -o {name}"
         );
         self.succeed(&command);

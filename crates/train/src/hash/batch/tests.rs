@@ -16,7 +16,7 @@ fn each_querys_best_keys_in_the_run_are_positive() {
         for ((row, labels), query) in rows.iter().enumerate().zip([3, 11]) {
             let query = layer.queries.slice(s![head, query, ..]);
             let keys = layer.keys.slice(s![head / 2, 40..140, ..]);
-            let scores = keys.dot(&query);
+            let scores: Vec<f32> = keys.outer_iter().map(|key| key.dot(&query)).collect();
             let positive = (0..100).filter(|&token| labels[token] == 1.0);
             let worst = positive.map(|token| scores[token]).fold(f32::INFINITY, f32::min);
             let better = scores.iter().filter(|&&x| x >= worst).count();

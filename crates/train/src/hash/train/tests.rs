@@ -17,7 +17,7 @@ fn learnable(seed: u64) -> Layer {
         prompt: None,
     };
     layer.queries.slice_mut(s![.., .., 0]).fill(0.0);
-    layer.keys.slice_mut(s![.., .., 0]).mapv_inplace(|x| x + 30.0);
+    layer.keys.slice_mut(s![.., .., 0]).mapv_inplace(|x| x + 10.0);
     layer
 }
 
@@ -57,18 +57,20 @@ impl Setup {
 #[test]
 fn a_relation_that_can_be_learnt_is_learnt() {
     let setup = Setup::new();
-    let (settings, mut losses) = (settings(250), Vec::new());
+    let wide = Settings { hidden: Some(vec![32]), learning_rate: 3e-3, ..settings(300) };
+    let (settings, mut losses) = (wide, Vec::new());
     let weights = setup.run(&settings, false, &mut losses).unwrap();
     let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
-    for layer in losses.chunks(250) {
-        assert!(mean(&layer[200..]) < 0.6 * mean(&layer[..10]), "{layer:?}");
+    for layer in losses.chunks(300) {
+        let (first, last) = (mean(&layer[..10]), mean(&layer[250..]));
+        assert!(last < 0.7 * first, "{first} {last}");
     }
     let path = setup.write(&weights);
     let found = recall(&path, &setup.corpus, &settings, HeldOut::LastQueries).unwrap();
     assert_eq!(found.iter().map(|found| found.layer).collect::<Vec<_>>(), [2, 5]);
     for found in found {
         for (trained, random) in found.trained.iter().zip(&found.hyperplanes) {
-            assert!(*trained > random + 0.2, "{found:?}");
+            assert!(*trained > random + 0.15, "{found:?}");
         }
     }
 }
