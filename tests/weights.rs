@@ -34,7 +34,8 @@ fn recall(number: usize, layer: &Layer, settings: &str) -> Vec<f64> {
         let values = Tokens::new(&values, visible, MODEL.value_dim);
         let mut worker = config.build(&site).unwrap();
         worker.append(&NewTokens { first: 0, keys, values });
-        let found = layer.queries.slice(s![head, .., ..]).outer_iter().map(|query| {
+        let queries = layer.queries.slice(s![head, .., ..]);
+        let found = queries.outer_iter().map(|query| {
             let queries = query.mapv(|x| x * MODEL.default_scale()).to_vec();
             let step = Step { site: &site, queries: &queries, keys, values, visible, step: 0 };
             let (mut picks, mut best) = (Picks::new(visible), Picks::new(visible));
