@@ -47,6 +47,12 @@ impl From<vattention::eval::Error> for Failure {
     }
 }
 
+impl From<vattention_train::Error> for Failure {
+    fn from(error: vattention_train::Error) -> Self {
+        Self::input(error)
+    }
+}
+
 /// Writes to standard error; when nobody can read it, there is nobody to tell.
 fn complain(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());

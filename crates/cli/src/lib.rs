@@ -4,6 +4,7 @@
 //! Exit codes: 0 fine, 1 the answer is no, 2 the input is wrong.
 
 mod bench;
+mod calibrate;
 mod check;
 mod compare;
 mod dtype;
@@ -13,6 +14,7 @@ mod outputs;
 mod progress;
 mod synth;
 mod trace;
+mod train_hash;
 mod verify;
 
 use std::process::ExitCode;
@@ -47,6 +49,11 @@ enum Command {
     Synth(synth::Args),
     /// Show what is in a trace, and check all of it.
     Trace(trace::Args),
+    /// Find in traces what a selector ranks by.
+    #[command(subcommand)]
+    Calibrate(calibrate::Command),
+    /// Train the maps of `hash-attention` on traces.
+    TrainHash(train_hash::Args),
 }
 
 /// Runs the command line that the program was called with.
@@ -60,6 +67,8 @@ pub fn main() -> ExitCode {
         Command::Schema => list::print_schema(),
         Command::Synth(args) => synth::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Calibrate(command) => calibrate::run(&command),
+        Command::TrainHash(args) => train_hash::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

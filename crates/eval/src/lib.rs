@@ -29,5 +29,6 @@ pub use file::{check_writable, partial_path, write_beside};
 pub use measured::{Comparison, Density, Guarantee, Measured};
 pub use plot::plot;
 pub use synth::{HeadKind, Synth};
+pub use tensors::Tensors;
 pub use trace::{Layer, Layout, Trace, TraceInfo, write_trace};
 pub use verify::{HeadCount, LEVEL, LayerTrials, RowCount, Verification, try_layer, verify};

@@ -8,14 +8,14 @@ use serde_json::{Map, Value, json};
 
 /// Named tensors for one file.
 #[derive(Debug, Default)]
-pub(crate) struct Tensors {
+pub struct Tensors {
     header: BTreeMap<String, Value>,
     data: Vec<u8>,
 }
 
 impl Tensors {
     /// Adds a tensor from its little-endian bytes.
-    pub(crate) fn push(&mut self, name: String, dtype: Dtype, shape: &[usize], bytes: &[u8]) {
+    pub fn push(&mut self, name: String, dtype: Dtype, shape: &[usize], bytes: &[u8]) {
         let start = self.data.len();
         self.data.extend_from_slice(bytes);
         let offsets = [start, self.data.len()];
@@ -24,8 +24,14 @@ impl Tensors {
         self.header.insert(name, info);
     }
 
+    /// Adds a tensor of f32.
+    pub fn push_f32(&mut self, name: String, shape: &[usize], numbers: &[f32]) {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        self.push(name, Dtype::F32, shape, &bytes);
+    }
+
     /// The bytes of the file.
-    pub(crate) fn into_bytes(self, metadata: BTreeMap<String, String>) -> Vec<u8> {
+    pub fn into_bytes(self, metadata: BTreeMap<String, String>) -> Vec<u8> {
         let mut header = Map::new();
         header.insert("__metadata__".into(), json!(metadata));
         header.extend(self.header);

@@ -1,0 +1,145 @@
+//! Channels by importance, as Double Sparsity ranks with the most important only.
+//!
+//! The importance of channel `c` is the mean of `|q_c|`, of `|k_c|`, or of `|q_c k_c|` over pairs
+//! of a query and the key of the same token. A trace's plain queries see its tokens but are none of
+//! them; its prompt queries are those of its last tokens, so only these make pairs. Without a prompt
+//! in any trace the third is the product of the first two, which ignores how both vary together.
+//! With one KV head for several query heads, its importance is their sum.
+//!
+//! Yang, Sheng, Gonzalez, Stoica, Zheng (2024), "Post-Training Sparse Attention with Double
+//! Sparsity", <https://arxiv.org/abs/2408.07092>; the file has the authors' keys.
+
+use std::collections::BTreeMap;
+
+use ndarray::{Array2, Array3, ArrayView3, Axis, s};
+use vattention_eval::Layer;
+
+use crate::{Corpus, Result};
+
+/// The channels of one layer's heads: for each head, all of them by falling importance.
+type Order = Vec<Vec<usize>>;
+
+/// Channel lists of some layers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Channels {
+    lists: BTreeMap<String, Order>,
+    /// Whether queries met the keys of their own tokens; else `qk` is a product of means.
+    pub paired: bool,
+}
+
+impl Channels {
+    /// Ranks the channels of every layer.
+    ///
+    /// # Errors
+    /// What [`Corpus::layer`] refuses.
+    pub fn calibrate(corpus: &Corpus) -> Result<Self> {
+        let mut channels = Self { lists: BTreeMap::new(), paired: true };
+        for (number, _) in corpus.layers() {
+            let mut sums = Sums::default();
+            for layer in corpus.layer(number) {
+                sums.add(&layer?);
+            }
+            channels.paired &= sums.pairs.count > 0;
+            channels.push(number, &sums);
+        }
+        Ok(channels)
+    }
+
+    /// The list under a key of the file, `[heads]` of all channels.
+    pub fn get(&self, key: &str) -> Option<&[Vec<usize>]> {
+        self.lists.get(key).map(Vec::as_slice)
+    }
+
+    /// The file: the authors' keys `model.layers.{l}.self_attn.{q,k,qk}_proj` with a list for each
+    /// query head, and the same with `_group` at the end with a list for each KV head.
+    pub fn to_json(&self) -> String {
+        let line = |(key, order): (&String, &Order)| format!("  \"{key}\": {order:?}");
+        let lines: Vec<String> = self.lists.iter().map(line).collect();
+        format!("{{\n{}\n}}\n", lines.join(",\n"))
+    }
+
+    fn push(&mut self, layer: usize, sums: &Sums) {
+        let queries = sums.queries.mean();
+        let group = queries.nrows() / sums.keys.total.nrows();
+        let keys = each(&sums.keys.mean(), group);
+        let products = if sums.pairs.count > 0 { sums.pairs.mean() } else { &queries * &keys };
+        for (name, importance) in [("q", queries), ("k", keys), ("qk", products)] {
+            let key = format!("model.layers.{layer}.self_attn.{name}_proj");
+            self.lists.insert(format!("{key}_group"), ranked(&summed(&importance, group)));
+            self.lists.insert(key, ranked(&importance));
+        }
+    }
+}
+
+/// A sum over rows of some heads, `[heads, head_dim]`.
+#[derive(Default)]
+struct Mean {
+    total: Array2<f64>,
+    count: usize,
+}
+
+impl Mean {
+    fn add(&mut self, magnitudes: &Array3<f64>) {
+        let sum = magnitudes.sum_axis(Axis(1));
+        self.total = if self.count == 0 { sum } else { &self.total + &sum };
+        self.count += magnitudes.len_of(Axis(1));
+    }
+
+    fn mean(&self) -> Array2<f64> {
+        &self.total / self.count as f64
+    }
+}
+
+#[derive(Default)]
+struct Sums {
+    queries: Mean,
+    keys: Mean,
+    pairs: Mean,
+}
+
+impl Sums {
+    fn add(&mut self, layer: &Layer) {
+        let magnitudes = |rows: ArrayView3<'_, f32>| rows.mapv(|x| f64::from(x).abs());
+        let keys = magnitudes(layer.keys.view());
+        self.queries.add(&magnitudes(layer.queries.view()));
+        if let Some(prompt) = layer.prompt.as_ref().filter(|prompt| prompt.len_of(Axis(1)) > 0) {
+            let prompt = magnitudes(prompt.view());
+            self.queries.add(&prompt);
+            let group = prompt.len_of(Axis(0)) / keys.len_of(Axis(0));
+            let first = keys.len_of(Axis(1)) - prompt.len_of(Axis(1));
+            let mut pairs = prompt;
+            for (head, mut pairs) in pairs.outer_iter_mut().enumerate() {
+                pairs *= &keys.slice(s![head / group, first.., ..]);
+            }
+            self.pairs.add(&pairs);
+        }
+        self.keys.add(&keys);
+    }
+}
+
+/// The rows of KV heads, once for each query head.
+fn each(rows: &Array2<f64>, group: usize) -> Array2<f64> {
+    let dim = (rows.nrows() * group, rows.ncols());
+    Array2::from_shape_fn(dim, |(head, channel)| rows[[head / group, channel]])
+}
+
+/// Rows summed over the query heads of each KV head.
+fn summed(rows: &Array2<f64>, group: usize) -> Array2<f64> {
+    let dim = (rows.nrows() / group, rows.ncols());
+    Array2::from_shape_fn(dim, |(head, channel)| {
+        (0..group).map(|member| rows[[head * group + member, channel]]).sum()
+    })
+}
+
+/// All channels of each head by falling importance, the lower first where equal.
+fn ranked(importance: &Array2<f64>) -> Order {
+    let order = |row: ndarray::ArrayView1<'_, f64>| {
+        let mut channels: Vec<usize> = (0..row.len()).collect();
+        channels.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
+        channels
+    };
+    importance.outer_iter().map(order).collect()
+}
+
+#[cfg(test)]
+mod tests;

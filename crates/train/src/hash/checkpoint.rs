@@ -1,0 +1,184 @@
+//! Where an interrupted training goes on.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use candle_core::{Device, Tensor, safetensors};
+use serde_json::{Value, json};
+use vattention_eval::{Tensors, write_beside};
+
+use super::Settings;
+use super::adam::Moments;
+use super::train::Learner;
+use crate::{Corpus, Error, Result};
+
+const FORMAT: &str = "vattention-hash-checkpoint/1";
+
+/// The state of a training, in a file beside its output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    path: PathBuf,
+}
+
+/// The parameters of one layer, by their names in a file of weights.
+pub(super) type Parameters = Vec<(String, Tensor)>;
+
+/// What a checkpoint holds.
+pub(super) struct State {
+    /// The layer at work.
+    pub(super) layer: usize,
+    /// Steps done in it.
+    pub(super) step: usize,
+    tensors: HashMap<String, Tensor>,
+    path: PathBuf,
+}
+
+impl Checkpoint {
+    /// That of an output file: its name and `.checkpoint`.
+    pub fn of(output: &Path) -> Self {
+        let mut name = output.as_os_str().to_owned();
+        name.push(".checkpoint");
+        Self { path: name.into() }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &PathBuf {
+        &self.path
+    }
+
+    /// Deletes the file, if it is there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn remove(&self) -> Result<()> {
+        match std::fs::remove_file(&self.path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(vattention_eval::Error::File { path: self.path.clone(), source }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the layers that are done, and the one at work.
+    pub(super) fn write(
+        &self,
+        training: &Value,
+        done: &BTreeMap<usize, Parameters>,
+        layer: usize,
+        learner: &Learner,
+    ) -> Result<()> {
+        let mut tensors = Tensors::default();
+        for (number, parameters) in done {
+            push_all(&mut tensors, &format!("layers.{number}"), parameters)?;
+        }
+        push_all(&mut tensors, &format!("layers.{layer}"), &learner.parameters())?;
+        for ((name, _), moments) in learner.maps.parameters().iter().zip(&learner.adam.moments) {
+            push(&mut tensors, format!("first.{name}"), &moments.first)?;
+            push(&mut tensors, format!("second.{name}"), &moments.second)?;
+        }
+        let place = json!({ "layer": layer, "step": learner.step });
+        let metadata = [("format", FORMAT.into()), ("training", training.to_string())];
+        let place = ("place", place.to_string());
+        let metadata = metadata.into_iter().chain([place]).map(|(key, text)| (key.into(), text));
+        Ok(write_beside(&self.path, &tensors.into_bytes(metadata.collect()))?)
+    }
+
+    /// Reads the state of the same training.
+    pub(super) fn read(&self, training: &Value) -> Result<State> {
+        let refuse = |reason: String| Error::checkpoint(&self.path, reason);
+        let bytes = std::fs::read(&self.path)
+            .map_err(|source| vattention_eval::Error::File { path: self.path.clone(), source })?;
+        let (_, header) = ::safetensors::SafeTensors::read_metadata(&bytes)
+            .map_err(|error| refuse(format!("not a whole checkpoint: {error}")))?;
+        let metadata = header.metadata().clone().unwrap_or_default();
+        if metadata.get("format").map(String::as_str) != Some(FORMAT) {
+            return Err(refuse(format!("not a checkpoint: expected the format `{FORMAT}`")));
+        }
+        let json = |key: &str| -> Result<Value> {
+            let text = metadata.get(key).map_or("", String::as_str);
+            let read = serde_json::from_str(text);
+            read.map_err(|error| refuse(format!("metadata `{key}`: {error}")))
+        };
+        expect_same(&json("training")?, training).map_err(refuse)?;
+        let place = json("place")?;
+        let number = |key: &str| {
+            let number = place[key].as_u64().map(|n| n as usize);
+            number.ok_or_else(|| refuse(format!("metadata `place` has no `{key}`")))
+        };
+        let tensors = safetensors::load_buffer(&bytes, &Device::Cpu)?;
+        Ok(State {
+            layer: number("layer")?,
+            step: number("step")?,
+            tensors,
+            path: self.path.clone(),
+        })
+    }
+}
+
+impl State {
+    /// The parameters of a layer that is done.
+    pub(super) fn parameters(&self, layer: usize, names: &[String]) -> Result<Parameters> {
+        let read = |name: &String| {
+            Ok((name.clone(), self.tensor(&format!("layers.{layer}.{name}"))?.clone()))
+        };
+        names.iter().map(read).collect()
+    }
+
+    /// Puts the layer at work where it was.
+    pub(super) fn restore(&self, learner: &mut Learner) -> Result<()> {
+        let Learner { maps, adam, step } = learner;
+        for ((name, var), moments) in maps.parameters().into_iter().zip(&mut adam.moments) {
+            var.set(self.tensor(&format!("layers.{}.{name}", self.layer))?)?;
+            *moments = Moments {
+                first: self.tensor(&format!("first.{name}"))?.clone(),
+                second: self.tensor(&format!("second.{name}"))?.clone(),
+            };
+        }
+        *step = self.step;
+        Ok(())
+    }
+
+    fn tensor(&self, name: &str) -> Result<&Tensor> {
+        let missing = || Error::checkpoint(&self.path, format!("there is no `{name}`"));
+        self.tensors.get(name).ok_or_else(missing)
+    }
+}
+
+/// What a checkpoint must have in common with the training that goes on from it.
+pub(super) fn identity(corpus: &Corpus, settings: &Settings, held_out: bool) -> Value {
+    let traces: Vec<String> = corpus.paths().map(|path| path.display().to_string()).collect();
+    let layers: Vec<usize> = corpus.layers().map(|(number, _)| number).collect();
+    let mut all = json!({ "traces": traces, "layers": layers, "held_out": held_out });
+    if let (Value::Object(all), Value::Object(settings)) = (&mut all, json!(settings)) {
+        all.extend(settings);
+    }
+    all
+}
+
+fn expect_same(found: &Value, wanted: &Value) -> Result<(), String> {
+    let empty = serde_json::Map::new();
+    for (key, wanted) in wanted.as_object().unwrap_or(&empty) {
+        if &found[key] != wanted {
+            let found = &found[key];
+            return Err(format!("was made with {key} = {found}; expected {wanted} to go on"));
+        }
+    }
+    Ok(())
+}
+
+/// Adds the parameters of a layer.
+pub(super) fn push_all(
+    tensors: &mut Tensors,
+    prefix: &str,
+    parameters: &[(String, Tensor)],
+) -> Result<()> {
+    parameters
+        .iter()
+        .try_for_each(|(name, tensor)| push(tensors, format!("{prefix}.{name}"), tensor))
+}
+
+fn push(tensors: &mut Tensors, name: String, tensor: &Tensor) -> Result<()> {
+    let numbers: Vec<f32> = tensor.flatten_all()?.to_vec1()?;
+    tensors.push_f32(name, tensor.dims(), &numbers);
+    Ok(())
+}

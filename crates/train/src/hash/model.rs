@@ -1,0 +1,84 @@
+//! The networks of all query heads of one layer.
+
+use candle_core::{Device, Result, Tensor, Var};
+use rand_chacha::rand_core::RngCore;
+
+/// The networks of the queries and of the keys.
+#[derive(Debug)]
+pub(super) struct Maps {
+    query: Mlp,
+    key: Mlp,
+}
+
+/// Affine layers with SiLU between them.
+#[derive(Debug)]
+struct Mlp(Vec<Affine>);
+
+#[derive(Debug)]
+struct Affine {
+    /// `[heads, in, out]`.
+    weight: Var,
+    /// `[heads, out]`.
+    bias: Var,
+}
+
+impl Maps {
+    /// Random networks with `widths[i]` numbers into layer `i`.
+    pub(super) fn random(heads: usize, widths: &[usize], rng: &mut impl RngCore) -> Result<Self> {
+        let query = Mlp::random(heads, widths, rng)?;
+        Ok(Self { query, key: Mlp::random(heads, widths, rng)? })
+    }
+
+    /// The logits `[heads, queries, keys]` of queries `[heads, queries, dim]` and keys
+    /// `[heads, keys, dim]`.
+    pub(super) fn logits(&self, queries: &Tensor, keys: &Tensor) -> Result<Tensor> {
+        let (queries, keys) = (self.query.of(queries)?.tanh()?, self.key.of(keys)?.tanh()?);
+        queries.matmul(&keys.transpose(1, 2)?)
+    }
+
+    /// The parameters, named as in a file of weights.
+    pub(super) fn parameters(&self) -> Vec<(String, &Var)> {
+        let mut all = Vec::new();
+        for (side, mlp) in [("query", &self.query), ("key", &self.key)] {
+            for (i, Affine { weight, bias }) in mlp.0.iter().enumerate() {
+                all.push((format!("{side}.{i}.weight"), weight));
+                all.push((format!("{side}.{i}.bias"), bias));
+            }
+        }
+        all
+    }
+}
+
+impl Mlp {
+    fn random(heads: usize, widths: &[usize], rng: &mut impl RngCore) -> Result<Self> {
+        let layer = |pair: &[usize]| Affine::random(heads, pair[0], pair[1], rng);
+        Ok(Self(widths.windows(2).map(layer).collect::<Result<_>>()?))
+    }
+
+    /// `[heads, rows, in]` to `[heads, rows, out]`.
+    fn of(&self, rows: &Tensor) -> Result<Tensor> {
+        let mut rows = rows.clone();
+        for (i, layer) in self.0.iter().enumerate() {
+            rows = layer.of(&if i == 0 { rows } else { rows.silu()? })?;
+        }
+        Ok(rows)
+    }
+}
+
+impl Affine {
+    /// Uniform within `1 / √inputs`, as the authors' library has it.
+    fn random(heads: usize, inputs: usize, outputs: usize, rng: &mut impl RngCore) -> Result<Self> {
+        let most = 1.0 / (inputs as f32).sqrt();
+        let mut uniform = |shape: &[usize]| {
+            let numbers = (0..shape.iter().product())
+                .map(|_| most * (2.0 * (rng.next_u32() >> 8) as f32 / (1 << 24) as f32 - 1.0))
+                .collect();
+            Var::from_vec(numbers, shape, &Device::Cpu)
+        };
+        Ok(Self { weight: uniform(&[heads, inputs, outputs])?, bias: uniform(&[heads, outputs])? })
+    }
+
+    fn of(&self, rows: &Tensor) -> Result<Tensor> {
+        rows.matmul(&self.weight)?.broadcast_add(&self.bias.unsqueeze(1)?)
+    }
+}

@@ -1,0 +1,79 @@
+//! What training follows from, beside the traces.
+
+use serde::{Deserialize, Serialize};
+use vattention_selectors::Bits;
+
+use crate::{Error, Result};
+
+/// Equal settings and traces make equal weights, on one machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Signs in a code.
+    pub bits: Bits,
+    /// Widths between the layers; `None`: two of `head_dim`.
+    pub hidden: Option<Vec<usize>>,
+    /// Optimiser steps for each layer of the model.
+    pub steps: usize,
+    /// Queries in a step.
+    pub queries: usize,
+    /// Tokens in a step, in a row.
+    pub tokens: usize,
+    /// Adam's.
+    pub learning_rate: f64,
+    /// Keys of a query that are positive.
+    pub top: usize,
+    /// The weight of a positive; that of others is 1.
+    pub positive_weight: f64,
+    /// What the first parameters and the order of the batches follow from.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            bits: Bits::default(),
+            hidden: None,
+            steps: 1000,
+            queries: 256,
+            tokens: 4096,
+            learning_rate: 1e-3,
+            top: 32,
+            positive_weight: 20.0,
+            seed: 0,
+        }
+    }
+}
+
+impl Settings {
+    /// Refuses what cannot be trained with.
+    ///
+    /// # Errors
+    /// Names the option.
+    pub fn check(&self) -> Result<()> {
+        let counts = [
+            ("--steps", self.steps),
+            ("--queries", self.queries),
+            ("--tokens", self.tokens),
+            ("--top", self.top),
+        ];
+        let widths = self.hidden.iter().flatten().map(|&width| ("--hidden", width));
+        if let Some((option, _)) = counts.into_iter().chain(widths).find(|&(_, n)| n == 0) {
+            return Err(Error::setting(option, "0; expected at least 1"));
+        }
+        let positive =
+            [("--learning-rate", self.learning_rate), ("--positive-weight", self.positive_weight)];
+        match positive.into_iter().find(|(_, x)| !(x.is_finite() && *x > 0.0)) {
+            Some((option, x)) => Err(Error::setting(option, format!("{x}; expected above 0"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Numbers that go in and out of each layer of a network.
+    pub(super) fn widths(&self, head_dim: usize) -> Vec<usize> {
+        let mut widths = vec![head_dim];
+        widths.extend(self.hidden.clone().unwrap_or_else(|| vec![head_dim; 2]));
+        widths.push(usize::from(self.bits.get()));
+        widths
+    }
+}

@@ -1,0 +1,202 @@
+//! The loop: layer after layer, step after step.
+
+use std::collections::BTreeMap;
+
+use candle_core::Var;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use serde_json::Value;
+use vattention_core::Shape;
+use vattention_eval::{Layer, Tensors};
+
+use super::adam::Adam;
+use super::batch::{Batch, below};
+use super::checkpoint::{Parameters, identity, push_all};
+use super::loss::loss;
+use super::model::Maps;
+use super::{Checkpoint, Settings};
+use crate::{Corpus, Error, Result};
+
+/// Steps between two checkpoints.
+const CHECKPOINT_STEPS: usize = 100;
+
+/// What the maps are judged on, and so must not learn from.
+#[derive(Clone, Copy, Debug)]
+pub enum HeldOut<'a> {
+    /// Other traces.
+    Traces(&'a Corpus),
+    /// The last eighth of each trace's queries, at least one.
+    LastQueries,
+}
+
+/// A training to be run.
+#[derive(Clone, Copy, Debug)]
+pub struct Training<'a> {
+    /// What is learnt from.
+    pub corpus: &'a Corpus,
+    /// How.
+    pub settings: &'a Settings,
+    /// What is not learnt from.
+    pub held_out: HeldOut<'a>,
+    /// Where the state is kept meanwhile.
+    pub checkpoint: &'a Checkpoint,
+}
+
+/// The trained maps of some layers.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    layers: BTreeMap<usize, Parameters>,
+    scale: Option<f32>,
+}
+
+/// One layer's maps on their way.
+#[derive(Debug)]
+pub(super) struct Learner {
+    pub(super) maps: Maps,
+    pub(super) adam: Adam,
+    /// Steps done.
+    pub(super) step: usize,
+}
+
+impl HeldOut<'_> {
+    fn is_elsewhere(self) -> bool {
+        matches!(self, Self::Traces(_))
+    }
+
+    /// How many of a trace's first queries may be learnt from.
+    pub(super) fn learnt(self, queries: usize) -> usize {
+        match self {
+            Self::Traces(_) => queries,
+            Self::LastQueries => queries - (queries / 8).max(1),
+        }
+    }
+}
+
+impl Training<'_> {
+    /// Trains, from the beginning or from the checkpoint, and tells after each step how many of how
+    /// many are done, and its loss. The checkpoint is written now and then, and left where it is.
+    ///
+    /// # Errors
+    /// Settings, traces or a checkpoint that do not fit, or a loss that is not finite.
+    pub fn run(
+        &self,
+        resume: bool,
+        progress: &mut dyn FnMut(usize, usize, f32),
+    ) -> Result<Weights> {
+        self.check()?;
+        let identity = identity(self.corpus, self.settings, self.held_out.is_elsewhere());
+        let state = resume.then(|| self.checkpoint.read(&identity)).transpose()?;
+        let mut layers = BTreeMap::new();
+        let total = self.corpus.layers().len() * self.settings.steps;
+        for (number, shape) in self.corpus.layers() {
+            let before = layers.len() * self.settings.steps;
+            let mut show = |step, loss| progress(before + step, total, loss);
+            let mut learner = self.start(number, shape)?;
+            match &state {
+                Some(state) if number < state.layer => {
+                    layers.insert(number, state.parameters(number, &learner.names())?);
+                    continue;
+                }
+                Some(state) if number == state.layer => state.restore(&mut learner)?,
+                _ => {}
+            }
+            self.learn(number, &mut learner, &identity, &layers, &mut show)?;
+            layers.insert(number, learner.parameters());
+        }
+        Ok(Weights { layers, scale: self.corpus.scale() })
+    }
+
+    fn check(&self) -> Result<()> {
+        self.settings.check()?;
+        match self.held_out {
+            HeldOut::Traces(other) => self.corpus.expect_same_model(other),
+            HeldOut::LastQueries => self.corpus.expect_queries(2),
+        }
+    }
+
+    fn start(&self, number: usize, shape: Shape) -> Result<Learner> {
+        let widths = self.settings.widths(shape.head_dim);
+        let maps = Maps::random(shape.query_heads, &widths, &mut self.random(number, 0))?;
+        let adam = Adam::new(&maps.parameters())?;
+        Ok(Learner { maps, adam, step: 0 })
+    }
+
+    fn learn(
+        &self,
+        number: usize,
+        learner: &mut Learner,
+        identity: &Value,
+        done: &BTreeMap<usize, Parameters>,
+        show: &mut dyn FnMut(usize, f32),
+    ) -> Result<()> {
+        let traces: Vec<Layer> = self.corpus.layer(number).collect::<Result<_>>()?;
+        while learner.step < self.settings.steps {
+            let mut random = self.random(number, learner.step + 1);
+            let layer = &traces[below(traces.len(), &mut random)];
+            let queries = self.held_out.learnt(layer.queries.dim().1);
+            let batch = Batch::draw(layer, queries, self.settings, &mut random)?;
+            let loss = learner.improve(&batch, self.settings.learning_rate)?;
+            if !loss.is_finite() {
+                let reason = format!(
+                    "the loss became {loss} in step {} of layer {number}; expected a smaller one",
+                    learner.step
+                );
+                return Err(Error::setting("--learning-rate", reason));
+            }
+            if learner.step.is_multiple_of(CHECKPOINT_STEPS) {
+                self.checkpoint.write(identity, done, number, learner)?;
+            }
+            show(learner.step, loss);
+        }
+        Ok(())
+    }
+
+    /// The random numbers of a step, which follow from the seed alone: a resumed training has the
+    /// same. Step 0 makes the first parameters.
+    fn random(&self, layer: usize, step: usize) -> ChaCha8Rng {
+        let mut seed = [0; 32];
+        for (place, number) in [self.settings.seed, layer as u64, step as u64].iter().enumerate() {
+            seed[8 * place..][..8].copy_from_slice(&number.to_le_bytes());
+        }
+        ChaCha8Rng::from_seed(seed)
+    }
+}
+
+impl Learner {
+    pub(super) fn parameters(&self) -> Parameters {
+        let copy = |(name, var): (String, &Var)| (name, var.as_tensor().clone());
+        self.maps.parameters().into_iter().map(copy).collect()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.maps.parameters().into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// One step; the loss before it.
+    fn improve(&mut self, batch: &Batch, learning_rate: f64) -> Result<f32> {
+        let loss = loss(&self.maps, batch)?;
+        let gradients = loss.backward()?;
+        self.step += 1;
+        self.adam.update(&self.maps.parameters(), &gradients, self.step, learning_rate)?;
+        Ok(loss.to_scalar()?)
+    }
+}
+
+impl Weights {
+    /// The file that `hash-attention` reads.
+    ///
+    /// # Errors
+    /// What the tensor library refuses.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut tensors = Tensors::default();
+        for (number, parameters) in &self.layers {
+            push_all(&mut tensors, &format!("layers.{number}"), parameters)?;
+        }
+        let mut metadata = BTreeMap::from([("format".into(), "vattention-hash/1".into())]);
+        metadata.extend(self.scale.map(|scale| ("scale".into(), scale.to_string())));
+        Ok(tensors.into_bytes(metadata))
+    }
+}
+
+#[cfg(test)]
+mod tests;

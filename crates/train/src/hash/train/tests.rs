@@ -1,0 +1,114 @@
+use std::path::PathBuf;
+
+use ndarray::s;
+use tempfile::TempDir;
+
+use super::*;
+use crate::hash::recall;
+use crate::planted;
+
+/// Keys share a large number where queries have none, so angles say little and `q·k` much.
+fn learnable(seed: u64) -> Layer {
+    let mut layer = Layer {
+        queries: planted::noise((4, 128, 8), seed),
+        keys: planted::noise((2, 800, 8), seed + 1),
+        values: planted::noise((2, 800, 8), seed + 2),
+        visible: None,
+        prompt: None,
+    };
+    layer.queries.slice_mut(s![.., .., 0]).fill(0.0);
+    layer.keys.slice_mut(s![.., .., 0]).mapv_inplace(|x| x + 10.0);
+    layer
+}
+
+fn settings(steps: usize) -> Settings {
+    Settings { steps, queries: 32, tokens: 400, top: 16, ..Settings::default() }
+}
+
+struct Setup {
+    folder: TempDir,
+    corpus: Corpus,
+    checkpoint: Checkpoint,
+}
+
+impl Setup {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let layers = [(2, learnable(1)), (5, learnable(7))];
+        let corpus = Corpus::open(&[planted::trace(&folder, "trace", &layers)]).unwrap();
+        let checkpoint = Checkpoint::of(&folder.path().join("weights"));
+        Self { folder, corpus, checkpoint }
+    }
+
+    fn run(&self, settings: &Settings, resume: bool, losses: &mut Vec<f32>) -> Result<Vec<u8>> {
+        let held_out = HeldOut::LastQueries;
+        let Self { corpus, checkpoint, .. } = self;
+        let training = Training { corpus, settings, held_out, checkpoint };
+        training.run(resume, &mut |_, _, loss| losses.push(loss))?.to_bytes()
+    }
+
+    fn write(&self, weights: &[u8]) -> PathBuf {
+        let path = self.folder.path().join("weights");
+        std::fs::write(&path, weights).unwrap();
+        path
+    }
+}
+
+#[test]
+fn a_relation_that_can_be_learnt_is_learnt() {
+    let setup = Setup::new();
+    let wide = Settings { hidden: Some(vec![32]), learning_rate: 3e-3, ..settings(300) };
+    let (settings, mut losses) = (wide, Vec::new());
+    let weights = setup.run(&settings, false, &mut losses).unwrap();
+    let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
+    for layer in losses.chunks(300) {
+        let (first, last) = (mean(&layer[..10]), mean(&layer[250..]));
+        assert!(last < 0.7 * first, "{first} {last}");
+    }
+    let path = setup.write(&weights);
+    let found = recall(&path, &setup.corpus, &settings, HeldOut::LastQueries).unwrap();
+    assert_eq!(found.iter().map(|found| found.layer).collect::<Vec<_>>(), [2, 5]);
+    for found in found {
+        for (trained, random) in found.trained.iter().zip(&found.hyperplanes) {
+            assert!(*trained > random + 0.15, "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_resumed_training_ends_where_an_uninterrupted_one_does() {
+    let setup = Setup::new();
+    let settings = settings(130);
+    let whole = setup.run(&settings, false, &mut Vec::new()).unwrap();
+    let mut steps = Vec::new();
+    // The checkpoint is of step 100 of the second layer.
+    let resumed = setup.run(&settings, true, &mut steps).unwrap();
+    assert_eq!((steps.len(), resumed == whole), (30, true));
+    setup.checkpoint.remove().unwrap();
+    let seeded = Settings { seed: 1, ..settings.clone() };
+    assert_ne!(setup.run(&seeded, false, &mut Vec::new()).unwrap(), whole);
+    let refused = setup.run(&settings, true, &mut Vec::new()).unwrap_err().to_string();
+    assert!(refused.contains("was made with seed = 1; expected 0"), "{refused}");
+}
+
+#[test]
+fn queries_that_are_held_out_are_not_learnt_from() {
+    assert_eq!([2, 7, 8, 64].map(|n| HeldOut::LastQueries.learnt(n)), [1, 6, 7, 56]);
+    let setup = Setup::new();
+    let settings = settings(3);
+    let before = setup.run(&settings, false, &mut Vec::new()).unwrap();
+    let mut other = learnable(1);
+    other.queries.slice_mut(s![.., 112.., ..]).fill(3.0);
+    let layers = [(2, other), (5, learnable(7))];
+    let corpus = Corpus::open(&[planted::trace(&setup.folder, "other", &layers)]).unwrap();
+    let setup = Setup { corpus, ..setup };
+    assert_eq!(setup.run(&settings, false, &mut Vec::new()).unwrap(), before);
+}
+
+#[test]
+fn a_loss_that_is_not_finite_ends_the_training() {
+    let setup = Setup::new();
+    let wild = Settings { learning_rate: 1e38, ..settings(20) };
+    let refused = setup.run(&wild, false, &mut Vec::new()).unwrap_err().to_string();
+    assert!(refused.starts_with("--learning-rate: the loss became"), "{refused}");
+}

@@ -1,0 +1,36 @@
+//! Traces whose answers are known.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use ndarray::Array3;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use vattention_core::Storage;
+use vattention_eval::{Layer, TraceInfo, write_trace};
+
+/// Numbers like a Gaussian's: sums of twelve uniform ones.
+pub(crate) fn noise(size: (usize, usize, usize), seed: u64) -> Array3<f32> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut uniform = || rng.next_u32() as f32 / u32::MAX as f32;
+    Array3::from_shape_simple_fn(size, || (0..12).map(|_| uniform()).sum::<f32>() - 6.0)
+}
+
+/// Two KV heads of two query heads each, and 8 numbers.
+pub(crate) fn layer(seed: u64) -> Layer {
+    Layer {
+        queries: noise((4, 32, 8), seed),
+        keys: noise((2, 300, 8), seed + 1),
+        values: noise((2, 300, 8), seed + 2),
+        visible: None,
+        prompt: None,
+    }
+}
+
+/// A trace of some layers, in a folder.
+pub(crate) fn trace(folder: &tempfile::TempDir, name: &str, layers: &[(usize, Layer)]) -> PathBuf {
+    let path = folder.path().join(name);
+    let layers: BTreeMap<usize, Layer> = layers.iter().cloned().collect();
+    write_trace(&path, &TraceInfo::default(), &layers, Storage::F32).unwrap();
+    path
+}

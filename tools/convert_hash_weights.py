@@ -1,0 +1,360 @@
+"""Convert trained HashAttention maps, as their authors publish them, to the file that `hash-attention` reads.
+
+Two formats are known, and told apart by what is in them:
+
+    state dict, a torch file:  {layer}.learning_to_hash_transformation_{q|k}.{head}.{0,2,..}.{weight|bias},
+                               a network per query head, weights [out, in]
+    hub pickle:                layer -> {query_matrix, query_bias, key_matrix, key_bias}, each a list per
+                               network layer of [heads, in, out] or [heads, out]
+
+A pickle can run any code when it is loaded, so only what builds arrays and tensors is allowed in one. A torch
+file is loaded with `weights_only=True`, and needs torch installed; so does a pickle of torch tensors.
+
+    pip install numpy==2.4.6
+    python tools/convert_hash_weights.py maps.pt -o weights.safetensors
+    python tools/convert_hash_weights.py --check
+
+Exit codes: 0 fine, 1 a check failed, 2 the input is wrong.
+"""
+
+import argparse
+import hashlib
+import io
+import json
+import os
+import pickle
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+try:
+    import numpy as np
+except ImportError as missing:
+    print(f"convert_hash_weights: {missing}: expected numpy", file=sys.stderr)
+    sys.exit(2)
+
+FORMAT = "vattention-hash/1"
+DTYPES = {"f32": "<f4", "f16": "<f2"}
+STATE_KEY = re.compile(r"(?:.*\.)?(\d+)\.learning_to_hash_transformation_([qk])\.(\d+)\.(\d+)\.(weight|bias)")
+SIDES = {"q": "query", "k": "key"}
+HUB_KEYS = {"query_matrix", "query_bias", "key_matrix", "key_bias"}
+TOLERANCE = 1e-5
+
+
+class InputError(Exception):
+    """The command line or a file is wrong: exit 2."""
+
+
+class CheckFailed(Exception):
+    """A conversion changes what the maps compute: exit 1."""
+
+
+# Reading, without running what a file says.
+
+ARRAYS = {"_reconstruct", "ndarray", "dtype", "scalar", "_frombuffer"}
+ARRAY_MODULES = re.compile(r"numpy(\._?core\.(multiarray|numeric))?")
+STORAGES = re.compile(r"(Float|Half|BFloat16|Double|Untyped)Storage")
+
+
+class ArraysOnly(pickle.Unpickler):
+    def find_class(self, module, name):
+        if ARRAY_MODULES.fullmatch(module) and name in ARRAYS:
+            return super().find_class(module, name)
+        if (module, name) in [("collections", "OrderedDict"), ("_codecs", "encode"), ("torch._utils", "_rebuild_tensor_v2")]:
+            return super().find_class(module, name)
+        if module == "torch" and STORAGES.fullmatch(name):
+            return super().find_class(module, name)
+        if (module, name) == ("torch.storage", "_load_from_bytes"):
+            return lambda data: torch().load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        raise InputError(f"names {module}.{name}; expected a pickle of arrays or tensors only")
+
+
+def torch():
+    try:
+        import torch as module
+    except ImportError:
+        raise InputError("holds torch tensors; expected torch to be installed")
+    return module
+
+
+def is_torch_file(data):
+    return data[:4] == b"PK\x03\x04"
+
+
+def read(path):
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; expected a file of maps")
+    try:
+        if is_torch_file(data):
+            return torch().load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        return ArraysOnly(io.BytesIO(data)).load()
+    except InputError as error:
+        raise InputError(f"{path}: {error}")
+    except Exception as error:  # What a damaged file raises is any of many.
+        raise InputError(f"{path}: {error}; expected a torch file or a pickle")
+
+
+def array(tensor):
+    if hasattr(tensor, "detach"):
+        tensor = tensor.detach().float().numpy()
+    result = np.asarray(tensor, dtype=np.float32)
+    if not np.isfinite(result).all():
+        raise InputError("a number is not finite; expected finite weights")
+    return result
+
+
+# Converting: to {layer: {"query" or "key": [(weight [heads, in, out], bias [heads, out]), ...]}}.
+
+
+def convert(content):
+    if not isinstance(content, dict) or not content:
+        raise InputError("holds no dictionary; expected a state dict or one dictionary per layer")
+    if all(isinstance(value, dict) and HUB_KEYS <= value.keys() for value in content.values()):
+        maps = {layer_number(key): from_hub(value) for key, value in content.items()}
+    else:
+        maps = from_state(content)
+    for layer, sides in maps.items():
+        for side, networks in sides.items():
+            expect_chain(f"layer {layer}, {side}", networks)
+    return maps
+
+
+def layer_number(key):
+    if not str(key).isdigit():
+        raise InputError(f"layer {key!r}; expected a number")
+    return int(key)
+
+
+def from_hub(layer):
+    return {
+        side: list(zip(map(array, layer[f"{side}_matrix"]), map(array, layer[f"{side}_bias"]), strict=True))
+        for side in SIDES.values()
+    }
+
+
+def from_state(state):
+    found = {}
+    for key, tensor in state.items():
+        match = STATE_KEY.fullmatch(str(key))
+        if match is None:
+            raise InputError(f"key {key!r}; expected ..learning_to_hash_transformation_..")
+        layer, side, head, place, part = match.groups()
+        networks = found.setdefault(int(layer), {}).setdefault(SIDES[side], {})
+        networks.setdefault(int(place), {}).setdefault(int(head), {})[part] = array(tensor)
+    return {layer: {side: stacked(found[layer].get(side, {})) for side in SIDES.values()} for layer in found}
+
+
+def stacked(networks):
+    """The linear layers in order, the heads of each in one array."""
+    stack = lambda heads, part: np.stack([heads[head][part] for head in sorted(heads)])
+    try:
+        ordered = [networks[place] for place in sorted(networks)]
+        return [(stack(heads, "weight").transpose(0, 2, 1), stack(heads, "bias")) for heads in ordered]
+    except (KeyError, ValueError) as error:
+        raise InputError(f"heads differ ({error}); expected equal networks, each with weight and bias")
+
+
+def expect_chain(where, networks):
+    """Each layer takes what the one before it gives, for the same heads."""
+    if not networks:
+        raise InputError(f"{where}: there is no network")
+    heads, wanted = networks[0][0].shape[0], networks[0][0].shape[1]
+    for i, (weight, bias) in enumerate(networks):
+        if weight.ndim != 3 or weight.shape[:2] != (heads, wanted) or bias.shape != (heads, weight.shape[2]):
+            shapes = f"weight {list(weight.shape)}, bias {list(bias.shape)}"
+            raise InputError(f"{where}: network layer {i} has {shapes}; expected [{heads}, {wanted}, out], [{heads}, out]")
+        wanted = weight.shape[2]
+
+
+# The file.
+
+
+def serialize(maps, dtype, scale):
+    tensors = {}
+    for layer, sides in maps.items():
+        for side, networks in sides.items():
+            for i, (weight, bias) in enumerate(networks):
+                tensors[f"layers.{layer}.{side}.{i}.weight"] = weight.astype(DTYPES[dtype])
+                tensors[f"layers.{layer}.{side}.{i}.bias"] = bias.astype(DTYPES[dtype])
+    metadata = {"format": FORMAT} | ({"scale": str(scale)} if scale else {})
+    header, offset, names = {"__metadata__": metadata}, 0, sorted(tensors)
+    for name in names:
+        end = offset + tensors[name].nbytes
+        header[name] = {"dtype": dtype.upper(), "shape": tensors[name].shape, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([len(text).to_bytes(8, "little"), text, *(tensors[name].tobytes() for name in names)])
+
+
+def deserialize(data):
+    """The tensors of a file, as numpy sees them."""
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    header.pop("__metadata__")
+    types = {name.upper(): numbers for name, numbers in DTYPES.items()}
+    read = lambda info: np.frombuffer(data[8 + size :][slice(*info["data_offsets"])], types[info["dtype"]])
+    return {name: read(info).reshape(info["shape"]) for name, info in header.items()}
+
+
+def write(path, data):
+    beside = path.with_name(path.name + ".partial")
+    try:
+        beside.write_bytes(data)
+        os.replace(beside, path)
+    except OSError as error:
+        raise InputError(f"-o {path}: {error.strerror}; expected a file that can be written")
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+# The check: random maps in both formats, and what they compute before and after.
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def published(layers, heads, widths, random):
+    """Random maps as a state dict."""
+    state = {}
+    for layer in layers:
+        for side in SIDES:
+            for head in range(heads):
+                for i, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
+                    name = f"{layer}.learning_to_hash_transformation_{side}.{head}.{2 * i}"
+                    state[f"{name}.weight"] = random.standard_normal((outputs, inputs), dtype=np.float32)
+                    state[f"{name}.bias"] = random.standard_normal(outputs, dtype=np.float32)
+    return state
+
+
+def as_hub(state, layers, heads, count):
+    """The same maps as the hub stores them."""
+    def side(layer, letter, part):
+        name = f"{layer}.learning_to_hash_transformation_{letter}"
+        turn = (lambda x: x.T) if part == "weight" else (lambda x: x)
+        return [np.stack([turn(state[f"{name}.{head}.{2 * i}.{part}"]) for head in range(heads)]) for i in range(count)]
+
+    parts = {"matrix": "weight", "bias": "bias"}
+    return {
+        layer: {f"{SIDES[s]}_{name}": side(layer, s, part) for s in SIDES for name, part in parts.items()}
+        for layer in layers
+    }
+
+
+def outputs_of_state(state, layer, side, head, count, x):
+    """One head's network the way torch computes it: weight times x."""
+    for i in range(count):
+        name = f"{layer}.learning_to_hash_transformation_{side}.{head}.{2 * i}"
+        x = state[f"{name}.weight"] @ (silu(x) if i else x) + state[f"{name}.bias"]
+    return x
+
+
+def outputs_of_file(tensors, layer, side, head, count, x):
+    """The same the way `hash-attention` computes it: x times weight."""
+    for i in range(count):
+        name = f"layers.{layer}.{SIDES[side]}.{i}"
+        x = (silu(x) if i else x) @ tensors[f"{name}.weight"][head] + tensors[f"{name}.bias"][head]
+    return x
+
+
+class Evil:
+    def __reduce__(self):
+        return (os.system, ("true",))
+
+
+def check():
+    random = np.random.default_rng(0)
+    layers, heads, widths = [0, 7, 11], 12, [16, 16, 16, 32]
+    count = len(widths) - 1
+    state = published(layers, heads, widths, random)
+    with tempfile.TemporaryDirectory() as folder:
+        pickled = Path(folder) / "maps.pkl"
+        pickled.write_bytes(pickle.dumps(as_hub(state, layers, heads, count)))
+        contents = {"state dict": state, "hub pickle": read(pickled)}
+        try:
+            module = torch()
+            module.save({key: module.from_numpy(x) for key, x in state.items()}, Path(folder) / "maps.pt")
+            contents["torch file"] = read(Path(folder) / "maps.pt")
+            pickled.write_bytes(pickle.dumps({0: {key: [module.ones(1, 2, 3)] for key in HUB_KEYS}}))
+            contents_of_tensors = read(pickled)
+            if float(array(contents_of_tensors[0]["key_bias"][0]).sum()) != 6:
+                raise CheckFailed("a pickle of torch tensors is read wrongly")
+        except InputError as missing:
+            print(f"  torch files: {missing}, not checked")
+        pickled.write_bytes(pickle.dumps({0: Evil()}))
+        try:
+            read(pickled)
+        except InputError as refused:
+            print(f"  refused, as it should be: {str(refused).removeprefix(folder)}")
+        else:
+            raise CheckFailed("a pickle that runs a command was loaded")
+    for name, content in contents.items():
+        tensors = deserialize(serialize(convert(content), "f32", None))
+        worst = 0
+        for layer in layers:
+            for side in SIDES:
+                for head in range(heads):
+                    x = random.standard_normal(widths[0], dtype=np.float32)
+                    expected = outputs_of_state(state, layer, side, head, count, x)
+                    found = outputs_of_file(tensors, layer, side, head, count, x)
+                    worst = max(worst, float(np.abs(found - expected).max() / np.abs(expected).max()))
+        print(f"  {name}: outputs differ by {worst:.3g} (expected at most {TOLERANCE:g})")
+        if not worst <= TOLERANCE:
+            raise CheckFailed(f"{name}: outputs differ by {worst:.3g}")
+
+
+# The command line.
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise InputError(message)
+
+
+def parse_arguments():
+    parser = Parser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("maps", nargs="?", type=Path, help="a torch file or a pickle")
+    parser.add_argument("-o", dest="output", type=Path, metavar="FILE", help="the safetensors file to write")
+    parser.add_argument("--dtype", choices=DTYPES, default="f32", help="element type of the file")
+    parser.add_argument("--scale", type=float, help="the model's softmax scale, if not 1 / sqrt(head_dim)")
+    parser.add_argument("--check", action="store_true", help="convert random maps of both formats and compare")
+    args = parser.parse_args()
+    if not args.check and (args.maps is None or args.output is None):
+        raise InputError("expected a file of maps and -o FILE, or --check")
+    if args.output and (args.output.is_dir() or not args.output.parent.is_dir()):
+        raise InputError(f"-o {args.output}: expected a file in a folder that exists")
+    return args
+
+
+def run(args):
+    if args.check:
+        check()
+    if args.maps and args.output:
+        try:
+            maps = convert(read(args.maps))
+        except InputError as error:
+            message = str(error)
+            raise InputError(message if message.startswith(str(args.maps)) else f"{args.maps}: {message}")
+        data = serialize(maps, args.dtype, args.scale)
+        write(args.output, data)
+        print(f"{args.output}: {len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()}")
+
+
+def main():
+    try:
+        run(parse_arguments())
+    except InputError as error:
+        print(f"convert_hash_weights: {error}", file=sys.stderr)
+        return 2
+    except CheckFailed as error:
+        print(f"convert_hash_weights: check failed: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
