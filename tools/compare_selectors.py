@@ -2,9 +2,10 @@
 
 Why: a selector alone drops the rest, and its error is what the rest held. Here each picks 10 % of the context beside a
 sink and a window of 128 tokens; and, for as many tokens read, it picks 5 % and a uniform sample of 5 % is read too. What
-decides by itself how much to read is shown as it is. The numbers are those of `vattention compare`, the tables Markdown.
+decides by itself how much to read is shown as it is. With --promise, whether `ratio` keeps its promise after each. The
+numbers are those of `vattention compare` and `verify`, the tables Markdown.
 
-    python3 tools/compare_selectors.py data/minilm.safetensors
+    python3 tools/compare_selectors.py data/minilm.safetensors --promise
     python3 tools/compare_selectors.py data/minilm.safetensors long.safetensors --queries 8
 
 Exit codes: 0 fine, 2 the input is wrong.
@@ -32,6 +33,13 @@ SAMPLE = """
 [estimator]
 type = "fixed"
 size = 0.05
+"""
+PROMISE = """
+[estimator]
+type = "ratio"
+target = "sdpa"
+epsilon = 0.1
+delta = 0.1
 """
 
 
@@ -107,20 +115,29 @@ def pipelines(tokens):
     return texts
 
 
+def vattention(command, trace, texts, options, allowed):
+    """The JSON that a command of `vattention` writes about pipelines of these (title, text)."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, f"{i}.toml") for i in range(len(texts))]
+        for file, (title, text) in zip(files, texts):
+            file.write_text(f"name = {json.dumps(title)}\n{text}")
+        results = Path(folder, "results.json")
+        run = ["cargo", "run", "--release", "--quiet", "--", command, *files]
+        run += ["--trace", trace.resolve(), "--json", results, *options]
+        if subprocess.run(run, cwd=ROOT, stdout=subprocess.DEVNULL).returncode not in allowed:
+            raise InputError(f"vattention {command} refused, see above")
+        return json.loads(results.read_text())
+
+
 def compare(trace, options, texts):
     """What `vattention compare` says of each pipeline."""
-    with tempfile.TemporaryDirectory() as folder:
-        files = []
-        for i, ((name, variant), text) in enumerate(texts.items()):
-            files.append(Path(folder, f"{i}.toml"))
-            files[-1].write_text(f"name = {json.dumps(f'{name}, {variant}')}\n{text}")
-        results = Path(folder, "results.json")
-        command = ["cargo", "run", "--release", "--quiet", "--", "compare", *files]
-        command += ["--trace", trace.resolve(), "--json", results, *options]
-        if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode != 0:
-            raise InputError("vattention compare refused, see above")
-        measured = json.loads(results.read_text())["pipelines"]
-    return dict(zip(texts, measured))
+    titled = [(f"{name}, {variant}", text) for (name, variant), text in texts.items()]
+    return dict(zip(texts, vattention("compare", trace, titled, options, [0])["pipelines"]))
+
+
+def verify(trace, name, text):
+    """What `vattention verify` says of the promise of `ratio` after a selector; exit code 1 if it is broken."""
+    return vattention("verify", trace, [(name, SINK_AND_WINDOW + text + PROMISE)], [], [0, 1])
 
 
 def percent(share):
@@ -133,7 +150,7 @@ def errors(result):
 
 def row(name, results, fastest):
     alone, sampled = results[name, "alone"], results.get((name, "sampled"))
-    cells = [f"`{name}`" if " " not in name else name, percent(alone["density"]["per_kv_head"]["mean"])]
+    cells = [name, percent(alone["density"]["per_kv_head"]["mean"])]
     cells += [percent(alone["recall"]), *errors(alone)]
     cells += [percent(sampled["density"]["per_kv_head"]["mean"]), *errors(sampled)] if sampled else ["-"] * 3
     cells += [f"{alone['index_bytes_per_token']:.1f}", f"{alone['seconds'] / fastest:.2f}"]
@@ -155,16 +172,29 @@ def print_tables(trace, options):
         print("| " + " | ".join([name, percent(weighed["density"]["per_kv_head"]["mean"]), *errors(weighed)]) + " |")
 
 
+def print_promises(trace):
+    tokens = tokens_of(trace)
+    print(f"\n`{trace.name}`, `ratio` after 5 %\n\n| picks | broken | worst head | held |\n|---|--:|--:|---|")
+    for name, text in {**methods(0.05, tokens), **OWN_SIZE}.items():
+        verdict = verify(trace, name, text)
+        worst = max(head["violations"] / head["trials"] for head in verdict["heads"])
+        share = verdict["violations"] / verdict["trials"]
+        print(f"| {name} | {percent(share)} | {percent(worst)} | {'yes' if verdict['held'] else 'no'} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="traces of the model of weights/")
     parser.add_argument("--queries", help="how many of each layer's queries, the last ones")
     parser.add_argument("--backend", default="cpu", help="cpu or reference")
+    parser.add_argument("--promise", action="store_true", help="verify the promise of `ratio` after each, too")
     args = parser.parse_args()
     options = ["--backend", args.backend] + (["--queries", args.queries] if args.queries else [])
     try:
         for trace in args.traces:
             print_tables(trace, options)
+            if args.promise:
+                print_promises(trace)
     except InputError as error:
         print(f"compare_selectors: {error}", file=sys.stderr)
         return 2

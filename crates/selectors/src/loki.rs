@@ -38,6 +38,7 @@ use std::sync::Arc;
 
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
+use multiversion::multiversion;
 use serde::{Deserialize, Serialize};
 use vattention_core::ndarray::Axis;
 use vattention_core::schemars::{self, JsonSchema};
@@ -81,7 +82,8 @@ impl Loki {
             return Err(format!("`rank` is {rank}: expected at most {dim}, the numbers of a key"));
         }
         let basis = basis::read(&self.basis, site, rank)?.into();
-        Ok(Worker { size: self.size, score: self.score, rank, basis, index: Vec::new() })
+        let index = vec![Vec::new(); rank];
+        Ok(Worker { size: self.size, score: self.score, basis, index })
     }
 }
 
@@ -89,17 +91,20 @@ impl Loki {
 struct Worker {
     size: Size,
     score: Score,
-    rank: usize,
     /// `[rank, head_dim]`.
     basis: Arc<[f32]>,
-    /// The first coordinates of each key, `[tokens, rank]`.
-    index: Vec<bf16>,
+    /// The first coordinates of the keys, the first of all, the second, and so on,
+    /// `[rank][tokens]`.
+    index: Vec<Vec<bf16>>,
 }
 
 impl Worker {
-    /// The first coordinates of a vector `[head_dim]`, into `out` `[rank]`.
-    fn rotate(&self, vector: &[f32], out: &mut [f32]) {
-        Tokens::new(&self.basis, self.rank, vector.len()).dots(0..self.rank, vector, out);
+    /// The first coordinates of a vector `[head_dim]`.
+    fn rotate(&self, vector: &[f32]) -> Vec<f32> {
+        let rank = self.index.len();
+        let mut out = vec![0.0; rank];
+        Tokens::new(&self.basis, rank, vector.len()).dots(0..rank, vector, &mut out);
+        out
     }
 
     /// The score of each visible token.
@@ -108,24 +113,34 @@ impl Worker {
             Score::Head => row.query().to_vec(),
             Score::Group => row.group().sum_axis(Axis(0)).to_vec(),
         };
-        let mut rotated = vec![0.0; self.rank];
-        self.rotate(&query, &mut rotated);
         let mut scores = vec![0.0; row.visible()];
-        let index = Tokens::new(&self.index, self.index.len() / self.rank, self.rank);
-        index.dots(0..row.visible(), &rotated, &mut scores);
+        for (column, weight) in self.index.iter().zip(self.rotate(&query)) {
+            add_multiple(column.reinterpret_cast(), weight, &mut scores);
+        }
         scores
+    }
+}
+
+/// Adds `weight · column`, of bf16 as its bits.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
+    "x86_64+avx2+fma+bmi2+popcnt+f16c"
+))]
+fn add_multiple(column: &[u16], weight: f32, scores: &mut [f32]) {
+    for (score, &bits) in scores.iter_mut().zip(column) {
+        *score += weight * f32::from_bits(u32::from(bits) << 16);
     }
 }
 
 impl Selector for Worker {
     fn append(&mut self, new: &NewTokens<'_>) {
-        let (mut key, mut rotated) = (vec![0.0; new.keys.dim()], vec![0.0; self.rank]);
+        let mut key = vec![0.0; new.keys.dim()];
         for token in 0..new.keys.len() {
             new.keys.copy_row(token, &mut key);
-            self.rotate(&key, &mut rotated);
-            let end = self.index.len();
-            self.index.resize(end + self.rank, bf16::ZERO);
-            self.index[end..].convert_from_f32_slice(&rotated);
+            let rotated = self.rotate(&key);
+            for (column, x) in self.index.iter_mut().zip(rotated) {
+                column.push(bf16::from_f32(x));
+            }
         }
     }
 
@@ -134,7 +149,7 @@ impl Selector for Worker {
     }
 
     fn index_bytes(&self) -> usize {
-        size_of_val(&self.index[..])
+        self.index.iter().map(|column| size_of_val(&column[..])).sum()
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
