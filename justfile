@@ -10,6 +10,10 @@ test:
 compare *ARGS:
     cargo run --release -- compare configs/*.toml --trace data/minilm.safetensors {{ARGS}}
 
+# Every selector at equal density, with and without a sample: the tables of docs/selectors.md.
+selectors *ARGS:
+    python3 tools/compare_selectors.py data/minilm.safetensors {{ARGS}}
+
 # Decode speed against dense attention and the speed of memory, and the kernels by themselves.
 bench *ARGS:
     cargo run --release -- bench {{ARGS}}
