@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use common::peer::{Case, LAYER, size};
 use ndarray::{Array3, ArrayView1, ArrayViewMut1, s};
 use serde_json::Value;
-use vattention::selectors::{DoubleSparsity, Importance, LabelBits, LabelsOf, Sink, Window};
+use vattention::selectors::{DoubleSparsity, Importance, IndexOf, LabelBits, Sink, Window};
 use vattention::{NewTokens, Picks, Score, SelectorConfig, Site, Size, Step, Tokens, all_backends};
 
 /// A composition's selector, with a size of ours.
@@ -28,7 +28,7 @@ fn double_sparsity(masker: &Value, head_dim: usize, size: Size) -> DoubleSparsit
         channels: kept.try_into().unwrap(),
         label_bits: LabelBits::try_from(bits).unwrap(),
         by: Importance::Qk,
-        labels: LabelsOf::QueryHead,
+        labels: IndexOf::QueryHead,
         score: Score::Head,
     }
 }
@@ -51,7 +51,7 @@ fn quantise(numbers: &mut [f32], bits: u8) {
 /// The queries with the channels that are kept as the peer quantises them.
 fn queries(case: &Case, config: &DoubleSparsity) -> Array3<f32> {
     let mut queries = case.input("queries");
-    if config.label_bits == LabelBits::EXACT {
+    if config.label_bits.get() == 0 {
         return queries;
     }
     let channels = case.tensor("double_sparsity_channels");

@@ -15,7 +15,7 @@ use common::peer::{Case, LAYER, size};
 use ndarray::{ArrayView1, s};
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use serde_json::Value;
-use vattention::selectors::{Activation, CodesOf, HashAttention, Sink, Window};
+use vattention::selectors::{Activation, HashAttention, IndexOf, Sink, Window};
 use vattention::{PipelineConfig, Score, Share, all_backends};
 
 /// The peer's maps as a file of ours.
@@ -46,7 +46,7 @@ fn pipeline(maskers: &Value, weights: &Path) -> PipelineConfig {
         size: size(&maskers[2]["heavy_size"]),
         weights: Some(weights.into()),
         bits: None,
-        codes: CodesOf::QueryHead,
+        codes: IndexOf::QueryHead,
         activation: serde_json::from_value::<Activation>(maskers[2]["activation"].clone()).unwrap(),
         score: Score::Head,
     };

@@ -146,7 +146,7 @@ fn settings_that_cannot_train_are_refused() {
     refuse("--hidden 8,0", "--hidden: 0; expected at least 1");
     refuse("--learning-rate 0", "--learning-rate: 0; expected above 0");
     refuse("--positive-weight NaN", "--positive-weight: NaN; expected above 0");
-    refuse("--bits 129", "a code has 1 to 128 bits, got 129");
+    refuse("--bits 129", "must be a whole number from 1 to 128, got 129");
     refuse("--held-out other", "other: has layers [0, 1, 2]");
     refuse("--resume", "--resume: there is no out.checkpoint to go on from");
     refuse("--learning-rate 1e38 --steps 9", "--learning-rate: the loss became");

@@ -52,6 +52,7 @@ use vattention_core::{
     typetag,
 };
 
+use crate::index_of::IndexOf;
 use crate::labels::{LabelBits, Labels, Rounding, Term};
 
 /// The tokens that score best by a few channels of their keys, quantised.
@@ -74,7 +75,7 @@ pub struct DoubleSparsity {
     pub by: Importance,
     /// Whose channels make the labels.
     #[serde(default)]
-    pub labels: LabelsOf,
+    pub labels: IndexOf,
     /// Whose scores count.
     #[serde(default)]
     pub score: Score,
@@ -93,23 +94,12 @@ pub enum Importance {
     K,
 }
 
-/// Who has channels, and hence labels of the keys, of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum LabelsOf {
-    /// Every query head: a key has as many labels as the group has query heads.
-    #[default]
-    QueryHead,
-    /// The KV head: a key has one label.
-    KvHead,
-}
-
 fn authors_channels() -> NonZeroUsize {
     NonZeroUsize::MIN.saturating_add(15)
 }
 
 fn authors_bits() -> LabelBits {
-    LabelBits::FOUR
+    const { LabelBits::of(4) }
 }
 
 #[typetag::serde(name = "double-sparsity")]
@@ -126,7 +116,7 @@ impl DoubleSparsity {
     fn worker(&self, site: &Site) -> Result<Worker, String> {
         let group = site.shape.group();
         let index = |(i, channels): (usize, Vec<usize>)| Index {
-            members: if self.labels == LabelsOf::KvHead { 0..group } else { i..i + 1 },
+            members: if self.labels == IndexOf::KvHead { 0..group } else { i..i + 1 },
             labels: Labels::new(channels.len(), self.label_bits),
             channels: channels.into(),
         };

@@ -32,7 +32,6 @@
 //! Faster Inference", <https://arxiv.org/abs/2412.14468>; random hyperplanes: Charikar (2002),
 //! "Similarity Estimation Techniques from Rounding Algorithms".
 
-mod bits;
 mod codes;
 mod hyperplanes;
 mod map;
@@ -49,12 +48,16 @@ use vattention_core::{
     typetag,
 };
 
-pub use bits::Bits;
 pub use codes::Codes;
 pub use map::Activation;
 
+use crate::index_of::IndexOf;
+use crate::whole::Whole;
 use map::Map;
 use weights::Weights;
+
+/// The signs in a code, 32 as the authors have.
+pub type Bits = Whole<1, 128, 32>;
 
 /// The tokens whose codes agree with the query's in the most bits.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -72,24 +75,13 @@ pub struct HashAttention {
     pub bits: Option<Bits>,
     /// Whose maps make the codes.
     #[serde(default)]
-    pub codes: CodesOf,
+    pub codes: IndexOf,
     /// What is between the layers of a trained map.
     #[serde(default)]
     pub activation: Activation,
     /// Whose scores count.
     #[serde(default)]
     pub score: Score,
-}
-
-/// Who has maps, and hence codes of the keys, of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum CodesOf {
-    /// Every query head: a key has as many codes as the group has query heads.
-    #[default]
-    QueryHead,
-    /// The KV head: a key has one code.
-    KvHead,
 }
 
 #[typetag::serde(name = "hash-attention")]
@@ -108,7 +100,7 @@ impl HashAttention {
         let group = site.shape.group();
         let index = |(i, map)| Index {
             map: Arc::new(map),
-            members: if self.codes == CodesOf::KvHead { 0..group } else { i..i + 1 },
+            members: if self.codes == IndexOf::KvHead { 0..group } else { i..i + 1 },
             codes: Codes::new(bits),
         };
         let indexes = maps.into_iter().enumerate().map(index).collect();
@@ -117,7 +109,7 @@ impl HashAttention {
 
     /// The maps that make codes at `site`, one or one for each member, and the bits of the codes.
     fn maps(&self, site: &Site) -> Result<(Vec<Map>, Bits), String> {
-        let count = if self.codes == CodesOf::KvHead { 1 } else { site.shape.group() };
+        let count = if self.codes == IndexOf::KvHead { 1 } else { site.shape.group() };
         let Some(path) = &self.weights else {
             let bits = self.bits.unwrap_or_default();
             let dim = site.shape.head_dim;

@@ -4,16 +4,17 @@
 //! With `bits` of 1 to 8 a number is `base + step · code`, with a base and a step for each vector
 //! and a code of so many bits; see [`quantise`]. With 0 bits it is kept as it is.
 
-mod bits;
 mod coded;
 mod quantise;
 
-pub use bits::LabelBits;
-
 use multiversion::multiversion;
 
+use crate::whole::Whole;
 use coded::Coded;
 pub(crate) use quantise::Rounding;
+
+/// Bits of a quantised number, or 0 for exact ones.
+pub type LabelBits = Whole<0, 8, 0>;
 
 /// Items side by side, so that vector instructions multiply several.
 const LANES: usize = 64;

@@ -36,7 +36,6 @@
 //! Schmid (2011), "Product Quantization for Nearest Neighbor Search",
 //! <https://doi.org/10.1109/TPAMI.2010.57>.
 
-mod bits;
 mod codebook;
 mod codes;
 mod k_means;
@@ -53,12 +52,15 @@ use vattention_core::{
     Stream, register, typetag,
 };
 
-pub use bits::PartBits;
 pub use codebook::{Codebook, PartTable};
 pub use codes::PartCodes;
 
+use crate::whole::Whole;
 use codebook::{augmented, squared_norm};
 use k_means::k_means;
+
+/// The bits of one part's code, 6 as the authors have: there are `2^bits` centroids.
+pub type PartBits = Whole<1, 8, 6>;
 
 /// The tokens with the largest scores by product-quantised keys.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -198,7 +200,7 @@ impl Worker {
         let codebook = |part: usize| {
             let points = keys.slice(s![.., part * dim..(part + 1) * dim]);
             let order = Order::new(points.nrows(), &Stream::new(&place, PURPOSE, part as u32, 0));
-            let cluster = |points| k_means(points, bits.centroids(), iterations, order);
+            let cluster = |points| k_means(points, 1 << bits.get(), iterations, order);
             match metric {
                 Metric::Euclidean => Codebook::new(cluster(points).view(), None),
                 Metric::InnerProduct => {

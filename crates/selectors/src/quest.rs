@@ -52,7 +52,7 @@ pub struct Quest {
     #[serde(default = "authors_page")]
     pub page: NonZeroUsize,
     /// Bits of each number of a page's bounds, 1 to 8, or 0 for exact ones.
-    #[serde(default = "exact")]
+    #[serde(default)]
     pub bits: LabelBits,
     /// Whose scores count.
     #[serde(default)]
@@ -61,10 +61,6 @@ pub struct Quest {
 
 fn authors_page() -> NonZeroUsize {
     NonZeroUsize::MIN.saturating_add(15)
-}
-
-fn exact() -> LabelBits {
-    LabelBits::EXACT
 }
 
 #[typetag::serde(name = "quest")]

@@ -155,7 +155,7 @@ mod tests {
     use vattention_testkit::{Head, Texture, heads};
 
     use super::*;
-    use crate::{CodesOf, HashAttention, MagicPig, MassOf, OracleTopK, OracleTopP};
+    use crate::{HashAttention, IndexOf, MagicPig, MassOf, OracleTopK, OracleTopP};
 
     fn config(mass: f64, score: Score, of: impl SelectorConfig + 'static) -> Twilight {
         let of: Box<dyn SelectorConfig> = Box::new(of);
@@ -168,7 +168,7 @@ mod tests {
             size: Size::Tokens(size),
             weights: None,
             bits: None,
-            codes: CodesOf::KvHead,
+            codes: IndexOf::KvHead,
             activation: serde_json::from_str("\"silu\"").unwrap(),
             score,
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use vattention_core::Site;
 
-use super::{Importance, LabelsOf};
+use super::{Importance, IndexOf};
 
 /// The channels by falling importance at `site`, `[head_dim]` each: one list, or one for each
 /// member. Refusals name the file and the key.
@@ -13,12 +13,12 @@ pub(super) fn read(
     path: &Path,
     site: &Site,
     by: Importance,
-    labels: LabelsOf,
+    labels: IndexOf,
 ) -> Result<Vec<Vec<usize>>, String> {
     let named = |reason: String| format!("{}: {reason}", path.display());
     let bytes = std::fs::read(path).map_err(|error| named(error.to_string()))?;
     let group = site.shape.group();
-    let (suffix, heads, mine) = if labels == LabelsOf::KvHead && group > 1 {
+    let (suffix, heads, mine) = if labels == IndexOf::KvHead && group > 1 {
         ("proj_group", site.shape.kv_heads, site.kv_head..site.kv_head + 1)
     } else {
         ("proj", site.shape.query_heads, site.kv_head * group..(site.kv_head + 1) * group)

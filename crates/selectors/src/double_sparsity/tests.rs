@@ -35,13 +35,7 @@ fn permutation(dim: usize, step: usize) -> Vec<usize> {
     (0..dim).map(|i| (i * step + 1) % dim).collect()
 }
 
-fn config(
-    dim: usize,
-    channels: usize,
-    bits: u64,
-    labels: LabelsOf,
-    score: Score,
-) -> DoubleSparsity {
+fn config(dim: usize, channels: usize, bits: u64, labels: IndexOf, score: Score) -> DoubleSparsity {
     DoubleSparsity {
         size: Size::Tokens(7),
         calibration: file(FILES.path(), dim),
@@ -57,7 +51,7 @@ fn config(
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Half {
     bits: u64,
-    labels: LabelsOf,
+    labels: IndexOf,
     score: Score,
 }
 
@@ -71,19 +65,16 @@ impl SelectorConfig for Half {
 
 vattention_testkit::laws!(
     own_labels,
-    Half { bits: 4, labels: LabelsOf::QueryHead, score: Score::Head }
+    Half { bits: 4, labels: IndexOf::QueryHead, score: Score::Head }
 );
 vattention_testkit::laws!(
     own_labels_by_group,
-    Half { bits: 2, labels: LabelsOf::QueryHead, score: Score::Group }
+    Half { bits: 2, labels: IndexOf::QueryHead, score: Score::Group }
 );
-vattention_testkit::laws!(
-    one_label,
-    Half { bits: 3, labels: LabelsOf::KvHead, score: Score::Head }
-);
+vattention_testkit::laws!(one_label, Half { bits: 3, labels: IndexOf::KvHead, score: Score::Head });
 vattention_testkit::laws!(
     one_label_by_group,
-    Half { bits: 0, labels: LabelsOf::KvHead, score: Score::Group }
+    Half { bits: 0, labels: IndexOf::KvHead, score: Score::Group }
 );
 
 #[test]
@@ -105,11 +96,11 @@ fn filled(config: &DoubleSparsity, head: &Head) -> Worker {
     worker
 }
 
-const LABELS: [LabelsOf; 2] = [LabelsOf::QueryHead, LabelsOf::KvHead];
+const LABELS: [IndexOf; 2] = [IndexOf::QueryHead, IndexOf::KvHead];
 
 /// The channels that a member's labels have.
-fn kept(dim: usize, channels: usize, labels: LabelsOf, member: usize) -> Vec<usize> {
-    let step = if labels == LabelsOf::KvHead { 11 } else { [3, 7][member] };
+fn kept(dim: usize, channels: usize, labels: IndexOf, member: usize) -> Vec<usize> {
+    let step = if labels == IndexOf::KvHead { 11 } else { [3, 7][member] };
     permutation(dim, step)[..channels].to_vec()
 }
 
@@ -223,16 +214,16 @@ fn each_head_has_the_channels_of_its_list() {
         let config = config(4, 2, 4, labels, Score::Head);
         channels(&DoubleSparsity { calibration: path.clone(), by, ..config })
     };
-    assert_eq!(of(Importance::Q, LabelsOf::QueryHead).unwrap(), [[2, 0], [3, 0]]);
-    assert_eq!(of(Importance::K, LabelsOf::QueryHead).unwrap(), [[0, 2], [0, 3]]);
-    assert_eq!(of(Importance::K, LabelsOf::KvHead).unwrap(), [[3, 2]]);
+    assert_eq!(of(Importance::Q, IndexOf::QueryHead).unwrap(), [[2, 0], [3, 0]]);
+    assert_eq!(of(Importance::K, IndexOf::QueryHead).unwrap(), [[0, 2], [0, 3]]);
+    assert_eq!(of(Importance::K, IndexOf::KvHead).unwrap(), [[3, 2]]);
     // Where the KV head has one query head, its own list.
     let shape = Shape { query_heads: 4, kv_heads: 4, head_dim: 4, value_dim: 1 };
     let site = Site { seed: 0, sequence: 0, layer: 5, kv_head: 3, shape };
     let one = DoubleSparsity {
         calibration: path.clone(),
         by: Importance::Q,
-        ..config(4, 3, 4, LabelsOf::KvHead, Score::Head)
+        ..config(4, 3, 4, IndexOf::KvHead, Score::Head)
     };
     assert_eq!(one.channels(&site).unwrap(), [[3, 0, 1]]);
 }
@@ -243,7 +234,7 @@ fn files_that_do_not_fit_are_refused_by_name() {
     let config = DoubleSparsity {
         calibration: file(folder.path(), 4),
         by: Importance::K,
-        ..config(4, 2, 4, LabelsOf::KvHead, Score::Head)
+        ..config(4, 2, 4, IndexOf::KvHead, Score::Head)
     };
     let refused = |config: &DoubleSparsity| {
         let error = channels(config).unwrap_err();

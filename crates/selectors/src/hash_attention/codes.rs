@@ -29,7 +29,7 @@ pub struct Codes {
 impl Codes {
     /// No codes yet.
     pub fn new(bits: Bits) -> Self {
-        Self { words: vec![Vec::new(); bits.words()] }
+        Self { words: vec![Vec::new(); usize::from(bits.get()).div_ceil(32)] }
     }
 
     /// Adds the code of the next token. Words beyond the codes' length are not kept.

@@ -5,7 +5,7 @@ use std::path::Path;
 use vattention_core::{Shape, Site};
 
 use super::map::{Activation, Affine, Map, Mlp};
-use super::{Bits, CodesOf};
+use super::{Bits, IndexOf};
 use crate::tensor_file::{TensorFile, mismatch};
 
 const FORMAT: &str = "vattention-hash/1";
@@ -22,7 +22,7 @@ impl Weights {
     pub(super) fn map(
         &self,
         site: &Site,
-        codes: CodesOf,
+        codes: IndexOf,
         member: usize,
         activation: Activation,
     ) -> Result<Map, String> {
@@ -59,7 +59,7 @@ impl Weights {
         &self,
         name: &str,
         site: &Site,
-        codes: CodesOf,
+        codes: IndexOf,
         member: usize,
     ) -> Result<Vec<Affine>, String> {
         let mut layers: Vec<Affine> = Vec::new();
@@ -94,22 +94,22 @@ impl Weights {
 }
 
 /// The row of a tensor of `heads` rows that `member` of the group at `site` uses.
-fn head(heads: usize, site: &Site, codes: CodesOf, member: usize) -> Option<usize> {
+fn head(heads: usize, site: &Site, codes: IndexOf, member: usize) -> Option<usize> {
     let Shape { query_heads, kv_heads, .. } = site.shape;
     let first = site.kv_head * site.shape.group();
     match codes {
-        CodesOf::QueryHead if heads == query_heads => Some(first + member),
-        CodesOf::KvHead if heads == kv_heads => Some(site.kv_head),
-        CodesOf::KvHead if heads == query_heads => Some(first),
+        IndexOf::QueryHead if heads == query_heads => Some(first + member),
+        IndexOf::KvHead if heads == kv_heads => Some(site.kv_head),
+        IndexOf::KvHead if heads == query_heads => Some(first),
         _ => None,
     }
 }
 
 /// How many rows a tensor may have, in words.
-fn heads_of(site: &Site, codes: CodesOf) -> String {
+fn heads_of(site: &Site, codes: IndexOf) -> String {
     let Shape { query_heads, kv_heads, .. } = site.shape;
     match codes {
-        CodesOf::QueryHead => format!("{query_heads} query heads"),
-        CodesOf::KvHead => format!("{kv_heads} KV heads or {query_heads} query heads"),
+        IndexOf::QueryHead => format!("{query_heads} query heads"),
+        IndexOf::KvHead => format!("{kv_heads} KV heads or {query_heads} query heads"),
     }
 }

@@ -100,5 +100,5 @@ fn the_bytes_are_those_of_the_blocks() {
 #[test]
 fn bits_beyond_a_byte_are_refused() {
     let error = serde_json::from_str::<LabelBits>("9").unwrap_err().to_string();
-    assert!(error.contains("1 to 8 bits, or 0 for exact, got 9"), "{error}");
+    assert!(error.contains("from 0 to 8, got 9"), "{error}");
 }

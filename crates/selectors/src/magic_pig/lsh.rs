@@ -1,11 +1,11 @@
 //! Random hash tables of signs, and the vectors that they hash.
 
-use std::borrow::Cow;
-
 use multiversion::multiversion;
 use serde::{Deserialize, Serialize};
 use vattention_core::Tokens;
-use vattention_core::schemars::{self, JsonSchema, Schema, SchemaGenerator, json_schema};
+use vattention_core::schemars::{self, JsonSchema};
+
+use crate::whole::Whole;
 
 /// Keys hashed at a time.
 pub const BLOCK: usize = 128;
@@ -28,51 +28,8 @@ impl Transform {
     }
 }
 
-/// The signs that a table hashes to, 1 to 16.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "u64", into = "u64")]
-pub struct TableBits(u8);
-
-impl TableBits {
-    /// The number.
-    pub fn get(self) -> u8 {
-        self.0
-    }
-}
-
-impl Default for TableBits {
-    /// 10, as the authors have.
-    fn default() -> Self {
-        Self(10)
-    }
-}
-
-impl TryFrom<u64> for TableBits {
-    type Error = String;
-
-    fn try_from(bits: u64) -> Result<Self, String> {
-        match u8::try_from(bits) {
-            Ok(bits @ 1..=16) => Ok(Self(bits)),
-            _ => Err(format!("a table has 1 to 16 bits, got {bits}")),
-        }
-    }
-}
-
-impl From<TableBits> for u64 {
-    fn from(bits: TableBits) -> Self {
-        bits.0.into()
-    }
-}
-
-impl JsonSchema for TableBits {
-    fn schema_name() -> Cow<'static, str> {
-        "TableBits".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "integer", "minimum": 1, "maximum": 16 })
-    }
-}
+/// The signs that a table hashes to, 10 as the authors have.
+pub type TableBits = Whole<1, 16, 10>;
 
 /// Hash tables of signs. A signature is a number of `bits` bits; bit `j` of table `t` is set where
 /// the product with vector `t · bits + j` is positive.

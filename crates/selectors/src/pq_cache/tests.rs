@@ -229,7 +229,7 @@ fn what_cannot_be_is_refused() {
     assert_eq!(read(r#"{"size": 3}"#).unwrap().parts.get(), 2);
     for bits in [0, 9] {
         let error = read(&format!(r#"{{"size": 3, "bits": {bits}}}"#)).unwrap_err();
-        assert!(error.contains(&format!("1 to 8 bits, got {bits}")), "{error}");
+        assert!(error.contains(&format!("from 1 to 8, got {bits}")), "{error}");
     }
     for (field, bad) in [("parts", "0"), ("fit", "0"), ("iterations", "-1"), ("metric", "\"l1\"")] {
         assert!(read(&format!(r#"{{"size": 3, "{field}": {bad}}}"#)).is_err(), "{field}");

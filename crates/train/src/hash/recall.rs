@@ -8,7 +8,7 @@ use vattention_core::{
     Fraction, NewTokens, Picks, Score, Selector, SelectorConfig, Shape, Site, Size, Step, Tokens,
 };
 use vattention_eval::Layer;
-use vattention_selectors::{Activation, CodesOf, HashAttention};
+use vattention_selectors::{Activation, HashAttention, IndexOf};
 
 use super::labels::{middle, top};
 use super::{HeldOut, Settings};
@@ -70,7 +70,7 @@ fn selector(weights: Option<&Path>, settings: &Settings) -> HashAttention {
         size: Size::Share(share),
         weights: weights.map(Into::into),
         bits: Some(settings.bits),
-        codes: CodesOf::QueryHead,
+        codes: IndexOf::QueryHead,
         activation: Activation::Silu,
         score: Score::Head,
     }
