@@ -129,9 +129,11 @@ fn compare_writes_the_keys_that_other_tools_read() {
                 "density",
                 "file",
                 "guarantee",
+                "index_bytes_per_token",
                 "name",
                 "numerator_error",
                 "output_error",
+                "recall",
                 "seconds",
             ]
         );
