@@ -144,9 +144,10 @@ fn a_checkpoint_that_does_not_fit_is_refused_by_name() {
     refuse("`layers.5.query.0.weight` is (F32, [4, 64])", &turn("layers.5.query.0.weight"));
     refuse("`layers.2.query.0.weight` is (F32, [4, 64])", &turn("layers.2.query.0.weight"));
     refuse("`first.query.0.weight` is (F32, [4, 64])", &turn("first.query.0.weight"));
-    refuse("`second.key.0.weight` is (I32", &|header| {
-        header["second.key.0.weight"]["dtype"] = "I32".into()
-    });
+    let whole_numbers = |header: &mut Value| {
+        header["second.key.0.weight"]["dtype"] = "I32".into();
+    };
+    refuse("`second.key.0.weight` is (I32", &whole_numbers);
     let place = |place: &'static str| {
         move |header: &mut Value| header["__metadata__"]["place"] = place.into()
     };
