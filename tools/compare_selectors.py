@@ -91,7 +91,8 @@ def tokens_of(trace):
     """How many tokens a trace's first layer has, from the file's header."""
     try:
         with trace.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(min(size, trace.stat().st_size)))
     except (OSError, ValueError) as error:
         raise InputError(f"{trace}: {error}; expected a trace")
     keys = [tensor["shape"] for name, tensor in header.items() if name.endswith(".keys")]

@@ -100,7 +100,11 @@ def read(path):
 def array(tensor):
     if hasattr(tensor, "detach"):
         tensor = tensor.detach().float().numpy()
-    result = np.asarray(tensor, dtype=np.float32)
+    try:
+        with np.errstate(over="ignore"):  # What overflows is not finite, and told as that.
+            result = np.asarray(tensor, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"holds what is no array of numbers ({error}); expected arrays or tensors")
     if not np.isfinite(result).all():
         raise InputError("a number is not finite; expected finite weights")
     return result
@@ -123,16 +127,19 @@ def convert(content):
 
 
 def layer_number(key):
-    if not str(key).isdigit():
+    if not re.fullmatch("[0-9]+", str(key)):
         raise InputError(f"layer {key!r}; expected a number")
     return int(key)
 
 
 def from_hub(layer):
-    return {
-        side: list(zip(map(array, layer[f"{side}_matrix"]), map(array, layer[f"{side}_bias"]), strict=True))
-        for side in SIDES.values()
-    }
+    networks = {}
+    for side in SIDES.values():
+        parts = [layer[f"{side}_matrix"], layer[f"{side}_bias"]]
+        if not all(isinstance(part, (list, tuple)) for part in parts) or len(parts[0]) != len(parts[1]):
+            raise InputError(f"{side}_matrix and {side}_bias differ; expected two lists of equal length")
+        networks[side] = [(array(weight), array(bias)) for weight, bias in zip(*parts)]
+    return networks
 
 
 def from_state(state):
@@ -149,6 +156,9 @@ def from_state(state):
 
 def stacked(networks):
     """The linear layers in order, the heads of each in one array."""
+    for heads in networks.values():
+        if sorted(heads) != list(range(len(heads))):
+            raise InputError(f"heads are {sorted(heads)}; expected 0 to {len(heads) - 1}")
     stack = lambda heads, part: np.stack([heads[head][part] for head in sorted(heads)])
     try:
         ordered = [networks[place] for place in sorted(networks)]
@@ -161,7 +171,7 @@ def expect_chain(where, networks):
     """Each layer takes what the one before it gives, for the same heads."""
     if not networks:
         raise InputError(f"{where}: there is no network")
-    heads, wanted = networks[0][0].shape[0], networks[0][0].shape[1]
+    heads, wanted = (*networks[0][0].shape, 0, 0)[:2]
     for i, (weight, bias) in enumerate(networks):
         if weight.ndim != 3 or weight.shape[:2] != (heads, wanted) or bias.shape != (heads, weight.shape[2]):
             shapes = f"weight {list(weight.shape)}, bias {list(bias.shape)}"
@@ -172,14 +182,22 @@ def expect_chain(where, networks):
 # The file.
 
 
+def stored(numbers, dtype):
+    with np.errstate(over="ignore"):
+        result = numbers.astype(DTYPES[dtype])
+    if not np.isfinite(result).all():
+        raise InputError(f"a number is too large for --dtype {dtype}; expected f32")
+    return result
+
+
 def serialize(maps, dtype, scale):
     tensors = {}
     for layer, sides in maps.items():
         for side, networks in sides.items():
             for i, (weight, bias) in enumerate(networks):
-                tensors[f"layers.{layer}.{side}.{i}.weight"] = weight.astype(DTYPES[dtype])
-                tensors[f"layers.{layer}.{side}.{i}.bias"] = bias.astype(DTYPES[dtype])
-    metadata = {"format": FORMAT} | ({"scale": str(scale)} if scale else {})
+                tensors[f"layers.{layer}.{side}.{i}.weight"] = stored(weight, dtype)
+                tensors[f"layers.{layer}.{side}.{i}.bias"] = stored(bias, dtype)
+    metadata = {"format": FORMAT} | ({} if scale is None else {"scale": str(scale)})
     header, offset, names = {"__metadata__": metadata}, 0, sorted(tensors)
     for name in names:
         end = offset + tensors[name].nbytes
@@ -266,7 +284,32 @@ class Evil:
         return (os.system, ("true",))
 
 
+def damaged():
+    """What must be refused, by what is wrong with it."""
+    hub = lambda **changes: {0: {key: [np.ones((2, 4, 4) if "matrix" in key else (2, 4))] for key in HUB_KEYS} | changes}
+    state = published([0], 3, [4, 4], np.random.default_rng(1))
+    return {
+        "no list": hub(query_matrix=None),
+        "text": hub(query_matrix=["abc"]),
+        "an object": hub(query_matrix=[{}]),
+        "a number": hub(query_matrix=[1.0]),
+        "too few biases": hub(query_matrix=[np.ones((2, 4, 4))] * 2),
+        "other heads": hub(query_bias=[np.ones((3, 4))]),
+        "not finite": hub(key_bias=[np.full((2, 4), 1e300)]),
+        "too large for f16": hub(key_bias=[np.full((2, 4), 1e6)]),
+        "a layer that is no number": {"\u00b2": hub()[0]},
+        "a head that is missing": {key: x for key, x in state.items() if ".1.0." not in key},
+        "a side that is missing": {key: x for key, x in state.items() if "_q." in key},
+    }
+
+
 def check():
+    for what, content in damaged().items():
+        try:
+            serialize(convert(content), "f16", None)
+        except InputError:
+            continue
+        raise CheckFailed(f"{what}: converted, not refused")
     random = np.random.default_rng(0)
     layers, heads, widths = [0, 7, 11], 12, [16, 16, 16, 32]
     count = len(widths) - 1
@@ -325,6 +368,10 @@ def parse_arguments():
     args = parser.parse_args()
     if not args.check and (args.maps is None or args.output is None):
         raise InputError("expected a file of maps and -o FILE, or --check")
+    if args.scale is not None and not 1e-30 < args.scale < 1e30:
+        raise InputError(f"--scale {args.scale}; expected a positive number, neither tiny nor huge")
+    if args.output and args.maps and args.output.resolve() == args.maps.resolve():
+        raise InputError(f"-o {args.output}: expected another file than the input")
     if args.output and (args.output.is_dir() or not args.output.parent.is_dir()):
         raise InputError(f"-o {args.output}: expected a file in a folder that exists")
     return args

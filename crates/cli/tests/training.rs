@@ -144,7 +144,12 @@ fn settings_that_cannot_train_are_refused() {
     };
     refuse("--steps 0", "--steps: 0; expected at least 1");
     refuse("--hidden 8,0", "--hidden: 0; expected at least 1");
-    refuse("--learning-rate 0", "--learning-rate: 0; expected above 0");
+    // More than any memory holds, or can be counted.
+    refuse("--hidden 8,9000", "--hidden: 9000; expected at most 2048");
+    refuse("--hidden 18446744073709551615", "expected at most 2048");
+    refuse("--steps 18446744073709551615", "expected at most 2147483647");
+    refuse("--positive-weight 1e300", "--positive-weight: 1e300; expected above 0 and at most");
+    refuse("--learning-rate 0", "--learning-rate: 0.0; expected above 0");
     refuse("--positive-weight NaN", "--positive-weight: NaN; expected above 0");
     refuse("--bits 129", "must be a whole number from 1 to 128, got 129");
     refuse("--held-out other", "other: has layers [0, 1, 2]");

@@ -86,7 +86,15 @@ fn takes(schema: &Value, definitions: &Value) -> String {
     if let Some(variants) = schema["oneOf"].as_array() {
         return quoted(variants, Some("const"));
     }
-    match (schema["type"].as_str(), schema["minimum"].as_u64(), schema["maximum"].as_u64()) {
+    // What may be left out may be null, which TOML cannot write.
+    if let Some(variants) = schema["anyOf"].as_array() {
+        let value = variants.iter().find(|variant| variant["type"] != "null");
+        return value.map_or("value".into(), |value| takes(value, definitions));
+    }
+    let types = schema["type"].as_array().into_iter().flatten();
+    let kind =
+        types.chain([&schema["type"]]).filter_map(Value::as_str).find(|&kind| kind != "null");
+    match (kind, schema["minimum"].as_u64(), schema["maximum"].as_u64()) {
         (Some("integer"), Some(least), Some(most)) => format!("whole number, {least} to {most}"),
         (Some("integer"), Some(least), None) => format!("whole number, at least {least}"),
         (Some(other), _, _) => other.into(),

@@ -289,6 +289,18 @@ fn tables_within_tables_end() {
 }
 
 #[test]
+fn lists_say_what_an_optional_field_takes() {
+    let listed = listing(ComponentKind::Selector);
+    let takes = |selector: &str, field: &str| {
+        let entry = listed.iter().find(|entry| entry.name == selector).unwrap();
+        entry.fields.iter().find(|entry| entry.name == field).unwrap().takes.clone()
+    };
+    assert_eq!(takes("loki", "rank"), "whole number, at least 1");
+    assert_eq!(takes("hash-attention", "bits"), "whole number, 1 to 128");
+    assert_eq!(takes("hash-attention", "weights"), "string");
+}
+
+#[test]
 fn lists_and_the_schema_know_that_a_field_is_a_selector() {
     let schema = schema();
     let selectors = schema["$defs"]["Selector"]["oneOf"].as_array().unwrap();

@@ -10,8 +10,11 @@
 //! ```
 //!
 //! Takes the `size` best among the tokens not yet taken, the lower index first in a block: the last
-//! block in part. Attention is that of a prompt's last queries, and of every step after it, over the
-//! tokens that were read, sampled or not.
+//! block in part. A row that sees fewer tokens than were appended ranks by what all of them, and all
+//! steps so far, have made of the blocks; it picks none that it does not see.
+//!
+//! Attention is that of a prompt's last queries, and of every step after it, over the tokens that
+//! were read, sampled or not.
 //!
 //! Cost: O(visible · head_dim / block) per row, an index of `4 · head_dim / block` bytes per token
 //! and 8 for each in the window; after a step, one pass over what was read, and `representatives`

@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
@@ -80,7 +80,10 @@ pub(crate) fn mismatch(name: &str, info: &TensorInfo, expected: &str) -> String 
 fn read_header(file: &mut File) -> Result<(u64, Metadata), String> {
     let length = file.metadata().map_err(|error| error.to_string())?.len();
     let mut size = [0; 8];
-    file.read_exact(&mut size).map_err(|_| "not a safetensors file: too short".to_owned())?;
+    file.read_exact(&mut size).map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof => "not a safetensors file: too short".to_owned(),
+        _ => error.to_string(),
+    })?;
     let size = u64::from_le_bytes(size);
     if size > length.saturating_sub(8) {
         return Err("not a safetensors file: its header is longer than the file".into());

@@ -226,6 +226,11 @@ fn files_that_do_not_fit_are_refused_by_name() {
     let bases = [orthonormal(8, 1), orthonormal(8, 2)];
     let written = |change: fn(&mut Tensors)| write(&path, 2, &bases, change);
     assert!(refused(8).contains("No such file"));
+    std::fs::create_dir(&path).unwrap();
+    assert!(!refused(8).contains("safetensors file"), "a folder is no short file");
+    std::fs::remove_dir(&path).unwrap();
+    std::fs::write(&path, "short").unwrap();
+    assert_eq!(refused(8), "not a safetensors file: too short");
     write(&path, 1, &bases, |_| {});
     assert_eq!(refused(8), "there is no `layers.2.variance`");
     written(|tensors| tensors.retain(|name, _| name.contains("variance")));

@@ -105,42 +105,56 @@ impl Checkpoint {
             let number = place[key].as_u64().map(|n| n as usize);
             number.ok_or_else(|| refuse(format!("metadata `place` has no `{key}`")))
         };
-        let tensors = safetensors::load_buffer(&bytes, &Device::Cpu)?;
-        Ok(State {
-            layer: number("layer")?,
-            step: number("step")?,
-            tensors,
-            path: self.path.clone(),
-        })
+        let (layer, step) = (number("layer")?, number("step")?);
+        // Both are in `training`, which has just been found to be the same.
+        let [layers, steps] = [&training["layers"], &training["steps"]];
+        let at_work = layers.as_array().is_some_and(|layers| layers.contains(&json!(layer)));
+        if !at_work || steps.as_u64().is_none_or(|steps| step as u64 > steps) {
+            let reason =
+                format!("metadata `place` is {place}: expected one of {layers}, at most {steps}");
+            return Err(refuse(reason));
+        }
+        let tensors = safetensors::load_buffer(&bytes, &Device::Cpu)
+            .map_err(|error| refuse(error.to_string()))?;
+        Ok(State { layer, step, tensors, path: self.path.clone() })
     }
 }
 
 impl State {
     /// The parameters of a layer that is done.
-    pub(super) fn parameters(&self, layer: usize, names: &[String]) -> Result<Parameters> {
-        let read = |name: &String| {
-            Ok((name.clone(), self.tensor(&format!("layers.{layer}.{name}"))?.clone()))
+    pub(super) fn parameters(&self, layer: usize, learner: &Learner) -> Result<Parameters> {
+        let read = |(name, like): (String, Tensor)| {
+            let tensor = self.tensor(&format!("layers.{layer}.{name}"), &like)?.clone();
+            Ok((name, tensor))
         };
-        names.iter().map(read).collect()
+        learner.parameters().into_iter().map(read).collect()
     }
 
     /// Puts the layer at work where it was.
     pub(super) fn restore(&self, learner: &mut Learner) -> Result<()> {
         let Learner { maps, adam, step } = learner;
         for ((name, var), moments) in maps.parameters().into_iter().zip(&mut adam.moments) {
-            var.set(self.tensor(&format!("layers.{}.{name}", self.layer))?)?;
+            var.set(self.tensor(&format!("layers.{}.{name}", self.layer), var)?)?;
             *moments = Moments {
-                first: self.tensor(&format!("first.{name}"))?.clone(),
-                second: self.tensor(&format!("second.{name}"))?.clone(),
+                first: self.tensor(&format!("first.{name}"), var)?.clone(),
+                second: self.tensor(&format!("second.{name}"), var)?.clone(),
             };
         }
         *step = self.step;
         Ok(())
     }
 
-    fn tensor(&self, name: &str) -> Result<&Tensor> {
-        let missing = || Error::checkpoint(&self.path, format!("there is no `{name}`"));
-        self.tensors.get(name).ok_or_else(missing)
+    /// A tensor that must be there, as large as `like`.
+    fn tensor(&self, name: &str, like: &Tensor) -> Result<&Tensor> {
+        let refuse = |reason: String| Error::checkpoint(&self.path, reason);
+        let tensor =
+            self.tensors.get(name).ok_or_else(|| refuse(format!("there is no `{name}`")))?;
+        let found = (tensor.dtype(), tensor.dims());
+        let expected = (like.dtype(), like.dims());
+        if found != expected {
+            return Err(refuse(format!("`{name}` is {found:?}: expected {expected:?}")));
+        }
+        Ok(tensor)
     }
 }
 

@@ -5,6 +5,11 @@ use vattention_selectors::Bits;
 
 use crate::{Error, Result};
 
+/// Many times a head's width; the square of many more would not fit into memory.
+const WIDEST: usize = 2048;
+/// As many steps as Adam can count.
+const LONGEST: usize = i32::MAX as usize;
+
 /// Equal settings and traces make equal weights, on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -52,19 +57,28 @@ impl Settings {
     /// Names the option.
     pub fn check(&self) -> Result<()> {
         let counts = [
-            ("--steps", self.steps),
-            ("--queries", self.queries),
-            ("--tokens", self.tokens),
-            ("--top", self.top),
+            ("--steps", self.steps, LONGEST),
+            ("--queries", self.queries, usize::MAX),
+            ("--tokens", self.tokens, usize::MAX),
+            ("--top", self.top, usize::MAX),
         ];
-        let widths = self.hidden.iter().flatten().map(|&width| ("--hidden", width));
-        if let Some((option, _)) = counts.into_iter().chain(widths).find(|&(_, n)| n == 0) {
-            return Err(Error::setting(option, "0; expected at least 1"));
+        let widths = self.hidden.iter().flatten().map(|&width| ("--hidden", width, WIDEST));
+        for (option, n, most) in counts.into_iter().chain(widths) {
+            if n == 0 {
+                return Err(Error::setting(option, "0; expected at least 1"));
+            }
+            if n > most {
+                return Err(Error::setting(option, format!("{n}; expected at most {most}")));
+            }
         }
         let positive =
             [("--learning-rate", self.learning_rate), ("--positive-weight", self.positive_weight)];
-        match positive.into_iter().find(|(_, x)| !(x.is_finite() && *x > 0.0)) {
-            Some((option, x)) => Err(Error::setting(option, format!("{x}; expected above 0"))),
+        // Tensors are of f32, where a larger number would be infinite.
+        match positive.into_iter().find(|&(_, x)| !((x as f32).is_finite() && x > 0.0)) {
+            Some((option, x)) => {
+                let reason = format!("{x:?}; expected above 0 and at most {:e}", f32::MAX);
+                Err(Error::setting(option, reason))
+            }
             None => Ok(()),
         }
     }

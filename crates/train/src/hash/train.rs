@@ -94,7 +94,7 @@ impl Training<'_> {
             let mut learner = self.start(number, shape)?;
             match &state {
                 Some(state) if number < state.layer => {
-                    layers.insert(number, state.parameters(number, &learner.names())?);
+                    layers.insert(number, state.parameters(number, &learner)?);
                     continue;
                 }
                 Some(state) if number == state.layer => state.restore(&mut learner)?,
@@ -166,10 +166,6 @@ impl Learner {
     pub(super) fn parameters(&self) -> Parameters {
         let copy = |(name, var): (String, &Var)| (name, var.as_tensor().clone());
         self.maps.parameters().into_iter().map(copy).collect()
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.maps.parameters().into_iter().map(|(name, _)| name).collect()
     }
 
     /// One step; the loss before it.

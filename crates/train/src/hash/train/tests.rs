@@ -112,3 +112,46 @@ fn a_loss_that_is_not_finite_ends_the_training() {
     let refused = setup.run(&wild, false, &mut Vec::new()).unwrap_err().to_string();
     assert!(refused.starts_with("--learning-rate: the loss became"), "{refused}");
 }
+
+/// A checkpoint with other metadata, or another shape of one of its tensors.
+fn rewrite(path: &std::path::Path, change: impl FnOnce(&mut Value)) {
+    let bytes = std::fs::read(path).unwrap();
+    let size = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let mut header: Value = serde_json::from_slice(&bytes[8..8 + size]).unwrap();
+    change(&mut header);
+    let header = header.to_string().into_bytes();
+    let length = (header.len() as u64).to_le_bytes();
+    std::fs::write(path, [&length[..], &header, &bytes[8 + size..]].concat()).unwrap();
+}
+
+/// Whatever is wrong with a checkpoint, the refusal names the file and what is wrong in it.
+#[test]
+fn a_checkpoint_that_does_not_fit_is_refused_by_name() {
+    let setup = Setup::new();
+    let settings = settings(100);
+    setup.run(&settings, false, &mut Vec::new()).unwrap();
+    let path = setup.checkpoint.path();
+    let whole = std::fs::read(path).unwrap();
+    let refuse = |expected: &str, change: &dyn Fn(&mut Value)| {
+        std::fs::write(path, &whole).unwrap();
+        rewrite(path, change);
+        let refused = setup.run(&settings, true, &mut Vec::new()).unwrap_err().to_string();
+        let expected = format!("{}: {expected}", path.display());
+        assert!(refused.starts_with(&expected), "{refused}, not {expected}");
+    };
+    let turn =
+        |name: &'static str| move |header: &mut Value| header[name]["shape"] = vec![4, 64].into();
+    refuse("`layers.5.query.0.weight` is (F32, [4, 64])", &turn("layers.5.query.0.weight"));
+    refuse("`layers.2.query.0.weight` is (F32, [4, 64])", &turn("layers.2.query.0.weight"));
+    refuse("`first.query.0.weight` is (F32, [4, 64])", &turn("first.query.0.weight"));
+    let whole_numbers = |header: &mut Value| {
+        header["second.key.0.weight"]["dtype"] = "I32".into();
+    };
+    refuse("`second.key.0.weight` is (I32", &whole_numbers);
+    let place = |place: &'static str| {
+        move |header: &mut Value| header["__metadata__"]["place"] = place.into()
+    };
+    refuse("metadata `place` is", &place(r#"{"layer": 3, "step": 5}"#));
+    refuse("metadata `place` is", &place(r#"{"layer": 5, "step": 101}"#));
+    refuse("metadata `place` has no `step`", &place(r#"{"layer": 5}"#));
+}
