@@ -163,11 +163,11 @@ def print_tables(trace, options):
     results = compare(trace, options, texts)
     dense = results["dense", "alone"]["seconds"]
     print(f"\n`{trace.name}`, {tokens_of(trace)} tokens\n")
-    print("| picks | read | recall | error | p95 | read | error | p95 | index | time |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| picks | read | recall | error | p95 | sampled: read | error | p95 | index | time |")
+    print("|---" + "|--:" * 9 + "|")
     for name in [name for name, variant in texts if variant == "alone"]:
         print(row(name, results, dense))
-    print("\n| weighed by its own probabilities | read | error | p95 |\n|---|---|---|---|")
+    print("\n| weighed by its own probabilities | read | error | p95 |\n|---|--:|--:|--:|")
     for name in WEIGHED:
         weighed = results[name, "weighed"]
         print("| " + " | ".join([name, percent(weighed["density"]["per_kv_head"]["mean"]), *errors(weighed)]) + " |")

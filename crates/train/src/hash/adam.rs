@@ -53,3 +53,27 @@ impl Adam {
 fn mix(old: &Tensor, new: &Tensor, rate: f64) -> Result<Tensor> {
     Ok(((old * rate)? + (new * (1.0 - rate))?)?.detach())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::Device;
+
+    /// Under a gradient that stays the same both corrected moments do too: each step is as long as the
+    /// learning rate says, from the first.
+    #[test]
+    fn steps_along_a_constant_slope_are_as_long_as_the_learning_rate() {
+        let var = Var::new(&[2.0_f32, -1.0], &Device::Cpu).unwrap();
+        let slope = Tensor::new(&[3.0_f32, -0.5], &Device::Cpu).unwrap();
+        let parameters = [("x".to_owned(), &var)];
+        let mut adam = Adam::new(&parameters).unwrap();
+        for step in 1..=5 {
+            let loss = (var.as_tensor() * &slope).unwrap().sum_all().unwrap();
+            adam.update(&parameters, &loss.backward().unwrap(), step, 0.01).unwrap();
+            let far = 0.01 * step as f32;
+            for (found, want) in var.to_vec1::<f32>().unwrap().iter().zip([2.0 - far, far - 1.0]) {
+                assert!((found - want).abs() < 1e-5, "step {step}: {found} for {want}");
+            }
+        }
+    }
+}

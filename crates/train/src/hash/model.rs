@@ -32,8 +32,13 @@ impl Maps {
     /// The logits `[heads, queries, keys]` of queries `[heads, queries, dim]` and keys
     /// `[heads, keys, dim]`.
     pub(super) fn logits(&self, queries: &Tensor, keys: &Tensor) -> Result<Tensor> {
-        let (queries, keys) = (self.query.of(queries)?.tanh()?, self.key.of(keys)?.tanh()?);
-        queries.matmul(&keys.transpose(1, 2)?)
+        let (queries, keys) = self.numbers(queries, keys)?;
+        queries.tanh()?.matmul(&keys.tanh()?.transpose(1, 2)?)
+    }
+
+    /// The numbers `[heads, rows, bits]` whose signs are the codes of queries and keys.
+    pub(super) fn numbers(&self, queries: &Tensor, keys: &Tensor) -> Result<(Tensor, Tensor)> {
+        Ok((self.query.of(queries)?, self.key.of(keys)?))
     }
 
     /// The parameters, named as in a file of weights.

@@ -1,7 +1,10 @@
 use std::path::PathBuf;
 
+use candle_core::{DType, Device, Tensor};
 use ndarray::s;
 use tempfile::TempDir;
+use vattention_core::{NewTokens, Picks, Score, SelectorConfig, Site, Size, Step, Tokens};
+use vattention_selectors::{Activation, HashAttention, IndexOf};
 
 use super::*;
 use crate::hash::recall;
@@ -154,4 +157,66 @@ fn a_checkpoint_that_does_not_fit_is_refused_by_name() {
     refuse("metadata `place` is", &place(r#"{"layer": 3, "step": 5}"#));
     refuse("metadata `place` is", &place(r#"{"layer": 5, "step": 101}"#));
     refuse("metadata `place` has no `step`", &place(r#"{"layer": 5}"#));
+}
+
+/// The selector's networks are those that were trained: what it picks has the signs in common that
+/// the training's own numbers have.
+#[test]
+fn the_selector_computes_what_was_trained() {
+    let setup = Setup::new();
+    let settings = settings(1);
+    let path = setup.write(&setup.run(&settings, false, &mut Vec::new()).unwrap());
+    let weights = candle_core::safetensors::load(&path, &Device::Cpu).unwrap();
+    let layer = learnable(1);
+    let maps = Maps::random(4, &settings.widths(8), &mut ChaCha8Rng::from_seed([0; 32])).unwrap();
+    for (name, var) in maps.parameters() {
+        var.set(&weights[&format!("layers.2.{name}")]).unwrap();
+    }
+    let signs = agreeing(&maps, &layer);
+    let shape = layer.shape();
+    for (head, agreeing) in signs.iter().enumerate() {
+        let (kv_head, member) = (head / shape.group(), head % shape.group());
+        let site = Site { seed: 0, sequence: 0, layer: 2, kv_head, shape };
+        let keys = layer.keys.slice(s![kv_head, .., ..]).to_owned();
+        let keys = Tokens::new(keys.as_slice().unwrap(), 800, 8);
+        let config = HashAttention {
+            size: Size::Tokens(50),
+            weights: Some(path.clone()),
+            bits: None,
+            codes: IndexOf::QueryHead,
+            activation: Activation::Silu,
+            score: Score::Head,
+        };
+        let mut worker = config.build(&site).unwrap();
+        worker.append(&NewTokens { first: 0, keys, values: keys });
+        let first = kv_head * shape.group();
+        let queries = layer.queries.slice(s![first..first + shape.group(), 0, ..]);
+        let queries: Vec<f32> = queries.iter().map(|x| x * shape.default_scale()).collect();
+        let step =
+            Step { site: &site, queries: &queries, keys, values: keys, visible: 800, step: 0 };
+        let mut picks = Picks::new(800);
+        worker.select(&step.row(member), &mut picks);
+        let mut want: Vec<u32> = (0..800).collect();
+        want.sort_by_key(|&token| (-agreeing[token as usize], token));
+        want.truncate(50);
+        want.sort_unstable();
+        assert_eq!(picks.indices(), want, "head {head}");
+    }
+}
+
+/// `Σ ±1 · ±1` of each head's first query and every key, by the training's networks.
+fn agreeing(maps: &Maps, layer: &Layer) -> Vec<Vec<i32>> {
+    let tensor = |heads: Vec<ndarray::ArrayView2<'_, f32>>| {
+        let (rows, dim) = heads[0].dim();
+        let numbers: Vec<f32> = heads.iter().flat_map(|head| head.iter().copied()).collect();
+        Tensor::from_vec(numbers, (heads.len(), rows, dim), &Device::Cpu).unwrap()
+    };
+    let queries = tensor((0..4).map(|h| layer.queries.slice(s![h, ..1, ..])).collect());
+    let keys = tensor((0..4).map(|h| layer.keys.slice(s![h / 2, .., ..])).collect());
+    let (queries, keys) = maps.numbers(&queries, &keys).unwrap();
+    let signs = |x: Tensor| (x.gt(0.0).unwrap().to_dtype(DType::F32).unwrap() * 2.0).unwrap() - 1.0;
+    let (queries, keys) = (signs(queries).unwrap(), signs(keys).unwrap());
+    let products = queries.matmul(&keys.transpose(1, 2).unwrap()).unwrap();
+    let products = products.squeeze(1).unwrap().to_vec2::<f32>().unwrap();
+    products.iter().map(|row| row.iter().map(|&x| x as i32).collect()).collect()
 }
