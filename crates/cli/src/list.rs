@@ -46,16 +46,17 @@ fn backends() -> Value {
 
 fn show(component: &ComponentEntry) -> Result<(), Failure> {
     say(&format!("  {}: {}", component.name, component.summary))?;
-    component.fields.iter().try_for_each(|field| say(&format!("    {}", line(field))))?;
+    let width = component.fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
+    component.fields.iter().try_for_each(|field| say(&format!("    {}", line(field, width))))?;
     say("")
 }
 
-fn line(field: &Field) -> String {
+fn line(field: &Field, width: usize) -> String {
     let default = match &field.default {
         Some(default) => format!("default {default}"),
         None if field.required => "required".into(),
         None => "optional".into(),
     };
     let Field { name, takes, meaning, .. } = field;
-    format!("{name:<12} {takes} ({default}). {meaning}")
+    format!("{name:<width$}  {takes} ({default}). {meaning}")
 }

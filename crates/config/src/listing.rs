@@ -69,6 +69,9 @@ fn takes(schema: &Value, definitions: &Value) -> String {
     if is_selector(schema) {
         return "another selector's table".into();
     }
+    if schema["format"] == "path" {
+        return "file".into();
+    }
     if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
         return match name {
             "Size" => "tokens or share".into(),

@@ -117,7 +117,7 @@ fn plain(expected: &str) -> &str {
         "path string" => "a path in quotes",
         "a nonzero u8" => "a whole number from 1 to 255",
         "a nonzero u16" => "a whole number from 1 to 65535",
-        "a nonzero usize" => "a whole number, at least 1",
+        "a nonzero u32" | "a nonzero u64" | "a nonzero usize" => "a whole number, at least 1",
         "a string" | "a borrowed string" => "text in quotes",
         "f64" => "a number",
         "a boolean" => "true or false",

@@ -297,7 +297,29 @@ fn lists_say_what_an_optional_field_takes() {
     };
     assert_eq!(takes("loki", "rank"), "whole number, at least 1");
     assert_eq!(takes("hash-attention", "bits"), "whole number, 1 to 128");
-    assert_eq!(takes("hash-attention", "weights"), "string");
+    assert_eq!(takes("hash-attention", "weights"), "file");
+    assert_eq!(takes("loki", "basis"), "file");
+}
+
+/// What a number may be is said in words, not as a type of the programming language.
+#[test]
+fn numbers_out_of_range_are_refused_in_words() {
+    let mut refused = 0;
+    for entry in listing(ComponentKind::Selector) {
+        let numbers = entry.fields.iter().filter(|field| field.takes.starts_with("whole number"));
+        for (field, bad) in numbers.flat_map(|field| [(field, "-1"), (field, "2.5")]) {
+            let text =
+                format!("[[selectors]]\ntype = \"{}\"\n{} = {bad}\n", entry.name, field.name);
+            let error = Loader::default().parse("x.toml", &text).unwrap_err().to_string();
+            let told =
+                error.lines().find(|line| line.contains(&format!(".{}", field.name))).unwrap();
+            let words = ["a whole number", "must be"];
+            assert!(words.iter().any(|words| told.contains(words)), "{told}");
+            assert!(!told.contains("nonzero"), "{told}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 20, "{refused}");
 }
 
 #[test]
