@@ -47,7 +47,7 @@ fn leave_nothing_half_written(partial: Vec<PathBuf>) -> Result<(), Failure> {
 }
 
 /// A path that compares equal however it is written: of a file that exists, or else of its folder.
-fn same_file(path: &Path) -> PathBuf {
+pub(crate) fn same_file(path: &Path) -> PathBuf {
     let in_folder = || {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         Some(folder.unwrap_or(Path::new(".")).canonicalize().ok()?.join(path.file_name()?))

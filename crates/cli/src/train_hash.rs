@@ -8,7 +8,7 @@ use vattention::selectors::Bits;
 use vattention_train::Corpus;
 use vattention_train::hash::{Checkpoint, HeldOut, LayerRecall, Settings, Training, recall};
 
-use crate::outputs::check_outputs;
+use crate::outputs::{check_outputs, same_file};
 use crate::{Failure, progress, say};
 
 #[derive(Debug, clap::Args)]
@@ -60,6 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     settings.check()?;
     let corpus = Corpus::open(&args.traces)?;
     let other = (!args.held_out.is_empty()).then(|| Corpus::open(&args.held_out)).transpose()?;
+    expect_apart(args)?;
     let held_out = other.as_ref().map_or(HeldOut::LastQueries, HeldOut::Traces);
     let checkpoint = Checkpoint::of(&args.output);
     let inputs: Vec<&Path> =
@@ -87,6 +88,18 @@ impl Args {
         let Self { top, positive_weight, seed, .. } = *self;
         let hidden = self.hidden.clone();
         Settings { bits, hidden, steps, queries, tokens, learning_rate, top, positive_weight, seed }
+    }
+}
+
+/// Recall on what was learnt from would say nothing about other text.
+fn expect_apart(args: &Args) -> Result<(), Failure> {
+    let learnt_from = |held: &&PathBuf| args.traces.iter().any(|t| same_file(t) == same_file(held));
+    match args.held_out.iter().find(learnt_from) {
+        Some(path) => Err(Failure::input(format!(
+            "--held-out {}: expected another file than those that are learnt from",
+            path.display()
+        ))),
+        None => Ok(()),
     }
 }
 

@@ -117,7 +117,8 @@ fn trained_maps_are_what_a_pipeline_reads() {
     assert_eq!(std::fs::read(world.path("again")).unwrap(), bytes, "equal seeds, equal weights");
     world.succeed(&line.replace("weights", "seeded --seed 1"));
     assert_ne!(std::fs::read(world.path("seeded")).unwrap(), bytes);
-    let said = world.succeed(&line.replace("weights", "held --held-out trace"));
+    world.synth("unseen", 2, 0);
+    let said = world.succeed(&line.replace("weights", "held --held-out unseen"));
     assert!(said.starts_with("wrote held"), "{said}");
 }
 
@@ -152,6 +153,7 @@ fn settings_that_cannot_train_are_refused() {
     refuse("--learning-rate 0", "--learning-rate: 0.0; expected above 0");
     refuse("--positive-weight NaN", "--positive-weight: NaN; expected above 0");
     refuse("--bits 129", "must be a whole number from 1 to 128, got 129");
+    refuse("--held-out ./trace", "--held-out ./trace: expected another file than those");
     refuse("--held-out other", "other: has layers [0, 1, 2]");
     refuse("--resume", "--resume: there is no out.checkpoint to go on from");
     refuse("--learning-rate 1e38 --steps 9", "--learning-rate: the loss became");
