@@ -180,6 +180,10 @@ mod tests {
 
     vattention_testkit::laws!(by_head, config(0.7, Score::Head, hashes(20, Score::Head)));
     vattention_testkit::laws!(by_group, config(0.7, Score::Group, hashes(20, Score::Group)));
+    vattention_testkit::laws!(
+        by_group_of_heads,
+        config(0.7, Score::Group, hashes(20, Score::Head))
+    );
     vattention_testkit::laws!(of_itself, nested());
 
     /// What a config adds for a row after every third token was taken.

@@ -123,8 +123,9 @@ proptest! {
         let (all, mut grown) = (filled(&config, &head), config.worker(head.dim));
         for visible in 1..=head.tokens {
             grown.append(&head.part(visible - 1..visible));
-            let row = head.step(visible).row(1);
-            prop_assert_eq!(bounds(&grown, &row), bounds(&all, &row));
+            let step = head.step(visible);
+            let seen = Step { keys: head.part(0..visible).keys, ..step };
+            prop_assert_eq!(bounds(&grown, &seen.row(1)), bounds(&all, &step.row(1)));
         }
         prop_assert_eq!(&grown.full, &all.full);
         prop_assert_eq!(grown.last, all.last);
