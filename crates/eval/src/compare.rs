@@ -60,8 +60,8 @@ pub fn compare(
             let refuse =
                 |source| Error::Pipeline { file: entry.file.clone(), layer: number, source };
             let unmeasured = layout.queries - count;
-            let learns = learns(&entry.pipeline, number, &layout).map_err(refuse)?;
-            let first = if learns { 0 } else { unmeasured };
+            let learns = || learns(&entry.pipeline, number, &layout).map_err(refuse);
+            let first = if unmeasured > 0 && learns()? { 0 } else { unmeasured };
             let options = Options {
                 scale: Some(scale),
                 storage: layout.storage,

@@ -48,11 +48,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Error, NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, register,
-    typetag,
+    NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, register, typetag,
 };
 
-use crate::index_of::IndexOf;
+use crate::index_of::{IndexOf, counting};
 use crate::labels::{LabelBits, Labels, Rounding, Term};
 
 /// The tokens that score best by a few channels of their keys, quantised.
@@ -105,10 +104,7 @@ fn authors_bits() -> LabelBits {
 #[typetag::serde(name = "double-sparsity")]
 impl SelectorConfig for DoubleSparsity {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        match self.worker(site) {
-            Ok(worker) => Ok(Box::new(worker)),
-            Err(reason) => Err(Error::Build { component: "double-sparsity".into(), reason }),
-        }
+        crate::built("double-sparsity", self.worker(site))
     }
 }
 
@@ -116,7 +112,7 @@ impl DoubleSparsity {
     fn worker(&self, site: &Site) -> Result<Worker, String> {
         let group = site.shape.group();
         let index = |(i, channels): (usize, Vec<usize>)| Index {
-            members: if self.labels == IndexOf::KvHead { 0..group } else { i..i + 1 },
+            members: self.labels.members(i, group),
             labels: Labels::new(channels.len(), self.label_bits),
             channels: channels.into(),
         };
@@ -156,19 +152,15 @@ struct Worker {
 
 impl Worker {
     fn scores(&self, row: &Row<'_>) -> Vec<f32> {
-        let asked = match self.score {
-            Score::Head => row.member()..row.member() + 1,
-            Score::Group => 0..row.site().shape.group(),
-        };
         let queries = row.group();
         let mut scores = vec![0.0; row.visible()];
         for Index { members, channels, labels } in &self.indexes {
-            let both = asked.start.max(members.start)..asked.end.min(members.end);
-            if both.is_empty() {
+            let counting = counting(members, self.score, row);
+            if counting.is_empty() {
                 continue;
             }
             let weight =
-                |channel: usize| both.clone().map(|member| queries[[member, channel]]).sum();
+                |channel: usize| counting.clone().map(|member| queries[[member, channel]]).sum();
             let terms: Vec<Term> =
                 channels.iter().map(|&channel| weight(channel)).enumerate().collect();
             labels.add_products(&terms, &mut scores);

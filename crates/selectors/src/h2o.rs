@@ -45,7 +45,7 @@ use vattention_core::{
     Size, register, typetag,
 };
 
-use crate::kept::Kept;
+use crate::kept::{Kept, keep};
 use crate::learned::{each_row, rounded};
 
 /// The tokens that have received the most attention, and the most recent ones.
@@ -99,8 +99,7 @@ impl Worker {
         }
         let scores: Vec<f32> = self.scores[..old].iter().map(|&score| score as f32).collect();
         let stay = self.kept.evict(old, heavy, &scores);
-        let mut place = 0..;
-        self.scores.retain(|_| place.next().is_some_and(|i| i >= old || stay.contains(i)));
+        keep(&mut self.scores, old, &stay);
     }
 }
 

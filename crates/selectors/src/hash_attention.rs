@@ -44,14 +44,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Error, NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, register,
-    typetag,
+    NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, register, typetag,
 };
 
 pub use codes::Codes;
 pub use map::Activation;
 
-use crate::index_of::IndexOf;
+use crate::index_of::{IndexOf, counting};
 use crate::whole::Whole;
 use map::Map;
 use weights::Weights;
@@ -87,10 +86,7 @@ pub struct HashAttention {
 #[typetag::serde(name = "hash-attention")]
 impl SelectorConfig for HashAttention {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        match self.worker(site) {
-            Ok(worker) => Ok(Box::new(worker)),
-            Err(reason) => Err(Error::Build { component: "hash-attention".into(), reason }),
-        }
+        crate::built("hash-attention", self.worker(site))
     }
 }
 
@@ -100,7 +96,7 @@ impl HashAttention {
         let group = site.shape.group();
         let index = |(i, map)| Index {
             map: Arc::new(map),
-            members: if self.codes == IndexOf::KvHead { 0..group } else { i..i + 1 },
+            members: self.codes.members(i, group),
             codes: Codes::new(bits),
         };
         let indexes = maps.into_iter().enumerate().map(index).collect();
@@ -151,16 +147,13 @@ struct Worker {
 impl Worker {
     /// 1 and the agreeing bits of each visible token, summed over the members that count.
     fn scores(&self, row: &Row<'_>) -> Vec<u16> {
-        let asked = match self.score {
-            Score::Head => row.member()..row.member() + 1,
-            Score::Group => 0..row.site().shape.group(),
-        };
         let rows: Vec<Row<'_>> = row.members().collect();
-        let most = u16::from(self.bits.get()) * asked.len() as u16;
+        let asked = if self.score == Score::Group { rows.len() } else { 1 };
+        let most = u16::from(self.bits.get()) * asked as u16;
         let mut scores = vec![1 + most; row.visible()];
         for Index { map, members, codes } in &self.indexes {
-            let both = asked.start.max(members.start)..asked.end.min(members.end);
-            let queries: Vec<_> = both.map(|i| map.query_code(rows[i].query())).collect();
+            let counting = counting(members, self.score, row);
+            let queries: Vec<_> = counting.map(|i| map.query_code(rows[i].query())).collect();
             codes.subtract_differing(&queries, &mut scores);
         }
         scores

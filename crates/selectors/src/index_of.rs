@@ -1,7 +1,10 @@
 //! Whether query heads that share keys share an index of them.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
+use vattention_core::{Row, Score};
 
 /// Who has an index of the keys of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -12,4 +15,23 @@ pub enum IndexOf {
     QueryHead,
     /// The KV head: a key is in one.
     KvHead,
+}
+
+impl IndexOf {
+    /// The members of a group of so many query heads that use its `i`-th index.
+    pub(crate) fn members(self, i: usize, group: usize) -> Range<usize> {
+        match self {
+            Self::QueryHead => i..i + 1,
+            Self::KvHead => 0..group,
+        }
+    }
+}
+
+/// Those of `members` whose scores count for a row, if any.
+pub(crate) fn counting(members: &Range<usize>, score: Score, row: &Row<'_>) -> Range<usize> {
+    match score {
+        Score::Group => members.clone(),
+        Score::Head if members.contains(&row.member()) => row.member()..row.member() + 1,
+        Score::Head => 0..0,
+    }
 }

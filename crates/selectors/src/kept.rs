@@ -33,8 +33,7 @@ impl Kept {
     pub(crate) fn evict(&mut self, old: usize, best: usize, scores: &[f32]) -> Picks {
         let mut stay = Picks::new(old);
         stay.take_top(best, scores);
-        let mut place = 0..;
-        self.tokens.retain(|_| place.next().is_some_and(|i| i >= old || stay.contains(i)));
+        keep(&mut self.tokens, old, &stay);
         stay
     }
 
@@ -51,4 +50,10 @@ impl Kept {
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&self.tokens[..])
     }
+}
+
+/// Drops from the first `old` places of a list those that do not `stay`.
+pub(crate) fn keep<T>(list: &mut Vec<T>, old: usize, stay: &Picks) {
+    let mut place = 0..;
+    list.retain(|_| place.next().is_some_and(|i| i >= old || stay.contains(i)));
 }

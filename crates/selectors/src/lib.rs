@@ -14,6 +14,7 @@ mod loki;
 mod magic_pig;
 mod oracle_top_k;
 mod oracle_top_p;
+mod per_token;
 mod pq_cache;
 mod quest;
 mod sink;
@@ -23,6 +24,8 @@ mod top_p;
 mod twilight;
 mod whole;
 mod window;
+
+use vattention_core::{Error, Result, Selector};
 
 pub use double_sparsity::{DoubleSparsity, Importance};
 pub use h2o::H2o;
@@ -41,3 +44,14 @@ pub use snapkv::{Odd, Pooling, SnapKv};
 pub use twilight::{Candidates, Twilight};
 pub use whole::Whole;
 pub use window::Window;
+
+/// A worker, or the reason why there is none as the error of the component that it was to be of.
+fn built(
+    component: &str,
+    worker: Result<impl Selector + 'static, String>,
+) -> Result<Box<dyn Selector>> {
+    match worker {
+        Ok(worker) => Ok(Box::new(worker)),
+        Err(reason) => Err(Error::Build { component: component.into(), reason }),
+    }
+}

@@ -43,8 +43,8 @@ use serde::{Deserialize, Serialize};
 use vattention_core::ndarray::Axis;
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Error, NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, Tokens,
-    register, typetag,
+    NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, Tokens, register,
+    typetag,
 };
 
 /// The tokens with the largest scores by the first principal components of the keys.
@@ -67,10 +67,7 @@ pub struct Loki {
 #[typetag::serde(name = "loki")]
 impl SelectorConfig for Loki {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        match self.worker(site) {
-            Ok(worker) => Ok(Box::new(worker)),
-            Err(reason) => Err(Error::Build { component: "loki".into(), reason }),
-        }
+        crate::built("loki", self.worker(site))
     }
 }
 

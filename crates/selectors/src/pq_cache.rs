@@ -48,8 +48,8 @@ use serde::{Deserialize, Serialize};
 use vattention_core::ndarray::{Array2, ArrayView2, s};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Error, NewTokens, Order, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size,
-    Stream, register, typetag,
+    NewTokens, Order, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, Stream,
+    register, typetag,
 };
 
 pub use codebook::{Codebook, PartTable};
@@ -122,10 +122,7 @@ pub enum Metric {
 #[typetag::serde(name = "pq-cache")]
 impl SelectorConfig for PqCache {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        match self.worker(site) {
-            Ok(worker) => Ok(Box::new(worker)),
-            Err(reason) => Err(Error::Build { component: "pq-cache".into(), reason }),
-        }
+        crate::built("pq-cache", self.worker(site))
     }
 }
 

@@ -40,6 +40,7 @@ use vattention_core::{
 };
 
 use crate::labels::{LabelBits, Labels, Rounding};
+use crate::per_token::per_token;
 use page::Page;
 
 /// The tokens of the pages whose keys can reach the largest scores.
@@ -161,10 +162,7 @@ impl Selector for Worker {
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let (visible, page) = (row.visible(), self.config.page.get());
         let cut = self.cut_page(row);
-        let mut scores = Vec::with_capacity(visible);
-        for bound in self.bounds(row, cut.as_ref()) {
-            scores.resize(visible.min(scores.len().saturating_add(page)), bound);
-        }
+        let scores = per_token(self.bounds(row, cut.as_ref()), page, visible);
         let left = picks.take_top(self.config.size.of(visible), &scores);
         if let (Score::Head, Some(bound)) = (self.config.score, left) {
             let bound = f64::from(bound) + self.slack(row, cut.as_ref());

@@ -2,6 +2,8 @@
 
 use vattention_core::{Picks, Tokens};
 
+use crate::per_token::per_token;
+
 /// The blocks of one KV head.
 #[derive(Clone, Debug)]
 pub(super) struct Blocks {
@@ -136,11 +138,7 @@ impl Blocks {
         let mut of_blocks = vec![0.0; visible.div_ceil(self.block)];
         let keys = Tokens::new(&self.keys, self.states.len(), self.dim);
         keys.dots(0..of_blocks.len(), query, &mut of_blocks);
-        let mut scores = Vec::with_capacity(visible);
-        for score in of_blocks {
-            scores.resize(visible.min(scores.len().saturating_add(self.block)), score);
-        }
-        scores
+        per_token(of_blocks, self.block, visible)
     }
 
     /// What grows with the tokens.
