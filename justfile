@@ -14,6 +14,18 @@ compare *ARGS:
 selectors *ARGS:
     python3 tools/compare_selectors.py data/minilm.safetensors {{ARGS}}
 
+# Every study of the paper's experiments on the shipped trace, or another: the plots of docs/studies.md.
+studies TRACE="data/minilm.safetensors" NAME="minilm" *ARGS:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    study() {
+        echo "== $1"
+        cargo run --release --quiet -- study "$@" --trace "{{TRACE}}" --plot "docs/studies/{{NAME}}-$1.svg" {{ARGS}}
+    }
+    for name in tightness epsilon base-sample normality sensitivity; do study "$name"; done
+    study pareto configs/{dense,oracle-top-k,hash-attention,quest,loki,double-sparsity,pq-cache,streaming-llm,twilight}.toml
+    study limit configs/{vattention-oracle,vattention-hash,hybrid,vattention-paper-{denominator,numerator,sdpa}-clt}.toml
+
 # Decode speed against dense attention and the speed of memory, and the kernels by themselves.
 bench *ARGS:
     cargo run --release -- bench {{ARGS}}

@@ -19,9 +19,9 @@ use vattention::config::load;
 use vattention::selectors::Sink;
 
 use vattention::{
-    Attention, Budget, BudgetEstimator, Kind, NewTokens, Options, Output, Picks, PipelineConfig,
-    Promise, Result, Row, SampleStats, Selector, SelectorConfig, Shape, Share, Site, Size, Storage,
-    Turn, backend, typetag,
+    Assumptions, Attention, Budget, BudgetEstimator, Kind, NewTokens, Options, Output, Picks,
+    PipelineConfig, Promise, Result, Row, SampleStats, Selector, SelectorConfig, Shape, Share,
+    Site, Size, Storage, Turn, backend, typetag,
 };
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 40 };
@@ -231,7 +231,7 @@ struct Content {}
 #[typetag::serde(name = "content")]
 impl BudgetEstimator for Content {
     fn budget(&self, _: &SampleStats) -> Budget {
-        Budget { tokens: 0, kind: Kind::None }
+        Budget { tokens: 0, kind: Kind::None, assumes: Assumptions::NONE }
     }
 
     fn promise(&self) -> Option<Promise> {

@@ -6,10 +6,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::sync::Arc;
 
+use common::forgetful::Forgetful;
 use ndarray::{Array1, Array3, s};
-use ndarray_rand::rand::{Rng, SeedableRng};
+use ndarray_rand::rand::SeedableRng;
 use ndarray_rand::rand_distr::{Distribution, Pareto, StandardNormal};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -84,7 +87,7 @@ fn share_of_context(share: f64) -> Size {
 }
 
 fn exact_top() -> Box<dyn SelectorConfig> {
-    Box::new(OracleTopK { size: share_of_context(0.05), score: Score::Head })
+    Box::new(OracleTopK { size: share_of_context(0.05).into(), score: Score::Head })
 }
 
 /// Runs an estimator after a selector, and counts by a promise.
@@ -125,8 +128,7 @@ fn check(target: Target, epsilons: [f64; 2], make: Make, mutant: Option<Make>) -
         let layer = head.layer();
         for epsilon in epsilons {
             for delta in [0.05, 0.1, 0.2] {
-                let promise =
-                    Promise { target, epsilon: fraction(epsilon), delta: fraction(delta) };
+                let promise = Promise::new(target, fraction(epsilon), fraction(delta));
                 for share in [Share::Group, Share::Head] {
                     let cell = format!("{head:?}, {target} within {epsilon}, {delta}, {share:?}");
                     let found = run(&layer, exact_top(), share, make(&promise), &promise);
@@ -207,7 +209,7 @@ fn clt_keeps_its_promise_of_the_output() {
 #[test]
 fn the_papers_combination_is_conservative() {
     let layer = Head::Gaussian.layer();
-    let promise = Promise { target: Target::Sdpa, epsilon: fraction(0.1), delta: fraction(0.2) };
+    let promise = Promise::new(Target::Sdpa, fraction(0.1), fraction(0.2));
     let terms = Terms {
         combine: Combine::Paper,
         ..Terms::new(Target::Sdpa, promise.epsilon, promise.delta)
@@ -271,7 +273,7 @@ fn the_cpu_backend_keeps_the_promise_too() {
     for (target, make, mutant) in
         [(Target::Sdpa, ratio as Make, half_ratio as Make), (Target::Denominator, clt, one_sided)]
     {
-        let promise = Promise { target, epsilon, delta };
+        let promise = Promise::new(target, epsilon, delta);
         for head in [Head::Gaussian, Head::LogNormal(2.0)] {
             let (broken, sampled) = run_on_cpu(head, make(&promise), &promise, trials);
             println!("{head:?}, {target}: {broken} of {trials}, {sampled:.0} sampled");
@@ -291,7 +293,7 @@ fn the_cpu_backend_keeps_the_promise_too() {
 /// Measured, so that what the documentation says of it stays true.
 #[test]
 fn the_promise_breaks_where_heavy_tokens_are_missed() {
-    let promise = Promise { target: Target::Sdpa, epsilon: fraction(0.05), delta: fraction(0.05) };
+    let promise = Promise::new(Target::Sdpa, fraction(0.05), fraction(0.05));
     let rate = |head: Head, selector: Box<dyn SelectorConfig>| {
         let found = run(&head.layer(), selector, Share::Head, ratio(&promise), &promise);
         let rate = worst(&found) as f64 / TRIALS as f64;
@@ -307,31 +309,4 @@ fn the_promise_breaks_where_heavy_tokens_are_missed() {
     assert!(rate(Head::Pareto(1.5), forgetful()) <= 0.05);
     assert!(rate(Head::LogNormal(3.0), forgetful()) > 0.1);
     assert!(rate(Head::Needle, forgetful()) > 0.08);
-}
-
-/// Exact top-k that overlooks tokens at random, the same ones each time.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Forgetful {
-    size: Size,
-    recall: f64,
-}
-
-#[typetag::serde(name = "forgetful")]
-impl SelectorConfig for Forgetful {
-    fn build(&self, _: &vattention::Site) -> vattention::Result<Box<dyn vattention::Selector>> {
-        Ok(Box::new(self.clone()))
-    }
-}
-
-impl vattention::Selector for Forgetful {
-    fn select(&self, row: &vattention::Row<'_>, picks: &mut vattention::Picks) {
-        let mut rng = ChaCha8Rng::seed_from_u64(1);
-        let mut scores = row.scores(Score::Head);
-        for score in &mut scores {
-            if rng.random_bool(1.0 - self.recall) {
-                *score = f32::NEG_INFINITY;
-            }
-        }
-        picks.take_top(self.size.of(row.visible()), &scores);
-    }
 }

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use vattention::Backend;
 use vattention::eval::{
     Comparison, Entry, Guarantee, Measured, Settings, Trace, compare, plot, write_beside,
 };
+use vattention::{Backend, Scope};
 
 use crate::check::{Loaded, load_all};
 use crate::outputs::{check_outputs, write_json};
@@ -105,12 +105,14 @@ fn table(comparison: &Comparison) -> String {
     let legend = "\
 read      share of the visible tokens that a KV head's query heads read together
 per head  share that each query head reads
-sampled   residual tokens drawn per row
+sampled   tokens drawn by chance per row
 recall    attention of the tokens read for certain, relative to that of the best as many
 index     bytes per token that selectors keep beside a KV head's keys and values
 error     |out - exact| / |exact| over all rows
-promise   target: epsilon, delta, that is Pr(relative error of the target > epsilon) <= delta
-broken    rows whose error of the target exceeded epsilon; the promise allows a share of delta";
+promise   target: epsilon, delta, that is Pr(relative error of the target > epsilon) <= delta; with
+          the floor that errors are relative to at least, and whom it is about if that is a step
+broken    rows whose error of the target exceeded epsilon; the promise allows a share of delta. If it
+          is about a step, that is a row: all query heads of a layer at one query, of which any may";
     let Comparison { trace, backend, .. } = comparison;
     format!("{trace}, backend {backend}\n\n{table}\n\n{legend}")
 }
@@ -136,7 +138,14 @@ fn cells(pipeline: &Measured) -> [String; 11] {
 }
 
 fn promise(guarantee: &Guarantee) -> String {
-    format!("{}: {}, {}", guarantee.target, guarantee.epsilon, guarantee.delta)
+    let Guarantee { target, epsilon, delta, .. } = guarantee;
+    let floor =
+        guarantee.floor.map_or_else(String::new, |floor| format!(", floor {}", floor.get()));
+    let scope = match guarantee.scope {
+        Scope::Row => "",
+        Scope::Step => ", step",
+    };
+    format!("{target}: {epsilon}, {delta}{floor}{scope}")
 }
 
 fn percent(share: f64) -> String {

@@ -12,6 +12,7 @@ mod fail;
 mod list;
 mod outputs;
 mod progress;
+mod study;
 mod synth;
 mod trace;
 mod train_hash;
@@ -37,6 +38,9 @@ enum Command {
     Compare(compare::Args),
     /// Draw many samples, and tell whether a pipeline keeps its promise on a trace.
     Verify(verify::Args),
+    /// Repeat an experiment of the paper on a trace.
+    #[command(subcommand)]
+    Study(study::Command),
     /// Measure decode speed against dense attention, with cold caches.
     Bench(bench::Args),
     /// Show every problem in pipeline files, or the pipelines they make.
@@ -61,6 +65,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Compare(args) => compare::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Study(command) => study::run(&command),
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),

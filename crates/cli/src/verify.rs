@@ -1,17 +1,41 @@
 //! `vattention verify`: whether a pipeline keeps its promise on a trace.
 
-use std::path::{Path, PathBuf};
+mod summary;
+mod table;
 
-use comfy_table::{CellAlignment, Table, presets};
-use vattention::eval::{HeadCount, LEVEL, Trace, Verification, binomial, verify};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use vattention::eval::{Trace, Verification, at_epsilon, plot_errors, verify, write_beside};
+use vattention::{Fraction, PipelineConfig};
 
 use crate::check::{Loaded, load_all};
 use crate::outputs::{check_outputs, write_json};
 use crate::{Failure, progress, say};
 
+const HELP: &str = "\
+Errors are relative to what the promise says: to the target, or to its floor. A promise about each
+row is judged by every query head, and by every query head at one query; one with scope `step` by the
+largest error of a layer's heads. Every sample counts, whether its certificate says `held` or not.
+Exit code 1: the promise is broken.
+
+Of a broken promise it is told what fails in most of the samples that broke it, in the worst head:
+  tail-seen  the undrawn tokens that outweigh every drawn one, at most 1 % of those undrawn, make up
+             more than half of the error; a token weighs e |v - o| (sdpa), e |v| (numerator) or e
+             (denominator)
+  moments    not that, and the sample's variance, over the squared norm that errors are relative to,
+             is below half of the residual's
+  normal     neither
+
+JSON: promise (target, epsilon, delta, floor, scope); counts of what it is judged by; kind, assumes and
+not_held (a share) of the certificates; fault (layer, query_head, cause, share of its failing samples);
+steps: each layer's count, under scope `step`; heads: of each what --heads shows, with held as a count,
+error_at_delta (what 1 - delta of its errors do not exceed) and failures (samples by cause).";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// A pipeline file whose estimator promises something.
+    /// A pipeline file whose estimator, or a selector that draws in its place, promises something.
     config: PathBuf,
     /// The trace to draw samples on.
     #[arg(long, value_name = "FILE")]
@@ -22,82 +46,69 @@ pub(crate) struct Args {
     /// A change to the pipeline, such as estimator.epsilon=0.1.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Write the verdict and every head's count as JSON.
+    /// Show every query head: what it reads, its errors, and how its residual is spread.
+    #[arg(long)]
+    heads: bool,
+    /// Draw errors against epsilon, at half of it, at it and at twice it, as SVG.
+    #[arg(long, value_name = "FILE", requires = "heads")]
+    plot: Option<PathBuf>,
+    /// Write the verdict as JSON, with all that `--heads` shows of every head.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// Heads shown, those with most violations first.
-const SHOWN: usize = 8;
+/// What epsilon is multiplied by for the plot, beside 1.
+const FACTORS: [f64; 2] = [0.5, 2.0];
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let Loaded { pipelines, files } = load_all(std::slice::from_ref(&args.config), &args.set)?;
     let inputs: Vec<&Path> = files.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
     let trace = Trace::open(&args.trace)?;
-    check_outputs(&[("--json", args.json.as_ref())], &inputs)?;
+    let outputs = [("--json", args.json.as_ref()), ("--plot", args.plot.as_ref())];
+    check_outputs(&outputs, &inputs)?;
+    let mut runs = vec![pipelines[0].clone()];
+    if args.plot.is_some() {
+        runs.extend(others(&pipelines[0]));
+    }
     if pipelines[0].promise().is_none() {
         let file = args.config.display();
         let message =
-            format!("{file}: promises nothing; expected an [estimator] with epsilon and delta");
+            format!("{file}: promises nothing; expected an [estimator] or a selector that does");
         return Err(Failure::input(message));
     }
-    let bar = progress::bar("samples");
-    let verdict = verify(&pipelines[0], &trace, args.trials, &|done, total| {
-        progress::show(&bar, done, total);
-    })?;
-    bar.finish_and_clear();
+    let verdicts = verify_all(&runs, &trace, args.trials)?;
+    let verdict = &verdicts[0];
     if let Some(path) = &args.json {
-        write_json(path, &verdict)?;
+        write_json(path, verdict)?;
     }
-    say(&format!("{}\n\n{}", table(&verdict), summary(&verdict)))?;
+    if let Some(path) = &args.plot {
+        write_beside(path, plot_errors(&verdicts).as_bytes())?;
+    }
+    let table = if args.heads { table::all(verdict) } else { table::worst(verdict) };
+    say(&format!("{table}\n\n{}", summary::text(verdict)))?;
     if verdict.held { Ok(()) } else { Err(Failure::No) }
 }
 
-fn table(verdict: &Verification) -> String {
-    let mut heads = verdict.heads.clone();
-    heads.sort_by_key(|head| std::cmp::Reverse(head.violations));
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["layer", "query head", "broken", "rate", "95 % bound", "p-value"]);
-    for head in heads.iter().take(SHOWN) {
-        table.add_row(cells(head));
-    }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    let more = match heads.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!("\n ... and {more} heads with fewer or as many"),
-    };
-    format!("{table}{more}")
+/// The pipeline at other epsilons, as far as it can be.
+fn others(pipeline: &PipelineConfig) -> Vec<Arc<PipelineConfig>> {
+    let Some(promise) = pipeline.promise() else { return Vec::new() };
+    let epsilons = FACTORS.into_iter().map(|factor| factor * promise.epsilon.get());
+    let epsilons = epsilons.filter_map(|epsilon| Fraction::try_from(epsilon).ok());
+    epsilons.filter_map(|epsilon| at_epsilon(pipeline, epsilon)).collect()
 }
 
-fn cells(head: &HeadCount) -> [String; 6] {
-    let upper = binomial::upper_bound(head.violations, head.trials, 0.05);
-    [
-        head.layer.to_string(),
-        head.query_head.to_string(),
-        format!("{} of {}", head.violations, head.trials),
-        format!("{:.4}", head.violations as f64 / head.trials as f64),
-        format!("{upper:.4}"),
-        format!("{:.1e}", head.p_value),
-    ]
-}
-
-fn summary(verdict: &Verification) -> String {
-    let Verification { pipeline, violations, trials, delta, kind, p_value, .. } = verdict;
-    let answer = if verdict.held {
-        format!("held: no head and no row contradicts delta = {delta}")
-    } else {
-        format!("broken: delta = {delta} is contradicted")
-    };
-    let rate = *violations as f64 / *trials as f64;
-    let limit = LEVEL / verdict.heads.len() as f64;
-    let row = verdict.worst_row;
-    format!(
-        "{pipeline}: {violations} of {trials} samples broke the promise, a rate of {rate:.4}\n\
-         worst row: layer {}, query head {}, query {}: {} of {} (p-value {:.1e})\n\
-         {answer} (smallest p-value of a head {p_value:.1e}, limit {limit:.1e}; kind {kind})",
-        row.layer, row.query_head, row.query, row.violations, row.trials, row.p_value
-    )
+fn verify_all(
+    runs: &[Arc<PipelineConfig>],
+    trace: &Trace,
+    trials: u32,
+) -> Result<Vec<Verification>, Failure> {
+    let bar = progress::bar("samples");
+    let mut verdicts = Vec::new();
+    for (i, pipeline) in runs.iter().enumerate() {
+        verdicts.push(verify(pipeline, trace, trials, &|done, total| {
+            progress::show(&bar, i * total + done, runs.len() * total);
+        })?);
+    }
+    bar.finish_and_clear();
+    Ok(verdicts)
 }

@@ -148,7 +148,11 @@ fn compare_writes_the_keys_that_other_tools_read() {
     assert!(pipelines[0]["guarantee"].is_null());
     assert!(pipelines[2]["budget"].is_null());
     let guarantee = &pipelines[1]["guarantee"];
-    assert_eq!(keys(guarantee), ["delta", "epsilon", "kind", "rows", "target", "violations"]);
+    assert_eq!(
+        keys(guarantee),
+        ["delta", "epsilon", "floor", "kind", "rows", "scope", "target", "violations"]
+    );
+    assert_eq!((&guarantee["floor"], &guarantee["scope"]), (&Value::Null, &"row".into()));
     assert_eq!(guarantee["target"], "denominator");
     assert_eq!(guarantee["kind"], "asymptotic");
     assert_eq!(guarantee["rows"], 40, "2 layers, 5 queries, 4 query heads");
@@ -492,14 +496,68 @@ fn verify_says_of_each_head_whether_the_promise_held() {
     assert!(said.contains("95 % bound") && said.contains("held: "), "{said}");
     assert_eq!(
         keys(&verdict),
-        ["delta", "heads", "held", "kind", "p_value", "pipeline", "trials", "upper", "violations"]
+        [
+            "assumes",
+            "fault",
+            "heads",
+            "held",
+            "kind",
+            "not_held",
+            "p_value",
+            "pipeline",
+            "promise",
+            "steps",
+            "trials",
+            "upper",
+            "violations"
+        ]
     );
+    assert_eq!(keys(&verdict["promise"]), ["delta", "epsilon", "floor", "scope", "target"]);
     assert_eq!((&verdict["held"], &verdict["kind"]), (&true.into(), &"asymptotic".into()));
+    assert!(verdict["fault"].is_null() && verdict["steps"].as_array().unwrap().is_empty());
     assert_eq!(verdict["trials"], 400, "50 of 8 heads");
     let heads = verdict["heads"].as_array().unwrap();
     assert_eq!(heads.len(), 8, "2 layers, 4 query heads");
     assert!(heads.iter().all(|head| head["trials"] == 50));
-    assert_eq!(keys(&heads[0]), ["layer", "p_value", "query_head", "trials", "violations"]);
+    assert_eq!(
+        keys(&heads[0]),
+        [
+            "assumes",
+            "density",
+            "error",
+            "error_at_delta",
+            "failures",
+            "held",
+            "kind",
+            "kurtosis",
+            "layer",
+            "nu",
+            "p_value",
+            "query_head",
+            "sampled",
+            "trials",
+            "violations"
+        ]
+    );
+}
+
+#[test]
+fn verify_shows_every_head_and_draws_errors_against_epsilon() {
+    let world = World::new();
+    let plot = world.path("errors.svg");
+    let config = config("vattention-oracle");
+    let refused = refuse(&["verify", &config, "--trace", &world.trace, "--plot", text(&plot)]);
+    assert!(refused.contains("--heads"), "{refused}");
+    let more = ["--trials", "50", "--heads", "--plot", text(&plot)];
+    let (said, verdict, code) = verify(&world, &config, &more);
+    assert_eq!(code, Some(0), "{said}");
+    insta::assert_snapshot!("verify-heads", said);
+    let head = &verdict["heads"][7];
+    assert!(head["nu"].as_f64().unwrap() >= 1.0 && head["kurtosis"].as_f64().unwrap() >= 1.0);
+    let svg = std::fs::read_to_string(plot).unwrap();
+    let points = svg.matches("<circle").count();
+    assert_eq!(points, 3 + 3 * 2 * 8, "the legend's; two of each head at three epsilons");
+    assert!(svg.contains("epsilon promised") && svg.contains("delta 0.1"));
 }
 
 #[test]
@@ -511,8 +569,9 @@ fn verify_finds_a_promise_that_is_broken() {
     std::fs::write(&rash, pipeline).unwrap();
     let (said, verdict, code) = verify(&world, text(&rash), &["--trials", "200"]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("broken: delta = 0.05 is contradicted"), "{said}");
+    insta::assert_snapshot!("verify-broken", said);
     assert_eq!(verdict["held"], false);
+    assert_eq!(keys(&verdict["fault"]), ["cause", "layer", "query_head", "share"]);
     assert!(verdict["p_value"].as_f64().unwrap() < 1e-6 / 8.0);
     let broken = verdict["heads"].as_array().unwrap().iter();
     let broken: u64 = broken.map(|head| head["violations"].as_u64().unwrap()).sum();

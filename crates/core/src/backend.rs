@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ndarray::{Array2, Array3, ArrayView3};
 
-use crate::{Kind, PipelineConfig, Promise, Result, Selection, Shape};
+use crate::{Certificate, PipelineConfig, Result, Selection, Shape};
 
 /// A machine that runs pipelines.
 pub trait Backend: Send + Sync {
@@ -207,15 +207,4 @@ impl RowReport {
     pub fn density_of_group(&self) -> f64 {
         self.read_by_group as f64 / self.visible as f64
     }
-}
-
-/// What is promised for one row.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Certificate {
-    /// Target, epsilon and delta, if the pipeline promises something.
-    pub promise: Option<Promise>,
-    /// What the promise rests on.
-    pub kind: Kind,
-    /// Whether the last look found the sample large enough.
-    pub held: bool,
 }

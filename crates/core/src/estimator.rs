@@ -2,10 +2,7 @@
 
 use std::fmt::Debug;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use crate::{Fraction, SampleStats};
+use crate::{Assumptions, Kind, Promise, SampleStats};
 
 /// Decides how many tokens of the residual must be in the sample.
 #[typetag::serde(tag = "type")]
@@ -17,6 +14,13 @@ pub trait BudgetEstimator: Debug + Send + Sync {
 
     /// What is promised, if anything is.
     fn promise(&self) -> Option<Promise>;
+
+    /// Whether it can promise nothing unless the selectors prove a bound on the logits that they
+    /// leave ([`SelectorConfig::bounds_residual`](crate::SelectorConfig::bounds_residual)). A
+    /// pipeline in which none does is refused.
+    fn needs_bound(&self) -> bool {
+        false
+    }
 
     /// How often the sample may be looked at.
     ///
@@ -34,63 +38,17 @@ pub struct Budget {
     pub tokens: usize,
     /// What the promise rests on.
     pub kind: Kind,
+    /// What it takes for granted.
+    pub assumes: Assumptions,
 }
 
-/// `Pr(relative error of the target > epsilon) ≤ delta`, for one query head at one step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Promise {
-    /// What is within epsilon.
-    pub target: Target,
-    /// The relative error allowed.
-    pub epsilon: Fraction,
-    /// The probability with which it may be exceeded.
-    pub delta: Fraction,
-}
-
-/// The quantity that a promise is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Target {
-    /// The attention output `N / D`, in the Euclidean norm.
-    Sdpa,
-    /// The softmax denominator `D`.
-    Denominator,
-    /// The numerator `N`, in the Euclidean norm.
-    Numerator,
-}
-
-/// What a promise rests on, weakest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// Nothing is promised.
-    None,
-    /// Moments are estimated: it assumes that the sample has seen the residual's tail.
-    Asymptotic,
-    /// Every quantity in the bound is proved.
-    FiniteSample,
-    /// Everything was read.
-    Exact,
-}
-
-impl std::fmt::Display for Target {
-    /// The name in pipeline files.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Sdpa => "sdpa",
-            Self::Denominator => "denominator",
-            Self::Numerator => "numerator",
-        })
-    }
-}
-
-impl std::fmt::Display for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::None => "none",
-            Self::Asymptotic => "asymptotic",
-            Self::FiniteSample => "finite-sample",
-            Self::Exact => "exact",
-        })
+impl Budget {
+    /// What two readers of one list ask for together: the larger, on the weaker ground.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            tokens: self.tokens.max(other.tokens),
+            kind: self.kind.min(other.kind),
+            assumes: self.assumes | other.assumes,
+        }
     }
 }

@@ -9,6 +9,8 @@
 //! Attention over a list is `N^/D^`, with `N^ = Σ e v / p` and `D^ = Σ e / p` over its tokens,
 //! where `e = exp(scale · q·k)` and `p` is the probability with which a token came to be read.
 
+mod assumption;
+mod auto_size;
 mod backend;
 mod error;
 mod estimator;
@@ -16,6 +18,7 @@ mod order;
 mod picks;
 mod pipeline;
 mod pipeline_config;
+mod promise;
 mod reading;
 mod registry;
 mod row;
@@ -31,24 +34,27 @@ mod tally;
 mod tokens;
 mod top;
 
-pub use backend::{
-    Attention, Backend, Certificate, Options, Output, RowReport, Storage, Timings, Turn,
-};
+pub use assumption::{Assumption, Assumptions};
+pub use auto_size::AutoSize;
+pub use backend::{Attention, Backend, Options, Output, RowReport, Storage, Timings, Turn};
 pub use error::{Error, Result};
-pub use estimator::{Budget, BudgetEstimator, Kind, Promise, Target};
+pub use estimator::{Budget, BudgetEstimator};
 pub use order::{Draws, Order};
-pub use picks::Picks;
+pub use picks::{Picks, Verdict};
 pub use pipeline::{Choice, Pipeline};
 pub use pipeline_config::{Conflict, PipelineConfig, SamplerConfig, Share};
+pub use promise::{Certificate, Kind, Promise, Scope, Target};
 pub use reading::{List, Read, Reading};
 pub use registry::{Component, ComponentKind, components, name_clashes};
-pub use row::{Row, Score, Step};
+pub use row::{Row, Sampling, Score, Step};
 pub use selection::Selection;
 pub use selector::{Attended, NewTokens, Prompt, Selector, SelectorConfig};
 pub use shape::{Shape, Site};
 pub use size::{Fraction, Size};
 pub use softmax::Softmax;
-pub use stats::{Deviations, LAGS, Moments, Sample, SampleStats, mean_of_lagged_squares, scale_up};
+pub use stats::{
+    Deviations, LAGS, Moments, Sample, SampleStats, drift, mean_of_lagged_squares, scale_up,
+};
 pub use stream::Stream;
 pub use tally::{ExactTally, Residual, Tally};
 pub use tokens::{Element, LARGEST, Tokens};

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::top::{self, Rank};
+use crate::{Assumptions, Kind};
 
 /// One row's picks, with inclusion probabilities.
 ///
@@ -20,6 +21,20 @@ pub struct Picks {
     drawn: Vec<(u32, f32)>,
     visible: usize,
     bound: Option<f32>,
+    verdict: Option<Verdict>,
+}
+
+/// What a selector that draws tokens itself has found of its sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Verdict {
+    /// What its promise rests on.
+    pub kind: Kind,
+    /// What it takes for granted.
+    pub assumes: Assumptions,
+    /// Whether the sample is large enough.
+    pub held: bool,
+    /// Tokens that the last look asked for.
+    pub budget: usize,
 }
 
 impl Picks {
@@ -31,7 +46,18 @@ impl Picks {
             drawn: Vec::new(),
             visible,
             bound: None,
+            verdict: None,
         }
+    }
+
+    /// Says what a selector that drew tokens itself promises of its sample.
+    pub fn certify(&mut self, verdict: Verdict) {
+        self.verdict = Some(verdict);
+    }
+
+    /// What it said.
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.verdict
     }
 
     /// Picks a token for certain. Nothing happens if it is picked already or not visible.

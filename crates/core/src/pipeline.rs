@@ -8,8 +8,8 @@ use crate::stats::norm;
 use crate::stream::SHARED;
 use crate::tally::{ExactTally, Residual, Tally};
 use crate::{
-    Attended, Certificate, Conflict, Error, Kind, NewTokens, Picks, PipelineConfig, Prompt, Result,
-    Row, Selector, Share, Site, Step, Stream,
+    Assumptions, Attended, Certificate, Conflict, Error, Kind, NewTokens, Picks, PipelineConfig,
+    Prompt, Result, Row, Selector, Share, Site, Step, Stream,
 };
 
 /// The pipeline of one KV head of one layer of one sequence. Cloning it forks it.
@@ -105,9 +105,10 @@ impl Pipeline {
 
     /// Tells the selectors that wait for it how one row's attention was spread.
     pub fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
+        let sampling = self.config.sampling();
         let waiting = self.selectors.iter_mut().enumerate();
         for (i, selector) in waiting.filter(|(_, selector)| selector.needs_feedback()) {
-            selector.feedback(&row.for_selector(i), attended);
+            selector.feedback(&row.for_selector(i, sampling.as_ref()), attended);
         }
     }
 
@@ -157,10 +158,9 @@ impl Pipeline {
         tally: &mut dyn Tally,
     ) -> Read {
         let Some(picks) = &choice.picks[list] else {
-            let exact = Certificate { promise: None, kind: Kind::Exact, held: true };
-            return Read::everything(step.visible, exact);
+            return Read::everything(step.visible, Certificate::exact(None));
         };
-        let exact = || Read::everything(step.visible, self.certificate(Kind::Exact, true));
+        let exact = || Read::everything(step.visible, self.exact());
         let Some(estimator) = &self.config.estimator else {
             let all = picks.len() == picks.visible() && picks.certain();
             return if all { exact() } else { self.drop_residual(step, picks, tally) };
@@ -172,6 +172,7 @@ impl Pipeline {
         let residual = |bound: &Option<f32>| Residual {
             n_s: picks.visible() - picks.len(),
             visible: picks.visible(),
+            query_heads: step.site.shape.query_heads,
             max_norm_v: self.max_norm_v,
             bound: *bound,
         };
@@ -183,7 +184,12 @@ impl Pipeline {
         match Sampler::run(&**estimator, base, picks, &residuals, &stream, tally) {
             Outcome::FellBack => self.fall_back(step),
             Outcome::Drawn(drawn) => {
-                let certificate = self.certificate(drawn.kind, drawn.held);
+                let certificate = Certificate {
+                    promise: self.config.promise(),
+                    kind: drawn.kind,
+                    assumes: drawn.assumes,
+                    held: drawn.held,
+                };
                 Read::sampled(picks.clone(), drawn.tokens, drawn.budget, certificate)
             }
         }
@@ -191,7 +197,7 @@ impl Pipeline {
 
     /// Everything, because that is faster than what the pipeline chose.
     pub fn fall_back(&self, step: &Step<'_>) -> Read {
-        let mut everything = Read::everything(step.visible, self.certificate(Kind::Exact, true));
+        let mut everything = Read::everything(step.visible, self.exact());
         everything.fell_back = true;
         everything
     }
@@ -200,13 +206,14 @@ impl Pipeline {
     /// as they pick alike, then for each.
     fn select(&self, step: &Step<'_>) -> Vec<Picks> {
         let rows = step.rows();
+        let sampling = self.config.sampling();
         let mut picks = vec![Picks::new(step.visible)];
         for (i, selector) in self.selectors.iter().enumerate() {
             if !selector.group_wide() {
                 picks.resize(rows.len(), picks[0].clone());
             }
             for (row, picks) in rows.iter().zip(&mut picks) {
-                selector.select(&row.for_selector(i), picks);
+                selector.select(&row.for_selector(i, sampling.as_ref()), picks);
             }
         }
         picks
@@ -223,17 +230,26 @@ impl Pipeline {
         if picks.len() >= tally.dense_from() {
             return self.fall_back(step);
         }
-        let none = self.certificate(Kind::None, false);
+        let certificate = self.verdict(picks);
         if !picks.is_empty() {
-            return Read::only(picks.clone(), none);
+            return Read::only(picks.clone(), certificate);
         }
         let mut newest = Picks::new(step.visible);
         newest.take(step.visible - 1);
-        Read::only(Arc::new(newest), none)
+        Read::only(Arc::new(newest), certificate)
     }
 
-    fn certificate(&self, kind: Kind, held: bool) -> Certificate {
-        Certificate { promise: self.config.promise(), kind, held }
+    /// What the selectors promise of their picks.
+    fn verdict(&self, picks: &Picks) -> Certificate {
+        let (kind, assumes, held) = match picks.verdict() {
+            Some(verdict) => (verdict.kind, verdict.assumes, verdict.held),
+            None => (Kind::None, Assumptions::NONE, false),
+        };
+        Certificate { promise: self.config.promise(), kind, assumes, held }
+    }
+
+    fn exact(&self) -> Certificate {
+        Certificate::exact(self.config.promise())
     }
 }
 

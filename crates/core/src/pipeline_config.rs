@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BudgetEstimator, Promise, SelectorConfig, Size};
+use crate::{BudgetEstimator, Promise, Sampling, SelectorConfig, Size};
 
 /// Selectors, and what to do with the tokens they leave: a strategy of sparse attention.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -82,9 +82,18 @@ impl PipelineConfig {
         self.selectors.is_empty() && self.estimator.is_none()
     }
 
-    /// What its estimator promises, if it has one that does.
+    /// What its estimator promises, or the selector that draws in its place, if either does.
     pub fn promise(&self) -> Option<Promise> {
-        self.estimator.as_ref().and_then(|estimator| estimator.promise())
+        match &self.estimator {
+            Some(estimator) => estimator.promise(),
+            None => self.selectors.iter().find_map(|selector| selector.promise()),
+        }
+    }
+
+    /// The sample that follows the selectors, if it is for a promise.
+    pub fn sampling(&self) -> Option<Sampling> {
+        let promise = self.estimator.as_ref()?.promise()?;
+        Some(Sampling { promise, base: self.sampler.unwrap_or_default().base })
     }
 
     /// Everything that no component can check for itself. Empty if the pipeline can run.
@@ -120,6 +129,20 @@ impl PipelineConfig {
                 );
             }
         }
+        let sampled = self.sampling().is_some();
+        for (i, selector) in self.selectors.iter().enumerate().filter(|(_, s)| s.needs_sampling()) {
+            if !sampled {
+                conflict(
+                    format!("selectors[{i}]"),
+                    format!(
+                        "`{}` with `size = \"auto\"` takes what a sample for a promise would cost \
+                         more for, and no estimator promises anything",
+                        selector.typetag_name()
+                    ),
+                    "add an [estimator] that promises something, such as `ratio`, or write a size",
+                );
+            }
+        }
         if self.selectors.len() > MOST_SELECTORS {
             conflict(
                 format!("selectors[{MOST_SELECTORS}]"),
@@ -128,6 +151,19 @@ impl PipelineConfig {
                     self.selectors.len()
                 ),
                 "leave some out",
+            );
+        }
+        if let Some(estimator) = self.estimator.as_ref().filter(|e| e.needs_bound())
+            && !self.selectors.iter().any(|selector| selector.bounds_residual())
+        {
+            conflict(
+                "estimator".into(),
+                format!(
+                    "`{}` as it is set needs a proved bound on the weights that the selectors \
+                     leave, and none of them gives one",
+                    estimator.typetag_name()
+                ),
+                "add a selector that does, such as oracle-top-k with `score = \"head\"`",
             );
         }
         if self.sampler.is_some() && self.estimator.is_none() {

@@ -4,7 +4,7 @@ use ndarray::ArrayView2;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Site, Stream, Tokens};
+use crate::{Promise, Site, Size, Stream, Tokens};
 
 /// One KV head at one decode step: the queries of its group and the tokens they may read.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ const NOBODY: u16 = u16::MAX;
 impl<'a> Step<'a> {
     /// The row of one member of the group.
     pub fn row(&self, member: usize) -> Row<'a> {
-        Row { step: *self, member, purpose: NOBODY }
+        Row { step: *self, member, purpose: NOBODY, sampling: None }
     }
 
     /// The rows of all members.
@@ -44,6 +44,16 @@ pub struct Row<'a> {
     step: Step<'a>,
     member: usize,
     purpose: u16,
+    sampling: Option<&'a Sampling>,
+}
+
+/// The sample that follows the selectors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// What it must be large enough for.
+    pub promise: Promise,
+    /// How many tokens it holds at the least.
+    pub base: Size,
 }
 
 impl<'a> Row<'a> {
@@ -124,9 +134,15 @@ impl<'a> Row<'a> {
         Stream::new(self.step.site, self.purpose, self.step.step, self.member)
     }
 
+    /// The sample that will be drawn of what the selectors leave, if one is, for a promise.
+    pub fn sampling(&self) -> Option<&'a Sampling> {
+        self.sampling
+    }
+
     /// The same row for the selector at `index` of the pipeline.
-    pub(crate) fn for_selector(mut self, index: usize) -> Self {
+    pub(crate) fn for_selector(mut self, index: usize, sampling: Option<&'a Sampling>) -> Self {
         self.purpose = index as u16 + 1;
+        self.sampling = sampling;
         self
     }
 }
@@ -165,10 +181,10 @@ mod tests {
         assert_eq!(row.scores(Score::Head), [10.0, 20.0]);
         assert_eq!(row.scores(Score::Group), [12.0, 23.0]);
         assert_eq!(row.logit(2), 150.0);
-        let selector = row.for_selector(0);
+        let selector = row.for_selector(0, None);
         let sampler = Stream::new(&site, 0, 4, 1);
         assert_ne!(selector.stream(), sampler, "purpose 0 is the sampler's");
         assert_ne!(row.stream(), sampler);
-        assert_ne!(selector.stream(), row.for_selector(1).stream());
+        assert_ne!(selector.stream(), row.for_selector(1, None).stream());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::order::Draws;
 use crate::tally::{Residual, Tally};
-use crate::{Budget, BudgetEstimator, Kind, Order, Picks, Size, Stream};
+use crate::{Assumptions, Budget, BudgetEstimator, Kind, Order, Picks, Size, Stream};
 
 /// With fewer tokens than this left over, the rest is read too: the central limit theorem is poor
 /// for what would be missing.
@@ -23,6 +23,7 @@ pub(crate) struct Drawn {
     /// Tokens asked for at the last look.
     pub(crate) budget: usize,
     pub(crate) kind: Kind,
+    pub(crate) assumes: Assumptions,
     pub(crate) held: bool,
 }
 
@@ -113,6 +114,7 @@ impl<'a> Sampler<'a> {
         Drawn {
             budget: budget.tokens,
             kind: if complete { Kind::Exact } else { budget.kind },
+            assumes: if complete { Assumptions::NONE } else { budget.assumes },
             held: held || complete,
             tokens: self.tokens,
         }
@@ -147,9 +149,7 @@ impl<'a> Sampler<'a> {
         let readers = self.residuals.iter().enumerate();
         let budgets =
             readers.map(|(reader, residual)| estimator.budget(&self.tally.stats(reader, residual)));
-        let most = budgets
-            .reduce(|a, b| Budget { tokens: a.tokens.max(b.tokens), kind: a.kind.min(b.kind) });
-        let most = most.expect("a group has at least one member");
+        let most = budgets.reduce(Budget::and).expect("a group has at least one member");
         Budget { tokens: most.tokens.max(self.least()).min(self.n_s), ..most }
     }
 

@@ -7,7 +7,7 @@ use dyn_clone::DynClone;
 use ndarray::ArrayView3;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use crate::{Picks, Result, Row, Site, Tokens};
+use crate::{Picks, Promise, Result, Row, Site, Tokens};
 
 /// A selector as written in a pipeline file: parameters, no state.
 ///
@@ -50,6 +50,23 @@ pub trait SelectorConfig: Debug + Send + Sync {
     ///
     /// Such a selector must be the last, without an estimator after it, under `share = "head"`.
     fn randomized(&self) -> bool {
+        false
+    }
+
+    /// What it promises, if it draws tokens itself and says [how that went](Picks::certify).
+    fn promise(&self) -> Option<Promise> {
+        None
+    }
+
+    /// Whether it proves a bound on the logits that it leaves, [`Picks::bound_residual`], for every
+    /// query head.
+    fn bounds_residual(&self) -> bool {
+        false
+    }
+
+    /// Whether it takes as many tokens as suit the sample that follows, [`Row::sampling`]. A
+    /// pipeline without a sample for a promise is refused.
+    fn needs_sampling(&self) -> bool {
         false
     }
 }

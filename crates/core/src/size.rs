@@ -51,7 +51,7 @@ impl TryFrom<f64> for Fraction {
     }
 }
 
-struct SizeVisitor;
+pub(crate) struct SizeVisitor;
 
 impl de::Visitor<'_> for SizeVisitor {
     type Value = Size;

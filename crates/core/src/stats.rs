@@ -17,6 +17,8 @@ pub struct SampleStats {
     pub n_s: usize,
     /// Tokens that the row may read.
     pub visible: usize,
+    /// Query heads of the layer.
+    pub query_heads: usize,
     /// Numbers in a value; no covariance of values has a higher rank.
     pub value_dim: usize,
     /// Estimate `D^` of the softmax denominator.
@@ -28,6 +30,9 @@ pub struct SampleStats {
     /// That norm without the sampling noise in it: `|N^|²` less its expected excess, at least
     /// 5 % of `|N^|²`.
     pub norm_n_debiased: f64,
+    /// `|o^ − c|`: how far the estimate `o^ = N^/D^` is from `c`, the certain tokens' own output;
+    /// `c` is 0 if there are none.
+    pub drift: f64,
     /// Sample variance of `e`.
     pub var_e: f64,
     /// Trace of the sample covariance of `e v`.
@@ -63,6 +68,8 @@ pub struct Sample<'a> {
     pub n_s: usize,
     /// Tokens that the row may read.
     pub visible: usize,
+    /// Query heads of the layer.
+    pub query_heads: usize,
     /// The largest value norm appended so far.
     pub max_norm_v: f64,
     /// The largest `e` that an untaken token can have.
@@ -80,6 +87,8 @@ pub struct Moments {
     pub d_certain: f64,
     /// `|N^|²`.
     pub norm_n_squared: f64,
+    /// `|N^/D^ − c|`, `c` being the certain tokens' own output.
+    pub drift: f64,
     /// Of `e`.
     pub e: Deviations,
     /// Sum of the squared deviations of `e v`.
@@ -130,6 +139,7 @@ impl SampleStats {
             d,
             d_certain: sample.certain.denominator(),
             norm_n_squared: n.iter().map(|n| n * n).sum(),
+            drift: drift(&out, sample.certain),
             e: sample.e.iter().map(|e| (e - mean_e).powi(2)).collect(),
             ev_squares: squared_norms(&centred(ev, dim), dim).iter().sum(),
             w: squared_norms(&w, dim).into_iter().collect(),
@@ -139,6 +149,7 @@ impl SampleStats {
         let residual = Residual {
             n_s,
             visible: sample.visible,
+            query_heads: sample.query_heads,
             max_norm_v: sample.max_norm_v,
             bound: sample.bound,
         };
@@ -159,11 +170,13 @@ impl SampleStats {
             b,
             n_s,
             visible: residual.visible,
+            query_heads: residual.query_heads,
             value_dim: moments.value_dim,
             d: moments.d,
             d_certain: moments.d_certain,
             norm_n: moments.norm_n_squared.sqrt(),
             norm_n_debiased: debiased(moments.norm_n_squared, trace_ev, b, n_s).sqrt(),
+            drift: moments.drift,
             var_e: divide(moments.e.squares),
             trace_ev,
             trace_w,
@@ -175,6 +188,13 @@ impl SampleStats {
             bound: residual.bound,
         }
     }
+}
+
+/// How far an output is from that of the certain tokens alone, or from 0 if there are none.
+pub fn drift(out: &[f64], certain: &Softmax) -> f64 {
+    let d = certain.denominator();
+    let centre = certain.numerator().iter().map(|n| if d > 0.0 { n / d } else { 0.0 });
+    out.iter().zip(centre).map(|(o, c)| (o - c).powi(2)).sum::<f64>().sqrt()
 }
 
 /// `n_s / b`: what a sum over the sample is multiplied by.
@@ -288,6 +308,7 @@ mod tests {
             certain_norms: 0.0,
             n_s,
             visible: n_s,
+            query_heads: 1,
             max_norm_v: 0.0,
             bound: None,
         })

@@ -33,6 +33,8 @@ pub struct Residual<Bound = f32> {
     pub n_s: usize,
     /// Tokens that the row may read.
     pub visible: usize,
+    /// Query heads of the layer.
+    pub query_heads: usize,
     /// The largest value norm appended so far.
     pub max_norm_v: f64,
     /// The largest logit among them (or its exponential), if an exact selector promised one.
@@ -113,6 +115,7 @@ impl Tally for ExactTally<'_> {
             certain_norms: norms.numerator()[0],
             n_s: residual.n_s,
             visible: residual.visible,
+            query_heads: residual.query_heads,
             max_norm_v: residual.max_norm_v,
             bound: residual.bound.map(|logit| (f64::from(logit) - shift).exp()),
         })

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Budget, BudgetEstimator, Kind, NewTokens, Picks, Pipeline, PipelineConfig, Promise, Result,
-    Row, SampleStats, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site, Size, Step,
-    Tokens, typetag,
+    Assumptions, Budget, BudgetEstimator, Kind, NewTokens, Picks, Pipeline, PipelineConfig,
+    Promise, Result, Row, SampleStats, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site,
+    Size, Step, Tokens, typetag,
 };
 
 static SEEN: Mutex<Vec<SampleStats>> = Mutex::new(Vec::new());
@@ -18,7 +18,11 @@ struct Spy {}
 impl BudgetEstimator for Spy {
     fn budget(&self, stats: &SampleStats) -> Budget {
         SEEN.lock().unwrap().push(*stats);
-        Budget { tokens: 1, kind: if stats.norm_n > 0.0 { Kind::Asymptotic } else { Kind::None } }
+        Budget {
+            tokens: 1,
+            kind: if stats.norm_n > 0.0 { Kind::Asymptotic } else { Kind::None },
+            assumes: Assumptions::NONE,
+        }
     }
     fn promise(&self) -> Option<Promise> {
         None

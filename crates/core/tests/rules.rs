@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Attended, Budget, BudgetEstimator, Error, ExactTally, Fraction, Kind, List, Picks, Pipeline,
-    PipelineConfig, Promise, Reading, Residual, Result, Row, SampleStats, SamplerConfig, Selector,
-    SelectorConfig, Shape, Share, Site, Size, Softmax, Step, Stream, Tally, Target, Tokens,
-    typetag,
+    Assumptions, Attended, Budget, BudgetEstimator, Error, ExactTally, Fraction, Kind, List, Picks,
+    Pipeline, PipelineConfig, Promise, Reading, Residual, Result, Row, SampleStats, SamplerConfig,
+    Selector, SelectorConfig, Shape, Share, Site, Size, Softmax, Step, Stream, Tally, Target,
+    Tokens, typetag,
 };
 
 /// Takes given tokens, offset by the member's number.
@@ -75,12 +75,12 @@ struct Ask {
 impl BudgetEstimator for Ask {
     fn budget(&self, stats: &SampleStats) -> Budget {
         let kind = if self.promise { Kind::Asymptotic } else { Kind::None };
-        Budget { tokens: self.plus + self.times * stats.b, kind }
+        Budget { tokens: self.plus + self.times * stats.b, kind, assumes: Assumptions::NONE }
     }
 
     fn promise(&self) -> Option<Promise> {
         let half = Fraction::try_from(0.5).unwrap();
-        self.promise.then_some(Promise { target: Target::Sdpa, epsilon: half, delta: half })
+        self.promise.then_some(Promise::new(Target::Sdpa, half, half))
     }
 
     fn rounds(&self) -> usize {
@@ -95,7 +95,11 @@ struct AskByNorm {}
 #[typetag::serde(name = "ask-by-norm")]
 impl BudgetEstimator for AskByNorm {
     fn budget(&self, stats: &SampleStats) -> Budget {
-        Budget { tokens: (100.0 * stats.norm_n / stats.d) as usize, kind: Kind::Asymptotic }
+        Budget {
+            tokens: (100.0 * stats.norm_n / stats.d) as usize,
+            kind: Kind::Asymptotic,
+            assumes: Assumptions::NONE,
+        }
     }
 
     fn promise(&self) -> Option<Promise> {
@@ -331,7 +335,11 @@ struct ProvedAbove {
 impl BudgetEstimator for ProvedAbove {
     fn budget(&self, stats: &SampleStats) -> Budget {
         let proved = stats.norm_n / stats.d > self.above;
-        Budget { tokens: 1, kind: if proved { Kind::FiniteSample } else { Kind::Asymptotic } }
+        Budget {
+            tokens: 1,
+            kind: if proved { Kind::FiniteSample } else { Kind::Asymptotic },
+            assumes: if proved { Assumptions::NONE } else { Assumptions::ALL },
+        }
     }
 
     fn promise(&self) -> Option<Promise> {
@@ -352,7 +360,11 @@ fn rule_5_a_shared_promise_rests_on_the_weakest_of_its_members() {
             estimator: Some(Box::new(ProvedAbove { above: f64::midpoint(outputs[0], outputs[1]) })),
             ..config(vec![])
         });
-        [0, 1].map(|member| reading.list(member).certificate.kind)
+        [0, 1].map(|member| {
+            let certificate = reading.list(member).certificate;
+            assert_eq!(certificate.assumes.is_empty(), certificate.kind != Kind::Asymptotic);
+            certificate.kind
+        })
     };
     for _ in 0..2 {
         let own = kinds(&world, Share::Head);
@@ -661,7 +673,7 @@ struct ProvedIfBounded {}
 impl BudgetEstimator for ProvedIfBounded {
     fn budget(&self, stats: &SampleStats) -> Budget {
         let kind = if stats.bound.is_some() { Kind::FiniteSample } else { Kind::Asymptotic };
-        Budget { tokens: 1, kind }
+        Budget { tokens: 1, kind, assumes: Assumptions::NONE }
     }
 
     fn promise(&self) -> Option<Promise> {

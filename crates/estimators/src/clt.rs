@@ -51,6 +51,10 @@ impl BudgetEstimator for Clt {
         Some(self.0.promise())
     }
 
+    fn needs_bound(&self) -> bool {
+        self.0.mode.needs_bound()
+    }
+
     fn rounds(&self) -> usize {
         self.0.rounds.get().into()
     }

@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Budget, BudgetEstimator, Kind, Promise, SampleStats, Size, register, typetag,
+    Assumptions, Budget, BudgetEstimator, Kind, Promise, SampleStats, Size, register, typetag,
 };
 
 /// Draws exactly `size` tokens of the residual, or all if there are fewer.
@@ -25,7 +25,7 @@ pub struct Fixed {
 #[typetag::serde(name = "fixed")]
 impl BudgetEstimator for Fixed {
     fn budget(&self, stats: &SampleStats) -> Budget {
-        Budget { tokens: self.size.of(stats.visible), kind: Kind::None }
+        Budget { tokens: self.size.of(stats.visible), kind: Kind::None, assumes: Assumptions::NONE }
     }
 
     fn promise(&self) -> Option<Promise> {

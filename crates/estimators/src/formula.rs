@@ -1,17 +1,23 @@
 //! The mathematics behind the estimators, as plain functions of numbers.
 
+mod bernstein;
 mod bounded;
 mod finite;
+mod looks;
 mod quantile;
 mod ratio_grid;
+mod ratio_grids;
 mod sdpa;
 mod split;
 
+pub use bernstein::{bernstein_radius, lower_bound, output_error, upper_bound};
 pub use bounded::{
-    fewest_draws, hoeffding, hoeffding_radius, mcdiarmid_radius, mcdiarmid_radius_of, serfling,
-    serfling_factor,
+    empirical_bernstein, fewest_draws, hoeffding, hoeffding_radius, mcdiarmid_radius,
+    mcdiarmid_radius_of, serfling, serfling_factor,
 };
 pub use finite::{fpc, whole_tokens};
+pub use looks::look_sizes;
 pub use quantile::{c2, chi2_isf, kappa, q_rob, sub_gaussian, z_one, z_two};
 pub use ratio_grid::{RatioGrid, ratio_grid};
+pub use ratio_grids::RatioGrids;
 pub use sdpa::{Combination, SdpaSplit, sdpa, sdpa_exact, sdpa_paper};

@@ -24,59 +24,106 @@
 //!
 //! Hoeffding (1963); Serfling (1974); Bardenet, Maillard (2015); McDiarmid (1989).
 
+use std::num::NonZeroU8;
+
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Budget, BudgetEstimator, Kind, Promise, SampleStats, Target, register, typetag,
+    Assumption, Assumptions, Budget, BudgetEstimator, Fraction, Kind, Promise, SampleStats, Scope,
+    Target, register, typetag,
 };
 
 use crate::formula::{
     fewest_draws, hoeffding, hoeffding_radius, mcdiarmid_radius, mcdiarmid_radius_of, sdpa,
     serfling, serfling_factor, whole_tokens,
 };
-use crate::{Combine, Correction, Terms};
+use crate::goal::Goal;
+use crate::terms::default_rounds;
+use crate::{Combine, Correction};
 
 /// Bounds from a proved range.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub struct Hoeffding(pub Terms);
+#[serde(deny_unknown_fields)]
+pub struct Hoeffding {
+    /// What is to be within epsilon.
+    pub target: Target,
+    /// The relative error allowed.
+    pub epsilon: Fraction,
+    /// The probability with which it may be exceeded.
+    pub delta: Fraction,
+    /// The least that `|N|` is taken for, as a share of `Σ e |v|`: what it would be if values did not
+    /// cancel. The denominator has no use for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor: Option<Fraction>,
+    /// Whether delta is of each query head, or of all of a layer together.
+    #[serde(default)]
+    pub scope: Scope,
+    /// Which constants to use.
+    #[serde(default)]
+    pub combine: Combine,
+    /// Whether to use that the residual is finite.
+    #[serde(default)]
+    pub correction: Correction,
+    /// How often the sample may be looked at, at least 1, if the budget depends on it.
+    #[serde(default = "default_rounds")]
+    pub rounds: NonZeroU8,
+}
 
 impl Hoeffding {
-    /// Whether the budget is known before anything is drawn.
-    fn proved(&self) -> bool {
-        self.0.target == Target::Denominator && self.0.combine == Combine::Exact
+    /// An estimator with every default.
+    pub fn new(target: Target, epsilon: Fraction, delta: Fraction) -> Self {
+        Self {
+            target,
+            epsilon,
+            delta,
+            floor: None,
+            scope: Scope::default(),
+            combine: Combine::default(),
+            correction: Correction::default(),
+            rounds: default_rounds(),
+        }
     }
 
-    fn denominator(&self, stats: &SampleStats, bound: f64) -> usize {
+    fn terms(&self) -> Promise {
+        let (floor, scope) = (self.floor, self.scope);
+        Promise { floor, scope, ..Promise::new(self.target, self.epsilon, self.delta) }
+    }
+
+    /// Whether the budget is known before anything is drawn.
+    fn proved(&self) -> bool {
+        self.target == Target::Denominator && self.combine == Combine::Exact
+    }
+
+    fn denominator(&self, stats: &SampleStats, goal: &Goal, bound: f64) -> usize {
         let d = if self.proved() { stats.d_certain } else { stats.d };
         let n_s = stats.n_s as f64;
-        let tolerance = self.0.epsilon.get() * d;
-        let infinite = hoeffding(self.0.delta.get(), n_s, bound, tolerance);
-        let b = match self.0.correction {
+        let tolerance = goal.epsilon * d;
+        let infinite = hoeffding(goal.delta, n_s, bound, tolerance);
+        let b = match self.correction {
             Correction::Finite => serfling(infinite, n_s),
             Correction::None => infinite,
         };
         whole_tokens(b, stats.n_s)
     }
 
-    fn numerator(&self, stats: &SampleStats, bound: f64) -> usize {
-        let (epsilon, delta) = (self.0.epsilon.get(), self.0.delta.get());
-        let vectors = Vectors::new(stats, bound);
-        match self.0.correction {
+    fn numerator(&self, stats: &SampleStats, goal: &Goal, bound: f64) -> usize {
+        let &Goal { epsilon, delta, .. } = goal;
+        let vectors = Vectors::new(stats, goal, bound);
+        match self.correction {
             Correction::None => whole_tokens((vectors.radius(delta) / epsilon).powi(2), stats.n_s),
             Correction::Finite => fewest_draws(stats.n_s, epsilon, |b| vectors.radius_of(b, delta)),
         }
     }
 
-    fn sdpa(&self, stats: &SampleStats, bound: f64) -> usize {
-        let (epsilon, delta) = (self.0.epsilon.get(), self.0.delta.get());
-        let vectors = Vectors::new(stats, bound);
+    fn sdpa(&self, stats: &SampleStats, goal: &Goal, bound: f64) -> usize {
+        let &Goal { epsilon, delta, .. } = goal;
+        let vectors = Vectors::new(stats, goal, bound);
         let n_s = stats.n_s as f64;
         let den = |delta: f64| n_s * hoeffding_radius(delta, bound) / stats.d;
         let num = |delta: f64| vectors.radius(delta);
-        let combination = self.0.combination();
+        let combination = self.combine.combination();
         let split = sdpa(combination, epsilon, delta, num, den);
-        match self.0.correction {
+        match self.correction {
             Correction::None => whole_tokens(split.b, stats.n_s),
             Correction::Finite => fewest_draws(stats.n_s, epsilon, |b| {
                 let draws = b as f64;
@@ -95,8 +142,9 @@ struct Vectors {
 }
 
 impl Vectors {
-    fn new(stats: &SampleStats, bound: f64) -> Self {
-        let largest = stats.n_s as f64 * bound * stats.max_norm_v / stats.norm_n;
+    fn new(stats: &SampleStats, goal: &Goal, bound: f64) -> Self {
+        let norm_n = goal.norm_n(stats.norm_n, stats);
+        let largest = stats.n_s as f64 * bound * stats.max_norm_v / norm_n;
         Self { n_s: stats.n_s, largest }
     }
 
@@ -116,22 +164,31 @@ impl Vectors {
 #[typetag::serde(name = "hoeffding")]
 impl BudgetEstimator for Hoeffding {
     fn budget(&self, stats: &SampleStats) -> Budget {
-        let kind = if self.proved() { Kind::FiniteSample } else { Kind::Asymptotic };
-        let tokens = match (stats.bound, self.0.target) {
-            (None, _) => stats.n_s,
-            (Some(bound), Target::Denominator) => self.denominator(stats, bound),
-            (Some(bound), Target::Numerator) => self.numerator(stats, bound),
-            (Some(bound), Target::Sdpa) => self.sdpa(stats, bound),
+        let (kind, assumes) = if self.proved() {
+            (Kind::FiniteSample, Assumptions::NONE)
+        } else {
+            (Kind::Asymptotic, Assumptions::of(Assumption::Moments))
         };
-        Budget { tokens, kind }
+        let goal = &Goal::new(&self.terms(), stats);
+        let tokens = match (stats.bound, self.target) {
+            (None, _) => stats.n_s,
+            (Some(bound), Target::Denominator) => self.denominator(stats, goal, bound),
+            (Some(bound), Target::Numerator) => self.numerator(stats, goal, bound),
+            (Some(bound), Target::Sdpa) => self.sdpa(stats, goal, bound),
+        };
+        Budget { tokens, kind, assumes }
     }
 
     fn promise(&self) -> Option<Promise> {
-        Some(self.0.promise())
+        Some(self.terms())
+    }
+
+    fn needs_bound(&self) -> bool {
+        true
     }
 
     fn rounds(&self) -> usize {
-        if self.proved() { 0 } else { self.0.rounds.get().into() }
+        if self.proved() { 0 } else { self.rounds.get().into() }
     }
 }
 

@@ -6,9 +6,14 @@
 
 mod clt;
 mod fixed;
+mod goal;
 mod hoeffding;
+mod mode;
 mod moments;
+mod observed;
 mod ratio;
+mod rigorous;
+mod strict;
 mod sub_gaussian;
 mod terms;
 
@@ -17,6 +22,7 @@ pub mod formula;
 pub use clt::Clt;
 pub use fixed::Fixed;
 pub use hoeffding::Hoeffding;
+pub use mode::Mode;
 pub use ratio::{Ratio, RatioTarget};
 pub use sub_gaussian::SubGaussian;
 pub use terms::{Combine, Correction, Terms};

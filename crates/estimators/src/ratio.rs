@@ -20,15 +20,16 @@
 //! Of this project. The effective-rank quantile is verified numerically, not proved.
 
 use std::num::NonZeroU8;
-use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Budget, BudgetEstimator, Fraction, Kind, Promise, SampleStats, Target, register, typetag,
+    Budget, BudgetEstimator, Fraction, Promise, SampleStats, Scope, Target, register, typetag,
 };
 
-use crate::formula::{RatioGrid, fpc, whole_tokens};
+use crate::Mode;
+use crate::formula::{RatioGrids, fpc, whole_tokens};
+use crate::goal::Goal;
 use crate::terms::default_rounds;
 
 /// The direct ratio estimator.
@@ -42,44 +43,21 @@ pub struct Ratio {
     pub epsilon: Fraction,
     /// The probability with which it may be exceeded.
     pub delta: Fraction,
+    /// What may be taken for granted.
+    #[serde(default)]
+    pub mode: Mode,
+    /// The least that `|N|` is taken for, as a share of `Σ e |v|`: what it would be if values did not
+    /// cancel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor: Option<Fraction>,
+    /// Whether delta is of each query head, or of all of a layer together.
+    #[serde(default)]
+    pub scope: Scope,
     /// How often the sample may be looked at, at least 1.
     #[serde(default = "default_rounds")]
     pub rounds: NonZeroU8,
     #[serde(skip)]
-    grids: Grids,
-}
-
-/// Tables made so far, one for each value dimension that needs its own.
-#[derive(Default)]
-struct Grids(RwLock<Vec<Arc<RatioGrid>>>);
-
-impl Grids {
-    /// The table for values of `rank` numbers.
-    fn get(&self, rank: usize, make: impl Fn() -> RatioGrid) -> Arc<RatioGrid> {
-        let find = |grids: &[Arc<RatioGrid>]| grids.iter().find(|grid| grid.fits(rank)).cloned();
-        let found = find(&self.0.read().unwrap_or_else(PoisonError::into_inner));
-        found.unwrap_or_else(|| {
-            let mut grids = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            find(&grids).unwrap_or_else(|| {
-                let grid = Arc::new(make());
-                grids.push(grid.clone());
-                grid
-            })
-        })
-    }
-}
-
-/// A clone makes its own tables.
-impl Clone for Grids {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
-impl std::fmt::Debug for Grids {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Grids")
-    }
+    grids: RatioGrids,
 }
 
 /// The one target that this estimator has.
@@ -92,31 +70,51 @@ pub enum RatioTarget {
 }
 
 impl Ratio {
-    /// An estimator with the default number of looks.
+    /// An estimator with every default.
     pub fn new(epsilon: Fraction, delta: Fraction) -> Self {
-        let (target, rounds) = (RatioTarget::Sdpa, default_rounds());
-        Self { target, epsilon, delta, rounds, grids: Grids::default() }
+        Self {
+            target: RatioTarget::Sdpa,
+            epsilon,
+            delta,
+            mode: Mode::default(),
+            floor: None,
+            scope: Scope::default(),
+            rounds: default_rounds(),
+            grids: RatioGrids::default(),
+        }
     }
 
-    /// The budget for an infinite population, from tables made at the first call.
-    fn infinite(&self, stats: &SampleStats) -> f64 {
-        let make = || RatioGrid::new(self.epsilon.get(), self.delta.get(), stats.value_dim);
+    /// By the central limit theorem, from a table made at the first call.
+    fn asymptotic(&self, stats: &SampleStats, goal: &Goal) -> usize {
         let n_s = stats.n_s as f64;
-        let s_w = n_s * stats.trace_w.sqrt() / stats.norm_n_debiased;
+        let s_w = n_s * stats.trace_w.sqrt() / goal.norm_n(stats.norm_n_debiased, stats);
         let s_d = n_s * stats.var_e.sqrt() / stats.d;
-        self.grids.get(stats.value_dim, make).budget(s_w, s_d, stats.nu)
+        let grid = self.grids.get(goal.delta, stats.value_dim);
+        let infinite = grid.budget(goal.epsilon, s_w, s_d, stats.nu);
+        whole_tokens(fpc(infinite, stats.n_s), stats.n_s)
+    }
+
+    fn terms(&self) -> Promise {
+        Promise {
+            floor: self.floor,
+            scope: self.scope,
+            ..Promise::new(Target::Sdpa, self.epsilon, self.delta)
+        }
     }
 }
 
 #[typetag::serde(name = "ratio")]
 impl BudgetEstimator for Ratio {
     fn budget(&self, stats: &SampleStats) -> Budget {
-        let b = fpc(self.infinite(stats), stats.n_s);
-        Budget { tokens: whole_tokens(b, stats.n_s), kind: Kind::Asymptotic }
+        self.mode.budget(&self.terms(), stats, |stats, goal| self.asymptotic(stats, goal))
     }
 
     fn promise(&self) -> Option<Promise> {
-        Some(Promise { target: Target::Sdpa, epsilon: self.epsilon, delta: self.delta })
+        Some(self.terms())
+    }
+
+    fn needs_bound(&self) -> bool {
+        self.mode.needs_bound()
     }
 
     fn rounds(&self) -> usize {

@@ -1,11 +1,12 @@
-//! What `clt`, `sub-gaussian` and `hoeffding` are told in a pipeline file.
+//! What `clt` and `sub-gaussian` are told in a pipeline file.
 
 use std::num::NonZeroU8;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
-use vattention_core::{Fraction, Promise, Target};
+use vattention_core::{Fraction, Promise, Scope, Target};
 
+use crate::Mode;
 use crate::formula::Combination;
 
 /// The terms of a promise that bounds `N` and `D` apart.
@@ -18,6 +19,16 @@ pub struct Terms {
     pub epsilon: Fraction,
     /// The probability with which it may be exceeded.
     pub delta: Fraction,
+    /// What may be taken for granted.
+    #[serde(default)]
+    pub mode: Mode,
+    /// The least that `|N|` is taken for, as a share of `Σ e |v|`: what it would be if values did not
+    /// cancel. The denominator has no use for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor: Option<Fraction>,
+    /// Whether delta is of each query head, or of all of a layer together.
+    #[serde(default)]
+    pub scope: Scope,
     /// Which constants to use.
     #[serde(default)]
     pub combine: Combine,
@@ -58,18 +69,30 @@ pub(crate) fn default_rounds() -> NonZeroU8 {
 impl Terms {
     /// Terms with every default.
     pub fn new(target: Target, epsilon: Fraction, delta: Fraction) -> Self {
-        let (combine, correction) = (Combine::default(), Correction::default());
-        Self { target, epsilon, delta, combine, correction, rounds: default_rounds() }
+        Self {
+            target,
+            epsilon,
+            delta,
+            mode: Mode::default(),
+            floor: None,
+            scope: Scope::default(),
+            combine: Combine::default(),
+            correction: Correction::default(),
+            rounds: default_rounds(),
+        }
     }
 
     pub(crate) fn promise(&self) -> Promise {
-        Promise { target: self.target, epsilon: self.epsilon, delta: self.delta }
+        let (floor, scope) = (self.floor, self.scope);
+        Promise { floor, scope, ..Promise::new(self.target, self.epsilon, self.delta) }
     }
+}
 
-    pub(crate) fn combination(&self) -> Combination {
-        match self.combine {
-            Combine::Exact => Combination::Exact,
-            Combine::Paper => Combination::Paper,
+impl Combine {
+    pub(crate) fn combination(self) -> Combination {
+        match self {
+            Self::Exact => Combination::Exact,
+            Self::Paper => Combination::Paper,
         }
     }
 }

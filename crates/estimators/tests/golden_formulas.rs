@@ -78,6 +78,7 @@ fn statistics(row: &Row) -> Found {
         certain_norms: 0.0,
         n_s: n_s as usize,
         visible: n_s as usize,
+        query_heads: 1,
         max_norm_v: 0.0,
         bound: None,
     });

@@ -17,17 +17,23 @@ fn terms(target: Target, combine: Combine) -> Terms {
     Terms { combine, ..Terms::new(target, fraction(0.1), fraction(0.1)) }
 }
 
+fn hoeffding(target: Target, combine: Combine) -> Hoeffding {
+    Hoeffding { combine, ..Hoeffding::new(target, fraction(0.1), fraction(0.1)) }
+}
+
 /// A residual that asks for some of its tokens.
 fn stats() -> SampleStats {
     SampleStats {
         b: 100,
         n_s: 10_000,
         visible: 10_000,
+        query_heads: 1,
         value_dim: 16,
         d: 10_000.0,
         d_certain: 5_000.0,
         norm_n: 10_000.0,
         norm_n_debiased: 10_000.0,
+        drift: 0.0,
         var_e: 0.25,
         trace_ev: 0.25,
         trace_w: 0.25,
@@ -56,13 +62,13 @@ fn the_paper_takes_the_numerator_as_it_is_and_the_rest_take_the_noise_out_of_it(
 
 #[test]
 fn a_denominator_that_exceeds_its_estimate_costs_nothing() {
-    assert_eq!(RatioGrid::new(0.1, 0.95, 1).budget(0.0, 1.0, 1.0), 0.0);
+    assert_eq!(RatioGrid::new(0.95, 1).budget(0.1, 0.0, 1.0, 1.0), 0.0);
 }
 
 #[test]
 fn a_table_is_made_anew_for_values_of_another_size() {
-    assert!(!RatioGrid::new(0.1, 0.3, 1).fits(128));
-    assert!(RatioGrid::new(0.1, 0.2, 1).fits(128), "below, one dimension is the worst");
+    assert!(!RatioGrid::new(0.3, 1).fits(0.3, 128));
+    assert!(RatioGrid::new(0.2, 1).fits(0.2, 128), "below, one dimension is the worst");
     let ratio = || Ratio::new(fraction(0.1), fraction(0.45));
     let used = ratio();
     let (one, many) = (SampleStats { value_dim: 1, ..stats() }, stats());
@@ -94,7 +100,7 @@ fn the_number_of_looks_is_six_or_what_the_file_says() {
 fn only_the_denominator_between_what_is_certain_is_proved_and_needs_no_look() {
     for combine in [Combine::Exact, Combine::Paper] {
         for target in TARGETS {
-            let hoeffding = Hoeffding(terms(target, combine));
+            let hoeffding = hoeffding(target, combine);
             let proved = target == Target::Denominator && combine == Combine::Exact;
             let want = if proved { (Kind::FiniteSample, 0) } else { (Kind::Asymptotic, 6) };
             let case = format!("{target}, {combine:?}");
@@ -105,7 +111,7 @@ fn only_the_denominator_between_what_is_certain_is_proved_and_needs_no_look() {
 
 #[test]
 fn a_proof_uses_nothing_that_was_estimated() {
-    let proved = Hoeffding(terms(Target::Denominator, Combine::Exact));
+    let proved = hoeffding(Target::Denominator, Combine::Exact);
     let unknown = SampleStats { b: 0, d: f64::NAN, norm_n: f64::NAN, var_e: f64::NAN, ..stats() };
     let asked = proved.budget(&unknown).tokens;
     assert_eq!(asked, proved.budget(&stats()).tokens);
@@ -115,7 +121,7 @@ fn a_proof_uses_nothing_that_was_estimated() {
 #[test]
 fn without_a_bound_everything_is_read() {
     for target in TARGETS {
-        let hoeffding = Hoeffding(terms(target, Combine::Exact));
+        let hoeffding = hoeffding(target, Combine::Exact);
         let asked = hoeffding.budget(&SampleStats { bound: None, ..stats() }).tokens;
         assert_eq!(asked, 10_000, "{target}");
     }

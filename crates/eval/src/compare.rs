@@ -103,13 +103,13 @@ pub fn compare(
 
 impl Settings {
     /// How many queries of a layer to answer.
-    fn count(&self, layout: &Layout) -> usize {
+    pub(crate) fn count(&self, layout: &Layout) -> usize {
         self.queries.unwrap_or(layout.queries)
     }
 }
 
 /// The layers to compare on, checked against the trace.
-fn chosen_layers(trace: &Trace, settings: &Settings) -> Result<Vec<(usize, Layout)>> {
+pub(crate) fn chosen_layers(trace: &Trace, settings: &Settings) -> Result<Vec<(usize, Layout)>> {
     let all: Vec<(usize, Layout)> = trace.layers().collect();
     let chosen = match &settings.layers {
         None => all,

@@ -2,16 +2,23 @@
 
 use ndarray::{Array1, ArrayView1};
 use serde::Serialize;
-use vattention_core::{Promise, Target};
+use vattention_core::{Fraction, Promise, Target};
 
 use crate::Exact;
 
-/// How far one row is from exact attention, relative.
+/// How far one row is from exact attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RowError {
+    /// `|o^ − o|`.
     pub(crate) output: f64,
-    pub(crate) denominator: f64,
+    /// `|N^ − N| / D`.
     pub(crate) numerator: f64,
+    /// `|D^ − D| / D`.
+    pub(crate) denominator: f64,
+    /// `|o|`, which is `|N| / D`.
+    pub(crate) norm: f64,
+    /// `Σ e |v| / D`.
+    pub(crate) mean_norm_v: f64,
 }
 
 impl RowError {
@@ -20,34 +27,51 @@ impl RowError {
         let output = output.mapv(f64::from);
         let ratio = (log_denominator - exact.log_denominator).exp();
         Self {
-            output: relative(&output, &exact.output),
+            output: norm(&(&output - &exact.output)),
+            numerator: norm(&(output * ratio - &exact.output)),
             denominator: (ratio - 1.0).abs(),
-            numerator: relative(&(output * ratio), &exact.output),
+            norm: norm(&exact.output),
+            mean_norm_v: exact.mean_norm_v,
         }
     }
 
+    /// The error of a target, relative to it.
     pub(crate) fn of(&self, target: Target) -> f64 {
+        self.above(target, 0.0)
+    }
+
+    /// The error that a promise is about: relative to the target, or to its floor.
+    pub(crate) fn promised(&self, promise: &Promise) -> f64 {
+        self.above(promise.target, promise.floor.map_or(0.0, Fraction::get))
+    }
+
+    /// Whether that error is more than epsilon, or not a number.
+    pub(crate) fn exceeds(&self, promise: &Promise) -> bool {
+        exceeds(self.promised(promise), promise)
+    }
+
+    fn above(&self, target: Target, floor: f64) -> f64 {
+        let norm = self.norm.max(floor * self.mean_norm_v);
         match target {
-            Target::Sdpa => self.output,
+            Target::Sdpa => relative(self.output, norm),
+            Target::Numerator => relative(self.numerator, norm),
             Target::Denominator => self.denominator,
-            Target::Numerator => self.numerator,
         }
     }
 }
 
-impl RowError {
-    /// Whether the error of the promised target is more than epsilon, or not a number.
-    pub(crate) fn exceeds(&self, promise: &Promise) -> bool {
-        let error = self.of(promise.target);
-        error.is_nan() || error > promise.epsilon.get()
-    }
+/// Whether an error breaks a promise: more than epsilon, or not a number.
+pub(crate) fn exceeds(error: f64, promise: &Promise) -> bool {
+    error.is_nan() || error > promise.epsilon.get()
 }
 
-/// `|a − b| / |b|`; 0 if both vanish, infinite if only `b` does.
-fn relative(a: &Array1<f64>, b: &Array1<f64>) -> f64 {
-    let norm = |x: &Array1<f64>| x.dot(x).sqrt();
-    let difference = norm(&(a - b));
-    if difference == 0.0 { 0.0 } else { difference / norm(b) }
+/// `difference / norm`; 0 if both vanish, infinite if only the norm does.
+fn relative(difference: f64, norm: f64) -> f64 {
+    if difference == 0.0 { 0.0 } else { difference / norm }
+}
+
+fn norm(x: &Array1<f64>) -> f64 {
+    x.dot(x).sqrt()
 }
 
 /// Mean and largest of some numbers.
@@ -84,16 +108,32 @@ pub struct ErrorSummary {
 impl ErrorSummary {
     /// Of at least one error.
     pub(crate) fn new(errors: impl Iterator<Item = f64>) -> Self {
-        let mut errors: Vec<f64> = errors.collect();
-        errors.sort_by(f64::total_cmp);
-        let rank = |share: f64| errors[((share * errors.len() as f64).ceil() as usize).max(1) - 1];
+        Self::of_sorted(&sorted(errors))
+    }
+
+    /// Of at least one error, in ascending order.
+    pub(crate) fn of_sorted(errors: &[f64]) -> Self {
         Self {
             mean: errors.iter().sum::<f64>() / errors.len() as f64,
-            p50: rank(0.5),
-            p95: rank(0.95),
-            max: rank(1.0),
+            p50: quantile(errors, 0.5),
+            p95: quantile(errors, 0.95),
+            max: quantile(errors, 1.0),
         }
     }
+}
+
+/// Errors in ascending order, those that are no numbers last.
+pub(crate) fn sorted(errors: impl Iterator<Item = f64>) -> Vec<f64> {
+    // A NaN may come with either sign.
+    let mut errors: Vec<f64> = errors.map(f64::abs).collect();
+    errors.sort_by(f64::total_cmp);
+    errors
+}
+
+/// The smallest of at least one error, in ascending order, that at least a `share` of them do not
+/// exceed.
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
+    sorted[((share * sorted.len() as f64).ceil() as usize).max(1) - 1]
 }
 
 #[cfg(test)]
@@ -101,17 +141,45 @@ mod tests {
     use super::*;
     use ndarray::array;
 
+    fn exact(output: Array1<f64>, log_denominator: f64, mean_norm_v: f64) -> Exact {
+        Exact { output, log_denominator, mean_norm_v }
+    }
+
     #[test]
     fn errors_are_relative() {
-        let exact = Exact { output: array![3.0, 4.0], log_denominator: 1.0 };
-        let row = RowError::new(array![3.0_f32, 5.0].view(), 1.0 + 1.1_f64.ln(), &exact);
+        let exact_row = exact(array![3.0, 4.0], 1.0, 6.0);
+        let row = RowError::new(array![3.0_f32, 5.0].view(), 1.0 + 1.1_f64.ln(), &exact_row);
         assert!((row.of(Target::Sdpa) - 0.2).abs() < 1e-12);
         assert!((row.of(Target::Denominator) - 0.1).abs() < 1e-12);
         let numerator = (0.3_f64.powi(2) + 1.5_f64.powi(2)).sqrt() / 5.0;
         assert!((row.of(Target::Numerator) - numerator).abs() < 1e-12);
-        let zero = Exact { output: array![0.0], log_denominator: 0.0 };
-        assert_eq!(RowError::new(array![0.0_f32].view(), 0.0, &zero).output, 0.0);
-        assert_eq!(RowError::new(array![1.0_f32].view(), 0.0, &zero).output, f64::INFINITY);
+        let zero = exact(array![0.0], 0.0, 0.0);
+        let error = |output: f32| RowError::new(array![output].view(), 0.0, &zero).of(Target::Sdpa);
+        assert_eq!((error(0.0), error(1.0)), (0.0, f64::INFINITY));
+    }
+
+    /// An output of norm 1 among values of mean norm 10: with a floor of 1/2 an error of 1 counts as
+    /// a fifth, with one of 1/20 as itself, and the denominator's always does.
+    #[test]
+    fn a_floor_counts_where_values_cancel() {
+        let exact_row = exact(array![1.0, 0.0], 0.0, 10.0);
+        let row = RowError::new(array![1.0_f32, 1.0].view(), 0.25_f64.ln_1p(), &exact_row);
+        let fraction = |x: f64| x.try_into().expect("a fraction");
+        let promise = |target, floor| Promise {
+            floor,
+            ..Promise::new(target, fraction(0.21), fraction(0.1))
+        };
+        let [half, twentieth] = [0.5, 0.05].map(|floor| Some(fraction(floor)));
+        assert!((row.promised(&promise(Target::Sdpa, half)) - 0.2).abs() < 1e-12);
+        assert!((row.promised(&promise(Target::Sdpa, twentieth)) - 1.0).abs() < 1e-12);
+        assert!((row.promised(&promise(Target::Sdpa, None)) - 1.0).abs() < 1e-12);
+        let numerator = (0.25_f64.powi(2) + 1.25_f64.powi(2)).sqrt();
+        assert!((row.promised(&promise(Target::Numerator, half)) - numerator / 5.0).abs() < 1e-12);
+        assert!((row.promised(&promise(Target::Denominator, half)) - 0.25).abs() < 1e-12);
+        let broken = |target, floor| row.exceeds(&promise(target, floor));
+        assert!(!broken(Target::Sdpa, half) && broken(Target::Sdpa, twentieth));
+        let cancelled = RowError::new(array![1.0_f32].view(), 0.0, &exact(array![0.0], 0.0, 10.0));
+        assert!((cancelled.promised(&promise(Target::Sdpa, half)) - 0.2).abs() < 1e-12);
     }
 
     #[test]

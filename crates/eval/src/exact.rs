@@ -12,6 +12,8 @@ pub struct Exact {
     pub output: Array1<f64>,
     /// `ln D`.
     pub log_denominator: f64,
+    /// `Σ e |v| / D`: what `|o|` would be if values did not cancel.
+    pub mean_norm_v: f64,
 }
 
 impl Exact {
@@ -34,14 +36,15 @@ impl Exact {
         for kv_head in 0..shape.kv_heads {
             let keys = layer.keys.index_axis(Axis(0), kv_head).mapv(f64::from);
             let values = layer.values.index_axis(Axis(0), kv_head).mapv(f64::from);
+            let norms = values.map_axis(Axis(1), |value| value.dot(&value).sqrt());
             for head in kv_head * shape.group()..(kv_head + 1) * shape.group() {
                 for t in 0..queries {
                     let index = all - queries + t;
                     let visible = layer.visible.as_ref().map_or(keys.nrows(), |v| v[index]);
                     let query = layer.queries.slice(s![head, index, ..]);
                     let query = query.mapv(|q| f64::from(q) * f64::from(scale));
-                    let (keys, values) = (keys.slice(s![..visible, ..]), values.view());
-                    let (exact, weights) = attend(&keys, &values, &query);
+                    let keys = keys.slice(s![..visible, ..]);
+                    let (exact, weights) = attend(&keys, &values.view(), &norms.view(), &query);
                     rows[t * heads + head] = Some(row(exact, weights.view()));
                 }
             }
@@ -50,9 +53,11 @@ impl Exact {
     }
 }
 
+/// Of `keys` `[visible, head_dim]`; there may be more `values`, and `norms` of them.
 fn attend(
     keys: &ArrayView2<'_, f64>,
     values: &ArrayView2<'_, f64>,
+    norms: &ArrayView1<'_, f64>,
     query: &Array1<f64>,
 ) -> (Exact, Array1<f64>) {
     let logits = keys.dot(query);
@@ -61,5 +66,6 @@ fn attend(
     let denominator = weights.sum();
     let weights = weights / denominator;
     let output = weights.dot(&values.slice(s![..keys.nrows(), ..]));
-    (Exact { output, log_denominator: shift + denominator.ln() }, weights)
+    let mean_norm_v = weights.dot(&norms.slice(s![..keys.nrows()]));
+    (Exact { output, log_denominator: shift + denominator.ln(), mean_norm_v }, weights)
 }

@@ -9,9 +9,11 @@ mod error;
 mod errors;
 mod exact;
 mod file;
+mod limit;
 mod measured;
 mod plot;
 mod recall;
+pub mod study;
 mod synth;
 mod tensors;
 mod trace;
@@ -26,9 +28,13 @@ pub use error::{Error, Result};
 pub use errors::{ErrorSummary, MeanMax};
 pub use exact::Exact;
 pub use file::{check_writable, partial_path, write_beside};
+pub use limit::{Certain, RowLimit, limit, limits};
 pub use measured::{Comparison, Density, Guarantee, Measured};
 pub use plot::plot;
 pub use synth::{HeadKind, Synth};
 pub use tensors::Tensors;
 pub use trace::{Layer, Layout, Trace, TraceInfo, write_trace};
-pub use verify::{HeadCount, LEVEL, LayerTrials, RowCount, Verification, try_layer, verify};
+pub use verify::{
+    Cause, Failures, Fault, HeadCount, LEVEL, LayerTrials, RowCount, StepCount, Verification,
+    at_epsilon, plot_errors, try_layer, verify,
+};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ndarray::{ArrayView1, s};
 use serde::Serialize;
-use vattention_core::{Kind, Output, Promise, RowReport, Target};
+use vattention_core::{Fraction, Kind, Output, Promise, RowReport, Scope, Target};
 
 use crate::errors::{ErrorSummary, MeanMax, RowError};
 use crate::recall::Attention;
@@ -41,7 +41,7 @@ pub struct Measured {
     pub denominator_error: ErrorSummary,
     /// `|N^ − N| / |N|`.
     pub numerator_error: ErrorSummary,
-    /// Residual tokens drawn per row; `None` without an estimator.
+    /// Tokens drawn by chance per row; `None` if the pipeline draws none.
     pub budget: Option<MeanMax>,
     /// How the promise fared; `None` if there is none.
     pub guarantee: Option<Guarantee>,
@@ -67,18 +67,25 @@ pub struct Guarantee {
     pub epsilon: f64,
     /// The share of rows that may exceed it.
     pub delta: f64,
+    /// ρ: where the target's norm is below this share of `Σ e |v|`, errors are relative to that
+    /// share; `None`: they are always relative to the target.
+    pub floor: Option<Fraction>,
+    /// What counts as a row: a query head at one query, or, with `step`, all query heads of a layer
+    /// at one query together.
+    pub scope: Scope,
     /// What the promise rested on, at its weakest.
     pub kind: Kind,
-    /// Rows measured.
+    /// Rows measured, as `scope` says.
     pub rows: usize,
-    /// Rows whose error of the target exceeds epsilon.
+    /// Rows in which an error of the target exceeds epsilon.
     pub violations: usize,
 }
 
 /// What is gathered of one pipeline, row by row.
 #[derive(Clone, Default)]
 pub(crate) struct Tally {
-    errors: Vec<RowError>,
+    /// Of the query heads at each step.
+    errors: Vec<Vec<RowError>>,
     recalls: Vec<f64>,
     reports: Vec<RowReport>,
     index_bytes: Vec<f64>,
@@ -101,10 +108,11 @@ impl Judge {
 impl Tally {
     /// Adds the answer to one query, with its selection.
     pub(crate) fn add(&mut self, output: &Output, judges: &[Judge], time: Duration) {
+        let mut errors = Vec::with_capacity(judges.len());
         for (head, judge) in judges.iter().enumerate() {
             let log_denominator = f64::from(output.log_denominator[[head, 0]]);
             let out = output.out.slice(s![head, 0, ..]);
-            self.errors.push(RowError::new(out, log_denominator, &judge.exact));
+            errors.push(RowError::new(out, log_denominator, &judge.exact));
             if let Some(selection) = &output.selection {
                 let (tokens, probabilities) = selection.row(head);
                 let certain: Vec<usize> = tokens
@@ -115,6 +123,7 @@ impl Tally {
                 self.recalls.push(judge.attention.recall(certain.into_iter()));
             }
         }
+        self.errors.push(errors);
         self.reports.extend(&output.rows);
         self.time += time;
     }
@@ -127,8 +136,10 @@ impl Tally {
     pub(crate) fn measured(self, entry: &Entry) -> Measured {
         let reports = &self.reports;
         let summary =
-            |error: fn(&RowError) -> f64| ErrorSummary::new(self.errors.iter().map(error));
-        let estimator = entry.pipeline.estimator.as_ref();
+            |target| ErrorSummary::new(self.errors.iter().flatten().map(|row| row.of(target)));
+        let draws = entry.pipeline.estimator.is_some()
+            || entry.pipeline.selectors.iter().any(|selector| selector.randomized());
+        let drawn = || MeanMax::new(reports.iter().map(|report| report.sampled as f64));
         Measured {
             name: entry.pipeline.name.clone(),
             file: entry.file.clone(),
@@ -138,10 +149,10 @@ impl Tally {
             },
             recall: MeanMax::new(self.recalls.iter().copied()).mean,
             index_bytes_per_token: MeanMax::new(self.index_bytes.iter().copied()).mean,
-            output_error: summary(|row| row.output),
-            denominator_error: summary(|row| row.denominator),
-            numerator_error: summary(|row| row.numerator),
-            budget: estimator.map(|_| MeanMax::new(reports.iter().map(|r| r.sampled as f64))),
+            output_error: summary(Target::Sdpa),
+            denominator_error: summary(Target::Denominator),
+            numerator_error: summary(Target::Numerator),
+            budget: draws.then(drawn),
             guarantee: entry.pipeline.promise().map(|promise| self.guarantee(&promise)),
             seconds: self.time.as_secs_f64(),
         }
@@ -149,13 +160,21 @@ impl Tally {
 
     fn guarantee(&self, promise: &Promise) -> Guarantee {
         let kinds = self.reports.iter().map(|report| report.certificate.kind);
+        let broken = self.errors.iter().map(|step| step.iter().filter(|row| row.exceeds(promise)));
+        let broken: Vec<usize> = broken.map(Iterator::count).collect();
+        let (rows, violations) = match promise.scope {
+            Scope::Row => (self.reports.len(), broken.iter().sum()),
+            Scope::Step => (broken.len(), broken.iter().filter(|&&heads| heads > 0).count()),
+        };
         Guarantee {
             target: promise.target,
             epsilon: promise.epsilon.get(),
             delta: promise.delta.get(),
+            floor: promise.floor,
+            scope: promise.scope,
             kind: kinds.min().unwrap_or(Kind::None),
-            rows: self.errors.len(),
-            violations: self.errors.iter().filter(|row| row.exceeds(promise)).count(),
+            rows,
+            violations,
         }
     }
 }
@@ -166,23 +185,36 @@ mod tests {
 
     use serde::Deserialize;
     use vattention_core::{
-        Budget, BudgetEstimator, Certificate, PipelineConfig, SampleStats, typetag,
+        Assumptions, Budget, BudgetEstimator, Certificate, PipelineConfig, SampleStats, typetag,
     };
 
     use super::*;
 
     #[derive(Debug, Serialize, Deserialize)]
-    struct Promising {}
+    struct Promising {
+        scope: Scope,
+    }
 
     #[typetag::serde(name = "promising")]
     impl BudgetEstimator for Promising {
         fn budget(&self, _: &SampleStats) -> Budget {
-            Budget { tokens: 1, kind: Kind::Asymptotic }
+            Budget { tokens: 1, kind: Kind::Asymptotic, assumes: Assumptions::NONE }
         }
         fn promise(&self) -> Option<Promise> {
             let [epsilon, delta] = [0.25, 0.125].map(|x| x.try_into().expect("a fraction"));
-            Some(Promise { target: Target::Denominator, epsilon, delta })
+            let promise = Promise::new(Target::Denominator, epsilon, delta);
+            Some(Promise { scope: self.scope, ..promise })
         }
+    }
+
+    fn error(denominator: f64) -> RowError {
+        RowError { output: 0.5, numerator: 0.75, denominator, norm: 1.0, mean_norm_v: 1.0 }
+    }
+
+    fn entry(scope: Scope) -> Entry {
+        let estimator: Box<dyn BudgetEstimator> = Box::new(Promising { scope });
+        let pipeline = PipelineConfig { estimator: Some(estimator), ..Default::default() };
+        Entry { pipeline: Arc::new(pipeline), file: "f".into() }
     }
 
     #[test]
@@ -194,11 +226,15 @@ mod tests {
             sampled,
             read_by_group,
             budget: Some(77),
-            certificate: Certificate { promise: None, kind, held: true },
+            certificate: Certificate {
+                promise: None,
+                kind,
+                assumes: Assumptions::NONE,
+                held: true,
+            },
         };
-        let error = |denominator| RowError { output: 0.5, denominator, numerator: 0.75 };
         let tally = Tally {
-            errors: [0.25, f64::NAN, 0.26].map(error).into(),
+            errors: vec![vec![error(0.25)], vec![error(f64::NAN), error(0.26)]],
             reports: vec![
                 report(10, 20, 40, Kind::Exact),
                 report(0, 10, 60, Kind::Asymptotic),
@@ -208,10 +244,7 @@ mod tests {
             index_bytes: vec![3.0, 5.0],
             time: Duration::ZERO,
         };
-        let estimator: Box<dyn BudgetEstimator> = Box::new(Promising {});
-        let pipeline = PipelineConfig { estimator: Some(estimator), ..Default::default() };
-        let entry = Entry { pipeline: Arc::new(pipeline), file: "f".into() };
-        let got = tally.measured(&entry);
+        let got = tally.clone().measured(&entry(Scope::Row));
         let close = |got: MeanMax, mean: f64, max: f64| {
             assert!((got.mean - mean).abs() < 1e-12 && (got.max - max).abs() < 1e-12, "{got:?}");
         };
@@ -225,5 +258,7 @@ mod tests {
         assert_eq!((guarantee.epsilon, guarantee.delta), (0.25, 0.125));
         assert_eq!((guarantee.rows, guarantee.violations), (3, 2), "above epsilon, or no number");
         assert_eq!(guarantee.kind, Kind::Asymptotic, "the weakest");
+        let of_steps = tally.measured(&entry(Scope::Step)).guarantee.expect("a promise");
+        assert_eq!((of_steps.rows, of_steps.violations), (2, 1), "two heads of one step broke it");
     }
 }

@@ -33,11 +33,25 @@ type Failure<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::Erro
 ///
 /// Labels stand at the right in the order of their points, each joined to its own.
 pub fn plot(comparison: &Comparison) -> String {
+    plot_marked(comparison, &Marks::default())
+}
+
+/// What else is drawn.
+#[derive(Default)]
+pub(crate) struct Marks<'a> {
+    /// Of each pipeline, whether a line leads through its point; none if empty.
+    pub(crate) joined: &'a [bool],
+    /// A share of the tokens at which a line stands.
+    pub(crate) limit: Option<f64>,
+}
+
+/// [`plot`] with marks.
+pub(crate) fn plot_marked(comparison: &Comparison, marks: &Marks<'_>) -> String {
     let mut svg = String::new();
     let labels = LINE_HEIGHT * comparison.pipelines.len() as i32;
     let height = LEAST_HEIGHT.max((TOP + labels + BOTTOM) as u32);
     let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-    let drawn = draw(&root, comparison);
+    let drawn = draw(&root, comparison, marks);
     drop(root);
     drawn.expect("drawing into a string cannot fail");
     svg
@@ -81,12 +95,14 @@ impl Point<'_> {
 fn draw<'a>(
     root: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>,
     comparison: &Comparison,
+    marks: &Marks<'_>,
 ) -> Result<(), Failure<'a>> {
     root.fill(&WHITE)?;
     let mut points: Vec<Point<'_>> = comparison.pipelines.iter().map(Point::new).collect();
     let finite = points.iter().map(|p| p.error).filter(|error| error.is_finite());
     let most = 2.0 * finite.fold(0.5, f64::max);
-    let least = 0.7 * points.iter().map(|point| point.density).fold(0.2, f64::min);
+    let densities = points.iter().map(|point| point.density).chain(marks.limit);
+    let least = 0.7 * densities.fold(0.2, f64::min);
     for point in &mut points {
         point.error = point.error.min(most);
     }
@@ -110,7 +126,16 @@ fn draw<'a>(
     let title = format!("{}, backend {}", comparison.trace, comparison.backend);
     root.draw(&Text::new(title, (24, 14), ("sans-serif", 15)))?;
 
+    if let Some(limit) = marks.limit {
+        let ends = [LEAST_ERROR, most].map(|error| chart.backend_coord(&(limit, error)));
+        root.draw(&PathElement::new(ends, BLACK.mix(0.6)))?;
+        root.draw(&Text::new("limit", (ends[1].0 + 5, ends[1].1 + 2), ("sans-serif", 13)))?;
+    }
     let at = |point: &Point<'_>| chart.backend_coord(&(point.density, point.error));
+    let joined = points.iter().zip(marks.joined).filter(|(_, joined)| **joined);
+    let mut line: Vec<(i32, i32)> = joined.map(|(point, _)| at(point)).collect();
+    line.sort_unstable();
+    root.draw(&PathElement::new(line, BLACK.mix(0.4).stroke_width(2)))?;
     points.sort_by_key(|point| at(point).1);
     let own: Vec<i32> = points.iter().map(|point| at(point).1).collect();
     let heights = spread(&own, root.dim_in_pixel().1 as i32);

@@ -1,82 +1,85 @@
 //! Whether a pipeline keeps its promise on a trace: many samples of every row.
 
 mod bench;
+mod cause;
+mod count;
+mod epsilon;
+mod judge;
+mod plot;
+mod trials;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
-use vattention_core::{Kind, PipelineConfig, Promise};
+use vattention_core::{Assumptions, Kind, PipelineConfig, Promise, Scope};
 
-use crate::{Error, Layer, Result, Trace, binomial};
+use crate::{Error, Layer, Result, Trace};
 use bench::Bench;
+use count::Judged;
+
+pub use cause::{Cause, Failures};
+pub use count::{HeadCount, RowCount, StepCount};
+pub use epsilon::at_epsilon;
+pub use plot::plot_errors;
 
 /// A promise is called broken when the failures seen are less probable than this, over all counts.
 pub const LEVEL: f64 = 1e-6;
 
 /// The verdict on a promise.
+///
+/// It is about each query head, or about all of a layer together, as the promise's scope says.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verification {
     /// The pipeline's name.
     pub pipeline: String,
-    /// Trials of all query heads.
+    /// What it promises.
+    pub promise: Promise,
+    /// Trials of all that the promise is about.
     pub trials: usize,
-    /// The failure probability promised.
-    pub delta: f64,
     /// What the promise rested on, at its weakest.
     pub kind: Kind,
+    /// What any certificate took for granted.
+    pub assumes: Assumptions,
+    /// Share of the query heads' trials whose last look asked for a larger sample.
+    pub not_held: f64,
     /// Trials in which the error of the target exceeded epsilon.
     pub violations: usize,
-    /// The smallest p-value of any head.
+    /// The smallest p-value of any head (of any layer).
     pub p_value: f64,
-    /// The largest 95 % Clopper–Pearson upper bound of any head's failure rate.
+    /// The largest 95 % Clopper–Pearson upper bound of any of their failure rates.
     pub upper: f64,
-    /// Whether no head's p-value is below [`LEVEL`] over the number of heads, and no row's below
-    /// [`LEVEL`] over the number of rows.
+    /// Whether no p-value of a head (of a layer) is below [`LEVEL`] over their number, and none of
+    /// them at one query is below [`LEVEL`] over the number of those.
     pub held: bool,
+    /// Why not.
+    pub fault: Option<Fault>,
     /// Every query head's own count.
     pub heads: Vec<HeadCount>,
-    /// The row, a head at one query, with the smallest p-value.
+    /// Every layer's count of its heads together, if the promise is about that.
+    pub steps: Vec<StepCount>,
+    /// The head (layer) at one query that has the smallest p-value.
     #[serde(skip)]
     pub worst_row: RowCount,
 }
 
-/// The failures of one query head at one query.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RowCount {
-    /// The layer.
-    pub layer: usize,
-    /// The query head.
-    pub query_head: usize,
-    /// The query.
-    pub query: usize,
-    /// Trials in which its error exceeded epsilon.
-    pub violations: usize,
-    /// Trials.
-    pub trials: usize,
-    /// How probable that many violations are, if the failure probability is delta.
-    pub p_value: f64,
-}
-
-/// One query head's failures. Heads that share a sample are counted apart.
+/// Where a broken promise fails most, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct HeadCount {
+pub struct Fault {
     /// The layer.
     pub layer: usize,
     /// The query head.
     pub query_head: usize,
-    /// Trials in which its error exceeded epsilon.
-    pub violations: usize,
-    /// Trials.
-    pub trials: usize,
-    /// How probable that many violations are, if the failure probability is delta.
-    pub p_value: f64,
+    /// What failed in most of its samples that broke the promise.
+    pub cause: Cause,
+    /// In what share of them.
+    pub share: f64,
 }
 
 /// Draws `trials` samples for every KV head of every layer, spread over its queries, and counts
 /// how often each query head's error exceeds epsilon. A trial's number is its sequence's, so that
-/// samples are independent; selectors choose once for each query, and get no feedback. `progress` is called with the trials done
-/// and all of them, from any thread.
+/// samples are independent; selectors choose once for each query, unless one of them draws, and get
+/// no feedback. `progress` is called with the trials done and all of them, from any thread.
 ///
 /// Cost: the pipeline, and f64 sums over what it reads, `trials` times per KV head; in parallel.
 ///
@@ -89,52 +92,85 @@ pub fn verify(
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Verification> {
     let Some(promise) = pipeline.promise() else {
-        let reason =
-            format!("{} promises nothing; it needs an [estimator] that does", pipeline.name);
+        let name = &pipeline.name;
+        let reason = format!("{name} promises nothing; no [estimator] or selector of it does");
         return Err(Error::Setting { option: "CONFIG", reason });
     };
     let trials = enough(trials, trace, &promise)?;
     let total = trace.layers().map(|(_, layout)| trials * layout.shape.kv_heads).sum();
     let done = AtomicUsize::new(0);
     let tick = || progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
-    let (mut heads, mut rows, mut kind) = (Vec::new(), Vec::new(), Kind::Exact);
+    let mut found = Vec::new();
     for (number, layout) in trace.layers() {
         trace.expect_queries(number, &layout)?;
         let layer = trace.layer(number).expect("the layer was listed")?;
         let bench = Bench::new(pipeline, &promise, number, &layer, trace.info().scale)?;
-        let found = bench.run(trials, &tick);
-        kind = kind.min(found.kind);
-        heads.extend(found.heads);
-        rows.extend(found.rows);
+        found.push(bench.run(trials, &tick));
     }
-    Ok(Verification::new(pipeline.name.clone(), &promise, kind, heads, &rows))
+    Ok(Verification::new(pipeline.name.clone(), promise, found))
 }
 
 impl Verification {
-    fn new(
-        pipeline: String,
-        promise: &Promise,
-        kind: Kind,
-        heads: Vec<HeadCount>,
-        rows: &[RowCount],
-    ) -> Self {
-        let upper = |head: &HeadCount| binomial::upper_bound(head.violations, head.trials, 0.05);
-        let p_value = heads.iter().map(|head| head.p_value).fold(1.0, f64::min);
+    fn new(pipeline: String, promise: Promise, layers: Vec<LayerTrials>) -> Self {
+        let (mut heads, mut rows, mut steps) = (Vec::new(), Vec::new(), Vec::new());
+        for layer in layers {
+            heads.extend(layer.heads);
+            rows.extend(layer.rows);
+            steps.extend(layer.step);
+        }
         let worst_row = rows.iter().min_by(|a, b| a.p_value.total_cmp(&b.p_value)).copied();
         let worst_row = worst_row.unwrap_or_default();
+        let judged: Vec<Judged> = match promise.scope {
+            Scope::Row => heads.iter().map(Judged::from).collect(),
+            Scope::Step => steps.iter().map(Judged::from).collect(),
+        };
+        let p_value = judged.iter().map(|count| count.p_value).fold(1.0, f64::min);
+        let all_keep = p_value >= LEVEL / judged.len() as f64;
+        let held = all_keep && worst_row.p_value >= LEVEL / rows.len() as f64;
+        let worst = match judged.iter().max_by(|a, b| a.rate().total_cmp(&b.rate())) {
+            Some(worst) if !all_keep => *worst,
+            _ => Judged::from(&worst_row),
+        };
+        let all = |of: fn(&HeadCount) -> usize| heads.iter().map(of).sum::<usize>() as f64;
         Self {
             pipeline,
-            trials: heads.iter().map(|head| head.trials).sum(),
-            delta: promise.delta.get(),
-            kind,
-            violations: heads.iter().map(|head| head.violations).sum(),
+            promise,
+            trials: judged.iter().map(|count| count.trials).sum(),
+            kind: heads.iter().map(|head| head.kind).min().unwrap_or(Kind::None),
+            assumes: heads.iter().fold(Assumptions::NONE, |all, head| all | head.assumes),
+            not_held: 1.0 - all(|head| head.held) / all(|head| head.trials),
+            violations: judged.iter().map(|count| count.violations).sum(),
             p_value,
-            upper: heads.iter().map(upper).fold(0.0, f64::max),
-            held: p_value >= LEVEL / heads.len() as f64
-                && worst_row.p_value >= LEVEL / rows.len() as f64,
+            upper: judged.iter().map(Judged::upper).fold(0.0, f64::max),
+            held,
+            fault: if held { None } else { Fault::find(&heads, &worst) },
             heads,
+            steps,
             worst_row,
         }
+    }
+
+    /// Smaller p-values of a head (of a layer) contradict delta: [`LEVEL`] over their number.
+    pub fn limit(&self) -> f64 {
+        let judged = match self.promise.scope {
+            Scope::Row => self.heads.len(),
+            Scope::Step => self.steps.len(),
+        };
+        LEVEL / judged as f64
+    }
+}
+
+impl Fault {
+    /// In the head with most violations, of those that `worst` is about.
+    fn find(heads: &[HeadCount], worst: &Judged) -> Option<Self> {
+        let about = |head: &&HeadCount| {
+            head.layer == worst.layer
+                && worst.query_head.is_none_or(|query_head| query_head == head.query_head)
+        };
+        let head = heads.iter().filter(about).max_by_key(|head| head.violations)?;
+        let cause = head.failures.most();
+        let share = head.failures.of(cause) as f64 / head.violations as f64;
+        Some(Self { layer: head.layer, query_head: head.query_head, cause, share })
     }
 }
 
@@ -157,9 +193,9 @@ pub struct LayerTrials {
     pub heads: Vec<HeadCount>,
     /// Every row's own count.
     pub rows: Vec<RowCount>,
-    /// What the promise rested on, at its weakest.
-    pub kind: Kind,
-    /// Residual tokens in a sample, on average.
+    /// All query heads together, if the promise is about that.
+    pub step: Option<StepCount>,
+    /// Tokens drawn at random for a query head, on average.
     pub mean_sampled: f64,
 }
 

@@ -5,6 +5,11 @@
 //! among the tokens not yet taken; many agree in as many bits, and of these the lower index comes
 //! first.
 //!
+//! With `size = "auto"` it goes down that ranking, at least 64 tokens and a quarter of what it has
+//! at a time, as long as the tokens taken save the sample after it more than their number. Agreeing
+//! bits are no weights, so it reads their keys and values, and those of 32 tokens at random to know
+//! of the rest, which it takes too.
+//!
 //! The maps are trained (`weights`), or else random hyperplanes, the same for queries and keys, for
 //! which agreeing is an estimate of the angle between them. With `codes = "query-head"` each query
 //! head has maps of its own, as the authors train them, and every key has a code for each query
@@ -32,6 +37,7 @@
 //! Faster Inference", <https://arxiv.org/abs/2412.14468>; random hyperplanes: Charikar (2002),
 //! "Similarity Estimation Techniques from Rounding Algorithms".
 
+mod auto;
 mod codes;
 mod hyperplanes;
 mod map;
@@ -44,7 +50,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, register, typetag,
+    AutoSize, NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, register,
+    typetag,
 };
 
 pub use codes::Codes;
@@ -62,8 +69,9 @@ pub type Bits = Whole<1, 128, 32>;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HashAttention {
-    /// How many tokens, beside those already taken.
-    pub size: Size,
+    /// How many tokens, beside those already taken; `"auto"`: as many as are cheaper to take than to
+    /// sample.
+    pub size: AutoSize,
     /// Trained maps, a safetensors file, relative to the pipeline file; absent: random
     /// hyperplanes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,6 +95,10 @@ pub struct HashAttention {
 impl SelectorConfig for HashAttention {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
         crate::built("hash-attention", self.worker(site))
+    }
+
+    fn needs_sampling(&self) -> bool {
+        self.size == AutoSize::Auto
     }
 }
 
@@ -138,7 +150,7 @@ struct Index {
 
 #[derive(Clone)]
 struct Worker {
-    size: Size,
+    size: AutoSize,
     score: Score,
     bits: Bits,
     indexes: Vec<Index>,
@@ -180,7 +192,16 @@ impl Selector for Worker {
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        picks.take_top(self.size.of(row.visible()), &self.scores(row));
+        let scores = self.scores(row);
+        match (self.size, row.sampling()) {
+            (AutoSize::Fixed(size), _) => {
+                picks.take_top(size.of(row.visible()), &scores);
+            }
+            (AutoSize::Auto, Some(sampling)) => {
+                auto::take(row, self.score, &scores, picks, sampling);
+            }
+            (AutoSize::Auto, None) => {}
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Linking this crate makes them known to pipeline files; the `vattention` facade does.
 
+mod auto;
 mod double_sparsity;
 mod h2o;
 mod hash_attention;
@@ -16,6 +17,8 @@ mod oracle_top_k;
 mod oracle_top_p;
 mod per_token;
 mod pq_cache;
+mod priority_sample;
+mod promised;
 mod quest;
 mod sink;
 mod snapkv;
@@ -38,6 +41,8 @@ pub use magic_pig::{BLOCK, Collisions, Lsh, MagicPig, Rule, TableBits, Transform
 pub use oracle_top_k::OracleTopK;
 pub use oracle_top_p::{MassOf, OracleTopP};
 pub use pq_cache::{Codebook, Metric, PartBits, PartCodes, PartTable, PqCache};
+pub use priority_sample::PrioritySample;
+pub use promised::Promised;
 pub use quest::Quest;
 pub use sink::Sink;
 pub use snapkv::{Odd, Pooling, SnapKv};

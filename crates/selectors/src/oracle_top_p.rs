@@ -55,6 +55,10 @@ impl SelectorConfig for OracleTopP {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
         Ok(Box::new(self.clone()))
     }
+
+    fn bounds_residual(&self) -> bool {
+        self.score == Score::Head
+    }
 }
 
 impl Selector for OracleTopP {

@@ -69,6 +69,10 @@ impl SelectorConfig for Quest {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
         Ok(Box::new(self.worker(site.shape.head_dim)))
     }
+
+    fn bounds_residual(&self) -> bool {
+        self.score == Score::Head
+    }
 }
 
 impl Quest {

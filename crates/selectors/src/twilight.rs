@@ -91,6 +91,10 @@ impl SelectorConfig for Twilight {
         let inner = self.of.0.build(site)?;
         Ok(Box::new(Worker { mass: self.mass, score: self.score, inner }))
     }
+
+    fn needs_sampling(&self) -> bool {
+        self.of.0.needs_sampling()
+    }
 }
 
 #[derive(Clone)]
@@ -165,7 +169,7 @@ mod tests {
 
     fn hashes(size: usize, score: Score) -> HashAttention {
         HashAttention {
-            size: Size::Tokens(size),
+            size: Size::Tokens(size).into(),
             weights: None,
             bits: None,
             codes: IndexOf::KvHead,
@@ -236,7 +240,7 @@ mod tests {
         /// Of all tokens it is the oracle.
         #[test]
         fn of_everything_it_is_oracle_top_p(head in heads(150), mass in 0.05..0.95) {
-            let all = || OracleTopK { size: Size::Tokens(1000), score: Score::Head };
+            let all = || OracleTopK { size: Size::Tokens(1000).into(), score: Score::Head };
             for score in [Score::Head, Score::Group] {
                 let mass = Fraction::try_from(mass).unwrap();
                 let oracle = OracleTopP { mass, of: MassOf::Residual, score };

@@ -3,7 +3,7 @@
 use std::f64::consts::LOG2_E;
 
 use vattention_core::{
-    Deviations, Moments, Residual, SampleStats, mean_of_lagged_squares, scale_up,
+    Deviations, Moments, Residual, SampleStats, drift, mean_of_lagged_squares, scale_up,
 };
 
 use super::kernel::{Centre, LaggedSquares, Line, Spread, Tokens, exp2, scores, spread};
@@ -46,6 +46,8 @@ struct Estimate {
     d: f64,
     n: Vec<f64>,
     out: Vec<f32>,
+    /// How far that is from the certain tokens' own output.
+    drift: f64,
     /// The mean of `w = e (v − out)`.
     mean_w: Vec<f32>,
 }
@@ -91,8 +93,9 @@ impl Look {
     /// The statistics of the sample of `b` tokens.
     pub(crate) fn stats(&self, b: usize, residual: &Residual) -> SampleStats {
         let bound = residual.bound.map(|logit| (f64::from(logit) - self.shift).exp());
-        let Residual { n_s, visible, max_norm_v, .. } = *residual;
-        SampleStats::from_moments(b, &self.moments, &Residual { n_s, visible, max_norm_v, bound })
+        let Residual { n_s, visible, query_heads, max_norm_v, .. } = *residual;
+        let residual = Residual { n_s, visible, query_heads, max_norm_v, bound };
+        SampleStats::from_moments(b, &self.moments, &residual)
     }
 }
 
@@ -153,6 +156,7 @@ impl Pass {
             d: estimate.d,
             d_certain: estimate.certain.softmax.denominator(),
             norm_n_squared: estimate.n.iter().map(|n| n * n).sum(),
+            drift: estimate.drift,
             e: times(spread.e, e_squared),
             ev_squares: (spread.ev_squares * ev_squared - mean_ev_squares * e_squared).max(0.0),
             w: times(spread.w, ev_squared),
@@ -178,8 +182,9 @@ impl Estimate {
         let mean = |(ev, out): (&f64, &f64)| (ev - out * sample.softmax.denominator()) / b as f64;
         let mean_w = sample.softmax.numerator().iter().zip(&out).map(mean);
         let mean_w = mean_w.map(|x| x as f32).collect();
+        let drift = drift(&out, &certain.softmax);
         let out = out.iter().map(|&x| x as f32).collect();
-        Self { shift, certain, sample, scale, d, n, out, mean_w }
+        Self { shift, certain, sample, scale, d, n, out, drift, mean_w }
     }
 }
 

@@ -6,9 +6,9 @@ use ndarray::Array2;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Budget, BudgetEstimator, ExactTally, Kind, Picks, Pipeline, PipelineConfig, Promise, Residual,
-    Result, Row, SampleStats, Selector, SelectorConfig, Shape, Site, Softmax, Step, Storage, Tally,
-    typetag,
+    Assumptions, Budget, BudgetEstimator, ExactTally, Kind, Picks, Pipeline, PipelineConfig,
+    Promise, Residual, Result, Row, SampleStats, Selector, SelectorConfig, Shape, Site, Softmax,
+    Step, Storage, Tally, typetag,
 };
 
 use super::kernel::{Span, exp2};
@@ -111,6 +111,7 @@ fn stats(
 ) -> Vec<SampleStats> {
     let residual = Residual {
         n_s: picks.visible() - picks.len(),
+        query_heads: 1,
         visible: picks.visible(),
         max_norm_v: 3.0,
         bound: Some(1.0),
@@ -193,7 +194,7 @@ struct Fixed {
 #[typetag::serde(name = "fixed-for-feedback")]
 impl BudgetEstimator for Fixed {
     fn budget(&self, _: &SampleStats) -> Budget {
-        Budget { tokens: 4500, kind: Kind::None }
+        Budget { tokens: 4500, kind: Kind::None, assumes: Assumptions::NONE }
     }
 
     fn promise(&self) -> Option<Promise> {

@@ -7,11 +7,10 @@ const NODES: usize = 23;
 const FIRST_U: f64 = -7.0;
 const STEP_U: f64 = 0.5;
 
-/// `b = min over splits [√q(δ_W) s_W / ε + max(0, z(δ_D)) s_D]²`, `q` = `q_rob`, for one epsilon
-/// and delta, with everything that depends on delta alone tabulated.
+/// `b = min over splits [√q(δ_W) s_W / ε + max(0, z(δ_D)) s_D]²`, `q` = `q_rob`, with
+/// everything that depends on delta alone tabulated.
 #[derive(Clone, Debug)]
 pub struct RatioGrid {
-    epsilon: f64,
     delta: f64,
     rank: usize,
     nodes: Vec<Node>,
@@ -26,28 +25,28 @@ struct Node {
 
 impl RatioGrid {
     /// Tabulates the splits of `delta` for values of `rank` numbers. Cost: tens of milliseconds.
-    pub fn new(epsilon: f64, delta: f64, rank: usize) -> Self {
+    pub fn new(delta: f64, rank: usize) -> Self {
         let node = |i: usize| {
             let u = FIRST_U + STEP_U * i as f64;
             let den = delta / (1.0 + (-u).exp());
             let w = delta - den;
             Node { c2: c2(w, rank), kappa: kappa(w), z_den: z_one(den).max(0.0) }
         };
-        Self { epsilon, delta, rank, nodes: (0..NODES).map(node).collect() }
+        Self { delta, rank, nodes: (0..NODES).map(node).collect() }
     }
 
-    /// Whether the table is right for values of `rank` numbers.
-    pub fn fits(&self, rank: usize) -> bool {
-        self.rank == rank || self.delta < DELTA_1
+    /// Whether the table is right for this delta and values of `rank` numbers.
+    pub fn fits(&self, delta: f64, rank: usize) -> bool {
+        self.delta == delta && (self.rank == rank || delta < DELTA_1)
     }
 
     /// The budget for an infinite population. `s_w = n_s √Tr Cov(w) / |N|`, `s_d = n_s σ / D`,
     /// `nu` the effective rank. Infinite if these are not numbers. O(1).
-    pub fn budget(&self, s_w: f64, s_d: f64, nu: f64) -> f64 {
+    pub fn budget(&self, epsilon: f64, s_w: f64, s_d: f64, nu: f64) -> f64 {
         let root_nu = nu.max(1.0).sqrt();
         let root = |node: &Node| {
             let q = node.c2.min(1.0 + node.kappa / root_nu);
-            q.sqrt() * s_w / self.epsilon + node.z_den * s_d
+            q.sqrt() * s_w / epsilon + node.z_den * s_d
         };
         let least = self.nodes.iter().map(root).fold(f64::INFINITY, f64::min);
         least * least
@@ -56,5 +55,5 @@ impl RatioGrid {
 
 /// [`RatioGrid::budget`] for one use.
 pub fn ratio_grid(epsilon: f64, delta: f64, s_w: f64, s_d: f64, rank: usize, nu: f64) -> f64 {
-    RatioGrid::new(epsilon, delta, rank).budget(s_w, s_d, nu)
+    RatioGrid::new(delta, rank).budget(epsilon, s_w, s_d, nu)
 }

@@ -87,9 +87,10 @@ fn is_scaled(selector: &Value) -> bool {
 mod tests {
     use serde::{Deserialize, Serialize};
     use vattention_core::{
-        Budget, BudgetEstimator, Kind, Promise, SampleStats, Selector, SelectorConfig, Site, Size,
-        typetag,
+        Assumptions, Budget, BudgetEstimator, Kind, Promise, SampleStats, Selector, SelectorConfig,
+        Site, Size, typetag,
     };
+    use vattention_selectors::Sink;
 
     use super::*;
 
@@ -98,26 +99,20 @@ mod tests {
         size: Size,
     }
 
-    macro_rules! selector {
-        ($config:ident, $name:literal) => {
-            #[derive(Debug, Serialize, Deserialize)]
-            struct $config(Sized);
+    #[derive(Debug, Serialize, Deserialize)]
+    struct Largest(Sized);
 
-            #[typetag::serde(name = $name)]
-            impl SelectorConfig for $config {
-                fn build(&self, _: &Site) -> vattention_core::Result<Box<dyn Selector>> {
-                    unreachable!("only its text is looked at")
-                }
-            }
-        };
+    #[typetag::serde(name = "largest")]
+    impl SelectorConfig for Largest {
+        fn build(&self, _: &Site) -> vattention_core::Result<Box<dyn Selector>> {
+            unreachable!("only its text is looked at")
+        }
     }
-    selector!(Sink, "sink");
-    selector!(Largest, "largest");
 
     #[typetag::serde(name = "drawn")]
     impl BudgetEstimator for Sized {
         fn budget(&self, _: &SampleStats) -> Budget {
-            Budget { tokens: 1, kind: Kind::None }
+            Budget { tokens: 1, kind: Kind::None, assumes: Assumptions::NONE }
         }
         fn promise(&self) -> Option<Promise> {
             None
@@ -130,7 +125,7 @@ mod tests {
     #[typetag::serde(name = "deciding")]
     impl BudgetEstimator for Deciding {
         fn budget(&self, _: &SampleStats) -> Budget {
-            Budget { tokens: 1, kind: Kind::None }
+            Budget { tokens: 1, kind: Kind::None, assumes: Assumptions::NONE }
         }
         fn promise(&self) -> Option<Promise> {
             None
@@ -142,7 +137,8 @@ mod tests {
     }
 
     fn pipeline(largest: usize, estimator: Option<Box<dyn BudgetEstimator>>) -> PipelineConfig {
-        let mut selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(Sink(tokens(4)))];
+        let mut selectors: Vec<Box<dyn SelectorConfig>> =
+            vec![Box::new(Sink { size: Size::Tokens(4) })];
         selectors.extend((0..largest).map(|_| Box::new(Largest(tokens(9))) as _));
         PipelineConfig { name: "some".into(), selectors, estimator, ..Default::default() }
     }

@@ -119,7 +119,7 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use ndarray::{Array2, Array3};
-    use vattention_core::{Certificate, Kind};
+    use vattention_core::{Assumptions, Certificate, Kind};
 
     use super::*;
 
@@ -131,7 +131,12 @@ mod tests {
             read_by_group,
             budget: None,
             fell_back,
-            certificate: Certificate { promise: None, kind: Kind::None, held: false },
+            certificate: Certificate {
+                promise: None,
+                kind: Kind::None,
+                assumes: Assumptions::NONE,
+                held: false,
+            },
         }
     }
 

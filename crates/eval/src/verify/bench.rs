@@ -2,20 +2,23 @@
 
 use std::sync::Arc;
 
-use ndarray::{ArrayView1, s};
+use ndarray::s;
 use rayon::prelude::*;
 use vattention_core::{
-    Kind, NewTokens, Pipeline, PipelineConfig, Promise, Prompt, Reading, Shape, Site, Softmax,
-    Step, Tokens,
+    NewTokens, Pipeline, PipelineConfig, Promise, Prompt, Scope, Shape, Site, Step, Tokens,
 };
 
-use super::{HeadCount, LayerTrials, RowCount};
-use crate::errors::RowError;
-use crate::{Error, Exact, Layer, Result, binomial};
+use super::LayerTrials;
+use super::count::{HeadCount, RowCount, StepCount};
+use super::trials::{RowTrials, Trying};
+use crate::errors::sorted;
+use crate::{Error, Exact, Layer, Result};
 
 /// One layer, ready for trials.
 pub(super) struct Bench<'a> {
     promise: &'a Promise,
+    /// Whether a selector draws, so that its picks are part of each trial.
+    chooses_anew: bool,
     number: usize,
     shape: Shape,
     queries: usize,
@@ -54,6 +57,7 @@ impl<'a> Bench<'a> {
         };
         Ok(Self {
             promise,
+            chooses_anew: pipeline.selectors.iter().any(|selector| selector.randomized()),
             number,
             shape,
             queries,
@@ -69,67 +73,88 @@ impl<'a> Bench<'a> {
             .flat_map(|kv_head| (0..self.queries).map(move |query| (kv_head, query)))
             .collect();
         let run = |(kv_head, query)| self.run_query(kv_head, query, trials, tick);
-        let done: Vec<QueryTrials> = work.into_par_iter().map(run).collect();
-        let rows: Vec<RowCount> = done.iter().flat_map(|query| self.row_counts(query)).collect();
-        let head = |query_head| {
-            let own = || rows.iter().filter(move |row| row.query_head == query_head);
-            let violations = own().map(|row| row.violations).sum();
-            let trials = own().map(|row| row.trials).sum();
-            let p_value = binomial::p_value(violations, trials, self.promise.delta.get());
-            HeadCount { layer: self.number, query_head, violations, trials, p_value }
+        let done: Vec<Vec<RowTrials>> = work.into_par_iter().map(run).collect();
+        let heads: Vec<HeadCount> =
+            (0..self.shape.query_heads).map(|head| self.count_head(&done, head)).collect();
+        let sampled: f64 = heads.iter().map(|head| head.sampled).sum();
+        let (rows, step) = match self.promise.scope {
+            Scope::Row => (self.count_rows(&done, trials), None),
+            Scope::Step => {
+                let (rows, step) = self.count_steps(&done, trials);
+                (rows, Some(step))
+            }
         };
-        let sampled: usize = done.iter().map(|query| query.sampled).sum();
-        LayerTrials {
-            heads: (0..self.shape.query_heads).map(head).collect(),
-            kind: done.iter().map(|query| query.kind).min().unwrap_or(Kind::None),
-            mean_sampled: sampled as f64 / (trials * self.shape.query_heads) as f64,
-            rows,
-        }
+        LayerTrials { mean_sampled: sampled / self.shape.query_heads as f64, heads, rows, step }
     }
 
-    /// The counts of a query's rows.
-    fn row_counts(&self, found: &QueryTrials) -> Vec<RowCount> {
-        let first = found.kv_head * self.shape.group();
-        let count = |(member, &violations): (usize, &usize)| RowCount {
-            layer: self.number,
-            query_head: first + member,
-            query: found.query,
-            violations,
-            trials: found.trials,
-            p_value: binomial::p_value(violations, found.trials, self.promise.delta.get()),
-        };
-        found.violations.iter().enumerate().map(count).collect()
+    /// What became of one row, in the order of [`run`](Self::run).
+    fn row<'t>(&self, done: &'t [Vec<RowTrials>], head: usize, query: usize) -> &'t RowTrials {
+        let group = self.shape.group();
+        &done[head / group * self.queries + query][head % group]
     }
 
-    /// The trials of one query: every `queries`-th.
+    fn count_head(&self, done: &[Vec<RowTrials>], head: usize) -> HeadCount {
+        let rows: Vec<_> = (0..self.queries).map(|query| self.row(done, head, query)).collect();
+        HeadCount::new(self.number, head, &rows, self.promise)
+    }
+
+    /// Every head at every query that was tried.
+    fn count_rows(&self, done: &[Vec<RowTrials>], trials: usize) -> Vec<RowCount> {
+        let heads = 0..self.shape.query_heads;
+        let tried = self.queries.min(trials);
+        let rows = heads.flat_map(|head| (0..tried).map(move |query| (head, query)));
+        let count = |(head, query)| {
+            let errors = &self.row(done, head, query).errors;
+            RowCount::new(self.number, Some(head), query, errors, self.promise)
+        };
+        rows.map(count).collect()
+    }
+
+    /// All heads together, at every query that was tried and over all queries.
+    fn count_steps(&self, done: &[Vec<RowTrials>], trials: usize) -> (Vec<RowCount>, StepCount) {
+        let largest = |query| {
+            let heads = (0..self.shape.query_heads).map(|head| self.row(done, head, query));
+            largest(&heads.map(|row| &row.errors[..]).collect::<Vec<_>>())
+        };
+        let errors: Vec<Vec<f64>> = (0..self.queries.min(trials)).map(largest).collect();
+        let count = |(query, errors): (usize, &Vec<f64>)| {
+            RowCount::new(self.number, None, query, errors, self.promise)
+        };
+        let rows = errors.iter().enumerate().map(count).collect();
+        (rows, StepCount::new(self.number, errors.concat(), self.promise))
+    }
+
+    /// The trials of one query, every `queries`-th: of each member of the group.
     fn run_query(
         &self,
         kv_head: usize,
         query: usize,
         trials: usize,
         tick: &impl Fn(),
-    ) -> QueryTrials {
-        let group = self.shape.group();
+    ) -> Vec<RowTrials> {
         let mut pipeline = self.heads[kv_head].pipeline.clone();
-        let violations = vec![0; group];
-        let mut found =
-            QueryTrials { kv_head, query, trials: 0, violations, sampled: 0, kind: Kind::Exact };
-        let choice = pipeline.choose(&self.step(pipeline.site(), kv_head, query));
+        let site = *pipeline.site();
+        let step = self.step(&site, kv_head, query);
+        let mut choice = pipeline.choose(&step);
+        let first = query * self.shape.query_heads + kv_head * self.shape.group();
+        let exact = &self.exact[first..][..self.shape.group()];
+        let trying = |(row, exact)| Trying::new(row, exact, self.promise);
+        let rows = step.rows();
+        let mut members: Vec<Trying<'_>> = rows.iter().zip(exact).map(trying).collect();
         for trial in (query..trials).step_by(self.queries) {
             pipeline.set_sequence(trial as u32);
-            let step = self.step(pipeline.site(), kv_head, query);
+            let site = *pipeline.site();
+            let step = self.step(&site, kv_head, query);
+            if self.chooses_anew {
+                choice = pipeline.choose(&step);
+            }
             let reading = pipeline.complete(&step, &choice);
-            for (member, violations) in found.violations.iter_mut().enumerate() {
-                *violations += usize::from(self.is_broken(&step, member, &reading));
+            for (member, trying) in members.iter_mut().enumerate() {
+                trying.add(&reading, member);
             }
-            for report in (0..group).map(|member| reading.report(member)) {
-                found.kind = found.kind.min(report.certificate.kind);
-                found.sampled += report.sampled;
-            }
-            found.trials += 1;
             tick();
         }
-        found
+        members.into_iter().map(Trying::finish).collect()
     }
 
     /// One query of one KV head.
@@ -144,41 +169,12 @@ impl<'a> Bench<'a> {
             step: query as u32,
         }
     }
-
-    /// Whether the error of one member exceeds epsilon.
-    fn is_broken(&self, step: &Step<'_>, member: usize, reading: &Reading) -> bool {
-        let sums = sums(step, member, reading);
-        let head = step.site.kv_head * self.shape.group() + member;
-        let exact = &self.exact[step.step as usize * self.shape.query_heads + head];
-        let output: Vec<f32> = sums.output().into_iter().map(|x| x as f32).collect();
-        let output = ArrayView1::from(&output);
-        RowError::new(output, sums.log_denominator(), exact).exceeds(self.promise)
-    }
 }
 
-/// What the samples of one query came to.
-struct QueryTrials {
-    kv_head: usize,
-    query: usize,
-    trials: usize,
-    /// Of each member of the group.
-    violations: Vec<usize>,
-    /// Residual tokens drawn, over members and trials.
-    sampled: usize,
-    kind: Kind,
-}
-
-/// `N^` and `D^` of one member, in f64.
-fn sums(step: &Step<'_>, member: usize, reading: &Reading) -> Softmax {
-    let (row, list) = (step.row(member), reading.list(member));
-    let mut sums = Softmax::new(step.values.dim());
-    let mut value = vec![0.0; step.values.dim()];
-    for (&token, &p) in list.indices.iter().zip(&list.probabilities) {
-        let token = token as usize;
-        step.values.copy_row(token, &mut value);
-        sums.add(f64::from(row.logit(token)), 1.0 / f64::from(p), &value);
-    }
-    sums
+/// The largest of several errors in each trial.
+fn largest(errors: &[&[f64]]) -> Vec<f64> {
+    let of_trial = |trial| sorted(errors.iter().map(|errors| errors[trial])).pop();
+    (0..errors[0].len()).filter_map(of_trial).collect()
 }
 
 impl<'a> Head<'a> {

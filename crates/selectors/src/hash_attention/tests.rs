@@ -5,7 +5,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
-use vattention_core::Shape;
+use vattention_core::{Shape, Size};
 use vattention_testkit::{Head, Texture, heads};
 
 use super::codes::pack;
@@ -13,7 +13,7 @@ use super::*;
 
 fn config(bits: u64, codes: IndexOf, score: Score) -> HashAttention {
     HashAttention {
-        size: Size::Tokens(7),
+        size: Size::Tokens(7).into(),
         weights: None,
         bits: Some(Bits::try_from(bits).unwrap()),
         codes,

@@ -67,7 +67,7 @@ pub fn recall(
 fn selector(weights: Option<&Path>, settings: &Settings) -> HashAttention {
     let share = Fraction::try_from(SHARE).expect("a sixteenth lies between 0 and 1");
     HashAttention {
-        size: Size::Share(share),
+        size: Size::Share(share).into(),
         weights: weights.map(Into::into),
         bits: Some(settings.bits),
         codes: IndexOf::QueryHead,

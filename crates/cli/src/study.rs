@@ -1,0 +1,248 @@
+//! `vattention study`: the paper's experiments, on a trace.
+
+mod table;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use vattention::Fraction;
+use vattention::eval::study::{self, Study};
+use vattention::eval::{Entry, Settings, Trace, write_beside};
+
+use crate::check::{Loaded, load_all};
+use crate::compare::find_backend;
+use crate::outputs::{check_outputs, write_json};
+use crate::{Failure, progress, say};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// How many tokens each bound of the denominator asks for, and how often it fails.
+    Tightness {
+        /// The relative error allowed.
+        #[arg(long, default_value = "0.05", value_parser = fraction)]
+        epsilon: Fraction,
+        /// The probability with which it may be exceeded.
+        #[arg(long, default_value = "0.2", value_parser = fraction)]
+        delta: Fraction,
+        /// Samples of each row.
+        #[arg(long, default_value_t = 200)]
+        trials: u32,
+        #[command(flatten)]
+        on: On,
+    },
+    /// How the mean error follows epsilon, for denominator, numerator and output.
+    Epsilon {
+        /// The relative errors allowed, between commas.
+        #[arg(long, value_delimiter = ',', value_parser = fraction)]
+        #[arg(default_value = "0.05,0.1,0.15,0.2,0.25,0.3", value_name = "EPSILONS")]
+        epsilons: Vec<Fraction>,
+        /// The probability with which they may be exceeded.
+        #[arg(long, default_value = "0.1", value_parser = fraction)]
+        delta: Fraction,
+        /// Samples of each row.
+        #[arg(long, default_value_t = 20)]
+        trials: u32,
+        #[command(flatten)]
+        on: On,
+    },
+    /// How well base samples of several sizes know the variances that budgets rest on.
+    BaseSample {
+        /// Tokens in the sample, between commas; those that no row has are left out.
+        #[arg(long, value_delimiter = ',', value_name = "SIZES")]
+        #[arg(default_value = "64,128,256,512,1000,2000,4000")]
+        sizes: Vec<usize>,
+        /// Samples of each row.
+        #[arg(long, default_value_t = 10)]
+        trials: u32,
+        #[command(flatten)]
+        on: On,
+    },
+    /// How near to normal the estimate of the denominator is, by the size of the sample.
+    Normality {
+        /// Tokens in the sample, between commas; those that no row has are left out.
+        #[arg(long, value_delimiter = ',', value_name = "SIZES")]
+        #[arg(default_value = "4,16,64,256,1024")]
+        sizes: Vec<usize>,
+        /// Samples of each row.
+        #[arg(long, default_value_t = 200)]
+        trials: u32,
+        #[command(flatten)]
+        on: On,
+    },
+    /// Error and density of the paper's natural configuration, one parameter at a time.
+    Sensitivity {
+        #[command(flatten)]
+        machine: Machine,
+        #[command(flatten)]
+        on: On,
+    },
+    /// Error against density of pipelines, each with a sample of the rest and without.
+    Pareto(Pipelines),
+    /// What pipelines read beside the fewest tokens that independent sampling needs.
+    Limit(Pipelines),
+}
+
+/// What is measured on, and what is written.
+#[derive(Debug, clap::Args)]
+pub(crate) struct On {
+    /// The trace to measure on.
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+    /// Layers of the trace, between commas; by default, all.
+    #[arg(long, value_delimiter = ',', value_name = "LAYERS")]
+    layers: Option<Vec<usize>>,
+    /// How many of each layer's queries, the last ones; by default, all.
+    #[arg(long, value_name = "N")]
+    queries: Option<usize>,
+    /// Write the results as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw the results, as SVG.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Machine {
+    /// The machine to run pipelines with: cpu or reference.
+    #[arg(long, default_value = "cpu")]
+    backend: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Pipelines {
+    /// Pipeline files.
+    #[arg(required = true)]
+    configs: Vec<PathBuf>,
+    /// The relative error of the output that `ratio` or the limit allows.
+    #[arg(long, default_value = "0.1", value_parser = fraction)]
+    epsilon: Fraction,
+    /// The probability with which it may be exceeded.
+    #[arg(long, default_value = "0.1", value_parser = fraction)]
+    delta: Fraction,
+    #[command(flatten)]
+    machine: Machine,
+    #[command(flatten)]
+    on: On,
+}
+
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Tightness { epsilon, delta, trials, on } => {
+            let found = on.sampled(*trials, |study| study::tightness(study, *epsilon, *delta))?;
+            on.tell(&found, || found.figure().svg(), &table::tightness(&found))
+        }
+        Command::Epsilon { epsilons, delta, trials, on } => {
+            let found = on.sampled(*trials, |study| study::epsilon(study, epsilons, *delta))?;
+            on.tell(&found, || found.figure().svg(), &table::epsilon(&found))
+        }
+        Command::BaseSample { sizes, trials, on } => {
+            let found = on.sampled(*trials, |study| study::base_sample(study, sizes))?;
+            on.tell(&found, || found.figure().svg(), &table::base_sample(&found))
+        }
+        Command::Normality { sizes, trials, on } => {
+            let found = on.sampled(*trials, |study| study::normality(study, sizes))?;
+            on.tell(&found, || found.figure().svg(), &table::normality(&found))
+        }
+        Command::Sensitivity { machine, on } => {
+            let backend = find_backend(&machine.backend)?;
+            let found = on.stepped(&[], |trace, settings, progress| {
+                study::sensitivity(trace, &*backend, settings, progress)
+            })?;
+            on.tell(&found, || found.figure().svg(), &table::sensitivity(&found))
+        }
+        Command::Pareto(pipelines) => pipelines.pareto(),
+        Command::Limit(pipelines) => pipelines.limit(),
+    }
+}
+
+impl Pipelines {
+    fn pareto(&self) -> Result<(), Failure> {
+        let backend = find_backend(&self.machine.backend)?;
+        let (entries, files) = self.load()?;
+        let promise = (self.epsilon, self.delta);
+        let found = self.on.stepped(&files, |trace, settings, progress| {
+            study::pareto(&entries, promise, trace, &*backend, settings, progress)
+        })?;
+        self.on.tell(&found, || found.svg(), &table::pareto(&found))
+    }
+
+    fn limit(&self) -> Result<(), Failure> {
+        let backend = find_backend(&self.machine.backend)?;
+        let (entries, files) = self.load()?;
+        let promise = (self.epsilon, self.delta);
+        let found = self.on.stepped(&files, |trace, settings, progress| {
+            study::limit(&entries, promise, trace, &*backend, settings, progress)
+        })?;
+        self.on.tell(&found, || found.svg(), &table::limit(&found))
+    }
+
+    /// The pipelines, and what files they were made of.
+    fn load(&self) -> Result<(Vec<Entry>, Vec<PathBuf>), Failure> {
+        let Loaded { pipelines, files } = load_all(&self.configs, &[])?;
+        let named = pipelines.into_iter().zip(&self.configs);
+        let entry =
+            |(pipeline, path): (_, &PathBuf)| Entry { pipeline, file: path.display().to_string() };
+        Ok((named.map(entry).collect(), files))
+    }
+}
+
+impl On {
+    /// Runs a study that samples rows.
+    fn sampled<T>(
+        &self,
+        trials: u32,
+        run: impl FnOnce(&Study<'_>) -> vattention::eval::Result<T>,
+    ) -> Result<T, Failure> {
+        let (trace, settings) = self.open(&[])?;
+        let bar = progress::bar("rows");
+        let show = |done, total| progress::show(&bar, done, total);
+        let study = Study { trace: &trace, settings: &settings, trials, progress: &show };
+        let found = run(&study)?;
+        bar.finish_and_clear();
+        Ok(found)
+    }
+
+    /// Runs a study that compares pipelines made of `files`.
+    fn stepped<T>(
+        &self,
+        files: &[PathBuf],
+        run: impl FnOnce(&Trace, &Settings, &dyn Fn(usize, usize)) -> vattention::eval::Result<T>,
+    ) -> Result<T, Failure> {
+        let (trace, settings) = self.open(files)?;
+        let bar = progress::bar("steps");
+        let found = run(&trace, &settings, &|done, total| progress::show(&bar, done, total))?;
+        bar.finish_and_clear();
+        Ok(found)
+    }
+
+    /// Opens the trace, and checks the outputs against it and `files`.
+    fn open(&self, files: &[PathBuf]) -> Result<(Trace, Settings), Failure> {
+        let trace = Trace::open(&self.trace)?;
+        let inputs: Vec<&Path> = files.iter().chain([&self.trace]).map(PathBuf::as_path).collect();
+        check_outputs(&[("--json", self.json.as_ref()), ("--plot", self.plot.as_ref())], &inputs)?;
+        let (layers, queries) = (self.layers.clone(), self.queries);
+        Ok((trace, Settings { layers, queries, dump: false }))
+    }
+
+    /// Writes what was found, and prints it.
+    fn tell(
+        &self,
+        found: &impl Serialize,
+        svg: impl FnOnce() -> String,
+        table: &str,
+    ) -> Result<(), Failure> {
+        if let Some(path) = &self.json {
+            write_json(path, found)?;
+        }
+        if let Some(path) = &self.plot {
+            write_beside(path, svg().as_bytes())?;
+        }
+        say(table)
+    }
+}
+
+fn fraction(text: &str) -> Result<Fraction, String> {
+    let number: f64 = text.parse().map_err(|_| "expected a number strictly between 0 and 1")?;
+    Fraction::try_from(number)
+}

@@ -1,0 +1,179 @@
+//! What is printed of a study.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use vattention::eval::study::{
+    BaseSample, EpsilonStudy, LimitStudy, Normality, Pareto, Sensitivity, Tightness,
+};
+use vattention::eval::{Comparison, ErrorSummary, Measured};
+
+/// A heading, rows under a header, and what the columns mean. Numbers stand at the right.
+fn show(heading: &str, header: &[&str], rows: Vec<Vec<String>>, legend: &str) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header);
+    table.add_rows(rows);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!("{heading}\n\n{table}\n\n{legend}")
+}
+
+pub(super) fn tightness(found: &Tightness) -> String {
+    let Tightness { trace, epsilon, delta, trials, .. } = found;
+    let row = |one: &vattention::eval::study::BoundCount| {
+        vec![
+            one.bound.into(),
+            floor(one.floor).into(),
+            format!("{:.0}", one.tokens),
+            format!("{:.2}", one.of_clt),
+            format!("{:.4}", one.rate),
+            format!("{:.4}", one.worst_rate),
+        ]
+    };
+    let heading = format!(
+        "{trace}: the denominator at epsilon = {epsilon}, delta = {delta}, {trials} samples of each row"
+    );
+    let header = ["bound", "floor", "tokens", "of clt", "failed", "worst head"];
+    let legend = "\
+floor       the least sample: none, or the natural configuration's base of 5 %
+tokens      that the bound asks for if it knows the true moments, mean over rows
+of clt      that, relative to clt's
+failed      share of samples whose error exceeds epsilon; delta is what may
+worst head  the same, of the head with most";
+    show(&heading, &header, found.bounds.iter().map(row).collect(), legend)
+}
+
+pub(super) fn epsilon(found: &EpsilonStudy) -> String {
+    let EpsilonStudy { trace, delta, trials, series } = found;
+    let epsilons = series[0].points.iter().map(|point| point.epsilon.to_string());
+    let header: Vec<String> =
+        ["promise", "floor", "correlation"].map(String::from).into_iter().chain(epsilons).collect();
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let row = |one: &vattention::eval::study::EpsilonSeries| {
+        let start =
+            [one.promise.into(), floor(one.floor).into(), format!("{:.4}", one.correlation)];
+        let errors = one.points.iter().map(|point| format!("{:.4}", point.error));
+        start.into_iter().chain(errors).collect()
+    };
+    let heading = format!(
+        "{trace}: mean relative error at each epsilon, delta = {delta}, {trials} samples of each row"
+    );
+    let legend = "\
+floor        the least sample: none, or the natural configuration's base of 5 %
+correlation  of epsilon and the mean error";
+    show(&heading, &header, series.iter().map(row).collect(), legend)
+}
+
+pub(super) fn base_sample(found: &BaseSample) -> String {
+    let cells = |error: ErrorSummary| [format!("{:.4}", error.mean), format!("{:.4}", error.p95)];
+    let row = |one: &vattention::eval::study::BaseSize| {
+        let errors = [one.variance, one.trace_numerator, one.trace_output].map(cells);
+        [one.tokens.to_string()].into_iter().chain(errors.into_iter().flatten()).collect()
+    };
+    let header = ["tokens", "variance of e", "p95", "trace of e v", "p95", "trace of w", "p95"];
+    let heading = format!(
+        "{}: relative error of what a base sample tells, {} samples of each row",
+        found.trace, found.trials
+    );
+    let legend = "w = e (v - o); means and 95th percentiles over rows and samples";
+    show(&heading, &header, found.sizes.iter().map(row).collect(), legend)
+}
+
+pub(super) fn normality(found: &Normality) -> String {
+    let row = |one: &vattention::eval::study::NormalitySize| {
+        vec![one.tokens.to_string(), format!("{:.4}", one.kolmogorov), format!("{:.4}", one.beyond)]
+    };
+    let header = ["tokens", "distance", "beyond 1.96"];
+    let heading = format!(
+        "{}: standardised error of the denominator, {} samples of each row",
+        found.trace, found.trials
+    );
+    let legend = "\
+distance     Kolmogorov's, from the standard normal: the largest of the distribution functions
+beyond 1.96  share of samples; 0.05 of a normal";
+    show(&heading, &header, found.sizes.iter().map(row).collect(), legend)
+}
+
+pub(super) fn sensitivity(found: &Sensitivity) -> String {
+    let row = |one: &vattention::eval::study::Variation| {
+        let natural = if one.natural { " *" } else { "" };
+        vec![
+            one.target.to_string(),
+            one.parameter.into(),
+            format!("{}{natural}", one.value),
+            percent(one.density),
+            format!("{:.4}", one.target_error),
+            format!("{:.4}", one.output_error),
+        ]
+    };
+    let header = ["target", "parameter", "value", "read", "target error", "output error"];
+    let heading = format!("{}, backend {}", found.trace, found.backend);
+    let legend = "\
+value   of the parameter, all others being natural; * the natural one
+read    share of the visible tokens
+errors  relative, mean over rows";
+    show(&heading, &header, found.variations.iter().map(row).collect(), legend)
+}
+
+pub(super) fn pareto(found: &Pareto) -> String {
+    let mut order: Vec<usize> = (0..found.front.len()).collect();
+    let density = |i: usize| found.comparison.pipelines[i].density.per_kv_head.mean;
+    order.sort_by(|&a, &b| density(a).total_cmp(&density(b)));
+    let row = |i: usize| {
+        let mark = if found.front[i] { "*" } else { "" };
+        pipeline(&found.comparison.pipelines[i]).into_iter().chain([mark.into()]).collect()
+    };
+    let header = ["pipeline", "read", "error mean", "p95", "front"];
+    let legend = "\
+read   share of the visible tokens that a KV head's query heads read together
+error  |out - exact| / |exact| over all rows
+front  * no other pipeline here reads as little and errs as little";
+    show(&heading(&found.comparison), &header, order.into_iter().map(row).collect(), legend)
+}
+
+pub(super) fn limit(found: &LimitStudy) -> String {
+    let LimitStudy { comparison, epsilon, delta, limit, .. } = found;
+    let row = |one: &Measured| {
+        let times = one.density.per_query_head.mean / limit.mean;
+        let mut cells = pipeline(one);
+        cells[1] = percent(one.density.per_query_head.mean);
+        cells.insert(2, format!("{times:.2}"));
+        cells.push(one.guarantee.map_or_else(
+            || "-".into(),
+            |promise| format!("{}: {}, {}", promise.target, promise.epsilon, promise.delta),
+        ));
+        cells
+    };
+    let header = ["pipeline", "read", "of limit", "error mean", "p95", "promise"];
+    let heading = format!(
+        "{}\nlimit for the output at epsilon = {epsilon}, delta = {delta}: {} of the tokens (hardest row {})",
+        heading(comparison),
+        percent(limit.mean),
+        percent(limit.max)
+    );
+    let legend = "\
+limit     what the best independent sample reads that knows every key and value, mean over rows
+read      share of the visible tokens that each query head reads
+of limit  that, relative to the limit
+error     |out - exact| / |exact| over all rows";
+    show(&heading, &header, comparison.pipelines.iter().map(row).collect(), legend)
+}
+
+fn heading(comparison: &Comparison) -> String {
+    format!("{}, backend {}", comparison.trace, comparison.backend)
+}
+
+/// Name, density and error.
+fn pipeline(measured: &Measured) -> Vec<String> {
+    let error = measured.output_error;
+    let density = percent(measured.density.per_kv_head.mean);
+    vec![measured.name.clone(), density, format!("{:.4}", error.mean), format!("{:.4}", error.p95)]
+}
+
+fn floor(floor: bool) -> &'static str {
+    if floor { "base" } else { "none" }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}

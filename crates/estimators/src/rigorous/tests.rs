@@ -1,0 +1,293 @@
+use vattention_core::{Sample, Shape, Site, Softmax, Stream};
+
+use super::*;
+
+const DIM: usize = 2;
+
+/// Residual tokens, and the certain ones beside them, which have one value.
+struct Population {
+    e: Vec<f64>,
+    values: Vec<[f64; DIM]>,
+    d_certain: f64,
+    centre: [f64; DIM],
+}
+
+/// Sums over some tokens.
+struct Sums {
+    d: f64,
+    n: [f64; DIM],
+    norms: f64,
+}
+
+fn norm(x: [f64; DIM]) -> f64 {
+    x[0].hypot(x[1])
+}
+
+fn difference(a: [f64; DIM], b: [f64; DIM]) -> f64 {
+    norm([a[0] - b[0], a[1] - b[1]])
+}
+
+impl Population {
+    /// Up to 12 tokens; most weights are small in some populations, and equal in others.
+    fn new(seed: u64) -> Self {
+        let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: DIM };
+        let site = Site { seed, sequence: 0, layer: 0, kv_head: 0, shape };
+        let words = Stream::new(&site, 1, 0, 0).words();
+        let mut uniform = words.map(|word| (f64::from(word) + 0.5) / 2.0_f64.powi(32));
+        let mut next = || uniform.next().unwrap();
+        let n = 4 + (9.0 * next()) as usize;
+        let (skew, mean) = (8.0 * next(), next());
+        Self {
+            e: (0..n).map(|_| next().powf(skew)).collect(),
+            values: (0..n).map(|_| [mean + next() - 0.5, next() - 0.5]).collect(),
+            d_certain: 10.0_f64.powf(3.0 * next() - 1.0),
+            centre: [mean, next() - 0.5],
+        }
+    }
+
+    /// Sums over the certain tokens, and over those of `sample` as if they were `1 / scale` of all.
+    fn sums(&self, sample: &[usize], scale: f64) -> Sums {
+        let mut sums = Sums {
+            d: self.d_certain,
+            n: self.centre.map(|c| self.d_certain * c),
+            norms: self.d_certain * norm(self.centre),
+        };
+        for &i in sample {
+            let e = scale * self.e[i];
+            sums.d += e;
+            sums.norms += e * norm(self.values[i]);
+            sums.n.iter_mut().zip(self.values[i]).for_each(|(n, v)| *n += e * v);
+        }
+        sums
+    }
+
+    fn all(&self) -> Sums {
+        self.sums(&(0..self.e.len()).collect::<Vec<_>>(), 1.0)
+    }
+
+    fn scale(&self, sample: &[usize]) -> f64 {
+        self.e.len() as f64 / sample.len() as f64
+    }
+
+    /// What a sample says. Values are made of what is exact in f32.
+    fn stats(&self, sample: &[usize]) -> SampleStats {
+        let n_s = self.e.len();
+        let norms = self.values.iter().chain([&self.centre]).map(|&v| norm(v));
+        let values: Vec<f32> =
+            sample.iter().flat_map(|&i| self.values[i]).map(|x| x as f32).collect();
+        SampleStats::new(&Sample {
+            e: &sample.iter().map(|&i| self.e[i]).collect::<Vec<_>>(),
+            values: &values,
+            certain: &Softmax::from_sums(
+                0.0,
+                self.d_certain,
+                self.centre.map(|c| self.d_certain * c).to_vec(),
+            ),
+            certain_norms: self.d_certain * norm(self.centre),
+            n_s,
+            visible: n_s + 1,
+            query_heads: 1,
+            max_norm_v: norms.fold(0.0, f64::max),
+            bound: Some(self.e.iter().copied().fold(0.0, f64::max)),
+        })
+    }
+
+    /// Every sample of `b`.
+    fn samples(&self, b: usize) -> impl Iterator<Item = Vec<usize>> {
+        let n = self.e.len();
+        let sets = (0..1_u32 << n).filter(move |set| set.count_ones() as usize == b);
+        sets.map(move |set| (0..n).filter(|i| set >> i & 1 == 1).collect())
+    }
+
+    /// The error of the goal's target.
+    fn error(&self, goal: &Goal, sample: &[usize]) -> f64 {
+        let (got, want) = (self.sums(sample, self.scale(sample)), self.all());
+        let output = |sums: &Sums| sums.n.map(|n| n / sums.d);
+        let floored = |x: [f64; DIM], scale: f64| norm(x).max(goal.floor * want.norms / scale);
+        match goal.target {
+            Target::Denominator => (got.d - want.d).abs() / want.d,
+            Target::Numerator => difference(got.n, want.n) / floored(want.n, 1.0),
+            Target::Sdpa => {
+                difference(output(&got), output(&want)) / floored(output(&want), want.d)
+            }
+        }
+    }
+
+    /// `|U^ − U|` and `|D^ − D|`.
+    fn misses(&self, sample: &[usize]) -> (f64, f64) {
+        let (got, want) = (self.sums(sample, self.scale(sample)), self.all());
+        let u = |sums: &Sums| [0, 1].map(|j| sums.n[j] - self.centre[j] * sums.d);
+        (difference(u(&got), u(&want)), (got.d - want.d).abs())
+    }
+}
+
+const GOALS: [(Target, f64); 5] = [
+    (Target::Sdpa, 0.0),
+    (Target::Sdpa, 0.5),
+    (Target::Numerator, 0.0),
+    (Target::Numerator, 0.5),
+    (Target::Denominator, 0.0),
+];
+
+/// Every bound fails as rarely as it says, over all samples of small populations.
+#[test]
+fn each_bound_is_wrong_no_more_often_than_its_share_of_delta() {
+    let goal = Goal { target: Target::Sdpa, epsilon: 0.5, delta: 0.99, floor: 0.9 };
+    for seed in 0..60 {
+        let population = Population::new(seed);
+        let b = 2 + seed as usize % (population.e.len() - 3);
+        let (mut samples, mut wrong) = (0.0, [0.0; 3]);
+        let mut allowed = 0.0;
+        for sample in population.samples(b) {
+            let stats = population.stats(&sample);
+            let proof = Proof::new(&goal, &stats, stats.bound.unwrap());
+            let (u, d) = population.misses(&sample);
+            let floor = goal.floor * population.all().norms;
+            let events = [u > proof.radius_u(b), d > proof.radius_d(b), proof.floor(b) > floor];
+            wrong.iter_mut().zip(events).for_each(|(wrong, event)| *wrong += f64::from(event));
+            samples += 1.0;
+            allowed = proof.delta;
+        }
+        // The radius of U rests on two bounds.
+        for (wrong, allowed) in wrong.into_iter().zip([2.0 * allowed, allowed, allowed]) {
+            assert!(wrong <= allowed * samples, "{seed}: {wrong} of {samples}");
+        }
+    }
+}
+
+/// One heavy token among light ones, which most samples miss, counts in the mean of squares.
+#[test]
+fn a_mean_of_squares_is_bounded_though_the_sample_missed_what_is_heavy() {
+    let goal = Goal { target: Target::Sdpa, epsilon: 0.5, delta: 0.9, floor: 0.0 };
+    let mut population = Population::new(0);
+    population.e = (0..12).map(|i| if i == 5 { 1.0 } else { 0.01 }).collect();
+    population.values = vec![[1.0, 0.0]; 12];
+    let truth = population.e.iter().map(|e| e * e).sum::<f64>() / 12.0;
+    for b in 2..=4 {
+        let samples: Vec<_> = population.samples(b).collect();
+        let is_wrong = |sample: &&Vec<usize>| {
+            let stats = population.stats(sample);
+            let proof = Proof::new(&goal, &stats, 1.0);
+            proof.mean_square(b, proof.observed.rms_e, 1.0) < truth
+        };
+        let wrong = samples.iter().filter(is_wrong).count();
+        assert!(wrong as f64 <= 0.3 * samples.len() as f64, "{b}: {wrong} of {}", samples.len());
+    }
+}
+
+/// The promise itself, over all samples of small populations: what is called enough is wrong no more
+/// often than delta.
+#[test]
+fn what_is_enough_breaks_the_promise_no_more_often_than_delta() {
+    let mut enough = 0;
+    for seed in 0..60 {
+        let population = Population::new(seed);
+        let b = population.e.len() - 1 - seed as usize % 3;
+        for (target, floor) in GOALS {
+            let goal = Goal { target, epsilon: 0.6, delta: 0.5, floor };
+            let (mut samples, mut wrong) = (0, 0);
+            for sample in population.samples(b) {
+                let stats = population.stats(&sample);
+                let claims = budget(&goal, &stats).tokens == b;
+                enough += usize::from(claims);
+                samples += 1;
+                wrong += usize::from(claims && population.error(&goal, &sample) > goal.epsilon);
+            }
+            assert!(wrong * 2 <= samples, "{seed}, {target}: {wrong} of {samples}");
+        }
+    }
+    assert!(enough > 1000, "only {enough} samples were enough");
+}
+
+/// Where no bound is wrong, what is called enough is: the condition follows from the bounds.
+#[test]
+fn what_is_enough_is_within_epsilon_where_every_bound_is_right() {
+    let (mut enough, mut near) = (0, 0);
+    for seed in 0..400 {
+        let population = Population::new(seed);
+        let b = 2 + seed as usize % (population.e.len() - 3);
+        for (target, floor) in GOALS {
+            let goal = Goal { target, epsilon: 0.9, delta: 0.5, floor };
+            for sample in population.samples(b).step_by(7) {
+                let stats = population.stats(&sample);
+                let mut proof = Proof::new(&goal, &stats, stats.bound.unwrap());
+                proof.delta = 1.0; // Small radii: the implication holds for any.
+                let (u, d) = population.misses(&sample);
+                let n = norm([0, 1].map(|j| {
+                    population.sums(&sample, population.scale(&sample)).n[j] - population.all().n[j]
+                }));
+                let radius_n =
+                    proof.radius(b, proof.observed.rms_ev, proof.bound * stats.max_norm_v);
+                let right = match target {
+                    Target::Sdpa => u <= proof.radius_u(b) && d <= proof.radius_d(b),
+                    Target::Numerator => n <= radius_n,
+                    Target::Denominator => {
+                        d <= proof
+                            .radius(b, proof.observed.rms_e, proof.bound)
+                            .min(proof.radius_d(b))
+                    }
+                };
+                let right = right && proof.floor(b) <= floor * population.all().norms;
+                if right && proof.is_enough(b) {
+                    let error = population.error(&goal, &sample);
+                    assert!(error <= goal.epsilon, "{seed}, {target}, {floor}: {error}");
+                    enough += 1;
+                    near += usize::from(error > 0.3 * goal.epsilon);
+                }
+            }
+        }
+    }
+    println!("{enough} enough, {near} near");
+    assert!(enough > 1000 && near > 10, "{enough} enough, {near} near epsilon");
+}
+
+/// Nothing but what is certain, of `|o^| = output`.
+fn certain(output: f64) -> SampleStats {
+    let nothing = Population::new(1).stats(&[0, 1, 2]);
+    SampleStats {
+        b: 300,
+        n_s: 1000,
+        d: 10.0,
+        d_certain: 10.0,
+        norm_n: 10.0 * output,
+        drift: 0.0,
+        var_e: 0.0,
+        trace_w: 0.0,
+        max_norm_v: 1.0,
+        bound: Some(1.0),
+        ..nothing
+    }
+}
+
+const SDPA: Goal = Goal { target: Target::Sdpa, epsilon: 0.1, delta: 0.6, floor: 0.0 };
+
+/// A sample of 1000 may be looked at five times: first, and at 256, 384, 576 and 864.
+#[test]
+fn delta_is_divided_over_every_look_and_every_bound() {
+    let delta = |target, floor| {
+        let goal = Goal { target, floor, ..SDPA };
+        Proof::new(&goal, &certain(0.5), 1.0).delta
+    };
+    assert!((delta(Target::Sdpa, 0.0) - 0.6 / 15.0).abs() < 1e-12);
+    assert!((delta(Target::Sdpa, 0.5) - 0.6 / 20.0).abs() < 1e-12);
+    assert!((delta(Target::Denominator, 0.0) - 0.6 / 15.0).abs() < 1e-12);
+    assert!((delta(Target::Numerator, 0.0) - 0.6 / 10.0).abs() < 1e-12);
+}
+
+/// `|u| ≤ B (V + |c|)`, and what is known of `c` is that it is no longer than `|o^| + |o^ − c|`.
+#[test]
+fn values_are_as_far_from_the_centre_as_both_are_long() {
+    let radius = |output| Proof::new(&SDPA, &certain(output), 1.0).radius_u(300);
+    assert!((radius(0.8) / radius(0.2) - 1.8 / 1.2).abs() < 1e-9);
+}
+
+/// `rms u ≤ rms w + |o^ − c| rms e`.
+#[test]
+fn what_the_output_drifts_from_the_centre_is_part_of_the_spread() {
+    let radius = |drift, d_certain| {
+        let stats = SampleStats { drift, d_certain, d: d_certain + 500.0, ..certain(0.0) };
+        let stats = SampleStats { norm_n: 2.0 * stats.d, ..stats }; // |c| is at most V.
+        Proof::new(&SDPA, &stats, 1.0).radius_u(300)
+    };
+    assert!(radius(1.0, 0.0) > 1.1 * radius(0.0, 0.0));
+}

@@ -1,0 +1,84 @@
+use ndarray::{Array2, Array3};
+use proptest::prelude::*;
+use vattention_core::Target;
+use vattention_estimators::formula::q_rob;
+
+use super::*;
+
+/// Of equal numbers all are as likely: `q n² s² (1/b − 1/n) = τ²` has a closed form.
+#[test]
+fn equal_tokens_are_a_known_case() {
+    for (n, delta, tolerance) in [(1000, 0.05, 0.2), (400, 0.1, 0.01), (50, 0.2, 1.0)] {
+        let w = Array2::from_shape_fn((n, 1), |(i, _)| if i % 2 == 0 { 0.1 } else { -0.1 });
+        let n = n as f64;
+        let squared = q_rob(delta, 1.0, 1) * 0.01 * n * n;
+        let want = squared / (tolerance * tolerance + squared / n);
+        let found = limit(w.view(), tolerance, delta);
+        assert!((found / want - 1.0).abs() < 1e-4, "{found}, not {want}");
+    }
+}
+
+#[test]
+fn what_does_not_deviate_is_not_needed() {
+    assert_eq!(limit(Array2::zeros((10, 3)).view(), 0.1, 0.1), 0.0);
+    let mut one = Array2::zeros((10, 3));
+    one[[4, 1]] = 1.0;
+    let found = limit(one.view(), 0.0, 0.1);
+    assert!((found - 1.0).abs() < 1e-4, "the only one that does is: {found}");
+}
+
+/// A head with one query, which sees all but the last token.
+fn layer(values: &[f32]) -> Layer {
+    let tokens = values.len() / 2;
+    Layer {
+        queries: Array3::from_shape_fn((2, 1, 2), |(head, _, i)| (head + i) as f32),
+        keys: Array3::from_shape_fn((1, tokens, 2), |(_, token, i)| ((token + i) % 5) as f32),
+        values: Array3::from_shape_vec((1, tokens, 2), values.to_vec()).unwrap(),
+        visible: Some(vec![tokens - 1]),
+        prompt: None,
+    }
+}
+
+fn promise(epsilon: f64) -> Promise {
+    Promise::new(Target::Sdpa, epsilon.try_into().unwrap(), 0.1.try_into().unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    /// More is asked for at a smaller epsilon, less with a floor, and never more than is visible.
+    #[test]
+    fn limits_are_monotone(values in prop::collection::vec(-2.0_f32..2.0, 60..200), sink in 0_usize..9) {
+        let layer = layer(&values[..values.len() / 2 * 2]);
+        let visible = values.len() / 2 - 1;
+        let certain = Certain { sink, window: 3 };
+        let run = |promise: &Promise| limits(&layer, 0.5, 1, promise, certain);
+        let (tight, loose) = (run(&promise(0.05)), run(&promise(0.2)));
+        let mut floored = promise(0.05);
+        floored.floor = Some(0.9.try_into().unwrap());
+        for ((tight, loose), floored) in tight.iter().zip(&loose).zip(run(&floored)) {
+            prop_assert!(loose.tokens <= tight.tokens * (1.0 + 1e-4));
+            prop_assert!(floored.tokens <= tight.tokens * (1.0 + 1e-4));
+            prop_assert!(tight.tokens <= visible as f64 + 1e-9 && tight.visible == visible);
+            prop_assert!(loose.tokens >= (sink + 3) as f64);
+        }
+        prop_assert!(tight[0].query_head == 0 && tight[1].query_head == 1);
+    }
+
+    /// No other probabilities of the same expected sum have a smaller variance.
+    #[test]
+    fn the_design_is_the_best(w in prop::collection::vec(0.01_f64..3.0, 20..60), tilt in prop::collection::vec(0.5_f64..2.0, 60)) {
+        let tolerance = 0.1 * w.iter().sum::<f64>();
+        let w = Array2::from_shape_vec((w.len(), 1), w).unwrap();
+        let best = limit(w.view(), tolerance, 0.1);
+        let other: Vec<f64> = w.iter().zip(&tilt).map(|(w, tilt)| w * tilt).collect();
+        let probability = |t: f64| -> Vec<f64> { other.iter().map(|x| (t * x).min(1.0)).collect() };
+        let (mut low, mut high) = (0.0, 1e4);
+        for _ in 0..60 {
+            let middle = f64::midpoint(low, high);
+            let expected: f64 = probability(middle).iter().sum();
+            if expected > best { high = middle } else { low = middle }
+        }
+        let variance: f64 = w.iter().zip(probability(low)).map(|(w, p)| w * w * (1.0 / p - 1.0)).sum();
+        prop_assert!(q_rob(0.1, 1.0, 1) * variance >= tolerance * tolerance * (1.0 - 1e-3));
+    }
+}

@@ -1,0 +1,110 @@
+//! `pareto`: error against density of pipelines, each with a sample of the rest and without.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+use vattention_core::{Backend, BudgetEstimator, Fraction, PipelineConfig};
+use vattention_estimators::Ratio;
+
+use crate::plot::{Marks, plot_marked};
+use crate::{Comparison, Entry, Error, Measured, Result, Settings, Trace, compare};
+
+/// What the study found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Pareto {
+    /// How each pipeline fared.
+    #[serde(flatten)]
+    pub comparison: Comparison,
+    /// Of each pipeline, whether none is both as sparse and as near, and better in one of them.
+    pub front: Vec<bool>,
+}
+
+/// Compares the pipelines of `entries`, those that sample without their sample too, and those that
+/// do not with one by `ratio` at `epsilon` and `delta`. Of pipelines that differ in name alone, the
+/// first is measured. `progress` as in [`compare`].
+///
+/// # Errors
+/// A setting that does not fit the trace, a damaged trace, or a pipeline that cannot run on it.
+pub fn pareto(
+    entries: &[Entry],
+    (epsilon, delta): (Fraction, Fraction),
+    trace: &Trace,
+    backend: &dyn Backend,
+    settings: &Settings,
+    progress: &dyn Fn(usize, usize),
+) -> Result<Pareto> {
+    let mut all: Vec<Entry> = Vec::new();
+    let mut known: Vec<Value> = Vec::new();
+    for entry in entries {
+        for variant in variants(entry, epsilon, delta)? {
+            let nameless =
+                tree(&PipelineConfig { name: String::new(), ..copy(&variant)? }, &variant.file)?;
+            if !known.contains(&nameless) {
+                known.push(nameless);
+                all.push(variant);
+            }
+        }
+    }
+    let (comparison, _) = compare(&all, trace, backend, settings, progress)?;
+    let place = |one: &Measured| (one.density.per_kv_head.mean, one.output_error.mean);
+    let front = front(&comparison.pipelines.iter().map(place).collect::<Vec<_>>());
+    Ok(Pareto { comparison, front })
+}
+
+/// A pipeline as it stands, and with a sample if it has none, or without if it has.
+fn variants(entry: &Entry, epsilon: Fraction, delta: Fraction) -> Result<Vec<Entry>> {
+    let config = &entry.pipeline;
+    let draws_itself = config.selectors.iter().any(|selector| selector.randomized());
+    if config.selectors.is_empty() || draws_itself {
+        return Ok(vec![entry.clone()]);
+    }
+    let other = if config.estimator.is_some() {
+        let name = format!("{}, no sample", config.name);
+        PipelineConfig { name, sampler: None, estimator: None, ..copy(entry)? }
+    } else {
+        let name = format!("{} + ratio", config.name);
+        let ratio: Box<dyn BudgetEstimator> = Box::new(Ratio::new(epsilon, delta));
+        PipelineConfig { name, estimator: Some(ratio), ..copy(entry)? }
+    };
+    Ok(vec![entry.clone(), Entry { pipeline: Arc::new(other), file: entry.file.clone() }])
+}
+
+fn copy(entry: &Entry) -> Result<PipelineConfig> {
+    let tree = tree(&entry.pipeline, &entry.file)?;
+    serde_json::from_value(tree).map_err(|error| refuse(&entry.file, &error))
+}
+
+fn tree(pipeline: &PipelineConfig, file: &str) -> Result<Value> {
+    serde_json::to_value(pipeline).map_err(|error| refuse(file, &error))
+}
+
+fn refuse(file: &str, error: &serde_json::Error) -> Error {
+    Error::Setting { option: "CONFIG", reason: format!("{file}: {error}") }
+}
+
+impl Pareto {
+    /// Error against density, the front joined, as SVG.
+    pub fn svg(&self) -> String {
+        plot_marked(&self.comparison, &Marks { joined: &self.front, limit: None })
+    }
+}
+
+/// Of each place (density, error), whether no other is as small in both, and smaller in one.
+fn front(places: &[(f64, f64)]) -> Vec<bool> {
+    let beats = |(d, e): (f64, f64), (density, error): (f64, f64)| {
+        d <= density && e <= error && (d < density || e < error)
+    };
+    places.iter().map(|&one| !places.iter().any(|&other| beats(other, one))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_front_is_what_nothing_beats() {
+        let places = [(0.1, 0.5), (0.2, 0.2), (0.2, 0.3), (0.3, 0.2), (0.1, 0.5), (0.05, 0.9)];
+        assert_eq!(front(&places), [true, true, false, false, true, true]);
+    }
+}

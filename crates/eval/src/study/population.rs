@@ -1,0 +1,235 @@
+//! Rows whose residual is known, and samples of it.
+
+use ndarray::{Array1, ArrayView1};
+use vattention_core::{Order, Row, Sample, SampleStats, Site, Softmax, Stream, scale_up};
+
+use crate::Exact;
+use crate::errors::RowError;
+
+/// One row: what was picked of it for certain, and every token that was left.
+pub(super) struct Population {
+    site: Site,
+    member: usize,
+    query: u32,
+    visible: usize,
+    max_norm_v: f64,
+    /// Sums over the certain tokens, relative to the row's largest logit.
+    certain: Softmax,
+    /// `Σ e |v|` over the certain tokens.
+    certain_norms: f64,
+    /// `e` of the residual, `[n_s]`, relative to the row's largest logit.
+    e: Vec<f64>,
+    /// Its values, `[n_s · value_dim]`.
+    values: Vec<f32>,
+    exact: Exact,
+}
+
+impl Population {
+    /// A row that reads the tokens `taken`, ascending, for certain.
+    pub(super) fn new(row: &Row<'_>, taken: &[u32]) -> Self {
+        let dim = row.values().dim();
+        let mut logits = vec![0.0; row.visible()];
+        row.logits(&mut logits);
+        let shift = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        let (mut all, mut certain) = (Softmax::new(dim), Softmax::new(dim));
+        let (mut norms, mut certain_norms, mut max_norm_v) = (0.0, 0.0, 0.0_f64);
+        let (mut e, mut values) = (Vec::new(), Vec::new());
+        let mut value = vec![0.0; dim];
+        for (token, &logit) in logits.iter().enumerate() {
+            row.values().copy_row(token, &mut value);
+            let norm = value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+            let logit = f64::from(logit);
+            let weight = (logit - shift).exp();
+            max_norm_v = max_norm_v.max(norm);
+            all.add(logit, 1.0, &value);
+            norms += weight * norm;
+            if taken.binary_search(&(token as u32)).is_ok() {
+                certain.add(logit, 1.0, &value);
+                certain_norms += weight * norm;
+            } else {
+                e.push(weight);
+                values.extend_from_slice(&value);
+            }
+        }
+        certain.rebase(shift);
+        let log_denominator = all.log_denominator();
+        Self {
+            site: *row.site(),
+            member: row.member(),
+            query: row.step(),
+            visible: row.visible(),
+            max_norm_v,
+            certain,
+            certain_norms,
+            e,
+            values,
+            exact: Exact {
+                output: Array1::from(all.output()),
+                log_denominator,
+                mean_norm_v: norms / (log_denominator - shift).exp(),
+            },
+        }
+    }
+
+    /// The layer and the query head.
+    pub(super) fn head(&self) -> (usize, usize) {
+        (self.site.layer, self.site.kv_head * self.site.shape.group() + self.member)
+    }
+
+    /// Tokens in the residual, `n_s`.
+    pub(super) fn len(&self) -> usize {
+        self.e.len()
+    }
+
+    /// Tokens that the row may read.
+    pub(super) fn visible(&self) -> usize {
+        self.visible
+    }
+
+    /// The residual as the sampler of sequence `trial` would draw it, `[n_s]`.
+    pub(super) fn order(&self, trial: u32) -> Vec<usize> {
+        let site = Site { sequence: trial, ..self.site };
+        let stream = Stream::new(&site, 0, self.query, self.member);
+        Order::new(self.len(), &stream).tokens().collect()
+    }
+
+    /// The statistics of a sample that holds the whole residual: its true moments.
+    pub(super) fn truth(&self) -> SampleStats {
+        self.stats(&self.e, &self.values)
+    }
+
+    /// The statistics of the first `b` tokens of an order.
+    pub(super) fn look(&self, order: &[usize], b: usize) -> SampleStats {
+        let e: Vec<f64> = order[..b].iter().map(|&token| self.e[token]).collect();
+        let values: Vec<f32> =
+            order[..b].iter().flat_map(|&token| self.value(token)).copied().collect();
+        self.stats(&e, &values)
+    }
+
+    fn stats(&self, e: &[f64], values: &[f32]) -> SampleStats {
+        SampleStats::new(&Sample {
+            e,
+            values,
+            certain: &self.certain,
+            certain_norms: self.certain_norms,
+            n_s: self.len(),
+            visible: self.visible,
+            query_heads: self.site.shape.query_heads,
+            max_norm_v: self.max_norm_v,
+            bound: self.e.iter().copied().reduce(f64::max),
+        })
+    }
+
+    /// `D^` from the first `sizes[i]` tokens of an order, relative to the row's largest logit.
+    pub(super) fn denominators(&self, order: &[usize], sizes: &[usize]) -> Vec<f64> {
+        let mut sums = vec![0.0];
+        for &token in &order[..largest(sizes)] {
+            sums.push(sums[sums.len() - 1] + self.e[token]);
+        }
+        let total = |&b: &usize| self.certain.denominator() + scale_up(b, self.len()) * sums[b];
+        sizes.iter().map(total).collect()
+    }
+
+    /// Errors of the estimates from the first `sizes[i]` tokens of an order.
+    /// O(largest size · value_dim).
+    pub(super) fn errors(&self, order: &[usize], sizes: &[usize]) -> Vec<RowError> {
+        let mut ascending: Vec<usize> = (0..sizes.len()).collect();
+        ascending.sort_by_key(|&i| sizes[i]);
+        let mut errors = vec![None; sizes.len()];
+        let (mut d, mut n) = (0.0, vec![0.0; self.exact.output.len()]);
+        let mut drawn = 0;
+        for i in ascending {
+            for &token in &order[drawn..sizes[i]] {
+                d += self.e[token];
+                for (n, &v) in n.iter_mut().zip(self.value(token)) {
+                    *n += self.e[token] * f64::from(v);
+                }
+            }
+            drawn = sizes[i];
+            let mut sums = Softmax::from_sums(self.certain.shift(), d, n.clone());
+            sums.scale(scale_up(drawn, self.len()));
+            sums.merge(&self.certain);
+            let output: Vec<f32> = sums.output().into_iter().map(|x| x as f32).collect();
+            let error =
+                RowError::new(ArrayView1::from(&output), sums.log_denominator(), &self.exact);
+            errors[i] = Some(error);
+        }
+        errors.into_iter().flatten().collect()
+    }
+
+    fn value(&self, token: usize) -> &[f32] {
+        let dim = self.exact.output.len();
+        &self.values[token * dim..][..dim]
+    }
+}
+
+fn largest(sizes: &[usize]) -> usize {
+    sizes.iter().copied().max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vattention_core::{Shape, Step, Target, Tokens};
+
+    /// Six tokens of logits 0 to 5 and of values 1, 2, 4, ..., of which the first and the fourth
+    /// are certain.
+    fn population() -> Population {
+        let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 1 };
+        let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
+        let keys = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+        let values = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
+        let step = Step {
+            site: &site,
+            queries: &[1.0],
+            keys: Tokens::new(&keys, 6, 1),
+            values: Tokens::new(&values, 6, 1),
+            visible: 6,
+            step: 0,
+        };
+        Population::new(&step.row(0), &[0, 3])
+    }
+
+    /// `Σ e` and `Σ e v` of tokens, relative to the largest logit.
+    fn sums(tokens: &[i32]) -> (f64, f64) {
+        let e = |&token: &i32| f64::from(token - 5).exp();
+        let d = tokens.iter().map(e).sum();
+        (d, tokens.iter().map(|token| e(token) * 2_f64.powi(*token)).sum())
+    }
+
+    #[test]
+    fn estimates_are_those_of_the_definition() {
+        let row = population();
+        // The residual is tokens 1, 2, 4 and 5.
+        let order = [2, 0, 3, 1];
+        let (all, certain, drawn) = (sums(&[0, 1, 2, 3, 4, 5]), sums(&[0, 3]), sums(&[4, 1]));
+        let (d, n) = (certain.0 + 2.0 * drawn.0, certain.1 + 2.0 * drawn.1);
+        let [two, none] = row.denominators(&order, &[2, 0])[..] else { panic!("two sizes") };
+        assert!((two - d).abs() < 1e-9 && (none - certain.0).abs() < 1e-9);
+        let errors = row.errors(&order, &[4, 2]);
+        assert!(errors[0].of(Target::Sdpa) < 1e-6 && errors[0].denominator < 1e-9, "{errors:?}");
+        let relative = |a: f64, b: f64| (a - b).abs() / b;
+        assert!((errors[1].denominator - relative(d, all.0)).abs() < 1e-6);
+        assert!((errors[1].of(Target::Numerator) - relative(n, all.1)).abs() < 1e-6);
+        assert!((errors[1].of(Target::Sdpa) - relative(n / d, all.1 / all.0)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_look_at_everything_is_the_truth() {
+        let row = population();
+        let (truth, look) = (row.truth(), row.look(&[3, 1, 0, 2], 4));
+        assert!((truth.d - sums(&[0, 1, 2, 3, 4, 5]).0).abs() < 1e-9);
+        assert!((truth.var_e - look.var_e).abs() < 1e-12 && truth.n_s == 4);
+        assert_eq!(truth.bound, Some(1.0), "the largest of the residual");
+        assert!((truth.norm_n / truth.d - row.exact.output[0]).abs() < 1e-9);
+    }
+
+    #[test]
+    fn an_order_holds_each_token_once_and_changes_with_the_trial() {
+        let row = population();
+        let mut order = row.order(1);
+        assert!((0..10).any(|trial| row.order(trial) != order));
+        order.sort_unstable();
+        assert_eq!(order, [0, 1, 2, 3]);
+    }
+}

@@ -1,0 +1,198 @@
+//! Counts of samples that broke a promise, and what else is told of them.
+
+use serde::Serialize;
+use vattention_core::{Assumptions, Kind, Promise};
+
+use super::cause::Failures;
+use super::judge::Truth;
+use super::trials::RowTrials;
+use crate::errors::{exceeds, quantile, sorted};
+use crate::{ErrorSummary, binomial};
+
+/// One query head's samples. Heads that share a sample are counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct HeadCount {
+    /// The layer.
+    pub layer: usize,
+    /// The query head.
+    pub query_head: usize,
+    /// Trials in which its error exceeded epsilon.
+    pub violations: usize,
+    /// Trials.
+    pub trials: usize,
+    /// How probable that many violations are, if the failure probability is delta.
+    pub p_value: f64,
+    /// Trials in which the last look found the sample large enough.
+    pub held: usize,
+    /// What the promise rested on, at its weakest.
+    pub kind: Kind,
+    /// What any of its certificates took for granted.
+    pub assumes: Assumptions,
+    /// Tokens drawn at random, on average.
+    pub sampled: f64,
+    /// Share of the visible tokens read, on average.
+    pub density: f64,
+    /// Errors of the promised target.
+    pub error: ErrorSummary,
+    /// The smallest error that at least a share of 1 − delta of the trials do not exceed.
+    pub error_at_delta: f64,
+    /// Effective rank of the covariance of `w = e (v − o)` over the whole residual, mean over
+    /// queries; `None` if no estimator sampled it.
+    pub nu: Option<f64>,
+    /// Kurtosis of `w` over the whole residual, likewise.
+    pub kurtosis: Option<f64>,
+    /// Which assumptions failed where its error exceeded epsilon.
+    pub failures: Failures,
+}
+
+/// The samples of all query heads of a layer together: the largest error of any, by trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct StepCount {
+    /// The layer.
+    pub layer: usize,
+    /// Trials in which any head's error exceeded epsilon.
+    pub violations: usize,
+    /// Trials.
+    pub trials: usize,
+    /// How probable that many violations are, if the failure probability is delta.
+    pub p_value: f64,
+    /// Largest errors of the promised target.
+    pub error: ErrorSummary,
+    /// The smallest of them that at least a share of 1 − delta of the trials do not exceed.
+    pub error_at_delta: f64,
+}
+
+/// The failures at one query: of one query head, or of all of a layer together, as the promise's
+/// scope says.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RowCount {
+    /// The layer.
+    pub layer: usize,
+    /// The query head; `None`: all together.
+    pub query_head: Option<usize>,
+    /// The query.
+    pub query: usize,
+    /// Trials in which the error exceeded epsilon.
+    pub violations: usize,
+    /// Trials.
+    pub trials: usize,
+    /// How probable that many violations are, if the failure probability is delta.
+    pub p_value: f64,
+}
+
+impl HeadCount {
+    /// Of the rows of one head.
+    pub(super) fn new(
+        layer: usize,
+        query_head: usize,
+        rows: &[&RowTrials],
+        promise: &Promise,
+    ) -> Self {
+        let errors = sorted(rows.iter().flat_map(|row| row.errors.iter().copied()));
+        let Tested { violations, trials, p_value } = Tested::new(&errors, promise);
+        let per_trial = |sum: f64| sum / trials as f64;
+        let residuals: Vec<_> = rows.iter().filter_map(|row| row.truth.as_ref()).collect();
+        let mean = |of: fn(&Truth) -> f64| {
+            let sum: f64 = residuals.iter().map(|truth| of(truth)).sum();
+            (!residuals.is_empty()).then(|| sum / residuals.len() as f64)
+        };
+        Self {
+            layer,
+            query_head,
+            violations,
+            trials,
+            p_value,
+            held: rows.iter().map(|row| row.held).sum(),
+            kind: rows.iter().map(|row| row.kind).min().unwrap_or(Kind::None),
+            assumes: rows.iter().fold(Assumptions::NONE, |all, row| all | row.assumes),
+            sampled: per_trial(rows.iter().map(|row| row.sampled as f64).sum()),
+            density: per_trial(rows.iter().map(|row| row.density).sum()),
+            error: ErrorSummary::of_sorted(&errors),
+            error_at_delta: quantile(&errors, 1.0 - promise.delta.get()),
+            nu: mean(|truth| truth.nu),
+            kurtosis: mean(|truth| truth.stats.kurtosis_w),
+            failures: rows.iter().fold(Failures::default(), |sum, row| sum.and(row.failures)),
+        }
+    }
+}
+
+impl StepCount {
+    /// Of a layer's steps, given the largest error of any head in each.
+    pub(super) fn new(layer: usize, errors: Vec<f64>, promise: &Promise) -> Self {
+        let errors = sorted(errors.into_iter());
+        let Tested { violations, trials, p_value } = Tested::new(&errors, promise);
+        let error_at_delta = quantile(&errors, 1.0 - promise.delta.get());
+        let error = ErrorSummary::of_sorted(&errors);
+        Self { layer, violations, trials, p_value, error, error_at_delta }
+    }
+}
+
+impl RowCount {
+    /// Of the errors at one query.
+    pub(super) fn new(
+        layer: usize,
+        query_head: Option<usize>,
+        query: usize,
+        errors: &[f64],
+        promise: &Promise,
+    ) -> Self {
+        let Tested { violations, trials, p_value } = Tested::new(errors, promise);
+        Self { layer, query_head, query, violations, trials, p_value }
+    }
+}
+
+/// A count against delta.
+struct Tested {
+    violations: usize,
+    trials: usize,
+    p_value: f64,
+}
+
+impl Tested {
+    fn new(errors: &[f64], promise: &Promise) -> Self {
+        let violations = errors.iter().filter(|&&error| exceeds(error, promise)).count();
+        let p_value = binomial::p_value(violations, errors.len(), promise.delta.get());
+        Self { violations, trials: errors.len(), p_value }
+    }
+}
+
+/// What a promise is judged by: a head, or a layer's heads together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judged {
+    pub(super) layer: usize,
+    pub(super) query_head: Option<usize>,
+    pub(super) violations: usize,
+    pub(super) trials: usize,
+    pub(super) p_value: f64,
+}
+
+impl Judged {
+    pub(super) fn rate(&self) -> f64 {
+        self.violations as f64 / self.trials as f64
+    }
+
+    pub(super) fn upper(&self) -> f64 {
+        binomial::upper_bound(self.violations, self.trials, 0.05)
+    }
+}
+
+impl From<&HeadCount> for Judged {
+    fn from(head: &HeadCount) -> Self {
+        let &HeadCount { layer, query_head, violations, trials, p_value, .. } = head;
+        Self { layer, query_head: Some(query_head), violations, trials, p_value }
+    }
+}
+
+impl From<&StepCount> for Judged {
+    fn from(step: &StepCount) -> Self {
+        let &StepCount { layer, violations, trials, p_value, .. } = step;
+        Self { layer, query_head: None, violations, trials, p_value }
+    }
+}
+
+impl From<&RowCount> for Judged {
+    fn from(row: &RowCount) -> Self {
+        let &RowCount { layer, query_head, violations, trials, p_value, .. } = row;
+        Self { layer, query_head, violations, trials, p_value }
+    }
+}

@@ -1,0 +1,185 @@
+//! How far one row's samples are off, and which assumption fails where that is too far.
+
+use ndarray::{Array2, ArrayView1, Axis};
+use vattention_core::{
+    ExactTally, Fraction, List, Picks, Promise, Read, Residual, Row, SampleStats, Softmax, Tally,
+    Target,
+};
+
+use super::cause::Cause;
+use crate::Exact;
+use crate::errors::RowError;
+
+/// The heaviest undrawn tokens that may explain an error, as a share of all undrawn ones.
+const FEW: f64 = 0.01;
+
+/// A residual, all of it.
+pub(super) struct Truth {
+    /// Of a sample that holds it all; but for its estimate of the effective rank.
+    pub(super) stats: SampleStats,
+    /// The effective rank of the covariance of `w = e (v − o)`.
+    pub(super) nu: f64,
+}
+
+/// One row, and the exact attention that its samples are judged by.
+pub(super) struct Judge<'a> {
+    row: Row<'a>,
+    exact: &'a Exact,
+    promise: &'a Promise,
+    /// What each visible token adds to the sum that the promise is about: `e |v − o|`, `e` or
+    /// `e |v|`, over `D`.
+    shares: Vec<f64>,
+}
+
+impl<'a> Judge<'a> {
+    pub(super) fn new(row: &Row<'a>, exact: &'a Exact, promise: &'a Promise) -> Self {
+        let mut value = vec![0.0; row.values().dim()];
+        let share = |token| {
+            row.values().copy_row(token, &mut value);
+            let weight = weight(row, exact, token);
+            let from = |centre: f64| {
+                let squares = value.iter().zip(&exact.output);
+                squares.map(|(&v, o)| (f64::from(v) - centre * o).powi(2)).sum::<f64>().sqrt()
+            };
+            match promise.target {
+                Target::Sdpa => weight * from(1.0),
+                Target::Numerator => weight * from(0.0),
+                Target::Denominator => weight,
+            }
+        };
+        let shares = (0..row.visible()).map(share).collect();
+        Self { row: *row, exact, promise, shares }
+    }
+
+    /// `N^` and `D^` of a list, in f64.
+    pub(super) fn sums(&self, list: &List) -> Softmax {
+        let mut sums = Softmax::new(self.row.values().dim());
+        for (&token, &p) in list.indices.iter().zip(&list.probabilities) {
+            self.add(token as usize, p, &mut sums);
+        }
+        sums
+    }
+
+    /// The error that the promise is about.
+    pub(super) fn error(&self, sums: &Softmax) -> f64 {
+        let output: Vec<f32> = sums.output().into_iter().map(|x| x as f32).collect();
+        let output = ArrayView1::from(&output);
+        RowError::new(output, sums.log_denominator(), self.exact).promised(self.promise)
+    }
+
+    /// The whole of what the certain `picks` leave.
+    pub(super) fn truth(&self, picks: &Picks) -> Truth {
+        let tokens: Vec<u32> = picks.residual().map(|token| token as u32).collect();
+        Truth { stats: self.stats(picks, &tokens), nu: effective_rank(self.deviations(&tokens)) }
+    }
+
+    /// What failed in a sample whose error is `error`, given the `truth` of its residual, which
+    /// there is none of if a selector drew it.
+    pub(super) fn cause(&self, read: &Read, error: f64, truth: Option<&Truth>) -> Cause {
+        if self.tail_is_unseen(&read.list(), error) {
+            return Cause::TailSeen;
+        }
+        let (Some(truth), Some(picks)) = (truth, read.picks()) else {
+            return Cause::MomentsOrNormal;
+        };
+        let estimate = self.relative_variance(&self.stats(picks, read.drawn()));
+        let low = estimate < self.relative_variance(&truth.stats) / 2.0;
+        if low { Cause::Moments } else { Cause::Normal }
+    }
+
+    /// Whether undrawn tokens that outweigh every drawn one, few as they are, make up more than
+    /// half of the error: what is left of it if they are read too.
+    fn tail_is_unseen(&self, list: &List, error: f64) -> bool {
+        let mut read = Picks::new(self.row.visible());
+        read.take_all(list.indices.iter().map(|&token| token as usize));
+        let drawn = list.indices.iter().zip(&list.probabilities).filter(|&(_, &p)| p < 1.0);
+        let heaviest = drawn.map(|(&token, _)| self.shares[token as usize]).fold(0.0, f64::max);
+        let few = (FEW * (read.visible() - read.len()) as f64).max(1.0) as usize;
+        let mut unseen: Vec<usize> =
+            read.residual().filter(|&token| self.shares[token] > heaviest).collect();
+        unseen.sort_by(|&a, &b| self.shares[b].total_cmp(&self.shares[a]));
+        let mut sums = self.sums(list);
+        for token in unseen.into_iter().take(few) {
+            self.add(token, 1.0, &mut sums);
+        }
+        self.error(&sums) < error / 2.0
+    }
+
+    fn add(&self, token: usize, p: f32, sums: &mut Softmax) {
+        let mut value = vec![0.0; self.row.values().dim()];
+        self.row.values().copy_row(token, &mut value);
+        sums.add(f64::from(self.row.logit(token)), 1.0 / f64::from(p), &value);
+    }
+
+    /// `w = e (v − o) / D` of some tokens, `[tokens, value_dim]`.
+    fn deviations(&self, tokens: &[u32]) -> Array2<f64> {
+        let mut value = vec![0.0; self.row.values().dim()];
+        let mut w = Array2::zeros((tokens.len(), value.len()));
+        for (mut w, &token) in w.rows_mut().into_iter().zip(tokens) {
+            self.row.values().copy_row(token as usize, &mut value);
+            let weight = weight(&self.row, self.exact, token as usize);
+            for ((w, &v), o) in w.iter_mut().zip(&value).zip(&self.exact.output) {
+                *w = weight * (f64::from(v) - o);
+            }
+        }
+        w
+    }
+
+    /// What a sample `drawn` beside certain `picks` says.
+    fn stats(&self, picks: &Picks, drawn: &[u32]) -> SampleStats {
+        let rows = [self.row];
+        let mut tally = ExactTally::new(&rows);
+        tally.take(picks);
+        tally.draw(drawn, true);
+        tally.stats(
+            0,
+            &Residual {
+                n_s: picks.visible() - picks.len(),
+                visible: picks.visible(),
+                query_heads: self.row.site().shape.query_heads,
+                max_norm_v: 0.0,
+                bound: None,
+            },
+        )
+    }
+
+    /// The variance of what the target sums, over the square of what its error is relative to.
+    fn relative_variance(&self, stats: &SampleStats) -> f64 {
+        let floor = self.promise.floor.map_or(0.0, Fraction::get);
+        let norm = stats.norm_n_debiased.max(floor * stats.sum_e_norm_v);
+        match self.promise.target {
+            Target::Sdpa => stats.trace_w / norm.powi(2),
+            Target::Numerator => stats.trace_ev / norm.powi(2),
+            Target::Denominator => stats.var_e / stats.d.powi(2),
+        }
+    }
+}
+
+/// `e / D` of a token.
+fn weight(row: &Row<'_>, exact: &Exact, token: usize) -> f64 {
+    (f64::from(row.logit(token)) - exact.log_denominator).exp()
+}
+
+/// `Tr(S)² / Tr(S²)` of the covariance `S` of rows `[rows, dim]`; 1 if they do not vary.
+fn effective_rank(mut rows: Array2<f64>) -> f64 {
+    let Some(mean) = rows.mean_axis(Axis(0)) else { return 1.0 };
+    rows -= &mean;
+    let covariance = rows.t().dot(&rows);
+    let square = covariance.iter().map(|x| x * x).sum::<f64>();
+    if square > 0.0 { covariance.diag().sum().powi(2) / square } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::array;
+
+    #[test]
+    fn the_effective_rank_counts_directions_by_their_variance() {
+        let corners = array![[9.0, 1.0, 3.0], [7.0, 1.0, 3.0], [8.0, 2.0, 3.0], [8.0, 0.0, 3.0]];
+        assert!((effective_rank(corners) - 2.0).abs() < 1e-12);
+        let line = array![[1.0, 2.0], [2.0, 4.0], [5.0, 10.0]];
+        assert!((effective_rank(line) - 1.0).abs() < 1e-12);
+        assert_eq!(effective_rank(Array2::ones((3, 2))), 1.0);
+    }
+}

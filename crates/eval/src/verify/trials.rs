@@ -1,0 +1,74 @@
+//! What the samples of one row came to.
+
+use vattention_core::{Assumptions, Kind, Promise, Reading, Row};
+
+use super::cause::Failures;
+use super::judge::{Judge, Truth};
+use crate::Exact;
+use crate::errors::exceeds;
+
+/// The samples of one row, a head at one query.
+pub(super) struct RowTrials {
+    /// Of the promised target, one of each sample.
+    pub(super) errors: Vec<f64>,
+    /// Residual tokens drawn, over all samples.
+    pub(super) sampled: usize,
+    /// Shares of the visible tokens read, over all samples.
+    pub(super) density: f64,
+    /// Samples that the last look found large enough.
+    pub(super) held: usize,
+    /// What the promise rested on, at its weakest.
+    pub(super) kind: Kind,
+    /// What any certificate took for granted.
+    pub(super) assumes: Assumptions,
+    /// Why samples broke the promise.
+    pub(super) failures: Failures,
+    /// Of the whole residual, if an estimator sampled it.
+    pub(super) truth: Option<Truth>,
+}
+
+/// The samples of one row, while they are drawn.
+pub(super) struct Trying<'a> {
+    judge: Judge<'a>,
+    promise: &'a Promise,
+    trials: RowTrials,
+}
+
+impl<'a> Trying<'a> {
+    pub(super) fn new(row: &Row<'a>, exact: &'a Exact, promise: &'a Promise) -> Self {
+        let trials = RowTrials {
+            errors: Vec::new(),
+            sampled: 0,
+            density: 0.0,
+            held: 0,
+            kind: Kind::Exact,
+            assumes: Assumptions::NONE,
+            failures: Failures::default(),
+            truth: None,
+        };
+        Self { judge: Judge::new(row, exact, promise), promise, trials }
+    }
+
+    /// Adds what one sample came to.
+    pub(super) fn add(&mut self, reading: &Reading, member: usize) {
+        let (read, report) = (reading.of(member), reading.report(member));
+        let Self { judge, promise, trials } = self;
+        if let (None, Some(picks), Some(_)) = (&trials.truth, read.picks(), read.budget) {
+            trials.truth = Some(judge.truth(picks));
+        }
+        let error = judge.error(&judge.sums(&read.list()));
+        if exceeds(error, promise) {
+            trials.failures.add(judge.cause(read, error, trials.truth.as_ref()));
+        }
+        trials.errors.push(error);
+        trials.sampled += report.sampled;
+        trials.density += report.density();
+        trials.held += usize::from(report.certificate.held);
+        trials.kind = trials.kind.min(report.certificate.kind);
+        trials.assumes = trials.assumes | report.certificate.assumes;
+    }
+
+    pub(super) fn finish(self) -> RowTrials {
+        self.trials
+    }
+}

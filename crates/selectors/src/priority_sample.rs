@@ -1,0 +1,235 @@
+//! `priority-sample`: a sample of what is left, drawn by approximate attention, as large as the promise needs.
+//!
+//! Keys are kept in 8 bits, beside the norms of the values. A row scores every visible token by
+//! them, `s^`, and token `i` of those not taken yet is drawn, independently of others, if
+//!
+//! `u_i < π_i = min(1, t size_i)`,  `size_i = e^{s^_i} √(|v_i|² + m²)`,
+//!
+//! `u_i` being a uniform number of its own and `m²` the mean of `|v|²` under the approximate
+//! attention. That is priority sampling with a threshold instead of a number of tokens: heavy
+//! tokens are certain, the probabilities are exact, and a larger threshold draws the same tokens and
+//! more. A token weighs `1/π`, so that numerator and denominator are unbiased whatever the scores.
+//!
+//! The threshold is first that at which `base` tokens are expected. With `w = e (v − o^)` over the
+//! sample, the errors of `W^` and `D^` at any threshold `t' ≥ t` have the estimated variances
+//!
+//! `V_W(t') = Σ |w|²/π (1/π(t') − 1)`,  `V_D(t') = Σ e²/π (1/π(t') − 1)`,
+//!
+//! and the sample suffices if the bound of [`ratio`](vattention_estimators::Ratio) holds with them;
+//! if it does not, `t` becomes the least `t'` at which it would, up to `rounds` times.
+//!
+//! Cost: a pass over `head_dim + 16` bytes for each visible token, then the keys and values of what
+//! is drawn, O(drawn · value_dim²), at each look; a backend reads what is drawn once more.
+//!
+//! # Guarantee
+//! `Pr(|out − SDPA| > ε |SDPA|) ≤ δ`. By `mode`:
+//!
+//! - `default` and `strict` are asymptotic: the sums are taken to be near to normal, and `|N|` and
+//!   the variances (strict: with an allowance for their error) to be near to the sample's. That
+//!   nothing heavy is left unseen need not be assumed: the logit of every token is known to within
+//!   Δ (see `index.rs`), so no token that is left to chance weighs more than its probability allows,
+//!   by a factor of `√2 e^2Δ`, and tokens that `λ` draws are expected of shift the output by `√2 e^2Δ λ/t`
+//!   mean value norms at most. Where Δ exceeds ln 2 for some token it is assumed too.
+//! - `rigorous` rests on nothing: Bernstein's inequality with proved ranges, see `rigorous.rs`. It
+//!   needs more tokens, and reads everything if it cannot prove less to suffice.
+//!
+//! Priority sampling: Duffield, Lund, Thorup (2007), "Priority sampling for estimation of arbitrary
+//! subset sums", JACM 54(6). The rest is of this project.
+
+mod asymptotic;
+mod design;
+mod index;
+mod look;
+mod rigorous;
+mod sample;
+mod uniform;
+
+use serde::{Deserialize, Serialize};
+use vattention_core::schemars::{self, JsonSchema};
+use vattention_core::{
+    Assumption, Assumptions, Kind, NewTokens, Picks, Promise, Result, Row, Selector,
+    SelectorConfig, Site, Verdict, register, typetag,
+};
+use vattention_estimators::Mode;
+use vattention_estimators::formula::RatioGrids;
+
+use crate::Promised;
+use asymptotic::Asymptotic;
+use design::Design;
+use index::{Index, Scan};
+use look::Look;
+use rigorous::Rigorous;
+use sample::Sample;
+use uniform::Uniforms;
+
+/// With fewer tokens than this left over, they are read too.
+const NEAR_CENSUS: usize = 32;
+
+/// A sample drawn by approximate attention, as large as its promise needs.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct PrioritySample {
+    promised: Promised,
+    #[serde(skip)]
+    grids: RatioGrids,
+}
+
+impl PrioritySample {
+    /// A sample for a promise.
+    pub fn new(promised: Promised) -> Self {
+        Self { promised, grids: RatioGrids::default() }
+    }
+
+    fn worker(&self, site: &Site) -> Worker {
+        let Promised { epsilon, delta, floor, scope, mode, .. } = self.promised;
+        let (epsilon, rank) = (epsilon.get(), site.shape.value_dim);
+        let delta = scope.share_of(delta.get(), site.shape.query_heads);
+        let rule = match mode {
+            Mode::Default | Mode::Strict => {
+                let grid = self.grids.get(delta, rank);
+                Rule::Asymptotic(Asymptotic::new(grid, epsilon, floor, mode == Mode::Strict))
+            }
+            Mode::Rigorous => Rule::Rigorous {
+                epsilon,
+                delta,
+                floor: floor.map_or(0.0, vattention_core::Fraction::get),
+            },
+        };
+        Worker { promised: self.promised.clone(), rule, index: Index::new(site.shape.head_dim) }
+    }
+}
+
+#[typetag::serde(name = "priority-sample")]
+impl SelectorConfig for PrioritySample {
+    fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.worker(site)))
+    }
+
+    fn randomized(&self) -> bool {
+        true
+    }
+
+    fn promise(&self) -> Option<Promise> {
+        Some(self.promised.promise())
+    }
+}
+
+#[derive(Clone)]
+struct Worker {
+    promised: Promised,
+    rule: Rule,
+    index: Index,
+}
+
+/// What tells how large the sample must be.
+#[derive(Clone, Debug)]
+enum Rule {
+    Asymptotic(Asymptotic),
+    Rigorous { epsilon: f64, delta: f64, floor: f64 },
+}
+
+/// A sample that is large enough, as far as it was looked at.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    threshold: f64,
+    held: bool,
+}
+
+impl Worker {
+    /// Draws for a row until that suffices; `None` if everything must be read.
+    fn run(&self, row: &Row<'_>, picks: &Picks, scan: &Scan<'_>, design: &Design) -> Option<End> {
+        let base = self.promised.base.of(picks.visible()) as f64;
+        let last = design.len().checked_sub(NEAR_CENSUS)? as f64;
+        if base >= last {
+            return None;
+        }
+        let shift = scan.scores.iter().copied().fold(f32::NEG_INFINITY, f32::max).into();
+        let mut sample = Sample::new(row, picks, shift);
+        let (first, last) = (design.threshold(base), design.threshold(last));
+        match &self.rule {
+            Rule::Asymptotic(rule) => self.looks(&mut sample, design, first, |sample, t| {
+                rule.needed(&Look::new(sample, design, t), design, t, last)
+            }),
+            &Rule::Rigorous { epsilon, delta, floor } => {
+                let rule = Rigorous::new((epsilon, delta, floor), scan, design, shift, base);
+                let end = self.looks(&mut sample, design, first, |sample, t| {
+                    rule.needed(sample, t).filter(|&needed| needed <= last)
+                });
+                end.filter(|end| end.held)
+            }
+        }
+    }
+
+    /// Looks at the sample of a threshold, then at that which the look before asked for.
+    fn looks<'a>(
+        &self,
+        sample: &mut Sample<'a>,
+        design: &Design,
+        first: f64,
+        needed: impl Fn(&Sample<'a>, f64) -> Option<f64>,
+    ) -> Option<End> {
+        let (mut before, mut t) = (0.0, first);
+        for _ in 0..self.promised.rounds.get() {
+            sample.extend(design, before, t);
+            let needed = needed(sample, t)?;
+            if needed <= t {
+                return Some(End { threshold: t, held: true });
+            }
+            (before, t) = (t, needed);
+        }
+        Some(End { threshold: t, held: false })
+    }
+
+    /// What is said of a sample.
+    fn verdict(&self, design: &Design, scan: &Scan<'_>, end: End) -> Verdict {
+        let (kind, assumes) = match self.rule {
+            Rule::Asymptotic(_) => (Kind::Asymptotic, assumed(design, scan)),
+            Rule::Rigorous { .. } => (Kind::FiniteSample, Assumptions::NONE),
+        };
+        let budget = design.expected(end.threshold).ceil() as usize;
+        Verdict { kind, assumes, held: end.held, budget }
+    }
+}
+
+/// What is taken for granted of a sample, if anything is.
+fn assumed(design: &Design, scan: &Scan<'_>) -> Assumptions {
+    let always = Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments);
+    let unsure =
+        (0..design.len()).any(|place| scan.error(design.token(place)) > std::f64::consts::LN_2);
+    if unsure { always | Assumptions::of(Assumption::TailSeen) } else { always }
+}
+
+impl Selector for Worker {
+    fn append(&mut self, new: &NewTokens<'_>) {
+        self.index.append(new);
+    }
+
+    fn index_bytes(&self) -> usize {
+        self.index.bytes()
+    }
+
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        let scan = self.index.scan(row);
+        let design = Design::new(&scan, picks, Uniforms::new(&row.stream()));
+        let Some(end) = self.run(row, picks, &scan, &design) else {
+            picks.take_range(0..row.visible());
+            return;
+        };
+        for place in 0..design.len() {
+            if design.is_drawn(place, end.threshold) {
+                picks.draw(design.token(place), design.probability(place, end.threshold));
+            }
+        }
+        picks.certify(self.verdict(&design, &scan, end));
+    }
+}
+
+register!(
+    Selector,
+    "priority-sample",
+    PrioritySample,
+    "a sample drawn by approximate attention, as large as its promise needs"
+);
+
+#[cfg(test)]
+mod tests;
