@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 #![allow(dead_code)] // Each test binary uses a part.
 
+pub(crate) mod draws;
 pub(crate) mod forgetful;
 pub(crate) mod peer;
 

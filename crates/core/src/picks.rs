@@ -1,6 +1,7 @@
 //! The tokens that one row has picked so far.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::top::{self, Rank};
 use crate::{Assumptions, Kind};
@@ -22,6 +23,18 @@ pub struct Picks {
     visible: usize,
     bound: Option<f32>,
     verdict: Option<Verdict>,
+    scores: Scores,
+}
+
+/// The scores by which the last top-k ranked the tokens.
+#[derive(Clone, Debug)]
+enum Scores {
+    /// Nobody asks for them.
+    Unwanted,
+    /// There has been no top-k.
+    Wanted,
+    /// `[visible]`
+    Kept(Arc<[f32]>),
 }
 
 /// What a selector that draws tokens itself has found of its sample.
@@ -47,7 +60,18 @@ impl Picks {
             visible,
             bound: None,
             verdict: None,
+            scores: Scores::Unwanted,
         }
+    }
+
+    /// Keeps the scores of every [`take_top`](Self::take_top) from now on.
+    pub fn keep_scores(&mut self) {
+        self.scores = Scores::Wanted;
+    }
+
+    /// The scores of the last of them, `[visible]`, if they were kept.
+    pub fn scores(&self) -> Option<&[f32]> {
+        if let Scores::Kept(scores) = &self.scores { Some(scores) } else { None }
     }
 
     /// Says what a selector that drew tokens itself promises of its sample.
@@ -94,6 +118,9 @@ impl Picks {
     /// If there are more or fewer scores than visible tokens.
     pub fn take_top<S: Rank>(&mut self, k: usize, scores: &[S]) -> Option<S> {
         assert_eq!(scores.len(), self.visible, "one score for each visible token");
+        if !matches!(self.scores, Scores::Unwanted) {
+            self.scores = Scores::Kept(scores.iter().map(|&score| score.into()).collect());
+        }
         if k >= self.visible - self.len {
             self.take_range(0..self.visible);
             return None;
@@ -229,6 +256,19 @@ mod tests {
         picks.bound_residual(2.0);
         picks.bound_residual(3.0);
         assert_eq!(picks.residual_bound(), Some(2.0));
+    }
+
+    #[test]
+    fn scores_are_those_of_the_last_top_k() {
+        let mut picks = Picks::new(3);
+        picks.take_top(1, &[3.0, 1.0, 2.0]);
+        assert!(picks.scores().is_none(), "nobody asked");
+        picks.keep_scores();
+        picks.take(0);
+        assert!(picks.scores().is_none(), "no top-k yet");
+        picks.take_top(1, &[0.0, 1.0, 2.0]);
+        picks.take_top(1, &[7_u16, 8, 9]);
+        assert_eq!(picks.clone().scores(), Some(&[7.0, 8.0, 9.0][..]));
     }
 
     #[test]

@@ -208,6 +208,9 @@ impl Pipeline {
         let rows = step.rows();
         let sampling = self.config.sampling();
         let mut picks = vec![Picks::new(step.visible)];
+        if self.config.selectors.iter().any(|selector| selector.wants_scores()) {
+            picks[0].keep_scores();
+        }
         for (i, selector) in self.selectors.iter().enumerate() {
             if !selector.group_wide() {
                 picks.resize(rows.len(), picks[0].clone());

@@ -64,6 +64,11 @@ pub trait SelectorConfig: Debug + Send + Sync {
         false
     }
 
+    /// Whether it asks for the [scores](Picks::scores) of the selectors before it.
+    fn wants_scores(&self) -> bool {
+        false
+    }
+
     /// Whether it takes as many tokens as suit the sample that follows, [`Row::sampling`]. A
     /// pipeline without a sample for a promise is refused.
     fn needs_sampling(&self) -> bool {

@@ -11,7 +11,7 @@ mod short;
 use multiversion::multiversion;
 
 /// A number type that tokens can be ranked by, larger is better: `f32` or `u16`.
-pub trait Rank: Copy + sealed::Cuts {}
+pub trait Rank: Copy + Into<f32> + sealed::Cuts {}
 
 impl Rank for f32 {}
 impl Rank for u16 {}

@@ -2,7 +2,9 @@
 //!
 //! Linking this crate makes them known to pipeline files; the `vattention` facade does.
 
+mod asymptotic;
 mod auto;
+mod covariance;
 mod double_sparsity;
 mod h2o;
 mod hash_attention;
@@ -22,6 +24,8 @@ mod promised;
 mod quest;
 mod sink;
 mod snapkv;
+mod stratified_sample;
+mod sums;
 mod tensor_file;
 mod top_p;
 mod twilight;
@@ -46,6 +50,7 @@ pub use promised::Promised;
 pub use quest::Quest;
 pub use sink::Sink;
 pub use snapkv::{Odd, Pooling, SnapKv};
+pub use stratified_sample::StratifiedSample;
 pub use twilight::{Candidates, Twilight};
 pub use whole::Whole;
 pub use window::Window;

@@ -36,10 +36,10 @@
 //! Priority sampling: Duffield, Lund, Thorup (2007), "Priority sampling for estimation of arbitrary
 //! subset sums", JACM 54(6). The rest is of this project.
 
-mod asymptotic;
 mod design;
 mod index;
 mod look;
+mod needed;
 mod rigorous;
 mod sample;
 mod uniform;
@@ -54,16 +54,15 @@ use vattention_estimators::Mode;
 use vattention_estimators::formula::RatioGrids;
 
 use crate::Promised;
-use asymptotic::Asymptotic;
+use crate::asymptotic::Asymptotic;
+use crate::promised::NEAR_CENSUS;
 use design::Design;
 use index::{Index, Scan};
 use look::Look;
+use needed::needed;
 use rigorous::Rigorous;
 use sample::Sample;
 use uniform::Uniforms;
-
-/// With fewer tokens than this left over, they are read too.
-const NEAR_CENSUS: usize = 32;
 
 /// A sample drawn by approximate attention, as large as its promise needs.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -81,19 +80,16 @@ impl PrioritySample {
     }
 
     fn worker(&self, site: &Site) -> Worker {
-        let Promised { epsilon, delta, floor, scope, mode, .. } = self.promised;
-        let (epsilon, rank) = (epsilon.get(), site.shape.value_dim);
-        let delta = scope.share_of(delta.get(), site.shape.query_heads);
-        let rule = match mode {
+        let rule = match self.promised.mode {
             Mode::Default | Mode::Strict => {
-                let grid = self.grids.get(delta, rank);
-                Rule::Asymptotic(Asymptotic::new(grid, epsilon, floor, mode == Mode::Strict))
+                Rule::Asymptotic(Asymptotic::new(&self.grids, &self.promised, site))
             }
-            Mode::Rigorous => Rule::Rigorous {
-                epsilon,
-                delta,
-                floor: floor.map_or(0.0, vattention_core::Fraction::get),
-            },
+            Mode::Rigorous => {
+                let Promised { epsilon, delta, floor, scope, .. } = self.promised;
+                let delta = scope.share_of(delta.get(), site.shape.query_heads);
+                let floor = floor.map_or(0.0, vattention_core::Fraction::get);
+                Rule::Rigorous { epsilon: epsilon.get(), delta, floor }
+            }
         };
         Worker { promised: self.promised.clone(), rule, index: Index::new(site.shape.head_dim) }
     }
@@ -148,7 +144,7 @@ impl Worker {
         let (first, last) = (design.threshold(base), design.threshold(last));
         match &self.rule {
             Rule::Asymptotic(rule) => self.looks(&mut sample, design, first, |sample, t| {
-                rule.needed(&Look::new(sample, design, t), design, t, last)
+                needed(rule, &Look::new(sample, design, t), design, t, last)
             }),
             &Rule::Rigorous { epsilon, delta, floor } => {
                 let rule = Rigorous::new((epsilon, delta, floor), scan, design, shift, base);

@@ -7,6 +7,9 @@ use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{Fraction, Promise, Scope, Size, Target};
 use vattention_estimators::Mode;
 
+/// With fewer tokens than this left over, they are read too.
+pub(crate) const NEAR_CENSUS: usize = 32;
+
 /// A promise of the output, and how its sample is drawn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

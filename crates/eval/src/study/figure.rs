@@ -74,12 +74,15 @@ fn linear_ticks(from: f64, to: f64) -> Vec<f64> {
     (first..=last).map(|i| i as f64 * step).collect()
 }
 
-/// Powers of ten, with their multiples by 2 and 5 if there are few.
+/// Powers of ten, with their multiples by 2 and 5 if there are few; round numbers if even these are
+/// less than two.
 fn log_ticks(from: f64, to: f64) -> Vec<f64> {
     let digits: &[f64] = if to - from > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     let powers = from.floor() as i32..=to.ceil() as i32;
     let all = powers.flat_map(|power| digits.iter().map(move |digit| digit * 10_f64.powi(power)));
-    all.filter(|tick| (from - 1e-9..=to + 1e-9).contains(&tick.log10())).collect()
+    let ticks: Vec<f64> =
+        all.filter(|tick| (from - 1e-9..=to + 1e-9).contains(&tick.log10())).collect();
+    if ticks.len() < 2 { linear_ticks(10_f64.powf(from), 10_f64.powf(to)) } else { ticks }
 }
 
 impl Series {

@@ -16,7 +16,8 @@ use vattention_estimators::formula::{bernstein_radius, output_error, upper_bound
 
 use super::design::Design;
 use super::index::Scan;
-use super::sample::{Sample, square};
+use super::sample::Sample;
+use crate::sums::square;
 
 /// By how much the expected sample grows from one threshold to the next.
 const GROWTH: f64 = std::f64::consts::SQRT_2;

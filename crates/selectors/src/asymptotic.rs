@@ -1,0 +1,64 @@
+//! Whether a sample is large enough, by the central limit theorem.
+
+use std::sync::Arc;
+
+use vattention_core::Site;
+use vattention_estimators::Mode;
+use vattention_estimators::formula::{RatioGrid, RatioGrids, z_one};
+
+use crate::Promised;
+use crate::sums::{Sums, square};
+
+/// Terms of a promise that takes the central limit theorem for granted.
+#[derive(Clone, Debug)]
+pub(crate) struct Asymptotic {
+    grid: Arc<RatioGrid>,
+    epsilon: f64,
+    /// The share of `Σ e |v|` that `|N|` is taken for at least.
+    floor: f64,
+    /// How many of its own standard errors are added to a variance.
+    pub(crate) z: f64,
+}
+
+/// What a sample says of a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Estimate {
+    /// `D^`.
+    d: f64,
+    /// `|N|`, debiased: `|N^|²` less its variance, at least 5 % of `|N^|²` (eq. 8).
+    norm_n: f64,
+    /// The estimate of `Σ e |v|`.
+    norms: f64,
+    /// The effective rank of the covariance of `W^`; at least 1.
+    rank: f64,
+}
+
+impl Asymptotic {
+    /// Strict: variances are at least their estimates with confidence 0.9.
+    pub(crate) fn new(grids: &RatioGrids, promised: &Promised, site: &Site) -> Self {
+        let Promised { epsilon, delta, floor, scope, mode, .. } = promised;
+        let delta = scope.share_of(delta.get(), site.shape.query_heads);
+        Self {
+            grid: grids.get(delta, site.shape.value_dim),
+            epsilon: epsilon.get(),
+            floor: floor.map_or(0.0, vattention_core::Fraction::get),
+            z: if *mode == Mode::Strict { z_one(0.1) } else { 0.0 },
+        }
+    }
+
+    /// (eq. 13) Whether it suffices that `W^` and `D^` have these variances.
+    pub(crate) fn suffices(&self, estimate: &Estimate, [w, e]: [f64; 2]) -> bool {
+        let Estimate { d, norm_n, norms, rank } = *estimate;
+        let norm = norm_n.max(self.floor * norms);
+        self.grid.budget(self.epsilon, w.sqrt() / norm, e.sqrt() / d, rank) <= 1.0
+    }
+}
+
+impl Estimate {
+    /// From estimated sums, of which the numerator's variance is `variance_n`.
+    pub(crate) fn new(sums: &Sums, variance_n: f64, rank: f64) -> Self {
+        let norm_squared = square(&sums.n);
+        let norm_n = (norm_squared - variance_n).max(0.05 * norm_squared).sqrt();
+        Self { d: sums.d, norm_n, norms: sums.norms, rank }
+    }
+}

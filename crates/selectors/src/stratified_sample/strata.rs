@@ -1,0 +1,146 @@
+//! Strata of the tokens that nobody took, and what has been drawn of each.
+
+use vattention_core::{Order, Picks, Row};
+
+use crate::sums::{Reader, Sums};
+
+/// Levels of the score.
+const LEVELS: usize = 8;
+
+/// Blocks of positions in each level.
+const BLOCKS: usize = 4;
+
+/// Draws from each stratum at the least: two make a variance.
+const LEAST: usize = 2;
+
+/// Sets of tokens that are sampled one by one.
+pub(super) struct Strata<'a> {
+    reader: Reader<'a>,
+    /// Over the picks of the selectors before.
+    pub(super) certain: Sums,
+    each: Vec<Stratum>,
+    /// The stratum of each visible token, or none that there is.
+    of: Vec<u8>,
+    /// The visible tokens in random order, from where it has not been walked yet.
+    order: Box<dyn Iterator<Item = usize>>,
+}
+
+/// One stratum: the first of its tokens in a random order of all are its sample.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stratum {
+    /// Its tokens, `N_h`.
+    pub(super) size: usize,
+    /// Those met in the random order so far.
+    pub(super) met: Vec<u32>,
+    /// Weights of the first of these, which are drawn, `[n_h]`.
+    pub(super) e: Vec<f64>,
+    /// Their values, `[n_h · value_dim]`.
+    values: Vec<f64>,
+}
+
+impl<'a> Strata<'a> {
+    /// Cuts what is not picked by the scores that were kept, then by position. Reads what is picked.
+    pub(super) fn new(row: &'a Row<'a>, picks: &Picks) -> Self {
+        let mut of = vec![u8::MAX; picks.visible()];
+        let mut strata = Vec::with_capacity(LEVELS * BLOCKS);
+        for level in levels(picks) {
+            for block in 0..BLOCKS {
+                let tokens = &level[part(level.len(), BLOCKS, block)];
+                for &token in tokens {
+                    of[token as usize] = strata.len() as u8;
+                }
+                strata.push(Stratum { size: tokens.len(), ..Stratum::default() });
+            }
+        }
+        let reader = Reader::new(row, largest_logit(row, picks));
+        let order = Box::new(Order::new(picks.visible(), &row.stream()).tokens());
+        Self { certain: reader.certain(picks), reader, each: strata, of, order }
+    }
+
+    /// How many are drawn of each if `draws` are shared out in proportion to the sizes.
+    pub(super) fn proportional(&self, draws: usize) -> Vec<usize> {
+        let left: usize = self.each.iter().map(|stratum| stratum.size).sum();
+        let share = |size: usize| ((draws * size + left / 2) / left).max(LEAST).min(size);
+        self.each.iter().map(|stratum| share(stratum.size)).collect()
+    }
+
+    /// Draws on until there are so many of each, `[strata]`.
+    pub(super) fn draw(&mut self, draws: &[usize]) {
+        let lacking =
+            |(stratum, &draws): (&Stratum, &usize)| draws.saturating_sub(stratum.met.len());
+        let mut lacking: usize = self.each.iter().zip(draws).map(lacking).sum();
+        while lacking > 0
+            && let Some(token) = self.order.next()
+        {
+            let place = usize::from(self.of[token]);
+            if let Some(stratum) = self.each.get_mut(place) {
+                lacking -= usize::from(stratum.met.len() < draws[place]);
+                stratum.met.push(token as u32);
+            }
+        }
+        for (stratum, &draws) in self.each.iter_mut().zip(draws) {
+            for &token in &stratum.met[stratum.e.len()..draws] {
+                stratum.e.push(self.reader.read(token as usize, &mut stratum.values));
+            }
+        }
+    }
+
+    /// Tokens drawn, ascending, with the probability of each.
+    pub(super) fn drawn(&self) -> Vec<(u32, f32)> {
+        let drawn = |stratum: &'_ Stratum| {
+            let p = stratum.e.len() as f32 / stratum.size as f32;
+            stratum.met[..stratum.e.len()].iter().map(move |&token| (token, p)).collect::<Vec<_>>()
+        };
+        let mut drawn: Vec<_> = self.each.iter().flat_map(drawn).collect();
+        drawn.sort_unstable_by_key(|&(token, _)| token);
+        drawn
+    }
+
+    /// Each stratum.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Stratum> {
+        self.each.iter()
+    }
+
+    /// The weight and the value of each token drawn of a stratum.
+    pub(super) fn tokens<'b>(&self, of: &'b Stratum) -> impl Iterator<Item = (f64, &'b [f64])> {
+        of.e.iter().copied().zip(of.values.chunks_exact(self.reader.dim()))
+    }
+}
+
+/// The tokens not picked, in levels of equal size by falling score, each ascending. Of equal scores
+/// the lower tokens come first; so do all if no scores were kept.
+fn levels(picks: &Picks) -> Vec<Vec<u32>> {
+    let alike;
+    let scores = if let Some(scores) = picks.scores() {
+        scores
+    } else {
+        alike = vec![0.0; picks.visible()];
+        &alike
+    };
+    let mut taken = Picks::new(picks.visible());
+    taken.union(picks);
+    let left = picks.visible() - picks.len();
+    let mut level = |i: usize| {
+        let before = taken.words().to_vec();
+        taken.take_top(part(left, LEVELS, i).len(), scores);
+        let new = before.iter().zip(taken.words()).map(|(before, now)| now & !before);
+        new.enumerate().flat_map(|(word, bits)| places(word, bits)).collect()
+    };
+    (0..LEVELS).map(&mut level).collect()
+}
+
+/// The tokens whose bits are set in a word.
+fn places(word: usize, bits: u64) -> impl Iterator<Item = u32> {
+    (0..u64::BITS).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| 64 * word as u32 + bit)
+}
+
+/// The `i`-th of so many parts of `len`.
+fn part(len: usize, parts: usize, i: usize) -> std::ops::Range<usize> {
+    i * len / parts..(i + 1) * len / parts
+}
+
+/// The largest logit that is picked, or that of the newest token.
+fn largest_logit(row: &Row<'_>, picks: &Picks) -> f64 {
+    let logits = picks.indices().into_iter().map(|token| row.logit(token as usize));
+    logits.fold(row.logit(row.visible() - 1), f32::max).into()
+}

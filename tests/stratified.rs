@@ -1,0 +1,101 @@
+//! The promise of `stratified-sample`: over 2,000 samples of a row, the output's error exceeds epsilon
+//! no more often than delta allows, at a level of 1e-6 for each count; tokens are drawn as often as
+//! they are said to be; and no more of them than a uniform sample needs.
+//!
+//! The sampler is also run with mistakes, which the same count must find.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use vattention::estimators::{Mode, Ratio};
+use vattention::eval::binomial;
+use vattention::selectors::{OracleTopK, Promised, StratifiedSample};
+use vattention::{AutoSize, PipelineConfig, SamplerConfig, Score, SelectorConfig, Size};
+
+use common::draws::{
+    BASE, Bench, Head, LEVEL, TOKENS, TRIALS, contradicted, for_each_head, half_the_variance, only,
+    promised,
+};
+
+/// The best tokens, then what there is for the rest.
+fn after_top_k(rest: PipelineConfig) -> PipelineConfig {
+    let size = AutoSize::Fixed(Size::Tokens(TOKENS / 20));
+    let best = Box::new(OracleTopK { size, score: Score::Head });
+    let mut config = rest;
+    config.selectors.insert(0, best);
+    config
+}
+
+fn sampler(terms: Promised) -> Box<dyn SelectorConfig> {
+    Box::new(StratifiedSample::new(terms))
+}
+
+/// A uniform sample for the same promise.
+fn uniform(terms: &Promised) -> PipelineConfig {
+    let mut ratio = Ratio::new(terms.epsilon, terms.delta);
+    ratio.mode = terms.mode;
+    PipelineConfig {
+        sampler: Some(SamplerConfig { base: terms.base }),
+        estimator: Some(Box::new(ratio)),
+        ..PipelineConfig::default()
+    }
+}
+
+#[test]
+fn the_promise_is_kept_with_no_more_tokens_than_a_uniform_sample_needs() {
+    let (proved, gained) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    for_each_head(|head| {
+        for (mode, epsilon, delta) in
+            [(Mode::Default, 0.1, 0.2), (Mode::Default, 0.05, 0.05), (Mode::Strict, 0.05, 0.1)]
+        {
+            let terms = promised(mode, epsilon, delta);
+            let promise = terms.promise();
+            let run = |rest| Bench::new(head, after_top_k(rest)).run(&promise);
+            let found = run(only(vec![sampler(terms.clone())]));
+            let cell = format!("{head:?}, {mode:?}, {epsilon}, {delta}: {found:?}");
+            assert!(!contradicted(&found, delta), "{cell}");
+            assert!(found.unheld <= TRIALS as usize / 20, "{cell}");
+            let uniform = run(uniform(&terms));
+            println!("{cell} {uniform:?}");
+            assert!(found.sampled <= 1.01 * uniform.sampled, "{cell}, uniform {uniform:?}");
+            let much = found.sampled <= 0.8 * uniform.sampled;
+            gained.fetch_add(usize::from(much), Ordering::Relaxed);
+            if mode == Mode::Default && delta == 0.2 {
+                let broken = run(only(vec![half_the_variance(&terms, sampler)])).broken;
+                let found = binomial::p_value(broken, TRIALS as usize, delta) < LEVEL;
+                proved.fetch_add(usize::from(found), Ordering::Relaxed);
+            }
+        }
+    });
+    assert!(gained.into_inner() >= 4, "strata gain too little");
+    assert!(proved.into_inner() >= 2, "half of the variance is not found");
+}
+
+/// With one look at few tokens, each token of the rest is drawn as often as its probability says.
+#[test]
+fn tokens_are_drawn_with_the_probability_that_is_told() {
+    let once = Promised { rounds: std::num::NonZeroU8::MIN, ..promised(Mode::Default, 0.9, 0.5) };
+    let bench = Bench::new(Head::Gaussian, after_top_k(only(vec![sampler(once)])));
+    let (mut drawn, mut told) = (vec![0; TOKENS], vec![0.0; TOKENS]);
+    for sequence in 0..TRIALS {
+        bench.read(sequence, |_, reading| {
+            let list = reading.list(1);
+            for (&token, &p) in list.indices.iter().zip(&list.probabilities) {
+                drawn[token as usize] += 1;
+                told[token as usize] = f64::from(p);
+            }
+        });
+    }
+    let trials = TRIALS as usize;
+    for (token, (&drawn, &p)) in drawn.iter().zip(&told).enumerate() {
+        let more = binomial::p_value(drawn, trials, p);
+        let less = binomial::p_value(trials - drawn, trials, 1.0 - p);
+        let level = LEVEL / TOKENS as f64;
+        assert!(more.min(less) >= level, "token {token}: {drawn} for {p}");
+    }
+    let expected: f64 = told.iter().filter(|&&p| p < 1.0).sum();
+    assert!((expected - BASE as f64).abs() < 1e-3, "{expected} are expected");
+}
