@@ -94,7 +94,7 @@ proptest! {
 }
 
 /// Over many samples, the estimated variances of `W^` and `D^` average to the squared distance of these
-/// from the truth.
+/// from the truth, and the squares of their own standard errors to their variance.
 #[test]
 fn variances_are_those_of_the_estimates() {
     const TRIALS: u32 = 4000;
@@ -114,6 +114,7 @@ fn variances_are_those_of_the_estimates() {
     exact.rebase(shift);
     let (d, out) = (exact.denominator(), exact.output());
     let (mut estimated, mut actual) = ([0.0; 2], [0.0; 2]);
+    let (mut squared, mut allowed) = ([0.0; 2], [0.0; 2]);
     for sequence in 0..TRIALS {
         let site = Site { sequence, ..*step.site };
         let step = Step { site: &site, ..step };
@@ -121,17 +122,23 @@ fn variances_are_those_of_the_estimates() {
         let mut strata = Strata::new(&row, &picks);
         let draws = strata.proportional(128);
         strata.draw(&draws);
-        let variances = Look::new(&strata).variances(&draws, 0.0);
+        let look = Look::new(&strata);
+        let (variances, raised) = (look.variances(&draws, 0.0), look.variances(&draws, 1.0));
         let sums = look::estimate(&strata);
         let w: Vec<f64> = sums.n.iter().zip(&out).map(|(n, o)| n - sums.d * o).collect();
         let errors = [square(&w), (sums.d - d).powi(2)];
         for which in [0, 1] {
             estimated[which] += variances[which];
             actual[which] += errors[which];
+            squared[which] += variances[which].powi(2);
+            allowed[which] += (raised[which] - variances[which]).powi(2);
         }
     }
     for which in [0, 1] {
         let ratio = estimated[which] / actual[which];
         assert!((ratio - 1.0).abs() < 0.1, "{ratio} times the variance is estimated");
+        let spread = squared[which] - estimated[which].powi(2) / f64::from(TRIALS);
+        let ratio = allowed[which] / spread;
+        assert!((0.5..2.0).contains(&ratio), "{ratio} times the variance's variance is allowed");
     }
 }
