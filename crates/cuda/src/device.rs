@@ -61,6 +61,7 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
     /// # Safety
     /// The arguments are those that the kernel declares, in number, order and type, and what the
     /// kernel reads and writes for them lies within memory that lives until it has run.
+    #[allow(unsafe_code, reason = "arguments are not checked against the kernel")]
     unsafe fn launch(
         &self,
         module: &Self::Module,

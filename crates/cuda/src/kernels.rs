@@ -1,5 +1,18 @@
 //! The sources of the kernels, and with which constants they are compiled.
 
+use std::fmt::Write;
+
+/// What is put before every source.
+const PRELUDE: &str = include_str!("../kernels/prelude.cuh");
+
+/// Weighted attention over lists of rows.
+pub(crate) const ATTEND: Source =
+    Source { name: "attend", text: include_str!("../kernels/attend.cu") };
+
+/// The merge of its parts.
+pub(crate) const COMBINE: Source =
+    Source { name: "combine", text: include_str!("../kernels/combine.cu") };
+
 /// A file of kernels. It includes nothing: the prelude is put before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
@@ -16,4 +29,18 @@ pub struct Program {
     pub source: Source,
     /// `#define NAME VALUE`, in order.
     pub constants: Vec<(&'static str, String)>,
+}
+
+impl Program {
+    /// What a compiler is given: the prelude, the constants and the source.
+    pub fn text(&self) -> String {
+        let mut text = format!("#line 1 \"prelude.cuh\"\n{PRELUDE}");
+        for (name, value) in &self.constants {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "#define {name} {value}");
+        }
+        let Source { name, text: source } = self.source;
+        let _ = write!(text, "#line 1 \"{name}.cu\"\n{source}");
+        text
+    }
 }

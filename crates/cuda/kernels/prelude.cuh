@@ -1,0 +1,105 @@
+// What every kernel uses. It is put before the constants of a program and its source; nothing is
+// included. Inline assembly is here alone, each beside a portable twin for the emulation.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
+
+/// Half precision, and brain floats, as their bits.
+struct f16 {
+    u16 bits;
+};
+struct bf16 {
+    u16 bits;
+};
+
+#ifndef EMULATED
+#define DEVICE __device__ __forceinline__
+/// A kernel of at most `most` threads in a block.
+#define KERNEL(name, most, ...) \
+    extern "C" __global__ void __launch_bounds__(most) name(__VA_ARGS__)
+#endif
+
+const u32 WARP = 32;
+const u32 EVERY_LANE = 0xffffffffu;
+
+/// Numbers that a thread reads of a row at a time: 16 or 32 bytes.
+const u32 CHUNK = 8;
+
+#ifdef EMULATED
+const f32 MINUS_INFINITY = -INFINITY;
+
+DEVICE uint4 load_once(const uint4* from) { return *from; }
+
+/// Both numbers of a word, the lower half first.
+DEVICE void widen(f16, u32 word, f32& low, f32& high) {
+    // Moving the exponent to its place leaves it too small by 2^112, even where it is denormal.
+    const f32 rebias = 5.192296858534828e33f;
+    low = __uint_as_float((word & 0x7fffu) << 13 | (word & 0x8000u) << 16) * rebias;
+    high = __uint_as_float((word & 0x7fff0000u) >> 3 | (word & 0x80000000u)) * rebias;
+}
+#else
+#define MINUS_INFINITY __int_as_float(0xff800000)
+
+/// Reads what no other thread will read, past the first-level cache.
+DEVICE uint4 load_once(const uint4* from) {
+    uint4 x;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(from));
+    return x;
+}
+
+/// Both numbers of a word, the lower half first.
+DEVICE void widen(f16, u32 word, f32& low, f32& high) {
+    asm("{.reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b;}"
+        : "=f"(low), "=f"(high)
+        : "r"(word));
+}
+#endif
+
+DEVICE void widen(bf16, u32 word, f32& low, f32& high) {
+    low = __uint_as_float(word << 16);
+    high = __uint_as_float(word & 0xffff0000u);
+}
+
+/// Reads a chunk of a row, at a multiple of 16 bytes.
+DEVICE void load_chunk(const f32* from, f32 (&x)[CHUNK]) {
+    const uint4* at = reinterpret_cast<const uint4*>(from);
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+        const uint4 words = load_once(at + half);
+        x[4 * half] = __uint_as_float(words.x);
+        x[4 * half + 1] = __uint_as_float(words.y);
+        x[4 * half + 2] = __uint_as_float(words.z);
+        x[4 * half + 3] = __uint_as_float(words.w);
+    }
+}
+
+template <typename T> DEVICE void load_chunk(const T* from, f32 (&x)[CHUNK]) {
+    const uint4 words = load_once(reinterpret_cast<const uint4*>(from));
+    widen(T(), words.x, x[0], x[1]);
+    widen(T(), words.y, x[2], x[3]);
+    widen(T(), words.z, x[4], x[5]);
+    widen(T(), words.w, x[6], x[7]);
+}
+
+/// The largest of a warp's numbers, and their sum, in every lane. The sum's order is fixed.
+DEVICE f32 warp_max(f32 x) {
+#pragma unroll
+    for (u32 apart = WARP / 2; apart > 0; apart /= 2) {
+        x = fmaxf(x, __shfl_xor_sync(EVERY_LANE, x, apart));
+    }
+    return x;
+}
+
+template <typename T> DEVICE T warp_sum(T x) {
+#pragma unroll
+    for (u32 apart = WARP / 2; apart > 0; apart /= 2) {
+        x += __shfl_xor_sync(EVERY_LANE, x, apart);
+    }
+    return x;
+}
