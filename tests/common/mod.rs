@@ -9,7 +9,9 @@ pub(crate) mod peer;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use vattention::Shape;
+use vattention::cuda::Gpu;
+use vattention::{Backend, Shape, available_backends};
+use vattention_cuda_emulator::Emulator;
 
 /// The heads that the files of `weights/` are for.
 pub(crate) const MODEL: Shape = Shape { query_heads: 4, kv_heads: 4, head_dim: 32, value_dim: 32 };
@@ -20,6 +22,17 @@ pub(crate) const MODEL_LAYER: usize = 2;
 /// Whether a pipeline file uses one of `weights/`, and so runs on the model's heads only.
 pub(crate) fn is_trained(config: &Path) -> bool {
     std::fs::read_to_string(config).unwrap().contains("../weights/")
+}
+
+/// The backends that can run here, and that for GPUs over an emulation of one.
+pub(crate) fn backends() -> Vec<Box<dyn Backend>> {
+    let mut backends = available_backends();
+    match Emulator::new() {
+        Ok(emulator) => backends.push(Box::new(Gpu::new(emulator))),
+        // Written to the stream itself: what is printed by a test that passes is not shown.
+        Err(error) => drop(writeln!(std::io::stderr(), "\nskipped, no emulation: {error}")),
+    }
+    backends
 }
 
 /// A path in the repository.
