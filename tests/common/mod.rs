@@ -27,12 +27,18 @@ pub(crate) fn is_trained(config: &Path) -> bool {
 /// The backends that can run here, and that for GPUs over an emulation of one.
 pub(crate) fn backends() -> Vec<Box<dyn Backend>> {
     let mut backends = available_backends();
-    match Emulator::new() {
-        Ok(emulator) => backends.push(Box::new(Gpu::new(emulator))),
-        // Written to the stream itself: what is printed by a test that passes is not shown.
-        Err(error) => drop(writeln!(std::io::stderr(), "\nskipped, no emulation: {error}")),
-    }
+    backends.extend(emulator().map(|emulator| Box::new(Gpu::new(emulator)) as _));
     backends
+}
+
+/// An emulation of a GPU, if there is a C++ compiler.
+pub(crate) fn emulator() -> Option<Emulator> {
+    let emulator = Emulator::new();
+    if let Err(error) = &emulator {
+        // Written to the stream itself: what is printed by a test that passes is not shown.
+        let _ = writeln!(std::io::stderr(), "\nskipped, no emulation of a GPU: {error}");
+    }
+    emulator.ok()
 }
 
 /// A path in the repository.
