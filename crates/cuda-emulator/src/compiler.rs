@@ -32,6 +32,11 @@ const SANITIZE: [&str; 3] = [
     "-fsanitize-sections=cuda_shared",
 ];
 
+/// The C++ compiler that `CXX` names, or `c++`.
+pub(crate) fn compiler_command() -> String {
+    std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned())
+}
+
 /// A C++ compiler, and where what it made is kept.
 #[derive(Debug)]
 pub(crate) struct Compiler {
@@ -43,10 +48,10 @@ pub(crate) struct Compiler {
 }
 
 impl Compiler {
-    /// The one that `CXX` names, or `c++`. Libraries go beside the running program, into its build
+    /// The one of this machine. Libraries go beside the running program, into its build
     /// folder.
     pub(crate) fn find(sanitized: bool) -> Result<Self> {
-        let command = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+        let command = compiler_command();
         let version = Command::new(&command).arg("--version").output();
         let version =
             version.map_err(|error| fail(format!("no C++ compiler, {command}: {error}")))?;
