@@ -103,3 +103,33 @@ template <typename T> DEVICE T warp_sum(T x) {
     }
     return x;
 }
+
+/// The sum over the threads before this one of a block, and over all of them. `held` has room for a
+/// number of each warp.
+DEVICE u32 sum_before(u32 x, u32* held, u32& total) {
+    const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    u32 sum = x;
+#pragma unroll
+    for (u32 apart = 1; apart < WARP; apart *= 2) {
+        const u32 other = __shfl_up_sync(EVERY_LANE, sum, apart);
+        if (lane >= apart) sum += other;
+    }
+    __syncthreads();  // what was held before has been read
+    if (lane == WARP - 1) held[warp] = sum;
+    __syncthreads();
+    u32 before = sum - x;
+    total = 0;
+    for (u32 i = 0; i < blockDim.x / WARP; i++) {
+        if (i < warp) before += held[i];
+        total += held[i];
+    }
+    return before;
+}
+
+/// The sum of the first `count` numbers, by a whole block.
+DEVICE u32 sum_of_first(const u32* numbers, u32 count, u32* held) {
+    u32 sum = 0, total;
+    for (u32 i = threadIdx.x; i < count; i += blockDim.x) sum += numbers[i];
+    sum_before(sum, held, total);
+    return total;
+}

@@ -101,6 +101,19 @@ impl<D: Device> Lists<D> {
         self.rows.is_empty()
     }
 
+    /// The tokens of each list, after the work asked for so far.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn read(&self) -> Result<Vec<Vec<u32>>> {
+        let tokens = self.tokens.as_ref().map(Array::read).transpose()?;
+        let list = |(start, length): (u32, u32)| match &tokens {
+            Some(tokens) => tokens[start as usize..][..length as usize].to_vec(),
+            None => (0..length).collect(),
+        };
+        Ok(self.starts.read()?.into_iter().zip(self.lengths.read()?).map(list).collect())
+    }
+
     /// Tokens of all lists, at most.
     pub fn total(&self) -> usize {
         self.total

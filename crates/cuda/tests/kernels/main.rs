@@ -4,4 +4,5 @@
 
 mod attend;
 mod sanitizer;
+mod select;
 mod world;

@@ -4,6 +4,7 @@
 use vattention_cuda_emulator::{Emulator, Schedule, run_sanitized};
 
 use super::attend::check_problems;
+use super::select::{check_from_codes_to_attention, check_shapes};
 use super::world::KINDS;
 
 #[test]
@@ -26,4 +27,6 @@ fn all_kernels() {
         let device = device.clone().with_order(schedule);
         check_problems(&device, kind, seed % 2 == 0, seed as u64);
     }
+    check_shapes(&device);
+    check_from_codes_to_attention(&device);
 }
