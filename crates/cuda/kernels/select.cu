@@ -103,37 +103,36 @@ KERNEL(count_equals, THREADS, const SCORE* scores, u32* taken, const Cut* cuts, 
 /// Also puts 1 + the best key that is left over into `left` [rows], where there is one.
 KERNEL(mark, THREADS, const SCORE* scores, u32* taken, const Cut* cuts, const u32* equals,
        u32* left, u32 visible, u32 stride) {
-    __shared__ u32 held[WARPS], in_warps[WARPS];
+    __shared__ u32 held[WARPS];
     const Part part(scores, taken, visible, stride);
     const Cut cut = cuts[blockIdx.y];
-    const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const u32 lane = threadIdx.x % WARP;
     const u32 earlier = sum_of_first(equals + blockIdx.y * gridDim.x, blockIdx.x, held);
 
-    // Bits of the tokens that exceed the cut, that equal it, and the best key of those below.
-    u32 above[WORDS], equal[WORDS], best = 0, count = 0;
+    // A bit for each word: whether this lane's token exceeds the cut, and whether it equals it.
+    u32 above = 0, equal = 0, best = 0, count = 0, total;
 #pragma unroll
     for (u32 word = 0; word < WORDS; word++) {
         u32 key;
         const bool open = part.open(word, key);
-        above[word] = __ballot_sync(EVERY_LANE, open && key > cut.key);
-        equal[word] = __ballot_sync(EVERY_LANE, open && key == cut.key);
-        count += __popc(equal[word]);
+        const bool is_equal = open && key == cut.key;
+        above |= u32(open && key > cut.key) << word;
+        equal |= u32(is_equal) << word;
+        count += __popc(__ballot_sync(EVERY_LANE, is_equal));
         if (open && key < cut.key) best = max(best, key + 1);
     }
-    if (lane == 0) in_warps[warp] = count;
-    __syncthreads();
-    u32 rank = earlier;
-    for (u32 i = 0; i < warp; i++) rank += in_warps[i];
+    u32 rank = earlier + sum_of_warps_before(count, held, total);
 
     const u32 lower = (1u << lane) - 1;
 #pragma unroll
     for (u32 word = 0; word < WORDS; word++) {
-        const bool is_equal = equal[word] >> lane & 1;
-        const bool chosen = is_equal && rank + __popc(equal[word] & lower) < cut.wanted;
-        const u32 bits = above[word] | __ballot_sync(EVERY_LANE, chosen);
+        const bool is_equal = equal >> word & 1;
+        const u32 equals = __ballot_sync(EVERY_LANE, is_equal);
+        const bool first = is_equal && rank + __popc(equals & lower) < cut.wanted;
+        const u32 bits = __ballot_sync(EVERY_LANE, first || (above >> word & 1));
         if (lane == 0 && bits) part.taken[part.token(word) / WARP] |= bits;
-        if (is_equal && !chosen) best = cut.key + 1;
-        rank += __popc(equal[word]);
+        if (is_equal && !first) best = cut.key + 1;
+        rank += __popc(equals);
     }
     if (best) atomicMax(&left[blockIdx.y], best);
 }

@@ -24,6 +24,10 @@ pub(crate) const SELECT: Source =
 /// From bits to tokens.
 pub(crate) const LIST: Source = Source { name: "list", text: include_str!("../kernels/list.cu") };
 
+/// A uniform sample of the others.
+pub(crate) const SAMPLE: Source =
+    Source { name: "sample", text: include_str!("../kernels/sample.cu") };
+
 /// A file of kernels. It includes nothing: the prelude is put before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source {

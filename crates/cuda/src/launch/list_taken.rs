@@ -43,9 +43,8 @@ impl<D: Device> ListTaken<D> {
             let expected = format_args!("a multiple of {members}");
             return Err(Error::shape("rows", expected, taken.rows()));
         }
-        // Lists that hold everything at first: their lengths are where the kernels say otherwise.
         let lengths = vec![taken.visible(); taken.rows() / members];
-        let lists = Lists::beginnings(&self.device, &lengths)?;
+        let lists = Lists::within(&self.device, &lengths, taken.visible())?;
         let tokens = Array::zeros(&self.device, lists.total())?;
         let words = taken.words_of_row() as u32;
         let blocks = [words.div_ceil(THREADS), lists.len() as u32];

@@ -57,19 +57,20 @@ impl<D: Device> Lists<D> {
             tokens: Some(Array::new(device, indices)?),
             probabilities: probabilities.map(|p| Array::new(device, p)).transpose()?,
             rows,
-            ..Self::of_lengths(device, &lengths)?
+            ..Self::beginnings(device, &lengths)?
         })
+    }
+
+    /// Room for `lengths[i]` tokens of list `i`, all of them below `visible`.
+    pub(super) fn within(device: &D, lengths: &[usize], visible: usize) -> Result<Self> {
+        Ok(Self { rows: vec![visible; lengths.len()], ..Self::beginnings(device, lengths)? })
     }
 
     /// List `i` is all tokens below `lengths[i]`.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// If there are 2³² of them in all, or there is no memory.
     pub fn beginnings(device: &D, lengths: &[usize]) -> Result<Self> {
-        Self::of_lengths(device, lengths)
-    }
-
-    fn of_lengths(device: &D, lengths: &[usize]) -> Result<Self> {
         let total = lengths.iter().sum();
         if u32::try_from(total).is_err() {
             return Err(Error::shape("tokens of all lists", "less than 2^32", total));

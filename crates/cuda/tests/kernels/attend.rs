@@ -94,7 +94,7 @@ fn short_lists_and_the_ends_of_items() {
 #[test]
 fn a_long_list() {
     let Some(device) = emulator() else { return };
-    let (kind, length) = (KINDS[0], 129 * 256 + 1);
+    let (kind, length) = (KINDS[3], 129 * 256 + 1);
     let mut numbers = Numbers::new(8);
     let head = Head::usual(kind, length, &mut numbers);
     let list = List::of(length, length, true, &mut numbers);

@@ -4,7 +4,8 @@
 use vattention_cuda_emulator::{Emulator, Schedule, run_sanitized};
 
 use super::attend::check_problems;
-use super::select::{check_from_codes_to_attention, check_shapes};
+use super::sample::check_sample;
+use super::select::{VISIBLE, check_from_codes_to_attention, check_shapes};
 use super::world::KINDS;
 
 #[test]
@@ -29,4 +30,7 @@ fn all_kernels() {
     }
     check_shapes(&device);
     check_from_codes_to_attention(&device);
+    for (seed, visible) in VISIBLE.into_iter().enumerate() {
+        check_sample(&device, 2, 2, visible, seed as u64);
+    }
 }

@@ -10,10 +10,10 @@ use super::attend::check;
 use super::world::{Head, KINDS, List, Numbers, emulator, run};
 
 /// Contexts around the sizes of words and of what a block looks at.
-const VISIBLE: [usize; 13] = [0, 1, 31, 32, 33, 63, 64, 65, 511, 4095, 4096, 4097, 9000];
+pub(crate) const VISIBLE: [usize; 13] = [0, 1, 31, 32, 33, 63, 64, 65, 511, 4095, 4096, 4097, 9000];
 
 /// Rows that have taken some tokens each: a few ranges, or one by one.
-fn taken_before(rows: usize, visible: usize, numbers: &mut Numbers) -> Vec<Picks> {
+pub(crate) fn taken_before(rows: usize, visible: usize, numbers: &mut Numbers) -> Vec<Picks> {
     let row = |_| {
         let mut picks = Picks::new(visible);
         let start = numbers.below(visible + 1);
