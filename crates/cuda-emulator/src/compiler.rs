@@ -14,7 +14,7 @@ use crate::fail;
 /// What kernels need of CUDA.
 const EMULATION: &str = include_str!("emulation.h");
 
-const FLAGS: [&str; 8] = [
+const FLAGS: [&str; 9] = [
     "-std=c++17",
     "-O2",
     "-g1",
@@ -23,6 +23,8 @@ const FLAGS: [&str; 8] = [
     "-ffp-contract=off",
     "-Wall",
     "-Wno-unknown-pragmas",
+    // Each library has its own variables, even where another has some of the same name.
+    "-fno-gnu-unique",
 ];
 
 const SANITIZE: [&str; 3] = [
@@ -31,6 +33,11 @@ const SANITIZE: [&str; 3] = [
     // Shared variables have a section of their own, which is not looked at by default.
     "-fsanitize-sections=cuda_shared",
 ];
+
+/// The C++ compiler that `CXX` names, or `c++`.
+pub(crate) fn compiler_command() -> String {
+    std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned())
+}
 
 /// A C++ compiler, and where what it made is kept.
 #[derive(Debug)]
@@ -43,10 +50,10 @@ pub(crate) struct Compiler {
 }
 
 impl Compiler {
-    /// The one that `CXX` names, or `c++`. Libraries go beside the running program, into its build
+    /// The one of this machine. Libraries go beside the running program, into its build
     /// folder.
     pub(crate) fn find(sanitized: bool) -> Result<Self> {
-        let command = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+        let command = compiler_command();
         let version = Command::new(&command).arg("--version").output();
         let version =
             version.map_err(|error| fail(format!("no C++ compiler, {command}: {error}")))?;

@@ -291,7 +291,7 @@ template <typename T> T exchange(T value, unsigned lane) {
     }                                                                               \
     static void name(__VA_ARGS__)
 
-#define DEVICE static inline
+#define DEVICE inline
 #define __shared__ static __attribute__((section("cuda_shared")))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 

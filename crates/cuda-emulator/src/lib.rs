@@ -9,6 +9,7 @@
 mod compiler;
 mod library;
 mod memory;
+mod sanitizer;
 mod schedule;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use vattention_core::{Error, Result};
 use vattention_cuda::{Argument, Device, Grid, Program};
 
 pub use self::memory::Memory;
+pub use self::sanitizer::run_sanitized;
 pub use self::schedule::{Order, Schedule};
 
 use self::compiler::Compiler;

@@ -103,3 +103,40 @@ template <typename T> DEVICE T warp_sum(T x) {
     }
     return x;
 }
+
+/// The sum over the warps before this one of a block, and over all of them, of what each has, the
+/// same in all its lanes. `held` has room for a number of each warp.
+DEVICE u32 sum_of_warps_before(u32 x, u32* held, u32& total) {
+    const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    __syncthreads();  // what was held before has been read
+    if (lane == 0) held[warp] = x;
+    __syncthreads();
+    u32 before = 0;
+    total = 0;
+    for (u32 i = 0; i < blockDim.x / WARP; i++) {
+        if (i < warp) before += held[i];
+        total += held[i];
+    }
+    return before;
+}
+
+/// The same over threads.
+DEVICE u32 sum_before(u32 x, u32* held, u32& total) {
+    const u32 lane = threadIdx.x % WARP;
+    u32 sum = x;
+#pragma unroll
+    for (u32 apart = 1; apart < WARP; apart *= 2) {
+        const u32 other = __shfl_up_sync(EVERY_LANE, sum, apart);
+        if (lane >= apart) sum += other;
+    }
+    const u32 of_warp = __shfl_sync(EVERY_LANE, sum, WARP - 1);
+    return sum - x + sum_of_warps_before(of_warp, held, total);
+}
+
+/// The sum of the first `count` numbers, by a whole block.
+DEVICE u32 sum_of_first(const u32* numbers, u32 count, u32* held) {
+    u32 sum = 0, total;
+    for (u32 i = threadIdx.x; i < count; i += blockDim.x) sum += numbers[i];
+    sum_before(sum, held, total);
+    return total;
+}

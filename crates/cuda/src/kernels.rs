@@ -13,6 +13,21 @@ pub(crate) const ATTEND: Source =
 pub(crate) const COMBINE: Source =
     Source { name: "combine", text: include_str!("../kernels/combine.cu") };
 
+/// Scores of hash codes.
+pub(crate) const SCORE: Source =
+    Source { name: "score", text: include_str!("../kernels/score.cu") };
+
+/// The best of many scores.
+pub(crate) const SELECT: Source =
+    Source { name: "select", text: include_str!("../kernels/select.cu") };
+
+/// From bits to tokens.
+pub(crate) const LIST: Source = Source { name: "list", text: include_str!("../kernels/list.cu") };
+
+/// A uniform sample of the others.
+pub(crate) const SAMPLE: Source =
+    Source { name: "sample", text: include_str!("../kernels/sample.cu") };
+
 /// A file of kernels. It includes nothing: the prelude is put before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source {

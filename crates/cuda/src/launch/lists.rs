@@ -57,19 +57,20 @@ impl<D: Device> Lists<D> {
             tokens: Some(Array::new(device, indices)?),
             probabilities: probabilities.map(|p| Array::new(device, p)).transpose()?,
             rows,
-            ..Self::of_lengths(device, &lengths)?
+            ..Self::beginnings(device, &lengths)?
         })
+    }
+
+    /// Room for `lengths[i]` tokens of list `i`, all of them below `visible`.
+    pub(super) fn within(device: &D, lengths: &[usize], visible: usize) -> Result<Self> {
+        Ok(Self { rows: vec![visible; lengths.len()], ..Self::beginnings(device, lengths)? })
     }
 
     /// List `i` is all tokens below `lengths[i]`.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// If there are 2³² of them in all, or there is no memory.
     pub fn beginnings(device: &D, lengths: &[usize]) -> Result<Self> {
-        Self::of_lengths(device, lengths)
-    }
-
-    fn of_lengths(device: &D, lengths: &[usize]) -> Result<Self> {
         let total = lengths.iter().sum();
         if u32::try_from(total).is_err() {
             return Err(Error::shape("tokens of all lists", "less than 2^32", total));
@@ -99,6 +100,19 @@ impl<D: Device> Lists<D> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
+    }
+
+    /// The tokens of each list, after the work asked for so far.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn read(&self) -> Result<Vec<Vec<u32>>> {
+        let tokens = self.tokens.as_ref().map(Array::read).transpose()?;
+        let list = |(start, length): (u32, u32)| match &tokens {
+            Some(tokens) => tokens[start as usize..][..length as usize].to_vec(),
+            None => (0..length).collect(),
+        };
+        Ok(self.starts.read()?.into_iter().zip(self.lengths.read()?).map(list).collect())
     }
 
     /// Tokens of all lists, at most.

@@ -7,14 +7,24 @@
 mod array;
 mod attend;
 mod combine;
+mod list_taken;
 mod lists;
 mod rows;
+mod sample;
+mod score;
+mod select;
+mod taken;
 
 pub use array::Array;
 pub use attend::{Attend, Records};
 pub use combine::{Combine, Sums};
+pub use list_taken::ListTaken;
 pub use lists::Lists;
 pub use rows::{Pages, RowLayout};
+pub use sample::{Draw, Sample};
+pub use score::{Codes, Score, Scores};
+pub use select::{Left, Ranked, Select};
+pub use taken::Taken;
 
 use vattention_core::{Error, Result};
 

@@ -90,6 +90,20 @@ fn short_lists_and_the_ends_of_items() {
     }
 }
 
+/// More items than `combine.cu` holds at a time.
+#[test]
+fn a_long_list() {
+    let Some(device) = emulator() else { return };
+    let (kind, length) = (KINDS[3], 129 * 256 + 1);
+    let mut numbers = Numbers::new(8);
+    let head = Head::usual(kind, length, &mut numbers);
+    let list = List::of(length, length, true, &mut numbers);
+    for schedule in Schedule::several() {
+        let device = device.clone().with_order(schedule);
+        check(&attend(&device, kind, &[(&head, &list)]).sums, &head, &list);
+    }
+}
+
 /// Logits of ten thousand, whole numbers: the difference from the largest is exact, or far below.
 #[test]
 fn huge_logits() {

@@ -3,5 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod attend;
+mod sample;
 mod sanitizer;
+mod select;
 mod world;

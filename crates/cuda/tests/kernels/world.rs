@@ -27,6 +27,11 @@ impl Numbers {
         (self.0 >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
 
+    pub(crate) fn bits(&mut self) -> u32 {
+        self.next();
+        (self.0 >> 32) as u32
+    }
+
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (f64::from(self.next() + 1.0) / 2.0 * bound as f64) as usize
     }
