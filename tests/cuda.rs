@@ -1,4 +1,5 @@
-//! The backend for GPUs, over an emulation: devices that fail, and shapes at its limits.
+//! The backend for GPUs: devices that fail, over an emulation, and shapes at its limits, also over the
+//! GPU of this machine.
 
 #![allow(clippy::unwrap_used)]
 
@@ -205,8 +206,13 @@ fn forks_share_no_row_that_is_yet_to_come() {
 /// refused by name.
 #[test]
 fn shapes_at_the_limits_are_answered_and_beyond_them_refused() {
-    let Some(emulator) = common::emulator() else { return };
-    let gpu = Gpu::new(emulator);
+    let backends = common::backends();
+    for gpu in backends.iter().filter(|backend| backend.name() == "cuda") {
+        check_limits(&**gpu);
+    }
+}
+
+fn check_limits(gpu: &dyn Backend) {
     let options = Options { record: true, literal: true, ..Options::default() };
     let shape = |query_heads, kv_heads, head_dim, value_dim| Shape {
         query_heads,
@@ -216,7 +222,7 @@ fn shapes_at_the_limits_are_answered_and_beyond_them_refused() {
     };
     for shape in [shape(1, 1, 1, 1), shape(32, 2, 256, 256), shape(3, 1, 96, 200)] {
         for pipeline in [&learning(), &load(common::root("configs/dense.toml")).unwrap()] {
-            let [ours, judge] = [&gpu as &dyn Backend, &Reference].map(|backend| {
+            let [ours, judge] = [gpu, &Reference].map(|backend| {
                 let mut attention = backend.start(pipeline, 0, shape, &options).unwrap();
                 append(&mut *attention, shape, 0..300).unwrap();
                 let queries = numbers(shape.query_heads, 2, shape.head_dim);

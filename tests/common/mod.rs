@@ -41,9 +41,10 @@ pub(crate) fn emulator() -> Option<Emulator> {
     emulator.ok()
 }
 
-/// A path in the repository.
+/// A path in the repository: where cargo says that it is, or where it was when this was compiled.
 pub(crate) fn root(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
+    let root = std::env::var_os("CARGO_MANIFEST_DIR");
+    root.map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from).join(path)
 }
 
 /// Cross-check data beside the repository; a test that needs it says so when it is not there.

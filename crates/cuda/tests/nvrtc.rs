@@ -7,7 +7,7 @@
 use std::io::Write;
 
 use vattention_core::Storage;
-use vattention_cuda::launch::{Attend, Combine, RowLayout};
+use vattention_cuda::launch::{Attend, Combine, ListTaken, RowLayout, Sample, Score, Select};
 use vattention_cuda::{Compiler, Driver, Program, Source};
 
 const ARCHITECTURES: [&str; 3] = ["sm_80", "sm_90", "sm_120"];
@@ -34,12 +34,14 @@ struct Usage {
 }
 
 impl Usage {
-    /// Of the one kernel that a log is about.
+    /// The most that a kernel of those in a log takes.
     fn read(log: &str) -> Self {
         let before = |words: &str| -> usize {
-            let at = log.find(words).unwrap_or_else(|| panic!("no `{words}` in {log}"));
-            let number = log[..at].trim_end().rsplit(|c: char| !c.is_ascii_digit()).next();
-            number.unwrap().parse().unwrap()
+            let numbers = log.match_indices(words).map(|(at, _)| {
+                let number = log[..at].rsplit(|c: char| !c.is_ascii_digit()).next();
+                number.unwrap().parse().unwrap()
+            });
+            numbers.max().unwrap_or_else(|| panic!("no `{words}` in {log}"))
         };
         Self {
             registers: before(" registers"),
@@ -72,14 +74,23 @@ fn every_program_compiles_for_every_architecture() {
         let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
         (Attend::<Driver>::program(layout, group).unwrap(), budget(group))
     });
-    let programs: Vec<(Program, usize)> =
-        attend.chain([(Combine::<Driver>::program(), budget(1))]).collect();
+    let others = [
+        Combine::<Driver>::program(),
+        Score::<Driver>::program(),
+        Select::<Driver, u16>::program(),
+        Select::<Driver, f32>::program(),
+        ListTaken::<Driver>::program(),
+        Sample::<Driver>::program(),
+    ];
+    let others = others.map(|program| (program, budget(1)));
+    let programs: Vec<(Program, usize)> = attend.chain(others).collect();
     for architecture in ARCHITECTURES {
         for (program, budget) in &programs {
             let compiled = compiler.compile(program, architecture).unwrap();
             assert!(compiled.cubin.starts_with(b"\x7fELF"));
             let usage = Usage::read(&compiled.log);
-            let context = format!("{architecture}, {:?}: {usage:?}", program.constants);
+            let Program { source, constants } = program;
+            let context = format!("{} for {architecture}, {constants:?}: {usage:?}", source.name);
             assert!(usage.registers <= *budget, "{context}");
             assert!(usage.stack <= 64 && usage.spilled <= 64, "{context}");
         }
