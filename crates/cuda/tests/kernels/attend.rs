@@ -1,5 +1,7 @@
 //! Attention over lists: `attend.cu` and `combine.cu`.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use vattention_core::{Error, Softmax, Storage};
 use vattention_cuda::launch::{Array, Attend, Lists, Pages, RowLayout};
@@ -179,7 +181,14 @@ fn what_does_not_fit_is_refused() {
         let layout = RowLayout::new(Storage::F16, head_dim, value_dim, 4);
         refused(layout.map(drop), "expected 1 to 256 on CUDA");
     }
+    refused(
+        RowLayout::new(Storage::F16, 64, 64, 31).map(drop),
+        "rows in a page: expected at most 2^30",
+    );
     let kind = KINDS[1];
+    let short = Array::zeros(&device, kind.layout().page_bytes() - 1).unwrap();
+    let pages = Pages::new(&device, kind.layout(), vec![Arc::new(short)]);
+    refused(pages.map(drop), "bytes of a page: expected 2048, got 2047");
     for group in [0, 17] {
         let attend = Attend::new(&device, kind.layout(), group);
         refused(attend.map(drop), "query heads for each KV head: expected 1 to 16 on CUDA");
