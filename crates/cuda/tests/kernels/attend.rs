@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use vattention_core::{Error, Softmax, Storage};
+use vattention_cuda::Device;
 use vattention_cuda::launch::{Array, Attend, Lists, Pages, RowLayout};
-use vattention_cuda_emulator::{Emulator, Schedule};
+use vattention_cuda_emulator::Schedule;
 
 use super::world::{Head, KINDS, Kind, List, Numbers, attend, emulator, run};
 
@@ -36,7 +37,7 @@ pub(crate) fn check(found: &[Softmax], head: &Head, list: &List) {
 }
 
 /// Some problems of a kind, with lists of different lengths.
-pub(crate) fn check_problems(device: &Emulator, kind: Kind, weighted: bool, seed: u64) {
+pub(crate) fn check_problems<D: Device>(device: &D, kind: Kind, weighted: bool, seed: u64) {
     let mut numbers = Numbers::new(seed);
     let problems: Vec<(Head, List)> = (0..=numbers.below(3))
         .map(|_| {
