@@ -14,18 +14,7 @@ use crate::fail;
 /// What kernels need of CUDA.
 const EMULATION: &str = include_str!("emulation.h");
 
-const FLAGS: [&str; 9] = [
-    "-std=c++17",
-    "-O2",
-    "-g1",
-    "-shared",
-    "-fPIC",
-    "-ffp-contract=off",
-    "-Wall",
-    "-Wno-unknown-pragmas",
-    // Each library has its own variables, even where another has some of the same name.
-    "-fno-gnu-unique",
-];
+const FLAGS: [&str; 6] = ["-std=c++17", "-O2", "-g1", "-shared", "-fPIC", "-ffp-contract=off"];
 
 const SANITIZE: [&str; 3] = [
     "-fsanitize=address,undefined",

@@ -107,6 +107,8 @@ static dim3 block_place, block_size, grid_size;
 static void (*body)(const void* kernel, const void* const* values);
 static const void* body_kernel;
 static const void* const* body_values;
+/// What went wrong.
+static char message[256];
 
 // Switching stacks, which the address sanitizer wants to be told of.
 #ifdef __SANITIZE_ADDRESS__
@@ -204,7 +206,6 @@ static bool run_block(unsigned threads, Sequence& order) {
 }
 
 static const char* run_grid(const Launch& launch) {
-    static char message[256];
     Sequence threads(launch.thread_order, launch.threads);
     Sequence blocks(launch.block_order, launch.blocks[0] * launch.blocks[1]);
     grid_size = {launch.blocks[0], launch.blocks[1], 1};
@@ -239,7 +240,6 @@ static void call(void (*kernel)(A...), const void* const* values, std::index_seq
 /// Runs a kernel; what went wrong, or null.
 template <typename... A> const char* run(void (*kernel)(A...), const Launch& launch, unsigned most) {
     static constexpr char KINDS[] = {Kind<A>::LETTER..., 0};
-    static char message[256];
     if (strlen(KINDS) != launch.arguments || strncmp(KINDS, launch.kinds, launch.arguments)) {
         snprintf(message, sizeof message, "expected the arguments %s, got %.*s", KINDS,
                  int(launch.arguments), launch.kinds);

@@ -72,7 +72,7 @@ KERNEL(count_digits, THREADS, const SCORE* scores, u32* taken, const Cut* cuts, 
     if (count) atomicAdd(&counts[blockIdx.y * 256 + threadIdx.x], count);
 }
 
-/// One block for each row. With fewer keys than wanted, the cut is the least key there can be.
+/// One block for each row. With fewer keys than wanted, the cut stays 0, below all of them.
 KERNEL(narrow, THREADS, Cut* cuts, u32* counts) {
     __shared__ u32 held[WARPS];
     Cut& cut = cuts[blockIdx.x];
@@ -82,9 +82,8 @@ KERNEL(narrow, THREADS, Cut* cuts, u32* counts) {
     u32& count = counts[blockIdx.x * 256 + digit];
     u32 total;
     const u32 above = sum_before(count, held, total);
-    const bool first = threadIdx.x == 0 || above < wanted;
-    const bool last = digit == 0 || above + count >= wanted;
-    if (first && last) cut = {key << 8 | digit, wanted - above};
+    const bool enough_before = threadIdx.x > 0 && above >= wanted;
+    if (!enough_before && above + count >= wanted) cut = {key << 8 | digit, wanted - above};
     count = 0;
 }
 

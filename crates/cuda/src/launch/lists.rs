@@ -71,16 +71,13 @@ impl<D: Device> Lists<D> {
     /// # Errors
     /// If there are 2³² of them in all, or there is no memory.
     pub fn beginnings(device: &D, lengths: &[usize]) -> Result<Self> {
-        let total = lengths.iter().sum();
+        let total = lengths.iter().copied().fold(0, usize::saturating_add);
         if u32::try_from(total).is_err() {
             return Err(Error::shape("tokens of all lists", "less than 2^32", total));
         }
         let numbers: Vec<u32> = lengths.iter().map(|&length| length as u32).collect();
-        let ends = numbers.iter().scan(0, |end, &length| {
-            *end += length;
-            Some(*end - length)
-        });
-        let starts: Vec<u32> = ends.collect();
+        let next = |start: &mut u32, &length: &u32| Some(std::mem::replace(start, *start + length));
+        let starts: Vec<u32> = numbers.iter().scan(0, next).collect();
         Ok(Self {
             tokens: None,
             probabilities: None,

@@ -1,5 +1,12 @@
 //! One function for each kernel: it checks what it is given, and starts it.
 //!
+//! | kernel                    | what                                                      |
+//! |---------------------------|-----------------------------------------------------------|
+//! | [`Attend`], [`Combine`]   | weighted attention over lists of rows                     |
+//! | [`Score`]                 | bits that hash codes have in common                       |
+//! | [`Select`], [`ListTaken`] | the best scores among tokens not taken, and lists of them |
+//! | [`Sample`]                | a uniform sample of the others                            |
+//!
 //! What these functions take says by its type that it is sound: an [`Array`] knows its length,
 //! [`Pages`] hold what their table points to, [`Lists`] know which rows they need. So they are
 //! safe, and the only ones that start kernels.

@@ -65,7 +65,7 @@ impl<D: Device> Codes<D> {
         Ok(Self { packed, bits, capacity })
     }
 
-    /// Writes one word of each code of some tokens from `first` on.
+    /// Writes one word of each code of some tokens from `first` on. Bits beyond those of a code are 0.
     ///
     /// # Errors
     /// If the device fails.

@@ -1,9 +1,12 @@
 //! Attention over lists: `attend.cu` and `combine.cu`.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use vattention_core::{Error, Softmax, Storage};
+use vattention_cuda::Device;
 use vattention_cuda::launch::{Array, Attend, Lists, Pages, RowLayout};
-use vattention_cuda_emulator::{Emulator, Schedule};
+use vattention_cuda_emulator::Schedule;
 
 use super::world::{Head, KINDS, Kind, List, Numbers, attend, emulator, run};
 
@@ -34,7 +37,7 @@ pub(crate) fn check(found: &[Softmax], head: &Head, list: &List) {
 }
 
 /// Some problems of a kind, with lists of different lengths.
-pub(crate) fn check_problems(device: &Emulator, kind: Kind, weighted: bool, seed: u64) {
+pub(crate) fn check_problems<D: Device>(device: &D, kind: Kind, weighted: bool, seed: u64) {
     let mut numbers = Numbers::new(seed);
     let problems: Vec<(Head, List)> = (0..=numbers.below(3))
         .map(|_| {
@@ -179,7 +182,14 @@ fn what_does_not_fit_is_refused() {
         let layout = RowLayout::new(Storage::F16, head_dim, value_dim, 4);
         refused(layout.map(drop), "expected 1 to 256 on CUDA");
     }
+    refused(
+        RowLayout::new(Storage::F16, 64, 64, 31).map(drop),
+        "rows in a page: expected at most 2^30",
+    );
     let kind = KINDS[1];
+    let short = Array::zeros(&device, kind.layout().page_bytes() - 1).unwrap();
+    let pages = Pages::new(&device, kind.layout(), vec![Arc::new(short)]);
+    refused(pages.map(drop), "bytes of a page: expected 2048, got 2047");
     for group in [0, 17] {
         let attend = Attend::new(&device, kind.layout(), group);
         refused(attend.map(drop), "query heads for each KV head: expected 1 to 16 on CUDA");

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use vattention_core::{Order, Picks, Shape, Site, Stream};
+use vattention_cuda::Device;
 use vattention_cuda::launch::{Draw, Sample, Taken};
-use vattention_cuda_emulator::{Emulator, Schedule};
+use vattention_cuda_emulator::Schedule;
 
 use super::select::{VISIBLE, taken_before};
 use super::world::{Numbers, emulator};
@@ -14,8 +15,8 @@ fn stream(seed: u64, member: usize) -> Stream {
 }
 
 /// The device draws what core draws, at first and when it draws on.
-pub(crate) fn check_sample(
-    device: &Emulator,
+pub(crate) fn check_sample<D: Device>(
+    device: &D,
     draws: usize,
     members: usize,
     visible: usize,

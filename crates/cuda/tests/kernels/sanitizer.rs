@@ -3,10 +3,7 @@
 
 use vattention_cuda_emulator::{Emulator, Schedule, run_sanitized};
 
-use super::attend::check_problems;
-use super::sample::check_sample;
-use super::select::{VISIBLE, check_from_codes_to_attention, check_shapes};
-use super::world::KINDS;
+use super::check_kernels;
 
 #[test]
 fn every_access_is_within_bounds() {
@@ -23,14 +20,7 @@ fn every_access_is_within_bounds() {
 #[ignore = "run under the address sanitizer, by every_access_is_within_bounds"]
 fn all_kernels() {
     let device = Emulator::sanitized().unwrap();
-    for (seed, kind) in KINDS.into_iter().enumerate() {
-        let schedule = Schedule::several()[seed % 4];
-        let device = device.clone().with_order(schedule);
-        check_problems(&device, kind, seed % 2 == 0, seed as u64);
-    }
-    check_shapes(&device);
-    check_from_codes_to_attention(&device);
-    for (seed, visible) in VISIBLE.into_iter().enumerate() {
-        check_sample(&device, 2, 2, visible, seed as u64);
+    for schedule in [Schedule::several()[1], Schedule::several()[3]] {
+        check_kernels(&device.clone().with_order(schedule));
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use vattention_core::{Picks, Rank};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Codes, ListTaken, Lists, Ranked, Score, Scores, Select, Taken};
-use vattention_cuda_emulator::{Emulator, Schedule};
+use vattention_cuda_emulator::Schedule;
 
 use super::attend::check;
 use super::world::{Head, KINDS, List, Numbers, emulator, run};
@@ -25,8 +25,8 @@ pub(crate) fn taken_before(rows: usize, visible: usize, numbers: &mut Numbers) -
 }
 
 /// The device takes what core takes, and leaves the same.
-fn check_select<S: Ranked + Rank + PartialEq + std::fmt::Debug>(
-    device: &Emulator,
+fn check_select<D: Device, S: Ranked + Rank + PartialEq + std::fmt::Debug>(
+    device: &D,
     (rows, visible): (usize, usize),
     seed: u64,
     mut score: impl FnMut(&mut Numbers) -> S,
@@ -98,17 +98,7 @@ proptest! {
         seed in 0_u64..1 << 32,
     ) {
         let Some(device) = emulator() else { return Ok(()) };
-        let device = device.with_order(schedule);
-        let picks = taken_before(lists * members, visible, &mut Numbers::new(seed));
-        let found = list(&device, &picks, members);
-        for (found, picks) in found.iter().zip(picks.chunks(members)) {
-            let mut united = Picks::new(visible);
-            for picks in picks {
-                united.union(picks);
-            }
-            prop_assert_eq!(found, &united.indices());
-        }
-        prop_assert_eq!(found.len(), lists);
+        check_lists(&device.with_order(schedule), lists, members, visible, seed);
     }
 
     #[test]
@@ -124,14 +114,23 @@ proptest! {
     }
 }
 
-/// The lists that the device makes.
-fn list<D: Device>(device: &D, picks: &[Picks], members: usize) -> Vec<Vec<u32>> {
+/// The lists that the device makes of united picks.
+fn check_lists<D: Device>(device: &D, lists: usize, members: usize, visible: usize, seed: u64) {
+    let picks = taken_before(lists * members, visible, &mut Numbers::new(seed));
     let taken = Taken::of_picks(device, &picks.iter().collect::<Vec<_>>()).unwrap();
-    ListTaken::new(device).unwrap().run(&taken, members).unwrap().read().unwrap()
+    let found = ListTaken::new(device).unwrap().run(&taken, members).unwrap().read().unwrap();
+    let united = |picks: &[Picks]| {
+        let mut united = Picks::new(visible);
+        for picks in picks {
+            united.union(picks);
+        }
+        united.indices()
+    };
+    assert_eq!(found, picks.chunks(members).map(united).collect::<Vec<_>>());
 }
 
-fn check_scores(
-    device: &Emulator,
+fn check_scores<D: Device>(
+    device: &D,
     bits: usize,
     (rows, members): (usize, usize),
     visible: usize,
@@ -183,7 +182,7 @@ fn from_codes_to_attention() {
     check_from_codes_to_attention(&device);
 }
 
-pub(crate) fn check_from_codes_to_attention(device: &Emulator) {
+pub(crate) fn check_from_codes_to_attention<D: Device>(device: &D) {
     let kind = KINDS[1];
     let visible = 300;
     let mut numbers = Numbers::new(3);
@@ -214,14 +213,12 @@ pub(crate) fn check_from_codes_to_attention(device: &Emulator) {
     check(&run(device, kind, &[&head], &lists).sums, &head, &expected);
 }
 
-/// The shapes of [`VISIBLE`], once each.
-pub(crate) fn check_shapes(device: &Emulator) {
-    for (seed, visible) in VISIBLE.into_iter().enumerate() {
-        check_select(device, (2, visible), seed as u64, number);
-        check_select(device, (2, visible), seed as u64, short);
-        check_scores(device, 1 + 40 * (seed % 3), (2, 2), visible, seed as u64);
-        list(device, &taken_before(4, visible, &mut Numbers::new(seed as u64)), 2);
-    }
+/// Scores of every kind, selection and lists, in a context of so many tokens.
+pub(crate) fn check_shape<D: Device>(device: &D, visible: usize, seed: u64) {
+    check_select(device, (2, visible), seed, number);
+    check_select(device, (2, visible), seed, short);
+    check_scores(device, 1 + 40 * (seed as usize % 3), (2, 2), visible, seed);
+    check_lists(device, 2, 2, visible, seed);
 }
 
 #[test]
