@@ -50,7 +50,7 @@ gpu:
     libraries=$(tools/install_nvrtc.sh)
     rm -rf target/gpu && mkdir -p target/gpu/nvrtc
     for test in backends cuda; do cp "$(built -p vattention --test $test)" target/gpu/$test; done
-    cp "$(built -p vattention-cuda --test driver)" target/gpu/driver
+    for test in driver kernels; do cp "$(built -p vattention-cuda --test $test)" target/gpu/$test; done
     cp "$(built -p vattention-cuda --example gather)" target/gpu/gather
     cp -r configs weights tools/gpu.sh target/gpu/
     cp "$libraries"/libnvrtc.so.13 "$libraries"/libnvrtc-builtins.so.13.0 target/gpu/nvrtc/

@@ -10,10 +10,12 @@ if [ -d nvrtc ]; then export VATTENTION_NVRTC=$PWD/nvrtc; fi
 step() { printf '\n== %s\n' "$*"; "$@"; }
 
 step ./driver --nocapture
-step ./cuda
+step ./kernels gpu
+step ./cuda limits
 step ./backends --skip threads --skip reports
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
+    step compute-sanitizer --tool "$tool" --error-exitcode 1 ./kernels gpu
     step compute-sanitizer --tool "$tool" --error-exitcode 1 ./cuda limits
   done
 else

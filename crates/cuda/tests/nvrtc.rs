@@ -70,7 +70,9 @@ fn every_program_compiles_for_every_architecture() {
     let storages = [Storage::F32, Storage::F16, Storage::Bf16];
     let shapes = storages.map(|storage| [64, 96, 128, 256].map(|dim| (storage, dim, 4)));
     let groups = [1, 2, 8, 16].map(|group| (Storage::Bf16, 128, group));
-    let attend = shapes.as_flattened().iter().chain(&groups).map(|&(storage, dim, group)| {
+    let largest = (Storage::F32, 256, 16);
+    let shapes = shapes.as_flattened().iter().chain(&groups).chain([&largest]);
+    let attend = shapes.map(|&(storage, dim, group)| {
         let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
         (Attend::<Driver>::program(layout, group).unwrap(), budget(group))
     });

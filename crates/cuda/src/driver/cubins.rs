@@ -1,6 +1,7 @@
 //! What has been compiled, kept on disk by what it was made of.
 //!
-//! A cache that cannot be read or written is no error: programs are compiled anew.
+//! A file is a program and the SHA-256 of it, because the driver believes what it is given. A cache
+//! that cannot be read or written is no error: programs are compiled anew.
 
 use std::env;
 use std::io::Write;
@@ -19,7 +20,13 @@ pub(super) fn key(compiler: &str, architecture: &str, text: &str) -> String {
 }
 
 pub(super) fn read(key: &str) -> Option<Vec<u8>> {
-    std::fs::read(path(&folder()?, key)).ok()
+    read_in(&folder()?, key)
+}
+
+fn read_in(folder: &Path, key: &str) -> Option<Vec<u8>> {
+    let mut cubin = std::fs::read(path(folder, key)).ok()?;
+    let digest = cubin.split_off(cubin.len().checked_sub(Sha256::output_size())?);
+    (Sha256::digest(&cubin)[..] == digest).then_some(cubin)
 }
 
 /// Keeps a program, whole or not at all.
@@ -32,6 +39,7 @@ fn write_in(folder: &Path, key: &str, cubin: &[u8]) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(cubin)?;
+    file.write_all(&Sha256::digest(cubin))?;
     file.persist(path(folder, key))?;
     Ok(())
 }
@@ -66,10 +74,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let deep = folder.path().join("not/yet");
         for cubin in [b"one".as_slice(), b"another"] {
+            assert_ne!(read_in(&deep, "key").as_deref(), Some(cubin));
             write_in(&deep, "key", cubin).unwrap();
-            assert_eq!(std::fs::read(path(&deep, "key")).unwrap(), cubin);
+            assert_eq!(read_in(&deep, "key").as_deref(), Some(cubin));
         }
         assert_eq!(std::fs::read_dir(&deep).unwrap().count(), 1);
+        let whole = std::fs::read(path(&deep, "key")).unwrap();
+        for end in 0..whole.len() {
+            std::fs::write(path(&deep, "key"), &whole[..end]).unwrap();
+            assert_eq!(read_in(&deep, "key"), None, "{end} bytes of it");
+        }
         std::fs::write(folder.path().join("file"), "").unwrap();
         assert!(write_in(&folder.path().join("file"), "key", b"x").is_err());
     }

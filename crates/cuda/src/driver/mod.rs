@@ -139,6 +139,7 @@ impl Device for Driver {
         grid: Grid,
         arguments: &[Argument],
     ) -> Result<()> {
+        self.gpu.stream.context().bind_to_thread().map_err(failed)?;
         let function = module.load_function(kernel).map_err(failed)?;
         let mut launch = self.gpu.stream.launch_builder(&function);
         for argument in arguments {
@@ -178,6 +179,14 @@ impl Opened {
 impl DriverMemory {
     fn lock(&self) -> std::sync::MutexGuard<'_, CudaSlice<u8>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for DriverMemory {
+    /// Frees it in the right context, whichever thread this is. If there is none, nothing is left to
+    /// be freed.
+    fn drop(&mut self) {
+        let _ = self.lock().context().bind_to_thread();
     }
 }
 

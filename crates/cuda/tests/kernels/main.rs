@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod attend;
+mod gpu;
 mod prelude;
 mod sample;
 mod sanitizer;
