@@ -2,8 +2,9 @@
 //
 // Each CUDA thread is a fiber. It runs until it reaches a barrier or returns; then the next one
 // runs, in the order that the launch asks for. A barrier opens when every thread of the warp, or
-// of the block, waits at it. What is wrong on a GPU only sometimes is wrong here always: a thread
-// that runs far ahead of a barrier that is missing, or shared memory that nobody has written.
+// of the block, waits at it; a warp runs as far as it gets before the next one starts. So what is
+// wrong on a GPU only sometimes is wrong here always: a warp that runs far ahead where a barrier
+// is missing, or shared memory that nobody has written.
 
 #define EMULATED
 
@@ -172,14 +173,6 @@ static bool open(unsigned first, unsigned end, State barrier) {
     return true;
 }
 
-static bool open_barriers(unsigned threads) {
-    bool opened = open(0, threads, State::AtBlockBarrier);
-    for (unsigned first = 0; first < threads; first += WARP) {
-        opened |= open(first, first + WARP, State::AtWarpBarrier);
-    }
-    return opened;
-}
-
 /// All `__shared__` variables; the linker knows where they are.
 extern "C" unsigned char __start_cuda_shared[] __attribute__((weak, visibility("hidden")));
 extern "C" unsigned char __stop_cuda_shared[] __attribute__((weak, visibility("hidden")));
@@ -189,31 +182,43 @@ __attribute__((no_sanitize_address, noinline)) static void poison_shared_memory(
     for (volatile unsigned char* p = __start_cuda_shared; p < __stop_cuda_shared; p++) *p = 0xff;
 }
 
+/// Orders of warps, and of the lanes of a warp.
+struct Turns {
+    Sequence warps, lanes;
+};
+
+/// Runs a warp as far as it gets without the others of its block.
+static void run_warp(unsigned warp, Sequence& lanes) {
+    const unsigned first = warp * WARP;
+    do {
+        for (unsigned lane : lanes.next()) {
+            if (fibers[first + lane].state != State::Ready) continue;
+            running = &fibers[first + lane];
+            switch_to(*running);
+        }
+    } while (open(first, first + WARP, State::AtWarpBarrier));
+}
+
 /// Runs one block; false if its threads wait for each other forever.
-static bool run_block(unsigned threads, Sequence& order) {
+static bool run_block(unsigned threads, Turns& turns) {
     poison_shared_memory();
     for (unsigned i = 0; i < threads; i++) start(fibers[i], i);
-    while (count(0, threads, State::Done) < threads) {
-        for (unsigned i : order.next()) {
-            if (fibers[i].state != State::Ready) continue;
-            running = &fibers[i];
-            switch_to(fibers[i]);
-        }
-        bool finished = count(0, threads, State::Done) == threads;
-        if (!finished && !open_barriers(threads)) return false;
-    }
-    return true;
+    do {
+        for (unsigned warp : turns.warps.next()) run_warp(warp, turns.lanes);
+    } while (open(0, threads, State::AtBlockBarrier));
+    return count(0, threads, State::Done) == threads;
 }
 
 static const char* run_grid(const Launch& launch) {
-    Sequence threads(launch.thread_order, launch.threads);
+    Turns turns{Sequence(launch.thread_order, launch.threads / WARP),
+                Sequence(launch.thread_order, WARP)};
     Sequence blocks(launch.block_order, launch.blocks[0] * launch.blocks[1]);
     grid_size = {launch.blocks[0], launch.blocks[1], 1};
     block_size = {launch.threads, 1, 1};
     if (fibers.size() < launch.threads) fibers.resize(launch.threads);
     for (unsigned block : blocks.next()) {
         block_place = {block % grid_size.x, block / grid_size.x, 0};
-        if (run_block(launch.threads, threads)) continue;
+        if (run_block(launch.threads, turns)) continue;
         snprintf(message, sizeof message,
                  "divergent barrier in block (%u, %u): of %u threads, %u wait for their block, %u "
                  "for their warp, and %u have returned",

@@ -17,9 +17,15 @@ const u32 WARPS = THREADS / WARP;
 const u32 SHARERS = 4;
 const u32 KEYS = THREADS / SHARERS;
 
+/// Chunks of a key that each of them reads.
+const u32 PARTS = HEAD_PADDED / (SHARERS * CHUNK);
+
 /// Threads that share a value, and values that a block reads at a time.
 const u32 COLUMNS = VALUE_PADDED / CHUNK;
 const u32 VALUES = THREADS / COLUMNS;
+
+/// Values that a thread reads before it adds the first of them: what hides the memory's latency.
+const u32 AHEAD = 4;
 
 const u32 RECORD = VALUE_PADDED + 4;
 
@@ -64,12 +70,17 @@ DEVICE void read_keys(const ELEMENT* const* rows, u32 count, const f32* queries,
         const u32 i = first + threadIdx.x / SHARERS;
         // Threads beyond the last row read it too: shuffles need the whole warp.
         const ELEMENT* key = rows[min(i, count - 1)] + sharer * CHUNK;
+        Chunk<ELEMENT> chunks[PARTS];
+#pragma unroll
+        for (u32 part = 0; part < PARTS; part++) {
+            chunks[part] = load_chunk(key + part * SHARERS * CHUNK);
+        }
         f32 products[GROUP] = {};
 #pragma unroll
-        for (u32 at = 0; at < HEAD_PADDED; at += SHARERS * CHUNK) {
-            f32 chunk[CHUNK];
-            load_chunk(key + at, chunk);
-            add_products(chunk, queries + at + sharer * CHUNK, products);
+        for (u32 part = 0; part < PARTS; part++) {
+            f32 numbers[CHUNK];
+            widen(chunks[part], numbers);
+            add_products(numbers, queries + (part * SHARERS + sharer) * CHUNK, products);
         }
 #pragma unroll
         for (u32 head = 0; head < GROUP; head++) {
@@ -96,19 +107,34 @@ DEVICE void weigh(f32* logits, const f32* inverses, u32 count, f32& sum, f32& sh
     sum = warp_sum(sum);
 }
 
-/// Adds every VALUES-th value from the thread's first on, weighed, in the thread's columns.
+/// Adds a value in the thread's columns, weighed for each head.
+DEVICE void add_value(const Chunk<ELEMENT>& chunk, const f32* weights, Sums& sums) {
+    f32 value[CHUNK];
+    widen(chunk, value);
+#pragma unroll
+    for (u32 head = 0; head < GROUP; head++) {
+        const f32 weight = weights[head];
+#pragma unroll
+        for (u32 x = 0; x < CHUNK; x++) sums[head][x] = fmaf(weight, value[x], sums[head][x]);
+    }
+}
+
+/// Adds every VALUES-th value from the thread's first on.
 DEVICE void read_values(const ELEMENT* const* rows, u32 count, const f32* weights, Sums& sums) {
-    const u32 column = threadIdx.x % COLUMNS, first = threadIdx.x / COLUMNS;
-    if (first >= VALUES) return;
-#pragma unroll 4
-    for (u32 i = first; i < count; i += VALUES) {
-        f32 value[CHUNK];
-        load_chunk(rows[i] + HEAD_PADDED + column * CHUNK, value);
+    const u32 place = threadIdx.x / COLUMNS;
+    const u32 at = HEAD_PADDED + threadIdx.x % COLUMNS * CHUNK;
+    if (place >= VALUES) return;
+    for (u32 first = place; first < count; first += AHEAD * VALUES) {
+        Chunk<ELEMENT> chunks[AHEAD];
 #pragma unroll
-        for (u32 head = 0; head < GROUP; head++) {
-            const f32 weight = weights[i * STRIDE + head];
+        for (u32 ahead = 0; ahead < AHEAD; ahead++) {
+            const u32 i = first + ahead * VALUES;
+            if (i < count) chunks[ahead] = load_chunk(rows[i] + at);
+        }
 #pragma unroll
-            for (u32 x = 0; x < CHUNK; x++) sums[head][x] = fmaf(weight, value[x], sums[head][x]);
+        for (u32 ahead = 0; ahead < AHEAD; ahead++) {
+            const u32 i = first + ahead * VALUES;
+            if (i < count) add_value(chunks[ahead], weights + i * STRIDE, sums);
         }
     }
 }

@@ -44,12 +44,13 @@ DEVICE void widen(f16, u32 word, f32& low, f32& high) {
 #else
 #define MINUS_INFINITY __int_as_float(0xff800000)
 
-/// Reads what no other thread will read, past the first-level cache.
+/// Reads what no other thread will read, past the first-level cache. Volatile, so that reads that are
+/// asked for together stay together: it is their number that hides the memory's latency.
 DEVICE uint4 load_once(const uint4* from) {
     uint4 x;
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                 : "l"(from));
+        : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+        : "l"(from));
     return x;
 }
 
@@ -66,25 +67,36 @@ DEVICE void widen(bf16, u32 word, f32& low, f32& high) {
     high = __uint_as_float(word & 0xffff0000u);
 }
 
-/// Reads a chunk of a row, at a multiple of 16 bytes.
-DEVICE void load_chunk(const f32* from, f32 (&x)[CHUNK]) {
-    const uint4* at = reinterpret_cast<const uint4*>(from);
+/// A chunk of a row, as it is stored.
+template <typename T> struct Chunk {
+    uint4 words[CHUNK * sizeof(T) / sizeof(uint4)];
+};
+
+/// Reads a chunk, at a multiple of 16 bytes.
+template <typename T> DEVICE Chunk<T> load_chunk(const T* from) {
+    Chunk<T> chunk;
+#pragma unroll
+    for (u32 i = 0; i < CHUNK * sizeof(T) / sizeof(uint4); i++) {
+        chunk.words[i] = load_once(reinterpret_cast<const uint4*>(from) + i);
+    }
+    return chunk;
+}
+
+DEVICE void widen(const Chunk<f32>& chunk, f32 (&x)[CHUNK]) {
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
-        const uint4 words = load_once(at + half);
-        x[4 * half] = __uint_as_float(words.x);
-        x[4 * half + 1] = __uint_as_float(words.y);
-        x[4 * half + 2] = __uint_as_float(words.z);
-        x[4 * half + 3] = __uint_as_float(words.w);
+        x[4 * half] = __uint_as_float(chunk.words[half].x);
+        x[4 * half + 1] = __uint_as_float(chunk.words[half].y);
+        x[4 * half + 2] = __uint_as_float(chunk.words[half].z);
+        x[4 * half + 3] = __uint_as_float(chunk.words[half].w);
     }
 }
 
-template <typename T> DEVICE void load_chunk(const T* from, f32 (&x)[CHUNK]) {
-    const uint4 words = load_once(reinterpret_cast<const uint4*>(from));
-    widen(T(), words.x, x[0], x[1]);
-    widen(T(), words.y, x[2], x[3]);
-    widen(T(), words.z, x[4], x[5]);
-    widen(T(), words.w, x[6], x[7]);
+template <typename T> DEVICE void widen(const Chunk<T>& chunk, f32 (&x)[CHUNK]) {
+    widen(T(), chunk.words[0].x, x[0], x[1]);
+    widen(T(), chunk.words[0].y, x[2], x[3]);
+    widen(T(), chunk.words[0].z, x[4], x[5]);
+    widen(T(), chunk.words[0].w, x[6], x[7]);
 }
 
 /// The largest of a warp's numbers, and their sum, in every lane. The sum's order is fixed.
