@@ -52,18 +52,17 @@ impl Usage {
 }
 
 /// Registers of a thread that reads for so many query heads: with more, fewer blocks of 128 threads
-/// than 8, 8, 6, 4 and 2 fit on a multiprocessor of 65536.
+/// than 8, 8, 5, 4 and 2 fit on a multiprocessor of 65536.
 fn budget(group: usize) -> usize {
     match group {
         1 | 2 => 64,
-        4 => 80,
+        4 => 96,
         8 => 128,
         _ => 255,
     }
 }
 
-/// Heads of the usual sizes, in all precisions, and groups of the usual sizes. What is spilled is
-/// next to nothing.
+/// Heads of the usual sizes, in all precisions, and groups of the usual sizes; nothing is spilled.
 #[test]
 fn every_program_compiles_for_every_architecture() {
     let Some(compiler) = compiler() else { return };
@@ -94,7 +93,7 @@ fn every_program_compiles_for_every_architecture() {
             let Program { source, constants } = program;
             let context = format!("{} for {architecture}, {constants:?}: {usage:?}", source.name);
             assert!(usage.registers <= *budget, "{context}");
-            assert!(usage.stack <= 64 && usage.spilled <= 64, "{context}");
+            assert_eq!((usage.stack, usage.spilled), (0, 0), "{context}");
         }
     }
 }
