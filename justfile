@@ -42,6 +42,20 @@ capture:
     .venv/bin/pip install --quiet --no-deps -r tools/requirements.txt
     .venv/bin/python tools/capture_minilm.py -o data/minilm.safetensors
 
+# Make target/gpu, a folder to carry to a machine with a GPU and no Rust, and to run there: ./gpu.sh
+gpu:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    built() { cargo build --release --message-format=json "$@" | grep -o '"executable":"[^"]*"' | tail -1 | cut -d '"' -f 4; }
+    libraries=$(tools/install_nvrtc.sh)
+    rm -rf target/gpu && mkdir -p target/gpu/nvrtc
+    for test in backends cuda; do cp "$(built -p vattention --test $test)" target/gpu/$test; done
+    for test in driver kernels; do cp "$(built -p vattention-cuda --test $test)" target/gpu/$test; done
+    cp "$(built -p vattention-cuda --example gather)" target/gpu/gather
+    cp -r configs weights tools/gpu.sh target/gpu/
+    cp "$libraries"/libnvrtc.so.13 "$libraries"/libnvrtc-builtins.so.13.0 target/gpu/nvrtc/
+    ls -sh target/gpu
+
 # Decode speed beside PyTorch and llama.cpp (needs Python, a C compiler and several GB; installs into .venv-peers).
 peers *ARGS:
     python3 tools/bench_peers.py --install

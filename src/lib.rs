@@ -33,13 +33,24 @@
 pub use vattention_backends as backends;
 pub use vattention_config as config;
 pub use vattention_core::*;
+pub use vattention_cuda as cuda;
 pub use vattention_estimators as estimators;
 pub use vattention_eval as eval;
 pub use vattention_selectors as selectors;
 
-/// Every backend, by [`name`](Backend::name).
+/// Every backend, by [`name`](Backend::name), also those that are not
+/// [`available`](Backend::available) on this machine.
 pub fn all_backends() -> Vec<Box<dyn Backend>> {
-    vec![Box::new(backends::Reference), Box::new(backends::Cpu::default())]
+    vec![
+        Box::new(backends::Reference),
+        Box::new(backends::Cpu::default()),
+        Box::new(cuda::Cuda::default()),
+    ]
+}
+
+/// The backends that can run on this machine.
+pub fn available_backends() -> Vec<Box<dyn Backend>> {
+    all_backends().into_iter().filter(|backend| backend.available().is_ok()).collect()
 }
 
 /// The backend of that name, if there is one.

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use vattention::config::load;
 use vattention::{
-    Attention, Backend, Options, Output, PipelineConfig, Shape, Storage, all_backends,
+    Attention, Backend, Options, Output, PipelineConfig, Shape, Storage, available_backends,
 };
 
 /// Rows of 4 KiB in f32 and 2 KiB otherwise: 512 or 1024 tokens fill a chunk of the cache.
@@ -63,7 +63,7 @@ impl World {
 fn each_start(mut check: impl FnMut(&str, &dyn Fn() -> Box<dyn Attention>)) {
     let pipeline: Arc<PipelineConfig> =
         load(common::root("configs/vattention-oracle.toml")).unwrap();
-    for backend in all_backends() {
+    for backend in available_backends() {
         for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
             let options = Options { storage, record: true, ..Options::default() };
             let name = format!("{storage:?} on {}", Backend::name(&*backend));

@@ -16,7 +16,7 @@ use ndarray::{ArrayView1, s};
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use serde_json::Value;
 use vattention::selectors::{Activation, HashAttention, IndexOf, Sink, Window};
-use vattention::{PipelineConfig, Score, Share, all_backends};
+use vattention::{PipelineConfig, Score, Share, available_backends};
 
 /// The peer's maps as a file of ours.
 fn write_weights(case: &Case, layers: usize, path: &Path) {
@@ -81,7 +81,7 @@ fn check(case: &Case, composition: &Value, weights: &Path) {
     let sizes = ["sink_size", "window_size"];
     let [sink, window] =
         [0, 1].map(|i| composition["maskers"][i][sizes[i]].as_u64().unwrap() as usize);
-    for backend in all_backends() {
+    for backend in available_backends() {
         let output = case.run(&*backend, pipeline(&composition["maskers"], weights));
         let selection = output.selection.unwrap();
         for t in 0..count {

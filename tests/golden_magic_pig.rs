@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use vattention::selectors::{BLOCK, Collisions, Lsh, Rule, Sink, TableBits, Transform, Window};
 use vattention::{
-    Picks, PipelineConfig, Result, Row, Selector, SelectorConfig, Share, Site, all_backends,
+    Picks, PipelineConfig, Result, Row, Selector, SelectorConfig, Share, Site, available_backends,
     typetag,
 };
 
@@ -208,7 +208,7 @@ fn outputs_are_the_peers() {
         let [sink, window] = [(0, "sink_size"), (1, "window_size")]
             .map(|(i, key)| size(&composition["maskers"][i][key]));
         let theirs = case.of("magicpig_nocenter", "output");
-        for backend in all_backends() {
+        for backend in available_backends() {
             let pipeline = PipelineConfig {
                 share: Share::Head,
                 selectors: vec![

@@ -6,7 +6,7 @@ use ndarray::{Array3, s};
 use serde::{Deserialize, Serialize};
 use vattention::{
     Attended, NewTokens, Options, Picks, PipelineConfig, Prompt, Result, Row, Selector,
-    SelectorConfig, Shape, Share, Site, all_backends, typetag,
+    SelectorConfig, Shape, Share, Site, available_backends, typetag,
 };
 
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +80,7 @@ fn selectors_are_told_what_happens() {
         ],
         ..PipelineConfig::default()
     });
-    for backend in all_backends() {
+    for backend in available_backends() {
         let options = Options {
             record: true,
             sequence: 7,

@@ -10,7 +10,9 @@ pub(crate) mod peer;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use vattention::Shape;
+use vattention::cuda::Gpu;
+use vattention::{Backend, Shape, available_backends};
+use vattention_cuda_emulator::Emulator;
 
 /// The heads that the files of `weights/` are for.
 pub(crate) const MODEL: Shape = Shape { query_heads: 4, kv_heads: 4, head_dim: 32, value_dim: 32 };
@@ -23,9 +25,27 @@ pub(crate) fn is_trained(config: &Path) -> bool {
     std::fs::read_to_string(config).unwrap().contains("../weights/")
 }
 
-/// A path in the repository.
+/// The backends that can run here, and that for GPUs over an emulation of one.
+pub(crate) fn backends() -> Vec<Box<dyn Backend>> {
+    let mut backends = available_backends();
+    backends.extend(emulator().map(|emulator| Box::new(Gpu::new(emulator)) as _));
+    backends
+}
+
+/// An emulation of a GPU, if there is a C++ compiler.
+pub(crate) fn emulator() -> Option<Emulator> {
+    let emulator = Emulator::new();
+    if let Err(error) = &emulator {
+        // Written to the stream itself: what is printed by a test that passes is not shown.
+        let _ = writeln!(std::io::stderr(), "\nskipped, no emulation of a GPU: {error}");
+    }
+    emulator.ok()
+}
+
+/// A path in the repository: where cargo says that it is, or where it was when this was compiled.
 pub(crate) fn root(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
+    let root = std::env::var_os("CARGO_MANIFEST_DIR");
+    root.map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from).join(path)
 }
 
 /// Cross-check data beside the repository; a test that needs it says so when it is not there.

@@ -21,6 +21,7 @@ use self::block::Block;
 pub(crate) use self::layout::ChunkSizes;
 use self::layout::RowLayout;
 use self::number::Number;
+pub use self::number::store;
 use self::view::Slices;
 pub(crate) use self::view::{Chunks, RowsView, View};
 

@@ -6,74 +6,20 @@ mod tests;
 use std::sync::Arc;
 
 use ndarray::{Array2, Array3, ArrayView3, Axis, s};
-use rayon::prelude::*;
 use vattention_core::{
-    Attended, Attention, Error, LARGEST, Options, Output, Pipeline, PipelineConfig, Prompt,
-    Reading, Result, RowReport, Selection, Shape, Site, Softmax, Step, Storage, Timings,
+    Attended, Attention, Error, LARGEST, Options, Output, Pipeline, PipelineConfig, Prompt, Result,
+    RowReport, Selection, Shape, Site, Step, Storage, Timings,
 };
 
 use crate::cache::{Cache, Room, View};
 use crate::input::{check_lengths, check_numbers, check_shape, largest, limits};
+use crate::machine::{HeadStep, Machine, Situation};
+use crate::workers::Workers;
 
-/// What backends differ in: how the query heads of one KV head answer a query.
-pub(crate) type Machine = fn(&Situation<'_>) -> HeadStep;
-
-/// One KV head at one step.
-pub(crate) struct Situation<'a> {
-    pub(crate) pipeline: &'a Pipeline,
-    pub(crate) step: &'a Step<'a>,
-    pub(crate) cache: &'a View<'a>,
-    pub(crate) how: How,
-}
-
-/// What a machine may do.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct How {
-    /// Read what the pipeline chose even where reading everything would be faster.
-    pub(crate) literal: bool,
-    /// Share the rows of one KV head out among threads.
-    pub(crate) split: bool,
-}
-
-/// What one KV head makes of one query.
-pub(crate) struct HeadStep {
-    /// Of each member of the group.
-    pub(crate) rows: Vec<RowSums>,
-    pub(crate) reading: Reading,
-    pub(crate) timings: Timings,
-}
-
-/// What a machine returns for one row.
-#[derive(Clone, Debug)]
-pub(crate) struct RowSums {
-    pub(crate) sums: Softmax,
-    /// Logits of the tokens read, ascending; if a selector waits for feedback.
-    pub(crate) logits: Vec<f64>,
-}
-
-/// How KV heads are gone over.
-#[derive(Clone, Debug)]
-pub(crate) enum Workers {
-    /// One after the other, on the calling thread.
-    Serial,
-    /// In parallel, on rayon's global pool.
-    Global,
-    /// In parallel, on a pool of this sequence.
-    Own(Arc<rayon::ThreadPool>),
-}
-
-impl Workers {
-    fn threads(&self) -> usize {
-        match self {
-            Self::Serial => 1,
-            Self::Global => rayon::current_num_threads(),
-            Self::Own(pool) => pool.current_num_threads(),
-        }
-    }
-}
-
-/// One layer of one sequence on any backend of this crate.
-pub(crate) struct Layer {
+/// One layer of one sequence: checks what it is given, keeps keys and values in memory, shows them
+/// to the selectors, and lets a machine answer.
+#[derive(Debug)]
+pub struct Layer<M> {
     shape: Shape,
     scale: f32,
     storage: Storage,
@@ -81,27 +27,40 @@ pub(crate) struct Layer {
     step: u32,
     heads: Vec<Head>,
     workers: Workers,
-    machine: Machine,
-    how: How,
+    machine: M,
     timed: bool,
     /// Whether a selector has panicked while it was shown new tokens.
     lost: bool,
 }
 
 /// One KV head.
+#[derive(Debug)]
 struct Head {
     cache: Cache,
     pipeline: Pipeline,
 }
 
-impl Layer {
-    pub(crate) fn new(
+/// One query of a KV head's group.
+#[derive(Debug)]
+struct Query {
+    /// `[group · head_dim]`
+    group: Vec<f32>,
+    visible: usize,
+    step: u32,
+}
+
+impl<M: Machine> Layer<M> {
+    /// Before any token has arrived. KV heads share the workers.
+    ///
+    /// # Errors
+    /// A shape, pipeline or option that cannot work, by name.
+    pub fn new(
         pipeline: &Arc<PipelineConfig>,
         layer: usize,
         shape: Shape,
         options: &Options,
         workers: Workers,
-        machine: Machine,
+        machine: M,
     ) -> Result<Self> {
         shape.check()?;
         let scale = options.scale.unwrap_or(shape.default_scale());
@@ -121,11 +80,10 @@ impl Layer {
             record: options.record,
             step: options.first_step,
             heads: (0..shape.kv_heads).map(head).collect::<Result<_>>()?,
-            how: How { literal: options.literal, split: workers.threads() > 1 },
-            timed: options.timed,
-            lost: false,
             workers,
             machine,
+            timed: options.timed,
+            lost: false,
         })
     }
 
@@ -145,25 +103,72 @@ impl Layer {
         Ok(scaled)
     }
 
-    /// Answers one query, `[query_heads, head_dim]`, of every KV head.
-    fn step(&mut self, queries: &Array2<f32>, visible: usize) -> Vec<HeadStep> {
-        let (step, machine, how) = (self.step, self.machine, self.how);
-        let rows = self.shape.group();
-        let groups: Vec<Vec<f32>> =
-            queries.axis_chunks_iter(Axis(0), rows).map(|g| g.iter().copied().collect()).collect();
-        let work = groups.into_iter().zip(&mut self.heads);
-        let answer =
-            |(group, head): (Vec<f32>, &mut Head)| head.answer(&group, visible, step, machine, how);
-        let answers = match &self.workers {
-            Workers::Serial => work.map(answer).collect(),
-            Workers::Global => work.collect::<Vec<_>>().into_par_iter().map(answer).collect(),
-            Workers::Own(pool) => {
-                let work: Vec<_> = work.collect();
-                pool.install(|| work.into_par_iter().map(answer).collect())
+    /// Whether a selector waits for feedback.
+    fn learns(&self) -> bool {
+        self.heads.iter().any(|head| head.pipeline.needs_feedback())
+    }
+
+    /// Answers queries `[query_heads, queries, head_dim]`, one step each.
+    fn answer(&mut self, scaled: &Array3<f32>, visible: &[usize]) -> Result<Output> {
+        let count = visible.len();
+        let (heads, group) = (self.shape.query_heads, self.shape.group());
+        let mut out = Array3::zeros((heads, count, self.shape.value_dim));
+        let mut log_denominator = Array2::zeros((heads, count));
+        let mut rows: Vec<RowReport> = Vec::with_capacity(heads * count);
+        let mut selection = self.record.then(Selection::default);
+        let mut timings = self.timed.then(Timings::default);
+        for (t, &limit) in visible.iter().enumerate() {
+            let query = scaled.slice(s![.., t, ..]).to_owned();
+            for (kv_head, answer) in self.step(&query, limit)?.into_iter().enumerate() {
+                if let Some(timings) = &mut timings {
+                    *timings += answer.timings;
+                }
+                for (member, row) in answer.rows.iter().enumerate() {
+                    let head = kv_head * group + member;
+                    let output = row.sums.output();
+                    out.slice_mut(s![head, t, ..])
+                        .iter_mut()
+                        .zip(output)
+                        .for_each(|(out, x)| *out = x as f32);
+                    log_denominator[[head, t]] = row.sums.log_denominator() as f32;
+                    rows.push(answer.reading.report(member));
+                    if let Some(selection) = &mut selection {
+                        let list = answer.reading.list(member);
+                        selection.push(&list.indices, &list.probabilities);
+                    }
+                }
             }
-        };
-        self.step = self.step.wrapping_add(1);
-        answers
+        }
+        Ok(Output { out, log_denominator, rows, selection, timings })
+    }
+
+    /// Answers one query, `[query_heads, head_dim]`, of every KV head.
+    fn step(&mut self, queries: &Array2<f32>, visible: usize) -> Result<Vec<HeadStep>> {
+        let step = self.step;
+        let groups = queries.axis_chunks_iter(Axis(0), self.shape.group());
+        let queries: Vec<Query> = groups
+            .map(|group| Query { group: group.iter().copied().collect(), visible, step })
+            .collect();
+        let views: Vec<View> = self.heads.iter().map(|head| head.cache.view()).collect();
+        let heads = self.heads.iter().zip(&views).zip(&queries);
+        let situations = heads.map(|((head, cache), query)| {
+            let step = query.step(head.pipeline.site(), cache);
+            Situation { pipeline: &head.pipeline, step, cache }
+        });
+        let answers = self.machine.answer(situations.collect(), &self.workers)?;
+        if self.learns() {
+            let heads: Vec<_> = self.heads.iter_mut().zip(&queries).zip(&answers).collect();
+            self.workers.map(heads, |((head, query), answer)| head.learn(query, answer));
+        }
+        self.step = step.wrapping_add(1);
+        Ok(answers)
+    }
+}
+
+impl Query {
+    fn step<'a>(&'a self, site: &'a Site, cache: &'a View<'_>) -> Step<'a> {
+        let (keys, values) = (cache.keys(), cache.values());
+        Step { site, queries: &self.group, keys, values, visible: self.visible, step: self.step }
     }
 }
 
@@ -172,42 +177,21 @@ impl Head {
         Ok(Self { cache: self.cache.fork()?, pipeline: self.pipeline.clone() })
     }
 
-    /// Answers one query of the group, `[group · head_dim]`.
-    fn answer(
-        &mut self,
-        queries: &[f32],
-        visible: usize,
-        step: u32,
-        machine: Machine,
-        how: How,
-    ) -> HeadStep {
+    /// Tells the selectors how the attention of each member was spread.
+    fn learn(&mut self, query: &Query, answer: &HeadStep) {
         let site = *self.pipeline.site();
         let cache = self.cache.view();
-        let (keys, values) = (cache.keys(), cache.values());
-        let step = Step { site: &site, queries, keys, values, visible, step };
-        let situation = Situation { pipeline: &self.pipeline, step: &step, cache: &cache, how };
-        let answer = machine(&situation);
-        if self.pipeline.needs_feedback() {
-            for (member, row) in answer.rows.iter().enumerate() {
-                let weights = row.weights();
-                let list = answer.reading.list(member);
-                let attended = Attended { tokens: &list.indices, weights: &weights };
-                self.pipeline.feedback(&step.row(member), &attended);
-            }
+        let step = query.step(&site, &cache);
+        for (member, row) in answer.rows.iter().enumerate() {
+            let weights = row.weights();
+            let list = answer.reading.list(member);
+            let attended = Attended { tokens: &list.indices, weights: &weights };
+            self.pipeline.feedback(&step.row(member), &attended);
         }
-        answer
     }
 }
 
-impl RowSums {
-    /// `e / D^` of each listed token.
-    fn weights(&self) -> Vec<f32> {
-        let log_d = self.sums.log_denominator();
-        self.logits.iter().map(|logit| (logit - log_d).exp() as f32).collect()
-    }
-}
-
-impl Attention for Layer {
+impl<M: Machine> Attention for Layer<M> {
     fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
         self.check_not_lost()?;
         let Shape { kv_heads, head_dim, value_dim, .. } = self.shape;
@@ -220,6 +204,7 @@ impl Attention for Layer {
         // All that can fail comes before anything is written.
         let rooms: Vec<Room> =
             self.heads.iter().map(|head| head.cache.room(new)).collect::<Result<_>>()?;
+        self.machine.append(first, keys, values)?;
         let rows = keys.outer_iter().zip(values.outer_iter());
         for ((head, room), (keys, values)) in self.heads.iter_mut().zip(rooms).zip(rows) {
             head.cache.append(keys, values, room);
@@ -255,42 +240,24 @@ impl Attention for Layer {
         visible: Option<&[usize]>,
     ) -> Result<Output> {
         let scaled = self.scaled(&queries)?;
-        let count = scaled.dim().1;
-        let visible = limits(visible, count, self.len())?;
-        let (heads, group) = (self.shape.query_heads, self.shape.group());
-        let mut out = Array3::zeros((heads, count, self.shape.value_dim));
-        let mut log_denominator = Array2::zeros((heads, count));
-        let mut rows: Vec<RowReport> = Vec::with_capacity(heads * count);
-        let mut selection = self.record.then(Selection::default);
-        let mut timings = self.timed.then(Timings::default);
-        for (t, &limit) in visible.iter().enumerate() {
-            let query = scaled.slice(s![.., t, ..]).to_owned();
-            for (kv_head, answer) in self.step(&query, limit).into_iter().enumerate() {
-                if let Some(timings) = &mut timings {
-                    *timings += answer.timings;
-                }
-                for (member, row) in answer.rows.iter().enumerate() {
-                    let head = kv_head * group + member;
-                    let output = row.sums.output();
-                    out.slice_mut(s![head, t, ..])
-                        .iter_mut()
-                        .zip(output)
-                        .for_each(|(out, x)| *out = x as f32);
-                    log_denominator[[head, t]] = row.sums.log_denominator() as f32;
-                    rows.push(answer.reading.report(member));
-                    if let Some(selection) = &mut selection {
-                        let list = answer.reading.list(member);
-                        selection.push(&list.indices, &list.probabilities);
-                    }
-                }
-            }
+        let visible = limits(visible, scaled.dim().1, self.len())?;
+        // Only steps before the one that fails can have taught the selectors something.
+        let pipelines: Option<Vec<Pipeline>> = (visible.len() > 1 && self.learns())
+            .then(|| self.heads.iter().map(|head| head.pipeline.clone()).collect());
+        let step = self.step;
+        let answered = self.answer(&scaled, &visible);
+        if answered.is_err() {
+            self.step = step;
+            let pipelines = pipelines.into_iter().flatten();
+            self.heads.iter_mut().zip(pipelines).for_each(|(head, was)| head.pipeline = was);
         }
-        Ok(Output { out, log_denominator, rows, selection, timings })
+        answered
     }
 
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
         let heads = self.heads.iter().map(Head::fork).collect::<Result<_>>()?;
-        let mut fork = Self { heads, workers: self.workers.clone(), ..*self };
+        let machine = self.machine.fork(self.len())?;
+        let mut fork = Self { heads, workers: self.workers.clone(), machine, ..*self };
         if let Some(sequence) = sequence {
             fork.heads.iter_mut().for_each(|head| head.pipeline.set_sequence(sequence));
         }

@@ -7,7 +7,9 @@ use vattention_core::{
     Attention, Backend, List, Options, PipelineConfig, Result, Shape, Softmax, Timings, Tokens,
 };
 
-use crate::layer::{HeadStep, Layer, RowSums, Situation, Workers};
+use crate::layer::Layer;
+use crate::machine::{HeadStep, Machine, RowSums, Situation};
+use crate::workers::Workers;
 
 /// Attention as it is defined, in f64. `threads` is ignored.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,14 +31,23 @@ impl Backend for Reference {
         shape: Shape,
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
-        let workers = Workers::Serial;
-        Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, answer)?))
+        Ok(Box::new(Layer::new(pipeline, layer, shape, options, Workers::Serial, *self)?))
     }
 }
 
-fn answer(situation: &Situation<'_>) -> HeadStep {
-    let step = situation.step;
-    let reading = situation.pipeline.read(step);
+impl Machine for Reference {
+    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
+        Ok(workers.map(heads, |head| answer(&head)))
+    }
+
+    fn fork(&self, _len: usize) -> Result<Self> {
+        Ok(*self)
+    }
+}
+
+fn answer(head: &Situation<'_>) -> HeadStep {
+    let step = &head.step;
+    let reading = head.pipeline.read(step);
     let mut rows = Vec::with_capacity(step.site.shape.group());
     for (i, read) in reading.reads().iter().enumerate() {
         let list = read.list();

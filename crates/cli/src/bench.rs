@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// Threads, between commas; by default, 1 and as many as the machine runs at once.
     #[arg(long, value_delimiter = ',', value_parser = threads)]
     threads: Option<Vec<usize>>,
-    /// The machine to run on: cpu or reference.
+    /// The machine to run on: cpu, cuda or reference.
     #[arg(long, default_value = "cpu")]
     backend: String,
     /// A change to each pipeline, such as estimator.epsilon=0.1.

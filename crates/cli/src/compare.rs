@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// The trace to run them on.
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
-    /// The machine to run them with: cpu or reference.
+    /// The machine to run them with: cpu, cuda or reference.
     #[arg(long, default_value = "cpu")]
     backend: String,
     /// Layers of the trace, between commas; by default, all.
@@ -69,13 +69,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     say(&table(&comparison))
 }
 
-/// The backend of that name, or which there are.
+/// The backend of that name, or which there are; or why it cannot run here.
 pub(crate) fn find_backend(name: &str) -> Result<Box<dyn Backend>, Failure> {
-    vattention::backend(name).ok_or_else(|| {
+    let backend = vattention::backend(name).ok_or_else(|| {
         let all = vattention::all_backends();
         let known: Vec<_> = all.iter().map(|backend| backend.name()).collect();
         Failure::input(format!("--backend: no `{name}`; expected one of {}", known.join(", ")))
-    })
+    })?;
+    backend.available().map_err(|error| Failure::input(format!("--backend: {error}")))?;
+    Ok(backend)
 }
 
 const HEADER: [&str; 11] = [

@@ -30,9 +30,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     say("Estimators, [estimator]\n")?;
     estimators.iter().try_for_each(show)?;
     say("Backends, --backend\n")?;
-    vattention::all_backends()
-        .iter()
-        .try_for_each(|backend| say(&format!("  {:<22} {}", backend.name(), backend.summary())))
+    vattention::all_backends().iter().try_for_each(|backend| {
+        let why_not = backend.available().err().map(|error| format!(" (not here: {error})"));
+        let (name, summary) = (backend.name(), backend.summary());
+        say(&format!("  {name:<22} {summary}{}", why_not.unwrap_or_default()))
+    })
 }
 
 pub(crate) fn print_schema() -> Result<(), Failure> {
@@ -40,7 +42,10 @@ pub(crate) fn print_schema() -> Result<(), Failure> {
 }
 
 fn backends() -> Value {
-    let entry = |backend: &dyn vattention::Backend| json!({ "name": backend.name(), "summary": backend.summary() });
+    let entry = |backend: &dyn vattention::Backend| {
+        let available = backend.available().is_ok();
+        json!({ "name": backend.name(), "summary": backend.summary(), "available": available })
+    };
     vattention::all_backends().iter().map(|backend| entry(&**backend)).collect()
 }
 

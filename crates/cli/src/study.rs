@@ -104,7 +104,7 @@ pub(crate) struct On {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Machine {
-    /// The machine to run pipelines with: cpu or reference.
+    /// The machine to run pipelines with: cpu, cuda or reference.
     #[arg(long, default_value = "cpu")]
     backend: String,
 }

@@ -356,7 +356,7 @@ fn bad_input_is_refused_and_nothing_is_written() {
         (refuse(&["compare", &hybrid, "--trace", trace, "--queries", "0"]), "--queries: "),
         (
             refuse(&["compare", &hybrid, "--trace", trace, "--backend", "gpu"]),
-            "--backend: no `gpu`; expected one of reference, cpu",
+            "--backend: no `gpu`; expected one of reference, cpu, cuda",
         ),
         (
             refuse(&["compare", &hybrid, "--trace", trace, "--json", "no/such/folder/x.json"]),

@@ -16,6 +16,14 @@ pub trait Backend: Send + Sync {
     /// What it is, in one line.
     fn summary(&self) -> &str;
 
+    /// Whether it can run on this machine.
+    ///
+    /// # Errors
+    /// [`Error::Backend`](crate::Error::Backend) that says why not.
+    fn available(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Prepares one layer of one sequence, before any token has arrived.
     ///
     /// # Errors

@@ -34,6 +34,12 @@ impl Order {
         Self { keys, a, b, n }
     }
 
+    /// The keys of the rounds, and the sides of the domain, `a` and `b`: what another machine needs
+    /// to go through the same order.
+    pub fn parameters(&self) -> ([u32; 8], [u32; 2]) {
+        (self.keys, [self.a, self.b])
+    }
+
     /// The tokens, in order, each once.
     pub fn tokens(self) -> impl Iterator<Item = usize> {
         let blocks = (0..self.candidates()).step_by(BLOCK);

@@ -3,7 +3,7 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use ndarray::ArrayView1;
-use vattention_core::Element;
+use vattention_core::{Element, Storage};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// An [`Element`] that f32 can be rounded to, and that any bytes are one of.
@@ -21,6 +21,24 @@ pub(crate) trait Number: Element + FromBytes + IntoBytes + KnownLayout + Immutab
             None => from.iter().zip(into).for_each(|(&x, into)| *into = Self::round(x)),
         }
     }
+}
+
+/// Rounds numbers to how the cache stores them, into as many numbers' bytes.
+///
+/// # Panics
+/// If there are more or fewer bytes.
+pub fn store(storage: Storage, numbers: ArrayView1<'_, f32>, into: &mut [u8]) {
+    match storage {
+        Storage::F32 => store_as::<f32>(numbers, into),
+        Storage::F16 => store_as::<f16>(numbers, into),
+        Storage::Bf16 => store_as::<bf16>(numbers, into),
+    }
+}
+
+fn store_as<T: Number>(numbers: ArrayView1<'_, f32>, into: &mut [u8]) {
+    let mut rounded = vec![T::round(0.0); numbers.len()];
+    T::round_row(numbers, &mut rounded);
+    into.copy_from_slice(rounded.as_bytes());
 }
 
 impl Number for f32 {

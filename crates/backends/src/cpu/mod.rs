@@ -24,15 +24,12 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
-use rayon::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 use vattention_core::{
-    Attention, Backend, Choice, Error, Options, Output, PipelineConfig, Reading, Result, Shape,
-    Timings, Turn,
+    Attention, Backend, Choice, Options, Output, PipelineConfig, Reading, Result, Shape, Timings,
+    Turn,
 };
 
 pub(crate) use self::simd::CHUNK;
@@ -41,13 +38,15 @@ use self::readers::Readers;
 use self::sample::Stored;
 use self::tally::{CpuTally, dense_from};
 use crate::cache::{Chunks, RowsView};
-use crate::layer::{HeadStep, Layer, Situation, Workers};
+use crate::layer::Layer;
+use crate::machine::{HeadStep, Machine, Situation};
+use crate::workers::{Pools, Workers};
 
 /// KV heads in parallel on `options.threads` threads; by default, on rayon's global pool. All
 /// sequences that ask one `Cpu` for the same number of threads share them.
 #[derive(Debug, Default)]
 pub struct Cpu {
-    pools: Mutex<BTreeMap<usize, Arc<ThreadPool>>>,
+    pools: Pools,
 }
 
 impl Backend for Cpu {
@@ -66,8 +65,9 @@ impl Backend for Cpu {
         shape: Shape,
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
-        let workers = self.workers(options.threads)?;
-        Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, answer)?))
+        let workers = self.pools.workers(self.name(), options.threads)?;
+        let machine = CpuMachine { literal: options.literal, split: workers.threads() > 1 };
+        Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, machine)?))
     }
 
     /// Sequences in parallel, and KV heads within them.
@@ -76,65 +76,57 @@ impl Backend for Cpu {
         batch: Vec<Turn<'_>>,
         threads: Option<usize>,
     ) -> Result<Vec<Result<Output>>> {
-        let workers = self.workers(threads)?;
-        if matches!(workers, Workers::Serial) {
-            return Ok(batch.into_iter().map(Turn::attend).collect());
-        }
-        let all = || batch.into_par_iter().map(Turn::attend).collect();
-        Ok(if let Workers::Own(pool) = workers { pool.install(all) } else { all() })
+        Ok(self.pools.workers(self.name(), threads)?.map(batch, Turn::attend))
     }
 }
 
-impl Cpu {
-    /// One thread is the caller's: waking another would take longer than a short step.
-    fn workers(&self, threads: Option<usize>) -> Result<Workers> {
-        match threads {
-            None => Ok(Workers::Global),
-            Some(1) => Ok(Workers::Serial),
-            Some(threads) => self.pool(threads),
-        }
+/// Answers KV heads in parallel.
+#[derive(Clone, Copy, Debug)]
+struct CpuMachine {
+    /// Read what the pipeline chose even where reading everything would be faster.
+    literal: bool,
+    /// Share the rows of one KV head out among threads.
+    split: bool,
+}
+
+impl Machine for CpuMachine {
+    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
+        Ok(workers.map(heads, |head| answer(&head, *self)))
     }
 
-    fn pool(&self, threads: usize) -> Result<Workers> {
-        let refuse = |reason: String| Error::Backend { backend: "cpu".into(), reason };
-        if threads == 0 {
-            return Err(refuse("threads: expected at least 1, got 0".into()));
-        }
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pool) = pools.get(&threads) {
-            return Ok(Workers::Own(pool.clone()));
-        }
-        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
-        let pool = Arc::new(pool.map_err(|error| refuse(error.to_string()))?);
-        pools.insert(threads, pool.clone());
-        Ok(Workers::Own(pool))
+    fn fork(&self, _len: usize) -> Result<Self> {
+        Ok(*self)
     }
 }
 
-fn answer(situation: &Situation<'_>) -> HeadStep {
-    match situation.cache.rows() {
-        RowsView::F32(rows) => answer_over(situation, rows),
-        RowsView::F16(rows) => answer_over(situation, rows),
-        RowsView::Bf16(rows) => answer_over(situation, rows),
+fn answer(head: &Situation<'_>, machine: CpuMachine) -> HeadStep {
+    match head.cache.rows() {
+        RowsView::F32(rows) => answer_over(head, machine, rows),
+        RowsView::F16(rows) => answer_over(head, machine, rows),
+        RowsView::Bf16(rows) => answer_over(head, machine, rows),
     }
 }
 
-fn answer_over<E: Stored>(situation: &Situation<'_>, rows: Chunks<'_, E>) -> HeadStep {
-    let Situation { pipeline, step, how, .. } = *situation;
+fn answer_over<E: Stored>(
+    head: &Situation<'_>,
+    machine: CpuMachine,
+    rows: Chunks<'_, E>,
+) -> HeadStep {
+    let Situation { pipeline, step, .. } = head;
     let begin = Instant::now();
     let choice = pipeline.choose(step);
     let mut timings = Timings { select: begin.elapsed(), ..Timings::default() };
 
     let Shape { head_dim, value_dim, .. } = step.site.shape;
-    let lists = lists(&choice, step.visible, how.literal);
+    let lists = lists(&choice, step.visible, machine.literal);
     let per_list = step.queries.len() / lists;
     let feedback = pipeline.needs_feedback();
     let mut answers = Vec::with_capacity(step.site.shape.group());
     let mut reads = Vec::with_capacity(lists);
     for (list, queries) in step.queries.chunks_exact(per_list).enumerate() {
         let begin = Instant::now();
-        let readers = Readers::new(rows, queries, head_dim, value_dim, how.split);
-        let mut tally = CpuTally::new(&readers, step.visible, how.literal, feedback);
+        let readers = Readers::new(rows, queries, head_dim, value_dim, machine.split);
+        let mut tally = CpuTally::new(&readers, step.visible, machine.literal, feedback);
         let read = if lists < choice.lists() {
             pipeline.fall_back(step)
         } else {

@@ -8,7 +8,7 @@ use vattention_core::{Picks, Read, Residual, SampleStats, Tally};
 use super::kernel::Span;
 use super::readers::{Readers, RowByRow, Sums, add};
 use super::sample::{Sample, Stored};
-use crate::layer::RowSums;
+use crate::machine::RowSums;
 
 /// A list that is read by gathering costs, row for row, this much more than reading everything
 /// in order.

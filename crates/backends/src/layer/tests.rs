@@ -1,18 +1,15 @@
 use super::*;
+use crate::Reference;
 use crate::cache::ChunkSizes;
 
 const SHAPE: Shape = Shape { query_heads: 2, kv_heads: 2, head_dim: 4, value_dim: 3 };
 
-fn nothing(_: &Situation<'_>) -> HeadStep {
-    unreachable!("no query is asked")
-}
-
-fn layer() -> Layer {
+fn layer() -> Layer<Reference> {
     let pipeline = Arc::new(PipelineConfig { dense_layers: vec![0], ..PipelineConfig::default() });
-    Layer::new(&pipeline, 0, SHAPE, &Options::default(), Workers::Serial, nothing).unwrap()
+    Layer::new(&pipeline, 0, SHAPE, &Options::default(), Workers::Serial, Reference).unwrap()
 }
 
-fn rows(layer: &Layer, head: usize) -> Vec<f32> {
+fn rows<M: Machine>(layer: &Layer<M>, head: usize) -> Vec<f32> {
     let view = layer.heads[head].cache.view();
     view.keys().to_array(0..layer.len()).into_iter().collect()
 }
@@ -37,4 +34,54 @@ fn heads_grow_together_or_not_at_all() {
     layer.append(keys.view(), values.view()).unwrap();
     assert_eq!(layer.len(), 10);
     assert_eq!(rows(&layer, 1)[20..], rows(&layer, 1)[..20]);
+}
+
+/// The reference, which fails after so many calls.
+struct Mortal {
+    calls: usize,
+}
+
+impl Mortal {
+    fn live(&mut self) -> Result<()> {
+        self.calls = self.calls.checked_sub(1).ok_or(Error::Memory { bytes: 7 })?;
+        Ok(())
+    }
+}
+
+impl Machine for Mortal {
+    fn append(&mut self, _: usize, _: ArrayView3<'_, f32>, _: ArrayView3<'_, f32>) -> Result<()> {
+        self.live()
+    }
+
+    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
+        self.live()?;
+        Reference.answer(heads, workers)
+    }
+
+    fn fork(&self, _: usize) -> Result<Self> {
+        Err(Error::Memory { bytes: 7 })
+    }
+}
+
+/// What a machine refuses has not happened: no token has come, no step was taken.
+#[test]
+fn a_machine_that_fails_changes_nothing() {
+    let pipeline = Arc::new(PipelineConfig::default());
+    let machine = Mortal { calls: 2 };
+    let workers = Workers::Serial;
+    let mut layer = Layer::new(&pipeline, 0, SHAPE, &Options::default(), workers, machine).unwrap();
+    let (keys, values) = (Array3::ones((2, 5, 4)), Array3::ones((2, 5, 3)));
+    let queries = Array3::ones((2, 3, 4));
+    layer.append(keys.view(), values.view()).unwrap();
+
+    let error = layer.attend(queries.view(), None).unwrap_err();
+    assert!(matches!(error, Error::Memory { bytes: 7 }), "{error}");
+    assert_eq!(layer.step, 0, "the first of three queries was answered");
+    layer.append(keys.view(), values.view()).unwrap_err();
+    assert_eq!((layer.len(), rows(&layer, 1).len()), (5, 20));
+    assert!(layer.fork(None).is_err());
+
+    layer.machine.calls = 3;
+    layer.attend(queries.view(), None).unwrap();
+    assert_eq!(layer.step, 3);
 }

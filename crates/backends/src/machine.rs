@@ -1,0 +1,75 @@
+//! What backends differ in, behind the walk over KV heads.
+
+use ndarray::ArrayView3;
+use vattention_core::{Pipeline, Reading, Result, Softmax, Step, Timings};
+
+use crate::cache::View;
+use crate::workers::Workers;
+
+/// Answers the steps of one layer of one sequence; a [`Layer`](crate::Layer) does all the rest.
+pub trait Machine: Send + Sized + 'static {
+    /// Stores rows that are about to be the tokens from `first` on: keys `[kv_heads, new,
+    /// head_dim]` and values `[kv_heads, new, value_dim]`, which can be stored.
+    ///
+    /// # Errors
+    /// If they cannot be stored here; then `first` tokens are all there are, as before.
+    fn append(
+        &mut self,
+        first: usize,
+        keys: ArrayView3<'_, f32>,
+        values: ArrayView3<'_, f32>,
+    ) -> Result<()> {
+        let _ = (first, keys, values);
+        Ok(())
+    }
+
+    /// Answers one query of each KV head, in their order.
+    ///
+    /// # Errors
+    /// If the machine fails.
+    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>>;
+
+    /// A machine that goes on from the first `len` tokens.
+    ///
+    /// # Errors
+    /// If its state cannot be copied.
+    fn fork(&self, len: usize) -> Result<Self>;
+}
+
+/// One KV head at one step.
+#[derive(Debug)]
+pub struct Situation<'a> {
+    /// What to read is its choice.
+    pub pipeline: &'a Pipeline,
+    /// Queries, and the tokens they may read.
+    pub step: Step<'a>,
+    pub(crate) cache: &'a View<'a>,
+}
+
+/// What one KV head makes of one query.
+#[derive(Debug)]
+pub struct HeadStep {
+    /// Of each member of the group.
+    pub rows: Vec<RowSums>,
+    /// What was read.
+    pub reading: Reading,
+    /// Where the time went, as far as it is known.
+    pub timings: Timings,
+}
+
+/// What a machine returns for one row.
+#[derive(Clone, Debug)]
+pub struct RowSums {
+    /// `N^` and `D^`.
+    pub sums: Softmax,
+    /// Logits of the tokens read, ascending; if a selector waits for feedback.
+    pub logits: Vec<f64>,
+}
+
+impl RowSums {
+    /// `e / D^` of each token read.
+    pub(crate) fn weights(&self) -> Vec<f32> {
+        let log_d = self.sums.log_denominator();
+        self.logits.iter().map(|logit| (logit - log_d).exp() as f32).collect()
+    }
+}

@@ -1,0 +1,81 @@
+//! The threads that KV heads are shared out among.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use vattention_core::{Error, Result};
+
+/// How independent pieces of work are gone over.
+#[derive(Clone, Debug)]
+pub enum Workers {
+    /// One after the other, on the calling thread.
+    Serial,
+    /// In parallel, on rayon's global pool.
+    Global,
+    /// In parallel, on a pool of their own.
+    Own(Arc<ThreadPool>),
+}
+
+impl Workers {
+    /// How many threads there are.
+    pub fn threads(&self) -> usize {
+        match self {
+            Self::Serial => 1,
+            Self::Global => rayon::current_num_threads(),
+            Self::Own(pool) => pool.current_num_threads(),
+        }
+    }
+
+    /// What `one` makes of each piece, in their order.
+    pub fn map<T: Send, R: Send>(
+        &self,
+        work: Vec<T>,
+        one: impl Fn(T) -> R + Send + Sync,
+    ) -> Vec<R> {
+        match self {
+            Self::Serial => work.into_iter().map(one).collect(),
+            Self::Global => work.into_par_iter().map(one).collect(),
+            Self::Own(pool) => pool.install(|| work.into_par_iter().map(one).collect()),
+        }
+    }
+}
+
+/// The pools of a backend, one for each number of threads that was asked for.
+#[derive(Debug, Default)]
+pub struct Pools {
+    pools: Mutex<BTreeMap<usize, Arc<ThreadPool>>>,
+}
+
+impl Pools {
+    /// The workers for [`Options::threads`](vattention_core::Options::threads). One thread is the
+    /// caller's: waking another would take longer than a short step.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] if there cannot be so many.
+    pub fn workers(&self, backend: &str, threads: Option<usize>) -> Result<Workers> {
+        match threads {
+            None => Ok(Workers::Global),
+            Some(1) => Ok(Workers::Serial),
+            Some(threads) => self.pool(threads).map_err(|reason| {
+                let backend = backend.into();
+                Error::Backend { backend, reason }
+            }),
+        }
+    }
+
+    fn pool(&self, threads: usize) -> Result<Workers, String> {
+        if threads == 0 {
+            return Err("threads: expected at least 1, got 0".into());
+        }
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = pools.get(&threads) {
+            return Ok(Workers::Own(pool.clone()));
+        }
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = Arc::new(pool.map_err(|error| error.to_string())?);
+        pools.insert(threads, pool.clone());
+        Ok(Workers::Own(pool))
+    }
+}

@@ -1,0 +1,108 @@
+//! A device that is none: runs the CUDA kernels on the host, for tests.
+//!
+//! The very sources that run on a GPU are compiled by a C++ compiler, with a fiber for each CUDA
+//! thread (`emulation.h`). Barriers, shuffles, ballots and atomics do what they do on a device;
+//! shared memory is NaN until it is written; the [`Schedule`] says which thread runs ahead, so that
+//! a missing barrier shows. It proves nothing of speed, of blocks that run at once, or of the
+//! few lines of inline assembly that have a portable twin.
+
+mod compiler;
+mod library;
+mod memory;
+mod sanitizer;
+mod schedule;
+
+use std::sync::Arc;
+
+use vattention_core::{Error, Result};
+use vattention_cuda::{Argument, Device, Grid, Program};
+
+pub use self::memory::Memory;
+pub use self::sanitizer::run_sanitized;
+pub use self::schedule::{Order, Schedule};
+
+use self::compiler::Compiler;
+use self::library::Loaded;
+
+/// The host, as a device.
+#[derive(Clone, Debug)]
+pub struct Emulator {
+    compiler: Arc<Compiler>,
+    schedule: Schedule,
+}
+
+/// A compiled program.
+#[derive(Clone, Debug)]
+pub struct Module(Arc<Loaded>);
+
+impl Emulator {
+    /// An emulator that runs threads and blocks in ascending order.
+    ///
+    /// # Errors
+    /// If there is no C++ compiler.
+    pub fn new() -> Result<Self> {
+        Ok(Self { compiler: Arc::new(Compiler::find(false)?), schedule: Schedule::default() })
+    }
+
+    /// An emulator whose kernels end the process at the first access out of bounds. The runtime of
+    /// the address sanitizer must have been loaded before the program.
+    ///
+    /// # Errors
+    /// If there is no C++ compiler.
+    pub fn sanitized() -> Result<Self> {
+        Ok(Self { compiler: Arc::new(Compiler::find(true)?), schedule: Schedule::default() })
+    }
+
+    /// The same, with another order of threads and blocks.
+    #[must_use]
+    pub fn with_order(self, schedule: Schedule) -> Self {
+        Self { schedule, ..self }
+    }
+}
+
+#[allow(unsafe_code, reason = "the trait's launch is")]
+impl Device for Emulator {
+    type Memory = Memory;
+    type Module = Module;
+
+    fn summary(&self) -> String {
+        format!("emulation by {}", self.compiler.version())
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Memory> {
+        Memory::new(bytes)
+    }
+
+    fn address(&self, memory: &Memory) -> u64 {
+        memory.address()
+    }
+
+    fn write(&self, bytes: &[u8], memory: &Memory, at: usize) -> Result<()> {
+        memory.write(bytes, at);
+        Ok(())
+    }
+
+    fn read(&self, memory: &Memory, at: usize, bytes: &mut [u8]) -> Result<()> {
+        memory.read(at, bytes);
+        Ok(())
+    }
+
+    fn compile(&self, program: &Program) -> Result<Module> {
+        Loaded::open(&self.compiler.library(program)?).map(Module)
+    }
+
+    unsafe fn launch(
+        &self,
+        module: &Module,
+        kernel: &str,
+        grid: Grid,
+        arguments: &[Argument],
+    ) -> Result<()> {
+        // SAFETY: the caller vouches for the arguments.
+        unsafe { module.0.run(kernel, grid, arguments, self.schedule) }
+    }
+}
+
+fn fail(reason: String) -> Error {
+    Error::Backend { backend: "cuda emulation".to_owned(), reason }
+}

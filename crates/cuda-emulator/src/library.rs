@@ -1,0 +1,110 @@
+//! A compiled program, loaded, and calls into it.
+#![allow(unsafe_code, reason = "kernels are C++")]
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use libloading::Library;
+use vattention_core::Result;
+use vattention_cuda::{Argument, Grid};
+
+use crate::{Schedule, fail};
+
+/// A launch; laid out as in `emulation.h`.
+#[repr(C)]
+struct Launch {
+    blocks: [u32; 2],
+    threads: u32,
+    arguments: u32,
+    values: *const *const c_void,
+    kinds: *const c_char,
+    thread_order: u64,
+    block_order: u64,
+}
+
+/// Runs a kernel; what went wrong, or null.
+type Entry = unsafe extern "C" fn(*const Launch) -> *const c_char;
+
+/// A library of kernels. It runs one launch at a time: fibers and shared memory are its own.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    library: Library,
+    running: Mutex<()>,
+}
+
+/// All that this process has loaded: a library's memory is the process's, whoever loads it.
+static LOADED: LazyLock<Mutex<HashMap<PathBuf, Arc<Loaded>>>> = LazyLock::new(Mutex::default);
+
+impl Loaded {
+    /// The library at a path, which the emulator's compiler has made.
+    pub(crate) fn open(path: &Path) -> Result<Arc<Self>> {
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(library) = loaded.get(path) {
+            return Ok(Arc::clone(library));
+        }
+        // SAFETY: a library of kernels runs nothing of its own when it is loaded.
+        let library = unsafe { Library::new(path) };
+        let library = library.map_err(|error| fail(error.to_string()))?;
+        let library = Arc::new(Self { library, running: Mutex::default() });
+        loaded.insert(path.to_owned(), Arc::clone(&library));
+        Ok(library)
+    }
+
+    /// Runs a kernel to its end.
+    ///
+    /// # Safety
+    /// What the kernel reads and writes for the arguments is there.
+    pub(crate) unsafe fn run(
+        &self,
+        kernel: &str,
+        grid: Grid,
+        arguments: &[Argument],
+        schedule: Schedule,
+    ) -> Result<()> {
+        let values: Vec<*const c_void> = arguments.iter().map(value).collect();
+        let kinds: Vec<u8> = arguments.iter().map(kind).collect();
+        let launch = Launch {
+            blocks: grid.blocks,
+            threads: grid.threads,
+            arguments: arguments.len() as u32,
+            values: values.as_ptr(),
+            kinds: kinds.as_ptr().cast(),
+            thread_order: schedule.threads.code(),
+            block_order: schedule.blocks.code(),
+        };
+        let name = format!("emulated_{kernel}");
+        // SAFETY: what the macro `KERNEL` exports under this name is of this type.
+        let entry = unsafe { self.library.get::<Entry>(name.as_bytes()) };
+        let entry = entry.map_err(|_| fail(format!("there is no kernel {kernel}")))?;
+        let _alone = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the launch outlives the call, the entry compares the arguments with the
+        // kernel's, and the caller vouches for what they point to.
+        let fault = unsafe { entry(&raw const launch) };
+        if fault.is_null() {
+            return Ok(());
+        }
+        // SAFETY: it is a string of the library's, which nobody writes to before the lock is free.
+        let fault = unsafe { CStr::from_ptr(fault) };
+        Err(fail(format!("kernel {kernel}: {}", fault.to_string_lossy())))
+    }
+}
+
+/// Where the value of an argument is.
+fn value(argument: &Argument) -> *const c_void {
+    match argument {
+        Argument::Address(x) | Argument::U64(x) => (&raw const *x).cast(),
+        Argument::U32(x) => (&raw const *x).cast(),
+        Argument::F32(x) => (&raw const *x).cast(),
+    }
+}
+
+fn kind(argument: &Argument) -> u8 {
+    match argument {
+        Argument::Address(_) => b'a',
+        Argument::U32(_) => b'u',
+        Argument::U64(_) => b'U',
+        Argument::F32(_) => b'f',
+    }
+}

@@ -1,0 +1,47 @@
+//! In which order threads and blocks run.
+
+/// An order in which threads, or blocks, take turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// From the first to the last.
+    #[default]
+    Ascending,
+    /// From the last to the first.
+    Descending,
+    /// By chance, anew at each barrier.
+    Random(u32),
+}
+
+impl Order {
+    /// As `emulation.h` knows it.
+    pub(crate) fn code(self) -> u64 {
+        match self {
+            Self::Ascending => 0,
+            Self::Descending => 1,
+            Self::Random(seed) => 2 + u64::from(seed),
+        }
+    }
+}
+
+/// The order of the threads of a block between barriers, and of the blocks of a grid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// Of threads.
+    pub threads: Order,
+    /// Of blocks, which run one after the other.
+    pub blocks: Order,
+}
+
+impl Schedule {
+    /// Schedules that tell wrong kernels from right ones.
+    pub fn several() -> [Self; 4] {
+        use Order::{Ascending, Descending, Random};
+        [
+            (Ascending, Ascending),
+            (Descending, Descending),
+            (Random(1), Descending),
+            (Random(2), Random(3)),
+        ]
+        .map(|(threads, blocks)| Self { threads, blocks })
+    }
+}

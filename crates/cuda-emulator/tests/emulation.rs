@@ -1,0 +1,210 @@
+//! What the emulation must do as a device does, and what it must find.
+
+#![allow(clippy::unwrap_used, unsafe_code)]
+
+use vattention_core::Result;
+use vattention_cuda::{Argument, Device, Grid, Program, Source};
+use vattention_cuda_emulator::{Emulator, Order, Schedule, run_sanitized};
+
+/// Kernels of two warps.
+const KERNELS: Source = Source {
+    name: "emulation",
+    text: r"
+/// Each thread takes what the thread opposite has put.
+KERNEL(reverse, 64, u32* numbers) {
+    __shared__ u32 held[64];
+    held[threadIdx.x] = numbers[blockIdx.x * 64 + threadIdx.x];
+    __syncthreads();
+    numbers[blockIdx.x * 64 + threadIdx.x] = held[63 - threadIdx.x];
+}
+KERNEL(reverse_without_barrier, 64, u32* numbers) {
+    __shared__ u32 held[64];
+    held[threadIdx.x] = numbers[threadIdx.x];
+    numbers[threadIdx.x] = held[63 - threadIdx.x];
+}
+KERNEL(unwritten, 64, u32* numbers) {
+    __shared__ u32 held[64];
+    if (threadIdx.x > 0) held[threadIdx.x] = 1;
+    __syncthreads();
+    numbers[threadIdx.x] = held[threadIdx.x];
+    if (threadIdx.x == 0) held[0] = 1;
+}
+KERNEL(collectives, 64, u32* numbers, u32 add, u64 wide, f32 real) {
+    const u32 lane = threadIdx.x % WARP, x = numbers[threadIdx.x];
+    u32 sum = __shfl_sync(EVERY_LANE, x, 5);
+    sum += 1000 * __shfl_xor_sync(EVERY_LANE, x, 1);
+    sum += 1000000 * __shfl_up_sync(EVERY_LANE, lane, 2);
+    const u32 odd = __ballot_sync(EVERY_LANE, x % 2 == 1);
+    __syncwarp();
+    if (lane == 0) atomicAdd(numbers + 64, u32(__popc(odd)) + add + u32(wide >> 32) + u32(real));
+    atomicMax(numbers + 65, x);
+    numbers[threadIdx.x] = sum;
+}
+KERNEL(one_warp_waits, 64, u32* numbers) {
+    if (threadIdx.x < WARP) __syncthreads();
+    numbers[threadIdx.x] = 1;
+}
+KERNEL(half_a_warp_shuffles, 64, u32* numbers) {
+    if (threadIdx.x % WARP < 16) numbers[threadIdx.x] = __shfl_sync(EVERY_LANE, 1u, 0);
+}
+KERNEL(one_beyond, 64, u32* numbers, u32 count) {
+    __shared__ u32 held[64];
+    held[threadIdx.x] = numbers[threadIdx.x];
+    numbers[threadIdx.x] = held[min(threadIdx.x, 63u)];
+    if (threadIdx.x == 63) numbers[0] += numbers[count];
+}
+KERNEL(one_beyond_in_shared, 64, u32* numbers) {
+    __shared__ u32 held[64];
+    held[threadIdx.x + 1] = numbers[threadIdx.x];
+}
+",
+};
+
+fn emulator() -> Option<Emulator> {
+    Emulator::new().inspect_err(|error| eprintln!("skipped: {error}")).ok()
+}
+
+/// Runs a kernel in so many blocks over numbers, and returns what they are then.
+fn run(
+    device: &Emulator,
+    kernel: &str,
+    blocks: u32,
+    numbers: &[u32],
+    more: &[Argument],
+) -> Result<Vec<u32>> {
+    let module = device.compile(&Program { source: KERNELS, constants: Vec::new() })?;
+    let mut bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let memory = device.allocate(bytes.len())?;
+    device.write(&bytes, &memory, 0)?;
+    let mut arguments = vec![Argument::Address(device.address(&memory))];
+    arguments.extend(more);
+    let grid = Grid { blocks: [blocks, 1], threads: 64 };
+    // SAFETY: the kernels stay within the numbers, or are run where that is found.
+    unsafe { device.launch(&module, kernel, grid, &arguments) }?;
+    device.read(&memory, 0, &mut bytes)?;
+    Ok(bytes.as_chunks().0.iter().map(|&bytes| u32::from_le_bytes(bytes)).collect())
+}
+
+fn orders() -> impl Iterator<Item = (Order, Order)> {
+    let orders = [Order::Ascending, Order::Descending, Order::Random(1), Order::Random(7)];
+    orders.into_iter().flat_map(move |threads| orders.map(|blocks| (threads, blocks)))
+}
+
+#[test]
+fn barriers_hold_in_every_order() {
+    let Some(device) = emulator() else { return };
+    let numbers: Vec<u32> = (0..192).collect();
+    let expected: Vec<u32> = numbers.chunks(64).flat_map(|x| x.iter().rev()).copied().collect();
+    for (threads, blocks) in orders() {
+        let device = device.clone().with_order(Schedule { threads, blocks });
+        assert_eq!(run(&device, "reverse", 3, &numbers, &[]).unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_missing_barrier_shows_in_every_order() {
+    let Some(device) = emulator() else { return };
+    let numbers: Vec<u32> = (0..64).collect();
+    let expected: Vec<u32> = numbers.iter().rev().copied().collect();
+    for (threads, blocks) in orders() {
+        let device = device.clone().with_order(Schedule { threads, blocks });
+        assert_ne!(run(&device, "reverse_without_barrier", 1, &numbers, &[]).unwrap(), expected);
+    }
+}
+
+/// In the second block too, though the first has written it.
+#[test]
+fn shared_memory_holds_nothing_at_first() {
+    let Some(device) = emulator() else { return };
+    let found = run(&device, "unwritten", 2, &[0; 64], &[]).unwrap();
+    assert_eq!(found[0], u32::MAX);
+    assert!(found[1..].iter().all(|&x| x == 1));
+}
+
+#[test]
+fn collectives_and_arguments() {
+    let Some(device) = emulator() else { return };
+    let mut numbers: Vec<u32> = (0..64).collect();
+    numbers.extend([0, 0]);
+    let more = [Argument::U32(100), Argument::U64(7 << 32), Argument::F32(3.5)];
+    for (threads, blocks) in orders() {
+        let device = device.clone().with_order(Schedule { threads, blocks });
+        let found = run(&device, "collectives", 1, &numbers, &more).unwrap();
+        for (i, &x) in found[..64].iter().enumerate() {
+            let (lane, first) = (i % 32, i / 32 * 32);
+            let up = if lane < 2 { lane } else { lane - 2 };
+            assert_eq!(x as usize, first + 5 + 1000 * (i ^ 1) + 1_000_000 * up);
+        }
+        assert_eq!(found[64..], [2 * (16 + 100 + 7 + 3), 63]);
+    }
+}
+
+#[test]
+fn what_goes_wrong_is_told_with_the_kernels_name() {
+    let Some(device) = emulator() else { return };
+    let fault = |kernel, more: &[Argument]| {
+        run(&device, kernel, 1, &[0; 64], more).unwrap_err().to_string()
+    };
+    let message = fault("one_warp_waits", &[]);
+    assert!(message.contains("kernel one_warp_waits: divergent barrier"), "{message}");
+    assert!(message.contains("32 wait for their block"), "{message}");
+    let message = fault("half_a_warp_shuffles", &[]);
+    assert!(message.contains("kernel half_a_warp_shuffles: divergent barrier"), "{message}");
+    let message = fault("reverse", &[Argument::U32(1)]);
+    assert!(message.contains("kernel reverse: expected the arguments a, got au"), "{message}");
+    let message = fault("collectives", &[]);
+    assert!(message.contains("expected the arguments auUf, got a"), "{message}");
+    assert!(fault("nothing", &[]).contains("there is no kernel nothing"));
+}
+
+#[test]
+fn what_does_not_compile_is_told_with_its_place() {
+    let Some(device) = emulator() else { return };
+    let source = Source { name: "wrong", text: "\nKERNEL(wrong, 32) { undefined(); }" };
+    let error = device.compile(&Program { source, constants: Vec::new() }).unwrap_err();
+    assert!(error.to_string().contains("wrong.cu:2"), "{error}");
+}
+
+#[test]
+fn constants_reach_the_source() {
+    let Some(device) = emulator() else { return };
+    let source = Source { name: "constant", text: "static_assert(SEVEN == 7, \"\");" };
+    let program = |seven: &str| Program { source, constants: vec![("SEVEN", seven.to_owned())] };
+    assert!(device.compile(&program("7")).is_ok());
+    assert!(device.compile(&program("8")).is_err());
+}
+
+#[test]
+fn accesses_out_of_bounds_end_the_process() {
+    let faults =
+        [("reads_beyond", "heap-buffer-overflow"), ("writes_beyond", "index 64 out of bounds")];
+    for (test, fault) in faults {
+        let output = match run_sanitized(test) {
+            Ok(output) => output,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        assert!(said.contains(fault) && said.contains("emulation.cu:"), "{said}");
+    }
+    let output = run_sanitized("stays_within").unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+#[ignore = "run under the address sanitizer, by accesses_out_of_bounds_end_the_process"]
+fn reads_beyond() {
+    run(&Emulator::sanitized().unwrap(), "one_beyond", 1, &[0; 64], &[Argument::U32(64)]).unwrap();
+}
+
+#[test]
+#[ignore = "run under the address sanitizer, by accesses_out_of_bounds_end_the_process"]
+fn writes_beyond() {
+    run(&Emulator::sanitized().unwrap(), "one_beyond_in_shared", 1, &[0; 64], &[]).unwrap();
+}
+
+#[test]
+#[ignore = "run under the address sanitizer, by accesses_out_of_bounds_end_the_process"]
+fn stays_within() {
+    run(&Emulator::sanitized().unwrap(), "one_beyond", 1, &[0; 64], &[Argument::U32(63)]).unwrap();
+}

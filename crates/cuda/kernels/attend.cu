@@ -1,0 +1,222 @@
+// Attention of a group of query heads over lists of rows: the sums of one item of a list, ITEM
+// rows, by each block. Every row is read once for the whole group: first all keys, then, when the
+// weights are known, all values.
+//
+// A problem is a list of tokens, and GROUP queries, scaled, that read it. Without tokens, the list
+// is the beginning of the rows. An item's record is, for each query head,
+//
+//     [Σ e v / p: VALUE_PADDED numbers | Σ e / p | shift | 2 of nothing],  e = exp(q·k − shift)
+//
+// Constants: ELEMENT, HEAD_DIM, HEAD_PADDED, VALUE_PADDED, LOG2_PAGE, GROUP, ITEM.
+// A row is HEAD_PADDED and then VALUE_PADDED numbers, multiples of 32; behind a key are zeros.
+
+const u32 THREADS = 128;
+const u32 WARPS = THREADS / WARP;
+
+/// Threads that share a key, and keys that a block reads at a time.
+const u32 SHARERS = 4;
+const u32 KEYS = THREADS / SHARERS;
+
+/// Chunks of a key that each of them reads.
+const u32 PARTS = HEAD_PADDED / (SHARERS * CHUNK);
+
+/// Threads that share a value, and values that a block reads at a time.
+const u32 COLUMNS = VALUE_PADDED / CHUNK;
+const u32 VALUES = THREADS / COLUMNS;
+
+/// Values that a thread reads before it adds the first of them: what hides the memory's latency.
+const u32 AHEAD = 4;
+
+const u32 RECORD = VALUE_PADDED + 4;
+
+/// From one row's weights to the next: odd, so that a column of them is in different banks.
+const u32 STRIDE = GROUP | 1;
+
+/// Numbers that half of the threads have of their values' sums.
+const u32 HALVES = THREADS / 2 * CHUNK * GROUP;
+const u32 BEFORE = GROUP * HEAD_PADDED + ITEM * STRIDE;
+
+typedef f32 Sums[GROUP][CHUNK];
+
+/// Where a token's row begins.
+DEVICE const ELEMENT* row_of(const u64* pages, u32 token) {
+    const ELEMENT* page = reinterpret_cast<const ELEMENT*>(pages[token >> LOG2_PAGE]);
+    const u32 row = token & ((1u << LOG2_PAGE) - 1);
+    return page + u64(row) * (HEAD_PADDED + VALUE_PADDED);
+}
+
+/// Adds a chunk's part of the product of each query with a key.
+DEVICE void add_products(const f32 (&key)[CHUNK], const f32* queries, f32 (&products)[GROUP]) {
+#pragma unroll
+    for (u32 head = 0; head < GROUP; head++) {
+        const float4* query = reinterpret_cast<const float4*>(queries + head * HEAD_PADDED);
+        const float4 a = query[0], b = query[1];
+        f32 sum = products[head];
+        sum = fmaf(a.x, key[0], sum);
+        sum = fmaf(a.y, key[1], sum);
+        sum = fmaf(a.z, key[2], sum);
+        sum = fmaf(a.w, key[3], sum);
+        sum = fmaf(b.x, key[4], sum);
+        sum = fmaf(b.y, key[5], sum);
+        sum = fmaf(b.z, key[6], sum);
+        products[head] = fmaf(b.w, key[7], sum);
+    }
+}
+
+/// Puts the logits of `count` rows into `logits`, [ITEM][STRIDE].
+DEVICE void read_keys(const ELEMENT* const* rows, u32 count, const f32* queries, f32* logits) {
+    const u32 sharer = threadIdx.x % SHARERS;
+    for (u32 first = 0; first < count; first += KEYS) {
+        const u32 i = first + threadIdx.x / SHARERS;
+        // Threads beyond the last row read it too: shuffles need the whole warp.
+        const ELEMENT* key = rows[min(i, count - 1)] + sharer * CHUNK;
+        Chunk<ELEMENT> chunks[PARTS];
+#pragma unroll
+        for (u32 part = 0; part < PARTS; part++) {
+            chunks[part] = load_chunk(key + part * SHARERS * CHUNK);
+        }
+        f32 products[GROUP] = {};
+#pragma unroll
+        for (u32 part = 0; part < PARTS; part++) {
+            f32 numbers[CHUNK];
+            widen(chunks[part], numbers);
+            add_products(numbers, queries + (part * SHARERS + sharer) * CHUNK, products);
+        }
+#pragma unroll
+        for (u32 head = 0; head < GROUP; head++) {
+            f32 logit = products[head];
+            logit += __shfl_xor_sync(EVERY_LANE, logit, 1);
+            logit += __shfl_xor_sync(EVERY_LANE, logit, 2);
+            if (i < count && sharer == head % SHARERS) logits[i * STRIDE + head] = logit;
+        }
+    }
+}
+
+/// Turns one head's logits into weights e / p, by one warp; says their sum and the shift.
+DEVICE void weigh(f32* logits, const f32* inverses, u32 count, f32& sum, f32& shift) {
+    const u32 lane = threadIdx.x % WARP;
+    shift = MINUS_INFINITY;
+    for (u32 i = lane; i < count; i += WARP) shift = fmaxf(shift, logits[i * STRIDE]);
+    shift = warp_max(shift);
+    sum = 0;
+    for (u32 i = lane; i < count; i += WARP) {
+        const f32 weight = expf(logits[i * STRIDE] - shift) * inverses[i];
+        logits[i * STRIDE] = weight;
+        sum += weight;
+    }
+    sum = warp_sum(sum);
+}
+
+/// Adds a value in the thread's columns, weighed for each head.
+DEVICE void add_value(const Chunk<ELEMENT>& chunk, const f32* weights, Sums& sums) {
+    f32 value[CHUNK];
+    widen(chunk, value);
+#pragma unroll
+    for (u32 head = 0; head < GROUP; head++) {
+        const f32 weight = weights[head];
+#pragma unroll
+        for (u32 x = 0; x < CHUNK; x++) sums[head][x] = fmaf(weight, value[x], sums[head][x]);
+    }
+}
+
+/// Adds every VALUES-th value from the thread's first on.
+DEVICE void read_values(const ELEMENT* const* rows, u32 count, const f32* weights, Sums& sums) {
+    const u32 place = threadIdx.x / COLUMNS;
+    const u32 at = HEAD_PADDED + threadIdx.x % COLUMNS * CHUNK;
+    if (place >= VALUES) return;
+    for (u32 first = place; first < count; first += AHEAD * VALUES) {
+        Chunk<ELEMENT> chunks[AHEAD];
+#pragma unroll
+        for (u32 ahead = 0; ahead < AHEAD; ahead++) {
+            const u32 i = first + ahead * VALUES;
+            if (i < count) chunks[ahead] = load_chunk(rows[i] + at);
+        }
+#pragma unroll
+        for (u32 ahead = 0; ahead < AHEAD; ahead++) {
+            const u32 i = first + ahead * VALUES;
+            if (i < count) add_value(chunks[ahead], weights + i * STRIDE, sums);
+        }
+    }
+}
+
+/// Adds the sums of all threads that have the same columns to those of the first of them. Each
+/// time, the upper half of them hand over theirs.
+DEVICE void gather(Sums& sums, f32* handed) {
+    const u32 place = threadIdx.x / COLUMNS;
+    for (u32 left = VALUES; left > 1;) {
+        const u32 half = (left + 1) / 2;
+        const u32 other = threadIdx.x - half * COLUMNS;
+        __syncthreads();
+        if (half <= place && place < left) {
+#pragma unroll
+            for (u32 x = 0; x < GROUP * CHUNK; x++) {
+                handed[x * (THREADS / 2) + other] = sums[x / CHUNK][x % CHUNK];
+            }
+        }
+        __syncthreads();
+        if (place + half < left) {
+#pragma unroll
+            for (u32 x = 0; x < GROUP * CHUNK; x++) {
+                sums[x / CHUNK][x % CHUNK] += handed[x * (THREADS / 2) + threadIdx.x];
+            }
+        }
+        left = half;
+    }
+}
+
+/// tables [problems]: each a table of pages. starts, lengths [problems]: of the lists, in tokens and
+/// probabilities. queries [problems][GROUP][HEAD_DIM]. records [problems][gridDim.x][GROUP][RECORD].
+/// logits, if wanted: a list's are at GROUP · start, [GROUP][length].
+KERNEL(attend, THREADS, const u64* tables, const u32* starts, const u32* lengths, const u32* tokens,
+       const f32* probabilities, const f32* queries, f32* records, f32* logits_out) {
+    __shared__ const ELEMENT* rows[ITEM];
+    __shared__ f32 inverses[ITEM];
+    __shared__ __align__(16) f32 scratch[BEFORE > HALVES ? BEFORE : HALVES];
+    f32* const query = scratch;
+    f32* const logits = scratch + GROUP * HEAD_PADDED;
+
+    const u32 problem = blockIdx.y, first = blockIdx.x * ITEM;
+    const u32 start = starts[problem], length = lengths[problem];
+    if (first >= length) return;
+    const u32 count = min(u32(ITEM), length - first);
+
+    const u64* pages = reinterpret_cast<const u64*>(tables[problem]);
+    for (u32 i = threadIdx.x; i < count; i += THREADS) {
+        const u32 listed = start + first + i;
+        rows[i] = row_of(pages, tokens ? tokens[listed] : first + i);
+        inverses[i] = probabilities ? 1 / probabilities[listed] : 1;
+    }
+    for (u32 i = threadIdx.x; i < GROUP * HEAD_PADDED; i += THREADS) {
+        const u32 head = i / HEAD_PADDED, x = i % HEAD_PADDED;
+        query[i] = x < HEAD_DIM ? queries[(problem * GROUP + head) * HEAD_DIM + x] : 0;
+    }
+    __syncthreads();
+    read_keys(rows, count, query, logits);
+    __syncthreads();
+
+    f32* const record = records + u64(problem * gridDim.x + blockIdx.x) * (GROUP * RECORD);
+    for (u32 head = threadIdx.x / WARP; head < GROUP; head += WARPS) {
+        if (logits_out) {
+            f32* const out = logits_out + u64(start) * GROUP + u64(head) * length + first;
+            for (u32 i = threadIdx.x % WARP; i < count; i += WARP) out[i] = logits[i * STRIDE + head];
+        }
+        f32 sum, shift;
+        weigh(logits + head, inverses, count, sum, shift);
+        if (threadIdx.x % WARP == 0) {
+            record[head * RECORD + VALUE_PADDED] = sum;
+            record[head * RECORD + VALUE_PADDED + 1] = shift;
+        }
+    }
+    __syncthreads();
+
+    Sums sums = {};
+    read_values(rows, count, logits, sums);
+    gather(sums, scratch);
+    if (threadIdx.x >= COLUMNS) return;
+#pragma unroll
+    for (u32 head = 0; head < GROUP; head++) {
+        float4* out = reinterpret_cast<float4*>(record + head * RECORD + threadIdx.x * CHUNK);
+        out[0] = {sums[head][0], sums[head][1], sums[head][2], sums[head][3]};
+        out[1] = {sums[head][4], sums[head][5], sums[head][6], sums[head][7]};
+    }
+}

@@ -1,0 +1,137 @@
+// The k best scores among the tokens not taken, lower tokens first among equals: exactly, without
+// sorting, in one order of additions or another alike.
+//
+// A score is an ordered key. Beginning with its highest digit of 8 bits, `count_digits` counts how
+// often each value of the digit occurs among the keys that agree with the cut so far, and `narrow`
+// puts the digit of the k-th best key behind it. Then `count_equals` counts the keys that equal
+// the cut, span by span, and `mark` takes those above it, and of its equals the first.
+//
+// Constants: SCORE, u16 or f32. Rows of scores and of taken bits are `stride` tokens apart, a
+// multiple of 64.
+
+const u32 THREADS = 256;
+const u32 WARPS = THREADS / WARP;
+
+/// Words of taken bits that a warp looks at, and tokens that a block does.
+const u32 WORDS = 16;
+const u32 SPAN = THREADS * WORDS;
+
+/// Where the best end: the key of the last of them, and how many of its equals there are to take.
+struct Cut {
+    u32 key;
+    u32 wanted;
+};
+
+DEVICE u32 key_of(u16 score) { return score; }
+
+DEVICE u32 key_of(f32 score) {
+    const u32 bits = __float_as_uint(score + 0.0f);  // −0 and 0 are equal
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+/// The warp's tokens in a row.
+struct Part {
+    const SCORE* scores;
+    u32* taken;
+    /// The first token.
+    u32 first;
+    u32 visible;
+
+    DEVICE Part(const SCORE* scores, u32* taken, u32 visible, u32 stride)
+        : scores(scores + u64(blockIdx.y) * stride), taken(taken + u64(blockIdx.y) * (stride / WARP)),
+          first(blockIdx.x * SPAN + threadIdx.x / WARP * (WARP * WORDS)), visible(visible) {}
+
+    /// The token of this lane in a word.
+    DEVICE u32 token(u32 word) const { return first + word * WARP + threadIdx.x % WARP; }
+
+    /// Whether this lane has a token in a word that is not taken, and its key.
+    DEVICE bool open(u32 word, u32& key) const {
+        const u32 at = token(word);
+        if (at >= visible || taken[at / WARP] >> (at % WARP) & 1) return false;
+        key = key_of(scores[at]);
+        return true;
+    }
+};
+
+/// counts [rows][256], zeros before the first digit.
+KERNEL(count_digits, THREADS, const SCORE* scores, u32* taken, const Cut* cuts, u32* counts,
+       u32 digit, u32 visible, u32 stride) {
+    __shared__ u32 found[256];
+    const Part part(scores, taken, visible, stride);
+    const u32 above = cuts[blockIdx.y].key;
+    found[threadIdx.x] = 0;
+    __syncthreads();
+    for (u32 word = 0; word < WORDS; word++) {
+        u32 key;
+        if (!part.open(word, key)) continue;
+        key >>= 8 * digit;
+        if (u64(key) >> 8 == above) atomicAdd(&found[key & 255], 1u);
+    }
+    __syncthreads();
+    const u32 count = found[threadIdx.x];
+    if (count) atomicAdd(&counts[blockIdx.y * 256 + threadIdx.x], count);
+}
+
+/// One block for each row. With fewer keys than wanted, the cut stays 0, below all of them.
+KERNEL(narrow, THREADS, Cut* cuts, u32* counts) {
+    __shared__ u32 held[WARPS];
+    Cut& cut = cuts[blockIdx.x];
+    const u32 key = cut.key, wanted = cut.wanted;
+    // The first thread has the highest digit.
+    const u32 digit = 255 - threadIdx.x;
+    u32& count = counts[blockIdx.x * 256 + digit];
+    u32 total;
+    const u32 above = sum_before(count, held, total);
+    const bool enough_before = threadIdx.x > 0 && above >= wanted;
+    if (!enough_before && above + count >= wanted) cut = {key << 8 | digit, wanted - above};
+    count = 0;
+}
+
+/// equals [rows][gridDim.x]
+KERNEL(count_equals, THREADS, const SCORE* scores, u32* taken, const Cut* cuts, u32* equals,
+       u32 visible, u32 stride) {
+    __shared__ u32 held[WARPS];
+    const Part part(scores, taken, visible, stride);
+    const u32 cut = cuts[blockIdx.y].key;
+    u32 found = 0, total, key;
+    for (u32 word = 0; word < WORDS; word++) found += part.open(word, key) && key == cut;
+    sum_before(found, held, total);
+    if (threadIdx.x == 0) equals[blockIdx.y * gridDim.x + blockIdx.x] = total;
+}
+
+/// Also puts 1 + the best key that is left over into `left` [rows], where there is one.
+KERNEL(mark, THREADS, const SCORE* scores, u32* taken, const Cut* cuts, const u32* equals,
+       u32* left, u32 visible, u32 stride) {
+    __shared__ u32 held[WARPS];
+    const Part part(scores, taken, visible, stride);
+    const Cut cut = cuts[blockIdx.y];
+    const u32 lane = threadIdx.x % WARP;
+    const u32 earlier = sum_of_first(equals + blockIdx.y * gridDim.x, blockIdx.x, held);
+
+    // A bit for each word: whether this lane's token exceeds the cut, and whether it equals it.
+    u32 above = 0, equal = 0, best = 0, count = 0, total;
+#pragma unroll
+    for (u32 word = 0; word < WORDS; word++) {
+        u32 key;
+        const bool open = part.open(word, key);
+        const bool is_equal = open && key == cut.key;
+        above |= u32(open && key > cut.key) << word;
+        equal |= u32(is_equal) << word;
+        count += __popc(__ballot_sync(EVERY_LANE, is_equal));
+        if (open && key < cut.key) best = max(best, key + 1);
+    }
+    u32 rank = earlier + sum_of_warps_before(count, held, total);
+
+    const u32 lower = (1u << lane) - 1;
+#pragma unroll
+    for (u32 word = 0; word < WORDS; word++) {
+        const bool is_equal = equal >> word & 1;
+        const u32 equals = __ballot_sync(EVERY_LANE, is_equal);
+        const bool first = is_equal && rank + __popc(equals & lower) < cut.wanted;
+        const u32 bits = __ballot_sync(EVERY_LANE, first || (above >> word & 1));
+        if (lane == 0 && bits) part.taken[part.token(word) / WARP] |= bits;
+        if (is_equal && !first) best = cut.key + 1;
+        rank += __popc(equals);
+    }
+    if (best) atomicMax(&left[blockIdx.y], best);
+}

@@ -1,0 +1,208 @@
+//! NVIDIA GPUs, through their driver.
+//!
+//! | file       | what                                                      |
+//! |------------|-----------------------------------------------------------|
+//! | `compiler` | NVRTC: finding it, and letting it compile                 |
+//! | `cubins`   | what has been compiled, kept on disk                      |
+
+mod compiler;
+mod cubins;
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use cudarc::driver::result::DriverError;
+use cudarc::driver::sys::CUresult;
+use cudarc::driver::{
+    CudaContext, CudaModule, CudaSlice, CudaStream, LaunchConfig, PushKernelArg, sys,
+};
+use cudarc::nvrtc::Ptx;
+use vattention_core::{Error, Result};
+
+pub use self::compiler::{Compiled, Compiler};
+use crate::{Argument, Device, Grid, Program};
+
+/// The least compute capability that the kernels are written for.
+const LEAST: (i32, i32) = (8, 0);
+
+/// The first GPU of this machine.
+#[derive(Clone, Debug)]
+pub struct Driver {
+    gpu: Arc<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    name: String,
+    /// `sm_90`, for one.
+    architecture: String,
+    /// The default stream, the only one that is used.
+    stream: Arc<CudaStream>,
+    compiler: Compiler,
+    modules: Mutex<HashMap<Program, Arc<CudaModule>>>,
+}
+
+/// Memory of a GPU.
+#[derive(Debug)]
+pub struct DriverMemory(Mutex<CudaSlice<u8>>);
+
+impl Driver {
+    /// The first GPU, opened once in a process.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] that says what is missing: the driver, a GPU, one that is new enough, or
+    /// the compiler NVRTC.
+    pub fn open() -> Result<Self> {
+        static DRIVER: LazyLock<Result<Driver, String>> = LazyLock::new(open);
+        DRIVER.clone().map_err(refuse)
+    }
+}
+
+fn open() -> Result<Driver, String> {
+    // SAFETY: it loads the driver's library, whose initialisers are NVIDIA's.
+    if !unsafe { sys::is_culib_present() } {
+        return Err("no NVIDIA driver: its library libcuda.so was not found".into());
+    }
+    let driver = |error: DriverError| format!("the NVIDIA driver: {}", describe(error));
+    if CudaContext::device_count().map_err(driver)? == 0 {
+        return Err("the NVIDIA driver knows no GPU".into());
+    }
+    let context = CudaContext::new(0).map_err(driver)?;
+    let name = context.name().map_err(driver)?;
+    let (major, minor) = context.compute_capability().map_err(driver)?;
+    if (major, minor) < LEAST {
+        return Err(format!(
+            "{name} has compute capability {major}.{minor}: expected at least {}.{}",
+            LEAST.0, LEAST.1
+        ));
+    }
+    let compiler = Compiler::find()?;
+    let gpu = Opened {
+        name,
+        architecture: format!("sm_{major}{minor}"),
+        stream: context.default_stream(),
+        compiler,
+        modules: Mutex::default(),
+    };
+    Ok(Driver { gpu: Arc::new(gpu) })
+}
+
+impl Device for Driver {
+    type Memory = DriverMemory;
+    type Module = Arc<CudaModule>;
+
+    fn summary(&self) -> String {
+        let Opened { name, architecture, compiler, .. } = &*self.gpu;
+        format!("{name} ({architecture}), {compiler}")
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<DriverMemory> {
+        let slice = self.gpu.stream.alloc_zeros(bytes.max(1)).map_err(|error| match error.0 {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::Memory { bytes },
+            _ => failed(error),
+        })?;
+        Ok(DriverMemory(Mutex::new(slice)))
+    }
+
+    fn address(&self, memory: &DriverMemory) -> u64 {
+        use cudarc::driver::DevicePtr;
+        memory.lock().device_ptr(&self.gpu.stream).0
+    }
+
+    fn write(&self, bytes: &[u8], memory: &DriverMemory, at: usize) -> Result<()> {
+        let mut slice = memory.lock();
+        let mut place = slice.slice_mut(at..at + bytes.len());
+        self.gpu.stream.memcpy_htod(bytes, &mut place).map_err(failed)
+    }
+
+    fn read(&self, memory: &DriverMemory, at: usize, bytes: &mut [u8]) -> Result<()> {
+        let slice = memory.lock();
+        let place = slice.slice(at..at + bytes.len());
+        self.gpu.stream.memcpy_dtoh(&place, bytes).map_err(failed)?;
+        self.gpu.stream.synchronize().map_err(failed)
+    }
+
+    fn compile(&self, program: &Program) -> Result<Arc<CudaModule>> {
+        let mut modules = self.gpu.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(module) = modules.get(program) {
+            return Ok(module.clone());
+        }
+        let module = self.gpu.load(program)?;
+        modules.insert(program.clone(), module.clone());
+        Ok(module)
+    }
+
+    unsafe fn launch(
+        &self,
+        module: &Arc<CudaModule>,
+        kernel: &str,
+        grid: Grid,
+        arguments: &[Argument],
+    ) -> Result<()> {
+        self.gpu.stream.context().bind_to_thread().map_err(failed)?;
+        let function = module.load_function(kernel).map_err(failed)?;
+        let mut launch = self.gpu.stream.launch_builder(&function);
+        for argument in arguments {
+            match argument {
+                Argument::Address(x) | Argument::U64(x) => launch.arg(x),
+                Argument::U32(x) => launch.arg(x),
+                Argument::F32(x) => launch.arg(x),
+            };
+        }
+        let [x, y] = grid.blocks;
+        let grid = LaunchConfig {
+            grid_dim: (x, y, 1),
+            block_dim: (grid.threads, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        // SAFETY: the caller answers for the arguments, in the words of `Device::launch`.
+        unsafe { launch.launch(grid) }.map_err(failed)?;
+        Ok(())
+    }
+}
+
+impl Opened {
+    /// Loads what was compiled before, here or in another process, or compiles it.
+    fn load(&self, program: &Program) -> Result<Arc<CudaModule>> {
+        let context = self.stream.context();
+        let key = cubins::key(&self.compiler.to_string(), &self.architecture, &program.text());
+        let kept = cubins::read(&key).map(Ptx::from_binary);
+        if let Some(Ok(module)) = kept.map(|cubin| context.load_module(cubin)) {
+            return Ok(module);
+        }
+        let compiled = self.compiler.compile(program, &self.architecture).map_err(refuse)?;
+        cubins::write(&key, &compiled.cubin);
+        context.load_module(Ptx::from_binary(compiled.cubin)).map_err(failed)
+    }
+}
+
+impl DriverMemory {
+    fn lock(&self) -> std::sync::MutexGuard<'_, CudaSlice<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for DriverMemory {
+    /// Frees it in the right context, whichever thread this is. If there is none, nothing is left to
+    /// be freed.
+    fn drop(&mut self) {
+        let _ = self.lock().context().bind_to_thread();
+    }
+}
+
+fn refuse(reason: String) -> Error {
+    Error::Backend { backend: "cuda".into(), reason }
+}
+
+/// After most errors of a driver everything on the device is lost to the process.
+fn failed(error: DriverError) -> Error {
+    refuse(format!(
+        "the GPU: {}; if this goes on, what was on it is lost: start the program again",
+        describe(error)
+    ))
+}
+
+fn describe(error: DriverError) -> String {
+    let words = error.error_string().map(|words| words.to_string_lossy().into_owned());
+    words.unwrap_or_else(|_| format!("{:?}", error.0))
+}

@@ -1,0 +1,86 @@
+//! The backends: over any device, and over the GPU of this machine.
+
+use std::sync::{Arc, OnceLock};
+
+use vattention_backends::{Layer, Pools};
+use vattention_core::{Attention, Backend, Options, PipelineConfig, Result, Shape};
+
+use crate::machine::GpuMachine;
+use crate::{Device, Driver};
+
+const NAME: &str = "cuda";
+const SUMMARY: &str = "an NVIDIA GPU reads the rows; selectors and samples run on the CPU";
+
+/// Pipelines over a device. Selectors and samples run on `options.threads` threads of the host.
+#[derive(Debug)]
+pub struct Gpu<D> {
+    device: D,
+    pools: Pools,
+}
+
+impl<D: Device> Gpu<D> {
+    /// Over this device.
+    pub fn new(device: D) -> Self {
+        Self { device, pools: Pools::default() }
+    }
+}
+
+impl<D: Device> Backend for Gpu<D> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        SUMMARY
+    }
+
+    fn start(
+        &self,
+        pipeline: &Arc<PipelineConfig>,
+        layer: usize,
+        shape: Shape,
+        options: &Options,
+    ) -> Result<Box<dyn Attention>> {
+        shape.check()?;
+        let workers = self.pools.workers(NAME, options.threads)?;
+        let machine = GpuMachine::new(self.device.clone(), pipeline, shape, options.storage)?;
+        Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, machine)?))
+    }
+}
+
+/// The first NVIDIA GPU of this machine, opened when it is first asked for.
+#[derive(Debug, Default)]
+pub struct Cuda {
+    gpu: OnceLock<Gpu<Driver>>,
+}
+
+impl Cuda {
+    fn gpu(&self) -> Result<&Gpu<Driver>> {
+        let driver = Driver::open()?;
+        Ok(self.gpu.get_or_init(|| Gpu::new(driver)))
+    }
+}
+
+impl Backend for Cuda {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        SUMMARY
+    }
+
+    fn available(&self) -> Result<()> {
+        self.gpu().map(drop)
+    }
+
+    fn start(
+        &self,
+        pipeline: &Arc<PipelineConfig>,
+        layer: usize,
+        shape: Shape,
+        options: &Options,
+    ) -> Result<Box<dyn Attention>> {
+        self.gpu()?.start(pipeline, layer, shape, options)
+    }
+}

@@ -1,0 +1,119 @@
+//! Lists of tokens on the device, one for each problem of a launch.
+
+use vattention_core::{Error, Result};
+
+use super::{Array, expect};
+use crate::Device;
+
+/// Lists of tokens, each to be read from the rows of one KV head.
+#[derive(Debug)]
+pub struct Lists<D: Device> {
+    /// All lists' tokens; without, each list is the beginning of its rows.
+    pub(super) tokens: Option<Array<D, u32>>,
+    /// The probability with which each token came to be in its list; without, 1.
+    pub(super) probabilities: Option<Array<D, f32>>,
+    /// Where each list begins in them, `[lists]`.
+    pub(super) starts: Array<D, u32>,
+    /// How many tokens each has, `[lists]`.
+    pub(super) lengths: Array<D, u32>,
+    /// How many rows each needs to be there, `[lists]`.
+    pub(super) rows: Vec<usize>,
+    /// Tokens of the longest list, at most.
+    pub(super) longest: usize,
+    /// Tokens of all lists, at most.
+    pub(super) total: usize,
+}
+
+impl<D: Device> Lists<D> {
+    /// List `i` is `indices[indptr[i]..indptr[i + 1]]`, with `probabilities` in (0, 1] as long.
+    ///
+    /// # Errors
+    /// If `indptr` is no partition of the indices, a probability is no such number, or there is no
+    /// memory.
+    pub fn new(
+        device: &D,
+        indptr: &[usize],
+        indices: &[u32],
+        probabilities: Option<&[f32]>,
+    ) -> Result<Self> {
+        let parts = indptr.first() == Some(&0)
+            && indptr.last() == Some(&indices.len())
+            && indptr.is_sorted();
+        if !parts {
+            let expected = format_args!("0 to {}, ascending", indices.len());
+            return Err(Error::shape("indptr", expected, indptr));
+        }
+        if let Some(probabilities) = probabilities {
+            expect("probabilities", indices.len(), probabilities.len())?;
+            if let Some(p) = probabilities.iter().find(|&&p| !(p > 0.0 && p <= 1.0)) {
+                return Err(Error::shape("a probability", "a number in (0, 1]", p));
+            }
+        }
+        let lists = || indptr.windows(2).map(|ends| &indices[ends[0]..ends[1]]);
+        let rows = |list: &[u32]| list.iter().max().map_or(0, |&last| last as usize + 1);
+        let rows = lists().map(rows).collect();
+        let lengths: Vec<usize> = lists().map(<[u32]>::len).collect();
+        Ok(Self {
+            tokens: Some(Array::new(device, indices)?),
+            probabilities: probabilities.map(|p| Array::new(device, p)).transpose()?,
+            rows,
+            ..Self::beginnings(device, &lengths)?
+        })
+    }
+
+    /// Room for `lengths[i]` tokens of list `i`, all of them below `visible`.
+    pub(super) fn within(device: &D, lengths: &[usize], visible: usize) -> Result<Self> {
+        Ok(Self { rows: vec![visible; lengths.len()], ..Self::beginnings(device, lengths)? })
+    }
+
+    /// List `i` is all tokens below `lengths[i]`.
+    ///
+    /// # Errors
+    /// If there are 2³² of them in all, or there is no memory.
+    pub fn beginnings(device: &D, lengths: &[usize]) -> Result<Self> {
+        let total = lengths.iter().copied().fold(0, usize::saturating_add);
+        if u32::try_from(total).is_err() {
+            return Err(Error::shape("tokens of all lists", "less than 2^32", total));
+        }
+        let numbers: Vec<u32> = lengths.iter().map(|&length| length as u32).collect();
+        let next = |start: &mut u32, &length: &u32| Some(std::mem::replace(start, *start + length));
+        let starts: Vec<u32> = numbers.iter().scan(0, next).collect();
+        Ok(Self {
+            tokens: None,
+            probabilities: None,
+            starts: Array::new(device, &starts)?,
+            lengths: Array::new(device, &numbers)?,
+            rows: lengths.to_vec(),
+            longest: lengths.iter().copied().max().unwrap_or(0),
+            total,
+        })
+    }
+
+    /// How many lists.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The tokens of each list, after the work asked for so far.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn read(&self) -> Result<Vec<Vec<u32>>> {
+        let tokens = self.tokens.as_ref().map(Array::read).transpose()?;
+        let list = |(start, length): (u32, u32)| match &tokens {
+            Some(tokens) => tokens[start as usize..][..length as usize].to_vec(),
+            None => (0..length).collect(),
+        };
+        Ok(self.starts.read()?.into_iter().zip(self.lengths.read()?).map(list).collect())
+    }
+
+    /// Tokens of all lists, at most.
+    pub fn total(&self) -> usize {
+        self.total
+    }
+}

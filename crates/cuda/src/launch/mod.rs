@@ -1,0 +1,53 @@
+//! One function for each kernel: it checks what it is given, and starts it.
+//!
+//! | kernel                    | what                                                      |
+//! |---------------------------|-----------------------------------------------------------|
+//! | [`Attend`], [`Combine`]   | weighted attention over lists of rows                     |
+//! | [`Score`]                 | bits that hash codes have in common                       |
+//! | [`Select`], [`ListTaken`] | the best scores among tokens not taken, and lists of them |
+//! | [`Sample`]                | a uniform sample of the others                            |
+//!
+//! What these functions take says by its type that it is sound: an [`Array`] knows its length,
+//! [`Pages`] hold what their table points to, [`Lists`] know which rows they need. So they are
+//! safe, and the only ones that start kernels.
+
+mod array;
+mod attend;
+mod combine;
+mod list_taken;
+mod lists;
+mod rows;
+mod sample;
+mod score;
+mod select;
+mod taken;
+
+pub use array::Array;
+pub use attend::{Attend, Records};
+pub use combine::{Combine, Sums};
+pub use list_taken::ListTaken;
+pub use lists::Lists;
+pub use rows::{Pages, RowLayout};
+pub use sample::{Draw, Sample};
+pub use score::{Codes, Score, Scores};
+pub use select::{Left, Ranked, Select};
+pub use taken::Taken;
+
+use vattention_core::{Error, Result};
+
+/// The most blocks along y.
+const MOST_ALONG_Y: usize = 65_535;
+
+/// A number of blocks along y.
+fn along_y(what: &str, count: usize) -> Result<u32> {
+    if count <= MOST_ALONG_Y {
+        Ok(count as u32)
+    } else {
+        Err(Error::shape(what, format_args!("at most {MOST_ALONG_Y}"), count))
+    }
+}
+
+/// Fails unless there are as many as expected.
+fn expect(what: &str, expected: usize, got: usize) -> Result<()> {
+    if got == expected { Ok(()) } else { Err(Error::shape(what, expected, got)) }
+}

@@ -1,0 +1,25 @@
+//! The CUDA backend: rows of keys and values live on the device, and are read there.
+//!
+//! | file      | what                                                                   |
+//! |-----------|------------------------------------------------------------------------|
+//! | `gpu`     | the backends: over any device, and over the GPU of this machine        |
+//! | `machine` | a step: the pipelines choose on the host, the device reads             |
+//! | `rows`    | keys and values, growing on the device                                 |
+//! | `device`  | what a machine that runs kernels offers                                |
+//! | `driver`  | NVIDIA GPUs, through their driver and its compiler                     |
+//! | `kernels` | their sources, and with which constants they are compiled              |
+//! | `launch`  | one safe function for each kernel, and the arrays that it takes        |
+
+mod device;
+#[allow(unsafe_code)]
+mod driver;
+mod gpu;
+mod kernels;
+pub mod launch;
+mod machine;
+mod rows;
+
+pub use device::{Argument, Device, Grid};
+pub use driver::{Compiled, Compiler, Driver, DriverMemory};
+pub use gpu::{Cuda, Gpu};
+pub use kernels::{Program, Source};

@@ -1,0 +1,148 @@
+//! A step: the pipelines choose on the host, the device reads what they chose.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use ndarray::ArrayView3;
+use vattention_backends::{HeadStep, Machine, RowSums, Situation, Workers};
+use vattention_core::{
+    PipelineConfig, Read, Reading, Result, Shape, Share, Softmax, Storage, Timings,
+};
+
+use crate::Device;
+use crate::launch::{Array, Attend, Combine, Lists, RowLayout};
+use crate::rows::Rows;
+
+/// Rows of a page: `2^8`.
+const LOG2_PAGE: u32 = 8;
+
+/// One layer of one sequence on a device.
+#[derive(Debug)]
+pub(crate) struct GpuMachine<D: Device> {
+    device: D,
+    shape: Shape,
+    rows: Rows<D>,
+    /// By the number of query heads that read one list.
+    attend: BTreeMap<usize, Attend<D>>,
+    combine: Combine<D>,
+}
+
+impl<D: Device> GpuMachine<D> {
+    /// No rows, and the kernels compiled that the pipeline needs.
+    pub(crate) fn new(
+        device: D,
+        pipeline: &PipelineConfig,
+        shape: Shape,
+        storage: Storage,
+    ) -> Result<Self> {
+        let layout = RowLayout::new(storage, shape.head_dim, shape.value_dim, LOG2_PAGE)?;
+        let own_lists = (pipeline.share == Share::Head).then_some(1);
+        let readers = std::iter::once(shape.group()).chain(own_lists);
+        let attend = readers
+            .map(|readers| Ok((readers, Attend::new(&device, layout, readers)?)))
+            .collect::<Result<_>>()?;
+        let combine = Combine::new(&device)?;
+        let rows = Rows::new(device.clone(), layout, shape.kv_heads)?;
+        Ok(Self { device, shape, rows, attend, combine })
+    }
+
+    /// What each query head makes of what it reads: one launch for all KV heads, and one for the
+    /// sums.
+    fn attend(&self, heads: &[Situation<'_>], readings: &[&Reading]) -> Result<Vec<RowSums>> {
+        let reads: Vec<&Read> = readings.iter().flat_map(|reading| reading.reads()).collect();
+        let lists = lists(&self.device, &reads)?;
+        let rows: Vec<_> = readings
+            .iter()
+            .zip(self.rows.heads())
+            .flat_map(|(reading, head)| reading.reads().iter().map(move |_| head))
+            .collect();
+        let queries: Vec<f32> = heads.iter().flat_map(|head| head.step.queries).copied().collect();
+        let queries = Array::new(&self.device, &queries)?;
+        let readers = self.shape.query_heads / reads.len();
+        let logits = heads
+            .iter()
+            .any(|head| head.pipeline.needs_feedback())
+            .then(|| Array::zeros(&self.device, readers * lists.total()))
+            .transpose()?;
+        let records = self.attend[&readers].run(&rows, &lists, &queries, logits.as_ref())?;
+        let sums = self.combine.run(&records)?.read()?;
+        let logits = match &logits {
+            Some(logits) => of_rows(&logits.read()?, readers, &reads),
+            None => vec![Vec::new(); self.shape.query_heads],
+        };
+        let row = |(sums, logits): (Softmax, Vec<f64>)| RowSums { sums, logits };
+        Ok(sums.into_iter().zip(logits).map(row).collect())
+    }
+}
+
+impl<D: Device> Machine for GpuMachine<D> {
+    fn append(
+        &mut self,
+        first: usize,
+        keys: ArrayView3<'_, f32>,
+        values: ArrayView3<'_, f32>,
+    ) -> Result<()> {
+        self.rows.write(first, keys, values)
+    }
+
+    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
+        let mut chosen = workers.map(heads.iter().collect(), choose);
+        let begin = Instant::now();
+        let readings: Vec<&Reading> = chosen.iter().map(|(reading, _)| reading).collect();
+        let mut rows = self.attend(&heads, &readings)?.into_iter();
+        // The device answers all KV heads at once: what that takes is told once.
+        chosen[0].1.attend = begin.elapsed();
+        let step = |(reading, timings)| {
+            let rows = rows.by_ref().take(self.shape.group()).collect();
+            HeadStep { rows, reading, timings }
+        };
+        Ok(chosen.into_iter().map(step).collect())
+    }
+
+    fn fork(&self, len: usize) -> Result<Self> {
+        Ok(Self {
+            device: self.device.clone(),
+            rows: self.rows.fork(len)?,
+            attend: self.attend.clone(),
+            combine: self.combine.clone(),
+            ..*self
+        })
+    }
+}
+
+/// Selects and samples on the host, as it is defined.
+fn choose(head: &Situation<'_>) -> (Reading, Timings) {
+    let begin = Instant::now();
+    let choice = head.pipeline.choose(&head.step);
+    let select = begin.elapsed();
+    let reading = head.pipeline.complete(&head.step, &choice);
+    let sample = begin.elapsed().saturating_sub(select);
+    (reading, Timings { select, sample, ..Timings::default() })
+}
+
+/// What is read, for the device.
+fn lists<D: Device>(device: &D, reads: &[&Read]) -> Result<Lists<D>> {
+    if reads.iter().all(|read| read.picks().is_none()) {
+        let lengths: Vec<usize> = reads.iter().map(|read| read.len()).collect();
+        return Lists::beginnings(device, &lengths);
+    }
+    let (mut indptr, mut indices, mut probabilities) = (vec![0], Vec::new(), Vec::new());
+    for read in reads {
+        let list = read.list();
+        indices.extend(list.indices);
+        probabilities.extend(list.probabilities);
+        indptr.push(indices.len());
+    }
+    let certain = probabilities.iter().all(|&p| p == 1.0);
+    Lists::new(device, &indptr, &indices, (!certain).then_some(&probabilities[..]))
+}
+
+/// Cuts the logits of all lists, `[readers, length]` each, into those of each reader.
+fn of_rows(logits: &[f32], readers: usize, reads: &[&Read]) -> Vec<Vec<f64>> {
+    let lengths = reads.iter().flat_map(|read| std::iter::repeat_n(read.len(), readers));
+    let ends = lengths.scan(0, |end, length| {
+        *end += length;
+        Some(*end - length..*end)
+    });
+    ends.map(|row| logits[row].iter().map(|&logit| f64::from(logit)).collect()).collect()
+}

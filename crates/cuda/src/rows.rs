@@ -1,0 +1,128 @@
+//! The rows of all KV heads, growing on a device.
+//!
+//! Full pages never change, and forks share them; the last page of each KV head, partly filled,
+//! belongs to one sequence alone.
+
+use std::sync::Arc;
+
+use ndarray::{ArrayView2, ArrayView3, s};
+use vattention_backends::store;
+use vattention_core::Result;
+
+use crate::Device;
+use crate::launch::{Array, Pages, RowLayout};
+
+/// Keys and values of one layer of one sequence.
+#[derive(Debug)]
+pub(crate) struct Rows<D: Device> {
+    device: D,
+    layout: RowLayout,
+    heads: Vec<Pages<D>>,
+}
+
+impl<D: Device> Rows<D> {
+    /// None yet.
+    pub(crate) fn new(device: D, layout: RowLayout, kv_heads: usize) -> Result<Self> {
+        let none = |_| Pages::new(&device, layout, Vec::new());
+        let heads = (0..kv_heads).map(none).collect::<Result<_>>()?;
+        Ok(Self { device, layout, heads })
+    }
+
+    /// Of each KV head.
+    pub(crate) fn heads(&self) -> &[Pages<D>] {
+        &self.heads
+    }
+
+    /// Writes rows from the place `first` on: keys `[kv_heads, new, head_dim]` and values
+    /// `[kv_heads, new, value_dim]`. If it fails, the rows before `first` are as they were.
+    pub(crate) fn write(
+        &mut self,
+        first: usize,
+        keys: ArrayView3<'_, f32>,
+        values: ArrayView3<'_, f32>,
+    ) -> Result<()> {
+        let new = keys.outer_iter().zip(values.outer_iter());
+        let grow = |(head, (keys, values)): (&Pages<D>, (_, ArrayView2<'_, f32>))| {
+            let grown = self.grown(head, first + values.nrows())?;
+            self.write_head(grown.as_ref().unwrap_or(head), first, keys, values)?;
+            Ok(grown)
+        };
+        let grown: Vec<Option<Pages<D>>> =
+            self.heads.iter().zip(new).map(grow).collect::<Result<_>>()?;
+        for (head, grown) in self.heads.iter_mut().zip(grown) {
+            if let Some(grown) = grown {
+                *head = grown;
+            }
+        }
+        Ok(())
+    }
+
+    /// The pages of a KV head, and as many more as `rows` need; `None` if it has room.
+    fn grown(&self, head: &Pages<D>, rows: usize) -> Result<Option<Pages<D>>> {
+        if rows <= head.rows() {
+            return Ok(None);
+        }
+        let mut pages = head.pages().to_vec();
+        while pages.len() * self.per_page() < rows {
+            pages.push(Arc::new(Array::zeros(&self.device, self.layout.page_bytes())?));
+        }
+        Pages::new(&self.device, self.layout, pages).map(Some)
+    }
+
+    /// Writes the rows of one KV head, page by page.
+    fn write_head(
+        &self,
+        head: &Pages<D>,
+        first: usize,
+        keys: ArrayView2<'_, f32>,
+        values: ArrayView2<'_, f32>,
+    ) -> Result<()> {
+        let (mut written, new) = (0, keys.nrows());
+        while written < new {
+            let (page, row) =
+                ((first + written) / self.per_page(), (first + written) % self.per_page());
+            let end = new.min(written + self.per_page() - row);
+            let rows =
+                self.bytes(keys.slice(s![written..end, ..]), values.slice(s![written..end, ..]));
+            head.pages()[page].write(&rows, row * self.layout.row_bytes())?;
+            written = end;
+        }
+        Ok(())
+    }
+
+    /// Rows `[new, head_dim]` and `[new, value_dim]` as they lie in a page.
+    fn bytes(&self, keys: ArrayView2<'_, f32>, values: ArrayView2<'_, f32>) -> Vec<u8> {
+        let row_bytes = self.layout.row_bytes();
+        let number = row_bytes / self.layout.stride();
+        let key = self.layout.head_dim() * number;
+        let value = self.layout.value_offset() * number;
+        let mut bytes = vec![0; keys.nrows() * row_bytes];
+        let rows = keys.outer_iter().zip(values.outer_iter());
+        for (row, (keys, values)) in bytes.chunks_exact_mut(row_bytes).zip(rows) {
+            let storage = self.layout.storage();
+            store(storage, keys, &mut row[..key]);
+            store(storage, values, &mut row[value..][..self.layout.value_dim() * number]);
+        }
+        bytes
+    }
+
+    /// Rows that go on from the first `len`. Of each KV head the last page, if it is not full, is
+    /// copied, and the others are shared.
+    pub(crate) fn fork(&self, len: usize) -> Result<Self> {
+        let full = len / self.per_page();
+        let fork = |head: &Pages<D>| {
+            let mut pages = head.pages()[..full].to_vec();
+            if len > full * self.per_page() {
+                let copy = Array::new(&self.device, &head.pages()[full].read()?)?;
+                pages.push(Arc::new(copy));
+            }
+            Pages::new(&self.device, self.layout, pages)
+        };
+        let heads = self.heads.iter().map(fork).collect::<Result<_>>()?;
+        Ok(Self { device: self.device.clone(), layout: self.layout, heads })
+    }
+
+    fn per_page(&self) -> usize {
+        1 << self.layout.log2_page()
+    }
+}

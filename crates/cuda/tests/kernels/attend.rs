@@ -1,0 +1,221 @@
+//! Attention over lists: `attend.cu` and `combine.cu`.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use vattention_core::{Error, Softmax, Storage};
+use vattention_cuda::Device;
+use vattention_cuda::launch::{Array, Attend, Lists, Pages, RowLayout};
+use vattention_cuda_emulator::Schedule;
+
+use super::world::{Head, KINDS, Kind, List, Numbers, attend, emulator, run};
+
+/// Lists around the sizes of warps and items.
+const LENGTHS: [usize; 12] = [0, 1, 2, 31, 32, 33, 127, 255, 256, 257, 513, 600];
+
+/// Rule 10: outputs are within 1e-5 of the largest value of f64 sums over the same tokens.
+pub(crate) fn check(found: &[Softmax], head: &Head, list: &List) {
+    let expected = head.softmax(list);
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(&expected) {
+        if list.tokens.is_empty() {
+            assert_eq!((found.shift(), found.denominator()), (f64::NEG_INFINITY, 0.0));
+            assert!(found.numerator().iter().all(|&n| n == 0.0));
+            continue;
+        }
+        let apart = (found.log_denominator() - expected.log_denominator()).abs();
+        assert!(
+            apart < 1e-5,
+            "ln D: {} for {}",
+            found.log_denominator(),
+            expected.log_denominator()
+        );
+        let outputs = found.output().into_iter().zip(expected.output());
+        let apart = outputs.fold(0.0_f64, |most, (a, b)| most.max((a - b).abs()));
+        assert!(apart <= 1e-5 * head.largest_value(), "N / D: apart by {apart:e}");
+    }
+}
+
+/// Some problems of a kind, with lists of different lengths.
+pub(crate) fn check_problems<D: Device>(device: &D, kind: Kind, weighted: bool, seed: u64) {
+    let mut numbers = Numbers::new(seed);
+    let problems: Vec<(Head, List)> = (0..=numbers.below(3))
+        .map(|_| {
+            let length = LENGTHS[numbers.below(LENGTHS.len())];
+            let rows = (length + numbers.below(50)).max(1);
+            let list = List::of(length, rows, weighted, &mut numbers);
+            (Head::usual(kind, rows, &mut numbers), list)
+        })
+        .collect();
+    let borrowed: Vec<_> = problems.iter().map(|(head, list)| (head, list)).collect();
+    let found = attend(device, kind, &borrowed);
+    let mut logits = &found.logits[..];
+    for ((head, list), sums) in problems.iter().zip(found.sums.chunks(kind.group)) {
+        check(sums, head, list);
+        let (of_list, rest) = logits.split_at(kind.group * list.tokens.len());
+        logits = rest;
+        check_logits(of_list, head, list);
+    }
+}
+
+fn check_logits(found: &[f32], head: &Head, list: &List) {
+    let queries = 0..head.queries.len();
+    let pairs = queries.flat_map(|query| list.tokens.iter().map(move |&token| (query, token)));
+    for (&found, (query, token)) in found.iter().zip(pairs) {
+        let expected = head.logit(query, token);
+        assert!((f64::from(found) - expected).abs() < 2e-5, "{found} for {expected}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn sums_are_those_in_f64(
+        kind in prop::sample::select(&KINDS[..]),
+        schedule in prop::sample::select(Schedule::several().to_vec()),
+        weighted: bool,
+        seed in 0_u64..1 << 32,
+    ) {
+        let Some(device) = emulator() else { return Ok(()) };
+        check_problems(&device.with_order(schedule), kind, weighted, seed);
+    }
+}
+
+#[test]
+fn short_lists_and_the_ends_of_items() {
+    let Some(device) = emulator() else { return };
+    for (seed, &length) in LENGTHS.iter().enumerate() {
+        let mut numbers = Numbers::new(seed as u64);
+        let kind = KINDS[1 + seed % 3];
+        let head = Head::usual(kind, length.max(1), &mut numbers);
+        let list = List::of(length, length.max(1), false, &mut numbers);
+        check(&attend(&device, kind, &[(&head, &list)]).sums, &head, &list);
+    }
+}
+
+/// More items than `combine.cu` holds at a time.
+#[test]
+fn a_long_list() {
+    let Some(device) = emulator() else { return };
+    let (kind, length) = (KINDS[3], 129 * 256 + 1);
+    let mut numbers = Numbers::new(8);
+    let head = Head::usual(kind, length, &mut numbers);
+    let list = List::of(length, length, true, &mut numbers);
+    for schedule in Schedule::several() {
+        let device = device.clone().with_order(schedule);
+        check(&attend(&device, kind, &[(&head, &list)]).sums, &head, &list);
+    }
+}
+
+/// Logits of ten thousand, whole numbers: the difference from the largest is exact, or far below.
+#[test]
+fn huge_logits() {
+    let Some(device) = emulator() else { return };
+    for (seed, &kind) in KINDS.iter().enumerate() {
+        let mut numbers = Numbers::new(seed as u64);
+        let head = Head::huge(kind, 300, &mut numbers);
+        let list = List::of(280, 300, seed % 2 == 0, &mut numbers);
+        let largest = list.tokens.iter().map(|&token| head.logit(0, token).abs());
+        assert!(largest.fold(0.0, f64::max) > 3e3);
+        check(&attend(&device, kind, &[(&head, &list)]).sums, &head, &list);
+    }
+}
+
+/// The same bits whatever runs first, and whatever else is computed.
+#[test]
+fn results_depend_on_nothing_else() {
+    let Some(device) = emulator() else { return };
+    let kind = KINDS[2];
+    let mut numbers = Numbers::new(5);
+    let problems: Vec<(Head, List)> = [700, 3, 256]
+        .map(|length| {
+            let list = List::of(length, 710, true, &mut numbers);
+            (Head::usual(kind, 710, &mut numbers), list)
+        })
+        .into();
+    let borrowed: Vec<_> = problems.iter().map(|(head, list)| (head, list)).collect();
+    let found = attend(&device, kind, &borrowed);
+    for schedule in Schedule::several() {
+        assert_eq!(attend(&device.clone().with_order(schedule), kind, &borrowed), found);
+    }
+    for (sums, &problem) in found.sums.chunks(kind.group).zip(&borrowed) {
+        assert_eq!(attend(&device, kind, &[problem]).sums, sums);
+    }
+}
+
+/// Without a list, all rows up to a limit are read, and no more.
+#[test]
+fn the_beginning_of_the_rows() {
+    let Some(device) = emulator() else { return };
+    let kind = KINDS[3];
+    let mut numbers = Numbers::new(6);
+    let heads: Vec<Head> = (0..4).map(|_| Head::usual(kind, 300, &mut numbers)).collect();
+    let heads: Vec<&Head> = heads.iter().collect();
+    let lengths = [300, 0, 1, 256];
+    let found = run(&device, kind, &heads, &Lists::beginnings(&device, &lengths).unwrap());
+    for ((head, length), sums) in heads.iter().zip(lengths).zip(found.sums.chunks(kind.group)) {
+        let list = List { tokens: (0..length as u32).collect(), probabilities: None };
+        check(sums, head, &list);
+        assert_eq!(attend(&device, kind, &[(head, &list)]).sums, sums);
+    }
+}
+
+#[test]
+fn nothing_to_do() {
+    let Some(device) = emulator() else { return };
+    let kind = KINDS[1];
+    let lists = Lists::new(&device, &[0], &[], None).unwrap();
+    assert!(run(&device, kind, &[], &lists).sums.is_empty());
+    let head = Head::usual(kind, 1, &mut Numbers::new(0));
+    let list = List { tokens: Vec::new(), probabilities: None };
+    check(&attend(&device, kind, &[(&head, &list)]).sums, &head, &list);
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let Some(device) = emulator() else { return };
+    let refused = |result: Result<(), Error>, because: &str| {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains(because), "{message}");
+    };
+    for (head_dim, value_dim) in [(0, 64), (257, 64), (64, 0), (64, 257)] {
+        let layout = RowLayout::new(Storage::F16, head_dim, value_dim, 4);
+        refused(layout.map(drop), "expected 1 to 256 on CUDA");
+    }
+    refused(
+        RowLayout::new(Storage::F16, 64, 64, 31).map(drop),
+        "rows in a page: expected at most 2^30",
+    );
+    let kind = KINDS[1];
+    let short = Array::zeros(&device, kind.layout().page_bytes() - 1).unwrap();
+    let pages = Pages::new(&device, kind.layout(), vec![Arc::new(short)]);
+    refused(pages.map(drop), "bytes of a page: expected 2048, got 2047");
+    for group in [0, 17] {
+        let attend = Attend::new(&device, kind.layout(), group);
+        refused(attend.map(drop), "query heads for each KV head: expected 1 to 16 on CUDA");
+    }
+    let lists =
+        |indptr: &[usize], p: Option<&[f32]>| Lists::new(&device, indptr, &[1, 2, 3], p).map(drop);
+    refused(lists(&[0, 2], None), "indptr: expected 0 to 3, ascending");
+    refused(lists(&[0, 3, 2, 3], None), "indptr");
+    refused(lists(&[0, 3], Some(&[1.0, 0.5])), "probabilities: expected 3, got 2");
+    for p in [0.0, -0.5, 1.5, f32::NAN] {
+        refused(lists(&[0, 3], Some(&[1.0, p, 1.0])), "a probability: expected a number in (0, 1]");
+    }
+    let head = Head::usual(kind, 20, &mut Numbers::new(0));
+    let pages = head.pages(&device, kind);
+    let queries = Array::new(&device, &head.queries.concat()).unwrap();
+    let attend = Attend::new(&device, kind.layout(), kind.group).unwrap();
+    let run = |heads: &[&Pages<_>], token, queries, logits: Option<&Array<_, f32>>| {
+        let lists = Lists::new(&device, &[0, 2], &[0, token], None).unwrap();
+        attend.run(heads, &lists, queries, logits).map(drop)
+    };
+    assert!(run(&[&pages], 23, &queries, None).is_ok());
+    refused(run(&[&pages], 24, &queries, None), "list 0: expected tokens below 24, got 24");
+    refused(run(&[], 0, &queries, None), "heads: expected 1, got 0");
+    let few = Array::zeros(&device, 3).unwrap();
+    refused(run(&[&pages], 0, &few, None), "queries: expected 256, got 3");
+    refused(run(&[&pages], 0, &queries, Some(&few)), "logits: expected 8, got 3");
+    let other = Kind { log2_page: 2, ..kind };
+    refused(run(&[&head.pages(&device, other)], 0, &queries, None), "rows: expected RowLayout");
+}

@@ -1,0 +1,111 @@
+//! Every program is compiled for every architecture by NVIDIA's compiler, which needs no GPU.
+//!
+//! Without NVRTC the test says so and returns, unless `VATTENTION_REQUIRE_NVRTC` is set.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write;
+
+use vattention_core::Storage;
+use vattention_cuda::launch::{Attend, Combine, ListTaken, RowLayout, Sample, Score, Select};
+use vattention_cuda::{Compiler, Driver, Program, Source};
+
+const ARCHITECTURES: [&str; 3] = ["sm_80", "sm_90", "sm_120"];
+
+/// The compiler, if it is there or must be.
+fn compiler() -> Option<Compiler> {
+    match Compiler::find() {
+        Ok(compiler) => Some(compiler),
+        Err(reason) if std::env::var_os("VATTENTION_REQUIRE_NVRTC").is_some() => panic!("{reason}"),
+        Err(reason) => {
+            // Written to the stream itself: what is printed by a test that passes is not shown.
+            let _ = writeln!(std::io::stderr(), "\nskipped: {reason}");
+            None
+        }
+    }
+}
+
+/// What a kernel takes of a multiprocessor, as the assembler says.
+#[derive(Debug)]
+struct Usage {
+    registers: usize,
+    stack: usize,
+    spilled: usize,
+}
+
+impl Usage {
+    /// The most that a kernel of those in a log takes.
+    fn read(log: &str) -> Self {
+        let before = |words: &str| -> usize {
+            let numbers = log.match_indices(words).map(|(at, _)| {
+                let number = log[..at].rsplit(|c: char| !c.is_ascii_digit()).next();
+                number.unwrap().parse().unwrap()
+            });
+            numbers.max().unwrap_or_else(|| panic!("no `{words}` in {log}"))
+        };
+        Self {
+            registers: before(" registers"),
+            stack: before(" bytes stack frame"),
+            spilled: before(" bytes spill stores") + before(" bytes spill loads"),
+        }
+    }
+}
+
+/// Registers of a thread that reads for so many query heads: with more, fewer blocks of 128 threads
+/// than 8, 8, 5, 4 and 2 fit on a multiprocessor of 65536.
+fn budget(group: usize) -> usize {
+    match group {
+        1 | 2 => 64,
+        4 => 96,
+        8 => 128,
+        _ => 255,
+    }
+}
+
+/// Heads of the usual sizes, in all precisions, and groups of the usual sizes; nothing is spilled.
+#[test]
+fn every_program_compiles_for_every_architecture() {
+    let Some(compiler) = compiler() else { return };
+    let storages = [Storage::F32, Storage::F16, Storage::Bf16];
+    let shapes = storages.map(|storage| [64, 96, 128, 256].map(|dim| (storage, dim, 4)));
+    let groups = [1, 2, 8, 16].map(|group| (Storage::Bf16, 128, group));
+    let largest = (Storage::F32, 256, 16);
+    let shapes = shapes.as_flattened().iter().chain(&groups).chain([&largest]);
+    let attend = shapes.map(|&(storage, dim, group)| {
+        let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
+        (Attend::<Driver>::program(layout, group).unwrap(), budget(group))
+    });
+    let others = [
+        Combine::<Driver>::program(),
+        Score::<Driver>::program(),
+        Select::<Driver, u16>::program(),
+        Select::<Driver, f32>::program(),
+        ListTaken::<Driver>::program(),
+        Sample::<Driver>::program(),
+    ];
+    let others = others.map(|program| (program, budget(1)));
+    let programs: Vec<(Program, usize)> = attend.chain(others).collect();
+    for architecture in ARCHITECTURES {
+        for (program, budget) in &programs {
+            let compiled = compiler.compile(program, architecture).unwrap();
+            assert!(compiled.cubin.starts_with(b"\x7fELF"));
+            let usage = Usage::read(&compiled.log);
+            let Program { source, constants } = program;
+            let context = format!("{} for {architecture}, {constants:?}: {usage:?}", source.name);
+            assert!(usage.registers <= *budget, "{context}");
+            assert_eq!((usage.stack, usage.spilled), (0, 0), "{context}");
+        }
+    }
+}
+
+/// What the compiler does not understand is told with its place.
+#[test]
+fn a_program_that_is_none_is_refused_with_what_the_compiler_says() {
+    let Some(compiler) = compiler() else { return };
+    let source = Source { name: "broken", text: "KERNEL(broken, 32, u32* x) { x[0] = y; }" };
+    let program = Program { source, constants: Vec::new() };
+    let error = compiler.compile(&program, "sm_90").unwrap_err();
+    assert!(error.contains("broken.cu(1): error: identifier \"y\" is undefined"), "{error}");
+    let error = compiler.compile(&Combine::<Driver>::program(), "sm_1").unwrap_err();
+    assert!(error.contains("NVRTC refuses combine for sm_1"), "{error}");
+}

@@ -1,0 +1,245 @@
+//! The backend for GPUs: devices that fail, over an emulation, and shapes at its limits, also over the
+//! GPU of this machine.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ndarray::{Array3, s};
+use vattention::backends::Reference;
+use vattention::config::{Loader, load};
+use vattention::cuda::{Argument, Device, Gpu, Grid, Program};
+use vattention::{
+    Attention, Backend, Error, Options, PipelineConfig, Result, Selection, Shape, Storage,
+};
+
+const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 12 };
+
+/// A device of which one call fails: of those from now on, the one of that number.
+#[derive(Clone, Debug)]
+struct Mortal<D> {
+    device: D,
+    calls: Arc<AtomicUsize>,
+}
+
+/// No call fails. It is also what follows 0.
+const IMMORTAL: usize = usize::MAX;
+
+impl<D: Device> Mortal<D> {
+    fn new(device: D) -> Self {
+        Self { device, calls: Arc::new(AtomicUsize::new(IMMORTAL)) }
+    }
+
+    fn fail_at(&self, call: usize) {
+        self.calls.store(call, Ordering::Relaxed);
+    }
+
+    /// Whether that call was reached; none fails any more.
+    fn has_failed(&self) -> bool {
+        self.calls.swap(IMMORTAL, Ordering::Relaxed) == IMMORTAL
+    }
+
+    fn live(&self) -> Result<()> {
+        let left = self.calls.load(Ordering::Relaxed);
+        let next = if left == IMMORTAL { IMMORTAL } else { left.wrapping_sub(1) };
+        self.calls.store(next, Ordering::Relaxed);
+        if left == 0 { Err(Error::Memory { bytes: 1 }) } else { Ok(()) }
+    }
+}
+
+#[allow(unsafe_code, reason = "the trait's launch is")]
+impl<D: Device> Device for Mortal<D> {
+    type Memory = D::Memory;
+    type Module = D::Module;
+
+    fn summary(&self) -> String {
+        self.device.summary()
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<D::Memory> {
+        self.live()?;
+        self.device.allocate(bytes)
+    }
+
+    fn address(&self, memory: &D::Memory) -> u64 {
+        self.device.address(memory)
+    }
+
+    fn write(&self, bytes: &[u8], memory: &D::Memory, at: usize) -> Result<()> {
+        self.live()?;
+        self.device.write(bytes, memory, at)
+    }
+
+    fn read(&self, memory: &D::Memory, at: usize, bytes: &mut [u8]) -> Result<()> {
+        self.live()?;
+        self.device.read(memory, at, bytes)
+    }
+
+    fn compile(&self, program: &Program) -> Result<D::Module> {
+        self.live()?;
+        self.device.compile(program)
+    }
+
+    unsafe fn launch(
+        &self,
+        module: &D::Module,
+        kernel: &str,
+        grid: Grid,
+        arguments: &[Argument],
+    ) -> Result<()> {
+        self.live()?;
+        // SAFETY: the caller vouches for the arguments.
+        unsafe { self.device.launch(module, kernel, grid, arguments) }
+    }
+}
+
+/// Numbers that differ from token to token.
+fn numbers(heads: usize, count: usize, dim: usize) -> Array3<f32> {
+    Array3::from_shape_fn((heads, count, dim), |(h, t, d)| {
+        ((7 * h + 13 * t + 5 * d) as f32 * 0.37).sin() * 2.0
+    })
+}
+
+/// A pipeline whose selectors learn from every step, and that samples.
+fn learning() -> Arc<PipelineConfig> {
+    let text = "[[selectors]]\ntype = \"h2o\"\nheavy = 20\nrecent = 10\n\
+                [estimator]\ntype = \"fixed\"\nsize = 40\n";
+    Loader::default().parse("learning.toml", text).unwrap()
+}
+
+fn append(attention: &mut dyn Attention, shape: Shape, tokens: Range<usize>) -> Result<()> {
+    let part = |dim| numbers(shape.kv_heads, 700, dim).slice_move(s![.., tokens.clone(), ..]);
+    attention.append(part(shape.head_dim).view(), part(shape.value_dim).view())
+}
+
+/// Tokens, and what a fork makes of three more queries: the bits, and the tokens read.
+fn state(attention: &dyn Attention, shape: Shape) -> (usize, Vec<u32>, Selection) {
+    let queries = numbers(shape.query_heads, 3, shape.head_dim);
+    let output = attention.fork(None).unwrap().attend(queries.view(), None).unwrap();
+    let bits = output.out.iter().map(|x| x.to_bits()).collect();
+    (attention.len(), bits, output.selection.unwrap())
+}
+
+/// Lets one call to the device after the other fail, until all succeed; says how many there are.
+fn each_failure<D: Device, T>(
+    device: &Mortal<D>,
+    mut run: impl FnMut() -> Result<T>,
+    mut check: impl FnMut(),
+) -> (usize, T) {
+    for call in 0.. {
+        device.fail_at(call);
+        let result = run();
+        if !device.has_failed() {
+            return (call, result.unwrap());
+        }
+        let error = result.err().unwrap();
+        assert!(matches!(error, Error::Memory { bytes: 1 }), "{error}");
+        check();
+    }
+    unreachable!("a run makes finitely many calls")
+}
+
+/// Whichever call to the device fails, all is as before, and works the next time.
+#[test]
+fn what_fails_on_the_device_changes_nothing() {
+    let Some(emulator) = common::emulator() else { return };
+    let options = Options { record: true, storage: Storage::Bf16, ..Options::default() };
+    let start = |gpu: &dyn Backend| gpu.start(&learning(), 0, SHAPE, &options);
+    let queries = numbers(SHAPE.query_heads, 3, SHAPE.head_dim);
+
+    let mut untouched = start(&Gpu::new(emulator.clone())).unwrap();
+    let device = Mortal::new(emulator);
+    let gpu = Gpu::new(device.clone());
+    let (calls, mut attention) = each_failure(&device, || start(&gpu), || ());
+    assert!(calls >= 2, "compiles two kernels, but has made {calls} calls");
+    append(&mut *attention, SHAPE, 0..300).unwrap();
+    append(&mut *untouched, SHAPE, 0..300).unwrap();
+
+    let attention = RefCell::new(attention);
+    let before = state(&**attention.borrow(), SHAPE);
+    let same = || assert_eq!(state(&**attention.borrow(), SHAPE), before);
+    let run = || append(&mut **attention.borrow_mut(), SHAPE, 300..700);
+    let (calls, ()) = each_failure(&device, run, same);
+    assert!(calls >= 8, "new pages of two heads, but has made {calls} calls");
+    append(&mut *untouched, SHAPE, 300..700).unwrap();
+
+    let before = state(&**attention.borrow(), SHAPE);
+    let same = || assert_eq!(state(&**attention.borrow(), SHAPE), before);
+    let run = || attention.borrow_mut().attend(queries.view(), None);
+    let (calls, _) = each_failure(&device, run, same);
+    assert!(calls >= 3 * 4, "three steps, but has made {calls} calls");
+    untouched.attend(queries.view(), None).unwrap();
+
+    let before = state(&**attention.borrow(), SHAPE);
+    let same = || assert_eq!(state(&**attention.borrow(), SHAPE), before);
+    let (_, fork) = each_failure(&device, || attention.borrow().fork(None), same);
+    assert_eq!(state(&*fork, SHAPE), before);
+    assert_eq!(state(&*untouched, SHAPE), before, "as if nothing had ever failed");
+}
+
+/// A fork and its original write to the last page, which was not full, each to its own.
+#[test]
+fn forks_share_no_row_that_is_yet_to_come() {
+    let Some(emulator) = common::emulator() else { return };
+    let options = Options { record: true, ..Options::default() };
+    let start = || Gpu::new(emulator.clone()).start(&learning(), 0, SHAPE, &options).unwrap();
+    let mut original = start();
+    append(&mut *original, SHAPE, 0..300).unwrap();
+    let mut fork = original.fork(None).unwrap();
+    append(&mut *original, SHAPE, 300..340).unwrap();
+    append(&mut *fork, SHAPE, 500..540).unwrap();
+
+    for (attention, last) in [(original, 300..340), (fork, 500..540)] {
+        let mut alone = start();
+        append(&mut *alone, SHAPE, 0..300).unwrap();
+        append(&mut *alone, SHAPE, last).unwrap();
+        assert_eq!(state(&*attention, SHAPE), state(&*alone, SHAPE));
+    }
+}
+
+/// The smallest and the largest heads and groups answer as the reference does; larger ones are
+/// refused by name.
+#[test]
+fn shapes_at_the_limits_are_answered_and_beyond_them_refused() {
+    let backends = common::backends();
+    for gpu in backends.iter().filter(|backend| backend.name() == "cuda") {
+        check_limits(&**gpu);
+    }
+}
+
+fn check_limits(gpu: &dyn Backend) {
+    let options = Options { record: true, literal: true, ..Options::default() };
+    let shape = |query_heads, kv_heads, head_dim, value_dim| Shape {
+        query_heads,
+        kv_heads,
+        head_dim,
+        value_dim,
+    };
+    for shape in [shape(1, 1, 1, 1), shape(32, 2, 256, 256), shape(3, 1, 96, 200)] {
+        for pipeline in [&learning(), &load(common::root("configs/dense.toml")).unwrap()] {
+            let [ours, judge] = [gpu, &Reference].map(|backend| {
+                let mut attention = backend.start(pipeline, 0, shape, &options).unwrap();
+                append(&mut *attention, shape, 0..300).unwrap();
+                let queries = numbers(shape.query_heads, 2, shape.head_dim);
+                attention.attend(queries.view(), Some(&[257, 300])).unwrap()
+            });
+            assert_eq!(ours.selection, judge.selection, "{shape:?}");
+            for (ours, judge) in ours.out.iter().zip(&judge.out) {
+                assert!((ours - judge).abs() < 2e-5, "{shape:?}: {ours} for {judge}");
+            }
+        }
+    }
+    for (shape, expected) in [
+        (shape(17, 1, 16, 16), "query heads for each KV head: expected 1 to 16 on CUDA, got 17"),
+        (shape(1, 1, 257, 16), "head_dim: expected 1 to 256 on CUDA, got 257"),
+        (shape(1, 1, 16, 300), "value_dim: expected 1 to 256 on CUDA, got 300"),
+    ] {
+        let error = gpu.start(&learning(), 0, shape, &options).err().unwrap();
+        assert_eq!(error.to_string(), expected);
+    }
+}
