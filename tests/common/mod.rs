@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use vattention::cuda::Gpu;
 use vattention::{Backend, Shape, available_backends};
-use vattention_cuda_emulator::Emulator;
+use vattention_cuda_emulator::{Emulator, or_skip};
 
 /// The heads that the files of `weights/` are for.
 pub(crate) const MODEL: Shape = Shape { query_heads: 4, kv_heads: 4, head_dim: 32, value_dim: 32 };
@@ -34,12 +34,7 @@ pub(crate) fn backends() -> Vec<Box<dyn Backend>> {
 
 /// An emulation of a GPU, if there is a C++ compiler.
 pub(crate) fn emulator() -> Option<Emulator> {
-    let emulator = Emulator::new();
-    if let Err(error) = &emulator {
-        // Written to the stream itself: what is printed by a test that passes is not shown.
-        let _ = writeln!(std::io::stderr(), "\nskipped, no emulation of a GPU: {error}");
-    }
-    emulator.ok()
+    or_skip(Emulator::new())
 }
 
 /// A path in the repository: where cargo says that it is, or where it was when this was compiled.

@@ -242,7 +242,7 @@ impl<M: Machine> Attention for Layer<M> {
         let scaled = self.scaled(&queries)?;
         let visible = limits(visible, scaled.dim().1, self.len())?;
         // Only steps before the one that fails can have taught the selectors something.
-        let pipelines: Option<Vec<Pipeline>> = (visible.len() > 1 && self.learns())
+        let pipelines: Option<Vec<Pipeline>> = (M::FALLIBLE && visible.len() > 1 && self.learns())
             .then(|| self.heads.iter().map(|head| head.pipeline.clone()).collect());
         let step = self.step;
         let answered = self.answer(&scaled, &visible);

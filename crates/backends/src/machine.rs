@@ -8,6 +8,9 @@ use crate::workers::Workers;
 
 /// Answers the steps of one layer of one sequence; a [`Layer`](crate::Layer) does all the rest.
 pub trait Machine: Send + Sized + 'static {
+    /// Whether [`answer`](Self::answer) can fail.
+    const FALLIBLE: bool;
+
     /// Stores rows that are about to be the tokens from `first` on: keys `[kv_heads, new,
     /// head_dim]` and values `[kv_heads, new, value_dim]`, which can be stored.
     ///

@@ -36,6 +36,8 @@ impl Backend for Reference {
 }
 
 impl Machine for Reference {
+    const FALLIBLE: bool = false;
+
     fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
         Ok(workers.map(heads, |head| answer(&head)))
     }

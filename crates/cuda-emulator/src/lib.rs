@@ -12,6 +12,8 @@ mod memory;
 mod sanitizer;
 mod schedule;
 
+use std::fmt::Display;
+use std::io::Write;
 use std::sync::Arc;
 
 use vattention_core::{Error, Result};
@@ -100,6 +102,24 @@ impl Device for Emulator {
     ) -> Result<()> {
         // SAFETY: the caller vouches for the arguments.
         unsafe { module.0.run(kernel, grid, arguments, self.schedule) }
+    }
+}
+
+/// What an emulation needs, or `None`, said on stderr, where it is missing.
+///
+/// # Panics
+/// If it is missing and the environment has `VATTENTION_REQUIRE_EMULATOR`.
+pub fn or_skip<T>(needed: Result<T, impl Display>) -> Option<T> {
+    match needed {
+        Ok(needed) => Some(needed),
+        Err(error) if std::env::var_os("VATTENTION_REQUIRE_EMULATOR").is_some() => {
+            panic!("{error}")
+        }
+        Err(error) => {
+            // Written to the stream itself: what is printed by a test that passes is not shown.
+            let _ = writeln!(std::io::stderr(), "\nskipped, no emulation of a GPU: {error}");
+            None
+        }
     }
 }
 

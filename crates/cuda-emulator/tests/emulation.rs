@@ -61,7 +61,7 @@ KERNEL(one_beyond_in_shared, 64, u32* numbers) {
 };
 
 fn emulator() -> Option<Emulator> {
-    Emulator::new().inspect_err(|error| eprintln!("skipped: {error}")).ok()
+    or_skip(Emulator::new())
 }
 
 /// Runs a kernel in so many blocks over numbers, and returns what they are then.
@@ -179,10 +179,7 @@ fn accesses_out_of_bounds_end_the_process() {
     let faults =
         [("reads_beyond", "heap-buffer-overflow"), ("writes_beyond", "index 64 out of bounds")];
     for (test, fault) in faults {
-        let output = match run_sanitized(test) {
-            Ok(output) => output,
-            Err(error) => return eprintln!("skipped: {error}"),
-        };
+        let Some(output) = or_skip(run_sanitized(test)) else { return };
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{said}");
         assert!(said.contains(fault) && said.contains("emulation.cu:"), "{said}");

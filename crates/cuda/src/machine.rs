@@ -76,6 +76,8 @@ impl<D: Device> GpuMachine<D> {
 }
 
 impl<D: Device> Machine for GpuMachine<D> {
+    const FALLIBLE: bool = true;
+
     fn append(
         &mut self,
         first: usize,

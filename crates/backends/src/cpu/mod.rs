@@ -90,6 +90,8 @@ struct CpuMachine {
 }
 
 impl Machine for CpuMachine {
+    const FALLIBLE: bool = false;
+
     fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
         Ok(workers.map(heads, |head| answer(&head, *self)))
     }

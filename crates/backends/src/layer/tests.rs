@@ -49,6 +49,8 @@ impl Mortal {
 }
 
 impl Machine for Mortal {
+    const FALLIBLE: bool = true;
+
     fn append(&mut self, _: usize, _: ArrayView3<'_, f32>, _: ArrayView3<'_, f32>) -> Result<()> {
         self.live()
     }

@@ -52,7 +52,7 @@ impl Compiler {
             }
         }
         if !is_present() {
-            return Err(format!("no NVRTC of a version from 9 to 13 in {FOLDER}"));
+            return Err(format!("no NVRTC 12 or 13 in {FOLDER}"));
         }
         let (mut major, mut minor) = (0, 0);
         // SAFETY: the library is there, and writes two numbers.
@@ -61,17 +61,22 @@ impl Compiler {
         Ok(Self { version: (major, minor) })
     }
 
+    /// How programs for an architecture are compiled.
+    pub(super) fn options(architecture: &str) -> [String; 3] {
+        [
+            format!("--gpu-architecture={architecture}"),
+            "--std=c++17".into(),
+            "--ptxas-options=-v".into(),
+        ]
+    }
+
     /// Compiles a program for an architecture: `sm_90`, for one.
     ///
     /// # Errors
     /// What the compiler says.
     pub fn compile(&self, program: &Program, architecture: &str) -> Result<Compiled, String> {
         let name = program.source.name;
-        let options = [
-            format!("--gpu-architecture={architecture}"),
-            "--std=c++17".into(),
-            "--ptxas-options=-v".into(),
-        ];
+        let options = Self::options(architecture);
         let text = CString::new(program.text()).map_err(|error| format!("{name}: {error}"))?;
         let file = CString::new(format!("{name}.cu")).map_err(|error| error.to_string())?;
         let job = Job::new(&text, &file).map_err(|error| format!("NVRTC: {error}"))?;

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 /// What stands for a compilation: equal for equal inputs only.
-pub(super) fn key(compiler: &str, architecture: &str, text: &str) -> String {
+pub(super) fn key(compiler: &str, options: &str, text: &str) -> String {
     let mut hash = Sha256::new();
-    for part in [compiler, architecture, text] {
+    for part in [compiler, options, text] {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn other_inputs_have_other_keys() {
         let keys = [("a", "b", "c"), ("ab", "", "c"), ("a", "bc", ""), ("a", "b", "d")]
-            .map(|(compiler, architecture, text)| key(compiler, architecture, text));
+            .map(|(compiler, options, text)| key(compiler, options, text));
         for (i, one) in keys.iter().enumerate() {
             assert!(keys[..i].iter().all(|other| other != one));
         }

@@ -112,7 +112,9 @@ impl Device for Driver {
     fn write(&self, bytes: &[u8], memory: &DriverMemory, at: usize) -> Result<()> {
         let mut slice = memory.lock();
         let mut place = slice.slice_mut(at..at + bytes.len());
-        self.gpu.stream.memcpy_htod(bytes, &mut place).map_err(failed)
+        self.gpu.stream.memcpy_htod(bytes, &mut place).map_err(failed)?;
+        // The bytes are the caller's again once this returns.
+        self.gpu.stream.synchronize().map_err(failed)
     }
 
     fn read(&self, memory: &DriverMemory, at: usize, bytes: &mut [u8]) -> Result<()> {
@@ -165,14 +167,24 @@ impl Opened {
     /// Loads what was compiled before, here or in another process, or compiles it.
     fn load(&self, program: &Program) -> Result<Arc<CudaModule>> {
         let context = self.stream.context();
-        let key = cubins::key(&self.compiler.to_string(), &self.architecture, &program.text());
+        let key = cubins::key(
+            &self.compiler.to_string(),
+            &Compiler::options(&self.architecture).join(" "),
+            &program.text(),
+        );
         let kept = cubins::read(&key).map(Ptx::from_binary);
         if let Some(Ok(module)) = kept.map(|cubin| context.load_module(cubin)) {
             return Ok(module);
         }
         let compiled = self.compiler.compile(program, &self.architecture).map_err(refuse)?;
         cubins::write(&key, &compiled.cubin);
-        context.load_module(Ptx::from_binary(compiled.cubin)).map_err(failed)
+        context.load_module(Ptx::from_binary(compiled.cubin)).map_err(|error| {
+            refuse(format!(
+                "the driver refuses what {} compiled: {}; is it newer than the driver?",
+                self.compiler,
+                describe(error)
+            ))
+        })
     }
 }
 
@@ -184,9 +196,14 @@ impl DriverMemory {
 
 impl Drop for DriverMemory {
     /// Frees it in the right context, whichever thread this is. If there is none, nothing is left to
-    /// be freed.
+    /// be freed. Binding reports what has failed before instead, once: that is kept for others.
     fn drop(&mut self) {
-        let _ = self.lock().context().bind_to_thread();
+        let slice = self.lock();
+        let context = slice.context();
+        if let Err(error) = context.bind_to_thread() {
+            let _ = context.bind_to_thread();
+            context.record_err::<()>(Err(error));
+        }
     }
 }
 

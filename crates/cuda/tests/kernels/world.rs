@@ -6,11 +6,11 @@ use half::{bf16, f16};
 use vattention_core::{Softmax, Storage};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Array, Attend, Combine, Lists, Pages, RowLayout};
-use vattention_cuda_emulator::Emulator;
+use vattention_cuda_emulator::{Emulator, or_skip};
 
 /// The emulator, or `None`, said on stderr, where there is no compiler.
 pub(crate) fn emulator() -> Option<Emulator> {
-    Emulator::new().inspect_err(|error| eprintln!("skipped: {error}")).ok()
+    or_skip(Emulator::new())
 }
 
 /// Uniform numbers in [−1, 1).
