@@ -4,7 +4,7 @@
 
 use vattention_core::Result;
 use vattention_cuda::{Argument, Device, Grid, Program, Source};
-use vattention_cuda_emulator::{Emulator, Order, Schedule, run_sanitized};
+use vattention_cuda_emulator::{Emulator, Order, Schedule, or_skip, run_sanitized};
 
 /// Kernels of two warps.
 const KERNELS: Source = Source {
