@@ -360,8 +360,8 @@ proptest! {
 
 /// All statistics, each relative to the definition's.
 ///
-/// The machine's are differences of sums of `e² |v|²`, at most `e² · dim · 1.5²` here, in f32:
-/// what is much smaller than that is known less well, and matters less.
+/// The machine's are differences of sums of `e² |v|²`, at most `e² · dim · 1.5²` here, in f32, after four
+/// roundings: what is much smaller than that is known less well, and matters less.
 fn same_stats(
     got: &SampleStats,
     want: &SampleStats,
@@ -371,9 +371,10 @@ fn same_stats(
     prop_assert_eq!((got.value_dim, got.max_norm_v), (want.value_dim, want.max_norm_v));
     // Relative to one shift.
     let e = got.d / want.d;
-    let rounding = 1e-7 * 2.25 * want.value_dim as f64;
+    let four_roundings = 4.0 * 2.0_f64.powi(-24);
+    let rounding = four_roundings * 2.25 * want.value_dim as f64;
     let (of_ev, of_w) = (rounding / want.trace_ev, rounding / want.trace_w);
-    let of_e = 1e-7 / want.var_e;
+    let of_e = four_roundings / want.var_e;
     for (name, got, want, rounding) in [
         ("d_certain", got.d_certain / e, want.d_certain, 0.0),
         ("norm_n", got.norm_n / e, want.norm_n, 0.0),
