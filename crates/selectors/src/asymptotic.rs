@@ -36,13 +36,11 @@ pub(crate) struct Estimate {
 impl Asymptotic {
     /// Strict: variances are at least their estimates with confidence 0.9.
     pub(crate) fn new(grids: &RatioGrids, promised: &Promised, site: &Site) -> Self {
-        let Promised { epsilon, delta, floor, scope, mode, .. } = promised;
-        let delta = scope.share_of(delta.get(), site.shape.query_heads);
         Self {
-            grid: grids.get(delta, site.shape.value_dim),
-            epsilon: epsilon.get(),
-            floor: floor.map_or(0.0, vattention_core::Fraction::get),
-            z: if *mode == Mode::Strict { z_one(0.1) } else { 0.0 },
+            grid: grids.get(promised.delta_of_row(site), site.shape.value_dim),
+            epsilon: promised.epsilon.get(),
+            floor: promised.least_share(),
+            z: if promised.mode == Mode::Strict { z_one(0.1) } else { 0.0 },
         }
     }
 

@@ -84,12 +84,11 @@ impl PrioritySample {
             Mode::Default | Mode::Strict => {
                 Rule::Asymptotic(Asymptotic::new(&self.grids, &self.promised, site))
             }
-            Mode::Rigorous => {
-                let Promised { epsilon, delta, floor, scope, .. } = self.promised;
-                let delta = scope.share_of(delta.get(), site.shape.query_heads);
-                let floor = floor.map_or(0.0, vattention_core::Fraction::get);
-                Rule::Rigorous { epsilon: epsilon.get(), delta, floor }
-            }
+            Mode::Rigorous => Rule::Rigorous {
+                epsilon: self.promised.epsilon.get(),
+                delta: self.promised.delta_of_row(site),
+                floor: self.promised.least_share(),
+            },
         };
         Worker { promised: self.promised.clone(), rule, index: Index::new(site.shape.head_dim) }
     }

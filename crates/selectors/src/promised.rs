@@ -4,7 +4,7 @@ use std::num::NonZeroU8;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
-use vattention_core::{Fraction, Promise, Scope, Size, Target};
+use vattention_core::{Fraction, Promise, Scope, Site, Size, Target};
 use vattention_estimators::Mode;
 
 /// With fewer tokens than this left over, they are read too.
@@ -55,6 +55,16 @@ impl Promised {
             base: default_base(),
             rounds: default_rounds(),
         }
+    }
+
+    /// The delta of one row at a site.
+    pub(crate) fn delta_of_row(&self, site: &Site) -> f64 {
+        self.scope.share_of(self.delta.get(), site.shape.query_heads)
+    }
+
+    /// The floor, or 0 for none.
+    pub(crate) fn least_share(&self) -> f64 {
+        self.floor.map_or(0.0, Fraction::get)
     }
 
     /// What is promised: the output.
