@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ndarray::{Array3, s};
 use vattention::backends::Reference;
 use vattention::config::{Loader, load};
-use vattention::cuda::{Argument, Device, Gpu, Grid, Program};
+use vattention::cuda::{Device, Gpu, Kernel, Program};
 use vattention::{
     Attention, Backend, Error, Options, PipelineConfig, Result, Selection, Shape, Storage,
 };
@@ -56,6 +56,7 @@ impl<D: Device> Mortal<D> {
 impl<D: Device> Device for Mortal<D> {
     type Memory = D::Memory;
     type Module = D::Module;
+    type Graph = D::Graph;
 
     fn summary(&self) -> String {
         self.device.summary()
@@ -85,16 +86,21 @@ impl<D: Device> Device for Mortal<D> {
         self.device.compile(program)
     }
 
-    unsafe fn launch(
-        &self,
-        module: &D::Module,
-        kernel: &str,
-        grid: Grid,
-        arguments: &[Argument],
-    ) -> Result<()> {
+    unsafe fn launch(&self, kernel: &Kernel<D::Module>) -> Result<()> {
         self.live()?;
         // SAFETY: the caller vouches for the arguments.
-        unsafe { self.device.launch(module, kernel, grid, arguments) }
+        unsafe { self.device.launch(kernel) }
+    }
+
+    unsafe fn record(&self, kernels: &[Kernel<D::Module>]) -> Result<D::Graph> {
+        self.live()?;
+        // SAFETY: the caller vouches for the arguments.
+        unsafe { self.device.record(kernels) }
+    }
+
+    fn replay(&self, graph: &D::Graph) -> Result<()> {
+        self.live()?;
+        self.device.replay(graph)
     }
 }
 

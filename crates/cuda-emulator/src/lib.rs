@@ -17,7 +17,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use vattention_core::{Error, Result};
-use vattention_cuda::{Argument, Device, Grid, Program};
+use vattention_cuda::{Device, Kernel, Program};
 
 pub use self::memory::Memory;
 pub use self::sanitizer::run_sanitized;
@@ -66,6 +66,7 @@ impl Emulator {
 impl Device for Emulator {
     type Memory = Memory;
     type Module = Module;
+    type Graph = Vec<Kernel<Module>>;
 
     fn summary(&self) -> String {
         format!("emulation by {}", self.compiler.version())
@@ -93,15 +94,18 @@ impl Device for Emulator {
         Loaded::open(&self.compiler.library(program)?).map(Module)
     }
 
-    unsafe fn launch(
-        &self,
-        module: &Module,
-        kernel: &str,
-        grid: Grid,
-        arguments: &[Argument],
-    ) -> Result<()> {
+    unsafe fn launch(&self, kernel: &Kernel<Module>) -> Result<()> {
         // SAFETY: the caller vouches for the arguments.
-        unsafe { module.0.run(kernel, grid, arguments, self.schedule) }
+        unsafe { kernel.module.0.run(kernel, self.schedule) }
+    }
+
+    unsafe fn record(&self, kernels: &[Kernel<Module>]) -> Result<Vec<Kernel<Module>>> {
+        Ok(kernels.to_vec())
+    }
+
+    fn replay(&self, graph: &Vec<Kernel<Module>>) -> Result<()> {
+        // SAFETY: who recorded them vouches for the arguments.
+        graph.iter().try_for_each(|kernel| unsafe { self.launch(kernel) })
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use libloading::Library;
 use vattention_core::Result;
-use vattention_cuda::{Argument, Grid};
+use vattention_cuda::{Argument, Kernel};
 
 use crate::{Schedule, fail};
 
@@ -56,13 +56,8 @@ impl Loaded {
     ///
     /// # Safety
     /// What the kernel reads and writes for the arguments is there.
-    pub(crate) unsafe fn run(
-        &self,
-        kernel: &str,
-        grid: Grid,
-        arguments: &[Argument],
-        schedule: Schedule,
-    ) -> Result<()> {
+    pub(crate) unsafe fn run<M>(&self, kernel: &Kernel<M>, schedule: Schedule) -> Result<()> {
+        let Kernel { name, grid, arguments, .. } = kernel;
         let values: Vec<*const c_void> = arguments.iter().map(value).collect();
         let kinds: Vec<u8> = arguments.iter().map(kind).collect();
         let launch = Launch {
@@ -74,10 +69,10 @@ impl Loaded {
             thread_order: schedule.threads.code(),
             block_order: schedule.blocks.code(),
         };
-        let name = format!("emulated_{kernel}");
+        let symbol = format!("emulated_{name}");
         // SAFETY: what the macro `KERNEL` exports under this name is of this type.
-        let entry = unsafe { self.library.get::<Entry>(name.as_bytes()) };
-        let entry = entry.map_err(|_| fail(format!("there is no kernel {kernel}")))?;
+        let entry = unsafe { self.library.get::<Entry>(symbol.as_bytes()) };
+        let entry = entry.map_err(|_| fail(format!("there is no kernel {name}")))?;
         let _alone = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the launch outlives the call, the entry compares the arguments with the
         // kernel's, and the caller vouches for what they point to.
@@ -87,7 +82,7 @@ impl Loaded {
         }
         // SAFETY: it is a string of the library's, which nobody writes to before the lock is free.
         let fault = unsafe { CStr::from_ptr(fault) };
-        Err(fail(format!("kernel {kernel}: {}", fault.to_string_lossy())))
+        Err(fail(format!("kernel {name}: {}", fault.to_string_lossy())))
     }
 }
 

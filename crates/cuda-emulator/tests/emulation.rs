@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, unsafe_code)]
 
 use vattention_core::Result;
-use vattention_cuda::{Argument, Device, Grid, Program, Source};
+use vattention_cuda::{Argument, Device, Grid, Kernel, Program, Source};
 use vattention_cuda_emulator::{Emulator, Order, Schedule, or_skip, run_sanitized};
 
 /// Kernels of two warps.
@@ -67,7 +67,7 @@ fn emulator() -> Option<Emulator> {
 /// Runs a kernel in so many blocks over numbers, and returns what they are then.
 fn run(
     device: &Emulator,
-    kernel: &str,
+    kernel: &'static str,
     blocks: u32,
     numbers: &[u32],
     more: &[Argument],
@@ -80,7 +80,7 @@ fn run(
     arguments.extend(more);
     let grid = Grid { blocks: [blocks, 1], threads: 64 };
     // SAFETY: the kernels stay within the numbers, or are run where that is found.
-    unsafe { device.launch(&module, kernel, grid, &arguments) }?;
+    unsafe { device.launch(&Kernel { module, name: kernel, grid, arguments }) }?;
     device.read(&memory, 0, &mut bytes)?;
     Ok(bytes.as_chunks().0.iter().map(|&bytes| u32::from_le_bytes(bytes)).collect())
 }

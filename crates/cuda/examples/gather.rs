@@ -52,7 +52,7 @@ fn measure<D: Device>(
         let lists = lists(device, tokens, share)?;
         let step = || {
             let records = attend.run(&heads.iter().collect::<Vec<_>>(), &lists, &queries, None)?;
-            combine.run(&records)
+            combine.run(&records, &lists)
         };
         let seconds = time(|| step()?.read().map(drop), || step().map(drop))?;
         let bytes = (lists.total() * layout.row_bytes()) as f64;

@@ -166,9 +166,10 @@ DEVICE void gather(Sums& sums, f32* handed) {
 
 /// tables [problems]: each a table of pages. starts, lengths [problems]: of the lists, in tokens and
 /// probabilities. queries [problems][GROUP][HEAD_DIM]. records [problems][gridDim.x][GROUP][RECORD].
-/// logits, if wanted: a list's are at GROUP · start, [GROUP][length].
+/// logits [problems][GROUP][stride], if wanted: a list's begin at the place places[problem], or 0.
 KERNEL(attend, THREADS, const u64* tables, const u32* starts, const u32* lengths, const u32* tokens,
-       const f32* probabilities, const f32* queries, f32* records, f32* logits_out) {
+       const f32* probabilities, const f32* queries, f32* records, f32* logits_out,
+       const u32* places, u32 stride) {
     __shared__ const ELEMENT* rows[ITEM];
     __shared__ f32 inverses[ITEM];
     __shared__ __align__(16) f32 scratch[BEFORE > HALVES ? BEFORE : HALVES];
@@ -197,7 +198,8 @@ KERNEL(attend, THREADS, const u64* tables, const u32* starts, const u32* lengths
     f32* const record = records + u64(problem * gridDim.x + blockIdx.x) * (GROUP * RECORD);
     for (u32 head = threadIdx.x / WARP; head < GROUP; head += WARPS) {
         if (logits_out) {
-            f32* const out = logits_out + u64(start) * GROUP + u64(head) * length + first;
+            const u32 place = (places ? places[problem] : 0) + first;
+            f32* const out = logits_out + u64(problem * GROUP + head) * stride + place;
             for (u32 i = threadIdx.x % WARP; i < count; i += WARP) out[i] = logits[i * STRIDE + head];
         }
         f32 sum, shift;

@@ -8,9 +8,10 @@ const u32 HELD = 128;
 
 /// records as `attend` writes them, [problems][gridDim.x items][group][value_padded + 4], of lists of
 /// `lengths` tokens, `item` of them in an item. sums [problems][group][2 + value_dim]: shift,
-/// Σ e / p, Σ e v / p. One block for each query head and problem.
+/// Σ e / p, Σ e v / p; what they were before is added if `add`. One block for each query head and
+/// problem.
 KERNEL(combine, MOST_COLUMNS, const f32* records, const u32* lengths, f64* sums, u32 item, u32 items,
-       u32 value_dim, u32 value_padded) {
+       u32 value_dim, u32 value_padded, u32 add) {
     __shared__ f32 highest[MOST_COLUMNS / WARP];
     __shared__ f64 factors[HELD];
 
@@ -20,7 +21,10 @@ KERNEL(combine, MOST_COLUMNS, const f32* records, const u32* lengths, f64* sums,
     const f32* const first = records + (u64(problem) * items * group + head) * record;
     const u64 next = u64(group) * record;
 
-    f32 shift = MINUS_INFINITY;
+    f64* const out = sums + u64(problem * group + head) * (2 + value_dim);
+    if (add && !used) return;
+    const f32 before = add ? f32(out[0]) : MINUS_INFINITY;
+    f32 shift = before;
     for (u32 i = threadIdx.x; i < used; i += blockDim.x) {
         shift = fmaxf(shift, first[i * next + value_padded + 1]);
     }
@@ -31,7 +35,9 @@ KERNEL(combine, MOST_COLUMNS, const f32* records, const u32* lengths, f64* sums,
 
     const u32 column = threadIdx.x;
     const u32 place = column < value_dim ? column : value_padded;
+    const u32 at = column < value_dim ? 2 + column : 1;
     f64 sum = 0;
+    if (column <= value_dim && before > MINUS_INFINITY) sum = out[at] * exp(f64(before) - f64(shift));
     for (u32 begin = 0; begin < used; begin += HELD) {
         const u32 held = min(HELD, used - begin);
         __syncthreads();
@@ -42,8 +48,7 @@ KERNEL(combine, MOST_COLUMNS, const f32* records, const u32* lengths, f64* sums,
         if (column > value_dim) continue;
         for (u32 i = 0; i < held; i++) sum += factors[i] * f64(first[(begin + i) * next + place]);
     }
-    f64* const out = sums + u64(problem * group + head) * (2 + value_dim);
+    __syncthreads();  // the shift before has been read
     if (column == 0) out[0] = f64(shift);
-    if (column < value_dim) out[2 + column] = sum;
-    if (column == value_dim) out[1] = sum;
+    if (column <= value_dim) out[at] = sum;
 }

@@ -17,6 +17,9 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
     /// A compiled program.
     type Module: Clone + Debug + Send + Sync;
 
+    /// Kernels that are started together.
+    type Graph: Debug + Send + Sync;
+
     /// What it is, in one line.
     fn summary(&self) -> String;
 
@@ -53,7 +56,7 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
     /// If there is no compiler, or the program is refused: with what the compiler says.
     fn compile(&self, program: &Program) -> Result<Self::Module>;
 
-    /// Starts a kernel of a program.
+    /// Starts a kernel.
     ///
     /// # Errors
     /// If the program has no such kernel, or the device refuses to start it.
@@ -62,13 +65,37 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
     /// The arguments are those that the kernel declares, in number, order and type, and what the
     /// kernel reads and writes for them lies within memory that lives until it has run.
     #[allow(unsafe_code, reason = "arguments are not checked against the kernel")]
-    unsafe fn launch(
-        &self,
-        module: &Self::Module,
-        kernel: &str,
-        grid: Grid,
-        arguments: &[Argument],
-    ) -> Result<()>;
+    unsafe fn launch(&self, kernel: &Kernel<Self::Module>) -> Result<()>;
+
+    /// Prepares kernels to be started together, one after the other, as often as wanted.
+    ///
+    /// # Errors
+    /// As [`launch`](Self::launch).
+    ///
+    /// # Safety
+    /// As [`launch`](Self::launch), and the memory lives until the last [`replay`](Self::replay)
+    /// has run.
+    #[allow(unsafe_code, reason = "arguments are not checked against the kernels")]
+    unsafe fn record(&self, kernels: &[Kernel<Self::Module>]) -> Result<Self::Graph>;
+
+    /// Starts them.
+    ///
+    /// # Errors
+    /// If the device refuses to start them.
+    fn replay(&self, graph: &Self::Graph) -> Result<()>;
+}
+
+/// A kernel of a program, and how to start it.
+#[derive(Clone, Debug)]
+pub struct Kernel<M> {
+    /// The program.
+    pub module: M,
+    /// The kernel's name in it.
+    pub name: &'static str,
+    /// How many threads run it.
+    pub grid: Grid,
+    /// What it is given.
+    pub arguments: Vec<Argument>,
 }
 
 /// How many threads run a kernel.

@@ -19,7 +19,7 @@ pub mod launch;
 mod machine;
 mod rows;
 
-pub use device::{Argument, Device, Grid};
-pub use driver::{Compiled, Compiler, Driver, DriverMemory};
+pub use device::{Argument, Device, Grid, Kernel};
+pub use driver::{Compiled, Compiler, Driver, DriverGraph, DriverMemory};
 pub use gpu::{Cuda, Gpu};
 pub use kernels::{Program, Source};

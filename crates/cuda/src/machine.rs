@@ -10,7 +10,7 @@ use vattention_core::{
 };
 
 use crate::Device;
-use crate::launch::{Array, Attend, Combine, Lists, RowLayout};
+use crate::launch::{Array, Attend, Combine, Lists, Logits, RowLayout};
 use crate::rows::Rows;
 
 /// Rows of a page: `2^8`.
@@ -62,10 +62,10 @@ impl<D: Device> GpuMachine<D> {
         let logits = heads
             .iter()
             .any(|head| head.pipeline.needs_feedback())
-            .then(|| Array::zeros(&self.device, readers * lists.total()))
+            .then(|| Logits::new(&self.device, reads.len(), readers, lists.longest()))
             .transpose()?;
         let records = self.attend[&readers].run(&rows, &lists, &queries, logits.as_ref())?;
-        let sums = self.combine.run(&records)?.read()?;
+        let sums = self.combine.run(&records, &lists)?.read()?;
         let logits = match &logits {
             Some(logits) => of_rows(&logits.read()?, readers, &reads),
             None => vec![Vec::new(); self.shape.query_heads],
@@ -139,12 +139,10 @@ fn lists<D: Device>(device: &D, reads: &[&Read]) -> Result<Lists<D>> {
     Lists::new(device, &indptr, &indices, (!certain).then_some(&probabilities[..]))
 }
 
-/// Cuts the logits of all lists, `[readers, length]` each, into those of each reader.
+/// Of the logits of all lists, `[lists, readers, longest]`, those of each reader.
 fn of_rows(logits: &[f32], readers: usize, reads: &[&Read]) -> Vec<Vec<f64>> {
+    let places = logits.len() / (readers * reads.len());
     let lengths = reads.iter().flat_map(|read| std::iter::repeat_n(read.len(), readers));
-    let ends = lengths.scan(0, |end, length| {
-        *end += length;
-        Some(*end - length..*end)
-    });
-    ends.map(|row| logits[row].iter().map(|&logit| f64::from(logit)).collect()).collect()
+    let rows = logits.chunks_exact(places).zip(lengths);
+    rows.map(|(row, len)| row[..len].iter().map(|&logit| f64::from(logit)).collect()).collect()
 }

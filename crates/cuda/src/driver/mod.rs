@@ -14,13 +14,13 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use cudarc::driver::result::DriverError;
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::{
-    CudaContext, CudaModule, CudaSlice, CudaStream, LaunchConfig, PushKernelArg, sys,
+    CudaContext, CudaGraph, CudaModule, CudaSlice, CudaStream, LaunchConfig, PushKernelArg, sys,
 };
 use cudarc::nvrtc::Ptx;
 use vattention_core::{Error, Result};
 
 pub use self::compiler::{Compiled, Compiler};
-use crate::{Argument, Device, Grid, Program};
+use crate::{Argument, Device, Kernel, Program};
 
 /// The least compute capability that the kernels are written for.
 const LEAST: (i32, i32) = (8, 0);
@@ -46,6 +46,20 @@ struct Opened {
 #[derive(Debug)]
 pub struct DriverMemory(Mutex<CudaSlice<u8>>);
 
+/// Kernels that are started together.
+pub struct DriverGraph(Mutex<CudaGraph>);
+
+// SAFETY: the driver's graphs may be used by one thread after the other, which the lock sees to.
+unsafe impl Send for DriverGraph {}
+// SAFETY: as above.
+unsafe impl Sync for DriverGraph {}
+
+impl std::fmt::Debug for DriverGraph {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DriverGraph")
+    }
+}
+
 impl Driver {
     /// The first GPU, opened once in a process.
     ///
@@ -68,6 +82,8 @@ fn open() -> Result<Driver, String> {
         return Err("the NVIDIA driver knows no GPU".into());
     }
     let context = CudaContext::new(0).map_err(driver)?;
+    // SAFETY: all work on memory is on one stream, in order, and needs no events.
+    unsafe { context.disable_event_tracking() };
     let name = context.name().map_err(driver)?;
     let (major, minor) = context.compute_capability().map_err(driver)?;
     if (major, minor) < LEAST {
@@ -90,6 +106,7 @@ fn open() -> Result<Driver, String> {
 impl Device for Driver {
     type Memory = DriverMemory;
     type Module = Arc<CudaModule>;
+    type Graph = DriverGraph;
 
     fn summary(&self) -> String {
         let Opened { name, architecture, compiler, .. } = &*self.gpu;
@@ -134,33 +151,60 @@ impl Device for Driver {
         Ok(module)
     }
 
-    unsafe fn launch(
-        &self,
-        module: &Arc<CudaModule>,
-        kernel: &str,
-        grid: Grid,
-        arguments: &[Argument],
-    ) -> Result<()> {
-        self.gpu.stream.context().bind_to_thread().map_err(failed)?;
-        let function = module.load_function(kernel).map_err(failed)?;
-        let mut launch = self.gpu.stream.launch_builder(&function);
-        for argument in arguments {
-            match argument {
-                Argument::Address(x) | Argument::U64(x) => launch.arg(x),
-                Argument::U32(x) => launch.arg(x),
-                Argument::F32(x) => launch.arg(x),
-            };
-        }
-        let [x, y] = grid.blocks;
-        let grid = LaunchConfig {
-            grid_dim: (x, y, 1),
-            block_dim: (grid.threads, 1, 1),
-            shared_mem_bytes: 0,
-        };
+    unsafe fn launch(&self, kernel: &Kernel<Arc<CudaModule>>) -> Result<()> {
         // SAFETY: the caller answers for the arguments, in the words of `Device::launch`.
-        unsafe { launch.launch(grid) }.map_err(failed)?;
-        Ok(())
+        unsafe { launch(&self.gpu.stream, kernel) }.map_err(failed)
     }
+
+    /// Captures a stream of its own: on the one that works, others may be starting kernels.
+    unsafe fn record(&self, kernels: &[Kernel<Arc<CudaModule>>]) -> Result<DriverGraph> {
+        let stream = self.gpu.stream.context().new_stream().map_err(failed)?;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        stream.begin_capture(mode).map_err(failed)?;
+        // SAFETY: the caller answers for the arguments, in the words of `Device::record`.
+        let launched = kernels.iter().try_for_each(|kernel| unsafe { launch(&stream, kernel) });
+        let graph = stream.end_capture(sys::CUgraphInstantiate_flags(0));
+        launched.map_err(failed)?;
+        let graph = graph.map_err(failed)?.ok_or_else(|| refuse("nothing was captured".into()))?;
+        Ok(DriverGraph(Mutex::new(graph)))
+    }
+
+    fn replay(&self, graph: &DriverGraph) -> Result<()> {
+        let graph = graph.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = &self.gpu.stream;
+        stream.context().bind_to_thread().map_err(failed)?;
+        // SAFETY: both are of this context, and the graph is locked.
+        unsafe { cudarc::driver::result::graph::launch(graph.cu_graph_exec(), stream.cu_stream()) }
+            .map_err(failed)
+    }
+}
+
+/// Starts a kernel on a stream.
+///
+/// # Safety
+/// As [`Device::launch`].
+unsafe fn launch(
+    stream: &Arc<CudaStream>,
+    kernel: &Kernel<Arc<CudaModule>>,
+) -> Result<(), DriverError> {
+    stream.context().bind_to_thread()?;
+    let function = kernel.module.load_function(kernel.name)?;
+    let mut launch = stream.launch_builder(&function);
+    for argument in &kernel.arguments {
+        match argument {
+            Argument::Address(x) | Argument::U64(x) => launch.arg(x),
+            Argument::U32(x) => launch.arg(x),
+            Argument::F32(x) => launch.arg(x),
+        };
+    }
+    let [x, y] = kernel.grid.blocks;
+    let grid = LaunchConfig {
+        grid_dim: (x, y, 1),
+        block_dim: (kernel.grid.threads, 1, 1),
+        shared_mem_bytes: 0,
+    };
+    // SAFETY: the caller answers for the arguments.
+    unsafe { launch.launch(grid) }.map(drop)
 }
 
 impl Opened {

@@ -1,19 +1,63 @@
 //! Numbers on a device.
 
 use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
 
 use vattention_core::Result;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::work::Given;
 use crate::Device;
 
-/// Numbers in memory of a device, `[len]`.
+/// Numbers in memory of a device, `[len]`. A clone is the same numbers in the same place.
 #[derive(Debug)]
 pub struct Array<D: Device, T> {
     device: D,
-    memory: D::Memory,
+    memory: Arc<D::Memory>,
+    /// In bytes.
+    start: usize,
     len: usize,
     of: PhantomData<T>,
+}
+
+impl<D: Device, T> Array<D, T> {
+    /// How many numbers.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where they are, to kernels.
+    pub fn address(&self) -> u64 {
+        self.device.address(&self.memory) + self.start as u64
+    }
+
+    /// The place, for a kernel.
+    pub(super) fn given(&self) -> Given<D> {
+        Given::Place(Some((self.memory.clone(), self.address())))
+    }
+
+    /// The numbers at some places, where they are.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    pub fn part(&self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
+        let start = self.start + range.start * size_of::<T>();
+        Self { start, len: range.len(), ..self.clone() }
+    }
+}
+
+impl<D: Device, T> Clone for Array<D, T> {
+    fn clone(&self) -> Self {
+        Self { device: self.device.clone(), memory: self.memory.clone(), ..*self }
+    }
 }
 
 impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
@@ -23,8 +67,8 @@ impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
     /// If there is no memory.
     pub fn zeros(device: &D, len: usize) -> Result<Self> {
         let bytes = len.saturating_mul(size_of::<T>()).max(1);
-        let memory = device.allocate(bytes)?;
-        Ok(Self { device: device.clone(), memory, len, of: PhantomData })
+        let memory = Arc::new(device.allocate(bytes)?);
+        Ok(Self { device: device.clone(), memory, start: 0, len, of: PhantomData })
     }
 
     /// The same numbers.
@@ -51,7 +95,10 @@ impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
             numbers.len(),
             self.len
         );
-        self.device.write(numbers.as_bytes(), &self.memory, at * size_of::<T>())
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        self.device.write(numbers.as_bytes(), &self.memory, self.start + at * size_of::<T>())
     }
 
     /// All numbers, after the work asked for so far.
@@ -60,22 +107,7 @@ impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
     /// If the device is lost, or that work has failed.
     pub fn read(&self) -> Result<Vec<T>> {
         let mut numbers = vec![T::new_zeroed(); self.len];
-        self.device.read(&self.memory, 0, numbers.as_mut_bytes())?;
+        self.device.read(&self.memory, self.start, numbers.as_mut_bytes())?;
         Ok(numbers)
-    }
-
-    /// How many numbers.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Where they are, to kernels.
-    pub fn address(&self) -> u64 {
-        self.device.address(&self.memory)
     }
 }

@@ -1,10 +1,10 @@
 //! Attention over lists of rows: the sums of each item.
 
-use vattention_core::{Error, Result, Storage};
+use vattention_core::{Error, Result};
 
-use super::{Array, Lists, Pages, RowLayout, along_y, expect};
+use super::{Array, Given, Lists, Pages, RowLayout, Work, along_y, expect};
 use crate::kernels::ATTEND;
-use crate::{Argument, Device, Grid, Program};
+use crate::{Device, Grid, Program};
 
 /// Rows that a block reads: what is summed in f32 before items are merged in f64. It does not depend
 /// on what else is computed, so results do not either.
@@ -25,15 +25,49 @@ pub struct Attend<D: Device> {
     group: usize,
 }
 
-/// What [`Attend::run`] leaves for [`Combine`](super::Combine).
+/// What [`Attend`] leaves for [`Combine`](super::Combine).
 #[derive(Debug)]
-pub struct Records<'a, D: Device> {
-    pub(super) sums: Array<D, f32>,
-    pub(super) lists: &'a Lists<D>,
+pub struct Records<D: Device> {
+    pub(super) numbers: Array<D, f32>,
     pub(super) layout: RowLayout,
+    pub(super) lists: usize,
     pub(super) group: usize,
     /// Items that each list has room for.
     pub(super) items: usize,
+}
+
+/// The logits of lists.
+#[derive(Clone, Debug)]
+pub struct Logits<D: Device> {
+    /// `[lists, group, places]`
+    pub(super) numbers: Array<D, f32>,
+    /// Where each list begins, `[lists]`; without, at place 0.
+    pub(super) firsts: Option<Array<D, u32>>,
+    pub(super) places: usize,
+}
+
+impl<D: Device> Logits<D> {
+    /// Room for `places` tokens of each list.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn new(device: &D, lists: usize, group: usize, places: usize) -> Result<Self> {
+        Ok(Self { numbers: Array::zeros(device, lists * group * places)?, firsts: None, places })
+    }
+
+    /// The same room, in which lists begin at these places, `[lists]`.
+    #[expect(dead_code, reason = "used by the next commit")]
+    pub(crate) fn beginning_at(&self, firsts: &Array<D, u32>) -> Self {
+        Self { firsts: Some(firsts.clone()), ..self.clone() }
+    }
+
+    /// All of them, `[lists, group, places]`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn read(&self) -> Result<Vec<f32>> {
+        self.numbers.read()
+    }
 }
 
 impl<D: Device> Attend<D> {
@@ -46,20 +80,8 @@ impl<D: Device> Attend<D> {
             let expected = format_args!("1 to {LARGEST_GROUP} on CUDA");
             return Err(Error::shape("query heads for each KV head", expected, group));
         }
-        let element = match layout.storage() {
-            Storage::F32 => "f32",
-            Storage::F16 => "f16",
-            Storage::Bf16 => "bf16",
-        };
-        let constants = vec![
-            ("ELEMENT", element.to_owned()),
-            ("HEAD_DIM", layout.head_dim().to_string()),
-            ("HEAD_PADDED", layout.value_offset().to_string()),
-            ("VALUE_PADDED", layout.value_padded().to_string()),
-            ("LOG2_PAGE", layout.log2_page().to_string()),
-            ("GROUP", group.to_string()),
-            ("ITEM", ITEM.to_string()),
-        ];
+        let mut constants = layout.constants();
+        constants.extend([("GROUP", group.to_string()), ("ITEM", ITEM.to_string())]);
         Ok(Program { source: ATTEND, constants })
     }
 
@@ -72,59 +94,31 @@ impl<D: Device> Attend<D> {
         Ok(Self { device: device.clone(), module, layout, group })
     }
 
-    /// Reads each list from the head of the same place, for `queries`
-    /// `[lists, group, head_dim]`, scaled. Where `logits` are wanted, those of the list that begins
-    /// at `start` are written to `group · start`, `[group, length]`.
-    ///
-    /// O(tokens · (head_dim + value_dim)) numbers read, each once for the group.
+    /// Room for what is found of so many lists of at most `longest` tokens.
     ///
     /// # Errors
-    /// If a size does not fit another, a list needs more rows than there are, or the device fails.
-    #[allow(unsafe_code, reason = "the only start of this kernel")]
-    pub fn run<'a>(
-        &self,
-        heads: &[&Pages<D>],
-        lists: &'a Lists<D>,
-        queries: &Array<D, f32>,
-        logits: Option<&Array<D, f32>>,
-    ) -> Result<Records<'a, D>> {
-        self.check(heads, lists, queries, logits)?;
-        let items = lists.longest.div_ceil(ITEM);
-        let record = self.layout.value_padded() + 4;
-        let records = Array::zeros(&self.device, lists.len() * items * self.group * record)?;
-        let tables: Vec<u64> = heads.iter().map(|head| head.table()).collect();
-        let tables = Array::new(&self.device, &tables)?;
-        let blocks = [items as u32, along_y("lists", lists.len())?];
-        let arguments = [
-            tables.address(),
-            lists.starts.address(),
-            lists.lengths.address(),
-            lists.tokens.as_ref().map_or(0, Array::address),
-            lists.probabilities.as_ref().map_or(0, Array::address),
-            queries.address(),
-            records.address(),
-            logits.map_or(0, Array::address),
-        ]
-        .map(Argument::Address);
-        if blocks.iter().all(|&count| count > 0) {
-            let grid = Grid { blocks, threads: THREADS };
-            // SAFETY: the arguments are those of the kernel. Lists lie within their arrays, and
-            // their tokens within the rows of their heads, as was checked; there are records for
-            // `items` items of each list, and logits for all tokens.
-            unsafe { self.device.launch(&self.module, "attend", grid, &arguments) }?;
-        }
-        Ok(Records { sums: records, lists, layout: self.layout, group: self.group, items })
+    /// If there is no memory.
+    pub fn records(&self, lists: usize, longest: usize) -> Result<Records<D>> {
+        let Self { ref device, layout, group, .. } = *self;
+        let items = longest.div_ceil(ITEM);
+        let record = layout.value_padded() + 4;
+        let numbers = Array::zeros(device, lists * items * group * record)?;
+        Ok(Records { numbers, layout, lists, group, items })
     }
 
-    fn check(
+    /// Reads each list from the head of the same place, for `queries` `[lists, group, head_dim]`,
+    /// scaled, now.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add), or if a list needs more rows than there are.
+    pub fn run(
         &self,
         heads: &[&Pages<D>],
         lists: &Lists<D>,
         queries: &Array<D, f32>,
-        logits: Option<&Array<D, f32>>,
-    ) -> Result<()> {
+        logits: Option<&Logits<D>>,
+    ) -> Result<Records<D>> {
         expect("heads", lists.len(), heads.len())?;
-        expect("queries", lists.len() * self.group * self.layout.head_dim(), queries.len())?;
         for (list, (head, &needed)) in heads.iter().zip(&lists.rows).enumerate() {
             if head.layout() != self.layout {
                 return Err(Error::shape("rows", format!("{:?}", self.layout), head.layout()));
@@ -134,9 +128,70 @@ impl<D: Device> Attend<D> {
                 return Err(Error::shape(format!("list {list}"), expected, needed - 1));
             }
         }
-        match logits {
-            Some(logits) => expect("logits", self.group * lists.total, logits.len()),
-            None => Ok(()),
-        }
+        let tables: Vec<u64> = heads.iter().map(|head| head.table()).collect();
+        let tables = Array::new(&self.device, &tables)?;
+        let records = self.records(lists.len(), lists.longest)?;
+        let mut work = Work::new(&self.device);
+        self.add(&mut work, &tables, lists, queries, &records, logits)?;
+        work.run()?;
+        Ok(records)
     }
+
+    /// Adds a launch that reads each list from the head whose table of pages is at the same place
+    /// of `tables`, `[lists]`. By then they have the rows that the lists need.
+    ///
+    /// O(tokens · (head_dim + value_dim)) numbers read, each once for the group.
+    ///
+    /// # Errors
+    /// If a size does not fit another.
+    #[allow(unsafe_code, reason = "the only start of this kernel")]
+    pub(crate) fn add(
+        &self,
+        work: &mut Work<D>,
+        tables: &Array<D, u64>,
+        lists: &Lists<D>,
+        queries: &Array<D, f32>,
+        records: &Records<D>,
+        logits: Option<&Logits<D>>,
+    ) -> Result<()> {
+        expect("tables", lists.len(), tables.len())?;
+        expect("queries", lists.len() * self.group * self.layout.head_dim(), queries.len())?;
+        expect("lists of records", lists.len(), records.lists)?;
+        expect("query heads of records", self.group, records.group)?;
+        let places = logits.map_or(0, |logits| logits.places);
+        if let Some(logits) = logits {
+            expect("logits", lists.len() * self.group * places, logits.numbers.len())?;
+        }
+        room("records", lists.longest, records.items * ITEM)?;
+        if logits.is_some() {
+            room("logits", lists.longest, places)?;
+        }
+        let blocks = [records.items as u32, along_y("lists", lists.len())?];
+        let grid = Grid { blocks, threads: THREADS };
+        let given = [
+            tables.given(),
+            lists.starts.given(),
+            lists.lengths.given(),
+            Given::maybe(lists.tokens.as_ref()),
+            Given::maybe(lists.probabilities.as_ref()),
+            queries.given(),
+            records.numbers.given(),
+            Given::maybe(logits.map(|logits| &logits.numbers)),
+            Given::maybe(logits.and_then(|logits| logits.firsts.as_ref())),
+            places.into(),
+        ];
+        // SAFETY: the arguments are those of the kernel. Lists lie within their arrays, and their
+        // tokens within the rows of their heads; there are records for `items` items of each list,
+        // and logits for all tokens.
+        unsafe { work.add(&self.module, "attend", grid, given) };
+        Ok(())
+    }
+}
+
+/// Fails unless there is room for so many tokens of each list.
+fn room(what: &str, tokens: usize, got: usize) -> Result<()> {
+    if tokens <= got {
+        return Ok(());
+    }
+    Err(Error::shape(what, format_args!("room for {tokens} tokens"), got))
 }

@@ -3,9 +3,9 @@
 use vattention_core::{Result, Softmax};
 
 use super::attend::ITEM;
-use super::{Array, Records, along_y};
+use super::{Array, Lists, Records, Work, along_y, expect};
 use crate::kernels::COMBINE;
-use crate::{Argument, Device, Grid, Program};
+use crate::{Device, Grid, Program};
 
 /// Merges what [`Attend`](super::Attend) found.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct Combine<D: Device> {
 #[derive(Debug)]
 pub struct Sums<D: Device> {
     /// `[lists, group, 2 + value_dim]`: shift, denominator, numerator.
-    sums: Array<D, f64>,
+    pub(super) numbers: Array<D, f64>,
     value_dim: usize,
 }
 
@@ -36,42 +36,71 @@ impl<D: Device> Combine<D> {
         Ok(Self { device: device.clone(), module: device.compile(&Self::program())? })
     }
 
-    /// Merges the items of each list in their order, in f64.
+    /// Merges the items of each list in their order, in f64, now.
     ///
     /// # Errors
-    /// If there are too many lists, or the device fails.
+    /// As [`add`](Self::add), or if the device fails.
+    pub fn run(&self, records: &Records<D>, lists: &Lists<D>) -> Result<Sums<D>> {
+        let value_dim = records.layout.value_dim();
+        let sums = Sums::new(&self.device, lists.len() * records.group, value_dim)?;
+        let mut work = Work::new(&self.device);
+        self.add(&mut work, records, lists, &sums, false)?;
+        work.run()?;
+        Ok(sums)
+    }
+
+    /// Adds a launch that merges the items of each list in their order, in f64; with what `sums`
+    /// have been, if `more`.
+    ///
+    /// # Errors
+    /// If a size does not fit another.
     #[allow(unsafe_code, reason = "the only start of this kernel")]
-    pub fn run(&self, records: &Records<'_, D>) -> Result<Sums<D>> {
-        let &Records { sums: ref records, lists, layout, group, items } = records;
+    pub(crate) fn add(
+        &self,
+        work: &mut Work<D>,
+        records: &Records<D>,
+        lists: &Lists<D>,
+        sums: &Sums<D>,
+        more: bool,
+    ) -> Result<()> {
+        let &Records { ref numbers, layout, group, items, .. } = records;
         let value_dim = layout.value_dim();
-        let sums = Array::zeros(&self.device, lists.len() * group * (2 + value_dim))?;
-        let arguments = [
-            Argument::Address(records.address()),
-            Argument::Address(lists.lengths.address()),
-            Argument::Address(sums.address()),
-            Argument::U32(ITEM as u32),
-            Argument::U32(items as u32),
-            Argument::U32(value_dim as u32),
-            Argument::U32(layout.value_padded() as u32),
+        expect("lists of records", lists.len(), records.lists)?;
+        expect("numbers of sums", lists.len() * group * (2 + value_dim), sums.numbers.len())?;
+        let blocks = [group as u32, along_y("lists", lists.len())?];
+        let grid = Grid { blocks, threads: (value_dim as u32 + 1).next_multiple_of(32) };
+        let given = [
+            numbers.given(),
+            lists.lengths.given(),
+            sums.numbers.given(),
+            ITEM.into(),
+            items.into(),
+            value_dim.into(),
+            layout.value_padded().into(),
+            u32::from(more).into(),
         ];
-        if !lists.is_empty() {
-            let blocks = [group as u32, along_y("lists", lists.len())?];
-            let grid = Grid { blocks, threads: (value_dim as u32 + 1).next_multiple_of(32) };
-            // SAFETY: the arguments are those of the kernel. The records are of these lists, and
-            // there are sums for each query head of each.
-            unsafe { self.device.launch(&self.module, "combine", grid, &arguments) }?;
-        }
-        Ok(Sums { sums, value_dim })
+        // SAFETY: the arguments are those of the kernel. The records are of as many lists, and
+        // there are sums for each query head of each.
+        unsafe { work.add(&self.module, "combine", grid, given) };
+        Ok(())
     }
 }
 
 impl<D: Device> Sums<D> {
+    /// Room for those of so many query heads, list by list.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn new(device: &D, heads: usize, value_dim: usize) -> Result<Self> {
+        Ok(Self { numbers: Array::zeros(device, heads * (2 + value_dim))?, value_dim })
+    }
+
     /// The sums of each query head, list by list, `[lists · group]`.
     ///
     /// # Errors
     /// If the device fails.
     pub fn read(&self) -> Result<Vec<Softmax>> {
         let softmax = |sums: &[f64]| Softmax::from_sums(sums[0], sums[1], sums[2..].to_vec());
-        Ok(self.sums.read()?.chunks_exact(2 + self.value_dim).map(softmax).collect())
+        Ok(self.numbers.read()?.chunks_exact(2 + self.value_dim).map(softmax).collect())
     }
 }

@@ -4,7 +4,7 @@ use vattention_core::{Error, Result};
 
 use super::{Array, Lists, Taken};
 use crate::kernels::LIST;
-use crate::{Argument, Device, Grid, Program};
+use crate::{Argument, Device, Grid, Kernel, Program};
 
 /// As `list.cu` says.
 const THREADS: u32 = 256;
@@ -60,8 +60,18 @@ impl<D: Device> ListTaken<D> {
             // SAFETY: the arguments are those of the kernels. There are as many words of bits, a
             // count for each block of each list, and room for all tokens of each.
             unsafe {
-                self.device.launch(&self.module, "count_taken", grid, &count)?;
-                self.device.launch(&self.module, "list_taken", grid, &list)?;
+                self.device.launch(&Kernel {
+                    module: self.module.clone(),
+                    name: "count_taken",
+                    grid,
+                    arguments: count,
+                })?;
+                self.device.launch(&Kernel {
+                    module: self.module.clone(),
+                    name: "list_taken",
+                    grid,
+                    arguments: list,
+                })?;
             }
         }
         Ok(Lists { tokens: Some(tokens), ..lists })

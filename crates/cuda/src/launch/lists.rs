@@ -112,6 +112,11 @@ impl<D: Device> Lists<D> {
         Ok(self.starts.read()?.into_iter().zip(self.lengths.read()?).map(list).collect())
     }
 
+    /// Tokens of the longest list, at most.
+    pub fn longest(&self) -> usize {
+        self.longest
+    }
+
     /// Tokens of all lists, at most.
     pub fn total(&self) -> usize {
         self.total

@@ -21,9 +21,10 @@ mod sample;
 mod score;
 mod select;
 mod taken;
+mod work;
 
 pub use array::Array;
-pub use attend::{Attend, Records};
+pub use attend::{Attend, Logits, Records};
 pub use combine::{Combine, Sums};
 pub use list_taken::ListTaken;
 pub use lists::Lists;
@@ -32,6 +33,9 @@ pub use sample::{Draw, Sample};
 pub use score::{Codes, Score, Scores};
 pub use select::{Left, Ranked, Select};
 pub use taken::Taken;
+pub use work::{Recorded, Work};
+
+use work::Given;
 
 use vattention_core::{Error, Result};
 

@@ -79,6 +79,22 @@ impl RowLayout {
         self.value_offset() + self.value_padded()
     }
 
+    /// What kernels that read rows are compiled with.
+    pub(super) fn constants(&self) -> Vec<(&'static str, String)> {
+        let element = match self.storage {
+            Storage::F32 => "f32",
+            Storage::F16 => "f16",
+            Storage::Bf16 => "bf16",
+        };
+        vec![
+            ("ELEMENT", element.to_owned()),
+            ("HEAD_DIM", self.head_dim.to_string()),
+            ("HEAD_PADDED", self.value_offset().to_string()),
+            ("VALUE_PADDED", self.value_padded().to_string()),
+            ("LOG2_PAGE", self.log2_page.to_string()),
+        ]
+    }
+
     /// Bytes of a row.
     pub fn row_bytes(&self) -> usize {
         let number = match self.storage {
@@ -133,7 +149,7 @@ impl<D: Device> Pages<D> {
     }
 
     /// Where the table is.
-    pub(super) fn table(&self) -> u64 {
+    pub(crate) fn table(&self) -> u64 {
         self.table.address()
     }
 }

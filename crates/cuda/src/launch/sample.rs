@@ -6,7 +6,7 @@ use vattention_core::{Error, Order, Result, Stream};
 
 use super::{Array, Lists, Taken, expect};
 use crate::kernels::SAMPLE;
-use crate::{Argument, Device, Grid, Program};
+use crate::{Argument, Device, Grid, Kernel, Program};
 
 /// As `sample.cu` says.
 const THREADS: u32 = 256;
@@ -81,8 +81,18 @@ impl<D: Device> Sample<D> {
         // SAFETY: the arguments are those of the kernels. There are bits for each member of each
         // draw, a count for each block of each, and room for the tokens at all places.
         unsafe {
-            self.device.launch(&self.module, "count_open", grid, &count)?;
-            self.device.launch(&self.module, "draw", grid, &draw)?;
+            self.device.launch(&Kernel {
+                module: self.module.clone(),
+                name: "count_open",
+                grid,
+                arguments: count,
+            })?;
+            self.device.launch(&Kernel {
+                module: self.module.clone(),
+                name: "draw",
+                grid,
+                arguments: draw,
+            })?;
         }
         Ok(Lists { tokens: Some(tokens), ..lists })
     }

@@ -5,7 +5,7 @@ use vattention_core::{Error, Result};
 use super::taken::stride;
 use super::{Array, along_y, expect};
 use crate::kernels::SCORE;
-use crate::{Argument, Device, Grid, Program};
+use crate::{Argument, Device, Grid, Kernel, Program};
 
 /// As `score.cu` says.
 const THREADS: u32 = 256;
@@ -139,7 +139,14 @@ impl<D: Device> Score<D> {
             let grid = Grid { blocks, threads: THREADS };
             // SAFETY: the arguments are those of the kernel. All codes have room for the visible
             // tokens, rounded up as the kernel reads them, and there is a score for each.
-            unsafe { self.device.launch(&self.module, "score", grid, &arguments) }?;
+            unsafe {
+                self.device.launch(&Kernel {
+                    module: self.module.clone(),
+                    name: "score",
+                    grid,
+                    arguments,
+                })
+            }?;
         }
         Ok(Scores { numbers: scores, rows, visible })
     }

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::taken::stride;
 use super::{Array, Scores, Taken, expect};
 use crate::kernels::SELECT;
-use crate::{Argument, Device, Grid, Program};
+use crate::{Argument, Device, Grid, Kernel, Program};
 
 /// As `select.cu` says.
 const THREADS: u32 = 256;
@@ -145,7 +145,7 @@ impl<D: Device, S: Ranked> Select<D, S> {
     /// Starts a kernel over all scores.
     fn over_scores(
         &self,
-        kernel: &str,
+        kernel: &'static str,
         scores: &Scores<D, S>,
         taken: &Taken<D>,
         more: &[Argument],
@@ -159,11 +159,18 @@ impl<D: Device, S: Ranked> Select<D, S> {
     }
 
     #[allow(unsafe_code, reason = "the only start of these kernels")]
-    fn launch(&self, kernel: &str, blocks: [u32; 2], arguments: &[Argument]) -> Result<()> {
+    fn launch(&self, kernel: &'static str, blocks: [u32; 2], arguments: &[Argument]) -> Result<()> {
         let grid = Grid { blocks, threads: THREADS };
         // SAFETY: the arguments are those of the kernels. Scores and bits are of as many rows and
         // visible tokens, as `run` has checked, and what else they write has room for each row,
         // each digit of it, or each span of it.
-        unsafe { self.device.launch(&self.module, kernel, grid, arguments) }
+        unsafe {
+            self.device.launch(&Kernel {
+                module: self.module.clone(),
+                name: kernel,
+                grid,
+                arguments: arguments.to_vec(),
+            })
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use vattention_core::{Error, Softmax, Storage};
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Array, Attend, Lists, Pages, RowLayout};
+use vattention_cuda::launch::{Array, Attend, Lists, Logits, Pages, RowLayout};
 use vattention_cuda_emulator::Schedule;
 
 use super::world::{Head, KINDS, Kind, List, Numbers, attend, emulator, run};
@@ -49,21 +49,22 @@ pub(crate) fn check_problems<D: Device>(device: &D, kind: Kind, weighted: bool, 
         .collect();
     let borrowed: Vec<_> = problems.iter().map(|(head, list)| (head, list)).collect();
     let found = attend(device, kind, &borrowed);
-    let mut logits = &found.logits[..];
-    for ((head, list), sums) in problems.iter().zip(found.sums.chunks(kind.group)) {
+    let places = found.logits.len() / problems.len();
+    for (i, ((head, list), sums)) in problems.iter().zip(found.sums.chunks(kind.group)).enumerate()
+    {
         check(sums, head, list);
-        let (of_list, rest) = logits.split_at(kind.group * list.tokens.len());
-        logits = rest;
-        check_logits(of_list, head, list);
+        check_logits(&found.logits[i * places..][..places], head, list);
     }
 }
 
+/// Of one list, `[queries, places]`.
 fn check_logits(found: &[f32], head: &Head, list: &List) {
-    let queries = 0..head.queries.len();
-    let pairs = queries.flat_map(|query| list.tokens.iter().map(move |&token| (query, token)));
-    for (&found, (query, token)) in found.iter().zip(pairs) {
-        let expected = head.logit(query, token);
-        assert!((f64::from(found) - expected).abs() < 2e-5, "{found} for {expected}");
+    let places = found.len() / head.queries.len();
+    for query in 0..head.queries.len() {
+        for (&token, &found) in list.tokens.iter().zip(&found[query * places..]) {
+            let expected = head.logit(query, token);
+            assert!((f64::from(found) - expected).abs() < 2e-5, "{found} for {expected}");
+        }
     }
 }
 
@@ -206,7 +207,7 @@ fn what_does_not_fit_is_refused() {
     let pages = head.pages(&device, kind);
     let queries = Array::new(&device, &head.queries.concat()).unwrap();
     let attend = Attend::new(&device, kind.layout(), kind.group).unwrap();
-    let run = |heads: &[&Pages<_>], token, queries, logits: Option<&Array<_, f32>>| {
+    let run = |heads: &[&Pages<_>], token, queries, logits: Option<&Logits<_>>| {
         let lists = Lists::new(&device, &[0, 2], &[0, token], None).unwrap();
         attend.run(heads, &lists, queries, logits).map(drop)
     };
@@ -214,8 +215,9 @@ fn what_does_not_fit_is_refused() {
     refused(run(&[&pages], 24, &queries, None), "list 0: expected tokens below 24, got 24");
     refused(run(&[], 0, &queries, None), "heads: expected 1, got 0");
     let few = Array::zeros(&device, 3).unwrap();
+    let little = Logits::new(&device, 1, kind.group, 1).unwrap();
     refused(run(&[&pages], 0, &few, None), "queries: expected 256, got 3");
-    refused(run(&[&pages], 0, &queries, Some(&few)), "logits: expected 8, got 3");
+    refused(run(&[&pages], 0, &queries, Some(&little)), "logits: expected room for 2 tokens");
     let other = Kind { log2_page: 2, ..kind };
     refused(run(&[&head.pages(&device, other)], 0, &queries, None), "rows: expected RowLayout");
 }

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use vattention_cuda::launch::Array;
-use vattention_cuda::{Argument, Device, Grid, Program, Source};
+use vattention_cuda::{Argument, Device, Grid, Kernel, Program, Source};
 
 use super::world::emulator;
 
@@ -35,8 +35,9 @@ fn check_element<D: Device>(device: &D, name: &str, widen: impl Fn(u16) -> f32) 
     let module = device.compile(&Program { source: WIDEN, constants }).unwrap();
     let arguments = [words.address(), numbers.address()].map(Argument::Address);
     let grid = Grid { blocks: [bits.len() as u32 / 64, 1], threads: 32 };
+    let kernel = Kernel { module, name: "widen_words", grid, arguments: arguments.to_vec() };
     // SAFETY: each thread reads a word of two numbers, and writes both.
-    unsafe { device.launch(&module, "widen_words", grid, &arguments) }.unwrap();
+    unsafe { device.launch(&kernel) }.unwrap();
     for (&bits, found) in bits.iter().zip(numbers.read().unwrap()) {
         let expected = widen(bits);
         // No cache stores what is not finite.

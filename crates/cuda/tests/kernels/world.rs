@@ -5,7 +5,7 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use vattention_core::{Softmax, Storage};
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Array, Attend, Combine, Lists, Pages, RowLayout};
+use vattention_cuda::launch::{Array, Attend, Combine, Lists, Logits, Pages, RowLayout};
 use vattention_cuda_emulator::{Emulator, or_skip};
 
 /// The emulator, or `None`, said on stderr, where there is no compiler.
@@ -236,9 +236,9 @@ pub(crate) fn run<D: Device>(device: &D, kind: Kind, heads: &[&Head], lists: &Li
     let queries = Array::new(device, &queries).unwrap();
     let pages: Vec<_> = heads.iter().map(|head| head.pages(device, kind)).collect();
     let pages: Vec<_> = pages.iter().collect();
-    let logits = Array::zeros(device, kind.group * lists.total()).unwrap();
+    let logits = Logits::new(device, heads.len(), kind.group, lists.longest()).unwrap();
     let attend = Attend::new(device, kind.layout(), kind.group).unwrap();
     let records = attend.run(&pages, lists, &queries, Some(&logits)).unwrap();
-    let sums = Combine::new(device).unwrap().run(&records).unwrap();
+    let sums = Combine::new(device).unwrap().run(&records, lists).unwrap();
     Found { sums: sums.read().unwrap(), logits: logits.read().unwrap() }
 }
