@@ -16,6 +16,10 @@ mod attend;
 mod combine;
 mod list_taken;
 mod lists;
+#[expect(dead_code, reason = "until the step uses them")]
+mod now;
+#[expect(dead_code, reason = "until the step uses them")]
+mod progress;
 mod rows;
 mod sample;
 mod score;
@@ -28,6 +32,8 @@ pub use attend::{Attend, Logits, Records};
 pub use combine::{Combine, Sums};
 pub use list_taken::ListTaken;
 pub use lists::Lists;
+pub use now::Now;
+pub use progress::{Progress, Progressed};
 pub use rows::{Pages, RowLayout};
 pub use sample::{Draw, Sample};
 pub use score::{Codes, Score, Scores};

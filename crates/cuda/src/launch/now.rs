@@ -1,0 +1,35 @@
+//! What differs from step to step, on the device, where recorded kernels find it.
+
+use vattention_core::Result;
+
+use super::Array;
+use crate::Device;
+
+/// Numbers of one step.
+#[derive(Clone, Debug)]
+pub struct Now<D: Device> {
+    /// Visible tokens, the two sides of their random order, and the tokens of the first look.
+    pub(super) numbers: Array<D, u32>,
+    /// The most visible tokens that there is room for; kernels see no more than that.
+    pub(super) capacity: usize,
+}
+
+impl<D: Device> Now<D> {
+    /// How many numbers they are.
+    pub const LEN: usize = 4;
+
+    /// With room for so many tokens; `numbers` `[LEN]` are written before each step.
+    ///
+    /// # Errors
+    /// If they are not so many.
+    pub fn new(numbers: Array<D, u32>, capacity: usize) -> Result<Self> {
+        super::expect("numbers of a step", Self::LEN, numbers.len())?;
+        Ok(Self { numbers, capacity })
+    }
+
+    /// The numbers of a step with so many visible tokens, at least 1, of which samples are drawn in
+    /// orders with these sides, and looked at when they have `base` tokens.
+    pub fn numbers(visible: usize, sides: [u32; 2], base: usize) -> [u32; 4] {
+        [visible as u32, sides[0], sides[1], base as u32]
+    }
+}
