@@ -125,15 +125,15 @@ impl<M: Machine> Layer<M> {
                 }
                 for (member, row) in answer.rows.iter().enumerate() {
                     let head = kv_head * group + member;
-                    let output = row.sums.output();
+                    let softmax = &row.sums.sums;
+                    let output = softmax.output();
                     out.slice_mut(s![head, t, ..])
                         .iter_mut()
                         .zip(output)
                         .for_each(|(out, x)| *out = x as f32);
-                    log_denominator[[head, t]] = row.sums.log_denominator() as f32;
-                    rows.push(answer.reading.report(member));
-                    if let Some(selection) = &mut selection {
-                        let list = answer.reading.list(member);
+                    log_denominator[[head, t]] = softmax.log_denominator() as f32;
+                    rows.push(row.report);
+                    if let (Some(selection), Some(list)) = (&mut selection, &row.list) {
                         selection.push(&list.indices, &list.probabilities);
                     }
                 }
@@ -150,10 +150,11 @@ impl<M: Machine> Layer<M> {
             .map(|group| Query { group: group.iter().copied().collect(), visible, step })
             .collect();
         let views: Vec<View> = self.heads.iter().map(|head| head.cache.view()).collect();
+        let listed = self.record || self.learns();
         let heads = self.heads.iter().zip(&views).zip(&queries);
         let situations = heads.map(|((head, cache), query)| {
             let step = query.step(head.pipeline.site(), cache);
-            Situation { pipeline: &head.pipeline, step, cache }
+            Situation { pipeline: &head.pipeline, step, listed, cache }
         });
         let answers = self.machine.answer(situations.collect(), &self.workers)?;
         if self.learns() {
@@ -183,9 +184,9 @@ impl Head {
         let cache = self.cache.view();
         let step = query.step(&site, &cache);
         for (member, row) in answer.rows.iter().enumerate() {
-            let weights = row.weights();
-            let list = answer.reading.list(member);
-            let attended = Attended { tokens: &list.indices, weights: &weights };
+            let weights = row.sums.weights();
+            let tokens = row.list.as_ref().map_or(&[][..], |list| &list.indices);
+            let attended = Attended { tokens, weights: &weights };
             self.pipeline.feedback(&step.row(member), &attended);
         }
     }

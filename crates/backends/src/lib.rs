@@ -15,6 +15,6 @@ mod workers;
 pub use cache::store;
 pub use cpu::Cpu;
 pub use layer::Layer;
-pub use machine::{HeadStep, Machine, RowSums, Situation};
+pub use machine::{HeadStep, Machine, RowStep, RowSums, Situation};
 pub use reference::Reference;
 pub use workers::{Pools, Workers};

@@ -1,7 +1,9 @@
 //! What backends differ in, behind the walk over KV heads.
 
 use ndarray::ArrayView3;
-use vattention_core::{Pipeline, Reading, Result, Softmax, Step, Timings};
+use vattention_core::{
+    List, Pipeline, Reading, Result, RowReport, Softmax, Step, Timings,
+};
 
 use crate::cache::View;
 use crate::workers::Workers;
@@ -46,6 +48,8 @@ pub struct Situation<'a> {
     pub pipeline: &'a Pipeline,
     /// Queries, and the tokens they may read.
     pub step: Step<'a>,
+    /// Whether the lists of tokens read are wanted.
+    pub listed: bool,
     pub(crate) cache: &'a View<'a>,
 }
 
@@ -53,20 +57,41 @@ pub struct Situation<'a> {
 #[derive(Debug)]
 pub struct HeadStep {
     /// Of each member of the group.
-    pub rows: Vec<RowSums>,
-    /// What was read.
-    pub reading: Reading,
+    pub rows: Vec<RowStep>,
     /// Where the time went, as far as it is known.
     pub timings: Timings,
 }
 
-/// What a machine returns for one row.
+/// What a machine answers for one row.
+#[derive(Debug)]
+pub struct RowStep {
+    /// What it sums up.
+    pub sums: RowSums,
+    /// How much was read, and what that is worth.
+    pub report: RowReport,
+    /// What was read, if that is wanted.
+    pub list: Option<List>,
+}
+
+/// What a machine sums up for one row.
 #[derive(Clone, Debug)]
 pub struct RowSums {
     /// `N^` and `D^`.
     pub sums: Softmax,
     /// Logits of the tokens read, ascending; if a selector waits for feedback.
     pub logits: Vec<f64>,
+}
+
+impl HeadStep {
+    /// Of the sums of each member, and what they are over.
+    pub fn new(head: &Situation<'_>, sums: Vec<RowSums>, reading: &Reading, timings: Timings) -> Self {
+        let row = |(member, sums)| RowStep {
+            sums,
+            report: reading.report(member),
+            list: head.listed.then(|| reading.list(member)),
+        };
+        Self { rows: sums.into_iter().enumerate().map(row).collect(), timings }
+    }
 }
 
 impl RowSums {

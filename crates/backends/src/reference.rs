@@ -57,7 +57,7 @@ fn answer(head: &Situation<'_>) -> HeadStep {
         let readers = reading.readers(i).map(|member| step.row(member));
         rows.extend(readers.map(|row| attend_row(&keys, &values, row.query(), &list)));
     }
-    HeadStep { rows, reading, timings: Timings::default() }
+    HeadStep::new(head, rows, &reading, Timings::default())
 }
 
 /// `N = Σ e v / p` and `D = Σ e / p` of one row, from keys `[listed, head_dim]` and values

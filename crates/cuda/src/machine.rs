@@ -94,11 +94,11 @@ impl<D: Device> Machine for GpuMachine<D> {
         let mut rows = self.attend(&heads, &readings)?.into_iter();
         // The device answers all KV heads at once: what that takes is told once.
         chosen[0].1.attend = begin.elapsed();
-        let step = |(reading, timings)| {
-            let rows = rows.by_ref().take(self.shape.group()).collect();
-            HeadStep { rows, reading, timings }
+        let step = |(head, (reading, timings)): (&Situation<'_>, (Reading, Timings))| {
+            let sums = rows.by_ref().take(self.shape.group()).collect();
+            HeadStep::new(head, sums, &reading, timings)
         };
-        Ok(chosen.into_iter().map(step).collect())
+        Ok(heads.iter().zip(chosen).map(step).collect())
     }
 
     fn fork(&self, len: usize) -> Result<Self> {

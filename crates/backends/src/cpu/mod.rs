@@ -141,7 +141,7 @@ fn answer_over<E: Stored>(
         reads.push(read);
     }
     let reading = Reading::new(reads, step.site.shape.group());
-    HeadStep { rows: answers, reading, timings }
+    HeadStep::new(head, answers, &reading, timings)
 }
 
 /// How many lists are read: those of the choice, or one of everything if that is faster than all
