@@ -7,7 +7,7 @@ mod common;
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ndarray::{Array3, s};
@@ -17,6 +17,9 @@ use vattention::cuda::{Device, Gpu, Kernel, Program};
 use vattention::{
     Attention, Backend, Error, Options, PipelineConfig, Result, Selection, Shape, Storage,
 };
+use vattention_cuda_emulator::Emulator;
+
+use common::{MODEL, MODEL_LAYER};
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 12 };
 
@@ -65,6 +68,11 @@ impl<D: Device> Device for Mortal<D> {
     fn allocate(&self, bytes: usize) -> Result<D::Memory> {
         self.live()?;
         self.device.allocate(bytes)
+    }
+
+    fn allocate_on_host(&self, bytes: usize) -> Result<D::Memory> {
+        self.live()?;
+        self.device.allocate_on_host(bytes)
     }
 
     fn address(&self, memory: &D::Memory) -> u64 {
@@ -118,6 +126,16 @@ fn learning() -> Arc<PipelineConfig> {
     Loader::default().parse("learning.toml", text).unwrap()
 }
 
+/// A pipeline that the device runs by itself: ranges, hash codes, a sample for a promise.
+fn whole() -> Arc<PipelineConfig> {
+    let text = "[[selectors]]\ntype = \"sink\"\nsize = 8\n\
+                [[selectors]]\ntype = \"hash-attention\"\nsize = 20\n\
+                [[selectors]]\ntype = \"window\"\nsize = 10\n\
+                [sampler]\nbase = 30\n\
+                [estimator]\ntype = \"ratio\"\nepsilon = 0.3\ndelta = 0.2\n";
+    Loader::default().parse("whole.toml", text).unwrap()
+}
+
 fn append(attention: &mut dyn Attention, shape: Shape, tokens: Range<usize>) -> Result<()> {
     let part = |dim| numbers(shape.kv_heads, 700, dim).slice_move(s![.., tokens.clone(), ..]);
     attention.append(part(shape.head_dim).view(), part(shape.value_dim).view())
@@ -154,12 +172,17 @@ fn each_failure<D: Device, T>(
 #[test]
 fn what_fails_on_the_device_changes_nothing() {
     let Some(emulator) = common::emulator() else { return };
+    check_failures(&emulator, &learning());
+    check_failures(&emulator, &whole());
+}
+
+fn check_failures<D: Device>(emulator: &D, pipeline: &Arc<PipelineConfig>) {
     let options = Options { record: true, storage: Storage::Bf16, ..Options::default() };
-    let start = |gpu: &dyn Backend| gpu.start(&learning(), 0, SHAPE, &options);
+    let start = |gpu: &dyn Backend| gpu.start(pipeline, 0, SHAPE, &options);
     let queries = numbers(SHAPE.query_heads, 3, SHAPE.head_dim);
 
     let mut untouched = start(&Gpu::new(emulator.clone())).unwrap();
-    let device = Mortal::new(emulator);
+    let device = Mortal::new(emulator.clone());
     let gpu = Gpu::new(device.clone());
     let (calls, mut attention) = each_failure(&device, || start(&gpu), || ());
     assert!(calls >= 2, "compiles two kernels, but has made {calls} calls");
@@ -192,8 +215,14 @@ fn what_fails_on_the_device_changes_nothing() {
 #[test]
 fn forks_share_no_row_that_is_yet_to_come() {
     let Some(emulator) = common::emulator() else { return };
+    for pipeline in [learning(), whole()] {
+        check_forks(&emulator, &pipeline);
+    }
+}
+
+fn check_forks(emulator: &Emulator, pipeline: &Arc<PipelineConfig>) {
     let options = Options { record: true, ..Options::default() };
-    let start = || Gpu::new(emulator.clone()).start(&learning(), 0, SHAPE, &options).unwrap();
+    let start = || Gpu::new(emulator.clone()).start(pipeline, 0, SHAPE, &options).unwrap();
     let mut original = start();
     append(&mut *original, SHAPE, 0..300).unwrap();
     let mut fork = original.fork(None).unwrap();
@@ -227,7 +256,7 @@ fn check_limits(gpu: &dyn Backend) {
         value_dim,
     };
     for shape in [shape(1, 1, 1, 1), shape(32, 2, 256, 256), shape(3, 1, 96, 200)] {
-        for pipeline in [&learning(), &load(common::root("configs/dense.toml")).unwrap()] {
+        for pipeline in [&learning(), &whole(), &load(common::root("configs/dense.toml")).unwrap()] {
             let [ours, judge] = [gpu, &Reference].map(|backend| {
                 let mut attention = backend.start(pipeline, 0, shape, &options).unwrap();
                 append(&mut *attention, shape, 0..300).unwrap();
@@ -247,5 +276,207 @@ fn check_limits(gpu: &dyn Backend) {
     ] {
         let error = gpu.start(&learning(), 0, shape, &options).err().unwrap();
         assert_eq!(error.to_string(), expected);
+    }
+}
+
+/// What a device was asked to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Calls {
+    allocations: usize,
+    on_host: usize,
+    writes: usize,
+    reads: usize,
+    launches: usize,
+    replays: usize,
+}
+
+/// A device that counts.
+#[derive(Clone, Debug)]
+struct Counting<D> {
+    device: D,
+    calls: Arc<Mutex<Calls>>,
+}
+
+impl<D: Device> Counting<D> {
+    fn new(device: D) -> Self {
+        Self { device, calls: Arc::default() }
+    }
+
+    fn count(&self, which: impl Fn(&mut Calls) -> &mut usize) {
+        *which(&mut self.calls.lock().unwrap()) += 1;
+    }
+
+    /// The calls since it was asked last.
+    fn take(&self) -> Calls {
+        std::mem::take(&mut self.calls.lock().unwrap())
+    }
+}
+
+#[allow(unsafe_code, reason = "the trait's launch is")]
+impl<D: Device> Device for Counting<D> {
+    type Memory = D::Memory;
+    type Module = D::Module;
+    type Graph = D::Graph;
+
+    fn summary(&self) -> String {
+        self.device.summary()
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<D::Memory> {
+        self.count(|calls| &mut calls.allocations);
+        self.device.allocate(bytes)
+    }
+
+    fn allocate_on_host(&self, bytes: usize) -> Result<D::Memory> {
+        self.count(|calls| &mut calls.on_host);
+        self.device.allocate_on_host(bytes)
+    }
+
+    fn address(&self, memory: &D::Memory) -> u64 {
+        self.device.address(memory)
+    }
+
+    fn write(&self, bytes: &[u8], memory: &D::Memory, at: usize) -> Result<()> {
+        self.count(|calls| &mut calls.writes);
+        self.device.write(bytes, memory, at)
+    }
+
+    fn read(&self, memory: &D::Memory, at: usize, bytes: &mut [u8]) -> Result<()> {
+        self.count(|calls| &mut calls.reads);
+        self.device.read(memory, at, bytes)
+    }
+
+    fn compile(&self, program: &Program) -> Result<D::Module> {
+        self.device.compile(program)
+    }
+
+    unsafe fn launch(&self, kernel: &Kernel<D::Module>) -> Result<()> {
+        self.count(|calls| &mut calls.launches);
+        // SAFETY: the caller vouches for the arguments.
+        unsafe { self.device.launch(kernel) }
+    }
+
+    unsafe fn record(&self, kernels: &[Kernel<D::Module>]) -> Result<D::Graph> {
+        // SAFETY: the caller vouches for the arguments.
+        unsafe { self.device.record(kernels) }
+    }
+
+    fn replay(&self, graph: &D::Graph) -> Result<()> {
+        self.count(|calls| &mut calls.replays);
+        self.device.replay(graph)
+    }
+}
+
+/// The pipelines of `configs/` for which there are kernels of every part.
+const WHOLE: [&str; 10] = [
+    "hash-attention",
+    "hash-hybrid",
+    "hash-hyperplanes",
+    "hybrid",
+    "oracle-top-k",
+    "random",
+    "streaming-llm",
+    "vattention-hash",
+    "vattention-oracle",
+    "vattention-paper-sdpa-clt",
+];
+
+/// A step of these makes one copy to the device, starts one record, and makes one copy back; those of
+/// the others launch what the host chose.
+#[test]
+fn a_step_is_one_copy_there_one_start_and_one_copy_back() {
+    let Some(emulator) = common::emulator() else { return };
+    for path in common::configs() {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let device = Counting::new(emulator.clone());
+        let pipeline = load(&path).unwrap();
+        let mut attention =
+            Gpu::new(device.clone()).start(&pipeline, MODEL_LAYER, MODEL, &Options::default()).unwrap();
+        append(&mut *attention, MODEL, 0..700).unwrap();
+        let queries = numbers(MODEL.query_heads, 1, MODEL.head_dim);
+        attention.attend(queries.view(), None).unwrap();
+        device.take();
+        attention.attend(queries.view(), None).unwrap();
+        let calls = device.take();
+        let one = Calls { writes: 1, reads: 1, replays: 1, ..Calls::default() };
+        assert_eq!(calls == one, WHOLE.contains(&&*name), "{name}: {calls:?}");
+        assert_eq!(calls.replays == 0, calls.launches > 0, "{name}: {calls:?}");
+    }
+}
+
+/// What is beyond the room that was made is answered as by the reference, before and after.
+#[test]
+fn room_is_made_as_sequences_grow() {
+    let Some(emulator) = common::emulator() else { return };
+    let options = Options { record: true, ..Options::default() };
+    let gpu = Gpu::new(emulator);
+    let [ours, judge] = [&gpu as &dyn Backend, &Reference].map(|backend| {
+        let mut attention = backend.start(&whole(), 0, SHAPE, &options).unwrap();
+        let mut selections = Vec::new();
+        for tokens in [0..650, 650..1020, 1020..1030, 1030..2100] {
+            let part = |dim| {
+                Array3::from_shape_fn((SHAPE.kv_heads, tokens.len(), dim), |(h, t, d)| {
+                    ((h + (t + tokens.start) * 31 + d * 17) % 5) as f32 - 2.0
+                })
+            };
+            attention.append(part(SHAPE.head_dim).view(), part(SHAPE.value_dim).view()).unwrap();
+            let queries = Array3::from_shape_fn((SHAPE.query_heads, 2, SHAPE.head_dim), |(h, t, d)| {
+                ((h * 3 + t + d * 7) % 3) as f32 - 1.0
+            });
+            let visible = [tokens.end - 7, tokens.end];
+            selections.push(attention.attend(queries.view(), Some(&visible)).unwrap().selection.unwrap());
+        }
+        selections
+    });
+    assert_eq!(ours, judge);
+}
+
+/// Sequences that take steps in turns share a routine, and none sees anything of another.
+#[test]
+fn sequences_do_not_disturb_one_another() {
+    let Some(emulator) = common::emulator() else { return };
+    let options = Options { record: true, ..Options::default() };
+    let gpu = Gpu::new(emulator.clone());
+    let lengths = [700, 90, 400];
+    let start = |gpu: &Gpu<Emulator>, length| {
+        let mut attention = gpu.start(&whole(), 0, SHAPE, &options).unwrap();
+        append(&mut *attention, SHAPE, 0..length).unwrap();
+        attention
+    };
+    let mut together: Vec<_> = lengths.iter().map(|&length| start(&gpu, length)).collect();
+    let queries = numbers(SHAPE.query_heads, 1, SHAPE.head_dim);
+    for _ in 0..2 {
+        for attention in &mut together {
+            attention.attend(queries.view(), None).unwrap();
+        }
+    }
+    for (attention, length) in together.iter().zip(lengths) {
+        let mut alone = start(&Gpu::new(emulator.clone()), length);
+        for _ in 0..2 {
+            alone.attend(queries.view(), None).unwrap();
+        }
+        assert_eq!(state(&**attention, SHAPE), state(&*alone, SHAPE));
+    }
+}
+
+/// Rows that stay with the host give the same bits, and none of them is in memory of the device.
+#[test]
+fn rows_of_the_host_are_read_as_those_of_the_device() {
+    let Some(emulator) = common::emulator() else { return };
+    for pipeline in [learning(), whole()] {
+        let [near, far] = [false, true].map(|offload| {
+            let device = Counting::new(emulator.clone());
+            let options = Options { record: true, offload, ..Options::default() };
+            let mut attention =
+                Gpu::new(device.clone()).start(&pipeline, 0, SHAPE, &options).unwrap();
+            device.take();
+            append(&mut *attention, SHAPE, 0..300).unwrap();
+            let calls = device.take();
+            // Two pages of each KV head; the other memory is for their tables.
+            assert_eq!(calls.on_host, if offload { 2 * SHAPE.kv_heads } else { 0 });
+            append(&mut *attention, SHAPE, 300..700).unwrap();
+            state(&*attention, SHAPE)
+        });
+        assert_eq!(near, far);
     }
 }

@@ -1,9 +1,7 @@
 //! What backends differ in, behind the walk over KV heads.
 
 use ndarray::ArrayView3;
-use vattention_core::{
-    List, Pipeline, Reading, Result, RowReport, Softmax, Step, Timings,
-};
+use vattention_core::{List, Pipeline, Reading, Result, RowReport, Softmax, Step, Timings};
 
 use crate::cache::View;
 use crate::workers::Workers;
@@ -84,7 +82,12 @@ pub struct RowSums {
 
 impl HeadStep {
     /// Of the sums of each member, and what they are over.
-    pub fn new(head: &Situation<'_>, sums: Vec<RowSums>, reading: &Reading, timings: Timings) -> Self {
+    pub fn new(
+        head: &Situation<'_>,
+        sums: Vec<RowSums>,
+        reading: &Reading,
+        timings: Timings,
+    ) -> Self {
         let row = |(member, sums)| RowStep {
             sums,
             report: reading.report(member),

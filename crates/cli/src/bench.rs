@@ -46,6 +46,9 @@ pub(crate) struct Args {
     /// The machine to run on: cpu, cuda or reference.
     #[arg(long, default_value = "cpu")]
     backend: String,
+    /// Keep rows in the host's memory, from which a GPU fetches those that it reads.
+    #[arg(long)]
+    offload: bool,
     /// A change to each pipeline, such as estimator.epsilon=0.1.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -88,6 +91,7 @@ fn bench(args: &Args) -> Bench {
         tokens: args.tokens.clone(),
         storages: args.dtype.iter().map(|&dtype| Storage::from(dtype)).collect(),
         threads: args.threads.clone().unwrap_or_else(all_threads),
+        offload: args.offload,
         time: args.seconds,
         cold_bytes: args.cold_bytes,
     }

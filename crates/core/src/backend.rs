@@ -127,6 +127,9 @@ pub struct Options {
     pub scale: Option<f32>,
     /// How rows are stored.
     pub storage: Storage,
+    /// Whether rows stay in memory of the host even where a device reads them: it then fetches
+    /// those that it needs over the bus, and has room for longer contexts.
+    pub offload: bool,
     /// Threads to use; `None` leaves it to the backend. The results do not depend on it.
     pub threads: Option<usize>,
     /// Whether outputs carry the [`Selection`].

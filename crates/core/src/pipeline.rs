@@ -65,6 +65,24 @@ impl Pipeline {
         Ok(Self { config: config.clone(), site, selectors, dense, max_norm_v: 0.0 })
     }
 
+    pub(crate) fn config(&self) -> &PipelineConfig {
+        &self.config
+    }
+
+    pub(crate) fn selectors(&self) -> impl Iterator<Item = &dyn Selector> {
+        self.selectors.iter().map(|selector| &**selector)
+    }
+
+    /// Whether everything is read.
+    pub(crate) fn is_dense(&self) -> bool {
+        self.dense
+    }
+
+    /// The largest norm of a value appended so far; 0 without an estimator.
+    pub(crate) fn max_norm_v(&self) -> f64 {
+        self.max_norm_v
+    }
+
     /// Where it lives.
     pub fn site(&self) -> &Site {
         &self.site
@@ -223,7 +241,7 @@ impl Pipeline {
     }
 
     /// The sampler's random numbers: purpose 0, and one member number for a list that all share.
-    fn sample_stream(&self, step: &Step<'_>, list: usize) -> Stream {
+    pub(crate) fn sample_stream(&self, step: &Step<'_>, list: usize) -> Stream {
         let member = if self.config.share == Share::Group { SHARED } else { list };
         Stream::new(&self.site, 0, step.step, member)
     }

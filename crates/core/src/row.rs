@@ -80,6 +80,11 @@ impl<'a> Row<'a> {
             .expect("a step holds group · head_dim numbers")
     }
 
+    /// The sum of the group's queries, `[head_dim]`, scaled.
+    pub fn query_of_group(&self) -> Vec<f32> {
+        self.group().sum_axis(ndarray::Axis(0)).to_vec()
+    }
+
     /// The rows of all query heads of the group, this one included.
     pub fn members(&self) -> impl Iterator<Item = Self> {
         let row = *self;
@@ -122,8 +127,7 @@ impl<'a> Row<'a> {
         match by {
             Score::Head => self.logits(&mut scores),
             Score::Group => {
-                let sum = self.group().sum_axis(ndarray::Axis(0)).to_vec();
-                self.step.keys.dots(0..self.visible(), &sum, &mut scores);
+                self.step.keys.dots(0..self.visible(), &self.query_of_group(), &mut scores);
             }
         }
         scores

@@ -7,7 +7,7 @@ use dyn_clone::DynClone;
 use ndarray::ArrayView3;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use crate::{Picks, Promise, Result, Row, Site, Tokens};
+use crate::{Picks, Promise, Recipe, Result, Row, Site, Step, Tokens};
 
 /// A selector as written in a pipeline file: parameters, no state.
 ///
@@ -125,6 +125,13 @@ pub trait Selector: DynClone + Send + Sync {
     /// tokens.
     fn index_bytes(&self) -> usize {
         0
+    }
+
+    /// What it does at a step, if that is something that machines know how to do by themselves; it
+    /// must be what [`select`](Self::select) does.
+    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
+        let _ = step;
+        None
     }
 
     /// Adds this selector's picks for one row to those of the selectors before it.

@@ -76,6 +76,10 @@ impl Device for Emulator {
         Memory::new(bytes)
     }
 
+    fn allocate_on_host(&self, bytes: usize) -> Result<Memory> {
+        Memory::new(bytes)
+    }
+
     fn address(&self, memory: &Memory) -> u64 {
         memory.address()
     }

@@ -29,6 +29,13 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
     /// [`Error::Memory`](vattention_core::Error::Memory) if there is not so much.
     fn allocate(&self, bytes: usize) -> Result<Self::Memory>;
 
+    /// Memory of the host that the device reads over the bus: as [`allocate`](Self::allocate)
+    /// otherwise.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    fn allocate_on_host(&self, bytes: usize) -> Result<Self::Memory>;
+
     /// Where the memory is, to the kernels.
     fn address(&self, memory: &Self::Memory) -> u64;
 

@@ -6,22 +6,24 @@ use vattention_backends::{Layer, Pools};
 use vattention_core::{Attention, Backend, Options, PipelineConfig, Result, Shape};
 
 use crate::machine::GpuMachine;
+use crate::routine::Routines;
 use crate::{Device, Driver};
 
 const NAME: &str = "cuda";
-const SUMMARY: &str = "an NVIDIA GPU reads the rows; selectors and samples run on the CPU";
+const SUMMARY: &str = "an NVIDIA GPU; what it has no kernels for runs on the CPU";
 
 /// Pipelines over a device. Selectors and samples run on `options.threads` threads of the host.
 #[derive(Debug)]
-pub struct Gpu<D> {
+pub struct Gpu<D: Device> {
     device: D,
     pools: Pools,
+    routines: Routines<D>,
 }
 
 impl<D: Device> Gpu<D> {
     /// Over this device.
     pub fn new(device: D) -> Self {
-        Self { device, pools: Pools::default() }
+        Self { device, pools: Pools::default(), routines: Routines::default() }
     }
 }
 
@@ -43,7 +45,8 @@ impl<D: Device> Backend for Gpu<D> {
     ) -> Result<Box<dyn Attention>> {
         shape.check()?;
         let workers = self.pools.workers(NAME, options.threads)?;
-        let machine = GpuMachine::new(self.device.clone(), pipeline, shape, options.storage)?;
+        let (device, routines) = (self.device.clone(), self.routines.clone());
+        let machine = GpuMachine::new(device, routines, pipeline, shape, options)?;
         Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, machine)?))
     }
 }

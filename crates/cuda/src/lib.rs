@@ -3,13 +3,18 @@
 //! | file      | what                                                                   |
 //! |-----------|------------------------------------------------------------------------|
 //! | `gpu`     | the backends: over any device, and over the GPU of this machine        |
-//! | `machine` | a step: the pipelines choose on the host, the device reads             |
+//! | `machine` | a step: by a routine, or the host chooses and the device reads         |
+//! | `routine` | a whole step on the device, recorded once                              |
+//! | `answered`| from what a routine found to the answers of rows                       |
 //! | `rows`    | keys and values, growing on the device                                 |
+//! | `codes`   | hash codes of keys, on the device                                      |
 //! | `device`  | what a machine that runs kernels offers                                |
 //! | `driver`  | NVIDIA GPUs, through their driver and its compiler                     |
 //! | `kernels` | their sources, and with which constants they are compiled              |
 //! | `launch`  | one safe function for each kernel, and the arrays that it takes        |
 
+mod answered;
+mod codes;
 mod device;
 #[allow(unsafe_code)]
 mod driver;
@@ -17,6 +22,7 @@ mod gpu;
 mod kernels;
 pub mod launch;
 mod machine;
+mod routine;
 mod rows;
 
 pub use device::{Argument, Device, Grid, Kernel};

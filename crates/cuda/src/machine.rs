@@ -1,16 +1,21 @@
-//! A step: the pipelines choose on the host, the device reads what they chose.
+//! A step: by a routine on the device, or, where the pipeline has a part that is not known there, the
+//! host chooses and the device reads what it chose.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ndarray::ArrayView3;
 use vattention_backends::{HeadStep, Machine, RowSums, Situation, Workers};
 use vattention_core::{
-    PipelineConfig, Read, Reading, Result, Shape, Share, Softmax, Storage, Timings,
+    Options, PipelineConfig, Plan, Read, Reading, Result, Shape, Share, Softmax, Timings,
 };
 
 use crate::Device;
+use crate::answered::Answered;
+use crate::codes::Mirror;
 use crate::launch::{Array, Attend, Combine, Lists, Logits, RowLayout};
+use crate::routine::{Kind, Routine, Routines, Told};
 use crate::rows::Rows;
 
 /// Rows of a page: `2^8`.
@@ -25,25 +30,32 @@ pub(crate) struct GpuMachine<D: Device> {
     /// By the number of query heads that read one list.
     attend: BTreeMap<usize, Attend<D>>,
     combine: Combine<D>,
+    routines: Routines<D>,
+    /// The one that was used last.
+    routine: Option<Arc<Routine<D>>>,
+    /// Of each KV head.
+    codes: Vec<Mirror<D>>,
 }
 
 impl<D: Device> GpuMachine<D> {
     /// No rows, and the kernels compiled that the pipeline needs.
     pub(crate) fn new(
         device: D,
+        routines: Routines<D>,
         pipeline: &PipelineConfig,
         shape: Shape,
-        storage: Storage,
+        options: &Options,
     ) -> Result<Self> {
-        let layout = RowLayout::new(storage, shape.head_dim, shape.value_dim, LOG2_PAGE)?;
+        let layout = RowLayout::new(options.storage, shape.head_dim, shape.value_dim, LOG2_PAGE)?;
         let own_lists = (pipeline.share == Share::Head).then_some(1);
         let readers = std::iter::once(shape.group()).chain(own_lists);
         let attend = readers
             .map(|readers| Ok((readers, Attend::new(&device, layout, readers)?)))
             .collect::<Result<_>>()?;
         let combine = Combine::new(&device)?;
-        let rows = Rows::new(device.clone(), layout, shape.kv_heads)?;
-        Ok(Self { device, shape, rows, attend, combine })
+        let rows = Rows::new(device.clone(), layout, shape.kv_heads, options.offload)?;
+        let codes = mirrors(shape);
+        Ok(Self { device, shape, rows, attend, combine, routines, routine: None, codes })
     }
 
     /// What each query head makes of what it reads: one launch for all KV heads, and one for the
@@ -73,6 +85,64 @@ impl<D: Device> GpuMachine<D> {
         let row = |(sums, logits): (Softmax, Vec<f64>)| RowSums { sums, logits };
         Ok(sums.into_iter().zip(logits).map(row).collect())
     }
+
+    /// What a routine has to be recorded for, if all KV heads do the same.
+    fn kind(&self, heads: &[Situation<'_>], plans: &[Plan<'_>]) -> Option<Kind> {
+        let tokens = heads[0].step.keys.len();
+        let kind = |plan| Kind::new(plan, self.shape, self.rows.layout(), tokens);
+        let first = kind(&plans[0]);
+        plans[1..].iter().all(|plan| kind(plan) == first).then_some(first)
+    }
+
+    /// The device does everything.
+    fn answer_by_routine(
+        &mut self,
+        heads: &[Situation<'_>],
+        plans: Vec<Plan<'_>>,
+        kind: &Kind,
+    ) -> Result<Vec<HeadStep>> {
+        let begin = Instant::now();
+        let routine = match &self.routine {
+            Some(routine) if routine.kind() == kind => routine.clone(),
+            _ => self.routines.get(&self.device, kind)?,
+        };
+        self.routine = Some(routine.clone());
+        let mut told = Vec::with_capacity(heads.len());
+        for (i, (head, plan)) in heads.iter().zip(plans).enumerate() {
+            let codes = self.codes[i].update(&self.device, &plan, kind.capacity)?;
+            let lists = if plan.sample.is_some() { kind.lists() / heads.len() } else { 0 };
+            let order = |list| head.pipeline.order(&head.step, list).parameters();
+            let orders = (0..lists).map(order).collect();
+            let table = self.rows.heads()[i].table();
+            told.push(Told { plan, step: &head.step, orders, table, codes });
+        }
+        let (found, tokens) = routine.run(&told, heads.iter().any(|head| head.listed))?;
+        let answered = Answered { kind, found, tokens };
+        let mut steps: Vec<HeadStep> =
+            (0..heads.len()).map(|i| answered.head(i, &heads[i], &told[i].plan)).collect();
+        // The device answers all KV heads at once: what that takes is told once.
+        steps[0].timings.attend = begin.elapsed();
+        Ok(steps)
+    }
+
+    /// The pipelines choose on the host.
+    fn answer_from_host(
+        &self,
+        heads: &[Situation<'_>],
+        workers: &Workers,
+    ) -> Result<Vec<HeadStep>> {
+        let mut chosen = workers.map(heads.iter().collect(), choose);
+        let begin = Instant::now();
+        let readings: Vec<&Reading> = chosen.iter().map(|(reading, _)| reading).collect();
+        let mut rows = self.attend(heads, &readings)?.into_iter();
+        // The device answers all KV heads at once: what that takes is told once.
+        chosen[0].1.attend = begin.elapsed();
+        let step = |(head, (reading, timings)): (&Situation<'_>, (Reading, Timings))| {
+            let sums = rows.by_ref().take(self.shape.group()).collect();
+            HeadStep::new(head, sums, &reading, timings)
+        };
+        Ok(heads.iter().zip(chosen).map(step).collect())
+    }
 }
 
 impl<D: Device> Machine for GpuMachine<D> {
@@ -88,17 +158,13 @@ impl<D: Device> Machine for GpuMachine<D> {
     }
 
     fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
-        let mut chosen = workers.map(heads.iter().collect(), choose);
-        let begin = Instant::now();
-        let readings: Vec<&Reading> = chosen.iter().map(|(reading, _)| reading).collect();
-        let mut rows = self.attend(&heads, &readings)?.into_iter();
-        // The device answers all KV heads at once: what that takes is told once.
-        chosen[0].1.attend = begin.elapsed();
-        let step = |(head, (reading, timings)): (&Situation<'_>, (Reading, Timings))| {
-            let sums = rows.by_ref().take(self.shape.group()).collect();
-            HeadStep::new(head, sums, &reading, timings)
-        };
-        Ok(heads.iter().zip(chosen).map(step).collect())
+        let plans = workers.map(heads.iter().collect(), |head| head.pipeline.plan(&head.step));
+        if let Some(plans) = plans.into_iter().collect::<Option<Vec<_>>>()
+            && let Some(kind) = self.kind(&heads, &plans)
+        {
+            return self.answer_by_routine(&heads, plans, &kind);
+        }
+        self.answer_from_host(&heads, workers)
     }
 
     fn fork(&self, len: usize) -> Result<Self> {
@@ -107,9 +173,17 @@ impl<D: Device> Machine for GpuMachine<D> {
             rows: self.rows.fork(len)?,
             attend: self.attend.clone(),
             combine: self.combine.clone(),
+            routines: self.routines.clone(),
+            routine: self.routine.clone(),
+            codes: mirrors(self.shape),
             ..*self
         })
     }
+}
+
+/// No codes of any KV head yet.
+fn mirrors<D: Device>(shape: Shape) -> Vec<Mirror<D>> {
+    std::iter::repeat_with(Mirror::new).take(shape.kv_heads).collect()
 }
 
 /// Selects and samples on the host, as it is defined.

@@ -17,15 +17,37 @@ use crate::launch::{Array, Pages, RowLayout};
 pub(crate) struct Rows<D: Device> {
     device: D,
     layout: RowLayout,
+    /// Whether the pages are in memory of the host.
+    offload: bool,
     heads: Vec<Pages<D>>,
 }
 
 impl<D: Device> Rows<D> {
     /// None yet.
-    pub(crate) fn new(device: D, layout: RowLayout, kv_heads: usize) -> Result<Self> {
+    pub(crate) fn new(
+        device: D,
+        layout: RowLayout,
+        kv_heads: usize,
+        offload: bool,
+    ) -> Result<Self> {
         let none = |_| Pages::new(&device, layout, Vec::new());
         let heads = (0..kv_heads).map(none).collect::<Result<_>>()?;
-        Ok(Self { device, layout, heads })
+        Ok(Self { device, layout, offload, heads })
+    }
+
+    /// How they lie.
+    pub(crate) fn layout(&self) -> RowLayout {
+        self.layout
+    }
+
+    /// An empty page.
+    fn page(&self) -> Result<Array<D, u8>> {
+        let bytes = self.layout.page_bytes();
+        if self.offload {
+            Array::zeros_on_host(&self.device, bytes)
+        } else {
+            Array::zeros(&self.device, bytes)
+        }
     }
 
     /// Of each KV head.
@@ -64,7 +86,7 @@ impl<D: Device> Rows<D> {
         }
         let mut pages = head.pages().to_vec();
         while pages.len() * self.per_page() < rows {
-            pages.push(Arc::new(Array::zeros(&self.device, self.layout.page_bytes())?));
+            pages.push(Arc::new(self.page()?));
         }
         Pages::new(&self.device, self.layout, pages).map(Some)
     }
@@ -113,13 +135,14 @@ impl<D: Device> Rows<D> {
         let fork = |head: &Pages<D>| {
             let mut pages = head.pages()[..full].to_vec();
             if len > full * self.per_page() {
-                let copy = Array::new(&self.device, &head.pages()[full].read()?)?;
+                let copy = self.page()?;
+                copy.write(&head.pages()[full].read()?, 0)?;
                 pages.push(Arc::new(copy));
             }
             Pages::new(&self.device, self.layout, pages)
         };
         let heads = self.heads.iter().map(fork).collect::<Result<_>>()?;
-        Ok(Self { device: self.device.clone(), layout: self.layout, heads })
+        Ok(Self { device: self.device.clone(), heads, ..*self })
     }
 
     fn per_page(&self) -> usize {

@@ -39,6 +39,8 @@ pub struct Bench {
     pub storages: Vec<Storage>,
     /// Threads, each at least 1.
     pub threads: Vec<usize>,
+    /// Whether rows stay in the host's memory: [`Options::offload`](vattention_core::Options).
+    pub offload: bool,
     /// How long to measure each set of pipelines, after warming up; five rounds at least.
     pub time: Duration,
     /// Bytes of keys and values in all layers of a pipeline, of which there are 2 to 4096; and of
@@ -102,6 +104,7 @@ impl Bench {
                     tokens,
                     storage,
                     threads,
+                    offload: self.offload,
                     plan,
                 }));
             }
@@ -134,7 +137,7 @@ mod tests {
         };
         let names = |together: usize, contenders: &[Contender]| -> Vec<String> {
             let plan = Plan { layers: 2, together };
-            let set = Set { tokens: 1, storage: Storage::F32, threads: 1, plan };
+            let set = Set { tokens: 1, storage: Storage::F32, threads: 1, offload: false, plan };
             let name = |one: &Contender| one.pipeline.name.clone();
             let joined = |group: &[Contender]| group.iter().map(name).collect::<Vec<_>>().join(" ");
             grouped(set, contenders).iter().map(|(_, group)| joined(group)).collect()

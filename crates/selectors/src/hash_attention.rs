@@ -50,8 +50,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    AutoSize, NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, register,
-    typetag,
+    AutoSize, HashCodes, NewTokens, Picks, Recipe, Result, Row, Score, Selector, SelectorConfig,
+    Site, Step, register, typetag,
 };
 
 pub use codes::Codes;
@@ -172,6 +172,21 @@ impl Worker {
     }
 }
 
+impl Worker {
+    fn hash_codes(&self, step: &Step<'_>) -> HashCodes<'_> {
+        let words = usize::from(self.bits.get()).div_ceil(32);
+        let of_index = |Index { map, members, .. }: &Index| {
+            let code = |member| map.query_code(step.row(member).query())[..words].to_vec();
+            members.clone().map(code).collect::<Vec<_>>()
+        };
+        HashCodes {
+            bits: self.bits.get().into(),
+            keys: self.indexes.iter().map(|index| index.codes.words()).collect(),
+            queries: self.indexes.iter().flat_map(of_index).collect(),
+        }
+    }
+}
+
 impl Selector for Worker {
     fn append(&mut self, new: &NewTokens<'_>) {
         let mut key = vec![0.0; new.keys.dim()];
@@ -189,6 +204,15 @@ impl Selector for Worker {
 
     fn index_bytes(&self) -> usize {
         self.indexes.iter().map(|index| index.codes.bytes()).sum()
+    }
+
+    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
+        let AutoSize::Fixed(size) = self.size else { return None };
+        Some(Recipe::TopCodes {
+            count: size.of(step.visible),
+            score: self.score,
+            codes: self.hash_codes(step),
+        })
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

@@ -24,7 +24,8 @@ mod auto;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    AutoSize, Picks, Result, Row, Score, Selector, SelectorConfig, Site, register, typetag,
+    AutoSize, Picks, Recipe, Result, Row, Score, Selector, SelectorConfig, Site, Step, register,
+    typetag,
 };
 
 /// The tokens with the largest scores.
@@ -71,6 +72,11 @@ impl OracleTopK {
 impl Selector for OracleTopK {
     fn group_wide(&self) -> bool {
         self.score == Score::Group
+    }
+
+    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
+        let AutoSize::Fixed(size) = self.size else { return None };
+        Some(Recipe::TopLogits { count: size.of(step.visible), score: self.score })
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

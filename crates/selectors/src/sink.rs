@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Picks, Result, Row, Selector, SelectorConfig, Site, Size, register, typetag,
+    Picks, Recipe, Result, Row, Selector, SelectorConfig, Site, Size, Step, register, typetag,
 };
 
 /// The first `size` tokens.
@@ -31,6 +31,10 @@ impl SelectorConfig for Sink {
 impl Selector for Sink {
     fn group_wide(&self) -> bool {
         true
+    }
+
+    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
+        Some(Recipe::Range(0..self.size.of(step.visible)))
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

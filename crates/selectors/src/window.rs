@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Picks, Result, Row, Selector, SelectorConfig, Site, Size, register, typetag,
+    Picks, Recipe, Result, Row, Selector, SelectorConfig, Site, Size, Step, register, typetag,
 };
 
 /// The last `size` visible tokens.
@@ -32,6 +32,10 @@ impl SelectorConfig for Window {
 impl Selector for Window {
     fn group_wide(&self) -> bool {
         true
+    }
+
+    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
+        Some(Recipe::Range(step.visible - self.size.of(step.visible)..step.visible))
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

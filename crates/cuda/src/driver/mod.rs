@@ -4,9 +4,11 @@
 //! |------------|-----------------------------------------------------------|
 //! | `compiler` | NVRTC: finding it, and letting it compile                 |
 //! | `cubins`   | what has been compiled, kept on disk                      |
+//! | `memory`   | memory of the device, and of the host                     |
 
 mod compiler;
 mod cubins;
+mod memory;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -14,12 +16,13 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use cudarc::driver::result::DriverError;
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::{
-    CudaContext, CudaGraph, CudaModule, CudaSlice, CudaStream, LaunchConfig, PushKernelArg, sys,
+    CudaContext, CudaGraph, CudaModule, CudaStream, LaunchConfig, PushKernelArg, sys,
 };
 use cudarc::nvrtc::Ptx;
 use vattention_core::{Error, Result};
 
 pub use self::compiler::{Compiled, Compiler};
+pub use self::memory::DriverMemory;
 use crate::{Argument, Device, Kernel, Program};
 
 /// The least compute capability that the kernels are written for.
@@ -41,10 +44,6 @@ struct Opened {
     compiler: Compiler,
     modules: Mutex<HashMap<Program, Arc<CudaModule>>>,
 }
-
-/// Memory of a GPU.
-#[derive(Debug)]
-pub struct DriverMemory(Mutex<CudaSlice<u8>>);
 
 /// Kernels that are started together.
 pub struct DriverGraph(Mutex<CudaGraph>);
@@ -114,31 +113,24 @@ impl Device for Driver {
     }
 
     fn allocate(&self, bytes: usize) -> Result<DriverMemory> {
-        let slice = self.gpu.stream.alloc_zeros(bytes.max(1)).map_err(|error| match error.0 {
-            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::Memory { bytes },
-            _ => failed(error),
-        })?;
-        Ok(DriverMemory(Mutex::new(slice)))
+        DriverMemory::on_device(&self.gpu.stream, bytes.max(1))
+            .map_err(|error| out_of(bytes, error))
+    }
+
+    fn allocate_on_host(&self, bytes: usize) -> Result<DriverMemory> {
+        DriverMemory::on_host(&self.gpu.stream, bytes.max(1)).map_err(|error| out_of(bytes, error))
     }
 
     fn address(&self, memory: &DriverMemory) -> u64 {
-        use cudarc::driver::DevicePtr;
-        memory.lock().device_ptr(&self.gpu.stream).0
+        memory.address()
     }
 
     fn write(&self, bytes: &[u8], memory: &DriverMemory, at: usize) -> Result<()> {
-        let mut slice = memory.lock();
-        let mut place = slice.slice_mut(at..at + bytes.len());
-        self.gpu.stream.memcpy_htod(bytes, &mut place).map_err(failed)?;
-        // The bytes are the caller's again once this returns.
-        self.gpu.stream.synchronize().map_err(failed)
+        memory.write(bytes, at).map_err(failed)
     }
 
     fn read(&self, memory: &DriverMemory, at: usize, bytes: &mut [u8]) -> Result<()> {
-        let slice = memory.lock();
-        let place = slice.slice(at..at + bytes.len());
-        self.gpu.stream.memcpy_dtoh(&place, bytes).map_err(failed)?;
-        self.gpu.stream.synchronize().map_err(failed)
+        memory.read(at, bytes).map_err(failed)
     }
 
     fn compile(&self, program: &Program) -> Result<Arc<CudaModule>> {
@@ -232,27 +224,16 @@ impl Opened {
     }
 }
 
-impl DriverMemory {
-    fn lock(&self) -> std::sync::MutexGuard<'_, CudaSlice<u8>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for DriverMemory {
-    /// Frees it in the right context, whichever thread this is. If there is none, nothing is left to
-    /// be freed. Binding reports what has failed before instead, once: that is kept for others.
-    fn drop(&mut self) {
-        let slice = self.lock();
-        let context = slice.context();
-        if let Err(error) = context.bind_to_thread() {
-            let _ = context.bind_to_thread();
-            context.record_err::<()>(Err(error));
-        }
-    }
-}
-
 fn refuse(reason: String) -> Error {
     Error::Backend { backend: "cuda".into(), reason }
+}
+
+/// Why so many bytes could not be had.
+fn out_of(bytes: usize, error: DriverError) -> Error {
+    match error.0 {
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::Memory { bytes },
+        _ => failed(error),
+    }
 }
 
 /// After most errors of a driver everything on the device is lost to the process.

@@ -54,6 +54,27 @@ impl<D: Device, T> Array<D, T> {
     }
 }
 
+impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
+    /// The same bytes as numbers of another type.
+    ///
+    /// # Panics
+    /// If they are no whole number of them, or begin where none may.
+    #[must_use]
+    pub fn cast<U: Copy + FromBytes + IntoBytes + Immutable>(&self) -> Array<D, U> {
+        let bytes = self.len * size_of::<T>();
+        let fits =
+            bytes.is_multiple_of(size_of::<U>()) && self.start.is_multiple_of(align_of::<U>());
+        assert!(fits, "{bytes} bytes at {}", self.start);
+        Array {
+            device: self.device.clone(),
+            memory: self.memory.clone(),
+            start: self.start,
+            len: bytes / size_of::<U>(),
+            of: PhantomData,
+        }
+    }
+}
+
 impl<D: Device, T> Clone for Array<D, T> {
     fn clone(&self) -> Self {
         Self { device: self.device.clone(), memory: self.memory.clone(), ..*self }
@@ -67,8 +88,21 @@ impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
     /// If there is no memory.
     pub fn zeros(device: &D, len: usize) -> Result<Self> {
         let bytes = len.saturating_mul(size_of::<T>()).max(1);
-        let memory = Arc::new(device.allocate(bytes)?);
-        Ok(Self { device: device.clone(), memory, start: 0, len, of: PhantomData })
+        Ok(Self::within(device, device.allocate(bytes)?, len))
+    }
+
+    /// So many zeros in memory of the host, from which the device reads them over the bus.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn zeros_on_host(device: &D, len: usize) -> Result<Self> {
+        let bytes = len.saturating_mul(size_of::<T>()).max(1);
+        Ok(Self::within(device, device.allocate_on_host(bytes)?, len))
+    }
+
+    fn within(device: &D, memory: D::Memory, len: usize) -> Self {
+        let memory = Arc::new(memory);
+        Self { device: device.clone(), memory, start: 0, len, of: PhantomData }
     }
 
     /// The same numbers.

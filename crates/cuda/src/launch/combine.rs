@@ -92,7 +92,12 @@ impl<D: Device> Sums<D> {
     /// # Errors
     /// If there is no memory.
     pub fn new(device: &D, heads: usize, value_dim: usize) -> Result<Self> {
-        Ok(Self { numbers: Array::zeros(device, heads * (2 + value_dim))?, value_dim })
+        Ok(Self::within(Array::zeros(device, heads * (2 + value_dim))?, value_dim))
+    }
+
+    /// Those that are in these numbers, `[heads, 2 + value_dim]`.
+    pub(crate) fn within(numbers: Array<D, f64>, value_dim: usize) -> Self {
+        Self { numbers, value_dim }
     }
 
     /// The sums of each query head, list by list, `[lists · group]`.
@@ -100,7 +105,12 @@ impl<D: Device> Sums<D> {
     /// # Errors
     /// If the device fails.
     pub fn read(&self) -> Result<Vec<Softmax>> {
-        let softmax = |sums: &[f64]| Softmax::from_sums(sums[0], sums[1], sums[2..].to_vec());
-        Ok(self.numbers.read()?.chunks_exact(2 + self.value_dim).map(softmax).collect())
+        Ok(softmax(&self.numbers.read()?, self.value_dim))
     }
+}
+
+/// Sums `[heads, 2 + value_dim]`, as core has them.
+pub(crate) fn softmax(numbers: &[f64], value_dim: usize) -> Vec<Softmax> {
+    let head = |sums: &[f64]| Softmax::from_sums(sums[0], sums[1], sums[2..].to_vec());
+    numbers.chunks_exact(2 + value_dim).map(head).collect()
 }

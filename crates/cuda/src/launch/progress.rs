@@ -21,7 +21,7 @@ pub struct Progress<D: Device> {
 }
 
 /// What is known of the sample of one list when all is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progressed {
     /// Tokens drawn.
     pub drawn: usize,
@@ -37,9 +37,18 @@ impl<D: Device> Progress<D> {
     /// # Errors
     /// If there is no memory.
     pub fn new(device: &D, lists: usize, capacity: usize) -> Result<Self> {
+        Self::within(device, Array::zeros(device, Self::NUMBERS * lists)?, capacity)
+    }
+
+    /// How many numbers there are of each list.
+    pub(crate) const NUMBERS: usize = 7;
+
+    /// The same in `numbers`, `[NUMBERS, lists]`.
+    pub(crate) fn within(device: &D, numbers: Array<D, u32>, capacity: usize) -> Result<Self> {
+        let lists = numbers.len() / Self::NUMBERS;
         let starts: Vec<u32> = (0..lists).map(|list| (list * capacity) as u32).collect();
         Ok(Self {
-            numbers: Array::zeros(device, 7 * lists)?,
+            numbers,
             tokens: Array::zeros(device, lists * capacity)?,
             starts: Array::new(device, &starts)?,
             lists,
@@ -136,11 +145,7 @@ impl<D: Device> Progress<D> {
     /// # Errors
     /// If the device fails.
     pub fn read(&self) -> Result<Vec<Progressed>> {
-        let numbers = self.numbers.read()?;
-        let of = |index: usize, list: usize| numbers[index * self.lists + list] as usize;
-        let list =
-            |list| Progressed { drawn: of(1, list), budget: of(5, list), held: of(6, list) > 0 };
-        Ok((0..self.lists).map(list).collect())
+        Ok(progressed(&self.numbers.read()?))
     }
 
     /// The tokens drawn of each list, in draw order.
@@ -150,4 +155,12 @@ impl<D: Device> Progress<D> {
     pub fn tokens(&self) -> Result<Vec<Vec<u32>>> {
         self.all().read()
     }
+}
+
+/// What has come of each list, from all numbers `[7, lists]`.
+pub(crate) fn progressed(numbers: &[u32]) -> Vec<Progressed> {
+    let lists = numbers.len() / 7;
+    let of = |index: usize, list: usize| numbers[index * lists + list] as usize;
+    let list = |list| Progressed { drawn: of(1, list), budget: of(5, list), held: of(6, list) > 0 };
+    (0..lists).map(list).collect()
 }

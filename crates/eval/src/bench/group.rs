@@ -27,6 +27,7 @@ pub(super) struct Set {
     pub(super) tokens: usize,
     pub(super) storage: Storage,
     pub(super) threads: usize,
+    pub(super) offload: bool,
     pub(super) plan: Plan,
 }
 
@@ -54,6 +55,7 @@ impl<'a> Group<'a> {
         let options = Options {
             storage: set.storage,
             threads: Some(set.threads),
+            offload: set.offload,
             timed: true,
             ..Options::default()
         };

@@ -91,6 +91,7 @@ mod tests {
             tokens: vec![1024],
             storages: vec![Storage::Bf16],
             threads: vec![1],
+            offload: false,
             time: Duration::ZERO,
             cold_bytes,
         };

@@ -1,0 +1,105 @@
+//! A step that a machine takes by itself: what it needs to know, and what to report of it.
+
+use crate::{
+    Assumptions, Certificate, ClosedForm, Kind, Order, Pipeline, Recipe, RowReport, Shape, Share,
+    Step,
+};
+
+/// What the selectors and the estimator of one KV head do at one step.
+#[derive(Clone, Debug)]
+pub struct Plan<'a> {
+    /// Of each selector, in order. Together they take at least one token.
+    pub recipes: Vec<Recipe<'a>>,
+    /// Whether the query heads of the group read one list.
+    pub share: Share,
+    /// How large the sample of the rest is, if there is one.
+    pub sample: Option<Sampled>,
+}
+
+/// A sample whose size has a closed form.
+#[derive(Clone, Debug)]
+pub struct Sampled {
+    /// How many tokens it needs.
+    pub budget: ClosedForm,
+    /// Tokens of the first look, or of the only draw.
+    pub base: usize,
+    /// How often it may be looked at; 0 if it is drawn at once.
+    pub looks: usize,
+    /// The largest value norm appended so far.
+    pub max_norm_v: f64,
+}
+
+/// How much of one list was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Counted {
+    /// Tokens that the row may read.
+    pub visible: usize,
+    /// Tokens that the selectors took.
+    pub certain: usize,
+    /// Tokens drawn of the rest.
+    pub drawn: usize,
+    /// Tokens that the last look asked for.
+    pub budget: usize,
+    /// Whether it found enough of them.
+    pub held: bool,
+    /// Different tokens that the group read together.
+    pub read_by_group: usize,
+}
+
+impl Pipeline {
+    /// What it does at a step, if a machine can do all of it by itself.
+    pub fn plan(&self, step: &Step<'_>) -> Option<Plan<'_>> {
+        let config = self.config();
+        let scores = config.selectors.iter().any(|selector| selector.wants_scores());
+        if self.is_dense() || scores || self.needs_feedback() {
+            return None;
+        }
+        let recipes: Vec<Recipe<'_>> =
+            self.selectors().map(|selector| selector.recipe(step)).collect::<Option<_>>()?;
+        if recipes.iter().all(|recipe| recipe.count() == 0) {
+            return None;
+        }
+        let sample = match &config.estimator {
+            None => None,
+            Some(estimator) => {
+                let Shape { query_heads, value_dim, .. } = self.site().shape;
+                let budget = estimator.closed_form(query_heads, value_dim)?;
+                let base = match &budget {
+                    ClosedForm::Size(size) => size.of(step.visible),
+                    ClosedForm::Ratio { .. } => {
+                        config.sampler.unwrap_or_default().base.of(step.visible)
+                    }
+                };
+                let (looks, max_norm_v) = (estimator.rounds(), self.max_norm_v());
+                Some(Sampled { budget, base, looks, max_norm_v })
+            }
+        };
+        Some(Plan { recipes, share: config.share, sample })
+    }
+
+    /// The random order in which the sample of one list is drawn.
+    pub fn order(&self, step: &Step<'_>, list: usize) -> Order {
+        Order::new(step.visible, &self.sample_stream(step, list))
+    }
+
+    /// What to report of a row that reads a list of a plan.
+    pub fn report(&self, plan: &Plan<'_>, counted: &Counted) -> RowReport {
+        let &Counted { visible, certain, drawn, budget, held, read_by_group } = counted;
+        let sample = plan.sample.as_ref().filter(|_| certain < visible);
+        let (kind, assumes) = match sample.map(|sample| &sample.budget) {
+            _ if certain + drawn == visible => (Kind::Exact, Assumptions::NONE),
+            Some(ClosedForm::Ratio { kind, assumes, .. }) => (*kind, *assumes),
+            Some(ClosedForm::Size(_)) | None => (Kind::None, Assumptions::NONE),
+        };
+        let held = kind == Kind::Exact || (sample.is_some() && held);
+        RowReport {
+            visible,
+            certain,
+            sampled: drawn,
+            read_by_group,
+            budget: sample.map(|_| budget),
+            fell_back: false,
+            certificate: Certificate { promise: self.config().promise(), kind, assumes, held },
+        }
+    }
+}

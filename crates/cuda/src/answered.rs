@@ -1,0 +1,75 @@
+//! From what a routine found to the answers of rows.
+
+use vattention_backends::{HeadStep, RowStep, RowSums, Situation};
+use vattention_core::{Counted, List, Plan, RowReport, Softmax, Timings};
+
+use crate::launch::Progressed;
+use crate::routine::{Found, Kind, Tokens};
+
+/// What a routine found at one step of all KV heads.
+pub(crate) struct Answered<'a> {
+    pub(crate) kind: &'a Kind,
+    pub(crate) found: Found,
+    pub(crate) tokens: Option<Tokens>,
+}
+
+impl Answered<'_> {
+    /// What it is for one KV head.
+    pub(crate) fn head(&self, kv_head: usize, head: &Situation<'_>, plan: &Plan<'_>) -> HeadStep {
+        let group = self.kind.shape.group();
+        let row = |member: usize| {
+            let query_head = kv_head * group + member;
+            let list = query_head / self.kind.readers();
+            let report = head.pipeline.report(plan, &self.counted(head, kv_head, list));
+            RowStep {
+                sums: RowSums { sums: self.sums(head, query_head, list), logits: Vec::new() },
+                list: self.tokens.as_ref().map(|tokens| tokens.list(list, &report)),
+                report,
+            }
+        };
+        HeadStep { rows: (0..group).map(row).collect(), timings: Timings::default() }
+    }
+
+    fn counted(&self, head: &Situation<'_>, kv_head: usize, list: usize) -> Counted {
+        let Progressed { drawn, budget, held } = self.progress(list);
+        let (visible, certain) = (head.step.visible, self.found.taken[list]);
+        let read_by_group = self.found.read[kv_head];
+        Counted { visible, certain, drawn, budget, held, read_by_group }
+    }
+
+    fn progress(&self, list: usize) -> Progressed {
+        self.found.progress.get(list).copied().unwrap_or_default()
+    }
+
+    /// The certain part, and the sample for all of the rest.
+    fn sums(&self, head: &Situation<'_>, query_head: usize, list: usize) -> Softmax {
+        let mut sums = self.found.certain[query_head].clone();
+        let drawn = self.progress(list).drawn;
+        if drawn > 0 {
+            let mut sample = self.found.sample[query_head].clone();
+            let p = probability(drawn, head.step.visible - self.found.taken[list]);
+            sample.scale(1.0 / f64::from(p));
+            sums.merge(&sample);
+        }
+        sums
+    }
+}
+
+/// With which a token of a sample of the rest was drawn.
+fn probability(drawn: usize, rest: usize) -> f32 {
+    (drawn as f64 / rest as f64) as f32
+}
+
+impl Tokens {
+    /// The tokens of a list, in order.
+    fn list(&self, list: usize, report: &RowReport) -> List {
+        let taken = self.taken[list].iter().map(|&token| (token, 1.0));
+        let p = probability(report.sampled, report.visible - report.certain);
+        let drawn = self.drawn.get(list).into_iter().flatten().map(|&token| (token, p));
+        let mut entries: Vec<(u32, f32)> = taken.chain(drawn).collect();
+        entries.sort_unstable_by_key(|&(token, _)| token);
+        let (indices, probabilities) = entries.into_iter().unzip();
+        let RowReport { sampled, budget, certificate, .. } = *report;
+        List { indices, probabilities, sampled, budget, certificate }
+    }
+}
