@@ -12,6 +12,7 @@
 mod assumption;
 mod auto_size;
 mod backend;
+mod closed_form;
 mod error;
 mod estimator;
 mod order;
@@ -37,6 +38,7 @@ mod top;
 pub use assumption::{Assumption, Assumptions};
 pub use auto_size::AutoSize;
 pub use backend::{Attention, Backend, Options, Output, RowReport, Storage, Timings, Turn};
+pub use closed_form::{ClosedForm, Split};
 pub use error::{Error, Result};
 pub use estimator::{Budget, BudgetEstimator};
 pub use order::{Draws, Order};
