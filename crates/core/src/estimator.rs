@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use crate::{Assumptions, Kind, Promise, SampleStats};
+use crate::{Assumptions, ClosedForm, Kind, Promise, SampleStats};
 
 /// Decides how many tokens of the residual must be in the sample.
 #[typetag::serde(tag = "type")]
@@ -28,6 +28,15 @@ pub trait BudgetEstimator: Debug + Send + Sync {
     /// sample, and exactly the budget is drawn.
     fn rounds(&self) -> usize {
         6
+    }
+
+    /// The formula of [`budget`](Self::budget), for a layer of `query_heads` whose values have
+    /// `value_dim` numbers, if it is one that other machines know.
+    ///
+    /// May take tens of milliseconds.
+    fn closed_form(&self, query_heads: usize, value_dim: usize) -> Option<ClosedForm> {
+        let _ = (query_heads, value_dim);
+        None
     }
 }
 

@@ -12,6 +12,7 @@
 mod assumption;
 mod auto_size;
 mod backend;
+mod closed_form;
 mod counted;
 mod error;
 mod estimator;
@@ -39,6 +40,7 @@ mod top;
 pub use assumption::{Assumption, Assumptions};
 pub use auto_size::AutoSize;
 pub use backend::{Attention, Backend, Options, Output, RowReport, Storage, Timings, Turn};
+pub use closed_form::{ClosedForm, Split};
 pub use counted::{Counted, Plan, Sampled};
 pub use error::{Error, Result};
 pub use estimator::{Budget, BudgetEstimator};

@@ -11,7 +11,8 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Assumptions, Budget, BudgetEstimator, Kind, Promise, SampleStats, Size, register, typetag,
+    Assumptions, Budget, BudgetEstimator, ClosedForm, Kind, Promise, SampleStats, Size, register,
+    typetag,
 };
 
 /// Draws exactly `size` tokens of the residual, or all if there are fewer.
@@ -34,6 +35,10 @@ impl BudgetEstimator for Fixed {
 
     fn rounds(&self) -> usize {
         0
+    }
+
+    fn closed_form(&self, _: usize, _: usize) -> Option<ClosedForm> {
+        Some(ClosedForm::Size(self.size))
     }
 }
 

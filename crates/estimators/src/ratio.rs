@@ -24,7 +24,8 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Budget, BudgetEstimator, Fraction, Promise, SampleStats, Scope, Target, register, typetag,
+    Assumptions, Budget, BudgetEstimator, ClosedForm, Fraction, Kind, Promise, SampleStats, Scope,
+    Target, register, typetag,
 };
 
 use crate::Mode;
@@ -119,6 +120,19 @@ impl BudgetEstimator for Ratio {
 
     fn rounds(&self) -> usize {
         self.rounds.get().into()
+    }
+
+    fn closed_form(&self, query_heads: usize, value_dim: usize) -> Option<ClosedForm> {
+        if self.mode != Mode::Default || self.floor.is_some() {
+            return None;
+        }
+        let delta = self.scope.share_of(self.delta.get(), query_heads);
+        Some(ClosedForm::Ratio {
+            epsilon: self.epsilon.get(),
+            splits: self.grids.get(delta, value_dim).splits().to_vec(),
+            kind: Kind::Asymptotic,
+            assumes: Assumptions::ALL,
+        })
     }
 }
 

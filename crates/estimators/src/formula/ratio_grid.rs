@@ -1,5 +1,7 @@
 //! The budget of the direct ratio estimator (eq. 13).
 
+use vattention_core::Split;
+
 use super::{c2, kappa, quantile::DELTA_1, z_one};
 
 /// Nodes over which delta is divided: the denominator gets `delta / (1 + e^−u)`.
@@ -13,26 +15,19 @@ const STEP_U: f64 = 0.5;
 pub struct RatioGrid {
     delta: f64,
     rank: usize,
-    nodes: Vec<Node>,
-}
-
-#[derive(Clone, Debug)]
-struct Node {
-    c2: f64,
-    kappa: f64,
-    z_den: f64,
+    splits: Vec<Split>,
 }
 
 impl RatioGrid {
     /// Tabulates the splits of `delta` for values of `rank` numbers. Cost: tens of milliseconds.
     pub fn new(delta: f64, rank: usize) -> Self {
-        let node = |i: usize| {
+        let split = |i: usize| {
             let u = FIRST_U + STEP_U * i as f64;
             let den = delta / (1.0 + (-u).exp());
             let w = delta - den;
-            Node { c2: c2(w, rank), kappa: kappa(w), z_den: z_one(den).max(0.0) }
+            Split { cap: c2(w, rank), kappa: kappa(w), z: z_one(den).max(0.0) }
         };
-        Self { delta, rank, nodes: (0..NODES).map(node).collect() }
+        Self { delta, rank, splits: (0..NODES).map(split).collect() }
     }
 
     /// Whether the table is right for this delta and values of `rank` numbers.
@@ -40,15 +35,17 @@ impl RatioGrid {
         self.delta == delta && (self.rank == rank || delta < DELTA_1)
     }
 
+    /// The ways to divide delta that are tried.
+    pub fn splits(&self) -> &[Split] {
+        &self.splits
+    }
+
     /// The budget for an infinite population. `s_w = n_s √Tr Cov(w) / |N|`, `s_d = n_s σ / D`,
     /// `nu` the effective rank. Infinite if these are not numbers. O(1).
     pub fn budget(&self, epsilon: f64, s_w: f64, s_d: f64, nu: f64) -> f64 {
         let root_nu = nu.max(1.0).sqrt();
-        let root = |node: &Node| {
-            let q = node.c2.min(1.0 + node.kappa / root_nu);
-            q.sqrt() * s_w / epsilon + node.z_den * s_d
-        };
-        let least = self.nodes.iter().map(root).fold(f64::INFINITY, f64::min);
+        let root = |split: &Split| split.root(s_w / epsilon, s_d, root_nu);
+        let least = self.splits.iter().map(root).fold(f64::INFINITY, f64::min);
         least * least
     }
 }

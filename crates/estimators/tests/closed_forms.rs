@@ -1,0 +1,116 @@
+//! What other machines are told of an estimator is what it computes.
+
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use vattention_core::{
+    BudgetEstimator, ClosedForm, Fraction, SampleStats, Scope, Size, Split, Target,
+};
+use vattention_estimators::formula::{fpc, whole_tokens};
+use vattention_estimators::{Clt, Fixed, Hoeffding, Mode, Ratio, Terms};
+
+fn fraction(x: f64) -> Fraction {
+    Fraction::try_from(x).unwrap()
+}
+
+/// Statistics with what `ratio` looks at.
+fn stats(n_s: usize, query_heads: usize, d: f64, norm: f64, moments: [f64; 3]) -> SampleStats {
+    let [var_e, trace_w, nu] = moments;
+    SampleStats {
+        b: 100,
+        n_s,
+        visible: n_s + 7,
+        query_heads,
+        value_dim: 16,
+        d,
+        d_certain: d / 2.0,
+        norm_n: 2.0 * norm,
+        norm_n_debiased: norm,
+        drift: 0.0,
+        var_e,
+        trace_ev: 2.0 * trace_w,
+        trace_w,
+        nu,
+        kurtosis_e: 3.0,
+        kurtosis_w: 1.1,
+        sum_e_norm_v: 4.0 * norm,
+        max_norm_v: 1.0,
+        bound: None,
+    }
+}
+
+/// The budget by the formula alone.
+fn evaluate(form: &ClosedForm, stats: &SampleStats) -> usize {
+    match form {
+        ClosedForm::Size(size) => size.of(stats.visible),
+        ClosedForm::Ratio { epsilon, splits, .. } => {
+            let n_s = stats.n_s as f64;
+            let s_w = n_s * stats.trace_w.sqrt() / stats.norm_n_debiased;
+            let s_d = n_s * stats.var_e.sqrt() / stats.d;
+            let root = |split: &Split| {
+                let q = split.cap.min(1.0 + split.kappa / stats.nu.sqrt());
+                q.sqrt() * s_w / epsilon + split.z * s_d
+            };
+            let least = splits.iter().map(root).fold(f64::INFINITY, f64::min);
+            whole_tokens(fpc(least * least, stats.n_s), stats.n_s)
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn the_formula_is_the_budget(
+        epsilon in prop::sample::select(&[0.02, 0.1, 0.5][..]),
+        delta in prop::sample::select(&[0.001, 0.1, 0.4][..]),
+        query_heads in 1_usize..9,
+        of_step: bool,
+        n_s in 1_usize..100_000,
+        d in 0.1..100.0,
+        norm in 0.1..100.0,
+        moments in [1e-6..1.0, 1e-6..1.0, 1.0..60.0],
+    ) {
+        let scope = if of_step { Scope::Step } else { Scope::Row };
+        let mut ratio = Ratio::new(fraction(epsilon), fraction(delta));
+        ratio.scope = scope;
+        let per_token = n_s as f64;
+        let stats = stats(n_s, query_heads, d * per_token, norm * per_token, moments);
+        let form = ratio.closed_form(query_heads, stats.value_dim).unwrap();
+        let budget = ratio.budget(&stats);
+        prop_assert_eq!(evaluate(&form, &stats), budget.tokens);
+        let ClosedForm::Ratio { kind, assumes, .. } = form else { panic!("{form:?}") };
+        prop_assert_eq!((kind, assumes), (budget.kind, budget.assumes));
+    }
+}
+
+#[test]
+fn a_size_is_its_own_formula() {
+    let stats = stats(1000, 4, 1.0, 1.0, [1.0; 3]);
+    for size in [Size::Tokens(40), Size::Share(fraction(0.1))] {
+        let fixed = Fixed { size };
+        let form = fixed.closed_form(4, 16).unwrap();
+        assert_eq!(evaluate(&form, &stats), fixed.budget(&stats).tokens);
+    }
+}
+
+/// What takes more statistics than the formula has is not told.
+#[test]
+fn other_estimators_have_no_formula() {
+    let [epsilon, delta] = [0.1, 0.2].map(fraction);
+    let target = Target::Sdpa;
+    let ratio = |change: &dyn Fn(&mut Ratio)| {
+        let mut ratio = Ratio::new(epsilon, delta);
+        change(&mut ratio);
+        Box::new(ratio)
+    };
+    let others: [Box<dyn BudgetEstimator>; 5] = [
+        ratio(&|ratio| ratio.mode = Mode::Strict),
+        ratio(&|ratio| ratio.mode = Mode::Rigorous),
+        ratio(&|ratio| ratio.floor = Some(epsilon)),
+        Box::new(Clt(Terms::new(target, epsilon, delta))),
+        Box::new(Hoeffding::new(target, epsilon, delta)),
+    ];
+    for estimator in others {
+        assert_eq!(estimator.closed_form(4, 16), None, "{estimator:?}");
+    }
+}
