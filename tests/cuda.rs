@@ -7,15 +7,16 @@ mod common;
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ndarray::{Array3, s};
 use vattention::backends::Reference;
 use vattention::config::{Loader, load};
 use vattention::cuda::{Device, Gpu, Kernel, Program};
 use vattention::{
-    Attention, Backend, Error, Options, PipelineConfig, Result, Selection, Shape, Storage,
+    Attention, Backend, Error, Options, PipelineConfig, Placement, Result, Selection, Shape,
+    Storage,
 };
 use vattention_cuda_emulator::Emulator;
 
@@ -256,7 +257,8 @@ fn check_limits(gpu: &dyn Backend) {
         value_dim,
     };
     for shape in [shape(1, 1, 1, 1), shape(32, 2, 256, 256), shape(3, 1, 96, 200)] {
-        for pipeline in [&learning(), &whole(), &load(common::root("configs/dense.toml")).unwrap()] {
+        for pipeline in [&learning(), &whole(), &load(common::root("configs/dense.toml")).unwrap()]
+        {
             let [ours, judge] = [gpu, &Reference].map(|backend| {
                 let mut attention = backend.start(pipeline, 0, shape, &options).unwrap();
                 append(&mut *attention, shape, 0..300).unwrap();
@@ -390,8 +392,9 @@ fn a_step_is_one_copy_there_one_start_and_one_copy_back() {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let device = Counting::new(emulator.clone());
         let pipeline = load(&path).unwrap();
-        let mut attention =
-            Gpu::new(device.clone()).start(&pipeline, MODEL_LAYER, MODEL, &Options::default()).unwrap();
+        let mut attention = Gpu::new(device.clone())
+            .start(&pipeline, MODEL_LAYER, MODEL, &Options::default())
+            .unwrap();
         append(&mut *attention, MODEL, 0..700).unwrap();
         let queries = numbers(MODEL.query_heads, 1, MODEL.head_dim);
         attention.attend(queries.view(), None).unwrap();
@@ -420,11 +423,13 @@ fn room_is_made_as_sequences_grow() {
                 })
             };
             attention.append(part(SHAPE.head_dim).view(), part(SHAPE.value_dim).view()).unwrap();
-            let queries = Array3::from_shape_fn((SHAPE.query_heads, 2, SHAPE.head_dim), |(h, t, d)| {
-                ((h * 3 + t + d * 7) % 3) as f32 - 1.0
-            });
+            let queries =
+                Array3::from_shape_fn((SHAPE.query_heads, 2, SHAPE.head_dim), |(h, t, d)| {
+                    ((h * 3 + t + d * 7) % 3) as f32 - 1.0
+                });
             let visible = [tokens.end - 7, tokens.end];
-            selections.push(attention.attend(queries.view(), Some(&visible)).unwrap().selection.unwrap());
+            selections
+                .push(attention.attend(queries.view(), Some(&visible)).unwrap().selection.unwrap());
         }
         selections
     });
@@ -464,16 +469,19 @@ fn sequences_do_not_disturb_one_another() {
 fn rows_of_the_host_are_read_as_those_of_the_device() {
     let Some(emulator) = common::emulator() else { return };
     for pipeline in [learning(), whole()] {
-        let [near, far] = [false, true].map(|offload| {
+        let [near, far] = [Placement::Device, Placement::Host].map(|placement| {
             let device = Counting::new(emulator.clone());
-            let options = Options { record: true, offload, ..Options::default() };
+            let options = Options { record: true, placement, ..Options::default() };
             let mut attention =
                 Gpu::new(device.clone()).start(&pipeline, 0, SHAPE, &options).unwrap();
             device.take();
             append(&mut *attention, SHAPE, 0..300).unwrap();
             let calls = device.take();
             // Two pages of each KV head; the other memory is for their tables.
-            assert_eq!(calls.on_host, if offload { 2 * SHAPE.kv_heads } else { 0 });
+            assert_eq!(
+                calls.on_host,
+                if placement == Placement::Host { 2 * SHAPE.kv_heads } else { 0 }
+            );
             append(&mut *attention, SHAPE, 300..700).unwrap();
             state(&*attention, SHAPE)
         });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vattention::eval::{Bench, Contender, at_density, decides_itself};
-use vattention::{Fraction, PipelineConfig, Shape, Storage};
+use vattention::{Fraction, PipelineConfig, Placement, Shape, Storage};
 
 use crate::check::{Loaded, load_all};
 use crate::compare::find_backend;
@@ -91,7 +91,7 @@ fn bench(args: &Args) -> Bench {
         tokens: args.tokens.clone(),
         storages: args.dtype.iter().map(|&dtype| Storage::from(dtype)).collect(),
         threads: args.threads.clone().unwrap_or_else(all_threads),
-        offload: args.offload,
+        placement: if args.offload { Placement::Host } else { Placement::Device },
         time: args.seconds,
         cold_bytes: args.cold_bytes,
     }

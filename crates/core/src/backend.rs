@@ -127,9 +127,8 @@ pub struct Options {
     pub scale: Option<f32>,
     /// How rows are stored.
     pub storage: Storage,
-    /// Whether rows stay in memory of the host even where a device reads them: it then fetches
-    /// those that it needs over the bus, and has room for longer contexts.
-    pub offload: bool,
+    /// Where a device keeps rows.
+    pub placement: Placement,
     /// Threads to use; `None` leaves it to the backend. The results do not depend on it.
     pub threads: Option<usize>,
     /// Whether outputs carry the [`Selection`].
@@ -140,6 +139,17 @@ pub struct Options {
     pub literal: bool,
     /// Whether outputs carry [`Timings`].
     pub timed: bool,
+}
+
+/// Where a device keeps rows. To the backends whose memory is the host's it makes no difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// In its own memory.
+    #[default]
+    Device,
+    /// In memory of the host: it fetches those that it reads over the bus, and has room for longer
+    /// contexts.
+    Host,
 }
 
 /// How a cache stores rows.

@@ -39,7 +39,9 @@ mod top;
 
 pub use assumption::{Assumption, Assumptions};
 pub use auto_size::AutoSize;
-pub use backend::{Attention, Backend, Options, Output, RowReport, Storage, Timings, Turn};
+pub use backend::{
+    Attention, Backend, Options, Output, Placement, RowReport, Storage, Timings, Turn,
+};
 pub use closed_form::{ClosedForm, Split};
 pub use counted::{Counted, Plan, Sampled};
 pub use error::{Error, Result};

@@ -53,7 +53,7 @@ impl<D: Device> GpuMachine<D> {
             .map(|readers| Ok((readers, Attend::new(&device, layout, readers)?)))
             .collect::<Result<_>>()?;
         let combine = Combine::new(&device)?;
-        let rows = Rows::new(device.clone(), layout, shape.kv_heads, options.offload)?;
+        let rows = Rows::new(device.clone(), layout, shape.kv_heads, options.placement)?;
         let codes = mirrors(shape);
         Ok(Self { device, shape, rows, attend, combine, routines, routine: None, codes })
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ndarray::{ArrayView2, ArrayView3, s};
 use vattention_backends::store;
-use vattention_core::Result;
+use vattention_core::{Placement, Result};
 
 use crate::Device;
 use crate::launch::{Array, Pages, RowLayout};
@@ -17,8 +17,7 @@ use crate::launch::{Array, Pages, RowLayout};
 pub(crate) struct Rows<D: Device> {
     device: D,
     layout: RowLayout,
-    /// Whether the pages are in memory of the host.
-    offload: bool,
+    placement: Placement,
     heads: Vec<Pages<D>>,
 }
 
@@ -28,11 +27,11 @@ impl<D: Device> Rows<D> {
         device: D,
         layout: RowLayout,
         kv_heads: usize,
-        offload: bool,
+        placement: Placement,
     ) -> Result<Self> {
         let none = |_| Pages::new(&device, layout, Vec::new());
         let heads = (0..kv_heads).map(none).collect::<Result<_>>()?;
-        Ok(Self { device, layout, offload, heads })
+        Ok(Self { device, layout, placement, heads })
     }
 
     /// How they lie.
@@ -43,10 +42,9 @@ impl<D: Device> Rows<D> {
     /// An empty page.
     fn page(&self) -> Result<Array<D, u8>> {
         let bytes = self.layout.page_bytes();
-        if self.offload {
-            Array::zeros_on_host(&self.device, bytes)
-        } else {
-            Array::zeros(&self.device, bytes)
+        match self.placement {
+            Placement::Device => Array::zeros(&self.device, bytes),
+            Placement::Host => Array::zeros_on_host(&self.device, bytes),
         }
     }
 

@@ -18,7 +18,7 @@ mod tally;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vattention_core::{Backend, PipelineConfig, Shape, Storage};
+use vattention_core::{Backend, PipelineConfig, Placement, Shape, Storage};
 
 use crate::{Error, Result};
 use bandwidth::Memory;
@@ -39,8 +39,8 @@ pub struct Bench {
     pub storages: Vec<Storage>,
     /// Threads, each at least 1.
     pub threads: Vec<usize>,
-    /// Whether rows stay in the host's memory: [`Options::offload`](vattention_core::Options).
-    pub offload: bool,
+    /// Where a device keeps rows.
+    pub placement: Placement,
     /// How long to measure each set of pipelines, after warming up; five rounds at least.
     pub time: Duration,
     /// Bytes of keys and values in all layers of a pipeline, of which there are 2 to 4096; and of
@@ -104,7 +104,7 @@ impl Bench {
                     tokens,
                     storage,
                     threads,
-                    offload: self.offload,
+                    placement: self.placement,
                     plan,
                 }));
             }
@@ -137,7 +137,13 @@ mod tests {
         };
         let names = |together: usize, contenders: &[Contender]| -> Vec<String> {
             let plan = Plan { layers: 2, together };
-            let set = Set { tokens: 1, storage: Storage::F32, threads: 1, offload: false, plan };
+            let set = Set {
+                tokens: 1,
+                storage: Storage::F32,
+                threads: 1,
+                placement: Placement::Device,
+                plan,
+            };
             let name = |one: &Contender| one.pipeline.name.clone();
             let joined = |group: &[Contender]| group.iter().map(name).collect::<Vec<_>>().join(" ");
             grouped(set, contenders).iter().map(|(_, group)| joined(group)).collect()

@@ -1,5 +1,9 @@
 //! The laws of selectors. Each says what it demands, and its verdict says what was found instead.
 
+mod tells;
+
+pub use tells::tells;
+
 use vattention_core::{Attended, Picks, Row, Selector, SelectorConfig};
 
 use crate::Head;
@@ -11,7 +15,7 @@ pub type Verdict = Result<(), String>;
 pub type Law = fn(&dyn SelectorConfig, &Head) -> Verdict;
 
 /// Every law, with its name.
-pub const LAWS: [(&str, Law); 8] = [
+pub const LAWS: [(&str, Law); 9] = [
     ("round_trips", round_trips),
     ("repeats", repeats),
     ("grows", grows),
@@ -20,6 +24,7 @@ pub const LAWS: [(&str, Law); 8] = [
     ("weighs", weighs),
     ("bounds", bounds),
     ("agrees", agrees),
+    ("tells", tells),
 ];
 
 /// A config that is written and read again is the same.

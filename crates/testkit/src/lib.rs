@@ -20,6 +20,7 @@
 //! | `weighs` | every pick is certain, unless `randomized()` says otherwise |
 //! | `bounds` | a promised bound on untaken logits is true |
 //! | `agrees` | every query head of a group picks the same, if `group_wide()` says so |
+//! | `tells` | a `recipe()`, if there is one, is what the selector does |
 //!
 //! A law is a function of a selector's config and a [`Head`], so it can be called with a head of
 //! one's own too. Cases have a fixed seed: the same on every run. `PROPTEST_CASES` makes more of
@@ -87,6 +88,11 @@ macro_rules! laws {
             #[test]
             fn agrees() {
                 obeys($crate::laws::agrees);
+            }
+
+            #[test]
+            fn tells() {
+                obeys($crate::laws::tells);
             }
         }
     };

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use vattention_core::{
-    Attended, NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, typetag,
+    Attended, NewTokens, Picks, Recipe, Result, Row, Score, Selector, SelectorConfig, Site, Size,
+    Step, typetag,
 };
 use vattention_testkit::{LAWS, run};
 
@@ -52,6 +53,8 @@ enum How {
     Divided,
     /// Says that the group picks the same, and promises a true bound of one member.
     BoundOfOne,
+    /// Tells of other tokens than it takes.
+    Liar,
 }
 
 /// Is read as another config than was written.
@@ -134,6 +137,11 @@ impl Selector for Index {
         matches!(self.how, How::Divided | How::BoundOfOne)
     }
 
+    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
+        (self.how == How::Liar)
+            .then(|| Recipe::TopLogits { count: step.visible.div_ceil(8), score: Score::Head })
+    }
+
     fn feedback(&mut self, _: &Row<'_>, _: &Attended<'_>) {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
@@ -190,6 +198,7 @@ fn broken_selectors_fail_exactly_the_laws_they_break() {
     assert_eq!(broken_by(How::Boastful), ["bounds"]);
     assert_eq!(broken_by(How::Divided), ["agrees"]);
     assert_eq!(broken_by(How::BoundOfOne), ["agrees"]);
+    assert_eq!(broken_by(How::Liar), ["tells"]);
 }
 
 vattention_testkit::laws!(

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ndarray::Array3;
 use rayon::prelude::*;
-use vattention_core::{Attention, Backend, Options, Output, Shape, Storage};
+use vattention_core::{Attention, Backend, Options, Output, Placement, Shape, Storage};
 
 use super::bandwidth::{Memory, pool};
 use super::memory::{Plan, row_bytes};
@@ -27,7 +27,7 @@ pub(super) struct Set {
     pub(super) tokens: usize,
     pub(super) storage: Storage,
     pub(super) threads: usize,
-    pub(super) offload: bool,
+    pub(super) placement: Placement,
     pub(super) plan: Plan,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Group<'a> {
         let options = Options {
             storage: set.storage,
             threads: Some(set.threads),
-            offload: set.offload,
+            placement: set.placement,
             timed: true,
             ..Options::default()
         };

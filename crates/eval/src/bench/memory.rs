@@ -81,6 +81,8 @@ impl Plan {
 mod tests {
     use std::time::Duration;
 
+    use vattention_core::Placement;
+
     use super::*;
 
     /// 1024 tokens of 64 bytes in one KV head are 64 KiB.
@@ -91,7 +93,7 @@ mod tests {
             tokens: vec![1024],
             storages: vec![Storage::Bf16],
             threads: vec![1],
-            offload: false,
+            placement: Placement::Device,
             time: Duration::ZERO,
             cold_bytes,
         };
