@@ -332,6 +332,11 @@ template <typename T> T atomicAdd(T* to, T value) {
     *to = old + value;
     return old;
 }
+template <typename T> T atomicOr(T* to, T value) {
+    T old = *to;
+    *to = old | value;
+    return old;
+}
 template <typename T> T atomicMax(T* to, T value) {
     T old = *to;
     if (value > old) *to = value;

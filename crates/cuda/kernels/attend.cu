@@ -7,18 +7,9 @@
 //
 //     [Σ e v / p: VALUE_PADDED numbers | Σ e / p | shift | 2 of nothing],  e = exp(q·k − shift)
 //
-// Constants: ELEMENT, HEAD_DIM, HEAD_PADDED, VALUE_PADDED, LOG2_PAGE, GROUP, ITEM.
-// A row is HEAD_PADDED and then VALUE_PADDED numbers, multiples of 32; behind a key are zeros.
+// Constants: those of rows.cuh and keys.cuh, which come before this, and ITEM.
 
-const u32 THREADS = 128;
 const u32 WARPS = THREADS / WARP;
-
-/// Threads that share a key, and keys that a block reads at a time.
-const u32 SHARERS = 4;
-const u32 KEYS = THREADS / SHARERS;
-
-/// Chunks of a key that each of them reads.
-const u32 PARTS = HEAD_PADDED / (SHARERS * CHUNK);
 
 /// Threads that share a value, and values that a block reads at a time.
 const u32 COLUMNS = VALUE_PADDED / CHUNK;
@@ -38,56 +29,18 @@ const u32 BEFORE = GROUP * HEAD_PADDED + ITEM * STRIDE;
 
 typedef f32 Sums[GROUP][CHUNK];
 
-/// Where a token's row begins.
-DEVICE const ELEMENT* row_of(const u64* pages, u32 token) {
-    const ELEMENT* page = reinterpret_cast<const ELEMENT*>(pages[token >> LOG2_PAGE]);
-    const u32 row = token & ((1u << LOG2_PAGE) - 1);
-    return page + u64(row) * (HEAD_PADDED + VALUE_PADDED);
-}
-
-/// Adds a chunk's part of the product of each query with a key.
-DEVICE void add_products(const f32 (&key)[CHUNK], const f32* queries, f32 (&products)[GROUP]) {
-#pragma unroll
-    for (u32 head = 0; head < GROUP; head++) {
-        const float4* query = reinterpret_cast<const float4*>(queries + head * HEAD_PADDED);
-        const float4 a = query[0], b = query[1];
-        f32 sum = products[head];
-        sum = fmaf(a.x, key[0], sum);
-        sum = fmaf(a.y, key[1], sum);
-        sum = fmaf(a.z, key[2], sum);
-        sum = fmaf(a.w, key[3], sum);
-        sum = fmaf(b.x, key[4], sum);
-        sum = fmaf(b.y, key[5], sum);
-        sum = fmaf(b.z, key[6], sum);
-        products[head] = fmaf(b.w, key[7], sum);
-    }
-}
-
 /// Puts the logits of `count` rows into `logits`, [ITEM][STRIDE].
 DEVICE void read_keys(const ELEMENT* const* rows, u32 count, const f32* queries, f32* logits) {
     const u32 sharer = threadIdx.x % SHARERS;
     for (u32 first = 0; first < count; first += KEYS) {
         const u32 i = first + threadIdx.x / SHARERS;
         // Threads beyond the last row read it too: shuffles need the whole warp.
-        const ELEMENT* key = rows[min(i, count - 1)] + sharer * CHUNK;
-        Chunk<ELEMENT> chunks[PARTS];
-#pragma unroll
-        for (u32 part = 0; part < PARTS; part++) {
-            chunks[part] = load_chunk(key + part * SHARERS * CHUNK);
-        }
-        f32 products[GROUP] = {};
-#pragma unroll
-        for (u32 part = 0; part < PARTS; part++) {
-            f32 numbers[CHUNK];
-            widen(chunks[part], numbers);
-            add_products(numbers, queries + (part * SHARERS + sharer) * CHUNK, products);
-        }
+        const ELEMENT* key = rows[min(i, count - 1)];
+        f32 products[GROUP];
+        multiply_key(key, queries, products);
 #pragma unroll
         for (u32 head = 0; head < GROUP; head++) {
-            f32 logit = products[head];
-            logit += __shfl_xor_sync(EVERY_LANE, logit, 1);
-            logit += __shfl_xor_sync(EVERY_LANE, logit, 2);
-            if (i < count && sharer == head % SHARERS) logits[i * STRIDE + head] = logit;
+            if (i < count && sharer == head % SHARERS) logits[i * STRIDE + head] = products[head];
         }
     }
 }
@@ -187,10 +140,7 @@ KERNEL(attend, THREADS, const u64* tables, const u32* starts, const u32* lengths
         rows[i] = row_of(pages, tokens ? tokens[listed] : first + i);
         inverses[i] = probabilities ? 1 / probabilities[listed] : 1;
     }
-    for (u32 i = threadIdx.x; i < GROUP * HEAD_PADDED; i += THREADS) {
-        const u32 head = i / HEAD_PADDED, x = i % HEAD_PADDED;
-        query[i] = x < HEAD_DIM ? queries[(problem * GROUP + head) * HEAD_DIM + x] : 0;
-    }
+    hold_queries(queries + u64(problem) * (GROUP * HEAD_DIM), query);
     __syncthreads();
     read_keys(rows, count, query, logits);
     __syncthreads();

@@ -2,37 +2,66 @@
 
 const u32 THREADS = 256;
 
-/// The word of this thread, of all bitmaps that are united in a list. taken
+/// Tokens that a block looks at.
+const u32 SPAN = THREADS * WARP;
+
+/// What lists are made of: `now` begins with the number of visible tokens, taken is
 /// [lists][members][words].
-DEVICE u32 united(const u32* taken, u32 members, u32 words) {
-    const u32 word = blockIdx.x * THREADS + threadIdx.x;
+struct Rows {
+    const u32* taken;
+    u32 visible, members, words;
+};
+
+DEVICE Rows rows_of(const u32* now, const u32* taken, u32 members, u32 capacity, u32 words) {
+    return {taken + u64(blockIdx.y) * members * words, min(now[0], capacity), members, words};
+}
+
+/// The visible bits of this thread's word, of all rows that are united in a list.
+DEVICE u32 united(const Rows& rows) {
+    const u32 word = blockIdx.x * THREADS + threadIdx.x, first = word * WARP;
     u32 bits = 0;
-    if (word >= words) return bits;
-    for (u32 member = 0; member < members; member++) {
-        bits |= taken[u64(blockIdx.y * members + member) * words + word];
+    if (first >= rows.visible) return bits;
+    for (u32 member = 0; member < rows.members; member++) {
+        bits |= rows.taken[u64(member) * rows.words + word];
     }
-    return bits;
+    const u32 visible = rows.visible - first;
+    return visible < WARP ? bits & ((1u << visible) - 1) : bits;
 }
 
 /// counts [lists][gridDim.x]
-KERNEL(count_taken, THREADS, const u32* taken, u32* counts, u32 members, u32 words) {
+KERNEL(count_taken, THREADS, const u32* now, const u32* taken, u32* counts, u32 members,
+       u32 capacity, u32 words) {
     __shared__ u32 held[THREADS / WARP];
+    const Rows rows = rows_of(now, taken, members, capacity, words);
+    if (blockIdx.x * SPAN >= rows.visible) return;
     u32 total;
-    sum_before(__popc(united(taken, members, words)), held, total);
+    sum_before(__popc(united(rows)), held, total);
     if (threadIdx.x == 0) counts[blockIdx.y * gridDim.x + blockIdx.x] = total;
 }
 
-/// tokens: those of a list from its start on. lengths [lists].
-KERNEL(list_taken, THREADS, const u32* taken, const u32* counts, const u32* starts, u32* tokens,
-       u32* lengths, u32 members, u32 words) {
+/// totals [lists]: the sums of counts [lists][blocks], one block for each.
+KERNEL(sum_counts, THREADS, const u32* now, const u32* counts, u32* totals, u32 capacity,
+       u32 blocks) {
     __shared__ u32 held[THREADS / WARP];
-    u32 bits = united(taken, members, words);
+    const u32 visible = min(now[0], capacity), counted = (visible + SPAN - 1) / SPAN;
+    const u32 total = sum_of_first(counts + blockIdx.x * blocks, counted, held);
+    if (threadIdx.x == 0) totals[blockIdx.x] = total;
+}
+
+/// tokens: those of a list from its start on. lengths [lists].
+KERNEL(list_taken, THREADS, const u32* now, const u32* taken, const u32* counts, const u32* starts,
+       u32* tokens, u32* lengths, u32 members, u32 capacity, u32 words) {
+    __shared__ u32 held[THREADS / WARP];
+    const Rows rows = rows_of(now, taken, members, capacity, words);
+    const u32 first = blockIdx.x * SPAN;
+    if (first > 0 && first >= rows.visible) return;
+    u32 bits = united(rows);
     const u32 earlier = sum_of_first(counts + blockIdx.y * gridDim.x, blockIdx.x, held);
     u32 total;
     u32 at = earlier + sum_before(__popc(bits), held, total);
-    const u32 word = blockIdx.x * THREADS + threadIdx.x;
+    if (threadIdx.x == 0 && first + SPAN >= rows.visible) lengths[blockIdx.y] = earlier + total;
+    const u32 begin = first + threadIdx.x * WARP;
     for (u32* out = tokens + starts[blockIdx.y]; bits; bits &= bits - 1) {
-        out[at++] = word * WARP + __ffs(bits) - 1;
+        out[at++] = begin + __ffs(bits) - 1;
     }
-    if (threadIdx.x == 0 && blockIdx.x == gridDim.x - 1) lengths[blockIdx.y] = earlier + total;
 }

@@ -1,6 +1,8 @@
 // The beginning of a keyed random order of the visible tokens, without those taken: the order that
 // core's `order.rs` defines, bit for bit.
 //
+// `now` has the number of visible tokens and the sides a and b of the order.
+//
 // The candidates 0, 1, … of a bijection of 0..a·b are cut into spans, one for each block.
 // `count_open` counts those of a span whose image is a token that is not taken; `draw` knows by that
 // which place in the sample each of them has.
@@ -18,12 +20,15 @@ struct Order {
     u32 a, b, visible;
 };
 
-DEVICE Order order_of(const u32* keys, u32 a, u32 b, u32 visible) {
-    Order order = {{}, a, b, visible};
+DEVICE Order order_of(const u32* now, const u32* keys, u32 capacity) {
+    Order order = {{}, now[1], now[2], min(now[0], capacity)};
 #pragma unroll
     for (u32 i = 0; i < 8; i++) order.keys[i] = keys[blockIdx.y * 8 + i];
     return order;
 }
+
+/// Whether the order has no candidates for this block.
+DEVICE bool beyond(const u32* now) { return blockIdx.x * SPAN >= now[1] * now[2]; }
 
 /// A keyed hash of x, scaled to 0..range.
 DEVICE u32 scaled_hash(u32 x, u32 key, u32 range) {
@@ -78,10 +83,11 @@ DEVICE bool is_open(const Order& order, const Taken& taken, u32 i, u32& token) {
 }
 
 /// keys [lists][8]. taken [lists][members][words]. counts [lists][gridDim.x].
-KERNEL(count_open, THREADS, const u32* keys, const u32* taken, u32* counts, u32 a, u32 b,
-       u32 visible, u32 members, u32 words) {
+KERNEL(count_open, THREADS, const u32* now, const u32* keys, const u32* taken, u32* counts,
+       u32 members, u32 capacity, u32 words) {
     __shared__ u32 held[WARPS];
-    const Order order = order_of(keys, a, b, visible);
+    if (beyond(now)) return;
+    const Order order = order_of(now, keys, capacity);
     const Taken together = taken_of(taken, members, words);
     u32 count = 0, token, total;
     for (u32 i = 0; i < CANDIDATES; i++) count += is_open(order, together, i, token);
@@ -89,22 +95,18 @@ KERNEL(count_open, THREADS, const u32* keys, const u32* taken, u32* counts, u32 
     if (threadIdx.x == 0) counts[blockIdx.y * gridDim.x + blockIdx.x] = total;
 }
 
-/// Of list l, the tokens at the places firsts[l]..ends[l] of the sample go to `tokens` from starts[l]
-/// on, in their order; lengths[l] says how many there were.
-KERNEL(draw, THREADS, const u32* keys, const u32* taken, const u32* counts, const u32* firsts,
-       const u32* ends, const u32* starts, u32* tokens, u32* lengths, u32 a, u32 b, u32 visible,
-       u32 members, u32 words) {
+/// Of list l, the tokens at the places firsts[l]..ends[l] of the sample go to the same places of
+/// tokens, [lists][capacity].
+KERNEL(draw, THREADS, const u32* now, const u32* keys, const u32* taken, const u32* counts,
+       const u32* firsts, const u32* ends, u32* tokens, u32 members, u32 capacity, u32 words) {
     __shared__ u32 held[WARPS];
-    const u32 list = blockIdx.y, first = firsts[list], end = ends[list];
+    const u32 list = blockIdx.y, first = firsts[list], end = min(ends[list], capacity);
+    if (first >= end || beyond(now)) return;
     const u32 earlier = sum_of_first(counts + list * gridDim.x, blockIdx.x, held);
     const u32 here = counts[list * gridDim.x + blockIdx.x];
-    if (threadIdx.x == 0 && blockIdx.x == gridDim.x - 1) {
-        const u32 last = min(earlier + here, end);
-        lengths[list] = last > first ? last - first : 0;
-    }
     if (earlier >= end || earlier + here <= first) return;
 
-    const Order order = order_of(keys, a, b, visible);
+    const Order order = order_of(now, keys, capacity);
     const Taken together = taken_of(taken, members, words);
     u32 image[CANDIDATES], open[CANDIDATES], count = 0, total;
 #pragma unroll
@@ -118,7 +120,7 @@ KERNEL(draw, THREADS, const u32* keys, const u32* taken, const u32* counts, cons
     for (u32 i = 0; i < CANDIDATES; i++) {
         const u32 at = place + __popc(open[i] & lower);
         if ((open[i] >> lane & 1) && first <= at && at < end) {
-            tokens[starts[list] + at - first] = image[i];
+            tokens[u64(list) * capacity + at] = image[i];
         }
         place += __popc(open[i]);
     }

@@ -5,13 +5,14 @@ const u32 THREADS = 256;
 /// Tokens that a thread scores.
 const u32 TOKENS = 4;
 
-/// codes [rows][members]: each the codes of all tokens, [words][capacity]. queries
-/// [rows][members][words]. scores [rows][stride]: the bits in which codes agree, of `bits` each,
-/// summed over the members. capacity and stride are multiples of 4 that reach the visible tokens.
-KERNEL(score, THREADS, const u64* codes, const u32* queries, u16* scores, u32 members, u32 words,
-       u32 bits, u32 capacity, u32 visible, u32 stride) {
+/// now: the visible tokens, first. codes [rows][members]: each the codes of all tokens,
+/// [words][room]. queries [rows][members][words]. scores [rows][stride]: the bits in which codes
+/// agree, of `bits` each, summed over the members. room and stride are multiples of 4, not below
+/// the capacity.
+KERNEL(score, THREADS, const u32* now, const u64* codes, const u32* queries, u16* scores,
+       u32 members, u32 words, u32 bits, u32 capacity, u32 room, u32 stride) {
     const u32 row = blockIdx.y, first = (blockIdx.x * THREADS + threadIdx.x) * TOKENS;
-    if (first >= visible) return;
+    if (first >= min(now[0], capacity)) return;
     u32 agreeing[TOKENS];
 #pragma unroll
     for (u32 i = 0; i < TOKENS; i++) agreeing[i] = members * bits;
@@ -19,7 +20,7 @@ KERNEL(score, THREADS, const u64* codes, const u32* queries, u16* scores, u32 me
         const u32* const code = reinterpret_cast<const u32*>(codes[member]) + first;
         for (u32 word = 0; word < words; word++) {
             const u32 query = queries[member * words + word];
-            const uint4 four = *reinterpret_cast<const uint4*>(code + u64(word) * capacity);
+            const uint4 four = *reinterpret_cast<const uint4*>(code + u64(word) * room);
             agreeing[0] -= __popc(four.x ^ query);
             agreeing[1] -= __popc(four.y ^ query);
             agreeing[2] -= __popc(four.z ^ query);

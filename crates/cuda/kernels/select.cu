@@ -6,8 +6,11 @@
 // puts the digit of the k-th best key behind it. Then `count_equals` counts the keys that equal
 // the cut, span by span, and `mark` takes those above it, and of its equals the first.
 //
+// The first pass over a row begins with no cut, and each pass leaves what it counted in zeros, so
+// that the same kernels can run again and again.
+//
 // Constants: SCORE, u16 or f32. Rows of scores and of taken bits are `stride` tokens apart, a
-// multiple of 64.
+// multiple of 64. `now` begins with the number of visible tokens.
 
 const u32 THREADS = 256;
 const u32 WARPS = THREADS / WARP;
@@ -15,6 +18,9 @@ const u32 WARPS = THREADS / WARP;
 /// Words of taken bits that a warp looks at, and tokens that a block does.
 const u32 WORDS = 16;
 const u32 SPAN = THREADS * WORDS;
+
+/// The highest digit of a key.
+const u32 HIGHEST = sizeof(SCORE) - 1;
 
 /// Where the best end: the key of the last of them, and how many of its equals there are to take.
 struct Cut {
@@ -37,9 +43,13 @@ struct Part {
     u32 first;
     u32 visible;
 
-    DEVICE Part(const SCORE* scores, u32* taken, u32 visible, u32 stride)
+    DEVICE Part(const SCORE* scores, u32* taken, const u32* now, u32 capacity, u32 stride)
         : scores(scores + u64(blockIdx.y) * stride), taken(taken + u64(blockIdx.y) * (stride / WARP)),
-          first(blockIdx.x * SPAN + threadIdx.x / WARP * (WARP * WORDS)), visible(visible) {}
+          first(blockIdx.x * SPAN + threadIdx.x / WARP * (WARP * WORDS)),
+          visible(min(now[0], capacity)) {}
+
+    /// Whether the block has no tokens at all.
+    DEVICE bool beyond() const { return blockIdx.x * SPAN >= visible; }
 
     /// The token of this lane in a word.
     DEVICE u32 token(u32 word) const { return first + word * WARP + threadIdx.x % WARP; }
@@ -53,12 +63,13 @@ struct Part {
     }
 };
 
-/// counts [rows][256], zeros before the first digit.
-KERNEL(count_digits, THREADS, const SCORE* scores, u32* taken, const Cut* cuts, u32* counts,
-       u32 digit, u32 visible, u32 stride) {
+/// counts [rows][256], zeros before.
+KERNEL(count_digits, THREADS, const u32* now, const SCORE* scores, u32* taken, const Cut* cuts,
+       u32* counts, u32 digit, u32 capacity, u32 stride) {
     __shared__ u32 found[256];
-    const Part part(scores, taken, visible, stride);
-    const u32 above = cuts[blockIdx.y].key;
+    const Part part(scores, taken, now, capacity, stride);
+    if (part.beyond()) return;
+    const u32 above = digit == HIGHEST ? 0 : cuts[blockIdx.y].key;
     found[threadIdx.x] = 0;
     __syncthreads();
     for (u32 word = 0; word < WORDS; word++) {
@@ -72,26 +83,31 @@ KERNEL(count_digits, THREADS, const SCORE* scores, u32* taken, const Cut* cuts, 
     if (count) atomicAdd(&counts[blockIdx.y * 256 + threadIdx.x], count);
 }
 
-/// One block for each row. With fewer keys than wanted, the cut stays 0, below all of them.
-KERNEL(narrow, THREADS, Cut* cuts, u32* counts) {
+/// One block for each row. wanted [rows]: how many to take. With fewer keys than wanted, the cut is
+/// and stays 0, below all of them.
+KERNEL(narrow, THREADS, const u32* wanted, Cut* cuts, u32* counts, u32 digit) {
     __shared__ u32 held[WARPS];
     Cut& cut = cuts[blockIdx.x];
-    const u32 key = cut.key, wanted = cut.wanted;
-    // The first thread has the highest digit.
-    const u32 digit = 255 - threadIdx.x;
-    u32& count = counts[blockIdx.x * 256 + digit];
+    const Cut before = digit == HIGHEST ? Cut{0, wanted[blockIdx.x]} : cut;
+    // The first thread has the largest value of the digit.
+    const u32 value = 255 - threadIdx.x;
+    u32& count = counts[blockIdx.x * 256 + value];
     u32 total;
     const u32 above = sum_before(count, held, total);
-    const bool enough_before = threadIdx.x > 0 && above >= wanted;
-    if (!enough_before && above + count >= wanted) cut = {key << 8 | digit, wanted - above};
+    const bool enough_above = threadIdx.x > 0 && above >= before.wanted;
+    if (!enough_above && above + count >= before.wanted) {
+        cut = {before.key << 8 | value, before.wanted - above};
+    }
+    if (threadIdx.x == 0 && total < before.wanted) cut = before;
     count = 0;
 }
 
 /// equals [rows][gridDim.x]
-KERNEL(count_equals, THREADS, const SCORE* scores, u32* taken, const Cut* cuts, u32* equals,
-       u32 visible, u32 stride) {
+KERNEL(count_equals, THREADS, const u32* now, const SCORE* scores, u32* taken, const Cut* cuts,
+       u32* equals, u32 capacity, u32 stride) {
     __shared__ u32 held[WARPS];
-    const Part part(scores, taken, visible, stride);
+    const Part part(scores, taken, now, capacity, stride);
+    if (part.beyond()) return;
     const u32 cut = cuts[blockIdx.y].key;
     u32 found = 0, total, key;
     for (u32 word = 0; word < WORDS; word++) found += part.open(word, key) && key == cut;
@@ -99,17 +115,17 @@ KERNEL(count_equals, THREADS, const SCORE* scores, u32* taken, const Cut* cuts, 
     if (threadIdx.x == 0) equals[blockIdx.y * gridDim.x + blockIdx.x] = total;
 }
 
-/// Also puts 1 + the best key that is left over into `left` [rows], where there is one.
-KERNEL(mark, THREADS, const SCORE* scores, u32* taken, const Cut* cuts, const u32* equals,
-       u32* left, u32 visible, u32 stride) {
+KERNEL(mark, THREADS, const u32* now, const SCORE* scores, u32* taken, const Cut* cuts,
+       const u32* equals, u32 capacity, u32 stride) {
     __shared__ u32 held[WARPS];
-    const Part part(scores, taken, visible, stride);
+    const Part part(scores, taken, now, capacity, stride);
+    if (part.beyond()) return;
     const Cut cut = cuts[blockIdx.y];
     const u32 lane = threadIdx.x % WARP;
     const u32 earlier = sum_of_first(equals + blockIdx.y * gridDim.x, blockIdx.x, held);
 
     // A bit for each word: whether this lane's token exceeds the cut, and whether it equals it.
-    u32 above = 0, equal = 0, best = 0, count = 0, total;
+    u32 above = 0, equal = 0, count = 0, total;
 #pragma unroll
     for (u32 word = 0; word < WORDS; word++) {
         u32 key;
@@ -118,7 +134,6 @@ KERNEL(mark, THREADS, const SCORE* scores, u32* taken, const Cut* cuts, const u3
         above |= u32(open && key > cut.key) << word;
         equal |= u32(is_equal) << word;
         count += __popc(__ballot_sync(EVERY_LANE, is_equal));
-        if (open && key < cut.key) best = max(best, key + 1);
     }
     u32 rank = earlier + sum_of_warps_before(count, held, total);
 
@@ -130,8 +145,6 @@ KERNEL(mark, THREADS, const SCORE* scores, u32* taken, const Cut* cuts, const u3
         const bool first = is_equal && rank + __popc(equals & lower) < cut.wanted;
         const u32 bits = __ballot_sync(EVERY_LANE, first || (above >> word & 1));
         if (lane == 0 && bits) part.taken[part.token(word) / WARP] |= bits;
-        if (is_equal && !first) best = cut.key + 1;
         rank += __popc(equals);
     }
-    if (best) atomicMax(&left[blockIdx.y], best);
 }

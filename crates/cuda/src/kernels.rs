@@ -5,9 +5,20 @@ use std::fmt::Write;
 /// What is put before every source.
 const PRELUDE: &str = include_str!("../kernels/prelude.cuh");
 
+/// Files one after the other, each told to the compiler by its name.
+macro_rules! files {
+    ($($file:literal)+) => {
+        concat!($("#line 1 \"", $file, "\"\n", include_str!(concat!("../kernels/", $file))),+)
+    };
+}
+
 /// Weighted attention over lists of rows.
 pub(crate) const ATTEND: Source =
-    Source { name: "attend", text: include_str!("../kernels/attend.cu") };
+    Source { name: "attend", text: files!("rows.cuh" "keys.cuh" "attend.cu") };
+
+/// Logits of all tokens.
+pub(crate) const LOGITS: Source =
+    Source { name: "logits", text: files!("rows.cuh" "keys.cuh" "logits.cu") };
 
 /// The merge of its parts.
 pub(crate) const COMBINE: Source =
@@ -21,6 +32,9 @@ pub(crate) const SCORE: Source =
 pub(crate) const SELECT: Source =
     Source { name: "select", text: include_str!("../kernels/select.cu") };
 
+/// Tokens taken without a score.
+pub(crate) const TAKE: Source = Source { name: "take", text: include_str!("../kernels/take.cu") };
+
 /// From bits to tokens.
 pub(crate) const LIST: Source = Source { name: "list", text: include_str!("../kernels/list.cu") };
 
@@ -28,7 +42,8 @@ pub(crate) const LIST: Source = Source { name: "list", text: include_str!("../ke
 pub(crate) const SAMPLE: Source =
     Source { name: "sample", text: include_str!("../kernels/sample.cu") };
 
-/// A file of kernels. It includes nothing: the prelude is put before it.
+/// A file of kernels, behind those that it shares with others. It includes nothing: the prelude is put
+/// before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
     /// Its name, for messages.

@@ -8,7 +8,9 @@
 use std::io::Write;
 
 use vattention_core::Storage;
-use vattention_cuda::launch::{Attend, Combine, ListTaken, RowLayout, Sample, Score, Select};
+use vattention_cuda::launch::{
+    Attend, Combine, ListTaken, RowLayout, Sample, Score, ScoreLogits, Select, Take,
+};
 use vattention_cuda::{Compiler, Driver, Program, Source};
 
 const ARCHITECTURES: [&str; 3] = ["sm_80", "sm_90", "sm_120"];
@@ -76,9 +78,13 @@ fn every_program_compiles_for_every_architecture() {
     let groups = [1, 2, 8, 16].map(|group| (Storage::Bf16, 128, group));
     let largest = (Storage::F32, 256, 16);
     let shapes = shapes.as_flattened().iter().chain(&groups).chain([&largest]);
-    let attend = shapes.map(|&(storage, dim, group)| {
+    let attend = shapes.clone().map(|&(storage, dim, group)| {
         let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
         (Attend::<Driver>::program(layout, group).unwrap(), budget(group))
+    });
+    let logits = shapes.map(|&(storage, dim, group)| {
+        let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
+        (ScoreLogits::<Driver>::program(layout, group).unwrap(), budget(1))
     });
     let others = [
         Combine::<Driver>::program(),
@@ -86,10 +92,11 @@ fn every_program_compiles_for_every_architecture() {
         Select::<Driver, u16>::program(),
         Select::<Driver, f32>::program(),
         ListTaken::<Driver>::program(),
+        Take::<Driver>::program(),
         Sample::<Driver>::program(),
     ];
     let others = others.map(|program| (program, budget(1)));
-    let programs: Vec<(Program, usize)> = attend.chain(others).collect();
+    let programs: Vec<(Program, usize)> = attend.chain(logits).chain(others).collect();
     for architecture in ARCHITECTURES {
         for (program, budget) in &programs {
             let compiled = compiler.compile(program, architecture).unwrap();

@@ -2,14 +2,15 @@
 
 use vattention_core::{Error, Result};
 
-use super::{Array, Lists, Taken};
+use super::{Array, Lists, Now, Taken, Work, along_y, expect};
 use crate::kernels::LIST;
-use crate::{Argument, Device, Grid, Kernel, Program};
+use crate::{Device, Grid, Program};
 
 /// As `list.cu` says.
 const THREADS: u32 = 256;
+const SPAN: usize = 8192;
 
-/// Lists taken tokens.
+/// Lists taken tokens, or only counts them.
 #[derive(Clone, Debug)]
 pub struct ListTaken<D: Device> {
     device: D,
@@ -30,50 +31,115 @@ impl<D: Device> ListTaken<D> {
         Ok(Self { device: device.clone(), module: device.compile(&Self::program())? })
     }
 
-    /// A list of the tokens that `members` rows one after the other have taken, ascending, each
-    /// once. The lists are made on the device: only there is it known how long they are.
+    /// Room for what is counted of so many lists of tokens below `capacity`, `[lists, blocks]`.
+    /// Others may use it before and after.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn counts(&self, lists: usize, capacity: usize) -> Result<Array<D, u32>> {
+        Array::zeros(&self.device, lists * capacity.div_ceil(SPAN))
+    }
+
+    /// Adds launches that list the visible tokens that `members` rows one after the other have
+    /// taken, ascending, each once.
     ///
     /// O(rows · visible / 32).
     ///
     /// # Errors
-    /// If the members do not divide the rows, there is no memory, or the device fails.
-    #[allow(unsafe_code, reason = "the only start of these kernels")]
-    pub fn run(&self, taken: &Taken<D>, members: usize) -> Result<Lists<D>> {
-        if members == 0 || !taken.rows().is_multiple_of(members) {
-            let expected = format_args!("a multiple of {members}");
-            return Err(Error::shape("rows", expected, taken.rows()));
+    /// If a size does not fit another.
+    #[allow(unsafe_code, reason = "the only start of this kernel")]
+    pub fn add(
+        &self,
+        work: &mut Work<D>,
+        now: &Now<D>,
+        taken: &Taken<D>,
+        members: usize,
+        lists: &Lists<D>,
+        counts: &Array<D, u32>,
+    ) -> Result<()> {
+        let grid = self.add_count(work, now, taken, members, counts)?;
+        expect("lists", taken.lists(members)?, lists.len())?;
+        expect("room for tokens of all lists", lists.len() * now.capacity, lists.total())?;
+        if !lists.is_empty() {
+            now.expect_room("the longest list", lists.longest())?;
         }
-        let lengths = vec![taken.visible(); taken.rows() / members];
-        let lists = Lists::within(&self.device, &lengths, taken.visible())?;
-        let tokens = Array::zeros(&self.device, lists.total())?;
-        let words = taken.words_of_row() as u32;
-        let blocks = [words.div_ceil(THREADS), lists.len() as u32];
-        let grid = Grid { blocks, threads: THREADS };
-        let counts = Array::<D, u32>::zeros(&self.device, lists.len() * blocks[0] as usize)?;
-        let sizes = [Argument::U32(members as u32), Argument::U32(words)];
-        let counting = [taken.bits.address(), counts.address()].map(Argument::Address);
-        let listing = [lists.starts.address(), tokens.address(), lists.lengths.address()]
-            .map(Argument::Address);
-        if blocks.iter().all(|&count| count > 0) {
-            let (count, list) =
-                ([&counting[..], &sizes].concat(), [&counting[..], &listing, &sizes].concat());
-            // SAFETY: the arguments are those of the kernels. There are as many words of bits, a
-            // count for each block of each list, and room for all tokens of each.
-            unsafe {
-                self.device.launch(&Kernel {
-                    module: self.module.clone(),
-                    name: "count_taken",
-                    grid,
-                    arguments: count,
-                })?;
-                self.device.launch(&Kernel {
-                    module: self.module.clone(),
-                    name: "list_taken",
-                    grid,
-                    arguments: list,
-                })?;
-            }
+        if let Some(rows) = lists.rows.iter().find(|&&rows| rows < now.capacity) {
+            return Err(Error::shape("rows of a list", now.capacity, rows));
         }
-        Ok(Lists { tokens: Some(tokens), ..lists })
+        let Some(tokens) = &lists.tokens else { return expect("tokens", lists.total(), 0) };
+        let given = [
+            now.numbers.given(),
+            taken.bits.given(),
+            counts.given(),
+            lists.starts.given(),
+            tokens.given(),
+            lists.lengths.given(),
+            members.into(),
+            now.capacity.into(),
+            taken.words_of_row().into(),
+        ];
+        // SAFETY: the arguments are those of the kernel. There are as many words of bits, a count
+        // for each block of each list, and room for all tokens of each.
+        unsafe { work.add(&self.module, "list_taken", grid, given) };
+        Ok(())
+    }
+
+    /// Adds launches that only count them, into `totals` `[lists]`.
+    ///
+    /// # Errors
+    /// If a size does not fit another.
+    #[allow(unsafe_code, reason = "the only start of this kernel")]
+    pub fn add_total(
+        &self,
+        work: &mut Work<D>,
+        now: &Now<D>,
+        taken: &Taken<D>,
+        members: usize,
+        totals: &Array<D, u32>,
+        counts: &Array<D, u32>,
+    ) -> Result<()> {
+        let [blocks, lists] = self.add_count(work, now, taken, members, counts)?.blocks;
+        expect("totals", lists as usize, totals.len())?;
+        let grid = Grid { blocks: [lists, 1], threads: THREADS };
+        let given = [
+            now.numbers.given(),
+            counts.given(),
+            totals.given(),
+            now.capacity.into(),
+            blocks.into(),
+        ];
+        // SAFETY: the arguments are those of the kernel. There is a count for each block of each
+        // list.
+        unsafe { work.add(&self.module, "sum_counts", grid, given) };
+        Ok(())
+    }
+
+    /// Adds a launch that counts them in each block of a grid, which it says.
+    #[allow(unsafe_code, reason = "the only start of this kernel")]
+    fn add_count(
+        &self,
+        work: &mut Work<D>,
+        now: &Now<D>,
+        taken: &Taken<D>,
+        members: usize,
+        counts: &Array<D, u32>,
+    ) -> Result<Grid> {
+        let lists = taken.lists(members)?;
+        now.expect_room("bits", taken.capacity())?;
+        let blocks = now.capacity.div_ceil(SPAN);
+        expect("room for counts", lists * blocks, counts.len())?;
+        let grid = Grid { blocks: [blocks as u32, along_y("lists", lists)?], threads: THREADS };
+        let given = [
+            now.numbers.given(),
+            taken.bits.given(),
+            counts.given(),
+            members.into(),
+            now.capacity.into(),
+            taken.words_of_row().into(),
+        ];
+        // SAFETY: the arguments are those of the kernel. There are as many words of bits, and a
+        // count for each block of each list.
+        unsafe { work.add(&self.module, "count_taken", grid, given) };
+        Ok(grid)
     }
 }

@@ -61,9 +61,14 @@ impl<D: Device> Lists<D> {
         })
     }
 
-    /// Room for `lengths[i]` tokens of list `i`, all of them below `visible`.
-    pub(super) fn within(device: &D, lengths: &[usize], visible: usize) -> Result<Self> {
-        Ok(Self { rows: vec![visible; lengths.len()], ..Self::beginnings(device, lengths)? })
+    /// Room for `capacity` tokens of each list, all of them below it; none so far.
+    ///
+    /// # Errors
+    /// If there are 2³² of them in all, or there is no memory.
+    pub fn room(device: &D, lists: usize, capacity: usize) -> Result<Self> {
+        let full = Self::beginnings(device, &vec![capacity; lists])?;
+        let tokens = Some(Array::zeros(device, full.total)?);
+        Ok(Self { tokens, lengths: Array::zeros(device, lists)?, ..full })
     }
 
     /// List `i` is all tokens below `lengths[i]`.

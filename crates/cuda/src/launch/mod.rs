@@ -3,7 +3,9 @@
 //! | kernel                    | what                                                      |
 //! |---------------------------|-----------------------------------------------------------|
 //! | [`Attend`], [`Combine`]   | weighted attention over lists of rows                     |
+//! | [`Take`]                  | ranges of tokens, and what was drawn                      |
 //! | [`Score`]                 | bits that hash codes have in common                       |
+//! | [`ScoreLogits`]           | logits of all tokens                                      |
 //! | [`Select`], [`ListTaken`] | the best scores among tokens not taken, and lists of them |
 //! | [`Sample`]                | a uniform sample of the others                            |
 //!
@@ -13,31 +15,38 @@
 
 mod array;
 mod attend;
+mod codes;
 mod combine;
 mod list_taken;
 mod lists;
-#[expect(dead_code, reason = "until the step uses them")]
+mod logits;
 mod now;
 #[expect(dead_code, reason = "until the step uses them")]
 mod progress;
 mod rows;
 mod sample;
 mod score;
+mod scores;
 mod select;
+mod take;
 mod taken;
 mod work;
 
 pub use array::Array;
 pub use attend::{Attend, Logits, Records};
+pub use codes::Codes;
 pub use combine::{Combine, Sums};
 pub use list_taken::ListTaken;
 pub use lists::Lists;
+pub use logits::ScoreLogits;
 pub use now::Now;
 pub use progress::{Progress, Progressed};
 pub use rows::{Pages, RowLayout};
-pub use sample::{Draw, Sample};
-pub use score::{Codes, Score, Scores};
-pub use select::{Left, Ranked, Select};
+pub use sample::{Drawing, Sample};
+pub use score::Score;
+pub use scores::{Ranked, Scores};
+pub use select::{Select, Selecting};
+pub use take::Take;
 pub use taken::Taken;
 pub use work::{Recorded, Work};
 

@@ -27,6 +27,11 @@ impl<D: Device> Now<D> {
         Ok(Self { numbers, capacity })
     }
 
+    /// Fails unless something has room for as many tokens.
+    pub(super) fn expect_room(&self, what: &str, capacity: usize) -> Result<()> {
+        super::expect(&format!("room for tokens of {what}"), self.capacity, capacity)
+    }
+
     /// The numbers of a step with so many visible tokens, at least 1, of which samples are drawn in
     /// orders with these sides, and looked at when they have `base` tokens.
     pub fn numbers(visible: usize, sides: [u32; 2], base: usize) -> [u32; 4] {

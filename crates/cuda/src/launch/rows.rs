@@ -148,6 +148,12 @@ impl<D: Device> Pages<D> {
         self.parts.len() << self.layout.log2_page
     }
 
+    /// Keeps all of it for some work.
+    pub(super) fn keep(&self, work: &mut super::Work<D>) {
+        self.parts.iter().for_each(|page| work.keep(page));
+        work.keep(&self.table);
+    }
+
     /// Where the table is.
     pub(crate) fn table(&self) -> u64 {
         self.table.address()

@@ -3,66 +3,61 @@
 use std::marker::PhantomData;
 
 use vattention_core::Result;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::taken::stride;
-use super::{Array, Scores, Taken, expect};
+use super::{Array, Given, Now, Ranked, Scores, Taken, Work, along_y, expect};
 use crate::kernels::SELECT;
-use crate::{Argument, Device, Grid, Kernel, Program};
+use crate::{Device, Grid, Program};
 
 /// As `select.cu` says.
 const THREADS: u32 = 256;
 const SPAN: usize = 4096;
 
 /// Values of a digit.
-const DIGITS: usize = 256;
-
-/// A number type that tokens can be ranked by on the device: `f32` or `u16`.
-pub trait Ranked: Copy + FromBytes + IntoBytes + Immutable {
-    /// Its name in the kernels.
-    const NAME: &str;
-    /// The score of an ordered key.
-    fn of_key(key: u32) -> Self;
-}
-
-impl Ranked for u16 {
-    const NAME: &str = "u16";
-    fn of_key(key: u32) -> Self {
-        key as Self
-    }
-}
-
-impl Ranked for f32 {
-    const NAME: &str = "f32";
-    fn of_key(key: u32) -> Self {
-        Self::from_bits(if key >> 31 == 1 { key & 0x7fff_ffff } else { !key })
-    }
-}
+const VALUES: usize = 256;
 
 /// Takes the best of the tokens not taken yet.
 #[derive(Clone, Debug)]
 pub struct Select<D: Device, S> {
-    device: D,
     module: D::Module,
     of: PhantomData<S>,
 }
 
-/// The best score of each row that was left over, on the device.
+/// What a selection keeps while it goes over the scores. Others may use it before and after.
 #[derive(Debug)]
-pub struct Left<D: Device, S> {
-    /// 1 + its key, or 0 where nothing is left.
-    keys: Array<D, u32>,
-    of: PhantomData<S>,
+pub struct Selecting<D: Device> {
+    /// Where the best end, `[rows, 2]`.
+    cuts: Array<D, u32>,
+    /// How often each digit occurs, `[rows, 256]`: zeros before and after.
+    digits: Array<D, u32>,
+    /// Tokens that equal the cut, `[rows, spans]`.
+    equals: Array<D, u32>,
+    rows: usize,
+    capacity: usize,
 }
 
-impl<D: Device, S: Ranked> Left<D, S> {
-    /// The scores, `None` where nothing is left.
+/// What kernels go over.
+struct Over<'a, D: Device, S> {
+    now: &'a Now<D>,
+    scores: &'a Scores<D, S>,
+    taken: &'a Taken<D>,
+    cuts: &'a Array<D, u32>,
+}
+
+impl<D: Device> Selecting<D> {
+    /// Room for so many rows of so many tokens.
     ///
     /// # Errors
-    /// If the device fails.
-    pub fn read(&self) -> Result<Vec<Option<S>>> {
-        let score = |key: u32| key.checked_sub(1).map(S::of_key);
-        Ok(self.keys.read()?.into_iter().map(score).collect())
+    /// If there is no memory.
+    pub fn new(device: &D, rows: usize, capacity: usize) -> Result<Self> {
+        let room = |count| Array::zeros(device, rows * count);
+        Ok(Self {
+            cuts: room(2)?,
+            digits: room(VALUES)?,
+            equals: room(capacity.div_ceil(SPAN))?,
+            rows,
+            capacity,
+        })
     }
 }
 
@@ -77,100 +72,79 @@ impl<D: Device, S: Ranked> Select<D, S> {
     /// # Errors
     /// If it cannot be compiled.
     pub fn new(device: &D) -> Result<Self> {
-        let module = device.compile(&Self::program())?;
-        Ok(Self { device: device.clone(), module, of: PhantomData })
+        Ok(Self { module: device.compile(&Self::program())?, of: PhantomData })
     }
 
-    /// Takes, of each row, the `counts[row]` best tokens not taken yet, lower index first among
-    /// equals, as [`Picks::take_top`] does; says the best score that was left over.
+    /// Adds launches that take, of each row, the `counts[row]` best visible tokens not taken yet,
+    /// lower index first among equals, as [`Picks::take_top`] does. `counts` `[rows]`.
     ///
-    /// Goes over the scores once for each byte of one, and twice more.
+    /// They go over the scores once for each byte of one, and twice more.
     ///
     /// # Errors
-    /// If a size does not fit another, there is no memory, or the device fails.
+    /// If a size does not fit another.
     ///
     /// [`Picks::take_top`]: vattention_core::Picks::take_top
-    pub fn run(
+    pub fn add(
         &self,
+        work: &mut Work<D>,
+        now: &Now<D>,
         scores: &Scores<D, S>,
-        counts: &[usize],
-        taken: &mut Taken<D>,
-    ) -> Result<Left<D, S>> {
-        let (rows, visible) = (taken.rows(), taken.visible());
-        expect("rows of scores", rows, scores.rows)?;
-        expect("scores of a row", visible, scores.visible)?;
-        expect("numbers of tokens to take", rows, counts.len())?;
-        let left = Left { keys: Array::zeros(&self.device, rows)?, of: PhantomData };
-        if rows == 0 || visible == 0 {
-            return Ok(left);
+        counts: &Array<D, u32>,
+        taken: &Taken<D>,
+        selecting: &Selecting<D>,
+    ) -> Result<()> {
+        expect("rows of scores", taken.rows(), scores.rows)?;
+        expect("rows of a selection", taken.rows(), selecting.rows)?;
+        expect("numbers of tokens to take", taken.rows(), counts.len())?;
+        now.expect_room("bits", taken.capacity())?;
+        now.expect_room("scores", scores.capacity)?;
+        now.expect_room("a selection", selecting.capacity)?;
+        let over = Over { now, scores, taken, cuts: &selecting.cuts };
+        let (digits, equals) = (&selecting.digits, &selecting.equals);
+        for digit in (0..size_of::<S>()).rev() {
+            self.over_scores(work, "count_digits", &over, [digits.given(), digit.into()])?;
+            self.narrow(work, counts, selecting, digit)?;
         }
-        let cuts: Vec<u32> = counts.iter().flat_map(|&k| [0, k.min(visible) as u32]).collect();
-        let cuts = Array::new(&self.device, &cuts)?;
-        self.cut(scores, taken, &cuts)?;
-        self.mark(scores, taken, &cuts, &left)?;
-        Ok(left)
+        self.over_scores(work, "count_equals", &over, [equals.given()])?;
+        self.over_scores(work, "mark", &over, [equals.given()])
     }
 
-    /// Finds where the best end, digit by digit.
-    fn cut(&self, scores: &Scores<D, S>, taken: &Taken<D>, cuts: &Array<D, u32>) -> Result<()> {
-        let counts = Array::<D, u32>::zeros(&self.device, taken.rows() * DIGITS)?;
-        for digit in (0..size_of::<S>()).rev() {
-            let more = [
-                Argument::Address(cuts.address()),
-                Argument::Address(counts.address()),
-                Argument::U32(digit as u32),
-            ];
-            self.over_scores("count_digits", scores, taken, &more)?;
-            let addresses = [cuts.address(), counts.address()].map(Argument::Address);
-            self.launch("narrow", [taken.rows() as u32, 1], &addresses)?;
-        }
+    /// Adds a kernel over all scores, which is given `more` besides.
+    #[allow(unsafe_code, reason = "the only start of these kernels")]
+    fn over_scores<const N: usize>(
+        &self,
+        work: &mut Work<D>,
+        kernel: &'static str,
+        over: &Over<'_, D, S>,
+        more: [Given<D>; N],
+    ) -> Result<()> {
+        let Over { now, scores, taken, cuts } = *over;
+        let blocks = now.capacity.div_ceil(SPAN) as u32;
+        let grid = Grid { blocks: [blocks, along_y("rows", scores.rows)?], threads: THREADS };
+        let first = [now.numbers.given(), scores.numbers.given(), taken.bits.given(), cuts.given()];
+        let last = [now.capacity, stride(now.capacity)].map(Given::from);
+        let given = first.into_iter().chain(more).chain(last);
+        // SAFETY: the arguments are those of the kernels. Scores, bits and cuts are of as many rows
+        // and tokens, as `add` has checked, and what else they write has room for each digit of
+        // each row, or each span of it.
+        unsafe { work.add(&self.module, kernel, grid, given) };
         Ok(())
     }
 
-    /// Takes what is above the cut, and the first of its equals.
-    fn mark(
+    /// Finds the next digit of the cut.
+    #[allow(unsafe_code, reason = "the only start of this kernel")]
+    fn narrow(
         &self,
-        scores: &Scores<D, S>,
-        taken: &Taken<D>,
-        cuts: &Array<D, u32>,
-        left: &Left<D, S>,
+        work: &mut Work<D>,
+        counts: &Array<D, u32>,
+        selecting: &Selecting<D>,
+        digit: usize,
     ) -> Result<()> {
-        let spans = taken.visible().div_ceil(SPAN);
-        let equals = Array::<D, u32>::zeros(&self.device, taken.rows() * spans)?;
-        let more = [cuts.address(), equals.address(), left.keys.address()].map(Argument::Address);
-        self.over_scores("count_equals", scores, taken, &more[..2])?;
-        self.over_scores("mark", scores, taken, &more)
-    }
-
-    /// Starts a kernel over all scores.
-    fn over_scores(
-        &self,
-        kernel: &'static str,
-        scores: &Scores<D, S>,
-        taken: &Taken<D>,
-        more: &[Argument],
-    ) -> Result<()> {
-        let visible = taken.visible();
-        let first = [scores.numbers.address(), taken.bits.address()].map(Argument::Address);
-        let last = [visible, stride(visible)].map(|tokens| Argument::U32(tokens as u32));
-        let arguments = [&first, more, &last].concat();
-        let blocks = [visible.div_ceil(SPAN) as u32, taken.rows() as u32];
-        self.launch(kernel, blocks, &arguments)
-    }
-
-    #[allow(unsafe_code, reason = "the only start of these kernels")]
-    fn launch(&self, kernel: &'static str, blocks: [u32; 2], arguments: &[Argument]) -> Result<()> {
-        let grid = Grid { blocks, threads: THREADS };
-        // SAFETY: the arguments are those of the kernels. Scores and bits are of as many rows and
-        // visible tokens, as `run` has checked, and what else they write has room for each row,
-        // each digit of it, or each span of it.
-        unsafe {
-            self.device.launch(&Kernel {
-                module: self.module.clone(),
-                name: kernel,
-                grid,
-                arguments: arguments.to_vec(),
-            })
-        }
+        let grid = Grid { blocks: [along_y("rows", counts.len())?, 1], threads: THREADS };
+        let Selecting { cuts, digits, .. } = selecting;
+        let given = [counts.given(), cuts.given(), digits.given(), digit.into()];
+        // SAFETY: the arguments are those of the kernel, of as many rows.
+        unsafe { work.add(&self.module, "narrow", grid, given) };
+        Ok(())
     }
 }

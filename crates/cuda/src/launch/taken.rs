@@ -2,7 +2,7 @@
 
 use vattention_core::{Error, Picks, Result};
 
-use super::{Array, expect};
+use super::Array;
 use crate::Device;
 
 /// Tokens of a word of core's picks, of which rows have whole ones.
@@ -11,46 +11,61 @@ const ALIGNMENT: usize = 64;
 /// The most tokens that can be numbered with some to spare.
 const MOST_TOKENS: usize = 1 << 31;
 
-/// A bit for each visible token of each row, set if it is taken: those of [`Picks`], on the device.
+/// A bit for each token of each row, set if it is taken: those of [`Picks`], on the device. Bits of
+/// tokens that are not visible are 0.
 #[derive(Debug)]
 pub struct Taken<D: Device> {
     /// `[rows, stride / 32]`, lower tokens in lower bits.
     pub(super) bits: Array<D, u32>,
     rows: usize,
-    visible: usize,
+    capacity: usize,
 }
 
 impl<D: Device> Taken<D> {
-    /// No tokens, of `rows` rows that see `visible` each.
+    /// No tokens, of `rows` rows that see `capacity` at most.
     ///
     /// # Errors
     /// If there are too many, or no memory for them.
-    pub fn new(device: &D, rows: usize, visible: usize) -> Result<Self> {
-        if visible >= MOST_TOKENS {
-            return Err(Error::shape("visible tokens", "less than 2^31 on CUDA", visible));
+    pub fn new(device: &D, rows: usize, capacity: usize) -> Result<Self> {
+        if capacity >= MOST_TOKENS {
+            return Err(Error::shape("room for tokens", "less than 2^31 on CUDA", capacity));
         }
         super::along_y("rows", rows)?;
-        let bits = Array::zeros(device, rows * stride(visible) / 32)?;
-        Ok(Self { bits, rows, visible })
+        let bits = Array::zeros(device, rows * stride(capacity) / 32)?;
+        Ok(Self { bits, rows, capacity })
     }
 
-    /// The tokens that rows with as many visible tokens have picked.
+    /// The tokens that rows have picked.
     ///
     /// # Errors
-    /// As [`new`](Self::new), or if the rows differ in what they see.
-    pub fn of_picks(device: &D, picks: &[&Picks]) -> Result<Self> {
-        let visible = picks.first().map_or(0, |picks| picks.visible());
-        let taken = Self::new(device, picks.len(), visible)?;
-        let mut bits = Vec::with_capacity(taken.bits.len());
-        for picks in picks {
-            expect("visible tokens", visible, picks.visible())?;
-            bits.extend(picks.words().iter().flat_map(|&word| [word as u32, (word >> 32) as u32]));
-        }
-        taken.bits.write(&bits, 0)?;
+    /// As [`new`](Self::new) and [`write`](Self::write).
+    pub fn of_picks(device: &D, picks: &[&Picks], capacity: usize) -> Result<Self> {
+        let taken = Self::new(device, picks.len(), capacity)?;
+        taken.write(picks)?;
         Ok(taken)
     }
 
-    /// The bits of each row, as [`Picks::words`] has them.
+    /// Makes the tokens that the rows have picked, `[rows]`, those that are taken.
+    ///
+    /// # Errors
+    /// If they are not as many rows, one sees more tokens than there is room for, or the device
+    /// fails.
+    pub fn write(&self, picks: &[&Picks]) -> Result<()> {
+        super::expect("rows", self.rows, picks.len())?;
+        let mut bits = vec![0; self.bits.len()];
+        for (row, picks) in picks.iter().enumerate() {
+            if picks.visible() > self.capacity {
+                let expected = format_args!("at most {}", self.capacity);
+                return Err(Error::shape("visible tokens", expected, picks.visible()));
+            }
+            let halves = picks.words().iter().flat_map(|&word| [word as u32, (word >> 32) as u32]);
+            let row = &mut bits[row * self.words_of_row()..];
+            row.iter_mut().zip(halves).for_each(|(bits, half)| *bits = half);
+        }
+        self.bits.write(&bits, 0)
+    }
+
+    /// The bits of each row, as [`Picks::words`] has them, up to the capacity.
     ///
     /// # Errors
     /// If the device fails.
@@ -69,18 +84,26 @@ impl<D: Device> Taken<D> {
         self.rows
     }
 
-    /// Tokens that each row sees.
-    pub fn visible(&self) -> usize {
-        self.visible
+    /// Tokens that each row has room for.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// How many lists there are of the union of `members` rows one after the other.
+    pub(super) fn lists(&self, members: usize) -> Result<usize> {
+        if members == 0 || !self.rows.is_multiple_of(members) {
+            return Err(Error::shape("rows", format_args!("a multiple of {members}"), self.rows));
+        }
+        Ok(self.rows / members)
     }
 
     /// Words of 32 bits from row to row.
     pub(super) fn words_of_row(&self) -> usize {
-        stride(self.visible) / 32
+        stride(self.capacity) / 32
     }
 }
 
 /// Tokens from row to row.
-pub(super) fn stride(visible: usize) -> usize {
-    visible.next_multiple_of(ALIGNMENT)
+pub(super) fn stride(capacity: usize) -> usize {
+    capacity.next_multiple_of(ALIGNMENT)
 }

@@ -69,17 +69,17 @@ impl<D: Device> Work<D> {
     /// What is given is what the kernel declares, in number, order and type, and what the kernel
     /// reads and writes for it lies within the arrays.
     #[allow(unsafe_code, reason = "what is given is not checked against the kernel")]
-    pub(super) unsafe fn add<const N: usize>(
+    pub(super) unsafe fn add(
         &mut self,
         module: &D::Module,
         name: &'static str,
         grid: Grid,
-        given: [Given<D>; N],
+        given: impl IntoIterator<Item = Given<D>>,
     ) {
         if grid.blocks.contains(&0) {
             return;
         }
-        let mut argument = |given| match given {
+        let argument = |given| match given {
             Given::Number(number) => Argument::U32(number),
             Given::Place(None) => Argument::Address(0),
             Given::Place(Some((memory, address))) => {
@@ -87,8 +87,15 @@ impl<D: Device> Work<D> {
                 Argument::Address(address)
             }
         };
-        let arguments = given.map(&mut argument).to_vec();
+        let arguments = given.into_iter().map(argument).collect();
         self.kernels.push(Kernel { module: module.clone(), name, grid, arguments });
+    }
+
+    /// Keeps an array that kernels find by its address alone.
+    pub(super) fn keep<T>(&mut self, array: &super::Array<D, T>) {
+        if let Given::Place(Some((memory, _))) = array.given() {
+            self.memory.push(memory);
+        }
     }
 
     /// Starts all kernels.

@@ -3,11 +3,15 @@
 #![allow(clippy::unwrap_used)]
 
 mod attend;
+mod choose;
 mod gpu;
 mod prelude;
 mod sample;
 mod sanitizer;
+mod score;
 mod select;
+mod steps;
+mod take;
 mod world;
 
 use vattention_cuda::Device;
@@ -17,10 +21,16 @@ fn check_kernels<D: Device>(device: &D) {
     prelude::check_widening(device);
     for (seed, kind) in world::KINDS.into_iter().enumerate() {
         attend::check_problems(device, kind, seed % 2 == 0, seed as u64);
+        score::check_logits(device, kind, 290, seed as u64);
     }
-    for (seed, visible) in select::VISIBLE.into_iter().enumerate() {
-        select::check_shape(device, visible, seed as u64);
-        sample::check_sample(device, 2, 2, visible, seed as u64);
+    for (seed, capacity) in steps::CAPACITIES.into_iter().enumerate() {
+        let bits = 1 + 40 * (seed % 3);
+        let (fresh, seed) = (seed % 2 == 0, seed as u64);
+        take::check_ranges(device, (2, 3), capacity, fresh, seed);
+        score::check_codes(device, bits, (2, 2), capacity, seed);
+        select::check_select(device, 2, capacity, seed);
+        take::check_lists(device, (2, 2), capacity, seed);
+        sample::check_sample(device, (2, 2), capacity, seed);
     }
-    select::check_from_codes_to_attention(device);
+    choose::check_choice(device);
 }

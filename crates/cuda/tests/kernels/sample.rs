@@ -1,81 +1,169 @@
-//! Samples: `sample.cu`, against core's draws.
+//! Samples: `sample.cu`, and what `take.cu` makes of them, against core's draws.
+
+use std::ops::Range;
 
 use proptest::prelude::*;
-use vattention_core::{Order, Picks, Shape, Site, Stream};
+use vattention_core::{Draws, Order, Picks, Stream};
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Draw, Sample, Taken};
+use vattention_cuda::launch::{Array, Drawing, Progress, Recorded, Sample, Take, Taken, Work};
 use vattention_cuda_emulator::Schedule;
 
-use super::select::{VISIBLE, taken_before};
+use super::steps::{CAPACITIES, Clock, assert_words, steps, stream, taken_before, united};
 use super::world::{Numbers, emulator};
 
-fn stream(seed: u64, member: usize) -> Stream {
-    let shape = Shape { query_heads: 8, kv_heads: 2, head_dim: 1, value_dim: 1 };
-    Stream::new(&Site { seed, sequence: 3, layer: 2, kv_head: 1, shape }, 0, 5, member)
+/// The arrays of samples, and the kernels that are started at each step.
+struct Room<D: Device> {
+    clock: Clock<D>,
+    taken: Taken<D>,
+    keys: Array<D, u32>,
+    progress: Progress<D>,
+    members: usize,
+    count: Recorded<D>,
+    draw: Recorded<D>,
+    mark: Recorded<D>,
 }
 
-/// The device draws what core draws, at first and when it draws on.
+impl<D: Device> Room<D> {
+    fn new(device: &D, lists: usize, members: usize, capacity: usize) -> Self {
+        let clock = Clock::new(device, capacity);
+        let taken = Taken::new(device, lists * members, capacity).unwrap();
+        let keys = Array::zeros(device, lists * 8).unwrap();
+        let progress = Progress::new(device, lists, capacity).unwrap();
+        let drawing = Drawing::new(device, &keys, capacity).unwrap();
+        let (sample, now) = (Sample::new(device).unwrap(), &clock.now);
+        let [mut count, mut draw, mut mark] = [(); 3].map(|()| Work::new(device));
+        sample.add_count(&mut count, now, &taken, members, &drawing).unwrap();
+        sample.add_draw(&mut draw, now, &taken, members, &drawing, &progress).unwrap();
+        Take::new(device).unwrap().add_drawn(&mut mark, &progress, &taken, members).unwrap();
+        let [count, draw, mark] = [count, draw, mark].map(|work| work.record().unwrap());
+        Self { clock, taken, keys, progress, members, count, draw, mark }
+    }
+
+    /// Begins a step.
+    fn begin(&self, visible: usize, picks: &[Picks], streams: &[Stream]) {
+        self.clock.set(visible);
+        self.taken.write(&picks.iter().collect::<Vec<_>>()).unwrap();
+        let orders = streams.iter().map(|stream| Order::new(visible, stream).parameters());
+        let keys: Vec<u32> = orders.flat_map(|(keys, _)| keys).collect();
+        self.keys.write(&keys, 0).unwrap();
+        self.count.replay().unwrap();
+    }
+
+    /// Draws some places more.
+    fn draw(&self, places: &[Range<usize>]) -> Vec<Vec<u32>> {
+        self.progress.set(places).unwrap();
+        self.draw.replay().unwrap();
+        self.progress.tokens().unwrap()
+    }
+
+    /// What is taken when what was drawn is, too.
+    fn mark(&self, picks: &mut [Picks], drawn: &[Vec<u32>]) {
+        self.mark.replay().unwrap();
+        for (first, drawn) in picks.iter_mut().step_by(self.members).zip(drawn) {
+            first.take_all(drawn.iter().map(|&token| token as usize));
+        }
+        assert_words(&self.taken.words().unwrap(), picks);
+    }
+}
+
+/// The device draws what core draws, at first and when it draws on, of some lists nothing.
 pub(crate) fn check_sample<D: Device>(
     device: &D,
-    draws: usize,
-    members: usize,
-    visible: usize,
+    (lists, members): (usize, usize),
+    capacity: usize,
     seed: u64,
 ) {
     let mut numbers = Numbers::new(seed);
-    let picks = taken_before(draws * members, visible, &mut numbers);
-    let taken = Taken::of_picks(device, &picks.iter().collect::<Vec<_>>()).unwrap();
-    let streams: Vec<Stream> = (0..draws).map(|i| stream(seed, i)).collect();
-    let first: Vec<usize> = (0..draws).map(|_| numbers.below(visible + 3)).collect();
-    let more: Vec<usize> = (0..draws).map(|_| numbers.below(visible + 3)).collect();
-    let sample = Sample::new(device).unwrap();
-    let run = |places: &dyn Fn(usize) -> std::ops::Range<usize>| {
-        let draw = |(i, &stream)| Draw { stream, places: places(i) };
-        let draws: Vec<Draw> = streams.iter().enumerate().map(draw).collect();
-        sample.run(&draws, &taken, members).unwrap().read().unwrap()
-    };
-    let found = run(&|i| 0..first[i]);
-    let found_on = run(&|i| first[i]..first[i] + more[i]);
-    for (i, picks) in picks.chunks(members).enumerate() {
-        let mut united = Picks::new(visible);
-        for picks in picks {
-            united.union(picks);
+    let room = Room::new(device, lists, members, capacity);
+    for (step, visible) in steps(capacity, &mut numbers).into_iter().enumerate() {
+        let mut picks = taken_before(lists * members, visible, &mut numbers);
+        let streams: Vec<Stream> = (0..lists).map(|i| stream(seed + step as u64, i)).collect();
+        room.begin(visible, &picks, &streams);
+        let open = united(&picks, visible, members);
+        let mut expected = vec![Vec::new(); lists];
+        let mut draws: Vec<Draws> =
+            streams.iter().map(|stream| Order::new(visible, stream).draws()).collect();
+        for _ in 0..3 {
+            let places: Vec<Range<usize>> = (0..lists)
+                .map(|i| {
+                    let (first, left) = (expected[i].len(), visible - open[i].len());
+                    let count = numbers.below((left - first) / 2 + 3).min(left - first);
+                    let more = if numbers.below(4) == 0 { left - first } else { count };
+                    draws[i].fill(&open[i], more, &mut expected[i]);
+                    first..first + more
+                })
+                .collect();
+            assert_eq!(room.draw(&places), expected, "{places:?} of {visible}");
         }
-        let mut draws = Order::new(visible, &streams[i]).draws();
-        for (found, count) in [(&found[i], first[i]), (&found_on[i], more[i])] {
-            let mut expected = Vec::new();
-            draws.fill(&united, count, &mut expected);
-            assert_eq!(*found, expected, "{count} of {visible}");
-        }
+        room.mark(&mut picks, &expected);
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn draws_are_those_of_core(
-        draws in 1_usize..4,
+        lists in 1_usize..4,
         members in 1_usize..3,
-        visible in prop::sample::select(&VISIBLE[..]),
+        capacity in prop::sample::select(&CAPACITIES[..]),
         schedule in prop::sample::select(Schedule::several().to_vec()),
-        seed: u64,
+        seed in 0_u64..1 << 32,
     ) {
         let Some(device) = emulator() else { return Ok(()) };
-        check_sample(&device.with_order(schedule), draws, members, visible, seed);
+        check_sample(&device.with_order(schedule), (lists, members), capacity, seed);
+    }
+}
+
+/// Where there is nothing to draw, no token is written.
+#[test]
+fn an_empty_part_changes_nothing() {
+    let Some(device) = emulator() else { return };
+    let room = Room::new(&device, 1, 1, 5000);
+    room.begin(5000, &[Picks::new(5000)], &[stream(1, 0)]);
+    let drawn = room.draw(&[0..40]);
+    room.begin(4000, &[Picks::new(4000)], &[stream(2, 0)]);
+    assert_eq!(room.draw(&[40..40]), drawn);
+}
+
+/// More places than there are tokens, or room for them, are not drawn.
+#[test]
+fn no_more_is_drawn_than_there_is() {
+    let Some(device) = emulator() else { return };
+    let room = Room::new(&device, 2, 1, 100);
+    room.begin(100, &[Picks::new(100), Picks::new(100)], &[stream(1, 0), stream(1, 1)]);
+    room.progress.set(&[0..1000, 0..100]).unwrap();
+    room.draw.replay().unwrap();
+    room.progress.set(&[0..100, 0..100]).unwrap();
+    for (list, drawn) in room.progress.tokens().unwrap().iter().enumerate() {
+        let mut expected = Vec::new();
+        Order::new(100, &stream(1, list)).draws().fill(&Picks::new(100), 100, &mut expected);
+        assert_eq!(*drawn, expected);
     }
 }
 
 #[test]
 fn what_does_not_fit_is_refused() {
     let Some(device) = emulator() else { return };
+    let message = |result: vattention_core::Result<()>| result.unwrap_err().to_string();
+    let keys = |len| Array::zeros(&device, len).unwrap();
+    let refused = message(Drawing::new(&device, &keys(9), 10).map(drop));
+    assert!(refused.contains("keys of orders: expected 8, got 9"), "{refused}");
+    let clock = Clock::new(&device, 10);
     let taken = Taken::new(&device, 2, 10).unwrap();
     let sample = Sample::new(&device).unwrap();
-    let run = |places, members| {
-        let draw = Draw { stream: stream(0, 0), places };
-        sample.run(&[draw], &taken, members).map(drop).unwrap_err().to_string()
+    let add = |members, room, (lists, capacity)| {
+        let drawing = Drawing::new(&device, &keys(16), room).unwrap();
+        let progress = Progress::new(&device, lists, capacity).unwrap();
+        let mut work = Work::new(&device);
+        message(sample.add_draw(&mut work, &clock.now, &taken, members, &drawing, &progress))
     };
-    assert!(run(0..5, 1).contains("rows: expected 1, got 2"));
-    #[expect(clippy::reversed_empty_ranges, reason = "that is the fault")]
-    let message = run(5..4, 2);
-    assert!(message.contains("places of a draw: expected an ascending range"), "{message}");
+    for (refused, because) in [
+        (add(3, 10, (2, 10)), "rows: expected a multiple of 3, got 2"),
+        (add(2, 10, (2, 10)), "orders: expected 1, got 2"),
+        (add(1, 11, (2, 10)), "room for tokens of a drawing: expected 10, got 11"),
+        (add(1, 10, (1, 10)), "samples: expected 2, got 1"),
+        (add(1, 10, (2, 9)), "room for tokens of samples: expected 10, got 9"),
+    ] {
+        assert!(refused.contains(because), "{refused}");
+    }
 }

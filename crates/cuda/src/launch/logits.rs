@@ -1,0 +1,119 @@
+//! Logits of all tokens, as scores.
+
+use vattention_core::{Error, Result};
+
+use super::taken::stride;
+use super::{Array, Now, Pages, RowLayout, Scores, Work, along_y, expect};
+use crate::kernels::LOGITS;
+use crate::{Device, Grid, Program};
+
+/// As `keys.cuh` and `logits.cu` say.
+const THREADS: u32 = 128;
+const SPAN: usize = 256;
+
+/// The most rows of scores that the kernel has registers for.
+const MOST_SHARING: usize = 16;
+
+/// Scores tokens by their logits, compiled for rows of one layout.
+#[derive(Clone, Debug)]
+pub struct ScoreLogits<D: Device> {
+    device: D,
+    module: D::Module,
+    layout: RowLayout,
+    sharing: usize,
+}
+
+impl<D: Device> ScoreLogits<D> {
+    /// What is compiled for such rows, of which `sharing` rows of scores one after the other read
+    /// the same ones.
+    ///
+    /// # Errors
+    /// If these are not 1 to 16.
+    pub fn program(layout: RowLayout, sharing: usize) -> Result<Program> {
+        if !(1..=MOST_SHARING).contains(&sharing) {
+            let expected = format_args!("1 to {MOST_SHARING} on CUDA");
+            return Err(Error::shape("rows of scores that share keys", expected, sharing));
+        }
+        let mut constants = layout.constants();
+        constants.push(("GROUP", sharing.to_string()));
+        Ok(Program { source: LOGITS, constants })
+    }
+
+    /// Compiles it.
+    ///
+    /// # Errors
+    /// As [`program`](Self::program), or if it cannot be compiled.
+    pub fn new(device: &D, layout: RowLayout, sharing: usize) -> Result<Self> {
+        let module = device.compile(&Self::program(layout, sharing)?)?;
+        Ok(Self { device: device.clone(), module, layout, sharing })
+    }
+
+    /// Adds a launch that scores the rows of these heads, `[rows / sharing]`, which are kept.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add), or if rows of a head are laid out otherwise or too few, or there is no
+    /// memory.
+    pub fn add_heads(
+        &self,
+        work: &mut Work<D>,
+        now: &Now<D>,
+        heads: &[&Pages<D>],
+        queries: &Array<D, f32>,
+        scores: &Scores<D, f32>,
+    ) -> Result<()> {
+        for head in heads {
+            if head.layout() != self.layout {
+                return Err(Error::shape("rows", format!("{:?}", self.layout), head.layout()));
+            }
+            if head.rows() < now.capacity {
+                return Err(Error::shape("rows of a head", now.capacity, head.rows()));
+            }
+            head.keep(work);
+        }
+        let table = |head: &&Pages<D>| std::iter::repeat_n(head.table(), self.sharing);
+        let tables: Vec<u64> = heads.iter().flat_map(table).collect();
+        let tables = Array::new(&self.device, &tables)?;
+        self.add(work, now, &tables, queries, scores)
+    }
+
+    /// Adds a launch that finds the logit of each visible token to each row, for `queries`
+    /// `[rows, head_dim]`, scaled. `tables` `[rows]` are the tables of pages, the same for as many
+    /// rows one after the other as share them. By then they have the visible rows.
+    ///
+    /// O(rows · visible · head_dim), each key read once for the rows that share it.
+    ///
+    /// # Errors
+    /// If a size does not fit another.
+    #[allow(unsafe_code, reason = "the only start of this kernel")]
+    pub(crate) fn add(
+        &self,
+        work: &mut Work<D>,
+        now: &Now<D>,
+        tables: &Array<D, u64>,
+        queries: &Array<D, f32>,
+        scores: &Scores<D, f32>,
+    ) -> Result<()> {
+        if !scores.rows.is_multiple_of(self.sharing) {
+            let expected = format_args!("a multiple of {}", self.sharing);
+            return Err(Error::shape("rows of scores", expected, scores.rows));
+        }
+        expect("tables", scores.rows, tables.len())?;
+        expect("numbers of queries", scores.rows * self.layout.head_dim(), queries.len())?;
+        now.expect_room("scores", scores.capacity)?;
+        let along = along_y("rows", scores.rows / self.sharing)?;
+        let blocks = [now.capacity.div_ceil(SPAN) as u32, along];
+        let grid = Grid { blocks, threads: THREADS };
+        let given = [
+            now.numbers.given(),
+            tables.given(),
+            queries.given(),
+            scores.numbers.given(),
+            now.capacity.into(),
+            stride(now.capacity).into(),
+        ];
+        // SAFETY: the arguments are those of the kernel. The pages have the visible rows, and there
+        // is a score for each, of as many rows as the grid's blocks share.
+        unsafe { work.add(&self.module, "score_logits", grid, given) };
+        Ok(())
+    }
+}
