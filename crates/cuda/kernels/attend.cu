@@ -38,13 +38,6 @@ const u32 BEFORE = GROUP * HEAD_PADDED + ITEM * STRIDE;
 
 typedef f32 Sums[GROUP][CHUNK];
 
-/// Where a token's row begins.
-DEVICE const ELEMENT* row_of(const u64* pages, u32 token) {
-    const ELEMENT* page = reinterpret_cast<const ELEMENT*>(pages[token >> LOG2_PAGE]);
-    const u32 row = token & ((1u << LOG2_PAGE) - 1);
-    return page + u64(row) * (HEAD_PADDED + VALUE_PADDED);
-}
-
 /// Adds a chunk's part of the product of each query with a key.
 DEVICE void add_products(const f32 (&key)[CHUNK], const f32* queries, f32 (&products)[GROUP]) {
 #pragma unroll
@@ -184,7 +177,8 @@ KERNEL(attend, THREADS, const u64* tables, const u32* starts, const u32* lengths
     const u64* pages = reinterpret_cast<const u64*>(tables[problem]);
     for (u32 i = threadIdx.x; i < count; i += THREADS) {
         const u32 listed = start + first + i;
-        rows[i] = row_of(pages, tokens ? tokens[listed] : first + i);
+        const u32 token = tokens ? tokens[listed] : first + i;
+        rows[i] = row_of<ELEMENT>(pages, token, LOG2_PAGE, HEAD_PADDED + VALUE_PADDED);
         inverses[i] = probabilities ? 1 / probabilities[listed] : 1;
     }
     for (u32 i = threadIdx.x; i < GROUP * HEAD_PADDED; i += THREADS) {

@@ -67,6 +67,13 @@ DEVICE void widen(bf16, u32 word, f32& low, f32& high) {
     high = __uint_as_float(word & 0xffff0000u);
 }
 
+/// Where a token's row begins, in pages of 2^log2_page rows of `stride` numbers.
+template <typename T>
+DEVICE const T* row_of(const u64* pages, u32 token, u32 log2_page, u32 stride) {
+    const T* const page = reinterpret_cast<const T*>(pages[token >> log2_page]);
+    return page + u64(token & ((1u << log2_page) - 1)) * stride;
+}
+
 /// A chunk of a row, as it is stored.
 template <typename T> struct Chunk {
     uint4 words[CHUNK * sizeof(T) / sizeof(uint4)];

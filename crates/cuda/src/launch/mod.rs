@@ -6,6 +6,8 @@
 //! | [`Score`]                 | bits that hash codes have in common                       |
 //! | [`Select`], [`ListTaken`] | the best scores among tokens not taken, and lists of them |
 //! | [`Sample`]                | a uniform sample of the others                            |
+//! | [`Open`]                  | how many of them to draw first                            |
+//! | [`Look`], [`Judge`]       | what the sample says, and how many more to draw           |
 //!
 //! What these functions take says by its type that it is sound: an [`Array`] knows its length,
 //! [`Pages`] hold what their table points to, [`Lists`] know which rows they need. So they are
@@ -14,12 +16,14 @@
 mod array;
 mod attend;
 mod combine;
+mod judge;
 mod list_taken;
 mod lists;
-#[expect(dead_code, reason = "until the step uses them")]
+mod look;
 mod now;
-#[expect(dead_code, reason = "until the step uses them")]
+mod open;
 mod progress;
+mod rounds;
 mod rows;
 mod sample;
 mod score;
@@ -30,10 +34,14 @@ mod work;
 pub use array::Array;
 pub use attend::{Attend, Logits, Records};
 pub use combine::{Combine, Sums};
+pub use judge::Judge;
 pub use list_taken::ListTaken;
 pub use lists::Lists;
+pub use look::{Look, Looked, Moments};
 pub use now::Now;
+pub use open::Open;
 pub use progress::{Progress, Progressed};
+pub use rounds::{Opened, Rounds};
 pub use rows::{Pages, RowLayout};
 pub use sample::{Draw, Sample};
 pub use score::{Codes, Score, Scores};

@@ -4,6 +4,7 @@
 
 mod attend;
 mod gpu;
+mod look;
 mod prelude;
 mod sample;
 mod sanitizer;
