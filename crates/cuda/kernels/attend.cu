@@ -137,7 +137,8 @@ KERNEL(attend, THREADS, const u64* tables, const u32* starts, const u32* lengths
     const u64* pages = reinterpret_cast<const u64*>(tables[problem]);
     for (u32 i = threadIdx.x; i < count; i += THREADS) {
         const u32 listed = start + first + i;
-        rows[i] = row_of(pages, tokens ? tokens[listed] : first + i);
+        const u32 token = tokens ? tokens[listed] : first + i;
+        rows[i] = row_of(pages, token);
         inverses[i] = probabilities ? 1 / probabilities[listed] : 1;
     }
     hold_queries(queries + u64(problem) * (GROUP * HEAD_DIM), query);

@@ -42,6 +42,13 @@ pub(crate) const LIST: Source = Source { name: "list", text: include_str!("../ke
 pub(crate) const SAMPLE: Source =
     Source { name: "sample", text: include_str!("../kernels/sample.cu") };
 
+/// What a sample says of the rest.
+pub(crate) const LOOK: Source = Source { name: "look", text: files!("rows.cuh" "look.cu") };
+
+/// Whether that is enough.
+pub(crate) const JUDGE: Source =
+    Source { name: "judge", text: include_str!("../kernels/judge.cu") };
+
 /// A file of kernels, behind those that it shares with others. It includes nothing: the prelude is put
 /// before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

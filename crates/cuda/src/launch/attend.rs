@@ -56,7 +56,6 @@ impl<D: Device> Logits<D> {
     }
 
     /// The same room, in which lists begin at these places, `[lists]`.
-    #[expect(dead_code, reason = "used by the next commit")]
     pub(crate) fn beginning_at(&self, firsts: &Array<D, u32>) -> Self {
         Self { firsts: Some(firsts.clone()), ..self.clone() }
     }

@@ -66,9 +66,13 @@ impl<D: Device> Lists<D> {
     /// # Errors
     /// If there are 2³² of them in all, or there is no memory.
     pub fn room(device: &D, lists: usize, capacity: usize) -> Result<Self> {
-        let full = Self::beginnings(device, &vec![capacity; lists])?;
-        let tokens = Some(Array::zeros(device, full.total)?);
-        Ok(Self { tokens, lengths: Array::zeros(device, lists)?, ..full })
+        Self::room_of(device, Array::zeros(device, lists)?, capacity)
+    }
+
+    /// The same, with the `lengths` `[lists]` kept there.
+    pub(crate) fn room_of(device: &D, lengths: Array<D, u32>, capacity: usize) -> Result<Self> {
+        let full = Self::beginnings(device, &vec![capacity; lengths.len()])?;
+        Ok(Self { tokens: Some(Array::zeros(device, full.total)?), lengths, ..full })
     }
 
     /// List `i` is all tokens below `lengths[i]`.

@@ -8,6 +8,8 @@
 //! | [`ScoreLogits`]           | logits of all tokens                                      |
 //! | [`Select`], [`ListTaken`] | the best scores among tokens not taken, and lists of them |
 //! | [`Sample`]                | a uniform sample of the others                            |
+//! | [`Open`]                  | how many of them to draw first                            |
+//! | [`Look`], [`Judge`]       | what the sample says, and how many more to draw           |
 //!
 //! What these functions take says by its type that it is sound: an [`Array`] knows its length,
 //! [`Pages`] hold what their table points to, [`Lists`] know which rows they need. So they are
@@ -17,12 +19,15 @@ mod array;
 mod attend;
 mod codes;
 mod combine;
+mod judge;
 mod list_taken;
 mod lists;
 mod logits;
+mod look;
 mod now;
-#[expect(dead_code, reason = "until the step uses them")]
+mod open;
 mod progress;
+mod rounds;
 mod rows;
 mod sample;
 mod score;
@@ -36,11 +41,15 @@ pub use array::Array;
 pub use attend::{Attend, Logits, Records};
 pub use codes::Codes;
 pub use combine::{Combine, Sums};
+pub use judge::Judge;
 pub use list_taken::ListTaken;
 pub use lists::Lists;
 pub use logits::ScoreLogits;
+pub use look::{Look, Looked, Moments};
 pub use now::Now;
+pub use open::Open;
 pub use progress::{Progress, Progressed};
+pub use rounds::{Opened, Rounds};
 pub use rows::{Pages, RowLayout};
 pub use sample::{Drawing, Sample};
 pub use score::Score;

@@ -10,8 +10,8 @@ use crate::Device;
 /// Draws, looks and budgets read and write it on the device.
 #[derive(Clone, Debug)]
 pub struct Progress<D: Device> {
-    /// `[7, lists]`
-    numbers: Array<D, u32>,
+    /// `[7, lists]`: first and end, start and length of the part, done, budget, held.
+    pub(super) numbers: Array<D, u32>,
     /// The tokens drawn, in draw order, `[lists, capacity]`.
     pub(super) tokens: Array<D, u32>,
     /// Where each list begins there: a multiple of the capacity.
@@ -67,7 +67,7 @@ impl<D: Device> Progress<D> {
     }
 
     /// The place in the sample at which the part to be drawn begins, `[lists]`.
-    pub(super) fn first(&self) -> Array<D, u32> {
+    pub(crate) fn first(&self) -> Array<D, u32> {
         self.number(0)
     }
 
@@ -90,14 +90,6 @@ impl<D: Device> Progress<D> {
     /// Whether no part follows this one.
     pub(super) fn done(&self) -> Array<D, u32> {
         self.number(4)
-    }
-
-    pub(super) fn budget(&self) -> Array<D, u32> {
-        self.number(5)
-    }
-
-    pub(super) fn held(&self) -> Array<D, u32> {
-        self.number(6)
     }
 
     fn number(&self, index: usize) -> Array<D, u32> {

@@ -5,6 +5,7 @@
 mod attend;
 mod choose;
 mod gpu;
+mod look;
 mod prelude;
 mod sample;
 mod sanitizer;

@@ -1,0 +1,256 @@
+// What the tokens drawn of each list say of the rest, to each query head that reads it: what ITEM of
+// them add to the sums that core's statistics follow from (`Moments` in core's `stats.rs`).
+//
+// e = exp(logit − the sample's largest), o^ = N^/D^ is the output by what is known so far, and
+// w = e (v − o^). All means follow from sums over the whole sample, so that squares are taken of
+// deviations, where nothing cancels. Values are in units of the largest norm, so that the squares of
+// squares stay in range.
+//
+// Constants: ELEMENT, HEAD_PADDED, VALUE_DIM, VALUE_PADDED, LOG2_PAGE, ITEM, MOMENTS.
+
+const u32 THREADS = 128;
+const u32 WARPS = THREADS / WARP;
+
+/// Tokens of a warp.
+const u32 SHARE = ITEM / WARPS;
+
+/// Differences of pairs are multiplied with as many before them, and what that reaches back.
+const u32 LAGS = 4;
+const u32 HALO = 2 * LAGS;
+
+/// A lane has two columns side by side of every 64.
+const u32 PARTS = (VALUE_PADDED + 2 * WARP - 1) / (2 * WARP);
+const u32 OF_LANE = 2 * PARTS;
+const u32 COLUMNS = WARP * OF_LANE;
+
+/// Sums over a list, relative to a shift, as `combine` leaves them.
+struct Sums {
+    f64 shift, d;
+    const f64* n;
+};
+
+DEVICE Sums sums_at(const f64* sums, u32 reader) {
+    const f64* const at = sums + u64(reader) * (2 + VALUE_DIM);
+    return {at[0], at[1], at + 2};
+}
+
+/// How a reader's sums over the certain tokens and over the sample come together: what each is
+/// multiplied by, what the sample's e are, relative to the larger shift, and D^.
+struct Estimate {
+    f64 certain, sample, scale, d;
+};
+
+DEVICE Estimate estimate_of(const Sums& certain, const Sums& sample, u32 b, u32 n_s) {
+    const f64 shift = fmax(certain.shift, sample.shift);
+    Estimate estimate;
+    estimate.certain = certain.d > 0 ? exp(certain.shift - shift) : 0;
+    estimate.scale = exp(sample.shift - shift);
+    estimate.sample = estimate.scale * (f64(n_s) / b);
+    estimate.d = estimate.certain * certain.d + estimate.sample * sample.d;
+    return estimate;
+}
+
+/// What a token's numbers are compared with in each column: o^, and the means of e v and of w. Behind
+/// a value they are 0, as it is.
+struct Centre {
+    f32 out[COLUMNS], mean_ev[COLUMNS], mean_w[COLUMNS];
+};
+
+/// Makes it, in units of values, by the whole block; says this thread's part of |N^|².
+DEVICE f64 centre_of(Centre& centre, const Sums& certain, const Sums& sample,
+                     const Estimate& estimate, u32 b, f64 unit) {
+    f64 norm_squared = 0;
+    for (u32 x = threadIdx.x; x < COLUMNS; x += THREADS) {
+        const f64 sampled = x < VALUE_DIM ? sample.n[x] : 0;
+        const f64 n = x < VALUE_DIM ? estimate.certain * certain.n[x] + estimate.sample * sampled : 0;
+        const f64 out = n / estimate.d;
+        norm_squared += n * n;
+        centre.out[x] = f32(out * unit);
+        centre.mean_ev[x] = f32(sampled / b * unit);
+        centre.mean_w[x] = f32((sampled - out * sample.d) / b * unit);
+    }
+    return norm_squared;
+}
+
+/// Two numbers side by side.
+DEVICE void read_two(const f32* from, f32& first, f32& second) {
+    const uint2 two = *reinterpret_cast<const uint2*>(from);
+    first = __uint_as_float(two.x);
+    second = __uint_as_float(two.y);
+}
+
+template <typename T> DEVICE void read_two(const T* from, f32& first, f32& second) {
+    widen(T(), *reinterpret_cast<const u32*>(from), first, second);
+}
+
+/// The lane's columns of a value, in units.
+DEVICE void read_value(const ELEMENT* value, f32 unit, f32 (&v)[OF_LANE]) {
+    const u32 lane = threadIdx.x % WARP;
+#pragma unroll
+    for (u32 part = 0; part < PARTS; part++) {
+        const u32 x = 2 * (part * WARP + lane);
+        f32 first = 0, second = 0;
+        if (x < VALUE_PADDED) read_two(value + x, first, second);
+        v[2 * part] = first * unit;
+        v[2 * part + 1] = second * unit;
+    }
+}
+
+/// A lane's part of the squared deviations of e v and of w.
+struct Squares {
+    f64 ev, w;
+};
+
+/// Turns a value into w, and adds the squared deviations of a token that counts.
+DEVICE void weigh(f32 (&v)[OF_LANE], f32 e, const Centre& centre, bool counts, Squares& squares) {
+    const u32 lane = threadIdx.x % WARP;
+    f32 ev_squared = 0, w_squared = 0;
+#pragma unroll
+    for (u32 i = 0; i < OF_LANE; i++) {
+        const u32 x = 2 * (i / 2 * WARP + lane) + i % 2;
+        const f32 ev = e * v[i] - centre.mean_ev[x];
+        v[i] = e * (v[i] - centre.out[x]);
+        const f32 w = v[i] - centre.mean_w[x];
+        ev_squared = fmaf(ev, ev, ev_squared);
+        w_squared = fmaf(w, w, w_squared);
+    }
+    if (!counts) return;
+    squares.ev += f64(ev_squared);
+    squares.w += f64(w_squared);
+}
+
+/// Of what the lanes have of four numbers, the sum of number `lane % 4`. Six exchanges, not twenty.
+DEVICE f32 sum_of_four(const f32 (&x)[4]) {
+    const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+    f32 low_pair = odd ? x[1] : x[0], high_pair = odd ? x[3] : x[2];
+    low_pair += __shfl_xor_sync(EVERY_LANE, odd ? x[0] : x[1], 1);
+    high_pair += __shfl_xor_sync(EVERY_LANE, odd ? x[2] : x[3], 1);
+    f32 sum = high ? high_pair : low_pair;
+    sum += __shfl_xor_sync(EVERY_LANE, high ? low_pair : high_pair, 2);
+#pragma unroll
+    for (u32 apart = 4; apart < WARP; apart *= 2) sum += __shfl_xor_sync(EVERY_LANE, sum, apart);
+    return sum;
+}
+
+/// The last differences, the newest first.
+typedef f32 Differences[LAGS][OF_LANE];
+
+/// The product of a difference with the one `lane % LAGS + 1` pairs before.
+DEVICE f32 product_of(const f32 (&difference)[OF_LANE], const Differences& before) {
+    f32 products[LAGS];
+#pragma unroll
+    for (u32 lag = 0; lag < LAGS; lag++) {
+        products[lag] = 0;
+#pragma unroll
+        for (u32 i = 0; i < OF_LANE; i++) {
+            products[lag] = fmaf(difference[i], before[lag][i], products[lag]);
+        }
+    }
+    return sum_of_four(products);
+}
+
+DEVICE void remember(const f32 (&difference)[OF_LANE], Differences& before) {
+#pragma unroll
+    for (u32 i = 0; i < OF_LANE; i++) {
+#pragma unroll
+        for (u32 lag = LAGS - 1; lag > 0; lag--) before[lag][i] = before[lag - 1][i];
+        before[0][i] = difference[i];
+    }
+}
+
+/// Walks over a warp's tokens, pair by pair, from those of the halo on, which do not count. `rows` and
+/// `e` are of its halo and its tokens, `end` of which there are. Says the lane's part of the squared
+/// products, too.
+DEVICE f64 walk(const ELEMENT* const* rows, const f32* e, u32 end, f32 unit, const Centre& centre,
+                Squares& squares) {
+    Differences before = {};
+    f64 lagged = 0;
+    for (u32 i = 0; i < HALO + SHARE && i < end; i += 2) {
+        f32 difference[OF_LANE], second[OF_LANE];
+        read_value(rows[i], unit, difference);
+        read_value(rows[i + 1], unit, second);
+        const bool counts = i >= HALO, pair = i + 1 < end;
+        weigh(difference, e[i], centre, counts, squares);
+        weigh(second, e[i + 1], centre, counts && pair, squares);
+#pragma unroll
+        for (u32 x = 0; x < OF_LANE; x++) difference[x] = pair ? difference[x] - second[x] : 0;
+        if (counts) {
+            const f64 product = f64(product_of(difference, before));
+            lagged += product * product;
+        }
+        remember(difference, before);
+    }
+    // Lanes beyond the first LAGS have the same products.
+    return threadIdx.x % WARP < LAGS ? lagged : 0;
+}
+
+/// The sums of a whole block, in the order of its warps, for its first thread.
+DEVICE void sum_of_block(f64 (&sums)[MOMENTS], f64 (&held)[MOMENTS][WARPS]) {
+#pragma unroll
+    for (u32 i = 0; i < MOMENTS; i++) {
+        sums[i] = warp_sum(sums[i]);
+        if (threadIdx.x % WARP == 0) held[i][threadIdx.x / WARP] = sums[i];
+    }
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (u32 i = 0; i < MOMENTS; i++) {
+        for (u32 warp = 1; warp < WARPS; warp++) sums[i] += held[i][warp];
+    }
+}
+
+/// One block for each item and reader, `group` of each list. tables, units, certain_lengths [lists].
+/// tokens [lists][capacity], of which the first ends[list] are drawn, unless dones[list]. certain and
+/// sample [readers][2 + VALUE_DIM]. logits [readers][stride]. moments [readers][gridDim.x][MOMENTS]:
+/// D^ and |N^|², which are in the first item, and what the item adds to the squared deviations of e,
+/// of e v and of w, and to the squared products. now: visible tokens first.
+KERNEL(look, THREADS, const u32* now, const u64* tables, const u32* tokens, const u32* ends,
+       const u32* dones, const u32* certain_lengths, const f32* units, const f64* certain,
+       const f64* sample, const f32* logits, f64* moments, u32 group, u32 capacity, u32 stride) {
+    __shared__ const ELEMENT* rows[HALO + ITEM];
+    __shared__ f32 e[HALO + ITEM];
+    __shared__ Centre centre;
+    __shared__ f64 held[MOMENTS][WARPS];
+
+    const u32 reader = blockIdx.y, list = reader / group, first = blockIdx.x * ITEM;
+    const u32 b = ends[list];
+    if (dones[list] || first >= b) return;
+    const u32 count = min(u32(ITEM), b - first), n_s = min(now[0], capacity) - certain_lengths[list];
+
+    const Sums known = sums_at(certain, reader), drawn = sums_at(sample, reader);
+    const Estimate estimate = estimate_of(known, drawn, b, n_s);
+    const f32 unit = units[list];
+    const u64* const pages = reinterpret_cast<const u64*>(tables[list]);
+    const f64 mean_e = drawn.d / b;
+    f64 e_squares = 0;
+    for (u32 i = threadIdx.x; i < HALO + ITEM; i += THREADS) {
+        // Beside the sample there are tokens of no weight; reading one that is there does no harm.
+        const u32 place = first + i - HALO;
+        const bool is_there = first + i >= HALO && place < b;
+        const u32 token = tokens[u64(list) * capacity + (is_there ? place : first)];
+        rows[i] = row_of(pages, token) + HEAD_PADDED;
+        e[i] = is_there ? expf(logits[u64(reader) * stride + place] - f32(drawn.shift)) : 0;
+        const f64 apart = f64(e[i]) - mean_e;
+        if (is_there && i >= HALO) e_squares += apart * apart;
+    }
+    const f64 norm_squared = centre_of(centre, known, drawn, estimate, b, unit);
+    __syncthreads();
+
+    const u32 share = threadIdx.x / WARP * SHARE;
+    const u32 end = HALO + count > share ? HALO + count - share : 0;
+    Squares squares = {};
+    const f64 lagged = walk(rows + share, e + share, end, unit, centre, squares);
+
+    const bool is_first = blockIdx.x == 0;
+    f64 sums[MOMENTS] = {0, is_first ? norm_squared : 0, e_squares, squares.ev, squares.w, lagged};
+    sum_of_block(sums, held);
+    if (threadIdx.x != 0) return;
+    const f64 e_squared = estimate.scale * estimate.scale;
+    const f64 ev_squared = e_squared / (f64(unit) * f64(unit));
+    f64* const out = moments + (u64(reader) * gridDim.x + blockIdx.x) * MOMENTS;
+    out[0] = is_first ? estimate.d : 0;
+    out[1] = sums[1];
+    out[2] = sums[2] * e_squared;
+    out[3] = sums[3] * ev_squared;
+    out[4] = sums[4] * ev_squared;
+    out[5] = sums[5] * ev_squared * ev_squared;
+}

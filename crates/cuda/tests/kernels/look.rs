@@ -1,0 +1,212 @@
+//! Looks at samples: `look.cu`, against core's statistics in f64.
+
+use proptest::prelude::*;
+use vattention_core::{
+    BudgetEstimator, ClosedForm, Fraction, LAGS, Sample, SampleStats, Softmax, Storage, scale_up,
+};
+use vattention_cuda::Device;
+use vattention_cuda::launch::{Opened, Rounds};
+use vattention_cuda_emulator::Schedule;
+use vattention_estimators::Ratio;
+
+use super::world::{Head, KINDS, Kind, List, Numbers, emulator};
+
+/// Samples around the sizes of pairs, warps and items.
+const DRAWN: [usize; 11] = [2, 3, 31, 32, 33, 63, 65, 255, 256, 257, 700];
+
+/// How much larger the logits of the certain tokens are than of others; without, there are none.
+const HEAVIER: [Option<f64>; 5] = [None, Some(0.0), Some(8.0), Some(60.0), Some(-300.0)];
+
+/// A promise that asks for some of what there is.
+pub(crate) fn ratio(epsilon: f64) -> Ratio {
+    let [epsilon, delta] = [epsilon, 0.1].map(|x| Fraction::try_from(x).unwrap());
+    Ratio::new(epsilon, delta)
+}
+
+pub(crate) fn form(estimator: &dyn BudgetEstimator, kind: Kind) -> ClosedForm {
+    estimator.closed_form(kind.group, kind.value_dim).unwrap()
+}
+
+/// One list: tokens that are certain, and all others in the order in which they are drawn.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) head: Head,
+    queries: Vec<f32>,
+    certain: Vec<Softmax>,
+    pub(crate) order: Vec<u32>,
+    unit: f32,
+}
+
+impl Case {
+    /// Of `visible` tokens, the first `certain` for certain.
+    pub(crate) fn new(
+        kind: Kind,
+        (certain, visible): (usize, usize),
+        heavier: f64,
+        numbers: &mut Numbers,
+    ) -> Self {
+        let head = Head::usual(kind, visible, numbers);
+        let list = List { tokens: (0..certain as u32).collect(), probabilities: None };
+        let shifted = |sums: Softmax| {
+            let (shift, d) = (sums.shift() + heavier, sums.denominator());
+            Softmax::from_sums(shift, d, sums.numerator().to_vec())
+        };
+        let certain = head.softmax(&list).into_iter().map(shifted).collect();
+        let norm = |v: &Vec<f32>| v.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+        let unit = 1.0 / head.values.iter().map(norm).fold(0.0, f64::max);
+        let mut order: Vec<u32> = (list.tokens.len() as u32..visible as u32).collect();
+        for i in (1..order.len()).rev() {
+            order.swap(i, numbers.below(i + 1));
+        }
+        let queries = head.queries.concat();
+        Self { head, queries, certain, order, unit: unit as f32 }
+    }
+
+    /// Values so much larger.
+    fn larger(mut self, factor: f32) -> Self {
+        self.head.values.iter_mut().flatten().for_each(|v| *v *= factor);
+        let scaled = |sums: &Softmax| {
+            let n = sums.numerator().iter().map(|n| n * f64::from(factor)).collect();
+            Softmax::from_sums(sums.shift(), sums.denominator(), n)
+        };
+        self.certain = self.certain.iter().map(scaled).collect();
+        self.unit /= factor;
+        self
+    }
+
+    /// What the device is told.
+    pub(crate) fn opened(&self) -> Opened<'_> {
+        let Self { queries, certain, order, unit, .. } = self;
+        Opened { queries, certain, order, unit: *unit }
+    }
+
+    /// Of the first `b` drawn, for a reader: e, values and the certain sums, relative to one shift.
+    fn sample(&self, reader: usize, b: usize) -> (Vec<f64>, Vec<f32>, Softmax) {
+        let drawn = &self.order[..b];
+        let logits: Vec<f64> = drawn.iter().map(|&t| self.head.logit(reader, t)).collect();
+        let mut certain = self.certain[reader].clone();
+        certain.rebase(logits.iter().copied().fold(certain.shift(), f64::max));
+        let e = logits.iter().map(|logit| (logit - certain.shift()).exp()).collect();
+        let values = drawn.iter().flat_map(|&t| &self.head.values[t as usize]).copied().collect();
+        (e, values, certain)
+    }
+
+    pub(crate) fn stats(&self, reader: usize, b: usize) -> SampleStats {
+        let (e, values, certain) = self.sample(reader, b);
+        SampleStats::new(&Sample {
+            e: &e,
+            values: &values,
+            certain: &certain,
+            certain_norms: 0.0,
+            n_s: self.order.len(),
+            visible: self.head.keys.len(),
+            query_heads: self.certain.len(),
+            max_norm_v: 0.0,
+            bound: None,
+        })
+    }
+
+    /// The squared products of differences of w, summed over lags, and what bounds their rounding.
+    fn lagged(&self, reader: usize, b: usize) -> (f64, f64) {
+        let (e, values, certain) = self.sample(reader, b);
+        let (dim, weight) = (certain.numerator().len(), scale_up(b, self.order.len()));
+        let d = certain.denominator() + weight * e.iter().sum::<f64>();
+        let ev = |i: usize, x: usize| e[i] * f64::from(values[i * dim + x]);
+        let n = |x: usize| certain.numerator()[x] + weight * (0..b).map(|i| ev(i, x)).sum::<f64>();
+        let out: Vec<f64> = (0..dim).map(|x| n(x) / d).collect();
+        let w = |i: usize, x: usize| ev(i, x) - e[i] * out[x];
+        let difference =
+            |pair: usize| (0..dim).map(|x| w(2 * pair, x) - w(2 * pair + 1, x)).collect::<Vec<_>>();
+        let differences: Vec<Vec<f64>> = (0..b / 2).map(difference).collect();
+        let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+        let (mut sum, mut most) = (0.0, 0.0);
+        for lag in 1..=LAGS.min(differences.len()) {
+            for (x, y) in differences.iter().zip(&differences[lag..]) {
+                sum += dot(x, y).powi(2);
+                most += dot(x, x) * dot(y, y);
+            }
+        }
+        (sum, most)
+    }
+}
+
+/// One look at `b` tokens or more of each case: its moments are those in f64, and what it asks for
+/// is what core asks for.
+fn check<D: Device>(device: &D, kind: Kind, cases: &[Case], visible: usize, b: usize) {
+    let ratio = ratio(0.3);
+    let heads = cases.iter().map(|case| case.head.pages(device, kind)).collect();
+    let form = form(&ratio, kind);
+    let rounds = Rounds::new(device, kind.layout(), kind.group, heads, visible, (&form, 1));
+    let (rounds, moments) = rounds.unwrap();
+    let opened: Vec<_> = cases.iter().map(Case::opened).collect();
+    let found = rounds.run(visible, b, &opened).unwrap();
+    let moments = moments.read().unwrap();
+    for (i, (case, found)) in cases.iter().zip(&found).enumerate() {
+        let n_s = case.order.len();
+        let b = if n_s - b.min(n_s) < 32 { n_s } else { b };
+        let mut budget = 0;
+        for reader in 0..kind.group {
+            check_moments(case, reader, b, &moments[i * kind.group + reader]);
+            budget = budget.max(ratio.budget(&case.stats(reader, b)).tokens);
+        }
+        let budget = budget.max(usize::from(n_s == visible)).min(n_s);
+        let apart = found.budget.abs_diff(budget);
+        assert!(apart as f64 <= (1e-4 * budget as f64).max(1.0), "{found:?} for {budget} of {n_s}");
+        assert!(found.drawn >= b && (found.drawn >= found.budget.min(n_s) || found.held));
+    }
+}
+
+fn check_moments(case: &Case, reader: usize, b: usize, items: &[[f64; 6]]) {
+    let mut found = [0.0; 6];
+    for item in &items[..b.div_ceil(256)] {
+        found.iter_mut().zip(item).for_each(|(sum, x)| *sum += x);
+    }
+    let stats = case.stats(reader, b);
+    let degrees = b as f64 - 1.0;
+    let (lagged, most) = case.lagged(reader, b);
+    let ev_squares = stats.trace_ev * degrees;
+    let expected = [
+        ("D", stats.d, stats.d),
+        ("N", stats.norm_n.powi(2), stats.norm_n.powi(2)),
+        ("e", stats.var_e * degrees, stats.var_e * degrees),
+        ("ev", ev_squares, ev_squares),
+        // Where values are alike, what w is less than e v is lost in f32.
+        ("w", stats.trace_w * degrees, stats.trace_w * degrees + 1e-2 * ev_squares),
+        ("lagged", lagged, lagged + 1e-2 * most),
+    ];
+    for ((name, expected, scale), found) in expected.into_iter().zip(found) {
+        let apart = (found - expected).abs();
+        assert!(apart <= 1e-4 * scale, "{name} of {b}: {found:e} for {expected:e}");
+    }
+}
+
+/// Two lists with different certain parts, at one size of the sample.
+pub(crate) fn check_look<D: Device>(device: &D, kind: Kind, b: usize, seed: u64) {
+    let mut numbers = Numbers::new(seed);
+    let visible = b + 1 + numbers.below(400);
+    let cases: Vec<Case> = (0..2)
+        .map(|_| {
+            let heavier = HEAVIER[numbers.below(HEAVIER.len())];
+            let certain = heavier.map_or(0, |_| 1 + numbers.below((visible - b).min(40)));
+            let case = Case::new(kind, (certain, visible), heavier.unwrap_or(0.0), &mut numbers);
+            let factors =
+                if kind.storage == Storage::F32 { &[1.0, 1e12, 1e-12][..] } else { &[1.0] };
+            case.larger(factors[numbers.below(factors.len())])
+        })
+        .collect();
+    check(device, kind, &cases, visible, b);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn moments_and_budgets_are_those_in_f64(
+        kind in prop::sample::select(&KINDS[..]),
+        b in prop::sample::select(&DRAWN[..]),
+        schedule in prop::sample::select(Schedule::several().to_vec()),
+        seed in 0_u64..1 << 32,
+    ) {
+        let Some(device) = emulator() else { return Ok(()) };
+        check_look(&device.with_order(schedule), kind, b, seed);
+    }
+}
