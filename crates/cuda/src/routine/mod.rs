@@ -25,7 +25,7 @@ use std::sync::{Mutex, PoisonError};
 use vattention_core::Result;
 
 pub(crate) use self::inputs::Told;
-pub(crate) use self::kind::{Kind, Stage};
+pub(crate) use self::kind::Kind;
 pub(crate) use self::outputs::Found;
 pub(crate) use self::shared::Routines;
 

@@ -2,16 +2,17 @@
 
 use std::sync::Mutex;
 
-use vattention_core::{ClosedForm, Result};
+use vattention_core::Result;
 
 use super::Routine;
 use super::inputs::{self, Inputs, StageOnDevice};
-use super::kind::{Kind, Stage};
+use super::kind::{Budget, Kind, Stage};
 use super::outputs::{self, Outputs, Sample};
 use crate::Device;
 use crate::launch::{
-    Array, Attend, Combine, CountTaken, Judge, ListTaken, Lists, LogitScores, Logits, Look, Open,
-    Ranked, Records, Sample as Draw, Score, Scores, Select, Selecting, Take, Taken, Work,
+    Array, Attend, Combine, Drawing, Judge, ListTaken, Lists, Logits, Look, Looked, Moments, Open,
+    Ranked, Records, Sample as Draw, Score, ScoreLogits, Scores, Select, Selecting, Take, Taken,
+    Work,
 };
 
 impl<D: Device> Routine<D> {
@@ -20,14 +21,17 @@ impl<D: Device> Routine<D> {
         let (inputs, outputs) = (Inputs::new(&kind), Outputs::new(&kind));
         let given = inputs.on_device(device, kind.capacity)?;
         let said = outputs.on_device(device, &kind)?;
+        let attend = Attend::new(device, kind.layout, kind.readers())?;
         let mut recording = Recording {
             device,
             kind: &kind,
             given: &given,
             said: &said,
             taken: Taken::new(device, kind.rows(), kind.capacity)?,
-            lists: Lists::room(device, &said.taken, kind.capacity)?,
-            reader: Reader::new(device, &kind)?,
+            lists: Lists::room_of(device, said.taken.clone(), kind.capacity)?,
+            records: attend.records(kind.lists(), kind.capacity)?,
+            attend,
+            combine: Combine::new(device)?,
             work: Work::new(device),
         };
         recording.pick()?;
@@ -50,62 +54,48 @@ struct Recording<'a, D: Device> {
     kind: &'a Kind,
     given: &'a inputs::OnDevice<D>,
     said: &'a outputs::OnDevice<D>,
+    /// What the selectors took, as bits and as lists.
     taken: Taken<D>,
     lists: Lists<D>,
-    reader: Reader<D>,
-    work: Work<D>,
-}
-
-/// What reads rows.
-struct Reader<D: Device> {
     attend: Attend<D>,
     combine: Combine<D>,
+    /// Between the two.
     records: Records<D>,
-}
-
-impl<D: Device> Reader<D> {
-    fn new(device: &D, kind: &Kind) -> Result<Self> {
-        let attend = Attend::new(device, kind.layout, kind.readers())?;
-        let records = attend.records(kind.lists(), kind.capacity)?;
-        Ok(Self { attend, combine: Combine::new(device)?, records })
-    }
+    work: Work<D>,
 }
 
 impl<D: Device> Recording<'_, D> {
     /// Every selector, in order.
     fn pick(&mut self) -> Result<()> {
         let take = Take::new(self.device)?;
-        let mut fresh = true;
-        for (stage, given) in self.kind.stages.iter().zip(&self.given.stages) {
-            match given {
-                StageOnDevice::Ranges(ranges) => {
-                    take.add(&mut self.work, &self.given.now, ranges, &self.taken, fresh)?;
-                }
-                _ if fresh => take.clear(&mut self.work, &self.given.now, &self.taken)?,
-                _ => {}
+        let nothing = Array::zeros(self.device, 0)?;
+        for (i, (stage, given)) in self.kind.stages.iter().zip(&self.given.stages).enumerate() {
+            // What an earlier step has taken is forgotten.
+            let fresh = i == 0;
+            let ranges = if let StageOnDevice::Ranges(ranges) = given { ranges } else { &nothing };
+            if fresh || !ranges.is_empty() {
+                take.add(&mut self.work, &self.given.now, ranges, &self.taken, fresh)?;
             }
-            fresh = false;
             self.pick_best(stage, given)?;
         }
         Ok(())
     }
 
-    /// The best by a score.
+    /// The best by a score, if there is one.
     fn pick_best(&mut self, stage: &Stage, given: &StageOnDevice<D>) -> Result<()> {
         let (now, rows, capacity) = (&self.given.now, self.kind.rows(), self.kind.capacity);
         match (stage, given) {
             (_, StageOnDevice::Logits { counts, queries }) => {
-                let scores = Scores::room(self.device, rows, capacity)?;
+                let scores = Scores::new(self.device, rows, capacity)?;
                 let sharing = self.kind.rows_of_head();
-                let score = LogitScores::new(self.device, self.kind.layout, sharing)?;
+                let score = ScoreLogits::new(self.device, self.kind.layout, sharing)?;
                 score.add(&mut self.work, now, &self.given.row_tables, queries, &scores)?;
                 self.select::<f32>(&scores, counts)
             }
             (&Stage::Codes { bits, .. }, StageOnDevice::Codes { counts, keys, queries }) => {
-                let scores = Scores::room(self.device, rows, capacity)?;
-                let members = stage.compared(self.kind.shape.group());
+                let scores = Scores::new(self.device, rows, capacity)?;
                 let score = Score::new(self.device)?;
-                score.add(&mut self.work, now, keys, bits, queries, members, &scores)?;
+                score.add(&mut self.work, now, keys, bits, queries, &scores)?;
                 self.select::<u16>(&scores, counts)
             }
             _ => Ok(()),
@@ -114,64 +104,83 @@ impl<D: Device> Recording<'_, D> {
 
     fn select<S: Ranked>(&mut self, scores: &Scores<D, S>, counts: &Array<D, u32>) -> Result<()> {
         let select = Select::<D, S>::new(self.device)?;
-        let scratch = Selecting::new(self.device, self.kind.rows(), self.kind.capacity)?;
-        select.add(&mut self.work, &self.given.now, scores, counts, &self.taken, &scratch)
+        let selecting = Selecting::new(self.device, self.kind.rows(), self.kind.capacity)?;
+        select.add(&mut self.work, &self.given.now, scores, counts, &self.taken, &selecting)
     }
 
     /// Attention over what the selectors took.
     fn read_taken(&mut self) -> Result<()> {
+        let given = self.given;
         let list = ListTaken::new(self.device)?;
-        list.add(&mut self.work, &self.given.now, &self.taken, self.kind.members(), &self.lists)?;
-        let Reader { attend, combine, records } = &self.reader;
-        let (tables, queries) = (&self.given.list_tables, &self.given.queries);
-        attend.add(&mut self.work, tables, &self.lists, queries, records, None)?;
-        combine.add(&mut self.work, records, &self.lists, &self.said.certain, false)
+        let counts = list.counts(self.kind.lists(), self.kind.capacity)?;
+        let members = self.kind.members();
+        list.add(&mut self.work, &given.now, &self.taken, members, &self.lists, &counts)?;
+        let (lists, records) = (&self.lists, &self.records);
+        let (tables, queries) = (&given.list_tables, &given.queries);
+        self.attend.add(&mut self.work, tables, lists, queries, records, None)?;
+        self.combine.add(&mut self.work, records, lists, &self.said.certain, false)
     }
 
     /// A sample of the rest, part by part.
     fn sample(&mut self, sample: &Sample<D>) -> Result<()> {
-        let Kind { capacity, .. } = *self.kind;
-        let kind = self.kind.sample.as_ref();
-        let budget = kind.and_then(|kind| kind.budget.as_ref());
-        let looks = kind.map_or(0, |kind| kind.looks);
-        let draw = Draw::new(self.device)?;
-        let counts = draw.counts(self.kind.lists(), capacity)?;
-        let (now, orders, members) = (&self.given.now, &self.given.orders, self.kind.members());
-        let progress = &sample.progress;
-        draw.count(&mut self.work, now, orders, &self.taken, members, &counts)?;
-        Open::new(self.device)?.add(
-            &mut self.work,
-            now,
-            &self.said.taken,
-            progress,
-            budget.is_some(),
-        )?;
-        let logits = Logits::new(self.device, self.kind.lists(), self.kind.readers(), capacity)?;
-        let judge = budget.map(|budget| Judging::new(self, budget)).transpose()?;
+        let (kind, now, progress) = (self.kind, &self.given.now, &sample.progress);
+        let budget = kind.sample.as_ref().and_then(|sample| sample.budget.as_ref());
+        let judging = budget.map(|budget| Judging::new(self.device, kind, budget)).transpose()?;
+        let looks = kind.sample.as_ref().map_or(0, |sample| sample.looks);
+        let (draw, members) = (Draw::new(self.device)?, kind.members());
+        let drawing = Drawing::new(self.device, &self.given.orders, kind.capacity)?;
+        let logits = Logits::new(self.device, kind.lists(), kind.readers(), kind.capacity)?;
+        draw.add_count(&mut self.work, now, &self.taken, members, &drawing)?;
+        let open = Open::new(self.device)?;
+        open.add(&mut self.work, now, &self.said.taken, progress, judging.is_some())?;
         for look in 0..=looks {
-            draw.draw(&mut self.work, now, orders, &self.taken, members, &counts, progress)?;
+            draw.add_draw(&mut self.work, now, &self.taken, members, &drawing, progress)?;
             self.read_part(sample, &logits, look > 0)?;
-            if let (Some(judge), true) = (&judge, look < looks) {
-                judge.add(self, sample, &logits, look + 1 == looks)?;
+            if let Some(judging) = judging.as_ref().filter(|_| look < looks) {
+                self.judge(judging, sample, &logits, look + 1 == looks)?;
             }
         }
-        draw.mark(&mut self.work, progress, &self.taken, members)
+        let take = Take::new(self.device)?;
+        take.add_drawn(&mut self.work, progress, &self.taken, members)
     }
 
     /// Attention over the part that was drawn last.
     fn read_part(&mut self, sample: &Sample<D>, logits: &Logits<D>, more: bool) -> Result<()> {
-        let Reader { attend, combine, records } = &self.reader;
         let (tables, queries) = (&self.given.list_tables, &self.given.queries);
         let part = sample.progress.part();
         let logits = logits.beginning_at(&sample.progress.first());
-        attend.add(&mut self.work, tables, &part, queries, records, Some(&logits))?;
-        combine.add(&mut self.work, records, &part, &sample.sums, more)
+        self.attend.add(&mut self.work, tables, &part, queries, &self.records, Some(&logits))?;
+        self.combine.add(&mut self.work, &self.records, &part, &sample.sums, more)
+    }
+
+    /// A look at the sample, which says what part of it is drawn next.
+    fn judge(
+        &mut self,
+        judging: &Judging<D>,
+        sample: &Sample<D>,
+        logits: &Logits<D>,
+        last: bool,
+    ) -> Result<()> {
+        let Judging { look, judge, moments } = judging;
+        let (now, certain_lengths) = (&self.given.now, &self.said.taken);
+        let looked = Looked {
+            tables: &self.given.list_tables,
+            units: &self.given.units,
+            certain_lengths,
+            certain: &self.said.certain,
+            sample: &sample.sums,
+            logits,
+        };
+        look.add(&mut self.work, now, &looked, &sample.progress, moments)?;
+        judge.add(&mut self.work, now, certain_lengths, moments, &sample.progress, last)
     }
 
     /// How many rows of each KV head were read.
     fn count(&mut self) -> Result<()> {
-        let count = CountTaken::new(self.device)?;
-        count.add(&mut self.work, &self.taken, self.kind.rows_of_head(), &self.said.read)
+        let (now, rows) = (&self.given.now, self.kind.rows_of_head());
+        let list = ListTaken::new(self.device)?;
+        let counts = list.counts(self.kind.shape.kv_heads, self.kind.capacity)?;
+        list.add_total(&mut self.work, now, &self.taken, rows, &self.said.read, &counts)
     }
 }
 
@@ -179,4 +188,13 @@ impl<D: Device> Recording<'_, D> {
 struct Judging<D: Device> {
     look: Look<D>,
     judge: Judge<D>,
+    moments: Moments<D>,
+}
+
+impl<D: Device> Judging<D> {
+    fn new(device: &D, kind: &Kind, budget: &Budget) -> Result<Self> {
+        let look = Look::new(device, kind.layout)?;
+        let moments = look.moments(kind.lists(), kind.readers(), kind.capacity)?;
+        Ok(Self { look, judge: Judge::new(device, budget.epsilon, &budget.splits)?, moments })
+    }
 }

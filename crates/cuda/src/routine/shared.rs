@@ -10,7 +10,7 @@ use crate::Device;
 /// Routines of one device. A clone is the same ones.
 #[derive(Debug)]
 pub(crate) struct Routines<D: Device> {
-    known: Arc<Mutex<Vec<(Kind, Weak<Routine<D>>)>>>,
+    known: Arc<Mutex<Vec<Weak<Routine<D>>>>>,
 }
 
 impl<D: Device> Default for Routines<D> {
@@ -29,13 +29,13 @@ impl<D: Device> Routines<D> {
     /// The routine of a kind, recorded if nobody has it.
     pub(crate) fn get(&self, device: &D, kind: &Kind) -> Result<Arc<Routine<D>>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(_, routine)| routine.strong_count() > 0);
-        let found = known.iter().find(|(other, _)| other == kind);
-        if let Some(routine) = found.and_then(|(_, routine)| routine.upgrade()) {
+        known.retain(|routine| routine.strong_count() > 0);
+        let found = known.iter().filter_map(Weak::upgrade).find(|routine| routine.kind() == kind);
+        if let Some(routine) = found {
             return Ok(routine);
         }
         let routine = Arc::new(Routine::new(device, kind.clone())?);
-        known.push((kind.clone(), Arc::downgrade(&routine)));
+        known.push(Arc::downgrade(&routine));
         Ok(routine)
     }
 }
