@@ -370,7 +370,7 @@ impl<D: Device> Device for Counting<D> {
 }
 
 /// The pipelines of `configs/` for which there are kernels of every part.
-const WHOLE: [&str; 10] = [
+const WHOLE: [&str; 9] = [
     "hash-attention",
     "hash-hybrid",
     "hash-hyperplanes",
@@ -380,7 +380,6 @@ const WHOLE: [&str; 10] = [
     "streaming-llm",
     "vattention-hash",
     "vattention-oracle",
-    "vattention-paper-sdpa-clt",
 ];
 
 /// A step of these makes one copy to the device, starts one record, and makes one copy back; those of
