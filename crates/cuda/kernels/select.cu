@@ -124,9 +124,10 @@ KERNEL(mark, THREADS, const u32* now, const SCORE* scores, u32* taken, const Cut
     const u32 lane = threadIdx.x % WARP;
     const u32 earlier = sum_of_first(equals + blockIdx.y * gridDim.x, blockIdx.x, held);
 
+    // Eight words at a time: for more, registers are spilled on sm_80.
     // A bit for each word: whether this lane's token exceeds the cut, and whether it equals it.
     u32 above = 0, equal = 0, count = 0, total;
-#pragma unroll
+#pragma unroll 8
     for (u32 word = 0; word < WORDS; word++) {
         u32 key;
         const bool open = part.open(word, key);
@@ -138,7 +139,7 @@ KERNEL(mark, THREADS, const u32* now, const SCORE* scores, u32* taken, const Cut
     u32 rank = earlier + sum_of_warps_before(count, held, total);
 
     const u32 lower = (1u << lane) - 1;
-#pragma unroll
+#pragma unroll 8
     for (u32 word = 0; word < WORDS; word++) {
         const bool is_equal = equal >> word & 1;
         const u32 equals = __ballot_sync(EVERY_LANE, is_equal);

@@ -80,11 +80,15 @@ fn every_program_compiles_for_every_architecture() {
     let shapes = shapes.as_flattened().iter().chain(&groups).chain([&largest]);
     let attend = shapes.clone().map(|&(storage, dim, group)| {
         let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
-        (Attend::<Driver>::program(layout, group).unwrap(), budget(group))
+        (Attend::<Driver>::program(layout, group).unwrap(), budget(group), 0)
     });
+    // They hold no values. For the widest, the assembler spills a few words, once for each block,
+    // rather than let fewer blocks run.
     let logits = shapes.map(|&(storage, dim, group)| {
         let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
-        (ScoreLogits::<Driver>::program(layout, group).unwrap(), budget(1))
+        let spilled = if group == 16 { 32 } else { 0 };
+        let program = ScoreLogits::<Driver>::program(layout, group).unwrap();
+        (program, budget((group / 2).max(1)), spilled)
     });
     let others = [
         Combine::<Driver>::program(),
@@ -95,17 +99,17 @@ fn every_program_compiles_for_every_architecture() {
         Take::<Driver>::program(),
         Sample::<Driver>::program(),
     ];
-    let others = others.map(|program| (program, budget(1)));
-    let programs: Vec<(Program, usize)> = attend.chain(logits).chain(others).collect();
+    let others = others.map(|program| (program, budget(1), 0));
+    let programs: Vec<(Program, usize, usize)> = attend.chain(logits).chain(others).collect();
     for architecture in ARCHITECTURES {
-        for (program, budget) in &programs {
+        for (program, budget, spilled) in &programs {
             let compiled = compiler.compile(program, architecture).unwrap();
             assert!(compiled.cubin.starts_with(b"\x7fELF"));
             let usage = Usage::read(&compiled.log);
             let Program { source, constants } = program;
             let context = format!("{} for {architecture}, {constants:?}: {usage:?}", source.name);
             assert!(usage.registers <= *budget, "{context}");
-            assert_eq!((usage.stack, usage.spilled), (0, 0), "{context}");
+            assert!(usage.stack.max(usage.spilled) <= *spilled, "{context}");
         }
     }
 }

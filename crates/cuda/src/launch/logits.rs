@@ -48,11 +48,14 @@ impl<D: Device> ScoreLogits<D> {
         Ok(Self { device: device.clone(), module, layout, sharing })
     }
 
-    /// Adds a launch that scores the rows of these heads, `[rows / sharing]`, which are kept.
+    /// Adds a launch that finds the logit of each visible token to each row, for `queries`
+    /// `[rows, head_dim]`, scaled. Rows one after the other share a head, `heads`
+    /// `[rows / sharing]`, which are kept.
+    ///
+    /// O(rows · visible · head_dim), each key read once for the rows that share it.
     ///
     /// # Errors
-    /// As [`add`](Self::add), or if rows of a head are laid out otherwise or too few, or there is no
-    /// memory.
+    /// If a size does not fit another, or there is no memory.
     pub fn add_heads(
         &self,
         work: &mut Work<D>,
@@ -76,11 +79,8 @@ impl<D: Device> ScoreLogits<D> {
         self.add(work, now, &tables, queries, scores)
     }
 
-    /// Adds a launch that finds the logit of each visible token to each row, for `queries`
-    /// `[rows, head_dim]`, scaled. `tables` `[rows]` are the tables of pages, the same for as many
-    /// rows one after the other as share them. By then they have the visible rows.
-    ///
-    /// O(rows · visible · head_dim), each key read once for the rows that share it.
+    /// The same of heads whose tables of pages, `[rows]`, will have been written by then: the same
+    /// for as many rows as share them, with pages for the visible tokens.
     ///
     /// # Errors
     /// If a size does not fit another.

@@ -32,11 +32,14 @@ impl<D: Device> Score<D> {
         Ok(Self { device: device.clone(), module: device.compile(&Self::program())? })
     }
 
-    /// Adds a launch that scores tokens by these codes, `[rows, members]`, which are kept.
+    /// Adds a launch that finds the score of each visible token to each row: the bits in which its
+    /// code agrees with the row's, summed over the row's members. `codes` `[rows, members]` are of
+    /// the same size, and are kept; `queries` `[rows, members, words]`.
+    ///
+    /// O(rows · members · words · visible).
     ///
     /// # Errors
-    /// As [`add`](Self::add), or if the codes differ in bits, have no room for as many tokens, or
-    /// there is no memory.
+    /// If a size does not fit another, sums exceed 16 bits, or there is no memory.
     pub fn add_codes(
         &self,
         work: &mut Work<D>,
@@ -56,12 +59,8 @@ impl<D: Device> Score<D> {
         self.add(work, now, &addresses, bits, queries, scores)
     }
 
-    /// Adds a launch that finds the score of each visible token to each row: the bits in which its
-    /// code agrees with the row's, summed over the row's members. `codes` `[rows, members]` are the
-    /// addresses of [`Codes`] of so many bits, with room for as many tokens; `queries`
-    /// `[rows, members, words]`. By then they are there.
-    ///
-    /// O(rows · members · words · visible).
+    /// The same of codes whose addresses, `[rows, members]`, will have been written by then: of
+    /// [`Codes`] of so many bits, with room for as many tokens.
     ///
     /// # Errors
     /// If a size does not fit another, or sums exceed 16 bits.

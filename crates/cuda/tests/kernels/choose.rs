@@ -1,5 +1,7 @@
 //! All that chooses tokens, in one record: from codes to what is attended to, and what was read.
 
+use std::slice::from_ref;
+
 use vattention_core::{Order, Picks};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{
@@ -46,7 +48,7 @@ impl<D: Device> Room<D> {
         let progress = Progress::new(device, 1, CAPACITY).unwrap();
         let drawing = Drawing::new(device, &keys, CAPACITY).unwrap();
         let read = Array::zeros(device, 1).unwrap();
-        progress.set(&[0..DRAWN]).unwrap();
+        progress.set(from_ref(&(0..DRAWN))).unwrap();
 
         let (take, list) = (Take::new(device).unwrap(), ListTaken::new(device).unwrap());
         let (select, sample) = (Select::new(device).unwrap(), Sample::new(device).unwrap());

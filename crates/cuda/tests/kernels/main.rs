@@ -22,11 +22,11 @@ fn check_kernels<D: Device>(device: &D) {
     prelude::check_widening(device);
     for (seed, kind) in world::KINDS.into_iter().enumerate() {
         attend::check_problems(device, kind, seed % 2 == 0, seed as u64);
-        score::check_logits(device, kind, 290, seed as u64);
+        score::check_logits(device, kind, 270, seed as u64);
     }
-    for (seed, capacity) in steps::CAPACITIES.into_iter().enumerate() {
+    for (seed, capacity) in steps::CAPACITIES.into_iter().enumerate().skip(1).step_by(2) {
         let bits = 1 + 40 * (seed % 3);
-        let (fresh, seed) = (seed % 2 == 0, seed as u64);
+        let (fresh, seed) = (seed % 4 == 1, seed as u64);
         take::check_ranges(device, (2, 3), capacity, fresh, seed);
         score::check_codes(device, bits, (2, 2), capacity, seed);
         select::check_select(device, 2, capacity, seed);

@@ -1,6 +1,7 @@
 //! Samples: `sample.cu`, and what `take.cu` makes of them, against core's draws.
 
 use std::ops::Range;
+use std::slice::from_ref;
 
 use proptest::prelude::*;
 use vattention_core::{Draws, Order, Picks, Stream};
@@ -120,9 +121,9 @@ fn an_empty_part_changes_nothing() {
     let Some(device) = emulator() else { return };
     let room = Room::new(&device, 1, 1, 5000);
     room.begin(5000, &[Picks::new(5000)], &[stream(1, 0)]);
-    let drawn = room.draw(&[0..40]);
+    let drawn = room.draw(from_ref(&(0..40)));
     room.begin(4000, &[Picks::new(4000)], &[stream(2, 0)]);
-    assert_eq!(room.draw(&[40..40]), drawn);
+    assert_eq!(room.draw(from_ref(&(40..40))), drawn);
 }
 
 /// More places than there are tokens, or room for them, are not drawn.

@@ -70,7 +70,9 @@ pub(crate) fn assert_words(found: &[Vec<u64>], picks: &[Picks]) {
 pub(crate) fn united(picks: &[Picks], visible: usize, members: usize) -> Vec<Picks> {
     let unite = |picks: &[Picks]| {
         let mut united = Picks::new(visible);
-        picks.iter().for_each(|picks| united.union(picks));
+        for picks in picks {
+            united.union(picks);
+        }
         united
     };
     picks.chunks(members).map(unite).collect()
