@@ -8,7 +8,9 @@
 use std::io::Write;
 
 use vattention_core::Storage;
-use vattention_cuda::launch::{Attend, Combine, ListTaken, RowLayout, Sample, Score, Select};
+use vattention_cuda::launch::{
+    Attend, Combine, Judge, ListTaken, Look, RowLayout, Sample, Score, Select,
+};
 use vattention_cuda::{Compiler, Driver, Program, Source};
 
 const ARCHITECTURES: [&str; 3] = ["sm_80", "sm_90", "sm_120"];
@@ -87,9 +89,17 @@ fn every_program_compiles_for_every_architecture() {
         Select::<Driver, f32>::program(),
         ListTaken::<Driver>::program(),
         Sample::<Driver>::program(),
+        Judge::<Driver>::program(),
     ];
     let others = others.map(|program| (program, budget(1)));
-    let programs: Vec<(Program, usize)> = attend.chain(others).collect();
+    let look = storages.map(|storage| [64, 96, 128, 256].map(|dim| (storage, dim)));
+    let look = look.as_flattened().iter().map(|&(storage, dim)| {
+        let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
+        // A lane keeps four differences beside a pair of values: with 80 or 96, 6 or 5 blocks of 128
+        // threads fit.
+        (Look::<Driver>::program(layout), if dim > 128 { 96 } else { 80 })
+    });
+    let programs: Vec<(Program, usize)> = attend.chain(others).chain(look).collect();
     for architecture in ARCHITECTURES {
         for (program, budget) in &programs {
             let compiled = compiler.compile(program, architecture).unwrap();

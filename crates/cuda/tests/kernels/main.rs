@@ -4,6 +4,7 @@
 
 mod attend;
 mod gpu;
+mod judge;
 mod look;
 mod prelude;
 mod sample;
@@ -24,4 +25,8 @@ fn check_kernels<D: Device>(device: &D) {
         sample::check_sample(device, 2, 2, visible, seed as u64);
     }
     select::check_from_codes_to_attention(device);
+    for (seed, kind) in world::KINDS.into_iter().enumerate() {
+        look::check_look(device, kind, look::DRAWN[seed], seed as u64);
+    }
+    judge::check_judge(device);
 }
