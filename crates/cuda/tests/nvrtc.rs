@@ -95,9 +95,9 @@ fn every_program_compiles_for_every_architecture() {
     let look = storages.map(|storage| [64, 96, 128, 256].map(|dim| (storage, dim)));
     let look = look.as_flattened().iter().map(|&(storage, dim)| {
         let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
-        // A lane keeps four differences beside a pair of values: with 80 or 96, 6 or 5 blocks of 128
+        // A lane keeps four differences beside a pair of values: with 80 or 128, 6 or 4 blocks of 128
         // threads fit.
-        (Look::<Driver>::program(layout), if dim > 128 { 96 } else { 80 })
+        (Look::<Driver>::program(layout), if dim > 128 { 128 } else { 80 })
     });
     let programs: Vec<(Program, usize)> = attend.chain(others).chain(look).collect();
     for architecture in ARCHITECTURES {
