@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use vattention_core::{
-    BudgetEstimator, Pipeline, PipelineConfig, Read, SamplerConfig, SelectorConfig, Shape, Site,
-    Size, Softmax, Step, Tokens,
+    BudgetEstimator, Error, Pipeline, PipelineConfig, Read, SamplerConfig, SelectorConfig, Shape,
+    Site, Size, Softmax, Step, Tokens,
 };
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Progressed, Rounds};
+use vattention_cuda::launch::{Opened, Progressed, Rounds};
 use vattention_cuda_emulator::Schedule;
 use vattention_estimators::Fixed;
 use vattention_selectors::Sink;
@@ -212,4 +212,73 @@ fn a_size_is_drawn_at_once() {
     for kind in [KINDS[0], KINDS[5]] {
         check_steps(&device, kind, 2, &steps, &fixed);
     }
+}
+
+/// A sample of which the look asks for exactly what has been drawn.
+#[test]
+fn a_budget_that_is_just_met() {
+    let Some(device) = emulator() else { return };
+    let (kind, seed) = (KINDS[3], 4);
+    let estimator = looking(0.2, 2);
+    let mut head = heads(kind, &mut Numbers::new(seed)).swap_remove(0);
+    head.queries.iter_mut().flatten().for_each(|q| *q = -*q);
+    let met = (20..400).map(|base| shown(CAPACITY, 40, base)).find(|&shown| {
+        let read = read(kind, &head, shown, estimator(shown));
+        read.budget == Some(shown.base) && read.drawn().len() == shown.base
+    });
+    check_steps(&device, kind, seed, &[met.unwrap()], &estimator);
+}
+
+/// A list holds something, even if nothing is asked for.
+#[test]
+fn a_size_of_nothing() {
+    let Some(device) = emulator() else { return };
+    let kind = KINDS[0];
+    let heads = heads(kind, &mut Numbers::new(7));
+    let rounds = make(&device, kind, &heads, &*fixed(shown(CAPACITY, 0, 1)));
+    for (certain, drawn) in [(0, 1), (1, 0)] {
+        let cases: Vec<Case> =
+            heads.iter().map(|head| case(kind, head, shown(CAPACITY, certain, 1))).collect();
+        let found = run(&rounds, &cases, shown(CAPACITY, certain, 0)).0;
+        assert_eq!(found, [Progressed { drawn, budget: drawn, held: false }; 3]);
+    }
+}
+
+/// Kernels see no more tokens than there is room for.
+#[test]
+fn more_tokens_than_there_is_room_for() {
+    let Some(device) = emulator() else { return };
+    let (kind, shown) = (KINDS[1], shown(CAPACITY, 40, 64));
+    let heads = heads(kind, &mut Numbers::new(6));
+    let rounds = make(&device, kind, &heads, &*looking(0.1, 3)(shown));
+    let cases: Vec<Case> = heads.iter().map(|head| case(kind, head, shown)).collect();
+    let found = run(&rounds, &cases, shown);
+    assert_eq!(run(&rounds, &cases, Shown { visible: CAPACITY + 100, ..shown }), found);
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let Some(device) = emulator() else { return };
+    let refused = |result: Result<(), Error>, because: &str| {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains(because), "{message}");
+    };
+    let (kind, shown) = (KINDS[1], shown(CAPACITY, 40, 64));
+    let heads = heads(kind, &mut Numbers::new(6));
+    let pages = || heads.iter().map(|head| head.pages(&device, kind)).collect();
+    let form = form(&ratio(0.1), kind);
+    let new =
+        |capacity| Rounds::new(&device, kind.layout(), kind.group, pages(), capacity, (&form, 1));
+    refused(new(CAPACITY + 8).map(drop), "rows: expected 1208");
+    let rounds = new(CAPACITY).unwrap().0;
+    let cases: Vec<Case> = heads.iter().map(|head| case(kind, head, shown)).collect();
+    let run = |change: &dyn Fn(&mut Opened<'_>), lists: usize| {
+        let mut opened: Vec<Opened<'_>> = cases.iter().take(lists).map(Case::opened).collect();
+        change(&mut opened[0]);
+        rounds.run(CAPACITY, 64, &opened).map(drop)
+    };
+    refused(run(&|_| {}, 2), "lists: expected 3, got 2");
+    refused(run(&|list| list.queries = &[], 3), "queries: expected 256, got 0");
+    refused(run(&|list| list.certain = &[], 3), "certain sums: expected 4, got 0");
+    refused(run(&|list| list.order = &[CAPACITY as u32], 3), "order: expected at most 1200 tokens");
 }
