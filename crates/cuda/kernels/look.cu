@@ -84,7 +84,9 @@ template <typename T> DEVICE void read_two(const T* from, f32& first, f32& secon
 }
 
 /// The lane's columns of a value, in units.
-DEVICE void read_value(const ELEMENT* value, f32 unit, f32 (&v)[OF_LANE]) {
+typedef f32 Value[OF_LANE];
+
+DEVICE void read_value(const ELEMENT* value, f32 unit, Value& v) {
     const u32 lane = threadIdx.x % WARP;
 #pragma unroll
     for (u32 part = 0; part < PARTS; part++) {
@@ -96,13 +98,25 @@ DEVICE void read_value(const ELEMENT* value, f32 unit, f32 (&v)[OF_LANE]) {
     }
 }
 
+/// Two tokens, one after the other in the order of the draw.
+struct Pair {
+    Value first, second;
+};
+
+DEVICE Pair read_pair(const ELEMENT* const* rows, f32 unit) {
+    Pair pair;
+    read_value(rows[0], unit, pair.first);
+    read_value(rows[1], unit, pair.second);
+    return pair;
+}
+
 /// A lane's part of the squared deviations of e v and of w.
 struct Squares {
     f64 ev, w;
 };
 
 /// Turns a value into w, and adds the squared deviations of a token that counts.
-DEVICE void weigh(f32 (&v)[OF_LANE], f32 e, const Centre& centre, bool counts, Squares& squares) {
+DEVICE void weigh(Value& v, f32 e, const Centre& centre, bool counts, Squares& squares) {
     const u32 lane = threadIdx.x % WARP;
     f32 ev_squared = 0, w_squared = 0;
 #pragma unroll
@@ -133,10 +147,10 @@ DEVICE f32 sum_of_four(const f32 (&x)[4]) {
 }
 
 /// The last differences, the newest first.
-typedef f32 Differences[LAGS][OF_LANE];
+typedef Value Differences[LAGS];
 
 /// The product of a difference with the one `lane % LAGS + 1` pairs before.
-DEVICE f32 product_of(const f32 (&difference)[OF_LANE], const Differences& before) {
+DEVICE f32 product_of(const Value& difference, const Differences& before) {
     f32 products[LAGS];
 #pragma unroll
     for (u32 lag = 0; lag < LAGS; lag++) {
@@ -149,7 +163,7 @@ DEVICE f32 product_of(const f32 (&difference)[OF_LANE], const Differences& befor
     return sum_of_four(products);
 }
 
-DEVICE void remember(const f32 (&difference)[OF_LANE], Differences& before) {
+DEVICE void remember(const Value& difference, Differences& before) {
 #pragma unroll
     for (u32 i = 0; i < OF_LANE; i++) {
 #pragma unroll
@@ -159,21 +173,20 @@ DEVICE void remember(const f32 (&difference)[OF_LANE], Differences& before) {
 }
 
 /// Walks over a warp's tokens, pair by pair, from those of the halo on, which do not count. `rows` and
-/// `e` are of its halo and its tokens, `end` of which there are. Says the lane's part of the squared
-/// products, too.
+/// `e` are of its halo and its tokens, of which there are `end`, and a row more that can be read. Says
+/// the lane's part of the squared products.
 DEVICE f64 walk(const ELEMENT* const* rows, const f32* e, u32 end, f32 unit, const Centre& centre,
                 Squares& squares) {
     Differences before = {};
     f64 lagged = 0;
     for (u32 i = 0; i < HALO + SHARE && i < end; i += 2) {
-        f32 difference[OF_LANE], second[OF_LANE];
-        read_value(rows[i], unit, difference);
-        read_value(rows[i + 1], unit, second);
-        const bool counts = i >= HALO, pair = i + 1 < end;
-        weigh(difference, e[i], centre, counts, squares);
-        weigh(second, e[i + 1], centre, counts && pair, squares);
+        Pair pair = read_pair(rows + i, unit);
+        const bool counts = i >= HALO, whole = i + 1 < end;
+        weigh(pair.first, e[i], centre, counts, squares);
+        weigh(pair.second, e[i + 1], centre, counts && whole, squares);
+        Value difference;
 #pragma unroll
-        for (u32 x = 0; x < OF_LANE; x++) difference[x] = pair ? difference[x] - second[x] : 0;
+        for (u32 x = 0; x < OF_LANE; x++) difference[x] = whole ? pair.first[x] - pair.second[x] : 0;
         if (counts) {
             const f64 product = f64(product_of(difference, before));
             lagged += product * product;

@@ -9,7 +9,7 @@ use std::io::Write;
 
 use vattention_core::Storage;
 use vattention_cuda::launch::{
-    Attend, Combine, ListTaken, RowLayout, Sample, Score, ScoreLogits, Select, Take,
+    Attend, Combine, Judge, ListTaken, Look, RowLayout, Sample, Score, ScoreLogits, Select, Take,
 };
 use vattention_cuda::{Compiler, Driver, Program, Source};
 
@@ -98,9 +98,18 @@ fn every_program_compiles_for_every_architecture() {
         ListTaken::<Driver>::program(),
         Take::<Driver>::program(),
         Sample::<Driver>::program(),
+        Judge::<Driver>::program(),
     ];
     let others = others.map(|program| (program, budget(1), 0));
-    let programs: Vec<(Program, usize, usize)> = attend.chain(logits).chain(others).collect();
+    let look = storages.map(|storage| [64, 96, 128, 256].map(|dim| (storage, dim)));
+    let look = look.as_flattened().iter().map(|&(storage, dim)| {
+        let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
+        // A lane keeps four differences beside a pair of values: with 80 or 128, 6 or 4 blocks of 128
+        // threads fit.
+        (Look::<Driver>::program(layout), if dim > 128 { 128 } else { 80 }, 0)
+    });
+    let programs: Vec<(Program, usize, usize)> =
+        attend.chain(logits).chain(others).chain(look).collect();
     for architecture in ARCHITECTURES {
         for (program, budget, spilled) in &programs {
             let compiled = compiler.compile(program, architecture).unwrap();

@@ -90,7 +90,7 @@ impl<D: Device> Rounds<D> {
         Ok((rounds, moments))
     }
 
-    /// Draws for lists that see `visible` tokens and are first looked at when they have `base`; without
+    /// Draws for lists that see `visible` tokens, or as many as there is room for, and are first looked at when they have `base`; without
     /// looks, that is how many are drawn.
     ///
     /// # Errors
@@ -105,16 +105,17 @@ impl<D: Device> Rounds<D> {
         let (capacity, head_dim) = (progress.capacity(), self.layout.head_dim());
         expect("lists", progress.lists(), lists.len())?;
         now.numbers.write(&Now::<D>::numbers(visible, [0; 2], base), 0)?;
+        let seen = visible.min(capacity);
         for (i, list) in lists.iter().enumerate() {
             let beyond = list.order.iter().any(|&token| token as usize >= capacity);
-            if beyond || list.order.len() > visible || visible > capacity {
-                let expected = format_args!("at most {visible} tokens below {capacity}");
+            if beyond || list.order.len() > seen {
+                let expected = format_args!("at most {seen} tokens below {capacity}");
                 return Err(Error::shape("order", expected, list.order.len()));
             }
             expect("queries", self.group * head_dim, list.queries.len())?;
             queries.write(list.queries, i * self.group * head_dim)?;
             units.write(&[list.unit], i)?;
-            certain_lengths.write(&[(visible - list.order.len()) as u32], i)?;
+            certain_lengths.write(&[(seen - list.order.len()) as u32], i)?;
             progress.tokens.write(list.order, i * capacity)?;
             self.write_certain(i, list.certain)?;
         }

@@ -12,7 +12,7 @@ use vattention_estimators::Ratio;
 use super::world::{Head, KINDS, Kind, List, Numbers, emulator};
 
 /// Samples around the sizes of pairs, warps and items.
-const DRAWN: [usize; 11] = [2, 3, 31, 32, 33, 63, 65, 255, 256, 257, 700];
+pub(crate) const DRAWN: [usize; 11] = [2, 3, 31, 32, 33, 63, 65, 255, 256, 257, 700];
 
 /// How much larger the logits of the certain tokens are than of others; without, there are none.
 const HEAVIER: [Option<f64>; 5] = [None, Some(0.0), Some(8.0), Some(60.0), Some(-300.0)];
@@ -23,6 +23,7 @@ pub(crate) fn ratio(epsilon: f64) -> Ratio {
     Ratio::new(epsilon, delta)
 }
 
+/// What the device knows of an estimator.
 pub(crate) fn form(estimator: &dyn BudgetEstimator, kind: Kind) -> ClosedForm {
     estimator.closed_form(kind.group, kind.value_dim).unwrap()
 }
@@ -30,34 +31,38 @@ pub(crate) fn form(estimator: &dyn BudgetEstimator, kind: Kind) -> ClosedForm {
 /// One list: tokens that are certain, and all others in the order in which they are drawn.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    pub(crate) head: Head,
+    head: Head,
     queries: Vec<f32>,
     certain: Vec<Softmax>,
-    pub(crate) order: Vec<u32>,
+    order: Vec<u32>,
     unit: f32,
 }
 
 impl Case {
-    /// Of `visible` tokens, the first `certain` for certain.
-    pub(crate) fn new(
+    /// Of `visible` tokens, the first `certain` for certain, as if their logits were so much larger.
+    fn usual(
         kind: Kind,
         (certain, visible): (usize, usize),
         heavier: f64,
         numbers: &mut Numbers,
     ) -> Self {
-        let head = Head::usual(kind, visible, numbers);
-        let list = List { tokens: (0..certain as u32).collect(), probabilities: None };
-        let shifted = |sums: Softmax| {
-            let (shift, d) = (sums.shift() + heavier, sums.denominator());
-            Softmax::from_sums(shift, d, sums.numerator().to_vec())
-        };
-        let certain = head.softmax(&list).into_iter().map(shifted).collect();
-        let norm = |v: &Vec<f32>| v.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
-        let unit = 1.0 / head.values.iter().map(norm).fold(0.0, f64::max);
-        let mut order: Vec<u32> = (list.tokens.len() as u32..visible as u32).collect();
+        let mut order: Vec<u32> = (certain as u32..visible as u32).collect();
         for i in (1..order.len()).rev() {
             order.swap(i, numbers.below(i + 1));
         }
+        let head = Head::usual(kind, visible, numbers);
+        let mut case = Self::new(head, (0..certain as u32).collect(), order);
+        for sums in &mut case.certain {
+            let (shift, d) = (sums.shift() + heavier, sums.denominator());
+            *sums = Softmax::from_sums(shift, d, sums.numerator().to_vec());
+        }
+        case
+    }
+
+    pub(crate) fn new(head: Head, certain: Vec<u32>, order: Vec<u32>) -> Self {
+        let norm = |v: &Vec<f32>| v.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+        let unit = 1.0 / head.values.iter().map(norm).fold(0.0, f64::max);
+        let certain = head.softmax(&List { tokens: certain, probabilities: None });
         let queries = head.queries.concat();
         Self { head, queries, certain, order, unit: unit as f32 }
     }
@@ -80,6 +85,11 @@ impl Case {
         Opened { queries, certain, order, unit: *unit }
     }
 
+    /// All tokens that are not certain.
+    pub(crate) fn order(&self) -> &[u32] {
+        &self.order
+    }
+
     /// Of the first `b` drawn, for a reader: e, values and the certain sums, relative to one shift.
     fn sample(&self, reader: usize, b: usize) -> (Vec<f64>, Vec<f32>, Softmax) {
         let drawn = &self.order[..b];
@@ -91,7 +101,7 @@ impl Case {
         (e, values, certain)
     }
 
-    pub(crate) fn stats(&self, reader: usize, b: usize) -> SampleStats {
+    fn stats(&self, reader: usize, b: usize) -> SampleStats {
         let (e, values, certain) = self.sample(reader, b);
         SampleStats::new(&Sample {
             e: &e,
@@ -188,7 +198,7 @@ pub(crate) fn check_look<D: Device>(device: &D, kind: Kind, b: usize, seed: u64)
         .map(|_| {
             let heavier = HEAVIER[numbers.below(HEAVIER.len())];
             let certain = heavier.map_or(0, |_| 1 + numbers.below((visible - b).min(40)));
-            let case = Case::new(kind, (certain, visible), heavier.unwrap_or(0.0), &mut numbers);
+            let case = Case::usual(kind, (certain, visible), heavier.unwrap_or(0.0), &mut numbers);
             let factors =
                 if kind.storage == Storage::F32 { &[1.0, 1e12, 1e-12][..] } else { &[1.0] };
             case.larger(factors[numbers.below(factors.len())])

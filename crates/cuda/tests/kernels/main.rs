@@ -5,6 +5,7 @@
 mod attend;
 mod choose;
 mod gpu;
+mod judge;
 mod look;
 mod prelude;
 mod sample;
@@ -34,4 +35,8 @@ fn check_kernels<D: Device>(device: &D) {
         sample::check_sample(device, (2, 2), capacity, seed);
     }
     choose::check_choice(device);
+    for (seed, kind) in world::KINDS.into_iter().enumerate() {
+        look::check_look(device, kind, look::DRAWN[seed], seed as u64);
+    }
+    judge::check_judge(device);
 }

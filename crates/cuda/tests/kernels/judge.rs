@@ -1,0 +1,284 @@
+//! What follows looks: `judge.cu`, against core's own sampler.
+
+use std::sync::Arc;
+
+use vattention_core::{
+    BudgetEstimator, Error, Pipeline, PipelineConfig, Read, SamplerConfig, SelectorConfig, Shape,
+    Site, Size, Softmax, Step, Tokens,
+};
+use vattention_cuda::Device;
+use vattention_cuda::launch::{Opened, Progressed, Rounds};
+use vattention_cuda_emulator::Schedule;
+use vattention_estimators::Fixed;
+use vattention_selectors::Sink;
+
+use super::look::{Case, form, ratio};
+use super::world::{Head, KINDS, Kind, List, Numbers, emulator};
+
+/// Rows of each head: what there is room for.
+const CAPACITY: usize = 1200;
+
+/// Makes an estimator for a step.
+type Estimator<'a> = dyn Fn(Shown) -> Box<dyn BudgetEstimator> + 'a;
+
+/// A step of one head.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    visible: usize,
+    /// Tokens that are certain.
+    certain: usize,
+    base: usize,
+}
+
+/// What core reads of a head.
+fn read(kind: Kind, head: &Head, shown: Shown, estimator: Box<dyn BudgetEstimator>) -> Read {
+    let Kind { head_dim, value_dim, group: query_heads, .. } = kind;
+    let shape = Shape { query_heads, kv_heads: 1, head_dim, value_dim };
+    let site = Site { seed: 3, sequence: 1, layer: 0, kv_head: 0, shape };
+    let sink = || Box::new(Sink { size: Size::Tokens(shown.certain) }) as Box<dyn SelectorConfig>;
+    let config = PipelineConfig {
+        selectors: (shown.certain > 0).then(sink).into_iter().collect(),
+        sampler: Some(SamplerConfig { base: Size::Tokens(shown.base) }),
+        estimator: Some(estimator),
+        ..PipelineConfig::default()
+    };
+    let pipeline = Pipeline::new(&Arc::new(config), site).unwrap();
+    let [keys, values, queries] = [&head.keys, &head.values, &head.queries].map(|x| x.concat());
+    let step = Step {
+        site: &site,
+        queries: &queries,
+        keys: Tokens::new(&keys, CAPACITY, head_dim),
+        values: Tokens::new(&values, CAPACITY, value_dim),
+        visible: shown.visible,
+        step: 7,
+    };
+    pipeline.read(&step).reads()[0].clone()
+}
+
+/// The list of a head: core's own order of what is not certain.
+fn case(kind: Kind, head: &Head, shown: Shown) -> Case {
+    let all = Fixed { size: Size::Tokens(shown.visible) };
+    let order = read(kind, head, shown, Box::new(all)).drawn().to_vec();
+    Case::new(head.clone(), (0..shown.certain as u32).collect(), order)
+}
+
+/// Heads of which some ask for much more than others.
+fn heads(kind: Kind, numbers: &mut Numbers) -> Vec<Head> {
+    let head = |spread: f32| {
+        let mut head = Head::usual(kind, CAPACITY, numbers);
+        head.queries.iter_mut().flatten().for_each(|q| *q *= spread);
+        head
+    };
+    [0.1, 1.0, 0.5].map(head).into()
+}
+
+/// What the device found, and the sums over its samples.
+type Found = (Vec<Progressed>, Vec<Softmax>);
+
+fn run<D: Device>(rounds: &Rounds<D>, cases: &[Case], shown: Shown) -> Found {
+    let opened: Vec<_> = cases.iter().map(Case::opened).collect();
+    (rounds.run(shown.visible, shown.base, &opened).unwrap(), rounds.sample().unwrap())
+}
+
+fn make<D: Device>(
+    device: &D,
+    kind: Kind,
+    heads: &[Head],
+    estimator: &dyn BudgetEstimator,
+) -> Rounds<D> {
+    let pages = heads.iter().map(|head| head.pages(device, kind)).collect();
+    let form = (&form(estimator, kind), estimator.rounds());
+    Rounds::new(device, kind.layout(), kind.group, pages, CAPACITY, form).unwrap().0
+}
+
+/// The device decides what core decides, and has the sums of what was drawn. Says how much that was.
+fn check_step(
+    kind: Kind,
+    heads: &[Head],
+    shown: Shown,
+    (progressed, sums): &Found,
+    estimator: &Estimator<'_>,
+) -> Vec<usize> {
+    for (i, (head, found)) in heads.iter().zip(progressed).enumerate() {
+        let expected = read(kind, head, shown, estimator(shown));
+        let (drawn, held) = (expected.drawn().len(), expected.certificate.held);
+        let expected = Progressed { drawn, budget: expected.budget.unwrap_or(0), held };
+        let apart = found.budget.abs_diff(expected.budget) as f64;
+        let context = format!("{found:?} for {expected:?}: {shown:?}, head {i} of {kind:?}");
+        assert!(apart <= (1e-4 * expected.budget as f64).max(1.0), "{context}");
+        assert!(apart > 0.0 || *found == expected, "{context}");
+        let tokens = case(kind, head, shown).order()[..found.drawn].to_vec();
+        let list = List { tokens, probabilities: None };
+        super::attend::check(&sums[i * kind.group..][..kind.group], head, &list);
+    }
+    progressed.iter().map(|progressed| progressed.drawn).collect()
+}
+
+/// Steps one after the other with what was recorded once.
+fn check_steps<D: Device>(
+    device: &D,
+    kind: Kind,
+    seed: u64,
+    steps: &[Shown],
+    estimator: &Estimator<'_>,
+) -> Vec<Vec<usize>> {
+    let mut numbers = Numbers::new(seed);
+    let mut heads = heads(kind, &mut numbers);
+    let rounds = make(device, kind, &heads, &*estimator(steps[0]));
+    let step = |&shown: &Shown| {
+        heads.iter_mut().flat_map(|head| &mut head.queries).flatten().for_each(|q| *q = -*q);
+        let cases: Vec<Case> = heads.iter().map(|head| case(kind, head, shown)).collect();
+        let found = run(&rounds, &cases, shown);
+        check_step(kind, &heads, shown, &found, estimator)
+    };
+    steps.iter().map(step).collect()
+}
+
+fn shown(visible: usize, certain: usize, base: usize) -> Shown {
+    Shown { visible, certain, base }
+}
+
+/// Draws as many as are looked at first.
+fn fixed(shown: Shown) -> Box<dyn BudgetEstimator> {
+    Box::new(Fixed { size: Size::Tokens(shown.base) })
+}
+
+fn looking(epsilon: f64, rounds: u8) -> impl Fn(Shown) -> Box<dyn BudgetEstimator> {
+    move |_| {
+        let mut estimator = ratio(epsilon);
+        estimator.rounds = rounds.try_into().unwrap();
+        Box::new(estimator)
+    }
+}
+
+/// Several rounds, of which some lists need fewer than others.
+pub(crate) fn check_judge<D: Device>(device: &D) {
+    let steps = [shown(CAPACITY, 40, 64), shown(700, 0, 128), shown(CAPACITY, 40, 64)];
+    for rounds in [1, 3] {
+        let drawn = check_steps(device, KINDS[1], 5, &steps, &looking(0.1, rounds));
+        assert_ne!(drawn[0][0], drawn[0][1], "one is done before the other");
+        assert_eq!(drawn[0], drawn[2], "nothing is left of the step between");
+    }
+}
+
+#[test]
+fn decisions_are_those_of_core() {
+    let Some(device) = emulator() else { return };
+    for (seed, kind) in KINDS.into_iter().enumerate() {
+        let mut numbers = Numbers::new(seed as u64);
+        let visible = 200 + numbers.below(CAPACITY - 200);
+        let certain = numbers.below(100);
+        let base = [1, 2, 31, 64, 128, 400][numbers.below(6)];
+        let steps = [shown(visible, certain, base), shown(CAPACITY, 90 - certain.min(90), 3)];
+        let schedules = Schedule::several();
+        let device = device.clone().with_order(schedules[seed % schedules.len()]);
+        let (epsilon, rounds) = ([0.05, 0.1, 0.2, 0.4][seed % 4], 1 + seed as u8 % 6);
+        check_steps(&device, kind, seed as u64, &steps, &looking(epsilon, rounds));
+    }
+}
+
+#[test]
+fn several_rounds() {
+    let Some(device) = emulator() else { return };
+    for schedule in Schedule::several() {
+        check_judge(&device.clone().with_order(schedule));
+    }
+}
+
+/// Few tokens, none, and one beside which all others are certain.
+#[test]
+fn little_that_is_left() {
+    let Some(device) = emulator() else { return };
+    let steps = [
+        shown(1, 0, 128),
+        shown(1, 1, 128),
+        shown(41, 40, 1),
+        shown(40, 40, 1),
+        shown(33, 0, 1),
+        shown(34, 1, 1),
+        shown(90, 10, 48),
+        shown(90, 10, 49),
+    ];
+    check_steps(&device, KINDS[3], 1, &steps, &looking(0.9, 2));
+    check_steps(&device, KINDS[3], 1, &steps, &fixed);
+}
+
+/// What `fixed` draws, in steps of any size.
+#[test]
+fn a_size_is_drawn_at_once() {
+    let Some(device) = emulator() else { return };
+    let steps =
+        [shown(900, 40, 100), shown(CAPACITY, 0, 1), shown(60, 40, 48), shown(900, 40, 899)];
+    for kind in [KINDS[0], KINDS[5]] {
+        check_steps(&device, kind, 2, &steps, &fixed);
+    }
+}
+
+/// A sample of which the look asks for exactly what has been drawn.
+#[test]
+fn a_budget_that_is_just_met() {
+    let Some(device) = emulator() else { return };
+    let (kind, seed) = (KINDS[3], 4);
+    let estimator = looking(0.2, 2);
+    let mut head = heads(kind, &mut Numbers::new(seed)).swap_remove(0);
+    head.queries.iter_mut().flatten().for_each(|q| *q = -*q);
+    let met = (20..400).map(|base| shown(CAPACITY, 40, base)).find(|&shown| {
+        let read = read(kind, &head, shown, estimator(shown));
+        read.budget == Some(shown.base) && read.drawn().len() == shown.base
+    });
+    check_steps(&device, kind, seed, &[met.unwrap()], &estimator);
+}
+
+/// A list holds something, even if nothing is asked for.
+#[test]
+fn a_size_of_nothing() {
+    let Some(device) = emulator() else { return };
+    let kind = KINDS[0];
+    let heads = heads(kind, &mut Numbers::new(7));
+    let rounds = make(&device, kind, &heads, &*fixed(shown(CAPACITY, 0, 1)));
+    for (certain, drawn) in [(0, 1), (1, 0)] {
+        let cases: Vec<Case> =
+            heads.iter().map(|head| case(kind, head, shown(CAPACITY, certain, 1))).collect();
+        let found = run(&rounds, &cases, shown(CAPACITY, certain, 0)).0;
+        assert_eq!(found, [Progressed { drawn, budget: drawn, held: false }; 3]);
+    }
+}
+
+/// Kernels see no more tokens than there is room for.
+#[test]
+fn more_tokens_than_there_is_room_for() {
+    let Some(device) = emulator() else { return };
+    let (kind, shown) = (KINDS[1], shown(CAPACITY, 40, 64));
+    let heads = heads(kind, &mut Numbers::new(6));
+    let rounds = make(&device, kind, &heads, &*looking(0.1, 3)(shown));
+    let cases: Vec<Case> = heads.iter().map(|head| case(kind, head, shown)).collect();
+    let found = run(&rounds, &cases, shown);
+    assert_eq!(run(&rounds, &cases, Shown { visible: CAPACITY + 100, ..shown }), found);
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let Some(device) = emulator() else { return };
+    let refused = |result: Result<(), Error>, because: &str| {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains(because), "{message}");
+    };
+    let (kind, shown) = (KINDS[1], shown(CAPACITY, 40, 64));
+    let heads = heads(kind, &mut Numbers::new(6));
+    let pages = || heads.iter().map(|head| head.pages(&device, kind)).collect();
+    let form = form(&ratio(0.1), kind);
+    let new =
+        |capacity| Rounds::new(&device, kind.layout(), kind.group, pages(), capacity, (&form, 1));
+    refused(new(CAPACITY + 8).map(drop), "rows: expected 1208");
+    let rounds = new(CAPACITY).unwrap().0;
+    let cases: Vec<Case> = heads.iter().map(|head| case(kind, head, shown)).collect();
+    let run = |change: &dyn Fn(&mut Opened<'_>), lists: usize| {
+        let mut opened: Vec<Opened<'_>> = cases.iter().take(lists).map(Case::opened).collect();
+        change(&mut opened[0]);
+        rounds.run(CAPACITY, 64, &opened).map(drop)
+    };
+    refused(run(&|_| {}, 2), "lists: expected 3, got 2");
+    refused(run(&|list| list.queries = &[], 3), "queries: expected 256, got 0");
+    refused(run(&|list| list.certain = &[], 3), "certain sums: expected 4, got 0");
+    refused(run(&|list| list.order = &[CAPACITY as u32], 3), "order: expected at most 1200 tokens");
+}
