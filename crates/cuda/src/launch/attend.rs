@@ -109,7 +109,8 @@ impl<D: Device> Attend<D> {
     /// scaled, now.
     ///
     /// # Errors
-    /// As [`add`](Self::add), or if a list needs more rows than there are.
+    /// If a size does not fit another, a list needs more rows than there are, there is no memory, or
+    /// the device fails.
     pub fn run(
         &self,
         heads: &[&Pages<D>],

@@ -39,7 +39,7 @@ impl<D: Device> Combine<D> {
     /// Merges the items of each list in their order, in f64, now.
     ///
     /// # Errors
-    /// As [`add`](Self::add), or if the device fails.
+    /// If a size does not fit another, there is no memory, or the device fails.
     pub fn run(&self, records: &Records<D>, lists: &Lists<D>) -> Result<Sums<D>> {
         let value_dim = records.layout.value_dim();
         let sums = Sums::new(&self.device, lists.len() * records.group, value_dim)?;
