@@ -370,7 +370,7 @@ impl<D: Device> Device for Counting<D> {
 }
 
 /// The pipelines of `configs/` for which there are kernels of every part.
-const WHOLE: [&str; 9] = [
+const WHOLE: [&str; 13] = [
     "hash-attention",
     "hash-hybrid",
     "hash-hyperplanes",
@@ -380,6 +380,10 @@ const WHOLE: [&str; 9] = [
     "streaming-llm",
     "vattention-hash",
     "vattention-oracle",
+    "vattention-paper-denominator-clt",
+    "vattention-paper-denominator-sub-gaussian",
+    "vattention-paper-numerator-clt",
+    "vattention-paper-sdpa-clt",
 ];
 
 /// A step of these makes one copy to the device, starts one record, and makes one copy back; those of

@@ -9,13 +9,10 @@ use crate::{Assumptions, Kind, Size};
 pub enum ClosedForm {
     /// So many tokens, whatever the sample says: drawn at once, and nothing is promised.
     Size(Size),
-    /// `√b = min over splits of [√q s_W / ε + z s_D]`, with the statistics `s_W = n_s √Tr Cov(w) / |N|`
-    /// (its norm debiased) and `s_D = n_s σ / D`; then the finite-population correction, rounded up.
-    Ratio {
-        /// The relative error allowed.
-        epsilon: f64,
-        /// Ways to divide the failure probability; the cheapest counts.
-        splits: Vec<Split>,
+    /// As a formula of the sample's statistics says.
+    Formula {
+        /// The formula.
+        formula: Formula,
         /// What a promise rests on.
         kind: Kind,
         /// What it takes for granted.
@@ -23,14 +20,40 @@ pub enum ClosedForm {
     },
 }
 
+/// `√b = min over splits of [√q s / ε + z s_D]`, with the statistics `s` of the numerator and
+/// `s_D = n_s σ / D` of the denominator; then the finite-population correction, if there is one, rounded
+/// up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Formula {
+    /// What `s` is.
+    pub numerator: Numerator,
+    /// The relative error allowed.
+    pub epsilon: f64,
+    /// Ways to divide the failure probability; the cheapest counts.
+    pub splits: Vec<Split>,
+    /// Whether the finite-population correction is made.
+    pub finite: bool,
+}
+
+/// How far the numerator may be off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numerator {
+    /// `n_s √Tr Cov(w) / |N|`, the error of the output itself; the norm is debiased.
+    Output,
+    /// `n_s √Tr Cov(e v) / |N|`; the norm is debiased.
+    Debiased,
+    /// `n_s √Tr Cov(e v) / |N|`; the norm is as estimated.
+    AsEstimated,
+}
+
 /// One way to divide the failure probability between numerator and denominator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Split {
-    /// The most that `q` is, whatever the spectrum.
+    /// The most that `q` is, whatever the spectrum; 0 if the numerator does not count.
     pub cap: f64,
     /// `q = min(cap, 1 + kappa / √ν)`, ν being the effective rank.
     pub kappa: f64,
-    /// Standard deviations that the denominator is allowed, at least 0.
+    /// What the denominator's deviation is multiplied by, at least 0.
     pub z: f64,
 }
 

@@ -1,8 +1,7 @@
 //! A step that a machine takes by itself: what it needs to know, and what to report of it.
 
 use crate::{
-    Assumptions, Certificate, ClosedForm, Kind, Order, Pipeline, Recipe, RowReport, Shape, Share,
-    Step,
+    Assumptions, Certificate, ClosedForm, Kind, Order, Pipeline, Recipe, RowReport, Share, Step,
 };
 
 /// What the selectors and the estimator of one KV head do at one step.
@@ -13,14 +12,14 @@ pub struct Plan<'a> {
     /// Whether the query heads of the group read one list.
     pub share: Share,
     /// How large the sample of the rest is, if there is one.
-    pub sample: Option<Sampled>,
+    pub sample: Option<Sampled<'a>>,
 }
 
 /// A sample whose size has a closed form.
 #[derive(Clone, Debug)]
-pub struct Sampled {
+pub struct Sampled<'a> {
     /// How many tokens it needs.
-    pub budget: ClosedForm,
+    pub budget: &'a ClosedForm,
     /// Tokens of the first look, or of the only draw.
     pub base: usize,
     /// How often it may be looked at; 0 if it is drawn at once.
@@ -62,11 +61,10 @@ impl Pipeline {
         let sample = match &config.estimator {
             None => None,
             Some(estimator) => {
-                let Shape { query_heads, value_dim, .. } = self.site().shape;
-                let budget = estimator.closed_form(query_heads, value_dim)?;
-                let base = match &budget {
+                let budget = self.closed_form()?;
+                let base = match budget {
                     ClosedForm::Size(size) => size.of(step.visible),
-                    ClosedForm::Ratio { .. } => {
+                    ClosedForm::Formula { .. } => {
                         config.sampler.unwrap_or_default().base.of(step.visible)
                     }
                 };
@@ -86,9 +84,9 @@ impl Pipeline {
     pub fn report(&self, plan: &Plan<'_>, counted: &Counted) -> RowReport {
         let &Counted { visible, certain, drawn, budget, held, read_by_group } = counted;
         let sample = plan.sample.as_ref().filter(|_| certain < visible);
-        let (kind, assumes) = match sample.map(|sample| &sample.budget) {
+        let (kind, assumes) = match sample.map(|sample| sample.budget) {
             _ if certain + drawn == visible => (Kind::Exact, Assumptions::NONE),
-            Some(ClosedForm::Ratio { kind, assumes, .. }) => (*kind, *assumes),
+            Some(ClosedForm::Formula { kind, assumes, .. }) => (*kind, *assumes),
             Some(ClosedForm::Size(_)) | None => (Kind::None, Assumptions::NONE),
         };
         let held = kind == Kind::Exact || (sample.is_some() && held);

@@ -1,6 +1,6 @@
 //! A pipeline at work on one KV head: from queries to the lists of tokens they read.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::reading::{Read, Reading};
 use crate::sampler::{Outcome, Sampler};
@@ -8,8 +8,8 @@ use crate::stats::norm;
 use crate::stream::SHARED;
 use crate::tally::{ExactTally, Residual, Tally};
 use crate::{
-    Assumptions, Attended, Certificate, Conflict, Error, Kind, NewTokens, Picks, PipelineConfig,
-    Prompt, Result, Row, Selector, Share, Site, Step, Stream,
+    Assumptions, Attended, Certificate, ClosedForm, Conflict, Error, Kind, NewTokens, Picks,
+    PipelineConfig, Prompt, Result, Row, Selector, Shape, Share, Site, Step, Stream,
 };
 
 /// The pipeline of one KV head of one layer of one sequence. Cloning it forks it.
@@ -20,6 +20,8 @@ pub struct Pipeline {
     selectors: Vec<Box<dyn Selector>>,
     dense: bool,
     max_norm_v: f64,
+    /// How the budget is computed, found when a machine first asks.
+    closed_form: OnceLock<Option<ClosedForm>>,
 }
 
 /// What the selectors of one KV head picked at one step.
@@ -62,7 +64,8 @@ impl Pipeline {
         } else {
             config.selectors.iter().map(|selector| selector.build(&site)).collect::<Result<_>>()?
         };
-        Ok(Self { config: config.clone(), site, selectors, dense, max_norm_v: 0.0 })
+        let closed_form = OnceLock::new();
+        Ok(Self { config: config.clone(), site, selectors, dense, max_norm_v: 0.0, closed_form })
     }
 
     pub(crate) fn config(&self) -> &PipelineConfig {
@@ -76,6 +79,14 @@ impl Pipeline {
     /// Whether everything is read.
     pub(crate) fn is_dense(&self) -> bool {
         self.dense
+    }
+
+    /// How the estimator's budget is computed, if there is an estimator and a formula.
+    pub(crate) fn closed_form(&self) -> Option<&ClosedForm> {
+        let Shape { query_heads, value_dim, .. } = self.site.shape;
+        let estimator = self.config.estimator.as_ref()?;
+        let form = || estimator.closed_form(query_heads, value_dim);
+        self.closed_form.get_or_init(form).as_ref()
     }
 
     /// The largest norm of a value appended so far; 0 without an estimator.

@@ -1,5 +1,5 @@
 // How samples begin, and whether what looks found of them is enough: core's `sampler.rs`, with the
-// statistics of core's `stats.rs` and the budget of `ClosedForm::Ratio`.
+// statistics of core's `stats.rs` and the budget of core's `Formula`.
 //
 // Constants: MOMENTS, as `look` writes them, and LAGS, at which differences were multiplied.
 
@@ -85,15 +85,29 @@ DEVICE f64 effective_rank(u32 b, f64 trace, f64 lagged) {
     return fmax(1 / (inverse + 1.0 / b), 1.0);
 }
 
-/// √b by the cheapest of `splits` ways to divide delta, by a warp; infinite if what it follows from is
-/// not numbers. form: epsilon, and a cap, kappa and z for each way.
-DEVICE f64 cheapest(const f64* form, u32 splits, f64 s_w, f64 s_d, f64 nu) {
-    const f64 numerator = s_w / form[0], root_nu = sqrt(nu);
+/// A formula for budgets, as numbers: epsilon; whether the numerator's error is that of the output,
+/// whether its norm is debiased, and whether the residual's end counts; then a cap, kappa and z for each
+/// way to divide delta.
+struct Formula {
+    const f64* numbers;
+    u32 splits;
+
+    DEVICE f64 epsilon() const { return numbers[0]; }
+    DEVICE bool of_output() const { return numbers[1] != 0; }
+    DEVICE bool is_debiased() const { return numbers[2] != 0; }
+    DEVICE bool is_finite() const { return numbers[3] != 0; }
+};
+
+/// √b by the cheapest way to divide delta, by a warp; infinite if what it follows from is not numbers.
+DEVICE f64 cheapest(const Formula& formula, f64 s, f64 s_d, f64 nu) {
+    const f64 numerator = s / formula.epsilon(), root_nu = sqrt(nu);
     f64 root = -f64(MINUS_INFINITY);
-    for (u32 i = threadIdx.x % WARP; i < splits; i += WARP) {
-        const f64* const split = form + 1 + 3 * i;
-        const f64 q = fmin(split[0], 1 + split[1] / root_nu);
-        root = fmin(root, sqrt(q) * numerator + split[2] * s_d);
+    for (u32 i = threadIdx.x % WARP; i < formula.splits; i += WARP) {
+        const f64* const split = formula.numbers + 4 + 3 * i;
+        const f64 q = fmin(split[0], 1 + split[1] / root_nu), z = split[2];
+        // What does not count may be no number.
+        const f64 one = q > 0 ? sqrt(q) * numerator : 0, other = z > 0 ? z * s_d : 0;
+        root = fmin(root, one + other);
     }
 #pragma unroll
     for (u32 apart = WARP / 2; apart > 0; apart /= 2) {
@@ -102,23 +116,25 @@ DEVICE f64 cheapest(const f64* form, u32 splits, f64 s_w, f64 s_d, f64 nu) {
     return root;
 }
 
-/// With the finite-population correction, rounded up to whole tokens, at least one and at most n_s.
-DEVICE u32 whole_tokens(f64 infinite, u32 n_s) {
-    const f64 b = infinite / (1 + infinite / n_s);
-    // What is not a number is not less, so everything is read; nor is ∞ / ∞.
+/// Rounded up to whole tokens, at least one and at most n_s.
+DEVICE u32 whole_tokens(f64 b, u32 n_s) {
+    // What is not a number is not less, so everything is read.
     if (!(b < n_s)) return n_s;
     return min(u32(fmax(ceil(b - 1e-9 * fmax(b, 1.0)), 1.0)), n_s);
 }
 
 /// The budget of a reader of b drawn tokens out of n_s, by a warp, for all lanes.
-DEVICE u32 budget_of(const Moments& found, const f64* form, u32 splits, u32 b, u32 n_s) {
+DEVICE u32 budget_of(const Moments& found, const Formula& formula, u32 b, u32 n_s) {
     if (b < 2) return n_s;  // there are no variances
     const f64 trace_w = found.w_squares / (b - 1.0), trace_ev = found.ev_squares / (b - 1.0);
-    const f64 norm = sqrt(debiased(found.norm_squared, trace_ev, b, n_s));
-    const f64 s_w = n_s * sqrt(trace_w) / norm;
+    const bool is_debiased = formula.is_debiased();
+    const f64 squared = is_debiased ? debiased(found.norm_squared, trace_ev, b, n_s) : found.norm_squared;
+    const f64 s = n_s * sqrt(formula.of_output() ? trace_w : trace_ev) / sqrt(squared);
     const f64 s_d = n_s * sqrt(found.e_squares / (b - 1.0)) / found.d;
-    const f64 root = cheapest(form, splits, s_w, s_d, effective_rank(b, trace_w, found.lagged));
-    return whole_tokens(root * root, n_s);
+    const f64 root = cheapest(formula, s, s_d, effective_rank(b, trace_w, found.lagged));
+    const f64 infinite = root * root;
+    // ∞ / ∞ is not a number.
+    return whole_tokens(formula.is_finite() ? infinite / (1 + infinite / n_s) : infinite, n_s);
 }
 
 /// What follows a look at all that is drawn, which asks for `asked` tokens.
@@ -132,7 +148,7 @@ DEVICE Sample next_part(u32 drawn, u32 asked, u32 n_s, bool last) {
 }
 
 /// One block for each list, a warp for each of its `group` readers in turn. moments
-/// [lists][group][items][MOMENTS], each of `item` tokens. form as `cheapest` has it. Without a part
+/// [lists][group][items][MOMENTS], each of `item` tokens. form: the numbers of a formula. Without a part
 /// that is left to draw, where all is done.
 KERNEL(judge, THREADS, const u32* now, const u32* certain_lengths, const f64* moments,
        const f64* form, u32* progress, u32 group, u32 item, u32 items, u32 capacity, u32 splits,
@@ -148,11 +164,12 @@ KERNEL(judge, THREADS, const u32* now, const u32* certain_lengths, const f64* mo
         return;
     }
     const u32 certain_length = certain_lengths[list], n_s = min(now[0], capacity) - certain_length;
+    const Formula formula = {form, splits};
     u32 most = 0;
     for (u32 reader = warp; reader < group; reader += WARPS) {
         const f64* const found = moments + u64(list * group + reader) * items * MOMENTS;
         const Moments merged = merge(found, (drawn + item - 1) / item);
-        most = max(most, budget_of(merged, form, splits, drawn, n_s));
+        most = max(most, budget_of(merged, formula, drawn, n_s));
     }
     if (threadIdx.x % WARP == 0) asked[warp] = most;
     __syncthreads();

@@ -26,10 +26,12 @@
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
-use vattention_core::{Budget, BudgetEstimator, Promise, SampleStats, register, typetag};
+use vattention_core::{
+    Budget, BudgetEstimator, ClosedForm, Promise, SampleStats, register, typetag,
+};
 
 use crate::formula::{c2, z_two};
-use crate::moments::{Quantiles, budget};
+use crate::moments::{Quantiles, budget, closed_form};
 use crate::{Combine, Terms};
 
 /// The paper's estimator, and its repaired form.
@@ -40,11 +42,7 @@ pub struct Clt(pub Terms);
 #[typetag::serde(name = "clt")]
 impl BudgetEstimator for Clt {
     fn budget(&self, stats: &SampleStats) -> Budget {
-        let vector: &dyn Fn(f64) -> f64 = match self.0.combine {
-            Combine::Exact => &|delta| c2(delta, stats.value_dim).sqrt(),
-            Combine::Paper => &z_two,
-        };
-        budget(&self.0, stats, &Quantiles { scalar: &z_two, vector })
+        self.with_quantiles(stats.value_dim, |quantiles| budget(&self.0, stats, quantiles))
     }
 
     fn promise(&self) -> Option<Promise> {
@@ -57,6 +55,21 @@ impl BudgetEstimator for Clt {
 
     fn rounds(&self) -> usize {
         self.0.rounds.get().into()
+    }
+
+    fn closed_form(&self, query_heads: usize, value_dim: usize) -> Option<ClosedForm> {
+        self.with_quantiles(value_dim, |quantiles| closed_form(&self.0, query_heads, quantiles))
+    }
+}
+
+impl Clt {
+    /// Calls with the quantiles for values of so many numbers.
+    fn with_quantiles<T>(&self, value_dim: usize, with: impl FnOnce(&Quantiles<'_>) -> T) -> T {
+        let vector: &dyn Fn(f64) -> f64 = match self.0.combine {
+            Combine::Exact => &|delta| c2(delta, value_dim).sqrt(),
+            Combine::Paper => &z_two,
+        };
+        with(&Quantiles { scalar: &z_two, vector })
     }
 }
 

@@ -24,8 +24,8 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Assumptions, Budget, BudgetEstimator, ClosedForm, Fraction, Kind, Promise, SampleStats, Scope,
-    Target, register, typetag,
+    Assumptions, Budget, BudgetEstimator, ClosedForm, Formula, Fraction, Kind, Numerator, Promise,
+    SampleStats, Scope, Target, register, typetag,
 };
 
 use crate::Mode;
@@ -127,12 +127,13 @@ impl BudgetEstimator for Ratio {
             return None;
         }
         let delta = self.scope.share_of(self.delta.get(), query_heads);
-        Some(ClosedForm::Ratio {
+        let formula = Formula {
+            numerator: Numerator::Output,
             epsilon: self.epsilon.get(),
             splits: self.grids.get(delta, value_dim).splits().to_vec(),
-            kind: Kind::Asymptotic,
-            assumes: Assumptions::ALL,
-        })
+            finite: true,
+        };
+        Some(ClosedForm::Formula { formula, kind: Kind::Asymptotic, assumes: Assumptions::ALL })
     }
 }
 

@@ -14,11 +14,13 @@
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
-use vattention_core::{Budget, BudgetEstimator, Promise, SampleStats, register, typetag};
+use vattention_core::{
+    Budget, BudgetEstimator, ClosedForm, Promise, SampleStats, register, typetag,
+};
 
 use crate::Terms;
 use crate::formula::sub_gaussian;
-use crate::moments::{Quantiles, budget};
+use crate::moments::{Quantiles, budget, closed_form};
 
 /// The paper's "Hoeffding".
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -28,7 +30,7 @@ pub struct SubGaussian(pub Terms);
 #[typetag::serde(name = "sub-gaussian")]
 impl BudgetEstimator for SubGaussian {
     fn budget(&self, stats: &SampleStats) -> Budget {
-        budget(&self.0, stats, &Quantiles { scalar: &sub_gaussian, vector: &sub_gaussian })
+        budget(&self.0, stats, &QUANTILES)
     }
 
     fn promise(&self) -> Option<Promise> {
@@ -42,7 +44,13 @@ impl BudgetEstimator for SubGaussian {
     fn rounds(&self) -> usize {
         self.0.rounds.get().into()
     }
+
+    fn closed_form(&self, query_heads: usize, _: usize) -> Option<ClosedForm> {
+        closed_form(&self.0, query_heads, &QUANTILES)
+    }
 }
+
+const QUANTILES: Quantiles<'_> = Quantiles { scalar: &sub_gaussian, vector: &sub_gaussian };
 
 register!(
     Estimator,

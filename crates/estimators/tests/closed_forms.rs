@@ -4,10 +4,13 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    BudgetEstimator, ClosedForm, Fraction, SampleStats, Scope, Size, Split, Target,
+    BudgetEstimator, ClosedForm, Formula, Fraction, Numerator, SampleStats, Scope, Size, Split,
+    Target,
 };
 use vattention_estimators::formula::{fpc, whole_tokens};
-use vattention_estimators::{Clt, Fixed, Hoeffding, Mode, Ratio, Terms};
+use vattention_estimators::{
+    Clt, Combine, Correction, Fixed, Hoeffding, Mode, Ratio, SubGaussian, Terms,
+};
 
 fn fraction(x: f64) -> Fraction {
     Fraction::try_from(x).unwrap()
@@ -43,16 +46,23 @@ fn stats(n_s: usize, query_heads: usize, d: f64, norm: f64, moments: [f64; 3]) -
 fn evaluate(form: &ClosedForm, stats: &SampleStats) -> usize {
     match form {
         ClosedForm::Size(size) => size.of(stats.visible),
-        ClosedForm::Ratio { epsilon, splits, .. } => {
+        ClosedForm::Formula { formula, .. } => {
+            let Formula { numerator, epsilon, splits, finite } = formula;
+            let (trace, norm) = match numerator {
+                Numerator::Output => (stats.trace_w, stats.norm_n_debiased),
+                Numerator::Debiased => (stats.trace_ev, stats.norm_n_debiased),
+                Numerator::AsEstimated => (stats.trace_ev, stats.norm_n),
+            };
             let n_s = stats.n_s as f64;
-            let s_w = n_s * stats.trace_w.sqrt() / stats.norm_n_debiased;
-            let s_d = n_s * stats.var_e.sqrt() / stats.d;
+            let (s, s_d) = (n_s * trace.sqrt() / norm, n_s * stats.var_e.sqrt() / stats.d);
             let root = |split: &Split| {
                 let q = split.cap.min(1.0 + split.kappa / stats.nu.sqrt());
-                q.sqrt() * s_w / epsilon + split.z * s_d
+                q.sqrt() * s / epsilon + split.z * s_d
             };
             let least = splits.iter().map(root).fold(f64::INFINITY, f64::min);
-            whole_tokens(fpc(least * least, stats.n_s), stats.n_s)
+            let infinite = least * least;
+            let b = if *finite { fpc(infinite, stats.n_s) } else { infinite };
+            whole_tokens(b, stats.n_s)
         }
     }
 }
@@ -78,8 +88,34 @@ proptest! {
         let form = ratio.closed_form(query_heads, stats.value_dim).unwrap();
         let budget = ratio.budget(&stats);
         prop_assert_eq!(evaluate(&form, &stats), budget.tokens);
-        let ClosedForm::Ratio { kind, assumes, .. } = form else { panic!("{form:?}") };
+        let ClosedForm::Formula { kind, assumes, .. } = form else { panic!("{form:?}") };
         prop_assert_eq!((kind, assumes), (budget.kind, budget.assumes));
+    }
+
+    /// A table of the ways to divide delta stands for the search.
+    #[test]
+    fn the_formula_is_the_budget_of_parts_but_for_a_ten_thousandth(
+        epsilon in prop::sample::select(&[0.02, 0.1, 0.5][..]),
+        delta in prop::sample::select(&[0.001, 0.1, 0.2][..]),
+        target in prop::sample::select(&[Target::Sdpa, Target::Denominator, Target::Numerator][..]),
+        combine in prop::sample::select(&[Combine::Exact, Combine::Paper][..]),
+        correction in prop::sample::select(&[Correction::Finite, Correction::None][..]),
+        of_step: bool,
+        n_s in 1_usize..1_000_000,
+        d in 0.1..100.0,
+        norm in 0.1..100.0,
+        moments in [1e-9..1.0, 1e-9..1.0, 1.0..60.0],
+    ) {
+        let scope = if of_step { Scope::Step } else { Scope::Row };
+        let terms = Terms::new(target, fraction(epsilon), fraction(delta));
+        let terms = Terms { combine, correction, scope, ..terms };
+        let stats = stats(n_s, 4, d * n_s as f64, norm * n_s as f64, moments);
+        for estimator in [&Clt(terms.clone()) as &dyn BudgetEstimator, &SubGaussian(terms)] {
+            let form = estimator.closed_form(4, stats.value_dim).unwrap();
+            let (told, budget) = (evaluate(&form, &stats), estimator.budget(&stats).tokens);
+            let allowed = (1e-4 * budget as f64).max(1.0);
+            prop_assert!(told.abs_diff(budget) as f64 <= allowed, "{told} for {budget}");
+        }
     }
 }
 
@@ -103,11 +139,12 @@ fn other_estimators_have_no_formula() {
         change(&mut ratio);
         Box::new(ratio)
     };
-    let others: [Box<dyn BudgetEstimator>; 5] = [
+    let others: [Box<dyn BudgetEstimator>; 6] = [
         ratio(&|ratio| ratio.mode = Mode::Strict),
         ratio(&|ratio| ratio.mode = Mode::Rigorous),
         ratio(&|ratio| ratio.floor = Some(epsilon)),
-        Box::new(Clt(Terms::new(target, epsilon, delta))),
+        Box::new(Clt(Terms { mode: Mode::Strict, ..Terms::new(target, epsilon, delta) })),
+        Box::new(SubGaussian(Terms { floor: Some(epsilon), ..Terms::new(target, epsilon, delta) })),
         Box::new(Hoeffding::new(target, epsilon, delta)),
     ];
     for estimator in others {

@@ -1,6 +1,6 @@
 //! Whether samples are large enough, and which part of them is to be drawn next.
 
-use vattention_core::{LAGS, Result, Split};
+use vattention_core::{Formula, LAGS, Numerator, Result};
 
 use super::attend::ITEM;
 use super::look::MOMENTS;
@@ -11,11 +11,11 @@ use crate::{Device, Grid, Program};
 /// As `judge.cu` says.
 const THREADS: u32 = 128;
 
-/// Judges what looks have found, by the formula of [`ClosedForm::Ratio`](vattention_core::ClosedForm).
+/// Judges what looks have found, by a [`Formula`].
 #[derive(Clone, Debug)]
 pub struct Judge<D: Device> {
     module: D::Module,
-    /// `[1 + 3 splits]`: epsilon; cap, kappa and z of each.
+    /// `[4 + 3 splits]`: epsilon, and what numerator and correction are; cap, kappa and z of each.
     form: Array<D, f64>,
     splits: usize,
 }
@@ -31,13 +31,17 @@ impl<D: Device> Judge<D> {
         Program { source: JUDGE, constants: constants() }
     }
 
-    /// Compiles it, for this relative error and these ways to divide the failure probability.
+    /// Compiles it, for a formula.
     ///
     /// # Errors
     /// If it cannot be compiled, or there is no memory.
-    pub fn new(device: &D, epsilon: f64, splits: &[Split]) -> Result<Self> {
+    pub fn new(device: &D, formula: &Formula) -> Result<Self> {
+        let Formula { numerator, epsilon, ref splits, finite } = *formula;
+        let of_output = numerator == Numerator::Output;
+        let debiased = numerator != Numerator::AsEstimated;
+        let flags = [of_output, debiased, finite].map(|flag| f64::from(u8::from(flag)));
         let numbers = splits.iter().flat_map(|split| [split.cap, split.kappa, split.z]);
-        let form: Vec<f64> = std::iter::once(epsilon).chain(numbers).collect();
+        let form: Vec<f64> = std::iter::once(epsilon).chain(flags).chain(numbers).collect();
         let module = device.compile(&Self::program())?;
         Ok(Self { module, form: Array::new(device, &form)?, splits: splits.len() })
     }

@@ -74,8 +74,8 @@ impl<D: Device> Rounds<D> {
                 Open::new(device)?.add(&mut work, now, certain_lengths, progress, false)?;
                 arrays.read_part(device, &mut work, layout, group, false)?;
             }
-            ClosedForm::Ratio { epsilon, splits, .. } => {
-                let judge = Judge::new(device, *epsilon, splits)?;
+            ClosedForm::Formula { formula, .. } => {
+                let judge = Judge::new(device, formula)?;
                 let look = Look::new(device, layout)?;
                 arrays.looked(
                     device,

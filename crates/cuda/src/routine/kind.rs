@@ -1,6 +1,6 @@
 //! What is the same in all steps of a pipeline: for what a routine is recorded.
 
-use vattention_core::{ClosedForm, Plan, Recipe, Score, Shape, Share, Split};
+use vattention_core::{ClosedForm, Formula, Plan, Recipe, Score, Shape, Share};
 
 use crate::launch::RowLayout;
 
@@ -36,15 +36,8 @@ pub(crate) enum Stage {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sample {
     /// `None`: it is drawn at once.
-    pub(crate) budget: Option<Budget>,
+    pub(crate) budget: Option<Formula>,
     pub(crate) looks: usize,
-}
-
-/// What [`ClosedForm::Ratio`] needs.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Budget {
-    pub(crate) epsilon: f64,
-    pub(crate) splits: Vec<Split>,
 }
 
 /// The smallest room that is made.
@@ -65,12 +58,11 @@ impl Kind {
                 }
             }
         }
-        let sample = plan.sample.as_ref().map(|sample| match &sample.budget {
+        let sample = plan.sample.as_ref().map(|sample| match sample.budget {
             ClosedForm::Size(_) => Sample { budget: None, looks: 0 },
-            ClosedForm::Ratio { epsilon, splits, .. } => Sample {
-                budget: Some(Budget { epsilon: *epsilon, splits: splits.clone() }),
-                looks: sample.looks,
-            },
+            ClosedForm::Formula { formula, .. } => {
+                Sample { budget: Some(formula.clone()), looks: sample.looks }
+            }
         });
         let capacity = tokens.next_power_of_two().max(LEAST);
         Self { shape, layout, share: plan.share, stages, sample, capacity }

@@ -2,11 +2,11 @@
 
 use std::sync::Mutex;
 
-use vattention_core::Result;
+use vattention_core::{Formula, Result};
 
 use super::Routine;
 use super::inputs::{self, Inputs, StageOnDevice};
-use super::kind::{Budget, Kind, Stage};
+use super::kind::{Kind, Stage};
 use super::outputs::{self, Outputs, Sample};
 use crate::Device;
 use crate::launch::{
@@ -192,9 +192,9 @@ struct Judging<D: Device> {
 }
 
 impl<D: Device> Judging<D> {
-    fn new(device: &D, kind: &Kind, budget: &Budget) -> Result<Self> {
+    fn new(device: &D, kind: &Kind, budget: &Formula) -> Result<Self> {
         let look = Look::new(device, kind.layout)?;
         let moments = look.moments(kind.lists(), kind.readers(), kind.capacity)?;
-        Ok(Self { look, judge: Judge::new(device, budget.epsilon, &budget.splits)?, moments })
+        Ok(Self { look, judge: Judge::new(device, budget)?, moments })
     }
 }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use vattention_core::{
     BudgetEstimator, Error, Pipeline, PipelineConfig, Read, SamplerConfig, SelectorConfig, Shape,
-    Site, Size, Softmax, Step, Tokens,
+    Site, Size, Softmax, Step, Target, Tokens,
 };
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Opened, Progressed, Rounds};
 use vattention_cuda_emulator::Schedule;
-use vattention_estimators::Fixed;
+use vattention_estimators::{Clt, Combine, Correction, Fixed, SubGaussian, Terms};
 use vattention_selectors::Sink;
 
-use super::look::{Case, form, ratio};
+use super::look::{Case, form, fraction, ratio};
 use super::world::{Head, KINDS, Kind, List, Numbers, emulator};
 
 /// Rows of each head: what there is room for.
@@ -174,6 +174,28 @@ fn decisions_are_those_of_core() {
         let device = device.clone().with_order(schedules[seed % schedules.len()]);
         let (epsilon, rounds) = ([0.05, 0.1, 0.2, 0.4][seed % 4], 1 + seed as u8 % 6);
         check_steps(&device, kind, seed as u64, &steps, &looking(epsilon, rounds));
+    }
+}
+
+/// Numerator and denominator bounded apart, with each constant and without the correction.
+#[test]
+fn decisions_about_parts_are_those_of_core() {
+    let Some(device) = emulator() else { return };
+    let targets = [Target::Sdpa, Target::Denominator, Target::Numerator];
+    for (seed, target) in (0..).zip(targets.into_iter().cycle().take(6)) {
+        let terms = Terms {
+            combine: if seed < 3 { Combine::Exact } else { Combine::Paper },
+            correction: if seed < 3 { Correction::Finite } else { Correction::None },
+            rounds: (1 + seed as u8 % 2).try_into().unwrap(),
+            ..Terms::new(target, fraction(0.3), fraction(0.1))
+        };
+        let estimator = |_: Shown| -> Box<dyn BudgetEstimator> {
+            let terms = terms.clone();
+            if seed % 2 == 0 { Box::new(Clt(terms)) } else { Box::new(SubGaussian(terms)) }
+        };
+        let steps = [shown(CAPACITY, 40, 64), shown(800, 0, 100)];
+        let drawn = check_steps(&device, KINDS[1 + seed as usize], seed, &steps, &estimator);
+        assert!(drawn.iter().flatten().any(|&drawn| 100 < drawn && drawn < 800), "{drawn:?}");
     }
 }
 

@@ -19,8 +19,11 @@ const HEAVIER: [Option<f64>; 5] = [None, Some(0.0), Some(8.0), Some(60.0), Some(
 
 /// A promise that asks for some of what there is.
 pub(crate) fn ratio(epsilon: f64) -> Ratio {
-    let [epsilon, delta] = [epsilon, 0.1].map(|x| Fraction::try_from(x).unwrap());
-    Ratio::new(epsilon, delta)
+    Ratio::new(fraction(epsilon), fraction(0.1))
+}
+
+pub(crate) fn fraction(x: f64) -> Fraction {
+    Fraction::try_from(x).unwrap()
 }
 
 /// What the device knows of an estimator.

@@ -40,7 +40,7 @@ impl Combination {
     }
 
     /// `√b ε` from the radii: what the error being `ε` comes to.
-    fn root(self, epsilon: f64, num: f64, den: f64) -> f64 {
+    pub(crate) fn root(self, epsilon: f64, num: f64, den: f64) -> f64 {
         match self {
             Self::Exact => num + (1.0 + epsilon) * den,
             Self::Paper => 2.0 * (num + den),
