@@ -52,6 +52,7 @@ gpu:
     for test in backends cuda; do cp "$(built -p vattention --test $test)" target/gpu/$test; done
     for test in driver kernels; do cp "$(built -p vattention-cuda --test $test)" target/gpu/$test; done
     cp "$(built -p vattention-cuda --example gather)" target/gpu/gather
+    cp "$(built -p vattention-cli --bin vattention)" target/gpu/vattention
     cp -r configs weights tools/gpu.sh target/gpu/
     cp "$libraries"/libnvrtc.so.13 "$libraries"/libnvrtc-builtins.so.13.0 target/gpu/nvrtc/
     ls -sh target/gpu

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs on a machine with an NVIDIA GPU and its driver, in the folder that `just gpu` makes: the backend's
-# tests on the device, what compute-sanitizer finds if it is there, and how fast rows are read.
+# tests on the device, what compute-sanitizer finds if it is there, how fast rows are read, and how long
+# whole steps take beside dense attention.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -22,3 +23,9 @@ if command -v compute-sanitizer >/dev/null; then
 else
   echo "no compute-sanitizer: memcheck and racecheck are left out"
 fi
+
+# Whole steps beside dense attention: rows in the device's memory, and in the host's.
+bench() { step ./vattention bench --backend cuda --threads 1 --seconds 2 "$@"; }
+bench --tokens 32768,131072 --density 0.05,0.1 --json bench.json
+bench --tokens 131072 --density 0.1 --offload --json bench-offload.json
+bench configs/vattention-oracle.toml --tokens 32768,131072 --json bench-promise.json

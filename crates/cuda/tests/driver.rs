@@ -46,6 +46,17 @@ fn memory_is_zero_at_first_and_holds_what_is_written() {
 }
 
 #[test]
+fn memory_of_the_host_is_the_same_to_who_uses_it() {
+    let Some(driver) = driver() else { return };
+    let memory = driver.allocate_on_host(1000).unwrap();
+    assert_ne!(driver.address(&memory), 0);
+    driver.write(&[1, 2, 3], &memory, 500).unwrap();
+    let mut bytes = [9; 5];
+    driver.read(&memory, 499, &mut bytes).unwrap();
+    assert_eq!(bytes, [0, 1, 2, 3, 0]);
+}
+
+#[test]
 fn what_does_not_fit_is_refused_and_the_rest_goes_on() {
     let Some(driver) = driver() else { return };
     let bytes = 1 << 50;
