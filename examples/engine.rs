@@ -1,0 +1,223 @@
+//! How an engine plugs in: with a KV cache of its own, of which pipelines borrow views, and with the
+//! library's.
+//!
+//!     cargo run --release --example engine
+//!
+//! The engine here has one layer and a cache in pages of 64 tokens, as serving systems have, each row a
+//! key and then a value in bf16. It asks a pipeline which rows to read, reads them itself, and compares
+//! the outputs with attention to all of them, and with what the library's own cache gives.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use half::bf16;
+use vattention::backends::Cpu;
+use vattention::config::Loader;
+use vattention::ndarray::{Array1, Array3, ArrayView2, Axis, s};
+use vattention::{
+    Backend, NewTokens, Options, Pipeline, PipelineConfig, Reading, Shape, Site, Softmax, Step,
+    Storage, Tokens,
+};
+
+const SHAPE: Shape = Shape { query_heads: 8, kv_heads: 2, head_dim: 64, value_dim: 64 };
+const TOKENS: usize = 16_384;
+const STEPS: usize = 4;
+
+/// Rows of a page, and numbers of a row.
+const PAGE: usize = 64;
+const ROW: usize = SHAPE.head_dim + SHAPE.value_dim;
+
+/// What is read: edges, the largest scores, and of the rest as many as the promise needs.
+const PIPELINE: &str = r#"
+[[selectors]]
+type = "sink"
+size = 16
+
+[[selectors]]
+type = "window"
+size = 64
+
+[[selectors]]
+type = "oracle-top-k"
+size = 0.02
+
+[estimator]
+type = "ratio"
+epsilon = 0.1
+delta = 0.05
+"#;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let pipeline = Loader::default().parse("engine.toml", PIPELINE)?;
+    let keys = numbers(SHAPE.kv_heads, TOKENS, 1);
+    let values = numbers(SHAPE.kv_heads, TOKENS, 2) + 0.3;
+    let queries = numbers(SHAPE.query_heads, STEPS, 3) * 3.0;
+
+    let mut engine = Engine::new(&pipeline)?;
+    engine.append(&keys, &values);
+    let options = Options { storage: Storage::Bf16, ..Options::default() };
+    let mut library = Cpu::default().start(&pipeline, 0, SHAPE, &options)?;
+    library.append(keys.view(), values.view())?;
+
+    println!("step   rows read by each KV head   error of the engine's output   of the library's");
+    for step in 0..STEPS {
+        let query = queries.slice(s![.., step..=step, ..]);
+        let answer = engine.attend(query.index_axis(Axis(1), 0), step as u32);
+        let output = library.attend(query, None)?;
+        let theirs: Vec<Array1<f64>> =
+            output.out.outer_iter().map(|head| head.row(0).mapv(f64::from)).collect();
+        let dense = engine.dense(query.index_axis(Axis(1), 0));
+        let read: Vec<String> = answer.read.iter().map(|x| format!("{:.1} %", x * 100.0)).collect();
+        let (ours, theirs) = (largest_error(&answer.out, &dense), largest_error(&theirs, &dense));
+        println!("{step:>4}   {:>25}   {ours:>28.4}   {theirs:>16.4}", read.join(", "));
+    }
+    Ok(())
+}
+
+/// An engine with one layer.
+struct Engine {
+    caches: Vec<PagedCache>,
+    /// One for each KV head; the selectors' indexes of its keys are in it.
+    pipelines: Vec<Pipeline>,
+}
+
+/// Keys and values of one KV head.
+#[derive(Default)]
+struct PagedCache {
+    /// `[pages][rows · ROW]`
+    pages: Vec<Vec<bf16>>,
+    len: usize,
+}
+
+/// What a step comes to.
+struct Answer {
+    /// Of each query head, `[value_dim]`.
+    out: Vec<Array1<f64>>,
+    /// Of each KV head, the share of its rows that was read.
+    read: Vec<f64>,
+}
+
+impl Engine {
+    fn new(config: &Arc<PipelineConfig>) -> vattention::Result<Self> {
+        let pipeline = |kv_head| {
+            let site = Site { seed: config.seed, sequence: 0, layer: 0, kv_head, shape: SHAPE };
+            Pipeline::new(config, site)
+        };
+        let pipelines = (0..SHAPE.kv_heads).map(pipeline).collect::<Result<_, _>>()?;
+        let caches = (0..SHAPE.kv_heads).map(|_| PagedCache::default()).collect();
+        Ok(Self { caches, pipelines })
+    }
+
+    /// Stores new tokens, `[kv_heads, new, dim]`, and shows them to the selectors as they are stored.
+    fn append(&mut self, keys: &Array3<f32>, values: &Array3<f32>) {
+        let new = keys.outer_iter().zip(values.outer_iter());
+        for ((cache, pipeline), (keys, values)) in
+            self.caches.iter_mut().zip(&mut self.pipelines).zip(new)
+        {
+            let first = cache.len;
+            cache.store(keys, values);
+            let pages = cache.pages();
+            let (keys, values) = cache.views(&pages);
+            let (keys, values) = (keys.skip(first), values.skip(first));
+            pipeline.append(&NewTokens { first, keys, values });
+        }
+    }
+
+    /// Answers one query of each head, `[query_heads, head_dim]`.
+    fn attend(&self, queries: ArrayView2<'_, f32>, step: u32) -> Answer {
+        let mut answer = Answer { out: Vec::new(), read: Vec::new() };
+        self.each_head(queries, step, |pipeline, step| {
+            // What to read, and the probabilities with which that was drawn.
+            let reading: Reading = pipeline.read(step);
+            for row in step.rows() {
+                let list = reading.list(row.member());
+                let weighted = list.indices.iter().zip(&list.probabilities);
+                let weighted = weighted.map(|(&token, &p)| (token as usize, 1.0 / f64::from(p)));
+                answer.out.push(sum_up(step, row.member(), weighted));
+            }
+            answer.read.push(reading.report(0).density_of_group());
+        });
+        answer
+    }
+
+    /// Attention of each query to all tokens.
+    fn dense(&self, queries: ArrayView2<'_, f32>) -> Vec<Array1<f64>> {
+        let mut out = Vec::new();
+        self.each_head(queries, 0, |_, step| {
+            let everything = || (0..step.visible).map(|token| (token, 1.0));
+            out.extend((0..SHAPE.group()).map(|member| sum_up(step, member, everything())));
+        });
+        out
+    }
+
+    /// Calls with each KV head's pipeline, and its group's queries over what is in the cache.
+    fn each_head(
+        &self,
+        queries: ArrayView2<'_, f32>,
+        step: u32,
+        mut call: impl FnMut(&Pipeline, &Step<'_>),
+    ) {
+        let groups = queries.axis_chunks_iter(Axis(0), SHAPE.group());
+        for ((cache, pipeline), queries) in self.caches.iter().zip(&self.pipelines).zip(groups) {
+            let pages = cache.pages();
+            let (keys, values) = cache.views(&pages);
+            let scaled: Vec<f32> = queries.iter().map(|q| q * SHAPE.default_scale()).collect();
+            let (site, visible) = (pipeline.site(), cache.len);
+            call(pipeline, &Step { site, queries: &scaled, keys, values, visible, step });
+        }
+    }
+}
+
+/// `Σ e v / p` over `Σ e / p`, from tokens and their `1 / p`.
+fn sum_up(
+    step: &Step<'_>,
+    member: usize,
+    weighted: impl Iterator<Item = (usize, f64)>,
+) -> Array1<f64> {
+    let row = step.row(member);
+    let mut sums = Softmax::new(SHAPE.value_dim);
+    let mut value = vec![0.0; SHAPE.value_dim];
+    for (token, weight) in weighted {
+        step.values.copy_row(token, &mut value);
+        sums.add(row.logit(token).into(), weight, &value);
+    }
+    sums.output().into()
+}
+
+impl PagedCache {
+    fn store(&mut self, keys: ArrayView2<'_, f32>, values: ArrayView2<'_, f32>) {
+        for (key, value) in keys.outer_iter().zip(values.outer_iter()) {
+            if self.len.is_multiple_of(PAGE) {
+                self.pages.push(Vec::with_capacity(PAGE * ROW));
+            }
+            let page = self.len / PAGE;
+            self.pages[page].extend(key.iter().chain(&value).map(|&x| bf16::from_f32(x)));
+            self.len += 1;
+        }
+    }
+
+    fn pages(&self) -> Vec<&[bf16]> {
+        self.pages.iter().map(Vec::as_slice).collect()
+    }
+
+    /// Keys and values, borrowed as they lie.
+    fn views<'a>(&self, pages: &'a [&'a [bf16]]) -> (Tokens<'a>, Tokens<'a>) {
+        let rows = Tokens::blocks(pages, PAGE, self.len, ROW);
+        (rows.columns(0..SHAPE.head_dim), rows.columns(SHAPE.head_dim..ROW))
+    }
+}
+
+/// The largest `|x − y| / |y|` of any head.
+fn largest_error(x: &[Array1<f64>], y: &[Array1<f64>]) -> f64 {
+    let norm = |x: &Array1<f64>| x.dot(x).sqrt();
+    x.iter().zip(y).map(|(x, y)| norm(&(x - y)) / norm(y)).fold(0.0, f64::max)
+}
+
+/// Numbers between −1 and 1, `[heads, tokens, 64]`, the same on every run.
+fn numbers(heads: usize, tokens: usize, seed: u32) -> Array3<f32> {
+    let mut state = seed;
+    Array3::from_shape_simple_fn((heads, tokens, 64), || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    })
+}
