@@ -129,15 +129,21 @@ impl<D: Device> Recording<'_, D> {
         let looks = kind.sample.as_ref().map_or(0, |sample| sample.looks);
         let (draw, members) = (Draw::new(self.device)?, kind.members());
         let drawing = Drawing::new(self.device, &self.given.orders, kind.capacity)?;
-        let logits = Logits::new(self.device, kind.lists(), kind.readers(), kind.capacity)?;
+        // Only looks read them.
+        let logits = judging
+            .as_ref()
+            .map(|_| Logits::new(self.device, kind.lists(), kind.readers(), kind.capacity))
+            .transpose()?;
         draw.add_count(&mut self.work, now, &self.taken, members, &drawing)?;
         let open = Open::new(self.device)?;
         open.add(&mut self.work, now, &self.said.taken, progress, judging.is_some())?;
         for look in 0..=looks {
             draw.add_draw(&mut self.work, now, &self.taken, members, &drawing, progress)?;
-            self.read_part(sample, &logits, look > 0)?;
-            if let Some(judging) = judging.as_ref().filter(|_| look < looks) {
-                self.judge(judging, sample, &logits, look + 1 == looks)?;
+            self.read_part(sample, logits.as_ref(), look > 0)?;
+            if let (Some(judging), Some(logits)) = (&judging, &logits)
+                && look < looks
+            {
+                self.judge(judging, sample, logits, look + 1 == looks)?;
             }
         }
         let take = Take::new(self.device)?;
@@ -145,11 +151,17 @@ impl<D: Device> Recording<'_, D> {
     }
 
     /// Attention over the part that was drawn last.
-    fn read_part(&mut self, sample: &Sample<D>, logits: &Logits<D>, more: bool) -> Result<()> {
+    fn read_part(
+        &mut self,
+        sample: &Sample<D>,
+        logits: Option<&Logits<D>>,
+        more: bool,
+    ) -> Result<()> {
         let (tables, queries) = (&self.given.list_tables, &self.given.queries);
         let part = sample.progress.part();
-        let logits = logits.beginning_at(&sample.progress.first());
-        self.attend.add(&mut self.work, tables, &part, queries, &self.records, Some(&logits))?;
+        let first = sample.progress.first();
+        let logits = logits.map(|logits| logits.beginning_at(&first));
+        self.attend.add(&mut self.work, tables, &part, queries, &self.records, logits.as_ref())?;
         self.combine.add(&mut self.work, &self.records, &part, &sample.sums, more)
     }
 
