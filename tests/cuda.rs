@@ -229,35 +229,6 @@ fn a_step_is_one_copy_there_one_start_and_one_copy_back() {
     }
 }
 
-/// What is beyond the room that was made is answered as by the reference, before and after.
-#[test]
-fn room_is_made_as_sequences_grow() {
-    let Some(emulator) = common::emulator() else { return };
-    let options = Options { record: true, ..Options::default() };
-    let gpu = Gpu::new(emulator);
-    let [ours, judge] = [&gpu as &dyn Backend, &Reference].map(|backend| {
-        let mut attention = backend.start(&whole(), 0, SHAPE, &options).unwrap();
-        let mut selections = Vec::new();
-        for tokens in [0..650, 650..1020, 1020..1030, 1030..2100] {
-            let part = |dim| {
-                Array3::from_shape_fn((SHAPE.kv_heads, tokens.len(), dim), |(h, t, d)| {
-                    ((h + (t + tokens.start) * 31 + d * 17) % 5) as f32 - 2.0
-                })
-            };
-            attention.append(part(SHAPE.head_dim).view(), part(SHAPE.value_dim).view()).unwrap();
-            let queries =
-                Array3::from_shape_fn((SHAPE.query_heads, 2, SHAPE.head_dim), |(h, t, d)| {
-                    ((h * 3 + t + d * 7) % 3) as f32 - 1.0
-                });
-            let visible = [tokens.end - 7, tokens.end];
-            selections
-                .push(attention.attend(queries.view(), Some(&visible)).unwrap().selection.unwrap());
-        }
-        selections
-    });
-    assert_eq!(ours, judge);
-}
-
 /// Sequences that take steps in turns share a routine, and none sees anything of another.
 #[test]
 fn sequences_do_not_disturb_one_another() {

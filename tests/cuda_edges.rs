@@ -1,5 +1,5 @@
 //! Steps on the device at the edges: selectors of one's own that tell odd things, threads that share a
-//! routine, and as many looks as there may be.
+//! routine, sequences that outgrow it, and as many looks as there may be.
 
 #![allow(clippy::unwrap_used)]
 
@@ -244,5 +244,21 @@ fn the_fewest_and_the_most_looks_are_taken() {
             .map(|backend| attend(&mut *started(backend, &whole(rounds), 700), &[700]));
         compare_reports("looks", SHAPE.group(), &ours, &judge);
         compare_picks("looks", &ours, &judge);
+    }
+}
+
+/// What is beyond the room that was made is answered as by the reference, before and after.
+#[test]
+fn room_is_made_as_sequences_grow() {
+    let Some(emulator) = common::emulator() else { return };
+    let mut ours = started(&Gpu::new(emulator), &whole(6), 650);
+    let mut judge = started(&Reference, &whole(6), 650);
+    for new in [650..1020, 1020..1030, 1030..2100] {
+        append(&mut *ours, new.clone());
+        append(&mut *judge, new.clone());
+        let visible = [new.end - 7, new.end];
+        let (ours, judge) = (attend(&mut *ours, &visible), attend(&mut *judge, &visible));
+        compare_reports("room", SHAPE.group(), &ours, &judge);
+        compare_picks("room", &ours, &judge);
     }
 }
