@@ -6,6 +6,7 @@ mod common;
 
 use std::sync::Arc;
 
+use common::agreement::{compare_picks, compare_reports};
 use common::{MODEL, MODEL_LAYER};
 use ndarray::{Array2, Array3, s};
 use ndarray_rand::RandomExt;
@@ -157,23 +158,12 @@ fn picks_are_equal_on_small_integers() {
                 for storage in storages(&*backend, seed) {
                     let options = Options { storage, ..exact.clone() };
                     let output = world.run(&*backend, pipeline, &options);
-                    for (ours, theirs) in output.rows.iter().zip(&judge.rows) {
-                        let context = format!("{name} on {}: {ours:?} {theirs:?}", backend.name());
-                        assert_eq!(ours.certain, theirs.certain, "{context}");
-                        let allowed = (1e-4 * theirs.sampled as f64).max(1.0);
-                        let apart = ours.sampled.abs_diff(theirs.sampled) as f64;
-                        assert!(apart <= allowed, "{context}");
-                        let union = ours.read_by_group.abs_diff(theirs.read_by_group) as f64;
-                        assert!(union <= allowed * shape.group() as f64, "{context}");
-                        assert_eq!(ours.visible, theirs.visible, "{context}");
-                        if ours.sampled == theirs.sampled {
-                            assert_eq!(ours.certificate, theirs.certificate, "{context}");
-                        }
-                    }
+                    let context = format!("{name} on {}", backend.name());
+                    compare_reports(&context, shape.group(), &output, &judge);
                     if pipeline.estimator.is_some() {
-                        compare_picks(name, &output, &judge);
+                        compare_picks(&context, &output, &judge);
                     } else {
-                        assert_eq!(output.selection, judge.selection, "{name}");
+                        assert_eq!(output.selection, judge.selection, "{context}");
                     }
                 }
             }
@@ -185,26 +175,6 @@ fn picks_are_equal_on_small_integers() {
 fn storages(backend: &dyn Backend, turn: u64) -> Vec<Storage> {
     let all = [Storage::F32, Storage::F16, Storage::Bf16];
     if backend.name() == "cuda" { vec![all[turn as usize % 3]] } else { all.to_vec() }
-}
-
-/// Certain picks are equal; of two samples of one row, one holds the other.
-fn compare_picks(name: &str, output: &Output, judge: &Output) {
-    let (ours, theirs) = (output.selection.as_ref().unwrap(), judge.selection.as_ref().unwrap());
-    assert_eq!(ours.rows(), theirs.rows());
-    for row in 0..ours.rows() {
-        let parts = |selection: &vattention::Selection| {
-            let (indices, probabilities) = selection.row(row);
-            let all: Vec<(u32, f32)> =
-                indices.iter().copied().zip(probabilities.iter().copied()).collect();
-            let (certain, sample): (Vec<_>, Vec<_>) = all.into_iter().partition(|&(_, p)| p == 1.0);
-            (certain, sample.into_iter().map(|(token, _)| token).collect::<Vec<u32>>())
-        };
-        let ((certain, small), (their_certain, large)) = (parts(ours), parts(theirs));
-        assert!(certain == their_certain, "{name}, row {row}: picks differ");
-        let (small, large) =
-            if small.len() < large.len() { (small, large) } else { (large, small) };
-        assert!(small.iter().all(|token| large.contains(token)), "{name}, row {row}: not nested");
-    }
 }
 
 /// Outputs are within 1e-5 of the largest value of f64 sums over the picks that are reported.

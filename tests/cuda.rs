@@ -7,111 +7,22 @@ mod common;
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ndarray::{Array3, s};
 use vattention::backends::Reference;
 use vattention::config::{Loader, load};
-use vattention::cuda::{Device, Gpu, Kernel, Program};
+use vattention::cuda::{Device, Gpu};
 use vattention::{
     Attention, Backend, Error, Options, PipelineConfig, Placement, Result, Selection, Shape,
     Storage,
 };
 use vattention_cuda_emulator::Emulator;
 
+use common::devices::{Calls, Counting, Mortal};
 use common::{MODEL, MODEL_LAYER};
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 12 };
-
-/// A device of which one call fails: of those from now on, the one of that number.
-#[derive(Clone, Debug)]
-struct Mortal<D> {
-    device: D,
-    calls: Arc<AtomicUsize>,
-}
-
-/// No call fails. It is also what follows 0.
-const IMMORTAL: usize = usize::MAX;
-
-impl<D: Device> Mortal<D> {
-    fn new(device: D) -> Self {
-        Self { device, calls: Arc::new(AtomicUsize::new(IMMORTAL)) }
-    }
-
-    fn fail_at(&self, call: usize) {
-        self.calls.store(call, Ordering::Relaxed);
-    }
-
-    /// Whether that call was reached; none fails any more.
-    fn has_failed(&self) -> bool {
-        self.calls.swap(IMMORTAL, Ordering::Relaxed) == IMMORTAL
-    }
-
-    fn live(&self) -> Result<()> {
-        let left = self.calls.load(Ordering::Relaxed);
-        let next = if left == IMMORTAL { IMMORTAL } else { left.wrapping_sub(1) };
-        self.calls.store(next, Ordering::Relaxed);
-        if left == 0 { Err(Error::Memory { bytes: 1 }) } else { Ok(()) }
-    }
-}
-
-#[allow(unsafe_code, reason = "the trait's launch is")]
-impl<D: Device> Device for Mortal<D> {
-    type Memory = D::Memory;
-    type Module = D::Module;
-    type Graph = D::Graph;
-
-    fn summary(&self) -> String {
-        self.device.summary()
-    }
-
-    fn allocate(&self, bytes: usize) -> Result<D::Memory> {
-        self.live()?;
-        self.device.allocate(bytes)
-    }
-
-    fn allocate_on_host(&self, bytes: usize) -> Result<D::Memory> {
-        self.live()?;
-        self.device.allocate_on_host(bytes)
-    }
-
-    fn address(&self, memory: &D::Memory) -> u64 {
-        self.device.address(memory)
-    }
-
-    fn write(&self, bytes: &[u8], memory: &D::Memory, at: usize) -> Result<()> {
-        self.live()?;
-        self.device.write(bytes, memory, at)
-    }
-
-    fn read(&self, memory: &D::Memory, at: usize, bytes: &mut [u8]) -> Result<()> {
-        self.live()?;
-        self.device.read(memory, at, bytes)
-    }
-
-    fn compile(&self, program: &Program) -> Result<D::Module> {
-        self.live()?;
-        self.device.compile(program)
-    }
-
-    unsafe fn launch(&self, kernel: &Kernel<D::Module>) -> Result<()> {
-        self.live()?;
-        // SAFETY: the caller vouches for the arguments.
-        unsafe { self.device.launch(kernel) }
-    }
-
-    unsafe fn record(&self, kernels: &[Kernel<D::Module>]) -> Result<D::Graph> {
-        self.live()?;
-        // SAFETY: the caller vouches for the arguments.
-        unsafe { self.device.record(kernels) }
-    }
-
-    fn replay(&self, graph: &D::Graph) -> Result<()> {
-        self.live()?;
-        self.device.replay(graph)
-    }
-}
 
 /// Numbers that differ from token to token.
 fn numbers(heads: usize, count: usize, dim: usize) -> Array3<f32> {
@@ -281,94 +192,6 @@ fn check_limits(gpu: &dyn Backend) {
     }
 }
 
-/// What a device was asked to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Calls {
-    allocations: usize,
-    on_host: usize,
-    writes: usize,
-    reads: usize,
-    launches: usize,
-    replays: usize,
-}
-
-/// A device that counts.
-#[derive(Clone, Debug)]
-struct Counting<D> {
-    device: D,
-    calls: Arc<Mutex<Calls>>,
-}
-
-impl<D: Device> Counting<D> {
-    fn new(device: D) -> Self {
-        Self { device, calls: Arc::default() }
-    }
-
-    fn count(&self, which: impl Fn(&mut Calls) -> &mut usize) {
-        *which(&mut self.calls.lock().unwrap()) += 1;
-    }
-
-    /// The calls since it was asked last.
-    fn take(&self) -> Calls {
-        std::mem::take(&mut self.calls.lock().unwrap())
-    }
-}
-
-#[allow(unsafe_code, reason = "the trait's launch is")]
-impl<D: Device> Device for Counting<D> {
-    type Memory = D::Memory;
-    type Module = D::Module;
-    type Graph = D::Graph;
-
-    fn summary(&self) -> String {
-        self.device.summary()
-    }
-
-    fn allocate(&self, bytes: usize) -> Result<D::Memory> {
-        self.count(|calls| &mut calls.allocations);
-        self.device.allocate(bytes)
-    }
-
-    fn allocate_on_host(&self, bytes: usize) -> Result<D::Memory> {
-        self.count(|calls| &mut calls.on_host);
-        self.device.allocate_on_host(bytes)
-    }
-
-    fn address(&self, memory: &D::Memory) -> u64 {
-        self.device.address(memory)
-    }
-
-    fn write(&self, bytes: &[u8], memory: &D::Memory, at: usize) -> Result<()> {
-        self.count(|calls| &mut calls.writes);
-        self.device.write(bytes, memory, at)
-    }
-
-    fn read(&self, memory: &D::Memory, at: usize, bytes: &mut [u8]) -> Result<()> {
-        self.count(|calls| &mut calls.reads);
-        self.device.read(memory, at, bytes)
-    }
-
-    fn compile(&self, program: &Program) -> Result<D::Module> {
-        self.device.compile(program)
-    }
-
-    unsafe fn launch(&self, kernel: &Kernel<D::Module>) -> Result<()> {
-        self.count(|calls| &mut calls.launches);
-        // SAFETY: the caller vouches for the arguments.
-        unsafe { self.device.launch(kernel) }
-    }
-
-    unsafe fn record(&self, kernels: &[Kernel<D::Module>]) -> Result<D::Graph> {
-        // SAFETY: the caller vouches for the arguments.
-        unsafe { self.device.record(kernels) }
-    }
-
-    fn replay(&self, graph: &D::Graph) -> Result<()> {
-        self.count(|calls| &mut calls.replays);
-        self.device.replay(graph)
-    }
-}
-
 /// The pipelines of `configs/` for which there are kernels of every part.
 const WHOLE: [&str; 13] = [
     "hash-attention",
@@ -408,35 +231,6 @@ fn a_step_is_one_copy_there_one_start_and_one_copy_back() {
         assert_eq!(calls == one, WHOLE.contains(&&*name), "{name}: {calls:?}");
         assert_eq!(calls.replays == 0, calls.launches > 0, "{name}: {calls:?}");
     }
-}
-
-/// What is beyond the room that was made is answered as by the reference, before and after.
-#[test]
-fn room_is_made_as_sequences_grow() {
-    let Some(emulator) = common::emulator() else { return };
-    let options = Options { record: true, ..Options::default() };
-    let gpu = Gpu::new(emulator);
-    let [ours, judge] = [&gpu as &dyn Backend, &Reference].map(|backend| {
-        let mut attention = backend.start(&whole(), 0, SHAPE, &options).unwrap();
-        let mut selections = Vec::new();
-        for tokens in [0..650, 650..1020, 1020..1030, 1030..2100] {
-            let part = |dim| {
-                Array3::from_shape_fn((SHAPE.kv_heads, tokens.len(), dim), |(h, t, d)| {
-                    ((h + (t + tokens.start) * 31 + d * 17) % 5) as f32 - 2.0
-                })
-            };
-            attention.append(part(SHAPE.head_dim).view(), part(SHAPE.value_dim).view()).unwrap();
-            let queries =
-                Array3::from_shape_fn((SHAPE.query_heads, 2, SHAPE.head_dim), |(h, t, d)| {
-                    ((h * 3 + t + d * 7) % 3) as f32 - 1.0
-                });
-            let visible = [tokens.end - 7, tokens.end];
-            selections
-                .push(attention.attend(queries.view(), Some(&visible)).unwrap().selection.unwrap());
-        }
-        selections
-    });
-    assert_eq!(ours, judge);
 }
 
 /// Sequences that take steps in turns share a routine, and none sees anything of another.

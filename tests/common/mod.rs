@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 #![allow(dead_code)] // Each test binary uses a part.
 
+pub(crate) mod agreement;
+pub(crate) mod devices;
 pub(crate) mod draws;
 pub(crate) mod forgetful;
 pub(crate) mod peer;

@@ -7,7 +7,8 @@ use crate::{
 /// What the selectors and the estimator of one KV head do at one step.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
-    /// Of each selector, in order. Together they take at least one token.
+    /// Of each selector, in order, and of no more than the visible tokens. Together they take at
+    /// least one.
     pub recipes: Vec<Recipe<'a>>,
     /// Whether the query heads of the group read one list.
     pub share: Share,
@@ -53,8 +54,10 @@ impl Pipeline {
         if self.is_dense() || scores || self.needs_feedback() {
             return None;
         }
-        let recipes: Vec<Recipe<'_>> =
-            self.selectors().map(|selector| selector.recipe(step)).collect::<Option<_>>()?;
+        let recipes: Vec<Recipe<'_>> = self
+            .selectors()
+            .map(|selector| Some(selector.recipe(step)?.clipped(step.visible)))
+            .collect::<Option<_>>()?;
         if recipes.iter().all(|recipe| recipe.count() == 0) {
             return None;
         }

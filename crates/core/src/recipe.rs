@@ -33,7 +33,8 @@ pub enum Recipe<'a> {
 pub struct HashCodes<'a> {
     /// Bits of a code.
     pub bits: usize,
-    /// Of all keys appended so far, `[words][tokens]`: one for all members, or one for each.
+    /// Of all keys appended so far, `[words][tokens]`: one for all members, or one for each. The code
+    /// of a key stays as it is, and the same selector's next recipe has it at the same place.
     pub keys: Vec<&'a [Vec<u32>]>,
     /// Of each member's query, `[members][words]`.
     pub queries: Vec<Vec<u32>>,
@@ -58,6 +59,19 @@ impl Recipe<'_> {
             Self::Range(range) => range.len(),
             Self::TopLogits { count, .. } | Self::TopCodes { count, .. } => *count,
         }
+    }
+
+    /// The same among so many visible tokens: a range or a number beyond them is cut short.
+    pub(crate) fn clipped(mut self, visible: usize) -> Self {
+        match &mut self {
+            Self::Range(range) => {
+                *range = range.start.min(visible)..range.end.min(visible);
+            }
+            Self::TopLogits { count, .. } | Self::TopCodes { count, .. } => {
+                *count = (*count).min(visible);
+            }
+        }
+        self
     }
 
     /// Whether every query head of a group picks the same.

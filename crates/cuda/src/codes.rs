@@ -5,9 +5,10 @@ use vattention_core::{HashCodes, Plan, Recipe, Result};
 use crate::Device;
 use crate::launch::Codes;
 
-/// Of one KV head, the codes of each selector that has some, and of each of its maps.
+/// Of one KV head, the codes by each map of each selector.
 #[derive(Debug)]
 pub(crate) struct Mirror<D: Device> {
+    /// In the order of the pipeline; selectors without codes have no maps.
     selectors: Vec<Vec<Mirrored<D>>>,
 }
 
@@ -26,7 +27,8 @@ impl<D: Device> Mirror<D> {
         Self { selectors: Vec::new() }
     }
 
-    /// Brings it up to date, with room for `capacity` tokens, and says where the codes are.
+    /// Brings it up to date, with room for `capacity` tokens, and says where the codes of each
+    /// selector are: nowhere, if it picks by other means at this step.
     ///
     /// # Errors
     /// If there is no memory, or the device fails; what is there stays right.
@@ -36,18 +38,12 @@ impl<D: Device> Mirror<D> {
         plan: &Plan<'_>,
         capacity: usize,
     ) -> Result<Vec<Vec<u64>>> {
-        let codes = plan.recipes.iter().filter_map(|recipe| match recipe {
-            Recipe::TopCodes { codes, .. } => Some(codes),
-            Recipe::Range(_) | Recipe::TopLogits { .. } => None,
-        });
-        let mut addresses = Vec::new();
-        for (i, codes) in codes.enumerate() {
-            if i == self.selectors.len() {
-                self.selectors.push(Vec::new());
-            }
-            addresses.push(update(device, &mut self.selectors[i], codes, capacity)?);
-        }
-        Ok(addresses)
+        self.selectors.resize_with(plan.recipes.len(), Vec::new);
+        let of_selector = |(recipe, maps): (&Recipe<'_>, &mut Vec<_>)| match recipe {
+            Recipe::TopCodes { codes, .. } => update(device, maps, codes, capacity),
+            Recipe::Range(_) | Recipe::TopLogits { .. } => Ok(Vec::new()),
+        };
+        plan.recipes.iter().zip(&mut self.selectors).map(of_selector).collect()
     }
 }
 
@@ -59,7 +55,11 @@ fn update<D: Device>(
     capacity: usize,
 ) -> Result<Vec<u64>> {
     for (map, &words) in codes.keys.iter().enumerate() {
-        if maps.get(map).is_none_or(|mirrored| mirrored.capacity < capacity) {
+        // The kernel takes it for granted that codes are of so many bits, in so much room.
+        let fits = |mirrored: &Mirrored<D>| {
+            (mirrored.codes.bits(), mirrored.capacity) == (codes.bits, capacity)
+        };
+        if !maps.get(map).is_some_and(fits) {
             maps.truncate(map);
             maps.push(Mirrored {
                 codes: Codes::new(device, codes.bits, capacity)?,

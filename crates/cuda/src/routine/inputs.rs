@@ -62,7 +62,7 @@ pub(crate) struct Told<'a> {
     pub(crate) orders: Vec<([u32; 8], [u32; 2])>,
     /// Its table of pages.
     pub(crate) table: u64,
-    /// Of each selector by codes, the addresses of the keys' codes.
+    /// Of each selector, the addresses of the keys' codes, if it picks by them.
     pub(crate) codes: Vec<Vec<u64>>,
 }
 
@@ -180,7 +180,6 @@ impl StageInputs {
             }
             Self::Codes { counts: place, keys, queries } => {
                 place.put(&counts(), all);
-                let selector = codes_before(&heads[0].plan, recipes.start);
                 let (mut addresses, mut codes) = (Vec::new(), Vec::new());
                 for row in rows(kind, heads) {
                     let Recipe::TopCodes { score, codes: hashed, .. } =
@@ -189,7 +188,7 @@ impl StageInputs {
                         continue;
                     };
                     for member in row.counting(*score) {
-                        addresses.push(row.head.codes[selector][hashed.keys_of(member)]);
+                        addresses.push(row.head.codes[recipes.start][hashed.keys_of(member)]);
                         codes.extend_from_slice(&hashed.queries[member]);
                     }
                 }
@@ -237,10 +236,4 @@ fn ends(recipe: &Recipe<'_>) -> [u32; 2] {
         Recipe::Range(range) => [range.start as u32, range.end as u32],
         Recipe::TopLogits { .. } | Recipe::TopCodes { .. } => [0, 0],
     }
-}
-
-/// How many selectors by codes there are before a place.
-fn codes_before(plan: &Plan<'_>, place: usize) -> usize {
-    let by_codes = |recipe: &&Recipe<'_>| matches!(recipe, Recipe::TopCodes { .. });
-    plan.recipes[..place].iter().filter(by_codes).count()
 }

@@ -24,12 +24,7 @@ pub(crate) enum Stage {
     /// The best by `q·k`.
     Logits(Score),
     /// The best by codes of so many bits.
-    Codes {
-        score: Score,
-        bits: usize,
-        /// Whether each member has codes of its own.
-        own: bool,
-    },
+    Codes { score: Score, bits: usize },
 }
 
 /// How large a sample is.
@@ -53,8 +48,7 @@ impl Kind {
                 (Recipe::Range(_), _) => stages.push(Stage::Ranges(1)),
                 (&Recipe::TopLogits { score, .. }, _) => stages.push(Stage::Logits(score)),
                 (Recipe::TopCodes { score, codes, .. }, _) => {
-                    let own = codes.keys.len() > 1;
-                    stages.push(Stage::Codes { score: *score, bits: codes.bits, own });
+                    stages.push(Stage::Codes { score: *score, bits: codes.bits });
                 }
             }
         }

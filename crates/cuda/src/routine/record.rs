@@ -129,15 +129,14 @@ impl<D: Device> Recording<'_, D> {
         let looks = kind.sample.as_ref().map_or(0, |sample| sample.looks);
         let (draw, members) = (Draw::new(self.device)?, kind.members());
         let drawing = Drawing::new(self.device, &self.given.orders, kind.capacity)?;
-        let logits = Logits::new(self.device, kind.lists(), kind.readers(), kind.capacity)?;
         draw.add_count(&mut self.work, now, &self.taken, members, &drawing)?;
         let open = Open::new(self.device)?;
         open.add(&mut self.work, now, &self.said.taken, progress, judging.is_some())?;
         for look in 0..=looks {
             draw.add_draw(&mut self.work, now, &self.taken, members, &drawing, progress)?;
-            self.read_part(sample, &logits, look > 0)?;
+            self.read_part(sample, judging.as_ref(), look > 0)?;
             if let Some(judging) = judging.as_ref().filter(|_| look < looks) {
-                self.judge(judging, sample, &logits, look + 1 == looks)?;
+                self.judge(judging, sample, look + 1 == looks)?;
             }
         }
         let take = Take::new(self.device)?;
@@ -145,23 +144,23 @@ impl<D: Device> Recording<'_, D> {
     }
 
     /// Attention over the part that was drawn last.
-    fn read_part(&mut self, sample: &Sample<D>, logits: &Logits<D>, more: bool) -> Result<()> {
+    fn read_part(
+        &mut self,
+        sample: &Sample<D>,
+        judging: Option<&Judging<D>>,
+        more: bool,
+    ) -> Result<()> {
         let (tables, queries) = (&self.given.list_tables, &self.given.queries);
         let part = sample.progress.part();
-        let logits = logits.beginning_at(&sample.progress.first());
-        self.attend.add(&mut self.work, tables, &part, queries, &self.records, Some(&logits))?;
+        let first = sample.progress.first();
+        let logits = judging.map(|judging| judging.logits.beginning_at(&first));
+        self.attend.add(&mut self.work, tables, &part, queries, &self.records, logits.as_ref())?;
         self.combine.add(&mut self.work, &self.records, &part, &sample.sums, more)
     }
 
     /// A look at the sample, which says what part of it is drawn next.
-    fn judge(
-        &mut self,
-        judging: &Judging<D>,
-        sample: &Sample<D>,
-        logits: &Logits<D>,
-        last: bool,
-    ) -> Result<()> {
-        let Judging { look, judge, moments } = judging;
+    fn judge(&mut self, judging: &Judging<D>, sample: &Sample<D>, last: bool) -> Result<()> {
+        let Judging { look, judge, moments, logits } = judging;
         let (now, certain_lengths) = (&self.given.now, &self.said.taken);
         let looked = Looked {
             tables: &self.given.list_tables,
@@ -189,12 +188,15 @@ struct Judging<D: Device> {
     look: Look<D>,
     judge: Judge<D>,
     moments: Moments<D>,
+    /// Of the sample.
+    logits: Logits<D>,
 }
 
 impl<D: Device> Judging<D> {
     fn new(device: &D, kind: &Kind, budget: &Formula) -> Result<Self> {
         let look = Look::new(device, kind.layout)?;
         let moments = look.moments(kind.lists(), kind.readers(), kind.capacity)?;
-        Ok(Self { look, judge: Judge::new(device, budget)?, moments })
+        let logits = Logits::new(device, kind.lists(), kind.readers(), kind.capacity)?;
+        Ok(Self { look, judge: Judge::new(device, budget)?, moments, logits })
     }
 }

@@ -1,0 +1,264 @@
+//! Steps on the device at the edges: selectors of one's own that tell odd things, threads that share a
+//! routine, sequences that outgrow it, and as many looks as there may be.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::Arc;
+
+use ndarray::{Array3, s};
+use serde::{Deserialize, Serialize};
+use vattention::backends::Reference;
+use vattention::config::Loader;
+use vattention::cuda::Gpu;
+use vattention::{
+    Attention, Backend, HashCodes, NewTokens, Options, Output, Picks, PipelineConfig, Recipe,
+    Result, Row, Score, Selector, SelectorConfig, Shape, Site, Step, typetag,
+};
+
+use common::agreement::{compare_picks, compare_reports};
+use common::devices::Counting;
+
+const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 12 };
+
+/// A selector that tells what it does in a way that is right, but odd.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Odd {
+    how: How,
+    /// The first words of the codes of all keys, and the second ones.
+    #[serde(skip)]
+    codes: Vec<Vec<u32>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum How {
+    /// A range of which little or nothing is visible.
+    Beyond,
+    /// More than there are, in 32 bits or 64.
+    TooMany,
+    /// Only of an even number of visible tokens.
+    AtTimes,
+    /// By codes where many tokens are visible, of more bits where more are.
+    Growing,
+}
+
+#[typetag::serde(name = "odd")]
+impl SelectorConfig for Odd {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(Self { codes: vec![Vec::new(); 2], ..self.clone() }))
+    }
+}
+
+/// Bits that follow from numbers, and differ from word to word.
+fn word_of(numbers: &[f32], word: usize) -> u32 {
+    let hash = |h: u32, x: &f32| (h ^ x.to_bits()).wrapping_mul(0x9E37_79B1).rotate_left(13);
+    numbers.iter().fold(word as u32 + 1, hash)
+}
+
+impl Odd {
+    fn hash_codes(&self, step: &Step<'_>, words: usize) -> HashCodes<'_> {
+        let code = |row: &Row<'_>| (0..words).map(|word| word_of(row.query(), word)).collect();
+        HashCodes {
+            bits: 32 * words,
+            keys: vec![&self.codes[..words]],
+            queries: step.rows().iter().map(code).collect(),
+        }
+    }
+
+    fn words(visible: usize) -> Option<usize> {
+        match visible {
+            0..100 => None,
+            100..200 => Some(1),
+            _ => Some(2),
+        }
+    }
+}
+
+impl Selector for Odd {
+    fn append(&mut self, new: &NewTokens<'_>) {
+        let mut key = vec![0.0; new.keys.dim()];
+        for token in 0..new.keys.len() {
+            new.keys.copy_row(token, &mut key);
+            for (word, codes) in self.codes.iter_mut().enumerate() {
+                codes.push(word_of(&key, word));
+            }
+        }
+    }
+
+    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
+        match self.how {
+            How::Beyond => Some(Recipe::Range(90..(1 << 32) + 1)),
+            How::TooMany => Some(Recipe::TopLogits { count: 1 << 32, score: Score::Head }),
+            How::AtTimes => step.visible.is_multiple_of(2).then_some(Recipe::Range(3..9)),
+            How::Growing => Some(match Self::words(step.visible) {
+                None => Recipe::Range(0..5),
+                Some(words) => Recipe::TopCodes {
+                    count: 7,
+                    score: Score::Head,
+                    codes: self.hash_codes(step, words),
+                },
+            }),
+        }
+    }
+
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        match self.how {
+            How::Beyond => picks.take_range(90..(1 << 32) + 1),
+            How::TooMany => {
+                picks.take_top(1 << 32, &row.scores(Score::Head));
+            }
+            How::AtTimes => picks.take_range(3..9),
+            How::Growing => match Self::words(row.visible()) {
+                None => picks.take_range(0..5),
+                Some(words) => {
+                    let differing = |token: usize, word: usize| {
+                        (self.codes[word][token] ^ word_of(row.query(), word)).count_ones()
+                    };
+                    let agreeing = |token| {
+                        let differing: u32 = (0..words).map(|word| differing(token, word)).sum();
+                        (32 * words) as u16 - differing as u16
+                    };
+                    let scores: Vec<u16> = (0..row.visible()).map(agreeing).collect();
+                    picks.take_top(7, &scores);
+                }
+            },
+        }
+    }
+}
+
+fn parsed(text: &str) -> Arc<PipelineConfig> {
+    Loader::default().parse("edge.toml", text).unwrap()
+}
+
+/// Whole numbers, so that products are exact.
+fn numbers(heads: usize, count: usize, dim: usize) -> Array3<f32> {
+    Array3::from_shape_fn((heads, count, dim), |(h, t, d)| {
+        ((h * 3 + (t * t) % 23 + t * 31 + d * 17 + t / 5) % 5) as f32 - 2.0
+    })
+}
+
+fn started(
+    backend: &dyn Backend,
+    pipeline: &Arc<PipelineConfig>,
+    tokens: usize,
+) -> Box<dyn Attention> {
+    let options = Options { record: true, scale: Some(0.25), ..Options::default() };
+    let mut attention = backend.start(pipeline, 0, SHAPE, &options).unwrap();
+    append(&mut *attention, 0..tokens);
+    attention
+}
+
+fn append(attention: &mut dyn Attention, tokens: std::ops::Range<usize>) {
+    let part =
+        |dim| numbers(SHAPE.kv_heads, tokens.end, dim).slice_move(s![.., tokens.clone(), ..]);
+    attention.append(part(SHAPE.head_dim).view(), part(SHAPE.value_dim).view()).unwrap();
+}
+
+/// One query for each number of visible tokens.
+fn attend(attention: &mut dyn Attention, visible: &[usize]) -> Output {
+    let queries = numbers(SHAPE.query_heads, visible.len(), SHAPE.head_dim);
+    attention.attend(queries.view(), Some(visible)).unwrap()
+}
+
+/// What a selector tells may be of another kind at each step, or of more than there is.
+#[test]
+fn odd_recipes_are_followed_as_they_are_meant() {
+    let Some(emulator) = common::emulator() else { return };
+    for (how, by_routine) in [
+        ("beyond", &[250, 91, 99][..]),
+        ("too-many", &[250, 1, 50][..]),
+        ("at-times", &[250, 40, 10][..]),
+        ("growing", &[250, 150, 50, 149, 99, 200][..]),
+    ] {
+        let odd = format!("[[selectors]]\ntype = \"odd\"\nhow = \"{how}\"\n");
+        let hash = "[[selectors]]\ntype = \"hash-attention\"\nsize = 9\n";
+        let alone = [odd.clone(), format!("{odd}{odd}")];
+        let beside = [
+            format!("{odd}{hash}"),
+            format!("{hash}{odd}{odd}[estimator]\ntype = \"fixed\"\nsize = 9\n"),
+        ];
+        for text in alone.iter().chain(&beside) {
+            let device = Counting::new(emulator.clone());
+            let mut ours = started(&Gpu::new(device.clone()), &parsed(text), 250);
+            let mut judge = started(&Reference, &parsed(text), 250);
+            for (new, visible) in [(250..251, by_routine), (251..260, &[31, 90, 255])] {
+                append(&mut *ours, new.clone());
+                append(&mut *judge, new);
+                device.take();
+                let (ours, judge) = (attend(&mut *ours, visible), attend(&mut *judge, visible));
+                if visible == by_routine {
+                    assert_eq!(device.take().replays, visible.len(), "{text}");
+                }
+                compare_reports(text, SHAPE.group(), &ours, &judge);
+                compare_picks(text, &ours, &judge);
+                for (ours, judge) in ours.out.iter().zip(&judge.out) {
+                    assert!((ours - judge).abs() < 2e-5, "{text}: {ours} for {judge}");
+                }
+            }
+        }
+    }
+}
+
+/// A pipeline that the device runs by itself, of which samples grow.
+fn whole(rounds: u8) -> Arc<PipelineConfig> {
+    parsed(&format!(
+        "[[selectors]]\ntype = \"sink\"\nsize = 8\n\
+         [[selectors]]\ntype = \"hash-attention\"\nsize = 20\n\
+         [sampler]\nbase = 30\n\
+         [estimator]\ntype = \"ratio\"\nepsilon = 0.3\ndelta = 0.3\nrounds = {rounds}\n"
+    ))
+}
+
+/// Layers and sequences on threads of their own take turns with a routine.
+#[test]
+fn threads_that_share_a_routine_do_not_disturb_one_another() {
+    let Some(emulator) = common::emulator() else { return };
+    let gpu = Gpu::new(emulator);
+    let lengths = [700, 90, 400];
+    let run = |mut attention: Box<dyn Attention>| -> Vec<Output> {
+        let last = attention.len();
+        (0..3).map(|_| attend(&mut *attention, &[last - 30, last])).collect()
+    };
+    let together: Vec<Vec<Output>> = std::thread::scope(|scope| {
+        let start = |length| started(&gpu, &whole(6), length);
+        let threads = lengths.map(|length| scope.spawn(move || run(start(length))));
+        threads.map(|thread| thread.join().unwrap()).into()
+    });
+    for (ours, length) in together.iter().zip(lengths) {
+        let alone = run(started(&gpu, &whole(6), length));
+        for (ours, alone) in ours.iter().zip(&alone) {
+            assert_eq!((&ours.out, &ours.selection), (&alone.out, &alone.selection));
+            assert_eq!(ours.rows, alone.rows);
+        }
+    }
+}
+
+/// One look, and as many as can be asked for.
+#[test]
+fn the_fewest_and_the_most_looks_are_taken() {
+    let Some(emulator) = common::emulator() else { return };
+    for rounds in [1, 255] {
+        let [ours, judge] = [&Gpu::new(emulator.clone()) as &dyn Backend, &Reference]
+            .map(|backend| attend(&mut *started(backend, &whole(rounds), 700), &[700]));
+        compare_reports("looks", SHAPE.group(), &ours, &judge);
+        compare_picks("looks", &ours, &judge);
+    }
+}
+
+/// What is beyond the room that was made is answered as by the reference, before and after.
+#[test]
+fn room_is_made_as_sequences_grow() {
+    let Some(emulator) = common::emulator() else { return };
+    let mut ours = started(&Gpu::new(emulator), &whole(6), 650);
+    let mut judge = started(&Reference, &whole(6), 650);
+    for new in [650..1020, 1020..1030, 1030..2100] {
+        append(&mut *ours, new.clone());
+        append(&mut *judge, new.clone());
+        let visible = [new.end - 7, new.end];
+        let (ours, judge) = (attend(&mut *ours, &visible), attend(&mut *judge, &visible));
+        compare_reports("room", SHAPE.group(), &ours, &judge);
+        compare_picks("room", &ours, &judge);
+    }
+}
