@@ -182,7 +182,7 @@ fn odd_recipes_are_followed_as_they_are_meant() {
         ("too-many", &[250, 1, 50][..]),
         ("at-times", &[250, 40, 10][..]),
         ("by-head", &[][..]),
-        ("growing", &[250, 150, 50, 149, 99, 200][..]),
+        ("growing", &[150, 250, 50, 149, 99, 200][..]),
     ] {
         let odd = format!("[[selectors]]\ntype = \"odd\"\nhow = \"{how}\"\n");
         let hash = "[[selectors]]\ntype = \"hash-attention\"\nsize = 9\n";
