@@ -26,6 +26,8 @@ const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_di
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Odd {
     how: How,
+    #[serde(skip)]
+    kv_head: usize,
     /// The first words of the codes of all keys, and the second ones.
     #[serde(skip)]
     codes: Vec<Vec<u32>>,
@@ -40,14 +42,17 @@ enum How {
     TooMany,
     /// Only of an even number of visible tokens.
     AtTimes,
+    /// Of one KV head otherwise than of another.
+    ByHead,
     /// By codes where many tokens are visible, of more bits where more are.
     Growing,
 }
 
 #[typetag::serde(name = "odd")]
 impl SelectorConfig for Odd {
-    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(Self { codes: vec![Vec::new(); 2], ..self.clone() }))
+    fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
+        let codes = vec![Vec::new(); 2];
+        Ok(Box::new(Self { how: self.how, kv_head: site.kv_head, codes }))
     }
 }
 
@@ -92,6 +97,8 @@ impl Selector for Odd {
             How::Beyond => Some(Recipe::Range(90..(1 << 32) + 1)),
             How::TooMany => Some(Recipe::TopLogits { count: 1 << 32, score: Score::Head }),
             How::AtTimes => step.visible.is_multiple_of(2).then_some(Recipe::Range(3..9)),
+            How::ByHead if self.kv_head == 0 => Some(Recipe::Range(0..5)),
+            How::ByHead => Some(Recipe::TopLogits { count: 7, score: Score::Head }),
             How::Growing => Some(match Self::words(step.visible) {
                 None => Recipe::Range(0..5),
                 Some(words) => Recipe::TopCodes {
@@ -110,6 +117,10 @@ impl Selector for Odd {
                 picks.take_top(1 << 32, &row.scores(Score::Head));
             }
             How::AtTimes => picks.take_range(3..9),
+            How::ByHead if self.kv_head == 0 => picks.take_range(0..5),
+            How::ByHead => {
+                picks.take_top(7, &row.scores(Score::Head));
+            }
             How::Growing => match Self::words(row.visible()) {
                 None => picks.take_range(0..5),
                 Some(words) => {
@@ -170,7 +181,8 @@ fn odd_recipes_are_followed_as_they_are_meant() {
         ("beyond", &[250, 91, 99][..]),
         ("too-many", &[250, 1, 50][..]),
         ("at-times", &[250, 40, 10][..]),
-        ("growing", &[250, 150, 50, 149, 99, 200][..]),
+        ("by-head", &[][..]),
+        ("growing", &[150, 250, 50, 149, 99, 200][..]),
     ] {
         let odd = format!("[[selectors]]\ntype = \"odd\"\nhow = \"{how}\"\n");
         let hash = "[[selectors]]\ntype = \"hash-attention\"\nsize = 9\n";
