@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(LLAMA3.apply(turns(5.0)), turns(5.0));
         assert_eq!(LLAMA3.apply(turns(0.5)), turns(0.5) / 8.0);
         let middle = LLAMA3.apply(turns(2.5));
-        assert!((middle / turns(2.5) - (1.0 + 1.0 / 8.0) / 2.0).abs() < 1e-6);
+        assert!((middle / turns(2.5) - 0.5625).abs() < 1e-6);
         for edge in [1.0_f32, 4.0] {
             let (below, above) =
                 (LLAMA3.apply(turns(edge * 0.9999)), LLAMA3.apply(turns(edge * 1.0001)));

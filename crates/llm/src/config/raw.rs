@@ -10,6 +10,9 @@ use serde_json::Value;
 use crate::rope::Scaling;
 use crate::{Error, Result};
 
+/// The largest dimension: products of two fit.
+const LARGEST: usize = i32::MAX as usize;
+
 /// The keys that matter here; others do not change what is computed.
 #[derive(Debug, Deserialize)]
 pub(super) struct Raw {
@@ -86,6 +89,9 @@ pub(super) fn size(key: &str, value: Option<usize>) -> Result<usize, String> {
     match value {
         None => Err(format!("no `{key}`")),
         Some(0) => Err(format!("`{key}` is 0; expected at least 1")),
+        Some(value) if value > LARGEST => {
+            Err(format!("`{key}` is {value}; expected at most {LARGEST}"))
+        }
         Some(value) => Ok(value),
     }
 }

@@ -12,14 +12,14 @@ use vattention_config::Loader;
 use vattention_core::{Backend, PipelineConfig};
 use {vattention_estimators as _, vattention_selectors as _};
 
-pub const CASES: [&str; 5] = ["llama3", "llama-sharded", "mistral", "qwen2", "qwen3"];
+pub(crate) const CASES: [&str; 5] = ["llama3", "llama-sharded", "mistral", "qwen2", "qwen3"];
 
-pub fn case(name: &str) -> PathBuf {
+pub(crate) fn case(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
 /// A copy of a case, to break.
-pub fn copy(name: &str) -> TempDir {
+pub(crate) fn copy(name: &str) -> TempDir {
     let copy = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(case(name)).unwrap() {
         let path = entry.unwrap().path();
@@ -28,16 +28,16 @@ pub fn copy(name: &str) -> TempDir {
     copy
 }
 
-pub fn backends() -> [Box<dyn Backend>; 2] {
+pub(crate) fn backends() -> [Box<dyn Backend>; 2] {
     [Box::new(Reference), Box::new(Cpu::default())]
 }
 
-pub fn dense() -> Arc<PipelineConfig> {
+pub(crate) fn dense() -> Arc<PipelineConfig> {
     Arc::new(PipelineConfig::default())
 }
 
-/// Sink, window, the best by logits, and a sample for a promise.
-pub fn sparse() -> Arc<PipelineConfig> {
+/// Sink, window, the best by logits, and a sample without a promise.
+pub(crate) fn sparse() -> Arc<PipelineConfig> {
     let text = r#"
         [[selectors]]
         type = "sink"
@@ -61,8 +61,23 @@ pub fn sparse() -> Arc<PipelineConfig> {
     Loader::default().parse("sparse.toml", text).unwrap()
 }
 
+/// As [`sparse`], with a sample as large as a promise needs.
+pub(crate) fn promised() -> Arc<PipelineConfig> {
+    let text = r#"
+        [[selectors]]
+        type = "oracle-top-k"
+        size = 100
+
+        [estimator]
+        type = "ratio"
+        epsilon = 0.5
+        delta = 0.2
+    "#;
+    Loader::default().parse("promised.toml", text).unwrap()
+}
+
 /// Keeps what the last queries of a prompt vote for.
-pub fn snapkv() -> Arc<PipelineConfig> {
+pub(crate) fn snapkv() -> Arc<PipelineConfig> {
     let text = r#"
         [[selectors]]
         type = "snapkv"
