@@ -126,8 +126,8 @@ fn a_prompt_in_blocks_is_a_prompt_at_once() {
         for block in [1, 7, 20, 39, 40] {
             let mut blocks = session(&model, &dense()).with_block(block);
             let what = format!("{name}, blocks of {block}");
-            assert_close(&blocks.prefill(&golden.prompt).unwrap(), &expected, 2e-5, &what);
-            assert_close(&blocks.step(5).unwrap(), &next, 2e-5, &what);
+            assert_close(&blocks.prefill(&golden.prompt).unwrap(), &expected, 5e-5, &what);
+            assert_close(&blocks.step(5).unwrap(), &next, 5e-5, &what);
         }
     }
 }
@@ -201,8 +201,8 @@ fn selectors_are_shown_the_last_queries_of_a_prompt() {
     let (expected, density) = run(512, 64);
     assert!(density < 0.3, "{density}");
     for block in [3, 64, 150] {
-        assert_close(&run(block, 64).0, &expected, 2e-5, "snapkv");
-        assert_close(&run(block, 32).0, &expected, 2e-5, "snapkv");
+        assert_close(&run(block, 64).0, &expected, 5e-5, "snapkv");
+        assert_close(&run(block, 32).0, &expected, 5e-5, "snapkv");
     }
     assert!(run(512, 0).1 == 1.0, "without queries nothing is evicted");
     assert!(distance(&run(512, 1).0, &expected) > 1e-4, "one query votes otherwise than 32");
