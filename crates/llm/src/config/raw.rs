@@ -1,0 +1,173 @@
+//! The keys of `config.json`, as transformers 4 and 5 write them.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::rope::Scaling;
+use crate::{Error, Result};
+
+/// The largest dimension: products of two fit.
+const LARGEST: usize = i32::MAX as usize;
+
+/// The keys that matter here; others do not change what is computed.
+#[derive(Debug, Deserialize)]
+pub(super) struct Raw {
+    #[serde(default)]
+    pub(super) architectures: Vec<String>,
+    pub(super) hidden_size: Option<usize>,
+    pub(super) intermediate_size: Option<usize>,
+    pub(super) num_hidden_layers: Option<usize>,
+    pub(super) num_attention_heads: Option<usize>,
+    pub(super) num_key_value_heads: Option<usize>,
+    pub(super) head_dim: Option<usize>,
+    pub(super) vocab_size: Option<usize>,
+    pub(super) max_position_embeddings: Option<usize>,
+    pub(super) sliding_window: Option<usize>,
+    pub(super) use_sliding_window: Option<bool>,
+    pub(super) tie_word_embeddings: Option<bool>,
+    pub(super) attention_bias: Option<bool>,
+    pub(super) mlp_bias: Option<bool>,
+    rms_norm_eps: Option<f64>,
+    hidden_act: Option<String>,
+    partial_rotary_factor: Option<f64>,
+    rope_theta: Option<f32>,
+    rope_scaling: Option<Rotary>,
+    /// What transformers 5 has in place of `rope_theta` and `rope_scaling`.
+    rope_parameters: Option<Rotary>,
+    quantization_config: Option<Value>,
+    pub(super) eos_token_id: Option<Ends>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rotary {
+    /// `type` before `rope_type`.
+    #[serde(alias = "type")]
+    rope_type: Option<String>,
+    rope_theta: Option<f32>,
+    partial_rotary_factor: Option<f64>,
+    factor: Option<f32>,
+    low_freq_factor: Option<f32>,
+    high_freq_factor: Option<f32>,
+    original_max_position_embeddings: Option<f32>,
+}
+
+/// What `generation_config.json` says that matters here.
+#[derive(Debug, Deserialize)]
+pub(super) struct Generation {
+    pub(super) eos_token_id: Option<Ends>,
+}
+
+/// The tokens that end a text.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Ends {
+    One(u32),
+    More(Vec<u32>),
+}
+
+/// Reads a file of JSON.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = fs::read_to_string(path).map_err(|source| Error::file(path, source))?;
+    serde_json::from_str(&text).map_err(|error| Error::checkpoint(path, error.to_string()))
+}
+
+impl From<Ends> for Vec<u32> {
+    fn from(ends: Ends) -> Self {
+        match ends {
+            Ends::One(end) => vec![end],
+            Ends::More(ends) => ends,
+        }
+    }
+}
+
+/// A dimension that must be there.
+pub(super) fn size(key: &str, value: Option<usize>) -> Result<usize, String> {
+    match value {
+        None => Err(format!("no `{key}`")),
+        Some(0) => Err(format!("`{key}` is 0; expected at least 1")),
+        Some(value) if value > LARGEST => {
+            Err(format!("`{key}` is {value}; expected at most {LARGEST}"))
+        }
+        Some(value) => Ok(value),
+    }
+}
+
+impl Raw {
+    /// Refuses what would change the computation and is not known here.
+    pub(super) fn refuse_unknown_options(&self) -> Result<(), String> {
+        if self.quantization_config.is_some() {
+            return Err("`quantization_config`: quantised weights are not supported; expected \
+                        weights in F32, F16 or BF16"
+                .into());
+        }
+        match self.hidden_act.as_deref() {
+            None | Some("silu") => {}
+            Some(other) => return Err(format!("`hidden_act` is {other:?}; expected \"silu\"")),
+        }
+        let parts = [&self.rope_parameters, &self.rope_scaling];
+        let parts = parts.into_iter().flatten().filter_map(|rope| rope.partial_rotary_factor);
+        match self.partial_rotary_factor.into_iter().chain(parts).find(|&part| part != 1.0) {
+            Some(part) => Err(format!("`partial_rotary_factor` is {part}; expected 1")),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn norm_epsilon(&self) -> Result<f64, String> {
+        let epsilon = self.rms_norm_eps.unwrap_or(1e-6);
+        let fine = epsilon.is_finite() && epsilon > 0.0;
+        fine.then_some(epsilon)
+            .ok_or_else(|| format!("`rms_norm_eps` is {epsilon}; expected a positive number"))
+    }
+
+    pub(super) fn rope_theta(&self) -> Result<f32, String> {
+        let parameters = self.rope_parameters.as_ref().and_then(|rope| rope.rope_theta);
+        positive("rope_theta", parameters.or(self.rope_theta).or(Some(10000.0)))
+    }
+
+    pub(super) fn rope_scaling(&self) -> Result<Scaling, String> {
+        let Some(rope) = self.rope_parameters.as_ref().or(self.rope_scaling.as_ref()) else {
+            return Ok(Scaling::None);
+        };
+        match rope.rope_type.as_deref() {
+            Some("default") => Ok(Scaling::None),
+            None if rope.factor.is_none() => Ok(Scaling::None),
+            None => Err("no `rope_type` of the rotary embeddings, but a `factor`".into()),
+            Some("linear") => Ok(Scaling::Linear { factor: positive("factor", rope.factor)? }),
+            Some("llama3") => rope.llama3(),
+            Some(other) => Err(format!(
+                "the rope type {other:?} is not supported; expected one of default, linear, llama3"
+            )),
+        }
+    }
+}
+
+impl Rotary {
+    fn llama3(&self) -> Result<Scaling, String> {
+        let original = self.original_max_position_embeddings;
+        let scaling = Scaling::Llama3 {
+            factor: positive("factor", self.factor)?,
+            low: positive("low_freq_factor", self.low_freq_factor)?,
+            high: positive("high_freq_factor", self.high_freq_factor)?,
+            original: positive("original_max_position_embeddings", original)?,
+        };
+        match scaling {
+            Scaling::Llama3 { low, high, .. } if low >= high => Err(format!(
+                "`low_freq_factor` is {low}; expected less than `high_freq_factor` = {high}"
+            )),
+            scaling => Ok(scaling),
+        }
+    }
+}
+
+/// A number of the rotary embeddings that must be there.
+fn positive(key: &str, value: Option<f32>) -> Result<f32, String> {
+    match value {
+        None => Err(format!("no `{key}` of the rotary embeddings")),
+        Some(value) if value.is_finite() && value > 0.0 => Ok(value),
+        Some(value) => Err(format!("`{key}` is {value}; expected a positive number")),
+    }
+}

@@ -1,0 +1,45 @@
+//! Decoder-only transformers with a dense prefill, whose decode attention is vattention's.
+//!
+//! A [`Model`] is the weights of a Hugging Face directory; a [`Session`] is one sequence of it,
+//! with one [`Attention`](vattention_core::Attention) per layer on any backend. A prompt is read
+//! by plain causal attention, and its keys (after rotation) and values go to the layers; every
+//! token after it attends by the session's pipeline.
+//!
+//! ```no_run
+//! use std::{ops::ControlFlow, path::Path, sync::Arc};
+//! use vattention_core::{Backend, Options, PipelineConfig};
+//! use vattention_llm::{Model, Prompt, Session};
+//!
+//! fn answer(backend: &dyn Backend, context: &[u32], question: &[u32]) -> vattention_llm::Result<()> {
+//!     let model = Model::open(Path::new("Llama-3.2-1B-Instruct"))?;
+//!     let pipeline = Arc::new(PipelineConfig::default());
+//!     let mut session = Session::new(&model, backend, &pipeline, &Options::default())?;
+//!     let prompt = Prompt { dense: context, sparse: question };
+//!     let generation = session.generate(prompt, 100, |token, session| {
+//!         println!("{token}: read {:.1} %", 100.0 * session.density().unwrap_or(1.0));
+//!         ControlFlow::Continue(())
+//!     })?;
+//!     println!("{:?}", generation.tokens);
+//!     Ok(())
+//! }
+//! ```
+
+mod config;
+mod dense;
+mod error;
+mod generate;
+mod layer;
+mod linear;
+mod model;
+mod report;
+mod rope;
+mod session;
+mod weights;
+
+pub use config::{Architecture, Biases, Config};
+pub use error::{Error, Result};
+pub use generate::{Generation, Prompt, Stop, best};
+pub use model::Model;
+pub use report::LayerReport;
+pub use rope::Scaling;
+pub use session::Session;

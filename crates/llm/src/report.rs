@@ -1,0 +1,42 @@
+//! What a layer read at a step.
+
+use vattention_core::{Output, RowReport, Selection, Timings};
+
+/// What one layer read at one step, and what that is worth.
+#[derive(Clone, Debug)]
+pub struct LayerReport {
+    /// One per query head.
+    pub rows: Vec<RowReport>,
+    /// The tokens read, if [`Options::record`](vattention_core::Options::record) is set.
+    pub selection: Option<Selection>,
+    /// Where the time went, if [`Options::timed`](vattention_core::Options::timed) is set.
+    pub timings: Option<Timings>,
+}
+
+impl LayerReport {
+    /// Share of the visible tokens that were read, as the mean over KV heads.
+    pub fn density(&self) -> f64 {
+        self.mean(RowReport::density_of_group)
+    }
+
+    /// Tokens read by chance, as the mean over query heads.
+    pub fn sampled(&self) -> f64 {
+        self.mean(|row| row.sampled as f64)
+    }
+
+    /// Whether every row's certificate holds.
+    pub fn held(&self) -> bool {
+        self.rows.iter().all(|row| row.certificate.held)
+    }
+
+    /// The mean over query heads, which is that over KV heads of what their query heads share.
+    fn mean(&self, of: impl Fn(&RowReport) -> f64) -> f64 {
+        self.rows.iter().map(of).sum::<f64>() / self.rows.len() as f64
+    }
+}
+
+impl From<Output> for LayerReport {
+    fn from(output: Output) -> Self {
+        Self { rows: output.rows, selection: output.selection, timings: output.timings }
+    }
+}

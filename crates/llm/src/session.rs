@@ -1,0 +1,150 @@
+//! One sequence: a dense prefill, then steps by the pipeline.
+
+mod prefill;
+mod step;
+
+use std::sync::Arc;
+
+use candle_core::{Result as Numbers, Tensor};
+use ndarray::Array3;
+use vattention_core::{Attention, Backend, Options, PipelineConfig};
+
+use crate::report::LayerReport;
+use crate::{Error, Model, Result};
+
+/// Tokens of a prompt that go through a layer at once.
+const BLOCK: usize = 512;
+
+/// Queries of a prompt that selectors are shown: more than any of them asks for by default.
+const OBSERVED: usize = 64;
+
+/// One sequence of a model.
+#[allow(missing_debug_implementations)]
+pub struct Session<'m> {
+    model: &'m Model,
+    layers: Vec<Box<dyn Attention>>,
+    block: usize,
+    observed: usize,
+    /// Tokens so far.
+    len: usize,
+    reports: Vec<LayerReport>,
+    /// Whether a call has failed between two layers.
+    lost: bool,
+}
+
+impl<'m> Session<'m> {
+    /// An empty sequence. [`Options::scale`] is the model's, whatever it says there.
+    ///
+    /// # Errors
+    /// A pipeline or option that cannot work with the model, with the layer.
+    pub fn new(
+        model: &'m Model,
+        backend: &dyn Backend,
+        pipeline: &Arc<PipelineConfig>,
+        options: &Options,
+    ) -> Result<Self> {
+        let config = model.config();
+        let options = Options { scale: None, ..options.clone() };
+        let start = |layer| {
+            let started = backend.start(pipeline, layer, config.shape, &options);
+            started.map_err(|source| Error::Attention { layer, source })
+        };
+        Ok(Self {
+            model,
+            layers: (0..config.layers).map(start).collect::<Result<_>>()?,
+            block: BLOCK,
+            observed: OBSERVED,
+            len: 0,
+            reports: Vec::new(),
+            lost: false,
+        })
+    }
+
+    /// Lets so many tokens of a prompt, at least 1, go through a layer at once, 512 by default.
+    /// The results depend on it by rounding alone; memory grows with it.
+    #[must_use]
+    pub fn with_block(self, block: usize) -> Self {
+        Self { block: block.max(1), ..self }
+    }
+
+    /// Shows selectors so many of a prompt's last queries, 64 by default.
+    #[must_use]
+    pub fn with_observed(self, observed: usize) -> Self {
+        Self { observed, ..self }
+    }
+
+    /// The model.
+    pub fn model(&self) -> &'m Model {
+        self.model
+    }
+
+    /// Tokens so far.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What the layers read at the last step; empty before the first one.
+    pub fn reports(&self) -> &[LayerReport] {
+        &self.reports
+    }
+
+    /// Share of the tokens that the last step read, as the mean over layers and KV heads; `None`
+    /// before the first one.
+    pub fn density(&self) -> Option<f64> {
+        let layers = self.reports.len();
+        let sum: f64 = self.reports.iter().map(LayerReport::density).sum();
+        (layers > 0).then(|| sum / layers as f64)
+    }
+
+    /// Bytes that the selectors of all layers keep beside keys and values.
+    pub fn index_bytes(&self) -> usize {
+        self.layers.iter().map(|layer| layer.index_bytes()).sum()
+    }
+
+    /// A sequence that goes on from the same tokens, independently: another question about the
+    /// same context. A new `sequence` number makes its samples independent too.
+    ///
+    /// # Errors
+    /// [`Error::Lost`], or [`Error::Attention`] if there is no memory for it.
+    pub fn fork(&self, sequence: Option<u32>) -> Result<Self> {
+        self.check_not_lost()?;
+        let layers = self.layers.iter().enumerate().map(|(layer, attention)| {
+            attention.fork(sequence).map_err(|source| Error::Attention { layer, source })
+        });
+        let layers = layers.collect::<Result<_>>()?;
+        Ok(Self { layers, reports: self.reports.clone(), ..*self })
+    }
+
+    fn check_not_lost(&self) -> Result<()> {
+        if self.lost { Err(Error::Lost) } else { Ok(()) }
+    }
+
+    /// Does what adds `new` tokens to all layers. If it fails, some layers may have them and others
+    /// not, so nothing can follow.
+    fn grow(
+        &mut self,
+        new: usize,
+        work: impl FnOnce(&mut Self) -> Result<Vec<f32>>,
+    ) -> Result<Vec<f32>> {
+        self.lost = true;
+        let logits = work(self)?;
+        if let Some(i) = logits.iter().position(|logit| !logit.is_finite()) {
+            let reason = format!("that of token {i} is {}; expected finite numbers", logits[i]);
+            return Err(Error::input("logits", reason));
+        }
+        self.lost = false;
+        self.len += new;
+        Ok(logits)
+    }
+}
+
+/// The numbers of a tensor `[heads, tokens, dim]`.
+fn to_array(tensor: &Tensor) -> Numbers<Array3<f32>> {
+    let numbers = tensor.flatten_all()?.to_vec1()?;
+    Array3::from_shape_vec(tensor.dims3()?, numbers).map_err(candle_core::Error::wrap)
+}

@@ -1,0 +1,101 @@
+//! The tensors of a checkpoint: one safetensors file, or several and an index.
+
+mod shard;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use candle_core::{Device, Tensor};
+use serde::Deserialize;
+
+use crate::config::read_json;
+use crate::{Error, Result};
+
+use shard::Shard;
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+/// What old checkpoints hold of the rotary embeddings, which are computed here.
+const IGNORED: &str = ".rotary_emb.inv_freq";
+
+/// The tensors that nobody has asked for yet.
+#[derive(Debug)]
+pub(crate) struct Weights {
+    /// The file that lists the tensors.
+    listing: PathBuf,
+    shards: Vec<Shard>,
+    /// In which shard a tensor is.
+    places: BTreeMap<String, usize>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl Weights {
+    /// Opens the files of a directory, and checks that they are whole and hold what the index says.
+    /// Numbers are read when they are asked for.
+    pub(crate) fn open(dir: &Path) -> Result<Self> {
+        let (single, index) = (dir.join(SINGLE), dir.join(INDEX));
+        if single.exists() {
+            let shard = Shard::open(&single)?;
+            let places = shard.names().map(|name| (name.to_owned(), 0)).collect();
+            Ok(Self { listing: single, shards: vec![shard], places })
+        } else if index.exists() {
+            Self::open_shards(dir, index)
+        } else {
+            Err(Error::checkpoint(dir, format!("expected {SINGLE} or {INDEX} in this directory")))
+        }
+    }
+
+    fn open_shards(dir: &Path, listing: PathBuf) -> Result<Self> {
+        let index: Index = read_json(&listing)?;
+        let files: Vec<&String> =
+            index.weight_map.values().collect::<BTreeSet<_>>().into_iter().collect();
+        let outside = |file: &str| Path::new(file).file_name().is_none_or(|name| name != file);
+        if let Some(file) = files.iter().find(|file| outside(file)) {
+            let reason = format!("`weight_map` names {file:?}; expected a file of this directory");
+            return Err(Error::checkpoint(&listing, reason));
+        }
+        let shards: Vec<Shard> =
+            files.iter().map(|file| Shard::open(&dir.join(file))).collect::<Result<_>>()?;
+        let mut places = BTreeMap::new();
+        for (name, file) in &index.weight_map {
+            let place = files.binary_search(&file).unwrap_or_default();
+            if !shards[place].names().any(|held| held == name) {
+                let reason = format!("no tensor `{name}`, which {INDEX} says is here");
+                return Err(Error::checkpoint(shards[place].path(), reason));
+            }
+            places.insert(name.clone(), place);
+        }
+        Ok(Self { listing, shards, places })
+    }
+
+    /// Reads a tensor of that shape, in f32.
+    pub(crate) fn take(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        let Some(place) = self.places.remove(name) else {
+            let reason = format!("no tensor `{name}`; expected one of shape {shape:?}");
+            return Err(Error::checkpoint(&self.listing, reason));
+        };
+        let numbers = self.shards[place].read(name, shape)?;
+        Ok(Tensor::from_vec(numbers, shape, &Device::Cpu)?)
+    }
+
+    /// Leaves a tensor out that is allowed to be there.
+    pub(crate) fn skip(&mut self, name: &str) {
+        self.places.remove(name);
+    }
+
+    /// Refuses tensors that nobody has asked for: the model is another than its config says.
+    pub(crate) fn finish(self) -> Result<()> {
+        match self.places.iter().find(|(name, _)| !name.ends_with(IGNORED)) {
+            None => Ok(()),
+            Some((name, &place)) => {
+                let reason = format!("tensor `{name}` has no place in the model of config.json");
+                Err(Error::checkpoint(self.shards[place].path(), reason))
+            }
+        }
+    }
+}
