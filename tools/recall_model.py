@@ -4,7 +4,6 @@ Its own code because training wants positions that jump and the loss only where 
 compares what it computes with `transformers`.
 """
 
-import math
 from dataclasses import asdict, dataclass
 
 import torch
@@ -121,12 +120,13 @@ def turned(x, turn):
 
 
 @torch.no_grad()
-def start(model, mimetic):
-    """Fill the weights. `mimetic` gives attention a start that looks for what is equal, and copies it.
+def start(model, plain):
+    """Fill the weights: all at random, or with a start that is fit for recall, after the mimetic initialization of Trockman
+    and Kolter, https://arxiv.org/abs/2305.09828. Training is free to change all of it.
 
-    After Trockman and Kolter, https://arxiv.org/abs/2305.09828: in all layers but the first the queries' weights are those of
-    the keys, and the output's are the transposed values'. The first layer stays random: what it fetches from neighbours must
-    not look like the words themselves.
+    Words start in the first half of the state. The first layer looks at the few words before, and puts them in the second half.
+    The second looks for places whose second halves are alike, far or near, and adds the words there to the first: what came
+    after the same words. The third looks for the same word, and adds the second half there: what came before it. Then in turn.
     """
     shape = model.shape
     for name, tensor in model.named_parameters():
@@ -137,19 +137,75 @@ def start(model, mimetic):
         else:
             tensor.normal_(0, tensor.shape[1] ** -0.5)
             if "o_proj" in name or "down_proj" in name:
-                tensor.mul_((2 * shape.layers) ** -0.5)
-    if mimetic:
-        for layer in model.model.layers[1:]:
-            look_for_equals(layer.self_attn)
+                tensor.mul_(0.1)  # The state starts as the word, about 1 long.
+    if not plain:
+        words_in_first_half(model.model.embed_tokens.weight)
+        look_back(model.model.layers[0].self_attn)
+        for i, layer in enumerate(model.model.layers[1:]):
+            look_for_equals(layer.self_attn, forward=i % 2 == 0)
 
 
-def look_for_equals(attention):
-    shape = attention.shape
+CONSTANT = 0.5  # What all words have in common at the start, in the state's first number: a word has a length of about 1.
+OFFSETS = [(1, 1.0), (2, 1.0), (3, 0.6), (5, 0.3)]  # Of the first layer's heads: where they look, and their highest frequency.
+FARTHEST_TURN = 1e-3  # Radians a token: pairs that turn faster than that cannot compare words far apart.
+
+
+def words_in_first_half(words):
+    half = words.shape[1] // 2
+    words[:, :half].mul_(2**0.5)
+    words[:, half:].mul_(0.1)
+    words[:, 0] = CONSTANT
+
+
+def frequencies(shape):
+    return shape.rope_theta ** -(torch.arange(0, shape.head_dim, 2) / shape.head_dim)
+
+
+def look_back(attention):
+    """Head h looks OFFSETS[h] words back, whatever they are, and copies the first half of the state to the second."""
+    shape, turn = attention.shape, frequencies(attention.shape)
+    for weight in [attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight, attention.o_proj.weight]:
+        weight.mul_(0.1)
+    common = CONSTANT / 1.1 * shape.width**0.5  # What the norm makes of the constant.
+    pairs, half = shape.head_dim // 2, shape.width // 2
+    by_head = lambda weight: weight.view(-1, shape.head_dim, shape.width)
+    near = turn > 0.005
+    by_head(attention.k_proj.weight)[:, :pairs, 0] += near / common
+    values = [nn.init.orthogonal_(torch.empty(shape.head_dim, half)) for _ in range(shape.kv_heads)]
+    for value in values:
+        value[:, 0] = 0  # The constant says nothing.
+    by_head(attention.v_proj.weight)[:, :, :half] += torch.stack(values)
     group = shape.heads // shape.kv_heads
-    by_group = lambda weight: weight.view(shape.kv_heads, shape.head_dim, -1).repeat_interleave(group, 0).flatten(0, 1)
-    keys, values = attention.k_proj.weight, attention.v_proj.weight
-    nn.init.orthogonal_(keys)
-    nn.init.orthogonal_(values)
-    noise = lambda weight: 0.3 * torch.randn_like(weight) * math.sqrt(1 / shape.width)
-    attention.q_proj.weight.copy_(by_group(keys) + noise(attention.q_proj.weight))
-    attention.o_proj.weight.copy_((by_group(values) / group).T + noise(attention.o_proj.weight))
+    for head in range(shape.heads):
+        offset, highest = OFFSETS[head % len(OFFSETS)]
+        wanted = near & (turn <= highest)
+        size = 5 * shape.head_dim**0.5 / wanted.sum() / common
+        queries = by_head(attention.q_proj.weight)[head]
+        queries[:pairs, 0] += size * wanted * (offset * turn).cos()
+        queries[pairs:, 0] -= size * wanted * (offset * turn).sin()
+        columns = slice(head * shape.head_dim, (head + 1) * shape.head_dim)
+        attention.o_proj.weight[half:, columns] += 0.2 / shape.heads * values[head // group].T
+
+
+def look_for_equals(attention, forward):
+    """Queries are keys, by pairs that turn slowly: of the second half, to copy the first, or (not `forward`) of the first, to copy
+    the second to the first."""
+    shape = attention.shape
+    half, group = shape.width // 2, shape.heads // shape.kv_heads
+    first, second = slice(0, half), slice(half, 2 * half)
+    compared, copied = (second, first) if forward else (first, second)
+    for weight in [attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight, attention.o_proj.weight]:
+        weight.mul_(0.1)
+    slow = (frequencies(shape) < FARTHEST_TURN).repeat(2)
+    by_head = lambda weight: weight.view(-1, shape.head_dim, shape.width)
+    for kv_head in range(shape.kv_heads):
+        same = nn.init.orthogonal_(torch.empty(shape.head_dim, half)) * slow[:, None]
+        values = nn.init.orthogonal_(torch.empty(shape.head_dim, half))
+        if not forward:
+            same[:, 0] = 0  # The constant says nothing.
+        by_head(attention.k_proj.weight)[kv_head, :, compared] += same
+        by_head(attention.v_proj.weight)[kv_head, :, copied] += values
+        for head in range(kv_head * group, (kv_head + 1) * group):
+            by_head(attention.q_proj.weight)[head, :, compared] += same
+            columns = slice(head * shape.head_dim, (head + 1) * shape.head_dim)
+            attention.o_proj.weight[first, columns] += 0.1 / shape.heads * values.T

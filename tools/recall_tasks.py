@@ -10,7 +10,12 @@ A text is a list of word numbers. What is asked of it is a list of questions, ea
              multivalue   the four values of one key                 (niah_multivalue)
              multiquery   the values of four keys                    (niah_multiquery)
              vt           the variables of a chain of four hops, in noise sentences
-             drill        "key is: value." over and over; only for training
+
+Only for training, short and full of questions:
+
+             drill        "key is: value." over and over
+             drill-chain  chains, and their variables over and over
+             drill-set    keys with several values, and the values of some over and over
 
 RULER: Hsieh et al., https://arxiv.org/abs/2404.06654. Its essays are not used: filler is words drawn at random, and numbers
 and keys come from the lists of recall_vocabulary.json, one token each.
@@ -25,6 +30,7 @@ from pathlib import Path
 VOCABULARY = Path(__file__).resolve().parent / "recall_vocabulary.json"
 FORMAT = "vattention-recall/1"
 TASKS = ["single", "essay", "multikey", "haystack", "multivalue", "multiquery", "vt"]
+DRILLS = ["drill", "drill-chain", "drill-set"]
 TOKEN = re.compile(r"\w+|[^\w\s]+")
 HOLE = re.compile(r"\{(\w+)\}")
 VARIABLES_OF_A_CHAIN = 5
@@ -114,8 +120,9 @@ class Text:
 
 @dataclass
 class Question:
-    """The words up to the answer, the answer, and whether its order counts."""
+    """What is asked for; the words up to the answer, all or without the first half; the answer, and whether its order counts."""
 
+    query: list
     words: list
     short: list
     answer: list
@@ -139,9 +146,11 @@ def distinct(rng, words, count):
 
 
 def needles(vocabulary, rng, keys, values_each, kind):
-    """{key: values} for new keys, the values of a key all different."""
+    """{key: values} for new keys: all values differ if there are so many, and those of a key do."""
     pool = vocabulary.classes[vocabulary.kinds[kind]]
-    return {key: distinct(rng, pool, values_each) for key in distinct(rng, vocabulary.classes["keys"], keys)}
+    values = [value for _ in range(keys * values_each // len(pool) + 1) for value in rng.sample(pool, len(pool))]
+    names = distinct(rng, vocabulary.classes["keys"], keys)
+    return {key: values[i * values_each :][:values_each] for i, key in enumerate(names)}
 
 
 def needle_sentences(vocabulary, found, kind):
@@ -158,7 +167,7 @@ def needle_question(vocabulary, found, kind, keys):
     for i, key in enumerate(keys[1:], 2):
         query += [*(vocabulary.last if i == len(keys) else vocabulary.comma), key]
     short = form["answer"].fill(query=query, **names)
-    return Question(form["question"].fill(query=query, **names) + short, short, answer, False)
+    return Question(query, form["question"].fill(query=query, **names) + short, short, answer, False)
 
 
 def needle_introduction(vocabulary, kind, several):
@@ -166,9 +175,9 @@ def needle_introduction(vocabulary, kind, several):
     return vocabulary.niah["several" if several else "one"]["introduction"].fill(**names)
 
 
-def chain(vocabulary, rng, variables):
+def chain(vocabulary, value, variables):
     """(value, its variables, the sentences of the chain in order)."""
-    value = [rng.choice(vocabulary.classes["assigned"])]
+    value = [value]
     sentences = [vocabulary.vt["first"].fill(variable=[variables[0]], value=value)]
     for previous, variable in zip(variables, variables[1:]):
         sentences.append(vocabulary.vt["next"].fill(variable=[variable], previous=[previous]))
@@ -178,7 +187,7 @@ def chain(vocabulary, rng, variables):
 def chain_question(vocabulary, value, variables):
     count = [vocabulary.counts[len(variables) - 1]]
     short = vocabulary.vt["answer"].fill(value=value, count=count)
-    return Question(vocabulary.vt["question"].fill(value=value) + short, short, list(variables), True)
+    return Question(value, vocabulary.vt["question"].fill(value=value) + short, short, list(variables), True)
 
 
 def merged(rng, groups):
@@ -207,13 +216,7 @@ def written(vocabulary, rng, introduction, sentences, filler, questions, length,
     text.sentence(introduction)
     for sentence in fill_up(rng, sentences, filler, length - len(text.words) - tail):
         text.sentence(sentence)
-    for words, question in asked:
-        text.sentence(words)
-        answer = list(question.answer)
-        if not question.in_order:
-            rng.shuffle(answer)
-        text.answer(answer, question.in_order, vocabulary.end)
-    return text
+    return ask(vocabulary, rng, text, asked)
 
 
 def drill(vocabulary, rng, length):
@@ -235,6 +238,73 @@ def drill(vocabulary, rng, length):
         seen.add(key)
 
 
+def drill_chain(vocabulary, rng, length):
+    """Chains with little between them, then each asked for once, mostly in two words."""
+    pool = vocabulary.classes["variables"]
+    names, values = iter(rng.sample(pool, len(pool))), iter(distinct(rng, vocabulary.classes["assigned"], len(pool)))
+    most = rng.randint(2, VARIABLES_OF_A_CHAIN)
+
+    def unit():
+        variables = [name for _, name in zip(range(rng.randint(2, most)), names)]
+        if len(variables) < 2:
+            return None
+        value, variables, sentences = chain(vocabulary, next(values), variables)
+        return sentences, chain_question(vocabulary, value, variables)
+
+    return drilled(vocabulary, rng, length, unit, vocabulary.encode(":"))
+
+
+def drill_set(vocabulary, rng, length):
+    """Keys with values, then the values of each asked for once, or of several at once, mostly in few words."""
+    kind = rng.choice(list(vocabulary.kinds))
+    queried, each = rng.choice([(1, 2), (1, 3), (1, 4), (2, 1), (3, 1), (4, 1)])
+    found = iter(needles(vocabulary, rng, len(vocabulary.classes["keys"]), each, kind).items())
+    plain = rng.choice([0.5, 1])
+
+    def unit():
+        some = dict(pair for _, pair in zip(range(queried), found))
+        if len(some) < queried:
+            return None
+        tell = lambda key, value: telling(vocabulary, rng, kind, key, value, rng.random() < plain)
+        sentences = [tell(key, value) for key, values in some.items() for value in values]
+        rng.shuffle(sentences)
+        return sentences, needle_question(vocabulary, some, kind, rng.sample(list(some), queried))
+
+    return drilled(vocabulary, rng, length, unit, vocabulary.encode("are"))
+
+
+def drilled(vocabulary, rng, length, unit, ending):
+    """Units, sentences and a question each, while there is room: all sentences, with a little filler, then all questions.
+
+    Of a question often only what is asked for and `ending` is there.
+    """
+    text, filler, some = Text([vocabulary.number["<bos>"]]), rng.choice([noise, essay])(vocabulary, rng), rng.choice([0, 0, 0.3])
+    whole, told, asked, room = rng.choice([0, 0, 0.2, 1]), [], [], length - 1
+    while made := unit():
+        sentences, question = made
+        between = [next(filler) for _ in sentences if rng.random() < some]
+        words = question.short if rng.random() < whole else question.query + ending
+        room -= sum(map(len, sentences + between)) + len(words) + len(question.answer) + 1
+        if room < 0:
+            break
+        told += [sentences, *([sentence] for sentence in between)]
+        asked.append((words, question))
+    for sentence in merged(rng, told):
+        text.sentence(list(sentence))
+    rng.shuffle(asked)
+    return ask(vocabulary, rng, text, asked)
+
+
+def ask(vocabulary, rng, text, asked):
+    for words, question in asked:
+        text.sentence(words)
+        answer = list(question.answer)
+        if not question.in_order:
+            rng.shuffle(answer)
+        text.answer(answer, question.in_order, vocabulary.end)
+    return text
+
+
 def telling(vocabulary, rng, kind, key, value, plain):
     """A sentence that ends in `key`'s value and a full stop: a few words, or one of RULER's."""
     if plain:
@@ -246,17 +316,22 @@ def telling(vocabulary, rng, kind, key, value, plain):
     return [*answer, value, vocabulary.end]
 
 
+def asked_keys(rng, keys, queried, questions):
+    """Keys for each question, the same again only once all were asked for."""
+    order = []
+    while len(order) < questions * queried:
+        again = rng.sample(keys, len(keys))
+        order += again[: len(again) // queried * queried]
+    return [order[i * queried :][:queried] for i in range(questions)]
+
+
 def niah(vocabulary, rng, length, keys, values_each, queried, questions, filler, short):
     """Needles among filler. `questions` ask for `queried` keys each."""
     kind = rng.choice(list(vocabulary.kinds))
     found = needles(vocabulary, rng, keys, values_each, kind)
-    values = [value for values in found.values() for value in values]
-    if queried > 1 and len(set(values)) < len(values):
-        pool = distinct(rng, vocabulary.classes[vocabulary.kinds[kind]], len(values))
-        found = {key: [pool[i]] for i, key in enumerate(found)} if len(pool) == len(found) else found
     sentences = needle_sentences(vocabulary, found, kind)
     rng.shuffle(sentences)
-    asked = [rng.sample(list(found), queried) for _ in range(questions)]
+    asked = asked_keys(rng, list(found), queried, questions)
     introduction = needle_introduction(vocabulary, kind, queried * values_each > 1)
     questions = [needle_question(vocabulary, found, kind, keys) for keys in asked]
     return written(vocabulary, rng, introduction, sentences, filler, questions, length, short)
@@ -264,11 +339,10 @@ def niah(vocabulary, rng, length, keys, values_each, queried, questions, filler,
 
 def vt(vocabulary, rng, length, chains, variables, questions, short):
     names = distinct(rng, vocabulary.classes["variables"], chains * variables)
-    made = [chain(vocabulary, rng, names[i * variables :][:variables]) for i in range(chains)]
-    while len({value[0] for value, _, _ in made}) < chains:
-        made = [chain(vocabulary, rng, names[i * variables :][:variables]) for i in range(chains)]
+    values = distinct(rng, vocabulary.classes["assigned"], chains)
+    made = [chain(vocabulary, value, names[i * variables :][:variables]) for i, value in enumerate(values)]
     sentences = merged(rng, [sentences for _, _, sentences in made])
-    asked = [rng.choice(made) for _ in range(questions)]
+    asked = distinct(rng, made, questions)
     questions = [chain_question(vocabulary, value, variables) for value, variables, _ in asked]
     introduction = vocabulary.vt["introduction"].fill()
     return written(vocabulary, rng, introduction, sentences, noise(vocabulary, rng), questions, length, short)
@@ -292,8 +366,9 @@ def test_text(vocabulary, rng, task, length):
 
 def training_text(vocabulary, rng, task, length):
     """A text of a task with as many needles and questions as make it teach much."""
-    if task == "drill":
-        return drill(vocabulary, rng, length)
+    drills = dict(zip(DRILLS, [drill, drill_chain, drill_set]))
+    if task in drills:
+        return drills[task](vocabulary, rng, length)
     if rng.random() < 0.1 and length >= 256:
         return test_text(vocabulary, rng, task, length)
     short = rng.choice([0, 0.5, 1]) if length < 512 else rng.choice([0, 0.5])
@@ -304,12 +379,13 @@ def training_text(vocabulary, rng, task, length):
     room = length - 40 - questions * (ASKED + 2 * answers)
     if task == "vt":
         variables = rng.choice([2, 3, 4, 5]) if length < 192 else VARIABLES_OF_A_CHAIN
-        questions = max(1, (length - 30) // 3 // 50)
-        chains = max(1, min((length - 30 - 55 * questions) // (7 * variables), rng.randint(1, 2 * questions), 40))
+        questions = max(1, (length - 30) // 2 // 50)
+        chains = max(1, min((length - 30 - 55 * questions) // (7 * variables), rng.randint(questions, 2 * questions), 40))
         return vt(vocabulary, rng, length, chains, variables, questions, short)
     if task == "multivalue":
         values = rng.choice([2, 3, 4]) if length >= 192 else rng.choice([2, 3])
-        keys = max(1, min(room // (NEEDLE * values), rng.randint(1, 16)))
+        keys = max(1, min(room // (NEEDLE * values), rng.randint(1, 32)))
+        questions = min(questions, 2 * keys)
         return niah(vocabulary, rng, length, keys, values, 1, questions, hay, short)
     if task == "multiquery":
         keys = max(2, min(room // NEEDLE, rng.randint(2, 48)))

@@ -41,7 +41,7 @@ except ImportError as missing:
     sys.exit(2)
 
 from recall_model import Recall, Shape, start
-from recall_tasks import TASKS, Vocabulary, training_text
+from recall_tasks import DRILLS, TASKS, Vocabulary, training_text
 
 LONGEST = 16384
 WARM_UP = 100
@@ -114,7 +114,7 @@ def make_batch(vocabulary, rng, stage, length):
     """Texts of one length, tasks mixed."""
     words, positions, asked, tasks = [], [], [], []
     for row in range(max(1, stage.batch // length)):
-        task = "drill" if rng.random() < stage.drills else rng.choice(TASKS)
+        task = rng.choice(TASKS if rng.random() >= stage.drills else DRILLS[:1] if stage.drills == 1 else DRILLS)
         text = training_text(vocabulary, rng, task, length)
         words.append((text.words + [0] * length)[:length])
         positions.append(jumping_positions(rng, text, length, stage.most_positions))
@@ -169,7 +169,7 @@ class Run:
         self.rng = random.Random(args.seed)
         shape = Shape(len(vocabulary.words), args.width, args.layers, args.heads, args.kv_heads, hidden=args.hidden)
         self.model = Recall(shape)
-        start(self.model, not args.plain_start)
+        start(self.model, args.plain_start)
         self.model.to(args.device)
         decayed = [p for p in self.model.parameters() if p.ndim > 1]
         others = [p for p in self.model.parameters() if p.ndim < 2]
@@ -224,7 +224,7 @@ class Run:
 
     def advance(self, stage):
         state = self.state
-        tasks = [task for task in state["accuracy"] if task != "drill" or stage.drills == 1]
+        tasks = [task for task in state["accuracy"] if task in TASKS or stage.drills == 1]
         mean = sum(state["accuracy"][task] for task in tasks) / max(1, len(tasks))
         if mean >= stage.enough and state["stage_step"] >= 100:
             state.update(stage=state["stage"] + 1, stage_step=0, accuracy={})
