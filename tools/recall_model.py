@@ -126,7 +126,8 @@ def start(model, plain):
 
     Words start in the first half of the state. The first layer looks at the few words before, and puts them in the second half.
     The second looks for places whose second halves are alike, far or near, and adds the words there to the first: what came
-    after the same words. The third looks for the same word, and adds the second half there: what came before it. Then in turn.
+    after the same words. Its last head takes away the words just said. The third looks for the same word, and adds the second
+    half there: what came before it. Further layers do as the second and the third in turn.
     """
     shape = model.shape
     for name, tensor in model.named_parameters():
@@ -142,11 +143,12 @@ def start(model, plain):
         words_in_first_half(model.model.embed_tokens.weight)
         look_back(model.model.layers[0].self_attn)
         for i, layer in enumerate(model.model.layers[1:]):
-            look_for_equals(layer.self_attn, forward=i % 2 == 0)
+            (look_for_what_followed, look_for_what_led)[i % 2](layer.self_attn)
 
 
 CONSTANT = 0.5  # What all words have in common at the start, in the state's first number: a word has a length of about 1.
 OFFSETS = [(1, 1.0), (2, 1.0), (3, 0.6), (5, 0.3)]  # Of the first layer's heads: where they look, and their highest frequency.
+LAST_WORDS = (1, 0.6)  # The same of the head that takes away the words just said.
 FARTHEST_TURN = 1e-3  # Radians a token: pairs that turn faster than that cannot compare words far apart.
 
 
@@ -161,51 +163,99 @@ def frequencies(shape):
     return shape.rope_theta ** -(torch.arange(0, shape.head_dim, 2) / shape.head_dim)
 
 
-def look_back(attention):
-    """Head h looks OFFSETS[h] words back, whatever they are, and copies the first half of the state to the second."""
+def by_head(shape, weight):
+    return weight.view(-1, shape.head_dim, shape.width)
+
+
+def columns(shape, head):
+    """Of the output's weight."""
+    return slice(head * shape.head_dim, (head + 1) * shape.head_dim)
+
+
+def halves(shape):
+    return slice(0, shape.width // 2), slice(shape.width // 2, shape.width // 2 * 2)
+
+
+def common(shape):
+    """What the norm makes of the constant."""
+    return CONSTANT / 1.1 * shape.width**0.5
+
+
+def quieten(attention):
+    for weight in [attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight, attention.o_proj.weight]:
+        weight.mul_(0.1)
+
+
+def projections(shape, count):
+    """Random ones of a half of the state to a head, which leave out the constant: it says nothing."""
+    made = [nn.init.orthogonal_(torch.empty(shape.head_dim, shape.width // 2)) for _ in range(count)]
+    for projection in made:
+        projection[:, 0] = 0
+    return made
+
+
+def near(shape):
+    """The pairs that turn fast enough to tell neighbours apart."""
+    return frequencies(shape) > 0.005
+
+
+def keys_tell_places(attention):
+    by_head(attention.shape, attention.k_proj.weight)[:, : attention.shape.head_dim // 2, 0] += near(attention.shape) / common(attention.shape)
+
+
+def look_at(attention, head, offset, highest):
+    """The head looks `offset` words back, the more sharply the higher `highest`, whatever is there."""
     shape, turn = attention.shape, frequencies(attention.shape)
-    for weight in [attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight, attention.o_proj.weight]:
-        weight.mul_(0.1)
-    common = CONSTANT / 1.1 * shape.width**0.5  # What the norm makes of the constant.
-    pairs, half = shape.head_dim // 2, shape.width // 2
-    by_head = lambda weight: weight.view(-1, shape.head_dim, shape.width)
-    near = turn > 0.005
-    by_head(attention.k_proj.weight)[:, :pairs, 0] += near / common
-    values = [nn.init.orthogonal_(torch.empty(shape.head_dim, half)) for _ in range(shape.kv_heads)]
-    for value in values:
-        value[:, 0] = 0  # The constant says nothing.
-    by_head(attention.v_proj.weight)[:, :, :half] += torch.stack(values)
-    group = shape.heads // shape.kv_heads
+    wanted = near(shape) & (turn <= highest)
+    size = 5 * shape.head_dim**0.5 / wanted.sum() / common(shape)
+    queries, pairs = by_head(shape, attention.q_proj.weight)[head], shape.head_dim // 2
+    queries[:pairs, 0] += size * wanted * (offset * turn).cos()
+    queries[pairs:, 0] -= size * wanted * (offset * turn).sin()
+
+
+def look_back(attention):
+    """Head h looks OFFSETS[h] words back, and copies the first half of the state to the second."""
+    shape, (first, second) = attention.shape, halves(attention.shape)
+    quieten(attention)
+    keys_tell_places(attention)
+    values = projections(shape, shape.kv_heads)
+    by_head(shape, attention.v_proj.weight)[:, :, first] += torch.stack(values)
     for head in range(shape.heads):
-        offset, highest = OFFSETS[head % len(OFFSETS)]
-        wanted = near & (turn <= highest)
-        size = 5 * shape.head_dim**0.5 / wanted.sum() / common
-        queries = by_head(attention.q_proj.weight)[head]
-        queries[:pairs, 0] += size * wanted * (offset * turn).cos()
-        queries[pairs:, 0] -= size * wanted * (offset * turn).sin()
-        columns = slice(head * shape.head_dim, (head + 1) * shape.head_dim)
-        attention.o_proj.weight[half:, columns] += 0.2 / shape.heads * values[head // group].T
+        look_at(attention, head, *OFFSETS[head % len(OFFSETS)])
+        written = values[head // (shape.heads // shape.kv_heads)].T
+        attention.o_proj.weight[second, columns(shape, head)] += 0.2 / shape.heads * written
 
 
-def look_for_equals(attention, forward):
-    """Queries are keys, by pairs that turn slowly: of the second half, to copy the first, or (not `forward`) of the first, to copy
-    the second to the first."""
-    shape = attention.shape
-    half, group = shape.width // 2, shape.heads // shape.kv_heads
-    first, second = slice(0, half), slice(half, 2 * half)
-    compared, copied = (second, first) if forward else (first, second)
-    for weight in [attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight, attention.o_proj.weight]:
-        weight.mul_(0.1)
-    slow = (frequencies(shape) < FARTHEST_TURN).repeat(2)
-    by_head = lambda weight: weight.view(-1, shape.head_dim, shape.width)
+def look_for_what_followed(attention):
+    """Queries are keys, of the second half, by pairs that turn slowly. What is found is copied in the first."""
+    shape, (first, second) = attention.shape, halves(attention.shape)
+    quieten(attention)
+    keys_tell_places(attention)
+    slow = (frequencies(shape) < FARTHEST_TURN).repeat(2)[:, None]
+    keys, values = projections(shape, shape.kv_heads), projections(shape, shape.kv_heads)
+    for head in range(shape.heads):
+        kv_head = head // (shape.heads // shape.kv_heads)
+        if head == shape.heads - 1 and head > 0:
+            look_at(attention, head, *LAST_WORDS)
+            attention.o_proj.weight[first, columns(shape, head)] -= 0.2 / shape.heads * values[kv_head].T
+            continue
+        by_head(shape, attention.q_proj.weight)[head, :, second] += keys[kv_head] * slow
+        attention.o_proj.weight[first, columns(shape, head)] += 0.1 / shape.heads * values[kv_head].T
     for kv_head in range(shape.kv_heads):
-        same = nn.init.orthogonal_(torch.empty(shape.head_dim, half)) * slow[:, None]
-        values = nn.init.orthogonal_(torch.empty(shape.head_dim, half))
-        if not forward:
-            same[:, 0] = 0  # The constant says nothing.
-        by_head(attention.k_proj.weight)[kv_head, :, compared] += same
-        by_head(attention.v_proj.weight)[kv_head, :, copied] += values
-        for head in range(kv_head * group, (kv_head + 1) * group):
-            by_head(attention.q_proj.weight)[head, :, compared] += same
-            columns = slice(head * shape.head_dim, (head + 1) * shape.head_dim)
-            attention.o_proj.weight[first, columns] += 0.1 / shape.heads * values.T
+        by_head(shape, attention.k_proj.weight)[kv_head, :, second] += keys[kv_head] * slow
+        by_head(shape, attention.v_proj.weight)[kv_head, :, first] += values[kv_head]
+
+
+def look_for_what_led(attention):
+    """Keys are of the first half, and queries of the first and the second in turn. The second of what is found goes to the first."""
+    shape, (first, second) = attention.shape, halves(attention.shape)
+    quieten(attention)
+    slow = 1.5 * (frequencies(shape) < FARTHEST_TURN).repeat(2)[:, None]
+    keys, values = projections(shape, shape.kv_heads), projections(shape, shape.kv_heads)
+    for head in range(shape.heads):
+        kv_head = head // (shape.heads // shape.kv_heads)
+        by_head(shape, attention.q_proj.weight)[head, :, (first, second)[head % 2]] += keys[kv_head] * slow
+        attention.o_proj.weight[first, columns(shape, head)] += 0.25 / shape.heads * values[kv_head].T
+    for kv_head in range(shape.kv_heads):
+        by_head(shape, attention.k_proj.weight)[kv_head, :, first] += keys[kv_head] * slow
+        by_head(shape, attention.v_proj.weight)[kv_head, :, second] += values[kv_head]

@@ -242,11 +242,11 @@ def drill_chain(vocabulary, rng, length):
     """Chains with little between them, then each asked for once, mostly in two words."""
     pool = vocabulary.classes["variables"]
     names, values = iter(rng.sample(pool, len(pool))), iter(distinct(rng, vocabulary.classes["assigned"], len(pool)))
-    most = rng.randint(2, VARIABLES_OF_A_CHAIN)
+    most = rng.choice([1, 1, 2, 3, VARIABLES_OF_A_CHAIN])
 
     def unit():
-        variables = [name for _, name in zip(range(rng.randint(2, most)), names)]
-        if len(variables) < 2:
+        variables = [name for _, name in zip(range(rng.randint(1, most)), names)]
+        if not variables:
             return None
         value, variables, sentences = chain(vocabulary, next(values), variables)
         return sentences, chain_question(vocabulary, value, variables)

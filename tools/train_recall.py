@@ -68,7 +68,7 @@ class Stage:
 
 
 STAGES = [
-    Stage([128], 1.0, 0.9, 512),
+    Stage([128], 1.0, 0.85, 512),
     Stage([128, 256], 0.5, 0.9, 2048),
     Stage([256, 512], 0.2, 0.93, 8192),
     Stage([256, 512, 1024], 0.1, 0.95, LONGEST),
@@ -114,7 +114,7 @@ def make_batch(vocabulary, rng, stage, length):
     """Texts of one length, tasks mixed."""
     words, positions, asked, tasks = [], [], [], []
     for row in range(max(1, stage.batch // length)):
-        task = rng.choice(TASKS if rng.random() >= stage.drills else DRILLS[:1] if stage.drills == 1 else DRILLS)
+        task = rng.choice(DRILLS if rng.random() < stage.drills else TASKS)
         text = training_text(vocabulary, rng, task, length)
         words.append((text.words + [0] * length)[:length])
         positions.append(jumping_positions(rng, text, length, stage.most_positions))
