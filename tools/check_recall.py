@@ -107,7 +107,8 @@ def compare(model, folder, vocabulary):
 
 def table(rows, lengths):
     lines = ["| task | " + " | ".join(map(str, lengths)) + " |", "|---|" + "--:|" * len(lengths)]
-    lines += [f"| {task} | " + " | ".join(f"{exact:.3f} ({told:.3f})" for exact, told in row) + " |" for task, row in rows.items()]
+    cell = lambda result: f"{result[0]:.3f} ({result[1]:.3f})"
+    lines += [f"| {task} | " + " | ".join(map(cell, row)) + " |" for task, row in rows.items()]
     return "\n".join(lines)
 
 
@@ -140,6 +141,10 @@ def parse_arguments():
     args.tasks = args.tasks.split(",")
     if unknown := set(args.tasks) - set(TASKS):
         raise InputError(f"--tasks {', '.join(sorted(unknown))}; expected some of {', '.join(TASKS)}")
+    try:
+        torch.empty(1, device=args.device)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"--device {args.device} cannot be used; expected cpu or cuda")
     if not args.folder.is_dir():
         raise InputError(f"{args.folder}: no such folder; expected one that train_recall.py wrote")
     return args
@@ -163,7 +168,8 @@ def run(args):
             print(f"{task}, {length} tokens: exact {result[0]:.3f}, told {result[1]:.3f}", file=sys.stderr, flush=True)
     print(f"exact (told), of {args.texts} texts each:\n\n{table(rows, args.lengths)}")
     if args.json:
-        numbers = {task: {str(n): {"exact": e, "told": t} for n, (e, t) in zip(args.lengths, row)} for task, row in rows.items()}
+        both = lambda result: {"exact": result[0], "told": result[1]}
+        numbers = {task: dict(zip(map(str, args.lengths), map(both, row))) for task, row in rows.items()}
         args.json.write_text(json.dumps({"texts": args.texts, "seed": args.seed, "tasks": numbers}, indent=2) + "\n")
 
 

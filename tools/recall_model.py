@@ -200,7 +200,9 @@ def near(shape):
 
 
 def keys_tell_places(attention):
-    by_head(attention.shape, attention.k_proj.weight)[:, : attention.shape.head_dim // 2, 0] += near(attention.shape) / common(attention.shape)
+    """The first of every pair that tells neighbours apart is the constant: turned, it is the place."""
+    shape = attention.shape
+    by_head(shape, attention.k_proj.weight)[:, : shape.head_dim // 2, 0] += near(shape) / common(shape)
 
 
 def look_at(attention, head, offset, highest):
@@ -247,7 +249,7 @@ def look_for_what_followed(attention):
 
 
 def look_for_what_led(attention):
-    """Keys are of the first half, and queries of the first and the second in turn. The second of what is found goes to the first."""
+    """Keys are of the first half, queries of the first and the second in turn. The second of what is found goes to the first."""
     shape, (first, second) = attention.shape, halves(attention.shape)
     quieten(attention)
     slow = 1.5 * (frequencies(shape) < FARTHEST_TURN).repeat(2)[:, None]

@@ -120,7 +120,7 @@ class Text:
 
 @dataclass
 class Question:
-    """What is asked for; the words up to the answer, all or without the first half; the answer, and whether its order counts."""
+    """What is asked for; the words up to the answer, all or the second half; the answer, and whether its order counts."""
 
     query: list
     words: list
@@ -278,7 +278,8 @@ def drilled(vocabulary, rng, length, unit, ending):
 
     Of a question often only what is asked for and `ending` is there.
     """
-    text, filler, some = Text([vocabulary.number["<bos>"]]), rng.choice([noise, essay])(vocabulary, rng), rng.choice([0, 0, 0.3])
+    text, filler = Text([vocabulary.number["<bos>"]]), rng.choice([noise, essay])(vocabulary, rng)
+    some = rng.choice([0, 0, 0.3])
     whole, told, asked, room = rng.choice([0, 0, 0.2, 1]), [], [], length - 1
     while made := unit():
         sentences, question = made
