@@ -249,7 +249,7 @@ def look_for_what_followed(attention):
 
 
 def look_for_what_led(attention):
-    """Keys are of the first half, queries of the first and the second in turn. The second of what is found goes to the first."""
+    """Keys are of the first half, queries of either in turn. The second half of what is found is copied in the first."""
     shape, (first, second) = attention.shape, halves(attention.shape)
     quieten(attention)
     slow = 1.5 * (frequencies(shape) < FARTHEST_TURN).repeat(2)[:, None]

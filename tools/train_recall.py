@@ -323,6 +323,7 @@ def write(run, folder):
     tokenizer(run.vocabulary).save(str(folder / "tokenizer.json"))
     tensors = {name: tensor.detach().cpu().to(torch.bfloat16).contiguous() for name, tensor in run.model.state_dict().items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)
     (folder / "training.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.state["log"]))
 
 
