@@ -13,10 +13,10 @@ recall_vocabulary.json.
 
 Training goes by stages: first short texts full of questions, then the tasks, then longer and longer ones; a stage ends when its
 answers are right. Tasks that err come more often. Positions jump at random between sentences, so that far distances are seen in
-short texts. The loss is only on what is asked. The weights start as recall_model.py says, from there recall takes less than a
+short texts. The loss is only on what is asked. The weights start as recall_model.py says, from there recall took about a
 million tokens; from random ones it had not come after two. The learning rate falls to nought over the last part of --minutes.
 
-Two cores give about 12000 tokens a second in short texts when nothing else runs, a quarter of it in texts of 4096 tokens.
+Two cores gave 9000 to 13000 tokens a second in texts of 128 when little else ran, and 2000 to 6000 at all lengths beside builds.
 
 An interrupt (Ctrl-C, or a TERM signal) writes the checkpoint; --resume goes on from it. The written folder is what
 `transformers` loads: config.json, model.safetensors, tokenizer.json, generation_config.json, and the log of training, a JSON
