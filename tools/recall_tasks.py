@@ -374,7 +374,7 @@ def training_text(vocabulary, rng, task, length):
         return test_text(vocabulary, rng, task, length)
     short = rng.choice([0, 0.5, 1]) if length < 512 else rng.choice([0, 0.5])
     hay = rng.choice([noise, essay])(vocabulary, rng)
-    answers = 5 if task in ("multivalue", "multiquery") else 1
+    answers = {"multivalue": 5, "multiquery": 10}.get(task, 1)  # And the longer list of keys, told twice.
     most = max(1, (length - 40) // 2 // (ASKED + answers + 5))
     questions = rng.randint(max(1, most // 2), most)
     room = length - 40 - questions * (ASKED + 2 * answers)

@@ -16,7 +16,8 @@ answers are right. Tasks that err come more often. Positions jump at random betw
 short texts. The loss is only on what is asked. The weights start as recall_model.py says, from there recall took about a
 million tokens; from random ones it had not come after two. The learning rate falls to nought over the last part of --minutes.
 
-Two cores gave 9000 to 13000 tokens a second in texts of 128 when little else ran, and 2000 to 6000 at all lengths beside builds.
+Two cores gave 9000 to 13000 tokens a second in texts of 128 when little else ran, and 2000 to 6000 at all lengths beside
+builds.
 
 An interrupt (Ctrl-C, or a TERM signal) writes the checkpoint; --resume goes on from it. The written folder is what
 `transformers` loads: config.json, model.safetensors, tokenizer.json, generation_config.json, and the log of training, a JSON
@@ -124,6 +125,8 @@ def make_batch(vocabulary, rng, stage, length, accuracy):
     for row in range(max(1, stage.batch // length)):
         task = drawn(rng, DRILLS if rng.random() < stage.drills else TASKS, accuracy)
         text = training_text(vocabulary, rng, task, length)
+        while len(text.words) > length:
+            text = training_text(vocabulary, rng, task, length)
         words.append((text.words + [0] * length)[:length])
         positions.append(jumping_positions(rng, text, length, stage.most_positions))
         asked += [(row * length + place, allowed) for place, allowed in text.asked]
