@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Measure what a trained recall model answers, from its files, with `transformers`.
+
+Why: what is claimed of a shipped model is measured on what is shipped. Each task is asked at each length in new texts, one
+question at a text's end, and answered by greedy decoding. `exact` is the share of texts whose answer is right altogether: all
+of its words, for needles in any order, for variables in the chain's, and a full stop after them. `told` is RULER's measure: the
+mean share of the asked words that the answer has anywhere.
+
+    .venv-recall/bin/python tools/check_recall.py models/recall
+    .venv-recall/bin/python tools/check_recall.py models/recall --lengths 512,4096 --tasks single,vt --texts 100
+    .venv-recall/bin/python tools/check_recall.py models/recall --compare
+
+`--compare` also computes one text's logits with the code that trained the model. Exit codes: 0 fine, 1 the two differ, 2 the
+input is wrong.
+"""
+
+import argparse
+import json
+import random
+import sys
+from pathlib import Path
+
+try:
+    import torch
+    import transformers
+    from safetensors.torch import load_file
+except ImportError as missing:
+    print(f"check_recall: {missing}: expected the packages that train_recall.py's first lines install", file=sys.stderr)
+    sys.exit(2)
+
+from recall_model import Recall, Shape
+from recall_tasks import TASKS, Vocabulary, test_text
+
+TOLERANCE = 1e-3
+
+
+class InputError(Exception):
+    """The command line or a file is wrong: exit 2."""
+
+
+class CheckFailed(Exception):
+    """The model computes something else than the code that trained it: exit 1."""
+
+
+def load(folder, device):
+    try:
+        model = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(Path(folder) / "tokenizer.json"))
+    except Exception as error:  # What a damaged folder raises is any of many.
+        raise InputError(f"{folder}: {error}; expected a folder that train_recall.py wrote")
+    return model.to(device).eval(), tokenizer
+
+
+def asked(vocabulary, tokenizer, rng, task, length):
+    """(the words up to the answer, the answer), by way of the shipped tokenizer."""
+    text = test_text(vocabulary, rng, task, length)
+    first = text.asked[0][0] + 1
+    prompt, answer = text.words[:first], text.words[first:]
+    written = tokenizer(vocabulary.decode(prompt[1:]))["input_ids"]
+    if written != prompt:
+        raise CheckFailed(f"{task}, {length} tokens: the tokenizer gives other tokens than the vocabulary")
+    return prompt, answer
+
+
+@torch.no_grad()
+def answered(model, prompt, count):
+    words = torch.tensor([prompt], device=model.device)
+    settings = {"do_sample": False, "max_new_tokens": count, "eos_token_id": None, "pad_token_id": 0}
+    made = model.generate(words, attention_mask=torch.ones_like(words), **settings)
+    return made[0, len(prompt) :].tolist()
+
+
+def judged(task, answer, made):
+    """(exact, told)."""
+    words = answer[:-1]
+    in_order = made == answer
+    any_order = made[-1] == answer[-1] and sorted(made) == sorted(answer)
+    told = sum(word in made for word in words) / len(words)
+    return (in_order if task == "vt" else any_order), told
+
+
+def measure(model, tokenizer, vocabulary, task, length, texts, seed):
+    rng = random.Random(f"{seed} {task} {length}")
+    results = []
+    for _ in range(texts):
+        prompt, answer = asked(vocabulary, tokenizer, rng, task, length)
+        results.append(judged(task, answer, answered(model, prompt, len(answer))))
+    exact, told = zip(*results)
+    return sum(exact) / texts, sum(told) / texts
+
+
+@torch.no_grad()
+def compare(model, folder, vocabulary):
+    """The greatest difference between the logits of `transformers` and those of recall_model.py, for one text."""
+    config = json.loads((Path(folder) / "config.json").read_text())
+    names = {"width": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads"}
+    names |= {"kv_heads": "num_key_value_heads", "head_dim": "head_dim", "hidden": "intermediate_size"}
+    names |= {"vocabulary": "vocab_size", "rope_theta": "rope_theta", "epsilon": "rms_norm_eps"}
+    ours = Recall(Shape(**{name: config[key] for name, key in names.items()}))
+    ours.load_state_dict({name: tensor.float() for name, tensor in load_file(Path(folder) / "model.safetensors").items()})
+    words = torch.tensor([test_text(vocabulary, random.Random(0), "multikey", 1024).words])
+    positions = torch.arange(words.shape[1])[None]
+    found = ours(words, positions, torch.arange(words.shape[1]))
+    expected = model(words.to(model.device)).logits[0].cpu()
+    return float((found - expected).abs().max() / expected.abs().max())
+
+
+def table(rows, lengths):
+    lines = ["| task | " + " | ".join(map(str, lengths)) + " |", "|---|" + "--:|" * len(lengths)]
+    cell = lambda result: f"{result[0]:.3f} ({result[1]:.3f})"
+    lines += [f"| {task} | " + " | ".join(map(cell, row)) + " |" for task, row in rows.items()]
+    return "\n".join(lines)
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise InputError(message)
+
+
+def positive(text):
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"{text!r}; expected whole numbers, 1 or more")
+    return int(text)
+
+
+def parse_arguments():
+    parser = Parser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("folder", type=Path, help="what train_recall.py wrote")
+    parser.add_argument("--lengths", default="512,1024,2048,4096,8192", help="of the texts, in tokens, by commas")
+    parser.add_argument("--tasks", default=",".join(TASKS), help="by commas")
+    parser.add_argument("--texts", type=positive, default=50, help="of each task and length")
+    parser.add_argument("--seed", type=int, default=1, help="of the texts")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--threads", type=positive, default=2, help="on the CPU")
+    parser.add_argument("--compare", action="store_true", help="compare logits with the training code's, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
+    args = parser.parse_args()
+    args.lengths = [positive(length) for length in args.lengths.split(",")]
+    if min(args.lengths) < 128:
+        raise InputError(f"--lengths {min(args.lengths)}; expected 128 or more, for the question takes its room")
+    args.tasks = args.tasks.split(",")
+    if unknown := set(args.tasks) - set(TASKS):
+        raise InputError(f"--tasks {', '.join(sorted(unknown))}; expected some of {', '.join(TASKS)}")
+    try:
+        torch.empty(1, device=args.device)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"--device {args.device} cannot be used; expected cpu or cuda")
+    if not args.folder.is_dir():
+        raise InputError(f"{args.folder}: no such folder; expected one that train_recall.py wrote")
+    return args
+
+
+def run(args):
+    torch.set_num_threads(args.threads)
+    transformers.utils.logging.set_verbosity_error()
+    vocabulary = Vocabulary()
+    model, tokenizer = load(args.folder, args.device)
+    if args.compare:
+        difference = compare(model, args.folder, vocabulary)
+        print(f"logits differ by {difference:.2g} of the greatest (expected at most {TOLERANCE:g})")
+        if not difference <= TOLERANCE:
+            raise CheckFailed(f"logits differ by {difference:.2g}")
+    rows = {}
+    for task in args.tasks:
+        for length in args.lengths:
+            result = measure(model, tokenizer, vocabulary, task, length, args.texts, args.seed)
+            rows.setdefault(task, []).append(result)
+            print(f"{task}, {length} tokens: exact {result[0]:.3f}, told {result[1]:.3f}", file=sys.stderr, flush=True)
+    print(f"exact (told), of {args.texts} texts each:\n\n{table(rows, args.lengths)}")
+    if args.json:
+        both = lambda result: {"exact": result[0], "told": result[1]}
+        numbers = {task: dict(zip(map(str, args.lengths), map(both, row))) for task, row in rows.items()}
+        args.json.write_text(json.dumps({"texts": args.texts, "seed": args.seed, "tasks": numbers}, indent=2) + "\n")
+
+
+def main():
+    try:
+        run(parse_arguments())
+    except InputError as error:
+        print(f"check_recall: {error}", file=sys.stderr)
+        return 2
+    except CheckFailed as error:
+        print(f"check_recall: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
