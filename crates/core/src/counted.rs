@@ -54,13 +54,6 @@ impl Pipeline {
         if self.is_dense() || scores || self.needs_feedback() {
             return None;
         }
-        let recipes: Vec<Recipe<'_>> = self
-            .selectors()
-            .map(|selector| Some(selector.recipe(step)?.clipped(step.visible)))
-            .collect::<Option<_>>()?;
-        if recipes.iter().all(|recipe| recipe.count() == 0) {
-            return None;
-        }
         let sample = match &config.estimator {
             None => None,
             Some(estimator) => {
@@ -75,6 +68,14 @@ impl Pipeline {
                 Some(Sampled { budget, base, looks, max_norm_v })
             }
         };
+        // Last: to tell a recipe may take hashing the queries.
+        let recipes: Vec<Recipe<'_>> = self
+            .selectors()
+            .map(|selector| Some(selector.recipe(step)?.clipped(step.visible)))
+            .collect::<Option<_>>()?;
+        if recipes.iter().all(|recipe| recipe.count() == 0) {
+            return None;
+        }
         Some(Plan { recipes, share: config.share, sample })
     }
 
