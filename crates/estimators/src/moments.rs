@@ -4,7 +4,7 @@ use vattention_core::{
     Assumptions, Budget, ClosedForm, Formula, Kind, Numerator, SampleStats, Split, Target,
 };
 
-use crate::formula::{fpc, sdpa, whole_tokens};
+use crate::formula::{fpc, parts, sdpa, whole_tokens};
 use crate::goal::Goal;
 use crate::{Combine, Correction, Mode, Terms};
 
@@ -86,8 +86,8 @@ fn splits(terms: &Terms, epsilon: f64, delta: f64, quantiles: &Quantiles<'_>) ->
     match terms.target {
         Target::Denominator | Target::Numerator => vec![split(delta, delta)],
         Target::Sdpa => RATIOS
-            .map(|i| f64::from(i) * STEP)
-            .map(|u| split(delta / (1.0 + u.exp()), delta / (1.0 + (-u).exp())))
+            .map(|i| parts(delta, f64::from(i) * STEP))
+            .map(|(num, den)| split(num, den))
             .collect(),
     }
 }

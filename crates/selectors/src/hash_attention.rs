@@ -170,9 +170,8 @@ impl Worker {
         }
         scores
     }
-}
 
-impl Worker {
+    /// What machines are told of the codes.
     fn hash_codes(&self, step: &Step<'_>) -> HashCodes<'_> {
         let words = usize::from(self.bits.get()).div_ceil(32);
         let of_index = |Index { map, members, .. }: &Index| {

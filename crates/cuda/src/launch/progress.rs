@@ -5,12 +5,15 @@ use vattention_core::Result;
 use super::{Array, Lists};
 use crate::Device;
 
+/// How many numbers there are of each list.
+const NUMBERS: usize = 7;
+
 /// Of each list, a sample that grows part by part, in room for `capacity` tokens.
 ///
 /// Draws, looks and budgets read and write it on the device.
 #[derive(Clone, Debug)]
 pub struct Progress<D: Device> {
-    /// `[7, lists]`: first and end, start and length of the part, done, budget, held.
+    /// `[NUMBERS, lists]`: first and end, start and length of the part, done, budget, held.
     pub(super) numbers: Array<D, u32>,
     /// The tokens drawn, in draw order, `[lists, capacity]`.
     pub(super) tokens: Array<D, u32>,
@@ -41,7 +44,7 @@ impl<D: Device> Progress<D> {
     }
 
     /// How many numbers there are of each list.
-    pub(crate) const NUMBERS: usize = 7;
+    pub(crate) const NUMBERS: usize = NUMBERS;
 
     /// The same in `numbers`, `[NUMBERS, lists]`.
     pub(crate) fn within(device: &D, numbers: Array<D, u32>, capacity: usize) -> Result<Self> {
@@ -149,9 +152,9 @@ impl<D: Device> Progress<D> {
     }
 }
 
-/// What has come of each list, from all numbers `[7, lists]`.
+/// What has come of each list, from all numbers `[NUMBERS, lists]`.
 pub(crate) fn progressed(numbers: &[u32]) -> Vec<Progressed> {
-    let lists = numbers.len() / 7;
+    let lists = numbers.len() / NUMBERS;
     let of = |index: usize, list: usize| numbers[index * lists + list] as usize;
     let list = |list| Progressed { drawn: of(1, list), budget: of(5, list), held: of(6, list) > 0 };
     (0..lists).map(list).collect()

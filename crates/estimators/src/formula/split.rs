@@ -4,9 +4,8 @@
 ///
 /// A coarse scan of the log-ratio, then golden-section search: `cost` is convex near its minimum.
 pub(crate) fn split(delta: f64, cost: impl Fn(f64, f64) -> f64) -> (f64, f64, f64) {
-    let at = |u: f64| (delta / (1.0 + u.exp()), delta / (1.0 + (-u).exp()));
     let value = |u: f64| {
-        let (first, second) = at(u);
+        let (first, second) = parts(delta, u);
         cost(first, second)
     };
     let coarse: Vec<f64> = (-30..=30).map(f64::from).collect();
@@ -14,8 +13,13 @@ pub(crate) fn split(delta: f64, cost: impl Fn(f64, f64) -> f64) -> (f64, f64, f6
     let best = best.expect("the scan is not empty");
     let u = golden_section(best - 1.0, best + 1.0, &value);
     let u = if value(u) <= value(best) { u } else { best };
-    let (first, second) = at(u);
+    let (first, second) = parts(delta, u);
     (value(u), first, second)
+}
+
+/// The two parts of delta whose ratio has the logarithm `−u`.
+pub(crate) fn parts(delta: f64, u: f64) -> (f64, f64) {
+    (delta / (1.0 + u.exp()), delta / (1.0 + (-u).exp()))
 }
 
 fn golden_section(mut low: f64, mut high: f64, value: &impl Fn(f64) -> f64) -> f64 {
