@@ -58,8 +58,17 @@ impl Session<'_> {
     /// before anything is read.
     pub fn read_prompt(&mut self, prompt: Prompt<'_>) -> Result<Vec<f32>> {
         self.model().check(prompt.sparse, prompt.dense.len())?;
-        let mut logits = self.prefill(prompt.dense)?;
-        for &token in prompt.sparse {
+        let logits = self.prefill(prompt.dense)?;
+        self.steps(logits, prompt.sparse)
+    }
+
+    /// Adds tokens one by one, and returns the logits after the last; those before, if there are
+    /// none.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn steps(&mut self, mut logits: Vec<f32>, tokens: &[u32]) -> Result<Vec<f32>> {
+        for &token in tokens {
             logits = self.step(token)?;
         }
         Ok(logits)
@@ -77,10 +86,23 @@ impl Session<'_> {
         &mut self,
         prompt: Prompt<'_>,
         most: usize,
-        mut each: impl FnMut(u32, &Self) -> ControlFlow<()>,
+        each: impl FnMut(u32, &Self) -> ControlFlow<()>,
     ) -> Result<Generation> {
         self.model().check_length(prompt.len().saturating_add(most))?;
-        let mut logits = self.read_prompt(prompt)?;
+        let logits = self.read_prompt(prompt)?;
+        self.go_on(logits, most, each)
+    }
+
+    /// Goes on from the logits after the last token, as [`generate`](Self::generate) does.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn go_on(
+        &mut self,
+        mut logits: Vec<f32>,
+        most: usize,
+        mut each: impl FnMut(u32, &Self) -> ControlFlow<()>,
+    ) -> Result<Generation> {
         let mut tokens = Vec::new();
         while tokens.len() < most {
             let token = best(&logits)?;

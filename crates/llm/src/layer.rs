@@ -56,6 +56,10 @@ impl Layer {
         })
     }
 
+    pub(crate) fn query_heads(&self) -> usize {
+        self.query.heads
+    }
+
     /// What the projections are of, `[tokens, hidden_size]`.
     pub(crate) fn normed(&self, x: &Tensor) -> Numbers<Tensor> {
         self.input_norm.apply(x)

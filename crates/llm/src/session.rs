@@ -5,26 +5,18 @@ mod step;
 
 use std::sync::Arc;
 
-use candle_core::{Result as Numbers, Tensor};
-use ndarray::Array3;
 use vattention_core::{Attention, Backend, Options, PipelineConfig};
 
+use crate::prefill::check_finite;
 use crate::report::LayerReport;
-use crate::{Error, Model, Result};
-
-/// Tokens of a prompt that go through a layer at once.
-const BLOCK: usize = 512;
-
-/// Queries of a prompt that selectors are shown: more than any of them asks for by default.
-const OBSERVED: usize = 64;
+use crate::{Error, Model, Reading, Result};
 
 /// One sequence of a model.
 #[allow(missing_debug_implementations)]
 pub struct Session<'m> {
     model: &'m Model,
     layers: Vec<Box<dyn Attention>>,
-    block: usize,
-    observed: usize,
+    reading: Reading,
     /// Tokens so far.
     len: usize,
     reports: Vec<LayerReport>,
@@ -52,25 +44,17 @@ impl<'m> Session<'m> {
         Ok(Self {
             model,
             layers: (0..config.layers).map(start).collect::<Result<_>>()?,
-            block: BLOCK,
-            observed: OBSERVED,
+            reading: Reading::default(),
             len: 0,
             reports: Vec::new(),
             lost: false,
         })
     }
 
-    /// Lets so many tokens of a prompt, at least 1, go through a layer at once, 512 by default.
-    /// The results depend on it by rounding alone; memory grows with it.
+    /// Reads prompts another way.
     #[must_use]
-    pub fn with_block(self, block: usize) -> Self {
-        Self { block: block.max(1), ..self }
-    }
-
-    /// Shows selectors so many of a prompt's last queries, 64 by default.
-    #[must_use]
-    pub fn with_observed(self, observed: usize) -> Self {
-        Self { observed, ..self }
+    pub fn with_reading(self, reading: Reading) -> Self {
+        Self { reading, ..self }
     }
 
     /// The model.
@@ -132,19 +116,9 @@ impl<'m> Session<'m> {
         work: impl FnOnce(&mut Self) -> Result<Vec<f32>>,
     ) -> Result<Vec<f32>> {
         self.lost = true;
-        let logits = work(self)?;
-        if let Some(i) = logits.iter().position(|logit| !logit.is_finite()) {
-            let reason = format!("that of token {i} is {}; expected finite numbers", logits[i]);
-            return Err(Error::input("logits", reason));
-        }
+        let logits = check_finite(work(self)?)?;
         self.lost = false;
         self.len += new;
         Ok(logits)
     }
-}
-
-/// The numbers of a tensor `[heads, tokens, dim]`.
-fn to_array(tensor: &Tensor) -> Numbers<Array3<f32>> {
-    let numbers = tensor.flatten_all()?.to_vec1()?;
-    Array3::from_shape_vec(tensor.dims3()?, numbers).map_err(candle_core::Error::wrap)
 }

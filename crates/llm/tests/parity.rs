@@ -12,7 +12,9 @@ use candle_core::{Device, Tensor};
 use common::{CASES, backends, case, dense, sparse};
 use vattention_backends::Cpu;
 use vattention_core::{Options, PipelineConfig, Storage};
-use vattention_llm::{Architecture, Config, Generation, LayerReport, Model, Prompt, Session, Stop};
+use vattention_llm::{
+    Architecture, Config, Generation, LayerReport, Model, Prefilled, Prompt, Reading, Session, Stop,
+};
 
 /// What transformers computes.
 struct Golden {
@@ -116,6 +118,10 @@ fn configs_of_transformers_4_and_5_say_what_they_say() {
     assert_ne!(shape.query_heads * shape.head_dim, hidden_size);
 }
 
+fn reading(block: usize, observed: usize) -> Reading {
+    Reading { block, observed }
+}
+
 #[test]
 fn a_prompt_in_blocks_is_a_prompt_at_once() {
     for name in CASES {
@@ -124,12 +130,35 @@ fn a_prompt_in_blocks_is_a_prompt_at_once() {
         let expected = whole.prefill(&golden.prompt).unwrap();
         let next = whole.step(5).unwrap();
         for block in [1, 7, 20, 39, 40] {
-            let mut blocks = session(&model, &dense()).with_block(block);
+            let mut blocks = session(&model, &dense()).with_reading(reading(block, 64));
             let what = format!("{name}, blocks of {block}");
             assert_close(&blocks.prefill(&golden.prompt).unwrap(), &expected, 5e-5, &what);
             assert_close(&blocks.step(5).unwrap(), &next, 5e-5, &what);
         }
     }
+}
+
+#[test]
+fn sequences_go_on_from_a_prompt_that_was_read_once() {
+    let (model, golden) = (open("llama3"), Golden::open("llama3"));
+    let prefilled = model.prefill(&golden.prompt, Reading::default()).unwrap();
+    assert_eq!(prefilled.tokens(), golden.prompt.len());
+    for pipeline in [dense(), common::sparse(), common::snapkv()] {
+        let mut alone = session(&model, &pipeline);
+        let mut begun = session(&model, &pipeline);
+        assert_eq!(begun.begin(&prefilled).unwrap(), alone.prefill(&golden.prompt).unwrap());
+        assert_eq!(begun.len(), alone.len());
+        assert_eq!(begun.step(5).unwrap(), alone.step(5).unwrap());
+        let said = begun.begin(&prefilled).unwrap_err().to_string();
+        assert!(said.contains("tokens already; expected none"), "{said}");
+    }
+    let said = session(&open("qwen3"), &dense()).begin(&cut(prefilled)).unwrap_err().to_string();
+    assert_eq!(said, "prefill: the prompt has 1 layers; expected the model's 2");
+}
+
+fn cut(mut prompt: Prefilled) -> Prefilled {
+    prompt.layers.truncate(1);
+    prompt
 }
 
 #[test]
@@ -192,8 +221,7 @@ fn selectors_are_shown_the_last_queries_of_a_prompt() {
     let model = open("llama3");
     let prompt: Vec<u32> = (0..200).map(|i| (i * 37 + i / 11) % 126).collect();
     let run = |block, observed| {
-        let mut session =
-            session(&model, &common::snapkv()).with_block(block).with_observed(observed);
+        let mut session = session(&model, &common::snapkv()).with_reading(reading(block, observed));
         session.prefill(&prompt).unwrap();
         let logits = session.step(9).unwrap();
         (logits, session.density().unwrap())

@@ -2,7 +2,8 @@
 
 use candle_core::{Device, Tensor};
 
-use super::{Session, to_array};
+use super::Session;
+use crate::prefill::to_array;
 use crate::{Error, Result};
 
 impl Session<'_> {
