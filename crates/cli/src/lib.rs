@@ -8,6 +8,7 @@ mod calibrate;
 mod check;
 mod compare;
 mod dtype;
+mod evaluate;
 mod fail;
 mod list;
 mod outputs;
@@ -43,6 +44,8 @@ enum Command {
     Study(study::Command),
     /// Measure decode speed against dense attention, with cold caches.
     Bench(bench::Args),
+    /// Ask a model tasks whose answers lie far back, and judge pipelines by what it answers.
+    Evaluate(evaluate::Args),
     /// Show every problem in pipeline files, or the pipelines they make.
     Check(check::Args),
     /// List what pipeline files may name, with fields, defaults and meanings.
@@ -67,6 +70,7 @@ pub fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Study(command) => study::run(&command),
         Command::Bench(args) => bench::run(&args),
+        Command::Evaluate(args) => evaluate::run(&args),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),
         Command::Schema => list::print_schema(),

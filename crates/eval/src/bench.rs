@@ -25,7 +25,7 @@ use bandwidth::Memory;
 use group::{Group, Set};
 use memory::Plan;
 
-pub use density::{at_density, decides_itself};
+pub use density::{at_density, decides_itself, sized};
 pub use report::{Bandwidth, BenchReport, BenchRow, Machine};
 
 /// What to measure.

@@ -21,6 +21,7 @@ mod verify;
 
 pub use bench::{
     Bandwidth, Bench, BenchReport, BenchRow, Contender, Machine, at_density, decides_itself,
+    sized,
 };
 pub use compare::{Entry, Settings, compare};
 pub use dump::Dump;

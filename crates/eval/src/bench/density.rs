@@ -29,31 +29,47 @@ pub fn decides_itself(pipeline: &PipelineConfig) -> bool {
 /// A pipeline that has neither, or several such selectors, or that [decides
 /// itself](decides_itself).
 pub fn at_density(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<PipelineConfig>> {
-    let refuse = |reason: String| Error::Setting {
-        option: "--density",
-        reason: format!("{}: {reason}", pipeline.name),
-    };
+    let refuse = |reason: String| refusal(pipeline, reason);
     if decides_itself(pipeline) {
         return Err(refuse("its estimator decides how much is read".into()));
     }
-    let mut tree = serde_json::to_value(pipeline).map_err(|error| refuse(error.to_string()))?;
-    let mut parts = scaled_parts(&mut tree).map_err(|several| {
-        refuse(format!(
-            "selectors {several} have a size; expected one beside {}",
-            EDGES.join(" and ")
-        ))
-    })?;
-    let share = density.get() / parts.len() as f64;
-    for size in &mut parts {
-        **size = share.into();
-    }
-    if parts.is_empty() {
+    let (scaled, parts) = set_sizes(pipeline, density).map_err(refuse)?;
+    if parts == 0 {
         let message = "has no size to set; expected a selector with a size beside sink and window, \
                        or an estimator with one";
         return Err(refuse(message.into()));
     }
-    let scaled = serde_json::from_value(tree).map_err(|error| refuse(error.to_string()))?;
-    Ok(Arc::new(scaled))
+    Ok(scaled)
+}
+
+/// The pipeline with those sizes set that [`at_density`] sets; as it stands if it has none.
+///
+/// # Errors
+/// A pipeline of which several selectors have a size.
+pub fn sized(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<PipelineConfig>> {
+    let (sized, _) = set_sizes(pipeline, density).map_err(|reason| refusal(pipeline, reason))?;
+    Ok(sized)
+}
+
+fn refusal(pipeline: &PipelineConfig, reason: String) -> Error {
+    Error::Setting { option: "--density", reason: format!("{}: {reason}", pipeline.name) }
+}
+
+/// The pipeline with its sizes set to equal parts of a density, and how many there are.
+fn set_sizes(
+    pipeline: &PipelineConfig,
+    density: Fraction,
+) -> std::result::Result<(Arc<PipelineConfig>, usize), String> {
+    let mut tree = serde_json::to_value(pipeline).map_err(|error| error.to_string())?;
+    let mut parts = scaled_parts(&mut tree).map_err(|several| {
+        format!("selectors {several} have a size; expected one beside {}", EDGES.join(" and "))
+    })?;
+    let count = parts.len();
+    for size in &mut parts {
+        **size = (density.get() / count as f64).into();
+    }
+    let scaled = serde_json::from_value(tree).map_err(|error| error.to_string())?;
+    Ok((Arc::new(scaled), count))
 }
 
 /// The sizes to set: of a selector, of the estimator, or both. If several selectors have one, their
@@ -80,7 +96,8 @@ fn scaled_parts(tree: &mut Value) -> std::result::Result<Vec<&mut Value>, String
 
 fn is_scaled(selector: &Value) -> bool {
     let name = selector.get("type").and_then(Value::as_str).unwrap_or_default();
-    selector.get("size").is_some() && !EDGES.contains(&name)
+    // "auto" is a size that the selector sets itself.
+    selector.get("size").is_some_and(|size| !size.is_string()) && !EDGES.contains(&name)
 }
 
 #[cfg(test)]

@@ -39,6 +39,16 @@ pub(super) struct Series {
     pub(super) dots: bool,
 }
 
+impl Figure {
+    /// One panel: a line with dots through each series, over a logarithmic x.
+    pub fn lines(title: &str, x: &str, y: &str, series: Vec<(String, Vec<(f64, f64)>)>) -> Self {
+        let series = series.into_iter().map(|(name, points)| Series::line(&name, points)).collect();
+        let (x, y) = (Axis::log(x), Axis::linear(y));
+        let panel = Panel { title: String::new(), x, y, series, level: None };
+        Self { title: title.into(), columns: 1, panels: vec![panel] }
+    }
+}
+
 impl Axis {
     pub(super) fn linear(name: &str) -> Self {
         Self { name: name.into(), log: false }

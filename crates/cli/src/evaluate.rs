@@ -1,0 +1,204 @@
+//! `vattention evaluate`: pipelines judged by what a model answers.
+
+mod table;
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use vattention::eval::write_beside;
+use vattention::{Fraction, Options};
+use vattention_evaluate::{Contender, Evaluation, Kept, Settings, Setup, fingerprint};
+use vattention_llm::{Model, Tokenizer};
+use vattention_tasks::{Texts, tasks};
+
+use crate::check::{Loaded, load_all};
+use crate::compare::find_backend;
+use crate::dtype::Dtype;
+use crate::outputs::{check_outputs, write_json};
+use crate::{Failure, progress, say};
+
+/// In a model's folder: words of tasks that it was trained on.
+const VOCABULARY: &str = "vocabulary.json";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A model's folder as Hugging Face has it: config.json, tokenizer.json, safetensors.
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    /// Pipeline files.
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    pipelines: Vec<PathBuf>,
+    /// A change to each pipeline, such as estimator.epsilon=0.1.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Shares of the tokens, between commas, that each pipeline is made to read, sink and window
+    /// counted: by its epsilon if it promises something, else by mass or sizes, found on texts that
+    /// are not asked. A dense pipeline stays as it is. By default, pipelines run as they stand.
+    #[arg(long, value_delimiter = ',', value_parser = fraction)]
+    density: Vec<Fraction>,
+    /// Tasks between commas, by RULER's names, or groups: ruler, ruler-hard.
+    #[arg(long, value_delimiter = ',', required = true)]
+    tasks: Vec<String>,
+    /// Tokens of a case, between commas: of context, question and room for the answer.
+    #[arg(long, value_delimiter = ',', default_value = "4096")]
+    context: Vec<usize>,
+    /// Cases of each task and length.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    cases: u32,
+    /// Equal seeds make equal cases.
+    #[arg(long, default_value_t = 0)]
+    seed: u32,
+    /// What the pipeline reads of a prompt. a: nothing, it makes the answer only; b: the question,
+    /// too.
+    #[arg(long, value_enum, default_value_t = SetupArg::B)]
+    setup: SetupArg,
+    /// The machine to run on: cpu, cuda or reference.
+    #[arg(long, default_value = "cpu")]
+    backend: String,
+    /// How keys and values are stored.
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    dtype: Dtype,
+    /// Leave out the comparison of every step with dense attention.
+    #[arg(long)]
+    no_errors: bool,
+    /// Words of tasks for a small model; by default the model's own vocabulary.json, if it has one,
+    /// else words of RULER's kind.
+    #[arg(long, value_name = "FILE")]
+    vocabulary: Option<PathBuf>,
+    /// Prose to hide needles in, instead of random sentences.
+    #[arg(long, value_name = "FILE")]
+    haystack: Option<PathBuf>,
+    /// SQuAD, for qa_1.
+    #[arg(long, value_name = "FILE")]
+    squad: Option<PathBuf>,
+    /// HotpotQA, for qa_2.
+    #[arg(long, value_name = "FILE")]
+    hotpot: Option<PathBuf>,
+    /// Keep each answer there as it comes. Run again, the command goes on from what is there.
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
+    /// Write the results as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw accuracy against density, as SVG.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SetupArg {
+    A,
+    B,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let backend = find_backend(&args.backend)?;
+    let Loaded { pipelines, files } = load_all(&args.pipelines, &args.set)?;
+    let tasks = tasks(&args.tasks).map_err(|error| Failure::input(format!("--tasks: {error}")))?;
+    let texts = texts(args)?;
+    check_files(args, &files)?;
+    let model = Model::open(&args.model).map_err(Failure::input)?;
+    let tokenizer = Tokenizer::open(&args.model, model.config()).map_err(Failure::input)?;
+    let mut kept = match &args.results {
+        Some(path) => Kept::open(path).map_err(Failure::input)?,
+        None => Kept::default(),
+    };
+    let settings = Settings {
+        tasks,
+        contexts: args.context.clone(),
+        cases: args.cases as usize,
+        seed: args.seed.into(),
+        setup: match args.setup {
+            SetupArg::A => Setup::A,
+            SetupArg::B => Setup::B,
+        },
+        errors: !args.no_errors,
+        options: Options { storage: args.dtype.into(), literal: true, ..Options::default() },
+    };
+    let evaluation = Evaluation {
+        model: &model,
+        fingerprint: fingerprint(&args.model).map_err(Failure::input)?,
+        tokenizer: &tokenizer,
+        texts: &texts,
+        backend: &*backend,
+        settings,
+    };
+    let contenders = contenders(&evaluation, &pipelines, &args.density)?;
+    let bar = progress::bar("answers");
+    let report = evaluation.run(&contenders, &mut kept, &|done, total| {
+        progress::show(&bar, done, total);
+    });
+    bar.finish_and_clear();
+    let report = report.map_err(Failure::input)?;
+    let title = table::title(&args.model, &report);
+    if let Some(path) = &args.json {
+        write_json(path, &report)?;
+    }
+    if let Some(path) = &args.plot {
+        write_beside(path, report.figure(&title).svg().as_bytes())?;
+    }
+    say(&table::show(&title, &report))
+}
+
+/// Where the words of tasks come from.
+fn texts(args: &Args) -> Result<Texts, Failure> {
+    let own = Some(args.model.join(VOCABULARY)).filter(|path| path.exists());
+    let mut texts = match args.vocabulary.as_ref().or(own.as_ref()) {
+        Some(path) => Texts::open(path).map_err(Failure::input)?,
+        None => Texts::ruler(),
+    };
+    if let Some(path) = &args.haystack {
+        texts = texts.with_haystack(path).map_err(Failure::input)?;
+    }
+    if let Some(path) = &args.squad {
+        texts = texts.with_squad(path).map_err(Failure::input)?;
+    }
+    if let Some(path) = &args.hotpot {
+        texts = texts.with_hotpot(path).map_err(Failure::input)?;
+    }
+    Ok(texts)
+}
+
+/// Refuses outputs that cannot be written or would overwrite what is read.
+fn check_files(args: &Args, pipelines: &[PathBuf]) -> Result<(), Failure> {
+    let given = [&args.vocabulary, &args.haystack, &args.squad, &args.hotpot, &args.results];
+    let given = given.into_iter().filter_map(|path| path.as_ref());
+    let inputs: Vec<&Path> = pipelines.iter().chain(given).map(PathBuf::as_path).collect();
+    check_outputs(&[("--json", args.json.as_ref()), ("--plot", args.plot.as_ref())], &inputs)
+}
+
+/// Each pipeline at each density; as it stands without one, or if it is dense.
+fn contenders(
+    evaluation: &Evaluation<'_>,
+    pipelines: &[std::sync::Arc<vattention::PipelineConfig>],
+    densities: &[Fraction],
+) -> Result<Vec<Contender>, Failure> {
+    let is_dense = |pipeline: &vattention::PipelineConfig| {
+        pipeline.selectors.is_empty() && pipeline.estimator.is_none()
+    };
+    let stands = |pipeline| densities.is_empty() || is_dense(pipeline);
+    if pipelines.iter().all(|pipeline| stands(pipeline)) {
+        return Ok(pipelines.iter().cloned().map(Contender::as_it_stands).collect());
+    }
+    let calibration = evaluation.calibration().map_err(Failure::input)?;
+    let bar = progress::bar("densities");
+    let mut contenders = Vec::new();
+    for (i, pipeline) in pipelines.iter().enumerate() {
+        if stands(pipeline) {
+            contenders.push(Contender::as_it_stands(pipeline.clone()));
+            continue;
+        }
+        for (j, &density) in densities.iter().enumerate() {
+            let contender = evaluation.at_density(pipeline, density, &calibration);
+            contenders.push(contender.map_err(Failure::input)?);
+            progress::show(&bar, i * densities.len() + j + 1, pipelines.len() * densities.len());
+        }
+    }
+    bar.finish_and_clear();
+    Ok(contenders)
+}
+
+fn fraction(text: &str) -> Result<Fraction, String> {
+    let number: f64 = text.parse().map_err(|_| "expected a number strictly between 0 and 1")?;
+    Fraction::try_from(number)
+}

@@ -1,0 +1,52 @@
+//! What can be wrong with an evaluation.
+
+use std::path::PathBuf;
+
+/// Says of which file or pipeline, and what was expected.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A text cannot be made.
+    #[error(transparent)]
+    Text(#[from] vattention_tasks::Error),
+    /// The model cannot take a text.
+    #[error(transparent)]
+    Model(#[from] vattention_llm::Error),
+    /// A pipeline cannot run with the model.
+    #[error("{pipeline}: {source}")]
+    Pipeline {
+        /// Its name.
+        pipeline: String,
+        /// Why not.
+        source: vattention_llm::Error,
+    },
+    /// A pipeline has nothing that can be set so that it reads so much.
+    #[error("--density: {pipeline}: {reason}")]
+    Density {
+        /// Its name.
+        pipeline: String,
+        /// Why not, and what was expected.
+        reason: String,
+    },
+    /// The operating system refuses a file.
+    #[error("{}: {source}", .path.display())]
+    File {
+        /// The file, as it was given.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A file does not hold answers.
+    #[error("{}, line {line}: {reason}", .path.display())]
+    Kept {
+        /// The file, as it was given.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong and what was expected.
+        reason: String,
+    },
+}
+
+/// A result with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;

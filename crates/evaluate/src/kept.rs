@@ -1,0 +1,73 @@
+//! Answers that are kept as they come, so that an evaluation that was interrupted goes on.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use crate::{Attended, Error, Record, Result};
+
+/// Answers by what they depend on, and the file that they are kept in: a line of JSON for each.
+#[derive(Debug, Default)]
+pub struct Kept {
+    file: Option<(PathBuf, File)>,
+    answers: HashMap<String, Attended>,
+}
+
+impl Kept {
+    /// Opens a file of answers, or begins one. A last line that was cut by an interruption is
+    /// taken away.
+    ///
+    /// # Errors
+    /// [`Error::File`], or [`Error::Kept`] if it holds something else.
+    pub fn open(path: &Path) -> Result<Self> {
+        let failed = |source| Error::File { path: path.into(), source };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(failed)?;
+        let text = std::io::read_to_string(&file).map_err(failed)?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let mut answers = HashMap::new();
+        for (i, line) in text[..whole].lines().enumerate() {
+            let record: Record = serde_json::from_str(line).map_err(|error| Error::Kept {
+                path: path.into(),
+                line: i + 1,
+                reason: format!("{error}; expected an answer that `vattention evaluate` kept"),
+            })?;
+            answers.insert(record.digest, record.attended);
+        }
+        if whole < text.len() && !looks_cut(&text[whole..]) {
+            let reason = "expected answers that `vattention evaluate` kept".into();
+            let line = text[..whole].lines().count() + 1;
+            return Err(Error::Kept { path: path.into(), line, reason });
+        }
+        file.set_len(whole as u64).map_err(failed)?;
+        file.seek(SeekFrom::End(0)).map_err(failed)?;
+        Ok(Self { file: Some((path.into(), file)), answers })
+    }
+
+    /// The answer that depends on the same.
+    pub(crate) fn find(&self, digest: &str) -> Option<Attended> {
+        self.answers.get(digest).cloned()
+    }
+
+    /// Keeps an answer.
+    pub(crate) fn push(&mut self, record: &Record) -> Result<()> {
+        self.answers.insert(record.digest.clone(), record.attended.clone());
+        let Some((path, file)) = &mut self.file else { return Ok(()) };
+        let written = serde_json::to_string(record)
+            .map_err(std::io::Error::other)
+            .and_then(|line| file.write_all(format!("{line}\n").as_bytes()));
+        written.map_err(|source| Error::File { path: path.clone(), source })
+    }
+}
+
+/// Whether a line without an end is the beginning of an answer, and not of somebody's file.
+fn looks_cut(line: &str) -> bool {
+    const BEGINNING: &str = "{\"digest\":\"";
+    line.starts_with(BEGINNING) || BEGINNING.starts_with(line)
+}

@@ -1,0 +1,205 @@
+//! Pipelines judged by what a model answers.
+//!
+//! Each case is read once by dense attention; every pipeline goes on from there. While it answers,
+//! each step's attention is compared with dense attention over the same keys and values.
+
+mod contender;
+mod density;
+mod error;
+mod kept;
+mod record;
+mod report;
+mod watched;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use vattention_core::{Backend, Options, PipelineConfig};
+use vattention_llm::{Model, Prefilled, Reading, Session, Tokenizer};
+use vattention_tasks::{Case, Task, Texts};
+
+pub use contender::Contender;
+pub use density::Calibration;
+pub use error::{Error, Result};
+pub use kept::Kept;
+pub use record::{Attended, Attention, ErrorOf, Record, fingerprint};
+pub use report::{Asked, Report, Score};
+
+use record::Digest;
+use watched::{Seen, Watched};
+
+/// Which part of a prompt the pipeline reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Setup {
+    /// None: the whole prompt is read by dense attention, the answer is made by the pipeline.
+    A,
+    /// The question: only the context is read by dense attention.
+    B,
+}
+
+/// What is asked, and how.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The tasks.
+    pub tasks: Vec<Task>,
+    /// Tokens of a case: those of the context, the question and the room for the answer.
+    pub contexts: Vec<usize>,
+    /// Cases of each task and length.
+    pub cases: usize,
+    /// Equal seeds make equal cases.
+    pub seed: u64,
+    /// Who reads the question.
+    pub setup: Setup,
+    /// Whether each step is compared with dense attention, which takes as long and as much memory
+    /// again.
+    pub errors: bool,
+    /// How sequences run; each case has a sequence number of its own.
+    pub options: Options,
+}
+
+/// A model, and everything that it is asked with.
+#[allow(missing_debug_implementations)]
+pub struct Evaluation<'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// Changes where the model does: answers are kept for it. See [`fingerprint`].
+    pub fingerprint: String,
+    /// Its tokenizer.
+    pub tokenizer: &'a Tokenizer,
+    /// Where texts come from.
+    pub texts: &'a Texts,
+    /// The machine.
+    pub backend: &'a dyn Backend,
+    /// What is asked.
+    pub settings: Settings,
+}
+
+/// A case in tokens.
+struct Prompt {
+    case: Case,
+    /// Read by dense attention.
+    dense: Vec<u32>,
+    /// Read by the pipeline.
+    sparse: Vec<u32>,
+}
+
+impl Evaluation<'_> {
+    /// Asks every case of every contender, but for those whose answers are kept. `progress` is
+    /// called with the number of answers and of all.
+    ///
+    /// Cost of a case: a dense reading of its context, and for each contender a step per token of
+    /// question and answer.
+    ///
+    /// # Errors
+    /// A text that cannot be made so short, a model that cannot take it, a pipeline that cannot run
+    /// with the model, or answers that cannot be kept.
+    pub fn run(
+        &self,
+        contenders: &[Contender],
+        kept: &mut Kept,
+        progress: &dyn Fn(usize, usize),
+    ) -> Result<Report> {
+        let places = self.places();
+        let total = places.len() * contenders.len();
+        let mut records = Vec::with_capacity(total);
+        for (task, context, case) in places {
+            let prompt = self.prompt(task, context, case_seed(self.settings.seed, case))?;
+            let mut read = None;
+            for contender in contenders {
+                let digest = self.digest(&contender.pipeline, &prompt, case);
+                if let Some(attended) = kept.find(&digest) {
+                    records.push(Record::new(digest, contender, (task, context, case), attended));
+                } else {
+                    let prefilled = match &read {
+                        Some(prefilled) => prefilled,
+                        None => read.insert(self.read(&prompt)?),
+                    };
+                    let attended = self.attend(task, contender, &prompt, prefilled, case)?;
+                    let record = Record::new(digest, contender, (task, context, case), attended);
+                    kept.push(&record)?;
+                    records.push(record);
+                }
+                progress(records.len(), total);
+            }
+        }
+        Ok(Report::new(self, contenders, records))
+    }
+
+    /// Every task at every length, case by case.
+    fn places(&self) -> Vec<(Task, usize, usize)> {
+        let Settings { tasks, contexts, cases, .. } = &self.settings;
+        let of = |context: usize, task: Task| (0..*cases).map(move |case| (task, context, case));
+        let at = |&context: &usize| tasks.iter().flat_map(move |&task| of(context, task));
+        contexts.iter().flat_map(at).collect()
+    }
+
+    fn prompt(&self, task: Task, context: usize, seed: u64) -> Result<Prompt> {
+        let around = self.tokenizer.first("")?.len();
+        // A text that cannot be counted fits nowhere; it is refused below, where it is encoded.
+        let count = |text: &str| self.tokenizer.next(text).map_or(usize::MAX, |it| it.len());
+        let case = self.texts.case(task, context.saturating_sub(around), seed, &count)?;
+        let mut dense = self.tokenizer.first(&case.context)?;
+        let mut sparse = self.tokenizer.next(&case.question)?;
+        if self.settings.setup == Setup::A {
+            dense.append(&mut sparse);
+        }
+        self.model.check_length(dense.len() + sparse.len() + case.tokens)?;
+        Ok(Prompt { case, dense, sparse })
+    }
+
+    fn read(&self, prompt: &Prompt) -> Result<Prefilled> {
+        Ok(self.model.prefill(&prompt.dense, Reading::default())?)
+    }
+
+    /// What a contender answers, and what its attention did meanwhile.
+    fn attend(
+        &self,
+        task: Task,
+        contender: &Contender,
+        prompt: &Prompt,
+        prefilled: &Prefilled,
+        case: usize,
+    ) -> Result<Attended> {
+        let failed = |source| Error::Pipeline { pipeline: contender.name(), source };
+        let (tokens, seen) = self
+            .answer(&contender.pipeline, prompt, prefilled, case, self.settings.errors)
+            .map_err(failed)?;
+        let answer = self.tokenizer.decode(&tokens)?;
+        Ok(Attended { score: task.score(&prompt.case, &answer), answer, attention: seen.summary() })
+    }
+
+    fn answer(
+        &self,
+        pipeline: &Arc<PipelineConfig>,
+        prompt: &Prompt,
+        prefilled: &Prefilled,
+        case: usize,
+        errors: bool,
+    ) -> vattention_llm::Result<(Vec<u32>, Seen)> {
+        let watched = Watched::new(self.backend, errors);
+        let options = Options { sequence: case as u32, ..self.settings.options.clone() };
+        let mut session = Session::new(self.model, &watched, pipeline, &options)?;
+        let logits = session.begin(prefilled)?;
+        let logits = session.steps(logits, &prompt.sparse)?;
+        let generation = session
+            .go_on(logits, prompt.case.tokens, |_, _| std::ops::ControlFlow::Continue(()))?;
+        Ok((generation.tokens, watched.seen()))
+    }
+
+    /// Changes with everything that an answer depends on.
+    fn digest(&self, pipeline: &PipelineConfig, prompt: &Prompt, case: usize) -> String {
+        let Settings { setup, errors, options, .. } = &self.settings;
+        Digest::default()
+            .add(&self.fingerprint)
+            .add(&(self.backend.name(), setup, errors, format!("{:?}", options.storage)))
+            .add(pipeline)
+            .add(&(&prompt.dense, &prompt.sparse, prompt.case.tokens, &prompt.case.answers, case))
+            .finish()
+    }
+}
+
+/// The seed of a case's text.
+fn case_seed(seed: u64, case: usize) -> u64 {
+    seed.wrapping_mul(1 << 32).wrapping_add(case as u64)
+}

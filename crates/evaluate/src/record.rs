@@ -1,0 +1,118 @@
+//! One answer, and what it depends on.
+
+use std::fs;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use vattention_tasks::Task;
+
+use crate::{Contender, Error, Result};
+
+/// One answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Changes with everything that the answer depends on.
+    pub digest: String,
+    /// The contender's name.
+    pub pipeline: String,
+    /// The task's name.
+    pub task: String,
+    /// Tokens of the case.
+    pub context: usize,
+    /// The case's number.
+    pub case: usize,
+    /// What was answered, and how.
+    #[serde(flatten)]
+    pub attended: Attended,
+}
+
+/// What a pipeline answers, and what its attention did meanwhile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attended {
+    /// RULER's, from 0 to 1.
+    pub score: f64,
+    /// The text.
+    pub answer: String,
+    /// Over all steps by the pipeline and all layers.
+    pub attention: Attention,
+}
+
+/// What the attention of one answer read, and how far it was from dense attention.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Attention {
+    /// Rows: query heads of all layers at all steps.
+    pub rows: usize,
+    /// The mean share of the visible tokens that a KV head's query heads read together.
+    pub density: f64,
+    /// Of rows with a promise, those whose certificate holds.
+    pub held: usize,
+    /// `|out - dense| / |dense|`, if it was measured.
+    pub error: Option<ErrorOf>,
+}
+
+/// How far rows were from dense attention.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ErrorOf {
+    /// The mean over rows of the output's relative error.
+    pub mean: f64,
+    /// The largest.
+    pub max: f64,
+    /// Of the pipeline's promise, if it has one without a floor: rows whose error of what is
+    /// promised exceeds epsilon.
+    pub broken: Option<usize>,
+}
+
+impl Record {
+    pub(crate) fn new(
+        digest: String,
+        contender: &Contender,
+        (task, context, case): (Task, usize, usize),
+        attended: Attended,
+    ) -> Self {
+        Self { digest, pipeline: contender.name(), task: task.to_string(), context, case, attended }
+    }
+}
+
+/// A digest of several parts.
+#[derive(Default)]
+pub(crate) struct Digest(Sha256);
+
+impl Digest {
+    pub(crate) fn add(mut self, part: &impl Serialize) -> Self {
+        // What cannot be written as JSON, as maps with odd keys, is in none of the parts.
+        let text = serde_json::to_vec(part).unwrap_or_default();
+        self.0.update((text.len() as u64).to_le_bytes());
+        self.0.update(text);
+        self
+    }
+
+    pub(crate) fn finish(self) -> String {
+        let bytes = self.0.finalize();
+        bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// What changes when a model's directory does: `config.json`, and names, sizes and times of the
+/// files of weights and of the tokenizer.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn fingerprint(dir: &Path) -> Result<String> {
+    let failed = |source| Error::File { path: dir.into(), source };
+    let config = fs::read(dir.join("config.json")).map_err(failed)?;
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".safetensors") || name == "tokenizer.json" {
+            // Links lead to where many caches keep the files.
+            let metadata = fs::metadata(entry.path()).map_err(failed)?;
+            let since = metadata.modified().ok().and_then(|it| it.duration_since(UNIX_EPOCH).ok());
+            files.push((name, metadata.len(), since.map(|time| time.as_nanos().to_string())));
+        }
+    }
+    files.sort();
+    Ok(Digest::default().add(&config).add(&files).finish())
+}

@@ -1,0 +1,150 @@
+//! Answers, summed up.
+
+use serde::Serialize;
+use vattention_eval::study::Figure;
+
+use crate::{Contender, Evaluation, Record, Setup};
+
+/// What contenders answered.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Who read the questions.
+    pub setup: Setup,
+    /// The machine.
+    pub backend: String,
+    /// The tasks.
+    pub tasks: Vec<String>,
+    /// Tokens of the cases.
+    pub contexts: Vec<usize>,
+    /// Cases of each task and length.
+    pub cases: usize,
+    /// Of the cases.
+    pub seed: u64,
+    /// Each contender's, in order.
+    pub contenders: Vec<Asked>,
+    /// Every answer.
+    pub records: Vec<Record>,
+}
+
+/// What one contender answered.
+#[derive(Clone, Debug, Serialize)]
+pub struct Asked {
+    /// Its name.
+    pub name: String,
+    /// The pipeline's.
+    pub pipeline: String,
+    /// The share of the tokens that was asked for.
+    pub asked: Option<f64>,
+    /// What was set so that it reads so much.
+    pub set: Option<String>,
+    /// The mean share of the tokens that a KV head read, over all steps by the pipeline.
+    pub density: f64,
+    /// The mean of the scores of all cases.
+    pub accuracy: f64,
+    /// The mean over rows of the output's relative error, if it was measured.
+    pub error: Option<f64>,
+    /// The largest.
+    pub largest_error: Option<f64>,
+    /// Rows: query heads of all layers at all steps by the pipeline.
+    pub rows: usize,
+    /// Rows whose certificate holds.
+    pub held: usize,
+    /// Rows that broke the pipeline's promise, if it has one whose error was measured.
+    pub broken: Option<usize>,
+    /// The delta of that promise.
+    pub delta: Option<f64>,
+    /// Of each task at each length, in the report's order of lengths, then tasks.
+    pub scores: Vec<Score>,
+}
+
+/// Accuracy on one task at one length.
+#[derive(Clone, Debug, Serialize)]
+pub struct Score {
+    /// The task's name.
+    pub task: String,
+    /// Tokens of the cases.
+    pub context: usize,
+    /// The mean of RULER's score over the cases, from 0 to 1.
+    pub accuracy: f64,
+}
+
+impl Report {
+    pub(crate) fn new(
+        evaluation: &Evaluation<'_>,
+        contenders: &[Contender],
+        records: Vec<Record>,
+    ) -> Self {
+        let settings = &evaluation.settings;
+        let own = |i: usize| records.iter().skip(i).step_by(contenders.len()).collect();
+        let asked = contenders
+            .iter()
+            .enumerate()
+            .map(|(i, contender)| Asked::new(contender, &own(i), settings.cases));
+        Self {
+            setup: settings.setup,
+            backend: evaluation.backend.name().into(),
+            tasks: settings.tasks.iter().map(ToString::to_string).collect(),
+            contexts: settings.contexts.clone(),
+            cases: settings.cases,
+            seed: settings.seed,
+            contenders: asked.collect(),
+            records,
+        }
+    }
+
+    /// Accuracy against density, a line through the contenders of one pipeline.
+    pub fn figure(&self, title: &str) -> Figure {
+        let mut series: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+        for asked in &self.contenders {
+            let point = (asked.density, asked.accuracy);
+            match series.iter_mut().find(|(name, _)| *name == asked.pipeline) {
+                Some((_, points)) => points.push(point),
+                None => series.push((asked.pipeline.clone(), vec![point])),
+            }
+        }
+        for (_, points) in &mut series {
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        }
+        Figure::lines(title, "share of the tokens read, per KV head", "accuracy", series)
+    }
+}
+
+impl Asked {
+    /// Of at least one record of each task and length, `cases` of each after the other.
+    fn new(contender: &Contender, records: &Vec<&Record>, cases: usize) -> Self {
+        let attention = || records.iter().map(|record| &record.attended.attention);
+        let rows: usize = attention().map(|one| one.rows).sum();
+        let by_rows = |sum: f64| sum / rows.max(1) as f64;
+        let errors = || attention().map(|one| Some((one.rows, one.error?)));
+        let error = |of: fn(f64, f64, f64) -> f64| {
+            errors().try_fold(0.0, |sum, one| {
+                let (rows, error) = one?;
+                Some(of(sum, rows as f64 * error.mean, error.max))
+            })
+        };
+        let mean = |records: &[&Record]| {
+            let sum: f64 = records.iter().map(|record| record.attended.score).sum();
+            sum / records.len().max(1) as f64
+        };
+        let score = |records: &[&Record]| Score {
+            task: records[0].task.clone(),
+            context: records[0].context,
+            accuracy: mean(records),
+        };
+        Self {
+            name: contender.name(),
+            pipeline: contender.pipeline.name.clone(),
+            asked: contender.asked,
+            set: contender.set.clone(),
+            density: by_rows(attention().map(|one| one.rows as f64 * one.density).sum()),
+            accuracy: mean(records),
+            error: error(|sum, weighted, _| sum + weighted).map(by_rows),
+            largest_error: error(|most, _, max| most.max(max)),
+            rows,
+            held: attention().map(|one| one.held).sum(),
+            broken: errors().map(|one| one?.1.broken).sum(),
+            delta: contender.pipeline.promise().map(|promise| promise.delta.get()),
+            scores: records.chunks(cases.max(1)).map(score).collect(),
+        }
+    }
+}

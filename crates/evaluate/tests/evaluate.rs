@@ -1,0 +1,198 @@
+//! The shipped model is asked, and answers are kept.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use vattention_backends::Cpu;
+use vattention_config::Loader;
+use vattention_core::{Fraction, Options, PipelineConfig};
+use vattention_evaluate::{Contender, Evaluation, Kept, Report, Settings, Setup, fingerprint};
+use vattention_llm::{Model, Tokenizer};
+use vattention_tasks::{Task, Texts};
+use {vattention_estimators as _, vattention_selectors as _};
+
+const EDGES: &str = r#"
+    name = "edges"
+
+    [[selectors]]
+    type = "sink"
+    size = 8
+
+    [[selectors]]
+    type = "window"
+    size = 24
+"#;
+
+/// A pipeline of sink, window and what else is said.
+fn pipeline(name: &str, more: &str) -> Arc<PipelineConfig> {
+    let text = EDGES.replace("edges", name);
+    Loader::default().parse("test.toml", &format!("{text}\n{more}")).unwrap()
+}
+
+fn dense() -> Arc<PipelineConfig> {
+    Loader::default().parse("dense.toml", "name = \"dense\"").unwrap()
+}
+
+const TOP_K: &str = "[[selectors]]\ntype = \"oracle-top-k\"\nsize = 0.05";
+const PROMISE: &str = "[sampler]\nbase = 32\n[estimator]\ntype = \"ratio\"\nepsilon = 0.2\ndelta = 0.1";
+
+/// The shipped model and its words.
+struct World {
+    dir: PathBuf,
+    model: Model,
+    tokenizer: Tokenizer,
+    texts: Texts,
+    backend: Cpu,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/recall");
+        let model = Model::open(&dir).unwrap();
+        let tokenizer = Tokenizer::open(&dir, model.config()).unwrap();
+        let texts = Texts::open(&dir.join("vocabulary.json")).unwrap();
+        Self { dir, model, tokenizer, texts, backend: Cpu::default() }
+    }
+
+    /// An evaluation on short texts.
+    fn evaluation(&self, setup: Setup, seed: u64) -> Evaluation<'_> {
+        let settings = Settings {
+            tasks: vec![Task::NiahSingle1, Task::Vt],
+            contexts: vec![300, 400],
+            cases: 2,
+            seed,
+            setup,
+            errors: true,
+            options: Options { literal: true, ..Options::default() },
+        };
+        Evaluation {
+            model: &self.model,
+            fingerprint: fingerprint(&self.dir).unwrap(),
+            tokenizer: &self.tokenizer,
+            texts: &self.texts,
+            backend: &self.backend,
+            settings,
+        }
+    }
+}
+
+fn contenders() -> Vec<Contender> {
+    let pipelines = [
+        dense(),
+        pipeline("edges", ""),
+        pipeline("top-k", TOP_K),
+        pipeline("promise", &format!("{TOP_K}\n{PROMISE}")),
+    ];
+    pipelines.into_iter().map(Contender::as_it_stands).collect()
+}
+
+fn run(evaluation: &Evaluation<'_>, kept: &mut Kept) -> Report {
+    evaluation.run(&contenders(), kept, &|_, _| ()).unwrap()
+}
+
+#[test]
+fn answers_are_right_where_the_needle_is_read() {
+    let world = World::new();
+    let report = run(&world.evaluation(Setup::B, 0), &mut Kept::default());
+    let [dense, edges, top_k, promise] = &report.contenders[..] else { panic!() };
+
+    assert_eq!((dense.density, dense.error), (1.0, Some(0.0)));
+    assert!(dense.accuracy > 0.95 && top_k.accuracy > 0.95 && promise.accuracy > 0.95);
+    assert!(edges.accuracy < 0.3, "{}", edges.accuracy);
+
+    assert!(edges.density < top_k.density && top_k.density < promise.density);
+    assert!(edges.error > top_k.error && top_k.error > promise.error);
+    assert!(promise.largest_error > promise.error);
+    assert_eq!((dense.broken, edges.broken), (None, None));
+    assert!(promise.broken.unwrap() * 10 < promise.rows, "{promise:?}");
+
+    assert_eq!(report.records.len(), 2 * 2 * 2 * 4);
+    let places: Vec<_> = dense.scores.iter().map(|it| (it.task.as_str(), it.context)).collect();
+    let tasks = ["niah_single_1", "vt"];
+    assert_eq!(places, [(tasks[0], 300), (tasks[1], 300), (tasks[0], 400), (tasks[1], 400)]);
+    let mean = edges.scores.iter().map(|it| it.accuracy).sum::<f64>() / 4.0;
+    assert!((edges.accuracy - mean).abs() < 1e-12);
+}
+
+#[test]
+fn the_question_is_the_pipelines_in_setup_b_alone() {
+    let world = World::new();
+    let rows = |setup| {
+        let report = run(&world.evaluation(setup, 0), &mut Kept::default());
+        (report.contenders[1].rows, report.contenders[1].accuracy)
+    };
+    let (a, b) = (rows(Setup::A), rows(Setup::B));
+    assert!(2 * a.0 < b.0, "{a:?}, {b:?}");
+    assert!(a.1 > b.1, "what was read densely knows the answer: {a:?}, {b:?}");
+}
+
+#[test]
+fn an_evaluation_goes_on_from_the_answers_that_were_kept() {
+    let world = World::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("answers.jsonl");
+    let whole = run(&world.evaluation(Setup::B, 0), &mut Kept::open(&path).unwrap());
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(text.lines().count(), whole.records.len());
+
+    // An interruption in the middle of a line; and one answer that nobody would give again.
+    let cut = text.len() * 2 / 3;
+    assert_ne!(&text[cut - 1..cut], "\n");
+    let answer = &whole.records[0].attended.answer;
+    fs::write(&path, text[..cut].replacen(answer, "kept", 1)).unwrap();
+    let again = run(&world.evaluation(Setup::B, 0), &mut Kept::open(&path).unwrap());
+    assert_eq!(again.records[0].attended.answer, "kept");
+    assert_eq!(again.records[1..], whole.records[1..]);
+    assert_eq!(fs::read_to_string(&path).unwrap(), text.replacen(answer, "kept", 1));
+
+    // What depends on something else is asked again.
+    for other in [world.evaluation(Setup::A, 0), world.evaluation(Setup::B, 1)] {
+        let report = run(&other, &mut Kept::open(&path).unwrap());
+        assert!(report.records.iter().all(|record| record.attended.answer != "kept"));
+    }
+}
+
+#[test]
+fn other_files_are_refused_and_left_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    for (text, line) in [("a note", 1), ("a note\n", 1), ("{\"digest\":\"1\"}\n", 1)] {
+        fs::write(&path, text).unwrap();
+        let said = Kept::open(&path).unwrap_err().to_string();
+        assert!(said.starts_with(&format!("{}, line {line}: ", path.display())), "{said}");
+        assert!(said.ends_with("kept"), "{said}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+    let said = Kept::open(folder.path()).unwrap_err().to_string();
+    assert!(said.starts_with(&folder.path().display().to_string()), "{said}");
+}
+
+#[test]
+fn pipelines_are_made_to_read_a_share() {
+    let world = World::new();
+    let evaluation = world.evaluation(Setup::B, 0);
+    let calibration = evaluation.calibration().unwrap();
+    let density = Fraction::try_from(0.4).unwrap();
+    let at = |pipeline| evaluation.at_density(&pipeline, density, &calibration);
+    let mass = "[[selectors]]\ntype = \"oracle-top-p\"\nmass = 0.5";
+    let fitted: Vec<Contender> = [
+        pipeline("top-k", TOP_K),
+        pipeline("top-p", mass),
+        pipeline("promise", &format!("{TOP_K}\n{PROMISE}")),
+    ]
+    .map(|pipeline| at(pipeline).unwrap())
+    .into();
+    let set = |i: usize| fitted[i].set.as_deref().unwrap();
+    assert!(set(0).starts_with("size ") && set(1).starts_with("mass "));
+    assert!(set(2).starts_with("epsilon "));
+    assert_eq!(fitted[0].name(), "top-k, 40 %");
+    let report = evaluation.run(&fitted, &mut Kept::default(), &|_, _| ()).unwrap();
+    for asked in &report.contenders {
+        assert!((0.3..0.5).contains(&asked.density), "{}: {}", asked.name, asked.density);
+    }
+    let said = at(pipeline("edges", "")).unwrap_err().to_string();
+    assert!(said.contains("edges") && said.contains("has no size to set"), "{said}");
+}
