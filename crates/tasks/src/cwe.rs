@@ -38,7 +38,7 @@ fn numbered<T: Display>(words: &[T]) -> String {
 /// one is not to tell two.
 fn chosen(rare: usize, draw: &mut Draw) -> (Vec<String>, Vec<String>) {
     let (mut common, mut others) = (Vec::<String>::new(), Vec::new());
-    // Of twenty words, ten that are not parts of each other can be chosen, but for odd lists.
+    // Twice as many as are needed: few words are parts of others.
     for word in different(2 * COMMON + rare, draw) {
         let apart = common.iter().all(|other| !other.contains(&word) && !word.contains(other));
         if apart && common.len() < COMMON {

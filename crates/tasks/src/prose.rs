@@ -42,7 +42,7 @@ fn sentences(text: &str) -> Vec<String> {
     sentences
 }
 
-/// The words of a sentence of filler: 4 to 14 of some.
+/// A sentence of filler: 4 to 14 random words.
 pub(crate) fn filler(words: &[String], draw: &mut Draw) -> String {
     let count = 4 + draw.below(11);
     let words: Vec<&str> = (0..count).map(|_| draw.one(words).as_str()).collect();

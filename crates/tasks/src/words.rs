@@ -67,6 +67,11 @@ fn uuid(draw: &mut Draw) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
+fn capitalised(mut sentence: String) -> String {
+    sentence[..1].make_ascii_uppercase();
+    sentence
+}
+
 /// Words of RULER's kind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ruler {
@@ -103,7 +108,7 @@ impl Source for Ruler {
         match (hay, &self.prose) {
             (Hay::Noise, _) => vec![SENTENCES.noise.clone(); sentences],
             (_, Some(prose)) => prose.first(sentences),
-            (_, None) => (0..sentences).map(|_| filler(&ALL, draw)).collect(),
+            (_, None) => (0..sentences).map(|_| capitalised(filler(&ALL, draw))).collect(),
         }
     }
 

@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{count, set, taken};
+use common::{count, hash, set, taken};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use vattention_tasks::{Case, Task, Texts};
@@ -138,6 +138,13 @@ fn a_question_of_several_paragraphs_has_them_all() {
     let all = texts.case(Task::Qa2, 100_000, 0, &count).unwrap();
     assert_eq!(documents(&all).len(), 17, "no more than there are");
     assert_eq!(all, texts.case(Task::Qa2, 100_000, 0, &count).unwrap());
+}
+
+#[test]
+fn texts_stay_as_they_were() {
+    let texts = Files::new(&squad(), &hotpot()).texts();
+    let hash = |task| format!("{:016x}", hash(&texts.case(task, 200, 7, &count).unwrap()));
+    assert_eq!([hash(Task::Qa1), hash(Task::Qa2)], ["d2e9f717f1626efb", "1f30f36804484bbd"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{MADE, asked, count, needles, set, solved, taken, words};
+use common::{MADE, asked, count, hash, needles, set, solved, taken, words};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use vattention_tasks::{Case, Error, Task, Texts};
@@ -120,6 +120,26 @@ fn texts_read_as_in_training() {
     let variables = class("variables");
     assert!(vt.answers.iter().all(|variable| variables.contains(variable)));
 }
+
+#[test]
+fn texts_stay_as_they_were() {
+    let one = |task| case(task, 1000, 7);
+    let hashes: Vec<_> = SAID.iter().map(|t| format!("{t} {:016x}", hash(&one(*t)))).collect();
+    assert_eq!(hashes, GOLDEN);
+    assert!(SAID.iter().all(|task| one(*task) == one(*task)));
+}
+
+const GOLDEN: [&str; 9] = [
+    "niah_single_1 efbabaaf6583cadb",
+    "niah_single_2 f11bacea78e8e93f",
+    "niah_single_3 0496df7d310b0629",
+    "niah_multikey_1 5b3f255028d88ddd",
+    "niah_multikey_2 bc4867b3839a8052",
+    "niah_multikey_3 fdbaba2389e4dfdd",
+    "niah_multivalue ba6177d6b6eeda1e",
+    "niah_multiquery 5986452ee119c859",
+    "vt bbb5402522e319bc",
+];
 
 #[test]
 fn there_are_no_more_keys_than_the_file_has() {

@@ -154,3 +154,11 @@ fn frequent(case: &Case) -> Vec<String> {
 pub(crate) fn set<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeSet<T> {
     items.into_iter().collect()
 }
+
+/// FNV-1a of all that a case says.
+pub(crate) fn hash(case: &Case) -> u64 {
+    let text = [&case.context, "\0", &case.question, "\0", &case.answers.join("\0")].concat();
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
