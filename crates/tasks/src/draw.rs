@@ -89,3 +89,42 @@ impl Draw {
         (0..all).filter_map(next).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Whether each of so many outcomes comes as often as any other, within 5 standard deviations.
+    fn assert_even(outcomes: usize, mut make: impl FnMut(&mut Draw) -> Vec<usize>) {
+        let mut draw = Draw::new(Task::Vt, 0, 0);
+        let mut counts = BTreeMap::<_, f64>::new();
+        for _ in 0..1000 * outcomes {
+            *counts.entry(make(&mut draw)).or_default() += 1.0;
+        }
+        assert_eq!(counts.len(), outcomes, "{counts:?}");
+        assert!(counts.values().all(|count| (count - 1000.0).abs() < 160.0), "{counts:?}");
+    }
+
+    #[test]
+    fn everything_has_the_same_probability() {
+        assert_even(7, |draw| vec![draw.below(7)]);
+        assert_even(6, |draw| {
+            let mut all = vec![0, 1, 2];
+            draw.shuffle(&mut all);
+            all
+        });
+        assert_even(10, |draw| draw.places(2, 5).into_iter().collect());
+        assert_even(12, |draw| draw.some(2, &[0, 1, 2, 3]).into_iter().copied().collect());
+        assert_even(10, |draw| draw.merge(vec![1, 2], vec![3, 4, 5]));
+    }
+
+    #[test]
+    fn no_more_are_drawn_than_there_are() {
+        let mut draw = Draw::new(Task::Vt, 0, 0);
+        assert_eq!(draw.places(9, 3), BTreeSet::from([0, 1, 2]));
+        assert_eq!(draw.some(9, &[5]), [&5]);
+        assert_eq!(draw.merge(vec![], vec![1, 2]), [1, 2]);
+    }
+}

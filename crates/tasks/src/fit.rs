@@ -114,6 +114,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn sizes_that_mislead_are_measured_few_times_too() {
+        for limit in [100_000, 50_000_000, 1 << 40] {
+            let mut calls = 0;
+            let found = largest(0..=1 << 20, limit, |n| {
+                calls += 1;
+                n * n * n
+            });
+            assert_eq!(found.ok(), (0..1 << 20).rfind(|n| n * n * n <= limit));
+            assert!(calls <= SLOPES + 2 * 20, "{limit}: {calls}");
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         #[test]

@@ -25,7 +25,7 @@ fn assert_right(task: Task, case: &Case) {
     }
     assert_eq!(set(&solved).len(), solved.len(), "{task}: no answer twice");
     assert_eq!(task.score(case, &solved.join(", ")), 1.0, "{task}");
-    assert_eq!(task.score(case, "The answer is"), 0.0, "{task}");
+    assert_eq!(task.score(case, "?"), 0.0, "{task}");
 }
 
 #[test]
@@ -168,8 +168,15 @@ fn lists_repeat_their_words_as_often_as_ruler_does() {
             let is_common = case.answers.iter().any(|answer| answer == word);
             assert_eq!(times, if is_common { common } else { rare }, "{word}");
         }
-        let part = |a: &String| case.answers.iter().filter(|b| b.contains(a)).count() > 1;
-        assert!(!case.answers.iter().any(part));
+    }
+}
+
+#[test]
+fn no_common_word_is_part_of_another() {
+    for seed in 0..300 {
+        let Case { answers, .. } = case(Task::Cwe, 1024, seed);
+        let part = |a: &String| answers.iter().filter(|b| b.contains(a)).count() > 1;
+        assert!(!answers.iter().any(part), "{answers:?}");
     }
 }
 
@@ -199,13 +206,11 @@ fn variables_have_an_example_first() {
         let size = count(example);
         assert!((most - 40..=most + 5).contains(&size), "{tokens}: {size}");
         assert_eq!(text.matches("VAR ").count(), 9);
-        let example = Case {
-            context: String::new(),
-            question: String::new(),
-            answers: case.answers,
-            tokens: 1,
-        };
-        assert_eq!(Task::Vt.score(&example, &case.context[..size]), 0.0, "its own variables");
+        let (told, answer) = example.split_once(", they are: ").unwrap();
+        let variables = counted(answer.split(' '));
+        assert_eq!(variables.len(), 5);
+        let is_told = |variable: &str| told.contains(&format!("VAR {variable} = "));
+        assert!(variables.keys().all(|variable| variable.len() == 3 && is_told(variable)));
     }
 }
 
@@ -249,6 +254,15 @@ fn too_few_tokens_are_told_with_what_is_needed() {
 }
 
 #[test]
+fn the_shortest_texts_are_right() {
+    for task in MADE {
+        let fits = |tokens: &usize| Texts::ruler().case(task, *tokens, 0, &count).is_ok();
+        let least = (60..4096).find(fits).unwrap();
+        (least..least + 80).for_each(|tokens| assert_right(task, &case(task, tokens, 0)));
+    }
+}
+
+#[test]
 fn odd_counts_end() {
     for task in MADE {
         assert!(Texts::ruler().case(task, 500, 0, &|_| 0).is_ok(), "{task}");
@@ -284,14 +298,14 @@ fn texts_stay_as_they_were() {
 }
 
 const GOLDEN: [&str; 11] = [
-    "niah_single_1 d0d81521d95ea099",
-    "niah_single_2 e3ed07cb3a896892",
-    "niah_single_3 e106687bf78f55c6",
-    "niah_multikey_1 4b8d60a929dd979e",
-    "niah_multikey_2 f33bd57ca89873ce",
-    "niah_multikey_3 d7116486eccc3128",
-    "niah_multivalue 10dbf9cb6cab6393",
-    "niah_multiquery 6dfa5ff4526dbf6a",
+    "niah_single_1 83185aed79604859",
+    "niah_single_2 26c7dd7ae7022500",
+    "niah_single_3 0378c3ce930d6269",
+    "niah_multikey_1 b4284a960527e0f1",
+    "niah_multikey_2 0d2a1bb6fdc8ef20",
+    "niah_multikey_3 263b2c8b9f3d6b2d",
+    "niah_multivalue a359923f8fd7357f",
+    "niah_multiquery 899bbd464cdb0cf6",
     "vt 3756910c800038d5",
     "cwe c79348ee002c14ec",
     "fwe a524e1ece1e9c41e",

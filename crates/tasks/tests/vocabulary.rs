@@ -130,14 +130,14 @@ fn texts_stay_as_they_were() {
 }
 
 const GOLDEN: [&str; 9] = [
-    "niah_single_1 efbabaaf6583cadb",
-    "niah_single_2 f11bacea78e8e93f",
-    "niah_single_3 0496df7d310b0629",
-    "niah_multikey_1 5b3f255028d88ddd",
-    "niah_multikey_2 bc4867b3839a8052",
-    "niah_multikey_3 fdbaba2389e4dfdd",
-    "niah_multivalue ba6177d6b6eeda1e",
-    "niah_multiquery 5986452ee119c859",
+    "niah_single_1 c1cb16647492a5b1",
+    "niah_single_2 ebf2850ee1b0a573",
+    "niah_single_3 953efa8e4b3218d8",
+    "niah_multikey_1 3039eadc3df58bc1",
+    "niah_multikey_2 edc0e81ab52d1ef2",
+    "niah_multikey_3 5f778befaeb13e7e",
+    "niah_multivalue 39602efb8a88fb71",
+    "niah_multiquery 487b2f087677f41c",
     "vt bbb5402522e319bc",
 ];
 
