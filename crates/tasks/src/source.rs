@@ -40,7 +40,7 @@ pub(crate) trait Source {
     /// As many different words of a class, or as there are.
     fn words(&self, class: Class, count: usize, draw: &mut Draw) -> Vec<String>;
 
-    /// The most keys that may be asked for, about.
+    /// The most words of a class that `words` should be asked for.
     fn most(&self, class: Class) -> usize;
 
     /// The first sentences of a haystack of noise or prose.

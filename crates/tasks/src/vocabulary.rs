@@ -181,8 +181,7 @@ impl Source for Vocabulary {
     }
 
     fn needles(&self, tokens: usize) -> Option<usize> {
-        let fit = tokens.saturating_sub(FRAME_TOKENS) / NEEDLE_TOKENS;
-        Some(fit.clamp(1, self.most(Class::Key)))
+        Some((tokens.saturating_sub(FRAME_TOKENS) / NEEDLE_TOKENS).max(1))
     }
 
     /// A word is a token, and a full stop follows.

@@ -268,6 +268,8 @@ fn odd_counts_end() {
         assert!(Texts::ruler().case(task, 500, 0, &|_| 0).is_ok(), "{task}");
         assert!(Texts::ruler().case(task, 500, 0, &|_| usize::MAX).is_err(), "{task}");
     }
+    let most = Texts::ruler().case(Task::NiahMultikey2, 1_000_000, 0, &|_| 1).unwrap();
+    assert_eq!(needles(&most.context).len(), 404 * 952 / 2, "half of the keys there are");
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn chain(case: &Case) -> Vec<String> {
     let value = between(&case.question, "assigned the value ", " in the text above");
     let text = case.context.rsplit_once("Memorize and track ").unwrap().1;
     let mut words = text.split_whitespace().map(|word| word.trim_end_matches('.'));
-    let mut assigned = BTreeMap::<_, Vec<_>>::new();
+    let (mut assigned, mut order) = (BTreeMap::<_, Vec<_>>::new(), Vec::new());
     while let Some(word) = words.next() {
         if word == "VAR" {
             let variable = words.next().unwrap();
@@ -100,6 +100,7 @@ fn chain(case: &Case) -> Vec<String> {
             let right = words.next().unwrap();
             let right = if right == "VAR" { words.next().unwrap() } else { right };
             assigned.entry(right).or_default().push(variable.to_owned());
+            order.push(variable);
         }
     }
     let (mut chain, mut next) = (Vec::new(), value.to_owned());
@@ -108,7 +109,7 @@ fn chain(case: &Case) -> Vec<String> {
         chain.push(variables[0].clone());
         next.clone_from(&variables[0]);
     }
-    assert_eq!(assigned.len(), chain.len(), "nothing else is assigned");
+    assert_eq!(order, chain, "in this order, and nothing else is assigned");
     chain
 }
 
