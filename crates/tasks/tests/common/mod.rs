@@ -163,3 +163,16 @@ pub(crate) fn hash(case: &Case) -> u64 {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     })
 }
+
+/// The right answers in the order in which the text has to give them.
+pub(crate) fn assert_right(task: Task, case: &Case) {
+    let solved = solved(task, case);
+    if matches!(task, Task::NiahMultivalue | Task::Cwe | Task::Fwe) {
+        assert_eq!(set(&solved), set(&case.answers), "{task}");
+    } else {
+        assert_eq!(solved, case.answers, "{task}");
+    }
+    assert_eq!(set(&solved).len(), solved.len(), "{task}: no answer twice");
+    assert_eq!(task.score(case, &solved.join(", ")), 1.0, "{task}");
+    assert_eq!(task.score(case, "?"), 0.0, "{task}");
+}
