@@ -18,7 +18,7 @@ Only for training, short and full of questions:
              drill-set    keys with several values, and the values of some over and over
 
 RULER: Hsieh et al., https://arxiv.org/abs/2404.06654. Its essays are not used: filler is words drawn at random, and numbers
-and keys come from the lists of recall_vocabulary.json, one token each.
+and keys come from the lists of models/recall/vocabulary.json, one token each.
 """
 
 import json
@@ -27,7 +27,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-VOCABULARY = Path(__file__).resolve().parent / "recall_vocabulary.json"
+VOCABULARY = Path(__file__).resolve().parent.parent / "models" / "recall" / "vocabulary.json"
 FORMAT = "vattention-recall/1"
 TASKS = ["single", "essay", "multikey", "haystack", "multivalue", "multiquery", "vt"]
 DRILLS = ["drill", "drill-chain", "drill-set"]

@@ -3,7 +3,7 @@
 
 Why: sparse attention is judged by what a model still finds. This model is small enough to ship, its attention must find single
 tokens far back, and what it answers is right or wrong. The tasks are those of recall_tasks.py, the words those of
-recall_vocabulary.json.
+models/recall/vocabulary.json.
 
     python3 -m venv .venv-recall
     .venv-recall/bin/pip install torch==2.15.0 numpy==2.4.6 safetensors==0.8.0 tokenizers==0.23.3 transformers==5.23.0
@@ -20,14 +20,15 @@ Two cores gave 9000 to 13000 tokens a second in texts of 128 when little else ra
 builds.
 
 An interrupt (Ctrl-C, or a TERM signal) writes the checkpoint; --resume goes on from it. The written folder is what
-`transformers` loads: config.json, model.safetensors, tokenizer.json, generation_config.json, and the log of training, a JSON
-line every few steps. Exit codes: 0 fine, 2 the input is wrong.
+`transformers` loads: config.json, model.safetensors, tokenizer.json, generation_config.json; and the words as vocabulary.json,
+and the log of training, a JSON line every few steps. Exit codes: 0 fine, 2 the input is wrong.
 """
 
 import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -45,7 +46,7 @@ except ImportError as missing:
     sys.exit(2)
 
 from recall_model import Recall, Shape, start
-from recall_tasks import DRILLS, TASKS, Vocabulary, training_text
+from recall_tasks import DRILLS, TASKS, VOCABULARY, Vocabulary, training_text
 
 LONGEST = 16384
 WARM_UP = 100
@@ -324,6 +325,8 @@ def write(run, folder):
     as_json("generation_config.json", {**ends, "do_sample": False, "max_new_tokens": 8})
     as_json("tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<bos>", "unk_token": "<unk>"})
     tokenizer(run.vocabulary).save(str(folder / "tokenizer.json"))
+    if not (folder / VOCABULARY.name).exists() or not VOCABULARY.samefile(folder / VOCABULARY.name):
+        shutil.copyfile(VOCABULARY, folder / VOCABULARY.name)
     tensors = {name: tensor.detach().cpu().to(torch.bfloat16).contiguous() for name, tensor in run.model.state_dict().items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "model.safetensors").chmod(0o644)

@@ -57,7 +57,7 @@ impl Words {
 
 /// A text with a needle after a share of its sentences, the question, and the value that is asked for.
 fn needle(words: &Words, depth: f64, key: usize) -> (Vec<u32>, Vec<u32>, u32) {
-    let vocabulary = json("tools/recall_vocabulary.json");
+    let vocabulary = json("models/recall/vocabulary.json");
     let word = |class: &str, i: usize| vocabulary["classes"][class][i].as_str().unwrap().to_owned();
     let (key, value) = (word("keys", key), word("numbers", 7 * key % 256));
     let niah = &vocabulary["templates"]["niah"];

@@ -1,0 +1,75 @@
+//! The words that are most common in a numbered list.
+
+use std::fmt::Display;
+use std::iter::repeat_n;
+
+use crate::draw::Draw;
+use crate::fit::Length;
+use crate::words::{SENTENCES, different};
+use crate::{Case, Result, Task};
+
+const ANSWER_TOKENS: usize = 120;
+const COMMON: usize = 10;
+/// Texts of fewer tokens have shorter lists.
+const LONG: usize = 4096;
+
+/// How often words are in a list.
+#[derive(Clone, Copy, Debug)]
+struct Repeats {
+    common: usize,
+    rare: usize,
+}
+
+/// The repeats of the text, those of the example, and the example's rare words.
+fn repeats(tokens: usize) -> (Repeats, Repeats, usize) {
+    if tokens < LONG {
+        (Repeats { common: 6, rare: 1 }, Repeats { common: 3, rare: 1 }, 10)
+    } else {
+        (Repeats { common: 30, rare: 3 }, Repeats { common: 10, rare: 3 }, 30)
+    }
+}
+
+fn numbered<T: Display>(words: &[T]) -> String {
+    let numbered = words.iter().enumerate().map(|(i, word)| format!("{}. {word}", i + 1));
+    numbered.collect::<Vec<_>>().join(" ")
+}
+
+/// Different words, the first ten of them common. No common word is part of another, so that to tell
+/// one is not to tell two.
+fn chosen(rare: usize, draw: &mut Draw) -> (Vec<String>, Vec<String>) {
+    let (mut common, mut others) = (Vec::<String>::new(), Vec::new());
+    // Twice as many as are needed: few words are parts of others.
+    for word in different(2 * COMMON + rare, draw) {
+        let apart = common.iter().all(|other| !other.contains(&word) && !word.contains(other));
+        if apart && common.len() < COMMON {
+            common.push(word);
+        } else {
+            others.push(word);
+        }
+    }
+    others.truncate(rare);
+    (common, others)
+}
+
+fn list(repeats: Repeats, rare: usize, draw: &mut Draw) -> Case {
+    let (answers, others) = chosen(rare, draw);
+    let common = answers.iter().flat_map(|word| repeat_n(word, repeats.common));
+    let rare = others.iter().flat_map(|word| repeat_n(word, repeats.rare));
+    let mut words: Vec<_> = common.chain(rare).collect();
+    draw.shuffle(&mut words);
+    let (introduction, question) = SENTENCES.cwe.fill(&[]);
+    Case { context: introduction + &numbered(&words), question, answers, tokens: ANSWER_TOKENS }
+}
+
+/// The case, filled up with rare words; before it an example with its answer.
+pub(crate) fn case(length: Length, draw: &Draw) -> Result<Case> {
+    let mut draw = draw.clone();
+    let (repeats, in_example, rare) = repeats(length.tokens);
+    let example = list(in_example, rare, &mut draw);
+    let example =
+        format!("{}{} {}\n", example.context, example.question, numbered(&example.answers));
+    length.fill(Task::Cwe, 1..=length.tokens, |rare| {
+        let case = list(repeats, rare, &mut draw.clone());
+        Case { context: format!("{example}{}", case.context), ..case }
+    })
+}

@@ -1,0 +1,79 @@
+//! What can be wrong with a file, a name or a length.
+
+use std::path::{Path, PathBuf};
+
+use crate::Task;
+
+/// Every refusal names the file or the task.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refuses a file.
+    #[error("{}: {source}", .path.display())]
+    File {
+        /// The file, as it was given.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{}: {reason}", .path.display())]
+    Malformed {
+        /// The file, as it was given.
+        path: PathBuf,
+        /// What is wrong, where, and what was expected.
+        reason: String,
+    },
+    /// A name of no task and no group.
+    #[error("there is no task `{name}`; expected one of {known}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// All names, with commas.
+        known: String,
+    },
+    /// Not even the shortest text of the task fits.
+    #[error("`{task}` does not fit in {tokens} tokens; expected {least} or more")]
+    TooShort {
+        /// The task.
+        task: Task,
+        /// The tokens there are.
+        tokens: usize,
+        /// The tokens of the shortest text, with the room for its answer.
+        least: usize,
+    },
+    /// The vocabulary cannot say the task.
+    #[error("{}: the vocabulary has no words for `{task}`; expected niah_... or vt", .path.display())]
+    Wordless {
+        /// The vocabulary's file.
+        path: PathBuf,
+        /// The task.
+        task: Task,
+    },
+    /// The task asks about a file that was not given.
+    #[error("`{task}` asks about {what}; expected a file with them")]
+    Missing {
+        /// The task.
+        task: Task,
+        /// What the file should have.
+        what: &'static str,
+    },
+}
+
+/// A result with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub(crate) fn malformed(path: &Path, reason: impl Into<String>) -> Self {
+        Self::Malformed { path: path.into(), reason: reason.into() }
+    }
+}
+
+/// The text of a file.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).map_err(|source| Error::File { path: path.into(), source })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let place = error.utf8_error().valid_up_to();
+        Error::malformed(path, format!("byte {place} is not UTF-8; expected text"))
+    })
+}

@@ -1,0 +1,147 @@
+//! As much haystack as fits.
+
+use std::ops::RangeInclusive;
+
+use crate::{Case, Error, Result, Task};
+
+/// Measurements by slope; later ones halve what is left.
+const SLOPES: usize = 12;
+
+/// What a text is made for: at most `tokens`, by somebody's count.
+#[derive(Clone, Copy)]
+pub(crate) struct Length<'a> {
+    pub(crate) tokens: usize,
+    pub(crate) count: &'a dyn Fn(&str) -> usize,
+}
+
+impl Length<'_> {
+    /// The longest case of `make`, which takes a number of units (sentences, needles, words), that
+    /// fits with its answer. Counts the text O(log tokens) times.
+    pub(crate) fn fill(
+        self,
+        task: Task,
+        units: RangeInclusive<usize>,
+        make: impl Fn(usize) -> Case,
+    ) -> Result<Case> {
+        let all = |case: &Case| self.of(case).saturating_add(case.tokens);
+        largest(units, self.tokens, |n| all(&make(n))).map(&make).map_err(|least| Error::TooShort {
+            task,
+            tokens: self.tokens,
+            least,
+        })
+    }
+
+    /// The tokens of a prompt, context and question counted apart.
+    pub(crate) fn of(self, case: &Case) -> usize {
+        (self.count)(&case.context).saturating_add((self.count)(&case.question))
+    }
+}
+
+/// The largest number of units whose size is at most `limit`, or the size of the fewest. More units
+/// should be larger; if they are not, the answer still fits, but may not be the largest.
+///
+/// Sizes are nearly proportional, so that the slope between two measurements tells where to look
+/// next; should it mislead, halving and doubling take over.
+pub(crate) fn largest(
+    units: RangeInclusive<usize>,
+    limit: usize,
+    mut size: impl FnMut(usize) -> usize,
+) -> Result<usize, usize> {
+    let (least, end) = (*units.start(), units.end() + 1);
+    let mut low = (least, size(least));
+    if low.1 > limit {
+        return Err(low.1);
+    }
+    let (mut high, mut before) = ((end, None), None);
+    for round in 0.. {
+        let left = high.0 - low.0;
+        if left <= 1 {
+            break;
+        }
+        let other = high.1.map(|size| (high.0, size)).or(before);
+        let step = match other {
+            Some(other) if round < SLOPES => by_slope(low, other, limit),
+            None if round == 0 => 8,
+            _ if high.1.is_some() => left / 2,
+            _ => 2 * (low.0 - least).max(8),
+        };
+        let next = low.0 + step.clamp(1, left - 1);
+        let measured = size(next);
+        if measured <= limit {
+            before = Some(low);
+            low = (next, measured);
+        } else {
+            high = (next, Some(measured));
+        }
+    }
+    Ok(low.0)
+}
+
+/// How far from `low` the line through both points reaches `limit`.
+fn by_slope(low: (usize, usize), other: (usize, usize), limit: usize) -> usize {
+    let units = low.0.abs_diff(other.0);
+    let sizes = low.1.abs_diff(other.1).max(1);
+    ((limit - low.1) as u128 * units as u128 / sizes as u128) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn too_little_room_tells_what_the_least_takes() {
+        assert_eq!(largest(3..=9, 10, |n| 10 * n), Err(30));
+        assert_eq!(largest(1..=9, 10, |n| 10 * n), Ok(1));
+        assert_eq!(largest(1..=9, 1000, |n| 10 * n), Ok(9));
+        assert_eq!(largest(0..=0, 5, |_| 5), Ok(0));
+    }
+
+    #[test]
+    fn sizes_in_proportion_are_measured_few_times() {
+        for limit in [1000, 4096, 32768, 1 << 20] {
+            let size = |n: usize| 200 + 13 * n + n.ilog2() as usize % 3;
+            let mut calls = 0;
+            let found = largest(1..=limit, limit, |n| {
+                calls += 1;
+                size(n)
+            });
+            assert_eq!(found.ok(), (1..=limit).rfind(|n| size(*n) <= limit));
+            assert!(calls <= 7, "{limit}: {calls}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_mislead_are_measured_few_times_too() {
+        for limit in [100_000, 50_000_000, 1 << 40] {
+            let mut calls = 0;
+            let found = largest(0..=1 << 20, limit, |n| {
+                calls += 1;
+                n * n * n
+            });
+            assert_eq!(found.ok(), (0..1 << 20).rfind(|n| n * n * n <= limit));
+            assert!(calls <= SLOPES + 2 * 20, "{limit}: {calls}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn any_rising_size_is_filled(
+            steps in proptest::collection::vec(0usize..100, 1..400),
+            least in 0usize..50,
+            limit in 0usize..20000,
+        ) {
+            let sizes: Vec<usize> = steps.iter().scan(0, |sum, step| { *sum += step; Some(*sum) }).collect();
+            let least = least.min(sizes.len() - 1);
+            let calls = Cell::new(0);
+            let found = largest(least..=sizes.len() - 1, limit, |n| { calls.set(calls.get() + 1); sizes[n] });
+            let right = (least..sizes.len()).rfind(|n| sizes[*n] <= limit);
+            prop_assert_eq!(found, right.ok_or(sizes[least]));
+            prop_assert!(calls.get() <= SLOPES + 2 * 10, "{}", calls.get());
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The coded words that are most frequent in a text.
+
+use std::iter::repeat_n;
+
+use crate::draw::Draw;
+use crate::fit::Length;
+use crate::words::{SENTENCES, letters};
+use crate::{Case, Result, Task};
+
+const ANSWER_TOKENS: usize = 50;
+/// The most frequent word, which is not asked for.
+const PLACEHOLDER: &str = "...";
+const ASKED: usize = 3;
+const LETTERS: usize = 6;
+/// Tokens of the text for each word of its vocabulary.
+const TOKENS_PER_WORD: usize = 50;
+/// The zeta function at the law's exponent 2: pi^2 / 6.
+const ZETA: f64 = 1.644_934_066_848_226_4;
+/// From here on the third answer is more frequent than the next word.
+const LEAST: usize = 74;
+
+/// How often the word of a rank, from 1, is in a text of `words`, by the zeta law with exponent 2.
+fn frequency(words: usize, rank: usize) -> usize {
+    (words as f64 / (rank * rank) as f64 / ZETA) as usize
+}
+
+fn text(vocabulary: &[String], words: usize, mut draw: Draw) -> Case {
+    let ranked = vocabulary.iter().enumerate();
+    let mut coded: Vec<&str> =
+        ranked.flat_map(|(i, word)| repeat_n(word.as_str(), frequency(words, i + 1))).collect();
+    draw.shuffle(&mut coded);
+    let (introduction, question) = SENTENCES.fwe.fill(&[]);
+    Case {
+        context: introduction + &coded.join(" "),
+        question,
+        answers: vocabulary[1..=ASKED].to_vec(),
+        tokens: ANSWER_TOKENS,
+    }
+}
+
+/// The case, filled up with coded words.
+pub(crate) fn case(length: Length, draw: &Draw) -> Result<Case> {
+    let mut draw = draw.clone();
+    let words = length.tokens.saturating_sub(ANSWER_TOKENS) / TOKENS_PER_WORD;
+    let mut vocabulary = vec![PLACEHOLDER.to_owned()];
+    // One more than is asked for, so that there is something to leave out.
+    let coded = words.saturating_sub(1).clamp(ASKED + 1, 26_usize.pow(LETTERS as u32) / 2);
+    vocabulary.extend(draw.different(coded, |draw| letters(LETTERS, b'a', draw)));
+    // Some of the law's mass is in ranks that the vocabulary does not have.
+    let most = LEAST.max(2 * length.tokens);
+    length.fill(Task::Fwe, LEAST..=most, |words| text(&vocabulary, words, draw.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frequencies_are_the_law_s_and_answers_stand_out() {
+        for words in [LEAST, 75, 100, 1000, 123_457] {
+            let mass = |rank: usize| (rank as f64).powi(-2) / (std::f64::consts::PI.powi(2) / 6.0);
+            for rank in 1..200 {
+                let expected = words as f64 * mass(rank);
+                let found = frequency(words, rank) as f64;
+                assert!(
+                    found <= expected + 1e-6 && expected < found + 1.0 + 1e-6,
+                    "{words} {rank}"
+                );
+            }
+            assert!(frequency(words, ASKED + 1) > frequency(words, ASKED + 2));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Needles in a haystack.
+
+use crate::draw::Draw;
+use crate::fit::Length;
+use crate::source::{Class, Hay, Source};
+use crate::templates::fill;
+use crate::{Case, Result, Task};
+
+const ANSWER_TOKENS: usize = 128;
+
+/// What is hidden, where, and what is asked.
+#[derive(Clone, Copy, Debug)]
+struct Needles {
+    hay: Hay,
+    key: Class,
+    value: Class,
+    keys: usize,
+    values_each: usize,
+    asked: usize,
+}
+
+impl Needles {
+    fn of(task: Task) -> Self {
+        use Class::{Key, Number, Uuid, UuidKey};
+        let single =
+            Self { hay: Hay::Prose, key: Key, value: Number, keys: 1, values_each: 1, asked: 1 };
+        match task {
+            Task::NiahSingle1 => Self { hay: Hay::Noise, ..single },
+            Task::NiahSingle3 => Self { value: Uuid, ..single },
+            Task::NiahMultikey1 => Self { keys: 4, ..single },
+            Task::NiahMultikey2 => Self { hay: Hay::Needles, ..single },
+            Task::NiahMultikey3 => Self { hay: Hay::Needles, key: UuidKey, value: Uuid, ..single },
+            Task::NiahMultivalue => Self { values_each: 4, ..single },
+            Task::NiahMultiquery => Self { keys: 4, asked: 4, ..single },
+            _ => single,
+        }
+    }
+
+    /// The singular of what is asked for.
+    fn kind(self) -> &'static str {
+        if self.value == Class::Uuid { "uuid" } else { "number" }
+    }
+
+    /// The text with so many sentences of hay.
+    fn text(self, source: &dyn Source, hay: usize, mut draw: Draw) -> Case {
+        let niah = &source.templates().niah;
+        let kinds = &niah.kinds[self.kind()];
+        let keys = source.words(self.key, self.keys, &mut draw);
+        let values = values(source, self.value, keys.len() * self.values_each, &mut draw);
+        let found: Vec<_> = keys.iter().zip(values.chunks(self.values_each)).collect();
+        let needle = |key: &str, value: &str| {
+            fill(&niah.needle, &[("kinds", kinds), ("key", key), ("value", value)])
+        };
+        let each =
+            found.iter().flat_map(|(key, values)| values.iter().map(|value| needle(key, value)));
+        let mut needles: Vec<_> = each.collect();
+        draw.shuffle(&mut needles);
+        // Keys come in random order: the first are as good as any.
+        let asked = &found[..self.asked];
+        let hay = source.hay(self.hay, hay, &mut draw);
+        let sentences = draw.merge(needles, hay);
+
+        let answers: Vec<_> = asked.iter().flat_map(|(_, values)| values.iter().cloned()).collect();
+        let frame = if answers.len() == 1 { &niah.one } else { &niah.several };
+        let query: Vec<_> = asked.iter().map(|(key, _)| key.as_str()).collect();
+        let query = niah.query_list.join(&query);
+        let (introduction, question) =
+            frame.fill(&[("kind", self.kind()), ("kinds", kinds), ("query", &query)]);
+        Case {
+            context: introduction + &sentences.join(source.between(self.hay)),
+            question,
+            tokens: source.answer_tokens(answers.len(), ANSWER_TOKENS),
+            answers,
+        }
+    }
+}
+
+/// So many values, all different as long as there are so many.
+fn values(source: &dyn Source, class: Class, count: usize, draw: &mut Draw) -> Vec<String> {
+    let mut values = Vec::with_capacity(count);
+    while values.len() < count {
+        values.extend(source.words(class, count - values.len(), draw));
+    }
+    values
+}
+
+/// The case of one of the eight tasks, filled up with sentences or needles.
+pub(crate) fn case(task: Task, source: &dyn Source, length: Length, draw: &Draw) -> Result<Case> {
+    let needles = Needles::of(task);
+    if needles.hay != Hay::Needles {
+        return length.fill(task, 0..=length.tokens, |hay| needles.text(source, hay, draw.clone()));
+    }
+    if let Some(keys) = source.needles(length.tokens) {
+        let needles = Needles { keys, ..needles };
+        return length.fill(task, 0..=length.tokens, |hay| needles.text(source, hay, draw.clone()));
+    }
+    let most = length.tokens.clamp(1, source.most(needles.key));
+    length.fill(task, 1..=most, |keys| Needles { keys, ..needles }.text(source, 0, draw.clone()))
+}

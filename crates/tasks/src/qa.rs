@@ -1,0 +1,73 @@
+//! Questions about documents, among other documents.
+
+use std::collections::BTreeSet;
+
+use crate::draw::Draw;
+use crate::fit::Length;
+use crate::words::SENTENCES;
+use crate::{Case, Result, Task};
+
+const ANSWER_TOKENS: usize = 32;
+
+/// A question, its right answers, and its documents by their places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) text: String,
+    pub(crate) answers: Vec<String>,
+    /// Those that answer it.
+    pub(crate) documents: Vec<usize>,
+    /// The group of documents that are near them, if any: they are the first to be added.
+    pub(crate) near: Option<usize>,
+}
+
+/// The questions of a file, and all its documents, each once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Questions {
+    pub(crate) asked: Vec<Question>,
+    pub(crate) documents: Vec<String>,
+    /// Groups of documents, as the paragraphs of an article.
+    pub(crate) groups: Vec<Vec<usize>>,
+}
+
+impl Questions {
+    /// The documents to be added to those of a question, in random order: those near it first.
+    fn others(&self, question: &Question, draw: &mut Draw) -> Vec<usize> {
+        let own: BTreeSet<_> = question.documents.iter().copied().collect();
+        let group = question.near.map_or(&[][..], |group| &self.groups[group]);
+        let near: BTreeSet<_> = group.iter().copied().filter(|i| !own.contains(i)).collect();
+        let far = (0..self.documents.len()).filter(|i| !own.contains(i) && !near.contains(i));
+        let mut far: Vec<_> = far.collect();
+        let mut others: Vec<_> = near.into_iter().collect();
+        draw.shuffle(&mut others);
+        draw.shuffle(&mut far);
+        others.extend(far);
+        others
+    }
+
+    fn text(&self, question: &Question, mut documents: Vec<usize>, mut draw: Draw) -> Case {
+        draw.shuffle(&mut documents);
+        let documents: Vec<_> = documents
+            .iter()
+            .enumerate()
+            .map(|(i, place)| format!("Document {}:\n{}", i + 1, self.documents[*place]))
+            .collect();
+        let (introduction, asked) = SENTENCES.qa.fill(&[("query", &question.text)]);
+        Case {
+            context: introduction + &documents.join("\n\n"),
+            question: asked,
+            answers: question.answers.clone(),
+            tokens: ANSWER_TOKENS,
+        }
+    }
+
+    /// The case of a random question, filled up with documents.
+    pub(crate) fn case(&self, task: Task, length: Length, draw: &Draw) -> Result<Case> {
+        let mut draw = draw.clone();
+        let question = draw.one(&self.asked);
+        let others = self.others(question, &mut draw);
+        length.fill(task, 0..=others.len(), |count| {
+            let documents = question.documents.iter().chain(&others[..count]).copied().collect();
+            self.text(question, documents, draw.clone())
+        })
+    }
+}

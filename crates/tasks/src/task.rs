@@ -1,0 +1,146 @@
+//! The names of the tasks, alone and in groups.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{Error, Result};
+
+/// One of RULER's thirteen tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Task {
+    /// A number in noise.
+    NiahSingle1,
+    /// A number in prose.
+    NiahSingle2,
+    /// A UUID in prose.
+    NiahSingle3,
+    /// One of four numbers in prose.
+    NiahMultikey1,
+    /// One of many numbers, and nothing else.
+    NiahMultikey2,
+    /// One of many UUIDs with UUIDs as keys, and nothing else.
+    NiahMultikey3,
+    /// The four numbers of one key, in prose.
+    NiahMultivalue,
+    /// The numbers of four keys, in prose.
+    NiahMultiquery,
+    /// The five variables of a chain of assignments, in noise.
+    Vt,
+    /// The ten words that a list has most often.
+    Cwe,
+    /// The three coded words that a text has most often.
+    Fwe,
+    /// A question about a paragraph of many (SQuAD).
+    Qa1,
+    /// A question about two paragraphs of many (HotpotQA).
+    Qa2,
+}
+
+impl Task {
+    /// All tasks, in RULER's order.
+    pub const ALL: [Self; 13] = [
+        Self::NiahSingle1,
+        Self::NiahSingle2,
+        Self::NiahSingle3,
+        Self::NiahMultikey1,
+        Self::NiahMultikey2,
+        Self::NiahMultikey3,
+        Self::NiahMultivalue,
+        Self::NiahMultiquery,
+        Self::Vt,
+        Self::Cwe,
+        Self::Fwe,
+        Self::Qa1,
+        Self::Qa2,
+    ];
+
+    /// RULER's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NiahSingle1 => "niah_single_1",
+            Self::NiahSingle2 => "niah_single_2",
+            Self::NiahSingle3 => "niah_single_3",
+            Self::NiahMultikey1 => "niah_multikey_1",
+            Self::NiahMultikey2 => "niah_multikey_2",
+            Self::NiahMultikey3 => "niah_multikey_3",
+            Self::NiahMultivalue => "niah_multivalue",
+            Self::NiahMultiquery => "niah_multiquery",
+            Self::Vt => "vt",
+            Self::Cwe => "cwe",
+            Self::Fwe => "fwe",
+            Self::Qa1 => "qa_1",
+            Self::Qa2 => "qa_2",
+        }
+    }
+}
+
+/// Names that stand for several tasks.
+const GROUPS: &[(&str, &[Task])] = &[("ruler", &Task::ALL)];
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Task {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|task| task.name() == name).ok_or_else(|| unknown(name))
+    }
+}
+
+/// The tasks of some names of tasks and groups (`ruler`: all), each once, in RULER's order.
+///
+/// # Errors
+/// [`Error::Unknown`] for the first name that is neither.
+pub fn tasks(names: &[String]) -> Result<Vec<Task>> {
+    let mut named = Vec::new();
+    for name in names {
+        match GROUPS.iter().find(|(group, _)| group == name) {
+            Some((_, tasks)) => named.extend_from_slice(tasks),
+            None => named.push(name.parse()?),
+        }
+    }
+    named.sort_unstable();
+    named.dedup();
+    Ok(named)
+}
+
+fn unknown(name: &str) -> Error {
+    let groups = GROUPS.iter().map(|(group, _)| *group);
+    let known: Vec<_> = groups.chain(Task::ALL.iter().map(|task| task.name())).collect();
+    Error::Unknown { name: name.into(), known: known.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn of(names: &[&str]) -> Result<Vec<Task>> {
+        tasks(&names.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn names_and_tasks_are_the_same() {
+        assert!(Task::ALL.iter().all(|task| task.to_string().parse::<Task>().unwrap() == *task));
+        assert!(Task::ALL.is_sorted(), "sorting gives RULER's order");
+    }
+
+    #[test]
+    fn groups_and_names_give_each_task_once_in_order() {
+        assert_eq!(of(&["ruler"]).unwrap(), Task::ALL);
+        assert_eq!(of(&["vt", "niah_single_3", "vt"]).unwrap(), [Task::NiahSingle3, Task::Vt]);
+        assert_eq!(of(&["qa_2", "ruler"]).unwrap(), Task::ALL);
+        assert!(of(&[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_with_those_there_are() {
+        let told = of(&["vt", "VT"]).unwrap_err().to_string();
+        assert!(told.starts_with("there is no task `VT`; expected one of ruler, niah_single_1, "));
+        assert!(told.ends_with(", cwe, fwe, qa_1, qa_2"), "{told}");
+    }
+}

@@ -1,0 +1,199 @@
+//! The words and sentences of a small vocabulary file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::draw::Draw;
+use crate::error::read;
+use crate::prose::filler;
+use crate::source::{Class, Hay, Source};
+use crate::templates::{Frame, Templates, holes};
+use crate::{Error, Result};
+
+const FORMAT: &str = "vattention-recall/1";
+/// The tokens of a needle, and of the text around needles, about: a haystack of needles has as many
+/// as fit by these, as in training.
+const NEEDLE_TOKENS: usize = 13;
+const FRAME_TOKENS: usize = 90;
+/// The variables of a chain, and the most keys that are asked for at once.
+const FEWEST: usize = 5;
+
+#[derive(Clone, Debug, Deserialize)]
+struct Content {
+    format: String,
+    classes: BTreeMap<String, Vec<String>>,
+    noise: Vec<String>,
+    templates: Templates,
+    /// The words for 1, 2 and so on.
+    counts: Vec<String>,
+}
+
+/// What a vocabulary file says.
+#[derive(Clone, Debug)]
+pub(crate) struct Vocabulary {
+    /// Where it was read.
+    pub(crate) path: PathBuf,
+    content: Content,
+}
+
+impl Vocabulary {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let malformed = |reason| Error::malformed(path, reason);
+        let mut content: Content = serde_json::from_str(&read(path)?).map_err(|error| {
+            malformed(format!("{error}; expected a vocabulary of format {FORMAT:?}"))
+        })?;
+        content.check().map_err(malformed)?;
+        let Templates { niah, vt } = &mut content.templates;
+        for frame in [&mut niah.one, &mut niah.several, &mut vt.frame] {
+            separate(frame);
+        }
+        Ok(Self { path: path.into(), content })
+    }
+
+    fn class(&self, class: Class) -> &[String] {
+        &self.content.classes[self.content.class(class)]
+    }
+}
+
+/// Puts blanks where a frame's parts meet the text and each other.
+fn separate(frame: &mut Frame) {
+    frame.introduction.push(' ');
+    frame.question.insert(0, '\n');
+    frame.answer.insert(0, ' ');
+}
+
+impl Content {
+    /// The name of a class. Those of values are the plurals of their kinds.
+    fn class(&self, class: Class) -> &str {
+        match class {
+            Class::Key | Class::UuidKey => "keys",
+            Class::Number => &self.templates.niah.kinds["number"],
+            Class::Uuid => &self.templates.niah.kinds["uuid"],
+            Class::Variable | Class::ShortVariable => "variables",
+            Class::Assigned => "assigned",
+        }
+    }
+
+    /// What is wrong, where, and what was expected.
+    fn check(&self) -> Result<(), String> {
+        if self.format != FORMAT {
+            return Err(format!("format {:?}; expected {FORMAT:?}", self.format));
+        }
+        for kind in ["number", "uuid"] {
+            if !self.templates.niah.kinds.contains_key(kind) {
+                return Err(format!("templates.niah.kinds has no {kind:?}; expected one"));
+            }
+        }
+        let values = [self.class(Class::Number), self.class(Class::Uuid), "assigned", "filler"];
+        for (name, fewest) in [("keys", FEWEST), ("variables", FEWEST)]
+            .into_iter()
+            .chain(values.map(|name| (name, 1)))
+        {
+            let words = self.classes.get(name).map_or(&[][..], Vec::as_slice);
+            check_words(&format!("classes.{name}"), words, fewest)?;
+        }
+        check_words("counts", &self.counts, FEWEST)?;
+        if self.noise.iter().all(|sentence| sentence.trim().is_empty()) {
+            return Err("noise has no sentence; expected one or more".into());
+        }
+        self.check_templates()
+    }
+
+    fn check_templates(&self) -> Result<(), String> {
+        let Templates { niah, vt } = &self.templates;
+        let kinds = &["kind", "kinds"][..];
+        let asked = &["kind", "kinds", "query"][..];
+        for (name, frame) in [("one", &niah.one), ("several", &niah.several)] {
+            let place = |part| format!("templates.niah.{name}.{part}");
+            check_holes(&place("introduction"), &frame.introduction, kinds, &[])?;
+            check_holes(&place("question"), &frame.question, asked, &["query"])?;
+            check_holes(&place("answer"), &frame.answer, asked, &[])?;
+        }
+        let needle = &["kinds", "key", "value"];
+        check_holes("templates.niah.needle", &niah.needle, needle, &["key", "value"])?;
+        let told = &["value", "count"];
+        check_holes("templates.vt.introduction", &vt.frame.introduction, told, &[])?;
+        check_holes("templates.vt.question", &vt.frame.question, told, &["value"])?;
+        check_holes("templates.vt.answer", &vt.frame.answer, told, &[])?;
+        for (name, template, hole) in
+            [("first", &vt.first, "value"), ("next", &vt.next, "previous")]
+        {
+            let both = &["variable", hole];
+            check_holes(&format!("templates.vt.{name}"), template, both, both)?;
+        }
+        Ok(())
+    }
+}
+
+fn check_words(place: &str, words: &[String], fewest: usize) -> Result<(), String> {
+    let is_word =
+        |word: &str| !word.is_empty() && word.chars().all(|c| c == '_' || c.is_alphanumeric());
+    if let Some(word) = words.iter().find(|word| !is_word(word)) {
+        return Err(format!("{place} has {word:?}; expected letters, digits and _ only"));
+    }
+    let mut seen = BTreeSet::new();
+    if let Some(word) = words.iter().find(|word| !seen.insert(*word)) {
+        return Err(format!("{place} has {word:?} twice; expected each word once"));
+    }
+    if words.len() < fewest {
+        return Err(format!("{place} has {} words; expected {fewest} or more", words.len()));
+    }
+    Ok(())
+}
+
+fn check_holes(place: &str, template: &str, known: &[&str], needed: &[&str]) -> Result<(), String> {
+    if let Some(hole) = holes(template).find(|hole| !known.contains(hole)) {
+        return Err(format!("{place} has {{{hole}}}; expected no hole but {}", known.join(", ")));
+    }
+    match needed.iter().find(|hole| !holes(template).any(|found| found == **hole)) {
+        Some(hole) => Err(format!("{place} lacks {{{hole}}}; expected it")),
+        None => Ok(()),
+    }
+}
+
+impl Source for Vocabulary {
+    fn templates(&self) -> &Templates {
+        &self.content.templates
+    }
+
+    fn words(&self, class: Class, count: usize, draw: &mut Draw) -> Vec<String> {
+        draw.some(count, self.class(class)).into_iter().cloned().collect()
+    }
+
+    fn most(&self, class: Class) -> usize {
+        self.class(class).len()
+    }
+
+    fn hay(&self, hay: Hay, sentences: usize, draw: &mut Draw) -> Vec<String> {
+        match hay {
+            Hay::Noise => self.content.noise.iter().cycle().take(sentences).cloned().collect(),
+            Hay::Prose | Hay::Needles => {
+                let words = &self.content.classes["filler"];
+                (0..sentences).map(|_| filler(words, draw)).collect()
+            }
+        }
+    }
+
+    fn between(&self, _hay: Hay) -> &'static str {
+        " "
+    }
+
+    fn needles(&self, tokens: usize) -> Option<usize> {
+        Some((tokens.saturating_sub(FRAME_TOKENS) / NEEDLE_TOKENS).max(1))
+    }
+
+    /// A word is a token, and a full stop follows.
+    fn answer_tokens(&self, words: usize, _usual: usize) -> usize {
+        words + 1
+    }
+
+    fn number(&self, number: usize) -> String {
+        self.content.counts[number - 1].clone()
+    }
+
+    fn has_example(&self) -> bool {
+        false
+    }
+}

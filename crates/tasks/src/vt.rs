@@ -1,0 +1,55 @@
+//! Variables to follow along a chain of assignments.
+
+use crate::draw::Draw;
+use crate::fit::{Length, largest};
+use crate::source::{Class, Hay, Source};
+use crate::templates::fill;
+use crate::{Case, Result, Task};
+
+const ANSWER_TOKENS: usize = 30;
+const VARIABLES: usize = 5;
+/// The most tokens of the example.
+const EXAMPLE_TOKENS: usize = 500;
+
+/// A chain in so many sentences of noise, and the question for all of its variables.
+fn text(source: &dyn Source, class: Class, noise: usize, mut draw: Draw) -> Case {
+    let vt = &source.templates().vt;
+    let variables = source.words(class, VARIABLES, &mut draw);
+    let value = source.words(Class::Assigned, 1, &mut draw).concat();
+    let mut chain = vec![fill(&vt.first, &[("variable", &variables[0]), ("value", &value)])];
+    chain.extend(
+        variables
+            .windows(2)
+            .map(|pair| fill(&vt.next, &[("variable", &pair[1]), ("previous", &pair[0])])),
+    );
+    let noise = source.hay(Hay::Noise, noise, &mut draw);
+    let sentences = draw.merge(chain, noise);
+    let count = source.number(VARIABLES);
+    let (introduction, question) = vt.frame.fill(&[("value", &value), ("count", &count)]);
+    Case {
+        context: introduction + &sentences.join(source.between(Hay::Noise)),
+        question,
+        tokens: source.answer_tokens(VARIABLES, ANSWER_TOKENS),
+        answers: variables,
+    }
+}
+
+/// A short text with its answer, as long as fits; with no noise at all if nothing does.
+fn example(source: &dyn Source, length: Length, draw: &Draw) -> String {
+    let most = EXAMPLE_TOKENS.min(length.tokens / 4);
+    let make = |noise| text(source, Class::ShortVariable, noise, draw.clone());
+    let size = |noise| length.of(&make(noise));
+    let Case { context, question, answers, .. } = make(largest(0..=most, most, size).unwrap_or(0));
+    format!("{context}{question} {}\n\n", answers.join(" "))
+}
+
+/// The case, filled up with noise.
+pub(crate) fn case(source: &dyn Source, length: Length, draw: &Draw) -> Result<Case> {
+    let mut draw = draw.clone();
+    let example = if source.has_example() { example(source, length, &draw) } else { String::new() };
+    draw.bits(); // The text is not that of the example.
+    length.fill(Task::Vt, 0..=length.tokens, |noise| {
+        let case = text(source, Class::Variable, noise, draw.clone());
+        Case { context: format!("{example}{}", case.context), ..case }
+    })
+}
