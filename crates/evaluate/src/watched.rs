@@ -65,9 +65,8 @@ impl Backend for Watched<'_> {
         shape: Shape,
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
-        let start = |pipeline: &Arc<PipelineConfig>| {
-            self.backend.start(pipeline, layer, shape, options)
-        };
+        let start =
+            |pipeline: &Arc<PipelineConfig>| self.backend.start(pipeline, layer, shape, options);
         let dense = self.errors.then(|| start(&Arc::default())).transpose()?;
         let promise = pipeline.promise().filter(|promise| promise.floor.is_none());
         let attention = start(pipeline)?;

@@ -37,7 +37,8 @@ fn dense() -> Arc<PipelineConfig> {
 }
 
 const TOP_K: &str = "[[selectors]]\ntype = \"oracle-top-k\"\nsize = 0.05";
-const PROMISE: &str = "[sampler]\nbase = 32\n[estimator]\ntype = \"ratio\"\nepsilon = 0.2\ndelta = 0.1";
+const PROMISE: &str =
+    "[sampler]\nbase = 32\n[estimator]\ntype = \"ratio\"\nepsilon = 0.2\ndelta = 0.1";
 
 /// The shipped model and its words.
 struct World {
@@ -145,7 +146,7 @@ fn an_evaluation_goes_on_from_the_answers_that_were_kept() {
     fs::write(&path, text[..cut].replacen(answer, "kept", 1)).unwrap();
     let again = run(&world.evaluation(Setup::B, 0), &mut Kept::open(&path).unwrap());
     assert_eq!(again.records[0].attended.answer, "kept");
-    assert_eq!(again.records[1..], whole.records[1..]);
+    assert!(again.records[1..] == whole.records[1..], "only what was changed differs");
     assert_eq!(fs::read_to_string(&path).unwrap(), text.replacen(answer, "kept", 1));
 
     // What depends on something else is asked again.
@@ -175,7 +176,7 @@ fn pipelines_are_made_to_read_a_share() {
     let world = World::new();
     let evaluation = world.evaluation(Setup::B, 0);
     let calibration = evaluation.calibration().unwrap();
-    let density = Fraction::try_from(0.4).unwrap();
+    let density = Fraction::try_from(0.6).unwrap();
     let at = |pipeline| evaluation.at_density(&pipeline, density, &calibration);
     let mass = "[[selectors]]\ntype = \"oracle-top-p\"\nmass = 0.5";
     let fitted: Vec<Contender> = [
@@ -188,10 +189,10 @@ fn pipelines_are_made_to_read_a_share() {
     let set = |i: usize| fitted[i].set.as_deref().unwrap();
     assert!(set(0).starts_with("size ") && set(1).starts_with("mass "));
     assert!(set(2).starts_with("epsilon "));
-    assert_eq!(fitted[0].name(), "top-k, 40 %");
+    assert_eq!(fitted[0].name(), "top-k, 60 %");
     let report = evaluation.run(&fitted, &mut Kept::default(), &|_, _| ()).unwrap();
     for asked in &report.contenders {
-        assert!((0.3..0.5).contains(&asked.density), "{}: {}", asked.name, asked.density);
+        assert!((0.5..0.7).contains(&asked.density), "{}: {}", asked.name, asked.density);
     }
     let said = at(pipeline("edges", "")).unwrap_err().to_string();
     assert!(said.contains("edges") && said.contains("has no size to set"), "{said}");
