@@ -21,6 +21,13 @@ impl Draw {
         Self(ChaCha8Rng::from_seed(key))
     }
 
+    /// Random numbers of their own: what is drawn from them says nothing of what is drawn from these.
+    pub(crate) fn apart(&mut self) -> Self {
+        let mut key = [0; 32];
+        self.0.fill_bytes(&mut key);
+        Self(ChaCha8Rng::from_seed(key))
+    }
+
     /// A number below `end`, which is at least 1; each with the same probability but for 2^-64 of
     /// `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {

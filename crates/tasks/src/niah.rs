@@ -45,8 +45,10 @@ impl Needles {
     fn text(self, source: &dyn Source, hay: usize, mut draw: Draw) -> Case {
         let niah = &source.templates().niah;
         let kinds = &niah.kinds[self.kind()];
-        let keys = source.words(self.key, self.keys, &mut draw);
-        let values = values(source, self.value, keys.len() * self.values_each, &mut draw);
+        // Drawn apart from places: that the next sentence was too long must not say where needles are.
+        let (mut words, mut hay_words) = (draw.apart(), draw.apart());
+        let keys = source.words(self.key, self.keys, &mut words);
+        let values = values(source, self.value, keys.len() * self.values_each, &mut words);
         let found: Vec<_> = keys.iter().zip(values.chunks(self.values_each)).collect();
         let needle = |key: &str, value: &str| {
             fill(&niah.needle, &[("kinds", kinds), ("key", key), ("value", value)])
@@ -57,7 +59,7 @@ impl Needles {
         draw.shuffle(&mut needles);
         // Keys come in random order: the first are as good as any.
         let asked = &found[..self.asked];
-        let hay = source.hay(self.hay, hay, &mut draw);
+        let hay = source.hay(self.hay, hay, &mut hay_words);
         let sentences = draw.merge(needles, hay);
 
         let answers: Vec<_> = asked.iter().flat_map(|(_, values)| values.iter().cloned()).collect();

@@ -130,14 +130,14 @@ fn texts_stay_as_they_were() {
 }
 
 const GOLDEN: [&str; 9] = [
-    "niah_single_1 c1cb16647492a5b1",
-    "niah_single_2 ebf2850ee1b0a573",
-    "niah_single_3 953efa8e4b3218d8",
-    "niah_multikey_1 3039eadc3df58bc1",
-    "niah_multikey_2 edc0e81ab52d1ef2",
-    "niah_multikey_3 5f778befaeb13e7e",
-    "niah_multivalue 39602efb8a88fb71",
-    "niah_multiquery 487b2f087677f41c",
+    "niah_single_1 eb33d63d56ae2793",
+    "niah_single_2 6a24bf75c94c4256",
+    "niah_single_3 e8bd5235d485573c",
+    "niah_multikey_1 188836b7c8c921df",
+    "niah_multikey_2 17ef28dc8c10924c",
+    "niah_multikey_3 2ad8ef4b2bc4feda",
+    "niah_multivalue d277a341b7bfb13e",
+    "niah_multiquery bccd79b2892133a7",
     "vt bbb5402522e319bc",
 ];
 
