@@ -4,8 +4,8 @@
 //! ```text
 //! python tools/make_random_checkpoint.py -o random-1b        # or any Llama's folder
 //! cd benches/llm
-//! cargo run --release -- ../../random-1b --pipelines ../../configs/vattention-hash.toml \
-//!     --contexts 8192,32768 --json ../../models.json
+//! cargo run --release -- ../../random-1b --pipelines ../../configs/hash-hybrid.toml \
+//!     --contexts 8192,32768 --json ../../models-1b.json
 //! ```
 //!
 //! All run in this process on the same threads (`RAYON_NUM_THREADS`; both libraries take all cores
@@ -17,8 +17,11 @@
 //! It still attends `tokens²`, so contexts beyond `--candle-most` are left out.
 //!
 //! One step of ours is told apart by when it calls attention. Beside each part is how fast its
-//! weights are read, and how fast memory is: both cores read 1 GiB that is in no cache. Memory: 4
-//! bytes a weight for each of the two models, and each entry's keys and values.
+//! weights are read, and how fast memory is: all cores read 1 GiB that is in no cache, before the
+//! first context and after each; the best counts. Memory: 4 bytes a weight for each of the two
+//! models, and each entry's keys and values, and the checkpoint's file while candle reads it.
+//! `just models` makes the random checkpoint and measures it and `models/recall`, whose heads are of
+//! another size than candle's Llama can have.
 
 mod candle;
 mod clock;
