@@ -33,6 +33,7 @@ mod linear;
 mod model;
 mod report;
 mod rope;
+mod row;
 mod session;
 mod weights;
 
