@@ -62,6 +62,19 @@ peers *ARGS:
     python3 tools/bench_peers.py --install
     .venv-peers/bin/python tools/bench_peers.py --json peers.json {{ARGS}}
 
+# Decode speed of whole models beside candle-transformers, and where a token's time goes (12 GB of memory; installs into .venv-llm).
+models *ARGS:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    if [ ! -d random-1b ]; then
+        python3 -m venv .venv-llm
+        .venv-llm/bin/pip install --quiet torch==2.15.0 safetensors==0.8.0
+        .venv-llm/bin/python tools/make_random_checkpoint.py -o random-1b
+    fi
+    measure() { cargo run --release --quiet --manifest-path benches/llm/Cargo.toml -- "$@" --pipelines configs/{hash-hybrid,quest}.toml; }
+    measure models/recall --contexts 8192,16000 --rounds 9 --steps 16 --json models-recall.json
+    measure random-1b --contexts 8192,32768 --json models-1b.json {{ARGS}}
+
 # Fuzz the readers of pipeline files and traces, a minute each (needs nightly and cargo-fuzz).
 fuzz:
     cargo +nightly fuzz run config -- -max_total_time=60

@@ -34,6 +34,7 @@ mod model;
 mod prefill;
 mod report;
 mod rope;
+mod row;
 mod session;
 mod tokenizer;
 mod weights;

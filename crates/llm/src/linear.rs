@@ -4,7 +4,7 @@ use candle_core::{D, Result as Numbers, Tensor};
 
 use crate::config::Config;
 use crate::weights::Weights;
-use crate::{Error, Result};
+use crate::{Error, Result, row};
 
 /// `x Wᵀ + b`
 #[derive(Clone, Debug)]
@@ -49,7 +49,10 @@ impl Linear {
 
     /// `[rows, in]` to `[rows, out]`
     pub(crate) fn apply(&self, x: &Tensor) -> Numbers<Tensor> {
-        let y = x.matmul(&self.weight.t()?)?;
+        let y = match x.dim(0)? {
+            1 => row::times(x, &self.weight)?,
+            _ => x.matmul(&self.weight.t()?)?,
+        };
         match &self.bias {
             Some(bias) => y.broadcast_add(bias),
             None => Ok(y),

@@ -1,5 +1,6 @@
 //! One sequence: a dense prefill, then steps by the pipeline.
 
+mod context;
 mod prefill;
 mod step;
 

@@ -1,0 +1,144 @@
+//! How long a decoded token takes with a whole model: this library's session, dense and with
+//! pipelines, and candle-transformers' Llama on the same checkpoint.
+//!
+//! ```text
+//! python tools/make_random_checkpoint.py -o random-1b        # or any Llama's folder
+//! cd benches/llm
+//! cargo run --release -- ../../random-1b --pipelines ../../configs/hash-hybrid.toml \
+//!     --contexts 8192,32768 --json ../../models-1b.json
+//! ```
+//!
+//! All run in this process on the same threads (`RAYON_NUM_THREADS`; both libraries take all cores
+//! by default), in f32, batch 1, in turn: each round lets every entry decode `--steps` tokens, and
+//! medians are over all of them but a first round. A context is not read: that takes hours at 32K
+//! tokens. Ours get random keys and values, the same in every layer, so attention is close to flat,
+//! and what a pipeline with a promise reads is what it needs there. Candle's cache can be filled by
+//! a forward pass alone: that of a model with as many layers and KV heads and next to nothing else.
+//! It still attends `tokens²`, so contexts beyond `--candle-most` are left out.
+//!
+//! One step of ours is told apart by when it calls attention. Beside each part is how fast its
+//! weights are read, and how fast memory is: all cores read 1 GiB that is in no cache, before the
+//! first context and after each; the best counts. Memory: 4 bytes a weight for each of the two
+//! models, and each entry's keys and values, and the checkpoint's file while candle reads it.
+//! `just models` makes the random checkpoint and measures it and `models/recall`, whose heads are of
+//! another size than candle's Llama can have.
+
+mod candle;
+mod clock;
+mod memory;
+mod ours;
+mod report;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use vattention_llm::Model;
+
+use report::{Entry, Report};
+
+/// A result whose error is only shown.
+type Answer<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// Time per decoded token: ours, dense and sparse, and candle-transformers' Llama.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// A Llama's folder: `config.json` and `model.safetensors`.
+    model: PathBuf,
+    /// Pipeline files to measure beside dense attention.
+    #[arg(long, num_args = 0..)]
+    pipelines: Vec<PathBuf>,
+    /// Tokens before the first one that is timed, between commas.
+    #[arg(long, value_delimiter = ',', default_values_t = [8192, 32768])]
+    contexts: Vec<usize>,
+    /// The longest context at which candle's model is measured; 0 leaves it out.
+    #[arg(long, default_value_t = 8192)]
+    candle_most: usize,
+    /// Timed turns of each entry.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Tokens in a turn.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    steps: u32,
+    /// How our caches store keys and values.
+    #[arg(long, default_value = "f32", value_parser = ["f32", "f16", "bf16"])]
+    storage: String,
+    /// Write everything that was measured.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// Something that decodes.
+trait Decoder {
+    /// Decodes one token and says how long it took.
+    fn step(&mut self) -> Answer<report::Step>;
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("vattention-llm-peers: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Answer<()> {
+    let model = Model::open(&arguments.model)?;
+    let candle = match arguments.candle_most {
+        0 => Err("left out: --candle-most is 0".into()),
+        _ => candle::Llama::open(&arguments.model),
+    };
+    if let Err(reason) = &candle {
+        eprintln!("candle-transformers: {reason}");
+    }
+    let mut report = Report::new(&arguments.model, model.config(), &arguments.storage);
+    for &context in &arguments.contexts {
+        let mut entries = measure(arguments, &model, candle.as_ref().ok(), context)?;
+        let profiles = entries.iter_mut().map(Entry::summarise).collect();
+        report.add(context, profiles);
+    }
+    print!("{report}");
+    if let Some(path) = &arguments.json {
+        std::fs::write(path, serde_json::to_string_pretty(&report)? + "\n")
+            .map_err(|error| format!("--json {}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Every entry's steps at a context.
+fn measure(
+    arguments: &Arguments,
+    model: &Model,
+    candle: Option<&candle::Llama>,
+    context: usize,
+) -> Answer<Vec<Entry>> {
+    let (rounds, steps) = (arguments.rounds as usize, arguments.steps as usize);
+    model.check_length(context + (rounds + 1) * steps)?;
+    let keys_values = ours::keys_values(model.config().shape, context);
+    let mut running: Vec<(Entry, Box<dyn Decoder + '_>)> = Vec::new();
+    let files = arguments.pipelines.iter().map(Some);
+    for file in std::iter::once(None).chain(files) {
+        eprintln!("{context} tokens: {}", ours::name(file));
+        let ours = ours::Ours::new(model, file, &arguments.storage, &keys_values)?;
+        running.push((Entry::new(ours::name(file)), Box::new(ours)));
+    }
+    drop(keys_values);
+    if let Some(llama) = candle.filter(|_| context <= arguments.candle_most) {
+        eprintln!("{context} tokens: candle-transformers");
+        let decoder = llama.decoder(context)?;
+        running.push((Entry::new("candle-transformers".into()), Box::new(decoder)));
+    }
+    for round in 0..=rounds {
+        for (entry, decoder) in &mut running {
+            for _ in 0..steps {
+                let step = decoder.step()?;
+                if round > 0 {
+                    entry.steps.push(step);
+                }
+            }
+        }
+    }
+    Ok(running.into_iter().map(|(entry, _)| entry).collect())
+}

@@ -1,0 +1,46 @@
+//! A sequence that begins with tokens read before.
+
+use ndarray::Array3;
+
+use super::Session;
+use crate::{Error, Result};
+
+impl Session<'_> {
+    /// Begins an empty sequence with `tokens` tokens whose keys and values are there already, those
+    /// of a stored prompt for one. `keys_values` gives each layer's: keys after rotation
+    /// `[kv_heads, tokens, head_dim]`, and values alike. Selectors are shown no queries.
+    ///
+    /// Costs what the backend does with them; one layer's are in memory twice.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if the sequence is not empty, if there are no tokens or more than the model
+    /// can place, or if a layer has another number of them; [`Error::Attention`] for a wrong shape,
+    /// or numbers that cannot be stored.
+    pub fn with_context(
+        mut self,
+        tokens: usize,
+        mut keys_values: impl FnMut(usize) -> (Array3<f32>, Array3<f32>),
+    ) -> Result<Self> {
+        self.check_not_lost()?;
+        if !self.is_empty() || tokens == 0 {
+            let reason = format!(
+                "{tokens} tokens for a sequence of {}; expected at least 1 for one of none",
+                self.len
+            );
+            return Err(Error::input("context", reason));
+        }
+        self.model.check_length(tokens)?;
+        for (layer, attention) in self.layers.iter_mut().enumerate() {
+            let (keys, values) = keys_values(layer);
+            if keys.dim().1 != tokens {
+                let reason =
+                    format!("layer {layer} has {} tokens; expected {tokens}", keys.dim().1);
+                return Err(Error::input("context", reason));
+            }
+            let appended = attention.append(keys.view(), values.view());
+            appended.map_err(|source| Error::Attention { layer, source })?;
+        }
+        self.len = tokens;
+        Ok(self)
+    }
+}

@@ -1,0 +1,332 @@
+#!/usr/bin/env python3
+"""Capture a trace (queries, keys and values) from a causal language model in a Hugging Face folder.
+
+Why: a pipeline is chosen on the attention it will meet. The model reads a text once, with its own attention; queries and
+keys are kept as they enter the product, after rotary embedding, and keys and values of as many heads as the model has. The
+file is what docs/traces.md describes, and replays decoding: the last --queries tokens of the text are the decoded ones,
+each of which sees the tokens up to itself, and the --prompt tokens before them are the end of the prompt.
+
+    pip install torch==2.15.0 safetensors==0.8.0 transformers==5.23.0
+    python tools/capture_hf.py models/recall --text text.txt -o trace.safetensors
+    python tools/capture_hf.py Llama-3.2-1B --text book.txt --tokens 32768 --layers 0,7,15 -o trace.safetensors
+
+Works for models whose attention goes through the attention interface of `transformers` (Llama, Mistral, Qwen, Gemma, Phi,
+and most others). Layers with a sliding window or chunks shorter than the text are left out, with a note. Models that cap
+their logits, add a bias to them, or attend to sinks that are not tokens are refused: a trace cannot say so. The model
+computes in f32 on a CPU, in its own type on a GPU. Attention computed from what is kept is compared with what the model's own
+attention gave, layer by layer, and what rounding to the file's type changes is said.
+
+Exit codes: 0 fine, 1 that comparison failed (nothing is written), 2 the input is wrong, 130 interrupted (nothing is written).
+"""
+
+import argparse
+import hashlib
+import math
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # A folder is what is asked for: a name must not become a download.
+
+try:
+    import torch
+    import transformers
+    from safetensors.torch import save_file
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import sdpa_mask
+except ImportError as missing:
+    print(f"capture_hf: {missing}: expected the packages that its first lines install", file=sys.stderr)
+    sys.exit(2)
+
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2, torch.float32: 1e-4}  # By what the model computes in.
+NAME = "capture"
+UNSAYABLE = {
+    "softcap": "caps its logits",
+    "s_aux": "attends to sinks that are not tokens",
+    "position_bias": "adds a bias to its logits",
+}
+
+
+class InputError(Exception):
+    """The command line or a file is wrong: exit 2."""
+
+
+class CheckFailed(Exception):
+    """The trace does not give what the model's attention gave: exit 1."""
+
+
+# What goes through a model's attention.
+
+
+@dataclass
+class Captured:
+    """What a layer's attention was given."""
+
+    queries: torch.Tensor  # [query_heads, queries, head_dim]
+    prompt: torch.Tensor  # [query_heads, prompt, head_dim]
+    keys: torch.Tensor  # [kv_heads, tokens, head_dim]
+    values: torch.Tensor  # [kv_heads, tokens, value_dim]
+    scale: float
+
+    def stored(self, dtype):
+        """As a file of this type holds it."""
+        parts = {part: getattr(self, part).to(dtype) for part in ("queries", "prompt", "keys", "values")}
+        for part, tensor in parts.items():
+            if not tensor.isfinite().all():
+                raise InputError(f"{part} have numbers that the file's type cannot hold: expected --dtype bf16 or f32")
+        return Captured(scale=self.scale, **parts)
+
+    def attend(self):
+        """Attention by definition, in f64: [query_heads, queries, value_dim]."""
+        count, tokens = self.queries.shape[1], self.keys.shape[1]
+        group = self.queries.shape[0] // self.keys.shape[0]
+        positions = torch.arange(tokens)
+        hidden = positions > positions[-count:, None]
+        outputs = []
+        for head, queries in enumerate(self.queries.double()):
+            logits = self.scale * queries @ self.keys[head // group].double().T
+            outputs.append(logits.masked_fill(hidden, -math.inf).softmax(-1) @ self.values[head // group].double())
+        return torch.stack(outputs)
+
+
+class Recorder:
+    """An attention function of `transformers` that keeps what the chosen layers are given; layers=None: all."""
+
+    def __init__(self, layers, queries, prompt, dtype):
+        self.layers, self.queries, self.prompt, self.dtype = layers, queries, prompt, dtype
+        self.captured, self.skipped = {}, {}
+
+    def __call__(self, module, query, key, value, attention_mask, **options):
+        layer = getattr(module, "layer_idx", None)
+        refuse_unsayable(layer, module, query, key, options)
+        outputs, weights = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        if self.layers is None or layer in self.layers:
+            if sees_all_before(attention_mask, query.shape[2], self.queries + self.prompt):
+                self.keep(layer, query, key, value, options.get("scaling"), outputs)
+            else:
+                window = options.get("sliding_window")
+                self.skipped[layer] = f"a sliding window of {window}" if window else "only a part of the tokens before"
+        return outputs, weights
+
+    def keep(self, layer, query, key, value, scale, outputs):
+        decoded = query.shape[2] - self.queries
+        here = lambda tensor: tensor[0].cpu().contiguous()
+        given = Captured(
+            queries=here(query[:, :, decoded:]),
+            prompt=here(query[:, :, decoded - self.prompt : decoded]),
+            keys=here(key),
+            values=here(value),
+            scale=query.shape[-1] ** -0.5 if scale is None else float(scale),
+        )
+        stored, exact = given.stored(self.dtype), given.attend()
+        model, rounding = distance(outputs[0, decoded:].transpose(0, 1).cpu(), exact), distance(stored.attend(), exact)
+        limit = TOLERANCE[query.dtype]
+        print(f"layer {layer}: differs from the model's attention by {model:.1e}, rounded by {rounding:.1e}", flush=True)
+        if not model <= limit:
+            raise CheckFailed(f"layer {layer}: attention from what was kept differs from the model's by more than {limit:g}")
+        self.captured[layer] = stored
+
+
+def distance(found, exact):
+    """The largest difference, relative to the largest magnitude."""
+    return ((found - exact).abs().max() / exact.abs().max()).item()
+
+
+def refuse_unsayable(layer, module, query, key, options):
+    for option, what in UNSAYABLE.items():
+        if options.get(option) is not None:
+            raise InputError(f"layer {layer} {what} ({option}): expected attention that is a softmax of products")
+    causal = options.get("is_causal")
+    causal = getattr(module, "is_causal", True) if causal is None else causal
+    if layer is None or not causal or query.shape[2] != key.shape[2]:
+        raise InputError(f"{type(module).__name__} is not causal self-attention: expected a decoder-only model")
+
+
+def sees_all_before(mask, tokens, rows):
+    """Whether each of the last rows sees the tokens up to itself, and no others. No mask means just that."""
+    if mask is None:
+        return True
+    seen = mask[..., -rows:, :] if mask.dtype == torch.bool else mask[..., -rows:, :] == 0
+    positions = torch.arange(tokens, device=mask.device)
+    return bool((seen == (positions <= positions[-rows:, None])).all())
+
+
+# The model and its text.
+
+
+def load(folder, device):
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder}: no config.json; expected a model's folder as Hugging Face has them")
+    dtype = torch.float32 if device == "cpu" else "auto"
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=NAME)
+        return tokenizer, model.to(device).eval()
+    except Exception as error:  # What a damaged or unknown folder raises is any of many.
+        reason = " ".join(str(error).split())
+        raise InputError(f"{folder}: {reason}; expected a causal model and its tokenizer")
+
+
+def read_tokens(path, tokenizer, count, positions):
+    """The first `count` tokens of the text, by default as many as there are and the model has positions for."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"--text {path}: expected UTF-8 text")
+    except OSError as error:
+        raise InputError(f"--text {path}: {error.strerror}; expected a readable text file")
+    ids = tokenizer(text, verbose=False)["input_ids"]
+    if count is not None and count > len(ids):
+        raise InputError(f"--tokens {count}: {path} has {len(ids)} tokens; expected at most that")
+    if count is not None and positions and count > positions:
+        raise InputError(f"--tokens {count}: the model has {positions} positions; expected at most that")
+    count = count or min(len(ids), positions or len(ids))
+    return ids[:count], f"{path.name} (sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}), {count} of {len(ids)} tokens"
+
+
+@torch.no_grad()
+def record(model, ids, recorder):
+    transformers.AttentionInterface.register(NAME, recorder)
+    try:
+        model.get_decoder()(input_ids=torch.tensor([ids], device=model.device), use_cache=False)
+    except torch.OutOfMemoryError:
+        raise InputError(f"--tokens {len(ids)}: not enough memory on {model.device}; expected fewer")
+    if not recorder.captured and not recorder.skipped:
+        raise InputError("the model's attention does not go through the attention interface of transformers")
+
+
+# What is captured.
+
+
+def common_scale(captured):
+    """What the queries of all layers are multiplied by; None: 1/sqrt(head_dim)."""
+    usual = all(math.isclose(c.scale, c.keys.shape[-1] ** -0.5, rel_tol=1e-6) for c in captured.values())
+    scales = sorted({layer.scale for layer in captured.values()})
+    if not usual and len(scales) > 1:
+        raise InputError(f"--layers: scales differ between them ({scales}); a trace has one, expected layers that share it")
+    return None if usual else scales[0]
+
+
+def tensors_of(captured):
+    tensors = {}
+    for number, layer in captured.items():
+        tokens, count = layer.keys.shape[1], layer.queries.shape[1]
+        parts = {"queries": layer.queries, "keys": layer.keys, "values": layer.values}
+        parts["visible"] = torch.arange(tokens - count + 1, tokens + 1)
+        if layer.prompt.shape[1]:
+            parts["prompt"] = layer.prompt
+        tensors |= {f"layers.{number}.{part}": tensor for part, tensor in parts.items()}
+    return tensors
+
+
+def write(path, tensors, metadata):
+    """Written beside and renamed."""
+    beside = path.with_name(path.name + ".partial")
+    try:
+        save_file(tensors, beside, metadata)
+        os.replace(beside, path)
+    except OSError as error:
+        raise InputError(f"-o {path}: {error.strerror}; expected a file that can be written")
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+# The command line.
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise InputError(message)
+
+
+def parse_arguments():
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, help="a model's folder, with its tokenizer")
+    parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="UTF-8 text")
+    parser.add_argument("-o", dest="output", type=Path, required=True, metavar="FILE", help="the trace to write")
+    parser.add_argument("--layers", help="numbers between commas (default: all)")
+    parser.add_argument("--tokens", type=int, help="of the text (default: all that the model has positions for)")
+    parser.add_argument("--queries", type=int, default=32, help="of the last tokens: the decoded ones (default 32)")
+    parser.add_argument("--prompt", type=int, default=64, help="queries of the tokens before, or 0 (default 64)")
+    parser.add_argument("--dtype", choices=DTYPES, default="f16", help="of the file (default f16)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    return parser.parse_args()
+
+
+def parse_layers(text, count):
+    """None for all."""
+    if text is None:
+        return None
+    known = [str(number) for number in range(count)]
+    chosen = text.split(",")
+    if len(set(chosen)) < len(chosen) or not set(chosen) <= set(known):
+        raise InputError(f"--layers {text}: expected different numbers from 0 to {count - 1} between commas")
+    return [int(number) for number in chosen]
+
+
+def validate(args):
+    for option, value, least in [("--queries", args.queries, 1), ("--prompt", args.prompt, 0)]:
+        if value < least:
+            raise InputError(f"{option} {value}: expected at least {least}")
+    if args.tokens is not None and args.tokens < 1:
+        raise InputError(f"--tokens {args.tokens}: expected at least 1")
+    if args.output.is_dir() or not args.output.parent.is_dir():
+        raise InputError(f"-o {args.output}: expected a file in a folder that exists")
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: there is none; expected cpu")
+
+
+def run(args):
+    validate(args)
+    recorder = Recorder(None, args.queries, args.prompt, DTYPES[args.dtype])
+    transformers.AttentionInterface.register(NAME, recorder)
+    transformers.AttentionMaskInterface.register(NAME, sdpa_mask)
+    tokenizer, model = load(args.model, args.device)
+    config = model.config.get_text_config()
+    recorder.layers = parse_layers(args.layers, config.num_hidden_layers)
+    ids, source = read_tokens(args.text, tokenizer, args.tokens, getattr(config, "max_position_embeddings", None))
+    if len(ids) < args.queries + max(args.prompt, 1):
+        need = f"{args.queries} queries and a prompt of {max(args.prompt, 1)}"
+        raise InputError(f"--text: {len(ids)} tokens; expected at least {need}")
+    record(model, ids, recorder)
+    for layer, why in sorted(recorder.skipped.items()):
+        if args.layers:
+            raise InputError(f"--layers {args.layers}: layer {layer} sees {why}; expected layers that see all tokens before")
+        print(f"layer {layer} left out: it sees {why}", file=sys.stderr)
+    if not recorder.captured:
+        raise InputError("no layer sees all tokens before: expected fewer --tokens than the sliding window has")
+    scale = common_scale(recorder.captured)
+    metadata = {"format": "vattention-trace/1", "model": f"{args.model.resolve().name} ({type(model).__name__})", "source": source}
+    if scale is not None:
+        metadata["scale"] = repr(scale)
+    write(args.output, tensors_of(recorder.captured), metadata)
+    print(f"{args.output}: {len(recorder.captured)} layers, {len(ids)} tokens, {args.output.stat().st_size} bytes")
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def main():
+    signal.signal(signal.SIGTERM, interrupt)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        run(parse_arguments())
+    except InputError as error:
+        print(f"capture_hf: {error}", file=sys.stderr)
+        return 2
+    except CheckFailed as error:
+        print(f"capture_hf: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("capture_hf: interrupted, nothing is written", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

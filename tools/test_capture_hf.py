@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Tests of capture_hf.py on small random models, run by hand.
+
+    python tools/test_capture_hf.py
+
+Attention computed here from the file, row by row, is compared with what goes into the output projection of the same model run
+a second time with its own `eager` attention.
+"""
+
+import contextlib
+import io
+import random
+import sys
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import torch
+import transformers
+from safetensors import safe_open
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+import capture_hf
+
+WORDS = [f"w{i}" for i in range(60)]
+TOKENS, QUERIES, PROMPT = 100, 8, 16
+SIZES = {
+    "vocab_size": 64, "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2,
+}  # fmt: skip
+
+
+def make(folder, config):
+    """A random model with logits that are far from flat, and a tokenizer of one word a token."""
+    torch.manual_seed(7)
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    for name, parameter in model.named_parameters():
+        if "norm" not in name:
+            parameter.data.normal_(0, 2.5 * parameter.shape[-1] ** -0.5)
+    model.save_pretrained(folder)
+    vocabulary = {word: number for number, word in enumerate(["<s>", "</s>", "<pad>", "<unk>", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>"}')
+    (folder / "text.txt").write_text(" ".join(random.Random(3).choices(WORDS, k=150)))
+    return model
+
+
+def capture(folder, *options):
+    """(exit code, what was said as an error, the trace's path)."""
+    path = folder / "trace.safetensors"
+    path.unlink(missing_ok=True)
+    sizes = ["--tokens", str(TOKENS), "--queries", str(QUERIES), "--prompt", str(PROMPT), "--dtype", "f32"]
+    arguments = ["capture_hf", str(folder), "--text", str(folder / "text.txt"), "-o", str(path), *sizes, *options]
+    errors = io.StringIO()
+    with mock.patch.object(sys, "argv", arguments), contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+        code = capture_hf.main()
+    assert not list(folder.glob("*.partial")), "something half-written is left"
+    assert path.exists() == (code == 0), (code, errors.getvalue())
+    return code, errors.getvalue(), path
+
+
+def read(path):
+    with safe_open(path, "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()
+
+
+@torch.no_grad()
+def projected(model, folder):
+    """What the output projection of every layer is given for the last tokens: [layer][queries, query_heads * value_dim]."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer((folder / "text.txt").read_text())["input_ids"][:TOKENS]
+    assert len(set(ids)) > 40, "a text of few different tokens has flat attention, which tests nothing"
+    seen = []
+    for layer in model.get_decoder().layers:
+        layer.self_attn.o_proj.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][0, -QUERIES:]))
+    model(torch.tensor([ids]), use_cache=False)
+    return seen
+
+
+def attended(tensors, layer, metadata):
+    """Attention of the file's queries, one row at a time."""
+    get = lambda part: tensors[f"layers.{layer}.{part}"].double()
+    queries, keys, values, visible = get("queries"), get("keys"), get("values"), tensors[f"layers.{layer}.visible"].tolist()
+    scale = float(metadata.get("scale", queries.shape[-1] ** -0.5))
+    rows = []
+    for i, seen in enumerate(visible):
+        heads = []
+        for head in range(queries.shape[0]):
+            kv_head = head // (queries.shape[0] // keys.shape[0])
+            weights = torch.exp(scale * keys[kv_head, :seen] @ queries[head, i])
+            heads.append(weights @ values[kv_head, :seen] / weights.sum())
+        rows.append(torch.cat(heads))
+    return torch.stack(rows)
+
+
+def expect_faithful(name, config, layers, scale=None, dtype="f32", limit=1e-4):
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        model = make(folder, config)
+        code, errors, path = capture(folder, "--dtype", dtype)
+        assert code == 0, errors
+        tensors, metadata = read(path)
+        assert sorted({int(key.split(".")[1]) for key in tensors}) == layers, sorted(tensors)
+        assert (None if scale is None else float(metadata["scale"])) == scale and ("scale" in metadata) == (scale is not None)
+        outputs = projected(model, folder)
+        for layer in layers:
+            shapes = {part: list(tensors[f"layers.{layer}.{part}"].shape) for part in ("queries", "keys", "values", "prompt")}
+            assert shapes == {"queries": [4, QUERIES, 16], "keys": [2, TOKENS, 16], "values": [2, TOKENS, 16], "prompt": [4, PROMPT, 16]}
+            found, expected = attended(tensors, layer, metadata), outputs[layer]
+            worst = ((found - expected).abs().max() / expected.abs().max()).item()
+            assert worst <= limit, f"{name}, layer {layer}: differs by {worst:.1e}"
+            expect_prompt_before(folder, tensors, layer, dtype)
+        print(f"{name} ({dtype}): layers {layers}, the last differs by {worst:.1e}")
+
+
+def expect_prompt_before(folder, tensors, layer, dtype):
+    """The prompt's queries are those of the tokens before the decoded ones."""
+    _, _, path = capture(folder, "--dtype", dtype, "--queries", str(QUERIES + PROMPT))
+    queries = read(path)[0][f"layers.{layer}.queries"]
+    assert torch.equal(queries[:, :PROMPT], tensors[f"layers.{layer}.prompt"])
+    assert torch.equal(queries[:, PROMPT:], tensors[f"layers.{layer}.queries"])
+
+
+def expect_refusals(config, refusals):
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        make(folder, config)
+        for options, message in refusals:
+            code, errors, _ = capture(folder, *options)
+            assert code == 2 and message in errors, (options, code, errors)
+            print(f"refused: {errors.splitlines()[-1].replace(str(folder), 'FOLDER')}")
+
+
+def expect_nothing_after(error, code):
+    """An error while the file is written leaves no file and no part of one."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        make(folder, transformers.LlamaConfig(**SIZES))
+
+        def half(_, path, *rest):
+            Path(path).write_bytes(b"half")
+            raise error
+
+        with mock.patch.object(capture_hf, "save_file", half):
+            found, errors, _ = capture(folder)
+        assert found == code, (found, errors)
+        print(f"{type(error).__name__} while writing: exit {found}, nothing left")
+
+
+def expect_check_fails():
+    """A wrong scale is found before anything is written."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        make(folder, transformers.LlamaConfig(**SIZES))
+        attend = capture_hf.sdpa_attention_forward
+        wrong = lambda *args, **options: attend(*args, **options | {"scaling": 0.3})
+        with mock.patch.object(capture_hf, "sdpa_attention_forward", wrong):
+            code, errors, _ = capture(folder)
+        assert code == 1, (code, errors)
+        print(f"another scale: {errors.strip()}")
+
+
+def main():
+    transformers.logging.disable_progress_bar()
+    llama = transformers.LlamaConfig(**SIZES)
+    expect_faithful("llama", llama, [0, 1, 2, 3])
+    expect_faithful("llama", llama, [0, 1, 2, 3], dtype="f16", limit=2e-2)
+    expect_faithful("llama", llama, [0, 1, 2, 3], dtype="bf16", limit=2e-1)
+    expect_faithful("qwen3", transformers.Qwen3Config(**SIZES), [0, 1, 2, 3])
+    expect_faithful("mistral, wide window", transformers.MistralConfig(**SIZES, sliding_window=128), [0, 1, 2, 3])
+    kinds = ["sliding_attention", "full_attention"] * 2
+    gemma3 = transformers.Gemma3TextConfig(**SIZES, sliding_window=20, layer_types=kinds, query_pre_attn_scalar=64)
+    expect_faithful("gemma3, every other layer slides", gemma3, [1, 3], scale=0.125)
+    expect_refusals(gemma3, [(["--layers", "1,2"], "layer 2 sees a sliding window of 20")])
+    expect_refusals(transformers.MistralConfig(**SIZES, sliding_window=20), [([], "no layer sees all tokens before")])
+    expect_refusals(transformers.Gemma2Config(**SIZES), [([], "caps its logits (softcap)")])
+    expect_refusals(llama, [
+        (["--layers", "4"], "--layers 4"),
+        (["--layers", "1,1"], "--layers 1,1"),
+        (["--tokens", "151"], "text.txt has 150 tokens"),
+        (["--tokens", "20"], "expected at least 8 queries and a prompt of 16"),
+        (["--queries", "0"], "--queries 0"),
+        (["--dtype", "f64"], "--dtype"),
+        (["--text", "nowhere.txt"], "nowhere.txt"),
+        (["-o", "nowhere/trace"], "expected a file in a folder that exists"),
+    ])  # fmt: skip
+    expect_nothing_after(KeyboardInterrupt(), 130)
+    expect_nothing_after(OSError(28, "No space left on device"), 2)
+    expect_check_fails()
+    print("all fine")
+
+
+if __name__ == "__main__":
+    main()
