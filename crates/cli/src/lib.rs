@@ -6,9 +6,11 @@
 mod bench;
 mod calibrate;
 mod check;
+mod checkpoint;
 mod compare;
 mod dtype;
 mod fail;
+mod generate;
 mod list;
 mod outputs;
 mod progress;
@@ -43,6 +45,8 @@ enum Command {
     Study(study::Command),
     /// Measure decode speed against dense attention, with cold caches.
     Bench(bench::Args),
+    /// Let a language model answer by a pipeline, and tell what that read.
+    Generate(generate::Args),
     /// Show every problem in pipeline files, or the pipelines they make.
     Check(check::Args),
     /// List what pipeline files may name, with fields, defaults and meanings.
@@ -67,6 +71,7 @@ pub fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Study(command) => study::run(&command),
         Command::Bench(args) => bench::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),
         Command::Schema => list::print_schema(),
