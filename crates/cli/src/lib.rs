@@ -5,6 +5,7 @@
 
 mod bench;
 mod calibrate;
+mod capture;
 mod check;
 mod checkpoint;
 mod compare;
@@ -55,6 +56,8 @@ enum Command {
     Schema,
     /// Make a trace of synthetic heads of known difficulty.
     Synth(synth::Args),
+    /// Make a trace of a language model and a text.
+    Capture(capture::Args),
     /// Show what is in a trace, and check all of it.
     Trace(trace::Args),
     /// Find in traces what a selector ranks by.
@@ -76,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::List(args) => list::run(&args),
         Command::Schema => list::print_schema(),
         Command::Synth(args) => synth::run(&args),
+        Command::Capture(args) => capture::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Calibrate(command) => calibrate::run(&command),
         Command::TrainHash(args) => train_hash::run(&args),
