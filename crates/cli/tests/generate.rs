@@ -107,7 +107,8 @@ fn what_is_dense_reads_everything() {
     let (said, report) = generate(&world, &[("--pipeline", "first.toml")]);
     let density = numbers(&report, "density");
     assert!(density[0] == 1.0 && density[1] < 0.6 && density[2] < 0.6, "{density:?}");
-    assert_eq!(report["layers"][0]["held"], 1.0, "what is exact keeps any promise");
+    let held = |layer: usize| &report["layers"][layer]["held"];
+    assert!(held(0).is_null() && held(1).is_f64(), "nothing is promised of what is exact");
     assert!(said.contains("100.0 %"), "{said}");
 }
 
@@ -118,7 +119,7 @@ fn a_pipeline_that_cannot_read_the_number_does_not_answer() {
     let set = ("--pipeline", "edges.toml");
     let (said, report) = generate(&world, &[set, ("--tokens", "3")]);
     assert!(!said.contains("2998500"), "{said}");
-    assert!(said.contains("by the pipeline `edges.toml`"), "it has no name: {said}");
+    assert!(said.contains("by the pipeline `edges`"), "its file's name: {said}");
     assert!(report["density"].as_f64().unwrap() < 0.05);
 }
 

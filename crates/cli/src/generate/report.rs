@@ -110,8 +110,8 @@ impl Report {
             "a" => ("context and question", "answer"),
             _ => ("context", "question and answer"),
         };
-        let name = if self.pipeline.is_empty() { &self.file } else { &self.pipeline };
-        format!("setup {}: {dense} read densely; {sparse} by the pipeline `{name}`", self.setup)
+        let Self { setup, pipeline, .. } = self;
+        format!("setup {setup}: {dense} read densely; {sparse} by the pipeline `{pipeline}`")
     }
 
     fn token_line(&self) -> String {
