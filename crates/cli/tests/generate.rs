@@ -67,7 +67,7 @@ fn both_setups_answer_and_tell_what_they_read() {
         assert!(density.iter().all(|&density| density > 0.05 && density < 0.6), "{density:?}");
         let mean = density.iter().sum::<f64>() / 3.0;
         assert!((report["density"].as_f64().unwrap() - mean).abs() < 1e-12);
-        assert!(numbers(&report, "sampled").iter().all(|&n| n >= 32.0 && n < 1000.0));
+        assert!(numbers(&report, "sampled").iter().all(|n| (32.0..1000.0).contains(n)));
         assert!(numbers(&report, "held").iter().all(|held| (0.5..=1.0).contains(held)));
         let shown = format!("{:.1} %", 100.0 * density[1]);
         assert!(said.lines().any(|line| line.contains(&shown)), "{said}");
