@@ -29,7 +29,7 @@ fn layer(hidden: Option<usize>) -> Layer {
     if let Some(query) = hidden {
         queries[[0, query, 0]] = 1.0;
     }
-    Layer { queries, keys, values, visible: None, prompt: None }
+    Layer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
 }
 
 fn fraction(x: f64) -> Fraction {
@@ -165,7 +165,7 @@ fn judge(layer: Layer, base: usize, estimator: Stubborn) -> Verification {
 fn flat(heads: usize, value: impl Fn(usize) -> f32) -> Layer {
     let values = Array3::from_shape_fn((1, 3000, 1), |(_, token, _)| value(token));
     let (queries, keys) = (Array3::zeros((heads, 1, 2)), Array3::zeros((1, 3000, 2)));
-    Layer { queries, keys, values, visible: None, prompt: None }
+    Layer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
 }
 
 #[test]

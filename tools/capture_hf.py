@@ -218,6 +218,7 @@ def tensors_of(captured):
         parts["visible"] = torch.arange(tokens - count + 1, tokens + 1)
         if layer.prompt.shape[1]:
             parts["prompt"] = layer.prompt
+            parts["prompt_tokens"] = torch.tensor([tokens - count])
         tensors |= {f"layers.{number}.{part}": tensor for part, tensor in parts.items()}
     return tensors
 

@@ -121,6 +121,7 @@ def expect_prompt_before(folder, tensors, layer, dtype):
     _, _, path = capture(folder, "--dtype", dtype, "--queries", str(QUERIES + PROMPT))
     queries = read(path)[0][f"layers.{layer}.queries"]
     assert torch.equal(queries[:, :PROMPT], tensors[f"layers.{layer}.prompt"])
+    assert tensors[f"layers.{layer}.prompt_tokens"].tolist() == [TOKENS - QUERIES]
     assert torch.equal(queries[:, PROMPT:], tensors[f"layers.{layer}.queries"])
 
 

@@ -89,7 +89,7 @@ impl Head {
         }
         let queries =
             Array3::from_shape_fn((2, 1, 4), |(head, _, i)| f32::from(u8::from(i % 2 == head)));
-        Layer { queries, keys, values, visible: None, prompt: None }
+        Layer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
     }
 }
 

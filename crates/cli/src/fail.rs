@@ -47,6 +47,12 @@ impl From<vattention::eval::Error> for Failure {
     }
 }
 
+impl From<vattention_llm::Error> for Failure {
+    fn from(error: vattention_llm::Error) -> Self {
+        Self::input(error)
+    }
+}
+
 impl From<vattention_train::Error> for Failure {
     fn from(error: vattention_train::Error) -> Self {
         Self::input(error)

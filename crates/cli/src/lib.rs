@@ -5,11 +5,14 @@
 
 mod bench;
 mod calibrate;
+mod capture;
 mod check;
+mod checkpoint;
 mod compare;
 mod dtype;
 mod evaluate;
 mod fail;
+mod generate;
 mod list;
 mod outputs;
 mod progress;
@@ -44,6 +47,8 @@ enum Command {
     Study(study::Command),
     /// Measure decode speed against dense attention, with cold caches.
     Bench(bench::Args),
+    /// Let a language model answer by a pipeline, and tell what that read.
+    Generate(generate::Args),
     /// Ask a model tasks whose answers lie far back, and judge pipelines by what it answers.
     Evaluate(evaluate::Args),
     /// Show every problem in pipeline files, or the pipelines they make.
@@ -54,6 +59,8 @@ enum Command {
     Schema,
     /// Make a trace of synthetic heads of known difficulty.
     Synth(synth::Args),
+    /// Make a trace of a language model and a text.
+    Capture(capture::Args),
     /// Show what is in a trace, and check all of it.
     Trace(trace::Args),
     /// Find in traces what a selector ranks by.
@@ -70,11 +77,13 @@ pub fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Study(command) => study::run(&command),
         Command::Bench(args) => bench::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),
         Command::Schema => list::print_schema(),
         Command::Synth(args) => synth::run(&args),
+        Command::Capture(args) => capture::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Calibrate(command) => calibrate::run(&command),
         Command::TrainHash(args) => train_hash::run(&args),

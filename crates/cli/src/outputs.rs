@@ -1,14 +1,53 @@
 //! What a command writes, checked before the work whose results it holds.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use vattention::eval::{check_writable, partial_path, write_beside};
 
 use crate::Failure;
 
+/// What Ctrl-C ends: the command, or at some point only its work, of which it then tells.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Interrupt {
+    work_only: Arc<AtomicBool>,
+    asked: Arc<AtomicBool>,
+}
+
+impl Interrupt {
+    /// From now on the first Ctrl-C is for the one who asks; the next one ends the command.
+    pub(crate) fn end_work_only(&self) {
+        self.work_only.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the work should end.
+    pub(crate) fn asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Takes a Ctrl-C, if it is for the work.
+    fn take(&self) -> bool {
+        let taken = self.work_only.swap(false, Ordering::Relaxed);
+        if taken {
+            self.asked.store(true, Ordering::Relaxed);
+        }
+        taken
+    }
+}
+
 /// Refuses outputs that cannot be written, or that would overwrite an input or each other.
 pub(crate) fn check_outputs(
+    outputs: &[(&'static str, Option<&PathBuf>)],
+    inputs: &[&Path],
+) -> Result<(), Failure> {
+    check_outputs_unless(&Interrupt::default(), outputs, inputs)
+}
+
+/// As [`check_outputs`], for work that can be interrupted by itself.
+pub(crate) fn check_outputs_unless(
+    interrupt: &Interrupt,
     outputs: &[(&'static str, Option<&PathBuf>)],
     inputs: &[&Path],
 ) -> Result<(), Failure> {
@@ -25,7 +64,7 @@ pub(crate) fn check_outputs(
         taken.push((option, file));
     }
     let partial = outputs.iter().filter_map(|(_, path)| path.map(|path| partial_path(path)));
-    leave_nothing_half_written(partial.collect())
+    leave_nothing_half_written(partial.collect(), interrupt.clone())
 }
 
 /// Writes results as JSON.
@@ -35,8 +74,11 @@ pub(crate) fn write_json(path: &Path, results: &impl Serialize) -> Result<(), Fa
 }
 
 /// When the command is interrupted, removes what it was filling and exits with 130.
-fn leave_nothing_half_written(partial: Vec<PathBuf>) -> Result<(), Failure> {
+fn leave_nothing_half_written(partial: Vec<PathBuf>, interrupt: Interrupt) -> Result<(), Failure> {
     let clean_up = move || {
+        if interrupt.take() {
+            return;
+        }
         for path in &partial {
             // Most are not there: each exists only while its output is being written.
             let _ = std::fs::remove_file(path);

@@ -1,5 +1,6 @@
 //! Pipelines against exact attention on a trace.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -167,7 +168,7 @@ fn learns(
     Ok(Pipeline::new(pipeline, site)?.needs_feedback())
 }
 
-/// A sequence that holds the layer's tokens and has seen its prompt.
+/// A sequence that holds the layer's tokens and has seen its prompt when there were no others.
 fn load(
     backend: &dyn Backend,
     pipeline: &Arc<PipelineConfig>,
@@ -177,9 +178,19 @@ fn load(
     options: &Options,
 ) -> vattention_core::Result<Box<dyn Attention>> {
     let mut attention = backend.start(pipeline, number, layout.shape, options)?;
-    attention.append(layer.keys.view(), layer.values.view())?;
+    let end = layer.prompt_end();
+    let part = |tokens: Range<usize>| {
+        let tokens = s![.., tokens, ..];
+        (layer.keys.slice(tokens), layer.values.slice(tokens))
+    };
+    let (keys, values) = part(0..end);
+    attention.append(keys, values)?;
     if let Some(prompt) = &layer.prompt {
         attention.observe(prompt.view())?;
+    }
+    if end < layout.tokens {
+        let (keys, values) = part(end..layout.tokens);
+        attention.append(keys, values)?;
     }
     Ok(attention)
 }

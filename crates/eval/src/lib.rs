@@ -20,7 +20,8 @@ mod trace;
 mod verify;
 
 pub use bench::{
-    Bandwidth, Bench, BenchReport, BenchRow, Contender, Machine, at_density, decides_itself, sized,
+    Bandwidth, Bench, BenchReport, BenchRow, Contender, Machine, at_density, available_memory,
+    decides_itself, sized,
 };
 pub use compare::{Entry, Settings, compare};
 pub use dump::Dump;

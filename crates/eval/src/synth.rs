@@ -69,6 +69,7 @@ impl Synth {
             values: Array3::zeros((kv_heads, self.tokens, value_dim)),
             visible: Some((first..=self.tokens).collect()),
             prompt: (self.prompt > 0).then(|| queries(self.prompt)),
+            prompt_tokens: None,
         };
         for kv_head in 0..kv_heads {
             Maker::new(self, kv_head).fill(&mut layer, kv_head);

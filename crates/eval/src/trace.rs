@@ -7,7 +7,8 @@
 //! layers.{l}.keys     [kv_heads, tokens, head_dim]
 //! layers.{l}.values   [kv_heads, tokens, value_dim]
 //! layers.{l}.visible  i64 [queries]                    optional: tokens that each query may see
-//! layers.{l}.prompt   [query_heads, prompt, head_dim]  optional: queries of the last tokens
+//! layers.{l}.prompt   [query_heads, prompt, head_dim]  optional: queries of the prompt's last tokens
+//! layers.{l}.prompt_tokens  i64 [1]                    optional: tokens of the prompt; absent: all
 //! metadata            format = "vattention-trace/1", scale (optional), model, source
 //! ```
 
@@ -82,11 +83,20 @@ pub struct Layer {
     pub values: Array3<f32>,
     /// Tokens that each query sees, `[queries]`; `None`: all.
     pub visible: Option<Vec<usize>>,
-    /// Queries of the last tokens, `[query_heads, prompt, head_dim]`, not scaled.
+    /// Queries of the prompt's last tokens, `[query_heads, prompt, head_dim]`, not scaled.
     pub prompt: Option<Array3<f32>>,
+    /// Tokens of the prompt, no fewer than its queries; those after them came later. `None`: all.
+    pub prompt_tokens: Option<usize>,
 }
 
 impl Layer {
+    /// How many of the tokens are there when pipelines see the prompt queries: without any, all.
+    pub fn prompt_end(&self) -> usize {
+        let tokens = self.keys.dim().1;
+        let end = self.prompt.as_ref().and(self.prompt_tokens);
+        end.map_or(tokens, |end| end.min(tokens))
+    }
+
     /// Heads and their dimensions.
     pub fn shape(&self) -> Shape {
         let (query_heads, _, head_dim) = self.queries.dim();
@@ -162,6 +172,7 @@ impl Trace {
             values: self.numbers(&layer.values)?,
             visible: layer.visible.as_ref().map(limits).transpose()?,
             prompt: layer.prompt.as_ref().map(|tensor| self.numbers(tensor)).transpose()?,
+            prompt_tokens: self.prompt_tokens(layer)?,
         })
     }
 
@@ -191,6 +202,20 @@ impl Trace {
         }
         Array3::from_shape_vec((heads, rows, dim), numbers)
             .map_err(|error| format!("tensor `{}`: {error}", tensor.name))
+    }
+
+    fn prompt_tokens(&self, layer: &LayerTensors) -> Result<Option<usize>, String> {
+        let Some(tensor) = &layer.prompt_tokens else { return Ok(None) };
+        let Layout { prompt, tokens, .. } = layer.layout;
+        let number = self.bytes(tensor).first_chunk().map_or(0, |&bytes| i64::from_le_bytes(bytes));
+        match usize::try_from(number) {
+            Ok(end) if (prompt.max(1)..=tokens).contains(&end) => Ok(Some(end)),
+            _ => Err(format!(
+                "tensor `{}` is {number}; expected {} to {tokens}, the tokens of the prompt",
+                tensor.name,
+                prompt.max(1)
+            )),
+        }
     }
 
     fn limits(&self, tensor: &Tensor, tokens: usize) -> Result<Vec<usize>, String> {

@@ -27,6 +27,7 @@ fn good() -> Vec<u8> {
         values: numbers((1, 4, 2)),
         visible: Some(vec![4, 2]),
         prompt: Some(numbers((2, 1, 3))),
+        prompt_tokens: Some(3),
     };
     let layers = BTreeMap::from([(0, layer)]);
     write_trace(&path(), &TraceInfo::default(), &layers, Storage::F16).unwrap();

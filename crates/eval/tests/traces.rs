@@ -22,6 +22,7 @@ fn layer() -> Layer {
         values: numbers((2, 50, 5), 2),
         visible: Some(vec![50, 1, 20]),
         prompt: Some(numbers((4, 7, 6), 3)),
+        prompt_tokens: Some(20),
     }
 }
 
@@ -33,7 +34,7 @@ fn info() -> TraceInfo {
 fn what_is_written_is_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.safetensors");
-    let plain = Layer { visible: None, prompt: None, ..layer() };
+    let plain = Layer { visible: None, prompt: None, prompt_tokens: None, ..layer() };
     let layers = BTreeMap::from([(3, layer()), (11, plain)]);
     for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
         write_trace(&path, &info(), &layers, storage).unwrap();
@@ -192,6 +193,19 @@ fn every_kind_of_damage_is_refused_by_name() {
         &|raw| raw.tensor("layers.0.visible", Dtype::I32, &[3], vec![1; 12]),
         "`layers.0.visible` is I32; expected I64",
     );
+    let prompt = |raw: &mut Raw, dtype, tokens: i64| {
+        raw.floats("prompt", &[4, 5, 6]);
+        raw.tensor("layers.0.prompt_tokens", dtype, &[1], tokens.to_le_bytes().to_vec());
+    };
+    for tokens in [4, 11, -1] {
+        check(
+            &|raw| prompt(raw, Dtype::I64, tokens),
+            &format!(
+                "`layers.0.prompt_tokens` is {tokens}; expected 5 to 10, the tokens of the prompt"
+            ),
+        );
+    }
+    check(&|raw| prompt(raw, Dtype::U64, 5), "`layers.0.prompt_tokens` is U64; expected I64");
     check(&|raw| raw.floats("prompt", &[4, 11, 6]), "shape [4, 11, 6]; expected [4, 10, 6]");
     check(&|raw| raw.floats("prompt", &[2, 5, 6]), "shape [2, 5, 6]; expected [4, 5, 6]");
     for bad in [f32::NAN, f32::INFINITY, 1e30] {

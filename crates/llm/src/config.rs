@@ -127,6 +127,26 @@ impl Config {
         })
     }
 
+    /// Refuses sequences of more tokens than the model can have.
+    ///
+    /// # Errors
+    /// [`Error::Input`] that names the key of `config.json` that says so.
+    pub fn check_length(&self, tokens: usize) -> Result<()> {
+        let Self { context, context_key, .. } = *self;
+        if tokens <= context {
+            return Ok(());
+        }
+        let beyond = match context_key {
+            "sliding_window" => " (attention beyond the sliding window is not supported)",
+            _ => "",
+        };
+        let reason = format!(
+            "the sequence would have {tokens} tokens; expected at most `{context_key}` = \
+             {context}{beyond}"
+        );
+        Err(Error::input("context", reason))
+    }
+
     /// Whether each head of queries and keys is normalised.
     pub fn normalises_heads(&self) -> bool {
         self.architecture == Architecture::Qwen3

@@ -48,3 +48,4 @@ pub use report::LayerReport;
 pub use rope::Scaling;
 pub use session::Session;
 pub use tokenizer::{Stream, Tokenizer};
+pub use weights::weight_bytes;

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::layer::Layer;
 use crate::linear::{Linear, Norm};
 use crate::rope::Rope;
-use crate::weights::Weights;
+use crate::weights::{HEAD, Weights};
 use crate::{Error, Result};
 
 /// The weights of a decoder-only transformer, in f32 in the host's memory.
@@ -42,7 +42,7 @@ impl Model {
         let layers = layers.collect::<Result<_>>()?;
         let norm = Norm::open(&mut weights, "model.norm", config.hidden_size, config.norm_epsilon)?;
         let head = if config.tied {
-            weights.skip("lm_head.weight");
+            weights.skip(HEAD);
             Linear::tied(embeddings.clone())
         } else {
             let sizes = [config.hidden_size, config.vocab_size];
@@ -75,21 +75,9 @@ impl Model {
     /// Refuses sequences of more tokens than the model can have.
     ///
     /// # Errors
-    /// [`Error::Input`] that names the key of `config.json` that says so.
+    /// As [`Config::check_length`].
     pub fn check_length(&self, tokens: usize) -> Result<()> {
-        let Config { context, context_key, .. } = self.config;
-        if tokens <= context {
-            return Ok(());
-        }
-        let beyond = match context_key {
-            "sliding_window" => " (attention beyond the sliding window is not supported)",
-            _ => "",
-        };
-        let reason = format!(
-            "the sequence would have {tokens} tokens; expected at most `{context_key}` = \
-             {context}{beyond}"
-        );
-        Err(Error::input("context", reason))
+        self.config.check_length(tokens)
     }
 
     /// `[tokens, hidden_size]`

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use candle_core::{Device, Tensor};
 use serde::Deserialize;
 
-use crate::config::read_json;
+use crate::config::{Config, read_json};
 use crate::{Error, Result};
 
 use shard::Shard;
@@ -16,8 +16,25 @@ use shard::Shard;
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
+/// What logits are made with, unless the embeddings are.
+pub(crate) const HEAD: &str = "lm_head.weight";
+
 /// What old checkpoints hold of the rotary embeddings, which are computed here.
 const IGNORED: &str = ".rotary_emb.inv_freq";
+
+/// Bytes that the weights of a directory take in memory, in f32, however they are stored: known from
+/// the headers of its files.
+///
+/// # Errors
+/// As [`Model::open`](crate::Model::open), as far as it depends on neither names, shapes nor numbers.
+pub fn weight_bytes(dir: &Path) -> Result<u64> {
+    let config = Config::open(dir)?;
+    let mut weights = Weights::open(dir)?;
+    if config.tied {
+        weights.skip(HEAD);
+    }
+    Ok(weights.bytes())
+}
 
 /// The tensors that nobody has asked for yet.
 #[derive(Debug)]
@@ -81,6 +98,13 @@ impl Weights {
         };
         let numbers = self.shards[place].read(name, shape)?;
         Ok(Tensor::from_vec(numbers, shape, &Device::Cpu)?)
+    }
+
+    /// Bytes in f32 of the tensors that nobody has asked for yet.
+    fn bytes(&self) -> u64 {
+        let asked_for = |(name, _): &(&String, &usize)| !name.ends_with(IGNORED);
+        let places = self.places.iter().filter(asked_for);
+        places.map(|(name, &place)| 4 * self.shards[place].count(name)).sum()
     }
 
     /// Leaves a tensor out that is allowed to be there.

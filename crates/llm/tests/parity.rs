@@ -203,6 +203,7 @@ fn a_sparse_pipeline_reads_less_and_says_so() {
                 assert_eq!(report.rows.len(), model.config().shape.query_heads);
                 assert!(report.rows.iter().all(|row| row.visible == 601));
                 assert!(report.sampled() > 0.0 && report.density() < 1.0);
+                assert!(!report.time.is_zero());
             }
             let held = |session: &Session<'_>| session.reports().iter().all(LayerReport::held);
             assert!(held(&exact) && !held(&session));
@@ -234,6 +235,16 @@ fn selectors_are_shown_the_last_queries_of_a_prompt() {
     }
     assert!(run(512, 0).1 == 1.0, "without queries nothing is evicted");
     assert!(distance(&run(512, 1).0, &expected) > 1e-4, "one query votes otherwise than 32");
+}
+
+#[test]
+fn progress_is_told_layer_by_layer() {
+    let model = open("mistral");
+    let (mut told, layers) = (Vec::new(), model.config().layers);
+    let mut told_session = session(&model, &common::dense());
+    let logits = told_session.prefill_with(&[1, 2, 3], |done, all| told.push((done, all))).unwrap();
+    assert_eq!(logits, session(&model, &common::dense()).prefill(&[1, 2, 3]).unwrap());
+    assert_eq!(told, (1..=layers).map(|done| (done, layers)).collect::<Vec<_>>());
 }
 
 #[test]

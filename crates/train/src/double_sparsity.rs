@@ -2,7 +2,7 @@
 //!
 //! The importance of channel `c` is the mean of `|q_c|`, of `|k_c|`, or of `|q_c k_c|` over pairs
 //! of a query and the key of the same token. A trace's plain queries see its tokens but are none of
-//! them; its prompt queries are those of its last tokens, so only these make pairs. Without a prompt
+//! them; its prompt queries are those of the last tokens of its prompt, so only these make pairs. Without a prompt
 //! in any trace the third is the product of the first two, which ignores how both vary together.
 //! With one KV head for several query heads, its importance is their sum.
 //!
@@ -106,10 +106,10 @@ impl Sums {
             let prompt = magnitudes(prompt.view());
             self.queries.add(&prompt);
             let group = prompt.len_of(Axis(0)) / keys.len_of(Axis(0));
-            let first = keys.len_of(Axis(1)) - prompt.len_of(Axis(1));
+            let paired = layer.prompt_end() - prompt.len_of(Axis(1))..layer.prompt_end();
             let mut pairs = prompt;
             for (head, mut pairs) in pairs.outer_iter_mut().enumerate() {
-                pairs *= &keys.slice(s![head / group, first.., ..]);
+                pairs *= &keys.slice(s![head / group, paired.clone(), ..]);
             }
             self.pairs.add(&pairs);
         }

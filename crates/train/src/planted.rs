@@ -24,6 +24,7 @@ pub(crate) fn layer(seed: u64) -> Layer {
         values: noise((2, 300, 8), seed + 2),
         visible: None,
         prompt: None,
+        prompt_tokens: None,
     }
 }
 

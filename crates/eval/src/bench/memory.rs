@@ -11,12 +11,17 @@ const SHARE: f64 = 0.6;
 /// Layers are numbered to 4095.
 const MOST_LAYERS: u64 = 4096;
 
-/// Bytes that may be taken, where the system says how many are available.
-pub(super) fn allowance() -> Option<u64> {
+/// Bytes of memory that can be had without swapping, where the system says so.
+pub fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some((SHARE * kibibytes as f64 * 1024.0) as u64)
+    Some(1024 * kibibytes)
+}
+
+/// Bytes that may be taken, where the system says how many are available.
+pub(super) fn allowance() -> Option<u64> {
+    available_memory().map(|bytes| (SHARE * bytes as f64) as u64)
 }
 
 /// Bytes of one number.

@@ -36,6 +36,7 @@ fn layer(values: &[f32]) -> Layer {
         values: Array3::from_shape_vec((1, tokens, 2), values.to_vec()).unwrap(),
         visible: Some(vec![tokens - 1]),
         prompt: None,
+        prompt_tokens: None,
     }
 }
 

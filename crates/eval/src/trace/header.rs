@@ -16,6 +16,7 @@ pub(super) struct LayerTensors {
     pub(super) values: Tensor,
     pub(super) visible: Option<Tensor>,
     pub(super) prompt: Option<Tensor>,
+    pub(super) prompt_tokens: Option<Tensor>,
 }
 
 /// A tensor of the file: its name, type, shape and bytes.
@@ -70,7 +71,7 @@ pub(super) fn read_layers(metadata: &Metadata) -> Result<BTreeMap<usize, LayerTe
     found.into_iter().map(|(l, parts)| Ok((l, LayerTensors::new(l, parts)?))).collect()
 }
 
-const PARTS: [&str; 5] = ["queries", "keys", "values", "visible", "prompt"];
+const PARTS: [&str; 6] = ["queries", "keys", "values", "visible", "prompt", "prompt_tokens"];
 
 /// `layers.3.keys` is `(3, "keys")`.
 fn parse_name(name: &str) -> Result<(usize, String), String> {
@@ -110,6 +111,14 @@ impl Tensor {
         }
     }
 
+    /// Refuses what is not so many numbers of tokens.
+    fn expect_limits(&self, count: usize) -> Result<(), String> {
+        if self.dtype != Dtype::I64 {
+            return Err(format!("tensor `{}` is {:?}; expected I64", self.name, self.dtype));
+        }
+        self.expect(&[count])
+    }
+
     /// Refuses a shape in which a dimension is not what another tensor says.
     fn expect(&self, expected: &[usize]) -> Result<(), String> {
         if self.shape == expected {
@@ -127,6 +136,7 @@ impl LayerTensors {
         };
         let (queries, keys, values) = (take("queries")?, take("keys")?, take("values")?);
         let (visible, prompt) = (take("visible").ok(), take("prompt").ok());
+        let prompt_tokens = take("prompt_tokens").ok();
         let [query_heads, query_count, head_dim] = queries.dims()?;
         let [kv_heads, tokens, _] = keys.dims()?;
         keys.expect(&[kv_heads, tokens, head_dim])?;
@@ -143,14 +153,10 @@ impl LayerTensors {
         }
         let shape = Shape { query_heads, kv_heads, head_dim, value_dim };
         shape.check().map_err(|error| format!("layer {number}: {error}"))?;
-        if let Some(visible) = &visible {
-            if visible.dtype != Dtype::I64 {
-                return Err(format!(
-                    "tensor `{}` is {:?}; expected I64",
-                    visible.name, visible.dtype
-                ));
+        for (limits, count) in [(&visible, query_count), (&prompt_tokens, 1)] {
+            if let Some(limits) = limits {
+                limits.expect_limits(count)?;
             }
-            visible.expect(&[query_count])?;
         }
         let prompt_count = match &prompt {
             None => 0,
@@ -168,7 +174,7 @@ impl LayerTensors {
             causal: visible.is_some(),
             storage: storage(keys.dtype),
         };
-        Ok(Self { layout, queries, keys, values, visible, prompt })
+        Ok(Self { layout, queries, keys, values, visible, prompt, prompt_tokens })
     }
 }
 

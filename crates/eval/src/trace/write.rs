@@ -36,10 +36,12 @@ pub fn write_trace(
                 .map_err(|x| Error::trace(path, format!("tensor `{name}`: cannot store {x}")))?;
             tensors.push(name, dtype, array.shape(), &bytes);
         }
-        if let Some(visible) = &layer.visible {
-            let bytes: Vec<u8> = visible.iter().flat_map(|&n| (n as i64).to_le_bytes()).collect();
-            let name = format!("layers.{number}.visible");
-            tensors.push(name, Dtype::I64, &[visible.len()], &bytes);
+        let end = layer.prompt_tokens.map(|end| vec![end]);
+        let limits = [("visible", layer.visible.as_ref()), ("prompt_tokens", end.as_ref())];
+        for (part, limits) in limits.into_iter().filter_map(|(part, l)| Some((part, l?))) {
+            let bytes: Vec<u8> = limits.iter().flat_map(|&n| (n as i64).to_le_bytes()).collect();
+            let name = format!("layers.{number}.{part}");
+            tensors.push(name, Dtype::I64, &[limits.len()], &bytes);
         }
     }
     let mut metadata = BTreeMap::from([("format".to_owned(), FORMAT.to_owned())]);

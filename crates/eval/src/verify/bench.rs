@@ -1,5 +1,6 @@
 //! One layer on the bench: many samples of each of its rows.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ndarray::s;
@@ -181,19 +182,29 @@ impl<'a> Head<'a> {
     fn new(mut pipeline: Pipeline, layer: &'a Layer, kv_head: usize, scale: f32) -> Self {
         let (_, tokens, head_dim) = layer.keys.dim();
         let (_, _, value_dim) = layer.values.dim();
-        let rows = |numbers: &'a ndarray::Array3<f32>, dim: usize| {
+        let rows = |numbers: &'a ndarray::Array3<f32>, dim: usize, part: Range<usize>| {
             let all = numbers.as_slice().expect("a trace's arrays are in standard layout");
-            Tokens::new(&all[kv_head * tokens * dim..][..tokens * dim], tokens, dim)
+            let (first, count) = (kv_head * tokens + part.start, part.len());
+            Tokens::new(&all[first * dim..][..count * dim], count, dim)
         };
-        let (keys, values) = (rows(&layer.keys, head_dim), rows(&layer.values, value_dim));
+        let both = |part: Range<usize>| {
+            (rows(&layer.keys, head_dim, part.clone()), rows(&layer.values, value_dim, part))
+        };
         let site = *pipeline.site();
         let group = site.shape.group();
         let members = kv_head * group..(kv_head + 1) * group;
+        let end = layer.prompt_end();
+        let (keys, values) = both(0..end);
         pipeline.append(&NewTokens { first: 0, keys, values });
         if let Some(prompt) = &layer.prompt {
             let queries = prompt.slice(s![members.clone(), .., ..]).mapv(|q| q * scale);
             pipeline.observe(&Prompt { site: &site, queries: queries.view(), keys, values });
         }
+        if end < tokens {
+            let (keys, values) = both(end..tokens);
+            pipeline.append(&NewTokens { first: end, keys, values });
+        }
+        let (keys, values) = both(0..tokens);
         let query =
             |t| layer.queries.slice(s![members.clone(), t, ..]).iter().map(|q| q * scale).collect();
         let queries = (0..layer.queries.dim().1).map(query).collect();

@@ -16,12 +16,26 @@ impl Session<'_> {
     /// As [`Model::read`](crate::Model::read), and [`Error::Input`] if the sequence is not empty:
     /// then nothing has changed. If a layer fails, the sequence is lost.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        self.prefill_with(tokens, |_, _| ())
+    }
+
+    /// As [`prefill`](Self::prefill); `progress` is called with the layers done and of all.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill).
+    pub fn prefill_with(
+        &mut self,
+        tokens: &[u32],
+        mut progress: impl FnMut(usize, usize),
+    ) -> Result<Vec<f32>> {
         self.check_can_begin()?;
         self.model.check_prompt(tokens)?;
         self.grow(tokens.len(), |session| {
             let Self { model, layers, reading, .. } = session;
             model.read(tokens, *reading, |layer, prompt| {
-                enter(layer, layers[layer].as_mut(), &prompt)
+                enter(layer, layers[layer].as_mut(), &prompt)?;
+                progress(layer + 1, layers.len());
+                Ok(())
             })
         })
     }

@@ -1,10 +1,12 @@
 //! One token, whose attention is the pipeline's.
 
+use std::time::Instant;
+
 use candle_core::{Device, Tensor};
 
 use super::Session;
 use crate::prefill::to_array;
-use crate::{Error, Result};
+use crate::{Error, LayerReport, Result};
 
 impl Session<'_> {
     /// Adds one token, which attends by the pipeline in every layer, and returns the logits after
@@ -29,12 +31,15 @@ impl Session<'_> {
             let normed = layer.normed(&x)?;
             let (keys, values) = layer.keys_values(&normed, &angles)?;
             let queries = to_array(&layer.queries(&normed, &angles)?)?;
-            attention.append(to_array(&keys)?.view(), to_array(&values)?.view()).map_err(failed)?;
+            let (keys, values) = (to_array(&keys)?, to_array(&values)?);
+            let begin = Instant::now();
+            attention.append(keys.view(), values.view()).map_err(failed)?;
             let output = attention.attend(queries.view(), None).map_err(failed)?;
+            let time = begin.elapsed();
             let numbers = output.out.iter().copied().collect();
             let attended = Tensor::from_vec(numbers, output.out.dim(), &Device::Cpu)?;
             x = layer.finish(&x, &attended)?;
-            self.reports.push(output.into());
+            self.reports.push(LayerReport::new(output, time));
         }
         Ok(self.model.logits(&x)?)
     }

@@ -53,6 +53,12 @@ impl Shard {
         self.names.iter().map(String::as_str)
     }
 
+    /// Numbers of a tensor, 0 if it is not there.
+    pub(super) fn count(&self, name: &str) -> u64 {
+        let size = |info: &TensorInfo| info.shape.iter().map(|&size| size as u64).product();
+        self.metadata.info(name).map_or(0, size)
+    }
+
     /// Reads a tensor of that shape, in f32, and refuses numbers that are not finite.
     pub(super) fn read(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
         let Some(info) = self.metadata.info(name).cloned() else {

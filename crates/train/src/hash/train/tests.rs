@@ -18,6 +18,7 @@ fn learnable(seed: u64) -> Layer {
         values: planted::noise((2, 800, 8), seed + 2),
         visible: None,
         prompt: None,
+        prompt_tokens: None,
     };
     layer.queries.slice_mut(s![.., .., 0]).fill(0.0);
     layer.keys.slice_mut(s![.., .., 0]).mapv_inplace(|x| x + 10.0);

@@ -1,0 +1,84 @@
+//! A model's directory and the texts it is given, checked before its weights are loaded.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use vattention::eval::available_memory;
+use vattention::{Shape, Storage};
+use vattention_llm::{Config, Model, Tokenizer, weight_bytes};
+
+use crate::Failure;
+
+/// A Hugging Face directory, but for its weights.
+pub(crate) struct Checkpoint<'a> {
+    dir: &'a Path,
+    pub(crate) config: Config,
+    pub(crate) tokenizer: Tokenizer,
+    /// What the weights will take in memory.
+    pub(crate) weight_bytes: u64,
+}
+
+impl<'a> Checkpoint<'a> {
+    /// Reads all but the weights.
+    pub(crate) fn open(dir: &'a Path) -> Result<Self, Failure> {
+        if !dir.is_dir() {
+            return Err(Failure::input(format!(
+                "--model {}: expected a folder with config.json, tokenizer.json and safetensors",
+                dir.display()
+            )));
+        }
+        let config = Config::open(dir)?;
+        let tokenizer = Tokenizer::open(dir, &config)?;
+        Ok(Self { dir, config, tokenizer, weight_bytes: weight_bytes(dir)? })
+    }
+
+    /// The files that no output may overwrite.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.dir).into_iter().flatten();
+        entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+    }
+
+    /// Loads the weights.
+    pub(crate) fn load(&self) -> Result<Model, Failure> {
+        Ok(Model::open(self.dir)?)
+    }
+
+    /// Refuses work that does not fit into the memory that the system says is available: the weights,
+    /// and `rows` bytes of keys and values of so many tokens.
+    pub(crate) fn expect_room(&self, tokens: usize, rows: u64) -> Result<(), Failure> {
+        let needed = self.weight_bytes.saturating_add(rows);
+        match available_memory() {
+            Some(available) if needed > available => Err(Failure::input(format!(
+                "{}: {needed} bytes of memory needed, {} for the weights and {rows} for keys and \
+                 values of {tokens} tokens; {available} are available",
+                self.dir.display(),
+                self.weight_bytes
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Bytes of the keys and values of so many tokens in so many layers.
+pub(crate) fn row_bytes(shape: &Shape, storage: Storage, layers: usize, tokens: usize) -> u64 {
+    let number = match storage {
+        Storage::F32 => 4,
+        Storage::F16 | Storage::Bf16 => 2,
+    };
+    let token = (shape.kv_heads * (shape.head_dim + shape.value_dim)) as u64 * number;
+    token.saturating_mul(layers as u64).saturating_mul(tokens as u64)
+}
+
+/// A text that an option names, which must hold something.
+pub(crate) fn read_text(option: &str, path: &Path) -> Result<String, Failure> {
+    let refuse = |reason: String| Failure::input(format!("{option} {}: {reason}", path.display()));
+    let bytes = fs::read(path).map_err(|error| refuse(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let place = error.utf8_error().valid_up_to();
+        refuse(format!("not UTF-8 at byte {place}; expected a text in UTF-8"))
+    })?;
+    if text.trim().is_empty() {
+        return Err(refuse("empty; expected a text".into()));
+    }
+    Ok(text)
+}

@@ -1,0 +1,220 @@
+//! `vattention generate`: a language model's answer by a pipeline, and what that read and cost.
+
+mod report;
+mod request;
+mod tally;
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use vattention::{Options, PipelineConfig, Storage};
+use vattention_llm::{Generation, Model, Session, Stop, Stream};
+
+use crate::check::{Loaded, load_all};
+use crate::checkpoint::{Checkpoint, row_bytes};
+use crate::compare::find_backend;
+use crate::dtype::Dtype;
+use crate::outputs::{Interrupt, check_outputs_unless, write_json};
+use crate::{Failure, progress, say};
+
+use report::Report;
+use request::Request;
+use tally::Tally;
+
+const HELP: &str = "\
+The model is a Hugging Face directory: config.json, tokenizer.json, and safetensors of a Llama, Mistral,
+Qwen2 or Qwen3. It answers greedily, until it ends the text or there are --tokens.
+
+Context and question are tokenized apart, the question as what goes on from the context, and no chat
+template is applied: what an instruction model wants around a text must be in the text.
+
+Setups: a reads context and question by dense attention, and the pipeline begins with the answer;
+b reads the context by dense attention, and the pipeline begins with the question.
+
+Ctrl-C ends the answer, and shows what was measured until then.
+
+JSON: answer and stop (end, length, interrupted); tokens; prefill_seconds; steps, those by the
+pipeline: count, median_seconds, attention_share of their time, and of the time that threads spent
+there, select_share, sample_share and attend_share, null where the backend does not tell; memory, in
+bytes; density, and layers: of each its density, sampled and held as the table shows them.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// The folder of a model.
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    /// The pipeline file.
+    #[arg(long, value_name = "FILE")]
+    pipeline: PathBuf,
+    /// A change to the pipeline, such as estimator.epsilon=0.1.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Where the pipeline begins: a, with the answer; b, with the question.
+    #[arg(long, value_enum, default_value_t = Setup::B)]
+    setup: Setup,
+    /// A file of text that is read first.
+    #[arg(long, value_name = "FILE", required_unless_present = "prompt")]
+    context: Option<PathBuf>,
+    /// The text itself, in place of a file.
+    #[arg(long, value_name = "TEXT", conflicts_with = "context")]
+    prompt: Option<String>,
+    /// A text that goes on from it; by default, the answer does.
+    #[arg(long, value_name = "TEXT")]
+    question: Option<String>,
+    /// Tokens of the answer, at most.
+    #[arg(long, default_value_t = 128, value_name = "N")]
+    tokens: usize,
+    /// The machine for the steps by the pipeline: cpu, cuda or reference.
+    #[arg(long, default_value = "cpu")]
+    backend: String,
+    /// How keys and values are stored.
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    storage: Dtype,
+    /// The sequence's number: with another one, samples are drawn anew.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    sequence: u32,
+    /// Write the answer and what was measured as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Setup {
+    A,
+    B,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let backend = find_backend(&args.backend)?;
+    let Loaded { pipelines, files } = load_all(std::slice::from_ref(&args.pipeline), &args.set)?;
+    let checkpoint = Checkpoint::open(&args.model)?;
+    let request = Request::new(args, &checkpoint)?;
+    let (config, storage) = (&checkpoint.config, Storage::from(args.storage));
+    let rows = |tokens| row_bytes(&config.shape, storage, config.layers, tokens);
+    checkpoint.expect_room(request.most(), rows(request.most()))?;
+    let (model_files, context) = (checkpoint.files(), args.context.iter());
+    let inputs: Vec<&Path> =
+        files.iter().chain(&model_files).chain(context).map(PathBuf::as_path).collect();
+    let interrupt = Interrupt::default();
+    check_outputs_unless(&interrupt, &[("--json", args.json.as_ref())], &inputs)?;
+    let options = Options { sequence: args.sequence, storage, timed: true, ..Options::default() };
+    let model = checkpoint.load()?;
+    let session = session(&model, &*backend, &pipelines[0], &options, args)?;
+    let mut answering = Answering {
+        session,
+        interrupt,
+        stream: checkpoint.tokenizer.stream(),
+        tally: Tally::new(),
+    };
+    let (generation, prefill) = answering.answer(&request)?;
+    let Answering { session, tally, .. } = answering;
+    let report = Report {
+        model: args.model.display().to_string(),
+        pipeline: pipelines[0].name.clone(),
+        file: args.pipeline.display().to_string(),
+        backend: args.backend.clone(),
+        setup: args.setup.name(),
+        answer: checkpoint.tokenizer.decode(&generation.tokens)?,
+        stop: report::stop(&generation),
+        tokens: request.counts(&generation),
+        prefill_seconds: prefill.as_secs_f64(),
+        steps: tally.steps(),
+        memory: report::Memory {
+            weights: checkpoint.weight_bytes,
+            keys_values: rows(session.len()),
+            index: session.index_bytes() as u64,
+        },
+        density: tally.density(),
+        layers: tally.layers(),
+    };
+    if let Some(path) = &args.json {
+        write_json(path, &report)?;
+    }
+    say(&format!("\n\n{}", report.text()))
+}
+
+/// An empty sequence, or why the pipeline cannot work with the model.
+fn session<'m>(
+    model: &'m Model,
+    backend: &dyn vattention::Backend,
+    pipeline: &Arc<PipelineConfig>,
+    options: &Options,
+    args: &Args,
+) -> Result<Session<'m>, Failure> {
+    Session::new(model, backend, pipeline, options)
+        .map_err(|error| Failure::input(format!("{}: {error}", args.pipeline.display())))
+}
+
+impl Setup {
+    fn name(self) -> &'static str {
+        match self {
+            Self::A => "a",
+            Self::B => "b",
+        }
+    }
+}
+
+/// A sequence that is told a request.
+struct Answering<'m, 't> {
+    session: Session<'m>,
+    interrupt: Interrupt,
+    stream: Stream<'t>,
+    tally: Tally,
+}
+
+impl Answering<'_, '_> {
+    /// Reads the request, and prints the answer as it comes. Returns the time of the dense part too.
+    fn answer(&mut self, request: &Request) -> Result<(Generation, Duration), Failure> {
+        let bar = progress::bar("layers");
+        let begin = Instant::now();
+        let mut logits = self.session.prefill_with(&request.dense, |done, total| {
+            progress::show(&bar, done, total);
+        })?;
+        let prefill = begin.elapsed();
+        bar.finish_and_clear();
+        self.interrupt.end_work_only();
+        self.tally.go_on();
+        for &token in &request.sparse {
+            if self.interrupt.asked() {
+                let tokens = Vec::new();
+                return Ok((Generation { tokens, stop: Stop::Asked }, prefill));
+            }
+            logits = self.session.step(token)?;
+            self.tally.see(&self.session);
+        }
+        Ok((self.stream_answer(logits, request.answer)?, prefill))
+    }
+
+    fn stream_answer(&mut self, logits: Vec<f32>, most: usize) -> Result<Generation, Failure> {
+        let Self { session, interrupt, stream, tally } = self;
+        let mut failed = Ok(());
+        let generation = session.go_on(logits, most, |token, session| {
+            tally.see(session);
+            failed = print(stream, token);
+            tally.go_on();
+            if failed.is_err() || interrupt.asked() {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        failed?;
+        // The step after the last token shown, if that is where the model ended the text.
+        tally.see(session);
+        Ok(generation)
+    }
+}
+
+/// Prints what a token completes; a reader that has gone away is no error.
+fn print(stream: &mut Stream<'_>, token: u32) -> Result<(), Failure> {
+    let Some(text) = stream.push(token)? else { return Ok(()) };
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,176 @@
+//! What is told of a generation, in words and as JSON.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+use vattention_llm::{Generation, Stop};
+
+/// All that was measured.
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) model: String,
+    pub(super) pipeline: String,
+    pub(super) file: String,
+    pub(super) backend: String,
+    pub(super) setup: &'static str,
+    pub(super) answer: String,
+    pub(super) stop: &'static str,
+    pub(super) tokens: Tokens,
+    /// Of reading the dense part.
+    pub(super) prefill_seconds: f64,
+    pub(super) steps: Option<Steps>,
+    pub(super) memory: Memory,
+    /// The mean over layers and steps by the pipeline.
+    pub(super) density: Option<f64>,
+    pub(super) layers: Vec<LayerRow>,
+}
+
+/// How many tokens the parts have.
+#[derive(Serialize)]
+pub(super) struct Tokens {
+    pub(super) context: usize,
+    pub(super) question: usize,
+    pub(super) answer: usize,
+}
+
+/// What the steps by the pipeline took.
+#[derive(Serialize)]
+pub(super) struct Steps {
+    pub(super) count: usize,
+    pub(super) median_seconds: f64,
+    /// Of the time of all steps.
+    pub(super) attention_share: f64,
+    /// Of the time that threads spent on KV heads.
+    pub(super) select_share: Option<f64>,
+    pub(super) sample_share: Option<f64>,
+    pub(super) attend_share: Option<f64>,
+}
+
+/// In bytes.
+#[derive(Serialize)]
+pub(super) struct Memory {
+    pub(super) weights: u64,
+    pub(super) keys_values: u64,
+    pub(super) index: u64,
+}
+
+/// One layer, as the mean over steps.
+#[derive(Serialize)]
+pub(super) struct LayerRow {
+    pub(super) layer: usize,
+    /// Share of the visible tokens that a KV head's query heads read together.
+    pub(super) density: f64,
+    /// Tokens drawn for a query head.
+    pub(super) sampled: f64,
+    /// Share of the rows whose certificate held; `None` if nothing is promised.
+    pub(super) held: Option<f64>,
+}
+
+/// Why a generation ended.
+pub(super) fn stop(generation: &Generation) -> &'static str {
+    match generation.stop {
+        Stop::End(_) => "end",
+        Stop::Length => "length",
+        Stop::Asked => "interrupted",
+    }
+}
+
+const LEGEND: &str = "\
+density  share of the visible tokens that a KV head's query heads read together
+sampled  tokens drawn by chance for a query head
+held     share of the rows whose certificate says that the promise held
+All of them are means over the steps by the pipeline.";
+
+impl Report {
+    pub(super) fn text(&self) -> String {
+        let mut parts = Vec::new();
+        if !self.layers.is_empty() {
+            parts.push(format!("{}\n\n{LEGEND}", self.table()));
+        }
+        let lines = [self.setup_line(), self.token_line(), self.time_line(), self.memory_line()];
+        parts.push(lines.join("\n"));
+        parts.join("\n\n")
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(["layer", "density", "sampled", "held"]);
+        for LayerRow { layer, density, sampled, held } in &self.layers {
+            let held = held.map_or_else(|| "-".into(), percent);
+            table.add_row([layer.to_string(), percent(*density), format!("{sampled:.0}"), held]);
+        }
+        for column in table.column_iter_mut() {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
+    }
+
+    fn setup_line(&self) -> String {
+        let (dense, sparse) = match self.setup {
+            "a" => ("context and question", "answer"),
+            _ => ("context", "question and answer"),
+        };
+        let Self { setup, pipeline, .. } = self;
+        format!("setup {setup}: {dense} read densely; {sparse} by the pipeline `{pipeline}`")
+    }
+
+    fn token_line(&self) -> String {
+        let Tokens { context, question, answer } = self.tokens;
+        let why = match self.stop {
+            "end" => "the model ended the text",
+            "length" => "as many as --tokens allows",
+            _ => "interrupted",
+        };
+        format!("tokens: {context} of context, {question} of question, {answer} of answer ({why})")
+    }
+
+    fn time_line(&self) -> String {
+        let prefill = format!("time: {:.2} s to read densely", self.prefill_seconds);
+        let Some(steps) = &self.steps else { return format!("{prefill}; no step by the pipeline") };
+        let (milliseconds, count) = (1000.0 * steps.median_seconds, steps.count);
+        let attention = percent(steps.attention_share);
+        let parts = match (steps.select_share, steps.sample_share, steps.attend_share) {
+            (Some(select), Some(sample), Some(attend)) => {
+                let [select, sample, attend] = [select, sample, attend].map(percent);
+                format!(" (select {select}, sample {sample}, attend {attend})")
+            }
+            _ => String::new(),
+        };
+        format!(
+            "{prefill}; {milliseconds:.2} ms a token by the pipeline, the median of {count} steps, \
+             {attention} of it in attention{parts}"
+        )
+    }
+
+    fn memory_line(&self) -> String {
+        let Memory { weights, keys_values, index } = self.memory;
+        let [weights, rows, index] = [weights, keys_values, index].map(size);
+        format!(
+            "memory: {weights} of weights, {rows} of keys and values, {index} of selectors' indexes"
+        )
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// Bytes in the largest unit of which there is one.
+fn size(bytes: u64) -> String {
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match units.into_iter().find(|&(unit, _)| bytes >= unit) {
+        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / unit as f64),
+        None => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_fitting_units() {
+        let sizes = [0, 1023, 1024, 1536 << 10, 3 << 30].map(size);
+        assert_eq!(sizes, ["0 B", "1023 B", "1.0 KiB", "1.5 MiB", "3.0 GiB"]);
+    }
+}

@@ -1,0 +1,75 @@
+//! What the model is asked, in tokens.
+
+use vattention_llm::Generation;
+
+use crate::Failure;
+use crate::checkpoint::{Checkpoint, read_text};
+
+use super::report::Tokens;
+use super::{Args, Setup};
+
+/// A prompt, cut where the pipeline begins, and the room for its answer.
+pub(super) struct Request {
+    pub(super) dense: Vec<u32>,
+    pub(super) sparse: Vec<u32>,
+    /// Tokens of the answer, at most.
+    pub(super) answer: usize,
+    context: usize,
+}
+
+impl Request {
+    /// Reads and tokenizes what the options say, and refuses what the model cannot place.
+    pub(super) fn new(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<Self, Failure> {
+        let (option, text) = match (&args.context, &args.prompt) {
+            (Some(path), _) => ("--context", read_text("--context", path)?),
+            (None, text) => ("--prompt", text.clone().unwrap_or_default()),
+        };
+        if args.tokens == 0 {
+            return Err(Failure::input("--tokens: 0; expected at least 1"));
+        }
+        let mut dense = checkpoint.tokenizer.first(&text)?;
+        if text.trim().is_empty() || dense.is_empty() {
+            return Err(Failure::input(format!("{option}: empty; expected a text")));
+        }
+        let context = dense.len();
+        let question = question(args, checkpoint)?;
+        let most = context.saturating_add(question.len()).saturating_add(args.tokens);
+        checkpoint.config.check_length(most).map_err(|error| {
+            let asked = question.len();
+            let parts = format!(
+                "{context} of {option}, {asked} of --question, {} of --tokens",
+                args.tokens
+            );
+            Failure::input(format!("{error}; it is {parts}"))
+        })?;
+        let sparse = match args.setup {
+            Setup::A => {
+                dense.extend(question);
+                Vec::new()
+            }
+            Setup::B => question,
+        };
+        Ok(Self { dense, sparse, answer: args.tokens, context })
+    }
+
+    /// Tokens that the sequence can come to.
+    pub(super) fn most(&self) -> usize {
+        self.dense.len() + self.sparse.len() + self.answer
+    }
+
+    /// How many tokens each part has.
+    pub(super) fn counts(&self, generation: &Generation) -> Tokens {
+        let question = self.dense.len() + self.sparse.len() - self.context;
+        Tokens { context: self.context, question, answer: generation.tokens.len() }
+    }
+}
+
+/// The tokens of the question, none without one.
+fn question(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<Vec<u32>, Failure> {
+    let Some(text) = &args.question else { return Ok(Vec::new()) };
+    let tokens = checkpoint.tokenizer.next(text)?;
+    if text.trim().is_empty() || tokens.is_empty() {
+        return Err(Failure::input("--question: empty; expected a text, or no --question"));
+    }
+    Ok(tokens)
+}

@@ -1,0 +1,137 @@
+//! What is noted of the steps by the pipeline.
+
+use std::time::{Duration, Instant};
+
+use vattention::Timings;
+use vattention_llm::{LayerReport, Session};
+
+use super::report::{LayerRow, Steps};
+
+/// The steps so far.
+pub(super) struct Tally {
+    /// When the work on the next token began.
+    begin: Instant,
+    /// Tokens of the sequence after the last step noted.
+    seen: usize,
+    /// Seconds of each step.
+    seconds: Vec<f64>,
+    /// Of all steps, in attention.
+    attention: Duration,
+    timings: Option<Timings>,
+    layers: Vec<Layer>,
+}
+
+/// The sums of one layer over steps.
+#[derive(Clone, Copy, Default)]
+struct Layer {
+    density: f64,
+    sampled: f64,
+    /// Rows to which something is promised.
+    promised: usize,
+    /// Those of them whose certificate holds.
+    held: usize,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Self {
+            begin: Instant::now(),
+            seen: 0,
+            seconds: Vec::new(),
+            attention: Duration::ZERO,
+            timings: None,
+            layers: Vec::new(),
+        }
+    }
+
+    /// Work on the next token begins.
+    pub(super) fn go_on(&mut self) {
+        self.begin = Instant::now();
+    }
+
+    /// Notes the last step, unless there was none by the pipeline or it was noted before.
+    pub(super) fn see(&mut self, session: &Session<'_>) {
+        if session.reports().is_empty() || session.len() == self.seen {
+            return;
+        }
+        self.seconds.push(self.begin.elapsed().as_secs_f64());
+        self.seen = session.len();
+        self.layers.resize(session.reports().len(), Layer::default());
+        for (layer, report) in self.layers.iter_mut().zip(session.reports()) {
+            layer.add(report);
+            self.attention += report.time;
+            if let Some(timings) = report.timings {
+                *self.timings.get_or_insert_default() += timings;
+            }
+        }
+        self.go_on();
+    }
+
+    /// What all steps took; `None` if there were none.
+    pub(super) fn steps(&self) -> Option<Steps> {
+        let all: f64 = self.seconds.iter().sum();
+        let share = |part: fn(&Timings) -> Duration| {
+            let timings = self.timings.as_ref()?;
+            let all = (timings.select + timings.sample + timings.attend).as_secs_f64();
+            (all > 0.0).then(|| part(timings).as_secs_f64() / all)
+        };
+        Some(Steps {
+            count: self.seconds.len(),
+            median_seconds: median(&self.seconds)?,
+            attention_share: self.attention.as_secs_f64() / all,
+            select_share: share(|timings| timings.select),
+            sample_share: share(|timings| timings.sample),
+            attend_share: share(|timings| timings.attend),
+        })
+    }
+
+    /// The mean over layers and steps.
+    pub(super) fn density(&self) -> Option<f64> {
+        let layers = self.layers();
+        let sum: f64 = layers.iter().map(|layer| layer.density).sum();
+        (!layers.is_empty()).then(|| sum / layers.len() as f64)
+    }
+
+    /// The means of each layer over steps; empty if there were none.
+    pub(super) fn layers(&self) -> Vec<LayerRow> {
+        let steps = self.seconds.len() as f64;
+        let row = |(number, layer): (usize, &Layer)| LayerRow {
+            layer: number,
+            density: layer.density / steps,
+            sampled: layer.sampled / steps,
+            held: (layer.promised > 0).then(|| layer.held as f64 / layer.promised as f64),
+        };
+        self.layers.iter().enumerate().map(row).collect()
+    }
+}
+
+impl Layer {
+    fn add(&mut self, report: &LayerReport) {
+        self.density += report.density();
+        self.sampled += report.sampled();
+        for row in report.rows.iter().filter(|row| row.certificate.promise.is_some()) {
+            self.promised += 1;
+            self.held += usize::from(row.certificate.held);
+        }
+    }
+}
+
+/// The middle number, or the mean of the two in the middle.
+fn median(numbers: &[f64]) -> Option<f64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (low, high) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
+    Some(f64::midpoint(sorted[low], sorted[high]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 9.0]), Some(3.0));
+        assert_eq!(median(&[]), None);
+    }
+}

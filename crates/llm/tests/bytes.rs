@@ -1,0 +1,58 @@
+//! What weights take in memory is known before they are loaded.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use candle_core::{DType, Device, Tensor, safetensors};
+use common::{CASES, case, copy};
+use vattention_llm::{Config, weight_bytes};
+
+/// The tensors of all files.
+fn tensors(dir: &Path) -> HashMap<String, Tensor> {
+    let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let weights = paths.filter(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.starts_with("model") && name.ends_with(".safetensors")
+    });
+    weights.flat_map(|path| safetensors::load(path, &Device::Cpu).unwrap()).collect()
+}
+
+#[test]
+fn every_number_takes_four_bytes() {
+    for name in CASES {
+        let numbers: usize = tensors(&case(name)).values().map(Tensor::elem_count).sum();
+        assert_eq!(weight_bytes(&case(name)).unwrap(), 4 * numbers as u64, "{name}");
+    }
+}
+
+#[test]
+fn what_is_not_loaded_is_not_counted() {
+    let name = CASES.into_iter().find(|name| Config::open(&case(name)).unwrap().tied).unwrap();
+    let copy = copy(name);
+    let mut tensors = tensors(copy.path());
+    for tensor in tensors.values_mut() {
+        *tensor = tensor.to_dtype(DType::F16).unwrap();
+    }
+    for left_out in ["lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"] {
+        let tensor = Tensor::ones((128, 64), DType::F32, &Device::Cpu).unwrap();
+        tensors.insert(left_out.into(), tensor);
+    }
+    safetensors::save(&tensors, copy.path().join("model.safetensors")).unwrap();
+    let found = weight_bytes(copy.path()).unwrap();
+    assert_eq!(found, weight_bytes(&case(name)).unwrap(), "f32 in memory, however it is stored");
+}
+
+#[test]
+fn a_file_that_is_not_whole_is_refused() {
+    let copy = copy("qwen3");
+    let path = copy.path().join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let said = weight_bytes(copy.path()).unwrap_err().to_string();
+    assert!(said.contains("model.safetensors: not a whole safetensors file"), "{said}");
+}
