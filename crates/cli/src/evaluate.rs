@@ -3,15 +3,16 @@
 mod table;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use vattention::eval::write_beside;
-use vattention::{Fraction, Options};
-use vattention_evaluate::{Contender, Evaluation, Kept, Settings, Setup, fingerprint};
-use vattention_llm::{Model, Tokenizer};
+use vattention::{Fraction, Options, PipelineConfig, Storage};
+use vattention_evaluate::{Calibration, Contender, Evaluation, Kept, Settings, Setup, fingerprint};
 use vattention_tasks::{Texts, tasks};
 
 use crate::check::{Loaded, load_all};
+use crate::checkpoint::{Checkpoint, row_bytes};
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
 use crate::outputs::{check_outputs, write_json};
@@ -96,9 +97,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let Loaded { pipelines, files } = load_all(&args.pipelines, &args.set)?;
     let tasks = tasks(&args.tasks).map_err(|error| Failure::input(format!("--tasks: {error}")))?;
     let texts = texts(args)?;
-    check_files(args, &files)?;
-    let model = Model::open(&args.model).map_err(Failure::input)?;
-    let tokenizer = Tokenizer::open(&args.model, model.config()).map_err(Failure::input)?;
+    let checkpoint = Checkpoint::open(&args.model)?;
+    check_files(args, &files, &checkpoint)?;
+    expect_room(args, &checkpoint)?;
+    let model = checkpoint.load()?;
     let mut kept = match &args.results {
         Some(path) => Kept::open(path).map_err(Failure::input)?,
         None => Kept::default(),
@@ -118,7 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let evaluation = Evaluation {
         model: &model,
         fingerprint: fingerprint(&args.model).map_err(Failure::input)?,
-        tokenizer: &tokenizer,
+        tokenizer: &checkpoint.tokenizer,
         texts: &texts,
         backend: &*backend,
         settings,
@@ -160,22 +162,39 @@ fn texts(args: &Args) -> Result<Texts, Failure> {
 }
 
 /// Refuses outputs that cannot be written or would overwrite what is read.
-fn check_files(args: &Args, pipelines: &[PathBuf]) -> Result<(), Failure> {
+fn check_files(
+    args: &Args,
+    pipelines: &[PathBuf],
+    checkpoint: &Checkpoint<'_>,
+) -> Result<(), Failure> {
     let given = [&args.vocabulary, &args.haystack, &args.squad, &args.hotpot, &args.results];
     let given = given.into_iter().filter_map(|path| path.as_ref());
-    let inputs: Vec<&Path> = pipelines.iter().chain(given).map(PathBuf::as_path).collect();
+    let own = checkpoint.files();
+    let inputs: Vec<&Path> =
+        pipelines.iter().chain(given).chain(&own).map(PathBuf::as_path).collect();
     check_outputs(&[("--json", args.json.as_ref()), ("--plot", args.plot.as_ref())], &inputs)
+}
+
+/// Refuses lengths whose keys and values do not fit into memory: those that were read, those of a
+/// sequence, and those beside it that are attended to densely.
+fn expect_room(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<(), Failure> {
+    let config = &checkpoint.config;
+    let tokens = args.context.iter().copied().max().unwrap_or(0);
+    config.check_length(tokens)?;
+    let rows = |storage| row_bytes(&config.shape, storage, config.layers, tokens);
+    let sequences = if args.no_errors { 1 } else { 2 };
+    let read = if args.density.is_empty() { 1 } else { Calibration::TEXTS as u64 };
+    let bytes = rows(Storage::F32).saturating_mul(read);
+    checkpoint.expect_room(tokens, bytes.saturating_add(sequences * rows(args.dtype.into())))
 }
 
 /// Each pipeline at each density; as it stands without one, or if it is dense.
 fn contenders(
     evaluation: &Evaluation<'_>,
-    pipelines: &[std::sync::Arc<vattention::PipelineConfig>],
+    pipelines: &[Arc<PipelineConfig>],
     densities: &[Fraction],
 ) -> Result<Vec<Contender>, Failure> {
-    let is_dense = |pipeline: &vattention::PipelineConfig| {
-        pipeline.selectors.is_empty() && pipeline.estimator.is_none()
-    };
+    let is_dense = |it: &PipelineConfig| it.selectors.is_empty() && it.estimator.is_none();
     let stands = |pipeline| densities.is_empty() || is_dense(pipeline);
     if pipelines.iter().all(|pipeline| stands(pipeline)) {
         return Ok(pipelines.iter().cloned().map(Contender::as_it_stands).collect());

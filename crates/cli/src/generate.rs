@@ -74,7 +74,7 @@ pub(crate) struct Args {
     backend: String,
     /// How keys and values are stored.
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
-    storage: Dtype,
+    dtype: Dtype,
     /// The sequence's number: with another one, samples are drawn anew.
     #[arg(long, default_value_t = 0, value_name = "N")]
     sequence: u32,
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let Loaded { pipelines, files } = load_all(std::slice::from_ref(&args.pipeline), &args.set)?;
     let checkpoint = Checkpoint::open(&args.model)?;
     let request = Request::new(args, &checkpoint)?;
-    let (config, storage) = (&checkpoint.config, Storage::from(args.storage));
+    let (config, storage) = (&checkpoint.config, Storage::from(args.dtype));
     let rows = |tokens| row_bytes(&config.shape, storage, config.layers, tokens);
     checkpoint.expect_room(request.most(), rows(request.most()))?;
     let (model_files, context) = (checkpoint.files(), args.context.iter());

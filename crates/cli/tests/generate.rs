@@ -132,7 +132,7 @@ fn options_reach_the_sequence() {
     assert_eq!(report["tokens"]["context"], 9, "<bos>, words and marks");
     let run = |changes: &[(&str, &str)]| generate(&world, changes).1;
     let first = run(&[]);
-    let half = run(&[("--storage", "bf16")]);
+    let half = run(&[("--dtype", "bf16")]);
     let bytes = |report: &Value| report["memory"]["keys_values"].as_u64().unwrap();
     assert_eq!(bytes(&first), 2 * bytes(&half));
     assert_eq!(numbers(&first, "sampled"), numbers(&run(&[]), "sampled"));
@@ -260,7 +260,7 @@ fn what_does_not_fit_into_memory_is_refused() {
     world.copy_model(&recall(), "long", json!({"max_position_embeddings": 2_000_000_000}));
     let most = 1_900_000_000_u64;
     let tokens = most.to_string();
-    let changes = [("--model", "long"), ("--tokens", &tokens), ("--storage", "f16")];
+    let changes = [("--model", "long"), ("--tokens", &tokens), ("--dtype", "f16")];
     refuse(&world, &changes, " bytes of memory needed, 3707392 for the weights and ");
     // All the text's tokens and those of the answer, in 3 layers of 2 heads of 64 and 64 numbers.
     let output = world.run(&refs(&args(&changes)));

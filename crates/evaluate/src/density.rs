@@ -9,11 +9,8 @@ use vattention_llm::Prefilled;
 
 use crate::{Contender, Error, Evaluation, Prompt, Result};
 
-/// Texts on which densities are measured: tasks and lengths in turn.
-const TEXTS: usize = 4;
-
 /// Seeds of these texts, which no case has.
-const SEED: u64 = u64::MAX - TEXTS as u64;
+const SEED: u64 = u64::MAX - Calibration::TEXTS as u64;
 
 /// Halvings of the range of what is set.
 const HALVINGS: usize = 10;
@@ -38,6 +35,11 @@ pub struct Calibration {
     prompts: Vec<(Prompt, Prefilled)>,
 }
 
+impl Calibration {
+    /// How many there are: tasks and lengths in turn.
+    pub const TEXTS: usize = 4;
+}
+
 impl Evaluation<'_> {
     /// Reads texts of the same tasks and lengths, which are none of the cases.
     ///
@@ -46,7 +48,7 @@ impl Evaluation<'_> {
     pub fn calibration(&self) -> Result<Calibration> {
         let mut places = self.places();
         places.dedup_by_key(|place| (place.0, place.1));
-        let step = places.len().div_ceil(TEXTS).max(1);
+        let step = places.len().div_ceil(Calibration::TEXTS).max(1);
         let some = places.into_iter().step_by(step).zip(SEED..);
         let prompts = some.map(|((task, context, _), seed)| {
             let prompt = self.prompt(task, context, seed)?;
@@ -93,7 +95,7 @@ impl Evaluation<'_> {
     }
 
     fn density(&self, pipeline: &Arc<PipelineConfig>, calibration: &Calibration) -> Result<f64> {
-        let failed = |source| Error::Pipeline { pipeline: pipeline.name.clone(), source };
+        let failed = |source| Error::pipeline(pipeline.name.clone(), source);
         let mut sum = 0.0;
         for (i, (prompt, prefilled)) in calibration.prompts.iter().enumerate() {
             let answered = self.answer(pipeline, prompt, prefilled, i, false);

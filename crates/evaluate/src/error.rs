@@ -18,7 +18,7 @@ pub enum Error {
         /// Its name.
         pipeline: String,
         /// Why not.
-        source: vattention_llm::Error,
+        source: Box<vattention_llm::Error>,
     },
     /// A pipeline has nothing that can be set so that it reads so much.
     #[error("--density: {pipeline}: {reason}")]
@@ -50,3 +50,9 @@ pub enum Error {
 
 /// A result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub(crate) fn pipeline(name: String, source: vattention_llm::Error) -> Self {
+        Self::Pipeline { pipeline: name, source: source.into() }
+    }
+}

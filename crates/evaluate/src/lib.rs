@@ -161,7 +161,7 @@ impl Evaluation<'_> {
         prefilled: &Prefilled,
         case: usize,
     ) -> Result<Attended> {
-        let failed = |source| Error::Pipeline { pipeline: contender.name(), source };
+        let failed = |source| Error::pipeline(contender.name(), source);
         let (tokens, seen) = self
             .answer(&contender.pipeline, prompt, prefilled, case, self.settings.errors)
             .map_err(failed)?;

@@ -90,7 +90,8 @@ impl Digest {
 
     pub(crate) fn finish(self) -> String {
         let bytes = self.0.finalize();
-        bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+        let half = bytes.iter().take(16).fold(0, |number, &byte| number << 8 | u128::from(byte));
+        format!("{half:032x}")
     }
 }
 
