@@ -77,7 +77,9 @@ impl World {
         fs::create_dir(&folder).unwrap();
         for entry in fs::read_dir(from).unwrap() {
             let path = entry.unwrap().path();
-            fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
+            if path.is_file() {
+                fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
+            }
         }
         let _ = fs::remove_file(folder.join("generation_config.json"));
         let config = format!("{name}/config.json");
