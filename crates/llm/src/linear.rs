@@ -1,6 +1,6 @@
 //! The parts that every layer is made of: linear maps, norms, and the feed-forward network.
 
-use candle_core::{D, Result as Numbers, Tensor};
+use candle_core::{D, DType, Result as Numbers, Tensor};
 
 use crate::config::Config;
 use crate::weights::Weights;
@@ -9,7 +9,7 @@ use crate::{Error, Result, row};
 /// `x Wᵀ + b`
 #[derive(Clone, Debug)]
 pub(crate) struct Linear {
-    /// `[out, in]`
+    /// `[out, in]`, in f32 or bf16.
     weight: Tensor,
     bias: Option<Tensor>,
 }
@@ -47,11 +47,12 @@ impl Linear {
         Self { weight, bias: None }
     }
 
-    /// `[rows, in]` to `[rows, out]`
+    /// `[rows, in]` to `[rows, out]`, in f32. More than one row cost 4 bytes of memory for each
+    /// weight that is not in f32, until this returns.
     pub(crate) fn apply(&self, x: &Tensor) -> Numbers<Tensor> {
         let y = match x.dim(0)? {
             1 => row::times(x, &self.weight)?,
-            _ => x.matmul(&self.weight.t()?)?,
+            _ => x.matmul(&self.weight.to_dtype(DType::F32)?.t()?)?,
         };
         match &self.bias {
             Some(bias) => y.broadcast_add(bias),
