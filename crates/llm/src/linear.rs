@@ -1,9 +1,10 @@
 //! The parts that every layer is made of: linear maps, norms, and the feed-forward network.
 
-use candle_core::{D, DType, Result as Numbers, Tensor};
+use candle_core::{D, Result as Numbers, Tensor};
 
 use crate::config::Config;
 use crate::weights::Weights;
+use crate::widen::widened;
 use crate::{Error, Result, row};
 
 /// `x Wᵀ + b`
@@ -52,7 +53,7 @@ impl Linear {
     pub(crate) fn apply(&self, x: &Tensor) -> Numbers<Tensor> {
         let y = match x.dim(0)? {
             1 => row::times(x, &self.weight)?,
-            _ => x.matmul(&self.weight.to_dtype(DType::F32)?.t()?)?,
+            _ => x.matmul(&widened(&self.weight)?.t()?)?,
         };
         match &self.bias {
             Some(bias) => y.broadcast_add(bias),
