@@ -9,8 +9,9 @@
 //! ```
 //!
 //! All run in this process on the same threads (`RAYON_NUM_THREADS`; both libraries take all cores
-//! by default), in f32, batch 1, in turn: each round lets every entry decode `--steps` tokens, and
-//! medians are over all of them but a first round. A context is not read: that takes hours at 32K
+//! by default), computing in f32, batch 1, in turn: each round lets every entry decode `--steps`
+//! tokens, and medians are over all of them but a first round. Ours keeps matrices in bf16 where the
+//! checkpoint does, candle's has all weights in f32. A context is not read: that takes hours at 32K
 //! tokens. Ours get random keys and values, the same in every layer, so attention is close to flat,
 //! and what a pipeline with a promise reads is what it needs there. Candle's cache can be filled by
 //! a forward pass alone: that of a model with as many layers and KV heads and next to nothing else.
@@ -18,8 +19,8 @@
 //!
 //! One step of ours is told apart by when it calls attention. Beside each part is how fast its
 //! weights are read, and how fast memory is: all cores read 1 GiB that is in no cache, before the
-//! first context and after each; the best counts. Memory: 4 bytes a weight for each of the two
-//! models, and each entry's keys and values, and the checkpoint's file while candle reads it.
+//! first context and after each; the best counts. Memory: 2 or 4 bytes a weight for our model and 4
+//! for candle's, and each entry's keys and values, and the checkpoint's file while candle reads it.
 //! `just models` makes the random checkpoint and measures it and `models/recall`, whose heads are of
 //! another size than candle's Llama can have.
 
@@ -93,7 +94,7 @@ fn run(arguments: &Arguments) -> Answer<()> {
     if let Err(reason) = &candle {
         eprintln!("candle-transformers: {reason}");
     }
-    let mut report = Report::new(&arguments.model, model.config(), &arguments.storage);
+    let mut report = Report::new(&arguments.model, model.config(), &arguments.storage)?;
     for &context in &arguments.contexts {
         let mut entries = measure(arguments, &model, candle.as_ref().ok(), context)?;
         let profiles = entries.iter_mut().map(Entry::summarise).collect();

@@ -1,13 +1,14 @@
 //! Medians, tables and JSON.
 
-use std::fmt::{Display, Formatter, Result};
+use std::fmt::{self, Display, Formatter};
 use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
 use serde::Serialize;
-use vattention_llm::Config;
+use vattention_llm::{Config, weight_bytes};
 
+use crate::Answer;
 use crate::memory::bandwidth;
 
 /// One decoded token.
@@ -116,31 +117,38 @@ pub(crate) struct Report {
     threads: usize,
     /// Bytes a second.
     memory: f64,
-    /// Bytes of weights that a token reads: inputs, feed-forward, head.
+    /// Bytes of weights in our model's memory that a token reads: inputs, feed-forward, head.
     weights: [f64; 3],
     contexts: Vec<(usize, Vec<Summary>)>,
 }
 
 impl Report {
-    pub(crate) fn new(dir: &Path, config: &Config, storage: &str) -> Self {
+    /// # Errors
+    /// As [`weight_bytes`].
+    pub(crate) fn new(dir: &Path, config: &Config, storage: &str) -> Answer<Self> {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let shape = config.shape;
         let inputs = config.hidden_size * (shape.query_heads + 2 * shape.kv_heads) * shape.head_dim;
         let output = config.hidden_size * shape.query_heads * shape.value_dim;
         let feed_forward = 3 * config.hidden_size * config.intermediate_size;
-        let layers = 4 * config.layers;
-        Self {
+        let head = config.hidden_size * config.vocab_size;
+        let matrices = if config.tied { head } else { 2 * head }
+            + config.layers * (inputs + output + feed_forward);
+        // Norms and biases are too few to matter.
+        let width = weight_bytes(dir)? as f64 / matrices as f64;
+        let bytes = |numbers: usize| width * numbers as f64;
+        Ok(Self {
             model: dir.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             storage: storage.into(),
             threads,
             memory: bandwidth(threads),
             weights: [
-                (layers * inputs) as f64,
-                (layers * (output + feed_forward)) as f64,
-                (4 * config.hidden_size * config.vocab_size) as f64,
+                bytes(config.layers * inputs),
+                bytes(config.layers * (output + feed_forward)),
+                bytes(head),
             ],
             contexts: Vec::new(),
-        }
+        })
     }
 
     /// Asks memory again too: what is shared with other programs was faster at best.
@@ -161,7 +169,7 @@ impl Report {
 }
 
 impl Display for Report {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let giga = 1e9;
         writeln!(
             f,

@@ -72,8 +72,8 @@ fn both_setups_answer_and_tell_what_they_read() {
         let shown = format!("{:.1} %", 100.0 * density[1]);
         assert!(said.lines().any(|line| line.contains(&shown)), "{said}");
         let bytes = (tokens + 27) * 3 * 2 * (64 + 64) * 4;
-        let memory = json!({"weights": 3_707_392, "keys_values": bytes, "index": 0});
-        assert_eq!(report["memory"], memory, "0.93 million weights");
+        let memory = json!({"weights": 1_855_488, "keys_values": bytes, "index": 0});
+        assert_eq!(report["memory"], memory, "0.93 million weights, most in bf16");
     }
 }
 
@@ -261,7 +261,7 @@ fn what_does_not_fit_into_memory_is_refused() {
     let most = 1_900_000_000_u64;
     let tokens = most.to_string();
     let changes = [("--model", "long"), ("--tokens", &tokens), ("--dtype", "f16")];
-    refuse(&world, &changes, " bytes of memory needed, 3707392 for the weights and ");
+    refuse(&world, &changes, " bytes of memory needed, 1855488 for the weights and ");
     // All the text's tokens and those of the answer, in 3 layers of 2 heads of 64 and 64 numbers.
     let output = world.run(&refs(&args(&changes)));
     let said = String::from_utf8(output.stderr).unwrap();

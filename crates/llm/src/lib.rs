@@ -38,6 +38,7 @@ mod row;
 mod session;
 mod tokenizer;
 mod weights;
+mod widen;
 
 pub use config::{Architecture, Biases, Config};
 pub use error::{Error, Result};

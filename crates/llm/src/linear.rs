@@ -4,12 +4,13 @@ use candle_core::{D, Result as Numbers, Tensor};
 
 use crate::config::Config;
 use crate::weights::Weights;
+use crate::widen::widened;
 use crate::{Error, Result, row};
 
 /// `x Wᵀ + b`
 #[derive(Clone, Debug)]
 pub(crate) struct Linear {
-    /// `[out, in]`
+    /// `[out, in]`, in f32 or bf16.
     weight: Tensor,
     bias: Option<Tensor>,
 }
@@ -47,11 +48,12 @@ impl Linear {
         Self { weight, bias: None }
     }
 
-    /// `[rows, in]` to `[rows, out]`
+    /// `[rows, in]` to `[rows, out]`, in f32. More than one row cost 4 bytes of memory for each
+    /// weight that is not in f32, until this returns.
     pub(crate) fn apply(&self, x: &Tensor) -> Numbers<Tensor> {
         let y = match x.dim(0)? {
             1 => row::times(x, &self.weight)?,
-            _ => x.matmul(&self.weight.t()?)?,
+            _ => x.matmul(&widened(&self.weight)?.t()?)?,
         };
         match &self.bias {
             Some(bias) => y.broadcast_add(bias),

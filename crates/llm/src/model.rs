@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use candle_core::{Device, Result as Numbers, Tensor};
+use candle_core::{DType, Device, Result as Numbers, Tensor};
 
 use crate::config::Config;
 use crate::layer::Layer;
@@ -11,11 +11,12 @@ use crate::rope::Rope;
 use crate::weights::{HEAD, Weights};
 use crate::{Error, Result};
 
-/// The weights of a decoder-only transformer, in f32 in the host's memory.
+/// The weights of a decoder-only transformer, in the host's memory. Matrices that are stored in bf16
+/// stay so, everything else is in f32; all is computed in f32.
 #[derive(Clone, Debug)]
 pub struct Model {
     config: Config,
-    /// `[vocab_size, hidden_size]`
+    /// `[vocab_size, hidden_size]`, in f32 or bf16.
     embeddings: Tensor,
     pub(crate) layers: Vec<Layer>,
     pub(crate) rope: Rope,
@@ -27,7 +28,8 @@ impl Model {
     /// Loads a directory as Hugging Face has them: `config.json`, `generation_config.json` if there
     /// is one, and `model.safetensors` or shards and their index. Other files are not read.
     ///
-    /// Costs 4 bytes of memory per weight, and a pass over all of them.
+    /// Costs the memory that [`weight_bytes`](crate::weight_bytes) tells, 2 or 4 bytes per weight, and
+    /// a pass over all of them.
     ///
     /// # Errors
     /// [`Error::File`], or [`Error::Checkpoint`] that names the file and the tensor or key: another
@@ -80,10 +82,10 @@ impl Model {
         self.config.check_length(tokens)
     }
 
-    /// `[tokens, hidden_size]`
+    /// `[tokens, hidden_size]`, in f32.
     pub(crate) fn embed(&self, tokens: &[u32]) -> Numbers<Tensor> {
         let tokens = Tensor::new(tokens, &Device::Cpu)?;
-        self.embeddings.index_select(&tokens, 0)
+        self.embeddings.index_select(&tokens, 0)?.to_dtype(DType::F32)
     }
 
     /// The logits of the last of tokens `[tokens, hidden_size]`, `[vocab_size]`.

@@ -66,6 +66,7 @@ fn assert_tensors_refused(
 }
 
 const NORM: &str = "model.layers.1.input_layernorm.weight";
+const MATRIX: &str = "model.layers.1.mlp.up_proj.weight";
 
 #[test]
 fn architectures_that_are_not_known() {
@@ -193,6 +194,16 @@ fn tensors_that_do_not_fit() {
                 format!("tensor `{NORM}`: number 17 is {shown}; expected finite numbers");
             assert_tensors_refused("qwen3", replace(NORM, tensor), &expected);
         }
+    }
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let change = move |tensors: &mut HashMap<String, Tensor>| {
+            let mut numbers = vec![1.0; tensors[MATRIX].elem_count()];
+            numbers[100] = f32::NAN;
+            let tensor = Tensor::from_vec(numbers, tensors[MATRIX].shape(), &Device::Cpu);
+            tensors.insert(MATRIX.into(), tensor.unwrap().to_dtype(dtype).unwrap());
+        };
+        let expected = format!("tensor `{MATRIX}`: number 100 is NaN; expected finite numbers");
+        assert_tensors_refused("qwen3", change, &expected);
     }
     let extra = replace("model.layers.1.self_attn.sinks", zeros(4, DType::F32));
     let expected =

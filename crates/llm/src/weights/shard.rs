@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use candle_core::{Device, Tensor, WithDType};
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
@@ -53,14 +54,16 @@ impl Shard {
         self.names.iter().map(String::as_str)
     }
 
-    /// Numbers of a tensor, 0 if it is not there.
-    pub(super) fn count(&self, name: &str) -> u64 {
-        let size = |info: &TensorInfo| info.shape.iter().map(|&size| size as u64).product();
-        self.metadata.info(name).map_or(0, size)
+    /// Bytes that a tensor takes once it is read, 0 if it is not there.
+    pub(super) fn bytes_in_memory(&self, name: &str) -> u64 {
+        let Some(info) = self.metadata.info(name) else { return 0 };
+        let count: u64 = info.shape.iter().map(|&size| size as u64).product();
+        count * if stays_bf16(info) { 2 } else { 4 }
     }
 
-    /// Reads a tensor of that shape, in f32, and refuses numbers that are not finite.
-    pub(super) fn read(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+    /// Reads a tensor of that shape: a matrix that is stored in bf16 as it is, any other in f32.
+    /// Refuses numbers that are not finite.
+    pub(super) fn read(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let Some(info) = self.metadata.info(name).cloned() else {
             return Err(Error::checkpoint(&self.path, format!("no tensor `{name}`")));
         };
@@ -70,14 +73,8 @@ impl Shard {
             return Err(Error::checkpoint(&self.path, reason));
         }
         let bytes = self.bytes(&info).map_err(|source| Error::file(&self.path, source))?;
-        let numbers = numbers(info.dtype, &bytes)
-            .map_err(|reason| Error::checkpoint(&self.path, format!("tensor `{name}` {reason}")))?;
-        if let Some(i) = numbers.iter().position(|x| !x.is_finite()) {
-            let reason =
-                format!("tensor `{name}`: number {i} is {}; expected finite numbers", numbers[i]);
-            return Err(Error::checkpoint(&self.path, reason));
-        }
-        Ok(numbers)
+        tensor(&info, &bytes)
+            .map_err(|reason| Error::checkpoint(&self.path, format!("tensor `{name}`{reason}")))
     }
 
     fn bytes(&mut self, info: &TensorInfo) -> std::io::Result<Vec<u8>> {
@@ -89,8 +86,34 @@ impl Shard {
     }
 }
 
+/// Whether a tensor is in memory what it is in the file. Matrices are most of a model, and a decoded
+/// token reads all of them; what has one dimension, norms and biases, is small.
+fn stays_bf16(info: &TensorInfo) -> bool {
+    info.dtype == Dtype::BF16 && info.shape.len() == 2
+}
+
+/// The tensor of these bytes, or what is wrong with it.
+fn tensor(info: &TensorInfo, bytes: &[u8]) -> Result<Tensor, String> {
+    let shape = info.shape.as_slice();
+    let tensor = if stays_bf16(info) {
+        let numbers = bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b));
+        Tensor::from_vec(finite(numbers.collect())?, shape, &Device::Cpu)
+    } else {
+        Tensor::from_vec(finite(in_f32(info.dtype, bytes)?)?, shape, &Device::Cpu)
+    };
+    tensor.map_err(|error| format!(": {error}"))
+}
+
+/// Numbers, if all are finite.
+fn finite<T: WithDType>(numbers: Vec<T>) -> Result<Vec<T>, String> {
+    match numbers.iter().position(|x| !x.to_f64().is_finite()) {
+        None => Ok(numbers),
+        Some(i) => Err(format!(": number {i} is {}; expected finite numbers", numbers[i])),
+    }
+}
+
 /// Numbers in f32, whatever they are stored as.
-fn numbers(dtype: Dtype, bytes: &[u8]) -> Result<Vec<f32>, String> {
+fn in_f32(dtype: Dtype, bytes: &[u8]) -> Result<Vec<f32>, String> {
     match dtype {
         Dtype::F32 => Ok(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()),
         Dtype::F16 => {
@@ -99,6 +122,32 @@ fn numbers(dtype: Dtype, bytes: &[u8]) -> Result<Vec<f32>, String> {
         Dtype::BF16 => {
             Ok(bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b).to_f32()).collect())
         }
-        other => Err(format!("is {other:?}; expected F32, F16 or BF16")),
+        other => Err(format!(" is {other:?}; expected F32, F16 or BF16")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::DType;
+
+    use super::*;
+
+    #[test]
+    fn what_a_tensor_takes_in_memory_is_foretold() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+        for (case, matrices) in
+            [("llama3", DType::BF16), ("mistral", DType::F32), ("qwen3", DType::F32)]
+        {
+            let mut shard = Shard::open(&golden.join(case).join("model.safetensors")).unwrap();
+            for name in shard.names.clone() {
+                let shape = shard.metadata.info(&name).unwrap().shape.clone();
+                let tensor = shard.read(&name, &shape).unwrap();
+                let dtype = if shape.len() == 2 { matrices } else { DType::F32 };
+                assert_eq!(tensor.dtype(), dtype, "{case}: {name}");
+                let bytes = tensor.elem_count() * tensor.dtype().size_in_bytes();
+                assert_eq!(shard.bytes_in_memory(&name), bytes as u64, "{case}: {name}");
+            }
+            assert_eq!(shard.bytes_in_memory("another"), 0);
+        }
     }
 }
