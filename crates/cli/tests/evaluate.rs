@@ -86,7 +86,8 @@ fn pipelines_are_made_to_read_what_is_asked_for() {
     let best = "[[selectors]]\ntype = \"oracle-top-k\"\nsize = 9\n";
     world.write("best.toml", format!("name = \"best\"\n{edges}{best}"));
     let more = ["--density", "0.2,0.5", "--pipelines", "best.toml", "--json", "out.json"];
-    let mut args = args(&model(), &more);
+    let model = model();
+    let mut args = args(&model, &more);
     args.retain(|arg| *arg != "promised.toml");
     let said = world.succeed(&args);
     assert!(said.contains("best, 20 %") && said.contains("size 0."), "{said}");
