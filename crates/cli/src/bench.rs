@@ -13,6 +13,7 @@ use vattention::{Fraction, PipelineConfig, Placement, Shape, Storage};
 use crate::check::{Loaded, load_all};
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
+use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
 use crate::{Failure, progress, say};
 
@@ -146,11 +147,6 @@ fn cold_bytes(text: &str) -> Result<usize, String> {
 fn whole(text: &str, most: usize) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
     number.ok_or_else(|| format!("expected a whole number from 1 to {most}"))
-}
-
-fn fraction(text: &str) -> Result<Fraction, String> {
-    let number: f64 = text.parse().map_err(|_| "expected a number strictly between 0 and 1")?;
-    Fraction::try_from(number)
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -9,6 +9,7 @@ use vattention::eval::{
 use vattention::{Backend, Scope};
 
 use crate::check::{Loaded, load_all};
+use crate::numbers::{percent, short};
 use crate::outputs::{check_outputs, write_json};
 use crate::{Failure, progress, say};
 
@@ -148,13 +149,4 @@ fn promise(guarantee: &Guarantee) -> String {
         Scope::Step => ", step",
     };
     format!("{target}: {epsilon}, {delta}{floor}{scope}")
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
-}
-
-/// Four decimals, or two digits if that is too few.
-fn short(x: f64) -> String {
-    if x >= 0.001 { format!("{x:.4}") } else { format!("{x:.1e}") }
 }

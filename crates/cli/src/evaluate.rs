@@ -5,17 +5,18 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use vattention::eval::write_beside;
 use vattention::{Fraction, Options, PipelineConfig, Storage};
-use vattention_evaluate::{Calibration, Contender, Evaluation, Kept, Settings, Setup, fingerprint};
+use vattention_evaluate::{Calibration, Contender, Evaluation, Kept, Settings, fingerprint};
 use vattention_tasks::{Texts, tasks};
 
 use crate::check::{Loaded, load_all};
 use crate::checkpoint::{Checkpoint, row_bytes};
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
+use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
+use crate::setup::Setup;
 use crate::{Failure, progress, say};
 
 /// In a model's folder: words of tasks that it was trained on.
@@ -51,8 +52,8 @@ pub(crate) struct Args {
     seed: u32,
     /// What the pipeline reads of a prompt. a: nothing, it makes the answer only; b: the question,
     /// too.
-    #[arg(long, value_enum, default_value_t = SetupArg::B)]
-    setup: SetupArg,
+    #[arg(long, value_enum, default_value_t = Setup::B)]
+    setup: Setup,
     /// The machine to run on: cpu, cuda or reference.
     #[arg(long, default_value = "cpu")]
     backend: String,
@@ -86,12 +87,6 @@ pub(crate) struct Args {
     plot: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum SetupArg {
-    A,
-    B,
-}
-
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let Loaded { pipelines, files } = load_all(&args.pipelines, &args.set)?;
@@ -110,10 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         contexts: args.context.clone(),
         cases: args.cases as usize,
         seed: args.seed.into(),
-        setup: match args.setup {
-            SetupArg::A => Setup::A,
-            SetupArg::B => Setup::B,
-        },
+        setup: args.setup.into(),
         errors: !args.no_errors,
         options: Options { storage: args.dtype.into(), literal: true, ..Options::default() },
     };
@@ -215,9 +207,4 @@ fn contenders(
     }
     bar.finish_and_clear();
     Ok(contenders)
-}
-
-fn fraction(text: &str) -> Result<Fraction, String> {
-    let number: f64 = text.parse().map_err(|_| "expected a number strictly between 0 and 1")?;
-    Fraction::try_from(number)
 }

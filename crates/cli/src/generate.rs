@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use vattention::{Options, PipelineConfig, Storage};
 use vattention_llm::{Generation, Model, Session, Stop, Stream};
 
@@ -19,6 +18,7 @@ use crate::checkpoint::{Checkpoint, row_bytes};
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
 use crate::outputs::{Interrupt, check_outputs_unless, write_json};
+use crate::setup::Setup;
 use crate::{Failure, progress, say};
 
 use report::Report;
@@ -83,12 +83,6 @@ pub(crate) struct Args {
     json: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Setup {
-    A,
-    B,
-}
-
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let Loaded { pipelines, files } = load_all(std::slice::from_ref(&args.pipeline), &args.set)?;
@@ -148,15 +142,6 @@ fn session<'m>(
 ) -> Result<Session<'m>, Failure> {
     Session::new(model, backend, pipeline, options)
         .map_err(|error| Failure::input(format!("{}: {error}", args.pipeline.display())))
-}
-
-impl Setup {
-    fn name(self) -> &'static str {
-        match self {
-            Self::A => "a",
-            Self::B => "b",
-        }
-    }
 }
 
 /// A sequence that is told a request.

@@ -11,6 +11,7 @@ use vattention::eval::{Entry, Settings, Trace, write_beside};
 
 use crate::check::{Loaded, load_all};
 use crate::compare::find_backend;
+use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
 use crate::{Failure, progress, say};
 
@@ -240,9 +241,4 @@ impl On {
         }
         say(table)
     }
-}
-
-fn fraction(text: &str) -> Result<Fraction, String> {
-    let number: f64 = text.parse().map_err(|_| "expected a number strictly between 0 and 1")?;
-    Fraction::try_from(number)
 }

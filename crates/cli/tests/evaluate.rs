@@ -44,8 +44,8 @@ fn it_tells_accuracy_density_and_error() {
         "setup b: the context is read densely, 400 tokens, 2 cases of each task, backend cpu";
     assert!(said.lines().next().unwrap().ends_with(title), "{said}");
     let row = |name: &str, number: usize| -> Vec<String> {
-        let rows = said.lines().filter(|line| line.trim_start().starts_with(name));
-        rows.skip(number).next().unwrap().split_whitespace().map(str::to_owned).collect()
+        let mut rows = said.lines().filter(|line| line.trim_start().starts_with(name));
+        rows.nth(number).unwrap().split_whitespace().map(str::to_owned).collect()
     };
     assert_eq!(row("dense", 0), ["dense", "100.0", "%", "100.0", "100.0", "100.0"]);
     assert_eq!(row("accuracy", 0)[3..], ["read", "mean", "niah_single_1", "vt"]);

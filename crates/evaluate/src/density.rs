@@ -60,10 +60,10 @@ impl Evaluation<'_> {
 
     /// The pipeline made to read about `density` of the tokens, sink and window counted, in the
     /// mean over texts that are none of the cases: by its epsilon, if it promises something, with
-    /// half of the density for the selector that has a size; else by the mass that a selector
-    /// looks for; else by sizes. It comes as near as it can.
+    /// half of the density for the selector that has a size or a mass; else by the mass that a
+    /// selector looks for; else by sizes. It comes as near as it can.
     ///
-    /// Cost: some ten answers to each of four texts.
+    /// Cost: some ten answers to each of four texts; twice if both epsilon and mass are looked for.
     ///
     /// # Errors
     /// A pipeline that has nothing to set, or cannot run with the model.
@@ -74,6 +74,27 @@ impl Evaluation<'_> {
         calibration: &Calibration,
     ) -> Result<Contender> {
         let knob = Knob::of(pipeline);
+        if knob != Knob::Epsilon || !has_mass(pipeline) {
+            return self.search(pipeline, density, knob, calibration);
+        }
+        let refuse = |reason| Error::Density { pipeline: pipeline.name.clone(), reason };
+        let half = Fraction::try_from(density.get() / 2.0).map_err(refuse)?;
+        let found =
+            self.search(&certain(pipeline).map_err(refuse)?, half, Knob::Mass, calibration)?;
+        let over = with_selectors(pipeline, &found.pipeline).map_err(refuse)?;
+        let contender = self.search(&over, density, knob, calibration)?;
+        let set = [found.set, contender.set].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        Ok(Contender { set: Some(set), ..contender })
+    }
+
+    /// Halves the range of what is set until the pipeline reads about `density`.
+    fn search(
+        &self,
+        pipeline: &Arc<PipelineConfig>,
+        density: Fraction,
+        knob: Knob,
+        calibration: &Calibration,
+    ) -> Result<Contender> {
         let refuse = |reason: String| Error::Density { pipeline: pipeline.name.clone(), reason };
         let (mut low, mut high) = (0.0, 1.0);
         let mut best: Option<(f64, Contender)> = None;
@@ -109,9 +130,7 @@ impl Knob {
     fn of(pipeline: &PipelineConfig) -> Self {
         if pipeline.promise().is_some() {
             Self::Epsilon
-        } else if pipeline.selectors.iter().any(|selector| {
-            serde_json::to_value(selector).is_ok_and(|table| table.get("mass").is_some())
-        }) {
+        } else if has_mass(pipeline) {
             Self::Mass
         } else {
             Self::Size
@@ -151,17 +170,42 @@ fn between(from: f64, to: f64, at: f64) -> f64 {
     from * (to / from).powf(at)
 }
 
-fn with_mass(
-    pipeline: &PipelineConfig,
-    mass: f64,
-) -> std::result::Result<Arc<PipelineConfig>, String> {
-    let mut tree = serde_json::to_value(pipeline).map_err(|error| error.to_string())?;
-    let tables = tree.get_mut("selectors").and_then(Value::as_array_mut);
-    for table in tables.into_iter().flatten() {
-        if let Some(field) = table.get_mut("mass") {
+/// Whether a selector looks for a share of the attention.
+fn has_mass(pipeline: &PipelineConfig) -> bool {
+    let table = |selector| serde_json::to_value(selector).unwrap_or_default();
+    pipeline.selectors.iter().any(|selector| table(selector).get("mass").is_some())
+}
+
+/// The pipeline without its sample.
+fn certain(pipeline: &PipelineConfig) -> Edited {
+    edited(pipeline, |tree| {
+        for key in ["estimator", "sampler"] {
+            tree.as_object_mut().and_then(|tree| tree.remove(key));
+        }
+    })
+}
+
+/// The pipeline with the selectors of another.
+fn with_selectors(pipeline: &PipelineConfig, other: &PipelineConfig) -> Edited {
+    let selectors = serde_json::to_value(&other.selectors).map_err(|error| error.to_string())?;
+    edited(pipeline, |tree| tree["selectors"] = selectors)
+}
+
+fn with_mass(pipeline: &PipelineConfig, mass: f64) -> Edited {
+    edited(pipeline, |tree| {
+        let tables = tree.get_mut("selectors").and_then(Value::as_array_mut);
+        for field in tables.into_iter().flatten().filter_map(|table| table.get_mut("mass")) {
             *field = mass.into();
         }
-    }
-    let turned = serde_json::from_value(tree).map_err(|error| error.to_string())?;
-    Ok(Arc::new(turned))
+    })
+}
+
+/// A pipeline that was changed, or why it cannot be.
+type Edited = std::result::Result<Arc<PipelineConfig>, String>;
+
+/// The pipeline with its table changed.
+fn edited(pipeline: &PipelineConfig, edit: impl FnOnce(&mut Value)) -> Edited {
+    let mut tree = serde_json::to_value(pipeline).map_err(|error| error.to_string())?;
+    edit(&mut tree);
+    serde_json::from_value(tree).map(Arc::new).map_err(|error| error.to_string())
 }

@@ -183,12 +183,14 @@ fn pipelines_are_made_to_read_a_share() {
         pipeline("top-k", TOP_K),
         pipeline("top-p", mass),
         pipeline("promise", &format!("{TOP_K}\n{PROMISE}")),
+        pipeline("promise over mass", &format!("{mass}\n{PROMISE}")),
     ]
     .map(|pipeline| at(pipeline).unwrap())
     .into();
     let set = |i: usize| fitted[i].set.as_deref().unwrap();
     assert!(set(0).starts_with("size ") && set(1).starts_with("mass "));
     assert!(set(2).starts_with("epsilon "));
+    assert!(set(3).starts_with("mass ") && set(3).contains(", epsilon "), "{}", set(3));
     assert_eq!(fitted[0].name(), "top-k, 60 %");
     let report = evaluation.run(&fitted, &mut Kept::default(), &|_, _| ()).unwrap();
     for asked in &report.contenders {

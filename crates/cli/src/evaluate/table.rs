@@ -5,6 +5,8 @@ use std::path::Path;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention_evaluate::{Asked, Report, Setup};
 
+use crate::numbers::{percent, short};
+
 /// What was asked of which model.
 pub(super) fn title(model: &Path, report: &Report) -> String {
     let setup = match report.setup {
@@ -95,13 +97,4 @@ fn align(table: &mut Table) {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
-}
-
-/// Four decimals, or two digits if that is too few.
-fn short(x: f64) -> String {
-    if x >= 0.001 { format!("{x:.4}") } else { format!("{x:.1e}") }
 }

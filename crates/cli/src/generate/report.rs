@@ -4,6 +4,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use vattention_llm::{Generation, Stop};
 
+use crate::numbers::percent;
+
 /// All that was measured.
 #[derive(Serialize)]
 pub(super) struct Report {
@@ -149,10 +151,6 @@ impl Report {
             "memory: {weights} of weights, {rows} of keys and values, {index} of selectors' indexes"
         )
     }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }
 
 /// Bytes in the largest unit of which there is one.

@@ -4,9 +4,10 @@ use vattention_llm::Generation;
 
 use crate::Failure;
 use crate::checkpoint::{Checkpoint, read_text};
+use crate::setup::Setup;
 
+use super::Args;
 use super::report::Tokens;
-use super::{Args, Setup};
 
 /// A prompt, cut where the pipeline begins, and the room for its answer.
 pub(super) struct Request {

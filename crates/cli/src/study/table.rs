@@ -6,6 +6,8 @@ use vattention::eval::study::{
 };
 use vattention::eval::{Comparison, ErrorSummary, Measured};
 
+use crate::numbers::percent;
+
 /// A heading, rows under a header, and what the columns mean. Numbers stand at the right.
 fn show(heading: &str, header: &[&str], rows: Vec<Vec<String>>, legend: &str) -> String {
     let mut table = Table::new();
@@ -172,8 +174,4 @@ fn pipeline(measured: &Measured) -> Vec<String> {
 
 fn floor(floor: bool) -> &'static str {
     if floor { "base" } else { "none" }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }
