@@ -30,7 +30,7 @@ use population::Population;
 
 pub use base_sample::{BaseSample, BaseSize, base_sample};
 pub use epsilon::{EpsilonPoint, EpsilonSeries, EpsilonStudy, epsilon};
-pub use figure::Figure;
+pub use figure::{Figure, Line};
 pub use limit::{HeadLimit, LimitStudy, limit};
 pub use normality::{Normality, NormalitySize, normality};
 pub use pareto::{Pareto, pareto};

@@ -1,7 +1,7 @@
 //! Answers, summed up.
 
 use serde::Serialize;
-use vattention_eval::study::Figure;
+use vattention_eval::study::{Figure, Line};
 
 use crate::{Contender, Evaluation, Record, Setup};
 
@@ -92,20 +92,31 @@ impl Report {
         }
     }
 
-    /// Accuracy against density, a line through the contenders of one pipeline.
+    /// Accuracy, and the error of attention if it was measured, against density: a line through the
+    /// contenders of one pipeline.
     pub fn figure(&self, title: &str) -> Figure {
-        let mut series: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+        let mut panels = vec![("accuracy", false, self.lines(|asked| Some(asked.accuracy)))];
+        let errors = self.lines(|asked| asked.error);
+        if !errors.is_empty() {
+            panels.push(("mean |out - dense| / |dense|", true, errors));
+        }
+        Figure::lines(title, "share of the tokens read, per KV head", panels)
+    }
+
+    fn lines(&self, of: impl Fn(&Asked) -> Option<f64>) -> Vec<Line> {
+        let mut lines: Vec<Line> = Vec::new();
         for asked in &self.contenders {
-            let point = (asked.density, asked.accuracy);
-            match series.iter_mut().find(|(name, _)| *name == asked.pipeline) {
+            let Some(y) = of(asked) else { continue };
+            let point = (asked.density, y);
+            match lines.iter_mut().find(|(name, _)| *name == asked.pipeline) {
                 Some((_, points)) => points.push(point),
-                None => series.push((asked.pipeline.clone(), vec![point])),
+                None => lines.push((asked.pipeline.clone(), vec![point])),
             }
         }
-        for (_, points) in &mut series {
+        for (_, points) in &mut lines {
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
         }
-        Figure::lines(title, "share of the tokens read, per KV head", "accuracy", series)
+        lines
     }
 }
 

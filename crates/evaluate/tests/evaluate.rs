@@ -110,6 +110,20 @@ fn answers_are_right_where_the_needle_is_read() {
     assert_eq!((dense.broken, edges.broken), (None, None));
     assert!(promise.broken.unwrap() * 10 < promise.rows, "{promise:?}");
 
+    // Lists that are separate are read by the same KV head.
+    let apart = format!("share = \"head\"\n{EDGES}\n{TOP_K}");
+    let apart = Contender::as_it_stands(Loader::default().parse("apart.toml", &apart).unwrap());
+    let evaluation = world.evaluation(Setup::B, 0);
+    let report = evaluation.run(&[apart], &mut Kept::default(), &|_, _| ()).unwrap();
+    let density = report.contenders[0].density;
+    assert!((density - top_k.density).abs() < 0.01, "{density}, {}", top_k.density);
+}
+
+#[test]
+fn records_are_in_the_order_of_cases_and_contenders() {
+    let world = World::new();
+    let report = run(&world.evaluation(Setup::B, 0), &mut Kept::default());
+    let [dense, edges, ..] = &report.contenders[..] else { panic!() };
     assert_eq!(report.records.len(), 2 * 2 * 2 * 4);
     let places: Vec<_> = dense.scores.iter().map(|it| (it.task.as_str(), it.context)).collect();
     let tasks = ["niah_single_1", "vt"];
@@ -150,6 +164,11 @@ fn an_evaluation_goes_on_from_the_answers_that_were_kept() {
     assert_eq!(fs::read_to_string(&path).unwrap(), text.replacen(answer, "kept", 1));
 
     // What depends on something else is asked again.
+    let other = pipeline("top-k", &TOP_K.replace("0.05", "0.06"));
+    let evaluation = world.evaluation(Setup::B, 0);
+    let mut kept = Kept::open(&path).unwrap();
+    evaluation.run(&[Contender::as_it_stands(other)], &mut kept, &|_, _| ()).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), whole.records.len() + 8);
     for other in [world.evaluation(Setup::A, 0), world.evaluation(Setup::B, 1)] {
         let report = run(&other, &mut Kept::open(&path).unwrap());
         assert!(report.records.iter().all(|record| record.attended.answer != "kept"));

@@ -40,14 +40,23 @@ pub(super) struct Series {
 }
 
 impl Figure {
-    /// One panel: a line with dots through each series, over a logarithmic x.
-    pub fn lines(title: &str, x: &str, y: &str, series: Vec<(String, Vec<(f64, f64)>)>) -> Self {
-        let series = series.into_iter().map(|(name, points)| Series::line(&name, points)).collect();
-        let (x, y) = (Axis::log(x), Axis::linear(y));
-        let panel = Panel { title: String::new(), x, y, series, level: None };
-        Self { title: title.into(), columns: 1, panels: vec![panel] }
+    /// Panels side by side, each of lines with dots over one logarithmic x: what its y is, whether
+    /// that is logarithmic, and its lines by their names.
+    pub fn lines(title: &str, x: &str, panels: Vec<(&str, bool, Vec<Line>)>) -> Self {
+        let panel = |(y, log, lines): (&str, bool, Vec<Line>)| Panel {
+            title: String::new(),
+            x: Axis::log(x),
+            y: Axis { name: y.into(), log },
+            series: lines.into_iter().map(|(name, points)| Series::line(&name, points)).collect(),
+            level: None,
+        };
+        let panels: Vec<Panel> = panels.into_iter().map(panel).collect();
+        Self { title: title.into(), columns: panels.len().max(1), panels }
     }
 }
+
+/// A name, and points.
+pub type Line = (String, Vec<(f64, f64)>);
 
 impl Axis {
     pub(super) fn linear(name: &str) -> Self {

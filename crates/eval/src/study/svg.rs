@@ -17,6 +17,13 @@ const HEIGHT: u32 = 380;
 const TOP: u32 = 56;
 /// Pixels that a character takes, about.
 const CHARACTER: i32 = 7;
+/// Left of the legend.
+const EDGE: i32 = 16;
+
+/// Pixels of a name in the legend.
+fn entry_width(name: &str) -> i32 {
+    48 + CHARACTER * name.chars().count() as i32
+}
 
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
@@ -36,7 +43,8 @@ impl Figure {
     pub fn svg(&self) -> String {
         let mut svg = String::new();
         let rows = self.panels.len().div_ceil(self.columns) as u32;
-        let width = LEAST_WIDTH.max(WIDTH * self.columns as u32);
+        let legend: i32 = self.names().into_iter().map(entry_width).sum();
+        let width = LEAST_WIDTH.max(WIDTH * self.columns as u32).max((EDGE + legend) as u32);
         let root =
             SVGBackend::with_string(&mut svg, (width, TOP + HEIGHT * rows)).into_drawing_area();
         let drawn = self.draw(&root, rows as usize);
@@ -49,12 +57,12 @@ impl Figure {
         root.fill(&WHITE)?;
         root.draw(&Text::new(self.title.as_str(), (16, 10), ("sans-serif", 15)))?;
         let names = self.names();
-        let mut x = 16;
+        let mut x = EDGE;
         for (name, colour) in names.iter().zip(COLOURS.iter().cycle()) {
             let line = vec![(x, 41), (x + 18, 41)];
             root.draw(&PathElement::new(line, colour.stroke_width(3)))?;
             root.draw(&Text::new(*name, (x + 24, 33), ("sans-serif", 14)))?;
-            x += 48 + CHARACTER * name.chars().count() as i32;
+            x += entry_width(name);
         }
         let (_, below) = root.split_vertically(TOP);
         for (panel, area) in self.panels.iter().zip(below.split_evenly((rows, self.columns))) {
