@@ -168,7 +168,15 @@ fn an_evaluation_goes_on_from_the_answers_that_were_kept() {
     let evaluation = world.evaluation(Setup::B, 0);
     let mut kept = Kept::open(&path).unwrap();
     evaluation.run(&[Contender::as_it_stands(other)], &mut kept, &|_, _| ()).unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), whole.records.len() + 8);
+    let lines = || fs::read_to_string(&path).unwrap().lines().count();
+    assert_eq!(lines(), whole.records.len() + 8, "another pipeline of the same name");
+    let words = fs::read_to_string(world.dir.join("vocabulary.json")).unwrap();
+    let words = words.replace("The grass is green.", "The sky is yellow.");
+    fs::write(folder.path().join("words.json"), words).unwrap();
+    let texts = Texts::open(&folder.path().join("words.json")).unwrap();
+    let evaluation = Evaluation { texts: &texts, ..world.evaluation(Setup::B, 0) };
+    evaluation.run(&[Contender::as_it_stands(dense())], &mut kept, &|_, _| ()).unwrap();
+    assert_eq!(lines(), whole.records.len() + 16, "other texts with the same answers");
     for other in [world.evaluation(Setup::A, 0), world.evaluation(Setup::B, 1)] {
         let report = run(&other, &mut Kept::open(&path).unwrap());
         assert!(report.records.iter().all(|record| record.attended.answer != "kept"));
