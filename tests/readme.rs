@@ -87,6 +87,10 @@ fn the_commands_are_what_ci_runs() {
     for command in commands {
         assert!(ci.contains(&format!("\nstep {command}\n")), "CI does not run `{command}`");
     }
+    let evaluation =
+        readme.lines().find_map(|line| line.strip_prefix("$ cargo run --release -- evaluate"));
+    let evaluation = format!("\nstep cargo run --release -- evaluate{}\n", evaluation.unwrap());
+    assert!(ci.contains(&evaluation), "CI does not run the evaluation that is shown");
 }
 
 /// The selector that the README shows is the one of the example.
