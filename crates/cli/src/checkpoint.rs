@@ -61,11 +61,7 @@ impl<'a> Checkpoint<'a> {
 
 /// Bytes of the keys and values of so many tokens in so many layers.
 pub(crate) fn row_bytes(shape: &Shape, storage: Storage, layers: usize, tokens: usize) -> u64 {
-    let number = match storage {
-        Storage::F32 => 4,
-        Storage::F16 | Storage::Bf16 => 2,
-    };
-    let token = (shape.kv_heads * (shape.head_dim + shape.value_dim)) as u64 * number;
+    let token = vattention::eval::row_bytes(shape, storage).saturating_mul(shape.kv_heads as u64);
     token.saturating_mul(layers as u64).saturating_mul(tokens as u64)
 }
 

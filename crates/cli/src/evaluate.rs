@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     expect_room(args, &checkpoint)?;
     let model = checkpoint.load()?;
     let mut kept = match &args.results {
-        Some(path) => Kept::open(path).map_err(Failure::input)?,
+        Some(path) => Kept::open(path)?,
         None => Kept::default(),
     };
     let settings = Settings {
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let evaluation = Evaluation {
         model: &model,
-        fingerprint: fingerprint(&args.model).map_err(Failure::input)?,
+        fingerprint: fingerprint(&args.model)?,
         tokenizer: &checkpoint.tokenizer,
         texts: &texts,
         backend: &*backend,
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         progress::show(&bar, done, total);
     });
     bar.finish_and_clear();
-    let report = report.map_err(Failure::input)?;
+    let report = report?;
     let title = table::title(&args.model, &report);
     if let Some(path) = &args.json {
         write_json(path, &report)?;
@@ -138,17 +138,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn texts(args: &Args) -> Result<Texts, Failure> {
     let own = Some(args.model.join(VOCABULARY)).filter(|path| path.exists());
     let mut texts = match args.vocabulary.as_ref().or(own.as_ref()) {
-        Some(path) => Texts::open(path).map_err(Failure::input)?,
+        Some(path) => Texts::open(path)?,
         None => Texts::ruler(),
     };
     if let Some(path) = &args.haystack {
-        texts = texts.with_haystack(path).map_err(Failure::input)?;
+        texts = texts.with_haystack(path)?;
     }
     if let Some(path) = &args.squad {
-        texts = texts.with_squad(path).map_err(Failure::input)?;
+        texts = texts.with_squad(path)?;
     }
     if let Some(path) = &args.hotpot {
-        texts = texts.with_hotpot(path).map_err(Failure::input)?;
+        texts = texts.with_hotpot(path)?;
     }
     Ok(texts)
 }
@@ -191,7 +191,7 @@ fn contenders(
     if pipelines.iter().all(|pipeline| stands(pipeline)) {
         return Ok(pipelines.iter().cloned().map(Contender::as_it_stands).collect());
     }
-    let calibration = evaluation.calibration().map_err(Failure::input)?;
+    let calibration = evaluation.calibration()?;
     let bar = progress::bar("densities");
     let mut contenders = Vec::new();
     for (i, pipeline) in pipelines.iter().enumerate() {
@@ -201,7 +201,7 @@ fn contenders(
         }
         for (j, &density) in densities.iter().enumerate() {
             let contender = evaluation.at_density(pipeline, density, &calibration);
-            contenders.push(contender.map_err(Failure::input)?);
+            contenders.push(contender?);
             progress::show(&bar, i * densities.len() + j + 1, pipelines.len() * densities.len());
         }
     }

@@ -47,6 +47,18 @@ impl From<vattention::eval::Error> for Failure {
     }
 }
 
+impl From<vattention_evaluate::Error> for Failure {
+    fn from(error: vattention_evaluate::Error) -> Self {
+        Self::input(error)
+    }
+}
+
+impl From<vattention_tasks::Error> for Failure {
+    fn from(error: vattention_tasks::Error) -> Self {
+        Self::input(error)
+    }
+}
+
 impl From<vattention_llm::Error> for Failure {
     fn from(error: vattention_llm::Error) -> Self {
         Self::input(error)

@@ -26,7 +26,7 @@ use group::{Group, Set};
 use memory::Plan;
 
 pub use density::{at_density, decides_itself, sized};
-pub use memory::available_memory;
+pub use memory::{available_memory, row_bytes};
 pub use report::{Bandwidth, BenchReport, BenchRow, Machine};
 
 /// What to measure.

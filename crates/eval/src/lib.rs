@@ -21,7 +21,7 @@ mod verify;
 
 pub use bench::{
     Bandwidth, Bench, BenchReport, BenchRow, Contender, Machine, at_density, available_memory,
-    decides_itself, sized,
+    decides_itself, row_bytes, sized,
 };
 pub use compare::{Entry, Settings, compare};
 pub use dump::Dump;

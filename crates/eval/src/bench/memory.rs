@@ -33,7 +33,7 @@ pub(super) fn number_bytes(storage: Storage) -> usize {
 }
 
 /// Bytes of the key and the value of one token in one KV head.
-pub(super) fn row_bytes(shape: &Shape, storage: Storage) -> u64 {
+pub fn row_bytes(shape: &Shape, storage: Storage) -> u64 {
     (shape.head_dim as u64 + shape.value_dim as u64).saturating_mul(number_bytes(storage) as u64)
 }
 
