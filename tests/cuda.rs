@@ -193,12 +193,13 @@ fn check_limits(gpu: &dyn Backend) {
 }
 
 /// The pipelines of `configs/` for which there are kernels of every part.
-const WHOLE: [&str; 13] = [
+const WHOLE: [&str; 14] = [
     "hash-attention",
     "hash-hybrid",
     "hash-hyperplanes",
     "hybrid",
     "oracle-top-k",
+    "quest",
     "random",
     "streaming-llm",
     "vattention-hash",

@@ -13,8 +13,9 @@ use vattention::backends::Reference;
 use vattention::config::Loader;
 use vattention::cuda::Gpu;
 use vattention::{
-    Attention, Backend, HashCodes, NewTokens, Options, Output, Picks, PipelineConfig, Recipe,
-    Result, Row, Score, Selector, SelectorConfig, Shape, Site, Step, typetag,
+    Activation, Affine, Attention, Backend, CodeMap, HashCodes, Network, NewTokens, Options,
+    Output, Picks, PipelineConfig, Recipe, Result, Row, Score, Selector, SelectorConfig, Shape,
+    Site, Step, typetag,
 };
 
 use common::agreement::{compare_picks, compare_reports};
@@ -28,9 +29,9 @@ struct Odd {
     how: How,
     #[serde(skip)]
     kv_head: usize,
-    /// The first words of the codes of all keys, and the second ones.
+    /// Maps to codes of 40 bits and of 64.
     #[serde(skip)]
-    codes: Vec<Vec<u32>>,
+    maps: Vec<CodeMap>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,46 +52,34 @@ enum How {
 #[typetag::serde(name = "odd")]
 impl SelectorConfig for Odd {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        let codes = vec![Vec::new(); 2];
-        Ok(Box::new(Self { how: self.how, kv_head: site.kv_head, codes }))
+        let maps = [40, 64].map(|bits| map(site.shape.head_dim, bits)).to_vec();
+        Ok(Box::new(Self { how: self.how, kv_head: site.kv_head, maps }))
     }
 }
 
-/// Bits that follow from numbers, and differ from word to word.
-fn word_of(numbers: &[f32], word: usize) -> u32 {
-    let hash = |h: u32, x: &f32| (h ^ x.to_bits()).wrapping_mul(0x9E37_79B1).rotate_left(13);
-    numbers.iter().fold(word as u32 + 1, hash)
+/// Whole numbers, and queries whose network is deeper than that of keys.
+fn map(dim: usize, bits: usize) -> CodeMap {
+    let layer = |inputs: usize, outputs: usize| Affine {
+        weight: (0..inputs * outputs).map(|i| ((i * i + 3 * i) % 7) as f32 - 3.0).collect(),
+        bias: (0..outputs).map(|i| (i % 5) as f32 - 2.5).collect(),
+    };
+    let network = |layers| Arc::new(Network::new(layers, Activation::Relu).unwrap());
+    let query = network(vec![layer(dim, 3), layer(3, bits)]);
+    CodeMap::new(query, network(vec![layer(dim, bits)]), 0.25).unwrap()
 }
 
 impl Odd {
-    fn hash_codes(&self, step: &Step<'_>, words: usize) -> HashCodes<'_> {
-        let code = |row: &Row<'_>| (0..words).map(|word| word_of(row.query(), word)).collect();
-        HashCodes {
-            bits: 32 * words,
-            keys: vec![&self.codes[..words]],
-            queries: step.rows().iter().map(code).collect(),
-        }
-    }
-
-    fn words(visible: usize) -> Option<usize> {
+    fn map(&self, visible: usize) -> Option<&CodeMap> {
         match visible {
             0..100 => None,
-            100..200 => Some(1),
-            _ => Some(2),
+            100..200 => Some(&self.maps[0]),
+            _ => Some(&self.maps[1]),
         }
     }
 }
 
 impl Selector for Odd {
-    fn append(&mut self, new: &NewTokens<'_>) {
-        let mut key = vec![0.0; new.keys.dim()];
-        for token in 0..new.keys.len() {
-            new.keys.copy_row(token, &mut key);
-            for (word, codes) in self.codes.iter_mut().enumerate() {
-                codes.push(word_of(&key, word));
-            }
-        }
-    }
+    fn append(&mut self, _: &NewTokens<'_>) {}
 
     fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
         match self.how {
@@ -99,12 +88,12 @@ impl Selector for Odd {
             How::AtTimes => step.visible.is_multiple_of(2).then_some(Recipe::Range(3..9)),
             How::ByHead if self.kv_head == 0 => Some(Recipe::Range(0..5)),
             How::ByHead => Some(Recipe::TopLogits { count: 7, score: Score::Head }),
-            How::Growing => Some(match Self::words(step.visible) {
+            How::Growing => Some(match self.map(step.visible) {
                 None => Recipe::Range(0..5),
-                Some(words) => Recipe::TopCodes {
+                Some(map) => Recipe::TopCodes {
                     count: 7,
                     score: Score::Head,
-                    codes: self.hash_codes(step, words),
+                    codes: HashCodes { maps: vec![map] },
                 },
             }),
         }
@@ -121,15 +110,15 @@ impl Selector for Odd {
             How::ByHead => {
                 picks.take_top(7, &row.scores(Score::Head));
             }
-            How::Growing => match Self::words(row.visible()) {
+            How::Growing => match self.map(row.visible()) {
                 None => picks.take_range(0..5),
-                Some(words) => {
-                    let differing = |token: usize, word: usize| {
-                        (self.codes[word][token] ^ word_of(row.query(), word)).count_ones()
-                    };
+                Some(map) => {
+                    let query = map.of_query(row.query());
                     let agreeing = |token| {
-                        let differing: u32 = (0..words).map(|word| differing(token, word)).sum();
-                        (32 * words) as u16 - differing as u16
+                        let mut key = vec![0.0; row.keys().dim()];
+                        row.keys().copy_row(token, &mut key);
+                        let pairs = query.iter().zip(map.of_key(&key));
+                        pairs.filter(|&(&q, k)| (q > 0.0) == (k > 0.0)).count() as u16
                     };
                     let scores: Vec<u16> = (0..row.visible()).map(agreeing).collect();
                     picks.take_top(7, &scores);

@@ -76,6 +76,11 @@ fn selector() -> impl Strategy<Value = String> {
         (size(), score()).prop_map(move |(size, score)| {
             table("oracle-top-k", format!("size = {size}\nscore = \"{score}\""))
         }),
+        (size(), score(), select(vec![1, 2, 15, 16, 300, 5000])).prop_map(
+            move |(size, score, page)| {
+                table("quest", format!("size = {size}\nscore = \"{score}\"\npage = {page}"))
+            }
+        ),
         (size(), score(), select(vec!["query-head", "kv-head"]), select(vec![1, 31, 32, 33, 96]))
             .prop_map(move |(size, score, codes, bits)| {
                 let rest = format!("score = \"{score}\"\ncodes = \"{codes}\"\nbits = {bits}");

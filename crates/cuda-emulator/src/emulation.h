@@ -343,6 +343,9 @@ template <typename T> T atomicMax(T* to, T value) {
     return old;
 }
 
+// Rounded one by one, whatever the compiler would make of them together.
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __ffs(unsigned x) { return __builtin_ffs(int(x)); }
 static inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned(uint64_t(a) * b >> 32); }

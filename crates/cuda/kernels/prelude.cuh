@@ -41,6 +41,13 @@ DEVICE void widen(f16, u32 word, f32& low, f32& high) {
     low = __uint_as_float((word & 0x7fffu) << 13 | (word & 0x8000u) << 16) * rebias;
     high = __uint_as_float((word & 0x7fff0000u) >> 3 | (word & 0x80000000u)) * rebias;
 }
+
+/// A word of two numbers that half precision has.
+DEVICE u32 narrow(f16, f32 low, f32 high) {
+    const f32 rebias = 1.925929944387236e-34f;
+    const u32 a = __float_as_uint(low * rebias), b = __float_as_uint(high * rebias);
+    return (a >> 13 & 0x7fffu) | (a >> 16 & 0x8000u) | (b << 3 & 0x7fff0000u) | (b & 0x80000000u);
+}
 #else
 #define MINUS_INFINITY __int_as_float(0xff800000)
 
@@ -59,6 +66,15 @@ DEVICE void widen(f16, u32 word, f32& low, f32& high) {
     asm("{.reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b;}"
         : "=f"(low), "=f"(high)
         : "r"(word));
+}
+
+/// A word of two numbers that half precision has.
+DEVICE u32 narrow(f16, f32 low, f32 high) {
+    u32 word;
+    asm("{.reg .b16 a, b; cvt.rn.f16.f32 a, %1; cvt.rn.f16.f32 b, %2; mov.b32 %0, {a, b};}"
+        : "=r"(word)
+        : "f"(low), "f"(high));
+    return word;
 }
 #endif
 
@@ -97,6 +113,22 @@ template <typename T> DEVICE void widen(const Chunk<T>& chunk, f32 (&x)[CHUNK]) 
     widen(T(), chunk.words[0].y, x[2], x[3]);
     widen(T(), chunk.words[0].z, x[4], x[5]);
     widen(T(), chunk.words[0].w, x[6], x[7]);
+}
+
+DEVICE u32 narrow(bf16, f32 low, f32 high) {
+    return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000u);
+}
+
+/// Writes numbers of a chunk that their type has, at a multiple of 16 bytes.
+DEVICE void store_chunk(const f32 (&x)[CHUNK], f32* to) {
+#pragma unroll
+    for (u32 i = 0; i < CHUNK; i++) to[i] = x[i];
+}
+
+template <typename T> DEVICE void store_chunk(const f32 (&x)[CHUNK], T* to) {
+    const uint4 words = {narrow(T(), x[0], x[1]), narrow(T(), x[2], x[3]), narrow(T(), x[4], x[5]),
+                         narrow(T(), x[6], x[7])};
+    *reinterpret_cast<uint4*>(to) = words;
 }
 
 /// The largest of a warp's numbers, and their sum, in every lane. The sum's order is fixed.

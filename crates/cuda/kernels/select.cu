@@ -9,8 +9,9 @@
 // The first pass over a row begins with no cut, and each pass leaves what it counted in zeros, so
 // that the same kernels can run again and again.
 //
-// Constants: SCORE, u16 or f32. Rows of scores and of taken bits are `stride` tokens apart, a
-// multiple of 64. `now` begins with the number of visible tokens.
+// Constants: SCORE, u16 or f32; PAGE, tokens one after the other that have one score. Rows of taken
+// bits are `stride` tokens apart, a multiple of 64, and rows of scores those of so many tokens. `now`
+// begins with the number of visible tokens.
 
 const u32 THREADS = 256;
 const u32 WARPS = THREADS / WARP;
@@ -44,7 +45,8 @@ struct Part {
     u32 visible;
 
     DEVICE Part(const SCORE* scores, u32* taken, const u32* now, u32 capacity, u32 stride)
-        : scores(scores + u64(blockIdx.y) * stride), taken(taken + u64(blockIdx.y) * (stride / WARP)),
+        : scores(scores + u64(blockIdx.y) * ((stride + PAGE - 1) / PAGE)),
+          taken(taken + u64(blockIdx.y) * (stride / WARP)),
           first(blockIdx.x * SPAN + threadIdx.x / WARP * (WARP * WORDS)),
           visible(min(now[0], capacity)) {}
 
@@ -58,7 +60,7 @@ struct Part {
     DEVICE bool open(u32 word, u32& key) const {
         const u32 at = token(word);
         if (at >= visible || taken[at / WARP] >> (at % WARP) & 1) return false;
-        key = key_of(scores[at]);
+        key = key_of(scores[at / PAGE]);
         return true;
     }
 };

@@ -6,6 +6,7 @@ use vattention_backends::{Layer, Pools};
 use vattention_core::{Attention, Backend, Options, PipelineConfig, Result, Shape};
 
 use crate::machine::GpuMachine;
+use crate::networks::Networks;
 use crate::routine::Routines;
 use crate::{Device, Driver};
 
@@ -18,12 +19,14 @@ pub struct Gpu<D: Device> {
     device: D,
     pools: Pools,
     routines: Routines<D>,
+    networks: Networks<D>,
 }
 
 impl<D: Device> Gpu<D> {
     /// Over this device.
     pub fn new(device: D) -> Self {
-        Self { device, pools: Pools::default(), routines: Routines::default() }
+        let (pools, routines, networks) = Default::default();
+        Self { device, pools, routines, networks }
     }
 }
 
@@ -45,8 +48,8 @@ impl<D: Device> Backend for Gpu<D> {
     ) -> Result<Box<dyn Attention>> {
         shape.check()?;
         let workers = self.pools.workers(NAME, options.threads)?;
-        let (device, routines) = (self.device.clone(), self.routines.clone());
-        let machine = GpuMachine::new(device, routines, pipeline, shape, options)?;
+        let shared = (self.device.clone(), self.routines.clone(), self.networks.clone());
+        let machine = GpuMachine::new(shared, pipeline, shape, options)?;
         Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, machine)?))
     }
 }

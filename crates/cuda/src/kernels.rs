@@ -20,9 +20,16 @@ pub(crate) const ATTEND: Source =
 pub(crate) const LOGITS: Source =
     Source { name: "logits", text: files!("rows.cuh" "keys.cuh" "logits.cu") };
 
+/// What the keys of a page can reach.
+pub(crate) const PAGES: Source =
+    Source { name: "pages", text: files!("rows.cuh" "keys.cuh" "pages.cu") };
+
 /// The merge of its parts.
 pub(crate) const COMBINE: Source =
     Source { name: "combine", text: include_str!("../kernels/combine.cu") };
+
+/// Hash codes.
+pub(crate) const ENCODE: Source = Source { name: "encode", text: files!("rows.cuh" "encode.cu") };
 
 /// Scores of hash codes.
 pub(crate) const SCORE: Source =

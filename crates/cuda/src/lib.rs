@@ -7,21 +7,23 @@
 //! | `routine` | a whole step on the device, recorded once                              |
 //! | `answered`| from what a routine found to the answers of rows                       |
 //! | `rows`    | keys and values, growing on the device                                 |
-//! | `codes`   | hash codes of keys, on the device                                      |
+//! | `index`   | what selectors keep of the keys, on the device                         |
+//! | `networks`| what makes hash codes, on the device                                   |
 //! | `device`  | what a machine that runs kernels offers                                |
 //! | `driver`  | NVIDIA GPUs, through their driver and its compiler                     |
 //! | `kernels` | their sources, and with which constants they are compiled              |
 //! | `launch`  | one safe function for each kernel, and the arrays that it takes        |
 
 mod answered;
-mod codes;
 mod device;
 #[allow(unsafe_code)]
 mod driver;
 mod gpu;
+mod index;
 mod kernels;
 pub mod launch;
 mod machine;
+mod networks;
 mod routine;
 mod rows;
 

@@ -13,8 +13,9 @@ use vattention_core::{
 
 use crate::Device;
 use crate::answered::Answered;
-use crate::codes::Mirror;
+use crate::index::Index;
 use crate::launch::{Array, Attend, Combine, Lists, Logits, RowLayout};
+use crate::networks::Networks;
 use crate::routine::{Kind, Routine, Routines, Told};
 use crate::rows::Rows;
 
@@ -34,14 +35,13 @@ pub(crate) struct GpuMachine<D: Device> {
     /// The one that was used last.
     routine: Option<Arc<Routine<D>>>,
     /// Of each KV head.
-    codes: Vec<Mirror<D>>,
+    indexes: Vec<Index<D>>,
 }
 
 impl<D: Device> GpuMachine<D> {
     /// No rows, and the kernels compiled that the pipeline needs.
     pub(crate) fn new(
-        device: D,
-        routines: Routines<D>,
+        (device, routines, networks): (D, Routines<D>, Networks<D>),
         pipeline: &PipelineConfig,
         shape: Shape,
         options: &Options,
@@ -54,8 +54,9 @@ impl<D: Device> GpuMachine<D> {
             .collect::<Result<_>>()?;
         let combine = Combine::new(&device)?;
         let rows = Rows::new(device.clone(), layout, shape.kv_heads, options.placement)?;
-        let codes = mirrors(shape);
-        Ok(Self { device, shape, rows, attend, combine, routines, routine: None, codes })
+        let index = Index::new(device.clone(), networks, layout);
+        let indexes = (0..shape.kv_heads).map(|_| index.emptied()).collect();
+        Ok(Self { device, shape, rows, attend, combine, routines, routine: None, indexes })
     }
 
     /// What each query head makes of what it reads: one launch for all KV heads, and one for the
@@ -90,8 +91,8 @@ impl<D: Device> GpuMachine<D> {
     fn kind(&self, heads: &[Situation<'_>], plans: &[Plan<'_>]) -> Option<Kind> {
         let tokens = heads[0].step.keys.len();
         let kind = |plan| Kind::new(plan, self.shape, self.rows.layout(), tokens);
-        let first = kind(&plans[0]);
-        plans[1..].iter().all(|plan| kind(plan) == first).then_some(first)
+        let first = kind(&plans[0])?;
+        plans[1..].iter().all(|plan| kind(plan).as_ref() == Some(&first)).then_some(first)
     }
 
     /// The device does everything.
@@ -109,14 +110,17 @@ impl<D: Device> GpuMachine<D> {
         self.routine = Some(routine.clone());
         let mut told = Vec::with_capacity(heads.len());
         for (i, (head, plan)) in heads.iter().zip(plans).enumerate() {
-            let codes = self.codes[i].update(&self.device, &plan, kind.capacity)?;
+            let indexes = self.indexes[i].prepare(&plan, kind.capacity, head.step.visible)?;
             let lists = if plan.sample.is_some() { kind.lists() / heads.len() } else { 0 };
             let order = |list| head.pipeline.order(&head.step, list).parameters();
             let orders = (0..lists).map(order).collect();
             let table = self.rows.heads()[i].table();
-            told.push(Told { plan, step: &head.step, orders, table, codes });
+            told.push(Told { plan, step: &head.step, orders, table, indexes });
         }
         let (found, tokens) = routine.run(&told, heads.iter().any(|head| head.listed))?;
+        for (index, told) in self.indexes.iter_mut().zip(&told) {
+            index.advance(&told.indexes, told.step.visible);
+        }
         let answered = Answered { kind, found, tokens };
         let mut steps: Vec<HeadStep> =
             (0..heads.len()).map(|i| answered.head(i, &heads[i], &told[i].plan)).collect();
@@ -175,15 +179,10 @@ impl<D: Device> Machine for GpuMachine<D> {
             combine: self.combine.clone(),
             routines: self.routines.clone(),
             routine: self.routine.clone(),
-            codes: mirrors(self.shape),
+            indexes: self.indexes.iter().map(Index::emptied).collect(),
             ..*self
         })
     }
-}
-
-/// No codes of any KV head yet.
-fn mirrors<D: Device>(shape: Shape) -> Vec<Mirror<D>> {
-    std::iter::repeat_with(Mirror::new).take(shape.kv_heads).collect()
 }
 
 /// Selects and samples on the host, as it is defined.

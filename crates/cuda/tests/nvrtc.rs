@@ -7,9 +7,10 @@
 
 use std::io::Write;
 
-use vattention_core::Storage;
+use vattention_core::{Activation, Storage};
 use vattention_cuda::launch::{
-    Attend, Combine, Judge, ListTaken, Look, RowLayout, Sample, Score, ScoreLogits, Select, Take,
+    Attend, Combine, Encode, Judge, ListTaken, Look, NetworkShape, RowLayout, Sample, Score,
+    ScoreLogits, ScorePages, Select, Take,
 };
 use vattention_cuda::{Compiler, Driver, Program, Source};
 
@@ -84,6 +85,12 @@ fn every_program_compiles_for_every_architecture() {
     });
     // They hold no values. For the widest, the assembler spills a few words, once for each block,
     // rather than let fewer blocks run.
+    let pages = shapes.clone().map(|&(storage, dim, group)| {
+        let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
+        let spilled = if group == 16 { 32 } else { 0 };
+        let program = ScorePages::<Driver>::program(layout, group, 16).unwrap();
+        (program, budget(group), spilled)
+    });
     let logits = shapes.map(|&(storage, dim, group)| {
         let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
         let spilled = if group == 16 { 32 } else { 0 };
@@ -93,8 +100,9 @@ fn every_program_compiles_for_every_architecture() {
     let others = [
         Combine::<Driver>::program(),
         Score::<Driver>::program(),
-        Select::<Driver, u16>::program(),
-        Select::<Driver, f32>::program(),
+        Select::<Driver, u16>::program(1),
+        Select::<Driver, f32>::program(1),
+        Select::<Driver, f32>::program(16),
         ListTaken::<Driver>::program(),
         Take::<Driver>::program(),
         Sample::<Driver>::program(),
@@ -108,8 +116,15 @@ fn every_program_compiles_for_every_architecture() {
         // threads fit.
         (Look::<Driver>::program(layout), if dim > 128 { 128 } else { 80 }, 0)
     });
+    let activations = [Activation::Silu, Activation::Relu, Activation::Gelu, Activation::Tanh];
+    let networks = [&[64, 32][..], &[96, 512, 40], &[128, 128, 128, 32], &[256, 4096, 128]];
+    let encode = networks.into_iter().zip(activations).map(|(widths, activation)| {
+        let layout = RowLayout::new(Storage::Bf16, widths[0], widths[0], 8).unwrap();
+        let shape = NetworkShape { widths: widths.to_vec(), activation };
+        (Encode::<Driver>::program(layout, &shape).unwrap(), 96, 0)
+    });
     let programs: Vec<(Program, usize, usize)> =
-        attend.chain(logits).chain(others).chain(look).collect();
+        attend.chain(pages).chain(logits).chain(others).chain(look).chain(encode).collect();
     for architecture in ARCHITECTURES {
         for (program, budget, spilled) in &programs {
             let compiled = compiler.compile(program, architecture).unwrap();

@@ -40,7 +40,6 @@
 mod auto;
 mod codes;
 mod hyperplanes;
-mod map;
 mod weights;
 
 use std::ops::Range;
@@ -50,16 +49,16 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    AutoSize, HashCodes, NewTokens, Picks, Recipe, Result, Row, Score, Selector, SelectorConfig,
-    Site, Step, register, typetag,
+    AutoSize, CodeMap, HashCodes, NewTokens, Picks, Recipe, Result, Row, Score, Selector,
+    SelectorConfig, Site, Step, register, typetag,
 };
 
 pub use codes::Codes;
-pub use map::Activation;
+pub use vattention_core::Activation;
 
 use crate::index_of::{IndexOf, counting};
 use crate::whole::Whole;
-use map::Map;
+use codes::pack;
 use weights::Weights;
 
 /// The signs in a code, 32 as the authors have.
@@ -116,13 +115,13 @@ impl HashAttention {
     }
 
     /// The maps that make codes at `site`, one or one for each member, and the bits of the codes.
-    fn maps(&self, site: &Site) -> Result<(Vec<Map>, Bits), String> {
+    fn maps(&self, site: &Site) -> Result<(Vec<CodeMap>, Bits), String> {
         let count = if self.codes == IndexOf::KvHead { 1 } else { site.shape.group() };
         let Some(path) = &self.weights else {
             let bits = self.bits.unwrap_or_default();
             let dim = site.shape.head_dim;
-            let map = |member| Map::of_hyperplanes(hyperplanes::draw(site, member, bits, dim), dim);
-            return Ok(((0..count).map(map).collect(), bits));
+            let map = |member| hyperplanes::map(site, member, bits, dim);
+            return Ok(((0..count).map(map).collect::<Result<_, _>>()?, bits));
         };
         let weights = Weights::open(path)?;
         let map = |member| weights.map(site, self.codes, member, self.activation);
@@ -142,7 +141,7 @@ impl HashAttention {
 /// Codes of all keys by one map.
 #[derive(Clone)]
 struct Index {
-    map: Arc<Map>,
+    map: Arc<CodeMap>,
     /// The members of the group that use it.
     members: Range<usize>,
     codes: Codes,
@@ -165,24 +164,10 @@ impl Worker {
         let mut scores = vec![1 + most; row.visible()];
         for Index { map, members, codes } in &self.indexes {
             let counting = counting(members, self.score, row);
-            let queries: Vec<_> = counting.map(|i| map.query_code(rows[i].query())).collect();
+            let queries: Vec<_> = counting.map(|i| pack(&map.of_query(rows[i].query()))).collect();
             codes.subtract_differing(&queries, &mut scores);
         }
         scores
-    }
-
-    /// What machines are told of the codes.
-    fn hash_codes(&self, step: &Step<'_>) -> HashCodes<'_> {
-        let words = usize::from(self.bits.get()).div_ceil(32);
-        let of_index = |Index { map, members, .. }: &Index| {
-            let code = |member| map.query_code(step.row(member).query())[..words].to_vec();
-            members.clone().map(code).collect::<Vec<_>>()
-        };
-        HashCodes {
-            bits: self.bits.get().into(),
-            keys: self.indexes.iter().map(|index| index.codes.words()).collect(),
-            queries: self.indexes.iter().flat_map(of_index).collect(),
-        }
     }
 }
 
@@ -192,7 +177,7 @@ impl Selector for Worker {
         for token in 0..new.keys.len() {
             new.keys.copy_row(token, &mut key);
             for Index { map, codes, .. } in &mut self.indexes {
-                codes.push(map.key_code(&key));
+                codes.push(pack(&map.of_key(&key)));
             }
         }
     }
@@ -210,7 +195,7 @@ impl Selector for Worker {
         Some(Recipe::TopCodes {
             count: size.of(step.visible),
             score: self.score,
-            codes: self.hash_codes(step),
+            codes: HashCodes { maps: self.indexes.iter().map(|index| &*index.map).collect() },
         })
     }
 

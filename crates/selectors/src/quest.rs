@@ -36,7 +36,8 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, register, typetag,
+    NewTokens, Picks, Recipe, Result, Row, Score, Selector, SelectorConfig, Site, Size, Step,
+    register, typetag,
 };
 
 use crate::labels::{LabelBits, Labels, Rounding};
@@ -161,6 +162,12 @@ impl Selector for Worker {
 
     fn index_bytes(&self) -> usize {
         self.full.iter().map(Labels::bytes).sum()
+    }
+
+    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
+        let Quest { size, page, bits, score } = self.config;
+        let count = size.of(step.visible);
+        (bits.get() == 0).then_some(Recipe::TopPages { count, score, page })
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

@@ -40,6 +40,14 @@ impl<D: Device> Codes<D> {
         self.packed.write(codes, word * self.capacity + first)
     }
 
+    /// All words, `[words, capacity]`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn read(&self) -> Result<Vec<u32>> {
+        self.packed.read()
+    }
+
     /// How many bits each has.
     pub fn bits(&self) -> usize {
         self.bits

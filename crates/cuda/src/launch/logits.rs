@@ -23,6 +23,15 @@ pub struct ScoreLogits<D: Device> {
     sharing: usize,
 }
 
+/// Fails if the kernels of keys cannot score so many rows at once.
+pub(super) fn check_sharing(sharing: usize) -> Result<()> {
+    if (1..=MOST_SHARING).contains(&sharing) {
+        return Ok(());
+    }
+    let expected = format_args!("1 to {MOST_SHARING} on CUDA");
+    Err(Error::shape("rows of scores that share keys", expected, sharing))
+}
+
 impl<D: Device> ScoreLogits<D> {
     /// What is compiled for such rows, of which `sharing` rows of scores one after the other read
     /// the same ones.
@@ -30,10 +39,7 @@ impl<D: Device> ScoreLogits<D> {
     /// # Errors
     /// If these are not 1 to 16.
     pub fn program(layout: RowLayout, sharing: usize) -> Result<Program> {
-        if !(1..=MOST_SHARING).contains(&sharing) {
-            let expected = format_args!("1 to {MOST_SHARING} on CUDA");
-            return Err(Error::shape("rows of scores that share keys", expected, sharing));
-        }
+        check_sharing(sharing)?;
         let mut constants = layout.constants();
         constants.push(("GROUP", sharing.to_string()));
         Ok(Program { source: LOGITS, constants })

@@ -4,7 +4,9 @@
 //! |---------------------------|-----------------------------------------------------------|
 //! | [`Attend`], [`Combine`]   | weighted attention over lists of rows                     |
 //! | [`Take`]                  | ranges of tokens, and what was drawn                      |
+//! | [`Encode`]                | hash codes of keys and of queries                         |
 //! | [`Score`]                 | bits that hash codes have in common                       |
+//! | [`ScorePages`]            | bounds of pages of keys, and what queries make of them    |
 //! | [`ScoreLogits`]           | logits of all tokens                                      |
 //! | [`Select`], [`ListTaken`] | the best scores among tokens not taken, and lists of them |
 //! | [`Sample`]                | a uniform sample of the others                            |
@@ -17,13 +19,16 @@
 
 mod array;
 mod attend;
+mod bounds;
 mod codes;
 mod combine;
+mod encode;
 mod judge;
 mod list_taken;
 mod lists;
 mod logits;
 mod look;
+mod network;
 mod now;
 mod open;
 mod progress;
@@ -31,6 +36,7 @@ mod rounds;
 mod rows;
 mod sample;
 mod score;
+mod score_pages;
 mod scores;
 mod select;
 mod take;
@@ -39,14 +45,18 @@ mod work;
 
 pub use array::Array;
 pub use attend::{Attend, Logits, Records};
+pub use bounds::Bounds;
 pub use codes::Codes;
 pub(crate) use combine::softmax;
 pub use combine::{Combine, Sums};
+pub use encode::Encode;
+pub(crate) use encode::Encoding;
 pub use judge::Judge;
 pub use list_taken::ListTaken;
 pub use lists::Lists;
 pub use logits::ScoreLogits;
 pub use look::{Look, Looked, Moments};
+pub use network::{Network, NetworkShape};
 pub use now::Now;
 pub use open::Open;
 pub(crate) use progress::progressed;
@@ -55,6 +65,8 @@ pub use rounds::{Opened, Rounds};
 pub use rows::{Pages, RowLayout};
 pub use sample::{Drawing, Sample};
 pub use score::Score;
+pub(crate) use score_pages::Bounding;
+pub use score_pages::ScorePages;
 pub use scores::{Ranked, Scores};
 pub use select::{Select, Selecting};
 pub use take::Take;

@@ -95,13 +95,17 @@ impl RowLayout {
         ]
     }
 
-    /// Bytes of a row.
-    pub fn row_bytes(&self) -> usize {
-        let number = match self.storage {
+    /// Bytes of a number.
+    pub(super) fn number_bytes(&self) -> usize {
+        match self.storage {
             Storage::F32 => 4,
             Storage::F16 | Storage::Bf16 => 2,
-        };
-        self.stride() * number
+        }
+    }
+
+    /// Bytes of a row.
+    pub fn row_bytes(&self) -> usize {
+        self.stride() * self.number_bytes()
     }
 
     /// Bytes of a page.

@@ -21,48 +21,73 @@ impl Ranked for f32 {
     const NAME: &str = "f32";
 }
 
-/// A score for each token of each row, larger is better, in room for `capacity` tokens.
+/// A score for each page of tokens of each row, larger is better, in room for `capacity` tokens.
 #[derive(Debug)]
 pub struct Scores<D: Device, S> {
-    /// `[rows, stride]`
+    /// `[rows, stride / page]`
     pub(super) numbers: Array<D, S>,
     pub(super) rows: usize,
     pub(super) capacity: usize,
+    /// Tokens that share a score.
+    pub(super) page: usize,
 }
 
 impl<D: Device, S: Ranked> Scores<D, S> {
-    /// Room for those of so many tokens.
+    /// Room for a score of each of so many tokens.
     ///
     /// # Errors
     /// If there is no memory.
     pub fn new(device: &D, rows: usize, capacity: usize) -> Result<Self> {
-        let numbers = Array::zeros(device, rows * stride(capacity))?;
-        Ok(Self { numbers, rows, capacity })
+        Self::of_pages(device, rows, capacity, 1)
     }
 
-    /// Writes those of the first tokens of each row, `[rows, tokens]`.
+    /// Room for a score of each `page` tokens.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn of_pages(device: &D, rows: usize, capacity: usize, page: usize) -> Result<Self> {
+        let numbers = Array::zeros(device, rows * stride(capacity).div_ceil(page))?;
+        Ok(Self { numbers, rows, capacity, page })
+    }
+
+    /// Tokens that share a score.
+    pub(crate) fn page(&self) -> usize {
+        self.page
+    }
+
+    /// Numbers from row to row.
+    pub(super) fn stride(&self) -> usize {
+        stride(self.capacity).div_ceil(self.page)
+    }
+
+    /// Scores of a row.
+    fn room(&self) -> usize {
+        self.capacity.div_ceil(self.page)
+    }
+
+    /// Writes those of the first tokens or pages of each row, `[rows, count]`.
     ///
     /// # Errors
     /// If they are not as many of each row, more than there is room for, or the device fails.
-    pub fn write(&self, tokens: usize, scores: &[S]) -> Result<()> {
-        expect("scores", self.rows * tokens.min(self.capacity), scores.len())?;
+    pub fn write(&self, count: usize, scores: &[S]) -> Result<()> {
+        expect("scores", self.rows * count.min(self.room()), scores.len())?;
         for row in 0..self.rows {
-            self.numbers.write(&scores[row * tokens..][..tokens], row * stride(self.capacity))?;
+            self.numbers.write(&scores[row * count..][..count], row * self.stride())?;
         }
         Ok(())
     }
 
-    /// Those of the first tokens of each row, `[rows, tokens]`.
+    /// Those of the first tokens or pages of each row, `[rows, count]`.
     ///
     /// # Errors
     /// If the device fails.
     ///
     /// # Panics
     /// If there is no room for so many.
-    pub fn read(&self, tokens: usize) -> Result<Vec<S>> {
-        assert!(tokens <= self.capacity, "room for {} scores", self.capacity);
+    pub fn read(&self, count: usize) -> Result<Vec<S>> {
+        assert!(count <= self.room(), "room for {} scores", self.room());
         let numbers = self.numbers.read()?;
-        let row = |row| &numbers[row * stride(self.capacity)..][..tokens];
+        let row = |row| &numbers[row * self.stride()..][..count];
         Ok((0..self.rows).flat_map(row).copied().collect())
     }
 }

@@ -20,6 +20,7 @@ const VALUES: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Select<D: Device, S> {
     module: D::Module,
+    page: usize,
     of: PhantomData<S>,
 }
 
@@ -62,17 +63,26 @@ impl<D: Device> Selecting<D> {
 }
 
 impl<D: Device, S: Ranked> Select<D, S> {
-    /// What is compiled.
-    pub fn program() -> Program {
-        Program { source: SELECT, constants: vec![("SCORE", S::NAME.to_owned())] }
+    /// What is compiled for scores that `page` tokens one after the other share.
+    pub fn program(page: usize) -> Program {
+        let constants = vec![("SCORE", S::NAME.to_owned()), ("PAGE", page.to_string())];
+        Program { source: SELECT, constants }
     }
 
-    /// Compiles it.
+    /// Compiles it for tokens that have scores of their own.
     ///
     /// # Errors
     /// If it cannot be compiled.
     pub fn new(device: &D) -> Result<Self> {
-        Ok(Self { module: device.compile(&Self::program())?, of: PhantomData })
+        Self::of_pages(device, 1)
+    }
+
+    /// Compiles it for scores that `page` tokens share.
+    ///
+    /// # Errors
+    /// If it cannot be compiled.
+    pub fn of_pages(device: &D, page: usize) -> Result<Self> {
+        Ok(Self { module: device.compile(&Self::program(page))?, page, of: PhantomData })
     }
 
     /// Adds launches that take, of each row, the `counts[row]` best visible tokens not taken yet,
@@ -94,6 +104,7 @@ impl<D: Device, S: Ranked> Select<D, S> {
         selecting: &Selecting<D>,
     ) -> Result<()> {
         expect("rows of scores", taken.rows(), scores.rows)?;
+        expect("tokens that share a score", self.page, scores.page)?;
         expect("rows of a selection", taken.rows(), selecting.rows)?;
         expect("numbers of tokens to take", taken.rows(), counts.len())?;
         now.expect_room("bits", taken.capacity())?;

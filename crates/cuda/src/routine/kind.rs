@@ -1,8 +1,9 @@
 //! What is the same in all steps of a pipeline: for what a routine is recorded.
 
-use vattention_core::{ClosedForm, Formula, Plan, Recipe, Score, Shape, Share};
+use vattention_core::{ClosedForm, Formula, HashCodes, Plan, Recipe, Score, Shape, Share};
 
-use crate::launch::RowLayout;
+use crate::Driver;
+use crate::launch::{Encode, NetworkShape, RowLayout};
 
 /// What a routine is recorded for.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,8 +24,21 @@ pub(crate) enum Stage {
     Ranges(usize),
     /// The best by `q·k`.
     Logits(Score),
-    /// The best by codes of so many bits.
-    Codes { score: Score, bits: usize },
+    /// The best by the bounds of pages of so many tokens.
+    Pages { score: Score, page: usize },
+    /// The best by codes.
+    Codes(CodesStage),
+}
+
+/// What is the same in all steps that compare codes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CodesStage {
+    pub(crate) score: Score,
+    /// Maps of a KV head.
+    pub(crate) maps: usize,
+    /// Their networks of keys, and of queries.
+    pub(crate) key: NetworkShape,
+    pub(crate) query: NetworkShape,
 }
 
 /// How large a sample is.
@@ -39,16 +53,27 @@ pub(crate) struct Sample {
 const LEAST: usize = 1024;
 
 impl Kind {
-    /// Of a plan, with room for `tokens` and as many again at the most.
-    pub(crate) fn new(plan: &Plan<'_>, shape: Shape, layout: RowLayout, tokens: usize) -> Self {
+    /// Of a plan, with room for `tokens` and as many again at the most; `None` if there are no kernels
+    /// for it.
+    pub(crate) fn new(
+        plan: &Plan<'_>,
+        shape: Shape,
+        layout: RowLayout,
+        tokens: usize,
+    ) -> Option<Self> {
+        let capacity = tokens.next_power_of_two().max(LEAST);
         let mut stages: Vec<Stage> = Vec::new();
         for recipe in &plan.recipes {
             match (recipe, stages.last_mut()) {
                 (Recipe::Range(_), Some(Stage::Ranges(count))) => *count += 1,
                 (Recipe::Range(_), _) => stages.push(Stage::Ranges(1)),
                 (&Recipe::TopLogits { score, .. }, _) => stages.push(Stage::Logits(score)),
+                (&Recipe::TopPages { score, page, .. }, _) => {
+                    stages.push(Stage::Pages { score, page: page.get().min(capacity) });
+                }
                 (Recipe::TopCodes { score, codes, .. }, _) => {
-                    stages.push(Stage::Codes { score: *score, bits: codes.bits });
+                    let stage = CodesStage::new(*score, codes)?;
+                    stages.push(Stage::Codes(stage.takes(shape, layout).then_some(stage)?));
                 }
             }
         }
@@ -58,8 +83,7 @@ impl Kind {
                 Sample { budget: Some(formula.clone()), looks: sample.looks }
             }
         });
-        let capacity = tokens.next_power_of_two().max(LEAST);
-        Self { shape, layout, share: plan.share, stages, sample, capacity }
+        Some(Self { shape, layout, share: plan.share, stages, sample, capacity })
     }
 
     /// Lists that are read.
@@ -97,16 +121,42 @@ impl Stage {
     fn group_wide(&self) -> bool {
         match self {
             Self::Ranges(_) => true,
-            Self::Logits(score) | Self::Codes { score, .. } => *score == Score::Group,
+            Self::Logits(score)
+            | Self::Pages { score, .. }
+            | Self::Codes(CodesStage { score, .. }) => *score == Score::Group,
         }
+    }
+}
+
+impl CodesStage {
+    /// Of maps that are alike.
+    fn new(score: Score, codes: &HashCodes<'_>) -> Option<Self> {
+        let first = codes.maps.first()?;
+        let [key, query] = [first.key(), first.query()].map(|network| NetworkShape::of(network));
+        let alike = codes.maps.iter().all(|map| {
+            NetworkShape::of(map.key()) == key && NetworkShape::of(map.query()) == query
+        });
+        alike.then_some(Self { score, maps: codes.maps.len(), key, query })
+    }
+
+    /// Whether there are kernels for it.
+    fn takes(&self, shape: Shape, layout: RowLayout) -> bool {
+        let networks = [&self.key, &self.query];
+        (self.maps == 1 || self.maps == shape.group())
+            && networks.iter().all(|network| Encode::<Driver>::check(layout, network).is_ok())
+            && u16::try_from(self.compared(shape.group()) * self.bits()).is_ok()
+    }
+
+    /// Bits of a code.
+    pub(crate) fn bits(&self) -> usize {
+        self.key.outputs()
     }
 
     /// Codes that are compared for one row of a group.
     pub(crate) fn compared(&self, group: usize) -> usize {
-        match self {
-            Self::Codes { score: Score::Group, .. } => group,
-            Self::Codes { score: Score::Head, .. } => 1,
-            Self::Ranges(_) | Self::Logits(_) => 0,
+        match self.score {
+            Score::Group => group,
+            Score::Head => 1,
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | `kind`    | for what it is recorded                                         |
 //! | `words`   | numbers of several types in one array                           |
 //! | `inputs`  | what it is told at each step                                    |
+//! | `stage`   | what of that one selector tells                                 |
 //! | `outputs` | what it says of each step                                       |
 //! | `record`  | the kernels, in order                                           |
 //! | `shared`  | the routines that are in use                                    |
@@ -18,6 +19,7 @@ mod kind;
 mod outputs;
 mod record;
 mod shared;
+mod stage;
 mod words;
 
 use std::sync::{Mutex, PoisonError};

@@ -5,14 +5,15 @@ use std::sync::Mutex;
 use vattention_core::{Formula, Result};
 
 use super::Routine;
-use super::inputs::{self, Inputs, StageOnDevice};
-use super::kind::{Kind, Stage};
+use super::inputs::{self, Inputs};
+use super::kind::{CodesStage, Kind, Stage};
 use super::outputs::{self, Outputs, Sample};
+use super::stage::{CodesOnDevice, KeptOnDevice, StageOnDevice};
 use crate::Device;
 use crate::launch::{
-    Array, Attend, Combine, Drawing, Judge, ListTaken, Lists, Logits, Look, Looked, Moments, Open,
-    Ranked, Records, Sample as Draw, Score, ScoreLogits, Scores, Select, Selecting, Take, Taken,
-    Work,
+    Array, Attend, Bounding, Combine, Drawing, Encode, Encoding, Judge, ListTaken, Lists, Logits,
+    Look, Looked, Moments, Open, Ranked, Records, Sample as Draw, Score, ScoreLogits, ScorePages,
+    Scores, Select, Selecting, Take, Taken, Work,
 };
 
 impl<D: Device> Routine<D> {
@@ -92,18 +93,43 @@ impl<D: Device> Recording<'_, D> {
                 score.add(&mut self.work, now, &self.given.row_tables, queries, &scores)?;
                 self.select::<f32>(&scores, counts)
             }
-            (&Stage::Codes { bits, .. }, StageOnDevice::Codes { counts, keys, queries }) => {
-                let scores = Scores::new(self.device, rows, capacity)?;
-                let score = Score::new(self.device)?;
-                score.add(&mut self.work, now, keys, bits, queries, &scores)?;
-                self.select::<u16>(&scores, counts)
+            (
+                &Stage::Pages { page, .. },
+                StageOnDevice::Pages { counts, queries, bounds, kept },
+            ) => {
+                let scores = Scores::of_pages(self.device, rows, capacity, page)?;
+                let sharing = self.kind.rows_of_head();
+                let score = ScorePages::new(self.device, self.kind.layout, sharing, page)?;
+                let KeptOnDevice { tables, addresses, known } = kept;
+                let bounding = Bounding { tables, known, bounds: addresses };
+                score.add_bounds(&mut self.work, now, &bounding)?;
+                score.add(&mut self.work, now, bounds, queries, &scores)?;
+                self.select::<f32>(&scores, counts)
             }
+            (Stage::Codes(stage), StageOnDevice::Codes(given)) => self.pick_by_codes(stage, given),
             _ => Ok(()),
         }
     }
 
+    /// The best by codes, which are made before.
+    fn pick_by_codes(&mut self, stage: &CodesStage, given: &CodesOnDevice<D>) -> Result<()> {
+        let (now, layout) = (&self.given.now, self.kind.layout);
+        let CodesOnDevice { counts, queries, query_networks, codes, kept, key_networks } = given;
+        let KeptOnDevice { tables, addresses, known } = kept;
+        let encoding = Encoding { tables, networks: key_networks, known, codes: addresses };
+        Encode::new(self.device, layout, &stage.key)?.add_keys(&mut self.work, now, &encoding)?;
+        let words = codes.len() * stage.bits().div_ceil(32);
+        let query_codes = Array::zeros(self.device, words)?;
+        let encode = Encode::new(self.device, layout, &stage.query)?;
+        encode.add_queries(&mut self.work, queries, query_networks, &query_codes)?;
+        let scores = Scores::new(self.device, self.kind.rows(), self.kind.capacity)?;
+        let score = Score::new(self.device)?;
+        score.add(&mut self.work, now, codes, stage.bits(), &query_codes, &scores)?;
+        self.select::<u16>(&scores, counts)
+    }
+
     fn select<S: Ranked>(&mut self, scores: &Scores<D, S>, counts: &Array<D, u32>) -> Result<()> {
-        let select = Select::<D, S>::new(self.device)?;
+        let select = Select::<D, S>::of_pages(self.device, scores.page())?;
         let selecting = Selecting::new(self.device, self.kind.rows(), self.kind.capacity)?;
         select.add(&mut self.work, &self.given.now, scores, counts, &self.taken, &selecting)
     }

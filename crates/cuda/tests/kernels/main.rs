@@ -4,9 +4,11 @@
 
 mod attend;
 mod choose;
+mod encode;
 mod gpu;
 mod judge;
 mod look;
+mod pages;
 mod prelude;
 mod sample;
 mod sanitizer;
@@ -24,6 +26,8 @@ fn check_kernels<D: Device>(device: &D) {
     for (seed, kind) in world::KINDS.into_iter().enumerate() {
         attend::check_problems(device, kind, seed % 2 == 0, seed as u64);
         score::check_logits(device, kind, 270, seed as u64);
+        encode::check_codes(device, kind, encode::WIDTHS[seed % 5], (seed % 3, 90), seed as u64);
+        pages::check_pages(device, kind, pages::PAGES[seed % 5], 400, seed as u64);
     }
     for (seed, capacity) in steps::CAPACITIES.into_iter().enumerate().skip(1).step_by(2) {
         let bits = 1 + 40 * (seed % 3);

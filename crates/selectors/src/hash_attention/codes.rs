@@ -39,11 +39,6 @@ impl Codes {
         }
     }
 
-    /// Their words, `[⌈bits / 32⌉][tokens]`.
-    pub fn words(&self) -> &[Vec<u32>] {
-        &self.words
-    }
-
     /// What they take.
     pub fn bytes(&self) -> usize {
         self.words.iter().map(|words| size_of_val(&words[..])).sum()

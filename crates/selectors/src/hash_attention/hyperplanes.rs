@@ -1,17 +1,28 @@
 //! Random hyperplanes, the same on every machine.
 
-use vattention_core::{Site, Stream};
+use std::sync::Arc;
+
+use vattention_core::{Activation, Affine, CodeMap, Network, Site, Stream};
 
 use super::Bits;
 
 /// The purpose of their random numbers: no selector's, and not the sampler's.
 const PURPOSE: u16 = u16::MAX - 1;
 
+/// One layer for queries and keys, without bias.
+pub(super) fn map(site: &Site, member: usize, bits: Bits, dim: usize) -> Result<CodeMap, String> {
+    let weight = draw(site, member, bits, dim);
+    let bias = vec![0.0; usize::from(bits.get())];
+    let network = Network::new(vec![Affine { weight, bias }], Activation::Relu);
+    let network = Arc::new(network.map_err(|error| error.to_string())?);
+    CodeMap::new(network.clone(), network, 1.0).map_err(|error| error.to_string())
+}
+
 /// Normals of `bits` hyperplanes, `[dim, bits]`, nearly Gaussian: sums of twelve random bytes less
 /// their mean. Whole numbers, so that products with small whole numbers are exact.
 ///
 /// They follow from the seed and the place alone: every sequence has the same.
-pub(super) fn draw(site: &Site, member: usize, bits: Bits, dim: usize) -> Vec<f32> {
+fn draw(site: &Site, member: usize, bits: Bits, dim: usize) -> Vec<f32> {
     let place = Site { sequence: 0, ..*site };
     let bits = usize::from(bits.get());
     let mut planes = vec![0.0; dim * bits];

@@ -155,7 +155,7 @@ fn write(
 }
 
 /// At a site with 4 query heads and 2 KV heads of 8 numbers.
-fn build(config: &HashAttention) -> Result<Vec<Map>, String> {
+fn build(config: &HashAttention) -> Result<Vec<CodeMap>, String> {
     let shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 8, value_dim: 1 };
     let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 1, shape };
     config.maps(&site).map(|(maps, _)| maps)
@@ -173,8 +173,10 @@ fn each_head_has_its_own_rows() {
             ..config(32, codes, Score::Head)
         };
         let maps = build(&trained).unwrap();
-        assert!(maps.iter().all(|map| map.bits() == 40 && map.scale == 1.0 / 8.0_f32.sqrt()));
-        maps.iter().map(|map| map.query.layers[0].weight[0]).collect()
+        assert!(maps.iter().all(|map| map.bits() == 40));
+        let unscaled = |map: &CodeMap| map.unscaled(&[1.0]).next();
+        assert!(maps.iter().all(|map| unscaled(map) == Some(8.0_f32.sqrt())));
+        maps.iter().map(|map| map.query().layers()[0].weight[0]).collect()
     };
     let row = |head: usize| (head * 64 * 7919 % 101) as f32 / 50.0 - 1.0;
     assert_eq!(first(4, IndexOf::QueryHead), [row(2), row(3)]);

@@ -1,10 +1,10 @@
 //! The file of trained maps: only the rows of one head are read.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use vattention_core::{Shape, Site};
+use vattention_core::{Activation, Affine, CodeMap, Network, Shape, Site};
 
-use super::map::{Activation, Affine, Map, Mlp};
 use super::{Bits, IndexOf};
 use crate::tensor_file::{TensorFile, mismatch};
 
@@ -25,20 +25,20 @@ impl Weights {
         codes: IndexOf,
         member: usize,
         activation: Activation,
-    ) -> Result<Map, String> {
-        let side = |side: &str| -> Result<Mlp, String> {
+    ) -> Result<CodeMap, String> {
+        let side = |side: &str| -> Result<Arc<Network>, String> {
             let layers =
                 self.layers(&format!("layers.{}.{side}", site.layer), site, codes, member)?;
-            Ok(Mlp { layers, activation })
+            Network::new(layers, activation).map(Arc::new).map_err(|error| error.to_string())
         };
-        let read = || -> Result<Map, String> {
+        let read = || -> Result<CodeMap, String> {
             let (query, key) = (side("query")?, side("key")?);
-            let (bits, key_bits) = (query.outputs(), key.outputs());
+            let [bits, key_bits] = [&query, &key].map(|network| network.outputs());
             if bits != key_bits {
                 return Err(format!("queries have codes of {bits} bits and keys of {key_bits}"));
             }
             Bits::try_from(bits as u64)?;
-            Ok(Map { query, key: Some(key), scale: self.scale(site.shape)? })
+            CodeMap::new(query, key, self.scale(site.shape)?).map_err(|error| error.to_string())
         };
         read().map_err(|reason| self.0.named(&reason))
     }

@@ -1,5 +1,7 @@
 //! The law of what a selector tells machines.
 
+use std::ops::Range;
+
 use vattention_core::{HashCodes, Picks, Recipe, Row, Score, SelectorConfig};
 
 use super::{Verdict, ensure, filled};
@@ -40,13 +42,19 @@ fn follow(recipe: &Recipe<'_>, row: &Row<'_>, picks: &mut Picks) {
         Recipe::TopLogits { count, score } => {
             picks.take_top(*count, &row.scores(*score));
         }
-        Recipe::TopCodes { count, score, codes } => {
-            let members = match score {
-                Score::Head => row.member()..row.member() + 1,
-                Score::Group => 0..codes.queries.len(),
+        Recipe::TopPages { count, score, page } => {
+            let bound = |token: usize| -> f32 {
+                let first = token - token % page.get();
+                let tokens = first..row.visible().min(first.saturating_add(page.get()));
+                let members = counting(row, *score);
+                members.iter().map(|member| largest_product(member, tokens.clone())).sum()
             };
+            let scores: Vec<f32> = (0..row.visible()).map(bound).collect();
+            picks.take_top(*count, &scores);
+        }
+        Recipe::TopCodes { count, score, codes } => {
             let agreeing = |token: usize| -> u16 {
-                members.clone().map(|member| agreeing_bits(codes, member, token)).sum()
+                counting(row, *score).iter().map(|member| agreeing_bits(codes, member, token)).sum()
             };
             let scores: Vec<u16> = (0..row.visible()).map(agreeing).collect();
             picks.take_top(*count, &scores);
@@ -54,10 +62,32 @@ fn follow(recipe: &Recipe<'_>, row: &Row<'_>, picks: &mut Picks) {
     }
 }
 
-fn agreeing_bits(codes: &HashCodes<'_>, member: usize, token: usize) -> u16 {
-    let keys = codes.keys[codes.keys_of(member)];
-    let query = &codes.queries[member];
-    let differing =
-        keys.iter().zip(query).map(|(words, query)| (words[token] ^ query).count_ones());
-    codes.bits as u16 - differing.sum::<u32>() as u16
+/// The rows whose queries count.
+fn counting<'a>(row: &Row<'a>, score: Score) -> Vec<Row<'a>> {
+    match score {
+        Score::Head => vec![row.clone()],
+        Score::Group => row.members().collect(),
+    }
+}
+
+fn key(row: &Row<'_>, token: usize) -> Vec<f32> {
+    let mut key = vec![0.0; row.keys().dim()];
+    row.keys().copy_row(token, &mut key);
+    key
+}
+
+/// The largest product that a query may have with a key between those of a page.
+fn largest_product(row: &Row<'_>, page: Range<usize>) -> f32 {
+    let keys: Vec<Vec<f32>> = page.map(|token| key(row, token)).collect();
+    let of_channel = |(channel, q): (usize, &f32)| {
+        let products = keys.iter().map(|key| q * key[channel]);
+        products.fold(f32::NEG_INFINITY, f32::max)
+    };
+    row.query().iter().enumerate().map(of_channel).sum()
+}
+
+fn agreeing_bits(codes: &HashCodes<'_>, member: &Row<'_>, token: usize) -> u16 {
+    let map = codes.maps[codes.map_of(member.member())];
+    let pairs = map.of_query(member.query()).into_iter().zip(map.of_key(&key(member, token)));
+    pairs.filter(|&(query, key)| (query > 0.0) == (key > 0.0)).count() as u16
 }
