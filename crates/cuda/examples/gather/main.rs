@@ -131,7 +131,15 @@ fn measure_all<D: Device>(
             continue;
         }
         let limit = arguments.seconds;
-        Measuring { device, clock, flush: &flush, shape, limit, report: &mut report }.all()?;
+        let mut one = Measuring { device, clock, flush: &flush, shape, limit, report: &mut report };
+        if let Err(error) = one.all() {
+            match error.downcast_ref() {
+                Some(vattention_core::Error::Memory { .. }) => {
+                    report.leave_out(shape, error.to_string());
+                }
+                _ => return Err(error),
+            }
+        }
     }
     Ok(report)
 }

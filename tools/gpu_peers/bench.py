@@ -1,0 +1,182 @@
+"""Makes the entries of each shape, checks them, times them, and shows what was found."""
+
+import argparse
+import functools
+import importlib
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from . import dense, lists, naive, paged, table, top_k
+from .data import Data
+from .entry import Entry, LeftOut, Ready
+from .goals import Judge
+from .ours import Ours
+from .peers import Failure, Peers, Result
+from .shape import STEPS, Shape
+from .timing import Clock, GpuClock, at_most
+
+MOST_WRONG = 0.03
+"""Of an output in bf16, relative to f64: sums of thousands of rounded products."""
+TINY = Shape(1, 256)
+
+
+@dataclass(frozen=True)
+class OneShape:
+    """All entries of a shape."""
+
+    data: Data
+    ours: Ours | None
+
+    def entries(self) -> Iterator[Entry]:
+        yield from self.dense()
+        for step in STEPS:
+            yield from self.gathers(step)
+        yield from self.selections()
+        for step in STEPS:
+            yield self.entry("naive", "naive vattention", step, naive.bytes_read(self.data.shape, step), naive.ready)
+
+    def dense(self) -> Iterator[Entry]:
+        size = self.data.shape.row_bytes(1)
+        for backend in ["math"] if self.data.device == "cpu" else ["flash", "cudnn"]:
+            for packed in (False, True):
+                name = f"sdpa {backend}{', packed' if packed else ''}"
+                make = functools.partial(dense.sdpa, self.data, backend, packed)
+                yield Entry("dense", name, self.data.shape, 1.0, size, make)
+        for name, tensor_cores in self.flashinfers():
+            make = functools.partial(paged.dense, self.data, tensor_cores)
+            yield Entry("dense", name, self.data.shape, 1.0, size, make)
+
+    def gathers(self, step: int) -> Iterator[Entry]:
+        size = self.data.shape.row_bytes(step)
+        for name, tensor_cores in self.flashinfers():
+            make = lambda data, step, cores=tensor_cores: paged.gathered(data, self.lists(step), cores)
+            yield self.entry("gather", f"{name}, pages of 1", step, size, make)
+
+    def selections(self) -> Iterator[Entry]:
+        shape, step, device = self.data.shape, STEPS[-1], self.data.device
+        for name, make in [("torch.topk", top_k.of_torch), ("flashinfer top_k", top_k.of_flashinfer)]:
+            make = lambda data, step, make=make: make(shape, shape.tokens // step, device)
+            yield self.entry("top-k", name, step, shape.query_heads * shape.tokens * 4, make)
+
+    @staticmethod
+    def flashinfers() -> list[tuple[str, bool]]:
+        return [("flashinfer", False), ("flashinfer tensor cores", True)]
+
+    def entry(self, what: str, name: str, step: int, size: int, make: Callable[[Data, int], Ready]) -> Entry:
+        return Entry(what, name, self.data.shape, 1 / step, size, lambda: make(self.data, step))
+
+    def lists(self, step: int) -> torch.Tensor:
+        """Those that `gather` has read."""
+        chosen = lists.one_in(self.data.shape, step, self.data.device)
+        ours = self.ours and self.ours.get("gather", self.data.shape, 1 / step)
+        if ours and ours.list_sum != int(chosen.sum()):
+            raise LeftOut(f"its lists would not be gather's: their tokens add up to {chosen.sum()}, not {ours.list_sum}")
+        return chosen
+
+
+def measured(entry: Entry, clock: Clock) -> Result:
+    """Checks an entry, times it, and checks what the last time left."""
+    ready = entry.make()
+    expect_right(ready.error(ready.run()))
+    timing = clock.median(ready.run)
+    error = expect_right(ready.error(timing.out))
+    return Result(
+        entry.what, entry.name, entry.shape, entry.share, entry.bytes, timing.seconds, timing.times, error, timing.no_graph
+    )
+
+
+def expect_right(error: float) -> float:
+    if not error <= MOST_WRONG:
+        raise LeftOut(f"its output is wrong by {error:.1e} of f64's")
+    return error
+
+
+def attempt(entry: Entry, clock: Clock, limit: float, peers: Peers) -> None:
+    """Times an entry, or says why not. It may fail in any way: it is others' code."""
+    try:
+        with at_most(limit):
+            peers.results.append(measured(entry, clock))
+            note(f"{entry}: {peers.results[-1].seconds * 1e6:.1f} us")
+    except Exception as error:
+        reason = str(error) if isinstance(error, LeftOut) else f"{type(error).__name__}: {dense.first_line(error)}"
+        peers.failures.append(Failure.of(entry, reason))
+        note(f"left out: {entry}: {reason}")
+
+
+def run(args: argparse.Namespace, ours: Ours) -> None:
+    """The whole benchmark; prints the table and the goals."""
+    torch.set_grad_enabled(False)
+    began = time.monotonic()
+    shapes = args.shapes or ours.shapes()
+    clock = (Clock if args.device == "cpu" else GpuClock)(args.device, args.seconds)
+    peers = Peers(device_name(args.device), args.device != "cpu", versions=versions())
+    peers.copy_rate = clock.copy_rate()
+    for shape in shapes:
+        measure_shape(shape, ours, clock, args, began, peers)
+    judge = Judge(ours, peers)
+    print(f"peers on {peers.device}; ours on {ours.device}")
+    rates = [f"{name} {rate / 1e12:.3f}" for name, rate in (("gather", ours.copy_rate), ("torch", peers.copy_rate)) if rate]
+    print(f"a copy, TB/s: {', '.join(rates)}\n")
+    print(table.markdown(judge, shapes) + "\n" + table.LEGEND + "\n")
+    if table.missing(judge):
+        print(table.missing(judge) + "\n")
+    for goal in judge.goals():
+        print(f"{goal.name} {goal.text}: {goal.verdict()}")
+    if args.json:
+        table.write_json(args.json, judge)
+
+
+def measure_shape(shape: Shape, ours: Ours, clock: Clock, args: argparse.Namespace, began: float, peers: Peers) -> None:
+    try:
+        one = OneShape(Data(shape, args.device), ours)
+    except RuntimeError as error:
+        reason = f"no keys and values: {dense.first_line(error)}"
+        peers.failures.append(Failure("all", "all", shape, 1.0, reason))
+        return note(f"left out: {shape}: {reason}")
+    for entry in one.entries():
+        left = args.limit - (time.monotonic() - began)
+        if left > 0:
+            attempt(entry, clock, min(left, args.entry_limit), peers)
+        else:
+            peers.failures.append(Failure.of(entry, f"the {args.limit:g} s of all were over"))
+        if args.device != "cpu":
+            torch.cuda.empty_cache()
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """Has FlashInfer compile what will be timed, so that it is there when times count."""
+    torch.set_grad_enabled(False)
+    one = OneShape(Data(TINY, args.device), None)
+    for entry in one.entries():
+        if "flashinfer" not in entry.name:
+            continue
+        try:
+            ready = entry.make()
+            note(f"prepared: {entry}: error {expect_right(ready.error(ready.run())):.1e}")
+        except Exception as error:  # as in `attempt`; it will be said again there
+            note(f"not prepared: {entry}: {type(error).__name__}: {dense.first_line(error)}")
+
+
+def device_name(device: str) -> str:
+    return f"{platform.machine()} without a GPU" if device == "cpu" else torch.cuda.get_device_name()
+
+
+def versions() -> dict[str, str | None]:
+    """Of what is timed; none of what is not there."""
+    found: dict[str, str | None] = {"python": platform.python_version(), "cuda": torch.version.cuda}
+    found["cudnn"] = str(torch.backends.cudnn.version()) if torch.backends.cudnn.is_available() else None
+    for name in ("torch", "flashinfer"):
+        try:
+            found[name] = importlib.import_module(name).__version__
+        except Exception:  # the entries say why
+            found[name] = None
+    return found
+
+
+def note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
