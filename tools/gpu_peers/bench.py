@@ -13,7 +13,7 @@ import torch
 
 from . import dense, lists, naive, paged, table, top_k
 from .data import Data
-from .entry import Entry, LeftOut, Ready
+from .entry import Entry, LeftOut, Ready, Refused
 from .goals import Judge
 from .ours import Ours
 from .peers import Failure, Peers, Result
@@ -38,7 +38,8 @@ class OneShape:
             yield from self.gathers(step)
         yield from self.selections()
         for step in STEPS:
-            yield self.entry("naive", "naive vattention", step, naive.bytes_read(self.data.shape, step), naive.ready)
+            size = naive.bytes_read(self.data.shape, step)
+            yield self.entry("naive", "naive vattention", step, size, naive.ready)
 
     def dense(self) -> Iterator[Entry]:
         size = self.data.shape.row_bytes(1)
@@ -75,7 +76,7 @@ class OneShape:
         chosen = lists.one_in(self.data.shape, step, self.data.device)
         ours = self.ours and self.ours.get("gather", self.data.shape, 1 / step)
         if ours and ours.list_sum != int(chosen.sum()):
-            raise LeftOut(f"its lists would not be gather's: their tokens add up to {chosen.sum()}, not {ours.list_sum}")
+            raise LeftOut(f"its lists are not gather's: their tokens add up to {chosen.sum()}, not {ours.list_sum}")
         return chosen
 
 
@@ -85,9 +86,8 @@ def measured(entry: Entry, clock: Clock) -> Result:
     expect_right(ready.error(ready.run()))
     timing = clock.median(ready.run)
     error = expect_right(ready.error(timing.out))
-    return Result(
-        entry.what, entry.name, entry.shape, entry.share, entry.bytes, timing.seconds, timing.times, error, timing.no_graph
-    )
+    place = entry.what, entry.name, entry.shape, entry.share, entry.bytes
+    return Result(*place, timing.seconds, timing.times, error, timing.no_graph)
 
 
 def expect_right(error: float) -> float:
@@ -104,7 +104,7 @@ def attempt(entry: Entry, clock: Clock, limit: float, peers: Peers) -> None:
             note(f"{entry}: {peers.results[-1].seconds * 1e6:.1f} us")
     except Exception as error:
         reason = str(error) if isinstance(error, LeftOut) else f"{type(error).__name__}: {dense.first_line(error)}"
-        peers.failures.append(Failure.of(entry, reason))
+        peers.failures.append(Failure.of(entry, reason, isinstance(error, Refused)))
         note(f"left out: {entry}: {reason}")
 
 
@@ -120,11 +120,12 @@ def run(args: argparse.Namespace, ours: Ours) -> None:
         measure_shape(shape, ours, clock, args, began, peers)
     judge = Judge(ours, peers)
     print(f"peers on {peers.device}; ours on {ours.device}")
-    rates = [f"{name} {rate / 1e12:.3f}" for name, rate in (("gather", ours.copy_rate), ("torch", peers.copy_rate)) if rate]
-    print(f"a copy, TB/s: {', '.join(rates)}\n")
+    rates = [("gather", ours.copy_rate), ("torch", peers.copy_rate)]
+    print(f"a copy, TB/s: {', '.join(f'{name} {rate / 1e12:.3f}' for name, rate in rates if rate)}\n")
     print(table.markdown(judge, shapes) + "\n" + table.LEGEND + "\n")
-    if table.missing(judge):
-        print(table.missing(judge) + "\n")
+    for line in [*table.left_out(judge), *table.without_graph(peers)]:
+        print(line)
+    print()
     for goal in judge.goals():
         print(f"{goal.name} {goal.text}: {goal.verdict()}")
     if args.json:

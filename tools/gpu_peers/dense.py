@@ -1,13 +1,14 @@
 """PyTorch's fused attention over all rows."""
 
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from .data import Data, worst_error
-from .entry import LeftOut, Ready
+from .entry import LeftOut, Ready, Refused
 from .shape import DIM, GROUP, KV_HEADS
 
 BACKENDS = {
@@ -32,20 +33,22 @@ def sdpa(data: Data, backend: str, packed: bool) -> Ready:
         with sdpa_kernel(BACKENDS[backend]):
             return scaled_dot_product_attention(queries, keys, values, enable_gqa=not packed)
 
-    refuse_with_reason(run)
+    try_once(run)
     expected = data.exact
     return Ready(run, lambda out: worst_error(out.reshape(expected.shape), expected))
 
 
-def refuse_with_reason(run) -> None:
-    """Runs it once. Why a backend does not take something PyTorch says in warnings, and nothing of it in its error."""
+def try_once(run: Callable[[], object]) -> None:
+    """Runs it. Why a backend does not take something PyTorch says in warnings, and nothing of it in its error."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
             run()
         except RuntimeError as error:
+            if "No available kernel" not in str(error):
+                raise
             reasons = [str(warning.message).partition("(Triggered")[0].strip() for warning in said]
-            raise LeftOut("; ".join([first_line(error), *dict.fromkeys(reasons)])) from error
+            raise Refused("; ".join([first_line(error), *dict.fromkeys(reasons)])) from error
 
 
 def first_line(error: Exception) -> str:

@@ -11,6 +11,10 @@ class LeftOut(Exception):
     """An entry that cannot be timed here; the message says why."""
 
 
+class Refused(LeftOut):
+    """An entry whose library says that it does not do this at all: it is no peer here."""
+
+
 @dataclass(frozen=True)
 class Ready:
     """An entry that has what it needs."""

@@ -36,15 +36,17 @@ class Failure:
     shape: Shape
     share: float
     reason: str
+    refused: bool = False
+    """Whether its library says that it does not do this."""
 
     @classmethod
-    def of(cls, entry: Entry, reason: str) -> "Failure":
-        return cls(entry.what, entry.name, entry.shape, entry.share, reason)
+    def of(cls, entry: Entry, reason: str, refused: bool = False) -> "Failure":
+        return cls(entry.what, entry.name, entry.shape, entry.share, reason, refused)
 
     def summary(self) -> dict:
         """For JSON."""
         place = {"what": self.what, "name": self.name, "batch": self.shape.batch, "tokens": self.shape.tokens}
-        return {**place, "share": self.share, "reason": self.reason}
+        return {**place, "share": self.share, "reason": self.reason, "refused": self.refused}
 
 
 @dataclass
@@ -63,12 +65,21 @@ class Peers:
         return min(self._of(self.results, what, shape, share), key=lambda result: result.seconds, default=None)
 
     def why_not(self, what: str, shape: Shape, share: float) -> str:
-        """Those that are missing, with reasons; nothing if none is, and some have been timed."""
-        missing = [f"{failure.name}: {failure.reason}" for failure in self._of(self.failures, what, shape, share)]
-        if not missing and not self._of(self.results, what, shape, share):
-            return f"no peer was tried at {shape}"
-        return "; ".join(missing)
+        """Those that are missing, with reasons; nothing if none is, and some have been timed.
+
+        One that was timed in another form is not missing, nor is one that does not do this at all.
+        """
+        timed = self._of(self.results, what, shape, share)
+        families = {family(result.name) for result in timed}
+        failed = [one for one in self._of(self.failures, what, shape, share) if family(one.name) not in families]
+        missing = [f"{one.name}: {one.reason}" for one in failed if not (one.refused and timed)]
+        return "; ".join(missing) if missing or timed else f"no peer was tried at {shape}"
 
     @staticmethod
     def _of(found: list, what: str, shape: Shape, share: float) -> list:
         return [one for one in found if (one.what, one.shape, one.share) == (what, shape, share)]
+
+
+def family(name: str) -> str:
+    """What forms of one kernel have in common."""
+    return name.partition(",")[0]

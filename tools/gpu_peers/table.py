@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from .goals import HALF, TENTH, Judge
+from .goals import TENTH, TWENTIETH, Judge
+from .peers import Failure, Peers, Result
 from .shape import Shape
 
 LEGEND = """
@@ -15,27 +16,26 @@ other: the kernels, without the sample's statistics and what the host does."""
 
 def markdown(judge: Judge, shapes: list[Shape]) -> str:
     """One table of our entries, each beside the best of the others."""
-    lines = [row(["shape", "ours", "rows", "us", "E", "best peer", "us", "ratio"]), row(["---", "---", *["--:"] * 3, "---", "--:", "--:"])]
+    lines = [row(["shape", "ours", "rows", "us", "E", "best peer", "us", "ratio"])]
+    lines.append(row(["---", "---", *["--:"] * 3, "---", "--:", "--:"]))
     for shape in shapes:
         lines += [row(cells) for cells in of_shape(judge, shape)]
     return "\n".join(lines)
 
 
 def of_shape(judge: Judge, shape: Shape) -> list[list[str]]:
-    own = judge.ours.get
-    lines = [line(judge, shape, "dense", 1.0, own("dense", shape, 1.0), judge.peers.best("dense", shape, 1.0))]
-    for share in (TENTH, HALF):
-        lines.append(line(judge, shape, "gather", share, own("gather", shape, share), judge.peers.best("gather", shape, share)))
-    lines.append(line(judge, shape, "select", HALF, own("select", shape, HALF), judge.peers.best("top-k", shape, HALF)))
+    alone = [("dense", "dense", 1.0), ("gather", "gather", TENTH), ("gather", "gather", TWENTIETH)]
+    lines = [line(judge, shape, *one) for one in [*alone, ("select", "top-k", TWENTIETH)]]
     for what in ("dense", "naive"):
-        for share in (TENTH, HALF):
+        for share in (TENTH, TWENTIETH):
             seconds, fastest = judge.seconds_of_step(shape, share), judge.fastest(what, shape, share)
             lines.append([str(shape), "step", f"{share:.0%}", micro(seconds), "", *beside(seconds, fastest)])
     return lines
 
 
-def line(judge: Judge, shape: Shape, what: str, share: float, ours, peer) -> list[str]:
-    rate = judge.copy_rate()
+def line(judge: Judge, shape: Shape, what: str, theirs: str, share: float) -> list[str]:
+    """Ours beside the fastest of those that do `theirs`."""
+    ours, peer, rate = judge.ours.get(what, shape, share), judge.peers.best(theirs, shape, share), judge.copy_rate()
     efficiency = f"{ours.bytes / rate / ours.seconds:.2f}" if ours and rate and not judge.ours.emulated else ""
     seconds = ours.seconds if ours else None
     fastest = (peer.name, peer.seconds) if peer else None
@@ -55,15 +55,28 @@ def row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def missing(judge: Judge) -> str:
-    """Whatever is not in the table, and why; the same of several shapes once."""
-    said: dict[tuple[str, str], list[str]] = {}
-    for failure in judge.peers.failures:
-        place = f"{failure.shape} {failure.share:.0%}"
-        said.setdefault((f"{failure.name} ({failure.what})", failure.reason), []).append(place)
-    for shape, reason in judge.ours.left_out.items():
-        said.setdefault(("gather", reason), []).append(str(shape))
-    return "\n".join(f"left out: {name}: {reason} [{', '.join(places)}]" for (name, reason), places in said.items())
+def left_out(judge: Judge) -> list[str]:
+    """Whatever could not be timed, and why."""
+    ours = [("gather", reason, str(shape)) for shape, reason in judge.ours.left_out.items()]
+    return grouped("left out", [*ours, *(named(failure, failure.reason) for failure in judge.peers.failures)])
+
+
+def without_graph(peers: Peers) -> list[str]:
+    """What was started call by call, so that the host may have been too slow for it."""
+    found = [named(result, result.no_graph) for result in peers.results if result.no_graph]
+    return grouped("timed without a graph", found) if peers.on_gpu else []
+
+
+def named(one: Result | Failure, reason: str) -> tuple[str, str, str]:
+    return f"{one.name} ({one.what})", reason, f"{one.shape} {one.share:.0%}"
+
+
+def grouped(said: str, found: list[tuple[str, str, str]]) -> list[str]:
+    """A line for each name and reason, with all places."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for name, reason, place in found:
+        places.setdefault((name, reason), []).append(place)
+    return [f"{said}: {name}: {reason} [{', '.join(where)}]" for (name, reason), where in places.items()]
 
 
 def write_json(path: Path, judge: Judge) -> None:
