@@ -21,6 +21,5 @@ def one_in(shape: Shape, step: int, device: str) -> torch.Tensor:
 def _mixed(x: torch.Tensor) -> torch.Tensor:
     """Words of 32 bits whose every bit depends on many of another's."""
     x = x ^ x >> 16
-    # The product exceeds 63 bits; its lower 32 are right all the same.
     x = x * 0x7FEB_352D & WORD
     return x ^ x >> 15
