@@ -1,22 +1,23 @@
 """Makes the entries of each shape, checks them, times them, and shows what was found."""
 
 import argparse
+import contextlib
 import functools
 import importlib
 import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from . import dense, lists, naive, paged, table, top_k
 from .data import Data
-from .entry import Entry, LeftOut, Ready, Refused
+from .entry import Entry, LeftOut, Ready, Refused, TooSlow
 from .goals import Judge
 from .ours import Ours
-from .peers import Failure, Peers, Result
+from .peers import Failure, Peers, Result, family
 from .shape import STEPS, Shape
 from .timing import Clock, GpuClock, at_most
 
@@ -96,29 +97,70 @@ def expect_right(error: float) -> float:
     return error
 
 
-def attempt(entry: Entry, clock: Clock, limit: float, peers: Peers) -> None:
-    """Times an entry, or says why not. It may fail in any way: it is others' code."""
-    try:
-        with at_most(limit):
-            peers.results.append(measured(entry, clock))
-            note(f"{entry}: {peers.results[-1].seconds * 1e6:.1f} us")
-    except Exception as error:
-        reason = str(error) if isinstance(error, LeftOut) else f"{type(error).__name__}: {dense.first_line(error)}"
-        peers.failures.append(Failure.of(entry, reason, isinstance(error, Refused)))
-        note(f"left out: {entry}: {reason}")
+@dataclass
+class Bench:
+    """What goes on from entry to entry."""
+
+    args: argparse.Namespace
+    ours: Ours
+    clock: Clock
+    peers: Peers
+    began: float = field(default_factory=time.monotonic)
+    slow: dict[str, str] = field(default_factory=dict)
+    """Families that have been given up once, and why: they would be again, and nothing else be timed."""
+
+    def measure(self, shape: Shape) -> None:
+        try:
+            one = OneShape(Data(shape, self.args.device), self.ours)
+        except RuntimeError as error:
+            reason = f"no keys and values: {dense.first_line(error)}"
+            self.peers.failures.append(Failure("all", "all", shape, 1.0, reason))
+            return note(f"left out: {shape}: {reason}")
+        for entry in one.entries():
+            self.attempt(entry)
+            if self.peers.on_gpu:
+                with contextlib.suppress(RuntimeError):  # what it says the next entry says, too
+                    torch.cuda.empty_cache()
+
+    def attempt(self, entry: Entry) -> None:
+        """Times an entry, or says why not. It may fail in any way: it is others' code."""
+        try:
+            with at_most(self.seconds_for(entry)):
+                self.peers.results.append(measured(entry, self.clock))
+            note(f"{entry}: {self.peers.results[-1].seconds * 1e6:.1f} us")
+        except Exception as error:
+            reason = str(error) if isinstance(error, LeftOut) else f"{type(error).__name__}: {dense.first_line(error)}"
+            if isinstance(error, TooSlow):
+                self.slow.setdefault(family(entry.name), f"{reason} at {entry.shape}")
+            self.peers.failures.append(Failure.of(entry, reason, isinstance(error, Refused)))
+            note(f"left out: {entry}: {reason}")
+
+    def seconds_for(self, entry: Entry) -> float:
+        if family(entry.name) in self.slow:
+            raise LeftOut(self.slow[family(entry.name)])
+        left = self.args.limit - (time.monotonic() - self.began)
+        if left <= 0:
+            raise LeftOut(f"the {self.args.limit:g} s of all were over")
+        return min(left, self.args.entry_limit)
 
 
 def run(args: argparse.Namespace, ours: Ours) -> None:
     """The whole benchmark; prints the table and the goals."""
     torch.set_grad_enabled(False)
-    began = time.monotonic()
     shapes = args.shapes or ours.shapes()
     clock = (Clock if args.device == "cpu" else GpuClock)(args.device, args.seconds)
-    peers = Peers(device_name(args.device), args.device != "cpu", versions=versions())
-    peers.copy_rate = clock.copy_rate()
+    peers = Peers(device_name(args.device), args.device != "cpu", clock.copy_rate(), versions())
+    bench = Bench(args, ours, clock, peers)
     for shape in shapes:
-        measure_shape(shape, ours, clock, args, began, peers)
+        bench.measure(shape)
     judge = Judge(ours, peers)
+    show(judge, shapes)
+    if args.json:
+        table.write_json(args.json, judge)
+
+
+def show(judge: Judge, shapes: list[Shape]) -> None:
+    ours, peers = judge.ours, judge.peers
     print(f"peers on {peers.device}; ours on {ours.device}")
     rates = [("gather", ours.copy_rate), ("torch", peers.copy_rate)]
     print(f"a copy, TB/s: {', '.join(f'{name} {rate / 1e12:.3f}' for name, rate in rates if rate)}\n")
@@ -128,25 +170,6 @@ def run(args: argparse.Namespace, ours: Ours) -> None:
     print()
     for goal in judge.goals():
         print(f"{goal.name} {goal.text}: {goal.verdict()}")
-    if args.json:
-        table.write_json(args.json, judge)
-
-
-def measure_shape(shape: Shape, ours: Ours, clock: Clock, args: argparse.Namespace, began: float, peers: Peers) -> None:
-    try:
-        one = OneShape(Data(shape, args.device), ours)
-    except RuntimeError as error:
-        reason = f"no keys and values: {dense.first_line(error)}"
-        peers.failures.append(Failure("all", "all", shape, 1.0, reason))
-        return note(f"left out: {shape}: {reason}")
-    for entry in one.entries():
-        left = args.limit - (time.monotonic() - began)
-        if left > 0:
-            attempt(entry, clock, min(left, args.entry_limit), peers)
-        else:
-            peers.failures.append(Failure.of(entry, f"the {args.limit:g} s of all were over"))
-        if args.device != "cpu":
-            torch.cuda.empty_cache()
 
 
 def prepare(args: argparse.Namespace) -> None:

@@ -11,6 +11,10 @@ class LeftOut(Exception):
     """An entry that cannot be timed here; the message says why."""
 
 
+class TooSlow(LeftOut):
+    """An entry that was given up."""
+
+
 class Refused(LeftOut):
     """An entry whose library says that it does not do this at all: it is no peer here."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .dense import first_line
-from .entry import LeftOut
+from .entry import TooSlow
 
 FLUSHED = 256 << 20
 """Bytes written between times: several times the largest cache of a GPU."""
@@ -109,10 +109,10 @@ class GpuClock(Clock):
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Raises LeftOut in whatever takes longer, as soon as Python runs again."""
+    """Raises TooSlow in whatever takes longer, as soon as Python runs again."""
 
     def stop(*_: object) -> None:
-        raise LeftOut(f"took more than {seconds:g} s")
+        raise TooSlow(f"took more than {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
