@@ -51,8 +51,12 @@ def peers(mine, times=None):
     return found
 
 
+def named(judge):
+    return [(goal.name, goal) for goal in judge.goals()]
+
+
 def verdicts(mine, found):
-    return {goal.name: goal.verdict() for goal in Judge(mine, found).goals()}
+    return {name: goal.verdict() for name, goal in named(Judge(mine, found))}
 
 
 class Goals(unittest.TestCase):
@@ -85,6 +89,18 @@ class Goals(unittest.TestCase):
         goal = next(goal for goal in judge.goals() if goal.name == "G3")
         eight = next(one for one in goal.conditions if one.text == "times dense, 8x131072, 10% of rows")
         self.assertAlmostEqual(eight.got, got)
+
+    def test_the_conditions_in_json(self):
+        found = peers(self.ours, {"top-k": 1.5})
+        found.failures = [Failure("naive", "another", SHAPES[0], share, "not there") for share in (0.1, 0.05)]
+        judge = Judge(self.ours, found)
+        met = {name: [one["met"] for one in goal.summary()["conditions"]] for name, goal in named(judge)}
+        self.assertEqual(met["G1"], [True] * 12)
+        self.assertEqual(met["G2"], [True] * 3 + [False] * 5)
+        self.assertEqual(met["G5"], [None, None, True, True, True, True])
+        found.on_gpu = False
+        for _, goal in named(judge):
+            self.assertEqual({one["met"] for one in goal.summary()["conditions"]}, {None})
 
     def test_missed_by_how_much(self):
         large = Shape(8, 131072)

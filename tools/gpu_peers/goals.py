@@ -1,6 +1,6 @@
 """The goals of docs/gpu.md that these measurements decide, and what they say of them."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from .ours import Measured, Ours
 from .peers import Peers
@@ -80,14 +80,11 @@ class Goal:
         return f"met (closest: {closest})"
 
     def summary(self) -> dict:
-        """For JSON."""
-        conditions = [
-            {
-                "text": one.text, "wanted": one.wanted, "at_most": one.at_most,
-                "got": one.got, "met": one.got is not None and not one.missed(), "missing": one.missing,
-            }
-            for one in self.conditions
-        ]  # fmt: skip
+        """For JSON; of what cannot be said, `met` is null."""
+        conditions = []
+        for one in self.conditions:
+            met = None if self.unmeasured or one.open() else not one.missed()
+            conditions.append({**asdict(one), "met": met})
         return {"name": self.name, "text": self.text, "verdict": self.verdict(), "conditions": conditions}
 
 
