@@ -53,7 +53,9 @@ gpu:
     for test in driver kernels; do cp "$(built -p vattention-cuda --test $test)" target/gpu/$test; done
     cp "$(built -p vattention-cuda --example gather)" target/gpu/gather
     cp "$(built -p vattention-cli --bin vattention)" target/gpu/vattention
-    cp -r configs weights tools/gpu.sh target/gpu/
+    cp -r configs weights tools/gpu.sh tools/gpu_peers.py tools/gpu_peers target/gpu/
+    rm -rf target/gpu/gpu_peers/__pycache__
+    if [ -d target/gpu-wheels ]; then cp -r target/gpu-wheels target/gpu/wheels; fi
     cp "$libraries"/libnvrtc.so.13 "$libraries"/libnvrtc-builtins.so.13.0 target/gpu/nvrtc/
     ls -sh target/gpu
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs on a machine with an NVIDIA GPU and its driver, in the folder that `just gpu` makes: the backend's
-# tests on the device, what compute-sanitizer finds if it is there, how fast rows are read, and how long
-# whole steps take beside dense attention.
+# tests on the device, what compute-sanitizer finds if it is there, how fast rows are read and selected,
+# beside other libraries where Python has PyTorch, and how long whole steps take beside dense attention.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -10,7 +10,21 @@ if [ -d nvrtc ]; then export VATTENTION_NVRTC=$PWD/nvrtc; fi
 
 step() { printf '\n== %s\n' "$*"; "$@"; }
 
-step ./gather # fails where there is no GPU; the tests would say so and pass
+step ./gather --shapes 1x4096 --seconds 0.1 # fails where there is no GPU; the tests would say so and pass
+
+# FlashInfer compiles what it is asked for, in minutes: that begins now, while nothing is timed.
+preparing=
+if python3 -c 'import torch' 2>/dev/null; then
+  if [ -d wheels ]; then
+    export PYTHONPATH=$PWD/site
+    python3 -m pip install --quiet --no-index --no-deps --upgrade --target site wheels/*.whl ||
+      echo "the wheels cannot be installed"
+  fi
+  timeout 240 python3 gpu_peers.py --prepare >prepare.log 2>&1 &
+  preparing=$!
+  trap 'kill "$preparing" 2>/dev/null || true' EXIT
+fi
+
 step ./driver --nocapture
 step ./kernels gpu
 step ./cuda limits
@@ -22,6 +36,19 @@ if command -v compute-sanitizer >/dev/null; then
   done
 else
   echo "no compute-sanitizer: memcheck and racecheck are left out"
+fi
+
+# Kernels, and what other libraries take for the same. Their faults are no faults of ours.
+if [ -n "$preparing" ]; then
+  wait "$preparing" || echo "FlashInfer could not be prepared"
+  cat prepare.log
+fi
+step ./gather --seconds 0.3 --json gather.json
+if [ -n "$preparing" ]; then
+  step timeout 200 python3 gpu_peers.py gather.json --limit 150 --json gpu-peers.json ||
+    echo "the comparison with other libraries failed"
+else
+  echo "python3 has no PyTorch: the comparison with other libraries is left out"
 fi
 
 # Whole steps beside dense attention: rows in the device's memory, and in the host's.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vattention_core::{CodeMap, Plan, Recipe, Result};
 
 use crate::Device;
-use crate::launch::{Bounds, Codes, Network, RowLayout};
+use crate::launch::{Codes, Network, PageBounds, RowLayout};
 use crate::networks::Networks;
 
 /// Of one KV head, what each selector keeps.
@@ -26,8 +26,8 @@ enum Kept<D: Device> {
     /// Codes by each of its maps.
     Codes(Vec<Mapped<D>>),
     /// Bounds of pages.
-    Bounds {
-        bounds: Bounds<D>,
+    Pages {
+        bounds: PageBounds<D>,
         page: usize,
         capacity: usize,
         known: usize,
@@ -58,7 +58,7 @@ pub(crate) struct Whereabouts {
 pub(crate) enum ToldIndex {
     Nothing,
     Codes(Vec<ToldMap>),
-    Bounds(Whereabouts),
+    Pages(Whereabouts),
 }
 
 /// What a routine is told of one map.
@@ -77,7 +77,7 @@ impl ToldIndex {
 
     /// The bounds of its pages.
     pub(crate) fn bounds(&self) -> Option<Whereabouts> {
-        if let Self::Bounds(bounds) = *self { Some(bounds) } else { None }
+        if let Self::Pages(bounds) = *self { Some(bounds) } else { None }
     }
 }
 
@@ -126,7 +126,7 @@ impl<D: Device> Index<D> {
                         map.known = map.known.max(visible);
                     }
                 }
-                (Kept::Bounds { known, page, .. }, ToldIndex::Bounds(_)) => {
+                (Kept::Pages { known, page, .. }, ToldIndex::Pages(_)) => {
                     *known = visible / *page;
                 }
                 _ => {}
@@ -172,15 +172,15 @@ impl<D: Device> Index<D> {
         visible: usize,
     ) -> Result<ToldIndex> {
         let kept = &mut self.selectors[selector];
-        if !matches!(kept, Kept::Bounds { page: p, capacity: c, .. } if (*p, *c) == (page, capacity))
+        if !matches!(kept, Kept::Pages { page: p, capacity: c, .. } if (*p, *c) == (page, capacity))
         {
-            let bounds = Bounds::new(&self.device, self.layout, page, capacity)?;
-            *kept = Kept::Bounds { bounds, page, capacity, known: 0 };
+            let bounds = PageBounds::new(&self.device, self.layout, page, capacity)?;
+            *kept = Kept::Pages { bounds, page, capacity, known: 0 };
         }
-        let Kept::Bounds { bounds, known, .. } = kept else { return Ok(ToldIndex::Nothing) };
+        let Kept::Pages { bounds, known, .. } = kept else { return Ok(ToldIndex::Nothing) };
         // The page in which the visible tokens end is found anew, of these alone.
         *known = (*known).min(visible / page);
-        Ok(ToldIndex::Bounds(Whereabouts { address: bounds.address(), known: *known as u32 }))
+        Ok(ToldIndex::Pages(Whereabouts { address: bounds.address(), known: *known as u32 }))
     }
 }
 

@@ -118,6 +118,40 @@ impl<D: Device> Attend<D> {
         queries: &Array<D, f32>,
         logits: Option<&Logits<D>>,
     ) -> Result<Records<D>> {
+        let tables = self.tables(heads, lists)?;
+        let records = self.records(lists.len(), lists.longest)?;
+        let mut work = Work::new(&self.device);
+        self.add(&mut work, &tables, lists, queries, &records, logits)?;
+        work.run()?;
+        Ok(records)
+    }
+
+    /// Adds a launch that reads each list from the head of the same place, `heads` `[lists]`, which
+    /// are kept, for `queries` `[lists, group, head_dim]`, scaled.
+    ///
+    /// O(tokens · (head_dim + value_dim)) numbers read, each once for the group.
+    ///
+    /// # Errors
+    /// If a size does not fit another, a list needs more rows than there are, there is no memory, or
+    /// the device fails.
+    pub fn add_heads(
+        &self,
+        work: &mut Work<D>,
+        heads: &[&Pages<D>],
+        lists: &Lists<D>,
+        queries: &Array<D, f32>,
+        records: &Records<D>,
+        logits: Option<&Logits<D>>,
+    ) -> Result<()> {
+        let tables = self.tables(heads, lists)?;
+        for head in heads {
+            head.keep(work);
+        }
+        self.add(work, &tables, lists, queries, records, logits)
+    }
+
+    /// The tables of heads that have the rows that the lists of the same places need, `[lists]`.
+    fn tables(&self, heads: &[&Pages<D>], lists: &Lists<D>) -> Result<Array<D, u64>> {
         expect("heads", lists.len(), heads.len())?;
         for (list, (head, &needed)) in heads.iter().zip(&lists.rows).enumerate() {
             if head.layout() != self.layout {
@@ -129,12 +163,7 @@ impl<D: Device> Attend<D> {
             }
         }
         let tables: Vec<u64> = heads.iter().map(|head| head.table()).collect();
-        let tables = Array::new(&self.device, &tables)?;
-        let records = self.records(lists.len(), lists.longest)?;
-        let mut work = Work::new(&self.device);
-        self.add(&mut work, &tables, lists, queries, &records, logits)?;
-        work.run()?;
-        Ok(records)
+        Array::new(&self.device, &tables)
     }
 
     /// Adds a launch that reads each list from the head whose table of pages is at the same place
@@ -158,6 +187,10 @@ impl<D: Device> Attend<D> {
         expect("queries", lists.len() * self.group * self.layout.head_dim(), queries.len())?;
         expect("lists of records", lists.len(), records.lists)?;
         expect("query heads of records", self.group, records.group)?;
+        if records.layout != self.layout {
+            let expected = format!("{:?}", self.layout);
+            return Err(Error::shape("rows of records", expected, records.layout));
+        }
         let places = logits.map_or(0, |logits| logits.places);
         if let Some(logits) = logits {
             expect("logits", lists.len() * self.group * places, logits.numbers.len())?;
@@ -189,7 +222,7 @@ impl<D: Device> Attend<D> {
 }
 
 /// Fails unless there is room for so many tokens of each list.
-fn room(what: &str, tokens: usize, got: usize) -> Result<()> {
+pub(super) fn room(what: &str, tokens: usize, got: usize) -> Result<()> {
     if tokens <= got {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use vattention_core::{Result, Softmax};
 
-use super::attend::ITEM;
+use super::attend::{ITEM, room};
 use super::{Array, Lists, Records, Work, along_y, expect};
 use crate::kernels::COMBINE;
 use crate::{Device, Grid, Program};
@@ -55,7 +55,7 @@ impl<D: Device> Combine<D> {
     /// # Errors
     /// If a size does not fit another.
     #[allow(unsafe_code, reason = "the only start of this kernel")]
-    pub(crate) fn add(
+    pub fn add(
         &self,
         work: &mut Work<D>,
         records: &Records<D>,
@@ -66,6 +66,7 @@ impl<D: Device> Combine<D> {
         let &Records { ref numbers, layout, group, items, .. } = records;
         let value_dim = layout.value_dim();
         expect("lists of records", lists.len(), records.lists)?;
+        room("records", lists.longest, items * ITEM)?;
         expect("numbers of sums", lists.len() * group * (2 + value_dim), sums.numbers.len())?;
         let blocks = [group as u32, along_y("lists", lists.len())?];
         let grid = Grid { blocks, threads: (value_dim as u32 + 1).next_multiple_of(32) };

@@ -19,7 +19,6 @@
 
 mod array;
 mod attend;
-mod bounds;
 mod codes;
 mod combine;
 mod encode;
@@ -31,6 +30,7 @@ mod look;
 mod network;
 mod now;
 mod open;
+mod page_bounds;
 mod progress;
 mod rounds;
 mod rows;
@@ -45,7 +45,6 @@ mod work;
 
 pub use array::Array;
 pub use attend::{Attend, Logits, Records};
-pub use bounds::Bounds;
 pub use codes::Codes;
 pub(crate) use combine::softmax;
 pub use combine::{Combine, Sums};
@@ -59,6 +58,7 @@ pub use look::{Look, Looked, Moments};
 pub use network::{Network, NetworkShape};
 pub use now::Now;
 pub use open::Open;
+pub use page_bounds::PageBounds;
 pub(crate) use progress::progressed;
 pub use progress::{Progress, Progressed};
 pub use rounds::{Opened, Rounds};

@@ -3,7 +3,7 @@
 use vattention_core::{Error, Result};
 
 use super::logits::check_sharing;
-use super::{Array, Bounds, Now, Pages, RowLayout, Scores, Work, along_y, expect};
+use super::{Array, Now, PageBounds, Pages, RowLayout, Scores, Work, along_y, expect};
 use crate::kernels::PAGES;
 use crate::{Device, Grid, Program};
 
@@ -32,7 +32,7 @@ pub(crate) struct Bounding<'a, D: Device> {
     pub(crate) tables: &'a Array<D, u64>,
     /// How many of the first pages have bounds.
     pub(crate) known: &'a Array<D, u32>,
-    /// [`Bounds`].
+    /// [`PageBounds`].
     pub(crate) bounds: &'a Array<D, u64>,
 }
 
@@ -75,7 +75,7 @@ impl<D: Device> ScorePages<D> {
         &self,
         work: &mut Work<D>,
         now: &Now<D>,
-        heads: &[(&Pages<D>, &Bounds<D>, u32)],
+        heads: &[(&Pages<D>, &PageBounds<D>, u32)],
         queries: &Array<D, f32>,
         scores: &Scores<D, f32>,
     ) -> Result<()> {
@@ -97,7 +97,7 @@ impl<D: Device> ScorePages<D> {
         };
         self.add_bounds(work, now, &bounding)?;
         let repeat =
-            |head: &(_, &Bounds<D>, _)| std::iter::repeat_n(head.1.address(), self.sharing);
+            |head: &(_, &PageBounds<D>, _)| std::iter::repeat_n(head.1.address(), self.sharing);
         let bounds = array(heads.iter().flat_map(repeat).collect())?;
         self.add(work, now, &bounds, queries, scores)
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use vattention_core::{Error, Softmax, Storage};
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Array, Attend, Lists, Logits, Pages, RowLayout};
+use vattention_cuda::launch::{
+    Array, Attend, Combine, Lists, Logits, Pages, Records, RowLayout, Sums, Work,
+};
 use vattention_cuda_emulator::Schedule;
 
 use super::world::{Head, KINDS, Kind, List, Numbers, attend, emulator, run};
@@ -161,6 +163,37 @@ fn the_beginning_of_the_rows() {
     }
 }
 
+/// Recorded kernels keep the rows and lists that they read, and find the same each time.
+#[test]
+fn recorded() {
+    let Some(device) = emulator() else { return };
+    let kind = KINDS[2];
+    let mut numbers = Numbers::new(8);
+    let head = Head::usual(kind, 600, &mut numbers);
+    let list = List::of(300, 600, true, &mut numbers);
+    let expected = attend(&device, kind, &[(&head, &list)]).sums;
+    let sums = Sums::new(&device, kind.group, kind.value_dim).unwrap();
+    let recorded = {
+        let pages = head.pages(&device, kind);
+        let probabilities = list.probabilities.as_deref();
+        let lists = Lists::new(&device, &[0, 300], &list.tokens, probabilities).unwrap();
+        let queries = Array::new(&device, &head.queries.concat()).unwrap();
+        let attend = Attend::new(&device, kind.layout(), kind.group).unwrap();
+        let records = attend.records(1, lists.longest()).unwrap();
+        let mut work = Work::new(&device);
+        attend.add_heads(&mut work, &[&pages], &lists, &queries, &records, None).unwrap();
+        let combine = Combine::new(&device).unwrap();
+        combine.add(&mut work, &records, &lists, &sums, false).unwrap();
+        work.record().unwrap()
+    };
+    // Whoever takes what has been freed writes over it.
+    let _others: Vec<_> = (0..64).map(|_| head.pages(&device, kind)).collect();
+    for _ in 0..2 {
+        recorded.replay().unwrap();
+        assert_eq!(sums.read().unwrap(), expected);
+    }
+}
+
 #[test]
 fn nothing_to_do() {
     let Some(device) = emulator() else { return };
@@ -220,4 +253,19 @@ fn what_does_not_fit_is_refused() {
     refused(run(&[&pages], 0, &queries, Some(&little)), "logits: expected room for 2 tokens");
     let other = Kind { log2_page: 2, ..kind };
     refused(run(&[&head.pages(&device, other)], 0, &queries, None), "rows: expected RowLayout");
+
+    let lists = Lists::beginnings(&device, &[20]).unwrap();
+    let add = |records: &Records<_>| {
+        let mut work = Work::new(&device);
+        attend.add_heads(&mut work, &[&pages], &lists, &queries, records, None)
+    };
+    let narrow = Kind { value_dim: 32, ..kind };
+    let narrow = Attend::new(&device, narrow.layout(), kind.group).unwrap();
+    refused(add(&narrow.records(1, 20).unwrap()), "rows of records: expected RowLayout");
+    let none = attend.records(1, 0).unwrap();
+    refused(add(&none), "records: expected room for 20 tokens");
+    let sums = Sums::new(&device, kind.group, kind.value_dim).unwrap();
+    let combine = Combine::new(&device).unwrap();
+    let merged = combine.add(&mut Work::new(&device), &none, &lists, &sums, false);
+    refused(merged, "records: expected room for 20 tokens");
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Array, Bounds, ScorePages, Scores, Work};
+use vattention_cuda::launch::{Array, PageBounds, ScorePages, Scores, Work};
 use vattention_cuda_emulator::Schedule;
 
 use super::steps::Clock;
@@ -36,7 +36,7 @@ pub(crate) fn check_pages<D: Device>(
     let heads: Vec<Head> = (0..2).map(|_| Head::usual(kind, capacity, &mut numbers)).collect();
     let pages: Vec<_> = heads.iter().map(|head| head.pages(device, kind)).collect();
     let bounds: Vec<_> = (heads.iter())
-        .map(|_| Bounds::new(device, kind.layout(), page, capacity).unwrap())
+        .map(|_| PageBounds::new(device, kind.layout(), page, capacity).unwrap())
         .collect();
     let rows = heads.len() * kind.group;
     let clock = Clock::new(device, capacity);

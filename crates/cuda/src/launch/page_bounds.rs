@@ -1,4 +1,4 @@
-//! Bounds of the keys of pages, on the device.
+//! PageBounds of the keys of pages, on the device.
 
 use vattention_core::Result;
 
@@ -7,7 +7,7 @@ use crate::Device;
 
 /// The least and the largest number of each channel over the keys of each page of tokens.
 #[derive(Debug)]
-pub struct Bounds<D: Device> {
+pub struct PageBounds<D: Device> {
     /// `[pages, 2, value_offset]`, as rows are stored.
     numbers: Array<D, u8>,
     layout: RowLayout,
@@ -15,7 +15,7 @@ pub struct Bounds<D: Device> {
     capacity: usize,
 }
 
-impl<D: Device> Bounds<D> {
+impl<D: Device> PageBounds<D> {
     /// Room for those of so many tokens, `page` in each page.
     ///
     /// # Errors

@@ -1,0 +1,89 @@
+//! What was measured: lines for people, and a JSON document.
+
+use serde::Serialize;
+
+use super::shape::{DIM, GROUP, KV_HEADS, Shape};
+
+/// Everything.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) device: String,
+    /// Whether times mean nothing.
+    pub(crate) emulated: bool,
+    /// Bytes read and written in a second of a copy.
+    pub(crate) copy_rate: Option<f64>,
+    kv_heads: usize,
+    group: usize,
+    head_dim: usize,
+    pub(crate) results: Vec<Measured>,
+    /// What could not be measured, and why.
+    pub(crate) left_out: Vec<LeftOut>,
+}
+
+/// Some kernels at a shape.
+#[derive(Debug, Serialize)]
+pub(crate) struct Measured {
+    pub(crate) what: &'static str,
+    #[serde(flatten)]
+    pub(crate) shape: Shape,
+    /// Of the tokens of each KV head that are read, or of each query head that are taken.
+    pub(crate) share: f64,
+    /// Of the rows that are read, or of the codes.
+    pub(crate) bytes: usize,
+    /// The median.
+    pub(crate) seconds: f64,
+    /// Of so many times.
+    pub(crate) times: usize,
+    /// The sum of the tokens in all lists.
+    pub(crate) list_sum: Option<u64>,
+}
+
+/// A shape that was not measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct LeftOut {
+    #[serde(flatten)]
+    pub(crate) shape: Shape,
+    pub(crate) reason: String,
+}
+
+impl Report {
+    pub(crate) fn new(device: String, emulated: bool, copy_rate: Option<f64>) -> Self {
+        let (kv_heads, group, head_dim) = (KV_HEADS, GROUP, DIM);
+        let (results, left_out) = (Vec::new(), Vec::new());
+        Self { device, emulated, copy_rate, kv_heads, group, head_dim, results, left_out }
+    }
+
+    /// The device, and what the columns are.
+    pub(crate) fn print_head(&self) {
+        match self.copy_rate {
+            Some(rate) => println!("{}, which copies {:.2} TB/s", self.device, rate / 1e12),
+            None => println!("{}", self.device),
+        }
+        println!("{KV_HEADS} KV heads, {GROUP} query heads each, {DIM} of bf16");
+        println!(
+            "{:>10} {:>7} {:>6} {:>11} {:>10} {:>7} {:>10}",
+            "shape", "what", "share", "MB", "us", "TB/s", "of a copy"
+        );
+    }
+
+    /// Adds a line, and prints it.
+    pub(crate) fn add(&mut self, measured: Measured) {
+        let Measured { what, shape, share, bytes, seconds, .. } = measured;
+        let rate = bytes as f64 / seconds;
+        let of_copy = self.copy_rate.map_or(String::new(), |copy| format!("{:.2}", rate / copy));
+        println!(
+            "{:>10} {what:>7} {share:>6.2} {:>11.1} {:>10.1} {:>7.3} {of_copy:>10}",
+            shape.to_string(),
+            bytes as f64 / 1e6,
+            seconds * 1e6,
+            rate / 1e12
+        );
+        self.results.push(measured);
+    }
+
+    /// Says why a shape is not there.
+    pub(crate) fn leave_out(&mut self, shape: Shape, reason: String) {
+        println!("{:>10} left out: {reason}", shape.to_string());
+        self.left_out.push(LeftOut { shape, reason });
+    }
+}

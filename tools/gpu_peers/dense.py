@@ -1,0 +1,55 @@
+"""PyTorch's fused attention over all rows."""
+
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from .data import Data, worst_error
+from .entry import LeftOut, Ready, Refused
+from .shape import DIM, GROUP, KV_HEADS
+
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+
+
+def sdpa(data: Data, backend: str, packed: bool) -> Ready:
+    """One of PyTorch's backends, as grouped heads, or `packed`: the queries of a group as so many tokens of one head.
+
+    For one token that is the same attention, and may be faster where a backend knows no groups.
+    """
+    if data.device == "cpu" and backend != "math":
+        raise LeftOut("needs a GPU")
+    keys, values = data.heads_first
+    shape = (data.shape.batch, KV_HEADS, GROUP, DIM) if packed else (data.shape.batch, KV_HEADS * GROUP, 1, DIM)
+    queries = data.queries.view(shape)
+
+    def run() -> torch.Tensor:
+        with sdpa_kernel(BACKENDS[backend]):
+            return scaled_dot_product_attention(queries, keys, values, enable_gqa=not packed)
+
+    try_once(run)
+    expected = data.exact
+    return Ready(run, lambda out: worst_error(out.reshape(expected.shape), expected))
+
+
+def try_once(run: Callable[[], object]) -> None:
+    """Runs it. Why a backend does not take something PyTorch says in warnings, and nothing of it in its error."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            run()
+        except RuntimeError as error:
+            if "No available kernel" not in str(error):
+                raise
+            reasons = [str(warning.message).partition("(Triggered")[0].strip() for warning in said]
+            raise Refused("; ".join([first_line(error), *dict.fromkeys(reasons)])) from error
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

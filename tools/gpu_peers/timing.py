@@ -1,0 +1,123 @@
+"""How long something takes from memory: on a GPU as a graph, by the device's own clock, as `gather` does it."""
+
+import signal
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .dense import first_line
+from .entry import TooSlow
+
+FLUSHED = 256 << 20
+"""Bytes written between times: several times the largest cache of a GPU."""
+COPIED = 1 << 30
+"""Bytes that a copy goes over."""
+FEWEST, MOST = 5, 200
+"""Times that a median is of, at least and at most."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The median of some times."""
+
+    seconds: float
+    times: int
+    no_graph: str | None
+    """Why its calls were not replayed as a CUDA graph; None if they were."""
+    out: Any
+    """What the last call left."""
+
+
+class Clock:
+    """The host's clock, for a device that has done its work when a call returns."""
+
+    def __init__(self, device: str, limit: float) -> None:
+        self.limit = limit
+        self.flushed = torch.empty(FLUSHED, dtype=torch.uint8, device=device)
+
+    def median(self, run: Callable[[], Any]) -> Timing:
+        """Of calls in about `limit` seconds; before each one the caches are flushed, and the first is not counted."""
+        run, no_graph = self._prepared(run)
+        out, _ = self._once(run)
+        began, times = time.perf_counter(), []
+        while len(times) < FEWEST or (len(times) < MOST and time.perf_counter() - began < self.limit):
+            out, seconds = self._once(run)
+            times.append(seconds)
+        return Timing(statistics.median(times), len(times), no_graph, out)
+
+    def copy_rate(self) -> float:
+        """Bytes read and written in a second of a copy, as `gather` finds it."""
+        source, target = (torch.zeros(COPIED, dtype=torch.uint8, device=self.flushed.device) for _ in range(2))
+        self._once(lambda: target.copy_(source))
+        return 2 * COPIED / statistics.median(self._once(lambda: target.copy_(source))[1] for _ in range(20))
+
+    def _prepared(self, run: Callable[[], Any]) -> tuple[Callable[[], Any], str | None]:
+        return run, "no GPU"
+
+    def _once(self, run: Callable[[], Any]) -> tuple[Any, float]:
+        self.flushed.zero_()
+        start = time.perf_counter()
+        out = run()
+        return out, time.perf_counter() - start
+
+
+class GpuClock(Clock):
+    """Events on the stream on which work is started."""
+
+    def __init__(self, device: str, limit: float) -> None:
+        super().__init__(device, limit)
+        self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def _prepared(self, run: Callable[[], Any]) -> tuple[Callable[[], Any], str | None]:
+        """The replay of a graph; where none can be had, the call itself."""
+        # Libraries set themselves up in their first calls, which must not be captured.
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                run()
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                out = run()
+        except RuntimeError as error:
+            torch.cuda.synchronize()
+            return run, first_line(error)
+
+        def replay() -> Any:
+            graph.replay()
+            return out
+
+        return replay, None
+
+    def _once(self, run: Callable[[], Any]) -> tuple[Any, float]:
+        self.flushed.zero_()
+        # The host has asked for all of it long before the flush is done.
+        self.begin.record()
+        out = run()
+        self.end.record()
+        self.end.synchronize()
+        return out, self.begin.elapsed_time(self.end) / 1e3
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raises TooSlow in whatever takes longer, as soon as Python runs again."""
+
+    def stop(*_: object) -> None:
+        raise TooSlow(f"took more than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
