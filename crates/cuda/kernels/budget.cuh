@@ -86,12 +86,14 @@ DEVICE f64 cheapest(const Formula& formula, f64 s, f64 s_d, f64 nu) {
     return root;
 }
 
-/// The least b that is at least b0 times what Serfling's inequality leaves of it.
+/// The least b that is at least b0 times what Serfling's inequality leaves of it; n of infinitely many.
 DEVICE f64 serfling(f64 b0, f64 n) {
-    const f64 before = b0 * (1 + 1 / n) / (1 + b0 / n);
+    if (b0 == -f64(MINUS_INFINITY)) return n;
+    const f64 before = b0 * (n + 1) / (n + b0);
     if (before <= n / 2) return before;
-    const f64 k = b0 * (1 - 1 / n);
-    const f64 after = (k + sqrt(k * k + 4 * b0 * (1 + b0 / n))) / (2 * (1 + b0 / n));
+    // b² (n + b0) = b k + b0 n.
+    const f64 k = b0 * (n - 1), whole = n + b0;
+    const f64 after = (k + sqrt(k * k + 4 * b0 * n * whole)) / (2 * whole);
     return fmin(before, fmax(after, n / 2));
 }
 

@@ -164,9 +164,9 @@ KERNEL(judge, THREADS, const u32* now, const u32* certain_lengths, const f64* mo
         const u32 at = list * group + reader;
         const f64 shift = fmax(proofs.shift(at), sample[u64(at) * (2 + value_dim)]);
         Known known;
-        known.sample = merge(moments + u64(at) * items * MOMENTS, (drawn + item - 1) / item);
         known.d_certain = proofs.d_certain(at, shift);
         known.bound = proofs.bound(at, visible, shift);
+        known.sample = merge(moments + u64(at) * items * MOMENTS, (drawn + item - 1) / item);
         known.longest = longest ? longest[list] : 0;
         known.b = drawn;
         known.n_s = n_s;
