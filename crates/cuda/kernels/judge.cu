@@ -57,6 +57,8 @@ KERNEL(open_samples, THREADS, const u32* now, const u32* certain_lengths, u32* p
 /// Merges the items of a reader by a warp, in a fixed order, for all lanes.
 DEVICE Moments merge(const f64* items, u32 count) {
     f64 sums[MOMENTS] = {};
+    // Items are few, and with more of them at a time registers are spilled on sm_120.
+#pragma unroll 1
     for (u32 item = threadIdx.x % WARP; item < count; item += WARP) {
         for (u32 i = 0; i < MOMENTS; i++) sums[i] += items[u64(item) * MOMENTS + i];
     }

@@ -212,7 +212,7 @@ impl<D: Device> Arrays<D> {
             self.read_part(device, work, layout, group, round > 1)?;
             look.add(work, now, &looked, progress, moments)?;
             let proofs = self.proofs();
-            judge.add(work, now, &looked, moments, Some(&proofs), progress, round == rounds)?;
+            judge.add(work, now, (&looked, moments), Some(&proofs), progress, round == rounds)?;
         }
         self.read_part(device, work, layout, group, true)
     }

@@ -149,12 +149,11 @@ impl<D: Device> Recording<'_, D> {
         let (draw, members) = (Draw::new(self.device)?, kind.members());
         let drawing = Drawing::new(self.device, &self.given.orders, kind.capacity)?;
         draw.add_count(&mut self.work, now, &self.taken, members, &drawing)?;
-        match budget.filter(|_| looks == 0) {
-            Some(budget) => self.open_proved(budget, sample)?,
-            None => {
-                let open = Open::new(self.device)?;
-                open.add(&mut self.work, now, &self.said.taken, progress, looks > 0)?;
-            }
+        if let Some(budget) = budget.filter(|_| looks == 0) {
+            self.open_proved(budget, sample)?;
+        } else {
+            let open = Open::new(self.device)?;
+            open.add(&mut self.work, now, &self.said.taken, progress, looks > 0)?;
         }
         for look in 0..=looks {
             draw.add_draw(&mut self.work, now, &self.taken, members, &drawing, progress)?;
@@ -208,7 +207,7 @@ impl<D: Device> Recording<'_, D> {
         let bounds = self.bounds.as_ref();
         let proofs = bounds.map(|bounds| Proofs { bounds, longest: &self.given.longest });
         let progress = &sample.progress;
-        judge.add(&mut self.work, now, &looked, moments, proofs.as_ref(), progress, last)
+        judge.add(&mut self.work, now, (&looked, moments), proofs.as_ref(), progress, last)
     }
 
     /// How many rows of each KV head were read.
