@@ -166,7 +166,9 @@ impl Selector for Index {
             How::Loose => {
                 let scores = row.scores(Score::Head);
                 let left = picks.take_top(row.visible().div_ceil(8), &scores);
-                left.into_iter().for_each(|left| picks.bound_residual(left + 1.0));
+                if let Some(left) = left {
+                    picks.bound_residual(left + 1.0);
+                }
                 return;
             }
             How::SharedFeedback if self.asked.load(Ordering::Relaxed) > 0 => picks.take(0),
