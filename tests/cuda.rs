@@ -193,7 +193,7 @@ fn check_limits(gpu: &dyn Backend) {
 }
 
 /// The pipelines of `configs/` for which there are kernels of every part.
-const WHOLE: [&str; 14] = [
+const WHOLE: [&str; 17] = [
     "hash-attention",
     "hash-hybrid",
     "hash-hyperplanes",
@@ -205,9 +205,12 @@ const WHOLE: [&str; 14] = [
     "vattention-hash",
     "vattention-oracle",
     "vattention-paper-denominator-clt",
+    "vattention-paper-denominator-hoeffding",
     "vattention-paper-denominator-sub-gaussian",
     "vattention-paper-numerator-clt",
+    "vattention-paper-numerator-hoeffding",
     "vattention-paper-sdpa-clt",
+    "vattention-paper-sdpa-hoeffding",
 ];
 
 /// A step of these makes one copy to the device, starts one record, and makes one copy back; those of

@@ -20,19 +20,24 @@ pub enum ClosedForm {
     },
 }
 
-/// `√b = min over splits of [√q s / ε + z s_D]`, with the statistics `s` of the numerator and
-/// `s_D = n_s σ / D` of the denominator; then the finite-population correction, if there is one, rounded
-/// up.
+/// `√b = min over splits of [√q s / ε + z s_D]`, with `s` of the numerator and `s_D` of the
+/// denominator, what is not known of each at one draw; then less, as the residual is finite, and
+/// rounded up.
+///
+/// Both follow from deviations that the sample shows, or from `B`, the largest `e` that an untaken
+/// token can have, which selectors prove.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Formula {
     /// What `s` is.
     pub numerator: Numerator,
+    /// What `s_D` is.
+    pub denominator: Denominator,
     /// The relative error allowed.
     pub epsilon: f64,
     /// Ways to divide the failure probability; the cheapest counts.
     pub splits: Vec<Split>,
-    /// Whether the finite-population correction is made.
-    pub finite: bool,
+    /// What is made of the residual's end.
+    pub population: Population,
 }
 
 /// How far the numerator may be off.
@@ -44,6 +49,32 @@ pub enum Numerator {
     Debiased,
     /// `n_s √Tr Cov(e v) / |N|`; the norm is as estimated.
     AsEstimated,
+    /// `n_s B max|v| / |N|`; the norm is as estimated.
+    Bounded,
+}
+
+/// How far the denominator may be off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denominator {
+    /// `n_s σ / D`, as estimated.
+    Estimated,
+    /// `n_s B / D`; the denominator is as estimated.
+    Bounded,
+    /// `n_s B / D_f`, which is known before anything is drawn: `D_f` is the certain tokens' part of
+    /// `D`.
+    Proved,
+}
+
+/// How the budget `b0` for an infinite population becomes one out of `n_s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Population {
+    /// It stays as it is.
+    Infinite,
+    /// `b0 / (1 + b0 / n_s)`, which is right for variances.
+    Finite,
+    /// The least `b` that is at least `b0 (1 − (b − 1) / n_s)`, or, beyond `n_s / 2`,
+    /// `b0 (1 − b / n_s) (1 + 1 / b)`: Serfling's, which is right for ranges.
+    Serfling,
 }
 
 /// One way to divide the failure probability between numerator and denominator.
@@ -53,13 +84,25 @@ pub struct Split {
     pub cap: f64,
     /// `q = min(cap, 1 + kappa / √ν)`, ν being the effective rank.
     pub kappa: f64,
-    /// What the denominator's deviation is multiplied by, at least 0.
+    /// What `s_D` is multiplied by, at least 0.
     pub z: f64,
 }
 
+impl Formula {
+    /// Whether it follows from what selectors prove of the tokens that they leave.
+    pub fn needs_bound(&self) -> bool {
+        self.numerator == Numerator::Bounded || self.denominator != Denominator::Estimated
+    }
+
+    /// Whether it follows from a sample; if not, from the certain tokens alone.
+    pub fn needs_sample(&self) -> bool {
+        let numerator_counts = self.splits.iter().any(|split| split.cap > 0.0);
+        numerator_counts || self.denominator != Denominator::Proved
+    }
+}
+
 impl Split {
-    /// `√q numerator + z denominator`, from what each of them costs at one standard deviation;
-    /// `root_nu = √ν`.
+    /// `√q numerator + z denominator`, from what each of them costs by itself; `root_nu = √ν`.
     pub fn root(&self, numerator: f64, denominator: f64, root_nu: f64) -> f64 {
         self.cap.min(1.0 + self.kappa / root_nu).sqrt() * numerator + self.z * denominator
     }

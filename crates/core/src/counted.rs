@@ -1,7 +1,8 @@
 //! A step that a machine takes by itself: what it needs to know, and what to report of it.
 
 use crate::{
-    Assumptions, Certificate, ClosedForm, Kind, Order, Pipeline, Recipe, RowReport, Share, Step,
+    Assumptions, BudgetEstimator, Certificate, ClosedForm, Kind, Order, Pipeline, Recipe,
+    RowReport, Score, Share, Step,
 };
 
 /// What the selectors and the estimator of one KV head do at one step.
@@ -27,6 +28,14 @@ pub struct Sampled<'a> {
     pub looks: usize,
     /// The largest value norm appended so far.
     pub max_norm_v: f64,
+}
+
+impl Sampled<'_> {
+    /// Whether its size follows from a bound on the weights that the selectors leave. Then their
+    /// recipes tell it: it is the best `q·k` left over by the last that takes a query head's best.
+    pub fn needs_bound(&self) -> bool {
+        matches!(self.budget, ClosedForm::Formula { formula, .. } if formula.needs_bound())
+    }
 }
 
 /// How much of one list was read.
@@ -56,19 +65,8 @@ impl Pipeline {
         }
         let sample = match &config.estimator {
             None => None,
-            Some(estimator) => {
-                let budget = self.closed_form()?;
-                let base = match budget {
-                    ClosedForm::Size(size) => size.of(step.visible),
-                    ClosedForm::Formula { .. } => {
-                        config.sampler.unwrap_or_default().base.of(step.visible)
-                    }
-                };
-                let (looks, max_norm_v) = (estimator.rounds(), self.max_norm_v());
-                Some(Sampled { budget, base, looks, max_norm_v })
-            }
+            Some(estimator) => Some(self.sampled(&**estimator, step)?),
         };
-        // Last: to tell a recipe may take hashing the queries.
         let recipes: Vec<Recipe<'_>> = self
             .selectors()
             .map(|selector| Some(selector.recipe(step)?.clipped(step.visible)))
@@ -76,7 +74,35 @@ impl Pipeline {
         if recipes.iter().all(|recipe| recipe.count() == 0) {
             return None;
         }
+        let needs_bound = sample.as_ref().is_some_and(Sampled::needs_bound);
+        if needs_bound && !self.told_bound(&recipes) {
+            return None;
+        }
         Some(Plan { recipes, share: config.share, sample })
+    }
+
+    /// The sample that an estimator asks for, if a machine can tell how large it is.
+    fn sampled(&self, estimator: &dyn BudgetEstimator, step: &Step<'_>) -> Option<Sampled<'_>> {
+        let (budget, looks) = (self.closed_form()?, estimator.rounds());
+        let base = match budget {
+            ClosedForm::Size(size) => size.of(step.visible),
+            ClosedForm::Formula { formula, .. } if looks == 0 && formula.needs_sample() => {
+                return None;
+            }
+            ClosedForm::Formula { .. } => {
+                self.config().sampler.unwrap_or_default().base.of(step.visible)
+            }
+        };
+        Some(Sampled { budget, base, looks, max_norm_v: self.max_norm_v() })
+    }
+
+    /// Whether the bound on what the selectors leave is one that their recipes tell: the best `q·k`
+    /// left over by those that take a query head's best, and nobody else's.
+    fn told_bound(&self, recipes: &[Recipe<'_>]) -> bool {
+        let bounding = || self.config().selectors.iter().map(|selector| selector.bounds_residual());
+        let told =
+            |recipe: &Recipe<'_>| matches!(recipe, Recipe::TopLogits { score: Score::Head, .. });
+        bounding().any(|bounds| bounds) && bounding().eq(recipes.iter().map(told))
     }
 
     /// The random order in which the sample of one list is drawn.

@@ -43,7 +43,7 @@ pub use auto_size::AutoSize;
 pub use backend::{
     Attention, Backend, Options, Output, Placement, RowReport, Storage, Timings, Turn,
 };
-pub use closed_form::{ClosedForm, Formula, Numerator, Split};
+pub use closed_form::{ClosedForm, Denominator, Formula, Numerator, Population, Split};
 pub use counted::{Counted, Plan, Sampled};
 pub use error::{Error, Result};
 pub use estimator::{Budget, BudgetEstimator};

@@ -1,7 +1,7 @@
 // How samples begin, and whether what looks found of them is enough: core's `sampler.rs`, with the
-// statistics of core's `stats.rs` and the budget of core's `Formula`.
+// statistics of core's `stats.rs`.
 //
-// Constants: MOMENTS, as `look` writes them, and LAGS, at which differences were multiplied.
+// Constants: MOMENTS, as `look` writes them, and those of budget.cuh.
 
 const u32 THREADS = 128;
 const u32 WARPS = THREADS / WARP;
@@ -54,14 +54,11 @@ KERNEL(open_samples, THREADS, const u32* now, const u32* certain_lengths, u32* p
     write_sample(progress, list, lists, capacity, sample);
 }
 
-/// What a look found for a reader: sums over the sample, relative to any shift.
-struct Moments {
-    f64 d, norm_squared, e_squares, ev_squares, w_squares, lagged;
-};
-
 /// Merges the items of a reader by a warp, in a fixed order, for all lanes.
 DEVICE Moments merge(const f64* items, u32 count) {
     f64 sums[MOMENTS] = {};
+    // Items are few, and with more of them at a time registers are spilled on sm_120.
+#pragma unroll 1
     for (u32 item = threadIdx.x % WARP; item < count; item += WARP) {
         for (u32 i = 0; i < MOMENTS; i++) sums[i] += items[u64(item) * MOMENTS + i];
     }
@@ -70,71 +67,67 @@ DEVICE Moments merge(const f64* items, u32 count) {
     return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
 }
 
-/// |N|² without the sampling noise in it, at least a twentieth of the estimate.
-DEVICE f64 debiased(f64 norm_squared, f64 trace_ev, u32 b, u32 n_s) {
-    const f64 excess = f64(n_s) * n_s * trace_ev * fmax(1.0 / b - 1.0 / n_s, 0.0);
-    return fmax(norm_squared - excess, 0.05 * norm_squared);
-}
+/// Sums of readers over their certain tokens, [readers][2 + value_dim], as `combine` leaves them, and
+/// what is proved of the others: the largest logit of each span of tokens of each reader,
+/// [readers][spans], and the largest norm of a value, [lists]. Formulas without a bound have neither.
+struct Proofs {
+    const f64* certain;
+    const f32* largest;
+    const f64* longest;
+    u32 span, spans, value_dim;
 
-/// The effective rank of the covariance of w, shrunk to be safe.
-DEVICE f64 effective_rank(u32 b, f64 trace, f64 lagged) {
-    u32 products = 0;
-    for (u32 lag = 1; lag <= LAGS; lag++) products += b / 2 > lag ? b / 2 - lag : 0;
-    const f64 trace_of_square = products ? lagged / (4.0 * products) : 0;
-    const f64 inverse = trace_of_square > 0 ? 1 / fmax(trace * trace / trace_of_square, 1.0) : 0;
-    return fmax(1 / (inverse + 1.0 / b), 1.0);
-}
+    /// What the certain tokens' sums are relative to.
+    DEVICE f64 shift(u32 reader) const { return certain[u64(reader) * (2 + value_dim)]; }
 
-/// A formula for budgets, as numbers: epsilon; whether the numerator's error is that of the output,
-/// whether its norm is debiased, and whether the residual's end counts; then a cap, kappa and z for each
-/// way to divide delta.
-struct Formula {
-    const f64* numbers;
-    u32 splits;
+    /// The certain tokens' part of D^, relative to another shift that is not less.
+    DEVICE f64 d_certain(u32 reader, f64 other) const {
+        const f64 d = certain[u64(reader) * (2 + value_dim) + 1];
+        return d > 0 ? d * exp(shift(reader) - other) : 0;
+    }
 
-    DEVICE f64 epsilon() const { return numbers[0]; }
-    DEVICE bool of_output() const { return numbers[1] != 0; }
-    DEVICE bool is_debiased() const { return numbers[2] != 0; }
-    DEVICE bool is_finite() const { return numbers[3] != 0; }
+    /// The largest e that another token can have, by a warp, for all lanes.
+    DEVICE f64 bound(u32 reader, u32 visible, f64 shift) const {
+        if (!largest) return 0;
+        const f32* const of_reader = largest + u64(reader) * spans;
+        f32 most = MINUS_INFINITY;
+        for (u32 i = threadIdx.x % WARP; i * span < visible; i += WARP) {
+            most = fmaxf(most, of_reader[i]);
+        }
+        return exp(f64(warp_max(most)) - shift);
+    }
 };
 
-/// √b by the cheapest way to divide delta, by a warp; infinite if what it follows from is not numbers.
-DEVICE f64 cheapest(const Formula& formula, f64 s, f64 s_d, f64 nu) {
-    const f64 numerator = s / formula.epsilon(), root_nu = sqrt(nu);
-    f64 root = -f64(MINUS_INFINITY);
-    for (u32 i = threadIdx.x % WARP; i < formula.splits; i += WARP) {
-        const f64* const split = formula.numbers + 4 + 3 * i;
-        const f64 q = fmin(split[0], 1 + split[1] / root_nu), z = split[2];
-        // What does not count may be no number.
-        const f64 one = q > 0 ? sqrt(q) * numerator : 0, other = z > 0 ? z * s_d : 0;
-        root = fmin(root, one + other);
-    }
-#pragma unroll
-    for (u32 apart = WARP / 2; apart > 0; apart /= 2) {
-        root = fmin(root, __shfl_xor_sync(EVERY_LANE, root, apart));
-    }
-    return root;
+/// What a list asks for, from the most that each warp of a block does for its readers.
+DEVICE u32 asked_by_all(u32 most, u32* held, u32 certain_length, u32 n_s) {
+    if (threadIdx.x % WARP == 0) held[threadIdx.x / WARP] = most;
+    __syncthreads();
+    for (u32 i = 0; i < WARPS; i++) most = max(most, held[i]);
+    return min(max(most, least(certain_length)), n_s);
 }
 
-/// Rounded up to whole tokens, at least one and at most n_s.
-DEVICE u32 whole_tokens(f64 b, u32 n_s) {
-    // What is not a number is not less, so everything is read.
-    if (!(b < n_s)) return n_s;
-    return min(u32(fmax(ceil(b - 1e-9 * fmax(b, 1.0)), 1.0)), n_s);
-}
-
-/// The budget of a reader of b drawn tokens out of n_s, by a warp, for all lanes.
-DEVICE u32 budget_of(const Moments& found, const Formula& formula, u32 b, u32 n_s) {
-    if (b < 2) return n_s;  // there are no variances
-    const f64 trace_w = found.w_squares / (b - 1.0), trace_ev = found.ev_squares / (b - 1.0);
-    const bool is_debiased = formula.is_debiased();
-    const f64 squared = is_debiased ? debiased(found.norm_squared, trace_ev, b, n_s) : found.norm_squared;
-    const f64 s = n_s * sqrt(formula.of_output() ? trace_w : trace_ev) / sqrt(squared);
-    const f64 s_d = n_s * sqrt(found.e_squares / (b - 1.0)) / found.d;
-    const f64 root = cheapest(formula, s, s_d, effective_rank(b, trace_w, found.lagged));
-    const f64 infinite = root * root;
-    // ∞ / ∞ is not a number.
-    return whole_tokens(formula.is_finite() ? infinite / (1 + infinite / n_s) : infinite, n_s);
+/// Begins samples whose size is proved, and which are drawn at once: one block for each list, a warp
+/// for each of its `group` readers in turn.
+KERNEL(open_proved, THREADS, const u32* now, const u32* certain_lengths, const f64* form,
+       const f64* certain, const f32* largest, u32* progress, u32 group, u32 capacity, u32 splits,
+       u32 span, u32 spans, u32 value_dim) {
+    __shared__ u32 held[WARPS];
+    const u32 list = blockIdx.x, certain_length = certain_lengths[list];
+    const u32 visible = min(now[0], capacity), n_s = visible - certain_length;
+    const Proofs proofs = {certain, largest, nullptr, span, spans, value_dim};
+    u32 most = 0;
+    for (u32 reader = threadIdx.x / WARP; reader < group; reader += WARPS) {
+        const u32 at = list * group + reader;
+        const f64 shift = proofs.shift(at);
+        Known known = {};
+        known.d_certain = proofs.d_certain(at, shift);
+        known.bound = proofs.bound(at, visible, shift);
+        known.n_s = n_s;
+        most = max(most, budget_of(known, {form, splits}));
+    }
+    const u32 budget = asked_by_all(most, held, certain_length, n_s);
+    if (threadIdx.x != 0) return;
+    const Sample sample = {0, extend_or_finish(budget, n_s), 1, budget, 1};
+    write_sample(progress, list, gridDim.x, capacity, sample);
 }
 
 /// What follows a look at all that is drawn, which asks for `asked` tokens.
@@ -148,13 +141,15 @@ DEVICE Sample next_part(u32 drawn, u32 asked, u32 n_s, bool last) {
 }
 
 /// One block for each list, a warp for each of its `group` readers in turn. moments
-/// [lists][group][items][MOMENTS], each of `item` tokens. form: the numbers of a formula. Without a part
-/// that is left to draw, where all is done.
+/// [lists][group][items][MOMENTS], each of `item` tokens. sample: the readers' sums over it, as
+/// `certain` are; moments are relative to the larger shift of both. form: the numbers of a formula.
+/// Without a part that is left to draw, where all is done.
 KERNEL(judge, THREADS, const u32* now, const u32* certain_lengths, const f64* moments,
-       const f64* form, u32* progress, u32 group, u32 item, u32 items, u32 capacity, u32 splits,
-       u32 last) {
-    __shared__ u32 asked[WARPS];
-    const u32 list = blockIdx.x, lists = gridDim.x, warp = threadIdx.x / WARP;
+       const f64* form, const f64* certain, const f64* sample, const f32* largest,
+       const f64* longest, u32* progress, u32 group, u32 item, u32 items, u32 capacity, u32 splits,
+       u32 span, u32 spans, u32 value_dim, u32 last) {
+    __shared__ u32 held[WARPS];
+    const u32 list = blockIdx.x, lists = gridDim.x;
     u32* const of_list = progress + list;
     const u32 drawn = of_list[lists];
     if (of_list[4 * lists]) {
@@ -163,18 +158,23 @@ KERNEL(judge, THREADS, const u32* now, const u32* certain_lengths, const f64* mo
         if (threadIdx.x == 0) write_sample(progress, list, lists, capacity, before);
         return;
     }
-    const u32 certain_length = certain_lengths[list], n_s = min(now[0], capacity) - certain_length;
-    const Formula formula = {form, splits};
+    const u32 certain_length = certain_lengths[list], visible = min(now[0], capacity);
+    const u32 n_s = visible - certain_length;
+    const Proofs proofs = {certain, largest, longest, span, spans, value_dim};
     u32 most = 0;
-    for (u32 reader = warp; reader < group; reader += WARPS) {
-        const f64* const found = moments + u64(list * group + reader) * items * MOMENTS;
-        const Moments merged = merge(found, (drawn + item - 1) / item);
-        most = max(most, budget_of(merged, formula, drawn, n_s));
+    for (u32 reader = threadIdx.x / WARP; reader < group; reader += WARPS) {
+        const u32 at = list * group + reader;
+        const f64 shift = fmax(proofs.shift(at), sample[u64(at) * (2 + value_dim)]);
+        Known known;
+        known.d_certain = proofs.d_certain(at, shift);
+        known.bound = proofs.bound(at, visible, shift);
+        known.sample = merge(moments + u64(at) * items * MOMENTS, (drawn + item - 1) / item);
+        known.longest = longest ? longest[list] : 0;
+        known.b = drawn;
+        known.n_s = n_s;
+        most = max(most, budget_of(known, {form, splits}));
     }
-    if (threadIdx.x % WARP == 0) asked[warp] = most;
-    __syncthreads();
+    const u32 budget = asked_by_all(most, held, certain_length, n_s);
     if (threadIdx.x != 0) return;
-    for (u32 i = 0; i < WARPS; i++) most = max(most, asked[i]);
-    const u32 budget = min(max(most, least(certain_length)), n_s);
     write_sample(progress, list, lists, capacity, next_part(drawn, budget, n_s, last));
 }

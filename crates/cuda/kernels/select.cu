@@ -151,3 +151,23 @@ KERNEL(mark, THREADS, const u32* now, const SCORE* scores, u32* taken, const Cut
         rank += __popc(equals);
     }
 }
+
+/// The best score left over in each span of tokens, or −∞: what bounds the rest. best
+/// [rows][gridDim.x], of which those without visible tokens stay as they are.
+KERNEL(best_left, THREADS, const u32* now, const SCORE* scores, u32* taken, f32* best,
+       u32 capacity, u32 stride) {
+    __shared__ f32 held[WARPS];
+    const Part part(scores, taken, now, capacity, stride);
+    if (part.beyond()) return;
+    f32 most = MINUS_INFINITY;
+    for (u32 word = 0; word < WORDS; word++) {
+        u32 key;
+        if (part.open(word, key)) most = fmaxf(most, f32(part.scores[part.token(word)]));
+    }
+    most = warp_max(most);
+    if (threadIdx.x % WARP == 0) held[threadIdx.x / WARP] = most;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (u32 warp = 1; warp < WARPS; warp++) most = fmaxf(most, held[warp]);
+    best[blockIdx.y * gridDim.x + blockIdx.x] = most;
+}

@@ -53,8 +53,7 @@ pub(crate) const SAMPLE: Source =
 pub(crate) const LOOK: Source = Source { name: "look", text: files!("rows.cuh" "look.cu") };
 
 /// Whether that is enough.
-pub(crate) const JUDGE: Source =
-    Source { name: "judge", text: include_str!("../kernels/judge.cu") };
+pub(crate) const JUDGE: Source = Source { name: "judge", text: files!("budget.cuh" "judge.cu") };
 
 /// A file of kernels, behind those that it shares with others. It includes nothing: the prelude is put
 /// before it.

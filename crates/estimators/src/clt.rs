@@ -31,7 +31,8 @@ use vattention_core::{
 };
 
 use crate::formula::{c2, z_two};
-use crate::moments::{Quantiles, budget, closed_form};
+use crate::moments::{budget, closed_form};
+use crate::splits::Quantiles;
 use crate::{Combine, Terms};
 
 /// The paper's estimator, and its repaired form.

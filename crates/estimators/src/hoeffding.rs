@@ -29,8 +29,8 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Assumption, Assumptions, Budget, BudgetEstimator, Fraction, Kind, Promise, SampleStats, Scope,
-    Target, register, typetag,
+    Assumption, Assumptions, Budget, BudgetEstimator, ClosedForm, Denominator, Formula, Fraction,
+    Kind, Numerator, Population, Promise, SampleStats, Scope, Target, register, typetag,
 };
 
 use crate::formula::{
@@ -38,6 +38,7 @@ use crate::formula::{
     serfling, serfling_factor, whole_tokens,
 };
 use crate::goal::Goal;
+use crate::splits::{Quantiles, splits};
 use crate::terms::default_rounds;
 use crate::{Combine, Correction};
 
@@ -92,6 +93,15 @@ impl Hoeffding {
     /// Whether the budget is known before anything is drawn.
     fn proved(&self) -> bool {
         self.target == Target::Denominator && self.combine == Combine::Exact
+    }
+
+    /// What the promise rests on, and what it takes for granted.
+    fn ground(&self) -> (Kind, Assumptions) {
+        if self.proved() {
+            (Kind::FiniteSample, Assumptions::NONE)
+        } else {
+            (Kind::Asymptotic, Assumptions::of(Assumption::Moments))
+        }
     }
 
     fn denominator(&self, stats: &SampleStats, goal: &Goal, bound: f64) -> usize {
@@ -164,11 +174,7 @@ impl Vectors {
 #[typetag::serde(name = "hoeffding")]
 impl BudgetEstimator for Hoeffding {
     fn budget(&self, stats: &SampleStats) -> Budget {
-        let (kind, assumes) = if self.proved() {
-            (Kind::FiniteSample, Assumptions::NONE)
-        } else {
-            (Kind::Asymptotic, Assumptions::of(Assumption::Moments))
-        };
+        let (kind, assumes) = self.ground();
         let goal = &Goal::new(&self.terms(), stats);
         let tokens = match (stats.bound, self.target) {
             (None, _) => stats.n_s,
@@ -190,7 +196,34 @@ impl BudgetEstimator for Hoeffding {
     fn rounds(&self) -> usize {
         if self.proved() { 0 } else { self.rounds.get().into() }
     }
+
+    /// There is none for a floor, nor where the fewest draws have to be searched.
+    fn closed_form(&self, query_heads: usize, _: usize) -> Option<ClosedForm> {
+        let population = match (self.target, self.correction) {
+            _ if self.floor.is_some() => return None,
+            (_, Correction::None) => Population::Infinite,
+            (Target::Denominator, Correction::Finite) => Population::Serfling,
+            (Target::Numerator | Target::Sdpa, Correction::Finite) => return None,
+        };
+        let denominator = if self.proved() { Denominator::Proved } else { Denominator::Bounded };
+        let goal = (self.epsilon.get(), self.scope.share_of(self.delta.get(), query_heads));
+        let formula = Formula {
+            numerator: Numerator::Bounded,
+            denominator,
+            epsilon: self.epsilon.get(),
+            splits: splits(self.target, self.combine, goal, &QUANTILES),
+            population,
+        };
+        let (kind, assumes) = self.ground();
+        Some(ClosedForm::Formula { formula, kind, assumes })
+    }
 }
+
+/// Of numbers up to 1, and of vectors of norms up to 1.
+const QUANTILES: Quantiles<'_> = Quantiles {
+    scalar: &|delta| hoeffding_radius(delta, 1.0),
+    vector: &|delta| mcdiarmid_radius(delta, 1.0, 2.0),
+};
 
 register!(
     Estimator,

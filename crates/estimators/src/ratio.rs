@@ -24,8 +24,8 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Assumptions, Budget, BudgetEstimator, ClosedForm, Formula, Fraction, Kind, Numerator, Promise,
-    SampleStats, Scope, Target, register, typetag,
+    Assumptions, Budget, BudgetEstimator, ClosedForm, Denominator, Formula, Fraction, Kind,
+    Numerator, Population, Promise, SampleStats, Scope, Target, register, typetag,
 };
 
 use crate::Mode;
@@ -129,9 +129,10 @@ impl BudgetEstimator for Ratio {
         let delta = self.scope.share_of(self.delta.get(), query_heads);
         let formula = Formula {
             numerator: Numerator::Output,
+            denominator: Denominator::Estimated,
             epsilon: self.epsilon.get(),
             splits: self.grids.get(delta, value_dim).splits().to_vec(),
-            finite: true,
+            population: Population::Finite,
         };
         Some(ClosedForm::Formula { formula, kind: Kind::Asymptotic, assumes: Assumptions::ALL })
     }

@@ -20,7 +20,8 @@ use vattention_core::{
 
 use crate::Terms;
 use crate::formula::sub_gaussian;
-use crate::moments::{Quantiles, budget, closed_form};
+use crate::moments::{budget, closed_form};
+use crate::splits::Quantiles;
 
 /// The paper's "Hoeffding".
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -4,10 +4,10 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    BudgetEstimator, ClosedForm, Formula, Fraction, Numerator, SampleStats, Scope, Size, Split,
-    Target,
+    BudgetEstimator, ClosedForm, Denominator, Formula, Fraction, Numerator, Population,
+    SampleStats, Scope, Size, Split, Target,
 };
-use vattention_estimators::formula::{fpc, whole_tokens};
+use vattention_estimators::formula::{fpc, serfling, whole_tokens};
 use vattention_estimators::{
     Clt, Combine, Correction, Fixed, Hoeffding, Mode, Ratio, SubGaussian, Terms,
 };
@@ -47,21 +47,32 @@ fn evaluate(form: &ClosedForm, stats: &SampleStats) -> usize {
     match form {
         ClosedForm::Size(size) => size.of(stats.visible),
         ClosedForm::Formula { formula, .. } => {
-            let Formula { numerator, epsilon, splits, finite } = formula;
-            let (trace, norm) = match numerator {
-                Numerator::Output => (stats.trace_w, stats.norm_n_debiased),
-                Numerator::Debiased => (stats.trace_ev, stats.norm_n_debiased),
-                Numerator::AsEstimated => (stats.trace_ev, stats.norm_n),
-            };
+            let Formula { numerator, denominator, epsilon, splits, population } = formula;
             let n_s = stats.n_s as f64;
-            let (s, s_d) = (n_s * trace.sqrt() / norm, n_s * stats.var_e.sqrt() / stats.d);
+            let bound = stats.bound.unwrap_or(f64::NAN);
+            let (spread, norm) = match numerator {
+                Numerator::Output => (stats.trace_w.sqrt(), stats.norm_n_debiased),
+                Numerator::Debiased => (stats.trace_ev.sqrt(), stats.norm_n_debiased),
+                Numerator::AsEstimated => (stats.trace_ev.sqrt(), stats.norm_n),
+                Numerator::Bounded => (bound * stats.max_norm_v, stats.norm_n),
+            };
+            let (deviation, d) = match denominator {
+                Denominator::Estimated => (stats.var_e.sqrt(), stats.d),
+                Denominator::Bounded => (bound, stats.d),
+                Denominator::Proved => (bound, stats.d_certain),
+            };
+            let (s, s_d) = (n_s * spread / norm, n_s * deviation / d);
             let root = |split: &Split| {
                 let q = split.cap.min(1.0 + split.kappa / stats.nu.sqrt());
                 q.sqrt() * s / epsilon + split.z * s_d
             };
             let least = splits.iter().map(root).fold(f64::INFINITY, f64::min);
             let infinite = least * least;
-            let b = if *finite { fpc(infinite, stats.n_s) } else { infinite };
+            let b = match population {
+                Population::Infinite => infinite,
+                Population::Finite => fpc(infinite, stats.n_s),
+                Population::Serfling => serfling(infinite, n_s),
+            };
             whole_tokens(b, stats.n_s)
         }
     }
@@ -117,6 +128,42 @@ proptest! {
             prop_assert!(told.abs_diff(budget) as f64 <= allowed, "{told} for {budget}");
         }
     }
+
+    /// From a range instead of a deviation, with every constant; what is proved says so.
+    #[test]
+    fn the_formula_is_the_budget_of_a_range_but_for_a_ten_thousandth(
+        epsilon in prop::sample::select(&[0.02, 0.1, 0.5][..]),
+        delta in prop::sample::select(&[0.001, 0.1, 0.4][..]),
+        target in prop::sample::select(&[Target::Sdpa, Target::Denominator, Target::Numerator][..]),
+        combine in prop::sample::select(&[Combine::Exact, Combine::Paper][..]),
+        correction in prop::sample::select(&[Correction::Finite, Correction::None][..]),
+        of_step: bool,
+        n_s in 1_usize..1_000_000,
+        d in 0.1..100.0,
+        norm in 0.1..100.0,
+        longest in 1e-3..1e3,
+        bound in -9.0..1.0,
+    ) {
+        let scope = if of_step { Scope::Step } else { Scope::Row };
+        let hoeffding = Hoeffding::new(target, fraction(epsilon), fraction(delta));
+        let hoeffding = Hoeffding { combine, correction, scope, ..hoeffding };
+        let plain = stats(n_s, 4, d * n_s as f64, norm * n_s as f64, [1.0; 3]);
+        // From budgets of a token to all there are.
+        let bound = 10.0_f64.powf(bound) * n_s as f64;
+        let stats = SampleStats { bound: Some(bound), max_norm_v: longest, ..plain };
+        let Some(form) = hoeffding.closed_form(4, stats.value_dim) else {
+            let searched = target != Target::Denominator && correction == Correction::Finite;
+            prop_assert!(searched, "the others have a formula");
+            return Ok(());
+        };
+        let (told, budget) = (evaluate(&form, &stats), hoeffding.budget(&stats));
+        let allowed = (1e-4 * budget.tokens as f64).max(1.0);
+        prop_assert!(told.abs_diff(budget.tokens) as f64 <= allowed, "{told} for {budget:?}");
+        let ClosedForm::Formula { kind, assumes, formula } = form else { panic!("{form:?}") };
+        prop_assert_eq!((kind, assumes), (budget.kind, budget.assumes));
+        prop_assert!(formula.needs_bound());
+        prop_assert_eq!(formula.needs_sample(), hoeffding.rounds() > 0);
+    }
 }
 
 #[test]
@@ -139,13 +186,16 @@ fn other_estimators_have_no_formula() {
         change(&mut ratio);
         Box::new(ratio)
     };
-    let others: [Box<dyn BudgetEstimator>; 6] = [
+    let hoeffding = |target| Hoeffding::new(target, epsilon, delta);
+    let others: [Box<dyn BudgetEstimator>; 8] = [
         ratio(&|ratio| ratio.mode = Mode::Strict),
         ratio(&|ratio| ratio.mode = Mode::Rigorous),
         ratio(&|ratio| ratio.floor = Some(epsilon)),
         Box::new(Clt(Terms { mode: Mode::Strict, ..Terms::new(target, epsilon, delta) })),
         Box::new(SubGaussian(Terms { floor: Some(epsilon), ..Terms::new(target, epsilon, delta) })),
-        Box::new(Hoeffding::new(target, epsilon, delta)),
+        Box::new(hoeffding(Target::Sdpa)),
+        Box::new(hoeffding(Target::Numerator)),
+        Box::new(Hoeffding { floor: Some(epsilon), ..hoeffding(Target::Denominator) }),
     ];
     for estimator in others {
         assert_eq!(estimator.closed_form(4, 16), None, "{estimator:?}");

@@ -20,7 +20,7 @@
 //! | `weighs` | every pick is certain, unless `randomized()` says otherwise |
 //! | `bounds` | a promised bound on untaken logits is true |
 //! | `agrees` | every query head of a group picks the same, if `group_wide()` says so |
-//! | `tells` | a `recipe()`, if there is one, is what the selector does |
+//! | `tells` | a `recipe()`, if there is one, is what the selector does, with the bound that it promises |
 //!
 //! A law is a function of a selector's config and a [`Head`], so it can be called with a head of
 //! one's own too. Cases have a fixed seed: the same on every run. `PROPTEST_CASES` makes more of

@@ -55,6 +55,8 @@ enum How {
     BoundOfOne,
     /// Tells of other tokens than it takes.
     Liar,
+    /// Tells what it takes, and promises a true bound that is not what its recipe leaves.
+    Loose,
 }
 
 /// Is read as another config than was written.
@@ -108,6 +110,10 @@ impl SelectorConfig for Broken {
             asked: Arc::default(),
         }))
     }
+
+    fn bounds_residual(&self) -> bool {
+        self.how == How::Loose
+    }
 }
 
 impl Selector for Index {
@@ -138,7 +144,7 @@ impl Selector for Index {
     }
 
     fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
-        (self.how == How::Liar)
+        matches!(self.how, How::Liar | How::Loose)
             .then(|| Recipe::TopLogits { count: step.visible.div_ceil(8), score: Score::Head })
     }
 
@@ -156,6 +162,14 @@ impl Selector for Index {
             How::BoundOfOne => {
                 let visible = (0..row.visible()).map(|token| row.logit(token));
                 picks.bound_residual(visible.fold(f32::NEG_INFINITY, f32::max));
+            }
+            How::Loose => {
+                let scores = row.scores(Score::Head);
+                let left = picks.take_top(row.visible().div_ceil(8), &scores);
+                if let Some(left) = left {
+                    picks.bound_residual(left + 1.0);
+                }
+                return;
             }
             How::SharedFeedback if self.asked.load(Ordering::Relaxed) > 0 => picks.take(0),
             How::BoundOfAll => {
@@ -199,6 +213,7 @@ fn broken_selectors_fail_exactly_the_laws_they_break() {
     assert_eq!(broken_by(How::Divided), ["agrees"]);
     assert_eq!(broken_by(How::BoundOfOne), ["agrees"]);
     assert_eq!(broken_by(How::Liar), ["tells"]);
+    assert_eq!(broken_by(How::Loose), ["tells"]);
 }
 
 vattention_testkit::laws!(

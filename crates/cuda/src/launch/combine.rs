@@ -19,7 +19,7 @@ pub struct Combine<D: Device> {
 pub struct Sums<D: Device> {
     /// `[lists, group, 2 + value_dim]`: shift, denominator, numerator.
     pub(super) numbers: Array<D, f64>,
-    value_dim: usize,
+    pub(super) value_dim: usize,
 }
 
 impl<D: Device> Combine<D> {

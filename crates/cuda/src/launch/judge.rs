@@ -1,23 +1,27 @@
 //! Whether samples are large enough, and which part of them is to be drawn next.
 
-use vattention_core::{Formula, LAGS, Numerator, Result};
+use vattention_core::{Denominator, Error, Formula, LAGS, Numerator, Population, Result};
 
 use super::attend::ITEM;
 use super::look::MOMENTS;
-use super::{Array, Moments, Now, Progress, Work, along_y, expect};
+use super::select::SPAN;
+use super::{Array, Given, Looked, Moments, Now, Progress, Proofs, Sums, Work, along_y, expect};
 use crate::kernels::JUDGE;
 use crate::{Device, Grid, Program};
 
 /// As `judge.cu` says.
 const THREADS: u32 = 128;
 
-/// Judges what looks have found, by a [`Formula`].
+/// Says how large samples are to be, by a [`Formula`].
 #[derive(Clone, Debug)]
 pub struct Judge<D: Device> {
     module: D::Module,
-    /// `[4 + 3 splits]`: epsilon, and what numerator and correction are; cap, kappa and z of each.
+    /// `[4 + 3 splits]`: epsilon, and what numerator, denominator and population are; cap, kappa and
+    /// z of each.
     form: Array<D, f64>,
     splits: usize,
+    needs_bound: bool,
+    needs_sample: bool,
 }
 
 /// What `judge.cu` is compiled with.
@@ -36,14 +40,62 @@ impl<D: Device> Judge<D> {
     /// # Errors
     /// If it cannot be compiled, or there is no memory.
     pub fn new(device: &D, formula: &Formula) -> Result<Self> {
-        let Formula { numerator, epsilon, ref splits, finite } = *formula;
-        let of_output = numerator == Numerator::Output;
-        let debiased = numerator != Numerator::AsEstimated;
-        let flags = [of_output, debiased, finite].map(|flag| f64::from(u8::from(flag)));
-        let numbers = splits.iter().flat_map(|split| [split.cap, split.kappa, split.z]);
-        let form: Vec<f64> = std::iter::once(epsilon).chain(flags).chain(numbers).collect();
-        let module = device.compile(&Self::program())?;
-        Ok(Self { module, form: Array::new(device, &form)?, splits: splits.len() })
+        let numbers = formula.splits.iter().flat_map(|split| [split.cap, split.kappa, split.z]);
+        let form: Vec<f64> = parts(formula).into_iter().chain(numbers).collect();
+        Ok(Self {
+            module: device.compile(&Self::program())?,
+            form: Array::new(device, &form)?,
+            splits: formula.splits.len(),
+            needs_bound: formula.needs_bound(),
+            needs_sample: formula.needs_sample(),
+        })
+    }
+
+    /// Adds a launch that begins samples whose size follows from `certain`, the sums of each list's
+    /// `group` readers over its `certain_lengths` `[lists]` tokens, and from `proofs`: each is drawn
+    /// at once, as core's sampler does.
+    ///
+    /// O(group · splits) for each list.
+    ///
+    /// # Errors
+    /// If the formula needs a sample, or proofs that are not there, or a size does not fit another.
+    #[allow(unsafe_code, reason = "the only start of this kernel")]
+    pub(crate) fn open(
+        &self,
+        work: &mut Work<D>,
+        now: &Now<D>,
+        (certain, certain_lengths): (&Sums<D>, &Array<D, u32>),
+        proofs: Option<&Proofs<'_, D>>,
+        progress: &Progress<D>,
+        group: usize,
+    ) -> Result<()> {
+        let (lists, capacity) = (progress.lists(), progress.capacity());
+        if self.needs_sample {
+            return Err(Error::shape("a budget", "one that needs no sample", "one that does"));
+        }
+        expect("certain lists", lists, certain_lengths.len())?;
+        expect("room for a sample", now.capacity, capacity)?;
+        expect_sums("certain sums", lists * group, certain)?;
+        let [largest, _, spans] = self.proved(now, proofs, lists, group)?;
+        let grid = Grid { blocks: [along_y("lists", lists)?, 1], threads: THREADS };
+        let given = [
+            now.numbers.given(),
+            certain_lengths.given(),
+            self.form.given(),
+            certain.numbers.given(),
+            largest,
+            progress.numbers.given(),
+            group.into(),
+            capacity.into(),
+            self.splits.into(),
+            SPAN.into(),
+            spans,
+            certain.value_dim.into(),
+        ];
+        // SAFETY: the arguments are those of the kernel. There are sums and bounds of each reader of
+        // each list, and a number of each kind for each list.
+        unsafe { work.add(&self.module, "open_proved", grid, given) };
+        Ok(())
     }
 
     /// Adds a launch that reads what the look at all that is drawn has found, and says of each list
@@ -53,40 +105,99 @@ impl<D: Device> Judge<D> {
     /// O(group · drawn / 256) numbers read for each list.
     ///
     /// # Errors
-    /// If a size does not fit another.
+    /// If a size does not fit another, or there are no `proofs` and the formula needs them.
     #[allow(unsafe_code, reason = "the only start of this kernel")]
     pub(crate) fn add(
         &self,
         work: &mut Work<D>,
         now: &Now<D>,
-        certain_lengths: &Array<D, u32>,
-        moments: &Moments<D>,
+        (looked, moments): (&Looked<'_, D>, &Moments<D>),
+        proofs: Option<&Proofs<'_, D>>,
         progress: &Progress<D>,
         last: bool,
     ) -> Result<()> {
         let (lists, capacity) = (progress.lists(), progress.capacity());
         let &Moments { ref numbers, group, items } = moments;
+        let &Looked { certain_lengths, certain, sample, .. } = looked;
         expect("certain lists", lists, certain_lengths.len())?;
         expect("room for a sample", now.capacity, capacity)?;
         expect("items of moments", capacity.div_ceil(ITEM), items)?;
         expect("moments", lists * group * items * MOMENTS, numbers.len())?;
+        expect_sums("certain sums", lists * group, certain)?;
+        expect_sums("sums of the sample", lists * group, sample)?;
+        expect("numbers of a value", certain.value_dim, sample.value_dim)?;
+        let [largest, longest, spans] = self.proved(now, proofs, lists, group)?;
         let grid = Grid { blocks: [along_y("lists", lists)?, 1], threads: THREADS };
         let given = [
             now.numbers.given(),
             certain_lengths.given(),
             numbers.given(),
             self.form.given(),
+            certain.numbers.given(),
+            sample.numbers.given(),
+            largest,
+            longest,
             progress.numbers.given(),
             group.into(),
             ITEM.into(),
             items.into(),
             capacity.into(),
             self.splits.into(),
+            SPAN.into(),
+            spans,
+            certain.value_dim.into(),
             u32::from(last).into(),
         ];
         // SAFETY: the arguments are those of the kernel. There are moments of each reader of each
-        // list, for as many items as a sample can have.
+        // list, for as many items as a sample can have, and sums and, if there are any, bounds.
         unsafe { work.add(&self.module, "judge", grid, given) };
         Ok(())
     }
+
+    /// The bounds, the largest norms and the spans of bounds that kernels are given: nothing if the
+    /// formula needs none.
+    fn proved(
+        &self,
+        now: &Now<D>,
+        proofs: Option<&Proofs<'_, D>>,
+        lists: usize,
+        group: usize,
+    ) -> Result<[Given<D>; 3]> {
+        if !self.needs_bound {
+            return Ok([Given::maybe::<f32>(None), Given::maybe::<f64>(None), 0_u32.into()]);
+        }
+        let Some(&Proofs { bounds, longest }) = proofs else {
+            return Err(Error::shape("bounds", "one of each reader", "none"));
+        };
+        expect("rows of bounds", lists * group, bounds.rows)?;
+        now.expect_room("bounds", bounds.capacity)?;
+        expect("largest norms", lists, longest.len())?;
+        Ok([bounds.numbers.given(), longest.given(), bounds.spans.into()])
+    }
+}
+
+/// Fails unless there are sums of so many readers.
+fn expect_sums<D: Device>(what: &str, readers: usize, sums: &Sums<D>) -> Result<()> {
+    expect(&format!("numbers of {what}"), readers * (2 + sums.value_dim), sums.numbers.len())
+}
+
+/// What a formula says beside the splits, as `budget.cuh` numbers it.
+fn parts(formula: &Formula) -> [f64; 4] {
+    let numerator = match formula.numerator {
+        Numerator::Output => 0.0,
+        Numerator::Debiased => 1.0,
+        Numerator::AsEstimated => 2.0,
+        Numerator::Bounded => 3.0,
+    };
+    let denominator = match formula.denominator {
+        Denominator::Estimated => 0.0,
+        Denominator::Bounded => 1.0,
+        Denominator::Proved => 2.0,
+    };
+    let population = match formula.population {
+        Population::Infinite => 0.0,
+        Population::Finite => 1.0,
+        Population::Serfling => 2.0,
+    };
+    [formula.epsilon, numerator, denominator, population]
 }

@@ -11,7 +11,8 @@
 //! | [`Select`], [`ListTaken`] | the best scores among tokens not taken, and lists of them |
 //! | [`Sample`]                | a uniform sample of the others                            |
 //! | [`Open`]                  | how many of them to draw first                            |
-//! | [`Look`], [`Judge`]       | what the sample says, and how many more to draw           |
+//! | [`Look`], [`Judge`]       | what the sample says, and how many more to draw; or how   |
+//! |                           | many, if that is proved                                   |
 //!
 //! What these functions take says by its type that it is sound: an [`Array`] knows its length,
 //! [`Pages`] hold what their table points to, [`Lists`] know which rows they need. So they are
@@ -19,6 +20,7 @@
 
 mod array;
 mod attend;
+mod bounds;
 mod codes;
 mod combine;
 mod encode;
@@ -45,6 +47,7 @@ mod work;
 
 pub use array::Array;
 pub use attend::{Attend, Logits, Records};
+pub use bounds::{Bounds, Proofs};
 pub use codes::Codes;
 pub(crate) use combine::softmax;
 pub use combine::{Combine, Sums};

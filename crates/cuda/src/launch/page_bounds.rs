@@ -1,4 +1,4 @@
-//! PageBounds of the keys of pages, on the device.
+//! Bounds of the keys of pages, on the device.
 
 use vattention_core::Result;
 

@@ -3,8 +3,8 @@
 use vattention_core::{ClosedForm, Error, Result, Softmax};
 
 use super::{
-    Array, Attend, Combine, Judge, Logits, Look, Looked, Moments, Now, Open, Pages, Progress,
-    Progressed, Recorded, RowLayout, Sums, Work, expect,
+    Array, Attend, Bounds, Combine, Judge, Logits, Look, Looked, Moments, Now, Open, Pages,
+    Progress, Progressed, Proofs, Recorded, RowLayout, Sums, Work, expect,
 };
 use crate::Device;
 
@@ -25,6 +25,8 @@ struct Arrays<D: Device> {
     tables: Array<D, u64>,
     queries: Array<D, f32>,
     units: Array<D, f32>,
+    longest: Array<D, f64>,
+    bounds: Bounds<D>,
     certain_lengths: Array<D, u32>,
     certain: Sums<D>,
     sample: Sums<D>,
@@ -41,8 +43,10 @@ pub struct Opened<'a> {
     pub certain: &'a [Softmax],
     /// All other tokens, in the order in which they are drawn.
     pub order: &'a [u32],
-    /// 1 / the largest norm of a value.
-    pub unit: f32,
+    /// The largest norm of a value, above 0.
+    pub longest: f64,
+    /// What no other token's logit exceeds, of each query head, `[group]`, for formulas that need it.
+    pub bounds: &'a [f32],
 }
 
 impl<D: Device> Rounds<D> {
@@ -74,6 +78,13 @@ impl<D: Device> Rounds<D> {
                 Open::new(device)?.add(&mut work, now, certain_lengths, progress, false)?;
                 arrays.read_part(device, &mut work, layout, group, false)?;
             }
+            ClosedForm::Formula { formula, .. } if rounds == 0 => {
+                let Arrays { now, certain, certain_lengths, progress, .. } = &arrays;
+                let judge = Judge::new(device, formula)?;
+                let (certain, proofs) = ((certain, certain_lengths), arrays.proofs());
+                judge.open(&mut work, now, certain, Some(&proofs), progress, group)?;
+                arrays.read_part(device, &mut work, layout, group, false)?;
+            }
             ClosedForm::Formula { formula, .. } => {
                 let judge = Judge::new(device, formula)?;
                 let look = Look::new(device, layout)?;
@@ -101,7 +112,7 @@ impl<D: Device> Rounds<D> {
         base: usize,
         lists: &[Opened<'_>],
     ) -> Result<Vec<Progressed>> {
-        let Arrays { now, queries, units, certain_lengths, progress, .. } = &self.arrays;
+        let Arrays { now, queries, units, longest, certain_lengths, progress, .. } = &self.arrays;
         let (capacity, head_dim) = (progress.capacity(), self.layout.head_dim());
         expect("lists", progress.lists(), lists.len())?;
         now.numbers.write(&Now::<D>::numbers(visible, [0; 2], base), 0)?;
@@ -114,11 +125,15 @@ impl<D: Device> Rounds<D> {
             }
             expect("queries", self.group * head_dim, list.queries.len())?;
             queries.write(list.queries, i * self.group * head_dim)?;
-            units.write(&[list.unit], i)?;
+            units.write(&[(1.0 / list.longest) as f32], i)?;
+            longest.write(&[list.longest], i)?;
             certain_lengths.write(&[(seen - list.order.len()) as u32], i)?;
             progress.tokens.write(list.order, i * capacity)?;
             self.write_certain(i, list.certain)?;
         }
+        self.arrays
+            .bounds
+            .write(&lists.iter().flat_map(|list| list.bounds).copied().collect::<Vec<_>>())?;
         self.work.replay()?;
         progress.read()
     }
@@ -160,12 +175,18 @@ impl<D: Device> Arrays<D> {
             tables: Array::new(device, &tables)?,
             queries: Array::zeros(device, readers * layout.head_dim())?,
             units: Array::zeros(device, lists)?,
+            longest: Array::zeros(device, lists)?,
+            bounds: Bounds::new(device, readers, capacity)?,
             certain_lengths: Array::zeros(device, lists)?,
             certain: Sums::new(device, readers, layout.value_dim())?,
             sample: Sums::new(device, readers, layout.value_dim())?,
             logits: Logits::new(device, lists, group, capacity)?,
             progress: Progress::new(device, lists, capacity)?,
         })
+    }
+
+    fn proofs(&self) -> Proofs<'_, D> {
+        Proofs { bounds: &self.bounds, longest: &self.longest }
     }
 
     /// All rounds, and the part that the last one asks for.
@@ -190,7 +211,8 @@ impl<D: Device> Arrays<D> {
         for round in 1..=rounds {
             self.read_part(device, work, layout, group, round > 1)?;
             look.add(work, now, &looked, progress, moments)?;
-            judge.add(work, now, certain_lengths, moments, progress, round == rounds)?;
+            let proofs = self.proofs();
+            judge.add(work, now, (&looked, moments), Some(&proofs), progress, round == rounds)?;
         }
         self.read_part(device, work, layout, group, true)
     }

@@ -5,13 +5,13 @@ use std::marker::PhantomData;
 use vattention_core::Result;
 
 use super::taken::stride;
-use super::{Array, Given, Now, Ranked, Scores, Taken, Work, along_y, expect};
+use super::{Array, Bounds, Given, Now, Ranked, Scores, Taken, Work, along_y, expect};
 use crate::kernels::SELECT;
 use crate::{Device, Grid, Program};
 
 /// As `select.cu` says.
 const THREADS: u32 = 256;
-const SPAN: usize = 4096;
+pub(super) const SPAN: usize = 4096;
 
 /// Values of a digit.
 const VALUES: usize = 256;
@@ -42,7 +42,6 @@ struct Over<'a, D: Device, S> {
     now: &'a Now<D>,
     scores: &'a Scores<D, S>,
     taken: &'a Taken<D>,
-    cuts: &'a Array<D, u32>,
 }
 
 impl<D: Device> Selecting<D> {
@@ -110,14 +109,39 @@ impl<D: Device, S: Ranked> Select<D, S> {
         now.expect_room("bits", taken.capacity())?;
         now.expect_room("scores", scores.capacity)?;
         now.expect_room("a selection", selecting.capacity)?;
-        let over = Over { now, scores, taken, cuts: &selecting.cuts };
-        let (digits, equals) = (&selecting.digits, &selecting.equals);
+        let over = Over { now, scores, taken };
+        let Selecting { cuts, digits, equals, .. } = selecting;
         for digit in (0..size_of::<S>()).rev() {
-            self.over_scores(work, "count_digits", &over, [digits.given(), digit.into()])?;
+            let more = [cuts.given(), digits.given(), digit.into()];
+            self.over_scores(work, "count_digits", &over, more)?;
             self.narrow(work, counts, selecting, digit)?;
         }
-        self.over_scores(work, "count_equals", &over, [equals.given()])?;
-        self.over_scores(work, "mark", &over, [equals.given()])
+        self.over_scores(work, "count_equals", &over, [cuts.given(), equals.given()])?;
+        self.over_scores(work, "mark", &over, [cuts.given(), equals.given()])
+    }
+
+    /// Adds a launch that finds the best score of each row among the tokens that are not taken by
+    /// then.
+    ///
+    /// It goes over the scores once.
+    ///
+    /// # Errors
+    /// If a size does not fit another.
+    pub fn add_best_left(
+        &self,
+        work: &mut Work<D>,
+        now: &Now<D>,
+        scores: &Scores<D, S>,
+        taken: &Taken<D>,
+        bounds: &Bounds<D>,
+    ) -> Result<()> {
+        expect("rows of scores", taken.rows(), scores.rows)?;
+        expect("rows of bounds", taken.rows(), bounds.rows)?;
+        now.expect_room("bits", taken.capacity())?;
+        now.expect_room("scores", scores.capacity)?;
+        now.expect_room("bounds", bounds.capacity)?;
+        let over = Over { now, scores, taken };
+        self.over_scores(work, "best_left", &over, [bounds.numbers.given()])
     }
 
     /// Adds a kernel over all scores, which is given `more` besides.
@@ -129,15 +153,15 @@ impl<D: Device, S: Ranked> Select<D, S> {
         over: &Over<'_, D, S>,
         more: [Given<D>; N],
     ) -> Result<()> {
-        let Over { now, scores, taken, cuts } = *over;
+        let Over { now, scores, taken } = *over;
         let blocks = now.capacity.div_ceil(SPAN) as u32;
         let grid = Grid { blocks: [blocks, along_y("rows", scores.rows)?], threads: THREADS };
-        let first = [now.numbers.given(), scores.numbers.given(), taken.bits.given(), cuts.given()];
+        let first = [now.numbers.given(), scores.numbers.given(), taken.bits.given()];
         let last = [now.capacity, stride(now.capacity)].map(Given::from);
         let given = first.into_iter().chain(more).chain(last);
-        // SAFETY: the arguments are those of the kernels. Scores, bits and cuts are of as many rows
-        // and tokens, as `add` has checked, and what else they write has room for each digit of
-        // each row, or each span of it.
+        // SAFETY: the arguments are those of the kernels. Scores and bits are of as many rows and
+        // tokens, as the callers have checked, and what else they read and write has room for the
+        // cut and each digit of each row, or each span of it.
         unsafe { work.add(&self.module, kernel, grid, given) };
         Ok(())
     }

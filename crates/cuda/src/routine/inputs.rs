@@ -22,8 +22,9 @@ pub(super) struct Inputs {
     stages: Vec<StageInputs>,
     /// Keys of the random order of each list, `[lists, 8]`.
     orders: Place<u32>,
-    /// One over the largest value norm, `[lists]`.
+    /// One over the largest value norm, and that norm, `[lists]`.
     units: Place<f32>,
+    longest: Place<f64>,
 }
 
 /// The same on the device.
@@ -36,6 +37,7 @@ pub(super) struct OnDevice<D: Device> {
     pub(super) stages: Vec<StageOnDevice<D>>,
     pub(super) orders: Array<D, u32>,
     pub(super) units: Array<D, f32>,
+    pub(super) longest: Array<D, f64>,
 }
 
 /// One KV head at a step.
@@ -61,7 +63,8 @@ impl Inputs {
         let stages =
             kind.stages.iter().map(|stage| StageInputs::new(&mut places, kind, stage)).collect();
         let (orders, units) = (places.add(lists * 8), places.add(lists));
-        Self { places, now, list_tables, row_tables, queries, stages, orders, units }
+        let longest = places.add(lists);
+        Self { places, now, list_tables, row_tables, queries, stages, orders, units, longest }
     }
 
     pub(super) fn on_device<D: Device>(&self, device: &D, capacity: usize) -> Result<OnDevice<D>> {
@@ -74,6 +77,7 @@ impl Inputs {
             stages: self.stages.iter().map(|stage| stage.on_device(&all)).collect(),
             orders: self.orders.of(&all),
             units: self.units.of(&all),
+            longest: self.longest.of(&all),
             all,
         })
     }
@@ -98,12 +102,13 @@ impl Inputs {
         if !orders.is_empty() {
             self.orders.put(&orders, &mut all);
         }
-        let unit = |head: &Told<'_>| {
-            head.plan.sample.as_ref().map_or(1.0, |sample| unit(sample.max_norm_v))
-        };
-        let units: Vec<f32> =
-            heads.iter().flat_map(|head| std::iter::repeat_n(unit(head), lists)).collect();
+        let of_head =
+            |head: &Told<'_>| head.plan.sample.as_ref().map_or(1.0, |sample| sample.max_norm_v);
+        let longest: Vec<f64> =
+            heads.iter().flat_map(|head| std::iter::repeat_n(of_head(head), lists)).collect();
+        let units: Vec<f32> = longest.iter().map(|&longest| unit(longest)).collect();
         self.units.put(&units, &mut all);
+        self.longest.put(&longest, &mut all);
         let mut recipes = 0;
         for (i, stage) in self.stages.iter().enumerate() {
             let used = if let Stage::Ranges(count) = kind.stages[i] { count } else { 1 };

@@ -86,6 +86,13 @@ impl Kind {
         Some(Self { shape, layout, share: plan.share, stages, sample, capacity })
     }
 
+    /// The stage that leaves the bound that budgets follow from, if they do: the last that picks by a
+    /// query head's own logits. Those before it leave no less.
+    pub(crate) fn last_bound(&self) -> Option<usize> {
+        self.sample.as_ref()?.budget.as_ref().filter(|budget| budget.needs_bound())?;
+        self.stages.iter().rposition(|stage| *stage == Stage::Logits(Score::Head))
+    }
+
     /// Lists that are read.
     pub(crate) fn lists(&self) -> usize {
         match self.share {

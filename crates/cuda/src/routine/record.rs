@@ -11,9 +11,9 @@ use super::outputs::{self, Outputs, Sample};
 use super::stage::{CodesOnDevice, KeptOnDevice, StageOnDevice};
 use crate::Device;
 use crate::launch::{
-    Array, Attend, Bounding, Combine, Drawing, Encode, Encoding, Judge, ListTaken, Lists, Logits,
-    Look, Looked, Moments, Open, Ranked, Records, Sample as Draw, Score, ScoreLogits, ScorePages,
-    Scores, Select, Selecting, Take, Taken, Work,
+    Array, Attend, Bounding, Bounds, Combine, Drawing, Encode, Encoding, Judge, ListTaken, Lists,
+    Logits, Look, Looked, Moments, Open, Proofs, Ranked, Records, Sample as Draw, Score,
+    ScoreLogits, ScorePages, Scores, Select, Selecting, Take, Taken, Work,
 };
 
 impl<D: Device> Routine<D> {
@@ -29,6 +29,7 @@ impl<D: Device> Routine<D> {
             given: &given,
             said: &said,
             taken: Taken::new(device, kind.rows(), kind.capacity)?,
+            bounds: None,
             lists: Lists::room_of(device, said.taken.clone(), kind.capacity)?,
             records: attend.records(kind.lists(), kind.capacity)?,
             attend,
@@ -57,6 +58,8 @@ struct Recording<'a, D: Device> {
     said: &'a outputs::OnDevice<D>,
     /// What the selectors took, as bits and as lists.
     taken: Taken<D>,
+    /// On the logits of the others, of each row, once they have been found.
+    bounds: Option<Bounds<D>>,
     lists: Lists<D>,
     attend: Attend<D>,
     combine: Combine<D>,
@@ -77,13 +80,14 @@ impl<D: Device> Recording<'_, D> {
             if fresh || !ranges.is_empty() {
                 take.add(&mut self.work, &self.given.now, ranges, &self.taken, fresh)?;
             }
-            self.pick_best(stage, given)?;
+            let last = self.kind.last_bound() == Some(i);
+            self.pick_best(stage, given, last)?;
         }
         Ok(())
     }
 
-    /// The best by a score, if there is one.
-    fn pick_best(&mut self, stage: &Stage, given: &StageOnDevice<D>) -> Result<()> {
+    /// The best by a score, if there is one, and how good the others can be, if that is to be known.
+    fn pick_best(&mut self, stage: &Stage, given: &StageOnDevice<D>, bounds: bool) -> Result<()> {
         let (now, rows, capacity) = (&self.given.now, self.kind.rows(), self.kind.capacity);
         match (stage, given) {
             (_, StageOnDevice::Logits { counts, queries }) => {
@@ -91,7 +95,7 @@ impl<D: Device> Recording<'_, D> {
                 let sharing = self.kind.rows_of_head();
                 let score = ScoreLogits::new(self.device, self.kind.layout, sharing)?;
                 score.add(&mut self.work, now, &self.given.row_tables, queries, &scores)?;
-                self.select::<f32>(&scores, counts)
+                self.select::<f32>(&scores, counts, bounds)
             }
             (
                 &Stage::Pages { page, .. },
@@ -104,7 +108,7 @@ impl<D: Device> Recording<'_, D> {
                 let bounding = Bounding { tables, known, bounds: addresses };
                 score.add_bounds(&mut self.work, now, &bounding)?;
                 score.add(&mut self.work, now, bounds, queries, &scores)?;
-                self.select::<f32>(&scores, counts)
+                self.select::<f32>(&scores, counts, false)
             }
             (Stage::Codes(stage), StageOnDevice::Codes(given)) => self.pick_by_codes(stage, given),
             _ => Ok(()),
@@ -125,13 +129,25 @@ impl<D: Device> Recording<'_, D> {
         let scores = Scores::new(self.device, self.kind.rows(), self.kind.capacity)?;
         let score = Score::new(self.device)?;
         score.add(&mut self.work, now, codes, stage.bits(), &query_codes, &scores)?;
-        self.select::<u16>(&scores, counts)
+        self.select::<u16>(&scores, counts, false)
     }
 
-    fn select<S: Ranked>(&mut self, scores: &Scores<D, S>, counts: &Array<D, u32>) -> Result<()> {
+    fn select<S: Ranked>(
+        &mut self,
+        scores: &Scores<D, S>,
+        counts: &Array<D, u32>,
+        bounds: bool,
+    ) -> Result<()> {
+        let (now, rows, capacity) = (&self.given.now, self.kind.rows(), self.kind.capacity);
         let select = Select::<D, S>::of_pages(self.device, scores.page())?;
-        let selecting = Selecting::new(self.device, self.kind.rows(), self.kind.capacity)?;
-        select.add(&mut self.work, &self.given.now, scores, counts, &self.taken, &selecting)
+        let selecting = Selecting::new(self.device, rows, capacity)?;
+        select.add(&mut self.work, now, scores, counts, &self.taken, &selecting)?;
+        if bounds {
+            let bounds = Bounds::new(self.device, rows, capacity)?;
+            select.add_best_left(&mut self.work, now, scores, &self.taken, &bounds)?;
+            self.bounds = Some(bounds);
+        }
+        Ok(())
     }
 
     /// Attention over what the selectors took.
@@ -151,13 +167,20 @@ impl<D: Device> Recording<'_, D> {
     fn sample(&mut self, sample: &Sample<D>) -> Result<()> {
         let (kind, now, progress) = (self.kind, &self.given.now, &sample.progress);
         let budget = kind.sample.as_ref().and_then(|sample| sample.budget.as_ref());
-        let judging = budget.map(|budget| Judging::new(self.device, kind, budget)).transpose()?;
         let looks = kind.sample.as_ref().map_or(0, |sample| sample.looks);
+        let judging = budget
+            .filter(|_| looks > 0)
+            .map(|budget| Judging::new(self.device, kind, budget))
+            .transpose()?;
         let (draw, members) = (Draw::new(self.device)?, kind.members());
         let drawing = Drawing::new(self.device, &self.given.orders, kind.capacity)?;
         draw.add_count(&mut self.work, now, &self.taken, members, &drawing)?;
-        let open = Open::new(self.device)?;
-        open.add(&mut self.work, now, &self.said.taken, progress, judging.is_some())?;
+        if let Some(budget) = budget.filter(|_| looks == 0) {
+            self.open_proved(budget, sample)?;
+        } else {
+            let open = Open::new(self.device)?;
+            open.add(&mut self.work, now, &self.said.taken, progress, looks > 0)?;
+        }
         for look in 0..=looks {
             draw.add_draw(&mut self.work, now, &self.taken, members, &drawing, progress)?;
             self.read_part(sample, judging.as_ref(), look > 0)?;
@@ -167,6 +190,16 @@ impl<D: Device> Recording<'_, D> {
         }
         let take = Take::new(self.device)?;
         take.add_drawn(&mut self.work, progress, &self.taken, members)
+    }
+
+    /// A sample whose size follows from what the selectors took and left.
+    fn open_proved(&mut self, budget: &Formula, sample: &Sample<D>) -> Result<()> {
+        let judge = Judge::new(self.device, budget)?;
+        let (now, said, readers) = (&self.given.now, self.said, self.kind.readers());
+        let bounds = self.bounds.as_ref();
+        let proofs = bounds.map(|bounds| Proofs { bounds, longest: &self.given.longest });
+        let certain = (&said.certain, &said.taken);
+        judge.open(&mut self.work, now, certain, proofs.as_ref(), &sample.progress, readers)
     }
 
     /// Attention over the part that was drawn last.
@@ -187,17 +220,20 @@ impl<D: Device> Recording<'_, D> {
     /// A look at the sample, which says what part of it is drawn next.
     fn judge(&mut self, judging: &Judging<D>, sample: &Sample<D>, last: bool) -> Result<()> {
         let Judging { look, judge, moments, logits } = judging;
-        let (now, certain_lengths) = (&self.given.now, &self.said.taken);
+        let now = &self.given.now;
         let looked = Looked {
             tables: &self.given.list_tables,
             units: &self.given.units,
-            certain_lengths,
+            certain_lengths: &self.said.taken,
             certain: &self.said.certain,
             sample: &sample.sums,
             logits,
         };
         look.add(&mut self.work, now, &looked, &sample.progress, moments)?;
-        judge.add(&mut self.work, now, certain_lengths, moments, &sample.progress, last)
+        let bounds = self.bounds.as_ref();
+        let proofs = bounds.map(|bounds| Proofs { bounds, longest: &self.given.longest });
+        let progress = &sample.progress;
+        judge.add(&mut self.work, now, (&looked, moments), proofs.as_ref(), progress, last)
     }
 
     /// How many rows of each KV head were read.

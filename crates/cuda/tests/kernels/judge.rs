@@ -3,63 +3,102 @@
 use std::sync::Arc;
 
 use vattention_core::{
-    BudgetEstimator, Error, Pipeline, PipelineConfig, Read, SamplerConfig, SelectorConfig, Shape,
-    Site, Size, Softmax, Step, Target, Tokens,
+    BudgetEstimator, Error, NewTokens, Picks, Pipeline, PipelineConfig, Read, Row, SamplerConfig,
+    Score, SelectorConfig, Shape, Site, Size, Softmax, Step, Target, Tokens,
 };
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Opened, Progressed, Rounds};
 use vattention_cuda_emulator::Schedule;
 use vattention_estimators::{Clt, Combine, Correction, Fixed, SubGaussian, Terms};
-use vattention_selectors::Sink;
+use vattention_selectors::{OracleTopK, Sink};
 
 use super::look::{Case, form, fraction, ratio};
 use super::world::{Head, KINDS, Kind, List, Numbers, emulator};
 
 /// Rows of each head: what there is room for.
-const CAPACITY: usize = 1200;
+pub(crate) const CAPACITY: usize = 1200;
 
 /// Makes an estimator for a step.
-type Estimator<'a> = dyn Fn(Shown) -> Box<dyn BudgetEstimator> + 'a;
+pub(crate) type Estimator<'a> = dyn Fn(Shown) -> Box<dyn BudgetEstimator> + 'a;
 
 /// A step of one head.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
-    visible: usize,
-    /// Tokens that are certain.
-    certain: usize,
-    base: usize,
+pub(crate) struct Shown {
+    pub(crate) visible: usize,
+    /// Tokens that are certain, beside the best of each query head.
+    pub(crate) certain: usize,
+    /// How many these are; with them comes a bound on the others.
+    pub(crate) best: usize,
+    pub(crate) base: usize,
 }
 
-/// What core reads of a head.
-fn read(kind: Kind, head: &Head, shown: Shown, estimator: Box<dyn BudgetEstimator>) -> Read {
+impl Shown {
+    fn selectors(self) -> Vec<Box<dyn SelectorConfig>> {
+        let sink = Sink { size: Size::Tokens(self.certain) };
+        let best = OracleTopK { size: Size::Tokens(self.best).into(), score: Score::Head };
+        let mut selectors: Vec<Box<dyn SelectorConfig>> = Vec::new();
+        if self.certain > 0 {
+            selectors.push(Box::new(sink));
+        }
+        if self.best > 0 {
+            selectors.push(Box::new(best));
+        }
+        selectors
+    }
+}
+
+/// What `ask` makes of a step of a head.
+fn ask<T>(kind: Kind, head: &Head, shown: Shown, ask: impl FnOnce(&Step<'_>) -> T) -> T {
     let Kind { head_dim, value_dim, group: query_heads, .. } = kind;
     let shape = Shape { query_heads, kv_heads: 1, head_dim, value_dim };
     let site = Site { seed: 3, sequence: 1, layer: 0, kv_head: 0, shape };
-    let sink = || Box::new(Sink { size: Size::Tokens(shown.certain) }) as Box<dyn SelectorConfig>;
-    let config = PipelineConfig {
-        selectors: (shown.certain > 0).then(sink).into_iter().collect(),
-        sampler: Some(SamplerConfig { base: Size::Tokens(shown.base) }),
-        estimator: Some(estimator),
-        ..PipelineConfig::default()
-    };
-    let pipeline = Pipeline::new(&Arc::new(config), site).unwrap();
     let [keys, values, queries] = [&head.keys, &head.values, &head.queries].map(|x| x.concat());
-    let step = Step {
+    ask(&Step {
         site: &site,
         queries: &queries,
         keys: Tokens::new(&keys, CAPACITY, head_dim),
         values: Tokens::new(&values, CAPACITY, value_dim),
         visible: shown.visible,
         step: 7,
+    })
+}
+
+/// What core reads of a head.
+fn read(kind: Kind, head: &Head, shown: Shown, estimator: Box<dyn BudgetEstimator>) -> Read {
+    let config = PipelineConfig {
+        selectors: shown.selectors(),
+        sampler: Some(SamplerConfig { base: Size::Tokens(shown.base) }),
+        estimator: Some(estimator),
+        ..PipelineConfig::default()
     };
-    pipeline.read(&step).reads()[0].clone()
+    ask(kind, head, shown, |step| {
+        let mut pipeline = Pipeline::new(&Arc::new(config), *step.site).unwrap();
+        let (first, keys, values) = (0, step.keys, step.values);
+        pipeline.append(&NewTokens { first, keys, values });
+        pipeline.read(step).reads()[0].clone()
+    })
+}
+
+/// The bound that core has on the logits of what each query head's selectors leave.
+fn bounds(kind: Kind, head: &Head, shown: Shown) -> Vec<f32> {
+    let bound = |row: Row<'_>| {
+        let mut picks = Picks::new(shown.visible);
+        for selector in shown.selectors() {
+            selector.build(row.site()).unwrap().select(&row, &mut picks);
+        }
+        picks.residual_bound().unwrap_or(f32::INFINITY)
+    };
+    ask(kind, head, shown, |step| step.rows().into_iter().map(bound).collect())
 }
 
 /// The list of a head: core's own order of what is not certain.
 fn case(kind: Kind, head: &Head, shown: Shown) -> Case {
     let all = Fixed { size: Size::Tokens(shown.visible) };
-    let order = read(kind, head, shown, Box::new(all)).drawn().to_vec();
-    Case::new(head.clone(), (0..shown.certain as u32).collect(), order)
+    let read = read(kind, head, shown, Box::new(all));
+    let certain = read.picks().map_or_else(|| (0..shown.visible as u32).collect(), Picks::indices);
+    let mut case = Case::new(head.clone(), certain, read.drawn().to_vec());
+    case.bounds = bounds(kind, head, shown);
+    case
 }
 
 /// Heads of which some ask for much more than others.
@@ -114,8 +153,8 @@ fn check_step(
     progressed.iter().map(|progressed| progressed.drawn).collect()
 }
 
-/// Steps one after the other with what was recorded once.
-fn check_steps<D: Device>(
+/// Steps one after the other with what was recorded once. Says how much was drawn.
+pub(crate) fn check_steps<D: Device>(
     device: &D,
     kind: Kind,
     seed: u64,
@@ -135,7 +174,7 @@ fn check_steps<D: Device>(
 }
 
 fn shown(visible: usize, certain: usize, base: usize) -> Shown {
-    Shown { visible, certain, base }
+    Shown { visible, certain, best: 0, base }
 }
 
 /// Draws as many as are looked at first.

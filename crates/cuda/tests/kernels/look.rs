@@ -38,7 +38,9 @@ pub(crate) struct Case {
     queries: Vec<f32>,
     certain: Vec<Softmax>,
     order: Vec<u32>,
-    unit: f32,
+    longest: f64,
+    /// What is proved of the others, of each query head: nothing, unless it is said.
+    pub(crate) bounds: Vec<f32>,
 }
 
 impl Case {
@@ -64,10 +66,10 @@ impl Case {
 
     pub(crate) fn new(head: Head, certain: Vec<u32>, order: Vec<u32>) -> Self {
         let norm = |v: &Vec<f32>| v.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
-        let unit = 1.0 / head.values.iter().map(norm).fold(0.0, f64::max);
+        let longest = head.values.iter().map(norm).fold(0.0, f64::max);
         let certain = head.softmax(&List { tokens: certain, probabilities: None });
-        let queries = head.queries.concat();
-        Self { head, queries, certain, order, unit: unit as f32 }
+        let (queries, bounds) = (head.queries.concat(), vec![f32::INFINITY; head.queries.len()]);
+        Self { head, queries, certain, order, longest, bounds }
     }
 
     /// Values so much larger.
@@ -78,14 +80,14 @@ impl Case {
             Softmax::from_sums(sums.shift(), sums.denominator(), n)
         };
         self.certain = self.certain.iter().map(scaled).collect();
-        self.unit /= factor;
+        self.longest *= f64::from(factor);
         self
     }
 
     /// What the device is told.
     pub(crate) fn opened(&self) -> Opened<'_> {
-        let Self { queries, certain, order, unit, .. } = self;
-        Opened { queries, certain, order, unit: *unit }
+        let Self { queries, certain, order, longest, bounds, .. } = self;
+        Opened { queries, certain, order, longest: *longest, bounds }
     }
 
     /// All tokens that are not certain.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod attend;
+mod bounded;
 mod choose;
 mod encode;
 mod gpu;
@@ -43,4 +44,5 @@ fn check_kernels<D: Device>(device: &D) {
         look::check_look(device, kind, look::DRAWN[seed], seed as u64);
     }
     judge::check_judge(device);
+    bounded::check_bounded(device);
 }

@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 use vattention_core::Rank;
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Array, Ranked, Scores, Select, Selecting, Taken, Work};
+use vattention_cuda::launch::{Array, Bounds, Ranked, Scores, Select, Selecting, Taken, Work};
 use vattention_cuda_emulator::Schedule;
 
 use super::steps::{CAPACITIES, Clock, assert_words, steps, taken_before};
 use super::world::{Numbers, emulator};
 
-/// The device takes what core takes, at each step.
+/// The device takes what core takes, and knows the best of what is left, at each step.
 fn check_steps<D: Device, S: Ranked + Rank + PartialEq + std::fmt::Debug>(
     device: &D,
     (rows, capacity): (usize, usize),
@@ -22,9 +22,11 @@ fn check_steps<D: Device, S: Ranked + Rank + PartialEq + std::fmt::Debug>(
     let counts = Array::zeros(device, rows).unwrap();
     let taken = Taken::new(device, rows, capacity).unwrap();
     let selecting = Selecting::new(device, rows, capacity).unwrap();
+    let bounds = Bounds::new(device, rows, capacity).unwrap();
     let mut work = Work::new(device);
     let select = Select::<_, S>::new(device).unwrap();
     select.add(&mut work, &clock.now, &scores, &counts, &taken, &selecting).unwrap();
+    select.add_best_left(&mut work, &clock.now, &scores, &taken, &bounds).unwrap();
     let work = work.record().unwrap();
 
     for visible in steps(capacity, &mut numbers) {
@@ -38,8 +40,10 @@ fn check_steps<D: Device, S: Ranked + Rank + PartialEq + std::fmt::Debug>(
         assert!(scores.read(visible).unwrap() == of_step);
         counts.write(&on_device, 0).unwrap();
         work.replay().unwrap();
+        let found = bounds.read(visible).unwrap();
         for (row, picks) in picks.iter_mut().enumerate() {
-            picks.take_top(wanted[row], &of_step[row * visible..][..visible]);
+            let left = picks.take_top(wanted[row], &of_step[row * visible..][..visible]);
+            assert_eq!(found[row], left.map_or(f32::NEG_INFINITY, S::into), "row {row}");
         }
         assert_words(&taken.words().unwrap(), &picks);
     }

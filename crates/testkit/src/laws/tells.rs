@@ -8,7 +8,7 @@ use super::{Verdict, ensure, filled};
 use crate::Head;
 
 /// A [`recipe`](vattention_core::Selector::recipe), followed to the letter, picks what the selector
-/// does.
+/// does, and one by logits leaves the bound that it promises, if it promises one.
 ///
 /// # Errors
 /// The first row that differs.
@@ -25,7 +25,12 @@ pub fn tells(config: &dyn SelectorConfig, head: &Head) -> Verdict {
             asked.take_all((0..visible).filter(|token| token % 3 == 1));
             let mut told = asked.clone();
             selector.select(&row, &mut asked);
-            follow(&recipe, &row, &mut told);
+            let left = follow(&recipe, &row, &mut told);
+            let (bound, left) = (asked.residual_bound(), left.filter(|_| config.bounds_residual()));
+            let by_logits = matches!(recipe, Recipe::TopLogits { .. });
+            ensure(!by_logits || bound == left, || {
+                format!("promises the bound {bound:?}, but its recipe leaves {left:?}")
+            })?;
             let (asked, told) = (asked.indices(), told.indices());
             ensure(asked == told, || {
                 format!("picks {asked:?} of {visible} visible tokens, but tells {told:?}")
@@ -35,12 +40,16 @@ pub fn tells(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     Ok(())
 }
 
-/// Does what a recipe says.
-fn follow(recipe: &Recipe<'_>, row: &Row<'_>, picks: &mut Picks) {
+/// Does what a recipe says; says the bound that it leaves on the logits of the rest, if it does.
+fn follow(recipe: &Recipe<'_>, row: &Row<'_>, picks: &mut Picks) -> Option<f32> {
     match recipe {
-        Recipe::Range(range) => picks.take_range(range.clone()),
+        Recipe::Range(range) => {
+            picks.take_range(range.clone());
+            None
+        }
         Recipe::TopLogits { count, score } => {
-            picks.take_top(*count, &row.scores(*score));
+            let left = picks.take_top(*count, &row.scores(*score));
+            left.filter(|_| *score == Score::Head)
         }
         Recipe::TopPages { count, score, page } => {
             let bound = |token: usize| -> f32 {
@@ -51,6 +60,7 @@ fn follow(recipe: &Recipe<'_>, row: &Row<'_>, picks: &mut Picks) {
             };
             let scores: Vec<f32> = (0..row.visible()).map(bound).collect();
             picks.take_top(*count, &scores);
+            None
         }
         Recipe::TopCodes { count, score, codes } => {
             let agreeing = |token: usize| -> u16 {
@@ -58,6 +68,7 @@ fn follow(recipe: &Recipe<'_>, row: &Row<'_>, picks: &mut Picks) {
             };
             let scores: Vec<u16> = (0..row.visible()).map(agreeing).collect();
             picks.take_top(*count, &scores);
+            None
         }
     }
 }
@@ -65,7 +76,7 @@ fn follow(recipe: &Recipe<'_>, row: &Row<'_>, picks: &mut Picks) {
 /// The rows whose queries count.
 fn counting<'a>(row: &Row<'a>, score: Score) -> Vec<Row<'a>> {
     match score {
-        Score::Head => vec![row.clone()],
+        Score::Head => vec![*row],
         Score::Group => row.members().collect(),
     }
 }

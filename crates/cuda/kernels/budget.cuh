@@ -1,0 +1,124 @@
+// How many tokens a promise needs: core's `Formula`, by a warp, from core's statistics.
+//
+// Constant: LAGS, at which differences were multiplied.
+
+/// What a look found for a reader: sums over the sample, relative to a shift.
+struct Moments {
+    f64 d, norm_squared, e_squares, ev_squares, w_squares, lagged;
+};
+
+/// What a reader knows of the n_s tokens that its list has not taken, of which b have been drawn.
+struct Known {
+    Moments sample;
+    /// The certain tokens' part of D^, and the largest e that one of the others can have, relative to
+    /// the same shift.
+    f64 d_certain, bound;
+    /// The largest norm of a value.
+    f64 longest;
+    u32 b, n_s;
+};
+
+/// |N|² without the sampling noise in it, at least a twentieth of the estimate.
+DEVICE f64 debiased(f64 norm_squared, f64 trace_ev, u32 b, u32 n_s) {
+    const f64 excess = f64(n_s) * n_s * trace_ev * fmax(1.0 / b - 1.0 / n_s, 0.0);
+    return fmax(norm_squared - excess, 0.05 * norm_squared);
+}
+
+/// The effective rank of the covariance of w, shrunk to be safe.
+DEVICE f64 effective_rank(u32 b, f64 trace, f64 lagged) {
+    u32 products = 0;
+    for (u32 lag = 1; lag <= LAGS; lag++) products += b / 2 > lag ? b / 2 - lag : 0;
+    const f64 trace_of_square = products ? lagged / (4.0 * products) : 0;
+    const f64 inverse = trace_of_square > 0 ? 1 / fmax(trace * trace / trace_of_square, 1.0) : 0;
+    return fmax(1 / (inverse + 1.0 / b), 1.0);
+}
+
+/// What numerators, denominators and populations are, in the order of core's.
+const u32 OUTPUT = 0, DEBIASED = 1, AS_ESTIMATED = 2, BOUNDED_NUMERATOR = 3;
+const u32 ESTIMATED = 0, BOUNDED_DENOMINATOR = 1, PROVED = 2;
+const u32 INFINITE = 0, FINITE = 1, SERFLING = 2;
+
+/// A formula for budgets, as numbers: epsilon; what numerator, denominator and population are; then a
+/// cap, kappa and z for each way to divide delta.
+struct Formula {
+    const f64* numbers;
+    u32 splits;
+
+    DEVICE f64 epsilon() const { return numbers[0]; }
+    DEVICE u32 numerator() const { return u32(numbers[1]); }
+    DEVICE u32 denominator() const { return u32(numbers[2]); }
+    DEVICE u32 population() const { return u32(numbers[3]); }
+};
+
+/// How far the numerator may be off at one draw.
+DEVICE f64 numerator_of(const Known& known, u32 what, f64 trace_ev, f64 trace_w) {
+    const f64 norm_squared = known.sample.norm_squared;
+    if (what == BOUNDED_NUMERATOR) {
+        return known.n_s * known.bound * known.longest / sqrt(norm_squared);
+    }
+    const f64 squared =
+        what == AS_ESTIMATED ? norm_squared : debiased(norm_squared, trace_ev, known.b, known.n_s);
+    return known.n_s * sqrt(what == OUTPUT ? trace_w : trace_ev) / sqrt(squared);
+}
+
+/// How far the denominator may be off at one draw.
+DEVICE f64 denominator_of(const Known& known, u32 what) {
+    const f64 deviation =
+        what == ESTIMATED ? sqrt(known.sample.e_squares / (known.b - 1.0)) : known.bound;
+    return known.n_s * deviation / (what == PROVED ? known.d_certain : known.sample.d);
+}
+
+/// √b by the cheapest way to divide delta, by a warp; infinite if what it follows from is not numbers.
+DEVICE f64 cheapest(const Formula& formula, f64 s, f64 s_d, f64 nu) {
+    const f64 numerator = s / formula.epsilon(), root_nu = sqrt(nu);
+    f64 root = -f64(MINUS_INFINITY);
+    for (u32 i = threadIdx.x % WARP; i < formula.splits; i += WARP) {
+        const f64* const split = formula.numbers + 4 + 3 * i;
+        const f64 q = fmin(split[0], 1 + split[1] / root_nu), z = split[2];
+        // What does not count may be no number.
+        const f64 one = q > 0 ? sqrt(q) * numerator : 0, other = z > 0 ? z * s_d : 0;
+        root = fmin(root, one + other);
+    }
+#pragma unroll
+    for (u32 apart = WARP / 2; apart > 0; apart /= 2) {
+        root = fmin(root, __shfl_xor_sync(EVERY_LANE, root, apart));
+    }
+    return root;
+}
+
+/// The least b that is at least b0 times what Serfling's inequality leaves of it; n of infinitely many.
+DEVICE f64 serfling(f64 b0, f64 n) {
+    if (b0 == -f64(MINUS_INFINITY)) return n;
+    const f64 before = b0 * (n + 1) / (n + b0);
+    if (before <= n / 2) return before;
+    // b² (n + b0) = b k + b0 n.
+    const f64 k = b0 * (n - 1), whole = n + b0;
+    const f64 after = (k + sqrt(k * k + 4 * b0 * n * whole)) / (2 * whole);
+    return fmin(before, fmax(after, n / 2));
+}
+
+/// The same budget out of n_s.
+DEVICE f64 out_of(f64 infinite, u32 n_s, u32 population) {
+    // ∞ / ∞ is not a number.
+    if (population == FINITE) return infinite / (1 + infinite / n_s);
+    return population == SERFLING ? serfling(infinite, n_s) : infinite;
+}
+
+/// Rounded up to whole tokens, at least one and at most n_s.
+DEVICE u32 whole_tokens(f64 b, u32 n_s) {
+    // What is not a number is not less, so everything is read.
+    if (!(b < n_s)) return n_s;
+    return min(u32(fmax(ceil(b - 1e-9 * fmax(b, 1.0)), 1.0)), n_s);
+}
+
+/// The budget of a reader, by a warp, for all lanes. Of one token there is no variance: what follows
+/// from it is not a number.
+DEVICE u32 budget_of(const Known& known, const Formula& formula) {
+    const Moments& sample = known.sample;
+    const f64 trace_w = sample.w_squares / (known.b - 1.0);
+    const f64 trace_ev = sample.ev_squares / (known.b - 1.0);
+    const f64 s = numerator_of(known, formula.numerator(), trace_ev, trace_w);
+    const f64 s_d = denominator_of(known, formula.denominator());
+    const f64 root = cheapest(formula, s, s_d, effective_rank(known.b, trace_w, sample.lagged));
+    return whole_tokens(out_of(root * root, known.n_s, formula.population()), known.n_s);
+}

@@ -1,0 +1,70 @@
+//! What selectors prove of the tokens that they leave.
+
+use vattention_core::Result;
+
+use super::select::SPAN;
+use super::{Array, expect};
+use crate::Device;
+
+/// A bound on the logits of the tokens that each row has not taken, span by span.
+#[derive(Clone, Debug)]
+pub struct Bounds<D: Device> {
+    /// `[rows, spans]`; −∞ where a span has none left.
+    pub(super) numbers: Array<D, f32>,
+    pub(super) spans: usize,
+    pub(super) rows: usize,
+    pub(super) capacity: usize,
+}
+
+/// What formulas need that follow from a bound on weights.
+#[derive(Clone, Copy, Debug)]
+pub struct Proofs<'a, D: Device> {
+    /// Of each reader's logits.
+    pub bounds: &'a Bounds<D>,
+    /// The largest norm of a value of each list's head, `[lists]`.
+    pub longest: &'a Array<D, f64>,
+}
+
+impl<D: Device> Bounds<D> {
+    /// Room for those of so many rows of at most `capacity` tokens.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn new(device: &D, rows: usize, capacity: usize) -> Result<Self> {
+        let spans = capacity.div_ceil(SPAN);
+        let numbers = Array::new(device, &vec![f32::NEG_INFINITY; rows * spans])?;
+        Ok(Self { numbers, spans, rows, capacity })
+    }
+
+    /// Writes those of each row, `[rows]`.
+    ///
+    /// # Errors
+    /// If they are not so many, or the device fails.
+    pub fn write(&self, bounds: &[f32]) -> Result<()> {
+        expect("bounds", self.rows, bounds.len())?;
+        let mut numbers = vec![f32::NEG_INFINITY; self.numbers.len()];
+        numbers
+            .iter_mut()
+            .step_by(self.spans.max(1))
+            .zip(bounds)
+            .for_each(|(x, &bound)| *x = bound);
+        self.numbers.write(&numbers, 0)
+    }
+
+    /// Those of each row that sees so many tokens, `[rows]`; −∞ if none is left.
+    ///
+    /// # Errors
+    /// If the device fails.
+    ///
+    /// # Panics
+    /// If there is no room for so many tokens.
+    pub fn read(&self, visible: usize) -> Result<Vec<f32>> {
+        assert!(visible <= self.capacity, "room for {} tokens", self.capacity);
+        let numbers = self.numbers.read()?;
+        let row = |row| {
+            let spans = &numbers[row * self.spans..][..visible.div_ceil(SPAN)];
+            spans.iter().copied().fold(f32::NEG_INFINITY, f32::max)
+        };
+        Ok((0..self.rows).map(row).collect())
+    }
+}
