@@ -1,4 +1,4 @@
-//! Networks on the device, shared by all sequences whose selectors share them.
+//! Networks on the device, one copy for all whose selectors share them: a sequence and its forks.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
