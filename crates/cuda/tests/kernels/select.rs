@@ -12,37 +12,40 @@ use super::world::{Numbers, emulator};
 /// The device takes what core takes, and knows the best of what is left, at each step.
 fn check_steps<D: Device, S: Ranked + Rank + PartialEq + std::fmt::Debug>(
     device: &D,
-    (rows, capacity): (usize, usize),
+    (rows, capacity, page): (usize, usize, usize),
     seed: u64,
     mut score: impl FnMut(&mut Numbers) -> S,
 ) {
     let mut numbers = Numbers::new(seed);
     let clock = Clock::new(device, capacity);
-    let scores = Scores::new(device, rows, capacity).unwrap();
+    let scores = Scores::of_pages(device, rows, capacity, page).unwrap();
     let counts = Array::zeros(device, rows).unwrap();
     let taken = Taken::new(device, rows, capacity).unwrap();
     let selecting = Selecting::new(device, rows, capacity).unwrap();
     let bounds = Bounds::new(device, rows, capacity).unwrap();
     let mut work = Work::new(device);
-    let select = Select::<_, S>::new(device).unwrap();
+    let select = Select::<_, S>::of_pages(device, page).unwrap();
     select.add(&mut work, &clock.now, &scores, &counts, &taken, &selecting).unwrap();
     select.add_best_left(&mut work, &clock.now, &scores, &taken, &bounds).unwrap();
     let work = work.record().unwrap();
 
     for visible in steps(capacity, &mut numbers) {
         let mut picks = taken_before(rows, visible, &mut numbers);
-        let of_step: Vec<S> = (0..rows * visible).map(|_| score(&mut numbers)).collect();
+        let count = visible.div_ceil(page);
+        let of_step: Vec<S> = (0..rows * count).map(|_| score(&mut numbers)).collect();
         let wanted: Vec<usize> = (0..rows).map(|_| wanted(visible, &mut numbers)).collect();
         let on_device: Vec<u32> = wanted.iter().map(|&k| k as u32).collect();
         clock.set(visible);
         taken.write(&picks.iter().collect::<Vec<_>>()).unwrap();
-        scores.write(visible, &of_step).unwrap();
-        assert!(scores.read(visible).unwrap() == of_step);
+        scores.write(count, &of_step).unwrap();
+        assert!(scores.read(count).unwrap() == of_step);
         counts.write(&on_device, 0).unwrap();
         work.replay().unwrap();
         let found = bounds.read(visible).unwrap();
         for (row, picks) in picks.iter_mut().enumerate() {
-            let left = picks.take_top(wanted[row], &of_step[row * visible..][..visible]);
+            let of_tokens: Vec<S> =
+                (0..visible).map(|token| of_step[row * count + token / page]).collect();
+            let left = picks.take_top(wanted[row], &of_tokens);
             assert_eq!(found[row], left.map_or(f32::NEG_INFINITY, S::into), "row {row}");
         }
         assert_words(&taken.words().unwrap(), &picks);
@@ -78,16 +81,17 @@ fn short(numbers: &mut Numbers) -> u16 {
     }
 }
 
-/// Scores of every kind. In one of three cases, half of all are the best or the worst there can be,
+/// Scores of every kind, of tokens or of pages. In one of three cases, half of all are the best or the worst there can be,
 /// or zeros of either sign, so that the cut lies among them.
 pub(crate) fn check_select<D: Device>(device: &D, rows: usize, capacity: usize, seed: u64) {
     let saturated = seed.is_multiple_of(3);
-    check_steps(device, (rows, capacity), seed, |numbers| match numbers.below(4) {
+    let page = [1, 1, 16, 33][seed as usize % 4];
+    check_steps(device, (rows, capacity, page), seed, |numbers| match numbers.below(4) {
         0 if saturated => 0.0,
         1 if saturated => -0.0,
         _ => number(numbers),
     });
-    check_steps(device, (rows, capacity), seed, |numbers| match numbers.below(4) {
+    check_steps(device, (rows, capacity, page), seed, |numbers| match numbers.below(4) {
         0 if saturated => u16::MAX,
         1 if saturated => 0,
         _ => short(numbers),
