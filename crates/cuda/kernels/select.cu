@@ -56,11 +56,13 @@ struct Part {
     /// The token of this lane in a word.
     DEVICE u32 token(u32 word) const { return first + word * WARP + threadIdx.x % WARP; }
 
+    DEVICE SCORE score(u32 token) const { return scores[token / PAGE]; }
+
     /// Whether this lane has a token in a word that is not taken, and its key.
     DEVICE bool open(u32 word, u32& key) const {
         const u32 at = token(word);
         if (at >= visible || taken[at / WARP] >> (at % WARP) & 1) return false;
-        key = key_of(scores[at / PAGE]);
+        key = key_of(score(at));
         return true;
     }
 };
@@ -162,7 +164,7 @@ KERNEL(best_left, THREADS, const u32* now, const SCORE* scores, u32* taken, f32*
     f32 most = MINUS_INFINITY;
     for (u32 word = 0; word < WORDS; word++) {
         u32 key;
-        if (part.open(word, key)) most = fmaxf(most, f32(part.scores[part.token(word)]));
+        if (part.open(word, key)) most = fmaxf(most, f32(part.score(part.token(word))));
     }
     most = warp_max(most);
     if (threadIdx.x % WARP == 0) held[threadIdx.x / WARP] = most;

@@ -137,6 +137,7 @@ impl<D: Device, S: Ranked> Select<D, S> {
     ) -> Result<()> {
         expect("rows of scores", taken.rows(), scores.rows)?;
         expect("rows of bounds", taken.rows(), bounds.rows)?;
+        expect("tokens that share a score", self.page, scores.page)?;
         now.expect_room("bits", taken.capacity())?;
         now.expect_room("scores", scores.capacity)?;
         now.expect_room("bounds", bounds.capacity)?;
