@@ -118,3 +118,10 @@ proptest! {
         check_codes(&device.with_order(schedule), kind, widths, (activation, capacity), seed);
     }
 }
+
+/// More keys than blocks map at once.
+#[test]
+fn keys_of_a_long_prompt_take_turns() {
+    let Some(device) = emulator() else { return };
+    check_codes(&device, KINDS[0], &[2000, 8], (1, 150), 5);
+}

@@ -86,3 +86,10 @@ proptest! {
         check_pages(&device.with_order(schedule), kind, page, capacity, seed);
     }
 }
+
+/// More pages than blocks bound at once.
+#[test]
+fn pages_of_a_long_prompt_take_turns() {
+    let Some(device) = emulator() else { return };
+    check_pages(&device, KINDS[5], 1, 300, 5);
+}
