@@ -123,5 +123,5 @@ proptest! {
 #[test]
 fn keys_of_a_long_prompt_take_turns() {
     let Some(device) = emulator() else { return };
-    check_codes(&device, KINDS[0], &[2000, 8], (1, 150), 5);
+    check_codes(&device, KINDS[0], &[2000, 8], (1, 420), 5);
 }

@@ -91,5 +91,5 @@ proptest! {
 #[test]
 fn pages_of_a_long_prompt_take_turns() {
     let Some(device) = emulator() else { return };
-    check_pages(&device, KINDS[5], 1, 300, 5);
+    check_pages(&device, KINDS[5], 1, 800, 5);
 }
