@@ -47,7 +47,13 @@ DEVICE void encode(const f32* layer, f32* from, f32* to, u32 count, u32* codes, 
         for (u32 output = threadIdx.x; output < outputs; output += THREADS) {
             map_to(layer, from, inputs, outputs, output, sums);
 #pragma unroll
-            for (u32 v = 0; v < COUNT; v++) to[v * WIDEST + output] = ACTIVATION(sums[v]);
+            for (u32 v = 0; v < COUNT; v++) to[v * WIDEST + output] = sums[v];
+            // One by one, and not in registers: those of several are too many.
+#pragma unroll 1
+            for (u32 v = 0; v < COUNT; v++) {
+                f32& x = to[v * WIDEST + output];
+                x = ACTIVATION(x);
+            }
         }
         __syncthreads();
         f32* const mapped = to;
