@@ -15,7 +15,7 @@ const THREADS: u32 = 128;
 const HELD: usize = 4096;
 
 /// The most keys that are mapped together.
-const LARGEST_TILE: usize = 16;
+const LARGEST_TILE: usize = 8;
 
 /// The most blocks for one map: keys of a long prompt take turns.
 const MOST_BLOCKS: usize = 64;
