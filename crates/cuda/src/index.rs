@@ -28,8 +28,7 @@ enum Kept<D: Device> {
     /// Bounds of pages.
     Pages {
         bounds: PageBounds<D>,
-        page: usize,
-        capacity: usize,
+        /// Full pages.
         known: usize,
     },
 }
@@ -42,7 +41,7 @@ struct Mapped<D: Device> {
     key_on_device: Arc<Network<D>>,
     query_on_device: Arc<Network<D>>,
     codes: Codes<D>,
-    capacity: usize,
+    /// Tokens.
     known: usize,
 }
 
@@ -126,8 +125,8 @@ impl<D: Device> Index<D> {
                         map.known = map.known.max(visible);
                     }
                 }
-                (Kept::Pages { known, page, .. }, ToldIndex::Pages(_)) => {
-                    *known = visible / *page;
+                (Kept::Pages { bounds, known }, ToldIndex::Pages(_)) => {
+                    *known = visible / bounds.page();
                 }
                 _ => {}
             }
@@ -155,7 +154,6 @@ impl<D: Device> Index<D> {
                     key_on_device: self.networks.get(&self.device, map.key())?,
                     query_on_device: self.networks.get(&self.device, map.query())?,
                     codes: Codes::new(&self.device, map.bits(), capacity)?,
-                    capacity,
                     known: 0,
                 });
             }
@@ -172,12 +170,12 @@ impl<D: Device> Index<D> {
         visible: usize,
     ) -> Result<ToldIndex> {
         let kept = &mut self.selectors[selector];
-        if !matches!(kept, Kept::Pages { page: p, capacity: c, .. } if (*p, *c) == (page, capacity))
-        {
+        let of = (self.layout, page, capacity);
+        if !matches!(kept, Kept::Pages { bounds, .. } if bounds.of() == of) {
             let bounds = PageBounds::new(&self.device, self.layout, page, capacity)?;
-            *kept = Kept::Pages { bounds, page, capacity, known: 0 };
+            *kept = Kept::Pages { bounds, known: 0 };
         }
-        let Kept::Pages { bounds, known, .. } = kept else { return Ok(ToldIndex::Nothing) };
+        let Kept::Pages { bounds, known } = kept else { return Ok(ToldIndex::Nothing) };
         // The page in which the visible tokens end is found anew, of these alone.
         *known = (*known).min(visible / page);
         Ok(ToldIndex::Pages(Whereabouts { address: bounds.address(), known: *known as u32 }))
@@ -189,7 +187,7 @@ impl<D: Device> Mapped<D> {
     fn fits(&self, map: &CodeMap, capacity: usize) -> bool {
         Arc::ptr_eq(&self.key, map.key())
             && Arc::ptr_eq(&self.query, map.query())
-            && self.capacity == capacity
+            && self.codes.fits(capacity)
     }
 
     fn told(&self) -> ToldMap {

@@ -154,9 +154,7 @@ impl<D: Device> Attend<D> {
     fn tables(&self, heads: &[&Pages<D>], lists: &Lists<D>) -> Result<Array<D, u64>> {
         expect("heads", lists.len(), heads.len())?;
         for (list, (head, &needed)) in heads.iter().zip(&lists.rows).enumerate() {
-            if head.layout() != self.layout {
-                return Err(Error::shape("rows", format!("{:?}", self.layout), head.layout()));
-            }
+            head.expect_layout(self.layout)?;
             if needed > head.rows() {
                 let expected = format_args!("tokens below {}", head.rows());
                 return Err(Error::shape(format!("list {list}"), expected, needed - 1));

@@ -58,6 +58,11 @@ impl<D: Device> Codes<D> {
         self.capacity
     }
 
+    /// Whether kernels find those of so many tokens in this room.
+    pub(crate) fn fits(&self, tokens: usize) -> bool {
+        self.capacity == room(tokens)
+    }
+
     /// Where they are, for [`Score`](super::Score).
     pub(crate) fn address(&self) -> u64 {
         self.packed.address()

@@ -4,7 +4,7 @@ use vattention_core::{Activation, Error, Result};
 
 use super::codes::room;
 use super::network::{Network, NetworkShape};
-use super::{Array, Codes, Now, Pages, RowLayout, Work, along_y, expect};
+use super::{Array, Codes, MOST_BLOCKS, Now, Pages, RowLayout, Work, along_y, expect};
 use crate::kernels::ENCODE;
 use crate::{Device, Grid, Program};
 
@@ -16,9 +16,6 @@ const HELD: usize = 4096;
 
 /// The most keys that are mapped together.
 const LARGEST_TILE: usize = 8;
-
-/// The most blocks for one map: keys of a long prompt take turns.
-const MOST_BLOCKS: usize = 64;
 
 /// Makes codes, compiled for networks of one shape and rows of one layout.
 #[derive(Clone, Debug)]
@@ -105,13 +102,7 @@ impl<D: Device> Encode<D> {
         codes: &[&Codes<D>],
     ) -> Result<()> {
         for head in heads {
-            if head.layout() != self.layout {
-                return Err(Error::shape("rows", format!("{:?}", self.layout), head.layout()));
-            }
-            if head.rows() < now.capacity {
-                return Err(Error::shape("rows of a head", now.capacity, head.rows()));
-            }
-            head.keep(work);
+            head.keep_for(work, self.layout, now.capacity)?;
         }
         for codes in codes {
             expect("bits of codes", self.shape.outputs(), codes.bits())?;

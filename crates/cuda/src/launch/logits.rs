@@ -3,7 +3,7 @@
 use vattention_core::{Error, Result};
 
 use super::taken::stride;
-use super::{Array, Now, Pages, RowLayout, Scores, Work, along_y, expect};
+use super::{Array, Now, Pages, RowLayout, Scores, Work, expect};
 use crate::kernels::LOGITS;
 use crate::{Device, Grid, Program};
 
@@ -71,13 +71,7 @@ impl<D: Device> ScoreLogits<D> {
         scores: &Scores<D, f32>,
     ) -> Result<()> {
         for head in heads {
-            if head.layout() != self.layout {
-                return Err(Error::shape("rows", format!("{:?}", self.layout), head.layout()));
-            }
-            if head.rows() < now.capacity {
-                return Err(Error::shape("rows of a head", now.capacity, head.rows()));
-            }
-            head.keep(work);
+            head.keep_for(work, self.layout, now.capacity)?;
         }
         let table = |head: &&Pages<D>| std::iter::repeat_n(head.table(), self.sharing);
         let tables: Vec<u64> = heads.iter().flat_map(table).collect();
@@ -99,14 +93,10 @@ impl<D: Device> ScoreLogits<D> {
         queries: &Array<D, f32>,
         scores: &Scores<D, f32>,
     ) -> Result<()> {
-        if !scores.rows.is_multiple_of(self.sharing) {
-            let expected = format_args!("a multiple of {}", self.sharing);
-            return Err(Error::shape("rows of scores", expected, scores.rows));
-        }
+        let along = scores.blocks_of(self.sharing)?;
         expect("tables", scores.rows, tables.len())?;
         expect("numbers of queries", scores.rows * self.layout.head_dim(), queries.len())?;
         now.expect_room("scores", scores.capacity)?;
-        let along = along_y("rows", scores.rows / self.sharing)?;
         let blocks = [now.capacity.div_ceil(SPAN) as u32, along];
         let grid = Grid { blocks, threads: THREADS };
         let given = [

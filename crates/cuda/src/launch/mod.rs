@@ -80,6 +80,10 @@ use work::Given;
 
 use vattention_core::{Error, Result};
 
+/// The most blocks that bring what is kept of one head up to date: the tokens of a long prompt take
+/// turns.
+const MOST_BLOCKS: usize = 64;
+
 /// The most blocks along y.
 const MOST_ALONG_Y: usize = 65_535;
 

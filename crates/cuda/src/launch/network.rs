@@ -20,6 +20,13 @@ impl NetworkShape {
         Self { widths: network.widths(), activation: network.activation() }
     }
 
+    /// Whether a network is of this shape.
+    pub fn is_of(&self, network: &vattention_core::Network) -> bool {
+        let outputs = network.layers().iter().map(|layer| layer.bias.len());
+        let widths = std::iter::once(network.inputs()).chain(outputs);
+        self.activation == network.activation() && widths.eq(self.widths.iter().copied())
+    }
+
     /// The most numbers that a layer takes or gives.
     pub fn widest(&self) -> usize {
         self.widths.iter().copied().max().unwrap_or(0)

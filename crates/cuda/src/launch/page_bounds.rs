@@ -27,8 +27,13 @@ impl<D: Device> PageBounds<D> {
     }
 
     /// Of what they are: the rows, tokens of a page, tokens in all.
-    pub(super) fn of(&self) -> (RowLayout, usize, usize) {
+    pub(crate) fn of(&self) -> (RowLayout, usize, usize) {
         (self.layout, self.page, self.capacity)
+    }
+
+    /// Tokens of a page.
+    pub(crate) fn page(&self) -> usize {
+        self.page
     }
 
     /// Where they are, for [`ScorePages`](super::ScorePages).

@@ -152,6 +152,29 @@ impl<D: Device> Pages<D> {
         self.parts.len() << self.layout.log2_page
     }
 
+    /// Fails unless its rows lie so.
+    pub(super) fn expect_layout(&self, layout: RowLayout) -> Result<()> {
+        if self.layout == layout {
+            return Ok(());
+        }
+        Err(Error::shape("rows", format!("{layout:?}"), self.layout))
+    }
+
+    /// Keeps all of it for work on that many rows that lie so.
+    pub(super) fn keep_for(
+        &self,
+        work: &mut super::Work<D>,
+        layout: RowLayout,
+        rows: usize,
+    ) -> Result<()> {
+        self.expect_layout(layout)?;
+        if self.rows() < rows {
+            return Err(Error::shape("rows of a head", rows, self.rows()));
+        }
+        self.keep(work);
+        Ok(())
+    }
+
     /// Keeps all of it for some work.
     pub(super) fn keep(&self, work: &mut super::Work<D>) {
         self.parts.iter().for_each(|page| work.keep(page));

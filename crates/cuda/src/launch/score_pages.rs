@@ -3,7 +3,7 @@
 use vattention_core::{Error, Result};
 
 use super::logits::check_sharing;
-use super::{Array, Now, PageBounds, Pages, RowLayout, Scores, Work, along_y, expect};
+use super::{Array, MOST_BLOCKS, Now, PageBounds, Pages, RowLayout, Scores, Work, along_y, expect};
 use crate::kernels::PAGES;
 use crate::{Device, Grid, Program};
 
@@ -11,9 +11,6 @@ use crate::{Device, Grid, Program};
 const THREADS: u32 = 128;
 const CHUNK: usize = 8;
 const SPAN: usize = 256;
-
-/// The most blocks that find the bounds of one head: pages of a long prompt take turns.
-const MOST_BLOCKS: usize = 64;
 
 /// Scores pages of tokens by their bounds, compiled for rows of one layout and pages of one size.
 #[derive(Clone, Debug)]
@@ -81,11 +78,10 @@ impl<D: Device> ScorePages<D> {
     ) -> Result<()> {
         let of = (self.layout, self.page, now.capacity);
         for (rows, bounds, _) in heads {
-            if rows.layout() != self.layout || rows.rows() < now.capacity || bounds.of() != of {
-                let got = (rows.layout(), bounds.of(), rows.rows());
-                return Err(Error::shape("rows and bounds of a head", format!("{of:?}"), got));
+            rows.keep_for(work, self.layout, now.capacity)?;
+            if bounds.of() != of {
+                return Err(Error::shape("bounds of a head", format!("{of:?}"), bounds.of()));
             }
-            rows.keep(work);
             work.keep(bounds.numbers());
         }
         let array = |addresses: Vec<u64>| Array::new(&self.device, &addresses);
@@ -147,18 +143,12 @@ impl<D: Device> ScorePages<D> {
         queries: &Array<D, f32>,
         scores: &Scores<D, f32>,
     ) -> Result<()> {
-        if !scores.rows.is_multiple_of(self.sharing) {
-            let expected = format_args!("a multiple of {}", self.sharing);
-            return Err(Error::shape("rows of scores", expected, scores.rows));
-        }
+        let along = scores.blocks_of(self.sharing)?;
         expect("bounds", scores.rows, bounds.len())?;
         expect("numbers of queries", 2 * scores.rows * self.layout.head_dim(), queries.len())?;
         expect("tokens that share a score", self.page, scores.page)?;
         now.expect_room("scores", scores.capacity)?;
-        let blocks = [
-            now.capacity.div_ceil(self.page).div_ceil(SPAN) as u32,
-            along_y("rows", scores.rows / self.sharing)?,
-        ];
+        let blocks = [now.capacity.div_ceil(self.page).div_ceil(SPAN) as u32, along];
         let grid = Grid { blocks, threads: THREADS };
         let given = [
             now.numbers.given(),

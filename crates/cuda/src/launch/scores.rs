@@ -1,10 +1,10 @@
 //! Scores of tokens, on the device.
 
-use vattention_core::Result;
+use vattention_core::{Error, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::taken::stride;
-use super::{Array, expect};
+use super::{Array, along_y, expect};
 use crate::Device;
 
 /// A number type that tokens can be ranked by on the device: `f32` or `u16`.
@@ -58,6 +58,15 @@ impl<D: Device, S: Ranked> Scores<D, S> {
     /// Numbers from row to row.
     pub(super) fn stride(&self) -> usize {
         stride(self.capacity).div_ceil(self.page)
+    }
+
+    /// Blocks along y of kernels that score `sharing` rows one after the other together.
+    pub(super) fn blocks_of(&self, sharing: usize) -> Result<u32> {
+        if !self.rows.is_multiple_of(sharing) {
+            let expected = format_args!("a multiple of {sharing}");
+            return Err(Error::shape("rows of scores", expected, self.rows));
+        }
+        along_y("rows", self.rows / sharing)
     }
 
     /// Scores of a row.

@@ -140,9 +140,7 @@ impl CodesStage {
     fn new(score: Score, codes: &HashCodes<'_>) -> Option<Self> {
         let first = codes.maps.first()?;
         let [key, query] = [first.key(), first.query()].map(|network| NetworkShape::of(network));
-        let alike = codes.maps.iter().all(|map| {
-            NetworkShape::of(map.key()) == key && NetworkShape::of(map.query()) == query
-        });
+        let alike = codes.maps.iter().all(|map| key.is_of(map.key()) && query.is_of(map.query()));
         alike.then_some(Self { score, maps: codes.maps.len(), key, query })
     }
 

@@ -196,8 +196,7 @@ impl<D: Device> Recording<'_, D> {
     fn open_proved(&mut self, budget: &Formula, sample: &Sample<D>) -> Result<()> {
         let judge = Judge::new(self.device, budget)?;
         let (now, said, readers) = (&self.given.now, self.said, self.kind.readers());
-        let bounds = self.bounds.as_ref();
-        let proofs = bounds.map(|bounds| Proofs { bounds, longest: &self.given.longest });
+        let proofs = proofs(self.bounds.as_ref(), self.given);
         let certain = (&said.certain, &said.taken);
         judge.open(&mut self.work, now, certain, proofs.as_ref(), &sample.progress, readers)
     }
@@ -230,8 +229,7 @@ impl<D: Device> Recording<'_, D> {
             logits,
         };
         look.add(&mut self.work, now, &looked, &sample.progress, moments)?;
-        let bounds = self.bounds.as_ref();
-        let proofs = bounds.map(|bounds| Proofs { bounds, longest: &self.given.longest });
+        let proofs = proofs(self.bounds.as_ref(), self.given);
         let progress = &sample.progress;
         judge.add(&mut self.work, now, (&looked, moments), proofs.as_ref(), progress, last)
     }
@@ -243,6 +241,14 @@ impl<D: Device> Recording<'_, D> {
         let counts = list.counts(self.kind.shape.kv_heads, self.kind.capacity)?;
         list.add_total(&mut self.work, now, &self.taken, rows, &self.said.read, &counts)
     }
+}
+
+/// What is proved of the tokens that are left, if their bounds have been found.
+fn proofs<'a, D: Device>(
+    bounds: Option<&'a Bounds<D>>,
+    given: &'a inputs::OnDevice<D>,
+) -> Option<Proofs<'a, D>> {
+    bounds.map(|bounds| Proofs { bounds, longest: &given.longest })
 }
 
 /// What judges a sample.
