@@ -237,6 +237,33 @@ fn a_step_is_one_copy_there_one_start_and_one_copy_back() {
     }
 }
 
+/// Selectors index no token as long as the device takes the steps by itself: it has the codes.
+#[test]
+fn the_host_keeps_no_index_that_nobody_asks_for() {
+    let Some(emulator) = common::emulator() else { return };
+    let queries = numbers(SHAPE.query_heads, 1, SHAPE.head_dim);
+    let code = size_of::<u32>() * SHAPE.query_heads;
+    let bytes = |pipeline: &Arc<PipelineConfig>| -> Vec<usize> {
+        let gpu = Gpu::new(emulator.clone());
+        let mut attention = gpu.start(pipeline, 0, SHAPE, &Options::default()).unwrap();
+        append(&mut *attention, SHAPE, 0..300).unwrap();
+        let mut bytes = vec![attention.index_bytes()];
+        for end in [300, 301] {
+            append(&mut *attention, SHAPE, 300..end).unwrap();
+            attention.attend(queries.view(), None).unwrap();
+            bytes.push(attention.index_bytes());
+        }
+        bytes
+    };
+    assert_eq!(bytes(&whole()), [0, 300 * code, 301 * code]);
+    // The bounds of a page of 16 tokens are two rows of f32, of 32 numbers with what is between rows.
+    let quest = "[[selectors]]\ntype = \"quest\"\nsize = 32\n";
+    let quest = Loader::default().parse("quest.toml", quest).unwrap();
+    assert_eq!(bytes(&quest), [0, 18 * 2 * 128 * 2, 18 * 2 * 128 * 2]);
+    let h2o = bytes(&learning());
+    assert!(h2o[0] > 0 && h2o[1] > 0, "{h2o:?}");
+}
+
 /// Sequences that take steps in turns share a routine, and none sees anything of another.
 #[test]
 fn sequences_do_not_disturb_one_another() {

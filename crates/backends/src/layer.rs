@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use ndarray::{Array2, Array3, ArrayView3, Axis, s};
 use vattention_core::{
-    Attended, Attention, Error, LARGEST, Options, Output, Pipeline, PipelineConfig, Prompt, Result,
-    RowReport, Selection, Shape, Site, Step, Storage, Timings,
+    Attention, Error, LARGEST, Options, Output, Pipeline, PipelineConfig, Result, RowReport,
+    Selection, Shape, Site, Storage, Timings,
 };
 
 use crate::cache::{Cache, Room, View};
+use crate::head::{Head, Query};
 use crate::input::{check_lengths, check_numbers, check_shape, largest, limits};
 use crate::machine::{HeadStep, Machine, Situation};
 use crate::workers::Workers;
@@ -31,22 +32,6 @@ pub struct Layer<M> {
     timed: bool,
     /// Whether a selector has panicked while it was shown new tokens.
     lost: bool,
-}
-
-/// One KV head.
-#[derive(Debug)]
-struct Head {
-    cache: Cache,
-    pipeline: Pipeline,
-}
-
-/// One query of a KV head's group.
-#[derive(Debug)]
-struct Query {
-    /// `[group · head_dim]`
-    group: Vec<f32>,
-    visible: usize,
-    step: u32,
 }
 
 impl<M: Machine> Layer<M> {
@@ -71,7 +56,7 @@ impl<M: Machine> Layer<M> {
             let site =
                 Site { seed: pipeline.seed, sequence: options.sequence, layer, kv_head, shape };
             let cache = Cache::new(options.storage, shape.head_dim, shape.value_dim);
-            Ok(Head { cache, pipeline: Pipeline::new(pipeline, site)? })
+            Ok(Head::new(cache, Pipeline::new(pipeline, site)?))
         };
         Ok(Self {
             shape,
@@ -101,6 +86,26 @@ impl<M: Machine> Layer<M> {
         let scaled = queries.mapv(|q| q * self.scale);
         check_numbers("scaled queries", &scaled.view(), LARGEST)?;
         Ok(scaled)
+    }
+
+    /// Shows the selectors all that they have not been shown. A panic of theirs loses the sequence.
+    fn catch_up(&mut self) {
+        let unshown = self.heads[0].unshown();
+        if unshown == 0 {
+            return;
+        }
+        // To wake threads would take longer than to show one token.
+        let workers = if unshown == 1 { &Workers::Serial } else { &self.workers };
+        self.lost = true;
+        workers.map(self.heads.iter_mut().collect(), Head::catch_up);
+        self.lost = false;
+    }
+
+    /// Shows the selectors all that is new, unless the machine can do without.
+    fn show_unless_alone(&mut self) {
+        if !(M::CAN_BE_ALONE && self.heads[0].tells()) {
+            self.catch_up();
+        }
     }
 
     /// Whether a selector waits for feedback.
@@ -149,14 +154,10 @@ impl<M: Machine> Layer<M> {
         let queries: Vec<Query> = groups
             .map(|group| Query { group: group.iter().copied().collect(), visible, step })
             .collect();
-        let views: Vec<View> = self.heads.iter().map(|head| head.cache.view()).collect();
-        let listed = self.record || self.learns();
-        let heads = self.heads.iter().zip(&views).zip(&queries);
-        let situations = heads.map(|((head, cache), query)| {
-            let step = query.step(head.pipeline.site(), cache);
-            Situation { pipeline: &head.pipeline, step, listed, cache }
-        });
-        let answers = self.machine.answer(situations.collect(), &self.workers)?;
+        let answers = match self.answer_alone(&queries)? {
+            Some(answers) => answers,
+            None => self.answer_by_picks(&queries)?,
+        };
         if self.learns() {
             let heads: Vec<_> = self.heads.iter_mut().zip(&queries).zip(&answers).collect();
             self.workers.map(heads, |((head, query), answer)| head.learn(query, answer));
@@ -164,32 +165,40 @@ impl<M: Machine> Layer<M> {
         self.step = step.wrapping_add(1);
         Ok(answers)
     }
-}
 
-impl Query {
-    fn step<'a>(&'a self, site: &'a Site, cache: &'a View<'_>) -> Step<'a> {
-        let (keys, values) = (cache.keys(), cache.values());
-        Step { site, queries: &self.group, keys, values, visible: self.visible, step: self.step }
-    }
-}
-
-impl Head {
-    fn fork(&self) -> Result<Self> {
-        Ok(Self { cache: self.cache.fork()?, pipeline: self.pipeline.clone() })
-    }
-
-    /// Tells the selectors how the attention of each member was spread.
-    fn learn(&mut self, query: &Query, answer: &HeadStep) {
-        let site = *self.pipeline.site();
-        let cache = self.cache.view();
-        let step = query.step(&site, &cache);
-        for (member, row) in answer.rows.iter().enumerate() {
-            let weights = row.sums.weights();
-            let tokens = row.list.as_ref().map_or(&[][..], |list| &list.indices);
-            let attended = Attended { tokens, weights: &weights };
-            self.pipeline.feedback(&step.row(member), &attended);
+    /// What the machine answers without picks of the selectors, if it can.
+    fn answer_alone(&mut self, queries: &[Query]) -> Result<Option<Vec<HeadStep>>> {
+        if !M::CAN_BE_ALONE {
+            return Ok(None);
         }
+        let views = views(&self.heads);
+        let heads = situations(&self.heads, &views, queries, self.record);
+        self.machine.answer_alone(&heads, &self.workers)
     }
+
+    /// What it answers to what the selectors pick.
+    fn answer_by_picks(&mut self, queries: &[Query]) -> Result<Vec<HeadStep>> {
+        self.catch_up();
+        let listed = self.record || self.learns();
+        let views = views(&self.heads);
+        let heads = situations(&self.heads, &views, queries, listed);
+        self.machine.answer(heads, &self.workers)
+    }
+}
+
+fn views(heads: &[Head]) -> Vec<View<'_>> {
+    heads.iter().map(|head| head.cache.view()).collect()
+}
+
+/// Of each KV head, what there is to answer its query with.
+fn situations<'a>(
+    heads: &'a [Head],
+    views: &'a [View<'a>],
+    queries: &'a [Query],
+    listed: bool,
+) -> Vec<Situation<'a>> {
+    let heads = heads.iter().zip(views).zip(queries);
+    heads.map(|((head, view), query)| head.situation(view, query, listed)).collect()
 }
 
 impl<M: Machine> Attention for Layer<M> {
@@ -208,13 +217,9 @@ impl<M: Machine> Attention for Layer<M> {
         self.machine.append(first, keys, values)?;
         let rows = keys.outer_iter().zip(values.outer_iter());
         for ((head, room), (keys, values)) in self.heads.iter_mut().zip(rooms).zip(rows) {
-            head.cache.append(keys, values, room);
+            head.append(keys, values, room);
         }
-        self.lost = true;
-        for head in &mut self.heads {
-            head.pipeline.append(&head.cache.view().since(first));
-        }
-        self.lost = false;
+        self.show_unless_alone();
         Ok(())
     }
 
@@ -224,14 +229,11 @@ impl<M: Machine> Attention for Layer<M> {
             let expected = format!("at most {} (the tokens appended)", self.len());
             return Err(Error::shape("prompt queries", expected, scaled.dim().1));
         }
-        for (head, queries) in
-            self.heads.iter_mut().zip(scaled.axis_chunks_iter(Axis(0), self.shape.group()))
-        {
-            let site = *head.pipeline.site();
-            let view = head.cache.view();
-            let (keys, values) = (view.keys(), view.values());
-            head.pipeline.observe(&Prompt { site: &site, queries, keys, values });
+        let groups = scaled.axis_chunks_iter(Axis(0), self.shape.group());
+        for (head, queries) in self.heads.iter_mut().zip(groups) {
+            head.observe(queries.to_owned());
         }
+        self.show_unless_alone();
         Ok(())
     }
 
@@ -270,6 +272,7 @@ impl<M: Machine> Attention for Layer<M> {
     }
 
     fn index_bytes(&self) -> usize {
-        self.heads.iter().map(|head| head.pipeline.index_bytes()).sum()
+        let selectors = self.heads.iter().map(|head| head.pipeline.index_bytes());
+        selectors.sum::<usize>() + self.machine.index_bytes()
     }
 }

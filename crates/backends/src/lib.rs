@@ -6,6 +6,7 @@
 
 mod cache;
 mod cpu;
+mod head;
 mod input;
 mod layer;
 mod machine;

@@ -11,6 +11,9 @@ pub trait Machine: Send + Sized + 'static {
     /// Whether [`answer`](Self::answer) can fail.
     const FALLIBLE: bool;
 
+    /// Whether it can [answer alone](Self::answer_alone), sometimes.
+    const CAN_BE_ALONE: bool = false;
+
     /// Stores rows that are about to be the tokens from `first` on: keys `[kv_heads, new,
     /// head_dim]` and values `[kv_heads, new, value_dim]`, which can be stored.
     ///
@@ -32,6 +35,25 @@ pub trait Machine: Send + Sized + 'static {
     /// If the machine fails.
     fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>>;
 
+    /// Does what [`answer`](Self::answer) does from what the selectors tell of themselves, without
+    /// their picks, if it can. They may not have been shown all tokens.
+    ///
+    /// # Errors
+    /// If the machine fails.
+    fn answer_alone(
+        &mut self,
+        heads: &[Situation<'_>],
+        workers: &Workers,
+    ) -> Result<Option<Vec<HeadStep>>> {
+        let _ = (heads, workers);
+        Ok(None)
+    }
+
+    /// Bytes of the indexes that it keeps itself.
+    fn index_bytes(&self) -> usize {
+        0
+    }
+
     /// A machine that goes on from the first `len` tokens.
     ///
     /// # Errors
@@ -40,7 +62,7 @@ pub trait Machine: Send + Sized + 'static {
 }
 
 /// One KV head at one step.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Situation<'a> {
     /// What to read is its choice.
     pub pipeline: &'a Pipeline,

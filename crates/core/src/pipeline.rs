@@ -9,7 +9,7 @@ use crate::stream::SHARED;
 use crate::tally::{ExactTally, Residual, Tally};
 use crate::{
     Assumptions, Attended, Certificate, ClosedForm, Conflict, Error, Kind, NewTokens, Picks,
-    PipelineConfig, Prompt, Result, Row, Selector, Shape, Share, Site, Step, Stream,
+    PipelineConfig, Prompt, Result, Row, Selector, Shape, Share, Site, Step, Stream, Tokens,
 };
 
 /// The pipeline of one KV head of one layer of one sequence. Cloning it forks it.
@@ -106,15 +106,26 @@ impl Pipeline {
 
     /// Takes note of new tokens.
     pub fn append(&mut self, new: &NewTokens<'_>) {
-        self.selectors.iter_mut().for_each(|selector| selector.append(new));
+        self.measure(new.values);
+        self.show(new);
+    }
+
+    /// The part of [`append`](Self::append) that every step needs: how long the values are.
+    pub fn measure(&mut self, values: Tokens<'_>) {
         if self.config.estimator.is_none() || self.dense {
             return;
         }
-        let mut value = vec![0.0; new.values.dim()];
-        for token in 0..new.values.len() {
-            new.values.copy_row(token, &mut value);
+        let mut value = vec![0.0; values.dim()];
+        for token in 0..values.len() {
+            values.copy_row(token, &mut value);
             self.max_norm_v = self.max_norm_v.max(norm(&value));
         }
+    }
+
+    /// The part of [`append`](Self::append) that [`plan`](Self::plan) can do without: shows the
+    /// selectors the tokens.
+    pub fn show(&mut self, new: &NewTokens<'_>) {
+        self.selectors.iter_mut().for_each(|selector| selector.append(new));
     }
 
     /// Shows the selectors the last queries of a prompt.

@@ -128,7 +128,12 @@ pub trait Selector: DynClone + Send + Sync {
     }
 
     /// What it does at a step, if that is something that machines know how to do by themselves; it
-    /// must be what [`select`](Self::select) does. Of a selector that
+    /// must be what [`select`](Self::select) does.
+    ///
+    /// It follows from the config and the step alone: a machine that takes the steps by itself shows
+    /// the selector nothing until it needs picks.
+    ///
+    /// Of a selector that
     /// [bounds](SelectorConfig::bounds_residual) what it leaves, machines know one bound: the best
     /// score left over, by [`Recipe::TopLogits`] of one query head.
     fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {

@@ -174,15 +174,16 @@ impl<'a> Tokens<'a> {
         self
     }
 
-    /// All rows but the first `count`: `[len - count, dim]`.
+    /// Some of the rows: `[range.len(), dim]`.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the range goes beyond them.
     #[must_use]
-    pub fn skip(mut self, count: usize) -> Self {
-        assert!(count <= self.layout.len, "{count} of {} rows skipped", self.layout.len);
-        self.layout.first += count;
-        self.layout.len -= count;
+    pub fn range(mut self, range: Range<usize>) -> Self {
+        let len = self.layout.len;
+        assert!(range.start <= range.end && range.end <= len, "{range:?} of {len} rows");
+        self.layout.first += range.start;
+        self.layout.len = range.len();
         self
     }
 
@@ -347,10 +348,10 @@ mod tests {
             let (all, columns) = (before + len, left..left + dim);
             let views = [
                 Tokens::new(&rows, len, dim),
-                Tokens::strided(&wide[left.min(wide.len())..], all, dim, stride).skip(before),
-                Tokens::new(&brain, all, stride).skip(before).columns(columns.clone()),
+                Tokens::strided(&wide[left.min(wide.len())..], all, dim, stride).range(before..all),
+                Tokens::new(&brain, all, stride).range(before..all).columns(columns.clone()),
                 Tokens::blocks(&half_blocks, per_block, len, dim),
-                Tokens::blocks(&brain_blocks, per_block, all, stride).columns(columns).skip(before),
+                Tokens::blocks(&brain_blocks, per_block, all, stride).columns(columns).range(before..all),
             ];
             for tokens in views {
                 prop_assert_eq!((tokens.len(), tokens.dim()), (len, dim));
@@ -369,9 +370,14 @@ mod tests {
     #[test]
     fn parts_of_parts_add_up() {
         let numbers: Vec<f32> = (0..20).map(|i| i as f32).collect();
-        let tokens = Tokens::new(&numbers, 4, 5).skip(1).columns(1..5).skip(2).columns(2..3);
-        assert_eq!(tokens.to_array(0..1).as_slice(), Some(&[18.0][..]));
-        assert!(tokens.skip(1).is_empty());
+        let tokens = Tokens::new(&numbers, 4, 5)
+            .range(1..4)
+            .columns(1..5)
+            .range(1..3)
+            .range(1..2)
+            .columns(2..3);
+        assert_eq!((tokens.len(), tokens.to_array(0..1).as_slice()), (1, Some(&[18.0][..])));
+        assert!(tokens.range(1..1).is_empty());
     }
 
     #[test]
@@ -440,8 +446,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "3 of 2 rows skipped")]
-    fn skipping_more_than_there_is_is_refused() {
-        let _ = Tokens::new(&[0.0_f32; 10], 2, 5).skip(3);
+    #[should_panic(expected = "1..3 of 2 rows")]
+    fn rows_beyond_the_last_are_refused() {
+        let _ = Tokens::new(&[0.0_f32; 10], 2, 5).range(1..3);
     }
 }

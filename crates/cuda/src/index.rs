@@ -133,6 +133,16 @@ impl<D: Device> Index<D> {
         }
     }
 
+    /// What the tokens take that it knows.
+    pub(crate) fn bytes(&self) -> usize {
+        let of = |kept: &Kept<D>| match kept {
+            Kept::Nothing => 0,
+            Kept::Codes(maps) => maps.iter().map(|map| map.codes.bytes_of(map.known)).sum(),
+            Kept::Pages { bounds, known } => bounds.bytes_of(*known),
+        };
+        self.selectors.iter().map(of).sum()
+    }
+
     fn prepare_codes(
         &mut self,
         selector: usize,

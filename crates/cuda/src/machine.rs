@@ -128,29 +128,11 @@ impl<D: Device> GpuMachine<D> {
         steps[0].timings.attend = begin.elapsed();
         Ok(steps)
     }
-
-    /// The pipelines choose on the host.
-    fn answer_from_host(
-        &self,
-        heads: &[Situation<'_>],
-        workers: &Workers,
-    ) -> Result<Vec<HeadStep>> {
-        let mut chosen = workers.map(heads.iter().collect(), choose);
-        let begin = Instant::now();
-        let readings: Vec<&Reading> = chosen.iter().map(|(reading, _)| reading).collect();
-        let mut rows = self.attend(heads, &readings)?.into_iter();
-        // The device answers all KV heads at once: what that takes is told once.
-        chosen[0].1.attend = begin.elapsed();
-        let step = |(head, (reading, timings)): (&Situation<'_>, (Reading, Timings))| {
-            let sums = rows.by_ref().take(self.shape.group()).collect();
-            HeadStep::new(head, sums, &reading, timings)
-        };
-        Ok(heads.iter().zip(chosen).map(step).collect())
-    }
 }
 
 impl<D: Device> Machine for GpuMachine<D> {
     const FALLIBLE: bool = true;
+    const CAN_BE_ALONE: bool = true;
 
     fn append(
         &mut self,
@@ -161,14 +143,34 @@ impl<D: Device> Machine for GpuMachine<D> {
         self.rows.write(first, keys, values)
     }
 
-    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
+    fn answer_alone(
+        &mut self,
+        heads: &[Situation<'_>],
+        workers: &Workers,
+    ) -> Result<Option<Vec<HeadStep>>> {
         let plans = workers.map(heads.iter().collect(), |head| head.pipeline.plan(&head.step));
-        if let Some(plans) = plans.into_iter().collect::<Option<Vec<_>>>()
-            && let Some(kind) = self.kind(&heads, &plans)
-        {
-            return self.answer_by_routine(&heads, plans, &kind);
-        }
-        self.answer_from_host(&heads, workers)
+        let Some(plans) = plans.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let Some(kind) = self.kind(heads, &plans) else { return Ok(None) };
+        self.answer_by_routine(heads, plans, &kind).map(Some)
+    }
+
+    /// The pipelines choose on the host.
+    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
+        let mut chosen = workers.map(heads.iter().collect(), choose);
+        let begin = Instant::now();
+        let readings: Vec<&Reading> = chosen.iter().map(|(reading, _)| reading).collect();
+        let mut rows = self.attend(&heads, &readings)?.into_iter();
+        // The device answers all KV heads at once: what that takes is told once.
+        chosen[0].1.attend = begin.elapsed();
+        let step = |(head, (reading, timings)): (&Situation<'_>, (Reading, Timings))| {
+            let sums = rows.by_ref().take(self.shape.group()).collect();
+            HeadStep::new(head, sums, &reading, timings)
+        };
+        Ok(heads.iter().zip(chosen).map(step).collect())
+    }
+
+    fn index_bytes(&self) -> usize {
+        self.indexes.iter().map(Index::bytes).sum()
     }
 
     fn fork(&self, len: usize) -> Result<Self> {

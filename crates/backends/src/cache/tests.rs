@@ -116,7 +116,7 @@ proptest! {
         prop_assert_eq!(not_zero(view.rows()), given, "padding is not zero");
 
         let (first, rest) = (first.min(len), len.saturating_sub(first));
-        let new = view.since(first);
+        let new = view.range(first..len);
         prop_assert_eq!((new.first, new.keys.len(), new.values.len()), (first, rest, rest));
         prop_assert_eq!(new.keys.to_array(0..rest), keys.slice(s![first.., ..]));
         prop_assert_eq!(new.values.to_array(0..rest), values.slice(s![first.., ..]));

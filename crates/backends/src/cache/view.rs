@@ -1,5 +1,7 @@
 //! A cache, borrowed to be read.
 
+use std::ops::Range;
+
 use half::{bf16, f16};
 use vattention_core::{Element, NewTokens, Tokens};
 
@@ -73,9 +75,11 @@ impl View<'_> {
         rows.columns(offset..offset + self.row.value_dim)
     }
 
-    /// The tokens from `first` on.
-    pub(crate) fn since(&self, first: usize) -> NewTokens<'_> {
-        NewTokens { first, keys: self.keys().skip(first), values: self.values().skip(first) }
+    /// Some of the tokens.
+    pub(crate) fn range(&self, tokens: Range<usize>) -> NewTokens<'_> {
+        let (keys, values) = (self.keys(), self.values());
+        let first = tokens.start;
+        NewTokens { first, keys: keys.range(tokens.clone()), values: values.range(tokens) }
     }
 }
 

@@ -1,3 +1,10 @@
+use std::sync::Mutex;
+
+use serde::{Deserialize, Serialize};
+use vattention_core::{
+    NewTokens, Picks, Prompt, Recipe, Row, Selector, SelectorConfig, Step, typetag,
+};
+
 use super::*;
 use crate::Reference;
 use crate::cache::ChunkSizes;
@@ -86,4 +93,134 @@ fn a_machine_that_fails_changes_nothing() {
     layer.machine.calls = 3;
     layer.attend(queries.view(), None).unwrap();
     assert_eq!(layer.step, 3);
+}
+
+/// Takes four tokens, says so, and writes down what it is shown.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Witness {
+    #[serde(skip)]
+    shown: Arc<Mutex<Vec<Shown>>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Shown {
+    Token { token: usize, key: Vec<f32> },
+    Prompt { queries: Vec<f32>, tokens: usize },
+}
+
+#[typetag::serde(name = "witness")]
+impl SelectorConfig for Witness {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Witness {
+    fn take(&self) -> Vec<Shown> {
+        std::mem::take(&mut self.shown.lock().unwrap())
+    }
+}
+
+impl Selector for Witness {
+    fn append(&mut self, new: &NewTokens<'_>) {
+        let keys = new.keys.to_array(0..new.keys.len());
+        let tokens = (new.first..).zip(keys.outer_iter());
+        let shown = tokens.map(|(token, key)| Shown::Token { token, key: key.to_vec() });
+        self.shown.lock().unwrap().extend(shown);
+    }
+
+    fn observe(&mut self, prompt: &Prompt<'_>) {
+        let queries = prompt.queries.iter().copied().collect();
+        self.shown.lock().unwrap().push(Shown::Prompt { queries, tokens: prompt.keys.len() });
+    }
+
+    fn recipe(&self, _: &Step<'_>) -> Option<Recipe<'_>> {
+        Some(Recipe::Range(0..4))
+    }
+
+    fn select(&self, _: &Row<'_>, picks: &mut Picks) {
+        picks.take_range(0..4);
+    }
+}
+
+/// The reference, which answers alone as long as more than so many tokens are visible.
+#[derive(Clone, Debug)]
+struct Hermit {
+    visible: usize,
+}
+
+impl Machine for Hermit {
+    const FALLIBLE: bool = false;
+    const CAN_BE_ALONE: bool = true;
+
+    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
+        Reference.answer(heads, workers)
+    }
+
+    fn answer_alone(
+        &mut self,
+        heads: &[Situation<'_>],
+        workers: &Workers,
+    ) -> Result<Option<Vec<HeadStep>>> {
+        let alone = heads[0].step.visible > self.visible;
+        alone.then(|| self.answer(heads.to_vec(), workers)).transpose()
+    }
+
+    fn fork(&self, _: usize) -> Result<Self> {
+        Ok(self.clone())
+    }
+}
+
+/// A prompt in two parts, its last queries, tokens and queries after it; what the selectors of the one
+/// KV head were shown after each, and again after a fork has done the last two as well.
+fn shown_by<M: Machine>(machine: M, visible: [usize; 2]) -> Vec<Vec<Shown>> {
+    let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 2, value_dim: 1 };
+    let witness = Witness::default();
+    let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(witness.clone())];
+    let pipeline = Arc::new(PipelineConfig { selectors, ..PipelineConfig::default() });
+    let options = Options { scale: Some(2.0), ..Options::default() };
+    let mut layer = Layer::new(&pipeline, 0, shape, &options, Workers::Serial, machine).unwrap();
+    let some = |count, dim| Array3::from_shape_fn((1, count, dim), |(_, t, i)| (t * 3 + i) as f32);
+    let append = |layer: &mut dyn Attention, new| {
+        layer.append(some(new, 2).view(), some(new, 1).view()).unwrap();
+        witness.take()
+    };
+    let attend = |layer: &mut dyn Attention, visible| {
+        layer.attend(some(1, 2).view(), Some(&[visible])).unwrap();
+        witness.take()
+    };
+    let mut shown = vec![append(&mut layer, 5), append(&mut layer, 2)];
+    layer.observe(some(3, 2).view()).unwrap();
+    shown.push(witness.take());
+    shown.push(append(&mut layer, 1));
+    shown.push(attend(&mut layer, visible[0]));
+    let mut fork = layer.fork(None).unwrap();
+    for layer in [&mut layer as &mut dyn Attention, &mut *fork] {
+        shown.push(append(layer, 1));
+        shown.push(attend(layer, visible[1]));
+    }
+    shown
+}
+
+/// Selectors whose picks nobody needs are shown nothing; when somebody does, all that was, in order.
+#[test]
+fn selectors_are_shown_what_is_new_when_their_picks_are_needed() {
+    let at_once = shown_by(Reference, [7, 8]);
+    let events: Vec<usize> = at_once.iter().map(Vec::len).collect();
+    assert_eq!(events, [5, 2, 1, 1, 0, 1, 0, 1, 0]);
+    assert_eq!(at_once[1][1], Shown::Token { token: 6, key: vec![3.0, 4.0] });
+    let queries = vec![0.0, 2.0, 6.0, 8.0, 12.0, 14.0];
+    assert_eq!(at_once[2], [Shown::Prompt { queries, tokens: 7 }]);
+
+    let never = shown_by(Hermit { visible: 6 }, [7, 8]);
+    assert!(never.iter().all(Vec::is_empty), "{never:?}");
+
+    let first = shown_by(Hermit { visible: 7 }, [7, 8]);
+    assert_eq!(first[4], at_once[..5].concat());
+    assert_eq!(first.concat(), first[4]);
+
+    let second = shown_by(Hermit { visible: 7 }, [8, 7]);
+    assert_eq!(second[6], at_once[..7].concat());
+    assert_eq!(second[8], [&at_once[..5], &at_once[7..]].concat().concat(), "the fork");
+    assert_eq!(second.concat(), [&second[6][..], &second[8]].concat());
 }

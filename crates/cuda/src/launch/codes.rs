@@ -63,6 +63,11 @@ impl<D: Device> Codes<D> {
         self.capacity == room(tokens)
     }
 
+    /// What those of so many tokens take.
+    pub(crate) fn bytes_of(&self, tokens: usize) -> usize {
+        tokens * self.bits.div_ceil(32) * size_of::<u32>()
+    }
+
     /// Where they are, for [`Score`](super::Score).
     pub(crate) fn address(&self) -> u64 {
         self.packed.address()

@@ -21,14 +21,18 @@ impl<D: Device> PageBounds<D> {
     /// # Errors
     /// If there is no memory.
     pub fn new(device: &D, layout: RowLayout, page: usize, capacity: usize) -> Result<Self> {
-        let of_page = 2 * layout.value_offset() * layout.number_bytes();
-        let numbers = Array::zeros(device, capacity.div_ceil(page) * of_page)?;
+        let numbers = Array::zeros(device, capacity.div_ceil(page) * bytes_of_page(layout))?;
         Ok(Self { numbers, layout, page, capacity })
     }
 
     /// Of what they are: the rows, tokens of a page, tokens in all.
     pub(crate) fn of(&self) -> (RowLayout, usize, usize) {
         (self.layout, self.page, self.capacity)
+    }
+
+    /// What those of so many pages take.
+    pub(crate) fn bytes_of(&self, pages: usize) -> usize {
+        pages * bytes_of_page(self.layout)
     }
 
     /// Tokens of a page.
@@ -45,4 +49,8 @@ impl<D: Device> PageBounds<D> {
     pub(super) fn numbers(&self) -> &Array<D, u8> {
         &self.numbers
     }
+}
+
+fn bytes_of_page(layout: RowLayout) -> usize {
+    2 * layout.value_offset() * layout.number_bytes()
 }

@@ -4,19 +4,19 @@ use std::ops::Range;
 
 use vattention_core::{HashCodes, Picks, Recipe, Row, Score, SelectorConfig};
 
-use super::{Verdict, ensure, filled};
+use super::{Verdict, build, ensure, filled};
 use crate::Head;
 
-/// A [`recipe`](vattention_core::Selector::recipe), followed to the letter, picks what the selector
-/// does, and one by logits leaves the bound that it promises, if it promises one.
+/// A [`recipe`](vattention_core::Selector::recipe) of a selector that has been shown nothing, followed
+/// to the letter, picks what one does that has been shown everything, and one by logits leaves the bound that it promises, if it promises one.
 ///
 /// # Errors
 /// The first row that differs.
 pub fn tells(config: &dyn SelectorConfig, head: &Head) -> Verdict {
-    let selector = filled(config, head)?;
+    let (selector, unshown) = (filled(config, head)?, build(config, head)?);
     for visible in [1, head.tokens.div_ceil(2), head.tokens] {
         let step = head.step(visible);
-        let Some(recipe) = selector.recipe(&step) else { continue };
+        let Some(recipe) = unshown.recipe(&step) else { continue };
         ensure(!recipe.group_wide() || selector.group_wide(), || {
             "the recipe is the same for the group, but group_wide() is false".to_owned()
         })?;

@@ -1,0 +1,129 @@
+//! One KV head of a sequence: its rows, and the pipeline that chooses among them.
+
+use ndarray::{Array3, ArrayView2};
+use vattention_core::{Attended, Pipeline, Prompt, Result, Site, Step};
+
+use crate::cache::{Cache, Room, View};
+use crate::machine::{HeadStep, Situation};
+
+/// One KV head. Its selectors may not have been shown everything yet.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) cache: Cache,
+    pub(crate) pipeline: Pipeline,
+    /// Tokens that the selectors have been shown, the first ones.
+    shown: usize,
+    /// What else they have not been shown, in order.
+    prompts: Vec<LastQueries>,
+}
+
+/// The last queries of a prompt, `[group, prompt, head_dim]`, scaled, and how many tokens there were.
+#[derive(Clone, Debug)]
+struct LastQueries {
+    queries: Array3<f32>,
+    tokens: usize,
+}
+
+/// One query of a KV head's group.
+#[derive(Debug)]
+pub(crate) struct Query {
+    /// `[group · head_dim]`
+    pub(crate) group: Vec<f32>,
+    pub(crate) visible: usize,
+    pub(crate) step: u32,
+}
+
+impl Query {
+    fn step<'a>(&'a self, site: &'a Site, cache: &'a View<'_>) -> Step<'a> {
+        let (keys, values) = (cache.keys(), cache.values());
+        Step { site, queries: &self.group, keys, values, visible: self.visible, step: self.step }
+    }
+}
+
+impl Head {
+    pub(crate) fn new(cache: Cache, pipeline: Pipeline) -> Self {
+        Self { cache, pipeline, shown: 0, prompts: Vec::new() }
+    }
+
+    pub(crate) fn fork(&self) -> Result<Self> {
+        Ok(Self {
+            cache: self.cache.fork()?,
+            pipeline: self.pipeline.clone(),
+            shown: self.shown,
+            prompts: self.prompts.clone(),
+        })
+    }
+
+    /// Appends keys `[new, head_dim]` and values `[new, value_dim]`, in room that was made for so
+    /// many. The selectors are not shown them.
+    pub(crate) fn append(
+        &mut self,
+        keys: ArrayView2<'_, f32>,
+        values: ArrayView2<'_, f32>,
+        room: Room,
+    ) {
+        let first = self.cache.len();
+        self.cache.append(keys, values, room);
+        self.pipeline.measure(self.cache.view().range(first..self.cache.len()).values);
+    }
+
+    /// A query, and all that there is to answer it with.
+    pub(crate) fn situation<'a>(
+        &'a self,
+        view: &'a View<'a>,
+        query: &'a Query,
+        listed: bool,
+    ) -> Situation<'a> {
+        let step = query.step(self.pipeline.site(), view);
+        Situation { pipeline: &self.pipeline, step, listed, cache: view }
+    }
+
+    /// Whether a step now could be taken without asking the selectors for picks.
+    pub(crate) fn tells(&self) -> bool {
+        let (site, visible) = (self.pipeline.site(), self.cache.len());
+        let group = vec![0.0; site.shape.group() * site.shape.head_dim];
+        let query = Query { group, visible, step: 0 };
+        visible > 0 && self.pipeline.plan(&query.step(site, &self.cache.view())).is_some()
+    }
+
+    /// Takes note of the last queries of a prompt, `[group, prompt, head_dim]`, scaled.
+    pub(crate) fn observe(&mut self, queries: Array3<f32>) {
+        self.prompts.push(LastQueries { queries, tokens: self.cache.len() });
+    }
+
+    /// Tokens and prompts that the selectors have not been shown.
+    pub(crate) fn unshown(&self) -> usize {
+        self.cache.len() - self.shown + self.prompts.len()
+    }
+
+    /// Shows the selectors all that they have not been shown, in the order in which it came.
+    pub(crate) fn catch_up(&mut self) {
+        let Self { cache, pipeline, shown, prompts } = self;
+        let (site, view) = (*pipeline.site(), cache.view());
+        let mut show = |pipeline: &mut Pipeline, tokens| {
+            if *shown < tokens {
+                pipeline.show(&view.range(*shown..tokens));
+                *shown = tokens;
+            }
+        };
+        for LastQueries { queries, tokens } in prompts.drain(..) {
+            show(pipeline, tokens);
+            let (keys, values) = (view.keys().range(0..tokens), view.values().range(0..tokens));
+            pipeline.observe(&Prompt { site: &site, queries: queries.view(), keys, values });
+        }
+        show(pipeline, cache.len());
+    }
+
+    /// Tells the selectors how the attention of each member was spread.
+    pub(crate) fn learn(&mut self, query: &Query, answer: &HeadStep) {
+        let site = *self.pipeline.site();
+        let cache = self.cache.view();
+        let step = query.step(&site, &cache);
+        for (member, row) in answer.rows.iter().enumerate() {
+            let weights = row.sums.weights();
+            let tokens = row.list.as_ref().map_or(&[][..], |list| &list.indices);
+            let attended = Attended { tokens, weights: &weights };
+            self.pipeline.feedback(&step.row(member), &attended);
+        }
+    }
+}
