@@ -118,7 +118,8 @@ impl Engine {
             cache.store(keys, values);
             let pages = cache.pages();
             let (keys, values) = cache.views(&pages);
-            let (keys, values) = (keys.skip(first), values.skip(first));
+            let new = first..cache.len;
+            let (keys, values) = (keys.range(new.clone()), values.range(new));
             pipeline.append(&NewTokens { first, keys, values });
         }
     }

@@ -248,6 +248,29 @@ fn the_fewest_and_the_most_looks_are_taken() {
     }
 }
 
+/// Quest proves a bound too, but not one that the device knows: such a step is the host's, and so is
+/// one with more bounds than the best logit left over.
+#[test]
+fn bounds_that_the_device_cannot_find_are_left_to_the_host() {
+    let Some(emulator) = common::emulator() else { return };
+    let top = "[[selectors]]\ntype = \"oracle-top-k\"\nsize = 40\n";
+    let quest = "[[selectors]]\ntype = \"quest\"\nsize = 48\n";
+    let hoeffding =
+        "[estimator]\ntype = \"hoeffding\"\ntarget = \"denominator\"\nepsilon = 0.2\ndelta = 0.2\n";
+    for (selectors, replays) in [(top, 1), (quest, 0), (&format!("{top}{quest}"), 0)] {
+        let device = Counting::new(emulator.clone());
+        let pipeline = parsed(&format!("share = \"head\"\n{selectors}{hoeffding}"));
+        let mut ours = started(&Gpu::new(device.clone()), &pipeline, 700);
+        device.take();
+        let ours = attend(&mut *ours, &[700]);
+        assert_eq!(device.take().replays, replays, "{selectors}");
+        let judge = attend(&mut *started(&Reference, &pipeline, 700), &[700]);
+        assert!(judge.rows.iter().any(|row| row.sampled > 0), "nothing is left to chance");
+        compare_reports(selectors, SHAPE.group(), &ours, &judge);
+        compare_picks(selectors, &ours, &judge);
+    }
+}
+
 /// What is beyond the room that was made is answered as by the reference, before and after.
 #[test]
 fn room_is_made_as_sequences_grow() {

@@ -89,7 +89,20 @@ fn selector() -> impl Strategy<Value = String> {
     ]
 }
 
+/// An estimator, and a selector before it that it cannot do without.
 fn estimator() -> impl Strategy<Value = String> {
+    let hoeffding = (
+        select(vec![
+            ("denominator", "none"),
+            ("denominator", "finite"),
+            ("numerator", "none"),
+            ("sdpa", "none"),
+        ]),
+        select(vec!["exact", "paper"]),
+        0.05..0.9_f64,
+        0.01..0.9_f64,
+        size(),
+    );
     let ratio = (0.05..0.9_f64, 0.01..0.9_f64, 1..4, size(), select(vec!["row", "step"]));
     prop_oneof![
         1 => Just(String::new()),
@@ -98,6 +111,13 @@ fn estimator() -> impl Strategy<Value = String> {
             format!(
                 "[sampler]\nbase = {base}\n[estimator]\ntype = \"ratio\"\nepsilon = {epsilon}\n\
                  delta = {delta}\nrounds = {rounds}\nscope = \"{scope}\"\n"
+            )
+        }),
+        2 => hoeffding.prop_map(|((target, correction), combine, epsilon, delta, size)| {
+            format!(
+                "[[selectors]]\ntype = \"oracle-top-k\"\nsize = {size}\nscore = \"head\"\n[estimator]\n\
+                 type = \"hoeffding\"\ntarget = \"{target}\"\ncorrection = \"{correction}\"\n\
+                 combine = \"{combine}\"\nepsilon = {epsilon}\ndelta = {delta}\n"
             )
         }),
     ]
@@ -124,6 +144,8 @@ prop_compose! {
         powers in prop_oneof![Just([0, 0]), select(vec![[-75, 40], [3, -2], [50, 0]])],
         seed: u64,
     ) -> Case {
+        // Bounds are of one query head.
+        let share = if estimator.contains("hoeffding") { "head" } else { share };
         let top = format!("share = \"{share}\"\nseed = {pipeline_seed}\n");
         let pipeline = top + &selectors.concat() + &estimator;
         // What f16 cannot hold is not tried.
