@@ -57,6 +57,8 @@ enum How {
     Liar,
     /// Tells what it takes, and promises a true bound that is not what its recipe leaves.
     Loose,
+    /// Tells what it takes, which follows from the tokens that it has been shown.
+    Learned,
 }
 
 /// Is read as another config than was written.
@@ -116,6 +118,13 @@ impl SelectorConfig for Broken {
     }
 }
 
+impl Index {
+    /// Indexed tokens that are visible.
+    fn shown(&self, visible: usize) -> usize {
+        self.tokens.iter().filter(|&&token| token < visible).count()
+    }
+}
+
 impl Selector for Index {
     fn append(&mut self, new: &NewTokens<'_>) {
         if self.how == How::CountsCalls {
@@ -144,8 +153,12 @@ impl Selector for Index {
     }
 
     fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
-        matches!(self.how, How::Liar | How::Loose)
-            .then(|| Recipe::TopLogits { count: step.visible.div_ceil(8), score: Score::Head })
+        let count = step.visible.div_ceil(8);
+        match self.how {
+            How::Liar | How::Loose => Some(Recipe::TopLogits { count, score: Score::Head }),
+            How::Learned => Some(Recipe::Range(0..self.shown(step.visible))),
+            _ => None,
+        }
     }
 
     fn feedback(&mut self, _: &Row<'_>, _: &Attended<'_>) {
@@ -169,6 +182,10 @@ impl Selector for Index {
                 if let Some(left) = left {
                     picks.bound_residual(left + 1.0);
                 }
+                return;
+            }
+            How::Learned => {
+                picks.take_range(0..self.shown(row.visible()));
                 return;
             }
             How::SharedFeedback if self.asked.load(Ordering::Relaxed) > 0 => picks.take(0),
@@ -214,6 +231,7 @@ fn broken_selectors_fail_exactly_the_laws_they_break() {
     assert_eq!(broken_by(How::BoundOfOne), ["agrees"]);
     assert_eq!(broken_by(How::Liar), ["tells"]);
     assert_eq!(broken_by(How::Loose), ["tells"]);
+    assert_eq!(broken_by(How::Learned), ["tells"]);
 }
 
 vattention_testkit::laws!(
