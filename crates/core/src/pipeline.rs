@@ -270,7 +270,7 @@ impl Pipeline {
 
     /// The list of a pipeline without estimator.
     fn drop_residual(&self, step: &Step<'_>, picks: &Arc<Picks>, tally: &mut dyn Tally) -> Read {
-        if picks.len() >= tally.dense_from() {
+        if picks.len() >= tally.dense_from(false) {
             return self.fall_back(step);
         }
         let certificate = self.verdict(picks);

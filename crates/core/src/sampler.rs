@@ -53,7 +53,7 @@ impl<'a> Sampler<'a> {
         stream: &Stream,
         tally: &'a mut dyn Tally,
     ) -> Outcome {
-        if picks.len() >= tally.dense_from() {
+        if picks.len() >= tally.dense_from(false) {
             return Outcome::FellBack;
         }
         tally.take(picks);
@@ -136,7 +136,7 @@ impl<'a> Sampler<'a> {
     fn extend(&mut self, b: usize, judged: bool) -> Result<(), DenseIsFaster> {
         let drawn = self.tokens.len();
         let more = b.min(self.n_s).saturating_sub(drawn);
-        if more >= self.tally.dense_from() {
+        if more >= self.tally.dense_from(judged) {
             return Err(DenseIsFaster);
         }
         self.draws.fill(self.picks, more, &mut self.tokens);

@@ -20,8 +20,9 @@ pub trait Tally {
     fn stats(&mut self, reader: usize, residual: &Residual) -> SampleStats;
 
     /// How many rows must be left to read for reading all visible tokens in order, instead, to be
-    /// faster.
-    fn dense_from(&self) -> usize {
+    /// faster; if `judged`, statistics will be asked for after that.
+    fn dense_from(&self, judged: bool) -> usize {
+        let _ = judged;
         usize::MAX
     }
 }

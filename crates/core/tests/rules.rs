@@ -584,10 +584,12 @@ fn dense_layers_read_everything() {
     assert_eq!(world.read(sparse).list(0).indices.len(), 100);
 }
 
-/// The definition, on a machine that reads everything faster than `from` rows of a list.
+/// The definition, on a machine that reads everything faster than `from` rows of a list, or than
+/// `judged` ones that it looks at too.
 struct DenseFrom<'a> {
     exact: ExactTally<'a>,
     from: usize,
+    judged: usize,
 }
 
 impl Tally for DenseFrom<'_> {
@@ -603,8 +605,8 @@ impl Tally for DenseFrom<'_> {
         self.exact.stats(reader, residual)
     }
 
-    fn dense_from(&self) -> usize {
-        self.from
+    fn dense_from(&self, judged: bool) -> usize {
+        if judged { self.judged } else { self.from }
     }
 }
 
@@ -612,20 +614,24 @@ impl Tally for DenseFrom<'_> {
 #[test]
 fn a_list_falls_back_when_what_is_left_to_read_is_as_long_as_the_machine_says() {
     let world = World::new(1000, 1);
-    let fell_back = |picked, from| {
-        let ask = Ask { plus: 300, times: 0, rounds: 6, promise: true };
+    let fell_back = |picked, from, judged, rounds| {
+        let ask = Ask { plus: 300, times: 0, rounds, promise: true };
         let config = sampled(vec![Box::new(take(0..picked))], 100, ask);
         let pipeline = Pipeline::new(&Arc::new(config), world.site).unwrap();
         let step = world.step();
         let rows = step.rows();
-        let mut tally = DenseFrom { exact: ExactTally::new(&rows), from };
+        let mut tally = DenseFrom { exact: ExactTally::new(&rows), from, judged };
         let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut tally);
-        assert!(read.certificate.promise.is_some() && read.certificate.held);
+        assert!(read.certificate.promise.is_some());
+        assert_eq!(read.certificate.held, read.fell_back || rounds > 1);
         read.fell_back
     };
     // 250 picks, then draws of 100 and of 200.
-    assert_eq!((fell_back(250, 250), fell_back(250, 251)), (true, false));
-    assert_eq!((fell_back(50, 200), fell_back(50, 201)), (true, false));
+    assert!(fell_back(250, 250, 9999, 6) && !fell_back(250, 251, 9999, 6));
+    assert!(fell_back(50, 9999, 200, 6) && !fell_back(50, 9999, 201, 6));
+    // The first draw is looked at, the second one is not.
+    assert!(fell_back(50, 9999, 100, 1) && !fell_back(50, 9999, 101, 1));
+    assert!(fell_back(50, 200, 101, 1) && !fell_back(50, 201, 101, 1));
 }
 
 /// Takes token 60 for all members at once, and promises a bound.

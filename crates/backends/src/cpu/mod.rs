@@ -36,7 +36,7 @@ pub(crate) use self::simd::CHUNK;
 
 use self::readers::Readers;
 use self::sample::Stored;
-use self::tally::{CpuTally, dense_from};
+use self::tally::{CpuTally, is_too_long};
 use crate::cache::{Chunks, RowsView};
 use crate::layer::Layer;
 use crate::machine::{HeadStep, Machine, Situation};
@@ -148,6 +148,9 @@ fn answer_over<E: Stored>(
 /// of them together.
 fn lists(choice: &Choice, visible: usize, literal: bool) -> usize {
     let together: usize = choice.lens().map(|len| len.unwrap_or(visible)).sum();
-    let too_long = choice.lists() > 1 && together >= dense_from(visible, literal);
-    if too_long { 1 } else { choice.lists() }
+    if !literal && choice.lists() > 1 && is_too_long(together, visible) {
+        1
+    } else {
+        choice.lists()
+    }
 }

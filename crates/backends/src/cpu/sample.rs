@@ -75,6 +75,11 @@ impl<E: Stored> Sample<E> {
         &self.sums
     }
 
+    /// Tokens drawn that can be looked at.
+    pub(crate) fn len(&self) -> usize {
+        self.kept.rows.norms.len()
+    }
+
     /// A reader's logits, in powers of two, in draw order.
     pub(crate) fn logits(&self, reader: usize) -> &[f32] {
         &self.kept.rows.logits[reader]
@@ -105,7 +110,7 @@ impl<E: Stored> Sample<E> {
         if self.looks.is_empty() {
             self.looks = Look::all(readers, certain, &self.sums, &self.kept, residual.n_s);
         }
-        self.looks[reader].stats(self.kept.rows.norms.len(), residual)
+        self.looks[reader].stats(self.len(), residual)
     }
 }
 

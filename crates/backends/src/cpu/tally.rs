@@ -14,11 +14,18 @@ use crate::machine::RowSums;
 /// in order.
 const GATHERING: f64 = 1.6;
 
+/// Bytes that are read in order in the time that one reader takes to look at one number of a value.
+const LOOKING: f64 = 3.5;
+
+/// How often a token is looked at from when it is drawn until the sample is large enough: the budget
+/// of a first look is seldom quite what a second one asks for.
+const LOOKS: f64 = 2.0;
+
 /// Reads each row once; sums for all readers at a time.
 pub(crate) struct CpuTally<'a, E: Stored> {
     readers: &'a Readers<'a, E>,
-    /// How many rows to read for reading everything to be faster.
-    dense_from: usize,
+    /// The tokens that reading everything would read; none if it is out of the question.
+    visible: Option<usize>,
     certain: Vec<Sums>,
     /// Of each certain token, if it will be asked for.
     certain_rows: Option<RowByRow>,
@@ -37,7 +44,7 @@ impl<'a, E: Stored> CpuTally<'a, E> {
     ) -> Self {
         Self {
             readers,
-            dense_from: dense_from(visible, literal),
+            visible: (!literal).then_some(visible),
             certain: readers.nothing(),
             certain_rows: feedback.then(|| RowByRow::new(readers.members())),
             sample: Sample::new(readers),
@@ -129,12 +136,21 @@ impl<E: Stored> Tally for CpuTally<'_, E> {
         self.sample.stats(self.readers, &self.certain, reader, residual)
     }
 
-    fn dense_from(&self) -> usize {
-        self.dense_from
+    fn dense_from(&self, judged: bool) -> usize {
+        let Some(visible) = self.visible else { return usize::MAX };
+        let looking = if judged { looking(self.readers) } else { 0.0 };
+        let left = visible as f64 - looking * self.sample.len() as f64;
+        (left.max(0.0) / (GATHERING + looking)) as usize + 1
     }
 }
 
-/// How many rows of a list are as many as all `visible` ones in order.
-pub(crate) fn dense_from(visible: usize, literal: bool) -> usize {
-    if literal { usize::MAX } else { (visible as f64 / GATHERING) as usize + 1 }
+/// What the looks at a drawn token cost all readers, in rows read in order.
+fn looking<E: Stored>(readers: &Readers<'_, E>) -> f64 {
+    let numbers = (readers.members() * readers.value_dim()) as f64;
+    LOOKS * LOOKING * numbers / (readers.rows.stride * size_of::<E>()) as f64
+}
+
+/// Whether reading all visible rows in order is faster than lists of so many rows.
+pub(crate) fn is_too_long(together: usize, visible: usize) -> bool {
+    together as f64 * GATHERING > visible as f64
 }

@@ -125,6 +125,31 @@ fn stats(
     last
 }
 
+/// Rows of a list cost as much as 1.6 in order, and looks at them as much as the bytes that could be
+/// read meanwhile.
+#[test]
+fn long_lists_and_looks_at_large_samples_are_slower_than_reading_everything() {
+    // A row of 64 numbers in f32: as long as 3.5 bytes of each of 32 numbers, twice, for each reader.
+    for (group, looking) in [(1, 0.875), (4, 3.5)] {
+        let world = World::new(group, (32, 32), 4000, Storage::F32, 3);
+        let view = world.cache.view();
+        let RowsView::F32(rows) = view.rows() else { panic!("stored as f32") };
+        let readers = Readers::new(rows, &world.queries, 32, 32, false);
+        let mut tally = CpuTally::new(&readers, 4000, false, false);
+        let from = |rows: f64| rows as usize + 1;
+        assert_eq!(tally.dense_from(false), from(4000.0 / 1.6));
+        assert_eq!(tally.dense_from(true), from(4000.0 / (1.6 + looking)));
+        tally.draw(&(0..600).collect::<Vec<_>>(), true);
+        assert_eq!(tally.dense_from(false), from(4000.0 / 1.6));
+        let left = 4000.0 - 600.0 * looking;
+        assert_eq!(tally.dense_from(true), from(left / (1.6 + looking)));
+        tally.draw(&(600..4000).collect::<Vec<_>>(), true);
+        assert_eq!(tally.dense_from(true), if group == 1 { from(500.0 / 2.475) } else { 1 });
+        let literal = CpuTally::new(&readers, 4000, true, false);
+        assert_eq!([true, false].map(|judged| literal.dense_from(judged)), [usize::MAX; 2]);
+    }
+}
+
 /// Logits in order, of what was read in pieces, in tiles, for certain and by chance.
 #[test]
 fn feedback_is_told_the_logit_of_each_token_read() {
