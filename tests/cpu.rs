@@ -105,6 +105,54 @@ fn a_large_budget_is_met_by_reading_everything() {
     }
 }
 
+/// Asks for everything, unless all weights are alike.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Wary {}
+
+#[typetag::serde(name = "wary")]
+impl BudgetEstimator for Wary {
+    fn budget(&self, stats: &SampleStats) -> Budget {
+        let tokens = if stats.var_e > 0.0 { stats.n_s } else { stats.b };
+        Budget { tokens, kind: Kind::None, assumes: Assumptions::NONE }
+    }
+
+    fn promise(&self) -> Option<Promise> {
+        None
+    }
+}
+
+/// Lists of query heads that are too long are read together; the others' are as if alone.
+#[test]
+fn heads_that_fall_back_leave_the_others_alone() {
+    let shape = Shape { query_heads: 4, kv_heads: 1, ..SHAPE };
+    let wary = PipelineConfig {
+        share: Share::Head,
+        selectors: vec![Box::new(Sink { size: Size::Tokens(8) })],
+        estimator: Some(Box::new(Wary {})),
+        ..PipelineConfig::default()
+    };
+    let dense = Arc::new(PipelineConfig::default());
+    let mut queries = queries(shape, 3);
+    queries.slice_mut(s![1, .., ..]).fill(0.0);
+    let attend = |pipeline, literal| {
+        let options = Options { literal, record: true, ..Options::default() };
+        start(pipeline, shape, 4000, &options).attend(queries.view(), None).unwrap()
+    };
+    let wary = Arc::new(wary);
+    let (output, literal, all) = (attend(&wary, false), attend(&wary, true), attend(&dense, false));
+    assert_eq!(
+        output.rows.iter().map(|row| row.fell_back).collect::<Vec<_>>(),
+        [true, false, true, true]
+    );
+    for head in 0..4 {
+        let like = if head == 1 { &literal } else { &all };
+        let [ours, theirs] = [&output, like].map(|output| output.out.slice(s![head, 0, ..]));
+        assert!(ours.iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-6), "head {head}");
+        let [ours, theirs] = [&output, like].map(|it| it.selection.as_ref().unwrap().row(head));
+        assert_eq!(ours, theirs, "head {head}");
+    }
+}
+
 /// One KV head shared out among threads, in pieces that end where lists and chunks do not.
 #[test]
 fn a_head_on_many_threads_has_the_same_bits() {

@@ -1,6 +1,6 @@
 //! One KV head of a sequence: its rows, and the pipeline that chooses among them.
 
-use ndarray::{Array3, ArrayView2};
+use ndarray::{ArcArray, ArrayView2, ArrayView3, Ix3};
 use vattention_core::{Attended, Pipeline, Prompt, Result, Site, Step};
 
 use crate::cache::{Cache, Room, View};
@@ -18,9 +18,10 @@ pub(crate) struct Head {
 }
 
 /// The last queries of a prompt, `[group, prompt, head_dim]`, scaled, and how many tokens there were.
+/// Forks share them.
 #[derive(Clone, Debug)]
 struct LastQueries {
-    queries: Array3<f32>,
+    queries: ArcArray<f32, Ix3>,
     tokens: usize,
 }
 
@@ -78,22 +79,15 @@ impl Head {
         Situation { pipeline: &self.pipeline, step, listed, cache: view }
     }
 
-    /// Whether a step now could be taken without asking the selectors for picks.
-    pub(crate) fn tells(&self) -> bool {
-        let (site, visible) = (self.pipeline.site(), self.cache.len());
-        let group = vec![0.0; site.shape.group() * site.shape.head_dim];
-        let query = Query { group, visible, step: 0 };
-        visible > 0 && self.pipeline.plan(&query.step(site, &self.cache.view())).is_some()
-    }
-
     /// Takes note of the last queries of a prompt, `[group, prompt, head_dim]`, scaled.
-    pub(crate) fn observe(&mut self, queries: Array3<f32>) {
+    pub(crate) fn observe(&mut self, queries: ArrayView3<'_, f32>) {
+        let queries = queries.to_shared();
         self.prompts.push(LastQueries { queries, tokens: self.cache.len() });
     }
 
     /// Tokens and prompts that the selectors have not been shown.
-    pub(crate) fn unshown(&self) -> usize {
-        self.cache.len() - self.shown + self.prompts.len()
+    pub(crate) fn unshown(&self) -> (usize, usize) {
+        (self.cache.len() - self.shown, self.prompts.len())
     }
 
     /// Shows the selectors all that they have not been shown, in the order in which it came.

@@ -30,7 +30,7 @@ pub struct Layer<M> {
     workers: Workers,
     machine: M,
     timed: bool,
-    /// Whether a selector has panicked while it was shown new tokens.
+    /// Whether a selector has panicked while it was shown something.
     lost: bool,
 }
 
@@ -72,8 +72,8 @@ impl<M: Machine> Layer<M> {
         })
     }
 
-    /// Refuses to go on after a selector has panicked while it was shown new tokens: its index does
-    /// not know them all.
+    /// Refuses to go on after a selector has panicked while it was shown tokens or a prompt: its index
+    /// does not know all of them.
     fn check_not_lost(&self) -> Result<()> {
         if self.lost { Err(Error::Lost) } else { Ok(()) }
     }
@@ -90,12 +90,13 @@ impl<M: Machine> Layer<M> {
 
     /// Shows the selectors all that they have not been shown. A panic of theirs loses the sequence.
     fn catch_up(&mut self) {
-        let unshown = self.heads[0].unshown();
-        if unshown == 0 {
+        let (tokens, prompts) = self.heads[0].unshown();
+        if tokens + prompts == 0 {
             return;
         }
         // To wake threads would take longer than to show one token.
-        let workers = if unshown == 1 { &Workers::Serial } else { &self.workers };
+        let serial = tokens <= 1 && prompts == 0;
+        let workers = if serial { &Workers::Serial } else { &self.workers };
         self.lost = true;
         workers.map(self.heads.iter_mut().collect(), Head::catch_up);
         self.lost = false;
@@ -103,9 +104,23 @@ impl<M: Machine> Layer<M> {
 
     /// Shows the selectors all that is new, unless the machine can do without.
     fn show_unless_alone(&mut self) {
-        if !(M::CAN_BE_ALONE && self.heads[0].tells()) {
+        self.lost = true;
+        let alone = self.would_be_alone();
+        self.lost = false;
+        if !alone {
             self.catch_up();
         }
+    }
+
+    /// Whether the machine would answer a query of all tokens without picks.
+    fn would_be_alone(&self) -> bool {
+        if !M::CAN_BE_ALONE || self.is_empty() {
+            return false;
+        }
+        let query = Array2::zeros((self.shape.query_heads, self.shape.head_dim));
+        let queries = self.queries(&query, self.len());
+        let views = views(&self.heads);
+        self.machine.would_be_alone(&situations(&self.heads, &views, &queries, self.record))
     }
 
     /// Whether a selector waits for feedback.
@@ -149,11 +164,7 @@ impl<M: Machine> Layer<M> {
 
     /// Answers one query, `[query_heads, head_dim]`, of every KV head.
     fn step(&mut self, queries: &Array2<f32>, visible: usize) -> Result<Vec<HeadStep>> {
-        let step = self.step;
-        let groups = queries.axis_chunks_iter(Axis(0), self.shape.group());
-        let queries: Vec<Query> = groups
-            .map(|group| Query { group: group.iter().copied().collect(), visible, step })
-            .collect();
+        let queries = self.queries(queries, visible);
         let answers = match self.answer_alone(&queries)? {
             Some(answers) => answers,
             None => self.answer_by_picks(&queries)?,
@@ -162,8 +173,17 @@ impl<M: Machine> Layer<M> {
             let heads: Vec<_> = self.heads.iter_mut().zip(&queries).zip(&answers).collect();
             self.workers.map(heads, |((head, query), answer)| head.learn(query, answer));
         }
-        self.step = step.wrapping_add(1);
+        self.step = self.step.wrapping_add(1);
         Ok(answers)
+    }
+
+    /// One query of each KV head's group, at this step.
+    fn queries(&self, queries: &Array2<f32>, visible: usize) -> Vec<Query> {
+        let groups = queries.axis_chunks_iter(Axis(0), self.shape.group());
+        let step = self.step;
+        groups
+            .map(|group| Query { group: group.iter().copied().collect(), visible, step })
+            .collect()
     }
 
     /// What the machine answers without picks of the selectors, if it can.
@@ -231,7 +251,7 @@ impl<M: Machine> Attention for Layer<M> {
         }
         let groups = scaled.axis_chunks_iter(Axis(0), self.shape.group());
         for (head, queries) in self.heads.iter_mut().zip(groups) {
-            head.observe(queries.to_owned());
+            head.observe(queries);
         }
         self.show_unless_alone();
         Ok(())

@@ -11,7 +11,7 @@ pub trait Machine: Send + Sized + 'static {
     /// Whether [`answer`](Self::answer) can fail.
     const FALLIBLE: bool;
 
-    /// Whether it can [answer alone](Self::answer_alone), sometimes.
+    /// Whether it can [answer alone](Self::answer_alone), for some pipelines.
     const CAN_BE_ALONE: bool = false;
 
     /// Stores rows that are about to be the tokens from `first` on: keys `[kv_heads, new,
@@ -35,6 +35,12 @@ pub trait Machine: Send + Sized + 'static {
     /// If the machine fails.
     fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>>;
 
+    /// Whether it would answer such queries alone.
+    fn would_be_alone(&self, heads: &[Situation<'_>]) -> bool {
+        let _ = heads;
+        false
+    }
+
     /// Does what [`answer`](Self::answer) does from what the selectors tell of themselves, without
     /// their picks, if it can. They may not have been shown all tokens.
     ///
@@ -49,7 +55,7 @@ pub trait Machine: Send + Sized + 'static {
         Ok(None)
     }
 
-    /// Bytes of the indexes that it keeps itself.
+    /// Bytes of what it keeps itself beside keys and values, of the tokens that it knows of.
     fn index_bytes(&self) -> usize {
         0
     }

@@ -109,7 +109,8 @@ pub trait Attention: Send {
     /// Tokens appended so far.
     fn len(&self) -> usize;
 
-    /// Bytes that the selectors of all KV heads keep beside keys and values.
+    /// Bytes that the selectors of all KV heads, and the backend in their place, keep beside keys and
+    /// values, of the tokens that they have been asked about.
     fn index_bytes(&self) -> usize;
 
     /// Whether no token has been appended.

@@ -49,7 +49,7 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
-    /// A selector panicked while it was shown new tokens, so it does not know them all.
+    /// A selector panicked while it was shown tokens or a prompt, so it does not know all of them.
     #[error("a selector has panicked while it was shown new tokens: the sequence cannot go on")]
     Lost,
     /// There is no memory for what was asked.

@@ -93,7 +93,7 @@ impl JsonSchema for dyn SelectorConfig {
 /// A worker that scores tokens from its own index of them keeps it up to date in
 /// [`append`](Self::append); cloning the worker clones the index, which is how a sequence forks.
 pub trait Selector: DynClone + Send + Sync {
-    /// Takes note of new tokens, in order, as they are stored.
+    /// Takes note of new tokens, in order, as they are stored. KV heads are shown theirs in parallel.
     fn append(&mut self, new: &NewTokens<'_>) {
         let _ = new;
     }

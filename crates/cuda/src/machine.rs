@@ -143,6 +143,12 @@ impl<D: Device> Machine for GpuMachine<D> {
         self.rows.write(first, keys, values)
     }
 
+    fn would_be_alone(&self, heads: &[Situation<'_>]) -> bool {
+        let plans: Option<Vec<Plan<'_>>> =
+            heads.iter().map(|head| head.pipeline.plan(&head.step)).collect();
+        plans.is_some_and(|plans| self.kind(heads, &plans).is_some())
+    }
+
     fn answer_alone(
         &mut self,
         heads: &[Situation<'_>],

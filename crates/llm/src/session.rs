@@ -86,7 +86,8 @@ impl<'m> Session<'m> {
         (layers > 0).then(|| sum / layers as f64)
     }
 
-    /// Bytes that the selectors of all layers keep beside keys and values.
+    /// Bytes that selectors and backend keep beside keys and values; see
+    /// [`Attention::index_bytes`].
     pub fn index_bytes(&self) -> usize {
         self.layers.iter().map(|layer| layer.index_bytes()).sum()
     }

@@ -59,6 +59,8 @@ enum How {
     Loose,
     /// Tells what it takes, which follows from the tokens that it has been shown.
     Learned,
+    /// Tells what it takes, once it has been shown something.
+    Late,
 }
 
 /// Is read as another config than was written.
@@ -157,6 +159,7 @@ impl Selector for Index {
         match self.how {
             How::Liar | How::Loose => Some(Recipe::TopLogits { count, score: Score::Head }),
             How::Learned => Some(Recipe::Range(0..self.shown(step.visible))),
+            How::Late => self.tokens.first().map(|_| Recipe::Range(0..1)),
             _ => None,
         }
     }
@@ -184,6 +187,7 @@ impl Selector for Index {
                 }
                 return;
             }
+            How::Late => return picks.take(0),
             How::Learned => {
                 picks.take_range(0..self.shown(row.visible()));
                 return;
@@ -232,6 +236,7 @@ fn broken_selectors_fail_exactly_the_laws_they_break() {
     assert_eq!(broken_by(How::Liar), ["tells"]);
     assert_eq!(broken_by(How::Loose), ["tells"]);
     assert_eq!(broken_by(How::Learned), ["tells"]);
+    assert_eq!(broken_by(How::Late), ["tells"]);
 }
 
 vattention_testkit::laws!(

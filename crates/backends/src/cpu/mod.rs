@@ -36,10 +36,10 @@ pub(crate) use self::simd::CHUNK;
 
 use self::readers::Readers;
 use self::sample::Stored;
-use self::tally::{CpuTally, is_too_long};
+use self::tally::{CpuTally, dense_from};
 use crate::cache::{Chunks, RowsView};
 use crate::layer::Layer;
-use crate::machine::{HeadStep, Machine, Situation};
+use crate::machine::{HeadStep, Machine, RowSums, Situation};
 use crate::workers::{Pools, Workers};
 
 /// KV heads in parallel on `options.threads` threads; by default, on rayon's global pool. All
@@ -125,6 +125,7 @@ fn answer_over<E: Stored>(
     let feedback = pipeline.needs_feedback();
     let mut answers = Vec::with_capacity(step.site.shape.group());
     let mut reads = Vec::with_capacity(lists);
+    let mut fell_back = Vec::new();
     for (list, queries) in step.queries.chunks_exact(per_list).enumerate() {
         let begin = Instant::now();
         let readers = Readers::new(rows, queries, head_dim, value_dim, machine.split);
@@ -134,21 +135,51 @@ fn answer_over<E: Stored>(
         } else {
             pipeline.sample(step, &choice, list, &mut tally)
         };
-        let (sums, attend) = tally.finish(&read);
+        let mut attend = tally.attend();
+        if read.fell_back && lists > 1 {
+            fell_back.push(list);
+        } else {
+            let (sums, all) = tally.finish(&read);
+            attend = all;
+            answers.extend(sums);
+        }
         timings.attend += attend;
         timings.sample += begin.elapsed().saturating_sub(attend);
-        answers.extend(sums);
         reads.push(read);
+    }
+    if !fell_back.is_empty() {
+        let begin = Instant::now();
+        let sums = everything(head, machine, rows, &fell_back);
+        // Ascending: when one is inserted, all before it are there.
+        fell_back.into_iter().zip(sums).for_each(|(member, sums)| answers.insert(member, sums));
+        timings.attend += begin.elapsed();
     }
     let reading = Reading::new(reads, step.site.shape.group());
     HeadStep::new(head, answers, &reading, timings)
+}
+
+/// What some members of the group make of all visible tokens, which are read once for all of them.
+fn everything<E: Stored>(
+    head: &Situation<'_>,
+    machine: CpuMachine,
+    rows: Chunks<'_, E>,
+    members: &[usize],
+) -> Vec<RowSums> {
+    let Situation { pipeline, step, .. } = head;
+    let Shape { head_dim, value_dim, .. } = step.site.shape;
+    let queries: Vec<f32> =
+        members.iter().flat_map(|&member| step.row(member).query()).copied().collect();
+    let readers = Readers::new(rows, &queries, head_dim, value_dim, machine.split);
+    let feedback = pipeline.needs_feedback();
+    let tally = CpuTally::new(&readers, step.visible, machine.literal, feedback);
+    tally.finish(&pipeline.fall_back(step)).0
 }
 
 /// How many lists are read: those of the choice, or one of everything if that is faster than all
 /// of them together.
 fn lists(choice: &Choice, visible: usize, literal: bool) -> usize {
     let together: usize = choice.lens().map(|len| len.unwrap_or(visible)).sum();
-    if !literal && choice.lists() > 1 && is_too_long(together, visible) {
+    if !literal && choice.lists() > 1 && together >= dense_from(visible, 0.0, 0.0) {
         1
     } else {
         choice.lists()

@@ -52,6 +52,11 @@ impl<'a, E: Stored> CpuTally<'a, E> {
         }
     }
 
+    /// Spent on reading rows so far.
+    pub(crate) fn attend(&self) -> Duration {
+        self.attend
+    }
+
     /// Reads what has not been read, and sums up for each reader; also the time spent on rows.
     pub(crate) fn finish(mut self, read: &Read) -> (Vec<RowSums>, Duration) {
         let begin = Instant::now();
@@ -138,19 +143,23 @@ impl<E: Stored> Tally for CpuTally<'_, E> {
 
     fn dense_from(&self, judged: bool) -> usize {
         let Some(visible) = self.visible else { return usize::MAX };
-        let looking = if judged { looking(self.readers) } else { 0.0 };
-        let left = visible as f64 - looking * self.sample.len() as f64;
-        (left.max(0.0) / (GATHERING + looking)) as usize + 1
+        if !judged {
+            return dense_from(visible, 0.0, 0.0);
+        }
+        // What has been drawn has been looked at once.
+        let look = look(self.readers);
+        dense_from(visible, LOOKS * look, (LOOKS - 1.0) * look * self.sample.len() as f64)
     }
 }
 
-/// What the looks at a drawn token cost all readers, in rows read in order.
-fn looking<E: Stored>(readers: &Readers<'_, E>) -> f64 {
+/// What one look of all readers at a token costs, in rows read in order.
+fn look<E: Stored>(readers: &Readers<'_, E>) -> f64 {
     let numbers = (readers.members() * readers.value_dim()) as f64;
-    LOOKS * LOOKING * numbers / (readers.rows.stride * size_of::<E>()) as f64
+    LOOKING * numbers / (readers.rows.stride * size_of::<E>()) as f64
 }
 
-/// Whether reading all visible rows in order is faster than lists of so many rows.
-pub(crate) fn is_too_long(together: usize, visible: usize) -> bool {
-    together as f64 * GATHERING > visible as f64
+/// How many rows of lists, each of which costs so much beside being read, are as many as all `visible`
+/// ones in order, if something else is to be done too.
+pub(crate) fn dense_from(visible: usize, beside: f64, else_: f64) -> usize {
+    ((visible as f64 - else_).max(0.0) / (GATHERING + beside)) as usize + 1
 }

@@ -143,7 +143,7 @@ impl Selector for Witness {
     }
 }
 
-/// The reference, which answers alone as long as more than so many tokens are visible.
+/// The reference, which says that it answers alone, and does if more than so many tokens are visible.
 #[derive(Clone, Debug)]
 struct Hermit {
     visible: usize,
@@ -155,6 +155,10 @@ impl Machine for Hermit {
 
     fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
         Reference.answer(heads, workers)
+    }
+
+    fn would_be_alone(&self, _: &[Situation<'_>]) -> bool {
+        true
     }
 
     fn answer_alone(

@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
-use vattention_core::{HashCodes, Picks, Recipe, Row, Score, SelectorConfig};
+use vattention_core::{HashCodes, Picks, Recipe, Row, Score, Selector, SelectorConfig, Step};
 
 use super::{Verdict, build, ensure, filled};
 use crate::Head;
 
-/// A [`recipe`](vattention_core::Selector::recipe) of a selector that has been shown nothing, followed
-/// to the letter, picks what one does that has been shown everything, and one by logits leaves the bound that it promises, if it promises one.
+/// A [`recipe`](vattention_core::Selector::recipe), followed to the letter, picks what the selector
+/// does, and one by logits leaves the bound that it promises, if it promises one. A selector that has
+/// been shown nothing tells what one does that has been shown everything.
 ///
 /// # Errors
 /// The first row that differs.
@@ -16,26 +17,43 @@ pub fn tells(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     let (selector, unshown) = (filled(config, head)?, build(config, head)?);
     for visible in [1, head.tokens.div_ceil(2), head.tokens] {
         let step = head.step(visible);
-        let Some(recipe) = unshown.recipe(&step) else { continue };
-        ensure(!recipe.group_wide() || selector.group_wide(), || {
-            "the recipe is the same for the group, but group_wide() is false".to_owned()
+        let recipes = [&selector, &unshown].map(|selector| selector.recipe(&step));
+        ensure(recipes[0].is_some() == recipes[1].is_some(), || {
+            "whether there is a recipe depends on what it has been shown".to_owned()
         })?;
-        for row in step.rows() {
-            let mut asked = Picks::new(visible);
-            asked.take_all((0..visible).filter(|token| token % 3 == 1));
-            let mut told = asked.clone();
-            selector.select(&row, &mut asked);
-            let left = follow(&recipe, &row, &mut told);
-            let (bound, left) = (asked.residual_bound(), left.filter(|_| config.bounds_residual()));
-            let by_logits = matches!(recipe, Recipe::TopLogits { .. });
-            ensure(!by_logits || bound == left, || {
-                format!("promises the bound {bound:?}, but its recipe leaves {left:?}")
-            })?;
-            let (asked, told) = (asked.indices(), told.indices());
-            ensure(asked == told, || {
-                format!("picks {asked:?} of {visible} visible tokens, but tells {told:?}")
-            })?;
+        for recipe in recipes.iter().flatten() {
+            is_followed(recipe, config, &*selector, &step)?;
         }
+    }
+    Ok(())
+}
+
+/// Whether a selector does what a recipe says.
+fn is_followed(
+    recipe: &Recipe<'_>,
+    config: &dyn SelectorConfig,
+    selector: &dyn Selector,
+    step: &Step<'_>,
+) -> Verdict {
+    let visible = step.visible;
+    ensure(!recipe.group_wide() || selector.group_wide(), || {
+        "the recipe is the same for the group, but group_wide() is false".to_owned()
+    })?;
+    for row in step.rows() {
+        let mut asked = Picks::new(visible);
+        asked.take_all((0..visible).filter(|token| token % 3 == 1));
+        let mut told = asked.clone();
+        selector.select(&row, &mut asked);
+        let left = follow(recipe, &row, &mut told);
+        let (bound, left) = (asked.residual_bound(), left.filter(|_| config.bounds_residual()));
+        let by_logits = matches!(recipe, Recipe::TopLogits { .. });
+        ensure(!by_logits || bound == left, || {
+            format!("promises the bound {bound:?}, but its recipe leaves {left:?}")
+        })?;
+        let (asked, told) = (asked.indices(), told.indices());
+        ensure(asked == told, || {
+            format!("picks {asked:?} of {visible} visible tokens, but tells {told:?}")
+        })?;
     }
     Ok(())
 }
