@@ -179,7 +179,7 @@ fn everything<E: Stored>(
 /// of them together.
 fn lists(choice: &Choice, visible: usize, literal: bool) -> usize {
     let together: usize = choice.lens().map(|len| len.unwrap_or(visible)).sum();
-    if !literal && choice.lists() > 1 && together >= dense_from(visible, 0.0, 0.0) {
+    if !literal && choice.lists() > 1 && together >= dense_from(visible) {
         1
     } else {
         choice.lists()

@@ -144,11 +144,12 @@ impl<E: Stored> Tally for CpuTally<'_, E> {
     fn dense_from(&self, judged: bool) -> usize {
         let Some(visible) = self.visible else { return usize::MAX };
         if !judged {
-            return dense_from(visible, 0.0, 0.0);
+            return dense_from(visible);
         }
-        // What has been drawn has been looked at once.
         let look = look(self.readers);
-        dense_from(visible, LOOKS * look, (LOOKS - 1.0) * look * self.sample.len() as f64)
+        // What has been drawn has been looked at once.
+        let again = (LOOKS - 1.0) * look * self.sample.len() as f64;
+        rows_worth(visible as f64 - again, GATHERING + LOOKS * look)
     }
 }
 
@@ -158,8 +159,12 @@ fn look<E: Stored>(readers: &Readers<'_, E>) -> f64 {
     LOOKING * numbers / (readers.rows.stride * size_of::<E>()) as f64
 }
 
-/// How many rows of lists, each of which costs so much beside being read, are as many as all `visible`
-/// ones in order, if something else is to be done too.
-pub(crate) fn dense_from(visible: usize, beside: f64, else_: f64) -> usize {
-    ((visible as f64 - else_).max(0.0) / (GATHERING + beside)) as usize + 1
+/// How many rows of lists take as long as all `visible` ones in order.
+pub(crate) fn dense_from(visible: usize) -> usize {
+    rows_worth(visible as f64, GATHERING)
+}
+
+/// How many rows, at a cost of so many in order each, take as long as `rows` in order.
+fn rows_worth(rows: f64, cost: f64) -> usize {
+    (rows.max(0.0) / cost) as usize + 1
 }
