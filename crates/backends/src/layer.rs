@@ -112,9 +112,10 @@ impl<M: Machine> Layer<M> {
         }
     }
 
-    /// Whether the machine would answer a query of all tokens without picks.
+    /// Whether the machine would answer a query of all tokens without picks. Selectors that learn from
+    /// steps must know what was there before.
     fn would_be_alone(&self) -> bool {
-        if !M::CAN_BE_ALONE || self.is_empty() {
+        if !M::CAN_BE_ALONE || self.is_empty() || self.learns() {
             return false;
         }
         let query = Array2::zeros((self.shape.query_heads, self.shape.head_dim));

@@ -98,6 +98,7 @@ fn a_machine_that_fails_changes_nothing() {
 /// Takes four tokens, says so, and writes down what it is shown.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Witness {
+    learns: bool,
     #[serde(skip)]
     shown: Arc<Mutex<Vec<Shown>>>,
 }
@@ -132,6 +133,10 @@ impl Selector for Witness {
     fn observe(&mut self, prompt: &Prompt<'_>) {
         let queries = prompt.queries.iter().copied().collect();
         self.shown.lock().unwrap().push(Shown::Prompt { queries, tokens: prompt.keys.len() });
+    }
+
+    fn needs_feedback(&self) -> bool {
+        self.learns
     }
 
     fn recipe(&self, _: &Step<'_>) -> Option<Recipe<'_>> {
@@ -177,9 +182,9 @@ impl Machine for Hermit {
 
 /// A prompt in two parts, its last queries, tokens and queries after it; what the selectors of the one
 /// KV head were shown after each, and again after a fork has done the last two as well.
-fn shown_by<M: Machine>(machine: M, visible: [usize; 2]) -> Vec<Vec<Shown>> {
+fn shown_by<M: Machine>(machine: M, learns: bool, visible: [usize; 2]) -> Vec<Vec<Shown>> {
     let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 2, value_dim: 1 };
-    let witness = Witness::default();
+    let witness = Witness { learns, ..Witness::default() };
     let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(witness.clone())];
     let pipeline = Arc::new(PipelineConfig { selectors, ..PipelineConfig::default() });
     let options = Options { scale: Some(2.0), ..Options::default() };
@@ -209,21 +214,23 @@ fn shown_by<M: Machine>(machine: M, visible: [usize; 2]) -> Vec<Vec<Shown>> {
 /// Selectors whose picks nobody needs are shown nothing; when somebody does, all that was, in order.
 #[test]
 fn selectors_are_shown_what_is_new_when_their_picks_are_needed() {
-    let at_once = shown_by(Reference, [7, 8]);
+    let at_once = shown_by(Reference, false, [7, 8]);
     let events: Vec<usize> = at_once.iter().map(Vec::len).collect();
     assert_eq!(events, [5, 2, 1, 1, 0, 1, 0, 1, 0]);
     assert_eq!(at_once[1][1], Shown::Token { token: 6, key: vec![3.0, 4.0] });
     let queries = vec![0.0, 2.0, 6.0, 8.0, 12.0, 14.0];
     assert_eq!(at_once[2], [Shown::Prompt { queries, tokens: 7 }]);
 
-    let never = shown_by(Hermit { visible: 6 }, [7, 8]);
+    let never = shown_by(Hermit { visible: 6 }, false, [7, 8]);
     assert!(never.iter().all(Vec::is_empty), "{never:?}");
 
-    let first = shown_by(Hermit { visible: 7 }, [7, 8]);
+    assert_eq!(shown_by(Hermit { visible: 6 }, true, [7, 8]), at_once, "those that learn");
+
+    let first = shown_by(Hermit { visible: 7 }, false, [7, 8]);
     assert_eq!(first[4], at_once[..5].concat());
     assert_eq!(first.concat(), first[4]);
 
-    let second = shown_by(Hermit { visible: 7 }, [8, 7]);
+    let second = shown_by(Hermit { visible: 7 }, false, [8, 7]);
     assert_eq!(second[6], at_once[..7].concat());
     assert_eq!(second[8], [&at_once[..5], &at_once[7..]].concat().concat(), "the fork");
     assert_eq!(second.concat(), [&second[6][..], &second[8]].concat());
