@@ -121,7 +121,8 @@ impl<M: Machine> Layer<M> {
         let query = Array2::zeros((self.shape.query_heads, self.shape.head_dim));
         let queries = self.queries(&query, self.len());
         let views = views(&self.heads);
-        self.machine.would_be_alone(&situations(&self.heads, &views, &queries, self.record))
+        let heads = situations(&self.heads, &views, &queries, self.record);
+        self.machine.would_be_alone(&heads, &self.workers)
     }
 
     /// Whether a selector waits for feedback.

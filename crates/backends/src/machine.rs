@@ -36,8 +36,8 @@ pub trait Machine: Send + Sized + 'static {
     fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>>;
 
     /// Whether it would answer such queries alone.
-    fn would_be_alone(&self, heads: &[Situation<'_>]) -> bool {
-        let _ = heads;
+    fn would_be_alone(&self, heads: &[Situation<'_>], workers: &Workers) -> bool {
+        let _ = (heads, workers);
         false
     }
 

@@ -87,12 +87,19 @@ impl<D: Device> GpuMachine<D> {
         Ok(sums.into_iter().zip(logits).map(row).collect())
     }
 
-    /// What a routine has to be recorded for, if all KV heads do the same.
-    fn kind(&self, heads: &[Situation<'_>], plans: &[Plan<'_>]) -> Option<Kind> {
+    /// What each KV head does at a step, and what a routine has to be recorded for, if all do the same.
+    fn planned<'h>(
+        &self,
+        heads: &'h [Situation<'_>],
+        workers: &Workers,
+    ) -> Option<(Vec<Plan<'h>>, Kind)> {
+        let plans = workers.map(heads.iter().collect(), |head| head.pipeline.plan(&head.step));
+        let plans: Vec<Plan<'_>> = plans.into_iter().collect::<Option<_>>()?;
         let tokens = heads[0].step.keys.len();
         let kind = |plan| Kind::new(plan, self.shape, self.rows.layout(), tokens);
         let first = kind(&plans[0])?;
-        plans[1..].iter().all(|plan| kind(plan).as_ref() == Some(&first)).then_some(first)
+        let alike = plans[1..].iter().all(|plan| kind(plan).as_ref() == Some(&first));
+        alike.then_some((plans, first))
     }
 
     /// The device does everything.
@@ -143,10 +150,8 @@ impl<D: Device> Machine for GpuMachine<D> {
         self.rows.write(first, keys, values)
     }
 
-    fn would_be_alone(&self, heads: &[Situation<'_>]) -> bool {
-        let plans: Option<Vec<Plan<'_>>> =
-            heads.iter().map(|head| head.pipeline.plan(&head.step)).collect();
-        plans.is_some_and(|plans| self.kind(heads, &plans).is_some())
+    fn would_be_alone(&self, heads: &[Situation<'_>], workers: &Workers) -> bool {
+        self.planned(heads, workers).is_some()
     }
 
     fn answer_alone(
@@ -154,9 +159,7 @@ impl<D: Device> Machine for GpuMachine<D> {
         heads: &[Situation<'_>],
         workers: &Workers,
     ) -> Result<Option<Vec<HeadStep>>> {
-        let plans = workers.map(heads.iter().collect(), |head| head.pipeline.plan(&head.step));
-        let Some(plans) = plans.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
-        let Some(kind) = self.kind(heads, &plans) else { return Ok(None) };
+        let Some((plans, kind)) = self.planned(heads, workers) else { return Ok(None) };
         self.answer_by_routine(heads, plans, &kind).map(Some)
     }
 

@@ -120,42 +120,47 @@ fn answer_over<E: Stored>(
     let mut timings = Timings { select: begin.elapsed(), ..Timings::default() };
 
     let Shape { head_dim, value_dim, .. } = step.site.shape;
-    let lists = lists(&choice, step.visible, machine.literal);
-    let per_list = step.queries.len() / lists;
+    let group = step.site.shape.group();
+    if !machine.literal && lists_are_too_long(&choice, step.visible) {
+        let sums = everything(head, machine, rows, 0..group);
+        timings.attend = begin.elapsed().saturating_sub(timings.select);
+        return HeadStep::new(
+            head,
+            sums,
+            &Reading::new(vec![pipeline.fall_back(step)], group),
+            timings,
+        );
+    }
+    let readers_of_list = group / choice.lists();
     let feedback = pipeline.needs_feedback();
-    let mut answers = Vec::with_capacity(step.site.shape.group());
-    let mut reads = Vec::with_capacity(lists);
+    let mut answers = Vec::with_capacity(group);
+    let mut reads = Vec::with_capacity(choice.lists());
     let mut fell_back = Vec::new();
-    for (list, queries) in step.queries.chunks_exact(per_list).enumerate() {
+    for (list, queries) in step.queries.chunks_exact(readers_of_list * head_dim).enumerate() {
         let begin = Instant::now();
         let readers = Readers::new(rows, queries, head_dim, value_dim, machine.split);
         let mut tally = CpuTally::new(&readers, step.visible, machine.literal, feedback);
-        let read = if lists < choice.lists() {
-            pipeline.fall_back(step)
+        let read = pipeline.sample(step, &choice, list, &mut tally);
+        let attend = if read.fell_back {
+            fell_back.extend((0..readers_of_list).map(|reader| list * readers_of_list + reader));
+            tally.attend()
         } else {
-            pipeline.sample(step, &choice, list, &mut tally)
-        };
-        let mut attend = tally.attend();
-        if read.fell_back && lists > 1 {
-            fell_back.push(list);
-        } else {
-            let (sums, all) = tally.finish(&read);
-            attend = all;
+            let (sums, attend) = tally.finish(&read);
             answers.extend(sums);
-        }
+            attend
+        };
         timings.attend += attend;
         timings.sample += begin.elapsed().saturating_sub(attend);
         reads.push(read);
     }
     if !fell_back.is_empty() {
         let begin = Instant::now();
-        let sums = everything(head, machine, rows, &fell_back);
+        let sums = everything(head, machine, rows, fell_back.iter().copied());
         // Ascending: when one is inserted, all before it are there.
         fell_back.into_iter().zip(sums).for_each(|(member, sums)| answers.insert(member, sums));
         timings.attend += begin.elapsed();
     }
-    let reading = Reading::new(reads, step.site.shape.group());
-    HeadStep::new(head, answers, &reading, timings)
+    HeadStep::new(head, answers, &Reading::new(reads, group), timings)
 }
 
 /// What some members of the group make of all visible tokens, which are read once for all of them.
@@ -163,25 +168,19 @@ fn everything<E: Stored>(
     head: &Situation<'_>,
     machine: CpuMachine,
     rows: Chunks<'_, E>,
-    members: &[usize],
+    members: impl Iterator<Item = usize>,
 ) -> Vec<RowSums> {
     let Situation { pipeline, step, .. } = head;
     let Shape { head_dim, value_dim, .. } = step.site.shape;
-    let queries: Vec<f32> =
-        members.iter().flat_map(|&member| step.row(member).query()).copied().collect();
+    let queries: Vec<f32> = members.flat_map(|member| step.row(member).query()).copied().collect();
     let readers = Readers::new(rows, &queries, head_dim, value_dim, machine.split);
     let feedback = pipeline.needs_feedback();
     let tally = CpuTally::new(&readers, step.visible, machine.literal, feedback);
     tally.finish(&pipeline.fall_back(step)).0
 }
 
-/// How many lists are read: those of the choice, or one of everything if that is faster than all
-/// of them together.
-fn lists(choice: &Choice, visible: usize, literal: bool) -> usize {
+/// Whether reading everything is faster than all of several lists together.
+fn lists_are_too_long(choice: &Choice, visible: usize) -> bool {
     let together: usize = choice.lens().map(|len| len.unwrap_or(visible)).sum();
-    if !literal && choice.lists() > 1 && together >= dense_from(visible) {
-        1
-    } else {
-        choice.lists()
-    }
+    choice.lists() > 1 && together >= dense_from(visible)
 }

@@ -162,7 +162,7 @@ impl Machine for Hermit {
         Reference.answer(heads, workers)
     }
 
-    fn would_be_alone(&self, _: &[Situation<'_>]) -> bool {
+    fn would_be_alone(&self, _: &[Situation<'_>], _: &Workers) -> bool {
         true
     }
 
