@@ -70,8 +70,9 @@ fn stats_of(n_s: f64, d: f64, norm_n: f64) -> SampleStats {
         trace_ev: 0.0,
         trace_w: 0.0,
         nu: 1.0,
-        kurtosis_e: 3.0,
-        kurtosis_w: 3.0,
+        // Estimates that need no allowance.
+        kurtosis_e: 1.0,
+        kurtosis_w: 1.0,
         sum_e_norm_v: 1.0,
         max_norm_v: 1.0,
         bound: None,

@@ -38,6 +38,9 @@ pub struct Formula {
     pub splits: Vec<Split>,
     /// What is made of the residual's end.
     pub population: Population,
+    /// By how many of their own standard errors variances are raised,
+    /// [`SampleStats::raised`](crate::SampleStats::raised); 0 for none.
+    pub allowance: f64,
 }
 
 /// How far the numerator may be off.

@@ -101,6 +101,41 @@ pub struct Moments {
     pub sum_e_norm_v: f64,
 }
 
+impl Moments {
+    /// The sums over a sample of a residual of `n_s` tokens: weights `e` `[b]`, values
+    /// `[b · value_dim]`, beside the sums over the certain tokens, relative to the shift of `e`, and
+    /// their `Σ e |v|`. In f64, which is the definition. Cost O(b · value_dim), a handful of passes.
+    pub fn new(
+        e: &[f64],
+        values: &[f32],
+        certain: &Softmax,
+        certain_norms: f64,
+        n_s: usize,
+    ) -> Self {
+        let dim = certain.numerator().len();
+        let scale = scale_up(e.len(), n_s);
+        let ev = weighted_rows(e, values, &vec![0.0; dim]);
+        let d = certain.denominator() + scale * e.iter().sum::<f64>();
+        let both = certain.numerator().iter().zip(column_sums(&ev, dim));
+        let n: Vec<f64> = both.map(|(n, s)| n + scale * s).collect();
+        let out: Vec<f64> = n.iter().map(|n| n / d).collect();
+        let w = centred(weighted_rows(e, values, &out), dim);
+        let mean_e = e.iter().sum::<f64>() / e.len() as f64;
+        Self {
+            value_dim: dim,
+            d,
+            d_certain: certain.denominator(),
+            norm_n_squared: n.iter().map(|n| n * n).sum(),
+            drift: drift(&out, certain),
+            e: e.iter().map(|e| (e - mean_e).powi(2)).collect(),
+            ev_squares: squared_norms(&centred(ev, dim), dim).iter().sum(),
+            w: squared_norms(&w, dim).into_iter().collect(),
+            trace_of_square: trace_of_square(&w, dim),
+            sum_e_norm_v: certain_norms + scale * sum_e_norm_v(e, values, dim),
+        }
+    }
+}
+
 /// How far the tokens of a sample are from their mean.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Deviations {
@@ -123,37 +158,16 @@ impl FromIterator<f64> for Deviations {
 impl SampleStats {
     /// The statistics of a sample. Cost O(b · value_dim), a handful of passes.
     pub fn new(sample: &Sample<'_>) -> Self {
-        let (b, n_s) = (sample.e.len(), sample.n_s);
-        let dim = sample.certain.numerator().len();
-        let scale = scale_up(b, n_s);
-        let ev = weighted_rows(sample, &vec![0.0; dim]);
-        let d = sample.certain.denominator() + scale * sample.e.iter().sum::<f64>();
-        let certain_n = sample.certain.numerator().iter();
-        let n: Vec<f64> =
-            certain_n.zip(column_sums(&ev, dim)).map(|(n, s)| n + scale * s).collect();
-        let out: Vec<f64> = n.iter().map(|n| n / d).collect();
-        let w = centred(weighted_rows(sample, &out), dim);
-        let mean_e = sample.e.iter().sum::<f64>() / b as f64;
-        let moments = Moments {
-            value_dim: dim,
-            d,
-            d_certain: sample.certain.denominator(),
-            norm_n_squared: n.iter().map(|n| n * n).sum(),
-            drift: drift(&out, sample.certain),
-            e: sample.e.iter().map(|e| (e - mean_e).powi(2)).collect(),
-            ev_squares: squared_norms(&centred(ev, dim), dim).iter().sum(),
-            w: squared_norms(&w, dim).into_iter().collect(),
-            trace_of_square: trace_of_square(&w, dim),
-            sum_e_norm_v: sample.certain_norms + scale * sum_e_norm_v(sample, dim),
-        };
         let residual = Residual {
-            n_s,
+            n_s: sample.n_s,
             visible: sample.visible,
             query_heads: sample.query_heads,
             max_norm_v: sample.max_norm_v,
             bound: sample.bound,
         };
-        Self::from_moments(b, &moments, &residual)
+        let Sample { e, values, certain, certain_norms, n_s, .. } = *sample;
+        let moments = Moments::new(e, values, certain, certain_norms, n_s);
+        Self::from_moments(e.len(), &moments, &residual)
     }
 
     /// The statistics of a sample of `b` tokens, from its sums. In `residual`, the bound is of
@@ -190,6 +204,31 @@ impl SampleStats {
     }
 }
 
+impl SampleStats {
+    /// With variances larger by `z` of the standard errors of their estimates, and the effective rank
+    /// lower by what heavy tokens make of it; as they are for `z = 0`.
+    ///
+    /// A variance is multiplied by `1 + z √((kurtosis − 1) / b)`. Pairs of different tokens, from which
+    /// the rank is estimated, do not see that a token is parallel to itself: `Σ |w|⁴ / (Σ |w|²)²`
+    /// of the sample, which is `kurtosis / b`, is added to its inverse beyond `1 / b`.
+    #[must_use]
+    pub fn raised(&self, z: f64) -> Self {
+        if z == 0.0 {
+            return *self;
+        }
+        let excess = |kurtosis: f64| (kurtosis - 1.0).max(0.0) / self.b as f64;
+        let [raise_e, raise_w] =
+            [self.kurtosis_e, self.kurtosis_w].map(|kurtosis| 1.0 + z * excess(kurtosis).sqrt());
+        Self {
+            var_e: self.var_e * raise_e,
+            trace_ev: self.trace_ev * raise_w,
+            trace_w: self.trace_w * raise_w,
+            nu: 1.0 / (1.0 / self.nu + excess(self.kurtosis_w)),
+            ..*self
+        }
+    }
+}
+
 /// How far an output is from that of the certain tokens alone, or from 0 if there are none.
 pub fn drift(out: &[f64], certain: &Softmax) -> f64 {
     let d = certain.denominator();
@@ -203,10 +242,10 @@ pub fn scale_up(b: usize, n_s: usize) -> f64 {
 }
 
 /// `e (v − centre)` of each token, `[b · dim]`.
-fn weighted_rows(sample: &Sample<'_>, centre: &[f64]) -> Vec<f64> {
-    let rows = sample.values.chunks_exact(centre.len());
-    let mut out = Vec::with_capacity(sample.values.len());
-    for (e, row) in sample.e.iter().zip(rows) {
+fn weighted_rows(e: &[f64], values: &[f32], centre: &[f64]) -> Vec<f64> {
+    let rows = values.chunks_exact(centre.len());
+    let mut out = Vec::with_capacity(values.len());
+    for (e, row) in e.iter().zip(rows) {
         out.extend(row.iter().zip(centre).map(|(&v, c)| e * (f64::from(v) - c)));
     }
     out
@@ -240,8 +279,8 @@ pub(crate) fn norm(value: &[f32]) -> f64 {
     value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt()
 }
 
-fn sum_e_norm_v(sample: &Sample<'_>, dim: usize) -> f64 {
-    sample.e.iter().zip(sample.values.chunks_exact(dim)).map(|(e, row)| e * norm(row)).sum()
+fn sum_e_norm_v(e: &[f64], values: &[f32], dim: usize) -> f64 {
+    e.iter().zip(values.chunks_exact(dim)).map(|(e, row)| e * norm(row)).sum()
 }
 
 /// `|N^|²` overestimates `|N|²` by `n_s² Tr (1/b − 1/n_s)` (docs/guarantees.md, eq. 3 and 8).

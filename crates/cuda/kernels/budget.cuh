@@ -4,7 +4,7 @@
 
 /// What a look found for a reader: sums over the sample, relative to a shift.
 struct Moments {
-    f64 d, norm_squared, e_squares, ev_squares, w_squares, lagged;
+    f64 d, norm_squared, e_squares, ev_squares, w_squares, lagged, e_fourths, w_fourths;
 };
 
 /// What a reader knows of the n_s tokens that its list has not taken, of which b have been drawn.
@@ -38,8 +38,9 @@ const u32 OUTPUT = 0, DEBIASED = 1, AS_ESTIMATED = 2, BOUNDED_NUMERATOR = 3;
 const u32 ESTIMATED = 0, BOUNDED_DENOMINATOR = 1, PROVED = 2;
 const u32 INFINITE = 0, FINITE = 1, SERFLING = 2;
 
-/// A formula for budgets, as numbers: epsilon; what numerator, denominator and population are; then a
-/// cap, kappa and z for each way to divide delta.
+/// A formula for budgets, as numbers: epsilon; what numerator, denominator and population are; by how
+/// many of their standard errors variances are raised; then a cap, kappa and z for each way to divide
+/// delta.
 struct Formula {
     const f64* numbers;
     u32 splits;
@@ -48,23 +49,29 @@ struct Formula {
     DEVICE u32 numerator() const { return u32(numbers[1]); }
     DEVICE u32 denominator() const { return u32(numbers[2]); }
     DEVICE u32 population() const { return u32(numbers[3]); }
+    DEVICE f64 allowance() const { return numbers[4]; }
 };
 
-/// How far the numerator may be off at one draw.
-DEVICE f64 numerator_of(const Known& known, u32 what, f64 trace_ev, f64 trace_w) {
+/// (kurtosis − 1) / b: the squared relative standard error of a variance.
+DEVICE f64 excess_of(u32 b, f64 squares, f64 fourths) {
+    const f64 kurtosis = squares > 0 ? b * fourths / (squares * squares) : 1;
+    return fmax(kurtosis - 1, 0.0) / b;
+}
+
+/// How far the numerator may be off at one draw; the variances are `raise` times those of the sample.
+DEVICE f64 numerator_of(const Known& known, u32 what, f64 trace_ev, f64 trace_w, f64 raise) {
     const f64 norm_squared = known.sample.norm_squared;
     if (what == BOUNDED_NUMERATOR) {
         return known.n_s * known.bound * known.longest / sqrt(norm_squared);
     }
     const f64 squared =
         what == AS_ESTIMATED ? norm_squared : debiased(norm_squared, trace_ev, known.b, known.n_s);
-    return known.n_s * sqrt(what == OUTPUT ? trace_w : trace_ev) / sqrt(squared);
+    return known.n_s * sqrt(raise * (what == OUTPUT ? trace_w : trace_ev)) / sqrt(squared);
 }
 
 /// How far the denominator may be off at one draw.
-DEVICE f64 denominator_of(const Known& known, u32 what) {
-    const f64 deviation =
-        what == ESTIMATED ? sqrt(known.sample.e_squares / (known.b - 1.0)) : known.bound;
+DEVICE f64 denominator_of(const Known& known, u32 what, f64 var_e) {
+    const f64 deviation = what == ESTIMATED ? sqrt(var_e) : known.bound;
     return known.n_s * deviation / (what == PROVED ? known.d_certain : known.sample.d);
 }
 
@@ -73,7 +80,7 @@ DEVICE f64 cheapest(const Formula& formula, f64 s, f64 s_d, f64 nu) {
     const f64 numerator = s / formula.epsilon(), root_nu = sqrt(nu);
     f64 root = -f64(MINUS_INFINITY);
     for (u32 i = threadIdx.x % WARP; i < formula.splits; i += WARP) {
-        const f64* const split = formula.numbers + 4 + 3 * i;
+        const f64* const split = formula.numbers + 5 + 3 * i;
         const f64 q = fmin(split[0], 1 + split[1] / root_nu), z = split[2];
         // What does not count may be no number.
         const f64 one = q > 0 ? sqrt(q) * numerator : 0, other = z > 0 ? z * s_d : 0;
@@ -117,8 +124,15 @@ DEVICE u32 budget_of(const Known& known, const Formula& formula) {
     const Moments& sample = known.sample;
     const f64 trace_w = sample.w_squares / (known.b - 1.0);
     const f64 trace_ev = sample.ev_squares / (known.b - 1.0);
-    const f64 s = numerator_of(known, formula.numerator(), trace_ev, trace_w);
-    const f64 s_d = denominator_of(known, formula.denominator());
-    const f64 root = cheapest(formula, s, s_d, effective_rank(known.b, trace_w, sample.lagged));
+    const f64 var_e = sample.e_squares / (known.b - 1.0);
+    const f64 allowance = formula.allowance();
+    const f64 excess_e = excess_of(known.b, sample.e_squares, sample.e_fourths);
+    const f64 excess_w = excess_of(known.b, sample.w_squares, sample.w_fourths);
+    const f64 raise_e = 1 + allowance * sqrt(excess_e), raise_w = 1 + allowance * sqrt(excess_w);
+    const f64 s = numerator_of(known, formula.numerator(), trace_ev, trace_w, raise_w);
+    const f64 s_d = denominator_of(known, formula.denominator(), raise_e * var_e);
+    const f64 rank = effective_rank(known.b, trace_w, sample.lagged);
+    const f64 nu = allowance > 0 ? 1 / (1 / rank + excess_w) : rank;
+    const f64 root = cheapest(formula, s, s_d, nu);
     return whole_tokens(out_of(root * root, known.n_s, formula.population()), known.n_s);
 }

@@ -64,7 +64,7 @@ DEVICE Moments merge(const f64* items, u32 count) {
     }
 #pragma unroll
     for (u32 i = 0; i < MOMENTS; i++) sums[i] = warp_sum(sums[i]);
-    return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
+    return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]};
 }
 
 /// Sums of readers over their certain tokens, [readers][2 + value_dim], as `combine` leaves them, and

@@ -72,6 +72,14 @@ DEVICE f64 centre_of(Centre& centre, const Sums& certain, const Sums& sample,
     return norm_squared;
 }
 
+/// Whether e v is so small, in units, that f32 has lost squares of w: where tokens outweigh those that carry
+/// the output by many orders. The variances are infinite then, and everything is read.
+DEVICE bool squares_are_lost(f64 mean_square, const Centre& centre) {
+    const f64 least = 1e-24;
+    for (u32 x = 0; x < VALUE_DIM; x++) mean_square += f64(centre.mean_ev[x]) * centre.mean_ev[x];
+    return mean_square < least;
+}
+
 /// Two numbers side by side.
 DEVICE void read_two(const f32* from, f32& first, f32& second) {
     const uint2 two = *reinterpret_cast<const uint2*>(from);
@@ -110,13 +118,14 @@ DEVICE Pair read_pair(const ELEMENT* const* rows, f32 unit) {
     return pair;
 }
 
-/// A lane's part of the squared deviations of e v and of w.
+/// A lane's part of the squared deviations of e v and of w, and of the squares of the latter.
 struct Squares {
-    f64 ev, w;
+    f64 ev, w, w_fourths;
 };
 
-/// Turns a value into w, and adds the squared deviations of a token that counts.
-DEVICE void weigh(Value& v, f32 e, const Centre& centre, bool counts, Squares& squares) {
+/// Turns a value into w, and adds the squared deviations of a token that counts. Says what the lane has
+/// of that of w.
+DEVICE f32 weigh(Value& v, f32 e, const Centre& centre, bool counts, Squares& squares) {
     const u32 lane = threadIdx.x % WARP;
     f32 ev_squared = 0, w_squared = 0;
 #pragma unroll
@@ -128,9 +137,21 @@ DEVICE void weigh(Value& v, f32 e, const Centre& centre, bool counts, Squares& s
         ev_squared = fmaf(ev, ev, ev_squared);
         w_squared = fmaf(w, w, w_squared);
     }
-    if (!counts) return;
+    if (!counts) return 0;
     squares.ev += f64(ev_squared);
     squares.w += f64(w_squared);
+    return w_squared;
+}
+
+/// Adds the squares of two tokens' squared deviations, of which each lane has a part.
+DEVICE void square(f32 first, f32 second, Squares& squares) {
+    const bool odd = threadIdx.x & 1;
+    f32 sum = odd ? second : first;
+    sum += __shfl_xor_sync(EVERY_LANE, odd ? first : second, 1);
+#pragma unroll
+    for (u32 apart = 2; apart < WARP; apart *= 2) sum += __shfl_xor_sync(EVERY_LANE, sum, apart);
+    // Lanes beyond the first two have the same sums.
+    if (threadIdx.x % WARP < 2) squares.w_fourths += f64(sum) * sum;
 }
 
 /// Of what the lanes have of four numbers, the sum of number `lane % 4`. Six exchanges, not twenty.
@@ -182,12 +203,13 @@ DEVICE f64 walk(const ELEMENT* const* rows, const f32* e, u32 end, f32 unit, con
     for (u32 i = 0; i < HALO + SHARE && i < end; i += 2) {
         Pair pair = read_pair(rows + i, unit);
         const bool counts = i >= HALO, whole = i + 1 < end;
-        weigh(pair.first, e[i], centre, counts, squares);
-        weigh(pair.second, e[i + 1], centre, counts && whole, squares);
+        const f32 first = weigh(pair.first, e[i], centre, counts, squares);
+        const f32 second = weigh(pair.second, e[i + 1], centre, counts && whole, squares);
         Value difference;
 #pragma unroll
         for (u32 x = 0; x < OF_LANE; x++) difference[x] = whole ? pair.first[x] - pair.second[x] : 0;
         if (counts) {
+            square(first, second, squares);
             const f64 product = f64(product_of(difference, before));
             lagged += product * product;
         }
@@ -215,7 +237,8 @@ DEVICE void sum_of_block(f64 (&sums)[MOMENTS], f64 (&held)[MOMENTS][WARPS]) {
 /// tokens [lists][capacity], of which the first ends[list] are drawn, unless dones[list]. certain and
 /// sample [readers][2 + VALUE_DIM]. logits [readers][stride]. moments [readers][gridDim.x][MOMENTS]:
 /// D^ and |N^|², which are in the first item, and what the item adds to the squared deviations of e,
-/// of e v and of w, and to the squared products. now: visible tokens first.
+/// of e v and of w, to the squared products, and to the squares of the squared deviations of e and of
+/// w. now: visible tokens first.
 KERNEL(look, THREADS, const u32* now, const u64* tables, const u32* tokens, const u32* ends,
        const u32* dones, const u32* certain_lengths, const f32* units, const f64* certain,
        const f64* sample, const f32* logits, f64* moments, u32 group, u32 capacity, u32 stride) {
@@ -234,7 +257,7 @@ KERNEL(look, THREADS, const u32* now, const u64* tables, const u32* tokens, cons
     const f32 unit = units[list];
     const u64* const pages = reinterpret_cast<const u64*>(tables[list]);
     const f64 mean_e = drawn.d / b;
-    f64 e_squares = 0;
+    f64 e_squares = 0, e_fourths = 0;
     for (u32 i = threadIdx.x; i < HALO + ITEM; i += THREADS) {
         // Beside the sample there are tokens of no weight; reading one that is there does no harm.
         const u32 place = first + i - HALO;
@@ -243,7 +266,9 @@ KERNEL(look, THREADS, const u32* now, const u64* tables, const u32* tokens, cons
         rows[i] = row_of(pages, token) + HEAD_PADDED;
         e[i] = is_there ? expf(logits[u64(reader) * stride + place] - f32(drawn.shift)) : 0;
         const f64 apart = f64(e[i]) - mean_e;
-        if (is_there && i >= HALO) e_squares += apart * apart;
+        if (!is_there || i < HALO) continue;
+        e_squares += apart * apart;
+        e_fourths += apart * apart * apart * apart;
     }
     const f64 norm_squared = centre_of(centre, known, drawn, estimate, b, unit);
     __syncthreads();
@@ -254,7 +279,8 @@ KERNEL(look, THREADS, const u32* now, const u64* tables, const u32* tokens, cons
     const f64 lagged = walk(rows + share, e + share, end, unit, centre, squares);
 
     const bool is_first = blockIdx.x == 0;
-    f64 sums[MOMENTS] = {0, is_first ? norm_squared : 0, e_squares, squares.ev, squares.w, lagged};
+    f64 sums[MOMENTS] = {0,         is_first ? norm_squared : 0, e_squares, squares.ev,
+                         squares.w, lagged,                      e_fourths, squares.w_fourths};
     sum_of_block(sums, held);
     if (threadIdx.x != 0) return;
     const f64 e_squared = estimate.scale * estimate.scale;
@@ -266,4 +292,7 @@ KERNEL(look, THREADS, const u32* now, const u64* tables, const u32* tokens, cons
     out[3] = sums[3] * ev_squared;
     out[4] = sums[4] * ev_squared;
     out[5] = sums[5] * ev_squared * ev_squared;
+    out[6] = sums[6] * e_squared * e_squared;
+    out[7] = sums[7] * ev_squared * ev_squared;
+    if (squares_are_lost(sums[3] / count, centre)) out[3] = out[4] = -f64(MINUS_INFINITY);
 }

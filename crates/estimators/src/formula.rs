@@ -17,7 +17,7 @@ pub use bounded::{
 };
 pub use finite::{fpc, whole_tokens};
 pub use looks::look_sizes;
-pub use quantile::{c2, chi2_isf, kappa, q_rob, sub_gaussian, z_one, z_two};
+pub use quantile::{ALLOWANCE, c2, chi2_isf, kappa, q_rob, sub_gaussian, z_one, z_two};
 pub use ratio_grid::{RatioGrid, ratio_grid};
 pub use ratio_grids::RatioGrids;
 pub(crate) use split::parts;

@@ -213,6 +213,7 @@ impl BudgetEstimator for Hoeffding {
             epsilon: self.epsilon.get(),
             splits: splits(self.target, self.combine, goal, &QUANTILES),
             population,
+            allowance: 0.0,
         };
         let (kind, assumes) = self.ground();
         Some(ClosedForm::Formula { formula, kind, assumes })

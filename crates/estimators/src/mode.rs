@@ -11,33 +11,35 @@ use crate::{rigorous, strict};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// That sums are near to normal, that moments are as estimated, and that the sample has seen
-    /// the residual's tail.
+    /// That sums are near to normal, that moments are as estimated, but for an allowance, and that the
+    /// sample has seen the residual's tail.
     #[default]
     Default,
-    /// Variances are raised by what their estimates may lack. Where the selectors prove a bound, the
-    /// sample is so large that what it missed cannot matter, and no tail need have been seen.
+    /// Where the selectors prove a bound, the sample is so large that what it missed cannot matter, and
+    /// no tail need have been seen.
     Strict,
     /// Nothing: a theorem for every finite sample, from weights that are proved to be bounded.
     Rigorous,
 }
 
 impl Mode {
-    /// The budget of an estimator that asks for `asymptotic` tokens by the central limit theorem.
+    /// The budget of an estimator that asks for `asymptotic` tokens by the central limit theorem, of
+    /// statistics whose variances are raised by `allowance` of their standard errors.
     pub(crate) fn budget(
         self,
         promise: &Promise,
         stats: &SampleStats,
+        allowance: f64,
         asymptotic: impl Fn(&SampleStats, &Goal) -> usize,
     ) -> Budget {
         let goal = Goal::new(promise, stats);
         match self {
             Self::Default => Budget {
-                tokens: asymptotic(stats, &goal),
+                tokens: asymptotic(&stats.raised(allowance), &goal),
                 kind: Kind::Asymptotic,
                 assumes: Assumptions::ALL,
             },
-            Self::Strict => strict::budget(&goal, stats, asymptotic),
+            Self::Strict => strict::budget(&goal, &stats.raised(allowance), asymptotic),
             Self::Rigorous => rigorous::budget(&goal, stats),
         }
     }

@@ -5,7 +5,7 @@ use vattention_core::{
     SampleStats, Target,
 };
 
-use crate::formula::{fpc, sdpa, whole_tokens};
+use crate::formula::{ALLOWANCE, fpc, sdpa, whole_tokens};
 use crate::goal::Goal;
 use crate::splits::{Quantiles, splits};
 use crate::{Combine, Correction, Mode, Terms};
@@ -13,7 +13,15 @@ use crate::{Combine, Correction, Mode, Terms};
 /// The budget that brings the target's error within epsilon.
 pub(crate) fn budget(terms: &Terms, stats: &SampleStats, quantiles: &Quantiles<'_>) -> Budget {
     let asymptotic = |stats: &SampleStats, goal: &Goal| tokens(terms, stats, goal, quantiles);
-    terms.mode.budget(&terms.promise(), stats, asymptotic)
+    terms.mode.budget(&terms.promise(), stats, allowance_of(terms), asymptotic)
+}
+
+/// The paper takes variances as they are estimated.
+fn allowance_of(terms: &Terms) -> f64 {
+    match (terms.combine, terms.mode) {
+        (Combine::Paper, Mode::Default) => 0.0,
+        _ => ALLOWANCE,
+    }
 }
 
 fn tokens(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &Quantiles<'_>) -> usize {
@@ -61,6 +69,7 @@ pub(crate) fn closed_form(
             Correction::Finite => Population::Finite,
             Correction::None => Population::Infinite,
         },
+        allowance: allowance_of(terms),
     };
     Some(ClosedForm::Formula { formula, kind: Kind::Asymptotic, assumes: Assumptions::ALL })
 }

@@ -29,7 +29,7 @@ use vattention_core::{
 };
 
 use crate::Mode;
-use crate::formula::{RatioGrids, fpc, whole_tokens};
+use crate::formula::{ALLOWANCE, RatioGrids, fpc, whole_tokens};
 use crate::goal::Goal;
 use crate::terms::default_rounds;
 
@@ -107,7 +107,8 @@ impl Ratio {
 #[typetag::serde(name = "ratio")]
 impl BudgetEstimator for Ratio {
     fn budget(&self, stats: &SampleStats) -> Budget {
-        self.mode.budget(&self.terms(), stats, |stats, goal| self.asymptotic(stats, goal))
+        self.mode
+            .budget(&self.terms(), stats, ALLOWANCE, |stats, goal| self.asymptotic(stats, goal))
     }
 
     fn promise(&self) -> Option<Promise> {
@@ -133,6 +134,7 @@ impl BudgetEstimator for Ratio {
             epsilon: self.epsilon.get(),
             splits: self.grids.get(delta, value_dim).splits().to_vec(),
             population: Population::Finite,
+            allowance: ALLOWANCE,
         };
         Some(ClosedForm::Formula { formula, kind: Kind::Asymptotic, assumes: Assumptions::ALL })
     }

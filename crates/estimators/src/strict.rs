@@ -1,7 +1,6 @@
 //! The strict mode: what the sample may have missed is counted.
 //!
-//! Each variance is multiplied by `1 + z(0.1) √((kurtosis − 1) / b)`, its estimate's error at 90 %, and
-//! the effective rank is lowered by what heavy tokens make of it: `1/ν + (kurtosis − 1) / b` for `1/ν`.
+//! Variances are raised as in the default mode.
 //!
 //! If no residual weight exceeds `B`: the `m + 1` tokens of largest influence are all missed by `b`
 //! draws with probability `(1 − b/n_s)^(m + 1)` at most. So but for `δ/10`, at most
@@ -18,46 +17,27 @@
 
 use vattention_core::{Assumption, Assumptions, Budget, Kind, SampleStats, Target};
 
-use crate::formula::{fewest_draws, z_one};
+use crate::formula::fewest_draws;
 use crate::goal::Goal;
 use crate::observed::Observed;
-
-/// How improbable it is that a variance exceeds what it is raised to, if its estimate is normal.
-const VARIANCE_LEVEL: f64 = 0.1;
 
 /// The part of delta for having missed more than was counted.
 const UNSEEN_SHARE: f64 = 0.1;
 
-/// The budget, given what the central limit theorem asks for.
+/// The budget, given what the central limit theorem asks for of statistics whose variances are raised.
 pub(crate) fn budget(
     goal: &Goal,
     stats: &SampleStats,
     asymptotic: impl Fn(&SampleStats, &Goal) -> usize,
 ) -> Budget {
-    let raised = raise_variances(stats);
     let (tokens, assumes) = match stats.bound {
-        None => (asymptotic(&raised, goal), Assumptions::ALL),
+        None => (asymptotic(stats, goal), Assumptions::ALL),
         Some(bound) => (
-            beside_the_unseen(goal, &raised, bound, asymptotic),
+            beside_the_unseen(goal, stats, bound, asymptotic),
             Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments),
         ),
     };
     Budget { tokens, kind: Kind::Asymptotic, assumes }
-}
-
-/// Pairs of different tokens, from which the rank is estimated, do not see that a token is parallel
-/// to itself: `Σ |w|⁴ / (Σ |w|²)²` of the sample, which is `kurtosis / b`, is added.
-fn raise_variances(stats: &SampleStats) -> SampleStats {
-    let z = z_one(VARIANCE_LEVEL);
-    let raise = |kurtosis: f64| 1.0 + z * ((kurtosis - 1.0).max(0.0) / stats.b as f64).sqrt();
-    let (raise_e, raise_w) = (raise(stats.kurtosis_e), raise(stats.kurtosis_w));
-    SampleStats {
-        var_e: stats.var_e * raise_e,
-        trace_ev: stats.trace_ev * raise_w,
-        trace_w: stats.trace_w * raise_w,
-        nu: 1.0 / (1.0 / stats.nu + (stats.kurtosis_w - 1.0).max(0.0) / stats.b as f64),
-        ..*stats
-    }
 }
 
 /// The fewest tokens whose error, and what they may have missed, come to epsilon together.

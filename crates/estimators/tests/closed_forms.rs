@@ -47,7 +47,9 @@ fn evaluate(form: &ClosedForm, stats: &SampleStats) -> usize {
     match form {
         ClosedForm::Size(size) => size.of(stats.visible),
         ClosedForm::Formula { formula, .. } => {
-            let Formula { numerator, denominator, epsilon, splits, population } = formula;
+            let Formula { numerator, denominator, epsilon, splits, population, allowance } =
+                formula;
+            let stats = &stats.raised(*allowance);
             let n_s = stats.n_s as f64;
             let bound = stats.bound.unwrap_or(f64::NAN);
             let (spread, norm) = match numerator {

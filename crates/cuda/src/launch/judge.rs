@@ -16,8 +16,8 @@ const THREADS: u32 = 128;
 #[derive(Clone, Debug)]
 pub struct Judge<D: Device> {
     module: D::Module,
-    /// `[4 + 3 splits]`: epsilon, and what numerator, denominator and population are; cap, kappa and
-    /// z of each.
+    /// `[5 + 3 splits]`: epsilon, what numerator, denominator and population are, and the allowance; cap,
+    /// kappa and z of each.
     form: Array<D, f64>,
     splits: usize,
     needs_bound: bool,
@@ -182,7 +182,7 @@ fn expect_sums<D: Device>(what: &str, readers: usize, sums: &Sums<D>) -> Result<
 }
 
 /// What a formula says beside the splits, as `budget.cuh` numbers it.
-fn parts(formula: &Formula) -> [f64; 4] {
+fn parts(formula: &Formula) -> [f64; 5] {
     let numerator = match formula.numerator {
         Numerator::Output => 0.0,
         Numerator::Debiased => 1.0,
@@ -199,5 +199,5 @@ fn parts(formula: &Formula) -> [f64; 4] {
         Population::Finite => 1.0,
         Population::Serfling => 2.0,
     };
-    [formula.epsilon, numerator, denominator, population]
+    [formula.epsilon, numerator, denominator, population, formula.allowance]
 }

@@ -12,7 +12,7 @@ const THREADS: u32 = 128;
 const _: () = assert!(LAGS == 4, "the kernel sums four products at a time");
 
 /// Numbers that a look leaves for each item.
-pub(super) const MOMENTS: usize = 6;
+pub(super) const MOMENTS: usize = 8;
 
 /// Looks at what is drawn, compiled for rows of one layout.
 #[derive(Clone, Debug)]

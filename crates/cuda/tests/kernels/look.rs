@@ -171,8 +171,8 @@ fn check<D: Device>(device: &D, kind: Kind, cases: &[Case], visible: usize, b: u
     }
 }
 
-fn check_moments(case: &Case, reader: usize, b: usize, items: &[[f64; 6]]) {
-    let mut found = [0.0; 6];
+fn check_moments(case: &Case, reader: usize, b: usize, items: &[[f64; 8]]) {
+    let mut found = [0.0; 8];
     for item in &items[..b.div_ceil(256)] {
         found.iter_mut().zip(item).for_each(|(sum, x)| *sum += x);
     }
@@ -180,6 +180,9 @@ fn check_moments(case: &Case, reader: usize, b: usize, items: &[[f64; 6]]) {
     let degrees = b as f64 - 1.0;
     let (lagged, most) = case.lagged(reader, b);
     let ev_squares = stats.trace_ev * degrees;
+    let fourths = |kurtosis: f64, variance: f64| kurtosis * (variance * degrees).powi(2) / b as f64;
+    let e_fourths = fourths(stats.kurtosis_e, stats.var_e);
+    let w_fourths = fourths(stats.kurtosis_w, stats.trace_w);
     let expected = [
         ("D", stats.d, stats.d),
         ("N", stats.norm_n.powi(2), stats.norm_n.powi(2)),
@@ -188,6 +191,8 @@ fn check_moments(case: &Case, reader: usize, b: usize, items: &[[f64; 6]]) {
         // Where values are alike, what w is less than e v is lost in f32.
         ("w", stats.trace_w * degrees, stats.trace_w * degrees + 1e-2 * ev_squares),
         ("lagged", lagged, lagged + 1e-2 * most),
+        ("e fourths", e_fourths, e_fourths),
+        ("w fourths", w_fourths, w_fourths + 1e-2 * ev_squares.powi(2)),
     ];
     for ((name, expected, scale), found) in expected.into_iter().zip(found) {
         let apart = (found - expected).abs();
