@@ -1,19 +1,25 @@
 //! A look at a sample: its statistics, for each reader, from one pass over the values.
 
-use std::f64::consts::LOG2_E;
+use std::f64::consts::{LN_2, LOG2_E};
 
 use vattention_core::{
-    Deviations, Moments, Residual, SampleStats, drift, mean_of_lagged_squares, scale_up,
+    Deviations, Moments, Residual, SampleStats, Tokens as Rows, drift, mean_of_lagged_squares,
+    scale_up,
 };
 
 use super::kernel::{Centre, LaggedSquares, Line, Spread, Tokens, exp2, scores, spread};
 use super::readers::{Readers, Sums, vectors};
-use super::sample::Kept;
+use super::sample::{Kept, Stored};
 use super::simd::{CHUNK, Element, LANES, Level};
 use crate::cache::Chunks;
 
 /// Tokens whose values stay in the second-level cache while all readers go over them.
 const PART: usize = 256;
+
+/// The least `e |v|` whose products f32 holds with room for smaller ones beside them, and its least
+/// share of the longest value.
+const LEAST_SPREAD: f32 = 1e-12;
+const LEAST_SHARE: f32 = 1e-6;
 
 /// What a sample comes to for one reader.
 pub(crate) struct Look {
@@ -54,7 +60,7 @@ struct Estimate {
 
 impl Look {
     /// A look for each reader, whose sums over the certain tokens and over the sample these are.
-    pub(crate) fn all<E: Element>(
+    pub(crate) fn all<E: Stored>(
         readers: &Readers<'_, E>,
         certain: &[Sums],
         sample: &[Sums],
@@ -87,7 +93,14 @@ impl Look {
                 pass.lagged.add(level, e, values);
             }
         }
-        passes.iter().map(|pass| pass.sum_up(b, n_s)).collect()
+        let looks = passes.iter().zip(&kept.rows.logits).map(|(pass, logits)| {
+            if pass.fits_f32(&kept.rows.norms, longest) {
+                pass.sum_up(b, n_s)
+            } else {
+                pass.estimate.by_definition(readers, logits, kept, n_s)
+            }
+        });
+        looks.collect()
     }
 
     /// The statistics of the sample of `b` tokens.
@@ -144,6 +157,14 @@ impl Pass {
         Self { estimate, e, centre, spread: Spread::default(), lagged }
     }
 
+    /// Whether squares in f32 tell how the sample spreads: whether its largest `e |v − out|` has a
+    /// square, and a square of that, and is not lost beside a value that hardly weighs.
+    fn fits_f32(&self, norms: &[f32], longest: f32) -> bool {
+        let out = squared(&self.estimate.out).sqrt() as f32;
+        let most = self.e.iter().zip(norms).map(|(e, norm)| e * norm.max(out)).fold(0.0, f32::max);
+        most >= LEAST_SPREAD && most >= LEAST_SHARE * longest
+    }
+
     fn sum_up(&self, b: usize, n_s: usize) -> Look {
         let Self { estimate, spread, lagged, .. } = self;
         // Squares of e, and of e times a value.
@@ -185,6 +206,24 @@ impl Estimate {
         let drift = drift(&out, &certain.softmax);
         let out = out.iter().map(|&x| x as f32).collect();
         Self { shift, certain, sample, scale, d, n, out, drift, mean_w }
+    }
+
+    /// A look in f64, where f32 does not do. `logits` of the sample are powers of two, `[b]`.
+    fn by_definition<E: Stored>(
+        &self,
+        readers: &Readers<'_, E>,
+        logits: &[f32],
+        kept: &Kept<E>,
+        n_s: usize,
+    ) -> Look {
+        let e: Vec<f64> =
+            logits.iter().map(|&logit| (f64::from(logit) * LN_2 - self.shift).exp()).collect();
+        let stride = readers.rows.value_chunks() * CHUNK;
+        let rows = Rows::strided(&kept.values, e.len(), readers.value_dim(), stride);
+        let values = rows.to_array(0..e.len()).into_raw_vec_and_offset().0;
+        let Sums { softmax, norms } = &self.certain;
+        let moments = Moments::new(&e, &values, softmax, *norms, n_s);
+        Look { shift: self.shift, moments }
     }
 }
 

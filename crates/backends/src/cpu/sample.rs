@@ -34,7 +34,7 @@ pub(crate) struct Kept<E> {
 
 /// A number type of the cache with memory to keep samples in. Steps use the same memory again:
 /// megabytes that the system clears at each use would cost more than the statistics.
-pub(crate) trait Stored: Element {
+pub(crate) trait Stored: Element + vattention_core::Element {
     /// This thread's memory that is not in use.
     fn pool() -> &'static LocalKey<RefCell<Vec<Kept<Self>>>>;
 }

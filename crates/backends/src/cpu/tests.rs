@@ -443,6 +443,62 @@ fn long_samples_are_judged_in_parts() {
     }
 }
 
+/// Numbers whose squares, or squares of these, f32 does not hold; and the same beside tokens of value zero
+/// that outweigh them by more.
+#[test]
+fn statistics_are_right_at_any_magnitude() {
+    for (magnitude, gap) in [
+        (1e-30, 0.0),
+        (1e-23, 0.0),
+        (1e-9, 0.0),
+        (1e16, 0.0),
+        (1.0, 52.0),
+        (1.0, 80.0),
+        (1e16, 80.0),
+    ] {
+        let mut world = World::new(2, (32, 24), 300, Storage::F32, 17);
+        let view = world.cache.view();
+        let (mut keys, mut values) = (view.keys().to_array(0..300), view.values().to_array(0..300));
+        values *= magnitude;
+        world.queries.fill(0.1);
+        for mut key in keys.rows_mut().into_iter().step_by(5) {
+            key += gap / 3.2;
+        }
+        for mut value in values.rows_mut().into_iter().step_by(5) {
+            value *= f32::from(u8::from(gap == 0.0));
+        }
+        world.cache = Cache::new(Storage::F32, 32, 24);
+        let room = world.cache.room(300).unwrap();
+        world.cache.append(keys.view(), values.view(), room);
+        let view = world.cache.view();
+        let step = world.step(&view);
+        let mut picks = Picks::new(300);
+        picks.take_all((0..300).filter(|i| i % 7 == 6));
+        let drawn = some_tokens(300, 2);
+        let rows = step.rows();
+        let want = stats(&mut ExactTally::new(&rows), &picks, &[&drawn], rows.len());
+        for level in Level::all() {
+            let got = world.readers(&view, |readers| readers.stats(level, &picks, &[&drawn], 300));
+            for (got, want) in got.iter().zip(&want) {
+                for (name, got, want) in [
+                    ("norm_n", got.norm_n, want.norm_n),
+                    ("norm_n_debiased", got.norm_n_debiased, want.norm_n_debiased),
+                    ("var_e", got.var_e, want.var_e),
+                    ("trace_ev", got.trace_ev, want.trace_ev),
+                    ("trace_w", got.trace_w, want.trace_w),
+                    ("nu", got.nu, want.nu),
+                    ("kurtosis_e", got.kurtosis_e, want.kurtosis_e),
+                    ("kurtosis_w", got.kurtosis_w, want.kurtosis_w),
+                    ("sum_e_norm_v", got.sum_e_norm_v, want.sum_e_norm_v),
+                ] {
+                    let close = want > 0.0 && (got - want).abs() <= 1e-4 * want;
+                    assert!(close, "{level:?}, {magnitude:e}, {gap}: {name} is {got}, not {want}");
+                }
+            }
+        }
+    }
+}
+
 /// Thousands of like numbers, whose sum in f32 would drift.
 #[test]
 fn equal_values_come_out_as_they_went_in() {

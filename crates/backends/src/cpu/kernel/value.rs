@@ -105,6 +105,9 @@ impl<E: Element> Values<'_, E> {
     }
 }
 
+/// Sums of squares below this may have lost some of their terms in f32.
+const LEAST_SQUARE: f32 = 1e-28;
+
 /// The lengths of the values of a block, which the first-level cache holds.
 #[inline(always)]
 pub(crate) unsafe fn norm_block<S: Simd, E: Element>(
@@ -123,5 +126,25 @@ pub(crate) unsafe fn norm_block<S: Simd, E: Element>(
         }
         S::store(norms.as_mut_ptr().add(first), S::sums(&squares));
     }
-    norms[..block.len].iter_mut().for_each(|norm| *norm = norm.sqrt());
+    for (i, norm) in norms[..block.len].iter_mut().enumerate() {
+        *norm = if *norm >= LEAST_SQUARE {
+            norm.sqrt()
+        } else {
+            small_norm::<S, E>(rows, block.keys[i])
+        };
+    }
+}
+
+/// The length of the value of a row whose square f32 hardly holds.
+#[inline(always)]
+unsafe fn small_norm<S: Simd, E: Element>(rows: &Chunks<'_, E>, row: *const E) -> f32 {
+    let mut squares = 0.0;
+    for chunk in 0..rows.value_chunks() {
+        let (low, high) = E::widen::<S>(row.add(rows.value_offset + chunk * CHUNK));
+        let mut numbers = [0.0; CHUNK];
+        S::store(numbers.as_mut_ptr(), low);
+        S::store(numbers.as_mut_ptr().add(LANES), high);
+        squares += numbers.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
+    }
+    squares.sqrt() as f32
 }
