@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use vattention_core::Site;
-use vattention_estimators::Mode;
-use vattention_estimators::formula::{RatioGrid, RatioGrids, z_one};
+use vattention_estimators::formula::{RatioGrid, RatioGrids};
 
 use crate::Promised;
 use crate::sums::{Sums, square};
@@ -34,21 +32,37 @@ pub(crate) struct Estimate {
 }
 
 impl Asymptotic {
-    /// Strict: variances are at least their estimates with confidence 0.9.
-    pub(crate) fn new(grids: &RatioGrids, promised: &Promised, site: &Site) -> Self {
+    /// Terms that may fail with probability `delta`, of which the values have `value_dim` numbers, with
+    /// variances larger by `z` of their own standard errors.
+    pub(crate) fn new(
+        grids: &RatioGrids,
+        promised: &Promised,
+        value_dim: usize,
+        delta: f64,
+        z: f64,
+    ) -> Self {
         Self {
-            grid: grids.get(promised.delta_of_row(site), site.shape.value_dim),
+            grid: grids.get(delta, value_dim),
             epsilon: promised.epsilon.get(),
             floor: promised.least_share(),
-            z: if promised.mode == Mode::Strict { z_one(0.1) } else { 0.0 },
+            z,
         }
+    }
+
+    /// Whether the norm of `N` may be wrong by `error`.
+    pub(crate) fn allows(&self, estimate: &Estimate, error: f64) -> bool {
+        error <= self.epsilon * self.norm(estimate)
     }
 
     /// (eq. 13) Whether it suffices that `W^` and `D^` have these variances.
     pub(crate) fn suffices(&self, estimate: &Estimate, [w, e]: [f64; 2]) -> bool {
-        let Estimate { d, norm_n, norms, rank } = *estimate;
-        let norm = norm_n.max(self.floor * norms);
-        self.grid.budget(self.epsilon, w.sqrt() / norm, e.sqrt() / d, rank) <= 1.0
+        let Estimate { d, rank, .. } = *estimate;
+        self.grid.budget(self.epsilon, w.sqrt() / self.norm(estimate), e.sqrt() / d, rank) <= 1.0
+    }
+
+    /// What an error of the numerator is relative to.
+    fn norm(&self, estimate: &Estimate) -> f64 {
+        estimate.norm_n.max(self.floor * estimate.norms)
     }
 }
 

@@ -28,8 +28,9 @@
 //!   the variances (strict: with an allowance for their error) to be near to the sample's. That
 //!   nothing heavy is left unseen need not be assumed: the logit of every token is known to within
 //!   Δ (see `index.rs`), so no token that is left to chance weighs more than its probability allows,
-//!   by a factor of `√2 e^2Δ`, and tokens that `λ` draws are expected of shift the output by `√2 e^2Δ λ/t`
-//!   mean value norms at most. Where Δ exceeds ln 2 for some token it is assumed too.
+//!   and the sample is so large that tokens which would shift the output by more than ε are missed
+//!   with probability `δ/10` at most (see `needed.rs`). Where Δ exceeds ln 2 for some token it is
+//!   assumed too.
 //! - `rigorous` rests on nothing: Bernstein's inequality with proved ranges, see `rigorous.rs`. It
 //!   needs more tokens, and reads everything if it cannot prove less to suffice.
 //!
@@ -44,6 +45,8 @@ mod rigorous;
 mod sample;
 mod uniform;
 
+use std::f64::consts::LN_2;
+
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
@@ -51,7 +54,7 @@ use vattention_core::{
     SelectorConfig, Site, Verdict, register, typetag,
 };
 use vattention_estimators::Mode;
-use vattention_estimators::formula::RatioGrids;
+use vattention_estimators::formula::{ALLOWANCE, RatioGrids};
 
 use crate::Promised;
 use crate::asymptotic::Asymptotic;
@@ -59,7 +62,7 @@ use crate::promised::NEAR_CENSUS;
 use design::Design;
 use index::{Index, Scan};
 use look::Look;
-use needed::needed;
+use needed::{Terms, UNSEEN_SHARE, unseen};
 use rigorous::Rigorous;
 use sample::Sample;
 use uniform::Uniforms;
@@ -80,13 +83,18 @@ impl PrioritySample {
     }
 
     fn worker(&self, site: &Site) -> Worker {
+        let delta = self.promised.delta_of_row(site);
         let rule = match self.promised.mode {
             Mode::Default | Mode::Strict => {
-                Rule::Asymptotic(Asymptotic::new(&self.grids, &self.promised, site))
+                let left = (1.0 - UNSEEN_SHARE) * delta;
+                let z = if self.promised.mode == Mode::Strict { ALLOWANCE } else { 0.0 };
+                let dim = site.shape.value_dim;
+                let rule = Asymptotic::new(&self.grids, &self.promised, dim, left, z);
+                Rule::Asymptotic { rule, delta }
             }
             Mode::Rigorous => Rule::Rigorous {
                 epsilon: self.promised.epsilon.get(),
-                delta: self.promised.delta_of_row(site),
+                delta,
                 floor: self.promised.least_share(),
             },
         };
@@ -119,7 +127,7 @@ struct Worker {
 /// What tells how large the sample must be.
 #[derive(Clone, Debug)]
 enum Rule {
-    Asymptotic(Asymptotic),
+    Asymptotic { rule: Asymptotic, delta: f64 },
     Rigorous { epsilon: f64, delta: f64, floor: f64 },
 }
 
@@ -142,9 +150,13 @@ impl Worker {
         let mut sample = Sample::new(row, picks, shift);
         let (first, last) = (design.threshold(base), design.threshold(last));
         match &self.rule {
-            Rule::Asymptotic(rule) => self.looks(&mut sample, design, first, |sample, t| {
-                needed(rule, &Look::new(sample, design, t), design, t, last)
-            }),
+            Rule::Asymptotic { rule, delta } => {
+                let error = largest_error(design, scan).min(LN_2);
+                let terms = Terms { rule, unseen: unseen(*delta, error, design.total(shift)) };
+                self.looks(&mut sample, design, first, |sample, t| {
+                    terms.needed(&Look::new(sample, design, t), design, t, last)
+                })
+            }
             &Rule::Rigorous { epsilon, delta, floor } => {
                 let rule = Rigorous::new((epsilon, delta, floor), scan, design, shift, base);
                 let end = self.looks(&mut sample, design, first, |sample, t| {
@@ -178,7 +190,7 @@ impl Worker {
     /// What is said of a sample.
     fn verdict(&self, design: &Design, scan: &Scan<'_>, end: End) -> Verdict {
         let (kind, assumes) = match self.rule {
-            Rule::Asymptotic(_) => (Kind::Asymptotic, assumed(design, scan)),
+            Rule::Asymptotic { .. } => (Kind::Asymptotic, assumed(design, scan)),
             Rule::Rigorous { .. } => (Kind::FiniteSample, Assumptions::NONE),
         };
         let budget = design.expected(end.threshold).ceil() as usize;
@@ -189,9 +201,13 @@ impl Worker {
 /// What is taken for granted of a sample, if anything is.
 fn assumed(design: &Design, scan: &Scan<'_>) -> Assumptions {
     let always = Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments);
-    let unsure =
-        (0..design.len()).any(|place| scan.error(design.token(place)) > std::f64::consts::LN_2);
+    let unsure = largest_error(design, scan) > LN_2;
     if unsure { always | Assumptions::of(Assumption::TailSeen) } else { always }
+}
+
+/// `Δ`: how far the logit of a token that is left to chance may be from its score.
+fn largest_error(design: &Design, scan: &Scan<'_>) -> f64 {
+    (0..design.len()).map(|place| scan.error(design.token(place))).fold(0.0, f64::max)
 }
 
 impl Selector for Worker {

@@ -8,22 +8,26 @@
 //!
 //! `V_W = Σ N_h² (1/n_h − 1/N_h) S_h²`,  `S_h²` the sample's variance of `w` in the stratum,
 //!
-//! and that of `D^` the same with `e`. First `base` tokens are shared out in proportion to `N_h`.
-//! The sample suffices if the bound of [`ratio`](vattention_estimators::Ratio) holds with these
-//! variances; if it does not, so many tokens are drawn in all that it would, half of them in
-//! proportion to `N_h` and half to `N_h S_h` (Neyman), up to `rounds` times.
+//! and that of `D^` the same with `e`. The draws are shared out half in proportion to `N_h` and half to
+//! `N_h E_h`, `E_h` being the root mean square of `exp(score)` in the stratum: what the scores, if they
+//! are near to logits, foresee of `S_h`. So the shares are known before the draw. If they followed from the
+//! draws, strata whose first few look alike would be starved, and the estimates biased.
 //!
-//! As `1/x` is convex, such an allocation has no larger variance than the mean of both, which is at
-//! most that of a proportional one, and that at most that of a uniform sample of as many tokens: up
-//! to terms of order `1/n_h`, and if the `S_h` are known.
+//! First `base` tokens are drawn. The sample suffices if the bound of
+//! [`ratio`](vattention_estimators::Ratio) holds with these variances, raised by an allowance for their
+//! error; if it does not, as many are drawn in all as would do, up to `rounds` times.
+//!
+//! As `1/x` is convex, the variance is at most the mean of those of the two ways to share: at most twice that
+//! of a proportional sample, which is at most that of a uniform one, up to terms of order `1/n_h`; and
+//! if `E_h` is near to `S_h`, at most once (Neyman).
 //!
 //! Cost: 8 passes over the scores, one over the random order at most, then the keys and values of what
 //! is drawn, O(drawn · value_dim²), at each look; a backend reads what is drawn once more.
 //!
 //! # Guarantee
 //! Asymptotic: `Pr(|out − SDPA| > ε |SDPA|) ≤ δ` if the sums are near to normal, `|N|` and the
-//! variances (`strict`: with an allowance for their error) near to the sample's, and the sample has
-//! seen the tail of every stratum. There is no `rigorous` mode.
+//! variances near to the sample's, but for the allowance, and the sample has seen the tail of every
+//! stratum. `default` is the only mode.
 //!
 //! Neyman (1934), "On the two different aspects of the representative method", JRSS 97(4). The rest
 //! is of this project.
@@ -38,7 +42,7 @@ use vattention_core::{
     register, typetag,
 };
 use vattention_estimators::Mode;
-use vattention_estimators::formula::RatioGrids;
+use vattention_estimators::formula::{ALLOWANCE, RatioGrids};
 
 use crate::Promised;
 use crate::asymptotic::Asymptotic;
@@ -65,16 +69,17 @@ impl StratifiedSample {
 #[typetag::serde(name = "stratified-sample")]
 impl SelectorConfig for StratifiedSample {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        if self.promised.mode == Mode::Rigorous {
+        if self.promised.mode != Mode::Default {
             return Err(Error::Build {
                 component: "stratified-sample".into(),
                 reason:
-                    "mode: nothing proves how much the tokens weigh that no stratum has shown; \
-                         expected `default` or `strict`, or `priority-sample` for `rigorous`"
+                    "mode: nothing bounds how much the tokens weigh that no stratum has shown; \
+                         expected `default`, or `priority-sample` for other modes"
                         .into(),
             });
         }
-        let rule = Asymptotic::new(&self.grids, &self.promised, site);
+        let (delta, dim) = (self.promised.delta_of_row(site), site.shape.value_dim);
+        let rule = Asymptotic::new(&self.grids, &self.promised, dim, delta, ALLOWANCE);
         Ok(Box::new(Worker { promised: self.promised.clone(), rule }))
     }
 
@@ -104,7 +109,7 @@ impl Worker {
         let left = picks.visible() - picks.len();
         let most = left.checked_sub(NEAR_CENSUS)?;
         let mut strata = Strata::new(row, picks);
-        let mut draws = strata.proportional(self.promised.base.of(picks.visible()));
+        let mut draws = strata.allocate(self.promised.base.of(picks.visible()));
         for round in 1.. {
             if draws.iter().sum::<usize>() > most {
                 return None;
@@ -113,7 +118,7 @@ impl Worker {
             if round > self.promised.rounds.get() {
                 return Some((strata, false));
             }
-            let needed = Look::new(&strata).needed(&self.rule)?;
+            let needed = Look::new(&strata).needed(&self.rule, &strata)?;
             if needed == draws {
                 return Some((strata, true));
             }

@@ -18,6 +18,8 @@ pub(super) struct Design {
     tokens: Vec<u32>,
     /// Of each, `[left]`; they sum to 1, or hardly more.
     sizes: Vec<f64>,
+    /// The logarithm of what they summed to before.
+    log_total: f64,
     uniforms: Uniforms,
 }
 
@@ -33,16 +35,26 @@ impl Design {
             .zip(norms)
             .map(|(score, norm)| libm::exp(score - most) * (norm * norm + square).sqrt())
             .collect();
-        Self::of(tokens, sizes, uniforms)
+        Self::of(tokens, sizes, most, uniforms)
     }
 
-    /// Of tokens with sizes that need not sum to 1.
-    pub(super) fn of(tokens: Vec<u32>, mut sizes: Vec<f64>, uniforms: Uniforms) -> Self {
+    /// Of tokens with sizes that need not sum to 1, and are relative to a logit `shift`.
+    pub(super) fn of(
+        tokens: Vec<u32>,
+        mut sizes: Vec<f64>,
+        shift: f64,
+        uniforms: Uniforms,
+    ) -> Self {
         let total: f64 = sizes.iter().sum();
         for size in &mut sizes {
             *size = (*size / total).max(LEAST);
         }
-        Self { tokens, sizes, uniforms }
+        Self { tokens, sizes, log_total: total.ln() + shift, uniforms }
+    }
+
+    /// `Σ e^score √(|v|² + m²)`, relative to a logit.
+    pub(super) fn total(&self, shift: f64) -> f64 {
+        (self.log_total - shift).exp()
     }
 
     /// Tokens that are not picked yet.

@@ -87,7 +87,7 @@ proptest! {
     /// What is drawn at one threshold is drawn at a larger one, and what is certain is drawn.
     #[test]
     fn samples_are_nested(sizes in prop::collection::vec(0.0_f64..9.0, 1..60), t in 0.1_f64..30.0, more in 1.0_f64..4.0) {
-        let design = Design::of((0..sizes.len() as u32).collect(), sizes, uniforms(0));
+        let design = Design::of((0..sizes.len() as u32).collect(), sizes, 0.0, uniforms(0));
         for place in 0..design.len() {
             prop_assert!(!design.is_drawn(place, t) || design.is_drawn(place, t * more));
             prop_assert!(design.probability(place, t) < 1.0 || design.is_drawn(place, t));
@@ -97,7 +97,7 @@ proptest! {
 
     #[test]
     fn thresholds_draw_as_many_as_expected(sizes in prop::collection::vec(1e-3_f64..9.0, 2..60), share in 0.0_f64..1.0) {
-        let design = Design::of((0..sizes.len() as u32).collect(), sizes, uniforms(0));
+        let design = Design::of((0..sizes.len() as u32).collect(), sizes, 0.0, uniforms(0));
         let expected = share * design.len() as f64;
         let found = design.expected(design.threshold(expected));
         prop_assert!((found - expected).abs() <= 1e-6 * expected.max(1.0), "{found}, not {expected}");
@@ -113,7 +113,7 @@ proptest! {
         let mut picks = Picks::new(head.tokens);
         picks.take_all([0, 1]);
         let tokens: Vec<u32> = picks.residual().map(|token| token as u32).collect();
-        let design = Design::of(tokens, sizes, uniforms(0));
+        let design = Design::of(tokens, sizes, 0.0, uniforms(0));
         let mut found = [0.0; 4];
         for pattern in 0..1 << design.len() {
             let mut sample = Sample::new(&row, &picks, 0.0);

@@ -52,7 +52,7 @@ impl Look {
 
     /// How many must be drawn of each stratum, which is what has been drawn if that suffices;
     /// `None` if nothing does.
-    pub(super) fn needed(&self, rule: &Asymptotic) -> Option<Vec<usize>> {
+    pub(super) fn needed(&self, rule: &Asymptotic, strata: &Strata<'_>) -> Option<Vec<usize>> {
         let enough = |draws: &[usize]| rule.suffices(&self.estimate, self.variances(draws, rule.z));
         let drawn: Vec<usize> = self.spreads.iter().map(|spread| spread.drawn).collect();
         if enough(&drawn) {
@@ -60,33 +60,19 @@ impl Look {
         }
         let size: usize = self.spreads.iter().map(|spread| spread.size).sum();
         let (mut low, mut high) = (drawn.iter().sum(), 2 * size);
-        if !enough(&self.allocate(high)) {
+        if !enough(&strata.allocate(high)) {
             return None;
         }
         let least = (low as f64 * GROWTH) as usize + 1;
         while high - low > 1 {
             let middle = usize::midpoint(low, high);
-            if enough(&self.allocate(middle)) {
+            if enough(&strata.allocate(middle)) {
                 high = middle;
             } else {
                 low = middle;
             }
         }
-        Some(self.allocate(high.max(least)))
-    }
-
-    /// Shares `draws` out: half in proportion to `N_h`, half to `N_h S_h`. No stratum gets less than
-    /// it has.
-    fn allocate(&self, draws: usize) -> Vec<usize> {
-        let total = |of: fn(&Spread) -> f64| self.spreads.iter().map(of).sum::<f64>();
-        let (sizes, neyman) = (total(|s| s.size as f64), total(Spread::neyman));
-        let share = |spread: &Spread| {
-            let proportional = spread.size as f64 / sizes;
-            let neyman = if neyman > 0.0 { spread.neyman() / neyman } else { proportional };
-            let draws = (0.5 * draws as f64 * (proportional + neyman)).round() as usize;
-            draws.clamp(spread.drawn, spread.size)
-        };
-        self.spreads.iter().map(share).collect()
+        Some(strata.allocate(high.max(least)))
     }
 
     /// The variances of `W^` and `D^` with so many draws, `z` of their own standard errors larger
@@ -116,11 +102,6 @@ impl Spread {
             divide(apart, n * (n - 1.0))
         });
         Self { size: stratum.size, drawn: stratum.e.len(), variances, errors }
-    }
-
-    /// `N_h S_h`
-    fn neyman(&self) -> f64 {
-        self.size as f64 * self.variances[0].sqrt()
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Strata<'a> {
 pub(super) struct Stratum {
     /// Its tokens, `N_h`.
     pub(super) size: usize,
+    /// The part of all draws that are made from it.
+    share: f64,
     /// Those met in the random order so far.
     pub(super) met: Vec<u32>,
     /// Weights of the first of these, which are drawn, `[n_h]`.
@@ -42,7 +44,7 @@ impl<'a> Strata<'a> {
     /// Cuts what is not picked by the scores that were kept, then by position. Reads what is picked.
     pub(super) fn new(row: &'a Row<'a>, picks: &Picks) -> Self {
         let mut of = vec![u8::MAX; picks.visible()];
-        let mut strata = Vec::with_capacity(LEVELS * BLOCKS);
+        let (mut strata, mut spreads) = (Vec::with_capacity(LEVELS * BLOCKS), Vec::new());
         for level in levels(picks) {
             for block in 0..BLOCKS {
                 let tokens = &level[part(level.len(), BLOCKS, block)];
@@ -50,18 +52,23 @@ impl<'a> Strata<'a> {
                     of[token as usize] = strata.len() as u8;
                 }
                 strata.push(Stratum { size: tokens.len(), ..Stratum::default() });
+                spreads.push(picks.scores().map_or(1.0, |scores| foreseen(tokens, scores)));
             }
         }
+        share_out(&mut strata, &spreads);
         let reader = Reader::new(row, largest_logit(row, picks));
         let order = Box::new(Order::new(picks.visible(), &row.stream()).tokens());
         Self { certain: reader.certain(picks), reader, each: strata, of, order }
     }
 
-    /// How many are drawn of each if `draws` are shared out in proportion to the sizes.
-    pub(super) fn proportional(&self, draws: usize) -> Vec<usize> {
-        let left: usize = self.each.iter().map(|stratum| stratum.size).sum();
-        let share = |size: usize| ((draws * size + left / 2) / left).max(LEAST).min(size);
-        self.each.iter().map(|stratum| share(stratum.size)).collect()
+    /// How many are drawn of each stratum if `draws` are shared out: at least two, and no more than
+    /// there are.
+    pub(super) fn allocate(&self, draws: usize) -> Vec<usize> {
+        let of = |stratum: &Stratum| {
+            let part = (draws as f64 * stratum.share).round() as usize;
+            part.max(LEAST).min(stratum.size)
+        };
+        self.each.iter().map(of).collect()
     }
 
     /// Draws on until there are so many of each, `[strata]`.
@@ -104,6 +111,29 @@ impl<'a> Strata<'a> {
     /// The weight and the value of each token drawn of a stratum.
     pub(super) fn tokens<'b>(&self, of: &'b Stratum) -> impl Iterator<Item = (f64, &'b [f64])> {
         of.e.iter().copied().zip(of.values.chunks_exact(self.reader.dim()))
+    }
+}
+
+/// The logarithm of the root mean square weight of tokens, if scores are logits.
+fn foreseen(tokens: &[u32], scores: &[f32]) -> f64 {
+    let scores = || tokens.iter().map(|&token| f64::from(scores[token as usize]));
+    let most = scores().fold(f64::NEG_INFINITY, f64::max);
+    let mean =
+        scores().map(|score| (2.0 * (score - most)).exp()).sum::<f64>() / tokens.len() as f64;
+    most + 0.5 * mean.ln()
+}
+
+/// Gives each stratum its share of the draws: half of all in proportion to `N_h`, half to `N_h S_h`,
+/// of which `spreads` are the logarithms of what is foreseen of `S_h`.
+fn share_out(strata: &mut [Stratum], spreads: &[f64]) {
+    let most = spreads.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sizes: Vec<f64> = strata.iter().map(|stratum| stratum.size as f64).collect();
+    let of =
+        |(size, spread): (&f64, &f64)| if *size > 0.0 { size * (spread - most).exp() } else { 0.0 };
+    let neyman: Vec<f64> = sizes.iter().zip(spreads).map(of).collect();
+    let [all, all_neyman] = [&sizes, &neyman].map(|of| of.iter().sum::<f64>());
+    for (stratum, (size, neyman)) in strata.iter_mut().zip(sizes.iter().zip(&neyman)) {
+        stratum.share = 0.5 * (size / all + neyman / all_neyman);
     }
 }
 

@@ -17,14 +17,15 @@ fn config(mode: Mode) -> StratifiedSample {
 }
 
 vattention_testkit::laws!(default, config(Mode::Default));
-vattention_testkit::laws!(strict, config(Mode::Strict));
 
 #[test]
-fn there_is_no_rigorous_mode() {
+fn there_is_one_mode() {
     let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 2, value_dim: 2 };
     let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
-    let refusal = config(Mode::Rigorous).build(&site).unwrap_err().to_string();
-    assert!(refusal.starts_with("stratified-sample: mode"), "{refusal}");
+    for mode in [Mode::Strict, Mode::Rigorous] {
+        let refusal = config(mode).build(&site).unwrap_err().to_string();
+        assert!(refusal.starts_with("stratified-sample: mode"), "{refusal}");
+    }
 }
 
 /// Picks that have kept scores, if any are given.
@@ -81,7 +82,7 @@ proptest! {
         let drawn = |draws: &[usize]| {
             let mut strata = Strata::new(&row, &picks);
             for &draws in draws {
-                let draws = strata.proportional(draws);
+                let draws = strata.allocate(draws);
                 strata.draw(&draws);
             }
             strata.drawn()
@@ -120,7 +121,7 @@ fn variances_are_those_of_the_estimates() {
         let step = Step { site: &site, ..step };
         let row = step.row(0);
         let mut strata = Strata::new(&row, &picks);
-        let draws = strata.proportional(128);
+        let draws = strata.allocate(128);
         strata.draw(&draws);
         let look = Look::new(&strata);
         let (variances, raised) = (look.variances(&draws, 0.0), look.variances(&draws, 1.0));
