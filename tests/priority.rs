@@ -11,10 +11,10 @@ mod common;
 use vattention::estimators::Mode;
 use vattention::eval::binomial;
 use vattention::selectors::{PrioritySample, Promised};
-use vattention::{Kind, SelectorConfig};
+use vattention::{Assumption, Kind, SelectorConfig};
 
 use common::draws::{
-    BASE, Bench, Claiming, Head, LEVEL, TOKENS, TRIALS, contradicted, for_each_head,
+    BASE, Bench, Claiming, Head, LEVEL, Length, TOKENS, TRIALS, contradicted, for_each_head,
     half_the_variance, only, promised,
 };
 
@@ -62,6 +62,27 @@ fn the_asymptotic_modes_keep_their_promise() {
     });
     let proved = proved.into_inner();
     assert!(proved >= 6, "only {proved} cells proved something");
+}
+
+/// A few tokens of large influence, of which a sample for so small an epsilon meets too few by itself.
+#[test]
+fn tokens_that_could_shift_the_output_too_far_are_met() {
+    let cells = [(0.01, 0.01, 0.05), (0.02, 0.01, 0.05), (0.02, 0.02, 0.01), (0.1, 0.1, 0.1)];
+    for (share, epsilon, delta) in cells {
+        for mode in [Mode::Default, Mode::Strict] {
+            let terms = promised(mode, epsilon, delta);
+            let promise = terms.promise();
+            let head = Head::OneDirection(Length::Opposite(share));
+            let bench = Bench::new(head, only(vec![sampler(terms)]));
+            let found = bench.run(&promise);
+            println!("{head:?}, {mode:?}, {epsilon}, {delta}: {found:?}");
+            assert!(!contradicted(&found, delta), "{head:?}, {mode:?}, {epsilon}: {found:?}");
+            bench.read(0, |_, reading| {
+                let assumes = reading.report(0).certificate.assumes;
+                assert!(!assumes.contains(Assumption::TailSeen), "{assumes:?}");
+            });
+        }
+    }
 }
 
 /// Nothing is assumed, nor need be: every row says that all was proved, and it reads less than all.

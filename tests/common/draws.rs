@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ndarray::{Array3, ArrayView1};
 use ndarray_rand::rand::SeedableRng;
-use ndarray_rand::rand_distr::{Distribution, Pareto, StandardNormal};
+use ndarray_rand::rand_distr::{Distribution, Exp1, Pareto, StandardNormal};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use vattention::estimators::Mode;
@@ -35,9 +35,41 @@ pub(crate) enum Head {
     Needle,
     /// Weights are Pareto with this index.
     Pareto(f64),
+    /// Equal weights, and values in one direction of such lengths.
+    OneDirection(Length),
 }
 
-pub(crate) const HEADS: [Head; 8] = [
+/// How long the values of a head are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Length {
+    /// Log-normal with this parameter.
+    LogNormal(f64),
+    Exponential,
+    /// Normal, or 0 where that is negative.
+    Rectified,
+    /// 0 or 1.
+    ZeroOrOne,
+    /// 1, but for this share of the tokens, whose values are opposite.
+    Opposite(f64),
+}
+
+impl Length {
+    fn of(self, token: usize, rng: &mut ChaCha8Rng) -> f64 {
+        let normal: f64 = StandardNormal.sample(rng);
+        match self {
+            Self::LogNormal(sigma) => (sigma * normal).exp(),
+            Self::Exponential => Exp1.sample(rng),
+            Self::Rectified => normal.max(0.0),
+            Self::ZeroOrOne => f64::from(u8::from(normal > 0.0)),
+            Self::Opposite(share) if token * 7919 % TOKENS < (share * TOKENS as f64) as usize => {
+                -1.0
+            }
+            Self::Opposite(_) => 1.0,
+        }
+    }
+}
+
+pub(crate) const HEADS: [Head; 13] = [
     Head::Flat,
     Head::Gaussian,
     Head::Cancelling,
@@ -46,13 +78,18 @@ pub(crate) const HEADS: [Head; 8] = [
     Head::LogNormal(3.0),
     Head::Needle,
     Head::Pareto(1.5),
+    Head::OneDirection(Length::LogNormal(1.0)),
+    Head::OneDirection(Length::LogNormal(1.5)),
+    Head::OneDirection(Length::Exponential),
+    Head::OneDirection(Length::Rectified),
+    Head::OneDirection(Length::ZeroOrOne),
 ];
 
 impl Head {
     fn logit(self, token: usize, rng: &mut ChaCha8Rng) -> f64 {
         let normal: f64 = StandardNormal.sample(rng);
         match self {
-            Self::Flat => 0.0,
+            Self::Flat | Self::OneDirection(_) => 0.0,
             Self::Gaussian | Self::Cancelling => 0.5 * normal,
             Self::LogNormal(sigma) => sigma * normal,
             Self::Needle if token.is_multiple_of(TOKENS / 8) => 6.1 + 0.3 * normal,
@@ -76,6 +113,10 @@ impl Head {
                 logits[member] = logit;
                 keys[[0, token, member]] = (logit - part) as f32;
                 keys[[0, token, 2 + member]] = part as f32;
+            }
+            if let Self::OneDirection(length) = self {
+                values[[0, token, 0]] = length.of(token, &mut rng) as f32;
+                continue;
             }
             for j in 0..VALUE_DIM {
                 let noise: f64 = StandardNormal.sample(&mut rng);
