@@ -25,10 +25,11 @@ pub(crate) struct Named {
 impl Named {
     /// Why the file cannot be read.
     pub(crate) fn unreadable(&self) -> Option<String> {
-        let reason = match File::open(&self.path) {
+        // Looked at before it is opened: to open a pipe would wait for its writer.
+        let reason = match self.path.metadata() {
+            Ok(data) if !data.is_file() => "it is not a file".into(),
+            Ok(_) => File::open(&self.path).err()?.to_string(),
             Err(error) => error.to_string(),
-            Ok(_) if self.path.is_file() => return None,
-            Ok(_) => "it is not a file".into(),
         };
         Some(format!("{} cannot be read: {reason}", self.path.display()))
     }
