@@ -79,7 +79,7 @@ fn run(queries: &Array3<f32>, scale: f32) -> Comparison {
     write_trace(&path, &info, &BTreeMap::from([(3, layer(0)), (11, layer(5))]), Storage::F32)
         .unwrap();
     let sink = || selectors::Sink { size: serde_json::from_str("4").unwrap() };
-    let entry = |pipeline| Entry { pipeline: Arc::new(pipeline), file: String::new() };
+    let entry = |pipeline| Entry { pipeline: Arc::new(pipeline), file: String::new(), set: None };
     let entries = [
         entry(PipelineConfig::default()),
         entry(PipelineConfig {

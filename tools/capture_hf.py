@@ -4,7 +4,7 @@
 Why: a pipeline is chosen on the attention it will meet. The model reads a text once, with its own attention; queries and
 keys are kept as they enter the product, after rotary embedding, and keys and values of as many heads as the model has. The
 file is what docs/traces.md describes, and replays decoding: the last --queries tokens of the text are the decoded ones,
-each of which sees the tokens up to itself, and the --prompt tokens before them are the end of the prompt.
+each of which sees the tokens up to itself, and the --prompt-queries tokens before them are the end of the prompt.
 
     pip install torch==2.15.0 safetensors==0.8.0 transformers==5.23.0
     python tools/capture_hf.py models/recall --text text.txt -o trace.safetensors
@@ -251,7 +251,7 @@ def parse_arguments():
     parser.add_argument("--layers", help="numbers between commas (default: all)")
     parser.add_argument("--tokens", type=int, help="of the text (default: all that the model has positions for)")
     parser.add_argument("--queries", type=int, default=32, help="of the last tokens: the decoded ones (default 32)")
-    parser.add_argument("--prompt", type=int, default=64, help="queries of the tokens before, or 0 (default 64)")
+    parser.add_argument("--prompt-queries", type=int, default=64, help="queries of the tokens before, or 0 (default 64)")
     parser.add_argument("--dtype", choices=DTYPES, default="f16", help="of the file (default f16)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     return parser.parse_args()
@@ -269,7 +269,7 @@ def parse_layers(text, count):
 
 
 def validate(args):
-    for option, value, least in [("--queries", args.queries, 1), ("--prompt", args.prompt, 0)]:
+    for option, value, least in [("--queries", args.queries, 1), ("--prompt-queries", args.prompt_queries, 0)]:
         if value < least:
             raise InputError(f"{option} {value}: expected at least {least}")
     if args.tokens is not None and args.tokens < 1:
@@ -282,15 +282,15 @@ def validate(args):
 
 def run(args):
     validate(args)
-    recorder = Recorder(None, args.queries, args.prompt, DTYPES[args.dtype])
+    recorder = Recorder(None, args.queries, args.prompt_queries, DTYPES[args.dtype])
     transformers.AttentionInterface.register(NAME, recorder)
     transformers.AttentionMaskInterface.register(NAME, sdpa_mask)
     tokenizer, model = load(args.model, args.device)
     config = model.config.get_text_config()
     recorder.layers = parse_layers(args.layers, config.num_hidden_layers)
     ids, source = read_tokens(args.text, tokenizer, args.tokens, getattr(config, "max_position_embeddings", None))
-    if len(ids) < args.queries + max(args.prompt, 1):
-        need = f"{args.queries} queries and a prompt of {max(args.prompt, 1)}"
+    if len(ids) < args.queries + max(args.prompt_queries, 1):
+        need = f"{args.queries} queries and a prompt of {max(args.prompt_queries, 1)}"
         raise InputError(f"--text: {len(ids)} tokens; expected at least {need}")
     record(model, ids, recorder)
     for layer, why in sorted(recorder.skipped.items()):

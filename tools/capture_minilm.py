@@ -102,7 +102,7 @@ def capture(model, chunks, args):
         tensors[f"layers.{layer}.queries"] = further[layer][0][:, spread(args.queries, model.positions)]
         tensors[f"layers.{layer}.keys"] = np.concatenate([chunk[layer][1] for chunk in memory], axis=1)
         tensors[f"layers.{layer}.values"] = np.concatenate([chunk[layer][2] for chunk in memory], axis=1)
-        tensors[f"layers.{layer}.prompt"] = memory[-1][layer][0][:, -args.prompt :]
+        tensors[f"layers.{layer}.prompt"] = memory[-1][layer][0][:, -args.prompt_queries :]
     return tensors
 
 
@@ -137,7 +137,7 @@ def check_capture(model, chunks, tensors, args):
         compare(f"layer {layer}, stored queries", queries, expected[:, spread(args.queries, model.positions)], limit)
         outputs = minilm.attention_weights(prompt, keys[:, -model.positions :]) @ values[:, -model.positions :]
         expected = minilm.split_heads(model, memory[layer][1])[args.heads]
-        compare(f"layer {layer}, attention of the stored prompt", outputs, expected[:, -args.prompt :], limit)
+        compare(f"layer {layer}, attention of the stored prompt", outputs, expected[:, -args.prompt_queries :], limit)
 
 
 def check_embeddings(model):
@@ -212,7 +212,7 @@ def parse_arguments():
     parser.add_argument("--heads", default="0,2,6,9", help="heads of each layer between commas, or all")
     parser.add_argument("--chunks", type=int, default=14, help="chunks of 512 tokens in the memory")
     parser.add_argument("--queries", type=int, default=32, help="queries, from the chunk after the memory")
-    parser.add_argument("--prompt", type=int, default=16, help="queries of the memory's last tokens")
+    parser.add_argument("--prompt-queries", type=int, default=16, help="queries of the memory's last tokens")
     parser.add_argument("--dtype", choices=DTYPES, default="f16", help="element type of the file")
     parser.add_argument("-o", dest="output", type=Path, metavar="FILE", help="the trace to write")
     parser.add_argument("--check", action="store_true", help="compare with the package's own encoder too; needs no -o")
@@ -238,7 +238,7 @@ def validate(args, model):
     args.heads = parse_list("--heads", args.heads, model.heads)
     expect_between("--chunks", args.chunks)
     expect_between("--queries", args.queries, model.positions - 2)
-    expect_between("--prompt", args.prompt, model.positions)
+    expect_between("--prompt-queries", args.prompt_queries, model.positions)
     if args.output is None and not args.check:
         raise InputError("-o: expected a file to write, or --check")
     if args.output and (args.output.is_dir() or not args.output.parent.is_dir()):

@@ -52,7 +52,7 @@ def capture(folder, *options):
     """(exit code, what was said as an error, the trace's path)."""
     path = folder / "trace.safetensors"
     path.unlink(missing_ok=True)
-    sizes = ["--tokens", str(TOKENS), "--queries", str(QUERIES), "--prompt", str(PROMPT), "--dtype", "f32"]
+    sizes = ["--tokens", str(TOKENS), "--queries", str(QUERIES), "--prompt-queries", str(PROMPT), "--dtype", "f32"]
     arguments = ["capture_hf", str(folder), "--text", str(folder / "text.txt"), "-o", str(path), *sizes, *options]
     errors = io.StringIO()
     with mock.patch.object(sys, "argv", arguments), contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):

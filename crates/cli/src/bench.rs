@@ -4,17 +4,16 @@ mod builtin;
 mod table;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use vattention::eval::{Bench, Contender, at_density, decides_itself};
-use vattention::{Fraction, PipelineConfig, Placement, Shape, Storage};
+use vattention::eval::{Bench, Contender, Entry, at_density, decides_itself};
+use vattention::{Fraction, Placement, Shape, Storage};
 
-use crate::check::{Loaded, load_all};
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
 use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
+use crate::pipelines::{Changes, Lineup, Loaded};
 use crate::{Failure, progress, say};
 
 #[derive(Debug, clap::Args)]
@@ -50,9 +49,8 @@ pub(crate) struct Args {
     /// Keep rows in the host's memory, from which a GPU fetches those that it reads.
     #[arg(long)]
     offload: bool,
-    /// A change to each pipeline, such as estimator.epsilon=0.1.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    changes: Changes,
     /// Seconds to measure each set of pipelines, after warming up; five rounds at least.
     #[arg(long, value_parser = seconds, default_value = "3", allow_hyphen_values = true)]
     seconds: Duration,
@@ -67,17 +65,22 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
-    let (pipelines, files) = load(args)?;
+    let Loaded { entries, files } = load(args)?;
     let inputs: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     check_outputs(&[("--json", args.json.as_ref())], &inputs)?;
-    let contenders = contenders(&pipelines, &args.density)?;
+    let bench = bench(args);
+    let count = entries.len() * args.density.len().max(1);
+    let layers = 0..bench.most_layers(count)?;
+    let layers: Vec<_> = layers.map(|layer| (layer, bench.shape)).collect();
+    let lineup = Lineup::new(entries).fitting(&layers, &*backend)?;
+    let lineup = lineup.each(|entry| contenders(&entry, &args.density))?;
     let bar = progress::bar("parts");
-    let report = bench(args).run(&contenders, &*backend, &|done, total| {
+    let report = bench.run(&lineup.run, &*backend, &|done, total| {
         progress::show(&bar, done, total);
     })?;
     bar.finish_and_clear();
     say(&table::show(&report))?;
-    args.json.as_ref().map_or(Ok(()), |path| write_json(path, &report))
+    args.json.as_ref().map_or(Ok(()), |path| write_json(path, &lineup.told(&report)))
 }
 
 fn bench(args: &Args) -> Bench {
@@ -104,32 +107,28 @@ fn all_threads() -> Vec<usize> {
     if most > 1 { vec![1, most] } else { vec![1] }
 }
 
-/// The pipelines of the files, or those built in; and what files they were made of.
-fn load(args: &Args) -> Result<(Vec<Arc<PipelineConfig>>, Vec<PathBuf>), Failure> {
+/// The pipelines of the files, or those built in.
+fn load(args: &Args) -> Result<Loaded, Failure> {
     if args.configs.is_empty() {
-        return Ok((builtin::pipelines(&args.set)?, Vec::new()));
+        return Ok(Loaded { entries: builtin::entries(&args.changes.set)?, files: Vec::new() });
     }
-    let Loaded { pipelines, files } = load_all(&args.configs, &args.set)?;
-    Ok((pipelines, files))
+    args.changes.load(&args.configs)
 }
 
-/// Each pipeline at each density; as it stands without one, or if its estimator decides.
+/// A pipeline at each density; as it stands without one, if it is dense, or if its estimator decides.
 fn contenders(
-    pipelines: &[Arc<PipelineConfig>],
+    entry: &Entry,
     densities: &[Fraction],
-) -> Result<Vec<Contender>, Failure> {
-    let mut contenders = Vec::new();
-    for pipeline in pipelines {
-        if densities.is_empty() || decides_itself(pipeline) {
-            contenders.push(Contender { pipeline: pipeline.clone(), asked_density: None });
-            continue;
-        }
-        for &density in densities {
-            let pipeline = at_density(pipeline, density)?;
-            contenders.push(Contender { pipeline, asked_density: Some(density.get()) });
-        }
+) -> Result<Vec<Contender>, vattention::eval::Error> {
+    let pipeline = &entry.pipeline;
+    if densities.is_empty() || pipeline.is_dense() || decides_itself(pipeline) {
+        return Ok(vec![Contender { pipeline: pipeline.clone(), asked_density: None }]);
     }
-    Ok(contenders)
+    let at = |&density: &Fraction| {
+        let pipeline = at_density(pipeline, density)?;
+        Ok(Contender { pipeline, asked_density: Some(density.get()) })
+    };
+    densities.iter().map(at).collect()
 }
 
 fn tokens(text: &str) -> Result<usize, String> {

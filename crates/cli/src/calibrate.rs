@@ -36,12 +36,18 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 fn double_sparsity(args: &Args) -> Result<(), Failure> {
     let channels = Channels::calibrate(&args.open()?)?;
     write_beside(&args.output, channels.to_json().as_bytes())?;
-    let pairs = if channels.paired {
-        "qk_proj is of queries and keys of the same tokens"
-    } else {
-        "no prompt in some layer: qk_proj is the product of q_proj and k_proj there"
+    let found = match channels.pairs {
+        0 => "\
+a layer has no prompt queries in any trace, so no query meets the key of its own token there, and
+`qk_proj`, which `by = \"qk\"` reads, is a guess from `q_proj` and `k_proj` apart; to measure it, make the
+traces with `--prompt-queries 512`, say"
+            .to_owned(),
+        pairs => format!(
+            "`qk_proj`, which `by = \"qk\"` reads, is of {pairs} pairs of a query and the key of its own \
+             token in each head: the prompt's last queries"
+        ),
     };
-    say(&format!("wrote {}: {pairs}", args.output.display()))
+    say(&format!("wrote {}\n{found}", args.output.display()))
 }
 
 fn loki(args: &Args) -> Result<(), Failure> {

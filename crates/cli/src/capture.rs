@@ -17,7 +17,7 @@ const HELP: &str = "\
 The text is tokenized as it is, with what the tokenizer puts before a text, and read by dense attention.
 The trace has the keys and values of all its tokens, and the queries of the last --queries, each of
 which sees the tokens up to its own: they stand for tokens that are decoded. What is before them is the
-prompt, whose last --prompt queries pipelines are shown before the first query.";
+prompt, whose last --prompt-queries queries pipelines are shown before the first query.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     queries: usize,
     /// Prompt queries, of the tokens before them.
     #[arg(long, default_value_t = 64, value_name = "N")]
-    prompt: usize,
+    prompt_queries: usize,
     /// How numbers are stored.
     #[arg(long, value_enum, default_value_t = Dtype::F16)]
     dtype: Dtype,
@@ -91,7 +91,7 @@ impl Args {
 
     /// The tokens of the text, of which there must be enough.
     fn read(&self, checkpoint: &Checkpoint<'_>) -> Result<Vec<u32>, Failure> {
-        let Self { text, tokens: most, queries, prompt, .. } = self;
+        let Self { text, tokens: most, queries, prompt_queries: prompt, .. } = self;
         let mut tokens = checkpoint.tokenizer.first(&read_text("--text", text)?)?;
         let (found, most) = (tokens.len(), most.unwrap_or(tokens.len()));
         if most > found {
@@ -105,7 +105,7 @@ impl Args {
         }
         if queries.saturating_add(*prompt) > most {
             return Err(Failure::input(format!(
-                "--queries: {queries}, and --prompt: {prompt}; expected together at most the \
+                "--queries: {queries}, and --prompt-queries: {prompt}; expected together at most the \
                  {most} tokens that are captured"
             )));
         }
@@ -122,7 +122,8 @@ impl Args {
         tokens: &[u32],
         chosen: &[usize],
     ) -> Result<BTreeMap<usize, Layer>, Failure> {
-        let reading = Reading { observed: self.queries + self.prompt, ..Reading::default() };
+        let reading =
+            Reading { observed: self.queries + self.prompt_queries, ..Reading::default() };
         let (mut layers, all) = (BTreeMap::new(), model.config().layers);
         let bar = progress::bar("layers");
         model.read(tokens, reading, |number, layer| {
@@ -141,14 +142,14 @@ impl Args {
         let LayerPrompt { keys, values, queries } = layer;
         let tokens = keys.dim().1;
         let prompt_tokens = tokens - self.queries;
-        let prompt = queries.slice(s![.., ..self.prompt, ..]).to_owned();
+        let prompt = queries.slice(s![.., ..self.prompt_queries, ..]).to_owned();
         Layer {
-            queries: queries.slice(s![.., self.prompt.., ..]).to_owned(),
+            queries: queries.slice(s![.., self.prompt_queries.., ..]).to_owned(),
             keys,
             values,
             visible: Some((prompt_tokens + 1..=tokens).collect()),
-            prompt: (self.prompt > 0).then_some(prompt),
-            prompt_tokens: (self.prompt > 0).then_some(prompt_tokens),
+            prompt: (self.prompt_queries > 0).then_some(prompt),
+            prompt_tokens: (self.prompt_queries > 0).then_some(prompt_tokens),
         }
     }
 }

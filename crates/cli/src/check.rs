@@ -1,11 +1,13 @@
 //! `vattention check`: every problem in pipeline files, or the pipelines they make.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use vattention::PipelineConfig;
-use vattention::config::Loader;
+use vattention::Shape;
+use vattention::eval::Trace;
+use vattention_llm::Config;
 
+use crate::compare::find_backend;
+use crate::pipelines::{Changes, fits};
 use crate::{Failure, say};
 
 #[derive(Debug, clap::Args)]
@@ -13,40 +15,47 @@ pub(crate) struct Args {
     /// Pipeline files.
     #[arg(required = true)]
     configs: Vec<PathBuf>,
-    /// A change to each of them, such as estimator.epsilon=0.1 or selectors.0.size=64.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    changes: Changes,
+    /// A trace on whose layers they must be able to run.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// A model's folder, in whose layers they must be able to run.
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let pipelines = load_all(&args.configs, &args.set)?.pipelines;
-    for (i, (path, pipeline)) in args.configs.iter().zip(pipelines).enumerate() {
-        let text = toml::to_string(&*pipeline).map_err(Failure::input)?;
+    let entries = args.changes.load(&args.configs)?.entries;
+    let (layers, backend) = (args.layers()?, find_backend("cpu")?);
+    let misfit = |entry| {
+        let reason = fits(entry, &layers, &*backend).err()?;
+        Some(format!("{}: {reason}", entry.file))
+    };
+    let misfits: Vec<String> = entries.iter().filter_map(misfit).collect();
+    if !misfits.is_empty() {
+        return Err(Failure::all(&misfits));
+    }
+    for (i, entry) in entries.iter().enumerate() {
+        let text = toml::to_string(&*entry.pipeline).map_err(Failure::input)?;
         let gap = if i > 0 { "\n" } else { "" };
-        say(&format!("{gap}# {}\n{}", path.display(), text.trim_end()))?;
+        say(&format!("{gap}# {}\n{}", entry.file, text.trim_end()))?;
     }
     Ok(())
 }
 
-/// Pipelines, and the files that they were made of.
-pub(crate) struct Loaded {
-    pub(crate) pipelines: Vec<Arc<PipelineConfig>>,
-    pub(crate) files: Vec<PathBuf>,
-}
-
-/// Loads pipelines, or every problem in any of them.
-pub(crate) fn load_all(paths: &[PathBuf], set: &[String]) -> Result<Loaded, Failure> {
-    let loader = Loader { set: set.to_vec() };
-    let mut loaded = Loaded { pipelines: Vec::new(), files: Vec::new() };
-    let mut errors = Vec::new();
-    for path in paths {
-        match loader.load_with_files(path) {
-            Ok((pipeline, files)) => {
-                loaded.pipelines.push(pipeline);
-                loaded.files.extend(files);
-            }
-            Err(error) => errors.push(error),
+impl Args {
+    /// What the pipelines must fit, beside themselves.
+    fn layers(&self) -> Result<Vec<(usize, Shape)>, Failure> {
+        let mut layers = Vec::new();
+        if let Some(path) = &self.trace {
+            let trace = Trace::open(path)?;
+            layers.extend(trace.layers().map(|(number, layout)| (number, layout.shape)));
         }
+        if let Some(dir) = &self.model {
+            let config = Config::open(dir)?;
+            layers.extend((0..config.layers).map(|layer| (layer, config.shape)));
+        }
+        Ok(layers)
     }
-    if errors.is_empty() { Ok(loaded) } else { Err(Failure::Config(errors)) }
 }

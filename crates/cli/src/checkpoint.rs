@@ -38,6 +38,18 @@ impl<'a> Checkpoint<'a> {
         entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
     }
 
+    /// The layers, and their shapes.
+    pub(crate) fn layers(&self) -> Vec<(usize, Shape)> {
+        (0..self.config.layers).map(|layer| (layer, self.config.shape)).collect()
+    }
+
+    /// Whether the folder has a chat template: the model then expects a prompt to be written in it.
+    pub(crate) fn has_chat_template(&self) -> bool {
+        let config = fs::read(self.dir.join("tokenizer_config.json")).unwrap_or_default();
+        let config: serde_json::Value = serde_json::from_slice(&config).unwrap_or_default();
+        self.dir.join("chat_template.jinja").is_file() || !config["chat_template"].is_null()
+    }
+
     /// Loads the weights.
     pub(crate) fn load(&self) -> Result<Model, Failure> {
         Ok(Model::open(self.dir)?)

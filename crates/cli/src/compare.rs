@@ -4,20 +4,19 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::eval::{
-    Comparison, Entry, Guarantee, Measured, Settings, Trace, compare, plot, write_beside,
+    Comparison, Guarantee, Measured, Settings, Trace, compare, plot, write_beside,
 };
 use vattention::{Backend, Scope};
 
-use crate::check::{Loaded, load_all};
 use crate::numbers::{percent, short};
 use crate::outputs::{check_outputs, write_json};
+use crate::pipelines::{Loaded, PipelineArgs};
 use crate::{Failure, progress, say};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Pipeline files.
-    #[arg(required = true)]
-    configs: Vec<PathBuf>,
+    #[command(flatten)]
+    pipelines: PipelineArgs,
     /// The trace to run them on.
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
@@ -43,23 +42,21 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
-    let Loaded { pipelines, files } = load_all(&args.configs, &[])?;
+    let Loaded { entries, files } = args.pipelines.load()?;
     let trace = Trace::open(&args.trace)?;
     let inputs: Vec<&Path> = files.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
     let outputs = [("--json", &args.json), ("--dump", &args.dump), ("--plot", &args.plot)];
     check_outputs(&outputs.map(|(option, path)| (option, path.as_ref())), &inputs)?;
-    let entry =
-        |(pipeline, path): (_, &PathBuf)| Entry { pipeline, file: path.display().to_string() };
-    let entries: Vec<Entry> = pipelines.into_iter().zip(&args.configs).map(entry).collect();
     let settings =
         Settings { layers: args.layers.clone(), queries: args.queries, dump: args.dump.is_some() };
+    let lineup = args.pipelines.lineup(entries, &trace, &*backend, &settings)?;
     let bar = progress::bar("steps");
-    let (comparison, dump) = compare(&entries, &trace, &*backend, &settings, &|done, total| {
+    let (comparison, dump) = compare(&lineup.run, &trace, &*backend, &settings, &|done, total| {
         progress::show(&bar, done, total);
     })?;
     bar.finish_and_clear();
     if let Some(path) = &args.json {
-        write_json(path, &comparison)?;
+        write_json(path, &lineup.told(&comparison))?;
     }
     if let Some(path) = &args.plot {
         write_beside(path, plot(&comparison).as_bytes())?;
@@ -98,16 +95,19 @@ const HEADER: [&str; 11] = [
 fn table(comparison: &Comparison) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(HEADER);
+    let set = comparison.pipelines.iter().any(|pipeline| pipeline.set.is_some());
+    table.set_header(HEADER.iter().copied().chain(set.then_some("set")));
     for pipeline in &comparison.pipelines {
-        table.add_row(cells(pipeline));
+        let what = || pipeline.set.clone().unwrap_or_else(|| "-".into());
+        table.add_row(cells(pipeline).into_iter().chain(set.then(what)));
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let legend = "\
-read      share of the visible tokens that a KV head's query heads read together
-per head  share that each query head reads
+read      share of the visible tokens that a KV head's query heads read together: more than a `size`
+          where each of several picks its own, as they do unless `score = \"group\"`
+per head  share that each query head reads; under `share = \"group\"`, all that any of them picked
 sampled   tokens drawn by chance per row
 recall    attention of the tokens read for certain, relative to that of the best as many
 index     bytes per token that selectors keep beside a KV head's keys and values
@@ -117,7 +117,12 @@ promise   target: epsilon, delta, that is Pr(relative error of the target > epsi
 broken    rows whose error of the target exceeded epsilon; the promise allows a share of delta. If it
           is about a step, that is a row: all query heads of a layer at one query, of which any may";
     let Comparison { trace, backend, .. } = comparison;
-    format!("{trace}, backend {backend}\n\n{table}\n\n{legend}")
+    let of_set = if set {
+        "\nset       what was set so that the pipeline reads the share asked for"
+    } else {
+        ""
+    };
+    format!("{trace}, backend {backend}\n\n{table}\n\n{legend}{of_set}")
 }
 
 fn cells(pipeline: &Measured) -> [String; 11] {

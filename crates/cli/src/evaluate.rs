@@ -3,19 +3,17 @@
 mod table;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use vattention::eval::write_beside;
-use vattention::{Fraction, Options, PipelineConfig, Storage};
+use vattention::eval::{Entry, write_beside};
+use vattention::{Options, Storage};
 use vattention_evaluate::{Calibration, Contender, Evaluation, Kept, Settings, fingerprint};
 use vattention_tasks::{Texts, tasks};
 
-use crate::check::{Loaded, load_all};
 use crate::checkpoint::{Checkpoint, row_bytes};
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
-use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
+use crate::pipelines::{Changes, Densities, Lineup, Loaded};
 use crate::setup::Setup;
 use crate::{Failure, progress, say};
 
@@ -30,14 +28,10 @@ pub(crate) struct Args {
     /// Pipeline files.
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     pipelines: Vec<PathBuf>,
-    /// A change to each pipeline, such as estimator.epsilon=0.1.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
-    /// Shares of the tokens, between commas, that each pipeline is made to read, sink and window
-    /// counted: by its epsilon if it promises something, else by mass or sizes, found on texts that
-    /// are not asked. A dense pipeline stays as it is. By default, pipelines run as they stand.
-    #[arg(long, value_delimiter = ',', value_parser = fraction)]
-    density: Vec<Fraction>,
+    #[command(flatten)]
+    changes: Changes,
+    #[command(flatten)]
+    densities: Densities,
     /// Tasks between commas, by RULER's names, or groups: ruler, ruler-hard.
     #[arg(long, value_delimiter = ',', required = true)]
     tasks: Vec<String>,
@@ -89,12 +83,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
-    let Loaded { pipelines, files } = load_all(&args.pipelines, &args.set)?;
+    let Loaded { entries, files } = args.changes.load(&args.pipelines)?;
     let tasks = tasks(&args.tasks).map_err(|error| Failure::input(format!("--tasks: {error}")))?;
     let texts = texts(args)?;
     let checkpoint = Checkpoint::open(&args.model)?;
     check_files(args, &files, &checkpoint)?;
     expect_room(args, &checkpoint)?;
+    let lineup = Lineup::new(entries).fitting(&checkpoint.layers(), &*backend)?;
     let model = checkpoint.load()?;
     let mut kept = match &args.results {
         Some(path) => Kept::open(path)?,
@@ -117,16 +112,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         backend: &*backend,
         settings,
     };
-    let contenders = contenders(&evaluation, &pipelines, &args.density)?;
+    let lineup = contenders(&evaluation, lineup, &args.densities)?;
     let bar = progress::bar("answers");
-    let report = evaluation.run(&contenders, &mut kept, &|done, total| {
+    let report = evaluation.run(&lineup.run, &mut kept, &|done, total| {
         progress::show(&bar, done, total);
     });
     bar.finish_and_clear();
     let report = report?;
     let title = table::title(&args.model, &report);
     if let Some(path) = &args.json {
-        write_json(path, &report)?;
+        write_json(path, &lineup.told(&report))?;
     }
     if let Some(path) = &args.plot {
         write_beside(path, report.figure(&title).svg().as_bytes())?;
@@ -175,36 +170,23 @@ fn expect_room(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<(), Failure> 
     config.check_length(tokens)?;
     let rows = |storage| row_bytes(&config.shape, storage, config.layers, tokens);
     let sequences = if args.no_errors { 1 } else { 2 };
-    let read = if args.density.is_empty() { 1 } else { Calibration::TEXTS as u64 };
+    let read = if args.densities.density.is_empty() { 1 } else { Calibration::TEXTS as u64 };
     let bytes = rows(Storage::F32).saturating_mul(read);
     checkpoint.expect_room(tokens, bytes.saturating_add(sequences * rows(args.dtype.into())))
 }
 
-/// Each pipeline at each density; as it stands without one, or if it is dense.
+/// Each pipeline at each density, which is measured on texts that are not asked.
 fn contenders(
     evaluation: &Evaluation<'_>,
-    pipelines: &[Arc<PipelineConfig>],
-    densities: &[Fraction],
-) -> Result<Vec<Contender>, Failure> {
-    let is_dense = |it: &PipelineConfig| it.selectors.is_empty() && it.estimator.is_none();
-    let stands = |pipeline| densities.is_empty() || is_dense(pipeline);
-    if pipelines.iter().all(|pipeline| stands(pipeline)) {
-        return Ok(pipelines.iter().cloned().map(Contender::as_it_stands).collect());
+    lineup: Lineup<Entry>,
+    densities: &Densities,
+) -> Result<Lineup<Contender>, Failure> {
+    let stand = |entry: Entry| Contender::as_it_stands(entry.pipeline);
+    if lineup.run.iter().all(|entry| densities.leave(entry)) {
+        return lineup.each(|entry| Ok::<_, String>(vec![stand(entry)]));
     }
     let calibration = evaluation.calibration()?;
-    let bar = progress::bar("densities");
-    let mut contenders = Vec::new();
-    for (i, pipeline) in pipelines.iter().enumerate() {
-        if stands(pipeline) {
-            contenders.push(Contender::as_it_stands(pipeline.clone()));
-            continue;
-        }
-        for (j, &density) in densities.iter().enumerate() {
-            let contender = evaluation.at_density(pipeline, density, &calibration);
-            contenders.push(contender?);
-            progress::show(&bar, i * densities.len() + j + 1, pipelines.len() * densities.len());
-        }
-    }
-    bar.finish_and_clear();
-    Ok(contenders)
+    densities.make(lineup, stand, |entry, share| {
+        evaluation.at_density(&entry.pipeline, share, &calibration)
+    })
 }

@@ -20,6 +20,11 @@ impl Failure {
         Self::Input(message.to_string())
     }
 
+    /// Several things that are wrong, a line each.
+    pub(crate) fn all(messages: &[String]) -> Self {
+        Self::Input(messages.join("\nerror: "))
+    }
+
     /// Prints what is wrong, and gives the exit code: 1 if the answer is no, 2 otherwise.
     pub(crate) fn report(self) -> ExitCode {
         match self {
@@ -69,6 +74,11 @@ impl From<vattention_train::Error> for Failure {
     fn from(error: vattention_train::Error) -> Self {
         Self::input(error)
     }
+}
+
+/// Tells what is worth knowing beside the results.
+pub(crate) fn note(message: &str) {
+    complain(&format!("note: {message}\n"));
 }
 
 /// Writes to standard error; when nobody can read it, there is nobody to tell.

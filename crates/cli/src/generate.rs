@@ -7,17 +7,17 @@ mod tally;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vattention::{Options, PipelineConfig, Storage};
-use vattention_llm::{Generation, Model, Session, Stop, Stream};
+use vattention::{Options, Storage};
+use vattention_llm::{Generation, Session, Stop, Stream};
 
-use crate::check::{Loaded, load_all};
 use crate::checkpoint::{Checkpoint, row_bytes};
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
+use crate::fail::note;
 use crate::outputs::{Interrupt, check_outputs_unless, write_json};
+use crate::pipelines::{Changes, expect_fit};
 use crate::setup::Setup;
 use crate::{Failure, progress, say};
 
@@ -51,9 +51,8 @@ pub(crate) struct Args {
     /// The pipeline file.
     #[arg(long, value_name = "FILE")]
     pipeline: PathBuf,
-    /// A change to the pipeline, such as estimator.epsilon=0.1.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    changes: Changes,
     /// Where the pipeline begins: a, with the answer; b, with the question.
     #[arg(long, value_enum, default_value_t = Setup::B)]
     setup: Setup,
@@ -85,8 +84,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
-    let Loaded { pipelines, files } = load_all(std::slice::from_ref(&args.pipeline), &args.set)?;
+    let (entry, files) = args.changes.load_one(&args.pipeline)?;
     let checkpoint = Checkpoint::open(&args.model)?;
+    expect_fit(&entry, &checkpoint.layers(), &*backend)?;
     let request = Request::new(args, &checkpoint)?;
     let (config, storage) = (&checkpoint.config, Storage::from(args.dtype));
     let rows = |tokens| row_bytes(&config.shape, storage, config.layers, tokens);
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     check_outputs_unless(&interrupt, &[("--json", args.json.as_ref())], &inputs)?;
     let options = Options { sequence: args.sequence, storage, timed: true, ..Options::default() };
     let model = checkpoint.load()?;
-    let session = session(&model, &*backend, &pipelines[0], &options, args)?;
+    let session = Session::new(&model, &*backend, &entry.pipeline, &options)?;
     let mut answering = Answering {
         session,
         interrupt,
@@ -109,8 +109,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let Answering { session, tally, .. } = answering;
     let report = Report {
         model: args.model.display().to_string(),
-        pipeline: pipelines[0].name.clone(),
-        file: args.pipeline.display().to_string(),
+        pipeline: entry.pipeline.name.clone(),
+        file: entry.file,
         backend: args.backend.clone(),
         setup: args.setup.name(),
         answer: checkpoint.tokenizer.decode(&generation.tokens)?,
@@ -129,20 +129,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(path) = &args.json {
         write_json(path, &report)?;
     }
-    say(&format!("\n\n{}", report.text()))
+    say(&format!("\n\n{}", report.text()))?;
+    let ended = matches!(generation.stop, Stop::End(_));
+    if ended && report.answer.trim().is_empty() && checkpoint.has_chat_template() {
+        note(UNANSWERED);
+    }
+    Ok(())
 }
 
-/// An empty sequence, or why the pipeline cannot work with the model.
-fn session<'m>(
-    model: &'m Model,
-    backend: &dyn vattention::Backend,
-    pipeline: &Arc<PipelineConfig>,
-    options: &Options,
-    args: &Args,
-) -> Result<Session<'m>, Failure> {
-    Session::new(model, backend, pipeline, options)
-        .map_err(|error| Failure::input(format!("{}: {error}", args.pipeline.display())))
-}
+/// What may be wrong when the model ends the text at once.
+const UNANSWERED: &str = "\
+the answer is empty. The model's folder has a chat template, which is not applied here: write the
+prompt as the template does (`chat_template` in tokenizer_config.json, or chat_template.jinja), with
+its marks around the request and the one after which the model answers";
 
 /// A sequence that is told a request.
 struct Answering<'m, 't> {

@@ -16,6 +16,7 @@ mod generate;
 mod list;
 mod numbers;
 mod outputs;
+mod pipelines;
 mod progress;
 mod setup;
 mod study;

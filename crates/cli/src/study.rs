@@ -5,14 +5,14 @@ mod table;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use vattention::Fraction;
 use vattention::eval::study::{self, Study};
 use vattention::eval::{Entry, Settings, Trace, write_beside};
+use vattention::{Backend, Fraction};
 
-use crate::check::{Loaded, load_all};
 use crate::compare::find_backend;
 use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
+use crate::pipelines::{Lineup, Loaded, PipelineArgs};
 use crate::{Failure, progress, say};
 
 #[derive(Debug, clap::Subcommand)]
@@ -112,9 +112,8 @@ pub(crate) struct Machine {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pipelines {
-    /// Pipeline files.
-    #[arg(required = true)]
-    configs: Vec<PathBuf>,
+    #[command(flatten)]
+    pipelines: PipelineArgs,
     /// The relative error of the output that `ratio` or the limit allows.
     #[arg(long, default_value = "0.1", value_parser = fraction)]
     epsilon: Fraction,
@@ -147,9 +146,11 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         }
         Command::Sensitivity { machine, on } => {
             let backend = find_backend(&machine.backend)?;
-            let found = on.stepped(&[], |trace, settings, progress| {
-                study::sensitivity(trace, &*backend, settings, progress)
-            })?;
+            let (trace, settings) = on.open(&[])?;
+            let bar = progress::bar("steps");
+            let show = |done, total| progress::show(&bar, done, total);
+            let found = study::sensitivity(&trace, &*backend, &settings, &show)?;
+            bar.finish_and_clear();
             on.tell(&found, || found.figure().svg(), &table::sensitivity(&found))
         }
         Command::Pareto(pipelines) => pipelines.pareto(),
@@ -159,32 +160,41 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 
 impl Pipelines {
     fn pareto(&self) -> Result<(), Failure> {
-        let backend = find_backend(&self.machine.backend)?;
-        let (entries, files) = self.load()?;
         let promise = (self.epsilon, self.delta);
-        let found = self.on.stepped(&files, |trace, settings, progress| {
-            study::pareto(&entries, promise, trace, &*backend, settings, progress)
+        let (found, lineup) = self.compared(|entries, trace, backend, settings, progress| {
+            study::pareto(entries, promise, trace, backend, settings, progress)
         })?;
-        self.on.tell(&found, || found.svg(), &table::pareto(&found))
+        self.on.tell(&lineup.told(&found), || found.svg(), &table::pareto(&found))
     }
 
     fn limit(&self) -> Result<(), Failure> {
-        let backend = find_backend(&self.machine.backend)?;
-        let (entries, files) = self.load()?;
         let promise = (self.epsilon, self.delta);
-        let found = self.on.stepped(&files, |trace, settings, progress| {
-            study::limit(&entries, promise, trace, &*backend, settings, progress)
+        let (found, lineup) = self.compared(|entries, trace, backend, settings, progress| {
+            study::limit(entries, promise, trace, backend, settings, progress)
         })?;
-        self.on.tell(&found, || found.svg(), &table::limit(&found))
+        self.on.tell(&lineup.told(&found), || found.svg(), &table::limit(&found))
     }
 
-    /// The pipelines, and what files they were made of.
-    fn load(&self) -> Result<(Vec<Entry>, Vec<PathBuf>), Failure> {
-        let Loaded { pipelines, files } = load_all(&self.configs, &[])?;
-        let named = pipelines.into_iter().zip(&self.configs);
-        let entry =
-            |(pipeline, path): (_, &PathBuf)| Entry { pipeline, file: path.display().to_string() };
-        Ok((named.map(entry).collect(), files))
+    /// Runs a study of those pipelines that can run on the trace.
+    fn compared<T>(
+        &self,
+        run: impl FnOnce(
+            &[Entry],
+            &Trace,
+            &dyn Backend,
+            &Settings,
+            &dyn Fn(usize, usize),
+        ) -> vattention::eval::Result<T>,
+    ) -> Result<(T, Lineup<Entry>), Failure> {
+        let backend = find_backend(&self.machine.backend)?;
+        let Loaded { entries, files } = self.pipelines.load()?;
+        let (trace, settings) = self.on.open(&files)?;
+        let lineup = self.pipelines.lineup(entries, &trace, &*backend, &settings)?;
+        let bar = progress::bar("steps");
+        let show = |done, total| progress::show(&bar, done, total);
+        let found = run(&lineup.run, &trace, &*backend, &settings, &show)?;
+        bar.finish_and_clear();
+        Ok((found, lineup))
     }
 }
 
@@ -200,19 +210,6 @@ impl On {
         let show = |done, total| progress::show(&bar, done, total);
         let study = Study { trace: &trace, settings: &settings, trials, progress: &show };
         let found = run(&study)?;
-        bar.finish_and_clear();
-        Ok(found)
-    }
-
-    /// Runs a study that compares pipelines made of `files`.
-    fn stepped<T>(
-        &self,
-        files: &[PathBuf],
-        run: impl FnOnce(&Trace, &Settings, &dyn Fn(usize, usize)) -> vattention::eval::Result<T>,
-    ) -> Result<T, Failure> {
-        let (trace, settings) = self.open(files)?;
-        let bar = progress::bar("steps");
-        let found = run(&trace, &settings, &|done, total| progress::show(&bar, done, total))?;
         bar.finish_and_clear();
         Ok(found)
     }

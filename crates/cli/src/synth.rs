@@ -38,7 +38,7 @@ pub(crate) struct Args {
     queries: usize,
     /// Prompt queries, at the last positions.
     #[arg(long, default_value_t = 0)]
-    prompt: usize,
+    prompt_queries: usize,
     /// The spread of the mean value: the smaller, the more values cancel.
     #[arg(long, default_value_t = 0.7)]
     value_mean: f64,
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let layer = |number: usize| {
         let seed = args.seed.wrapping_mul(4096).wrapping_add(number as u64);
-        let Args { kind, tokens, queries, prompt, value_mean, .. } = *args;
+        let Args { kind, tokens, queries, prompt_queries: prompt, value_mean, .. } = *args;
         let synth = Synth { kind, tokens, shape, queries, prompt, value_mean, seed };
         Ok((number, synth.layer()?))
     };

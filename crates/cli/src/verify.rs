@@ -6,11 +6,15 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vattention::eval::{Trace, Verification, at_epsilon, plot_errors, verify, write_beside};
+use vattention::eval::{
+    Entry, Settings, Trace, Verification, at_epsilon, plot_errors, verify, write_beside,
+};
 use vattention::{Fraction, PipelineConfig};
 
-use crate::check::{Loaded, load_all};
+use crate::compare::find_backend;
+use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
+use crate::pipelines::{Changes, expect_fit, shapes};
 use crate::{Failure, progress, say};
 
 const HELP: &str = "\
@@ -43,9 +47,12 @@ pub(crate) struct Args {
     /// Samples for each KV head, spread over its queries.
     #[arg(long, default_value_t = 2000)]
     trials: u32,
-    /// A change to the pipeline, such as estimator.epsilon=0.1.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    changes: Changes,
+    /// The share of the tokens that the pipeline is made to read, sink and window counted, by its
+    /// epsilon. By default, it runs as it stands.
+    #[arg(long, value_parser = fraction, value_name = "SHARE")]
+    density: Option<Fraction>,
     /// Show every query head: what it reads, its errors, and how its residual is spread.
     #[arg(long)]
     heads: bool,
@@ -61,20 +68,15 @@ pub(crate) struct Args {
 const FACTORS: [f64; 2] = [0.5, 2.0];
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let Loaded { pipelines, files } = load_all(std::slice::from_ref(&args.config), &args.set)?;
+    let (entry, files) = args.changes.load_one(&args.config)?;
     let inputs: Vec<&Path> = files.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
     let trace = Trace::open(&args.trace)?;
     let outputs = [("--json", args.json.as_ref()), ("--plot", args.plot.as_ref())];
     check_outputs(&outputs, &inputs)?;
-    let mut runs = vec![pipelines[0].clone()];
+    let pipeline = &args.made(entry, &trace)?.pipeline;
+    let mut runs = vec![pipeline.clone()];
     if args.plot.is_some() {
-        runs.extend(others(&pipelines[0]));
-    }
-    if pipelines[0].promise().is_none() {
-        let file = args.config.display();
-        let message =
-            format!("{file}: promises nothing; expected an [estimator] or a selector that does");
-        return Err(Failure::input(message));
+        runs.extend(others(pipeline));
     }
     let verdicts = verify_all(&runs, &trace, args.trials)?;
     let verdict = &verdicts[0];
@@ -87,6 +89,22 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let table = if args.heads { table::all(verdict) } else { table::worst(verdict) };
     say(&format!("{table}\n\n{}", summary::text(verdict)))?;
     if verdict.held { Ok(()) } else { Err(Failure::No) }
+}
+
+impl Args {
+    /// The pipeline, which must promise something and be able to run on the trace, at the density.
+    fn made(&self, entry: Entry, trace: &Trace) -> Result<Entry, Failure> {
+        if entry.pipeline.promise().is_none() {
+            let message = "promises nothing; expected an [estimator] or a selector that does";
+            return Err(Failure::input(format!("{}: {message}", entry.file)));
+        }
+        let (settings, backend) = (Settings::default(), find_backend("cpu")?);
+        expect_fit(&entry, &shapes(trace, &settings)?, &*backend)?;
+        match self.density {
+            Some(density) => Ok(entry.at_density(density, trace, &*backend, &settings)?),
+            None => Ok(entry),
+        }
+    }
 }
 
 /// The pipeline at other epsilons, as far as it can be.

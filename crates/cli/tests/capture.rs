@@ -28,7 +28,7 @@ fn args<'a>(model: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 /// What `more` captures of the first tokens.
 fn capture(world: &World, more: &[&str]) -> Trace {
     let model = recall().display().to_string();
-    let usual = ["--tokens", "400", "--queries", "8", "--prompt", "24"];
+    let usual = ["--tokens", "400", "--queries", "8", "--prompt-queries", "24"];
     let said = world.succeed(&args(&model, &[&usual[..], more].concat()));
     assert_eq!(said, "wrote trace.safetensors\n");
     Trace::open(&world.path("trace.safetensors")).unwrap()
@@ -174,7 +174,8 @@ fn what_cannot_be_captured_is_refused() {
     refuse(&["--layers", "1,1"], "--layers: names layer 1 twice; expected different layers");
     refuse(&["--queries", "0"], "--queries: 0; expected at least 1");
     refuse(&["--tokens", "99999"], "--tokens: 99999; expected at most the ");
-    let expected = "--queries: 32, and --prompt: 64; expected together at most the 95 tokens";
+    let expected =
+        "--queries: 32, and --prompt-queries: 64; expected together at most the 95 tokens";
     refuse(&["--tokens", "95"], expected);
     world.write("long.txt", "The grass is green. ".repeat(4000));
     let usual = ["--model", folder.as_str()];

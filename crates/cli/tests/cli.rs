@@ -115,7 +115,8 @@ fn compare_writes_the_keys_that_other_tools_read() {
     let [hybrid, paper, dense] = &configs;
     succeed(&["compare", hybrid, paper, dense, "--trace", &world.trace, "--json", text(&json)]);
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
-    assert_eq!(keys(&report), ["backend", "pipelines", "trace"]);
+    assert_eq!(keys(&report), ["backend", "left_out", "pipelines", "trace"]);
+    assert_eq!(report["left_out"], serde_json::json!([]));
     assert_eq!(report["backend"], "cpu");
     assert_eq!(report["trace"], world.trace);
     let pipelines = report["pipelines"].as_array().unwrap();
@@ -135,6 +136,7 @@ fn compare_writes_the_keys_that_other_tools_read() {
                 "output_error",
                 "recall",
                 "seconds",
+                "set",
             ]
         );
         assert_eq!(keys(&pipeline["density"]), ["per_kv_head", "per_query_head"]);
@@ -378,6 +380,86 @@ fn bad_input_is_refused_and_nothing_is_written() {
         assert!(!said.contains("panicked"), "{said}");
     }
     assert_eq!(world.files(), before, "nothing was written");
+}
+
+/// The weights are of layers and heads that the trace does not have.
+#[test]
+fn what_cannot_run_on_a_trace_is_left_out_and_the_rest_is_compared() {
+    let world = World::new();
+    let (hash, loki, dense) = (config("hash-attention"), config("loki"), config("dense"));
+    let json = world.path("out.json");
+    let args = ["compare", &hash, &dense, &loki, "--trace", &world.trace, "--json", text(&json)];
+    let output = vattention(&args);
+    let (table, said) = (String::from_utf8(output.stdout), String::from_utf8(output.stderr));
+    let (table, said) = (table.unwrap(), said.unwrap());
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(table.contains(" dense ") && !table.contains(" HashAttention "), "{table}");
+    let lines: Vec<&str> = said.lines().collect();
+    for (line, file) in lines.iter().zip([&hash, &loki]) {
+        assert!(line.starts_with(&format!("note: left out: {file}: on layer 0: ")), "{said}");
+    }
+    assert!(
+        lines.len() == 2 && lines[0].contains("there is no `layers.0.query.0.weight`"),
+        "{said}"
+    );
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(report["pipelines"].as_array().unwrap().len(), 1);
+    let left_out = &report["left_out"][0];
+    assert_eq!(
+        (&left_out["name"], &left_out["file"]),
+        (&"HashAttention".into(), &hash.as_str().into())
+    );
+    assert!(left_out["reason"].as_str().unwrap().starts_with("on layer 0: hash-attention: "));
+    let said = refuse(&["compare", &args[1], &loki, "--trace", &world.trace]);
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.starts_with("error: ")), "{said}");
+    let said = refuse(&["check", &args[1], &dense, "--trace", &world.trace]);
+    assert!(said.starts_with("error: ") && said.contains("on layer 0: hash-attention: "), "{said}");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/minilm.safetensors");
+    succeed(&["check", &args[1], &dense, "--trace", trace]);
+    let recall = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/recall");
+    let own = format!("{recall}/pipelines/hash-attention.toml");
+    succeed(&["check", &own, "--model", recall]);
+    let said = refuse(&["check", &own, &args[1], "--model", recall]);
+    assert!(said.lines().count() == 1 && said.contains("on layer 0: hash-attention: "), "{said}");
+}
+
+/// What has a size is given one, what promises something an epsilon.
+#[test]
+fn pipelines_are_made_to_read_a_share_of_a_trace() {
+    let world = World::new();
+    let json = world.path("out.json");
+    let configs = ["dense", "oracle-top-k", "oracle-top-p", "vattention-oracle"].map(config);
+    let more = ["--trace", &world.trace, "--json", text(&json)];
+    let changes = ["--set", "selectors.0.size=8", "--set", "selectors.1.size=8"];
+    let [_, top_k, top_p, vattention] = &configs;
+    let args = ["compare", top_k, top_p, vattention, "--density", "0.3,0.5"];
+    let table = succeed(&[&args[..], &more, &changes].concat());
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let pipelines = report["pipelines"].as_array().unwrap();
+    assert_eq!(pipelines.len(), 6);
+    for (pipeline, (asked, set)) in pipelines.iter().zip([
+        (0.3, "size 0."),
+        (0.5, "size 0."),
+        (0.3, "mass 0."),
+        (0.5, "mass 0."),
+        (0.3, "epsilon 0."),
+        (0.5, "epsilon 0."),
+    ]) {
+        let (name, set_to) =
+            (pipeline["name"].as_str().unwrap(), pipeline["set"].as_str().unwrap());
+        assert!(name.ends_with(if asked < 0.4 { ", 30 %" } else { ", 50 %" }), "{name}");
+        assert!(set_to.starts_with(set) && table.contains(set_to), "{table}");
+        let read = pipeline["density"]["per_kv_head"]["mean"].as_f64().unwrap();
+        assert!((read / asked).ln().abs() < 0.1, "{name} reads {read}");
+    }
+    let table = succeed(&["compare", &configs[0], "--density", "0.3", "--trace", &world.trace]);
+    assert!(table.contains(" dense  ") && !table.contains(" set "), "stays as it is: {table}");
+    let verify = ["verify", vattention, "--density", "0.5", "--trials", "100"];
+    succeed(&[&verify[..], &more, &changes].concat());
+    let verdict: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let epsilon = format!("epsilon {:.3}", verdict["promise"]["epsilon"].as_f64().unwrap());
+    assert_eq!(epsilon, pipelines[5]["set"], "as compare finds it");
 }
 
 #[test]

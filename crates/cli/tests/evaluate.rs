@@ -118,10 +118,44 @@ fn what_cannot_be_asked_is_refused() {
     let golden = llama3().display().to_string();
     world.refuse(&args(&golden, &[]), "llama3/tokenizer.json: No such file");
     world.refuse(&args("nowhere", &[]), "--model nowhere: expected a folder");
+}
 
+/// Before a text is read, and with the others' answers.
+#[test]
+fn what_cannot_run_is_left_out() {
+    let world = World::new();
     world.write("edges.toml", "name = \"edges\"\n[[selectors]]\ntype = \"sink\"\nsize = 4\n");
-    let more = ["--pipelines", "edges.toml", "--density", "0.1"];
-    refuse(&world, &more, "--density: edges: has no size to set");
+    let rank = "[[selectors]]\ntype = \"double-sparsity\"\nsize = 4\nchannels = 65\n";
+    world.write("channels.json", "{\"model.layers.0.self_attn.qk_proj\": []}");
+    world.write("wide.toml", format!("{rank}calibration = \"channels.json\"\n"));
+    let files =
+        ["--pipelines", "wide.toml", "edges.toml", "--density", "0.1", "--json", "out.json"];
+    let model = model();
+    let mut args = args(&model, &files);
+    args.retain(|arg| *arg != "promised.toml");
+    let output = world.run(&args);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    let expected = [
+        "note: left out: wide.toml: on layer 0: double-sparsity: `channels` is 65",
+        "note: left out: edges.toml: --density: edges: has no size to set",
+    ];
+    assert!(
+        lines.len() == 2 && lines.iter().zip(expected).all(|(a, b)| a.starts_with(b)),
+        "{said}"
+    );
+    let report = world.json("out.json");
+    assert_eq!(report["left_out"][0]["file"], "wide.toml");
+    assert_eq!(report["contenders"].as_array().unwrap().len(), 1);
+    // The text would be refused too, which is made later.
+    let changed = |arg| match arg {
+        "dense.toml" | "edges.toml" => "wide.toml",
+        "400" => "20",
+        _ => arg,
+    };
+    let small: Vec<&str> = args.into_iter().map(changed).collect();
+    world.refuse(&small, "error: wide.toml: on layer 0: double-sparsity: `channels` is 65");
 }
 
 #[test]

@@ -124,6 +124,31 @@ fn a_pipeline_that_cannot_read_the_number_does_not_answer() {
 }
 
 #[test]
+fn an_empty_answer_of_a_model_with_a_chat_template_is_explained() {
+    let world = World::new();
+    // Every token ends the text.
+    let all: Vec<u32> = (0..2626).collect();
+    for name in ["plain", "in-config", "in-file"] {
+        world.copy_model(&recall(), name, json!({"eos_token_id": all}));
+    }
+    let template = json!({"chat_template": "{{ bos_token }}"});
+    world.write("in-config/tokenizer_config.json", template.to_string());
+    world.write("in-file/chat_template.jinja", "{{ bos_token }}");
+    let hint = |model: &str| {
+        let output = world.run(&refs(&args(&[("--model", model)])));
+        assert_eq!(output.status.code(), Some(0), "{model}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(hint("plain"), "");
+    for model in ["in-config", "in-file"] {
+        assert!(hint(model).starts_with("note: the answer is empty. The model"), "{model}");
+    }
+    world.copy_model(&recall(), "answering", json!({}));
+    world.write("answering/chat_template.jinja", "{{ bos_token }}");
+    world.succeed(&refs(&args(&[("--model", "answering")])));
+}
+
+#[test]
 fn options_reach_the_sequence() {
     let world = World::new();
     let short = [("--context", ""), ("--prompt", "The grass is green. The sky is")];
@@ -242,7 +267,7 @@ fn pipelines_outputs_and_backends_are_checked_first() {
         "parts.toml",
         "[[selectors]]\ntype = \"pq-cache\"\nsize = 64\nparts = 3\nbits = 4\n",
     );
-    let expected = "parts.toml: attention of layer 0: pq-cache: keys of 64 numbers cannot be cut";
+    let expected = "parts.toml: on layer 0: pq-cache: keys of 64 numbers cannot be cut";
     refuse(&world, &[("--pipeline", "parts.toml")], expected);
     refuse(&world, &[("--backend", "tpu")], "--backend: no `tpu`; expected one of");
     refuse(&world, &[("--json", "no/such/out.json")], "no/such/out.json");

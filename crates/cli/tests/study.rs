@@ -206,7 +206,7 @@ fn the_front_holds_what_nothing_beats() {
     let configs = ["dense", "hybrid", "oracle-top-k", "streaming-llm"].map(config);
     let more: Vec<&str> = configs.iter().map(String::as_str).collect();
     let (table, found) = World::new().study("pareto", &more);
-    assert_eq!(keys(&found), ["backend", "front", "pipelines", "trace"]);
+    assert_eq!(keys(&found), ["backend", "front", "left_out", "pipelines", "trace"]);
     let place = |one: &Value| {
         (number(&one["density"]["per_kv_head"]["mean"]), number(&one["output_error"]["mean"]))
     };
@@ -240,6 +240,25 @@ fn no_pipeline_that_keeps_its_promise_reads_less_than_the_limit() {
     assert!(table.contains("of limit"), "{table}");
     let (_, laxer) = world.study("limit", &[configs[0], "--epsilon", "0.2"]);
     assert!(number(&laxer["limit"]["mean"]) < limit);
+}
+
+#[test]
+fn pipelines_are_changed_and_left_out_as_compare_does() {
+    let world = World::new();
+    let (hash, hybrid) = (config("hash-attention"), config("hybrid"));
+    let json = world.path("left.json");
+    for study in ["pareto", "limit"] {
+        let args = ["study", study, &hash, &hybrid, "--trace", &world.trace(), "--json", &json];
+        let more = ["--set", "name=changed", "--density", "0.3"];
+        let output = run(&[&args[..], &more].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.starts_with("note: left out: ") && said.lines().count() == 1, "{said}");
+        let found: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        assert_eq!(found["left_out"][0]["file"], hash);
+        let read = &found["pipelines"][0];
+        assert_eq!(read["name"], "changed, 30 %");
+        assert!((number(&read["density"]["per_kv_head"]["mean"]) - 0.3).abs() < 0.02, "{read}");
+    }
 }
 
 #[test]

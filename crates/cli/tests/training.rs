@@ -25,7 +25,7 @@ impl World {
     fn synth(&self, name: &str, layers: usize, prompt: usize) {
         let command = format!(
             "synth --kind sharp --tokens 512 --query-heads 4 --kv-heads 2 --head-dim 8 --queries 40 \
-             --prompt {prompt} --layers {layers} -o {name}"
+             --prompt-queries {prompt} --layers {layers} -o {name}"
         );
         self.succeed(&command);
     }
@@ -77,7 +77,9 @@ impl World {
 fn channels_are_written_for_every_layer_and_head() {
     let world = World::new();
     let said = world.succeed("calibrate double-sparsity --trace trace trace -o channels.json");
-    assert_eq!(said, "wrote channels.json: qk_proj is of queries and keys of the same tokens\n");
+    let of_pairs =
+        "wrote channels.json\n`qk_proj`, which `by = \"qk\"` reads, is of 32 pairs of a query and";
+    assert!(said.starts_with(of_pairs), "16 in each trace: {said}");
     let text = std::fs::read_to_string(world.path("channels.json")).unwrap();
     let channels: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(channels.as_object().unwrap().len(), 2 * 3 * 2);
@@ -86,7 +88,10 @@ fn channels_are_written_for_every_layer_and_head() {
     assert_eq!(heads("model.layers.1.self_attn.qk_proj_group"), 2);
     world.synth("plain", 1, 0);
     let said = world.succeed("calibrate double-sparsity --trace plain -o plain.json");
-    assert!(said.contains("no prompt in some layer"), "{said}");
+    assert!(
+        said.contains("no prompt queries") && said.contains("`--prompt-queries 512`"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -3,17 +3,47 @@
 //! A component says that a field is one by its schema, `"format": "path"`. A path in a `--set` is
 //! relative to the working directory.
 
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use vattention_core::schemars::SchemaGenerator;
 use vattention_core::{ComponentKind, components};
 
-use crate::node::{Node, Value};
+use crate::node::{Node, Span, Value};
 use crate::problem::Sources;
 use crate::schema::{fields, is_selector};
 
-/// The table of a component, with the paths in it as seen from the working directory.
-pub(crate) fn resolve_files(table: &Node, sources: &Sources) -> Node {
+/// A file that a field names.
+#[derive(Debug)]
+pub(crate) struct Named {
+    /// As seen from the working directory.
+    path: PathBuf,
+    /// Where it is named.
+    pub(crate) span: Span,
+}
+
+impl Named {
+    /// Why the file cannot be read.
+    pub(crate) fn unreadable(&self) -> Option<String> {
+        // Looked at before it is opened: to open a pipe would wait for its writer.
+        let reason = match self.path.metadata() {
+            Ok(data) if !data.is_file() => "it is not a file".into(),
+            Ok(_) => File::open(&self.path).err()?.to_string(),
+            Err(error) => error.to_string(),
+        };
+        Some(format!("{} cannot be read: {reason}", self.path.display()))
+    }
+}
+
+/// The table of a component, with the paths in it as seen from the working directory, and the files
+/// that they name.
+pub(crate) fn resolve_files(table: &Node, sources: &Sources) -> (Node, Vec<Named>) {
+    let mut files = Vec::new();
+    let table = resolve(table, sources, &mut files);
+    (table, files)
+}
+
+fn resolve(table: &Node, sources: &Sources, files: &mut Vec<Named>) -> Node {
     let mut table = table.clone();
     let known = table.get("type").and_then(Node::as_str).and_then(|name| {
         let kinds = [ComponentKind::Selector, ComponentKind::Estimator];
@@ -24,13 +54,15 @@ pub(crate) fn resolve_files(table: &Node, sources: &Sources) -> Node {
         for entry in entries {
             let field = &schema["properties"][&entry.key];
             if is_selector(field) {
-                entry.node = resolve_files(&entry.node, sources);
+                entry.node = resolve(&entry.node, sources, files);
             }
             let is_file = field["format"] == "path";
             let folder = Path::new(&sources.0[entry.node.span.source].name).parent();
             if let (true, Value::Str(path), Some(folder)) = (is_file, &mut entry.node.value, folder)
             {
-                *path = folder.join(&*path).to_string_lossy().into_owned();
+                let seen = folder.join(&*path);
+                *path = seen.to_string_lossy().into_owned();
+                files.push(Named { path: seen, span: entry.node.span.clone() });
             }
         }
     }

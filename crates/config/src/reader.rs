@@ -163,7 +163,7 @@ impl Reader {
         for (i, node) in self.selector_nodes(tree).iter().enumerate() {
             let known = known(ComponentKind::Selector);
             let subject = Subject { what: &format!("selectors[{i}]"), known_types: &known };
-            if let Some(selector) = self.component::<Box<dyn SelectorConfig>>(node, subject) {
+            if let Some(selector) = self.selector(node, subject) {
                 pipeline.selectors.push(selector);
                 places.push(node.get("type").unwrap_or(node).span.clone());
             }
@@ -203,13 +203,32 @@ impl Reader {
             self.problem(&node.span, message, "this is not a table", None);
             return None;
         }
-        let faults = match read_all(&resolve_files(node, &self.sources)) {
+        let (table, files) = resolve_files(node, &self.sources);
+        let unreadable = files.iter().filter_map(|file| Some((&file.span, file.unreadable()?)));
+        for (span, message) in unreadable {
+            self.problem(span, message, "named here", None);
+        }
+        let faults = match read_all(&table) {
             Ok(component) => return Some(component),
             Err(faults) => faults,
         };
         let problems = faults.iter().map(|fault| subject.problem(&self.sources, node, fault));
         self.problems.extend(problems);
         None
+    }
+
+    /// Reads a selector, whose files must be what it reads.
+    fn selector(&mut self, node: &Node, subject: Subject<'_>) -> Option<Box<dyn SelectorConfig>> {
+        let before = self.problems.len();
+        let selector: Box<dyn SelectorConfig> = self.component(node, subject)?;
+        if self.problems.len() == before
+            && let Err(error) = selector.check()
+        {
+            let (_, files) = resolve_files(node, &self.sources);
+            let span = files.first().map_or(&node.span, |file| &file.span);
+            self.problem(span, error.to_string(), "named here", None);
+        }
+        Some(selector)
     }
 
     /// Notes parts that do not go together.

@@ -163,6 +163,7 @@ fn files_are_named_from_where_they_are_named() {
     let selector = "[[selectors]]\ntype = \"reads\"\nword = \"w\"\nfile = \"w.bin\"";
     let folder = folder(&[]);
     fs::create_dir(folder.path().join("deep")).unwrap();
+    fs::write(folder.path().join("deep/w.bin"), "").unwrap();
     fs::write(folder.path().join("deep/base.toml"), selector).unwrap();
     fs::write(folder.path().join("child.toml"), "extends = \"deep/base.toml\"").unwrap();
     let file = |pipeline: std::sync::Arc<PipelineConfig>| {
@@ -172,11 +173,36 @@ fn files_are_named_from_where_they_are_named() {
     };
     let expected = folder.path().join("deep/w.bin").display().to_string();
     assert_eq!(file(load(folder.path().join("child.toml")).unwrap()), expected);
-    let set = Loader { set: vec!["selectors.0.file=there/w.bin".to_owned()] };
-    assert_eq!(file(set.load(folder.path().join("child.toml")).unwrap()), "there/w.bin");
-    let absolute = selector.replace("w.bin", "/w.bin");
-    assert_eq!(file(parse(&absolute)), "/w.bin");
+    let set = Loader { set: vec!["selectors.0.file=tests/load.rs".to_owned()] };
+    assert_eq!(file(set.load(folder.path().join("child.toml")).unwrap()), "tests/load.rs");
+    assert_eq!(file(parse(&selector.replace("w.bin", &expected))), expected);
     assert_eq!(place(&refuse(&selector.replace("\"w.bin\"", "7"))), (4, 8));
+}
+
+/// Files are looked at when the pipeline is read: that they are there, and what the selector checks.
+#[test]
+fn files_that_cannot_be_what_they_should_are_told_where_they_are_named() {
+    let reads = "[[selectors]]\ntype = \"reads\"\nword = \"w\"\nfile = \"FILE\"";
+    for (file, reason) in [("none/w.bin", "No such file"), (".", "it is not a file")] {
+        let error = refuse(&reads.replace("FILE", file));
+        assert_eq!(place(&error), (4, 8));
+        assert!(error.to_string().contains(&format!("{file} cannot be read: {reason}")), "{error}");
+    }
+    let folder = folder(&[("broken", b"{}")]);
+    let broken = folder.path().join("broken").display().to_string();
+    for (fields, reason) in [
+        ("type = \"hash-attention\"\nsize = 4\nweights", "not a safetensors file"),
+        ("type = \"loki\"\nsize = 4\nbasis", "not a safetensors file"),
+        ("type = \"double-sparsity\"\nsize = 4\ncalibration", "there are no lists of channels"),
+    ] {
+        let error = refuse(&format!("[[selectors]]\n{fields} = \"{broken}\""));
+        assert_eq!(place(&error).0, 4, "{error}");
+        assert!(error.to_string().contains(&format!("{broken}: {reason}")), "{error}");
+    }
+    let inner = format!("{{ type = \"loki\", size = 4, basis = \"{broken}\" }}");
+    let error = refuse(&of(&inner));
+    assert!(error.to_string().contains("loki: "), "{error}");
+    place(&error);
 }
 
 #[test]
@@ -261,7 +287,7 @@ fn what_is_wrong_within_another_selector_is_told_there() {
 #[test]
 fn files_within_another_selector_are_named_from_where_they_are_named() {
     let text = of("{ type = \"reads\", word = \"w\", file = \"w.bin\" }");
-    let folder = folder(&[("p.toml", text.as_bytes())]);
+    let folder = folder(&[("p.toml", text.as_bytes()), ("w.bin", b"")]);
     let pipeline = load(folder.path().join("p.toml")).unwrap();
     let value = serde_json::to_value(&pipeline.selectors[0]).unwrap();
     let expected = folder.path().join("w.bin").display().to_string();

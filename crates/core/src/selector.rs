@@ -46,6 +46,15 @@ pub trait SelectorConfig: Debug + Send + Sync {
     /// [`Error::Build`](crate::Error::Build) if the site's shape or a file does not fit.
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>>;
 
+    /// Finds what is wrong at any site: a file that is not what it should be. Called when a pipeline
+    /// file is read, so that it is said before any work.
+    ///
+    /// # Errors
+    /// [`Error::Build`](crate::Error::Build), with the file.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether it draws tokens with its own inclusion probabilities, [`Picks::draw`].
     ///
     /// Such a selector must be the last, without an estimator after it, under `share = "head"`.

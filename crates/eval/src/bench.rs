@@ -25,6 +25,7 @@ use bandwidth::Memory;
 use group::{Group, Set};
 use memory::Plan;
 
+pub(crate) use density::refusal;
 pub use density::{at_density, decides_itself, sized};
 pub use memory::{available_memory, row_bytes};
 pub use report::{Bandwidth, BenchReport, BenchRow, Machine};
@@ -74,10 +75,6 @@ impl Bench {
         backend: &dyn Backend,
         progress: &dyn Fn(usize, usize),
     ) -> Result<BenchReport> {
-        self.shape.check().map_err(|error| Error::Setting {
-            option: "--heads, --kv-heads, --head-dim",
-            reason: error.to_string(),
-        })?;
         let sets = self.sets(contenders.len())?;
         let groups: Vec<(Set, Vec<Contender>)> =
             sets.into_iter().flat_map(|set| grouped(set, contenders)).collect();
@@ -94,8 +91,21 @@ impl Bench {
         Ok(report)
     }
 
+    /// Layers that each of so many pipelines has, at most.
+    ///
+    /// # Errors
+    /// A shape that cannot be, or too little memory.
+    pub fn most_layers(&self, pipelines: usize) -> Result<usize> {
+        let layers = self.sets(pipelines)?.iter().map(|set| set.plan.layers).max();
+        Ok(layers.unwrap_or_default())
+    }
+
     /// Every combination of tokens, storage and threads, checked against the memory.
     fn sets(&self, pipelines: usize) -> Result<Vec<Set>> {
+        self.shape.check().map_err(|error| Error::Setting {
+            option: "--heads, --kv-heads, --head-dim",
+            reason: error.to_string(),
+        })?;
         let allowance = memory::allowance();
         let mut sets = Vec::new();
         for &tokens in &self.tokens {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ndarray::s;
 use vattention_core::{Attention, Backend, Options, Output, Pipeline, PipelineConfig, Site};
@@ -30,6 +30,8 @@ pub struct Entry {
     pub pipeline: Arc<PipelineConfig>,
     /// Its file, as given.
     pub file: String,
+    /// What was set so that it reads a share of the tokens, if that was asked for.
+    pub set: Option<String>,
 }
 
 /// Compares pipelines with exact attention on a trace; what they read is returned too if
@@ -57,40 +59,19 @@ pub fn compare(
         let scale = trace.info().scale.unwrap_or(layout.shape.default_scale());
         let count = settings.count(&layout);
         let exact = Exact::rows_with(&layer, &layout.shape, scale, count, Judge::new);
+        let options = Options { scale: Some(scale), record: true, ..Options::default() };
+        let answers = Answers { number, layout: &layout, layer: &layer, count, options };
         for (i, (entry, tally)) in entries.iter().zip(&mut tallies).enumerate() {
-            let refuse =
-                |source| Error::Pipeline { file: entry.file.clone(), layer: number, source };
-            let unmeasured = layout.queries - count;
-            let learns = || learns(&entry.pipeline, number, &layout).map_err(refuse);
-            let first = if unmeasured > 0 && learns()? { 0 } else { unmeasured };
-            let options = Options {
-                scale: Some(scale),
-                storage: layout.storage,
-                record: true,
-                first_step: first as u32,
-                // What the pipeline chose is what is compared.
-                literal: true,
-                ..Options::default()
-            };
-            let mut attention = load(backend, &entry.pipeline, number, &layout, &layer, &options)
-                .map_err(refuse)?;
-            for query in first..unmeasured {
-                let told = answer(&mut *attention, &layer, query);
-                told.map_err(|error| refuse(at_query(error, query)))?;
-            }
-            for (t, exact) in exact.chunks(layout.shape.query_heads).enumerate() {
-                let start = Instant::now();
-                let query = unmeasured + t;
-                let output = answer(&mut *attention, &layer, query);
-                let output = output.map_err(|error| refuse(at_query(error, query)))?;
-                tally.add(&output, exact, start.elapsed());
+            let mut rows = exact.chunks(layout.shape.query_heads);
+            let index_bytes = answers.of(entry, backend, |output, time| {
+                tally.add(&output, rows.next().expect("a row for each query"), time);
                 if settings.dump {
                     dump.push(i, number, output);
                 }
                 done += 1;
                 progress(done, total);
-            }
-            tally.add_index(attention.index_bytes(), &layout);
+            })?;
+            tally.add_index(index_bytes, &layout);
         }
     }
     let pipelines = entries.iter().zip(tallies).map(|(entry, tally)| tally.measured(entry));
@@ -109,8 +90,11 @@ impl Settings {
     }
 }
 
-/// The layers to compare on, checked against the trace.
-pub(crate) fn chosen_layers(trace: &Trace, settings: &Settings) -> Result<Vec<(usize, Layout)>> {
+/// The layers of a trace that settings name, checked against it.
+///
+/// # Errors
+/// A setting that does not fit the trace.
+pub fn chosen_layers(trace: &Trace, settings: &Settings) -> Result<Vec<(usize, Layout)>> {
     let all: Vec<(usize, Layout)> = trace.layers().collect();
     let chosen = match &settings.layers {
         None => all,
@@ -156,6 +140,51 @@ pub(crate) fn chosen_layers(trace: &Trace, settings: &Settings) -> Result<Vec<(u
 
 fn list(numbers: impl Iterator<Item = impl ToString>) -> String {
     numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// The answers to the last `count` queries of a layer.
+pub(crate) struct Answers<'a> {
+    pub(crate) number: usize,
+    pub(crate) layout: &'a Layout,
+    pub(crate) layer: &'a Layer,
+    pub(crate) count: usize,
+    /// Scale, and whether to record.
+    pub(crate) options: Options,
+}
+
+impl Answers<'_> {
+    /// Gives each answer of a pipeline to `take`, with the time it took; returns the bytes of its
+    /// index.
+    pub(crate) fn of(
+        &self,
+        entry: &Entry,
+        backend: &dyn Backend,
+        mut take: impl FnMut(Output, Duration),
+    ) -> Result<usize> {
+        let &Self { number, layout, layer, count, .. } = self;
+        let refuse = |source| Error::Pipeline { file: entry.file.clone(), layer: number, source };
+        let unmeasured = layout.queries - count;
+        let learns = || learns(&entry.pipeline, number, layout).map_err(refuse);
+        let first = if unmeasured > 0 && learns()? { 0 } else { unmeasured };
+        let options = Options {
+            storage: layout.storage,
+            first_step: first as u32,
+            // What the pipeline chose is what is measured.
+            literal: true,
+            ..self.options.clone()
+        };
+        let mut attention =
+            load(backend, &entry.pipeline, number, layout, layer, &options).map_err(refuse)?;
+        for query in first..layout.queries {
+            let start = Instant::now();
+            let output = answer(&mut *attention, layer, query);
+            let output = output.map_err(|error| refuse(at_query(error, query)))?;
+            if query >= unmeasured {
+                take(output, start.elapsed());
+            }
+        }
+        Ok(attention.index_bytes())
+    }
 }
 
 /// Whether a selector of the pipeline waits for the attention of the queries before.

@@ -4,6 +4,7 @@
 mod bench;
 pub mod binomial;
 mod compare;
+mod density;
 mod dump;
 mod error;
 mod errors;
@@ -23,7 +24,8 @@ pub use bench::{
     Bandwidth, Bench, BenchReport, BenchRow, Contender, Machine, at_density, available_memory,
     decides_itself, row_bytes, sized,
 };
-pub use compare::{Entry, Settings, compare};
+pub use compare::{Entry, Settings, chosen_layers, compare};
+pub use density::{Tuned, made_to_read, named};
 pub use dump::Dump;
 pub use error::{Error, Result};
 pub use errors::{ErrorSummary, MeanMax};

@@ -28,6 +28,8 @@ pub struct Measured {
     pub name: String,
     /// Its file, as given.
     pub file: String,
+    /// What was set so that it reads a share of the tokens, if that was asked for.
+    pub set: Option<String>,
     /// Share of visible tokens read.
     pub density: Density,
     /// Attention that the tokens read for certain hold, relative to what as many tokens could hold;
@@ -143,6 +145,7 @@ impl Tally {
         Measured {
             name: entry.pipeline.name.clone(),
             file: entry.file.clone(),
+            set: entry.set.clone(),
             density: Density {
                 per_kv_head: MeanMax::new(reports.iter().map(RowReport::density_of_group)),
                 per_query_head: MeanMax::new(reports.iter().map(RowReport::density)),
@@ -214,7 +217,7 @@ mod tests {
     fn entry(scope: Scope) -> Entry {
         let estimator: Box<dyn BudgetEstimator> = Box::new(Promising { scope });
         let pipeline = PipelineConfig { estimator: Some(estimator), ..Default::default() };
-        Entry { pipeline: Arc::new(pipeline), file: "f".into() }
+        Entry { pipeline: Arc::new(pipeline), file: "f".into(), set: None }
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Synth {
         };
         within("--tokens", self.tokens, FEWEST_TOKENS, MOST_TOKENS)?;
         within("--queries", self.queries, 1, self.tokens)?;
-        within("--prompt", self.prompt, 0, self.tokens)?;
+        within("--prompt-queries", self.prompt, 0, self.tokens)?;
         within("--head-dim", self.shape.head_dim, 1, MOST_DIM)?;
         within("--value-dim", self.shape.value_dim, 1, MOST_DIM)?;
         let numbers = self.shape.kv_heads * self.tokens;

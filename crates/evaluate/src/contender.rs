@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use vattention_core::PipelineConfig;
+use vattention_eval::named;
 
 /// A pipeline, as it stands or made to read a share of the tokens.
 #[derive(Clone, Debug)]
@@ -24,11 +25,6 @@ impl Contender {
     /// The pipeline's name, with what was asked for.
     pub fn name(&self) -> String {
         let name = &self.pipeline.name;
-        self.asked.map_or_else(|| name.clone(), |share| format!("{name}, {} %", percent(share)))
+        self.asked.map_or_else(|| name.clone(), |share| named(name, share))
     }
-}
-
-/// A share in percent, without superfluous digits.
-fn percent(share: f64) -> f64 {
-    (share * 1e4).round() / 100.0
 }

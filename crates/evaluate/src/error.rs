@@ -21,13 +21,8 @@ pub enum Error {
         source: Box<vattention_llm::Error>,
     },
     /// A pipeline has nothing that can be set so that it reads so much.
-    #[error("--density: {pipeline}: {reason}")]
-    Density {
-        /// Its name.
-        pipeline: String,
-        /// Why not, and what was expected.
-        reason: String,
-    },
+    #[error(transparent)]
+    Density(#[from] vattention_eval::Error),
     /// The operating system refuses a file.
     #[error("{}: {source}", .path.display())]
     File {

@@ -106,6 +106,10 @@ impl SelectorConfig for DoubleSparsity {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
         crate::built("double-sparsity", self.worker(site))
     }
+
+    fn check(&self) -> Result<()> {
+        crate::named("double-sparsity", calibration::check_file(&self.calibration))
+    }
 }
 
 impl DoubleSparsity {

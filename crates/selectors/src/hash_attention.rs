@@ -96,6 +96,11 @@ impl SelectorConfig for HashAttention {
         crate::built("hash-attention", self.worker(site))
     }
 
+    fn check(&self) -> Result<()> {
+        let opened = self.weights.as_deref().map_or(Ok(()), |path| Weights::open(path).map(drop));
+        crate::named("hash-attention", opened)
+    }
+
     fn needs_sampling(&self) -> bool {
         self.size == AutoSize::Auto
     }

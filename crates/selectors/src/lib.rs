@@ -60,8 +60,10 @@ fn built(
     component: &str,
     worker: Result<impl Selector + 'static, String>,
 ) -> Result<Box<dyn Selector>> {
-    match worker {
-        Ok(worker) => Ok(Box::new(worker)),
-        Err(reason) => Err(Error::Build { component: component.into(), reason }),
-    }
+    named(component, worker).map(|worker| Box::new(worker) as _)
+}
+
+/// A result, with the reason why there is none as the error of a component.
+fn named<T>(component: &str, result: Result<T, String>) -> Result<T> {
+    result.map_err(|reason| Error::Build { component: component.into(), reason })
 }

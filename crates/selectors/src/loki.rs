@@ -69,6 +69,10 @@ impl SelectorConfig for Loki {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
         crate::built("loki", self.worker(site))
     }
+
+    fn check(&self) -> Result<()> {
+        crate::named("loki", basis::open(&self.basis).map(drop))
+    }
 }
 
 impl Loki {

@@ -92,6 +92,10 @@ impl SelectorConfig for Twilight {
         Ok(Box::new(Worker { mass: self.mass, score: self.score, inner }))
     }
 
+    fn check(&self) -> Result<()> {
+        self.of.0.check()
+    }
+
     fn needs_sampling(&self) -> bool {
         self.of.0.needs_sampling()
     }

@@ -23,8 +23,9 @@ type Order = Vec<Vec<usize>>;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Channels {
     lists: BTreeMap<String, Order>,
-    /// Whether queries met the keys of their own tokens; else `qk` is a product of means.
-    pub paired: bool,
+    /// Pairs of a query and the key of its own token, of each head in the layer that has the fewest; in a
+    /// layer without any `qk` is a product of means.
+    pub pairs: usize,
 }
 
 impl Channels {
@@ -33,13 +34,13 @@ impl Channels {
     /// # Errors
     /// What [`Corpus::layer`] refuses.
     pub fn calibrate(corpus: &Corpus) -> Result<Self> {
-        let mut channels = Self { lists: BTreeMap::new(), paired: true };
+        let mut channels = Self { lists: BTreeMap::new(), pairs: usize::MAX };
         for (number, _) in corpus.layers() {
             let mut sums = Sums::default();
             for layer in corpus.layer(number) {
                 sums.add(&layer?);
             }
-            channels.paired &= sums.pairs.count > 0;
+            channels.pairs = channels.pairs.min(sums.pairs.count);
             channels.push(number, &sums);
         }
         Ok(channels)

@@ -1,9 +1,7 @@
 //! The pipelines that are measured when no file is named.
 
-use std::sync::Arc;
-
-use vattention::PipelineConfig;
 use vattention::config::Loader;
+use vattention::eval::Entry;
 
 use crate::Failure;
 
@@ -25,14 +23,15 @@ const HALVES: (&str, &str) = ("size = 0.05", "type = \"fixed\"\nsize = 0.05");
 const PROMISED: (&str, &str) = ("size = 0.02", "type = \"ratio\"\nepsilon = 0.1\ndelta = 0.05");
 
 /// All of them, with the changes of `--set`.
-pub(super) fn pipelines(set: &[String]) -> Result<Vec<Arc<PipelineConfig>>, Failure> {
+pub(super) fn entries(set: &[String]) -> Result<Vec<Entry>, Failure> {
     let loader = Loader { set: set.to_vec() };
     let load = |(name, share, score, (size, estimator)): (&str, &str, &str, (&str, &str))| {
         let text = format!(
             "name = \"hash, {name}\"\nshare = \"{share}\"\n{EDGES}\n\
              [[selectors]]\ntype = \"hash-attention\"\ncodes = \"kv-head\"\nscore = \"{score}\"\n{size}\n\n[estimator]\n{estimator}\n"
         );
-        loader.parse(&format!("built-in pipeline hash, {name}"), &text)
+        let file = format!("built-in pipeline hash, {name}");
+        loader.parse(&file, &text).map(|pipeline| Entry { pipeline, file, set: None })
     };
     let mut errors = Vec::new();
     let all = [

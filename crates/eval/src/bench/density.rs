@@ -51,7 +51,8 @@ pub fn sized(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<Pipelin
     Ok(sized)
 }
 
-fn refusal(pipeline: &PipelineConfig, reason: String) -> Error {
+/// Why a pipeline cannot be made to read a share.
+pub(crate) fn refusal(pipeline: &PipelineConfig, reason: String) -> Error {
     Error::Setting { option: "--density", reason: format!("{}: {reason}", pipeline.name) }
 }
 

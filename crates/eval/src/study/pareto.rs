@@ -67,7 +67,7 @@ fn variants(entry: &Entry, epsilon: Fraction, delta: Fraction) -> Result<Vec<Ent
         let ratio: Box<dyn BudgetEstimator> = Box::new(Ratio::new(epsilon, delta));
         PipelineConfig { name, estimator: Some(ratio), ..copy(entry)? }
     };
-    Ok(vec![entry.clone(), Entry { pipeline: Arc::new(other), file: entry.file.clone() }])
+    Ok(vec![entry.clone(), Entry { pipeline: Arc::new(other), ..entry.clone() }])
 }
 
 fn copy(entry: &Entry) -> Result<PipelineConfig> {

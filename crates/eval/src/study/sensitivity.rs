@@ -82,6 +82,7 @@ pub fn sensitivity(
     let entry = |case: &Case| Entry {
         pipeline: case.natural().pipeline(case.target),
         file: format!("the natural configuration, {} = {}", case.parameter.name, case.value),
+        set: None,
     };
     let entries: Vec<Entry> = cases.iter().map(entry).collect();
     let (comparison, _) = compare(&entries, trace, backend, settings, progress)?;

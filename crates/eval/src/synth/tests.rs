@@ -166,7 +166,7 @@ fn settings_out_of_range_are_refused() {
         (Synth { tokens: 1 << 25, ..good.clone() }, "--tokens: 33554432; expected"),
         (Synth { queries: 0, ..good.clone() }, "--queries: 0; expected 1 to 2048"),
         (Synth { queries: 2049, ..good.clone() }, "--queries: 2049"),
-        (Synth { prompt: 2049, ..good.clone() }, "--prompt: 2049; expected 0 to 2048"),
+        (Synth { prompt: 2049, ..good.clone() }, "--prompt-queries: 2049; expected 0 to 2048"),
         (Synth { value_mean: f64::NAN, ..good.clone() }, "--value-mean: NaN"),
         (Synth { value_mean: 1e4, ..good.clone() }, "--value-mean: 10000; expected 0 to"),
         (shaped(|s| s.head_dim = 65), "--head-dim: 65; expected an even"),

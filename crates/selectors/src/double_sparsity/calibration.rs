@@ -1,11 +1,26 @@
 //! The file of channels by importance: one list of it is read, the rest skipped.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use vattention_core::Site;
 
 use super::{Importance, IndexOf};
+
+/// Refuses a file without lists of any layer.
+pub(super) fn check_file(path: &Path) -> Result<(), String> {
+    let named = |reason: String| format!("{}: {reason}", path.display());
+    let bytes = std::fs::read(path).map_err(|error| named(error.to_string()))?;
+    let lists: BTreeMap<String, IgnoredAny> =
+        serde_json::from_slice(&bytes).map_err(|error| named(error.to_string()))?;
+    if lists.keys().any(|key| key.starts_with("model.layers.")) {
+        return Ok(());
+    }
+    Err(named(
+        "there are no lists of channels, under `model.layers.0.self_attn.qk_proj` say".into(),
+    ))
+}
 
 /// The channels by falling importance at `site`, `[head_dim]` each: one list, or one for each
 /// member. Refusals name the file and the key.

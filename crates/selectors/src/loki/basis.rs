@@ -12,10 +12,15 @@ const FORMAT: &str = "vattention-loki/1";
 /// makes them err by 2^−8 at most, to f16 by 2^−10.
 const TOLERANCE: f32 = 5e-3;
 
+/// Opens the file, which must be of the format.
+pub(super) fn open(path: &Path) -> Result<TensorFile, String> {
+    TensorFile::open(path, FORMAT)
+}
+
 /// The first `rank` components at `site`, `[rank, head_dim]`. Every refusal names the file, and the
 /// tensor if there is one.
 pub(super) fn read(path: &Path, site: &Site, rank: usize) -> Result<Vec<f32>, String> {
-    let file = TensorFile::open(path, FORMAT)?;
+    let file = open(path)?;
     let read = || -> Result<Vec<f32>, String> {
         let Shape { kv_heads, head_dim: dim, .. } = site.shape;
         let name = format!("layers.{}.variance", site.layer);

@@ -30,7 +30,7 @@ fn large_channels_come_first_in_each_head_and_in_its_group() {
     assert_eq!(first("qk_proj")[..2], [5, 2]);
     assert_eq!(first("qk_proj")[2..], [7, 7], "30 · 1 beats 1 · 10");
     assert_eq!(list(&channels, "qk_proj_group").len(), 2);
-    assert!(!channels.paired);
+    assert_eq!(channels.pairs, 0);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn pairs_are_of_the_same_token() {
     layer.keys.slice_mut(s![.., 290.., 4]).fill(5.0);
     layer.prompt = Some(prompt);
     let channels = calibrated(layer.clone());
-    assert!(channels.paired);
+    assert_eq!(channels.pairs, 10);
     let last: Vec<usize> = list(&channels, "qk_proj").iter().map(|l| l[7]).collect();
     let first: Vec<usize> = list(&channels, "qk_proj").iter().map(|l| l[0]).collect();
     assert_eq!((first, last), (vec![4; 4], vec![0; 4]));

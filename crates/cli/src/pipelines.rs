@@ -1,0 +1,228 @@
+//! Pipelines as commands are given them, and those that are left out because they cannot run.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use vattention::config::{ConfigError, Loader};
+use vattention::eval::{Entry, Settings, Trace, chosen_layers};
+use vattention::{Backend, Fraction, Options, Shape};
+
+use crate::fail::note;
+use crate::numbers::fraction;
+use crate::{Failure, progress};
+
+/// Pipelines, changed or made to read a share of the tokens.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PipelineArgs {
+    /// Pipeline files.
+    #[arg(required = true)]
+    pub(crate) configs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) changes: Changes,
+    #[command(flatten)]
+    pub(crate) densities: Densities,
+}
+
+/// Changes to pipelines.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Changes {
+    /// A change to each pipeline, such as estimator.epsilon=0.1 or selectors.0.size=64.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+/// Shares of the tokens to read.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Densities {
+    /// Shares of the tokens, between commas, that each pipeline is made to read, sink and window
+    /// counted: by its epsilon if it promises something, else by mass or sizes. A dense pipeline
+    /// stays as it is. By default, pipelines run as they stand.
+    #[arg(long, value_delimiter = ',', value_parser = fraction, value_name = "SHARES")]
+    pub(crate) density: Vec<Fraction>,
+}
+
+/// Pipelines, and the files that they were made of.
+pub(crate) struct Loaded {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) files: Vec<PathBuf>,
+}
+
+impl PipelineArgs {
+    /// Loads the pipelines, or every problem in any of them.
+    pub(crate) fn load(&self) -> Result<Loaded, Failure> {
+        self.changes.load(&self.configs)
+    }
+
+    /// Those that can run on a trace, at each density.
+    pub(crate) fn lineup(
+        &self,
+        entries: Vec<Entry>,
+        trace: &Trace,
+        backend: &dyn Backend,
+        settings: &Settings,
+    ) -> Result<Lineup<Entry>, Failure> {
+        let fitting = Lineup::new(entries).fitting(&shapes(trace, settings)?, backend)?;
+        let at = |entry: &Entry, share| entry.at_density(share, trace, backend, settings);
+        self.densities.make(fitting, |entry| entry, at)
+    }
+}
+
+impl Changes {
+    /// Loads pipelines, or every problem in any of them.
+    pub(crate) fn load(&self, paths: &[PathBuf]) -> Result<Loaded, Failure> {
+        let mut loaded = Loaded { entries: Vec::new(), files: Vec::new() };
+        let mut errors = Vec::new();
+        for path in paths {
+            match self.read(path) {
+                Ok((entry, files)) => {
+                    loaded.entries.push(entry);
+                    loaded.files.extend(files);
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        if errors.is_empty() { Ok(loaded) } else { Err(Failure::Config(errors)) }
+    }
+
+    /// Loads one pipeline, and tells which files it was made of.
+    pub(crate) fn load_one(&self, path: &Path) -> Result<(Entry, Vec<PathBuf>), Failure> {
+        self.read(path).map_err(|error| Failure::Config(vec![error]))
+    }
+
+    fn read(&self, path: &Path) -> Result<(Entry, Vec<PathBuf>), ConfigError> {
+        let loader = Loader { set: self.set.clone() };
+        let (pipeline, files) = loader.load_with_files(path)?;
+        Ok((Entry { pipeline, file: path.display().to_string(), set: None }, files))
+    }
+}
+
+impl Densities {
+    /// Whether a pipeline stays as it stands: without a density, and if it is dense.
+    pub(crate) fn leave(&self, entry: &Entry) -> bool {
+        self.density.is_empty() || entry.pipeline.is_dense()
+    }
+
+    /// Each pipeline at each density, as `make` makes it, or as it stands.
+    pub(crate) fn make<T, E: Display>(
+        &self,
+        lineup: Lineup<Entry>,
+        stand: impl Fn(Entry) -> T,
+        make: impl Fn(&Entry, Fraction) -> Result<T, E>,
+    ) -> Result<Lineup<T>, Failure> {
+        let bar = progress::bar("densities");
+        let (mut done, total) = (0, lineup.run.len() * self.density.len());
+        let made = lineup.each(|entry| {
+            if self.leave(&entry) {
+                return Ok(vec![stand(entry)]);
+            }
+            let at = |&density| {
+                let made = make(&entry, density);
+                done += 1;
+                progress::show(&bar, done, total);
+                made
+            };
+            self.density.iter().map(at).collect()
+        });
+        bar.finish_and_clear();
+        made
+    }
+}
+
+/// The pipelines that can run, and those that cannot.
+pub(crate) struct Lineup<T> {
+    pub(crate) run: Vec<T>,
+    left_out: Vec<LeftOut>,
+}
+
+/// A pipeline that cannot run.
+#[derive(Debug, Serialize)]
+struct LeftOut {
+    name: String,
+    file: String,
+    reason: String,
+}
+
+impl Lineup<Entry> {
+    pub(crate) fn new(entries: Vec<Entry>) -> Self {
+        Self { run: entries, left_out: Vec::new() }
+    }
+
+    /// Leaves out what cannot run on some of the layers.
+    pub(crate) fn fitting(
+        self,
+        layers: &[(usize, Shape)],
+        backend: &dyn Backend,
+    ) -> Result<Self, Failure> {
+        self.each(|entry| fits(&entry, layers, backend).map(|()| vec![entry]))
+    }
+
+    /// What `make` makes of each pipeline. Those of which it makes nothing are left out, and it is said
+    /// why; it is an error if they all are.
+    pub(crate) fn each<T, E: Display>(
+        self,
+        mut make: impl FnMut(Entry) -> Result<Vec<T>, E>,
+    ) -> Result<Lineup<T>, Failure> {
+        let mut lineup = Lineup { run: Vec::new(), left_out: self.left_out };
+        let before = lineup.left_out.len();
+        for entry in self.run {
+            let (name, file) = (entry.pipeline.name.clone(), entry.file.clone());
+            match make(entry) {
+                Ok(made) => lineup.run.extend(made),
+                Err(error) => {
+                    lineup.left_out.push(LeftOut { name, file, reason: error.to_string() });
+                }
+            }
+        }
+        let line = |one: &LeftOut| format!("{}: {}", one.file, one.reason);
+        let new: Vec<String> = lineup.left_out[before..].iter().map(line).collect();
+        if lineup.run.is_empty() && !new.is_empty() {
+            return Err(Failure::all(&new));
+        }
+        new.iter().for_each(|line| note(&format!("left out: {line}")));
+        Ok(lineup)
+    }
+}
+
+impl<T> Lineup<T> {
+    /// What was found, with what was left out, for JSON.
+    pub(crate) fn told<'a, R: Serialize>(&'a self, found: &'a R) -> impl Serialize + 'a {
+        Told { found, left_out: &self.left_out }
+    }
+}
+
+/// Results, and what they lack.
+#[derive(Serialize)]
+struct Told<'a, R> {
+    #[serde(flatten)]
+    found: &'a R,
+    left_out: &'a [LeftOut],
+}
+
+/// Builds a pipeline for layers, or says why it cannot run there.
+pub(crate) fn fits(
+    entry: &Entry,
+    layers: &[(usize, Shape)],
+    backend: &dyn Backend,
+) -> Result<(), String> {
+    layers.iter().try_for_each(|&(layer, shape)| {
+        let started = backend.start(&entry.pipeline, layer, shape, &Options::default());
+        started.map(drop).map_err(|error| format!("on layer {layer}: {error}"))
+    })
+}
+
+/// Refuses a pipeline that cannot run on some of the layers.
+pub(crate) fn expect_fit(
+    entry: &Entry,
+    layers: &[(usize, Shape)],
+    backend: &dyn Backend,
+) -> Result<(), Failure> {
+    fits(entry, layers, backend)
+        .map_err(|reason| Failure::input(format!("{}: {reason}", entry.file)))
+}
+
+/// The layers of a trace that settings name, checked against it, and their shapes.
+pub(crate) fn shapes(trace: &Trace, settings: &Settings) -> Result<Vec<(usize, Shape)>, Failure> {
+    let layers = chosen_layers(trace, settings)?.into_iter();
+    Ok(layers.map(|(number, layout)| (number, layout.shape)).collect())
+}
