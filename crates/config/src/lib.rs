@@ -10,10 +10,12 @@ mod fault;
 mod files;
 mod listing;
 mod load;
+mod names;
 mod node;
 mod problem;
 mod reader;
 mod schema;
+mod twice;
 mod words;
 
 pub use listing::{ComponentEntry, Field, listing};

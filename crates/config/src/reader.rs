@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use vattention_core::{
     BudgetEstimator, ComponentKind, Conflict, PipelineConfig, SamplerConfig, SelectorConfig,
-    components,
 };
 
 use crate::de::{read, read_all};
 use crate::files::resolve_files;
+use crate::names::meant;
 use crate::node::{Entry, Node, Span, Value};
 use crate::problem::{Cause, ConfigError, Problem, Source, Sources};
-use crate::words::{Subject, list, suggestion};
+use crate::twice::{Told, tell};
+use crate::words::{Subject, before, list};
 
 /// Bytes in a text, at most.
 const LARGEST: u64 = 16 << 20;
@@ -123,10 +124,9 @@ impl Reader {
         let source = self.sources.0.len();
         let (node, errors) = Node::parse(source, &text);
         self.sources.0.push(Source { name, text: text.into() });
-        for error in errors {
-            let span = Span::new(source, error.span().unwrap_or(0..0));
-            let message = format!("TOML syntax: {}", error.message());
-            let problem = Problem::new(&self.sources, &span, message, "here", None);
+        for Told { range, message, help } in tell(&self.sources.0[source].text, &errors) {
+            let span = Span::new(source, range);
+            let problem = Problem::new(&self.sources, &span, message, "here", help);
             self.broken.extend(problem.line());
             self.problems.push(problem.because(Cause::Syntax));
         }
@@ -154,15 +154,15 @@ impl Reader {
             seed: part.top("seed").unwrap_or_default(),
             share: part.top("share").unwrap_or_default(),
             dense_layers: part.list("dense_layers"),
-            sampler: part.table::<SamplerConfig>("sampler", &[]),
+            sampler: part.table::<SamplerConfig>("sampler", None),
             estimator: part
-                .table::<Box<dyn BudgetEstimator>>("estimator", &known(ComponentKind::Estimator)),
+                .table::<Box<dyn BudgetEstimator>>("estimator", Some(ComponentKind::Estimator)),
             ..PipelineConfig::default()
         };
         let mut places = Vec::new();
         for (i, node) in self.selector_nodes(tree).iter().enumerate() {
-            let known = known(ComponentKind::Selector);
-            let subject = Subject { what: &format!("selectors[{i}]"), known_types: &known };
+            let kind = Some(ComponentKind::Selector);
+            let subject = Subject { what: &format!("selectors[{i}]"), kind };
             if let Some(selector) = self.component::<Box<dyn SelectorConfig>>(node, subject) {
                 pipeline.selectors.push(selector);
                 places.push(node.get("type").unwrap_or(node).span.clone());
@@ -175,7 +175,7 @@ impl Reader {
     fn unknown_keys(&mut self, tree: &Node) {
         for Entry { key, span, .. } in tree.entries() {
             if !KEYS.contains(&key.as_str()) {
-                let help = format!("{}the keys here are {}", suggestion(key, &KEYS), list(&KEYS));
+                let help = before(meant(key, &KEYS), &format!("the keys here are {}", list(&KEYS)));
                 let message = format!("unknown key `{key}`");
                 let problem =
                     Problem::new(&self.sources, span, message, "not a key here", Some(help));
@@ -190,7 +190,15 @@ impl Reader {
         if let Value::Array(items) = &node.value {
             return items.clone();
         }
-        let help = "write `[[selectors]]`, with double brackets, once per selector";
+        let is_number = |entry: &Entry| entry.key.parse::<usize>().is_ok();
+        let entries = node.entries();
+        let numbered = !entries.is_empty() && entries.iter().all(is_number);
+        let help = if numbered {
+            "elements have numbers only where a list is changed: by `extends` or --set; write \
+             `[[selectors]]`, with double brackets, once per selector"
+        } else {
+            "write `[[selectors]]`, with double brackets, once per selector"
+        };
         let message = "`selectors` must be an array of tables";
         self.problem(&node.span, message, "this is not an array", Some(help.into()));
         Vec::new()
@@ -200,7 +208,9 @@ impl Reader {
     fn component<T: DeserializeOwned>(&mut self, node: &Node, subject: Subject<'_>) -> Option<T> {
         if !matches!(node.value, Value::Table(_)) {
             let message = format!("wrong type for {}: expected a table", subject.what);
-            self.problem(&node.span, message, "this is not a table", None);
+            let is_list = matches!(node.value, Value::Array(_));
+            let label = if is_list { "this is a list" } else { "this is not a table" };
+            self.problem(&node.span, message, label, as_table(node, subject));
             return None;
         }
         let faults = match read_all(&resolve_files(node, &self.sources)) {
@@ -258,7 +268,7 @@ impl Part<'_> {
     /// A plain value at the top of the file.
     fn top<T: DeserializeOwned>(&mut self, key: &str) -> Option<T> {
         let node = self.tree.get(key)?;
-        let subject = Subject { what: key, known_types: &[] };
+        let subject = Subject { what: key, kind: None };
         read(node)
             .map_err(|located| {
                 let problem = subject.problem(&self.reader.sources, node, &located);
@@ -284,7 +294,7 @@ impl Part<'_> {
             return self.top(key).unwrap_or_default();
         };
         let item = |(i, node): (usize, &Node)| {
-            let subject = Subject { what: &format!("{key}[{i}]"), known_types: &[] };
+            let subject = Subject { what: &format!("{key}[{i}]"), kind: None };
             let note = |located| subject.problem(&self.reader.sources, node, &located);
             read(node).map_err(|located| self.reader.problems.push(note(located))).ok()
         };
@@ -292,9 +302,26 @@ impl Part<'_> {
     }
 
     /// A table.
-    fn table<T: DeserializeOwned>(&mut self, key: &str, known_types: &[&'static str]) -> Option<T> {
+    fn table<T: DeserializeOwned>(&mut self, key: &str, kind: Option<ComponentKind>) -> Option<T> {
         let node = self.tree.get(key)?;
-        self.reader.component(node, Subject { what: key, known_types })
+        self.reader.component(node, Subject { what: key, kind })
+    }
+}
+
+/// How to write what stands where a component's table should.
+fn as_table(node: &Node, subject: Subject<'_>) -> Option<String> {
+    let what = subject.what;
+    match (&node.value, subject.kind) {
+        (Value::Str(name), Some(ComponentKind::Selector)) => {
+            Some(format!("write `[[selectors]]`, and under it `type = \"{name}\"`"))
+        }
+        (Value::Str(name), Some(ComponentKind::Estimator)) => {
+            Some(format!("write `[{what}]`, and under it `type = \"{name}\"`"))
+        }
+        (Value::Array(_), None | Some(ComponentKind::Estimator)) => {
+            Some(format!("write `[{what}]`, in single brackets, and only once"))
+        }
+        _ => None,
     }
 }
 
@@ -320,10 +347,6 @@ fn quoted_if_needed(change: &str) -> String {
         }
         _ => change.to_owned(),
     }
-}
-
-fn known(kind: ComponentKind) -> Vec<&'static str> {
-    components(kind).into_iter().map(|component| component.name).collect()
 }
 
 /// A path that compares equal however it is written, as far as the file exists.
