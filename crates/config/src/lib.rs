@@ -15,10 +15,12 @@ mod node;
 mod problem;
 mod reader;
 mod schema;
+mod sizes;
 mod twice;
 mod words;
 
-pub use listing::{ComponentEntry, Field, listing};
+pub use listing::{ComponentEntry, Field, listing, sampler_fields};
 pub use load::{Loader, load};
 pub use problem::{ConfigError, Problem};
 pub use schema::schema;
+pub use sizes::shares;

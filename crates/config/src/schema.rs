@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use vattention_core::schemars::{JsonSchema, SchemaGenerator};
-use vattention_core::{Component, ComponentKind, SamplerConfig, SelectorConfig, Share, components};
+use vattention_core::{
+    AutoSize, Component, ComponentKind, SamplerConfig, SelectorConfig, Share, Size, components,
+};
 
 /// The schema of a pipeline file, with every linked component. Of a file that extends another, whose
 /// tables may be parts, it demands less; `vattention check` sees the whole.
@@ -65,6 +67,12 @@ pub(crate) fn fields(component: &Component, generator: &mut SchemaGenerator) -> 
 pub(crate) fn is_selector(field: &Value) -> bool {
     let definition = field["$ref"].as_str().and_then(|path| path.rsplit('/').next());
     definition.is_some_and(|name| name == <dyn SelectorConfig>::schema_name())
+}
+
+/// Whether a field with this schema is a number of tokens or a share of the context.
+pub(crate) fn is_size(field: &Value) -> bool {
+    let definition = field["$ref"].as_str().and_then(|path| path.rsplit('/').next());
+    definition.is_some_and(|name| name == Size::schema_name() || name == AutoSize::schema_name())
 }
 
 /// A component's schema with the `type` that names it.
