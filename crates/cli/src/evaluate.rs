@@ -186,8 +186,7 @@ fn contenders(
     pipelines: &[Arc<PipelineConfig>],
     densities: &[Fraction],
 ) -> Result<Vec<Contender>, Failure> {
-    let is_dense = |it: &PipelineConfig| it.selectors.is_empty() && it.estimator.is_none();
-    let stands = |pipeline| densities.is_empty() || is_dense(pipeline);
+    let stands = |pipeline: &PipelineConfig| densities.is_empty() || pipeline.is_dense();
     if pipelines.iter().all(|pipeline| stands(pipeline)) {
         return Ok(pipelines.iter().cloned().map(Contender::as_it_stands).collect());
     }

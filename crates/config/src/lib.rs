@@ -8,6 +8,7 @@
 mod de;
 mod fault;
 mod files;
+mod layers;
 mod listing;
 mod load;
 mod names;

@@ -87,6 +87,14 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         &["sparq", "infinigen"],
         "there is none here; the nearest are `loki` and `double-sparsity`, by a part of each key",
     ),
+    (
+        &["pyramidkv", "pyramid"],
+        "PyramidKV is `snapkv` here with a size for each layer, under `[[layers]]`",
+    ),
+    (
+        &["duoattention", "duo"],
+        "heads have no settings of their own here, layers do: `sink` and `window` under `[[layers]]`",
+    ),
     (&["socket"], "there is none here; the nearest is `hash-attention`"),
 ];
 
@@ -106,6 +114,10 @@ mod tests {
             ("SinkMasker", "did you mean `sink`?"),
             ("LocalMaskerConfig", "that is `window` here."),
             ("streaming-llm", "StreamingLLM is two tables here, `sink` and `window`."),
+            (
+                "PyramidKVPress",
+                "PyramidKV is `snapkv` here with a size for each layer, under `[[layers]]`.",
+            ),
             ("top-k", "an exact top-k is `oracle-top-k` here."),
             ("snik", "did you mean `sink`?"),
         ] {

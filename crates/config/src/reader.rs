@@ -20,8 +20,17 @@ use crate::words::{Subject, before, list};
 const LARGEST: u64 = 16 << 20;
 
 /// The keys of a pipeline file.
-const KEYS: [&str; 8] =
-    ["name", "seed", "share", "dense_layers", "selectors", "sampler", "estimator", "extends"];
+const KEYS: [&str; 9] = [
+    "name",
+    "seed",
+    "share",
+    "dense_layers",
+    "selectors",
+    "sampler",
+    "estimator",
+    "layers",
+    "extends",
+];
 
 /// Texts read so far, and what was wrong with them.
 #[derive(Debug, Default)]
@@ -110,7 +119,7 @@ impl Reader {
     }
 
     /// Refuses keys that should number an element of a list and do not.
-    fn misplaced(&mut self, entries: Vec<Entry>) {
+    pub(crate) fn misplaced(&mut self, entries: Vec<Entry>) {
         for Entry { key, span, .. } in entries {
             let message = format!("`{key}` is not the number of an element of this list");
             let help = "elements are numbered from 0, as in `selectors.0.size = 64`; a list of tables \
@@ -133,7 +142,7 @@ impl Reader {
         node
     }
 
-    fn problem(
+    pub(crate) fn problem(
         &mut self,
         span: &Span,
         message: impl Into<String>,
@@ -145,9 +154,23 @@ impl Reader {
 
     /// Reads every part of the tree.
     pub(crate) fn pipeline(&mut self, tree: &Node, path: &Path) -> PipelineConfig {
-        self.unknown_keys(tree);
+        self.unknown_keys(tree, &KEYS, "");
+        let pipeline = self.at_layers(tree, path, "");
+        let layers = self.layers(tree, path);
+        // What is wrong within them was told, and may be why they do not go together.
+        if !self.problems.is_empty() {
+            return pipeline;
+        }
+        let whole = PipelineConfig { layers, ..pipeline };
+        self.conflicts(&whole, tree, &[], "");
+        whole
+    }
+
+    /// Reads what some layers do, or all that have no settings of their own. `within` comes before
+    /// the keys in messages.
+    pub(crate) fn at_layers(&mut self, tree: &Node, path: &Path, within: &str) -> PipelineConfig {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        let mut part = Part { reader: self, tree };
+        let mut part = Part { reader: self, tree, within };
         let name: Option<String> = part.name();
         let mut pipeline = PipelineConfig {
             name: name.or(stem).unwrap_or_default(),
@@ -160,23 +183,28 @@ impl Reader {
             ..PipelineConfig::default()
         };
         let mut places = Vec::new();
-        for (i, node) in self.selector_nodes(tree).iter().enumerate() {
+        for (i, node) in self.tables(tree, "selectors").iter().enumerate() {
             let kind = Some(ComponentKind::Selector);
-            let subject = Subject { what: &format!("selectors[{i}]"), kind };
+            let subject = Subject { what: &format!("{within}selectors[{i}]"), kind };
             if let Some(selector) = self.component::<Box<dyn SelectorConfig>>(node, subject) {
                 pipeline.selectors.push(selector);
                 places.push(node.get("type").unwrap_or(node).span.clone());
             }
         }
-        self.conflicts(&mut pipeline, tree, &places);
-        pipeline
+        let sampler = pipeline.sampler;
+        if tree.get("estimator").is_some() && pipeline.estimator.is_none() {
+            pipeline.sampler = None;
+        }
+        self.conflicts(&pipeline, tree, &places, within);
+        PipelineConfig { sampler, ..pipeline }
     }
 
-    fn unknown_keys(&mut self, tree: &Node) {
-        for Entry { key, span, .. } in tree.entries() {
-            if !KEYS.contains(&key.as_str()) {
-                let help = before(meant(key, &KEYS), &format!("the keys here are {}", list(&KEYS)));
-                let message = format!("unknown key `{key}`");
+    /// Refuses keys that a table does not have. `within` comes before them in messages.
+    pub(crate) fn unknown_keys(&mut self, table: &Node, keys: &[&str], within: &str) {
+        for Entry { key, span, .. } in table.entries() {
+            if !keys.contains(&key.as_str()) {
+                let help = before(meant(key, keys), &format!("the keys here are {}", list(keys)));
+                let message = format!("unknown key `{within}{key}`");
                 let problem =
                     Problem::new(&self.sources, span, message, "not a key here", Some(help));
                 self.problems.push(problem.because(Cause::Structure));
@@ -184,23 +212,21 @@ impl Reader {
         }
     }
 
-    /// The tables under `[[selectors]]`.
-    fn selector_nodes(&mut self, tree: &Node) -> Vec<Node> {
-        let Some(node) = tree.get("selectors") else { return Vec::new() };
+    /// The tables under `[[key]]`.
+    pub(crate) fn tables(&mut self, tree: &Node, key: &str) -> Vec<Node> {
+        let Some(node) = tree.get(key) else { return Vec::new() };
         if let Value::Array(items) = &node.value {
             return items.clone();
         }
         let is_number = |entry: &Entry| entry.key.parse::<usize>().is_ok();
         let entries = node.entries();
         let numbered = !entries.is_empty() && entries.iter().all(is_number);
-        let help = if numbered {
-            "elements have numbers only where a list is changed: by `extends` or --set; write \
-             `[[selectors]]`, with double brackets, once per selector"
-        } else {
-            "write `[[selectors]]`, with double brackets, once per selector"
-        };
-        let message = "`selectors` must be an array of tables";
-        self.problem(&node.span, message, "this is not an array", Some(help.into()));
+        let mut help = format!("write `[[{key}]]`, with double brackets, once for each table");
+        if numbered {
+            help.insert_str(0, "there is no list here whose elements could be changed by number; ");
+        }
+        let message = format!("`{key}` must be an array of tables");
+        self.problem(&node.span, message, "this is not an array", Some(help));
         Vec::new()
     }
 
@@ -222,22 +248,28 @@ impl Reader {
         None
     }
 
-    /// Notes parts that do not go together.
-    fn conflicts(&mut self, pipeline: &mut PipelineConfig, tree: &Node, places: &[Span]) {
-        let sampler = pipeline.sampler;
-        if tree.get("estimator").is_some() && pipeline.estimator.is_none() {
-            pipeline.sampler = None;
-        }
+    /// Notes parts that do not go together. `places` are those of the selectors.
+    fn conflicts(&mut self, pipeline: &PipelineConfig, tree: &Node, places: &[Span], within: &str) {
+        let numbered = |at: &str, key: &str| -> Option<usize> {
+            at.strip_prefix(key)?.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
+        };
+        let layers = |index: usize| match &tree.get("layers")?.value {
+            Value::Array(items) => Some(items.get(index)?.span.clone()),
+            _ => None,
+        };
         for Conflict { at, message, help } in pipeline.conflicts() {
-            let index = at.strip_prefix("selectors[").and_then(|at| at.strip_suffix(']'));
-            let span = match index.and_then(|index| index.parse::<usize>().ok()) {
-                Some(index) => places.get(index).cloned(),
-                None => tree.entry(&at).map(|entry| entry.span.clone()),
+            let span = match (numbered(&at, "selectors"), numbered(&at, "layers")) {
+                (Some(index), _) => places.get(index).cloned(),
+                (_, Some(index)) => layers(index),
+                _ => tree.entry(&at).map(|entry| entry.span.clone()),
             };
             let span = span.unwrap_or_else(|| tree.span.clone());
+            let message = match within.strip_suffix('.') {
+                Some(within) => format!("at {within}, {message}"),
+                None => message,
+            };
             self.problem(&span, message, "this part", Some(help));
         }
-        pipeline.sampler = sampler;
     }
 
     /// The problems in order, less those that a broken line may have caused.
@@ -259,16 +291,18 @@ impl Reader {
 }
 
 /// Reads named parts of a tree.
-struct Part<'a> {
-    reader: &'a mut Reader,
-    tree: &'a Node,
+pub(crate) struct Part<'a> {
+    pub(crate) reader: &'a mut Reader,
+    pub(crate) tree: &'a Node,
+    /// What comes before their names in messages.
+    pub(crate) within: &'a str,
 }
 
 impl Part<'_> {
     /// A plain value at the top of the file.
     fn top<T: DeserializeOwned>(&mut self, key: &str) -> Option<T> {
         let node = self.tree.get(key)?;
-        let subject = Subject { what: key, kind: None };
+        let subject = Subject { what: &format!("{}{key}", self.within), kind: None };
         read(node)
             .map_err(|located| {
                 let problem = subject.problem(&self.reader.sources, node, &located);
@@ -289,12 +323,12 @@ impl Part<'_> {
     }
 
     /// A list of plain values, less those that are wrong.
-    fn list<T: DeserializeOwned>(&mut self, key: &str) -> Vec<T> {
+    pub(crate) fn list<T: DeserializeOwned>(&mut self, key: &str) -> Vec<T> {
         let Some(Value::Array(items)) = self.tree.get(key).map(|node| &node.value) else {
             return self.top(key).unwrap_or_default();
         };
         let item = |(i, node): (usize, &Node)| {
-            let subject = Subject { what: &format!("{key}[{i}]"), kind: None };
+            let subject = Subject { what: &format!("{}{key}[{i}]", self.within), kind: None };
             let note = |located| subject.problem(&self.reader.sources, node, &located);
             read(node).map_err(|located| self.reader.problems.push(note(located))).ok()
         };
@@ -304,7 +338,7 @@ impl Part<'_> {
     /// A table.
     fn table<T: DeserializeOwned>(&mut self, key: &str, kind: Option<ComponentKind>) -> Option<T> {
         let node = self.tree.get(key)?;
-        self.reader.component(node, Subject { what: key, kind })
+        self.reader.component(node, Subject { what: &format!("{}{key}", self.within), kind })
     }
 }
 

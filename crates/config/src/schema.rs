@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use vattention_core::schemars::{JsonSchema, SchemaGenerator};
 use vattention_core::{
-    AutoSize, Component, ComponentKind, SamplerConfig, SelectorConfig, Share, Size, components,
+    AutoSize, Component, ComponentKind, Layers, SamplerConfig, SelectorConfig, Share, Size,
+    components,
 };
 
 /// The schema of a pipeline file, with every linked component. Of a file that extends another, whose
@@ -19,6 +20,7 @@ pub fn schema() -> Value {
     let share = generator.subschema_for::<Share>();
     let sampler = generator.subschema_for::<SamplerConfig>();
     let whole = json!({ "type": "integer", "minimum": 0 });
+    let layers = generator.subschema_for::<Layers>();
     let mut definitions = generator.take_definitions(true);
     definitions.insert(<dyn SelectorConfig>::schema_name().into(), json!({ "oneOf": selectors }));
     let text = |description: &str| json!({ "type": "string", "description": description });
@@ -32,11 +34,30 @@ pub fn schema() -> Value {
             "name": text("What tables and plots call it; default: the file's name."),
             "seed": with(&whole, "description", "Keys every random choice."),
             "share": share,
-            "dense_layers": { "type": "array", "items": whole, "description": "Layers that read everything." },
+            "dense_layers": {
+                "type": "array",
+                "items": layers,
+                "description": "Layers that read everything.",
+            },
             "selectors": { "description": "In order; each sees what those before it took." },
             "sampler": sampler,
             "estimator": {
                 "description": "How large a sample of the rest must be; absent: it is dropped.",
+            },
+            "layers": {
+                "type": ["array", "object"],
+                "description": "Settings of some layers, laid over those above.",
+                "items": {
+                    "type": "object",
+                    "required": ["at"],
+                    "additionalProperties": false,
+                    "properties": {
+                        "at": { "type": "array", "items": layers, "description": "Which layers." },
+                        "selectors": { "type": ["array", "object"] },
+                        "sampler": { "type": "object" },
+                        "estimator": { "type": "object" },
+                    },
+                },
             },
         },
         "if": { "required": ["extends"] },

@@ -10,17 +10,25 @@ use crate::schema::{fields, is_selector, is_size};
 /// (`selectors[2].size`), in the order of the file. A size in tokens is none.
 pub fn shares(pipeline: &PipelineConfig) -> Vec<(String, Fraction)> {
     let mut found = Vec::new();
+    collect_all(pipeline, "", &mut found);
+    for (i, settings) in pipeline.layers.iter().enumerate() {
+        collect_all(&settings.pipeline, &format!("layers[{i}]."), &mut found);
+    }
+    found
+}
+
+/// Adds the shares of some layers; `within` comes before the fields.
+fn collect_all(pipeline: &PipelineConfig, within: &str, found: &mut Vec<(String, Fraction)>) {
     for (i, selector) in pipeline.selectors.iter().enumerate() {
-        let at = format!("selectors[{i}]");
-        collect(ComponentKind::Selector, serde_json::to_value(selector), &at, &mut found);
+        let at = format!("{within}selectors[{i}]");
+        collect(ComponentKind::Selector, serde_json::to_value(selector), &at, found);
     }
     if let Some(estimator) = &pipeline.estimator {
         let base = pipeline.sampler.unwrap_or_default().base;
-        found.extend(share(base).map(|share| ("sampler.base".into(), share)));
+        found.extend(share(base).map(|share| (format!("{within}sampler.base"), share)));
         let table = serde_json::to_value(estimator);
-        collect(ComponentKind::Estimator, table, "estimator", &mut found);
+        collect(ComponentKind::Estimator, table, &format!("{within}estimator"), found);
     }
-    found
 }
 
 /// Adds the shares in a component's table, and in the tables of selectors within.

@@ -25,7 +25,7 @@ use bandwidth::Memory;
 use group::{Group, Set};
 use memory::Plan;
 
-pub use density::{at_density, decides_itself, sized};
+pub use density::{BY_LAYER, at_density, decides_itself, sized};
 pub use memory::{available_memory, row_bytes};
 pub use report::{Bandwidth, BenchReport, BenchRow, Machine};
 

@@ -20,8 +20,8 @@ mod trace;
 mod verify;
 
 pub use bench::{
-    Bandwidth, Bench, BenchReport, BenchRow, Contender, Machine, at_density, available_memory,
-    decides_itself, row_bytes, sized,
+    BY_LAYER, Bandwidth, Bench, BenchReport, BenchRow, Contender, Machine, at_density,
+    available_memory, decides_itself, row_bytes, sized,
 };
 pub use compare::{Entry, Settings, compare};
 pub use dump::Dump;

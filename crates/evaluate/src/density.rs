@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use vattention_core::{Fraction, PipelineConfig};
-use vattention_eval::{at_epsilon, sized};
+use vattention_eval::{BY_LAYER, at_epsilon, sized};
 use vattention_llm::Prefilled;
 
 use crate::{Contender, Error, Evaluation, Prompt, Result};
@@ -66,18 +66,21 @@ impl Evaluation<'_> {
     /// Cost: some ten answers to each of four texts; twice if both epsilon and mass are looked for.
     ///
     /// # Errors
-    /// A pipeline that has nothing to set, or cannot run with the model.
+    /// A pipeline that has nothing to set, or settings by layer, or cannot run with the model.
     pub fn at_density(
         &self,
         pipeline: &Arc<PipelineConfig>,
         density: Fraction,
         calibration: &Calibration,
     ) -> Result<Contender> {
+        let refuse = |reason| Error::Density { pipeline: pipeline.name.clone(), reason };
+        if !pipeline.layers.is_empty() {
+            return Err(refuse(BY_LAYER.into()));
+        }
         let knob = Knob::of(pipeline);
         if knob != Knob::Epsilon || !has_mass(pipeline) {
             return self.search(pipeline, density, knob, calibration);
         }
-        let refuse = |reason| Error::Density { pipeline: pipeline.name.clone(), reason };
         let half = Fraction::try_from(density.get() / 2.0).map_err(refuse)?;
         let found =
             self.search(&certain(pipeline).map_err(refuse)?, half, Knob::Mass, calibration)?;
