@@ -84,7 +84,7 @@ fn run(queries: &Array3<f32>, scale: f32) -> Comparison {
         entry(PipelineConfig::default()),
         entry(PipelineConfig {
             selectors: vec![Box::new(sink())],
-            dense_layers: vec![3],
+            dense_layers: vec![3.into()],
             ..PipelineConfig::default()
         }),
         entry(PipelineConfig { selectors: vec![Box::new(Watch {})], ..PipelineConfig::default() }),

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use vattention::Shape;
-use vattention::eval::Trace;
+use vattention::config::shares;
+use vattention::eval::{Entry, Trace};
+use vattention::{Fraction, PipelineConfig, SamplerConfig, Shape, Size};
 use vattention_llm::Config;
 
 use crate::compare::find_backend;
@@ -36,10 +37,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if !misfits.is_empty() {
         return Err(Failure::all(&misfits));
     }
-    for (i, entry) in entries.iter().enumerate() {
-        let text = toml::to_string(&*entry.pipeline).map_err(Failure::input)?;
+    for (i, Entry { pipeline, file, .. }) in entries.iter().enumerate() {
+        let text = toml::to_string(&in_full(pipeline)?).map_err(Failure::input)?;
         let gap = if i > 0 { "\n" } else { "" };
-        say(&format!("{gap}# {}\n{}", entry.file, text.trim_end()))?;
+        say(&format!("{gap}# {file}\n{}{}", text.trim_end(), in_tokens(pipeline)))?;
     }
     Ok(())
 }
@@ -58,4 +59,38 @@ impl Args {
         }
         Ok(layers)
     }
+}
+
+/// The pipeline with the sampler that it draws by, where the file names none.
+fn in_full(pipeline: &PipelineConfig) -> Result<PipelineConfig, Failure> {
+    let mut tree = serde_json::to_value(pipeline).map_err(Failure::input)?;
+    let looks = pipeline.estimator.as_ref().is_some_and(|estimator| estimator.rounds() > 0);
+    if looks && pipeline.sampler.is_none() {
+        tree["sampler"] = serde_json::to_value(SamplerConfig::default()).map_err(Failure::input)?;
+    }
+    serde_json::from_value(tree).map_err(Failure::input)
+}
+
+/// Contexts at which shares are shown in tokens.
+const CONTEXTS: [usize; 3] = [4096, 32_768, 131_072];
+
+/// What the shares of the context come to, as comments.
+fn in_tokens(pipeline: &PipelineConfig) -> String {
+    let shares = shares(pipeline);
+    let title = |share: &(String, Fraction)| format!("{} = {}", share.0, share.1.get());
+    let width = shares.iter().map(|share| title(share).len()).max().unwrap_or(0);
+    let row = |title: &str, tokens: [String; 3]| {
+        let [short, middle, long] = tokens;
+        format!("\n#   {title:<width$}  {short:>6}  {middle:>6}  {long:>6}")
+    };
+    let rows = shares.iter().map(|share| {
+        let tokens = CONTEXTS.map(|context| Size::Share(share.1).of(context).to_string());
+        row(&title(share), tokens)
+    });
+    let rows: String = rows.collect();
+    if rows.is_empty() {
+        return rows;
+    }
+    let head = row("", CONTEXTS.map(|context| context.to_string()));
+    format!("\n\n# what shares come to, in tokens of a context of{head}{rows}")
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use vattention::ComponentKind;
-use vattention::config::{ComponentEntry, Field, listing, schema};
+use vattention::config::{ComponentEntry, Field, listing, sampler_fields, schema};
 
 use crate::{Failure, say};
 
@@ -21,12 +21,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let selectors = listing(ComponentKind::Selector);
     let estimators = listing(ComponentKind::Estimator);
     if args.json {
-        let list =
-            json!({ "selectors": selectors, "estimators": estimators, "backends": backends() });
+        let list = json!({
+            "selectors": selectors,
+            "sampler": sampler_fields(),
+            "estimators": estimators,
+            "backends": backends(),
+        });
         return say(&format!("{list:#}"));
     }
     say("Selectors, [[selectors]]\n")?;
     selectors.iter().try_for_each(show)?;
+    say("Sampler, [sampler]: how an estimator's sample is drawn\n")?;
+    show_fields(&sampler_fields())?;
     say("Estimators, [estimator]\n")?;
     estimators.iter().try_for_each(show)?;
     say("Backends, --backend\n")?;
@@ -51,8 +57,12 @@ fn backends() -> Value {
 
 fn show(component: &ComponentEntry) -> Result<(), Failure> {
     say(&format!("  {}: {}", component.name, component.summary))?;
-    let width = component.fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
-    component.fields.iter().try_for_each(|field| say(&format!("    {}", line(field, width))))?;
+    show_fields(&component.fields)
+}
+
+fn show_fields(fields: &[Field]) -> Result<(), Failure> {
+    let width = fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
+    fields.iter().try_for_each(|field| say(&format!("    {}", line(field, width))))?;
     say("")
 }
 

@@ -281,6 +281,27 @@ fn check_prints_a_pipeline_that_can_be_loaded_again() {
     }
 }
 
+/// What a file leaves out or says in shares is shown as it works.
+#[test]
+fn check_shows_the_sampler_and_what_shares_come_to() {
+    let shown = succeed(&["check", &config("vattention-oracle")]);
+    assert!(shown.contains("\n[sampler]\nbase = 128\n"), "{shown}");
+    let row = |shown: &str, name: &str| {
+        let line = shown.lines().find(|line| line.starts_with(&format!("#   {name} = "))).unwrap();
+        line.split_whitespace().map(ToOwned::to_owned).skip(3).collect::<Vec<_>>()
+    };
+    assert_eq!(row(&shown, "selectors[2].size"), ["0.05", "204", "1638", "6553"]);
+    assert!(!shown.contains("selectors[0].size"), "128 tokens are no share: {shown}");
+    let set = ["check", &config("twilight"), "--set", "selectors.2.of.size = 0.0001"];
+    assert_eq!(row(&succeed(&set), "selectors[2].of.size"), ["0.0001", "1", "3", "13"]);
+    let base = ["check", &config("vattention-oracle"), "--set", "sampler.base = 0.1"];
+    assert_eq!(row(&succeed(&base), "sampler.base"), ["0.1", "409", "3276", "13107"]);
+    let fixed = succeed(&["check", &config("hybrid")]);
+    assert_eq!(row(&fixed, "estimator.size"), ["0.05", "204", "1638", "6553"]);
+    assert!(!fixed.contains("[sampler]"), "a fixed sample has no first look: {fixed}");
+    assert!(!succeed(&["check", &config("dense")]).contains("tokens"));
+}
+
 #[test]
 fn check_applies_changes_and_extends() {
     let oracle = config("vattention-oracle");
@@ -692,6 +713,10 @@ fn list_and_schema_name_every_component() {
             assert!(schema.contains(&format!("\"const\": \"{name}\"")), "{name}");
         }
     }
+    assert_eq!(list["sampler"][0]["name"], "base");
+    assert!(
+        shown.contains("[sampler]") && shown.contains("    base  tokens or share (default 128)")
+    );
 }
 
 /// An interruption ends the command at once, and removes the file that it was filling.

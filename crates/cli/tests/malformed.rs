@@ -23,9 +23,9 @@ fn without_lists(said: &str) -> String {
         let end = part.find("\n  ×").or(part.find("\nerror")).unwrap_or(part.len());
         let (list, rest) = part.split_at(end);
         let all = list.contains("`sink`") || list.contains("`ratio`");
-        if i > 0 && all { format!("[all]{rest}") } else { part.to_owned() }
+        if i > 0 && all { format!(" [all]{rest}") } else { part.to_owned() }
     };
-    said.split("known: ").enumerate().map(shorten).collect::<Vec<_>>().join("known: ")
+    said.split("known:").enumerate().map(shorten).collect::<Vec<_>>().join("known:")
 }
 
 fn folder() -> &'static Path {

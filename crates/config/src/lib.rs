@@ -8,15 +8,20 @@
 mod de;
 mod fault;
 mod files;
+mod layers;
 mod listing;
 mod load;
+mod names;
 mod node;
 mod problem;
 mod reader;
 mod schema;
+mod sizes;
+mod twice;
 mod words;
 
-pub use listing::{ComponentEntry, Field, listing};
+pub use listing::{ComponentEntry, Field, listing, sampler_fields};
 pub use load::{Loader, load};
 pub use problem::{ConfigError, Problem};
 pub use schema::schema;
+pub use sizes::shares;

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use vattention_core::schemars::SchemaGenerator;
-use vattention_core::{Component, ComponentKind, components};
+use vattention_core::schemars::{JsonSchema, SchemaGenerator};
+use vattention_core::{Component, ComponentKind, SamplerConfig, components};
 
 use crate::schema::{fields, is_selector};
 
@@ -21,7 +21,7 @@ pub struct ComponentEntry {
     pub fields: Vec<Field>,
 }
 
-/// A field of a component.
+/// A field of a table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Field {
     /// Its key.
@@ -41,27 +41,39 @@ pub fn listing(kind: ComponentKind) -> Vec<ComponentEntry> {
     components(kind).into_iter().map(ComponentEntry::new).collect()
 }
 
+/// The fields of the `[sampler]` table.
+pub fn sampler_fields() -> Vec<Field> {
+    let mut generator = SchemaGenerator::default();
+    let schema = SamplerConfig::json_schema(&mut generator).to_value();
+    listed(&schema, generator)
+}
+
 impl ComponentEntry {
     fn new(component: &Component) -> Self {
         let mut generator = SchemaGenerator::default();
         let schema = fields(component, &mut generator);
-        let definitions = Value::Object(generator.take_definitions(true));
-        let properties = schema["properties"].as_object().cloned().unwrap_or_default();
-        let required = schema["required"].as_array().cloned().unwrap_or_default();
-        let field = |(name, schema): (String, Value)| Field {
-            takes: takes(&schema, &definitions),
-            required: required.contains(&Value::from(name.clone())),
-            default: schema.get("default").cloned(),
-            meaning: schema["description"].as_str().unwrap_or_default().replace('\n', " "),
-            name,
-        };
         Self {
             name: component.name,
             summary: component.summary,
             krate: component.krate,
-            fields: properties.into_iter().map(field).collect(),
+            fields: listed(&schema, generator),
         }
     }
+}
+
+/// The fields of a table with this schema, and the definitions that it refers to.
+fn listed(schema: &Value, mut generator: SchemaGenerator) -> Vec<Field> {
+    let definitions = Value::Object(generator.take_definitions(true));
+    let properties = schema["properties"].as_object().cloned().unwrap_or_default();
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    let field = |(name, schema): (String, Value)| Field {
+        takes: takes(&schema, &definitions),
+        required: required.contains(&Value::from(name.clone())),
+        default: schema.get("default").cloned(),
+        meaning: schema["description"].as_str().unwrap_or_default().replace('\n', " "),
+        name,
+    };
+    properties.into_iter().map(field).collect()
 }
 
 /// What a schema takes, in words.

@@ -76,6 +76,18 @@ impl Node {
         entries.len() < before
     }
 
+    /// Takes out of a table all entries but those with these keys.
+    pub(crate) fn keep(&mut self, keys: &[&str]) {
+        if let Value::Table(entries) = &mut self.value {
+            entries.retain(|entry| keys.contains(&&*entry.key));
+        }
+    }
+
+    /// Whether this is a list of nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(&self.value, Value::Array(items) if items.is_empty())
+    }
+
     /// Takes out what keys lead to, or the list that it is in; how many of the keys lead there.
     pub(crate) fn remove_at(&mut self, path: &[String]) -> Option<usize> {
         let (key, rest) = path.split_first()?;

@@ -6,21 +6,31 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use vattention_core::{
     BudgetEstimator, ComponentKind, Conflict, PipelineConfig, SamplerConfig, SelectorConfig,
-    components,
 };
 
 use crate::de::{read, read_all};
 use crate::files::resolve_files;
+use crate::names::meant;
 use crate::node::{Entry, Node, Span, Value};
 use crate::problem::{Cause, ConfigError, Problem, Source, Sources};
-use crate::words::{Subject, list, suggestion};
+use crate::twice::{Told, tell};
+use crate::words::{Subject, before, list};
 
 /// Bytes in a text, at most.
 const LARGEST: u64 = 16 << 20;
 
 /// The keys of a pipeline file.
-const KEYS: [&str; 8] =
-    ["name", "seed", "share", "dense_layers", "selectors", "sampler", "estimator", "extends"];
+const KEYS: [&str; 9] = [
+    "name",
+    "seed",
+    "share",
+    "dense_layers",
+    "selectors",
+    "sampler",
+    "estimator",
+    "layers",
+    "extends",
+];
 
 /// Texts read so far, and what was wrong with them.
 #[derive(Debug, Default)]
@@ -109,7 +119,7 @@ impl Reader {
     }
 
     /// Refuses keys that should number an element of a list and do not.
-    fn misplaced(&mut self, entries: Vec<Entry>) {
+    pub(crate) fn misplaced(&mut self, entries: Vec<Entry>) {
         for Entry { key, span, .. } in entries {
             let message = format!("`{key}` is not the number of an element of this list");
             let help = "elements are numbered from 0, as in `selectors.0.size = 64`; a list of tables \
@@ -123,17 +133,16 @@ impl Reader {
         let source = self.sources.0.len();
         let (node, errors) = Node::parse(source, &text);
         self.sources.0.push(Source { name, text: text.into() });
-        for error in errors {
-            let span = Span::new(source, error.span().unwrap_or(0..0));
-            let message = format!("TOML syntax: {}", error.message());
-            let problem = Problem::new(&self.sources, &span, message, "here", None);
+        for Told { range, message, help } in tell(&self.sources.0[source].text, &errors) {
+            let span = Span::new(source, range);
+            let problem = Problem::new(&self.sources, &span, message, "here", help);
             self.broken.extend(problem.line());
             self.problems.push(problem.because(Cause::Syntax));
         }
         node
     }
 
-    fn problem(
+    pub(crate) fn problem(
         &mut self,
         span: &Span,
         message: impl Into<String>,
@@ -145,38 +154,57 @@ impl Reader {
 
     /// Reads every part of the tree.
     pub(crate) fn pipeline(&mut self, tree: &Node, path: &Path) -> PipelineConfig {
-        self.unknown_keys(tree);
+        self.unknown_keys(tree, &KEYS, "");
+        let pipeline = self.at_layers(tree, path, "");
+        let layers = self.layers(tree, path);
+        // What is wrong within them was told, and may be why they do not go together.
+        if !self.problems.is_empty() {
+            return pipeline;
+        }
+        let whole = PipelineConfig { layers, ..pipeline };
+        self.conflicts(&whole, tree, &[], "");
+        whole
+    }
+
+    /// Reads what some layers do, or all that have no settings of their own. `within` comes before
+    /// the keys in messages.
+    pub(crate) fn at_layers(&mut self, tree: &Node, path: &Path, within: &str) -> PipelineConfig {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        let mut part = Part { reader: self, tree };
+        let mut part = Part { reader: self, tree, within };
         let name: Option<String> = part.name();
         let mut pipeline = PipelineConfig {
             name: name.or(stem).unwrap_or_default(),
             seed: part.top("seed").unwrap_or_default(),
             share: part.top("share").unwrap_or_default(),
             dense_layers: part.list("dense_layers"),
-            sampler: part.table::<SamplerConfig>("sampler", &[]),
+            sampler: part.table::<SamplerConfig>("sampler", None),
             estimator: part
-                .table::<Box<dyn BudgetEstimator>>("estimator", &known(ComponentKind::Estimator)),
+                .table::<Box<dyn BudgetEstimator>>("estimator", Some(ComponentKind::Estimator)),
             ..PipelineConfig::default()
         };
         let mut places = Vec::new();
-        for (i, node) in self.selector_nodes(tree).iter().enumerate() {
-            let known = known(ComponentKind::Selector);
-            let subject = Subject { what: &format!("selectors[{i}]"), known_types: &known };
+        for (i, node) in self.tables(tree, "selectors").iter().enumerate() {
+            let kind = Some(ComponentKind::Selector);
+            let subject = Subject { what: &format!("{within}selectors[{i}]"), kind };
             if let Some(selector) = self.selector(node, subject) {
                 pipeline.selectors.push(selector);
                 places.push(node.get("type").unwrap_or(node).span.clone());
             }
         }
-        self.conflicts(&mut pipeline, tree, &places);
-        pipeline
+        let sampler = pipeline.sampler;
+        if tree.get("estimator").is_some() && pipeline.estimator.is_none() {
+            pipeline.sampler = None;
+        }
+        self.conflicts(&pipeline, tree, &places, within);
+        PipelineConfig { sampler, ..pipeline }
     }
 
-    fn unknown_keys(&mut self, tree: &Node) {
-        for Entry { key, span, .. } in tree.entries() {
-            if !KEYS.contains(&key.as_str()) {
-                let help = format!("{}the keys here are {}", suggestion(key, &KEYS), list(&KEYS));
-                let message = format!("unknown key `{key}`");
+    /// Refuses keys that a table does not have. `within` comes before them in messages.
+    pub(crate) fn unknown_keys(&mut self, table: &Node, keys: &[&str], within: &str) {
+        for Entry { key, span, .. } in table.entries() {
+            if !keys.contains(&key.as_str()) {
+                let help = before(meant(key, keys), &format!("the keys here are {}", list(keys)));
+                let message = format!("unknown key `{within}{key}`");
                 let problem =
                     Problem::new(&self.sources, span, message, "not a key here", Some(help));
                 self.problems.push(problem.because(Cause::Structure));
@@ -184,15 +212,21 @@ impl Reader {
         }
     }
 
-    /// The tables under `[[selectors]]`.
-    fn selector_nodes(&mut self, tree: &Node) -> Vec<Node> {
-        let Some(node) = tree.get("selectors") else { return Vec::new() };
+    /// The tables under `[[key]]`.
+    pub(crate) fn tables(&mut self, tree: &Node, key: &str) -> Vec<Node> {
+        let Some(node) = tree.get(key) else { return Vec::new() };
         if let Value::Array(items) = &node.value {
             return items.clone();
         }
-        let help = "write `[[selectors]]`, with double brackets, once per selector";
-        let message = "`selectors` must be an array of tables";
-        self.problem(&node.span, message, "this is not an array", Some(help.into()));
+        let is_number = |entry: &Entry| entry.key.parse::<usize>().is_ok();
+        let entries = node.entries();
+        let numbered = !entries.is_empty() && entries.iter().all(is_number);
+        let mut help = format!("write `[[{key}]]`, with double brackets, once for each table");
+        if numbered {
+            help.insert_str(0, "there is no list here whose elements could be changed by number; ");
+        }
+        let message = format!("`{key}` must be an array of tables");
+        self.problem(&node.span, message, "this is not an array", Some(help));
         Vec::new()
     }
 
@@ -200,7 +234,9 @@ impl Reader {
     fn component<T: DeserializeOwned>(&mut self, node: &Node, subject: Subject<'_>) -> Option<T> {
         if !matches!(node.value, Value::Table(_)) {
             let message = format!("wrong type for {}: expected a table", subject.what);
-            self.problem(&node.span, message, "this is not a table", None);
+            let is_list = matches!(node.value, Value::Array(_));
+            let label = if is_list { "this is a list" } else { "this is not a table" };
+            self.problem(&node.span, message, label, as_table(node, subject));
             return None;
         }
         let (table, files) = resolve_files(node, &self.sources);
@@ -231,22 +267,28 @@ impl Reader {
         Some(selector)
     }
 
-    /// Notes parts that do not go together.
-    fn conflicts(&mut self, pipeline: &mut PipelineConfig, tree: &Node, places: &[Span]) {
-        let sampler = pipeline.sampler;
-        if tree.get("estimator").is_some() && pipeline.estimator.is_none() {
-            pipeline.sampler = None;
-        }
+    /// Notes parts that do not go together. `places` are those of the selectors.
+    fn conflicts(&mut self, pipeline: &PipelineConfig, tree: &Node, places: &[Span], within: &str) {
+        let numbered = |at: &str, key: &str| -> Option<usize> {
+            at.strip_prefix(key)?.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
+        };
+        let layers = |index: usize| match &tree.get("layers")?.value {
+            Value::Array(items) => Some(items.get(index)?.span.clone()),
+            _ => None,
+        };
         for Conflict { at, message, help } in pipeline.conflicts() {
-            let index = at.strip_prefix("selectors[").and_then(|at| at.strip_suffix(']'));
-            let span = match index.and_then(|index| index.parse::<usize>().ok()) {
-                Some(index) => places.get(index).cloned(),
-                None => tree.entry(&at).map(|entry| entry.span.clone()),
+            let span = match (numbered(&at, "selectors"), numbered(&at, "layers")) {
+                (Some(index), _) => places.get(index).cloned(),
+                (_, Some(index)) => layers(index),
+                _ => tree.entry(&at).map(|entry| entry.span.clone()),
             };
             let span = span.unwrap_or_else(|| tree.span.clone());
+            let message = match within.strip_suffix('.') {
+                Some(within) => format!("at {within}, {message}"),
+                None => message,
+            };
             self.problem(&span, message, "this part", Some(help));
         }
-        pipeline.sampler = sampler;
     }
 
     /// The problems in order, less those that a broken line may have caused.
@@ -268,16 +310,18 @@ impl Reader {
 }
 
 /// Reads named parts of a tree.
-struct Part<'a> {
-    reader: &'a mut Reader,
-    tree: &'a Node,
+pub(crate) struct Part<'a> {
+    pub(crate) reader: &'a mut Reader,
+    pub(crate) tree: &'a Node,
+    /// What comes before their names in messages.
+    pub(crate) within: &'a str,
 }
 
 impl Part<'_> {
     /// A plain value at the top of the file.
     fn top<T: DeserializeOwned>(&mut self, key: &str) -> Option<T> {
         let node = self.tree.get(key)?;
-        let subject = Subject { what: key, known_types: &[] };
+        let subject = Subject { what: &format!("{}{key}", self.within), kind: None };
         read(node)
             .map_err(|located| {
                 let problem = subject.problem(&self.reader.sources, node, &located);
@@ -298,12 +342,12 @@ impl Part<'_> {
     }
 
     /// A list of plain values, less those that are wrong.
-    fn list<T: DeserializeOwned>(&mut self, key: &str) -> Vec<T> {
+    pub(crate) fn list<T: DeserializeOwned>(&mut self, key: &str) -> Vec<T> {
         let Some(Value::Array(items)) = self.tree.get(key).map(|node| &node.value) else {
             return self.top(key).unwrap_or_default();
         };
         let item = |(i, node): (usize, &Node)| {
-            let subject = Subject { what: &format!("{key}[{i}]"), known_types: &[] };
+            let subject = Subject { what: &format!("{}{key}[{i}]", self.within), kind: None };
             let note = |located| subject.problem(&self.reader.sources, node, &located);
             read(node).map_err(|located| self.reader.problems.push(note(located))).ok()
         };
@@ -311,9 +355,26 @@ impl Part<'_> {
     }
 
     /// A table.
-    fn table<T: DeserializeOwned>(&mut self, key: &str, known_types: &[&'static str]) -> Option<T> {
+    fn table<T: DeserializeOwned>(&mut self, key: &str, kind: Option<ComponentKind>) -> Option<T> {
         let node = self.tree.get(key)?;
-        self.reader.component(node, Subject { what: key, known_types })
+        self.reader.component(node, Subject { what: &format!("{}{key}", self.within), kind })
+    }
+}
+
+/// How to write what stands where a component's table should.
+fn as_table(node: &Node, subject: Subject<'_>) -> Option<String> {
+    let what = subject.what;
+    match (&node.value, subject.kind) {
+        (Value::Str(name), Some(ComponentKind::Selector)) => {
+            Some(format!("write `[[selectors]]`, and under it `type = \"{name}\"`"))
+        }
+        (Value::Str(name), Some(ComponentKind::Estimator)) => {
+            Some(format!("write `[{what}]`, and under it `type = \"{name}\"`"))
+        }
+        (Value::Array(_), None | Some(ComponentKind::Estimator)) => {
+            Some(format!("write `[{what}]`, in single brackets, and only once"))
+        }
+        _ => None,
     }
 }
 
@@ -339,10 +400,6 @@ fn quoted_if_needed(change: &str) -> String {
         }
         _ => change.to_owned(),
     }
-}
-
-fn known(kind: ComponentKind) -> Vec<&'static str> {
-    components(kind).into_iter().map(|component| component.name).collect()
 }
 
 /// A path that compares equal however it is written, as far as the file exists.

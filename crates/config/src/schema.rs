@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 use vattention_core::schemars::{JsonSchema, SchemaGenerator};
-use vattention_core::{Component, ComponentKind, SamplerConfig, SelectorConfig, Share, components};
+use vattention_core::{
+    AutoSize, Component, ComponentKind, Layers, SamplerConfig, SelectorConfig, Share, Size,
+    components,
+};
 
 /// The schema of a pipeline file, with every linked component. Of a file that extends another, whose
 /// tables may be parts, it demands less; `vattention check` sees the whole.
@@ -17,6 +20,7 @@ pub fn schema() -> Value {
     let share = generator.subschema_for::<Share>();
     let sampler = generator.subschema_for::<SamplerConfig>();
     let whole = json!({ "type": "integer", "minimum": 0 });
+    let layers = generator.subschema_for::<Layers>();
     let mut definitions = generator.take_definitions(true);
     definitions.insert(<dyn SelectorConfig>::schema_name().into(), json!({ "oneOf": selectors }));
     let text = |description: &str| json!({ "type": "string", "description": description });
@@ -30,11 +34,30 @@ pub fn schema() -> Value {
             "name": text("What tables and plots call it; default: the file's name."),
             "seed": with(&whole, "description", "Keys every random choice."),
             "share": share,
-            "dense_layers": { "type": "array", "items": whole, "description": "Layers that read everything." },
+            "dense_layers": {
+                "type": "array",
+                "items": layers,
+                "description": "Layers that read everything.",
+            },
             "selectors": { "description": "In order; each sees what those before it took." },
             "sampler": sampler,
             "estimator": {
                 "description": "How large a sample of the rest must be; absent: it is dropped.",
+            },
+            "layers": {
+                "type": ["array", "object"],
+                "description": "Settings of some layers, laid over those above.",
+                "items": {
+                    "type": "object",
+                    "required": ["at"],
+                    "additionalProperties": false,
+                    "properties": {
+                        "at": { "type": "array", "items": layers, "description": "Which layers." },
+                        "selectors": { "type": ["array", "object"] },
+                        "sampler": { "type": "object" },
+                        "estimator": { "type": "object" },
+                    },
+                },
             },
         },
         "if": { "required": ["extends"] },
@@ -65,6 +88,12 @@ pub(crate) fn fields(component: &Component, generator: &mut SchemaGenerator) -> 
 pub(crate) fn is_selector(field: &Value) -> bool {
     let definition = field["$ref"].as_str().and_then(|path| path.rsplit('/').next());
     definition.is_some_and(|name| name == <dyn SelectorConfig>::schema_name())
+}
+
+/// Whether a field with this schema is a number of tokens or a share of the context.
+pub(crate) fn is_size(field: &Value) -> bool {
+    let definition = field["$ref"].as_str().and_then(|path| path.rsplit('/').next());
+    definition.is_some_and(|name| name == Size::schema_name() || name == AutoSize::schema_name())
 }
 
 /// A component's schema with the `type` that names it.

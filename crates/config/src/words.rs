@@ -1,14 +1,17 @@
 //! Faults in words: what is wrong, what was expected, and what may have been meant.
 
+use vattention_core::{ComponentKind, Fraction, components};
+
 use crate::fault::{Fault, Located};
-use crate::node::Node;
+use crate::names::{meant, respelled, type_meant};
+use crate::node::{Node, Value};
 use crate::problem::{Cause, Problem, Sources};
 
-/// What a table is called in messages, and the names that its `type` may have.
+/// What a value is called in messages, and what its `type` names, if it has one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
     pub(crate) what: &'a str,
-    pub(crate) known_types: &'a [&'static str],
+    pub(crate) kind: Option<ComponentKind>,
 }
 
 impl Subject<'_> {
@@ -17,7 +20,7 @@ impl Subject<'_> {
         let owner = owner(located);
         let tag = (table.at(owner).get("type")).and_then(|node| Some((node.as_str()?, &node.span)));
         let what = dotted(self.what, owner);
-        let (message, label, help) = self.words(located, &what, tag.map(|(name, _)| name));
+        let (message, label, help) = self.words(table, located, &what, tag.map(|(name, _)| name));
         let cause = match located.fault {
             Fault::UnknownField { .. } | Fault::MissingField(_) => Cause::Structure,
             _ => Cause::Value,
@@ -33,6 +36,7 @@ impl Subject<'_> {
     /// Message, label and help.
     fn words(
         &self,
+        table: &Node,
         located: &Located,
         what: &str,
         tag: Option<&str>,
@@ -46,21 +50,20 @@ impl Subject<'_> {
                     (Some(tag), _) => format!("the fields of `{tag}` are {}", list(known)),
                     (None, _) => format!("the fields are {}", list(known)),
                 };
-                let help = suggestion(field, known) + &fields;
+                let help = before(meant(field, known), &fields);
                 (
                     format!("unknown field `{field}` in {what}"),
                     "not a field here".into(),
                     Some(help),
                 )
             }
-            Fault::UnknownName { name, known } => {
-                let types: Vec<String> = self.known_types.iter().map(|&t| t.to_owned()).collect();
-                let known = if about_type && !types.is_empty() { &types } else { known };
-                let help = format!("{}known: {}", suggestion(name, known), list(known));
-                (format!("unknown name `{name}` at {path}"), "not a known name".into(), Some(help))
-            }
+            Fault::UnknownName { name, known } => match self.kind.filter(|_| about_type) {
+                Some(kind) => unknown_type(name, kind, &path),
+                None => unknown(name, &path, before(meant(name, known), &known_names(known))),
+            },
             Fault::MissingField(field) => {
-                let help = (field == "type").then(|| format!("known: {}", list(self.known_types)));
+                let kind = self.kind.filter(|_| field == "type");
+                let help = kind.map(|kind| known_names(&names(kind)));
                 (
                     format!("missing field `{field}` in {what}"),
                     format!("this table needs `{field}`"),
@@ -73,13 +76,13 @@ impl Subject<'_> {
                 (
                     format!("wrong type for {path}: expected {expected}"),
                     format!("this is {found}"),
-                    None,
+                    percentage(expected, table.at(&located.path)),
                 )
             }
             Fault::BadValue { found, expected } => (
                 format!("bad value for {path}: expected {}", plain(expected)),
                 format!("{found} is not allowed"),
-                None,
+                percentage(expected, table.at(&located.path)),
             ),
             Fault::Custom(message) => {
                 (format!("bad value for {path}: {message}"), "here".into(), None)
@@ -135,12 +138,58 @@ pub(crate) fn list(names: &[impl AsRef<str>]) -> String {
     quoted.join(", ")
 }
 
-/// `did you mean ...? ` if a known name is near.
-pub(crate) fn suggestion(word: &str, known: &[impl AsRef<str>]) -> String {
-    let near = known
-        .iter()
-        .map(|name| (strsim::damerau_levenshtein(word, name.as_ref()), name.as_ref()))
-        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3))
-        .min_by_key(|(distance, _)| *distance);
-    near.map_or(String::new(), |(_, name)| format!("did you mean `{name}`? "))
+/// The names that `type` may have, of a kind.
+fn names(kind: ComponentKind) -> Vec<&'static str> {
+    components(kind).into_iter().map(|component| component.name).collect()
+}
+
+fn known_names(names: &[impl AsRef<str>]) -> String {
+    format!("known: {}", list(names))
+}
+
+/// What may have been meant, if anything, and then the rest.
+pub(crate) fn before(meant: Option<String>, rest: &str) -> String {
+    meant.map_or(rest.into(), |meant| format!("{meant} {rest}"))
+}
+
+fn unknown(name: &str, path: &str, help: String) -> (String, String, Option<String>) {
+    (format!("unknown name `{name}` at {path}"), "not a known name".into(), Some(help))
+}
+
+/// A `type` that no component of a kind has; one of the other kind may have it.
+fn unknown_type(name: &str, kind: ComponentKind, path: &str) -> (String, String, Option<String>) {
+    let (expected, other, other_kind, place) = match kind {
+        ComponentKind::Selector => {
+            ("a selector", "an estimator", ComponentKind::Estimator, "[estimator]")
+        }
+        ComponentKind::Estimator => {
+            ("an estimator", "a selector", ComponentKind::Selector, "[[selectors]]")
+        }
+    };
+    let (known, known_elsewhere) = (names(kind), names(other_kind));
+    match respelled(name, &known_elsewhere) {
+        Some(elsewhere) if respelled(name, &known).is_none() => (
+            format!("{path}: expected {expected}, and `{elsewhere}` is {other}"),
+            format!("this is {other}"),
+            Some(format!("write it under `{place}`")),
+        ),
+        _ => unknown(name, path, before(type_meant(name, &known), &known_names(&known))),
+    }
+}
+
+/// How to write a percentage as a share, where one stands and a share is expected.
+fn percentage(expected: &str, found: &Node) -> Option<String> {
+    let percent = match &found.value {
+        Value::Int(x) => *x as f64,
+        Value::Float(x) => *x,
+        Value::Str(x) => x.strip_suffix('%')?.trim().parse().ok()?,
+        _ => return None,
+    };
+    if !expected.contains("strictly between 0 and 1") {
+        return None;
+    }
+    let share = Fraction::of_percent(percent)?.get();
+    let tokens = expected.contains("tokens") && percent.fract() == 0.0;
+    let or = if tokens { format!(", or {percent} for so many tokens") } else { String::new() };
+    Some(format!("write {share} for {percent} %{or}"))
 }

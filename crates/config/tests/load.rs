@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use vattention_config::{ConfigError, Loader, listing, load, schema};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    ComponentKind, Picks, PipelineConfig, Result, Row, Selector, SelectorConfig, Share, Site,
-    register, typetag,
+    ComponentKind, Layers, Picks, PipelineConfig, Result, Row, Selector, SelectorConfig, Share,
+    Site, register, typetag,
 };
 use vattention_estimators as _;
 use vattention_selectors as _;
@@ -99,7 +99,7 @@ fn a_place_counts_lines_and_characters_from_one() {
 fn what_the_file_says_is_loaded() {
     let pipeline = parse("seed = 7\nshare = \"head\"\ndense_layers = [0, 3]");
     assert_eq!((pipeline.seed, pipeline.share), (7, Share::Head));
-    assert_eq!(pipeline.dense_layers, [0, 3]);
+    assert_eq!(pipeline.dense_layers, [Layers::One(0), Layers::One(3)]);
     assert_eq!((parse("").seed, parse("").share), (0, Share::Group));
 }
 

@@ -16,6 +16,7 @@ mod closed_form;
 mod counted;
 mod error;
 mod estimator;
+mod layers;
 mod network;
 mod order;
 mod picks;
@@ -47,6 +48,7 @@ pub use closed_form::{ClosedForm, Denominator, Formula, Numerator, Population, S
 pub use counted::{Counted, Plan, Sampled};
 pub use error::{Error, Result};
 pub use estimator::{Budget, BudgetEstimator};
+pub use layers::{LayerSettings, Layers};
 pub use network::{Activation, Affine, Network};
 pub use order::{Draws, Order};
 pub use picks::{Picks, Verdict};

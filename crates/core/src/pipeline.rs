@@ -8,8 +8,8 @@ use crate::stats::norm;
 use crate::stream::SHARED;
 use crate::tally::{ExactTally, Residual, Tally};
 use crate::{
-    Assumptions, Attended, Certificate, ClosedForm, Conflict, Error, Kind, NewTokens, Picks,
-    PipelineConfig, Prompt, Result, Row, Selector, Shape, Share, Site, Step, Stream, Tokens,
+    Assumptions, Attended, Certificate, ClosedForm, Conflict, Error, Kind, Layers, NewTokens,
+    Picks, PipelineConfig, Prompt, Result, Row, Selector, Shape, Share, Site, Step, Stream, Tokens,
 };
 
 /// The pipeline of one KV head of one layer of one sequence. Cloning it forks it.
@@ -58,7 +58,9 @@ impl Pipeline {
         if site.layer > 4095 {
             return Err(Error::shape("layer", "at most 4095", site.layer));
         }
-        let dense = config.is_dense() || config.dense_layers.contains(&site.layer);
+        let config = config.at(site.layer);
+        let always = |layers: &Layers| layers.contains(site.layer);
+        let dense = config.reads_everything() || config.dense_layers.iter().any(always);
         let selectors = if dense {
             Vec::new()
         } else {

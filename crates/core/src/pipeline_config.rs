@@ -3,33 +3,32 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BudgetEstimator, Promise, Sampling, SelectorConfig, Size};
+use crate::layers::Written;
+use crate::{BudgetEstimator, LayerSettings, Layers, Promise, Sampling, SelectorConfig, Size};
 
 /// Selectors, and what to do with the tokens they leave: a strategy of sparse attention.
 #[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "Written")]
 pub struct PipelineConfig {
     /// What tables and plots call it.
-    #[serde(default)]
     pub name: String,
     /// Keys every random choice.
-    #[serde(default)]
     pub seed: u64,
     /// Whether the query heads of a KV head read one list.
-    #[serde(default)]
     pub share: Share,
-    /// Layers that read everything.
-    #[serde(default)]
-    pub dense_layers: Vec<usize>,
+    /// Layers that read everything, whatever else is said of them.
+    pub dense_layers: Vec<Layers>,
     /// In order; each sees what those before it took.
-    #[serde(default)]
     pub selectors: Vec<Box<dyn SelectorConfig>>,
     /// Details of the draw.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sampler: Option<SamplerConfig>,
     /// How large a sample of the residual must be; absent: the residual is dropped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub estimator: Option<Box<dyn BudgetEstimator>>,
+    /// Layers with settings of their own; no layer is in two of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<LayerSettings>,
 }
 
 /// Who reads which list.
@@ -77,20 +76,32 @@ pub struct Conflict {
 const MOST_SELECTORS: usize = 1000;
 
 impl PipelineConfig {
-    /// Whether it is plain dense attention.
+    /// Whether it is plain dense attention at every layer.
     pub fn is_dense(&self) -> bool {
+        self.parts().all(Self::reads_everything)
+    }
+
+    /// Whether layers without settings of their own read everything.
+    pub fn reads_everything(&self) -> bool {
         self.selectors.is_empty() && self.estimator.is_none()
     }
 
-    /// What its estimator promises, or the selector that draws in its place, if either does.
+    /// What its estimator promises, or the selector that draws in its place, if either does: the
+    /// same at every layer that is not dense.
     pub fn promise(&self) -> Option<Promise> {
+        self.parts().find_map(Self::own_promise)
+    }
+
+    /// What is promised at layers without settings of their own.
+    pub(crate) fn own_promise(&self) -> Option<Promise> {
         match &self.estimator {
             Some(estimator) => estimator.promise(),
             None => self.selectors.iter().find_map(|selector| selector.promise()),
         }
     }
 
-    /// The sample that follows the selectors, if it is for a promise.
+    /// The sample that follows the selectors, if it is for a promise, at layers without settings of
+    /// their own.
     pub fn sampling(&self) -> Option<Sampling> {
         let promise = self.estimator.as_ref()?.promise()?;
         Some(Sampling { promise, base: self.sampler.unwrap_or_default().base })
@@ -98,6 +109,13 @@ impl PipelineConfig {
 
     /// Everything that no component can check for itself. Empty if the pipeline can run.
     pub fn conflicts(&self) -> Vec<Conflict> {
+        let mut found = self.own_conflicts();
+        found.extend(self.conflicts_of_layers());
+        found
+    }
+
+    /// The conflicts at layers without settings of their own.
+    pub(crate) fn own_conflicts(&self) -> Vec<Conflict> {
         let mut found = Vec::new();
         let mut conflict = |at: String, message: String, help: &str| {
             found.push(Conflict { at, message, help: help.into() });

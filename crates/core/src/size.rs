@@ -37,6 +37,13 @@ impl Fraction {
     pub fn get(self) -> f64 {
         self.0
     }
+
+    /// The share that a percentage is, if it is one from 1 % to below 100 %: less is as likely a
+    /// share that was meant to be one.
+    pub fn of_percent(percent: f64) -> Option<Self> {
+        let places = 1e12;
+        (1.0..100.0).contains(&percent).then(|| Self((percent / 100.0 * places).round() / places))
+    }
 }
 
 impl TryFrom<f64> for Fraction {
@@ -46,7 +53,11 @@ impl TryFrom<f64> for Fraction {
         if 0.0 < x && x < 1.0 {
             Ok(Self(x))
         } else {
-            Err(format!("must lie strictly between 0 and 1, got {x}"))
+            let percent = Self::of_percent(x).map(|share| format!("; {x} % is {}", share.get()));
+            Err(format!(
+                "must lie strictly between 0 and 1, got {x}{}",
+                percent.unwrap_or_default()
+            ))
         }
     }
 }
@@ -80,8 +91,8 @@ impl de::Visitor<'_> for SizeVisitor {
     fn visit_f64<E: de::Error>(self, share: f64) -> Result<Size, E> {
         if share == 1.0 {
             return Err(E::custom(
-                "1.0 is ambiguous: write `1` for one token; for every token, leave out the \
-                 selectors and the estimator",
+                "1.0 is ambiguous: write `1` for one token, `0.01` for 1 %; for every token, leave \
+                 out the selectors and the estimator",
             ));
         }
         Fraction::try_from(share)
@@ -192,6 +203,14 @@ mod tests {
         for bad in ["0", "-3", "0.0", "1.5", "-0.1", "\"128\"", "true"] {
             assert!(size(bad).unwrap_err().contains("a whole number of tokens"), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_percentage_is_told_as_a_share() {
+        let share = |percent| Fraction::of_percent(percent).map(Fraction::get);
+        assert_eq!([1.0, 1.1, 5.0, 99.0].map(share), [0.01, 0.011, 0.05, 0.99].map(Some));
+        assert_eq!([-5.0, 0.0, 0.5, 100.0, f64::NAN].map(share), [None; 5]);
+        assert!(Fraction::try_from(10.0).unwrap_err().ends_with("got 10; 10 % is 0.1"));
     }
 
     #[test]

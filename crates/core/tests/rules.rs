@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Assumptions, Attended, Budget, BudgetEstimator, Error, ExactTally, Fraction, Kind, List, Picks,
-    Pipeline, PipelineConfig, Promise, Reading, Residual, Result, Row, SampleStats, SamplerConfig,
-    Selector, SelectorConfig, Shape, Share, Site, Size, Softmax, Step, Stream, Tally, Target,
-    Tokens, typetag,
+    Assumptions, Attended, Budget, BudgetEstimator, Error, ExactTally, Fraction, Kind,
+    LayerSettings, List, Picks, Pipeline, PipelineConfig, Promise, Reading, Residual, Result, Row,
+    SampleStats, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site, Size, Softmax, Step,
+    Stream, Tally, Target, Tokens, typetag,
 };
 
 /// Takes given tokens, offset by the member's number.
@@ -580,8 +580,35 @@ fn nothing_picked_and_no_estimator_reads_the_newest_token() {
 fn dense_layers_read_everything() {
     let world = World::new(100, 1);
     let mut sparse = config(vec![Box::new(take([1]))]);
-    sparse.dense_layers = vec![0];
+    sparse.dense_layers = vec![0.into()];
     assert_eq!(world.read(sparse).list(0).indices.len(), 100);
+}
+
+/// A layer with settings of its own reads as they say, another as the rest says.
+#[test]
+fn a_layer_reads_by_its_own_settings() {
+    let world = World::new(100, 1);
+    let at = |layers: &str| {
+        let pipeline = Arc::new(config(vec![Box::new(take([3, 4]))]));
+        let at = vec![serde_json::from_str(layers).unwrap()];
+        let mut whole = config(vec![Box::new(take([1]))]);
+        whole.layers = vec![LayerSettings { at, pipeline }];
+        whole
+    };
+    assert_eq!(tokens(&world.read(at("0")).list(0)), [3, 4], "the world is layer 0");
+    assert_eq!(tokens(&world.read(at("\"1..\"")).list(0)), [1]);
+    let mut dense = at("\"0..4\"");
+    dense.dense_layers = vec![0.into()];
+    let own = |it: &PipelineConfig| PipelineConfig {
+        dense_layers: it.dense_layers.clone(),
+        ..config(vec![Box::new(take([3, 4]))])
+    };
+    dense.layers[0].pipeline = Arc::new(own(&dense));
+    assert_eq!(world.read(dense).list(0).indices.len(), 100, "dense before all else");
+    let mut sparse_at_some = at("\"1..\"");
+    sparse_at_some.selectors.clear();
+    assert!(!sparse_at_some.is_dense());
+    assert_eq!(world.read(sparse_at_some).list(0).indices.len(), 100, "dense but for layers 1 on");
 }
 
 /// The definition, on a machine that reads everything faster than `from` rows of a list, or than

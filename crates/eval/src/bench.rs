@@ -25,7 +25,7 @@ use bandwidth::Memory;
 use group::{Group, Set};
 use memory::Plan;
 
-pub(crate) use density::refusal;
+pub(crate) use density::{BY_LAYER, refusal};
 pub use density::{at_density, decides_itself, sized};
 pub use memory::{available_memory, row_bytes};
 pub use report::{Bandwidth, BenchReport, BenchRow, Machine};

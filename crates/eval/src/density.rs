@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use vattention_core::{Backend, Fraction, Options, PipelineConfig, RowReport};
 
-use crate::bench::refusal;
+use crate::bench::{BY_LAYER, refusal};
 use crate::compare::{Answers, chosen_layers};
 use crate::errors::MeanMax;
 use crate::{Entry, Error, Result, Settings, Trace, at_density, at_epsilon, sized};
@@ -39,6 +39,9 @@ pub fn made_to_read<E: From<Error>>(
     density: Fraction,
     measure: &dyn Fn(&Arc<PipelineConfig>) -> Result<f64, E>,
 ) -> Result<Tuned, E> {
+    if !pipeline.layers.is_empty() {
+        return Err(refusal(pipeline, BY_LAYER.into()).into());
+    }
     let knob = Knob::of(pipeline);
     if knob != Knob::Epsilon || !has_mass(pipeline) {
         return search(pipeline, density, knob, measure);

@@ -139,8 +139,9 @@ impl Tally {
         let reports = &self.reports;
         let summary =
             |target| ErrorSummary::new(self.errors.iter().flatten().map(|row| row.of(target)));
-        let draws = entry.pipeline.estimator.is_some()
-            || entry.pipeline.selectors.iter().any(|selector| selector.randomized());
+        let draws = entry.pipeline.parts().any(|part| {
+            part.estimator.is_some() || part.selectors.iter().any(|selector| selector.randomized())
+        });
         let drawn = || MeanMax::new(reports.iter().map(|report| report.sampled as f64));
         Measured {
             name: entry.pipeline.name.clone(),

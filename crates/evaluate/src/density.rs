@@ -46,7 +46,7 @@ impl Evaluation<'_> {
     /// Cost: some ten answers to each of four texts; twice if both epsilon and mass are looked for.
     ///
     /// # Errors
-    /// A pipeline that has nothing to set, or cannot run with the model.
+    /// A pipeline that has nothing to set, or settings by layer, or cannot run with the model.
     pub fn at_density(
         &self,
         pipeline: &Arc<PipelineConfig>,

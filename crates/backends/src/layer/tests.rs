@@ -12,7 +12,8 @@ use crate::cache::ChunkSizes;
 const SHAPE: Shape = Shape { query_heads: 2, kv_heads: 2, head_dim: 4, value_dim: 3 };
 
 fn layer() -> Layer<Reference> {
-    let pipeline = Arc::new(PipelineConfig { dense_layers: vec![0], ..PipelineConfig::default() });
+    let pipeline =
+        Arc::new(PipelineConfig { dense_layers: vec![0.into()], ..PipelineConfig::default() });
     Layer::new(&pipeline, 0, SHAPE, &Options::default(), Workers::Serial, Reference).unwrap()
 }
 

@@ -10,6 +10,9 @@ use crate::{Error, Result};
 /// Selectors that have a size, but not one that decides how much a step reads.
 const EDGES: [&str; 2] = ["sink", "window"];
 
+/// Why a pipeline with settings by layer is made for no density.
+pub(crate) const BY_LAYER: &str = "it has settings by layer, and the same size would be set at all";
+
 /// Whether a pipeline's estimator decides how large the sample is, and with it what a step reads:
 /// every estimator without a `size`.
 pub fn decides_itself(pipeline: &PipelineConfig) -> bool {
@@ -26,7 +29,7 @@ pub fn decides_itself(pipeline: &PipelineConfig) -> bool {
 /// of the density to each, a pipeline with one of them gives it all.
 ///
 /// # Errors
-/// A pipeline that has neither, or several such selectors, or that [decides
+/// A pipeline that has neither, or several such selectors, or settings by layer, or that [decides
 /// itself](decides_itself).
 pub fn at_density(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<PipelineConfig>> {
     let refuse = |reason: String| refusal(pipeline, reason);
@@ -45,7 +48,7 @@ pub fn at_density(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<Pi
 /// The pipeline with those sizes set that [`at_density`] sets; as it stands if it has none.
 ///
 /// # Errors
-/// A pipeline of which several selectors have a size.
+/// A pipeline of which several selectors have a size, or with settings by layer.
 pub fn sized(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<PipelineConfig>> {
     let (sized, _) = set_sizes(pipeline, density).map_err(|reason| refusal(pipeline, reason))?;
     Ok(sized)
@@ -61,6 +64,9 @@ fn set_sizes(
     pipeline: &PipelineConfig,
     density: Fraction,
 ) -> std::result::Result<(Arc<PipelineConfig>, usize), String> {
+    if !pipeline.layers.is_empty() {
+        return Err(BY_LAYER.into());
+    }
     let mut tree = serde_json::to_value(pipeline).map_err(|error| error.to_string())?;
     let mut parts = scaled_parts(&mut tree).map_err(|several| {
         format!("selectors {several} have a size; expected one beside {}", EDGES.join(" and "))
@@ -105,8 +111,8 @@ fn is_scaled(selector: &Value) -> bool {
 mod tests {
     use serde::{Deserialize, Serialize};
     use vattention_core::{
-        Assumptions, Budget, BudgetEstimator, Kind, Promise, SampleStats, Selector, SelectorConfig,
-        Site, Size, typetag,
+        Assumptions, Budget, BudgetEstimator, Kind, LayerSettings, Promise, SampleStats, Selector,
+        SelectorConfig, Site, Size, typetag,
     };
     use vattention_selectors::Sink;
 
@@ -184,6 +190,10 @@ mod tests {
         };
         assert!(refusal(&pipeline(0, None)).contains("--density: some: has no size to set"));
         assert!(refusal(&pipeline(2, None)).contains("selectors 1 and 2 have a size"));
+        let layers = vec![LayerSettings { at: vec![0.into()], pipeline: Arc::default() }];
+        let by_layer = PipelineConfig { layers, ..pipeline(1, None) };
+        assert!(refusal(&by_layer).contains("some: it has settings by layer"));
+        assert!(sized(&by_layer, Fraction::try_from(0.1).unwrap()).is_err());
         let own = pipeline(1, Some(Box::new(Deciding {})));
         assert!(decides_itself(&own) && !decides_itself(&pipeline(1, None)));
         assert!(refusal(&own).contains("decides how much is read"));

@@ -52,11 +52,12 @@ pub fn pareto(
     Ok(Pareto { comparison, front })
 }
 
-/// A pipeline as it stands, and with a sample if it has none, or without if it has.
+/// A pipeline as it stands, and with a sample if it has none, or without if it has; only as it
+/// stands where it draws itself, or has settings by layer.
 fn variants(entry: &Entry, epsilon: Fraction, delta: Fraction) -> Result<Vec<Entry>> {
     let config = &entry.pipeline;
     let draws_itself = config.selectors.iter().any(|selector| selector.randomized());
-    if config.selectors.is_empty() || draws_itself {
+    if config.selectors.is_empty() || draws_itself || !config.layers.is_empty() {
         return Ok(vec![entry.clone()]);
     }
     let other = if config.estimator.is_some() {

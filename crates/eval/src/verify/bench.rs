@@ -58,7 +58,7 @@ impl<'a> Bench<'a> {
         };
         Ok(Self {
             promise,
-            chooses_anew: pipeline.selectors.iter().any(|selector| selector.randomized()),
+            chooses_anew: pipeline.at(number).selectors.iter().any(|one| one.randomized()),
             number,
             shape,
             queries,

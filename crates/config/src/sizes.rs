@@ -1,0 +1,58 @@
+//! Which fields of a pipeline are shares of the context.
+
+use serde_json::Value;
+use vattention_core::schemars::SchemaGenerator;
+use vattention_core::{ComponentKind, Fraction, PipelineConfig, Size, components};
+
+use crate::schema::{fields, is_selector, is_size};
+
+/// The fields of a pipeline that hold a share of the context, as messages call them
+/// (`selectors[2].size`), in the order of the file. A size in tokens is none.
+pub fn shares(pipeline: &PipelineConfig) -> Vec<(String, Fraction)> {
+    let mut found = Vec::new();
+    collect_all(pipeline, "", &mut found);
+    for (i, settings) in pipeline.layers.iter().enumerate() {
+        collect_all(&settings.pipeline, &format!("layers[{i}]."), &mut found);
+    }
+    found
+}
+
+/// Adds the shares of some layers; `within` comes before the fields.
+fn collect_all(pipeline: &PipelineConfig, within: &str, found: &mut Vec<(String, Fraction)>) {
+    for (i, selector) in pipeline.selectors.iter().enumerate() {
+        let at = format!("{within}selectors[{i}]");
+        collect(ComponentKind::Selector, serde_json::to_value(selector), &at, found);
+    }
+    if let Some(estimator) = &pipeline.estimator {
+        let base = pipeline.sampler.unwrap_or_default().base;
+        found.extend(share(base).map(|share| (format!("{within}sampler.base"), share)));
+        let table = serde_json::to_value(estimator);
+        collect(ComponentKind::Estimator, table, &format!("{within}estimator"), found);
+    }
+}
+
+/// Adds the shares in a component's table, and in the tables of selectors within.
+fn collect(
+    kind: ComponentKind,
+    table: serde_json::Result<Value>,
+    at: &str,
+    found: &mut Vec<(String, Fraction)>,
+) {
+    let table = table.unwrap_or_default();
+    let named = components(kind).into_iter().find(|component| table["type"] == component.name);
+    let Some(component) = named else { return };
+    let schema = fields(component, &mut SchemaGenerator::default());
+    for (key, field) in schema["properties"].as_object().into_iter().flatten() {
+        let (value, at) = (table[key].clone(), format!("{at}.{key}"));
+        if is_selector(field) {
+            collect(kind, Ok(value), &at, found);
+        } else if is_size(field) {
+            let size = serde_json::from_value(value).ok();
+            found.extend(size.and_then(share).map(|share| (at, share)));
+        }
+    }
+}
+
+fn share(size: Size) -> Option<Fraction> {
+    if let Size::Share(share) = size { Some(share) } else { None }
+}
