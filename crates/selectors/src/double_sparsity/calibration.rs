@@ -1,6 +1,5 @@
 //! The file of channels by importance: one list of it is read, the rest skipped.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -12,7 +11,7 @@ use super::{Importance, IndexOf};
 pub(super) fn check_file(path: &Path) -> Result<(), String> {
     let named = |reason: String| format!("{}: {reason}", path.display());
     let bytes = std::fs::read(path).map_err(|error| named(error.to_string()))?;
-    let lists: BTreeMap<String, IgnoredAny> =
+    let lists: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(&bytes).map_err(|error| named(error.to_string()))?;
     if lists.keys().any(|key| key.starts_with("model.layers.")) {
         return Ok(());
