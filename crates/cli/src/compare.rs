@@ -105,8 +105,8 @@ fn table(comparison: &Comparison) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let legend = "\
-read      share of the visible tokens that a KV head's query heads read together: more than a `size`
-          where each of several picks its own, as they do unless `score = \"group\"`
+read      share of the visible tokens that a KV head's query heads read together: with several of them
+          more than a `size`, which each picks for itself (unless `score = \"group\"`)
 per head  share that each query head reads; under `share = \"group\"`, all that any of them picked
 sampled   tokens drawn by chance per row
 recall    attention of the tokens read for certain, relative to that of the best as many
