@@ -10,7 +10,10 @@ use crate::node::{Node, Value};
 use crate::reader::{Part, Reader};
 
 /// The keys of such a table.
-const KEYS: [&str; 4] = ["at", "selectors", "sampler", "estimator"];
+const KEYS: [&str; 5] = ["at", "alone", "selectors", "sampler", "estimator"];
+
+/// Those among them that are laid over the rest of the file, or stand in its place.
+const PARTS: [&str; 3] = ["selectors", "sampler", "estimator"];
 
 impl Reader {
     /// Reads the tables under `[[layers]]`. What is wrong with the rest of the tree is not told
@@ -38,16 +41,22 @@ impl Reader {
     /// Reads one table, over the rest.
     fn settings(&mut self, table: &Node, rest: Node, path: &Path, within: &str) -> LayerSettings {
         self.unknown_keys(table, &KEYS, within);
-        let at: Vec<_> = Part { reader: self, tree: table, within }.list("at");
+        let mut part = Part { reader: self, tree: table, within };
+        let at: Vec<_> = part.list("at");
+        let alone: bool = part.top("alone").unwrap_or_default();
         if at.is_empty() && table.get("at").is_none_or(Node::is_empty) {
             let message = format!("{within}at names no layer");
             let span = &table.get("at").unwrap_or(table).span;
             let help = "write `at = [0, 1, \"28..32\"]`; the end of a range is left out";
             self.problem(span, message, "which layers?", Some(help.into()));
         }
-        let mut over = table.clone();
-        over.keep(&KEYS[1..]);
-        let mut whole = rest;
+        let (mut over, mut whole) = (table.clone(), rest);
+        over.keep(&PARTS);
+        if alone {
+            for part in PARTS {
+                whole.remove(part);
+            }
+        }
         let misplaced = whole.merge(over);
         self.misplaced(misplaced);
         LayerSettings { at, pipeline: Arc::new(self.at_layers(&whole, path, within)) }

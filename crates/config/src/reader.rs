@@ -319,7 +319,7 @@ pub(crate) struct Part<'a> {
 
 impl Part<'_> {
     /// A plain value at the top of the file.
-    fn top<T: DeserializeOwned>(&mut self, key: &str) -> Option<T> {
+    pub(crate) fn top<T: DeserializeOwned>(&mut self, key: &str) -> Option<T> {
         let node = self.tree.get(key)?;
         let subject = Subject { what: &format!("{}{key}", self.within), kind: None };
         read(node)

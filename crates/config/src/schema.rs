@@ -53,6 +53,10 @@ pub fn schema() -> Value {
                     "additionalProperties": false,
                     "properties": {
                         "at": { "type": "array", "items": layers, "description": "Which layers." },
+                        "alone": {
+                            "type": "boolean",
+                            "description": "Whether nothing above holds at these layers.",
+                        },
                         "selectors": { "type": ["array", "object"] },
                         "sampler": { "type": "object" },
                         "estimator": { "type": "object" },

@@ -67,7 +67,9 @@ fn dense_layers_may_be_ranges() {
 fn settings_of_layers_are_laid_over_the_rest() {
     let pipeline = with(
         "[[layers]]\nat = [0, \"2..4\"]\nselectors.1.size = 0.2\nestimator.mode = \"strict\"\n\
-         [[layers]]\nat = [\"9..\"]\nsampler.base = 64\n[[layers.selectors]]\ntype = \"window\"\nsize = 8",
+         [[layers]]\nat = [9]\nsampler.base = 64\n[[layers]]\nat = [\"10..\"]\nalone = true\n\
+         selectors = [{ type = \"window\", size = 8 }]\n\
+         estimator = { type = \"ratio\", epsilon = 0.1, delta = 0.1, rounds = 2 }",
     )
     .unwrap();
     let base = Loader::default().parse("p.toml", BASE).unwrap();
@@ -83,12 +85,23 @@ fn settings_of_layers_are_laid_over_the_rest() {
         assert_eq!((&own["estimator"]["mode"], &own["share"]), (&"strict".into(), &"head".into()));
         assert_eq!(own["estimator"]["epsilon"], 0.1);
     }
-    for layer in [9, 100] {
+    assert_eq!(at(&pipeline, 9)["sampler"]["base"], 64);
+    for layer in [10, 100] {
         let own = at(&pipeline, layer);
-        assert_eq!(own["selectors"], json!([{ "type": "window", "size": 8 }]), "a list replaces");
-        assert_eq!(own["sampler"]["base"], 64);
-        assert_eq!(own["estimator"]["epsilon"], 0.1);
+        assert_eq!(own["selectors"], json!([{ "type": "window", "size": 8 }]), "nothing else");
+        assert_eq!((&own["sampler"], &own["share"]), (&Value::Null, &"head".into()));
+        assert_eq!(own["estimator"]["rounds"], 2);
     }
+}
+
+/// Layers that take nothing from the rest may lack what it has.
+#[test]
+fn what_stands_alone_is_written_and_read_again() {
+    let text = format!("{BASE}[[layers]]\nat = [3]\nalone = true\n");
+    let pipeline = Loader::default().parse("p.toml", &text).unwrap();
+    assert!(pipeline.at(3).reads_everything() && !pipeline.at(2).reads_everything());
+    let again = Loader::default().parse("p.toml", &toml::to_string(&*pipeline).unwrap()).unwrap();
+    assert_eq!(format!("{pipeline:?}"), format!("{again:?}"));
 }
 
 #[test]
@@ -158,6 +171,7 @@ fn what_is_wrong_with_settings_of_layers_is_told_where_they_are() {
         ("[[layers]]\nselectors.1.size = 5", 1, "layers[0].at names no layer"),
         ("[[layers]]\nat = []", 2, "layers[0].at names no layer"),
         ("[[layers]]\nat = [\"4..4\"]", 2, "bad value for layers[0].at[0]: no layer is in"),
+        ("[[layers]]\nat = [1]\nalone = 3", 3, "wrong type for layers[0].alone"),
         ("[[layers]]\nat = 3", 2, "wrong type for layers[0].at"),
         ("[layers]\nat = [3]", 1, "`layers` must be an array of tables"),
         (

@@ -207,7 +207,7 @@ impl PipelineConfig {
     }
 }
 
-/// A pipeline as it is written: of its layers, what they do not share with all.
+/// A pipeline as it is written: its layers whole, but for what they share with all.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Written {
@@ -225,6 +225,9 @@ pub(crate) struct Written {
 #[serde(deny_unknown_fields)]
 struct WrittenLayers {
     at: Vec<Layers>,
+    /// For pipeline files, in which a table may leave things to the rest.
+    #[serde(default, rename = "alone")]
+    _alone: bool,
     #[serde(default)]
     selectors: Vec<Box<dyn SelectorConfig>>,
     sampler: Option<SamplerConfig>,
@@ -235,7 +238,7 @@ impl From<Written> for PipelineConfig {
     fn from(written: Written) -> Self {
         let Written { name, seed, share, dense_layers, selectors, sampler, estimator, layers } =
             written;
-        let settings = |WrittenLayers { at, selectors, sampler, estimator }| LayerSettings {
+        let settings = |WrittenLayers { at, selectors, sampler, estimator, .. }| LayerSettings {
             at,
             pipeline: Arc::new(Self {
                 name: name.clone(),
@@ -258,6 +261,7 @@ impl Serialize for LayerSettings {
         #[derive(Serialize)]
         struct Own<'a> {
             at: &'a [Layers],
+            alone: bool,
             selectors: &'a [Box<dyn SelectorConfig>],
             #[serde(skip_serializing_if = "Option::is_none")]
             sampler: Option<SamplerConfig>,
@@ -265,7 +269,8 @@ impl Serialize for LayerSettings {
             estimator: &'a Option<Box<dyn BudgetEstimator>>,
         }
         let PipelineConfig { selectors, sampler, estimator, .. } = &*self.pipeline;
-        Own { at: &self.at, selectors, sampler: *sampler, estimator }.serialize(serializer)
+        let own = Own { at: &self.at, alone: true, selectors, sampler: *sampler, estimator };
+        own.serialize(serializer)
     }
 }
 
