@@ -36,6 +36,8 @@ pub(crate) struct Node {
 pub(crate) enum Value {
     Bool(bool),
     Int(i64),
+    /// Too large for the others.
+    Large(u64),
     Float(f64),
     Str(String),
     /// What no field takes, in words: a date, too large a number, or what lies too deep.
@@ -151,8 +153,7 @@ fn node(source: usize, value: &Spanned<DeValue<'_>>, depth: usize) -> Node {
     let span = Span::new(source, value.span());
     let value = match value.get_ref() {
         DeValue::Boolean(x) => Value::Bool(*x),
-        DeValue::Integer(x) => i64::from_str_radix(x.as_str(), x.radix())
-            .map_or(Value::Other("a whole number beyond 2^63 - 1"), Value::Int),
+        DeValue::Integer(x) => whole(x.as_str(), x.radix()),
         DeValue::Float(x) => Value::Float(x.as_str().parse().unwrap_or(f64::NAN)),
         DeValue::String(x) => Value::Str(x.to_string()),
         DeValue::Datetime(_) => Value::Other("a date or time"),
@@ -163,4 +164,10 @@ fn node(source: usize, value: &Spanned<DeValue<'_>>, depth: usize) -> Node {
         DeValue::Table(x) => table_value(source, x, depth),
     };
     Node { span, value }
+}
+
+fn whole(digits: &str, radix: u32) -> Value {
+    let large = || u64::from_str_radix(digits, radix).map(Value::Large);
+    let number = i64::from_str_radix(digits, radix).map(Value::Int).or_else(|_| large());
+    number.unwrap_or(Value::Other("a whole number beyond 2^64 - 1"))
 }

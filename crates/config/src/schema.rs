@@ -28,7 +28,12 @@ pub fn schema() -> Value {
         "properties": {
             "extends": text("A pipeline file to build on, relative to this one."),
             "name": text("What tables and plots call it; default: the file's name."),
-            "seed": with(&whole, "description", "Keys every random choice."),
+            "seed": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": u64::MAX,
+                "description": "Keys every random choice.",
+            },
             "share": share,
             "dense_layers": { "type": "array", "items": whole, "description": "Layers that read everything." },
             "selectors": { "description": "In order; each sees what those before it took." },
@@ -79,11 +84,5 @@ fn tagged(component: &Component, generator: &mut SchemaGenerator) -> Value {
             required.insert(0, "type".into());
         }
     }
-    schema
-}
-
-fn with(schema: &Value, key: &str, value: &str) -> Value {
-    let mut schema = schema.clone();
-    schema[key] = value.into();
     schema
 }
