@@ -7,10 +7,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "common/forgetful.rs"]
+mod forgetful;
 
 use std::sync::Arc;
 
-use common::forgetful::Forgetful;
+use forgetful::Forgetful;
 use ndarray::{Array1, Array3, s};
 use ndarray_rand::rand::SeedableRng;
 use ndarray_rand::rand_distr::{Distribution, Pareto, StandardNormal};

@@ -55,7 +55,7 @@ pub use pipeline_config::{Conflict, PipelineConfig, SamplerConfig, Share};
 pub use promise::{Certificate, Kind, Promise, Scope, Target};
 pub use reading::{List, Read, Reading};
 pub use recipe::{CodeMap, HashCodes, Recipe};
-pub use registry::{Component, ComponentKind, components, name_clashes};
+pub use registry::{Component, ComponentKind, components, registry_faults};
 pub use row::{Row, Sampling, Score, Step};
 pub use selection::Selection;
 pub use selector::{Attended, NewTokens, Prompt, Selector, SelectorConfig};
