@@ -191,7 +191,7 @@ impl<'a> Tokens<'a> {
         self
     }
 
-    /// Tokens held, visible to a row or not.
+    /// Rows held.
     pub fn len(&self) -> usize {
         self.layout.len
     }
