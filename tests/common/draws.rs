@@ -10,8 +10,8 @@ use vattention::estimators::Mode;
 use vattention::eval::{Exact, Layer, binomial};
 use vattention::selectors::{Promised, Sink, Window};
 use vattention::{
-    Fraction, Kind, NewTokens, Pipeline, PipelineConfig, Reading, SelectorConfig, Share, Site,
-    Size, Softmax, Step, Tokens,
+    Fraction, Kind, NewTokens, Pipeline, PipelineConfig, Promise, Reading, SelectorConfig, Share,
+    Site, Size, Softmax, Step, Tokens,
 };
 
 pub(crate) const TOKENS: usize = 3000;

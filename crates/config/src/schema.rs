@@ -1,5 +1,6 @@
 //! The JSON Schema of pipeline files, for editors.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use vattention_core::schemars::{JsonSchema, SchemaGenerator};
 use vattention_core::{Component, ComponentKind, SamplerConfig, SelectorConfig, Share, components};
@@ -27,6 +28,11 @@ pub fn schema() -> Value {
         "additionalProperties": false,
         "properties": {
             "extends": text("A pipeline file to build on, relative to this one."),
+            "unset": {
+                "type": "array",
+                "items": { "type": "string" },
+                "description": "What to take out of the file that is extended, such as `estimator.floor` or `selectors.0`.",
+            },
             "name": text("What tables and plots call it; default: the file's name."),
             "seed": {
                 "type": "integer",
@@ -35,27 +41,52 @@ pub fn schema() -> Value {
                 "description": "Keys every random choice.",
             },
             "share": share,
-            "dense_layers": { "type": "array", "items": whole, "description": "Layers that read everything." },
+            "dense_layers": { "description": "Layers that read everything." },
             "selectors": { "description": "In order; each sees what those before it took." },
             "sampler": sampler,
             "estimator": {
                 "description": "How large a sample of the rest must be; absent: it is dropped.",
             },
         },
+        "dependentRequired": { "unset": ["extends"] },
         "if": { "required": ["extends"] },
         "then": {
             "properties": {
-                "selectors": { "type": ["array", "object"] },
+                "dense_layers": { "anyOf": [list_of(&whole), change_of_list(&whole)] },
+                "selectors": { "anyOf": [list_of(&selector), change_of_list(&selector)] },
                 "estimator": { "type": "object" },
             },
         },
         "else": {
             "properties": {
-                "selectors": { "type": "array", "items": selector },
+                "dense_layers": list_of(&whole),
+                "selectors": list_of(&selector),
                 "estimator": { "oneOf": estimators },
             },
         },
         "$defs": definitions,
+    })
+}
+
+fn list_of(item: impl Serialize) -> Value {
+    json!({ "type": "array", "items": item })
+}
+
+/// What changes a list of the file that is extended, by the numbers of its elements.
+fn change_of_list(item: impl Serialize) -> Value {
+    let list = list_of(item);
+    json!({
+        "type": "object",
+        "properties": {
+            "append": list,
+            "before": {
+                "type": "object",
+                "patternProperties": { "^[0-9]+$": list },
+                "additionalProperties": false,
+            },
+        },
+        "patternProperties": { "^[0-9]+$": {} },
+        "additionalProperties": false,
     })
 }
 

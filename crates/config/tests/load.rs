@@ -146,17 +146,6 @@ fn of_a_broken_line_only_the_syntax_is_told() {
     assert!(messages.iter().any(|(line, _)| *line == 2), "{error}");
 }
 
-#[test]
-fn selectors_replace_those_of_the_file_that_is_extended() {
-    let two =
-        b"[[selectors]]\ntype = \"sink\"\nsize = 4\n[[selectors]]\ntype = \"window\"\nsize = 4";
-    let one = b"extends = \"base.toml\"\n[[selectors]]\ntype = \"sink\"\nsize = 9";
-    let folder = folder(&[("base.toml", two), ("child.toml", one)]);
-    let pipeline = load(folder.path().join("child.toml")).unwrap();
-    assert_eq!(pipeline.selectors.len(), 1);
-    assert!(format!("{:?}", pipeline.selectors).contains('9'));
-}
-
 /// A path is relative to the file that it stands in, also when another extends that.
 #[test]
 fn files_are_named_from_where_they_are_named() {
