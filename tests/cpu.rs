@@ -16,12 +16,13 @@ use ndarray_rand::rand_distr::StandardNormal;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use vattention::config::load;
+use vattention::schemars::{self, JsonSchema};
 use vattention::selectors::Sink;
 
 use vattention::{
     Assumptions, Attention, Budget, BudgetEstimator, Kind, NewTokens, Options, Output, Picks,
     PipelineConfig, Promise, Result, Row, SampleStats, Selector, SelectorConfig, Shape, Share,
-    Site, Size, Storage, Turn, backend, typetag,
+    Site, Size, Storage, Turn, backend, register, typetag,
 };
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 40 };
@@ -106,7 +107,7 @@ fn a_large_budget_is_met_by_reading_everything() {
 }
 
 /// Asks for everything, unless all weights are alike.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Wary {}
 
 #[typetag::serde(name = "wary")]
@@ -120,6 +121,8 @@ impl BudgetEstimator for Wary {
         None
     }
 }
+
+register!(Estimator, "wary", Wary, "everything, unless all weights are alike");
 
 /// Lists of query heads that are too long are read together; the others' are as if alone.
 #[test]
@@ -221,7 +224,7 @@ fn batches_are_what_single_calls_are() {
 /// Panics while this is set.
 static BOMB: AtomicBool = AtomicBool::new(false);
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Bomb {}
 
 #[typetag::serde(name = "bomb")]
@@ -241,6 +244,8 @@ impl Selector for Bomb {
         picks.take(0);
     }
 }
+
+register!(Selector, "bomb", Bomb, "panics when it is told to");
 
 /// The sequence, its threads and the other sequences on them go on.
 #[test]
@@ -273,7 +278,7 @@ fn a_selector_that_panics_poisons_nothing() {
 }
 
 /// Asks for nothing.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 struct Content {}
 
 #[typetag::serde(name = "content")]
@@ -291,8 +296,10 @@ impl BudgetEstimator for Content {
     }
 }
 
+register!(Estimator, "content", Content, "nothing");
+
 /// Picks everything by chance, and does not say so.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Liar {}
 
 #[typetag::serde(name = "liar")]
@@ -307,6 +314,8 @@ impl Selector for Liar {
         (0..row.visible()).for_each(|token| picks.draw(token, 0.5));
     }
 }
+
+register!(Selector, "liar", Liar, "everything by chance");
 
 /// With nothing drawn the output is that of the certain tokens.
 #[test]

@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 use vattention::backends::Reference;
 use vattention::config::Loader;
 use vattention::cuda::Gpu;
+use vattention::schemars::{self, JsonSchema};
 use vattention::{
     Activation, Affine, Attention, Backend, CodeMap, HashCodes, Network, NewTokens, Options,
     Output, Picks, PipelineConfig, Recipe, Result, Row, Score, Selector, SelectorConfig, Shape,
-    Site, Step, typetag,
+    Site, Step, register, typetag,
 };
 
 use common::agreement::{compare_picks, compare_reports};
@@ -24,7 +25,7 @@ use common::devices::Counting;
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 12 };
 
 /// A selector that tells what it does in a way that is right, but odd.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Odd {
     how: How,
     #[serde(skip)]
@@ -34,7 +35,7 @@ struct Odd {
     maps: Vec<CodeMap>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum How {
     /// A range of which little or nothing is visible.
@@ -56,6 +57,8 @@ impl SelectorConfig for Odd {
         Ok(Box::new(Self { how: self.how, kv_head: site.kv_head, maps }))
     }
 }
+
+register!(Selector, "odd", Odd, "what is right, but told oddly");
 
 /// Whole numbers, and queries whose network is deeper than that of keys.
 fn map(dim: usize, bits: usize) -> CodeMap {

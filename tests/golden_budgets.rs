@@ -164,6 +164,8 @@ fn check_b_need(row: &Value, all: &BTreeMap<u64, Value>) {
         let s_d = n_s as f64 * stats.var_e.sqrt() / stats.d;
         let b = fpc(ratio_grid(epsilon, delta, s_w, s_d, stats.value_dim, stats.nu), n_s);
         close(b, want, F32, row);
+        // These numbers have no allowance.
+        (stats.kurtosis_e, stats.kurtosis_w) = (1.0, 1.0);
     } else {
         estimator.mode = estimators::Mode::Strict;
         // These numbers raise the variances only; the strict mode then adds this to 1/nu.

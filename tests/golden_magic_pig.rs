@@ -17,14 +17,15 @@ use common::peer::{Case, size};
 use ndarray::{Array2, s};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use vattention::schemars::{self, JsonSchema};
 use vattention::selectors::{BLOCK, Collisions, Lsh, Rule, Sink, TableBits, Transform, Window};
 use vattention::{
     Picks, PipelineConfig, Result, Row, Selector, SelectorConfig, Share, Site, available_backends,
-    typetag,
+    register, typetag,
 };
 
 /// The reference's tables: for all heads the same.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Peer {
     tables: NonZeroU16,
     bits: TableBits,
@@ -178,6 +179,8 @@ impl SelectorConfig for Peer {
         true
     }
 }
+
+register!(Selector, "tables", Peer, "the reference's tables");
 
 impl Selector for Peer {
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

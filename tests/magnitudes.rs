@@ -68,7 +68,8 @@ fn run(backend: &dyn Backend, mode: &str, layer: &Layer, steps: usize) -> (usize
     let queries = Array3::from_shape_fn((2, steps, 2), |(head, _, i)| layer.queries[[head, 0, i]]);
     let output = attention.attend(queries.view(), None).unwrap();
     let norm = |x: &Array1<f64>| x.dot(x).sqrt();
-    let broken = Exact::rows(layer, &shape, 1.0, 1).iter().enumerate().map(|(head, exact)| {
+    let exact = Exact::rows(layer, &shape, 1.0, 1);
+    let broken = exact.iter().enumerate().map(|(head, exact)| {
         let wrong = |t: &usize| {
             let got = output.out.slice(s![head, *t, ..]).mapv(f64::from);
             let error = norm(&(got - &exact.output)) / norm(&exact.output);

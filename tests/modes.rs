@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "common/forgetful.rs"]
+mod forgetful;
 
 use std::sync::Arc;
 
-use common::forgetful::Forgetful;
+use forgetful::Forgetful;
 use ndarray_rand::rand::SeedableRng;
 use ndarray_rand::rand_distr::{Distribution, Pareto, StandardNormal};
 use rand_chacha::ChaCha8Rng;

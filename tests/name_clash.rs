@@ -26,7 +26,7 @@ register!(Selector, "sink", Sink, "another");
 #[test]
 fn a_name_that_two_crates_use_is_refused() {
     let clash = "two selectors are called `sink`, in the crates ";
-    assert!(vattention::name_clashes()[0].starts_with(clash));
+    assert!(vattention::registry_faults()[0].starts_with(clash));
     let error = vattention::config::Loader::default().parse("x.toml", "").unwrap_err();
     assert!(error.to_string().starts_with(clash), "{error}");
 }

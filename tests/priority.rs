@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/claiming.rs"]
+mod claiming;
 mod common;
 
 use vattention::estimators::Mode;
@@ -13,9 +15,9 @@ use vattention::eval::binomial;
 use vattention::selectors::{PrioritySample, Promised};
 use vattention::{Assumption, Kind, SelectorConfig};
 
+use claiming::{Claiming, half_the_variance};
 use common::draws::{
-    BASE, Bench, Claiming, Head, LEVEL, Length, TOKENS, TRIALS, contradicted, for_each_head,
-    half_the_variance, only, promised,
+    BASE, Bench, Head, LEVEL, Length, TOKENS, TRIALS, contradicted, for_each_head, only, promised,
 };
 
 fn sampler(terms: Promised) -> Box<dyn SelectorConfig> {

@@ -117,3 +117,18 @@ fn the_trace_is_of_the_size_that_its_page_says() {
     let bytes = std::fs::metadata(common::root("data/minilm.safetensors")).unwrap().len();
     assert!(read("data/README.md").contains(&format!("size    {bytes} bytes")));
 }
+
+/// The files that it shows are read, the second on top of the first.
+#[test]
+fn the_pipeline_files_can_be_read() {
+    let readme = read("README.md");
+    let files = readme.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in ["base.toml", "child.toml"].into_iter().zip(files) {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let pipeline = vattention::config::load(folder.path().join("child.toml")).unwrap();
+    let types = pipeline.selectors.iter().map(|selector| selector.typetag_name());
+    assert!(types.eq(["sink", "quest", "oracle-top-k", "window"]));
+    assert_eq!(pipeline.dense_layers, [0, 1]);
+}

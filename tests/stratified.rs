@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/claiming.rs"]
+mod claiming;
 mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,9 +17,9 @@ use vattention::eval::binomial;
 use vattention::selectors::{OracleTopK, Promised, StratifiedSample};
 use vattention::{AutoSize, PipelineConfig, SamplerConfig, Score, SelectorConfig, Size};
 
+use claiming::half_the_variance;
 use common::draws::{
-    BASE, Bench, Head, LEVEL, TOKENS, TRIALS, contradicted, for_each_head, half_the_variance, only,
-    promised,
+    BASE, Bench, Head, LEVEL, TOKENS, TRIALS, contradicted, for_each_head, only, promised,
 };
 
 /// The best tokens, then what there is for the rest.

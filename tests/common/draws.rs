@@ -6,13 +6,12 @@ use ndarray::{Array3, ArrayView1};
 use ndarray_rand::rand::SeedableRng;
 use ndarray_rand::rand_distr::{Distribution, Exp1, Pareto, StandardNormal};
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
 use vattention::estimators::Mode;
 use vattention::eval::{Exact, Layer, binomial};
 use vattention::selectors::{Promised, Sink, Window};
 use vattention::{
-    Fraction, Kind, NewTokens, Picks, Pipeline, PipelineConfig, Promise, Reading, Row, Selector,
-    SelectorConfig, Share, Site, Size, Softmax, Step, Tokens, typetag,
+    Fraction, Kind, NewTokens, Pipeline, PipelineConfig, Promise, Reading, SelectorConfig, Share,
+    Site, Size, Softmax, Step, Tokens,
 };
 
 pub(crate) const TOKENS: usize = 3000;
@@ -262,60 +261,4 @@ pub(crate) fn for_each_head(case: impl Fn(Head) + Sync) {
             scope.spawn(move || heads.into_iter().for_each(|(_, &head)| case(head)));
         }
     });
-}
-
-/// A sampler that is wrong about what it keeps.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Claiming {
-    pub(crate) sampler: Box<dyn SelectorConfig>,
-    /// What it claims.
-    pub(crate) claims: Promised,
-    /// Whether what it draws weighs 1 over its probability.
-    pub(crate) weighs: bool,
-}
-
-#[typetag::serde(name = "claiming")]
-impl SelectorConfig for Claiming {
-    fn build(&self, site: &Site) -> vattention::Result<Box<dyn Selector>> {
-        Ok(Box::new(ClaimingWorker { sampler: self.sampler.build(site)?, weighs: self.weighs }))
-    }
-
-    fn randomized(&self) -> bool {
-        true
-    }
-
-    fn promise(&self) -> Option<Promise> {
-        Some(self.claims.promise())
-    }
-}
-
-#[derive(Clone)]
-pub(crate) struct ClaimingWorker {
-    sampler: Box<dyn Selector>,
-    weighs: bool,
-}
-
-impl Selector for ClaimingWorker {
-    fn append(&mut self, new: &NewTokens<'_>) {
-        self.sampler.append(new);
-    }
-
-    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        if self.weighs {
-            return self.sampler.select(row, picks);
-        }
-        let mut drawn = picks.clone();
-        self.sampler.select(row, &mut drawn);
-        picks.union(&drawn);
-    }
-}
-
-/// One that judges its error by half of its variance.
-pub(crate) fn half_the_variance(
-    terms: &Promised,
-    sampler: impl Fn(Promised) -> Box<dyn SelectorConfig>,
-) -> Box<dyn SelectorConfig> {
-    let epsilon = fraction(terms.epsilon.get() * std::f64::consts::SQRT_2);
-    let sampler = sampler(Promised { epsilon, ..terms.clone() });
-    Box::new(Claiming { sampler, claims: terms.clone(), weighs: true })
 }

@@ -6,7 +6,6 @@
 pub(crate) mod agreement;
 pub(crate) mod devices;
 pub(crate) mod draws;
-pub(crate) mod forgetful;
 pub(crate) mod peer;
 
 use std::io::Write;

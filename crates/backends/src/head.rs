@@ -85,13 +85,19 @@ impl Head {
         self.prompts.push(LastQueries { queries, tokens: self.cache.len() });
     }
 
-    /// Tokens and prompts that the selectors have not been shown.
-    pub(crate) fn unshown(&self) -> (usize, usize) {
-        (self.cache.len() - self.shown, self.prompts.len())
+    /// Tokens and prompts of the first `limit` tokens that the selectors have not been shown.
+    pub(crate) fn unshown(&self, limit: usize) -> (usize, usize) {
+        (limit.saturating_sub(self.shown), self.prompts_within(limit))
     }
 
-    /// Shows the selectors all that they have not been shown, in the order in which it came.
-    pub(crate) fn catch_up(&mut self) {
+    fn prompts_within(&self, limit: usize) -> usize {
+        self.prompts.partition_point(|prompt| prompt.tokens <= limit)
+    }
+
+    /// Shows the selectors what they have not been shown of the first `limit` tokens, in the order in
+    /// which it came.
+    pub(crate) fn catch_up(&mut self, limit: usize) {
+        let due = self.prompts_within(limit);
         let Self { cache, pipeline, shown, prompts } = self;
         let (site, view) = (*pipeline.site(), cache.view());
         let mut show = |pipeline: &mut Pipeline, tokens| {
@@ -100,12 +106,12 @@ impl Head {
                 *shown = tokens;
             }
         };
-        for LastQueries { queries, tokens } in prompts.drain(..) {
+        for LastQueries { queries, tokens } in prompts.drain(..due) {
             show(pipeline, tokens);
             let (keys, values) = (view.keys().range(0..tokens), view.values().range(0..tokens));
             pipeline.observe(&Prompt { site: &site, queries: queries.view(), keys, values });
         }
-        show(pipeline, cache.len());
+        show(pipeline, limit);
     }
 
     /// Tells the selectors how the attention of each member was spread.

@@ -88,9 +88,10 @@ impl<M: Machine> Layer<M> {
         Ok(scaled)
     }
 
-    /// Shows the selectors all that they have not been shown. A panic of theirs loses the sequence.
-    fn catch_up(&mut self) {
-        let (tokens, prompts) = self.heads[0].unshown();
+    /// Shows the selectors what they have not been shown of the first `limit` tokens. A panic of
+    /// theirs loses the sequence.
+    fn catch_up(&mut self, limit: usize) {
+        let (tokens, prompts) = self.heads[0].unshown(limit);
         if tokens + prompts == 0 {
             return;
         }
@@ -98,7 +99,7 @@ impl<M: Machine> Layer<M> {
         let serial = tokens <= 1 && prompts == 0;
         let workers = if serial { &Workers::Serial } else { &self.workers };
         self.lost = true;
-        workers.map(self.heads.iter_mut().collect(), Head::catch_up);
+        workers.map(self.heads.iter_mut().collect(), |head: &mut Head| head.catch_up(limit));
         self.lost = false;
     }
 
@@ -107,8 +108,8 @@ impl<M: Machine> Layer<M> {
         self.lost = true;
         let alone = self.would_be_alone();
         self.lost = false;
-        if !alone {
-            self.catch_up();
+        if M::SHOWS_AHEAD && !alone {
+            self.catch_up(self.len());
         }
     }
 
@@ -200,7 +201,7 @@ impl<M: Machine> Layer<M> {
 
     /// What it answers to what the selectors pick.
     fn answer_by_picks(&mut self, queries: &[Query]) -> Result<Vec<HeadStep>> {
-        self.catch_up();
+        self.catch_up(if M::SHOWS_AHEAD { self.len() } else { queries[0].visible });
         let listed = self.record || self.learns();
         let views = views(&self.heads);
         let heads = situations(&self.heads, &views, queries, listed);

@@ -14,6 +14,9 @@ pub trait Machine: Send + Sized + 'static {
     /// Whether it can [answer alone](Self::answer_alone), for some pipelines.
     const CAN_BE_ALONE: bool = false;
 
+    /// Whether selectors may be shown tokens sooner than a row sees them.
+    const SHOWS_AHEAD: bool = true;
+
     /// Stores rows that are about to be the tokens from `first` on: keys `[kv_heads, new,
     /// head_dim]` and values `[kv_heads, new, value_dim]`, which can be stored.
     ///

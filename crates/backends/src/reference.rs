@@ -1,4 +1,8 @@
 //! The judge: f64, ndarray, one thread, no cleverness.
+//!
+//! Its selectors are shown a token when a row comes that sees it, and not before. So several queries
+//! with growing limits are decoding one by one, by construction, and a selector whose picks depend on
+//! tokens beyond them differs here from other backends.
 
 use std::sync::Arc;
 
@@ -37,6 +41,7 @@ impl Backend for Reference {
 
 impl Machine for Reference {
     const FALLIBLE: bool = false;
+    const SHOWS_AHEAD: bool = false;
 
     fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
         Ok(workers.map(heads, |head| answer(&head)))

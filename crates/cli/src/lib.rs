@@ -75,7 +75,21 @@ enum Command {
 
 /// Runs the command line that the program was called with.
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    match check_registry().and_then(|()| run(command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Refuses to begin with plug-ins that pipeline files could not name.
+fn check_registry() -> Result<(), Failure> {
+    let faults = vattention::registry_faults();
+    if faults.is_empty() { Ok(()) } else { Err(Failure::input(faults.join("\nerror: "))) }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
         Command::Compare(args) => compare::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Study(command) => study::run(&command),
@@ -90,10 +104,6 @@ pub fn main() -> ExitCode {
         Command::Trace(args) => trace::run(&args),
         Command::Calibrate(command) => calibrate::run(&command),
         Command::TrainHash(args) => train_hash::run(&args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
     }
 }
 

@@ -14,10 +14,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let clashes = vattention::name_clashes();
-    if !clashes.is_empty() {
-        return Err(Failure::input(clashes.join("\n")));
-    }
     let selectors = listing(ComponentKind::Selector);
     let estimators = listing(ComponentKind::Estimator);
     if args.json {

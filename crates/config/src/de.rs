@@ -104,6 +104,7 @@ impl<'de> Deserializer<'de> for NodeDe<'de, '_> {
         let result = match &self.node.value {
             Value::Bool(x) => visitor.visit_bool(*x),
             Value::Int(x) => visitor.visit_i64(*x),
+            Value::Large(x) => visitor.visit_u64(*x),
             Value::Float(x) => visitor.visit_f64(*x),
             Value::Str(x) => visitor.visit_borrowed_str(x),
             Value::Other(what) => Err(de::Error::invalid_type(Unexpected::Other(what), &visitor)),

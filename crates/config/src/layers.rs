@@ -20,7 +20,7 @@ impl Reader {
     /// again.
     pub(crate) fn layers(&mut self, tree: &Node, path: &Path) -> Vec<LayerSettings> {
         let mut rest = tree.clone();
-        rest.remove("layers");
+        rest.take("layers");
         let mut all = Vec::new();
         for (i, table) in self.tables(tree, "layers").iter().enumerate() {
             let within = format!("layers[{i}]");
@@ -54,11 +54,10 @@ impl Reader {
         over.keep(&PARTS);
         if alone {
             for part in PARTS {
-                whole.remove(part);
+                whole.take(part);
             }
         }
-        let misplaced = whole.merge(over);
-        self.misplaced(misplaced);
+        self.change(&mut whole, "the rest of the file", over);
         LayerSettings { at, pipeline: Arc::new(self.at_layers(&whole, path, within)) }
     }
 }

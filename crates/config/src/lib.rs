@@ -6,6 +6,7 @@
 //! the next.
 
 mod de;
+mod extends;
 mod fault;
 mod files;
 mod layers;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vattention_core::{PipelineConfig, name_clashes};
+use vattention_core::{PipelineConfig, registry_faults};
 
 use crate::node::Node;
 use crate::problem::{ConfigError, Problem};
@@ -64,7 +64,7 @@ impl Loader {
         tree: Option<Node>,
         path: &Path,
     ) -> Result<Arc<PipelineConfig>, ConfigError> {
-        reader.problems.extend(name_clashes().into_iter().map(Problem::of_file));
+        reader.problems.extend(registry_faults().into_iter().map(Problem::of_file));
         let pipeline = tree.map(|mut tree| {
             for (i, change) in self.set.iter().enumerate() {
                 reader.apply(i, change, &mut tree);

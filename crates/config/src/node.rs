@@ -36,6 +36,8 @@ pub(crate) struct Node {
 pub(crate) enum Value {
     Bool(bool),
     Int(i64),
+    /// Too large for the others.
+    Large(u64),
     Float(f64),
     Str(String),
     /// What no field takes, in words: a date, too large a number, or what lies too deep.
@@ -68,12 +70,11 @@ impl Node {
         self.entries().iter().find(|entry| entry.key == key)
     }
 
-    /// Takes an entry out of a table; false if there was none.
-    pub(crate) fn remove(&mut self, key: &str) -> bool {
-        let Value::Table(entries) = &mut self.value else { return false };
-        let before = entries.len();
-        entries.retain(|entry| entry.key != key);
-        entries.len() < before
+    /// Takes an entry out of a table, if it has one.
+    pub(crate) fn take(&mut self, key: &str) -> Option<Self> {
+        let Value::Table(entries) = &mut self.value else { return None };
+        let place = entries.iter().position(|entry| entry.key == key)?;
+        Some(entries.remove(place).node)
     }
 
     /// Takes out of a table all entries but those with these keys.
@@ -94,7 +95,7 @@ impl Node {
         let Value::Table(entries) = &mut self.value else { return None };
         let entry = entries.iter_mut().find(|entry| entry.key == *key)?;
         let within = entry.node.remove_at(rest).unwrap_or(0);
-        (within > 0 || self.remove(key)).then_some(1 + within)
+        (within > 0 || self.take(key).is_some()).then_some(1 + within)
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
@@ -109,41 +110,6 @@ impl Node {
 
     pub(crate) fn as_str(&self) -> Option<&str> {
         if let Value::Str(text) = &self.value { Some(text) } else { None }
-    }
-
-    /// Lays `over` on this node: tables merge by key, and anything else is replaced. A table of
-    /// another `type` replaces the whole table. A table over an array changes those of its
-    /// elements that the keys number; returns the keys that number none.
-    pub(crate) fn merge(&mut self, over: Self) -> Vec<Entry> {
-        let same_type = match (self.get("type"), over.get("type")) {
-            (Some(a), Some(b)) => a.as_str() == b.as_str(),
-            _ => true,
-        };
-        let mut misplaced = Vec::new();
-        match (&mut self.value, over.value) {
-            (Value::Table(entries), Value::Table(over)) if same_type => {
-                for new in over {
-                    match entries.iter_mut().find(|old| old.key == new.key) {
-                        Some(old) => misplaced.extend(old.node.merge(new.node)),
-                        None => entries.push(new),
-                    }
-                }
-            }
-            (Value::Array(items), Value::Table(over)) => {
-                for new in over {
-                    let index = (0..items.len()).find(|index| index.to_string() == new.key);
-                    match index.and_then(|index| items.get_mut(index)) {
-                        Some(item) => misplaced.extend(item.merge(new.node)),
-                        None => misplaced.push(new),
-                    }
-                }
-            }
-            (value, over_value) => {
-                *value = over_value;
-                self.span = over.span;
-            }
-        }
-        misplaced
     }
 }
 
@@ -163,8 +129,7 @@ fn node(source: usize, value: &Spanned<DeValue<'_>>, depth: usize) -> Node {
     let span = Span::new(source, value.span());
     let value = match value.get_ref() {
         DeValue::Boolean(x) => Value::Bool(*x),
-        DeValue::Integer(x) => i64::from_str_radix(x.as_str(), x.radix())
-            .map_or(Value::Other("a whole number beyond 2^63 - 1"), Value::Int),
+        DeValue::Integer(x) => whole(x.as_str(), x.radix()),
         DeValue::Float(x) => Value::Float(x.as_str().parse().unwrap_or(f64::NAN)),
         DeValue::String(x) => Value::Str(x.to_string()),
         DeValue::Datetime(_) => Value::Other("a date or time"),
@@ -175,4 +140,10 @@ fn node(source: usize, value: &Spanned<DeValue<'_>>, depth: usize) -> Node {
         DeValue::Table(x) => table_value(source, x, depth),
     };
     Node { span, value }
+}
+
+fn whole(digits: &str, radix: u32) -> Value {
+    let large = || u64::from_str_radix(digits, radix).map(Value::Large);
+    let number = i64::from_str_radix(digits, radix).map(Value::Int).or_else(|_| large());
+    number.unwrap_or(Value::Other("a whole number beyond 2^64 - 1"))
 }

@@ -9,6 +9,7 @@ use vattention_core::{
 };
 
 use crate::de::{read, read_all};
+use crate::extends::{Misfit, change};
 use crate::files::resolve_files;
 use crate::names::meant;
 use crate::node::{Entry, Node, Span, Value};
@@ -20,7 +21,7 @@ use crate::words::{Subject, before, list};
 const LARGEST: u64 = 16 << 20;
 
 /// The keys of a pipeline file.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "name",
     "seed",
     "share",
@@ -30,6 +31,7 @@ const KEYS: [&str; 9] = [
     "estimator",
     "layers",
     "extends",
+    "unset",
 ];
 
 /// Texts read so far, and what was wrong with them.
@@ -66,7 +68,10 @@ impl Reader {
         above: &mut Vec<PathBuf>,
     ) -> Node {
         let tree = self.parse(path.display().to_string(), text);
-        let Some(entry) = tree.entry("extends").cloned() else { return tree };
+        let Some(entry) = tree.entry("extends").cloned() else {
+            self.only_with_extends(&tree);
+            return tree;
+        };
         let Some(base) = entry.node.as_str() else {
             let message = "wrong type for extends: expected a path in quotes";
             self.problem(&entry.node.span, message, "this is not text", None);
@@ -96,10 +101,9 @@ impl Reader {
             let message = "wrong type for name: expected text in quotes";
             self.problem(&name.span.clone(), message, "this is not text", None);
         }
-        merged.remove("name");
-        merged.remove("extends");
-        let misplaced = merged.merge(tree);
-        self.misplaced(misplaced);
+        merged.take("name");
+        merged.take("extends");
+        self.change(&mut merged, &base_path.display().to_string(), tree);
         merged
     }
 
@@ -114,17 +118,22 @@ impl Reader {
         if node.entries().is_empty() && self.broken.is_empty() {
             self.problem(&node.span, "expected KEY = VALUE", "nothing is set here", None);
         }
-        let misplaced = tree.merge(node);
-        self.misplaced(misplaced);
+        self.change(tree, "the pipeline", node);
     }
 
-    /// Refuses keys that should number an element of a list and do not.
-    pub(crate) fn misplaced(&mut self, entries: Vec<Entry>) {
-        for Entry { key, span, .. } in entries {
-            let message = format!("`{key}` is not the number of an element of this list");
-            let help = "elements are numbered from 0, as in `selectors.0.size = 64`; a list of tables \
-                        has double brackets, `[[selectors]]`";
-            self.problem(&span, message, "no such element", Some(help.into()));
+    /// Lays a file, or a `--set`, on what it changes.
+    pub(crate) fn change(&mut self, base: &mut Node, name: &str, over: Node) {
+        for Misfit { span, message, label, help } in change(base, name, over) {
+            self.problem(&span, message, label, Some(help));
+        }
+    }
+
+    /// Refuses what only a file that extends another can say.
+    fn only_with_extends(&mut self, tree: &Node) {
+        if let Some(entry) = tree.entry("unset") {
+            let message = "`unset` takes something out of the file that `extends` names";
+            let help = "write `extends = \"base.toml\"`, or leave out `unset`";
+            self.problem(&entry.span, message, "nothing is extended here", Some(help.into()));
         }
     }
 

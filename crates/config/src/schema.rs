@@ -1,5 +1,6 @@
 //! The JSON Schema of pipeline files, for editors.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use vattention_core::schemars::{JsonSchema, SchemaGenerator};
 use vattention_core::{
@@ -19,7 +20,6 @@ pub fn schema() -> Value {
     let selector = generator.subschema_for::<dyn SelectorConfig>();
     let share = generator.subschema_for::<Share>();
     let sampler = generator.subschema_for::<SamplerConfig>();
-    let whole = json!({ "type": "integer", "minimum": 0 });
     let layers = generator.subschema_for::<Layers>();
     let mut definitions = generator.take_definitions(true);
     definitions.insert(<dyn SelectorConfig>::schema_name().into(), json!({ "oneOf": selectors }));
@@ -31,14 +31,20 @@ pub fn schema() -> Value {
         "additionalProperties": false,
         "properties": {
             "extends": text("A pipeline file to build on, relative to this one."),
-            "name": text("What tables and plots call it; default: the file's name."),
-            "seed": with(&whole, "description", "Keys every random choice."),
-            "share": share,
-            "dense_layers": {
+            "unset": {
                 "type": "array",
-                "items": layers,
-                "description": "Layers that read everything.",
+                "items": { "type": "string" },
+                "description": "What to take out of the file that is extended, such as `estimator.floor` or `selectors.0`.",
             },
+            "name": text("What tables and plots call it; default: the file's name."),
+            "seed": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": u64::MAX,
+                "description": "Keys every random choice.",
+            },
+            "share": share,
+            "dense_layers": { "description": "Layers that read everything." },
             "selectors": { "description": "In order; each sees what those before it took." },
             "sampler": sampler,
             "estimator": {
@@ -64,20 +70,45 @@ pub fn schema() -> Value {
                 },
             },
         },
+        "dependentRequired": { "unset": ["extends"] },
         "if": { "required": ["extends"] },
         "then": {
             "properties": {
-                "selectors": { "type": ["array", "object"] },
+                "dense_layers": { "anyOf": [list_of(&layers), change_of_list(&layers)] },
+                "selectors": { "anyOf": [list_of(&selector), change_of_list(&selector)] },
                 "estimator": { "type": "object" },
             },
         },
         "else": {
             "properties": {
-                "selectors": { "type": "array", "items": selector },
+                "dense_layers": list_of(&layers),
+                "selectors": list_of(&selector),
                 "estimator": { "oneOf": estimators },
             },
         },
         "$defs": definitions,
+    })
+}
+
+fn list_of(item: impl Serialize) -> Value {
+    json!({ "type": "array", "items": item })
+}
+
+/// What changes a list of the file that is extended, by the numbers of its elements.
+fn change_of_list(item: impl Serialize) -> Value {
+    let list = list_of(item);
+    json!({
+        "type": "object",
+        "properties": {
+            "append": list,
+            "before": {
+                "type": "object",
+                "patternProperties": { "^[0-9]+$": list },
+                "additionalProperties": false,
+            },
+        },
+        "patternProperties": { "^[0-9]+$": {} },
+        "additionalProperties": false,
     })
 }
 
@@ -112,11 +143,5 @@ fn tagged(component: &Component, generator: &mut SchemaGenerator) -> Value {
             required.insert(0, "type".into());
         }
     }
-    schema
-}
-
-fn with(schema: &Value, key: &str, value: &str) -> Value {
-    let mut schema = schema.clone();
-    schema[key] = value.into();
     schema
 }

@@ -146,17 +146,6 @@ fn of_a_broken_line_only_the_syntax_is_told() {
     assert!(messages.iter().any(|(line, _)| *line == 2), "{error}");
 }
 
-#[test]
-fn selectors_replace_those_of_the_file_that_is_extended() {
-    let two =
-        b"[[selectors]]\ntype = \"sink\"\nsize = 4\n[[selectors]]\ntype = \"window\"\nsize = 4";
-    let one = b"extends = \"base.toml\"\n[[selectors]]\ntype = \"sink\"\nsize = 9";
-    let folder = folder(&[("base.toml", two), ("child.toml", one)]);
-    let pipeline = load(folder.path().join("child.toml")).unwrap();
-    assert_eq!(pipeline.selectors.len(), 1);
-    assert!(format!("{:?}", pipeline.selectors).contains('9'));
-}
-
 /// A path is relative to the file that it stands in, also when another extends that.
 #[test]
 fn files_are_named_from_where_they_are_named() {
@@ -364,4 +353,28 @@ fn lists_and_the_schema_know_that_a_field_is_a_selector() {
     let of = twilight.fields.iter().find(|field| field.name == "of").unwrap();
     assert_eq!((&of.takes[..], of.required), ("another selector's table", true));
     assert!(of.meaning.starts_with("The selector"), "{}", of.meaning);
+}
+
+/// A seed is any number of 64 bits, though TOML asks its readers for 63 only.
+#[test]
+fn a_seed_has_sixty_four_bits() {
+    for (text, seed) in [
+        ("9223372036854775807", (1 << 63) - 1),
+        ("9223372036854775808", 1 << 63),
+        ("18_446_744_073_709_551_615", u64::MAX),
+        ("0xffff_ffff_ffff_ffff", u64::MAX),
+    ] {
+        let pipeline = parse(&format!("seed = {text}"));
+        assert_eq!(pipeline.seed, seed);
+        let set = Loader { set: vec![format!("seed={text}")] };
+        assert_eq!(set.parse("p.toml", "").unwrap().seed, seed);
+        let written = serde_json::to_string(&*pipeline).unwrap();
+        assert_eq!(serde_json::from_str::<PipelineConfig>(&written).unwrap().seed, seed);
+        assert_eq!(parse(&toml::to_string(&*pipeline).unwrap()).seed, seed);
+    }
+    for text in ["18446744073709551616", "-1", "\"7\"", "1.8446744073709552e19"] {
+        let error = refuse(&format!("seed = {text}"));
+        assert_eq!(place(&error), (1, 8));
+        assert!(error.to_string().contains("expected a whole number, 0 or more"), "{error}");
+    }
 }

@@ -26,7 +26,7 @@ pub struct Sampled<'a> {
     pub base: usize,
     /// How often it may be looked at; 0 if it is drawn at once.
     pub looks: usize,
-    /// The largest value norm appended so far.
+    /// The largest norm of a visible value.
     pub max_norm_v: f64,
 }
 
@@ -93,7 +93,7 @@ impl Pipeline {
                 self.config().sampler.unwrap_or_default().base.of(step.visible)
             }
         };
-        Some(Sampled { budget, base, looks, max_norm_v: self.max_norm_v() })
+        Some(Sampled { budget, base, looks, max_norm_v: self.max_norm_v(step.visible) })
     }
 
     /// Whether the bound on what the selectors leave is one that their recipes tell: the best `q·k`

@@ -9,7 +9,8 @@ use crate::stream::SHARED;
 use crate::tally::{ExactTally, Residual, Tally};
 use crate::{
     Assumptions, Attended, Certificate, ClosedForm, Conflict, Error, Kind, Layers, NewTokens,
-    Picks, PipelineConfig, Prompt, Result, Row, Selector, Shape, Share, Site, Step, Stream, Tokens,
+    Picks, PipelineConfig, PrefixMax, Prompt, Result, Row, Selector, Shape, Share, Site, Step,
+    Stream, Tokens,
 };
 
 /// The pipeline of one KV head of one layer of one sequence. Cloning it forks it.
@@ -19,7 +20,8 @@ pub struct Pipeline {
     site: Site,
     selectors: Vec<Box<dyn Selector>>,
     dense: bool,
-    max_norm_v: f64,
+    /// The norm of each value.
+    norms_v: PrefixMax,
     /// How the budget is computed, found when a machine first asks.
     closed_form: OnceLock<Option<ClosedForm>>,
 }
@@ -67,7 +69,8 @@ impl Pipeline {
             config.selectors.iter().map(|selector| selector.build(&site)).collect::<Result<_>>()?
         };
         let closed_form = OnceLock::new();
-        Ok(Self { config: config.clone(), site, selectors, dense, max_norm_v: 0.0, closed_form })
+        let norms_v = PrefixMax::default();
+        Ok(Self { config: config.clone(), site, selectors, dense, norms_v, closed_form })
     }
 
     pub(crate) fn config(&self) -> &PipelineConfig {
@@ -91,9 +94,9 @@ impl Pipeline {
         self.closed_form.get_or_init(form).as_ref()
     }
 
-    /// The largest norm of a value appended so far; 0 without an estimator.
-    pub(crate) fn max_norm_v(&self) -> f64 {
-        self.max_norm_v
+    /// The largest norm of the first `visible` values; 0 without an estimator.
+    pub(crate) fn max_norm_v(&self, visible: usize) -> f64 {
+        self.norms_v.of(visible)
     }
 
     /// Where it lives.
@@ -120,7 +123,7 @@ impl Pipeline {
         let mut value = vec![0.0; values.dim()];
         for token in 0..values.len() {
             values.copy_row(token, &mut value);
-            self.max_norm_v = self.max_norm_v.max(norm(&value));
+            self.norms_v.push(norm(&value));
         }
     }
 
@@ -215,7 +218,7 @@ impl Pipeline {
             n_s: picks.visible() - picks.len(),
             visible: picks.visible(),
             query_heads: step.site.shape.query_heads,
-            max_norm_v: self.max_norm_v,
+            max_norm_v: self.max_norm_v(picks.visible()),
             bound: *bound,
         };
         let residuals: Vec<Residual> =

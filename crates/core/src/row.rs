@@ -91,14 +91,14 @@ impl<'a> Row<'a> {
         (0..row.step.site.shape.group()).map(move |member| Row { member, ..row })
     }
 
-    /// Keys, `[tokens, head_dim]`; there may be more than are visible.
+    /// Keys of the visible tokens, `[visible, head_dim]`.
     pub fn keys(&self) -> Tokens<'a> {
-        self.step.keys
+        self.step.keys.range(0..self.step.visible)
     }
 
-    /// Values, `[tokens, value_dim]`; there may be more than are visible.
+    /// Values of the visible tokens, `[visible, value_dim]`.
     pub fn values(&self) -> Tokens<'a> {
-        self.step.values
+        self.step.values.range(0..self.step.visible)
     }
 
     /// Tokens that this row may read: `0..visible`.
@@ -111,7 +111,7 @@ impl<'a> Row<'a> {
         self.step.step
     }
 
-    /// The scaled `q·k` of one token.
+    /// The scaled `q·k` of one visible token.
     pub fn logit(&self, token: usize) -> f32 {
         self.step.keys.dot(token, self.query())
     }
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(row.query(), [10.0, 20.0]);
         assert_eq!(row.scores(Score::Head), [10.0, 20.0]);
         assert_eq!(row.scores(Score::Group), [12.0, 23.0]);
-        assert_eq!(row.logit(2), 150.0);
+        assert_eq!((row.keys().len(), row.values().len()), (2, 2));
         let selector = row.for_selector(0, None);
         let sampler = Stream::new(&site, 0, 4, 1);
         assert_ne!(selector.stream(), sampler, "purpose 0 is the sampler's");

@@ -103,6 +103,9 @@ impl JsonSchema for dyn SelectorConfig {
 /// [`append`](Self::append); cloning the worker clones the index, which is how a sequence forks.
 pub trait Selector: DynClone + Send + Sync {
     /// Takes note of new tokens, in order, as they are stored. KV heads are shown theirs in parallel.
+    ///
+    /// Rows that see fewer tokens may still come: what is picked for them may not depend on tokens
+    /// that they do not see.
     fn append(&mut self, new: &NewTokens<'_>) {
         let _ = new;
     }
@@ -150,7 +153,8 @@ pub trait Selector: DynClone + Send + Sync {
         None
     }
 
-    /// Adds this selector's picks for one row to those of the selectors before it.
+    /// Adds this selector's picks for one row to those of the selectors before it. They follow from
+    /// the first [`visible`](Row::visible) tokens, of which more may have been appended.
     fn select(&self, row: &Row<'_>, picks: &mut Picks);
 }
 

@@ -47,7 +47,7 @@ pub struct SampleStats {
     pub kurtosis_w: f64,
     /// Estimate of `Σ e |v|` over all visible tokens.
     pub sum_e_norm_v: f64,
-    /// The largest value norm appended so far.
+    /// The largest norm of a visible value.
     pub max_norm_v: f64,
     /// The largest `e` that an untaken token can have, if an exact selector promised one.
     pub bound: Option<f64>,
@@ -70,7 +70,7 @@ pub struct Sample<'a> {
     pub visible: usize,
     /// Query heads of the layer.
     pub query_heads: usize,
-    /// The largest value norm appended so far.
+    /// The largest norm of a visible value.
     pub max_norm_v: f64,
     /// The largest `e` that an untaken token can have.
     pub bound: Option<f64>,

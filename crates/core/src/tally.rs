@@ -36,7 +36,7 @@ pub struct Residual<Bound = f32> {
     pub visible: usize,
     /// Query heads of the layer.
     pub query_heads: usize,
-    /// The largest value norm appended so far.
+    /// The largest norm of a visible value.
     pub max_norm_v: f64,
     /// The largest logit among them (or its exponential), if an exact selector promised one.
     pub bound: Option<Bound>,

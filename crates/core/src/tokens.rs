@@ -1,5 +1,6 @@
 //! Borrowed rows of a KV cache, in whatever precision and layout it keeps them.
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use half::{bf16, f16, slice::HalfFloatSliceExt};
@@ -27,8 +28,8 @@ struct Layout {
     first: usize,
     /// Numbers of a stored row before those seen.
     column: usize,
-    /// Of the rows in a block.
-    log2_per_block: u32,
+    /// Rows in a block.
+    per_block: NonZeroUsize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +126,10 @@ impl<'a> Tokens<'a> {
         assert!(stride >= dim, "stride {stride} is less than dim {dim}");
         let needed = if len == 0 { 0 } else { (len - 1) * stride + dim };
         assert!(data.len() >= needed, "{len} rows need {needed} numbers, got {}", data.len());
-        Self { rows: T::rows(Some(data), &[]).0, layout: Layout::new(len, dim, stride, 0) }
+        Self {
+            rows: T::rows(Some(data), &[]).0,
+            layout: Layout::new(len, dim, stride, NonZeroUsize::MAX),
+        }
     }
 
     /// `len` rows of `dim` numbers, one after the other.
@@ -136,28 +140,28 @@ impl<'a> Tokens<'a> {
         Self::strided(data, len, dim, dim)
     }
 
-    /// `len` rows of `dim` numbers in blocks of `per_block` rows, a power of two; the last may be
-    /// shorter. Rows with something between them are [columns](Self::columns) of wider ones.
+    /// `len` rows of `dim` numbers in blocks of `per_block` rows, such as an engine's pages; the last
+    /// may be shorter. Rows with something between them are [columns](Self::columns) of wider ones.
     ///
     /// # Panics
-    /// If the blocks hold less than that, or `per_block` is no power of two.
+    /// If the blocks hold less than that, or `per_block` is 0.
     pub fn blocks<T: Element>(
         blocks: &'a [&'a [T]],
         per_block: usize,
         len: usize,
         dim: usize,
     ) -> Self {
-        assert!(per_block.is_power_of_two(), "blocks of {per_block} rows, no power of two");
+        let per_block = NonZeroUsize::new(per_block).expect("a block has rows");
         assert!(
-            blocks.len() >= len.div_ceil(per_block),
+            blocks.len() >= len.div_ceil(per_block.get()),
             "{len} rows need more than {} blocks",
             blocks.len()
         );
-        for (i, block) in blocks.iter().take(len.div_ceil(per_block)).enumerate() {
-            let rows = per_block.min(len - i * per_block);
+        for (i, block) in blocks.iter().take(len.div_ceil(per_block.get())).enumerate() {
+            let rows = per_block.get().min(len - i * per_block.get());
             assert!(block.len() >= rows * dim, "block {i} holds less than {rows} rows");
         }
-        let layout = Layout::new(len, dim, dim, per_block.ilog2());
+        let layout = Layout::new(len, dim, dim, per_block);
         Self { rows: T::rows(None, blocks).0, layout }
     }
 
@@ -187,7 +191,7 @@ impl<'a> Tokens<'a> {
         self
     }
 
-    /// Tokens held, visible to a row or not.
+    /// Rows held.
     pub fn len(&self) -> usize {
         self.layout.len
     }
@@ -247,21 +251,24 @@ impl<'a> Tokens<'a> {
 }
 
 impl Layout {
-    fn new(len: usize, dim: usize, stride: usize, log2_per_block: u32) -> Self {
-        Self { len, dim, stride, first: 0, column: 0, log2_per_block }
+    fn new(len: usize, dim: usize, stride: usize, per_block: NonZeroUsize) -> Self {
+        Self { len, dim, stride, first: 0, column: 0, per_block }
+    }
+
+    /// What its block holds from a row's first number on, and how many rows begin there.
+    #[inline(always)]
+    fn rest_of_block<'a, T>(&self, rows: Blocks<'a, T>, token: usize) -> (&'a [T], usize) {
+        let token = self.first + token;
+        let (block, row) = match rows {
+            Blocks::One(data) => (data, token),
+            Blocks::Many(blocks) => (blocks[token / self.per_block], token % self.per_block),
+        };
+        (&block[row * self.stride + self.column..], self.per_block.get() - row)
     }
 
     #[inline(always)]
     fn row<'a, T>(&self, rows: Blocks<'a, T>, token: usize) -> &'a [T] {
-        let token = self.first + token;
-        let (block, token) = match rows {
-            Blocks::One(data) => (data, token),
-            Blocks::Many(blocks) => {
-                let block = token >> self.log2_per_block;
-                (blocks[block], token - (block << self.log2_per_block))
-            }
-        };
-        &block[token * self.stride + self.column..][..self.dim]
+        &self.rest_of_block(rows, token).0[..self.dim]
     }
 }
 
@@ -280,8 +287,14 @@ fn dots<T: Element>(
     query: &[f32],
     out: &mut [f32],
 ) {
-    for (token, out) in range.zip(out) {
-        *out = dot(layout.row(rows, token), query);
+    let mut done = 0;
+    while done < range.len() {
+        let (block, rows) = layout.rest_of_block(rows, range.start + done);
+        let until = range.len().min(done.saturating_add(rows));
+        for (row, out) in out[done..until].iter_mut().enumerate() {
+            *out = dot(&block[row * layout.stride..][..layout.dim], query);
+        }
+        done = until;
     }
 }
 
@@ -333,13 +346,13 @@ mod tests {
             dim in 1usize..70,
             before in 0usize..9,
             left in 0usize..3,
-            log2_per_block in 0u32..4,
+            per_block in 1_usize..9,
             seed: u8,
         ) {
             let small = |i: usize| ((i * 7 + usize::from(seed)) % 5) as f32 - 2.0;
             let query: Vec<f32> = (0..dim).map(small).collect();
             let rows: Vec<f32> = (0..len * dim).map(|i| small(i + 3)).collect();
-            let (stride, per_block) = (dim + 2 * left, 1 << log2_per_block);
+            let stride = dim + 2 * left;
             let wide = framed(&rows, dim, before, left);
             let half: Vec<f16> = rows.iter().map(|&x| f16::from_f32(x)).collect();
             let brain: Vec<bf16> = wide.iter().map(|&x| bf16::from_f32(x)).collect();
@@ -434,9 +447,36 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "blocks of 3 rows, no power of two")]
-    fn odd_blocks_are_refused() {
-        Tokens::blocks(&[&[0.0_f32; 9]], 3, 3, 3);
+    #[should_panic(expected = "a block has rows")]
+    fn blocks_without_rows_are_refused() {
+        Tokens::blocks(&[&[0.0_f32; 9]], 0, 3, 3);
+    }
+
+    /// Around every border of a page, rows are those of the tokens read one by one.
+    #[test]
+    fn pages_may_have_any_number_of_rows() {
+        const DIM: usize = 5;
+        for per_page in [1, 3, 16, 48, 100] {
+            for len in [1, per_page - 1, per_page, per_page + 1, 2 * per_page, 3 * per_page + 2] {
+                let numbers: Vec<f32> = (0..len * DIM).map(|i| (i % 1009) as f32).collect();
+                let pages: Vec<&[f32]> = numbers.chunks(per_page * DIM).collect();
+                let tokens = Tokens::blocks(&pages, per_page, len, DIM);
+                let query = [1.0, -2.0, 3.0, -4.0, 5.0];
+                let row = |token: usize| &numbers[token * DIM..][..DIM];
+                for first in [0, per_page - 1, per_page, per_page + 1].map(|first| first.min(len)) {
+                    let mut dots = vec![0.0; len - first];
+                    tokens.dots(first..len, &query, &mut dots);
+                    let part = tokens.range(first..len);
+                    for (i, &got) in dots.iter().enumerate() {
+                        let mut copied = [0.0; DIM];
+                        part.copy_row(i, &mut copied);
+                        assert_eq!(copied, row(first + i), "{first} + {i} of {len} by {per_page}");
+                        assert_eq!(part.dot(i, &query), got);
+                        assert_eq!(got, dot(row(first + i), &query));
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -90,7 +90,7 @@ fn looks_tell_each_member_its_own_sums() {
                 d_certain += if token < 3 { e } else { 0.0 };
             }
             assert_eq!((stats.b, stats.n_s, stats.visible), (75, 297, visible));
-            assert_eq!(stats.max_norm_v, 9.0);
+            assert_eq!(stats.max_norm_v, 1.5);
             let bound = (3.0 + member as f64 - shift).exp();
             for (got, want) in [
                 (stats.d_certain, d_certain / d),

@@ -10,8 +10,7 @@
 //! ```
 //!
 //! Takes the `size` best among the tokens not yet taken, the lower index first in a block: the last
-//! block in part. A row that sees fewer tokens than were appended ranks by what all of them, and all
-//! steps so far, have made of the blocks; it picks none that it does not see.
+//! block in part. A row that sees a part of a block ranks it by that part.
 //!
 //! Attention is that of a prompt's last queries, and of every step after it, over the tokens that
 //! were read, sampled or not.
@@ -140,7 +139,7 @@ impl Selector for Worker {
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let query = row.group().sum_axis(vattention_core::ndarray::Axis(0)).to_vec();
-        let scores = self.blocks.scores(&query, row.visible());
+        let scores = self.blocks.scores(&query, row.keys());
         picks.take_top(self.size.of(row.visible()), &scores);
     }
 }

@@ -22,7 +22,8 @@
 //! Keys are hashed in blocks of 128 as they come. Mean and φ are those of the tokens so far when
 //! a block is complete, and are kept with it: the authors hash a prompt once and for all, but
 //! numbers that move on would no longer fit the signs that are stored. The tokens of the last,
-//! incomplete block are taken for certain, as the authors take everything that was generated. They
+//! incomplete block, or of one that a row sees in part, are taken for certain, as the authors take
+//! everything that was generated. They
 //! add 1e-4 to `w`, which is not done here, and share one set of Gaussians among layers and heads,
 //! where here every KV head of every sequence has its own; a fork keeps those of its origin.
 //!
@@ -164,13 +165,14 @@ impl Selector for Worker {
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let query = self.lsh.signatures(row.query());
         let mut key = vec![0.0; row.query().len()];
-        for (i, block) in self.blocks.iter().enumerate() {
+        let whole = self.blocks.len().min(row.visible() / BLOCK);
+        for (i, block) in self.blocks[..whole].iter().enumerate() {
             let agreeing = block.agreeing(&query);
             for (j, _) in
                 agreeing.iter().enumerate().filter(|(_, n)| **n >= self.collisions.least())
             {
                 let token = i * BLOCK + j;
-                if token >= row.visible() || picks.contains(token) {
+                if picks.contains(token) {
                     continue;
                 }
                 if self.weighting == Weighting::Certain {
@@ -182,7 +184,7 @@ impl Selector for Worker {
                 picks.draw(token, self.collisions.probability(cosine) as f32);
             }
         }
-        picks.take_range(self.blocks.len() * BLOCK..row.visible());
+        picks.take_range(whole * BLOCK..row.visible());
     }
 }
 

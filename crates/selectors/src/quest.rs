@@ -36,8 +36,8 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Recipe, Result, Row, Score, Selector, SelectorConfig, Site, Size, Step,
-    register, typetag,
+    NewTokens, Picks, PrefixMax, Recipe, Result, Row, Score, Selector, SelectorConfig, Site, Size,
+    Step, register, typetag,
 };
 
 use crate::labels::{LabelBits, Labels, Rounding};
@@ -82,7 +82,7 @@ impl Quest {
             config: self.clone(),
             full: [(); 2].map(|()| Labels::new(dim, self.bits)),
             last: Page::new(dim),
-            magnitudes: vec![0.0; dim],
+            magnitudes: vec![PrefixMax::default(); dim],
         }
     }
 }
@@ -94,8 +94,8 @@ struct Worker {
     full: [Labels; 2],
     /// The page that is not full yet.
     last: Page,
-    /// The largest magnitude of a key of a full page, and of what is kept of it, `[head_dim]`.
-    magnitudes: Vec<f32>,
+    /// The magnitude of the keys of each full page, as they are kept, `[head_dim]`.
+    magnitudes: Vec<PrefixMax>,
 }
 
 impl Worker {
@@ -103,12 +103,13 @@ impl Worker {
         self.last.add(key);
         if self.last.tokens == self.config.page.get() {
             let page = std::mem::replace(&mut self.last, Page::new(key.len()));
+            let item = self.full[0].len();
             for (labels, least) in self.full.iter_mut().zip(&page.least) {
-                let item = labels.len();
                 labels.push(least, Rounding::Down);
-                for (channel, magnitude) in self.magnitudes.iter_mut().enumerate() {
-                    *magnitude = magnitude.max(labels.get(item, channel).abs());
-                }
+            }
+            for (channel, magnitude) in self.magnitudes.iter_mut().enumerate() {
+                let kept = self.full.each_ref().map(|labels| labels.get(item, channel).abs());
+                magnitude.push(kept[0].max(kept[1]).into());
             }
         }
     }
@@ -136,11 +137,12 @@ impl Worker {
     /// How much less a bound may have come out than a logit that it bounds, both being sums of
     /// rounded products in some order: `2 γ Σ_c |q_c| max |k_c|`, and what is lost to underflow.
     fn slack(&self, row: &Row<'_>, cut: Option<&Page>) -> f64 {
+        let full = row.visible() / self.config.page;
         let unit = (self.magnitudes.len() + 2) as f64 * f64::from(f32::EPSILON) / 2.0;
         let sum: f64 = (row.query().iter().zip(&self.magnitudes).enumerate())
-            .map(|(channel, (q, &magnitude))| {
-                let largest = magnitude.max(cut.map_or(0.0, |page| page.magnitude(channel)));
-                f64::from(q.abs()) * f64::from(largest)
+            .map(|(channel, (q, magnitude))| {
+                let cut = cut.map_or(0.0, |page| page.magnitude(channel));
+                f64::from(q.abs()) * magnitude.of(full).max(cut.into())
             })
             .sum();
         2.0 * unit / (1.0 - unit) * sum * (1.0 + unit) + f64::from(f32::MIN_POSITIVE)

@@ -75,6 +75,16 @@ impl Head {
         &self.site
     }
 
+    /// The head of its first tokens.
+    #[must_use]
+    pub fn first(&self, tokens: usize) -> Self {
+        let mut head = self.clone();
+        head.tokens = tokens;
+        head.keys.truncate(tokens * self.dim);
+        head.values.truncate(tokens * self.dim);
+        head
+    }
+
     /// The head's first step, with `visible` tokens.
     pub fn step(&self, visible: usize) -> Step<'_> {
         let NewTokens { keys, values, .. } = self.part(0..self.tokens);

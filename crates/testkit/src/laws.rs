@@ -1,7 +1,9 @@
 //! The laws of selectors. Each says what it demands, and its verdict says what was found instead.
 
+mod causal;
 mod tells;
 
+pub use causal::causal;
 pub use tells::tells;
 
 use vattention_core::{Attended, Picks, Row, Selector, SelectorConfig};
@@ -15,7 +17,7 @@ pub type Verdict = Result<(), String>;
 pub type Law = fn(&dyn SelectorConfig, &Head) -> Verdict;
 
 /// Every law, with its name.
-pub const LAWS: [(&str, Law); 9] = [
+pub const LAWS: [(&str, Law); 10] = [
     ("round_trips", round_trips),
     ("repeats", repeats),
     ("grows", grows),
@@ -25,6 +27,7 @@ pub const LAWS: [(&str, Law); 9] = [
     ("bounds", bounds),
     ("agrees", agrees),
     ("tells", tells),
+    ("causal", causal),
 ];
 
 /// A config that is written and read again is the same.

@@ -21,6 +21,7 @@
 //! | `bounds` | a promised bound on untaken logits is true |
 //! | `agrees` | every query head of a group picks the same, if `group_wide()` says so |
 //! | `tells` | a `recipe()`, if there is one, is what the selector does, with the bound that it promises |
+//! | `causal` | tokens that a row does not see change nothing of its picks |
 //!
 //! A law is a function of a selector's config and a [`Head`], so it can be called with a head of
 //! one's own too. Cases have a fixed seed: the same on every run. `PROPTEST_CASES` makes more of
@@ -93,6 +94,11 @@ macro_rules! laws {
             #[test]
             fn tells() {
                 obeys($crate::laws::tells);
+            }
+
+            #[test]
+            fn causal() {
+                obeys($crate::laws::causal);
             }
         }
     };

@@ -149,6 +149,22 @@ impl Selector for Witness {
     }
 }
 
+/// The reference, which shows selectors everything at once.
+#[derive(Clone, Copy, Debug)]
+struct Eager;
+
+impl Machine for Eager {
+    const FALLIBLE: bool = false;
+
+    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
+        Reference.answer(heads, workers)
+    }
+
+    fn fork(&self, _: usize) -> Result<Self> {
+        Ok(*self)
+    }
+}
+
 /// The reference, which says that it answers alone, and does if more than so many tokens are visible.
 #[derive(Clone, Debug)]
 struct Hermit {
@@ -215,7 +231,7 @@ fn shown_by<M: Machine>(machine: M, learns: bool, visible: [usize; 2]) -> Vec<Ve
 /// Selectors whose picks nobody needs are shown nothing; when somebody does, all that was, in order.
 #[test]
 fn selectors_are_shown_what_is_new_when_their_picks_are_needed() {
-    let at_once = shown_by(Reference, false, [7, 8]);
+    let at_once = shown_by(Eager, false, [7, 8]);
     let events: Vec<usize> = at_once.iter().map(Vec::len).collect();
     assert_eq!(events, [5, 2, 1, 1, 0, 1, 0, 1, 0]);
     assert_eq!(at_once[1][1], Shown::Token { token: 6, key: vec![3.0, 4.0] });
@@ -235,4 +251,72 @@ fn selectors_are_shown_what_is_new_when_their_picks_are_needed() {
     assert_eq!(second[6], at_once[..7].concat());
     assert_eq!(second[8], [&at_once[..5], &at_once[7..]].concat().concat(), "the fork");
     assert_eq!(second.concat(), [&second[6][..], &second[8]].concat());
+}
+
+/// The reference shows its selectors what a row sees when the row comes, and nothing else.
+#[test]
+fn selectors_of_the_reference_are_shown_what_rows_see() {
+    let at_once = shown_by(Eager, false, [7, 8]).concat();
+    let as_seen = shown_by(Reference, false, [7, 8]);
+    let events: Vec<usize> = as_seen.iter().map(Vec::len).collect();
+    assert_eq!(events, [0, 0, 0, 0, 8, 0, 1, 0, 1]);
+    assert_eq!(as_seen.concat()[..9], at_once[..9], "and the ninth token never");
+    assert_eq!(as_seen[8], as_seen[6], "the fork");
+}
+
+/// Takes half as many tokens as it has been shown, seen by a row or not.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Leaking {
+    shown: usize,
+}
+
+#[typetag::serde(name = "leaking")]
+impl SelectorConfig for Leaking {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for Leaking {
+    fn append(&mut self, new: &NewTokens<'_>) {
+        self.shown += new.keys.len();
+    }
+
+    fn select(&self, _: &Row<'_>, picks: &mut Picks) {
+        picks.take_range(0..self.shown / 2);
+    }
+}
+
+/// Several queries of growing limits are decoding one by one on the reference, whatever a selector
+/// does with tokens that it should not know.
+#[test]
+fn a_leaking_selector_is_found_by_the_reference() {
+    fn out<M: Machine>(machine: M, at_once: bool) -> Array3<f32> {
+        let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(Leaking::default())];
+        let pipeline = Arc::new(PipelineConfig { selectors, ..PipelineConfig::default() });
+        let options = Options::default();
+        let mut layer =
+            Layer::new(&pipeline, 0, SHAPE, &options, Workers::Serial, machine).unwrap();
+        let some = |tokens: std::ops::Range<usize>, dim| {
+            Array3::from_shape_fn((2, tokens.len(), dim), |(h, t, i)| {
+                ((h + 7 * (tokens.start + t) + 3 * i) % 11) as f32 - 5.0
+            })
+        };
+        let queries = some(0..3, 4);
+        if at_once {
+            layer.append(some(0..20, 4).view(), some(0..20, 3).view()).unwrap();
+            return layer.attend(queries.view(), Some(&[10, 15, 20])).unwrap().out;
+        }
+        let mut out = Array3::zeros((2, 3, 3));
+        for (t, tokens) in [0..10, 10..15, 15..20].into_iter().enumerate() {
+            layer.append(some(tokens.clone(), 4).view(), some(tokens, 3).view()).unwrap();
+            let one = layer.attend(queries.slice(s![.., t..=t, ..]), None).unwrap().out;
+            out.slice_mut(s![.., t..=t, ..]).assign(&one);
+        }
+        out
+    }
+    let decoded = out(Eager, false);
+    assert_eq!(out(Reference, false), decoded);
+    assert_eq!(out(Reference, true), decoded);
+    assert_ne!(out(Eager, true), decoded);
 }

@@ -30,7 +30,7 @@ struct State {
     representatives: usize,
     /// Whether any of its tokens has received attention.
     attended: bool,
-    /// Whether one has since the representatives were chosen.
+    /// Whether one has since the representatives were chosen: who asks must choose anew.
     stale: bool,
 }
 
@@ -77,9 +77,7 @@ impl Blocks {
     fn represent(&mut self, block: usize, sum: Vec<f64>, representatives: usize) {
         self.states[block].representatives = representatives;
         let key = &mut self.keys[block * self.dim..][..self.dim];
-        for (x, sum) in key.iter_mut().zip(&sum) {
-            *x = (sum / representatives as f64) as f32;
-        }
+        key.copy_from_slice(&mean(&sum, representatives));
         if block + 1 == self.states.len() {
             self.last = sum;
         }
@@ -95,28 +93,43 @@ impl Blocks {
     }
 
     /// Chooses the representatives of the blocks that have received attention since they were
-    /// chosen last.
+    /// chosen last, as far as `keys`, of the first tokens, are of all that a block has.
     pub(super) fn renew(&mut self, keys: Tokens<'_>) {
-        let mut key = vec![0.0; self.dim];
         for block in self.unsettled / self.block..self.states.len() {
-            if !std::mem::take(&mut self.states[block].stale) {
-                continue;
+            if self.states[block].stale && self.end(block) <= keys.len() {
+                let (sum, representatives) = self.chosen(block, keys);
+                self.represent(block, sum, representatives);
+                self.states[block].stale = false;
             }
-            let first = block * self.block;
-            let chosen = self.choose(first);
-            let mut sum = vec![0.0; self.dim];
-            for &place in &chosen {
-                keys.copy_row(first + place as usize, &mut key);
-                add(&mut sum, &key);
-            }
-            self.represent(block, sum, chosen.len());
         }
     }
 
-    /// The places in the block from `first` on of those that have received the most, ascending.
-    fn choose(&self, first: usize) -> Vec<u32> {
-        let last = self.tokens.min(first.saturating_add(self.block));
-        let received = &self.attention[first - self.unsettled..last - self.unsettled];
+    /// The first token that is not of a block.
+    fn end(&self, block: usize) -> usize {
+        self.tokens.min((block * self.block).saturating_add(self.block))
+    }
+
+    /// The sum of the keys of those tokens of a block that represent it, and how many these are;
+    /// `keys` are of the first tokens, others there are none.
+    fn chosen(&self, block: usize, keys: Tokens<'_>) -> (Vec<f64>, usize) {
+        let (first, end) = (block * self.block, self.end(block).min(keys.len()));
+        let places = self.choose(first, end);
+        let (mut sum, mut key) = (vec![0.0; self.dim], vec![0.0; self.dim]);
+        for &place in &places {
+            keys.copy_row(first + place as usize, &mut key);
+            add(&mut sum, &key);
+        }
+        (sum, places.len())
+    }
+
+    /// The places of those that have received the most among tokens of a block, ascending; all if
+    /// that is not known.
+    fn choose(&self, first: usize, end: usize) -> Vec<u32> {
+        let known = first.checked_sub(self.unsettled);
+        let received = known.map_or(&[][..], |known| &self.attention[known..][..end - first]);
+        if received.iter().all(|&received| received == 0.0) {
+            return (0..(end - first) as u32).collect();
+        }
         let received: Vec<f32> = received.iter().map(|&received| received as f32).collect();
         let mut best = Picks::new(received.len());
         best.take_top(self.representatives, &received);
@@ -133,12 +146,18 @@ impl Blocks {
         }
     }
 
-    /// The score of each of the first `visible` tokens: its block's.
-    pub(super) fn scores(&self, query: &[f32], visible: usize) -> Vec<f32> {
-        let mut of_blocks = vec![0.0; visible.div_ceil(self.block)];
-        let keys = Tokens::new(&self.keys, self.states.len(), self.dim);
-        keys.dots(0..of_blocks.len(), query, &mut of_blocks);
-        per_token(of_blocks, self.block, visible)
+    /// The score of each of the first tokens, whose keys these are: its block's.
+    pub(super) fn scores(&self, query: &[f32], keys: Tokens<'_>) -> Vec<f32> {
+        let mut of_blocks = vec![0.0; keys.len().div_ceil(self.block)];
+        let known = Tokens::new(&self.keys, self.states.len(), self.dim);
+        known.dots(0..of_blocks.len(), query, &mut of_blocks);
+        for (block, score) in of_blocks.iter_mut().enumerate() {
+            if self.states[block].stale || self.end(block) > keys.len() {
+                let (sum, representatives) = self.chosen(block, keys);
+                *score = Tokens::new(&mean(&sum, representatives), 1, self.dim).dot(0, query);
+            }
+        }
+        per_token(of_blocks, self.block, keys.len())
     }
 
     /// What grows with the tokens.
@@ -147,6 +166,10 @@ impl Blocks {
             + size_of_val(&self.states[..])
             + size_of_val(&self.attention[..])
     }
+}
+
+fn mean(sum: &[f64], count: usize) -> Vec<f32> {
+    sum.iter().map(|sum| (sum / count as f64) as f32).collect()
 }
 
 fn add(sum: &mut [f64], key: &[f32]) {

@@ -107,7 +107,8 @@ proptest! {
             for (j, want) in mean_key(&head, &chosen).into_iter().enumerate() {
                 let mut unit = vec![0.0; head.dim];
                 unit[j] = 1.0;
-                let got = f64::from(worker.blocks.scores(&unit, tokens)[first]);
+                let keys = head.part(0..tokens).keys;
+                let got = f64::from(worker.blocks.scores(&unit, keys)[first]);
                 prop_assert!((got - want).abs() <= 1e-5 * want.abs().max(1.0), "{got} {want}");
             }
         }
@@ -135,7 +136,7 @@ proptest! {
         worker.append(&head.part(0..head.tokens));
         let row = head.step(head.tokens).row(1);
         let query: Vec<f32> = row.group().sum_axis(vattention_core::ndarray::Axis(0)).to_vec();
-        let scores = worker.blocks.scores(&query, head.tokens);
+        let scores = worker.blocks.scores(&query, head.part(0..head.tokens).keys);
         let mut picks = Picks::new(head.tokens);
         picks.take_range(3..7);
         let before = picks.len();
@@ -150,11 +151,12 @@ proptest! {
     #[test]
     fn scores_are_linear_in_the_query(head in heads(80), block in 1_usize..20) {
         let mut blocks = Blocks::new(block, 2, head.dim);
-        blocks.append(head.part(0..head.tokens).keys);
+        let keys = head.part(0..head.tokens).keys;
+        blocks.append(keys);
         let queries = queries(&head, 2);
         let query = |i: usize| queries.slice(vattention_core::ndarray::s![0, i, ..]).to_vec();
         let sum: Vec<f32> = query(0).iter().zip(query(1)).map(|(a, b)| 2.0 * a - b).collect();
-        let [a, b, sum] = [query(0), query(1), sum].map(|q| blocks.scores(&q, head.tokens));
+        let [a, b, sum] = [query(0), query(1), sum].map(|q| blocks.scores(&q, keys));
         for ((a, b), sum) in a.iter().zip(&b).zip(&sum) {
             let scale = a.abs().max(b.abs()).max(1.0);
             prop_assert!((2.0 * a - b - sum).abs() <= 1e-4 * scale);

@@ -1,0 +1,43 @@
+//! The largest of the first of many numbers, however many of them are asked about.
+
+/// The largest of the first numbers of a list that grows. It keeps only those above all before them:
+/// `ln n` of `n` numbers in random order, 16 bytes each.
+#[derive(Clone, Debug, Default)]
+pub struct PrefixMax {
+    len: usize,
+    /// Numbers above all before them, and after how many of the list each came.
+    records: Vec<(usize, f64)>,
+}
+
+impl PrefixMax {
+    /// Adds the next number, at least 0.
+    pub fn push(&mut self, number: f64) {
+        if number > self.of(self.len) {
+            self.records.push((self.len, number));
+        }
+        self.len += 1;
+    }
+
+    /// The largest of the first `count` numbers, 0 of none. O(log records).
+    pub fn of(&self, count: usize) -> f64 {
+        let records = self.records.partition_point(|&(before, _)| before < count);
+        self.records[..records].last().map_or(0.0, |&(_, number)| number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_the_largest_of_the_first() {
+        let numbers = [0.0, 2.0, 1.0, 2.0, 5.0, 0.0, 4.0, 7.0];
+        let mut largest = PrefixMax::default();
+        numbers.iter().for_each(|&number| largest.push(number));
+        for count in 0..=numbers.len() {
+            let want = numbers[..count].iter().copied().fold(0.0, f64::max);
+            assert_eq!(largest.of(count), want, "of the first {count}");
+        }
+        assert_eq!(largest.records.len(), 3);
+    }
+}
