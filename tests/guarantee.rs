@@ -155,14 +155,15 @@ fn ratio(promise: &Promise) -> Box<dyn BudgetEstimator> {
     Box::new(Ratio::new(promise.epsilon, promise.delta))
 }
 
-/// An estimator with half of its budget.
+/// An estimator with half of the budget that it has for variances as they are estimated.
 #[derive(Debug, Serialize, Deserialize)]
 struct Half(Box<dyn BudgetEstimator>);
 
 #[typetag::serde(name = "half")]
 impl BudgetEstimator for Half {
     fn budget(&self, stats: &SampleStats) -> Budget {
-        let budget = self.0.budget(stats);
+        let estimated = SampleStats { kurtosis_e: 1.0, kurtosis_w: 1.0, ..*stats };
+        let budget = self.0.budget(&estimated);
         Budget { tokens: budget.tokens / 2, ..budget }
     }
 
@@ -307,6 +308,6 @@ fn the_promise_breaks_where_heavy_tokens_are_missed() {
     // A selector that misses a tenth of the heavy tokens leaves tails that a sample cannot see.
     assert!(rate(Head::LogNormal(2.0), forgetful()) <= 0.05);
     assert!(rate(Head::Pareto(1.5), forgetful()) <= 0.05);
-    assert!(rate(Head::LogNormal(3.0), forgetful()) > 0.1);
+    assert!(rate(Head::LogNormal(3.0), forgetful()) > 0.08);
     assert!(rate(Head::Needle, forgetful()) > 0.08);
 }

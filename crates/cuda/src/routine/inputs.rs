@@ -121,5 +121,5 @@ impl Inputs {
 
 /// What values are multiplied by, lest their squares be too large.
 fn unit(longest: f64) -> f32 {
-    (1.0 / longest.max(1e-15)) as f32
+    (1.0 / longest.max(1e-37)) as f32
 }
