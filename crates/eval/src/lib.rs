@@ -2,17 +2,15 @@
 //! attention on them.
 
 mod bench;
-pub mod binomial;
 mod compare;
 mod dump;
 mod error;
-mod errors;
 mod exact;
 mod file;
 mod limit;
 mod measured;
+mod metrics;
 mod plot;
-mod recall;
 pub mod study;
 mod synth;
 mod tensors;
@@ -26,11 +24,11 @@ pub use bench::{
 pub use compare::{Entry, Settings, compare};
 pub use dump::Dump;
 pub use error::{Error, Result};
-pub use errors::{ErrorSummary, MeanMax};
 pub use exact::Exact;
 pub use file::{check_writable, partial_path, write_beside};
 pub use limit::{Certain, RowLimit, limit, limits};
 pub use measured::{Comparison, Density, Guarantee, Measured};
+pub use metrics::{ErrorSummary, MeanMax, RowError, binomial};
 pub use plot::plot;
 pub use synth::{HeadKind, Synth};
 pub use tensors::Tensors;

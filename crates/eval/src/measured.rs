@@ -6,8 +6,7 @@ use ndarray::{ArrayView1, s};
 use serde::Serialize;
 use vattention_core::{Fraction, Kind, Output, Promise, RowReport, Scope, Target};
 
-use crate::errors::{ErrorSummary, MeanMax, RowError};
-use crate::recall::Attention;
+use crate::metrics::{Attention, ErrorSummary, MeanMax, RowError};
 use crate::{Entry, Exact, Layout};
 
 /// How pipelines fared on a trace.

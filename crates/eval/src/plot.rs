@@ -5,7 +5,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::binomial::p_value;
+use crate::metrics::binomial::p_value;
 use crate::{Comparison, LEVEL, Measured};
 
 const WIDTH: u32 = 1000;

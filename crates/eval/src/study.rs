@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rayon::prelude::*;
 
 use crate::compare::chosen_layers;
-use crate::errors::MeanMax;
+use crate::metrics::MeanMax;
 use crate::{Error, Layout, Result, Settings, Trace};
 use head::Head;
 use population::Population;

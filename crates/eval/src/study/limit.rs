@@ -8,7 +8,7 @@ use serde::Serialize;
 use vattention_core::{Backend, Fraction, Promise, Target};
 
 use crate::compare::chosen_layers;
-use crate::errors::MeanMax;
+use crate::metrics::MeanMax;
 use crate::plot::{Marks, plot_marked};
 use crate::{Certain, Comparison, Entry, Result, Settings, Trace, compare, limits};
 

@@ -12,7 +12,7 @@ use vattention_core::{
 use super::LayerTrials;
 use super::count::{HeadCount, RowCount, StepCount};
 use super::trials::{RowTrials, Trying};
-use crate::errors::sorted;
+use crate::metrics::sorted;
 use crate::{Error, Exact, Layer, Result};
 
 /// One layer, ready for trials.

@@ -6,7 +6,7 @@ use vattention_core::{Assumptions, Kind, Promise};
 use super::cause::Failures;
 use super::judge::Truth;
 use super::trials::RowTrials;
-use crate::errors::{exceeds, quantile, sorted};
+use crate::metrics::{exceeds, quantile, sorted};
 use crate::{ErrorSummary, binomial};
 
 /// One query head's samples. Heads that share a sample are counted apart.

@@ -8,7 +8,7 @@ use crate::Exact;
 
 /// How far one row is from exact attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct RowError {
+pub struct RowError {
     /// `|o^ − o|`.
     pub(crate) output: f64,
     /// `|N^ − N| / D`.
@@ -23,7 +23,7 @@ pub(crate) struct RowError {
 
 impl RowError {
     /// The errors of `N^/D^` `[value_dim]` and `ln D^`.
-    pub(crate) fn new(output: ArrayView1<'_, f32>, log_denominator: f64, exact: &Exact) -> Self {
+    pub fn new(output: ArrayView1<'_, f32>, log_denominator: f64, exact: &Exact) -> Self {
         let output = output.mapv(f64::from);
         let ratio = (log_denominator - exact.log_denominator).exp();
         Self {
@@ -36,17 +36,17 @@ impl RowError {
     }
 
     /// The error of a target, relative to it.
-    pub(crate) fn of(&self, target: Target) -> f64 {
+    pub fn of(&self, target: Target) -> f64 {
         self.above(target, 0.0)
     }
 
     /// The error that a promise is about: relative to the target, or to its floor.
-    pub(crate) fn promised(&self, promise: &Promise) -> f64 {
+    pub fn promised(&self, promise: &Promise) -> f64 {
         self.above(promise.target, promise.floor.map_or(0.0, Fraction::get))
     }
 
     /// Whether that error is more than epsilon, or not a number.
-    pub(crate) fn exceeds(&self, promise: &Promise) -> bool {
+    pub fn exceeds(&self, promise: &Promise) -> bool {
         exceeds(self.promised(promise), promise)
     }
 
