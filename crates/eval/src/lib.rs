@@ -28,12 +28,14 @@ pub use exact::Exact;
 pub use file::{check_writable, partial_path, write_beside};
 pub use limit::{Certain, RowLimit, limit, limits};
 pub use measured::{Comparison, Density, Guarantee, Measured};
-pub use metrics::{ErrorSummary, MeanMax, RowError, binomial};
-pub use plot::plot;
+pub use metrics::{
+    CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, RowError, Violations, binomial,
+};
+pub use plot::{Figure, Line, LinePanel, plot, plot_errors};
 pub use synth::{HeadKind, Synth};
 pub use tensors::Tensors;
 pub use trace::{Layer, Layout, Trace, TraceInfo, write_trace};
 pub use verify::{
-    Cause, Failures, Fault, HeadCount, LEVEL, LayerTrials, RowCount, StepCount, Verification,
-    at_epsilon, plot_errors, try_layer, verify,
+    Cause, Count, Failures, Fault, HeadCount, LayerTrials, StepCount, Tally, Verification,
+    at_epsilon, try_layer, verify,
 };

@@ -3,9 +3,13 @@
 
 pub mod binomial;
 mod errors;
+mod evidence;
 mod recall;
+mod violations;
 
 pub use errors::{ErrorSummary, MeanMax, RowError};
+pub use evidence::{CountTest, Evidence, LEVEL};
+pub use violations::Violations;
 
 pub(crate) use errors::{exceeds, quantile, sorted};
 pub(crate) use recall::Attention;

@@ -6,7 +6,6 @@
 
 mod base_sample;
 mod epsilon;
-mod figure;
 mod head;
 mod limit;
 mod natural;
@@ -15,7 +14,6 @@ mod pareto;
 mod population;
 mod sensitivity;
 mod sizes;
-mod svg;
 mod tightness;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,7 +28,6 @@ use population::Population;
 
 pub use base_sample::{BaseSample, BaseSize, base_sample};
 pub use epsilon::{EpsilonPoint, EpsilonSeries, EpsilonStudy, epsilon};
-pub use figure::{Figure, Line};
 pub use limit::{HeadLimit, LimitStudy, limit};
 pub use normality::{Normality, NormalitySize, normality};
 pub use pareto::{Pareto, pareto};
