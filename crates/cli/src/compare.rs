@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::eval::{
-    Comparison, Guarantee, Measured, Settings, Trace, compare, plot, write_beside,
+    Comparison, Measured, Settings, Trace, Violations, compare, plot, write_beside,
 };
-use vattention::{Backend, Scope};
+use vattention::{Backend, Promise, Scope};
 
 use crate::numbers::{percent, short};
 use crate::outputs::{check_outputs, write_json};
@@ -78,7 +78,7 @@ pub(crate) fn find_backend(name: &str) -> Result<Box<dyn Backend>, Failure> {
     Ok(backend)
 }
 
-const HEADER: [&str; 11] = [
+const HEADER: [&str; 12] = [
     "pipeline",
     "read",
     "per head",
@@ -90,6 +90,7 @@ const HEADER: [&str; 11] = [
     "max",
     "promise",
     "broken",
+    "evidence",
 ];
 
 fn table(comparison: &Comparison) -> String {
@@ -114,8 +115,11 @@ index     bytes per token that selectors keep beside a KV head's keys and values
 error     |out - exact| / |exact| over all rows
 promise   target: epsilon, delta, that is Pr(relative error of the target > epsilon) <= delta; with
           the floor that errors are relative to at least, and whom it is about if that is a step
-broken    rows whose error of the target exceeded epsilon; the promise allows a share of delta. If it
-          is about a step, that is a row: all query heads of a layer at one query, of which any may";
+broken    rows whose error of the target exceeded epsilon; if the promise is about a step, steps: all
+          query heads of a layer at one query, of which any may exceed it
+evidence  what that says of delta: \"within delta\", their share is at most delta; \"above delta\", it is
+          more, which may be chance; \"contradicted\", that is less probable than 1e-6 if the promise
+          is kept, rows taken for independent of each other";
     let Comparison { trace, backend, .. } = comparison;
     let of_set = if set {
         "\nset       what was set so that the pipeline reads the share asked for"
@@ -125,33 +129,43 @@ broken    rows whose error of the target exceeded epsilon; the promise allows a 
     format!("{trace}, backend {backend}\n\n{table}\n\n{legend}{of_set}")
 }
 
-fn cells(pipeline: &Measured) -> [String; 11] {
+fn cells(pipeline: &Measured) -> [String; 12] {
     let error = pipeline.output_error;
+    let guarantee = pipeline.guarantee.as_ref();
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     [
         pipeline.name.clone(),
         percent(pipeline.density.per_kv_head.mean),
         percent(pipeline.density.per_query_head.mean),
-        pipeline.budget.map_or_else(|| "-".into(), |budget| format!("{:.0}", budget.mean)),
+        or_dash(pipeline.budget.map(|budget| format!("{:.0}", budget.mean))),
         percent(pipeline.recall),
         format!("{:.1}", pipeline.index_bytes_per_token),
         short(error.mean),
         short(error.p95),
         short(error.max),
-        pipeline.guarantee.as_ref().map_or_else(|| "-".into(), promise),
-        pipeline.guarantee.as_ref().map_or_else(
-            || "-".into(),
-            |guarantee| format!("{} of {}", guarantee.violations, guarantee.rows),
-        ),
+        or_dash(guarantee.map(|it| promise(&it.promise))),
+        or_dash(guarantee.map(|it| broken(&it.violations, it.promise.scope))),
+        or_dash(guarantee.map(|it| it.evidence.to_string())),
     ]
 }
 
-fn promise(guarantee: &Guarantee) -> String {
-    let Guarantee { target, epsilon, delta, .. } = guarantee;
-    let floor =
-        guarantee.floor.map_or_else(String::new, |floor| format!(", floor {}", floor.get()));
-    let scope = match guarantee.scope {
+/// `4 of 256`, or `3 of 64 steps`.
+fn broken(violations: &Violations, scope: Scope) -> String {
+    let (broken, all) = violations.of(scope);
+    let steps = match scope {
+        Scope::Row => "",
+        Scope::Step => " steps",
+    };
+    format!("{broken} of {all}{steps}")
+}
+
+/// `sdpa: 0.1, 0.1, floor 0.05, step`
+pub(crate) fn promise(promise: &Promise) -> String {
+    let Promise { target, epsilon, delta, .. } = promise;
+    let floor = promise.floor.map_or_else(String::new, |floor| format!(", floor {}", floor.get()));
+    let scope = match promise.scope {
         Scope::Row => "",
         Scope::Step => ", step",
     };
-    format!("{target}: {epsilon}, {delta}{floor}{scope}")
+    format!("{target}: {}, {}{floor}{scope}", epsilon.get(), delta.get())
 }

@@ -23,6 +23,10 @@ row is judged by every query head, and by every query head at one query; one wit
 largest error of a layer's heads. Every sample counts, whether its certificate says `held` or not.
 Exit code 1: the promise is broken.
 
+The violations of a head, or of a row, contradict delta if so many are less probable than 1e-6 over the
+number of heads, or of rows, where the promise is kept. Each p-value is told with its limit, and what
+so many samples would contradict: `held` says that nothing larger was seen. More --trials see less.
+
 Of a broken promise it is told what fails in most of the samples that broke it, in the worst head:
   tail-seen  the undrawn tokens that outweigh every drawn one, at most 1 % of those undrawn, make up
              more than half of the error; a token weighs e |v - o| (sdpa), e |v| (numerator) or e
@@ -31,7 +35,10 @@ Of a broken promise it is told what fails in most of the samples that broke it, 
              is below half of the residual's
   normal     neither
 
-JSON: promise (target, epsilon, delta, floor, scope); counts of what it is judged by; kind, assumes and
+JSON: promise (target, epsilon, delta, floor, scope); counts of what it is judged by; worst and
+worst_row, the counts with the smallest p-values, and test and row_test, how they are judged: trials,
+limit, contradicted_from (the fewest violations that contradict delta) and rate (their share); evidence:
+how many heads (layers) are within delta, above it or contradict it; kind, assumes and
 not_held (a share) of the certificates; fault (layer, query_head, cause, share of its failing samples);
 steps: each layer's count, under scope `step`; heads: of each what --heads shows, with held as a count,
 error_at_delta (what 1 - delta of its errors do not exceed) and failures (samples by cause).";

@@ -150,14 +150,17 @@ fn compare_writes_the_keys_that_other_tools_read() {
     assert!(pipelines[0]["guarantee"].is_null());
     assert!(pipelines[2]["budget"].is_null());
     let guarantee = &pipelines[1]["guarantee"];
-    assert_eq!(
-        keys(guarantee),
-        ["delta", "epsilon", "floor", "kind", "rows", "scope", "target", "violations"]
-    );
-    assert_eq!((&guarantee["floor"], &guarantee["scope"]), (&Value::Null, &"row".into()));
-    assert_eq!(guarantee["target"], "denominator");
+    assert_eq!(keys(guarantee), ["evidence", "kind", "promise", "violations"]);
+    let promise = &guarantee["promise"];
+    assert_eq!(keys(promise), ["delta", "epsilon", "floor", "scope", "target"]);
+    assert_eq!((&promise["floor"], &promise["scope"]), (&Value::Null, &"row".into()));
+    assert_eq!(promise["target"], "denominator");
     assert_eq!(guarantee["kind"], "asymptotic");
-    assert_eq!(guarantee["rows"], 40, "2 layers, 5 queries, 4 query heads");
+    assert_eq!(guarantee["evidence"], "within-delta");
+    let violations = &guarantee["violations"];
+    assert_eq!(keys(violations), ["broken_rows", "broken_steps", "rows", "steps"]);
+    assert_eq!(violations["rows"], 40, "2 layers, 5 queries, 4 query heads");
+    assert_eq!(violations["steps"], 10, "2 layers, 5 queries");
     assert!(pipelines[2]["output_error"]["max"].as_f64().unwrap() < 1e-5);
 }
 
@@ -601,18 +604,22 @@ fn verify_says_of_each_head_whether_the_promise_held() {
         keys(&verdict),
         [
             "assumes",
+            "evidence",
             "fault",
             "heads",
             "held",
             "kind",
             "not_held",
-            "p_value",
             "pipeline",
             "promise",
+            "row_test",
             "steps",
+            "test",
             "trials",
             "upper",
-            "violations"
+            "violations",
+            "worst",
+            "worst_row"
         ]
     );
     assert_eq!(keys(&verdict["promise"]), ["delta", "epsilon", "floor", "scope", "target"]);
@@ -659,8 +666,11 @@ fn verify_shows_every_head_and_draws_errors_against_epsilon() {
     assert!(head["nu"].as_f64().unwrap() >= 1.0 && head["kurtosis"].as_f64().unwrap() >= 1.0);
     let svg = std::fs::read_to_string(plot).unwrap();
     let points = svg.matches("<circle").count();
-    assert_eq!(points, 3 + 3 * 2 * 8, "the legend's; two of each head at three epsilons");
+    assert_eq!(points, 1 + 3 * 2 * 8, "the legend's; two of each head at three epsilons");
     assert!(svg.contains("epsilon promised") && svg.contains("delta 0.1"));
+    for tick in ["0.05", "0.1", "0.2"] {
+        assert!(svg.lines().any(|line| line == tick), "a tick at {tick}");
+    }
 }
 
 #[test]
@@ -675,7 +685,8 @@ fn verify_finds_a_promise_that_is_broken() {
     insta::assert_snapshot!("verify-broken", said);
     assert_eq!(verdict["held"], false);
     assert_eq!(keys(&verdict["fault"]), ["cause", "layer", "query_head", "share"]);
-    assert!(verdict["p_value"].as_f64().unwrap() < 1e-6 / 8.0);
+    assert!(verdict["worst"]["p_value"].as_f64().unwrap() < 1e-6 / 8.0);
+    assert_eq!(verdict["evidence"]["contradicted"], 8);
     let broken = verdict["heads"].as_array().unwrap().iter();
     let broken: u64 = broken.map(|head| head["violations"].as_u64().unwrap()).sum();
     assert_eq!(verdict["violations"], broken);

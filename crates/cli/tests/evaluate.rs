@@ -55,12 +55,19 @@ fn it_tells_accuracy_density_and_error() {
     let of = |i: usize, key: &str| report["contenders"][i][key].as_f64().unwrap();
     assert_eq!((of(0, "accuracy"), of(0, "density"), of(0, "error")), (1.0, 1.0, 0.0));
     assert!(of(1, "accuracy") > 0.9 && of(1, "density") < 0.9 && of(1, "error") > 0.0);
-    assert_eq!(report["contenders"][0]["broken"], Value::Null);
-    assert!(of(1, "broken") < 0.2 * of(1, "rows"));
+    assert_eq!(report["contenders"][0]["violations"], Value::Null);
+    let promised = &report["contenders"][1];
+    let [broken, rows] =
+        ["broken_rows", "rows"].map(|key| promised["violations"][key].as_f64().unwrap());
+    assert!(broken < 0.2 * rows && rows == of(1, "rows"));
+    assert_eq!(promised["evidence"], "within-delta");
     assert_eq!(report["records"].as_array().unwrap().len(), 8);
     let read = format!("{:.1}", 100.0 * of(1, "density"));
     assert_eq!(row("promised", 0)[1], read);
-    assert_eq!(row("promised", 1).last().unwrap(), &format!("{}", of(1, "rows")));
+    let cells = row("promised", 1);
+    let share = format!("{:.2}", 100.0 * broken / rows);
+    let rows = rows.to_string();
+    assert_eq!(cells[4..], [&share, "%", "20.00", "%", "within", "delta", &rows, "rows"]);
 
     let svg = fs::read_to_string(world.path("out.svg")).unwrap();
     assert!(svg.contains("promised") && svg.contains("accuracy") && svg.contains("setup b"));

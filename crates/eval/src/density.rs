@@ -7,7 +7,7 @@ use vattention_core::{Backend, Fraction, Options, PipelineConfig, RowReport};
 
 use crate::bench::{BY_LAYER, refusal};
 use crate::compare::{Answers, chosen_layers};
-use crate::errors::MeanMax;
+use crate::metrics::MeanMax;
 use crate::{Entry, Error, Result, Settings, Trace, at_density, at_epsilon, sized};
 
 /// Halvings of the range of what is set.

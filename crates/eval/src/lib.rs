@@ -2,18 +2,16 @@
 //! attention on them.
 
 mod bench;
-pub mod binomial;
 mod compare;
 mod density;
 mod dump;
 mod error;
-mod errors;
 mod exact;
 mod file;
 mod limit;
 mod measured;
+mod metrics;
 mod plot;
-mod recall;
 pub mod study;
 mod synth;
 mod tensors;
@@ -28,16 +26,18 @@ pub use compare::{Entry, Settings, chosen_layers, compare};
 pub use density::{Tuned, made_to_read, named};
 pub use dump::Dump;
 pub use error::{Error, Result};
-pub use errors::{ErrorSummary, MeanMax};
 pub use exact::Exact;
 pub use file::{check_writable, partial_path, write_beside};
 pub use limit::{Certain, RowLimit, limit, limits};
 pub use measured::{Comparison, Density, Guarantee, Measured};
-pub use plot::plot;
+pub use metrics::{
+    CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, RowError, Violations, binomial,
+};
+pub use plot::{Figure, Line, LinePanel, plot, plot_errors};
 pub use synth::{HeadKind, Synth};
 pub use tensors::Tensors;
 pub use trace::{Layer, Layout, Trace, TraceInfo, write_trace};
 pub use verify::{
-    Cause, Failures, Fault, HeadCount, LEVEL, LayerTrials, RowCount, StepCount, Verification,
-    at_epsilon, plot_errors, try_layer, verify,
+    Cause, Count, Failures, Fault, HeadCount, LayerTrials, StepCount, Tally, Verification,
+    at_epsilon, try_layer, verify,
 };

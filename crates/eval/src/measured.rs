@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use ndarray::{ArrayView1, s};
 use serde::Serialize;
-use vattention_core::{Fraction, Kind, Output, Promise, RowReport, Scope, Target};
+use vattention_core::{Kind, Output, Promise, RowReport, Target};
 
-use crate::errors::{ErrorSummary, MeanMax, RowError};
-use crate::recall::Attention;
+use crate::metrics::{Attention, ErrorSummary, Evidence, MeanMax, RowError, Violations};
 use crate::{Entry, Exact, Layout};
 
 /// How pipelines fared on a trace.
@@ -19,6 +18,23 @@ pub struct Comparison {
     pub backend: String,
     /// One entry per pipeline, in the order given.
     pub pipelines: Vec<Measured>,
+}
+
+impl Comparison {
+    /// Of each pipeline, whether it is on the front: no other reads as little and errs as little on
+    /// average, and less in one of them.
+    pub fn front(&self) -> Vec<bool> {
+        let place = |one: &Measured| (one.density.per_kv_head.mean, one.output_error.mean);
+        front(&self.pipelines.iter().map(place).collect::<Vec<_>>())
+    }
+}
+
+/// Of each place (density, error), whether no other is as small in both, and smaller in one.
+fn front(places: &[(f64, f64)]) -> Vec<bool> {
+    let beats = |(d, e): (f64, f64), (density, error): (f64, f64)| {
+        d <= density && e <= error && (d < density || e < error)
+    };
+    places.iter().map(|&one| !places.iter().any(|&other| beats(other, one))).collect()
 }
 
 /// How one pipeline fared, over all rows of all layers.
@@ -63,24 +79,14 @@ pub struct Density {
 /// How a promise fared.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Guarantee {
-    /// What was promised to be within epsilon.
-    pub target: Target,
-    /// The relative error promised.
-    pub epsilon: f64,
-    /// The share of rows that may exceed it.
-    pub delta: f64,
-    /// ρ: where the target's norm is below this share of `Σ e |v|`, errors are relative to that
-    /// share; `None`: they are always relative to the target.
-    pub floor: Option<Fraction>,
-    /// What counts as a row: a query head at one query, or, with `step`, all query heads of a layer
-    /// at one query together.
-    pub scope: Scope,
+    /// What was promised.
+    pub promise: Promise,
     /// What the promise rested on, at its weakest.
     pub kind: Kind,
-    /// Rows measured, as `scope` says.
-    pub rows: usize,
-    /// Rows in which an error of the target exceeds epsilon.
-    pub violations: usize,
+    /// How often it was broken.
+    pub violations: Violations,
+    /// What that says of delta.
+    pub evidence: Evidence,
 }
 
 /// What is gathered of one pipeline, row by row.
@@ -157,28 +163,22 @@ impl Tally {
             denominator_error: summary(Target::Denominator),
             numerator_error: summary(Target::Numerator),
             budget: draws.then(drawn),
-            guarantee: entry.pipeline.promise().map(|promise| self.guarantee(&promise)),
+            guarantee: entry.pipeline.promise().map(|promise| self.guarantee(promise)),
             seconds: self.time.as_secs_f64(),
         }
     }
 
-    fn guarantee(&self, promise: &Promise) -> Guarantee {
+    fn guarantee(&self, promise: Promise) -> Guarantee {
         let kinds = self.reports.iter().map(|report| report.certificate.kind);
-        let broken = self.errors.iter().map(|step| step.iter().filter(|row| row.exceeds(promise)));
-        let broken: Vec<usize> = broken.map(Iterator::count).collect();
-        let (rows, violations) = match promise.scope {
-            Scope::Row => (self.reports.len(), broken.iter().sum()),
-            Scope::Step => (broken.len(), broken.iter().filter(|&&heads| heads > 0).count()),
-        };
+        let mut violations = Violations::default();
+        for step in &self.errors {
+            violations.add_step(step.iter().map(|row| row.exceeds(&promise)));
+        }
         Guarantee {
-            target: promise.target,
-            epsilon: promise.epsilon.get(),
-            delta: promise.delta.get(),
-            floor: promise.floor,
-            scope: promise.scope,
+            promise,
             kind: kinds.min().unwrap_or(Kind::None),
-            rows,
             violations,
+            evidence: violations.evidence(&promise),
         }
     }
 }
@@ -189,7 +189,8 @@ mod tests {
 
     use serde::Deserialize;
     use vattention_core::{
-        Assumptions, Budget, BudgetEstimator, Certificate, PipelineConfig, SampleStats, typetag,
+        Assumptions, Budget, BudgetEstimator, Certificate, PipelineConfig, SampleStats, Scope,
+        typetag,
     };
 
     use super::*;
@@ -219,6 +220,12 @@ mod tests {
         let estimator: Box<dyn BudgetEstimator> = Box::new(Promising { scope });
         let pipeline = PipelineConfig { estimator: Some(estimator), ..Default::default() };
         Entry { pipeline: Arc::new(pipeline), file: "f".into(), set: None }
+    }
+
+    #[test]
+    fn the_front_is_what_nothing_beats() {
+        let places = [(0.1, 0.5), (0.2, 0.2), (0.2, 0.3), (0.3, 0.2), (0.1, 0.5), (0.05, 0.9)];
+        assert_eq!(front(&places), [true, true, false, false, true, true]);
     }
 
     #[test]
@@ -258,11 +265,13 @@ mod tests {
         assert_eq!((got.recall, got.index_bytes_per_token), (0.75, 4.0));
         assert_eq!((got.output_error.max, got.numerator_error.max), (0.5, 0.75));
         assert!((got.denominator_error.p50 - 0.26).abs() < 1e-12);
+        assert_eq!(got.denominator_error.max, f64::INFINITY);
         let guarantee = got.guarantee.expect("a promise");
-        assert_eq!((guarantee.epsilon, guarantee.delta), (0.25, 0.125));
-        assert_eq!((guarantee.rows, guarantee.violations), (3, 2), "above epsilon, or no number");
+        assert_eq!((guarantee.promise.epsilon.get(), guarantee.promise.delta.get()), (0.25, 0.125));
+        assert_eq!(guarantee.violations.of(Scope::Row), (2, 3), "above epsilon, or no number");
         assert_eq!(guarantee.kind, Kind::Asymptotic, "the weakest");
         let of_steps = tally.measured(&entry(Scope::Step)).guarantee.expect("a promise");
-        assert_eq!((of_steps.rows, of_steps.violations), (2, 1), "two heads of one step broke it");
+        assert_eq!(of_steps.violations.of(Scope::Step), (1, 2), "two heads of one step broke it");
+        assert_eq!(of_steps.evidence, Evidence::AboveDelta);
     }
 }

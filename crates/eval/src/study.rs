@@ -6,7 +6,6 @@
 
 mod base_sample;
 mod epsilon;
-mod figure;
 mod head;
 mod limit;
 mod natural;
@@ -15,7 +14,6 @@ mod pareto;
 mod population;
 mod sensitivity;
 mod sizes;
-mod svg;
 mod tightness;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,14 +21,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rayon::prelude::*;
 
 use crate::compare::chosen_layers;
-use crate::errors::MeanMax;
+use crate::metrics::MeanMax;
 use crate::{Error, Layout, Result, Settings, Trace};
 use head::Head;
 use population::Population;
 
 pub use base_sample::{BaseSample, BaseSize, base_sample};
 pub use epsilon::{EpsilonPoint, EpsilonSeries, EpsilonStudy, epsilon};
-pub use figure::{Figure, Line};
 pub use limit::{HeadLimit, LimitStudy, limit};
 pub use normality::{Normality, NormalitySize, normality};
 pub use pareto::{Pareto, pareto};

@@ -5,7 +5,6 @@ mod cause;
 mod count;
 mod epsilon;
 mod judge;
-mod plot;
 mod trials;
 
 use std::sync::Arc;
@@ -14,21 +13,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde::Serialize;
 use vattention_core::{Assumptions, Kind, PipelineConfig, Promise, Scope};
 
+use crate::metrics::{CountTest, Evidence, LEVEL};
 use crate::{Error, Layer, Result, Trace};
 use bench::Bench;
-use count::Judged;
 
 pub use cause::{Cause, Failures};
-pub use count::{HeadCount, RowCount, StepCount};
+pub use count::{Count, HeadCount, StepCount};
 pub use epsilon::at_epsilon;
-pub use plot::plot_errors;
-
-/// A promise is called broken when the failures seen are less probable than this, over all counts.
-pub const LEVEL: f64 = 1e-6;
 
 /// The verdict on a promise.
 ///
-/// It is about each query head, or about all of a layer together, as the promise's scope says.
+/// It is about each query head, or about all of a layer together, as the promise's scope says. It is
+/// broken where a p-value is below [`LEVEL`] over the number of counts of its kind: of heads (of
+/// layers), or of rows, which are heads (layers) at one query.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verification {
     /// The pipeline's name.
@@ -45,12 +42,19 @@ pub struct Verification {
     pub not_held: f64,
     /// Trials in which the error of the target exceeded epsilon.
     pub violations: usize,
-    /// The smallest p-value of any head (of any layer).
-    pub p_value: f64,
-    /// The largest 95 % Clopper–Pearson upper bound of any of their failure rates.
+    /// The largest 95 % Clopper–Pearson upper bound of any head's (of any layer's) failure rate.
     pub upper: f64,
-    /// Whether no p-value of a head (of a layer) is below [`LEVEL`] over their number, and none of
-    /// them at one query is below [`LEVEL`] over the number of those.
+    /// The head (layer) with the smallest p-value.
+    pub worst: Count,
+    /// How it is judged.
+    pub test: CountTest,
+    /// The row with the smallest p-value.
+    pub worst_row: Count,
+    /// How it is judged; its trials are the fewest of any row.
+    pub row_test: CountTest,
+    /// What the violations of heads (of layers) say of delta.
+    pub evidence: Tally,
+    /// Whether nothing contradicts the promise.
     pub held: bool,
     /// Why not.
     pub fault: Option<Fault>,
@@ -58,9 +62,17 @@ pub struct Verification {
     pub heads: Vec<HeadCount>,
     /// Every layer's count of its heads together, if the promise is about that.
     pub steps: Vec<StepCount>,
-    /// The head (layer) at one query that has the smallest p-value.
-    #[serde(skip)]
-    pub worst_row: RowCount,
+}
+
+/// Of how many heads (layers) the violations say what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// [`Evidence::WithinDelta`].
+    pub within_delta: usize,
+    /// [`Evidence::AboveDelta`].
+    pub above_delta: usize,
+    /// [`Evidence::Contradicted`].
+    pub contradicted: usize,
 }
 
 /// Where a broken promise fails most, and why.
@@ -118,19 +130,15 @@ impl Verification {
             rows.extend(layer.rows);
             steps.extend(layer.step);
         }
-        let worst_row = rows.iter().min_by(|a, b| a.p_value.total_cmp(&b.p_value)).copied();
-        let worst_row = worst_row.unwrap_or_default();
-        let judged: Vec<Judged> = match promise.scope {
-            Scope::Row => heads.iter().map(Judged::from).collect(),
-            Scope::Step => steps.iter().map(Judged::from).collect(),
+        let judged: Vec<Count> = match promise.scope {
+            Scope::Row => heads.iter().map(Count::from).collect(),
+            Scope::Step => steps.iter().map(Count::from).collect(),
         };
-        let p_value = judged.iter().map(|count| count.p_value).fold(1.0, f64::min);
-        let all_keep = p_value >= LEVEL / judged.len() as f64;
-        let held = all_keep && worst_row.p_value >= LEVEL / rows.len() as f64;
-        let worst = match judged.iter().max_by(|a, b| a.rate().total_cmp(&b.rate())) {
-            Some(worst) if !all_keep => *worst,
-            _ => Judged::from(&worst_row),
-        };
+        let delta = promise.delta.get();
+        let (worst, test) = judge(&judged, delta);
+        let (worst_row, row_test) = judge(&rows, delta);
+        let broken = [(worst, test), (worst_row, row_test)];
+        let broken = broken.into_iter().find(|(count, test)| count.p_value < test.limit);
         let all = |of: fn(&HeadCount) -> usize| heads.iter().map(of).sum::<usize>() as f64;
         Self {
             pipeline,
@@ -140,29 +148,52 @@ impl Verification {
             assumes: heads.iter().fold(Assumptions::NONE, |all, head| all | head.assumes),
             not_held: 1.0 - all(|head| head.held) / all(|head| head.trials),
             violations: judged.iter().map(|count| count.violations).sum(),
-            p_value,
-            upper: judged.iter().map(Judged::upper).fold(0.0, f64::max),
-            held,
-            fault: if held { None } else { Fault::find(&heads, &worst) },
+            upper: judged.iter().map(Count::upper).fold(0.0, f64::max),
+            worst,
+            test,
+            worst_row,
+            row_test,
+            evidence: judged.iter().map(|count| count.evidence(delta, test.limit)).collect(),
+            held: broken.is_none(),
+            fault: broken.and_then(|(count, _)| Fault::find(&heads, &count)),
             heads,
             steps,
-            worst_row,
         }
     }
 
-    /// Smaller p-values of a head (of a layer) contradict delta: [`LEVEL`] over their number.
-    pub fn limit(&self) -> f64 {
-        let judged = match self.promise.scope {
-            Scope::Row => self.heads.len(),
-            Scope::Step => self.steps.len(),
-        };
-        LEVEL / judged as f64
+    /// What the violations of a head (of a layer) say of delta.
+    pub fn evidence_of(&self, count: impl Into<Count>) -> Evidence {
+        count.into().evidence(self.promise.delta.get(), self.test.limit)
+    }
+}
+
+/// Of at least one count, the one with the smallest p-value, and how all are judged.
+fn judge(counts: &[Count], delta: f64) -> (Count, CountTest) {
+    let order = |a: &Count, b: &Count| {
+        a.p_value.total_cmp(&b.p_value).then(b.violations.cmp(&a.violations))
+    };
+    let worst = counts.iter().copied().min_by(order).unwrap_or_default();
+    let trials = counts.iter().map(|count| count.trials).min().unwrap_or(0);
+    (worst, CountTest::new(trials, delta, LEVEL / counts.len() as f64))
+}
+
+impl FromIterator<Evidence> for Tally {
+    fn from_iter<I: IntoIterator<Item = Evidence>>(all: I) -> Self {
+        let mut tally = Self::default();
+        for evidence in all {
+            *match evidence {
+                Evidence::WithinDelta => &mut tally.within_delta,
+                Evidence::AboveDelta => &mut tally.above_delta,
+                Evidence::Contradicted => &mut tally.contradicted,
+            } += 1;
+        }
+        tally
     }
 }
 
 impl Fault {
     /// In the head with most violations, of those that `worst` is about.
-    fn find(heads: &[HeadCount], worst: &Judged) -> Option<Self> {
+    fn find(heads: &[HeadCount], worst: &Count) -> Option<Self> {
         let about = |head: &&HeadCount| {
             head.layer == worst.layer
                 && worst.query_head.is_none_or(|query_head| query_head == head.query_head)
@@ -192,7 +223,7 @@ pub struct LayerTrials {
     /// Every query head's own count.
     pub heads: Vec<HeadCount>,
     /// Every row's own count.
-    pub rows: Vec<RowCount>,
+    pub rows: Vec<Count>,
     /// All query heads together, if the promise is about that.
     pub step: Option<StepCount>,
     /// Tokens drawn at random for a query head, on average.

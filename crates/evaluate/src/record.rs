@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest as _, Sha256};
+use vattention_eval::Violations;
 use vattention_tasks::Task;
 
 use crate::{Contender, Error, Result};
@@ -52,16 +53,23 @@ pub struct Attention {
     pub error: Option<ErrorOf>,
 }
 
-/// How far rows were from dense attention.
+/// How far rows were from dense attention. An infinite error is `null` in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ErrorOf {
     /// The mean over rows of the output's relative error.
+    #[serde(deserialize_with = "number")]
     pub mean: f64,
     /// The largest.
+    #[serde(deserialize_with = "number")]
     pub max: f64,
-    /// Of the pipeline's promise, if it has one without a floor: rows whose error of what is
-    /// promised exceeds epsilon.
-    pub broken: Option<usize>,
+    /// How often the pipeline's promise was broken, if it has one.
+    pub violations: Option<Violations>,
+}
+
+/// A number, or infinity for `null`.
+fn number<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::INFINITY))
 }
 
 impl Record {

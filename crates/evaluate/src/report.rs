@@ -1,7 +1,8 @@
 //! Answers, summed up.
 
 use serde::Serialize;
-use vattention_eval::study::{Figure, Line};
+use vattention_core::Promise;
+use vattention_eval::{Evidence, Figure, Line, LinePanel, Violations};
 
 use crate::{Contender, Evaluation, Record, Setup};
 
@@ -49,10 +50,12 @@ pub struct Asked {
     pub rows: usize,
     /// Rows whose certificate holds.
     pub held: usize,
-    /// Rows that broke the pipeline's promise, if it has one whose error was measured.
-    pub broken: Option<usize>,
-    /// The delta of that promise.
-    pub delta: Option<f64>,
+    /// What the pipeline promises, if anything.
+    pub promise: Option<Promise>,
+    /// How often that was broken, if errors were measured.
+    pub violations: Option<Violations>,
+    /// What that says of the promise's delta.
+    pub evidence: Option<Evidence>,
     /// Of each task at each length, in the report's order of lengths, then tasks.
     pub scores: Vec<Score>,
 }
@@ -93,14 +96,27 @@ impl Report {
     }
 
     /// Accuracy, and the error of attention if it was measured, against density: a line through the
-    /// contenders of one pipeline.
+    /// contenders of one pipeline, with a mark where its promise was broken more often than delta
+    /// allows.
     pub fn figure(&self, title: &str) -> Figure {
-        let mut panels = vec![("accuracy", false, self.lines(|asked| Some(asked.accuracy)))];
-        let errors = self.lines(|asked| asked.error);
-        if !errors.is_empty() {
-            panels.push(("mean |out - dense| / |dense|", true, errors));
-        }
+        let panel = |y, log, of: fn(&Asked) -> Option<f64>| LinePanel {
+            y,
+            log,
+            lines: self.lines(of),
+            marks: self.marks(of),
+        };
+        let panels = [
+            panel("accuracy", false, |asked| Some(asked.accuracy)),
+            panel("mean |out - dense| / |dense|", true, |asked| asked.error),
+        ];
+        let panels = panels.into_iter().filter(|panel| !panel.lines.is_empty()).collect();
         Figure::lines(title, "share of the tokens read, per KV head", panels)
+    }
+
+    fn marks(&self, of: impl Fn(&Asked) -> Option<f64>) -> Vec<(Evidence, (f64, f64))> {
+        let mark = |asked: &Asked| Some((asked.evidence?, (asked.density, of(asked)?)));
+        let all = self.contenders.iter().filter_map(mark);
+        all.filter(|(evidence, _)| *evidence != Evidence::WithinDelta).collect()
     }
 
     fn lines(&self, of: impl Fn(&Asked) -> Option<f64>) -> Vec<Line> {
@@ -142,6 +158,8 @@ impl Asked {
             context: records[0].context,
             accuracy: mean(records),
         };
+        let promise = contender.pipeline.promise();
+        let violations: Option<Violations> = errors().map(|one| one?.1.violations).sum();
         Self {
             name: contender.name(),
             pipeline: contender.pipeline.name.clone(),
@@ -153,8 +171,9 @@ impl Asked {
             largest_error: error(|most, _, max| most.max(max)),
             rows,
             held: attention().map(|one| one.held).sum(),
-            broken: errors().map(|one| one?.1.broken).sum(),
-            delta: contender.pipeline.promise().map(|promise| promise.delta.get()),
+            promise,
+            violations,
+            evidence: promise.zip(violations).map(|(promise, seen)| seen.evidence(&promise)),
             scores: records.chunks(cases.max(1)).map(score).collect(),
         }
     }

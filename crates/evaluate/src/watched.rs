@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ndarray::{ArrayView1, ArrayView3, s};
+use ndarray::{Array1, ArrayView1, ArrayView3, Axis, concatenate, s};
 use vattention_core::{
     Attention, Backend, Options, Output, PipelineConfig, Promise, Result, Shape, Target,
 };
+use vattention_eval::{Exact, RowError, Violations};
 
 use crate::record::{self, ErrorOf};
 
@@ -20,10 +21,17 @@ pub(crate) struct Watched<'b> {
 /// One layer.
 struct WatchedAttention {
     attention: Box<dyn Attention>,
-    dense: Option<Box<dyn Attention>>,
-    /// What is to be kept, if that can be seen from outputs.
+    dense: Option<Dense>,
     promise: Option<Promise>,
     seen: Arc<Mutex<Seen>>,
+}
+
+/// The same tokens, attended to densely.
+struct Dense {
+    attention: Box<dyn Attention>,
+    /// Whether each value has its length over `√value_dim` as one more number, no larger than its
+    /// largest: what attention makes of these is `Σ e |v| / D`, which a floor is a share of.
+    lengths: bool,
 }
 
 /// Sums over rows.
@@ -35,7 +43,7 @@ pub(crate) struct Seen {
     error: f64,
     largest: f64,
     compared: bool,
-    broken: Option<usize>,
+    violations: Option<Violations>,
 }
 
 impl<'b> Watched<'b> {
@@ -65,11 +73,14 @@ impl Backend for Watched<'_> {
         shape: Shape,
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
-        let start =
-            |pipeline: &Arc<PipelineConfig>| self.backend.start(pipeline, layer, shape, options);
-        let dense = self.errors.then(|| start(&Arc::default())).transpose()?;
-        let promise = pipeline.promise().filter(|promise| promise.floor.is_none());
-        let attention = start(pipeline)?;
+        let promise = pipeline.promise();
+        let lengths = promise.is_some_and(|promise| promise.floor.is_some());
+        let value_dim = shape.value_dim + usize::from(lengths);
+        let dense_shape = Shape { value_dim, ..shape };
+        let dense = || self.backend.start(&Arc::default(), layer, dense_shape, options);
+        let dense = self.errors.then(dense).transpose()?;
+        let dense = dense.map(|attention| Dense { attention, lengths });
+        let attention = self.backend.start(pipeline, layer, shape, options)?;
         Ok(Box::new(WatchedAttention { attention, dense, promise, seen: self.seen.clone() }))
     }
 }
@@ -128,31 +139,33 @@ impl Seen {
         }
     }
 
-    fn compare(&mut self, output: &Output, dense: &Output, promise: Option<&Promise>) {
+    /// Compares an output with its exact rows, in (query, query head) order.
+    fn compare(&mut self, output: &Output, exact: &[Exact], promise: Option<&Promise>) {
         self.compared = true;
-        let (heads, queries, _) = output.out.dim();
-        for (head, query) in (0..heads).flat_map(|h| (0..queries).map(move |q| (h, q))) {
-            let at = s![head, query, ..];
-            let [found, exact] = [output.out.slice(at), dense.out.slice(at)];
-            let logarithms = [output, dense].map(|it| f64::from(it.log_denominator[[head, query]]));
-            let ratio = (logarithms[0] - logarithms[1]).exp();
-            let error = relative(found, exact, 1.0);
-            self.error += error;
-            self.largest = self.largest.max(error);
-            let Some(promise) = promise else { continue };
-            let promised = match promise.target {
-                Target::Sdpa => error,
-                Target::Numerator => relative(found, exact, ratio),
-                Target::Denominator => (ratio - 1.0).abs(),
+        let heads = output.out.dim().0;
+        for (query, exact) in exact.chunks(heads).enumerate() {
+            let error = |(head, exact)| {
+                let log_denominator = f64::from(output.log_denominator[[head, query]]);
+                RowError::new(output.out.slice(s![head, query, ..]), log_denominator, exact)
             };
-            *self.broken.get_or_insert(0) += usize::from(promised > promise.epsilon.get());
+            let step: Vec<RowError> = exact.iter().enumerate().map(error).collect();
+            for row in &step {
+                let error = row.of(Target::Sdpa);
+                self.error += error;
+                self.largest = self.largest.max(error);
+            }
+            if let Some(promise) = promise {
+                let violations = self.violations.get_or_insert_default();
+                violations.add_step(step.iter().map(|row| row.exceeds(promise)));
+            }
         }
     }
 
     /// Means over rows.
     pub(crate) fn summary(&self) -> record::Attention {
         let rows = self.rows.max(1) as f64;
-        let error = ErrorOf { mean: self.error / rows, max: self.largest, broken: self.broken };
+        let error =
+            ErrorOf { mean: self.error / rows, max: self.largest, violations: self.violations };
         record::Attention {
             rows: self.rows,
             density: self.density / rows,
@@ -162,61 +175,50 @@ impl Seen {
     }
 }
 
-/// `|scale · found - exact| / |exact|`, which is finite: only nothing but zeros has no length.
-fn relative(found: ArrayView1<'_, f32>, exact: ArrayView1<'_, f32>, scale: f64) -> f64 {
-    let mut sums = (0.0, f64::MIN_POSITIVE);
-    for (&found, &exact) in found.iter().zip(exact) {
-        let (found, exact) = (f64::from(found), f64::from(exact));
-        sums.0 += (scale * found - exact).powi(2);
-        sums.1 += exact.powi(2);
+impl Dense {
+    fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
+        if !self.lengths {
+            return self.attention.append(keys, values);
+        }
+        let mean_square = |value: ArrayView1<'_, f32>| {
+            let squares = value.iter().map(|&x| f64::from(x).powi(2));
+            squares.sum::<f64>() / value.len() as f64
+        };
+        let lengths = values.map_axis(Axis(2), |value| mean_square(value).sqrt() as f32);
+        let lengths = lengths.insert_axis(Axis(2));
+        let values = concatenate(Axis(2), &[values, lengths.view()])
+            .expect("lengths are of the same heads and tokens");
+        self.attention.append(keys, values.view())
     }
-    (sums.0 / sums.1).sqrt()
+
+    /// Exact attention as far as the backend knows it, in (query, query head) order.
+    fn attend(
+        &mut self,
+        queries: ArrayView3<'_, f32>,
+        visible: Option<&[usize]>,
+    ) -> Result<Vec<Exact>> {
+        let output = self.attention.attend(queries, visible)?;
+        let (heads, queries, numbers) = output.out.dim();
+        let value_dim = numbers - usize::from(self.lengths);
+        let row = |query: usize, head: usize| {
+            let all: Array1<f64> = output.out.slice(s![head, query, ..]).mapv(f64::from);
+            let length = if self.lengths { all[value_dim] } else { 0.0 };
+            Exact {
+                output: all.slice(s![..value_dim]).to_owned(),
+                log_denominator: f64::from(output.log_denominator[[head, query]]),
+                mean_norm_v: (value_dim as f64).sqrt() * length,
+            }
+        };
+        Ok((0..queries)
+            .flat_map(|query| (0..heads).map(move |head| (query, head)))
+            .map(|(query, head)| row(query, head))
+            .collect())
+    }
+
+    fn fork(&self, sequence: Option<u32>) -> Result<Self> {
+        Ok(Self { attention: self.attention.fork(sequence)?, lengths: self.lengths })
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use ndarray::{Array2, Array3, arr1};
-    use vattention_core::Fraction;
-
-    use super::*;
-
-    fn output(out: [f32; 2], log_denominator: f32) -> Output {
-        Output {
-            out: Array3::from_shape_vec((1, 1, 2), out.to_vec()).unwrap(),
-            log_denominator: Array2::from_elem((1, 1), log_denominator),
-            rows: Vec::new(),
-            selection: None,
-            timings: None,
-        }
-    }
-
-    /// What is broken if `found` answers for `[3, 4]` with a denominator of 1.
-    fn broken(found: &Output, target: Target, epsilon: f64) -> bool {
-        let fraction = |x| Fraction::try_from(x).unwrap();
-        let promise = Promise::new(target, fraction(epsilon), fraction(0.1));
-        let mut seen = Seen::default();
-        seen.compare(found, &output([3.0, 4.0], 0.0), Some(&promise));
-        seen.broken == Some(1)
-    }
-
-    #[test]
-    fn errors_are_relative_to_dense_attention() {
-        let exact = arr1(&[3.0, 4.0]);
-        assert_eq!(relative(arr1(&[3.0, 4.0]).view(), exact.view(), 1.0), 0.0);
-        assert!((relative(arr1(&[3.0, 4.5]).view(), exact.view(), 1.0) - 0.1).abs() < 1e-12);
-        assert!((relative(arr1(&[6.0, 8.0]).view(), exact.view(), 0.55) - 0.1).abs() < 1e-12);
-        assert_eq!(relative(arr1(&[0.0]).view(), arr1(&[0.0]).view(), 1.0), 0.0);
-    }
-
-    #[test]
-    fn a_promise_is_about_its_target() {
-        // The output is off by 0.1, the denominator by 0.2, their product by some 0.3.
-        let found = output([3.0, 4.5], 1.2_f32.ln());
-        for (target, error) in
-            [(Target::Sdpa, 0.1), (Target::Denominator, 0.2), (Target::Numerator, 0.305)]
-        {
-            assert!(broken(&found, target, error - 0.01), "{target:?}");
-            assert!(!broken(&found, target, error + 0.01), "{target:?}");
-        }
-    }
-}
+mod tests;

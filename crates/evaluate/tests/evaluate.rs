@@ -9,6 +9,7 @@ use std::sync::Arc;
 use vattention_backends::Cpu;
 use vattention_config::Loader;
 use vattention_core::{Fraction, Options, PipelineConfig};
+use vattention_eval::Evidence;
 use vattention_evaluate::{Contender, Evaluation, Kept, Report, Settings, Setup, fingerprint};
 use vattention_llm::{Model, Tokenizer};
 use vattention_tasks::{Task, Texts};
@@ -107,8 +108,10 @@ fn answers_are_right_where_the_needle_is_read() {
     assert!(edges.density < top_k.density && top_k.density < promise.density);
     assert!(edges.error > top_k.error && top_k.error > promise.error);
     assert!(promise.largest_error > promise.error);
-    assert_eq!((dense.broken, edges.broken), (None, None));
-    assert!(promise.broken.unwrap() * 10 < promise.rows, "{promise:?}");
+    assert_eq!((dense.violations, edges.violations), (None, None));
+    let violations = promise.violations.unwrap();
+    assert!(violations.broken_rows * 10 < violations.rows, "{promise:?}");
+    assert_eq!((violations.rows, promise.evidence), (promise.rows, Some(Evidence::WithinDelta)));
 
     // Lists that are separate are read by the same KV head.
     let apart = format!("share = \"head\"\n{EDGES}\n{TOP_K}");

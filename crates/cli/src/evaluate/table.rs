@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use vattention::{Promise, Scope};
 use vattention_evaluate::{Asked, Report, Setup};
 
 use crate::numbers::{percent, short};
@@ -38,7 +39,12 @@ read      share of the visible tokens that a KV head's query heads read together
           the pipeline; dense layers count
 set       what was set so that the pipeline reads the share asked for
 error     |out - dense| / |dense| over rows: query heads of all layers at all steps by the pipeline
-broken    rows whose error of what is promised exceeded epsilon; allowed is a share of delta";
+broken    share of the rows whose error of what is promised exceeded epsilon; if the promise is about
+          a step, of the steps: all query heads of a layer at one query, of which any may exceed it
+evidence  what that says of the share allowed, delta: \"within delta\"; \"above delta\", which may be
+          chance; or \"contradicted\": less probable than 1e-6 if the promise is kept, rows taken for
+          independent of each other
+of        how many there are";
 
 /// Accuracy on each task at one length.
 fn accuracy(report: &Report, place: usize, context: usize) -> String {
@@ -64,7 +70,16 @@ fn accuracy(report: &Report, place: usize, context: usize) -> String {
 /// How far attention was from dense.
 fn attention(report: &Report) -> String {
     let mut table = table();
-    table.set_header(["attention", "set", "error mean", "max", "broken", "allowed", "rows"]);
+    table.set_header([
+        "attention",
+        "set",
+        "error mean",
+        "max",
+        "broken",
+        "allowed",
+        "evidence",
+        "of",
+    ]);
     for asked in &report.contenders {
         table.add_row(cells(asked));
     }
@@ -72,18 +87,29 @@ fn attention(report: &Report) -> String {
     table.to_string()
 }
 
-fn cells(asked: &Asked) -> [String; 7] {
+fn cells(asked: &Asked) -> [String; 8] {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     let share = |share: f64| format!("{:.2} %", 100.0 * share);
-    let broken = asked.broken.map(|rows| share(rows as f64 / asked.rows.max(1) as f64));
+    let seen = asked.promise.zip(asked.violations);
+    let broken = seen.map(|(promise, violations)| {
+        let (broken, all) = violations.of(promise.scope);
+        share(broken as f64 / all.max(1) as f64)
+    });
+    let of = match seen {
+        Some((Promise { scope: Scope::Step, .. }, violations)) => {
+            format!("{} steps", violations.steps)
+        }
+        _ => format!("{} rows", asked.rows),
+    };
     [
         asked.name.clone(),
         or_dash(asked.set.clone()),
         or_dash(asked.error.map(short)),
         or_dash(asked.largest_error.map(short)),
         or_dash(broken),
-        or_dash(asked.delta.map(share)),
-        asked.rows.to_string(),
+        or_dash(asked.promise.map(|promise| share(promise.delta.get()))),
+        or_dash(asked.evidence.map(|evidence| evidence.to_string())),
+        of,
     ]
 }
 

@@ -6,6 +6,7 @@ use vattention::eval::study::{
 };
 use vattention::eval::{Comparison, ErrorSummary, Measured};
 
+use crate::compare::promise;
 use crate::numbers::percent;
 
 /// A heading, rows under a header, and what the columns mean. Numbers stand at the right.
@@ -140,10 +141,8 @@ pub(super) fn limit(found: &LimitStudy) -> String {
         let mut cells = pipeline(one);
         cells[1] = percent(one.density.per_query_head.mean);
         cells.insert(2, format!("{times:.2}"));
-        cells.push(one.guarantee.map_or_else(
-            || "-".into(),
-            |promise| format!("{}: {}, {}", promise.target, promise.epsilon, promise.delta),
-        ));
+        let promise = one.guarantee.as_ref().map(|guarantee| promise(&guarantee.promise));
+        cells.push(promise.unwrap_or_else(|| "-".into()));
         cells
     };
     let header = ["pipeline", "read", "of limit", "error mean", "p95", "promise"];

@@ -1,6 +1,6 @@
 //! The verdict in words.
 
-use vattention::eval::{Fault, RowCount, Verification};
+use vattention::eval::{Count, CountTest, Fault, Tally, Verification};
 use vattention::{Assumption, Scope};
 
 /// What was promised on what grounds, and how it fared.
@@ -9,16 +9,31 @@ pub(super) fn text(verdict: &Verification) -> String {
     let rate = *violations as f64 / *trials as f64;
     format!(
         "{pipeline}: {}\n{}\n{violations} of {trials} {} broke the promise, a rate of {rate:.4}\n\
-         {}\n{}",
+         {}\n{}\n{}\n{}",
         promise(verdict),
         grounds(verdict),
-        match verdict.promise.scope {
-            Scope::Row => "samples",
-            Scope::Step => "steps",
-        },
-        worst_row(&verdict.worst_row),
+        samples(verdict),
+        evidence(verdict),
+        worst(judged(verdict), &verdict.worst, &verdict.test),
+        worst("row", &verdict.worst_row, &verdict.row_test),
         answer(verdict)
     )
+}
+
+/// What a promise is judged by, over all queries.
+fn judged(verdict: &Verification) -> &'static str {
+    match verdict.promise.scope {
+        Scope::Row => "head",
+        Scope::Step => "layer",
+    }
+}
+
+/// What is tried.
+fn samples(verdict: &Verification) -> &'static str {
+    match verdict.promise.scope {
+        Scope::Row => "samples",
+        Scope::Step => "steps",
+    }
 }
 
 /// `Pr(error of sdpa > 0.1, floor 0.05) <= 0.1, for each query head`
@@ -41,30 +56,54 @@ fn grounds(verdict: &Verification) -> String {
     format!("kind {kind}, taking for granted: {assumes}{sentences}\n{not_held}")
 }
 
-fn worst_row(row: &RowCount) -> String {
-    let RowCount { layer, query, violations, trials, p_value, .. } = row;
-    let head = row.query_head.map_or_else(String::new, |head| format!("query head {head}, "));
+/// `8 heads: 6 within delta, 2 above delta, 0 contradict it`
+fn evidence(verdict: &Verification) -> String {
+    let Tally { within_delta, above_delta, contradicted } = verdict.evidence;
     format!(
-        "worst row: layer {layer}, {head}query {query}: {violations} of {trials} (p-value \
-         {p_value:.1e})"
+        "{} {}s: {within_delta} within delta, {above_delta} above delta, {contradicted} contradict it",
+        within_delta + above_delta + contradicted,
+        judged(verdict)
+    )
+}
+
+/// The count with the smallest p-value, and the limit that it is judged by.
+fn worst(what: &str, count: &Count, test: &CountTest) -> String {
+    let Count { layer, violations, trials, p_value, .. } = count;
+    let head = count.query_head.map_or_else(String::new, |head| format!(", query head {head}"));
+    let query = count.query.map_or_else(String::new, |query| format!(", query {query}"));
+    format!(
+        "worst {what}: layer {layer}{head}{query}: {violations} of {trials} (p-value {p_value:.1e}, \
+         limit {:.1e})",
+        test.limit
     )
 }
 
 fn answer(verdict: &Verification) -> String {
     let delta = verdict.promise.delta.get();
-    let judged = match verdict.promise.scope {
-        Scope::Row => "head",
-        Scope::Step => "layer",
-    };
-    let (p_value, limit) = (verdict.p_value, verdict.limit());
-    let numbers = format!("(smallest p-value of a {judged} {p_value:.1e}, limit {limit:.1e})");
     match &verdict.fault {
-        None => format!("held: no {judged} and no row contradicts delta = {delta} {numbers}"),
+        None => {
+            let of_all = visible(&verdict.test, samples(verdict), judged(verdict));
+            let of_row = visible(&verdict.row_test, samples(verdict), "row");
+            format!(
+                "held: nothing contradicts delta = {delta}\n\
+                 what would: {of_all}; {of_row}; less with more --trials"
+            )
+        }
         Some(fault) => {
             let fails = fails(fault, verdict);
-            format!("broken: delta = {delta} is contradicted {numbers}\nwhat fails: {fails}")
+            format!("broken: delta = {delta} is contradicted\nwhat fails: {fails}")
         }
     }
+}
+
+/// `a rate of 0.137 or more (273) in 2000 samples of a head`
+fn visible(test: &CountTest, samples: &str, of: &str) -> String {
+    let least = test.contradicted_from.zip(test.rate);
+    let rate = least.map_or_else(
+        || "no rate".into(),
+        |(count, rate)| format!("a rate of {rate:.3} or more ({count})"),
+    );
+    format!("{rate} in {} {samples} of a {of}", test.trials)
 }
 
 fn fails(fault: &Fault, verdict: &Verification) -> String {

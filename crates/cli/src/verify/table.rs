@@ -1,14 +1,15 @@
 //! Tables of query heads.
 
 use comfy_table::{CellAlignment, Table, presets};
-use vattention::eval::{HeadCount, StepCount, Verification, binomial};
+use vattention::eval::{Count, Evidence, HeadCount, Verification, binomial};
 
 /// Heads shown, those with most violations first.
 const SHOWN: usize = 8;
 
-const COUNTS: [&str; 6] = ["layer", "query head", "broken", "rate", "95 % bound", "p-value"];
+const COUNTS: [&str; 7] =
+    ["layer", "query head", "broken", "rate", "95 % bound", "p-value", "evidence"];
 
-const EVERYTHING: [&str; 12] = [
+const EVERYTHING: [&str; 13] = [
     "layer",
     "query head",
     "sampled",
@@ -18,6 +19,7 @@ const EVERYTHING: [&str; 12] = [
     "broken",
     "rate",
     "p-value",
+    "evidence",
     "nu",
     "kurtosis",
     "held",
@@ -28,6 +30,8 @@ sampled   tokens drawn at random, mean over samples
 read      share of the visible tokens read
 error     of the promised target, mean and 95th percentile over samples
 broken    samples whose error exceeded epsilon
+evidence  what they say of delta: their share is \"within delta\", or \"above delta\", which may be chance,
+          or delta is \"contradicted\": the p-value is below the limit
 nu        effective rank of the covariance of w = e (v - o) over the whole residual, mean over queries
 kurtosis  of w over the whole residual, mean over queries; 1 if it is as long everywhere
 held      samples that the last look found large enough";
@@ -37,8 +41,9 @@ held      samples that the last look found large enough";
 pub(super) fn worst(verdict: &Verification) -> String {
     let mut heads: Vec<&HeadCount> = verdict.heads.iter().collect();
     heads.sort_by_key(|head| std::cmp::Reverse(head.violations));
-    let steps = verdict.steps.iter().map(step_counts);
-    let shown = table(COUNTS, steps.chain(heads.iter().take(SHOWN).map(|head| head_counts(head))));
+    let steps = verdict.steps.iter().map(|step| counts(verdict, Count::from(step)));
+    let heads_shown = heads.iter().take(SHOWN).map(|head| counts(verdict, Count::from(*head)));
+    let shown = table(COUNTS, steps.chain(heads_shown));
     match heads.len().saturating_sub(SHOWN) {
         0 => shown,
         more => format!("{shown}\n ... and {more} heads with fewer or as many"),
@@ -47,16 +52,24 @@ pub(super) fn worst(verdict: &Verification) -> String {
 
 /// All heads, with everything that is known of them.
 pub(super) fn all(verdict: &Verification) -> String {
-    let heads = table(EVERYTHING, verdict.heads.iter().map(everything));
-    let steps = match verdict.steps.len() {
-        0 => String::new(),
-        _ => format!("{}\n\n", table(COUNTS, verdict.steps.iter().map(step_counts))),
+    let heads = table(EVERYTHING, verdict.heads.iter().map(|head| everything(verdict, head)));
+    let steps = if verdict.steps.is_empty() {
+        String::new()
+    } else {
+        let steps = verdict.steps.iter().map(|step| counts(verdict, Count::from(step)));
+        format!("{}\n\n", table(COUNTS, steps))
     };
-    let breaking = verdict.heads.iter().filter(|head| head.p_value < verdict.limit());
-    let breaking: Vec<String> =
-        breaking.map(|head| format!("layer {} head {}", head.layer, head.query_head)).collect();
-    let named = if breaking.is_empty() { "none".into() } else { breaking.join(", ") };
-    format!("{steps}{heads}\n\n{LEGEND}\n\nheads that break the promise: {named}")
+    let of = |evidence| {
+        let own = verdict.heads.iter().filter(|head| verdict.evidence_of(*head) == evidence);
+        let names: Vec<String> =
+            own.map(|head| format!("layer {} head {}", head.layer, head.query_head)).collect();
+        if names.is_empty() { "none".into() } else { names.join(", ") }
+    };
+    let (above, contradicted) = (of(Evidence::AboveDelta), of(Evidence::Contradicted));
+    format!(
+        "{steps}{heads}\n\n{LEGEND}\n\nheads above delta: {above}\nheads that contradict it: \
+         {contradicted}"
+    )
 }
 
 fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
@@ -70,32 +83,20 @@ fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; 
     table.to_string()
 }
 
-fn head_counts(head: &HeadCount) -> [String; 6] {
-    let place = [head.layer.to_string(), head.query_head.to_string()];
-    counts(place, head.violations, head.trials, head.p_value)
-}
-
-fn step_counts(step: &StepCount) -> [String; 6] {
-    counts([step.layer.to_string(), "any".into()], step.violations, step.trials, step.p_value)
-}
-
-fn counts(
-    [layer, head]: [String; 2],
-    violations: usize,
-    trials: usize,
-    p_value: f64,
-) -> [String; 6] {
+fn counts(verdict: &Verification, count: Count) -> [String; 7] {
+    let Count { layer, query_head, violations, trials, p_value, .. } = count;
     [
-        layer,
-        head,
+        layer.to_string(),
+        query_head.map_or_else(|| "any".into(), |head| head.to_string()),
         format!("{violations} of {trials}"),
         format!("{:.4}", violations as f64 / trials as f64),
         format!("{:.4}", binomial::upper_bound(violations, trials, 0.05)),
         format!("{p_value:.1e}"),
+        verdict.evidence_of(count).to_string(),
     ]
 }
 
-fn everything(head: &HeadCount) -> [String; 12] {
+fn everything(verdict: &Verification, head: &HeadCount) -> [String; 13] {
     let trials = head.trials as f64;
     let one_decimal = |x: Option<f64>| x.map_or_else(|| "-".into(), |x| format!("{x:.1}"));
     [
@@ -108,6 +109,7 @@ fn everything(head: &HeadCount) -> [String; 12] {
         head.violations.to_string(),
         format!("{:.4}", head.violations as f64 / trials),
         format!("{:.1e}", head.p_value),
+        verdict.evidence_of(head).to_string(),
         one_decimal(head.nu),
         one_decimal(head.kurtosis),
         format!("{:.1} %", 100.0 * head.held as f64 / trials),

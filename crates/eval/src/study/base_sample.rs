@@ -8,9 +8,9 @@ use serde::Serialize;
 use vattention_core::SampleStats;
 
 use super::Study;
-use super::figure::{Axis, Figure, Panel, Series};
 use super::population::Population;
 use super::sizes::{ascending, common};
+use crate::plot::{Axis, Figure, Panel, Series};
 use crate::{ErrorSummary, Result};
 
 /// What the study found.

@@ -9,11 +9,11 @@ use serde::Serialize;
 use vattention_core::{BudgetEstimator, Fraction, Target};
 use vattention_estimators::{Clt, Ratio};
 
-use super::figure::{Axis, Figure, Panel, Series};
 use super::natural::{Natural, paper_terms};
 use super::population::Population;
 use super::{Study, mean};
 use crate::Result;
+use crate::plot::{Axis, Figure, Panel, Series};
 
 /// What is promised, and by what.
 const PROMISES: [(&str, Target); 4] = [

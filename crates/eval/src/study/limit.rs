@@ -8,8 +8,8 @@ use serde::Serialize;
 use vattention_core::{Backend, Fraction, Promise, Target};
 
 use crate::compare::chosen_layers;
-use crate::errors::MeanMax;
-use crate::plot::{Marks, plot_marked};
+use crate::metrics::MeanMax;
+use crate::plot::plot_with;
 use crate::{Certain, Comparison, Entry, Result, Settings, Trace, compare, limits};
 
 /// What the study found.
@@ -72,6 +72,6 @@ pub fn limit(
 impl LimitStudy {
     /// Error against density, with a line at the mean limit, as SVG.
     pub fn svg(&self) -> String {
-        plot_marked(&self.comparison, &Marks { joined: &[], limit: Some(self.limit.mean) })
+        plot_with(&self.comparison, Some(self.limit.mean))
     }
 }

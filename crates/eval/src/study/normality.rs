@@ -8,10 +8,10 @@ use serde::Serialize;
 use vattention_estimators::formula::{z_one, z_two};
 
 use super::Study;
-use super::figure::{Axis, Figure, Panel, Series};
 use super::population::Population;
 use super::sizes::{ascending, common};
 use crate::Result;
+use crate::plot::{Axis, Figure, Panel, Series};
 
 /// Quantiles that are told, beside their mirror images.
 const TAILS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4];

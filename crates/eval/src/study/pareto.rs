@@ -7,8 +7,7 @@ use serde_json::Value;
 use vattention_core::{Backend, BudgetEstimator, Fraction, PipelineConfig};
 use vattention_estimators::Ratio;
 
-use crate::plot::{Marks, plot_marked};
-use crate::{Comparison, Entry, Error, Measured, Result, Settings, Trace, compare};
+use crate::{Comparison, Entry, Error, Result, Settings, Trace, compare, plot};
 
 /// What the study found.
 #[derive(Clone, Debug, Serialize)]
@@ -47,8 +46,7 @@ pub fn pareto(
         }
     }
     let (comparison, _) = compare(&all, trace, backend, settings, progress)?;
-    let place = |one: &Measured| (one.density.per_kv_head.mean, one.output_error.mean);
-    let front = front(&comparison.pipelines.iter().map(place).collect::<Vec<_>>());
+    let front = comparison.front();
     Ok(Pareto { comparison, front })
 }
 
@@ -87,25 +85,6 @@ fn refuse(file: &str, error: &serde_json::Error) -> Error {
 impl Pareto {
     /// Error against density, the front joined, as SVG.
     pub fn svg(&self) -> String {
-        plot_marked(&self.comparison, &Marks { joined: &self.front, limit: None })
-    }
-}
-
-/// Of each place (density, error), whether no other is as small in both, and smaller in one.
-fn front(places: &[(f64, f64)]) -> Vec<bool> {
-    let beats = |(d, e): (f64, f64), (density, error): (f64, f64)| {
-        d <= density && e <= error && (d < density || e < error)
-    };
-    places.iter().map(|&one| !places.iter().any(|&other| beats(other, one))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_front_is_what_nothing_beats() {
-        let places = [(0.1, 0.5), (0.2, 0.2), (0.2, 0.3), (0.3, 0.2), (0.1, 0.5), (0.05, 0.9)];
-        assert_eq!(front(&places), [true, true, false, false, true, true]);
+        plot(&self.comparison)
     }
 }

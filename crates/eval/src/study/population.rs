@@ -4,7 +4,7 @@ use ndarray::{Array1, ArrayView1};
 use vattention_core::{Order, Row, Sample, SampleStats, Site, Softmax, Stream, scale_up};
 
 use crate::Exact;
-use crate::errors::RowError;
+use crate::metrics::RowError;
 
 /// One row: what was picked of it for certain, and every token that was left.
 pub(super) struct Population {

@@ -5,8 +5,8 @@
 use serde::Serialize;
 use vattention_core::{Backend, Size, Target};
 
-use super::figure::{Axis, Figure, Panel, Series};
 use super::natural::{Natural, fraction};
+use crate::plot::{Axis, Figure, Panel, Series};
 use crate::{Entry, Measured, Result, Settings, Trace, compare};
 
 /// A parameter, and what it is varied over; the natural value is among the values.

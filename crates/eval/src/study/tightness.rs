@@ -15,11 +15,11 @@ use serde::Serialize;
 use vattention_core::{BudgetEstimator, Fraction, Target};
 use vattention_estimators::{Clt, Hoeffding, SubGaussian};
 
-use super::figure::{Axis, Figure, Panel, Series};
 use super::natural::{Natural, paper_terms};
 use super::population::Population;
 use super::{Study, mean};
 use crate::Result;
+use crate::plot::{Axis, Figure, Panel, Series};
 
 /// The bounds, by their names in pipeline files.
 const BOUNDS: [&str; 3] = ["clt", "sub-gaussian", "hoeffding"];

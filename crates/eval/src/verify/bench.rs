@@ -10,9 +10,9 @@ use vattention_core::{
 };
 
 use super::LayerTrials;
-use super::count::{HeadCount, RowCount, StepCount};
+use super::count::{Count, HeadCount, StepCount};
 use super::trials::{RowTrials, Trying};
-use crate::errors::sorted;
+use crate::metrics::sorted;
 use crate::{Error, Exact, Layer, Result};
 
 /// One layer, ready for trials.
@@ -100,26 +100,26 @@ impl<'a> Bench<'a> {
     }
 
     /// Every head at every query that was tried.
-    fn count_rows(&self, done: &[Vec<RowTrials>], trials: usize) -> Vec<RowCount> {
+    fn count_rows(&self, done: &[Vec<RowTrials>], trials: usize) -> Vec<Count> {
         let heads = 0..self.shape.query_heads;
         let tried = self.queries.min(trials);
         let rows = heads.flat_map(|head| (0..tried).map(move |query| (head, query)));
         let count = |(head, query)| {
             let errors = &self.row(done, head, query).errors;
-            RowCount::new(self.number, Some(head), query, errors, self.promise)
+            Count::at_query(self.number, Some(head), query, errors, self.promise)
         };
         rows.map(count).collect()
     }
 
     /// All heads together, at every query that was tried and over all queries.
-    fn count_steps(&self, done: &[Vec<RowTrials>], trials: usize) -> (Vec<RowCount>, StepCount) {
+    fn count_steps(&self, done: &[Vec<RowTrials>], trials: usize) -> (Vec<Count>, StepCount) {
         let largest = |query| {
             let heads = (0..self.shape.query_heads).map(|head| self.row(done, head, query));
             largest(&heads.map(|row| &row.errors[..]).collect::<Vec<_>>())
         };
         let errors: Vec<Vec<f64>> = (0..self.queries.min(trials)).map(largest).collect();
         let count = |(query, errors): (usize, &Vec<f64>)| {
-            RowCount::new(self.number, None, query, errors, self.promise)
+            Count::at_query(self.number, None, query, errors, self.promise)
         };
         let rows = errors.iter().enumerate().map(count).collect();
         (rows, StepCount::new(self.number, errors.concat(), self.promise))

@@ -6,8 +6,7 @@ use vattention_core::{Assumptions, Kind, Promise};
 use super::cause::Failures;
 use super::judge::Truth;
 use super::trials::RowTrials;
-use crate::errors::{exceeds, quantile, sorted};
-use crate::{ErrorSummary, binomial};
+use crate::metrics::{ErrorSummary, Evidence, binomial, exceeds, quantile, sorted};
 
 /// One query head's samples. Heads that share a sample are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -62,16 +61,15 @@ pub struct StepCount {
     pub error_at_delta: f64,
 }
 
-/// The failures at one query: of one query head, or of all of a layer together, as the promise's
-/// scope says.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RowCount {
+/// The failures of a query head, or of all of a layer together, over all queries or at one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Count {
     /// The layer.
     pub layer: usize,
     /// The query head; `None`: all together.
     pub query_head: Option<usize>,
-    /// The query.
-    pub query: usize,
+    /// The query; `None`: all.
+    pub query: Option<usize>,
     /// Trials in which the error exceeded epsilon.
     pub violations: usize,
     /// Trials.
@@ -127,9 +125,9 @@ impl StepCount {
     }
 }
 
-impl RowCount {
+impl Count {
     /// Of the errors at one query.
-    pub(super) fn new(
+    pub(super) fn at_query(
         layer: usize,
         query_head: Option<usize>,
         query: usize,
@@ -137,7 +135,30 @@ impl RowCount {
         promise: &Promise,
     ) -> Self {
         let Tested { violations, trials, p_value } = Tested::new(errors, promise);
-        Self { layer, query_head, query, violations, trials, p_value }
+        Self { layer, query_head, query: Some(query), violations, trials, p_value }
+    }
+
+    /// What it says of delta, where p-values below `limit` contradict it.
+    pub(super) fn evidence(&self, delta: f64, limit: f64) -> Evidence {
+        Evidence::new(self.violations, self.trials, delta, limit)
+    }
+
+    pub(super) fn upper(&self) -> f64 {
+        binomial::upper_bound(self.violations, self.trials, 0.05)
+    }
+}
+
+impl From<&HeadCount> for Count {
+    fn from(head: &HeadCount) -> Self {
+        let &HeadCount { layer, query_head, violations, trials, p_value, .. } = head;
+        Self { layer, query_head: Some(query_head), query: None, violations, trials, p_value }
+    }
+}
+
+impl From<&StepCount> for Count {
+    fn from(step: &StepCount) -> Self {
+        let &StepCount { layer, violations, trials, p_value, .. } = step;
+        Self { layer, query_head: None, query: None, violations, trials, p_value }
     }
 }
 
@@ -153,46 +174,5 @@ impl Tested {
         let violations = errors.iter().filter(|&&error| exceeds(error, promise)).count();
         let p_value = binomial::p_value(violations, errors.len(), promise.delta.get());
         Self { violations, trials: errors.len(), p_value }
-    }
-}
-
-/// What a promise is judged by: a head, or a layer's heads together.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Judged {
-    pub(super) layer: usize,
-    pub(super) query_head: Option<usize>,
-    pub(super) violations: usize,
-    pub(super) trials: usize,
-    pub(super) p_value: f64,
-}
-
-impl Judged {
-    pub(super) fn rate(&self) -> f64 {
-        self.violations as f64 / self.trials as f64
-    }
-
-    pub(super) fn upper(&self) -> f64 {
-        binomial::upper_bound(self.violations, self.trials, 0.05)
-    }
-}
-
-impl From<&HeadCount> for Judged {
-    fn from(head: &HeadCount) -> Self {
-        let &HeadCount { layer, query_head, violations, trials, p_value, .. } = head;
-        Self { layer, query_head: Some(query_head), violations, trials, p_value }
-    }
-}
-
-impl From<&StepCount> for Judged {
-    fn from(step: &StepCount) -> Self {
-        let &StepCount { layer, violations, trials, p_value, .. } = step;
-        Self { layer, query_head: None, violations, trials, p_value }
-    }
-}
-
-impl From<&RowCount> for Judged {
-    fn from(row: &RowCount) -> Self {
-        let &RowCount { layer, query_head, violations, trials, p_value, .. } = row;
-        Self { layer, query_head, violations, trials, p_value }
     }
 }

@@ -8,7 +8,7 @@ use vattention_core::{
 
 use super::cause::Cause;
 use crate::Exact;
-use crate::errors::RowError;
+use crate::metrics::RowError;
 
 /// The heaviest undrawn tokens that may explain an error, as a share of all undrawn ones.
 const FEW: f64 = 0.01;

@@ -5,7 +5,7 @@ use vattention_core::{Assumptions, Kind, Promise, Reading, Row};
 use super::cause::Failures;
 use super::judge::{Judge, Truth};
 use crate::Exact;
-use crate::errors::exceeds;
+use crate::metrics::exceeds;
 
 /// The samples of one row, a head at one query.
 pub(super) struct RowTrials {

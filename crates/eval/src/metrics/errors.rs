@@ -8,7 +8,7 @@ use crate::Exact;
 
 /// How far one row is from exact attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct RowError {
+pub struct RowError {
     /// `|o^ − o|`.
     pub(crate) output: f64,
     /// `|N^ − N| / D`.
@@ -23,7 +23,7 @@ pub(crate) struct RowError {
 
 impl RowError {
     /// The errors of `N^/D^` `[value_dim]` and `ln D^`.
-    pub(crate) fn new(output: ArrayView1<'_, f32>, log_denominator: f64, exact: &Exact) -> Self {
+    pub fn new(output: ArrayView1<'_, f32>, log_denominator: f64, exact: &Exact) -> Self {
         let output = output.mapv(f64::from);
         let ratio = (log_denominator - exact.log_denominator).exp();
         Self {
@@ -35,18 +35,18 @@ impl RowError {
         }
     }
 
-    /// The error of a target, relative to it.
-    pub(crate) fn of(&self, target: Target) -> f64 {
+    /// The error of a target, relative to it; infinite where an answer is not a number.
+    pub fn of(&self, target: Target) -> f64 {
         self.above(target, 0.0)
     }
 
     /// The error that a promise is about: relative to the target, or to its floor.
-    pub(crate) fn promised(&self, promise: &Promise) -> f64 {
+    pub fn promised(&self, promise: &Promise) -> f64 {
         self.above(promise.target, promise.floor.map_or(0.0, Fraction::get))
     }
 
-    /// Whether that error is more than epsilon, or not a number.
-    pub(crate) fn exceeds(&self, promise: &Promise) -> bool {
+    /// Whether that error is more than epsilon.
+    pub fn exceeds(&self, promise: &Promise) -> bool {
         exceeds(self.promised(promise), promise)
     }
 
@@ -55,19 +55,24 @@ impl RowError {
         match target {
             Target::Sdpa => relative(self.output, norm),
             Target::Numerator => relative(self.numerator, norm),
-            Target::Denominator => self.denominator,
+            Target::Denominator => relative(self.denominator, 1.0),
         }
     }
 }
 
-/// Whether an error breaks a promise: more than epsilon, or not a number.
+/// Whether an error breaks a promise.
 pub(crate) fn exceeds(error: f64, promise: &Promise) -> bool {
-    error.is_nan() || error > promise.epsilon.get()
+    error > promise.epsilon.get()
 }
 
-/// `difference / norm`; 0 if both vanish, infinite if only the norm does.
+/// `difference / norm`; 0 if both vanish, infinite if only the norm does or it is not a number, so
+/// that nothing is kept and no mean is small where nothing is known.
 fn relative(difference: f64, norm: f64) -> f64 {
-    if difference == 0.0 { 0.0 } else { difference / norm }
+    match difference / norm {
+        _ if difference == 0.0 => 0.0,
+        error if error.is_nan() => f64::INFINITY,
+        error => error,
+    }
 }
 
 fn norm(x: &Array1<f64>) -> f64 {
@@ -122,10 +127,9 @@ impl ErrorSummary {
     }
 }
 
-/// Errors in ascending order, those that are no numbers last.
+/// Errors in ascending order.
 pub(crate) fn sorted(errors: impl Iterator<Item = f64>) -> Vec<f64> {
-    // A NaN may come with either sign.
-    let mut errors: Vec<f64> = errors.map(f64::abs).collect();
+    let mut errors: Vec<f64> = errors.collect();
     errors.sort_by(f64::total_cmp);
     errors
 }
@@ -156,6 +160,23 @@ mod tests {
         let zero = exact(array![0.0], 0.0, 0.0);
         let error = |output: f32| RowError::new(array![output].view(), 0.0, &zero).of(Target::Sdpa);
         assert_eq!((error(0.0), error(1.0)), (0.0, f64::INFINITY));
+    }
+
+    /// The norm of a NaN is a NaN, of infinite numbers an infinity, and of both apart likewise.
+    #[test]
+    fn what_is_no_number_is_infinitely_far() {
+        let exact_row = exact(array![3.0, 4.0], 0.0, 5.0);
+        let all = [Target::Sdpa, Target::Numerator, Target::Denominator];
+        for log_denominator in [f64::NAN, f64::INFINITY] {
+            let row = RowError::new(array![3.0_f32, 4.0].view(), log_denominator, &exact_row);
+            assert!(all[1..].iter().all(|&target| row.of(target) == f64::INFINITY));
+        }
+        for number in [f32::NAN, -f32::NAN, f32::INFINITY] {
+            let row = RowError::new(array![3.0_f32, number].view(), 0.0, &exact_row);
+            assert!(all[..2].iter().all(|&target| row.of(target) == f64::INFINITY));
+            let epsilon = 0.9.try_into().expect("a fraction");
+            assert!(row.exceeds(&Promise::new(Target::Sdpa, epsilon, epsilon)));
+        }
     }
 
     /// An output of norm 1 among values of mean norm 10: with a floor of 1/2 an error of 1 counts as

@@ -1,0 +1,15 @@
+//! How far answers are from exact attention, and what that says of a promise: once, for everything
+//! that measures.
+
+pub mod binomial;
+mod errors;
+mod evidence;
+mod recall;
+mod violations;
+
+pub use errors::{ErrorSummary, MeanMax, RowError};
+pub use evidence::{CountTest, Evidence, LEVEL};
+pub use violations::Violations;
+
+pub(crate) use errors::{exceeds, quantile, sorted};
+pub(crate) use recall::Attention;

@@ -1,0 +1,141 @@
+use ndarray::Array3;
+use vattention_backends::Cpu;
+use vattention_core::{Fraction, Scope};
+use vattention_estimators::Ratio;
+
+use super::*;
+
+/// Answers densely, and is off where a pipeline promises something: by `off(step, head)` in the first
+/// number of a head's output.
+struct Off<F>(F);
+
+struct OffAttention<F> {
+    dense: Box<dyn Attention>,
+    off: Option<F>,
+    step: usize,
+}
+
+impl<F: Fn(usize, usize) -> f32 + Clone + Send + Sync + 'static> Backend for Off<F> {
+    fn name(&self) -> &'static str {
+        "off"
+    }
+
+    fn summary(&self) -> &'static str {
+        ""
+    }
+
+    fn start(
+        &self,
+        pipeline: &Arc<PipelineConfig>,
+        layer: usize,
+        shape: Shape,
+        options: &Options,
+    ) -> Result<Box<dyn Attention>> {
+        let dense = Cpu::default().start(&Arc::default(), layer, shape, options)?;
+        let off = pipeline.promise().map(|_| self.0.clone());
+        Ok(Box::new(OffAttention { dense, off, step: 0 }))
+    }
+}
+
+impl<F: Fn(usize, usize) -> f32 + Clone + Send + 'static> Attention for OffAttention<F> {
+    fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
+        self.dense.append(keys, values)
+    }
+
+    fn observe(&mut self, queries: ArrayView3<'_, f32>) -> Result<()> {
+        self.dense.observe(queries)
+    }
+
+    fn attend(
+        &mut self,
+        queries: ArrayView3<'_, f32>,
+        visible: Option<&[usize]>,
+    ) -> Result<Output> {
+        let mut output = self.dense.attend(queries, visible)?;
+        let Some(off) = &self.off else { return Ok(output) };
+        let (heads, queries, _) = output.out.dim();
+        for (head, query) in (0..heads).flat_map(|h| (0..queries).map(move |q| (h, q))) {
+            output.out[[head, query, 0]] += off(self.step + query, head);
+        }
+        self.step += queries;
+        Ok(output)
+    }
+
+    fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
+        let dense = self.dense.fork(sequence)?;
+        Ok(Box::new(Self { dense, off: self.off.clone(), step: self.step }))
+    }
+
+    fn len(&self) -> usize {
+        self.dense.len()
+    }
+
+    fn index_bytes(&self) -> usize {
+        0
+    }
+}
+
+const HEADS: usize = 4;
+
+fn fraction(x: f64) -> Fraction {
+    Fraction::try_from(x).unwrap()
+}
+
+fn ratio(scope: Scope, floor: Option<f64>) -> PipelineConfig {
+    let mut estimator = Ratio::new(fraction(0.1), fraction(0.1));
+    (estimator.scope, estimator.floor) = (scope, floor.map(fraction));
+    PipelineConfig { estimator: Some(Box::new(estimator)), ..PipelineConfig::default() }
+}
+
+/// Broken and of how many, of `steps` steps of four heads over one token of value `[3, 4]` and one of
+/// value `[other, 4]`, which weigh the same.
+fn broken(
+    pipeline: PipelineConfig,
+    steps: usize,
+    other: f32,
+    off: impl Fn(usize, usize) -> f32 + Clone + Send + Sync + 'static,
+) -> (usize, usize) {
+    let backend = Off(off);
+    let scope = pipeline.promise().unwrap().scope;
+    let watched = Watched::new(&backend, true);
+    let shape = Shape { query_heads: HEADS, kv_heads: 1, head_dim: 2, value_dim: 2 };
+    let mut attention = watched.start(&Arc::new(pipeline), 0, shape, &Options::default()).unwrap();
+    let values = Array3::from_shape_vec((1, 2, 2), vec![3.0, 4.0, other, 4.0]).unwrap();
+    attention.append(Array3::zeros((1, 2, 2)).view(), values.view()).unwrap();
+    // Some steps by themselves, the others in one call.
+    let alone = steps / 3;
+    for queries in std::iter::repeat_n(1, alone).chain([steps - alone]) {
+        attention.attend(Array3::ones((HEADS, queries, 2)).view(), None).unwrap();
+    }
+    let error = watched.seen().summary().error.unwrap();
+    error.violations.unwrap().of(scope)
+}
+
+/// Seven of four hundred rows are 1.8 %; each is in a step of its own, and those are 7 % of the steps.
+#[test]
+fn a_promise_about_steps_is_counted_in_steps() {
+    let off = |step: usize, head| if step.is_multiple_of(15) && head == 1 { 0.6 } else { 0.4 };
+    assert_eq!(broken(ratio(Scope::Row, None), 100, 3.0, off), (7, 400));
+    assert_eq!(broken(ratio(Scope::Step, None), 100, 3.0, off), (7, 100));
+    let both = |step: usize, head| if step == 2 && head > 1 { 0.6 } else { 0.4 };
+    assert_eq!(broken(ratio(Scope::Row, None), 10, 3.0, both), (2, 40));
+    assert_eq!(broken(ratio(Scope::Step, None), 10, 3.0, both), (1, 10), "two heads of one step");
+}
+
+/// The output is `[0, 4]`, and would be 5 long if values did not cancel: an error of 0.45 is above a
+/// tenth of 4, and below a tenth of 0.96 times 5.
+#[test]
+fn a_floor_counts_where_values_cancel() {
+    let off = |_, _| 0.45;
+    assert_eq!(broken(ratio(Scope::Row, None), 3, -3.0, off).0, 12);
+    assert_eq!(broken(ratio(Scope::Row, Some(0.96)), 3, -3.0, off).0, 0);
+    assert_eq!(broken(ratio(Scope::Row, Some(0.88)), 3, -3.0, off).0, 12);
+}
+
+#[test]
+fn what_is_no_number_is_broken() {
+    for off in [f32::NAN, f32::INFINITY] {
+        assert_eq!(broken(ratio(Scope::Row, None), 3, 3.0, move |_, _| off).0, 12, "{off}");
+        assert_eq!(broken(ratio(Scope::Step, None), 3, 3.0, move |_, _| off), (3, 3), "{off}");
+    }
+}
