@@ -199,11 +199,15 @@ fn sweep(node: &mut Node) {
     match &mut node.value {
         Value::Array(items) => {
             items.retain(|item| !is_taken_out(item));
-            items.iter_mut().for_each(sweep);
+            for item in items {
+                sweep(item);
+            }
         }
         Value::Table(entries) => {
             entries.retain(|entry| !is_taken_out(&entry.node));
-            entries.iter_mut().for_each(|entry| sweep(&mut entry.node));
+            for entry in entries {
+                sweep(&mut entry.node);
+            }
         }
         _ => {}
     }

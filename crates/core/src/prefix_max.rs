@@ -33,7 +33,9 @@ mod tests {
     fn it_is_the_largest_of_the_first() {
         let numbers = [0.0, 2.0, 1.0, 2.0, 5.0, 0.0, 4.0, 7.0];
         let mut largest = PrefixMax::default();
-        numbers.iter().for_each(|&number| largest.push(number));
+        for number in numbers {
+            largest.push(number);
+        }
         for count in 0..=numbers.len() {
             let want = numbers[..count].iter().copied().fold(0.0, f64::max);
             assert_eq!(largest.of(count), want, "of the first {count}");

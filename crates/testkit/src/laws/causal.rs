@@ -51,7 +51,9 @@ fn answered(selector: &mut dyn Selector, step: &Step<'_>) -> Vec<String> {
     let rows = step.rows();
     let picks: Vec<Picks> = rows.iter().map(|row| select(selector, row)).collect();
     if selector.needs_feedback() {
-        rows.iter().for_each(|row| learn(selector, row));
+        for row in &rows {
+            learn(selector, row);
+        }
     }
     let picked = |picks: Picks| {
         let tokens: Vec<_> = picks.iter().collect();
@@ -61,12 +63,12 @@ fn answered(selector: &mut dyn Selector, step: &Step<'_>) -> Vec<String> {
 }
 
 fn learn(selector: &mut dyn Selector, row: &Row<'_>) {
-    let mut weights = vec![0.0; row.visible()];
-    row.logits(&mut weights);
-    let most = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    weights.iter_mut().for_each(|weight| *weight = (*weight - most).exp());
+    let mut logits = vec![0.0; row.visible()];
+    row.logits(&mut logits);
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f32> = logits.iter().map(|logit| (logit - most).exp()).collect();
     let sum: f32 = weights.iter().sum();
-    weights.iter_mut().for_each(|weight| *weight /= sum);
+    let weights: Vec<f32> = weights.iter().map(|weight| weight / sum).collect();
     let tokens: Vec<u32> = (0..row.visible() as u32).collect();
     selector.feedback(row, &Attended { tokens: &tokens, weights: &weights });
 }
