@@ -81,7 +81,7 @@ fn a_comparison_counts_layers_with_settings() {
         "[[layers]]\nat = [{second}]\n[layers.estimator]\ntype = \"fixed\"\nsize = 64\n"
     ));
     let pyramid = load(common::root("configs/pyramid-kv.toml")).unwrap();
-    let entry = |pipeline| Entry { pipeline, file: String::new() };
+    let entry = |pipeline| Entry { pipeline, file: String::new(), set: None };
     let settings = Settings { queries: Some(1), ..Settings::default() };
     let entries = [entry(only_second), entry(pyramid)];
     let backend = backend("cpu").unwrap();

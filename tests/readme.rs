@@ -130,5 +130,5 @@ fn the_pipeline_files_can_be_read() {
     let pipeline = vattention::config::load(folder.path().join("child.toml")).unwrap();
     let types = pipeline.selectors.iter().map(|selector| selector.typetag_name());
     assert!(types.eq(["sink", "quest", "oracle-top-k", "window"]));
-    assert_eq!(pipeline.dense_layers, [0, 1]);
+    assert_eq!(serde_json::to_value(&pipeline.dense_layers).unwrap(), serde_json::json!([0, 1]));
 }

@@ -179,7 +179,9 @@ impl Lineup<Entry> {
         if lineup.run.is_empty() && !new.is_empty() {
             return Err(Failure::all(&new));
         }
-        new.iter().for_each(|line| note(&format!("left out: {line}")));
+        for line in &new {
+            note(&format!("left out: {line}"));
+        }
         Ok(lineup)
     }
 }

@@ -113,7 +113,7 @@ pub(crate) struct Machine {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pipelines {
     #[command(flatten)]
-    pipelines: PipelineArgs,
+    chosen: PipelineArgs,
     /// The relative error of the output that `ratio` or the limit allows.
     #[arg(long, default_value = "0.1", value_parser = fraction)]
     epsilon: Fraction,
@@ -187,9 +187,9 @@ impl Pipelines {
         ) -> vattention::eval::Result<T>,
     ) -> Result<(T, Lineup<Entry>), Failure> {
         let backend = find_backend(&self.machine.backend)?;
-        let Loaded { entries, files } = self.pipelines.load()?;
+        let Loaded { entries, files } = self.chosen.load()?;
         let (trace, settings) = self.on.open(&files)?;
-        let lineup = self.pipelines.lineup(entries, &trace, &*backend, &settings)?;
+        let lineup = self.chosen.lineup(entries, &trace, &*backend, &settings)?;
         let bar = progress::bar("steps");
         let show = |done, total| progress::show(&bar, done, total);
         let found = run(&lineup.run, &trace, &*backend, &settings, &show)?;

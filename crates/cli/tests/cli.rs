@@ -434,17 +434,17 @@ fn what_cannot_run_on_a_trace_is_left_out_and_the_rest_is_compared() {
         (&"HashAttention".into(), &hash.as_str().into())
     );
     assert!(left_out["reason"].as_str().unwrap().starts_with("on layer 0: hash-attention: "));
-    let said = refuse(&["compare", &args[1], &loki, "--trace", &world.trace]);
+    let said = refuse(&["compare", args[1], &loki, "--trace", &world.trace]);
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines.len() == 2 && lines.iter().all(|line| line.starts_with("error: ")), "{said}");
-    let said = refuse(&["check", &args[1], &dense, "--trace", &world.trace]);
+    let said = refuse(&["check", args[1], &dense, "--trace", &world.trace]);
     assert!(said.starts_with("error: ") && said.contains("on layer 0: hash-attention: "), "{said}");
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/minilm.safetensors");
-    succeed(&["check", &args[1], &dense, "--trace", trace]);
+    succeed(&["check", args[1], &dense, "--trace", trace]);
     let recall = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/recall");
     let own = format!("{recall}/pipelines/hash-attention.toml");
     succeed(&["check", &own, "--model", recall]);
-    let said = refuse(&["check", &own, &args[1], "--model", recall]);
+    let said = refuse(&["check", &own, args[1], "--model", recall]);
     assert!(said.lines().count() == 1 && said.contains("on layer 0: hash-attention: "), "{said}");
 }
 
