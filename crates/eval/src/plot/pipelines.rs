@@ -266,6 +266,7 @@ mod tests {
             Guarantee { promise, kind: Kind::Asymptotic, violations, evidence }
         });
         Measured {
+            set: None,
             name: name.into(),
             file: "f".into(),
             density: Density { per_kv_head: density, per_query_head: density },
