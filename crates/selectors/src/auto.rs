@@ -10,9 +10,11 @@
 //! Values are read for the tokens that are taken only. Those of the others are assumed to have the
 //! mean `m` and the variance `ρ²` of the values read, whatever their attention, so that
 //! `|N|² ≈ |N_read + A m|² + ρ² (Σ a² − A² / read)`, the sums being over what is left and `A = Σ a`;
-//! the last term is noise in `m`.
+//! the last term is noise in `m`. The variance of a sample of `b` is raised as the estimator does, by
+//! `1 + z √((n_s Σ a⁴ / (Σ a²)² − 1) / b)`.
 
 use vattention_core::{Fraction, Promise, Target};
+use vattention_estimators::formula::ALLOWANCE;
 
 /// `q` for an output whose covariance spreads over some dozen directions (eq. 6).
 const FOR_OUTPUTS: f64 = 1.3;
@@ -35,13 +37,35 @@ pub(crate) struct Left {
     pub(crate) attention: f64,
     /// `Σ a²`.
     pub(crate) squares: f64,
+    /// `Σ a⁴`.
+    pub(crate) fourths: f64,
 }
 
 impl Left {
     /// Tokens of these weights.
     pub(crate) fn of(weights: &[f64]) -> Self {
-        let (attention, squares) = (weights.iter().sum(), weights.iter().map(|a| a * a).sum());
-        Self { tokens: weights.len(), attention, squares }
+        let sum_of = |of: fn(f64) -> f64| weights.iter().map(|&a| of(a)).sum();
+        let (attention, squares, fourths) =
+            (sum_of(|a| a), sum_of(|a| a * a), sum_of(|a| a.powi(4)));
+        Self { tokens: weights.len(), attention, squares, fourths }
+    }
+
+    /// What the variance of a sample of `b` is raised by.
+    fn raise(&self, b: f64) -> f64 {
+        // What is taken away may leave less than nothing.
+        if self.squares <= 0.0 {
+            return 1.0;
+        }
+        let kurtosis = self.tokens as f64 * self.fourths / (self.squares * self.squares);
+        1.0 + ALLOWANCE * ((kurtosis - 1.0).max(0.0) / b).sqrt()
+    }
+
+    /// So many tokens of which these are a part like any other.
+    pub(crate) fn scaled_to(&self, tokens: usize) -> Self {
+        let scale = tokens as f64 / self.tokens as f64;
+        let [attention, squares, fourths] =
+            [self.attention, self.squares, self.fourths].map(|sum| scale * sum);
+        Self { tokens, attention, squares, fourths }
     }
 
     /// These and others.
@@ -50,6 +74,7 @@ impl Left {
             tokens: self.tokens + other.tokens,
             attention: self.attention + other.attention,
             squares: self.squares + other.squares,
+            fourths: self.fourths + other.fourths,
         }
     }
 
@@ -58,6 +83,7 @@ impl Left {
         self.tokens -= 1;
         self.attention -= a;
         self.squares -= a * a;
+        self.fourths -= a.powi(4);
     }
 }
 
@@ -85,7 +111,9 @@ impl Price {
         let around_mean = (left.squares - left.attention * left.attention / n_s).max(0.0);
         let first = self.apart * left.squares.max(0.0) + self.common * around_mean;
         let root = first.sqrt() + (self.beside * around_mean).sqrt();
-        1.0 / (1.0 / (n_s * root * root) + 1.0 / n_s)
+        let of = |infinite: f64| 1.0 / (1.0 / infinite + 1.0 / n_s);
+        let estimated = n_s * root * root;
+        of(estimated * left.raise(of(estimated)))
     }
 }
 

@@ -103,8 +103,6 @@ impl<'a> Head<'a> {
     fn rest(&self, beyond: &[bool], chunk: &[f64], left: usize) -> Left {
         let alike: Vec<f64> =
             self.pilot.iter().zip(beyond).filter(|&(_, beyond)| *beyond).map(|(&e, _)| e).collect();
-        let alike = Left::of(if alike.is_empty() { chunk } else { &alike });
-        let scale = left as f64 / alike.tokens as f64;
-        Left { tokens: left, attention: scale * alike.attention, squares: scale * alike.squares }
+        Left::of(if alike.is_empty() { chunk } else { &alike }).scaled_to(left)
     }
 }

@@ -64,9 +64,7 @@ struct Head<'a> {
 impl<'a> Head<'a> {
     fn new(row: &Row<'a>, picks: &Picks) -> Self {
         let attention = attention(row, Score::Head, |row| row.scores(Score::Head));
-        let squares = attention.iter().map(|a| a * a).sum();
-        let dim = row.values().dim();
-        let left = Left { tokens: row.visible(), attention: 1.0, squares };
+        let (left, dim) = (Left::of(&attention), row.values().dim());
         let (seen, value) = (Seen::new(dim), vec![0.0; dim]);
         let mut head = Self { row: *row, attention, left, seen, value };
         picks.indices().into_iter().for_each(|token| head.take(token as usize));
