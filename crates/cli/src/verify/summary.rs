@@ -86,7 +86,7 @@ fn answer(verdict: &Verification) -> String {
             let of_row = visible(&verdict.row_test, samples(verdict), "row");
             format!(
                 "held: nothing contradicts delta = {delta}\n\
-                 what would: {of_all}; {of_row}; less with more --trials"
+                 would contradict it: {of_all}; {of_row}; less with more --trials"
             )
         }
         Some(fault) => {
