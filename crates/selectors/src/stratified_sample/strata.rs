@@ -30,7 +30,7 @@ pub(super) struct Strata<'a> {
 pub(super) struct Stratum {
     /// Its tokens, `N_h`.
     pub(super) size: usize,
-    /// The part of all draws that are made from it.
+    /// The part of the draws that are made from it.
     share: f64,
     /// Those met in the random order so far.
     pub(super) met: Vec<u32>,
@@ -61,12 +61,12 @@ impl<'a> Strata<'a> {
         Self { certain: reader.certain(picks), reader, each: strata, of, order }
     }
 
-    /// How many are drawn of each stratum if `draws` are shared out: at least two, and no more than
-    /// there are.
+    /// How many are drawn of each stratum if `draws` are shared out, two of each before the others; no
+    /// more than there are.
     pub(super) fn allocate(&self, draws: usize) -> Vec<usize> {
+        let others = draws.saturating_sub(LEAST * self.each.len()) as f64;
         let of = |stratum: &Stratum| {
-            let part = (draws as f64 * stratum.share).round() as usize;
-            part.max(LEAST).min(stratum.size)
+            (LEAST + (others * stratum.share).round() as usize).min(stratum.size)
         };
         self.each.iter().map(of).collect()
     }
