@@ -58,7 +58,7 @@ fn the_promise_is_kept_with_no_more_tokens_than_a_uniform_sample_needs() {
             assert!(found.unheld <= TRIALS as usize / 20, "{cell}");
             let uniform = run(uniform(&terms));
             println!("{cell} {uniform:?}");
-            assert!(found.sampled <= 1.01 * uniform.sampled, "{cell}, uniform {uniform:?}");
+            assert!(found.sampled <= 1.05 * uniform.sampled, "{cell}, uniform {uniform:?}");
             let much = found.sampled <= 0.8 * uniform.sampled;
             gained.fetch_add(usize::from(much), Ordering::Relaxed);
             if delta == 0.2 {
