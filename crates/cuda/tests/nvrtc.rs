@@ -106,9 +106,11 @@ fn every_program_compiles_for_every_architecture() {
         ListTaken::<Driver>::program(),
         Take::<Driver>::program(),
         Sample::<Driver>::program(),
-        Judge::<Driver>::program(),
     ];
     let others = others.map(|program| (program, budget(1), 0));
+    // It has a block for each list alone: there are fewer than a device could hold with 128 registers. On
+    // sm_120 the assembler spills two words.
+    let judge = [(Judge::<Driver>::program(), 128, 8)];
     let look = storages.map(|storage| [64, 96, 128, 256].map(|dim| (storage, dim)));
     let look = look.as_flattened().iter().map(|&(storage, dim)| {
         let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
@@ -124,8 +126,14 @@ fn every_program_compiles_for_every_architecture() {
         // The assembler spills some words, well below the registers there are.
         (Encode::<Driver>::program(layout, &shape).unwrap(), 96, 64)
     });
-    let programs: Vec<(Program, usize, usize)> =
-        attend.chain(pages).chain(logits).chain(others).chain(look).chain(encode).collect();
+    let programs: Vec<(Program, usize, usize)> = attend
+        .chain(pages)
+        .chain(logits)
+        .chain(others)
+        .chain(judge)
+        .chain(look)
+        .chain(encode)
+        .collect();
     for architecture in ARCHITECTURES {
         for (program, budget, spilled) in &programs {
             let compiled = compiler.compile(program, architecture).unwrap();
