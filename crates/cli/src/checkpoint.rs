@@ -1,4 +1,4 @@
-//! A model's directory and the texts it is given, checked before its weights are loaded.
+//! A model's files and the texts it is given, checked before its weights are loaded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use vattention_llm::{Config, Model, Tokenizer, weight_bytes};
 
 use crate::Failure;
 
-/// A Hugging Face directory, but for its weights.
+/// A Hugging Face directory or a GGUF file, but for its weights.
 pub(crate) struct Checkpoint<'a> {
-    dir: &'a Path,
+    path: &'a Path,
     pub(crate) config: Config,
     pub(crate) tokenizer: Tokenizer,
     /// What the weights will take in memory.
@@ -20,21 +20,25 @@ pub(crate) struct Checkpoint<'a> {
 
 impl<'a> Checkpoint<'a> {
     /// Reads all but the weights.
-    pub(crate) fn open(dir: &'a Path) -> Result<Self, Failure> {
-        if !dir.is_dir() {
+    pub(crate) fn open(path: &'a Path) -> Result<Self, Failure> {
+        if !path.exists() {
             return Err(Failure::input(format!(
-                "--model {}: expected a folder with config.json, tokenizer.json and safetensors",
-                dir.display()
+                "--model {}: expected a folder with config.json, tokenizer.json and safetensors, or \
+                 a GGUF file",
+                path.display()
             )));
         }
-        let config = Config::open(dir)?;
-        let tokenizer = Tokenizer::open(dir, &config)?;
-        Ok(Self { dir, config, tokenizer, weight_bytes: weight_bytes(dir)? })
+        let config = Config::open(path)?;
+        let tokenizer = Tokenizer::open(path, &config)?;
+        Ok(Self { path, config, tokenizer, weight_bytes: weight_bytes(path)? })
     }
 
     /// The files that no output may overwrite.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.dir).into_iter().flatten();
+        if self.path.is_file() {
+            return vec![self.path.into()];
+        }
+        let entries = fs::read_dir(self.path).into_iter().flatten();
         entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
     }
 
@@ -45,14 +49,14 @@ impl<'a> Checkpoint<'a> {
 
     /// Whether the folder has a chat template: the model then expects a prompt to be written in it.
     pub(crate) fn has_chat_template(&self) -> bool {
-        let config = fs::read(self.dir.join("tokenizer_config.json")).unwrap_or_default();
+        let config = fs::read(self.path.join("tokenizer_config.json")).unwrap_or_default();
         let config: serde_json::Value = serde_json::from_slice(&config).unwrap_or_default();
-        self.dir.join("chat_template.jinja").is_file() || !config["chat_template"].is_null()
+        self.path.join("chat_template.jinja").is_file() || !config["chat_template"].is_null()
     }
 
     /// Loads the weights.
     pub(crate) fn load(&self) -> Result<Model, Failure> {
-        Ok(Model::open(self.dir)?)
+        Ok(Model::open(self.path)?)
     }
 
     /// Refuses work that does not fit into the memory that the system says is available: the weights,
@@ -63,7 +67,7 @@ impl<'a> Checkpoint<'a> {
             Some(available) if needed > available => Err(Failure::input(format!(
                 "{}: {needed} bytes of memory needed, {} for the weights and {rows} for keys and \
                  values of {tokens} tokens; {available} are available",
-                self.dir.display(),
+                self.path.display(),
                 self.weight_bytes
             ))),
             _ => Ok(()),

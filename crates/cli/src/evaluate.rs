@@ -170,7 +170,8 @@ fn expect_room(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<(), Failure> 
     config.check_length(tokens)?;
     let rows = |storage| row_bytes(&config.shape, storage, config.layers, tokens);
     let sequences = if args.no_errors { 1 } else { 2 };
-    let read = if args.densities.density.is_empty() { 1 } else { Calibration::TEXTS as u64 };
+    // A case and the one before, whose beginning it may share; or texts to find densities on.
+    let read = if args.densities.density.is_empty() { 2 } else { Calibration::TEXTS as u64 };
     let bytes = rows(Storage::F32).saturating_mul(read);
     checkpoint.expect_room(tokens, bytes.saturating_add(sequences * rows(args.dtype.into())))
 }

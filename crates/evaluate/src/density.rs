@@ -34,7 +34,7 @@ impl Evaluation<'_> {
         let some = places.into_iter().step_by(step).zip(SEED..);
         let prompts = some.map(|((task, context, _), seed)| {
             let prompt = self.prompt(task, context, seed)?;
-            let prefilled = self.read(&prompt)?;
+            let prefilled = self.read(None, &prompt)?;
             Ok((prompt, prefilled))
         });
         Ok(Calibration { prompts: prompts.collect::<Result<_>>()? })

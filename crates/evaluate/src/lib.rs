@@ -103,6 +103,7 @@ impl Evaluation<'_> {
         let places = self.places();
         let total = places.len() * contenders.len();
         let mut records = Vec::with_capacity(total);
+        let mut before = None;
         for (task, context, case) in places {
             let prompt = self.prompt(task, context, case_seed(self.settings.seed, case))?;
             let mut read = None;
@@ -113,7 +114,7 @@ impl Evaluation<'_> {
                 } else {
                     let prefilled = match &read {
                         Some(prefilled) => prefilled,
-                        None => read.insert(self.read(&prompt)?),
+                        None => read.insert(self.read(before.as_ref(), &prompt)?),
                     };
                     let attended = self.attend(task, contender, &prompt, prefilled, case)?;
                     let record = Record::new(digest, contender, (task, context, case), attended);
@@ -122,6 +123,7 @@ impl Evaluation<'_> {
                 }
                 progress(records.len(), total);
             }
+            before = read.or(before);
         }
         Ok(Report::new(self, contenders, records))
     }
@@ -148,8 +150,9 @@ impl Evaluation<'_> {
         Ok(Prompt { case, dense, sparse })
     }
 
-    fn read(&self, prompt: &Prompt) -> Result<Prefilled> {
-        Ok(self.model.prefill(&prompt.dense, Reading::default())?)
+    /// Reads a prompt, but for the beginning that it has in common with the one before.
+    fn read(&self, before: Option<&Prefilled>, prompt: &Prompt) -> Result<Prefilled> {
+        Ok(self.model.prefill_after(before, &prompt.dense, Reading::default())?)
     }
 
     /// What a contender answers, and what its attention did meanwhile.

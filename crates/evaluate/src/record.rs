@@ -103,12 +103,24 @@ impl Digest {
     }
 }
 
-/// What changes when a model's directory does: `config.json`, and names, sizes and times of the
-/// files of weights and of the tokenizer.
+/// What changes when a model does: of a directory, `config.json`, and names, sizes and times of the
+/// files of weights and of the tokenizer; of a GGUF file, all of its bytes.
 ///
 /// # Errors
 /// [`Error::File`].
-pub fn fingerprint(dir: &Path) -> Result<String> {
+pub fn fingerprint(model: &Path) -> Result<String> {
+    if model.is_file() { digest(model) } else { fingerprint_of_directory(model) }
+}
+
+/// Of all bytes of a file.
+fn digest(path: &Path) -> Result<String> {
+    let failed = |source| Error::File { path: path.into(), source };
+    let mut digest = Digest::default();
+    std::io::copy(&mut fs::File::open(path).map_err(failed)?, &mut digest.0).map_err(failed)?;
+    Ok(digest.finish())
+}
+
+fn fingerprint_of_directory(dir: &Path) -> Result<String> {
     let failed = |source| Error::File { path: dir.into(), source };
     let config = fs::read(dir.join("config.json")).map_err(failed)?;
     let mut files = Vec::new();

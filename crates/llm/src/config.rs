@@ -1,4 +1,4 @@
-//! What `config.json` and `generation_config.json` say of a model.
+//! What a checkpoint says of its model: `config.json` and `generation_config.json`, or GGUF's metadata.
 
 mod raw;
 
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use vattention_core::Shape;
 
-use crate::rope::Scaling;
-use crate::{Error, Result};
+use crate::rope::{Scaling, Sharpening};
+use crate::{Error, Result, gguf};
 
 use raw::{Generation, Raw, size};
 
@@ -18,7 +18,7 @@ pub(crate) use raw::read_json;
 pub enum Architecture {
     /// `LlamaForCausalLM`: Llama 2 and 3, and what is built like them.
     Llama,
-    /// `MistralForCausalLM`, within its sliding window.
+    /// `MistralForCausalLM`, within its sliding window, and `Ministral3ForCausalLM`.
     Mistral,
     /// `Qwen2ForCausalLM`: queries, keys and values have biases.
     Qwen2,
@@ -26,15 +26,16 @@ pub enum Architecture {
     Qwen3,
 }
 
-const ARCHITECTURES: [(&str, Architecture); 4] = [
+const ARCHITECTURES: [(&str, Architecture); 5] = [
     ("LlamaForCausalLM", Architecture::Llama),
     ("MistralForCausalLM", Architecture::Mistral),
+    ("Ministral3ForCausalLM", Architecture::Mistral),
     ("Qwen2ForCausalLM", Architecture::Qwen2),
     ("Qwen3ForCausalLM", Architecture::Qwen3),
 ];
 
 /// Layers that a random stream can tell apart.
-const MOST_LAYERS: usize = 4096;
+pub(crate) const MOST_LAYERS: usize = 4096;
 
 /// A model's dimensions and options.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,12 +54,14 @@ pub struct Config {
     pub vocab_size: usize,
     /// Tokens that a sequence can have.
     pub context: usize,
-    /// What limits the context: a key of `config.json`.
+    /// What limits the context: a key of `config.json`, or of a GGUF file behind its architecture.
     pub context_key: &'static str,
     /// The base of the rotary frequencies.
     pub rope_theta: f32,
     /// How they are scaled.
     pub rope_scaling: Scaling,
+    /// How queries grow with their position.
+    pub query_scaling: Option<Sharpening>,
     /// Added to mean squares before their root is taken.
     pub norm_epsilon: f64,
     /// Whether logits use the embeddings as their weights.
@@ -81,11 +84,15 @@ pub struct Biases {
 }
 
 impl Config {
-    /// Reads a checkpoint's directory.
+    /// Reads what a checkpoint, a directory or a GGUF file, says of its model.
     ///
     /// # Errors
     /// [`Error::File`], or [`Error::Checkpoint`] that names the file and the key.
-    pub fn open(dir: &Path) -> Result<Self> {
+    pub fn open(path: &Path) -> Result<Self> {
+        if gguf::is_one(path) { Self::of_gguf(path) } else { Self::of_directory(path) }
+    }
+
+    fn of_directory(dir: &Path) -> Result<Self> {
         let path = dir.join("config.json");
         let raw: Raw = read_json(&path)?;
         let mut config = Self::from_raw(&raw).map_err(|reason| Error::checkpoint(&path, reason))?;
@@ -120,6 +127,7 @@ impl Config {
             context_key,
             rope_theta: raw.rope_theta()?,
             rope_scaling: raw.rope_scaling()?,
+            query_scaling: raw.query_scaling()?,
             norm_epsilon: raw.norm_epsilon()?,
             tied: raw.tie_word_embeddings.unwrap_or(false),
             biases: biases(raw, architecture),
@@ -130,15 +138,16 @@ impl Config {
     /// Refuses sequences of more tokens than the model can have.
     ///
     /// # Errors
-    /// [`Error::Input`] that names the key of `config.json` that says so.
+    /// [`Error::Input`] that names the key of the checkpoint that says so.
     pub fn check_length(&self, tokens: usize) -> Result<()> {
         let Self { context, context_key, .. } = *self;
         if tokens <= context {
             return Ok(());
         }
-        let beyond = match context_key {
-            "sliding_window" => " (attention beyond the sliding window is not supported)",
-            _ => "",
+        let beyond = if context_key.ends_with("sliding_window") {
+            " (attention beyond the sliding window is not supported)"
+        } else {
+            ""
         };
         let reason = format!(
             "the sequence would have {tokens} tokens; expected at most `{context_key}` = \

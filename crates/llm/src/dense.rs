@@ -1,113 +1,262 @@
-//! Dense causal attention, for prompts.
+//! Dense causal attention, for prompts: tile by tile, so that logits stay in cache.
 
-use candle_core::{D, Device, Result, Tensor};
+use std::cell::RefCell;
 
-/// How many logits of a KV head are in memory at once: 64 MiB of them.
-const LOGITS: usize = 1 << 24;
+use ndarray::{Array3, Axis};
+use rayon::prelude::*;
 
-/// Attention from queries `[query_heads, count, head_dim]`, of which the first is the query of
-/// token `first`, over those of keys `[kv_heads, tokens, head_dim]` and values that are not later.
-/// Returns `[query_heads, count, head_dim]`.
-pub(crate) fn attend(
-    queries: &Tensor,
-    keys: &Tensor,
-    values: &Tensor,
-    first: usize,
-) -> Result<Tensor> {
-    attend_within(LOGITS, queries, keys, values, first)
+use crate::exponential::exp_all;
+use crate::product::{Into, Rows, Threads, times, times_transposed};
+
+/// Tokens whose queries share a tile.
+const QUERIES: usize = 64;
+
+/// Keys of a tile.
+const KEYS: usize = 256;
+
+/// Attention of the query heads of some tokens, of which the first is token `first`, over the keys
+/// `[kv_heads, tokens, head_dim]` and values `[kv_heads, tokens, value_dim]` that are not later.
+pub(crate) struct Causal<'a> {
+    pub(crate) query_heads: usize,
+    pub(crate) keys: &'a Array3<f32>,
+    pub(crate) values: &'a Array3<f32>,
+    pub(crate) first: usize,
 }
 
-/// With at most so many logits at once, unless one token's queries have more.
-fn attend_within(
-    logits: usize,
-    queries: &Tensor,
-    keys: &Tensor,
-    values: &Tensor,
-    first: usize,
-) -> Result<Tensor> {
-    let (query_heads, count, _) = queries.dims3()?;
-    let kv_heads = keys.dim(0)?;
-    let group = query_heads / kv_heads;
-    let most = (logits / (group * (first + count))).max(1);
-    let mut parts = Vec::new();
-    for start in (0..count).step_by(most) {
-        let rows = most.min(count - start);
-        let visible = first + start + rows;
-        let mask = mask(first + start, rows)?;
-        let heads = (0..kv_heads).map(|head| {
-            let queries =
-                queries.narrow(0, head * group, group)?.narrow(1, start, rows)?.contiguous()?;
-            let keys = keys.get(head)?.narrow(0, 0, visible)?;
-            let values = values.get(head)?.narrow(0, 0, visible)?;
-            attend_group(&queries, &keys, &values, &mask)
+/// A thread's memory for one tile.
+#[derive(Default)]
+struct Tile {
+    /// `[rows, head_dim]`, scaled.
+    queries: Vec<f32>,
+    /// `[rows, keys]`: logits, then weights.
+    weights: Vec<f32>,
+    /// `[rows, value_dim]`
+    sums: Vec<f32>,
+    /// `[rows]`
+    totals: Vec<f32>,
+    /// `[rows]`: what logits are taken relative to.
+    largest: Vec<f32>,
+}
+
+impl Causal<'_> {
+    /// From queries `[count, query_heads, head_dim]` to outputs `[count, query_heads, value_dim]`.
+    pub(crate) fn attend(&self, queries: &[f32], outputs: &mut [f32]) {
+        thread_local! {
+            static TILE: RefCell<Tile> = RefCell::default();
+        }
+        let (query, output) = (self.query_width(), self.output_width());
+        let blocks = queries.par_chunks(QUERIES * query).zip(outputs.par_chunks_mut(QUERIES * output));
+        blocks.enumerate().for_each(|(block, (queries, outputs))| {
+            let first = self.first + block * QUERIES;
+            for head in 0..self.keys.dim().0 {
+                TILE.with_borrow_mut(|tile| self.attend_group(head, first, queries, outputs, tile));
+            }
         });
-        parts.push(Tensor::cat(&heads.collect::<Result<Vec<_>>>()?, 0)?);
     }
-    Tensor::cat(&parts, 1)
+
+    fn query_width(&self) -> usize {
+        self.query_heads * self.keys.dim().2
+    }
+
+    fn output_width(&self) -> usize {
+        self.query_heads * self.values.dim().2
+    }
+
+    /// The query heads of one KV head, for the queries of tokens from `first` on. A row of a tile is
+    /// a token and a query head, tokens first.
+    fn attend_group(
+        &self,
+        head: usize,
+        first: usize,
+        queries: &[f32],
+        outputs: &mut [f32],
+        tile: &mut Tile,
+    ) {
+        let (kv_heads, _, head_dim) = self.keys.dim();
+        let value_dim = self.values.dim().2;
+        let group = self.query_heads / kv_heads;
+        let (keys, values) = (of_head(self.keys, head), of_head(self.values, head));
+        let count = queries.len() / self.query_width();
+        let visible = first + count;
+        tile.begin(queries, (self.query_width(), head * group * head_dim), group, head_dim, value_dim);
+        for start in (0..visible).step_by(KEYS) {
+            let size = KEYS.min(visible - start);
+            let rows = |numbers, width: usize| Rows::dense(part(numbers, start, size, width), size);
+            tile.weigh(rows(keys, head_dim), head_dim, |row| (first + row / group + 1).saturating_sub(start));
+            tile.add(rows(values, value_dim), value_dim);
+        }
+        let width = self.output_width();
+        for (row, (sums, total)) in tile.sums.chunks_exact(value_dim).zip(&tile.totals).enumerate() {
+            let at = (row / group) * width + (head * group + row % group) * value_dim;
+            let output = &mut outputs[at..at + value_dim];
+            output.iter_mut().zip(sums).for_each(|(output, sum)| *output = sum / total);
+        }
+    }
 }
 
-/// One KV head's: queries `[group, rows, head_dim]`, keys and values `[visible, head_dim]`, mask
-/// `[rows, visible]`.
-fn attend_group(queries: &Tensor, keys: &Tensor, values: &Tensor, mask: &Tensor) -> Result<Tensor> {
-    let (group, rows, head_dim) = queries.dims3()?;
-    let visible = keys.dim(0)?;
-    let scale = 1.0 / (head_dim as f64).sqrt();
-    let logits = (queries.reshape((group * rows, head_dim))?.matmul(&keys.t()?)? * scale)?;
-    let logits = logits.reshape((group, rows, visible))?.broadcast_add(mask)?;
-    let weights = logits.broadcast_sub(&logits.max_keepdim(D::Minus1)?)?.exp()?;
-    let sums = weights.sum_keepdim(D::Minus1)?;
-    let outputs = weights.reshape((group * rows, visible))?.matmul(values)?;
-    outputs.reshape((group, rows, head_dim))?.broadcast_div(&sums)
+/// One head's rows of `[heads, tokens, dim]`.
+fn of_head(array: &Array3<f32>, head: usize) -> &[f32] {
+    array.index_axis(Axis(0), head).to_slice().expect("arrays in standard order")
 }
 
-/// What hides later tokens from the queries of tokens `first..first + rows`:
-/// `[rows, first + rows]`, 0 or minus infinity.
-fn mask(first: usize, rows: usize) -> Result<Tensor> {
-    let visible = first + rows;
-    let hidden =
-        |row: usize, token: usize| if token > first + row { f32::NEG_INFINITY } else { 0.0 };
-    let numbers = (0..rows).flat_map(|row| (0..visible).map(move |token| hidden(row, token)));
-    Tensor::from_vec(numbers.collect(), (rows, visible), &Device::Cpu)
+/// Rows `start .. start + size` of `[.., width]`.
+fn part(numbers: &[f32], start: usize, size: usize, width: usize) -> &[f32] {
+    &numbers[start * width..(start + size) * width]
+}
+
+impl Tile {
+    /// Takes the queries of a group, which begin at `offset` within those of a token.
+    fn begin(
+        &mut self,
+        queries: &[f32],
+        (width, offset): (usize, usize),
+        group: usize,
+        head_dim: usize,
+        value_dim: usize,
+    ) {
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        self.queries.clear();
+        for token in queries.chunks_exact(width) {
+            let heads = &token[offset..offset + group * head_dim];
+            self.queries.extend(heads.iter().map(|number| number * scale));
+        }
+        let rows = self.queries.len() / head_dim;
+        let fill = |numbers: &mut Vec<f32>, count, number| {
+            numbers.clear();
+            numbers.resize(count, number);
+        };
+        fill(&mut self.sums, rows * value_dim, 0.0);
+        fill(&mut self.totals, rows, 0.0);
+        fill(&mut self.largest, rows, f32::NEG_INFINITY);
+    }
+
+    /// Makes the weights of some keys, of which each row sees the first `visible`. What was summed
+    /// before becomes relative to the largest logit so far.
+    fn weigh(&mut self, keys: Rows<'_>, head_dim: usize, visible: impl Fn(usize) -> usize) {
+        let rows = self.totals.len();
+        self.weights.resize(rows * keys.count, 0.0);
+        let queries = Rows::dense(&self.queries, rows);
+        times_transposed(queries, keys, head_dim, &mut self.weights, Into::Fresh, Threads::One);
+        let value_dim = self.sums.len() / rows;
+        let sums = self.sums.chunks_exact_mut(value_dim);
+        let state = self.totals.iter_mut().zip(&mut self.largest).zip(sums);
+        for (row, (weights, ((total, largest), sums))) in
+            self.weights.chunks_exact_mut(keys.count).zip(state).enumerate()
+        {
+            let (seen, hidden) = weights.split_at_mut(visible(row).min(keys.count));
+            hidden.fill(0.0);
+            if seen.is_empty() {
+                continue;
+            }
+            let larger = maximum(seen).max(*largest);
+            if larger > *largest {
+                let before = (*largest - larger).exp();
+                *total *= before;
+                sums.iter_mut().for_each(|sum| *sum *= before);
+                *largest = larger;
+            }
+            seen.iter_mut().for_each(|logit| *logit -= larger);
+            exp_all(seen);
+            *total += sum(seen);
+        }
+    }
+
+    /// Adds the values of the keys that were weighed.
+    fn add(&mut self, values: Rows<'_>, value_dim: usize) {
+        let weights = Rows::dense(&self.weights, self.totals.len());
+        times(weights, values, value_dim, &mut self.sums, Into::Added, Threads::One);
+    }
+}
+
+/// Numbers that are folded side by side, for vector instructions.
+const LANES: usize = 16;
+
+fn fold(numbers: &[f32], start: f32, with: impl Fn(f32, f32) -> f32) -> f32 {
+    let (lanes, rest) = numbers.as_chunks::<LANES>();
+    let mut folded = [start; LANES];
+    for lane in lanes {
+        for i in 0..LANES {
+            folded[i] = with(folded[i], lane[i]);
+        }
+    }
+    rest.iter().chain(&folded).fold(start, |a, &b| with(a, b))
+}
+
+fn maximum(numbers: &[f32]) -> f32 {
+    fold(numbers, f32::NEG_INFINITY, |a, b| if b > a { b } else { a })
+}
+
+fn sum(numbers: &[f32]) -> f32 {
+    fold(numbers, 0.0, |a, b| a + b)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Numbers that do not repeat.
-    fn numbers(heads: usize, tokens: usize, seed: f32) -> Tensor {
-        let number = |i| ((i as f32 + seed) * 1.7).sin() * 2.0;
-        let numbers = (0..heads * tokens * 4).map(number).collect();
-        Tensor::from_vec(numbers, (heads, tokens, 4), &Device::Cpu).unwrap()
+    /// Numbers that do not repeat, `[a, b, c]`.
+    fn numbers(dims: (usize, usize, usize), seed: f32) -> Array3<f32> {
+        Array3::from_shape_fn(dims, |(i, j, k)| {
+            ((i as f32 * 31.0 + j as f32 * 7.3 + k as f32 + seed) * 1.7).sin() * 2.0
+        })
     }
 
     /// One row by definition, in f64.
-    fn row(query: &[f32], keys: &[Vec<f32>], values: &[Vec<f32>]) -> Vec<f64> {
+    fn row(query: &[f32], keys: &[f32], values: &[f32], tokens: usize) -> Vec<f64> {
+        let (head_dim, value_dim) = (query.len(), values.len() / tokens);
         let dot = |key: &[f32]| -> f64 {
             query.iter().zip(key).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum()
         };
-        let weights: Vec<f64> = keys.iter().map(|key| (dot(key) / 2.0).exp()).collect();
-        let sum: f64 = weights.iter().sum();
+        let weight = |key| (dot(key) / (head_dim as f64).sqrt()).exp();
+        let weights: Vec<f64> = keys.chunks_exact(head_dim).map(weight).collect();
+        let total: f64 = weights.iter().sum();
         let output = |i: usize| -> f64 {
+            let values = values.chunks_exact(value_dim);
             weights.iter().zip(values).map(|(w, value)| w * f64::from(value[i])).sum()
         };
-        (0..4).map(|i| output(i) / sum).collect()
+        (0..value_dim).map(|i| output(i) / total).collect()
     }
 
     #[test]
-    fn attention_is_as_defined_however_much_is_in_memory() {
-        let (queries, keys, values) = (numbers(6, 5, 0.0), numbers(2, 9, 0.3), numbers(2, 9, 0.6));
-        let rows = |tensor: &Tensor| tensor.to_vec3::<f32>().unwrap();
-        for logits in [1, 3 * 6, 3 * 9 * 2, LOGITS] {
-            let found = rows(&attend_within(logits, &queries, &keys, &values, 4).unwrap());
-            for (head, queries) in rows(&queries).iter().enumerate() {
-                let (keys, values) = (&rows(&keys)[head / 3], &rows(&values)[head / 3]);
-                for (i, query) in queries.iter().enumerate() {
-                    let expected = row(query, &keys[..5 + i], &values[..5 + i]);
-                    let close = |(&a, &b): (&f32, &f64)| (f64::from(a) - b).abs() < 1e-5;
-                    assert!(found[head][i].iter().zip(&expected).all(close), "{logits}");
+    fn attention_is_as_defined_wherever_tiles_end() {
+        let (head_dim, value_dim) = (4, 6);
+        for (kv_heads, group) in [(1, 1), (2, 3)] {
+            for (first, count) in [(0, 1), (0, 5), (3, QUERIES + 1), (KEYS - 2, 5), (700, 2 * QUERIES)] {
+                let (heads, tokens) = (kv_heads * group, first + count);
+                let keys = numbers((kv_heads, tokens, head_dim), 0.3);
+                let values = numbers((kv_heads, tokens, value_dim), 0.6);
+                let queries = numbers((count, heads, head_dim), 0.0);
+                let causal = Causal { query_heads: heads, keys: &keys, values: &values, first };
+                let mut found = Array3::zeros((count, heads, value_dim));
+                causal.attend(queries.as_slice().unwrap(), found.as_slice_mut().unwrap());
+                for i in 0..count {
+                    for head in 0..heads {
+                        let seen = first + i + 1;
+                        let (k, v) = (keys.index_axis(Axis(0), head / group), values.index_axis(Axis(0), head / group));
+                        let query = queries.slice(ndarray::s![i, head, ..]);
+                        let expected = row(
+                            query.as_slice().unwrap(),
+                            &k.as_slice().unwrap()[..seen * head_dim],
+                            &v.as_slice().unwrap()[..seen * value_dim],
+                            seen,
+                        );
+                        let found = found.slice(ndarray::s![i, head, ..]);
+                        let close = |(&a, &b): (&f32, &f64)| (f64::from(a) - b).abs() < 1e-5;
+                        assert!(found.iter().zip(&expected).all(close), "{first} {count}: {i} {head}");
+                    }
                 }
             }
         }
+    }
+
+    #[test]
+    fn logits_that_grow_from_tile_to_tile_do_not_overflow() {
+        let tokens = 3 * KEYS;
+        let keys = Array3::from_shape_fn((1, tokens, 2), |(_, token, _)| token as f32);
+        let values = Array3::from_shape_fn((1, tokens, 1), |(_, token, _)| token as f32);
+        let causal = Causal { query_heads: 1, keys: &keys, values: &values, first: tokens - 1 };
+        let mut output = [0.0];
+        causal.attend(&[30.0, 30.0], &mut output);
+        assert!((output[0] - (tokens - 1) as f32).abs() < 1e-3, "{output:?}");
     }
 }

@@ -1,10 +1,10 @@
 //! One layer but for its attention, which is somebody else's.
 
-use candle_core::{Result as Numbers, Tensor};
+use candle_core::Result as Numbers;
 
 use crate::Result;
 use crate::config::Config;
-use crate::linear::{FeedForward, Linear, Norm};
+use crate::linear::{FeedForward, Linear, Norm, Scratch};
 use crate::rope::Angles;
 use crate::weights::Weights;
 
@@ -24,8 +24,6 @@ pub(crate) struct Layer {
 #[derive(Clone, Debug)]
 struct Projection {
     linear: Linear,
-    heads: usize,
-    head_dim: usize,
     /// Normalises each head.
     norm: Option<Norm>,
 }
@@ -56,34 +54,61 @@ impl Layer {
         })
     }
 
-    pub(crate) fn query_heads(&self) -> usize {
-        self.query.heads
-    }
-
     /// What the projections are of, `[tokens, hidden_size]`.
-    pub(crate) fn normed(&self, x: &Tensor) -> Numbers<Tensor> {
-        self.input_norm.apply(x)
+    pub(crate) fn normed(&self, x: &[f32], normed: &mut [f32]) {
+        self.input_norm.apply(x, normed);
     }
 
-    /// Keys and values `[kv_heads, tokens, head_dim]` of what is normed.
-    pub(crate) fn keys_values(
+    /// Queries `[tokens, query_heads, head_dim]` of what is normed.
+    pub(crate) fn queries(
         &self,
-        normed: &Tensor,
-        angles: &Angles,
-    ) -> Numbers<(Tensor, Tensor)> {
-        Ok((angles.turn(&self.key.apply(normed)?)?, self.value.apply(normed)?))
+        normed: &[f32],
+        angles: Angles<'_>,
+        queries: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Numbers<()> {
+        self.query.apply(normed, queries, scratch)?;
+        angles.turn(queries);
+        angles.sharpen(queries);
+        Ok(())
     }
 
-    /// Queries `[query_heads, tokens, head_dim]` of what is normed.
-    pub(crate) fn queries(&self, normed: &Tensor, angles: &Angles) -> Numbers<Tensor> {
-        angles.turn(&self.query.apply(normed)?)
+    /// Keys `[tokens, kv_heads, head_dim]` of what is normed.
+    pub(crate) fn keys(
+        &self,
+        normed: &[f32],
+        angles: Angles<'_>,
+        keys: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Numbers<()> {
+        self.key.apply(normed, keys, scratch)?;
+        angles.turn(keys);
+        Ok(())
     }
 
-    /// What comes after attention, from its output `[query_heads, tokens, value_dim]`.
-    pub(crate) fn finish(&self, x: &Tensor, attended: &Tensor) -> Numbers<Tensor> {
-        let attended = attended.transpose(0, 1)?.flatten_from(1)?;
-        let x = (x + self.output.apply(&attended)?)?;
-        &x + self.feed_forward.apply(&self.feed_forward_norm.apply(&x)?)?
+    /// Values `[tokens, kv_heads, value_dim]` of what is normed.
+    pub(crate) fn values(
+        &self,
+        normed: &[f32],
+        values: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Numbers<()> {
+        self.value.apply(normed, values, scratch)
+    }
+
+    /// What comes after attention, from its output `[tokens, query_heads, value_dim]`: `x` becomes
+    /// the input of the next layer. `normed` is `[tokens, hidden_size]`, and overwritten.
+    pub(crate) fn finish(
+        &self,
+        x: &mut [f32],
+        attended: &[f32],
+        normed: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Numbers<()> {
+        self.output.add(attended, x, scratch)?;
+        self.feed_forward_norm.apply(x, normed);
+        let tokens = x.len() / self.input_norm.size();
+        self.feed_forward.add(normed, tokens, x, scratch)
     }
 }
 
@@ -101,16 +126,15 @@ impl Projection {
         let norm = norm
             .map(|name| Norm::open(weights, &format!("{at}.{name}"), head_dim, config.norm_epsilon))
             .transpose()?;
-        Ok(Self { linear, heads, head_dim, norm })
+        Ok(Self { linear, norm })
     }
 
-    /// `[tokens, hidden_size]` to `[heads, tokens, head_dim]`
-    fn apply(&self, x: &Tensor) -> Numbers<Tensor> {
-        let heads = self.linear.apply(x)?.reshape((x.dim(0)?, self.heads, self.head_dim))?;
-        let heads = match &self.norm {
-            Some(norm) => norm.apply(&heads)?,
-            None => heads,
-        };
-        heads.transpose(0, 1)?.contiguous()
+    /// `[tokens, hidden_size]` to `[tokens, heads, head_dim]`
+    fn apply(&self, x: &[f32], y: &mut [f32], scratch: &mut Scratch) -> Numbers<()> {
+        self.linear.apply(x, y, scratch)?;
+        if let Some(norm) = &self.norm {
+            norm.apply_in_place(y);
+        }
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Decoder-only transformers with a dense prefill, whose decode attention is vattention's.
 //!
-//! A [`Model`] is the weights of a Hugging Face directory; a [`Session`] is one sequence of it,
+//! A [`Model`] is the weights of a Hugging Face directory or a GGUF file; a [`Session`] is one sequence of it,
 //! with one [`Attention`](vattention_core::Attention) per layer on any backend. A prompt is read
 //! by plain causal attention, and its keys (after rotation) and values go to the layers; every
 //! token after it attends by the session's pipeline.
@@ -27,18 +27,22 @@
 mod config;
 mod dense;
 mod error;
+mod exponential;
 mod generate;
+mod gguf;
+mod gguf_tokenizer;
 mod layer;
 mod linear;
+mod matrix;
 mod model;
 mod prefill;
+mod product;
 mod report;
 mod rope;
 mod row;
 mod session;
 mod tokenizer;
 mod weights;
-mod widen;
 
 pub use config::{Architecture, Biases, Config};
 pub use error::{Error, Result};
@@ -46,7 +50,7 @@ pub use generate::{Generation, Prompt, Stop, best};
 pub use model::Model;
 pub use prefill::{LayerPrompt, Prefilled, Reading};
 pub use report::LayerReport;
-pub use rope::Scaling;
+pub use rope::{Scaling, Sharpening};
 pub use session::Session;
 pub use tokenizer::{Stream, Tokenizer};
 pub use weights::weight_bytes;

@@ -1,24 +1,29 @@
 //! The parts that every layer is made of: linear maps, norms, and the feed-forward network.
 
-use candle_core::{D, Result as Numbers, Tensor};
+use candle_core::Result as Numbers;
+use rayon::prelude::*;
 
 use crate::config::Config;
+use crate::exponential::silu_times;
+use crate::matrix::Matrix;
+use crate::product::Into;
 use crate::weights::Weights;
-use crate::widen::widened;
-use crate::{Error, Result, row};
+use crate::{Error, Result};
+
+/// Numbers that a thread takes at once where little is done with each.
+const PART: usize = 1 << 14;
 
 /// `x Wᵀ + b`
 #[derive(Clone, Debug)]
 pub(crate) struct Linear {
-    /// `[out, in]`, in f32 or bf16.
-    weight: Tensor,
-    bias: Option<Tensor>,
+    weight: Matrix,
+    bias: Option<Vec<f32>>,
 }
 
 /// `x / √(mean(x²) + epsilon) · w`, over the last dimension.
 #[derive(Clone, Debug)]
 pub(crate) struct Norm {
-    weight: Tensor,
+    weight: Vec<f32>,
     epsilon: f64,
 }
 
@@ -30,6 +35,15 @@ pub(crate) struct FeedForward {
     down: Linear,
 }
 
+/// Memory for what is between two products, used again for each block of tokens and each layer.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// A matrix in f32.
+    wide: Vec<f32>,
+    gate: Vec<f32>,
+    up: Vec<f32>,
+}
+
 impl Linear {
     /// From `{name}.weight` and, where there should be one, `{name}.bias`.
     pub(crate) fn open(
@@ -38,26 +52,40 @@ impl Linear {
         [inputs, outputs]: [usize; 2],
         biased: bool,
     ) -> Result<Self> {
-        let weight = weights.take(&format!("{name}.weight"), &[outputs, inputs])?;
-        let bias = biased.then(|| weights.take(&format!("{name}.bias"), &[outputs]));
+        let weight = weights.matrix(&format!("{name}.weight"), [outputs, inputs])?;
+        let bias = biased.then(|| weights.vector(&format!("{name}.bias"), outputs));
         Ok(Self { weight, bias: bias.transpose()? })
     }
 
     /// With weights `[out, in]` that are there already.
-    pub(crate) fn tied(weight: Tensor) -> Self {
+    pub(crate) fn tied(weight: Matrix) -> Self {
         Self { weight, bias: None }
     }
 
-    /// `[rows, in]` to `[rows, out]`, in f32. More than one row cost 4 bytes of memory for each
-    /// weight that is not in f32, until this returns.
-    pub(crate) fn apply(&self, x: &Tensor) -> Numbers<Tensor> {
-        let y = match x.dim(0)? {
-            1 => row::times(x, &self.weight)?,
-            _ => x.matmul(&widened(&self.weight)?.t()?)?,
-        };
-        match &self.bias {
-            Some(bias) => y.broadcast_add(bias),
-            None => Ok(y),
+    /// `[n, in]` to `[n, out]`, in the place of what `y` holds.
+    pub(crate) fn apply(&self, x: &[f32], y: &mut [f32], scratch: &mut Scratch) -> Numbers<()> {
+        self.weight.apply(x, y, Into::Fresh, &mut scratch.wide)?;
+        self.add_bias(y);
+        Ok(())
+    }
+
+    /// `[n, in]` to `[n, out]`, added to what `y` holds.
+    pub(crate) fn add(&self, x: &[f32], y: &mut [f32], scratch: &mut Scratch) -> Numbers<()> {
+        if y.len() == self.weight.outputs() {
+            let mut product = vec![0.0; y.len()];
+            self.weight.apply(x, &mut product, Into::Fresh, &mut scratch.wide)?;
+            y.iter_mut().zip(product).for_each(|(y, product)| *y += product);
+        } else {
+            self.weight.apply(x, y, Into::Added, &mut scratch.wide)?;
+        }
+        self.add_bias(y);
+        Ok(())
+    }
+
+    fn add_bias(&self, y: &mut [f32]) {
+        let Some(bias) = &self.bias else { return };
+        for row in y.chunks_exact_mut(bias.len()) {
+            row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
         }
     }
 }
@@ -70,12 +98,32 @@ impl Norm {
         size: usize,
         epsilon: f64,
     ) -> Result<Self> {
-        Ok(Self { weight: weights.take(&format!("{name}.weight"), &[size])?, epsilon })
+        Ok(Self { weight: weights.vector(&format!("{name}.weight"), size)?, epsilon })
     }
 
-    pub(crate) fn apply(&self, x: &Tensor) -> Numbers<Tensor> {
-        let root = (x.sqr()?.mean_keepdim(D::Minus1)? + self.epsilon)?.sqrt()?;
-        x.broadcast_div(&root)?.broadcast_mul(&self.weight)
+    /// Numbers of a row.
+    pub(crate) fn size(&self) -> usize {
+        self.weight.len()
+    }
+
+    /// Of each row of `x`, `[n, size]`.
+    pub(crate) fn apply(&self, x: &[f32], y: &mut [f32]) {
+        y.copy_from_slice(x);
+        self.apply_in_place(y);
+    }
+
+    /// Of each row, `[n, size]`.
+    pub(crate) fn apply_in_place(&self, rows: &mut [f32]) {
+        let size = self.weight.len();
+        rows.par_chunks_mut(size * (PART / size).max(1)).for_each(|rows| {
+            rows.chunks_exact_mut(size).for_each(|row| self.apply_to(row));
+        });
+    }
+
+    fn apply_to(&self, row: &mut [f32]) {
+        let squares: f64 = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+        let root = (squares / row.len() as f64 + self.epsilon).sqrt() as f32;
+        row.iter_mut().zip(&self.weight).for_each(|(x, weight)| *x = *x / root * weight);
     }
 }
 
@@ -92,7 +140,23 @@ impl FeedForward {
         })
     }
 
-    pub(crate) fn apply(&self, x: &Tensor) -> Numbers<Tensor> {
-        self.down.apply(&(self.gate.apply(x)?.silu()? * self.up.apply(x)?)?)
+    /// Of `n` rows `x` `[n, hidden_size]`, added to `y` of the same shape.
+    pub(crate) fn add(
+        &self,
+        x: &[f32],
+        n: usize,
+        y: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Numbers<()> {
+        let inner = n * self.gate.weight.outputs();
+        let (mut gate, mut up) = (std::mem::take(&mut scratch.gate), std::mem::take(&mut scratch.up));
+        gate.resize(inner, 0.0);
+        up.resize(inner, 0.0);
+        self.gate.apply(x, &mut gate, scratch)?;
+        self.up.apply(x, &mut up, scratch)?;
+        gate.par_chunks_mut(PART).zip(up.par_chunks(PART)).for_each(|(g, u)| silu_times(g, u));
+        self.down.add(&gate, y, scratch)?;
+        (scratch.gate, scratch.up) = (gate, up);
+        Ok(())
     }
 }

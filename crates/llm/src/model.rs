@@ -2,22 +2,25 @@
 
 use std::path::Path;
 
-use candle_core::{DType, Device, Result as Numbers, Tensor};
+use candle_core::Result as Numbers;
 
 use crate::config::Config;
 use crate::layer::Layer;
-use crate::linear::{Linear, Norm};
+use crate::linear::{Linear, Norm, Scratch};
+use crate::matrix::Matrix;
 use crate::rope::Rope;
 use crate::weights::{HEAD, Weights};
 use crate::{Error, Result};
 
 /// The weights of a decoder-only transformer, in the host's memory. Matrices that are stored in bf16
-/// stay so, everything else is in f32; all is computed in f32.
+/// stay so, and so do those in the types of GGUF that are multiplied fast (Q4_0, Q8_0 and the K types,
+/// where a decoded token's numbers are rounded to 8 bits for each product, as llama.cpp does);
+/// everything else is in f32, and computed in f32.
 #[derive(Clone, Debug)]
 pub struct Model {
     config: Config,
-    /// `[vocab_size, hidden_size]`, in f32 or bf16.
-    embeddings: Tensor,
+    /// `[vocab_size, hidden_size]`
+    embeddings: Matrix,
     pub(crate) layers: Vec<Layer>,
     pub(crate) rope: Rope,
     norm: Norm,
@@ -25,21 +28,21 @@ pub struct Model {
 }
 
 impl Model {
-    /// Loads a directory as Hugging Face has them: `config.json`, `generation_config.json` if there
-    /// is one, and `model.safetensors` or shards and their index. Other files are not read.
+    /// Loads a checkpoint: a directory as Hugging Face has them (`config.json`,
+    /// `generation_config.json` if there is one, and `model.safetensors` or shards and their index;
+    /// other files are not read), or a GGUF file.
     ///
-    /// Costs the memory that [`weight_bytes`](crate::weight_bytes) tells, 2 or 4 bytes per weight, and
-    /// a pass over all of them.
+    /// Costs the memory that [`weight_bytes`](crate::weight_bytes) tells and a pass over all weights.
     ///
     /// # Errors
     /// [`Error::File`], or [`Error::Checkpoint`] that names the file and the tensor or key: another
-    /// architecture, an option that is not known here, a file that is not whole, a tensor that is
-    /// missing, superfluous, of a wrong shape, or holds a number that is not finite.
-    pub fn open(dir: &Path) -> Result<Self> {
-        let config = Config::open(dir)?;
-        let mut weights = Weights::open(dir)?;
+    /// architecture, an option or a type that is not known here, a file that is not whole, a tensor
+    /// that is missing, superfluous, of a wrong shape, or holds a number that is not finite.
+    pub fn open(path: &Path) -> Result<Self> {
+        let config = Config::open(path)?;
+        let mut weights = Weights::open(path)?;
         let sizes = [config.vocab_size, config.hidden_size];
-        let embeddings = weights.take("model.embed_tokens.weight", &sizes)?;
+        let embeddings = weights.matrix("model.embed_tokens.weight", sizes)?;
         let layers = (0..config.layers).map(|number| Layer::open(&mut weights, number, &config));
         let layers = layers.collect::<Result<_>>()?;
         let norm = Norm::open(&mut weights, "model.norm", config.hidden_size, config.norm_epsilon)?;
@@ -50,8 +53,15 @@ impl Model {
             let sizes = [config.hidden_size, config.vocab_size];
             Linear::open(&mut weights, "lm_head", sizes, false)?
         };
+        let factors = weights.rope_factors(config.shape.head_dim / 2)?;
         weights.finish()?;
-        let rope = Rope::new(config.shape.head_dim, config.rope_theta, config.rope_scaling);
+        let rope = Rope::new(
+            config.shape.head_dim,
+            config.rope_theta,
+            config.rope_scaling,
+            config.query_scaling,
+        );
+        let rope = factors.map_or(rope.clone(), |factors| rope.divided_by(&factors));
         Ok(Self { config, embeddings, layers, rope, norm, head })
     }
 
@@ -82,15 +92,21 @@ impl Model {
         self.config.check_length(tokens)
     }
 
-    /// `[tokens, hidden_size]`, in f32.
-    pub(crate) fn embed(&self, tokens: &[u32]) -> Numbers<Tensor> {
-        let tokens = Tensor::new(tokens, &Device::Cpu)?;
-        self.embeddings.index_select(&tokens, 0)?.to_dtype(DType::F32)
+    /// `[tokens, hidden_size]`
+    pub(crate) fn embed(&self, tokens: &[u32]) -> Numbers<Vec<f32>> {
+        let mut x = Vec::with_capacity(tokens.len() * self.config.hidden_size);
+        for &token in tokens {
+            x.extend(self.embeddings.row(token as usize)?);
+        }
+        Ok(x)
     }
 
     /// The logits of the last of tokens `[tokens, hidden_size]`, `[vocab_size]`.
-    pub(crate) fn logits(&self, x: &Tensor) -> Numbers<Vec<f32>> {
-        let last = x.narrow(0, x.dim(0)? - 1, 1)?;
-        self.head.apply(&self.norm.apply(&last)?)?.flatten_all()?.to_vec1()
+    pub(crate) fn logits(&self, x: &[f32]) -> Numbers<Vec<f32>> {
+        let mut last = x[x.len() - self.config.hidden_size..].to_vec();
+        self.norm.apply_in_place(&mut last);
+        let mut logits = vec![0.0; self.config.vocab_size];
+        self.head.apply(&last, &mut logits, &mut Scratch::default())?;
+        Ok(logits)
     }
 }

@@ -1,11 +1,13 @@
 //! Reading a prompt, layer by layer, with everything visible that is not later.
 
-use candle_core::{Result as Numbers, Tensor};
-use ndarray::Array3;
+use candle_core::Result as Numbers;
+use ndarray::{Array3, s};
 
+use crate::dense::Causal;
 use crate::layer::Layer;
-use crate::rope::Angles;
-use crate::{Error, Model, Result, dense};
+use crate::linear::Scratch;
+use crate::rope::Table;
+use crate::{Error, Model, Result};
 
 /// How a prompt is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +21,7 @@ pub struct Reading {
 
 impl Default for Reading {
     fn default() -> Self {
-        Self { block: 512, observed: 64 }
+        Self { block: 1024, observed: 64 }
     }
 }
 
@@ -37,6 +39,8 @@ pub struct LayerPrompt {
 /// A prompt that was read once, for several sequences to go on from.
 #[derive(Clone, Debug)]
 pub struct Prefilled {
+    /// The prompt.
+    pub tokens: Vec<u32>,
     /// One for each layer.
     pub layers: Vec<LayerPrompt>,
     /// After the last token, `[vocab_size]`.
@@ -44,9 +48,9 @@ pub struct Prefilled {
 }
 
 impl Prefilled {
-    /// Tokens of the prompt.
-    pub fn tokens(&self) -> usize {
-        self.layers.first().map_or(0, |layer| layer.keys.dim().1)
+    /// How many tokens both prompts begin with.
+    fn common(&self, tokens: &[u32]) -> usize {
+        self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count()
     }
 }
 
@@ -58,20 +62,35 @@ impl Model {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn prefill(&self, tokens: &[u32], reading: Reading) -> Result<Prefilled> {
+        self.prefill_after(None, tokens, reading)
+    }
+
+    /// As [`prefill`](Self::prefill); of a prompt that begins as another does, what they have in
+    /// common is taken from there. The results differ by rounding alone.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); [`Error::Input`] if the other is of a model with other layers.
+    pub fn prefill_after(
+        &self,
+        other: Option<&Prefilled>,
+        tokens: &[u32],
+        reading: Reading,
+    ) -> Result<Prefilled> {
         let mut layers = Vec::new();
         let keep = |_, layer| {
             layers.push(layer);
             Ok(())
         };
-        let logits = self.read(tokens, reading, keep)?;
-        Ok(Prefilled { layers, logits })
+        let logits = self.read_after(other, tokens, reading, keep)?;
+        Ok(Prefilled { tokens: tokens.to_vec(), layers, logits })
     }
 
     /// Reads a prompt by dense attention. `each` is given every layer's part, by its number, in
     /// order. Returns the logits after the last token, `[vocab_size]`.
     ///
-    /// Cost: `tokens²` of attention; memory for the tokens between two layers, and for the keys and
-    /// values of one layer.
+    /// Cost: 2 operations for each weight and token, and `tokens² / 2` of attention; memory for the
+    /// tokens between two layers, for the keys and values of one layer, and for one matrix in f32 if
+    /// weights are stored otherwise.
     ///
     /// # Errors
     /// [`Error::Input`] if there are no tokens, tokens that the model does not have, or more than
@@ -80,15 +99,43 @@ impl Model {
         &self,
         tokens: &[u32],
         reading: Reading,
+        each: impl FnMut(usize, LayerPrompt) -> Result<()>,
+    ) -> Result<Vec<f32>> {
+        self.read_after(None, tokens, reading, each)
+    }
+
+    fn read_after(
+        &self,
+        other: Option<&Prefilled>,
+        tokens: &[u32],
+        reading: Reading,
         mut each: impl FnMut(usize, LayerPrompt) -> Result<()>,
     ) -> Result<Vec<f32>> {
         self.check_prompt(tokens)?;
-        let mut prompt = Prompt::new(self, tokens, reading.block.max(1))?;
-        for (number, layer) in self.layers.iter().enumerate() {
-            each(number, prompt.pass(layer, reading.observed.min(tokens.len()))?)?;
+        if let Some(other) = other {
+            self.check_layers(other)?;
         }
-        let last = prompt.blocks.last().map(|(x, _)| self.logits(x));
-        check_finite(last.transpose()?.unwrap_or_default())
+        let observed = reading.observed.min(tokens.len());
+        // The last token is read in any case, since the logits are of it, and so are those whose
+        // queries are kept.
+        let most = tokens.len() - observed.max(1);
+        let known = other.map_or(0, |other| other.common(tokens)).min(most);
+        let mut prompt = Prompt::new(self, tokens, known, reading.block.max(1))?;
+        for (number, layer) in self.layers.iter().enumerate() {
+            let known = other.map(|other| &other.layers[number]);
+            each(number, prompt.pass(layer, known, observed)?)?;
+        }
+        check_finite(self.logits(&prompt.x)?)
+    }
+
+    /// Refuses what was read by a model with another number of layers.
+    pub(crate) fn check_layers(&self, prompt: &Prefilled) -> Result<()> {
+        let (found, expected) = (prompt.layers.len(), self.layers.len());
+        if found == expected {
+            return Ok(());
+        }
+        let reason = format!("the prompt has {found} layers; expected the model's {expected}");
+        Err(Error::input("prefill", reason))
     }
 
     /// Refuses what cannot be the beginning of a sequence.
@@ -107,60 +154,122 @@ pub(crate) fn check_finite(logits: Vec<f32>) -> Result<Vec<f32>> {
     Err(Error::input("logits", reason))
 }
 
-/// The numbers of a tensor `[heads, tokens, dim]`.
-pub(crate) fn to_array(tensor: &Tensor) -> Numbers<Array3<f32>> {
-    let numbers = tensor.flatten_all()?.to_vec1()?;
-    Array3::from_shape_vec(tensor.dims3()?, numbers).map_err(candle_core::Error::wrap)
+/// A prompt on its way through the layers.
+struct Prompt<'m> {
+    model: &'m Model,
+    /// What the next layer reads of the tokens that are not known, `[tokens - known, hidden_size]`.
+    x: Vec<f32>,
+    table: Table,
+    /// Tokens whose keys and values are there already.
+    known: usize,
+    /// Tokens that go through a layer at once.
+    block: usize,
+    /// `[block, hidden_size]`
+    normed: Vec<f32>,
+    /// Of a block: keys or values, queries, and what attention makes of them.
+    rows: [Vec<f32>; 3],
+    scratch: Scratch,
 }
 
-/// A prompt on its way through the layers: runs of tokens `[at most block, hidden_size]`, and the
-/// angles of their positions.
-struct Prompt {
-    blocks: Vec<(Tensor, Angles)>,
-}
-
-impl Prompt {
-    fn new(model: &Model, tokens: &[u32], block: usize) -> Numbers<Self> {
-        let angles = model.rope.angles(0, tokens.len())?;
-        let part = |(i, tokens): (usize, &[u32])| {
-            Ok((model.embed(tokens)?, angles.narrow(i * block, tokens.len())?))
-        };
-        let blocks = tokens.chunks(block).enumerate().map(part).collect::<Numbers<_>>()?;
-        Ok(Self { blocks })
+impl<'m> Prompt<'m> {
+    fn new(model: &'m Model, tokens: &[u32], known: usize, block: usize) -> Result<Self> {
+        Ok(Self {
+            model,
+            x: model.embed(&tokens[known..])?,
+            table: model.rope.table(known, tokens.len() - known),
+            known,
+            block,
+            normed: Vec::new(),
+            rows: Default::default(),
+            scratch: Scratch::default(),
+        })
     }
 
-    /// Goes through a layer.
-    fn pass(&mut self, layer: &Layer, observed: usize) -> Numbers<LayerPrompt> {
-        let (keys, values) = self.keys_values(layer)?;
-        let tokens = keys.dim(1)?;
-        let mut seen = Vec::new();
-        let mut first = 0;
-        for (x, angles) in &mut self.blocks {
-            let queries = layer.queries(&layer.normed(x)?, angles)?;
-            *x = layer.finish(x, &dense::attend(&queries, &keys, &values, first)?)?;
-            let count = queries.dim(1)?;
-            let from = (tokens - observed).max(first);
-            if from < first + count {
-                seen.push(queries.narrow(1, from - first, first + count - from)?);
-            }
-            first += count;
+    /// Goes through a layer. What is `known` of it has at least so many tokens.
+    fn pass(
+        &mut self,
+        layer: &Layer,
+        known: Option<&LayerPrompt>,
+        observed: usize,
+    ) -> Numbers<LayerPrompt> {
+        let shape = self.model.config().shape;
+        let total = self.known + self.x.len() / self.model.config().hidden_size;
+        let mut keys = Array3::zeros((shape.kv_heads, total, shape.head_dim));
+        let mut values = Array3::zeros((shape.kv_heads, total, shape.value_dim));
+        if let Some(prompt) = known {
+            let part = s![.., ..self.known, ..];
+            keys.slice_mut(part).assign(&prompt.keys.slice(part));
+            values.slice_mut(part).assign(&prompt.values.slice(part));
         }
-        let queries = if seen.is_empty() {
-            Array3::zeros((layer.query_heads(), 0, keys.dim(2)?))
-        } else {
-            to_array(&Tensor::cat(&seen, 1)?)?
-        };
-        Ok(LayerPrompt { keys: to_array(&keys)?, values: to_array(&values)?, queries })
+        self.keys_values(layer, &mut keys, &mut values)?;
+        let mut queries = Array3::zeros((shape.query_heads, observed, shape.head_dim));
+        self.attend(layer, &keys, &values, &mut queries)?;
+        Ok(LayerPrompt { keys, values, queries })
     }
 
-    /// Keys and values of the whole prompt, `[kv_heads, tokens, head_dim]`.
-    fn keys_values(&self, layer: &Layer) -> Numbers<(Tensor, Tensor)> {
-        let parts = self.blocks.iter().map(|(x, angles)| {
-            let normed = layer.normed(x)?;
-            layer.keys_values(&normed, angles)
-        });
-        let (keys, values): (Vec<_>, Vec<_>) =
-            parts.collect::<Numbers<Vec<_>>>()?.into_iter().unzip();
-        Ok((Tensor::cat(&keys, 1)?, Tensor::cat(&values, 1)?))
+    /// Keys and values of the tokens that are not known, into their places.
+    fn keys_values(
+        &mut self,
+        layer: &Layer,
+        keys: &mut Array3<f32>,
+        values: &mut Array3<f32>,
+    ) -> Numbers<()> {
+        let hidden = self.model.config().hidden_size;
+        let Self { x, table, known, block, normed, rows: [rows, ..], scratch, .. } = self;
+        for (i, x) in x.chunks(*block * hidden).enumerate() {
+            let (first, count) = (i * *block, x.len() / hidden);
+            let angles = table.all().narrow(first, count);
+            normed.resize(x.len(), 0.0);
+            layer.normed(x, normed);
+            rows.resize(count * keys.dim().0 * keys.dim().2, 0.0);
+            layer.keys(normed, angles, rows, scratch)?;
+            spread(rows, keys, *known + first);
+            rows.resize(count * values.dim().0 * values.dim().2, 0.0);
+            layer.values(normed, rows, scratch)?;
+            spread(rows, values, *known + first);
+        }
+        Ok(())
+    }
+
+    /// Attention and what comes after it. Keeps the queries of the last tokens, as many as there is
+    /// room for.
+    fn attend(
+        &mut self,
+        layer: &Layer,
+        keys: &Array3<f32>,
+        values: &Array3<f32>,
+        observed: &mut Array3<f32>,
+    ) -> Numbers<()> {
+        let (hidden, shape) = (self.model.config().hidden_size, self.model.config().shape);
+        let Self { x, table, known, block, normed, rows: [_, queries, attended], scratch, .. } = self;
+        let unseen = keys.dim().1 - observed.dim().1;
+        for (i, x) in x.chunks_mut(*block * hidden).enumerate() {
+            let (first, count) = (i * *block, x.len() / hidden);
+            let angles = table.all().narrow(first, count);
+            let first = *known + first;
+            normed.resize(x.len(), 0.0);
+            layer.normed(x, normed);
+            queries.resize(count * shape.query_heads * shape.head_dim, 0.0);
+            layer.queries(normed, angles, queries, scratch)?;
+            attended.resize(count * shape.query_heads * shape.value_dim, 0.0);
+            let causal = Causal { query_heads: shape.query_heads, keys, values, first };
+            causal.attend(queries, attended);
+            layer.finish(x, attended, normed, scratch)?;
+            let skipped = unseen.saturating_sub(first).min(count);
+            let seen = &queries[skipped * shape.query_heads * shape.head_dim..];
+            spread(seen, observed, (first + skipped).saturating_sub(unseen));
+        }
+        Ok(())
+    }
+}
+
+/// Rows `[tokens, heads, dim]` into the places of the tokens from `first` on of `[heads, all, dim]`.
+fn spread(rows: &[f32], into: &mut Array3<f32>, first: usize) {
+    let (heads, _, dim) = into.dim();
+    for (i, token) in rows.chunks_exact(heads * dim).enumerate() {
+        for (head, row) in token.chunks_exact(dim).enumerate() {
+            let place = into.slice_mut(s![head, first + i, ..]).into_slice();
+            place.expect("arrays in standard order").copy_from_slice(row);
+        }
     }
 }

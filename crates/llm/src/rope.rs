@@ -7,7 +7,7 @@
 
 use std::f32::consts::TAU;
 
-use candle_core::{D, Device, Result, Tensor};
+use rayon::prelude::*;
 
 /// How frequencies are changed to reach further than a model was first trained for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +31,30 @@ pub enum Scaling {
         /// The context that the model was first trained for.
         original: f32,
     },
+    /// As `Llama3`, but mixed by the number of a frequency, and all queries and keys are made longer
+    /// (`yarn`, [arXiv 2309.00071](https://arxiv.org/abs/2309.00071)).
+    Yarn {
+        /// The factor of low frequencies.
+        factor: f32,
+        /// Frequencies of more turns than this within `original` stay.
+        fast: f32,
+        /// Frequencies of fewer turns than this within `original` are divided.
+        slow: f32,
+        /// The context that the model was first trained for.
+        original: f32,
+        /// What queries and keys are multiplied by.
+        length: f32,
+    },
+}
+
+/// Queries that grow with their position, by `1 + beta ln(1 + floor(position / original))`, so that
+/// attention stays as sharp over long contexts (`llama_4_scaling_beta`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sharpening {
+    /// How fast they grow.
+    pub beta: f32,
+    /// The context that the model was first trained for.
+    pub original: f32,
 }
 
 /// The frequencies of a model.
@@ -38,52 +62,124 @@ pub enum Scaling {
 pub(crate) struct Rope {
     /// Radians per position, `[head_dim / 2]`.
     frequencies: Vec<f32>,
+    /// What queries and keys are multiplied by.
+    length: f32,
+    sharpening: Option<Sharpening>,
 }
 
-/// Cosines and sines of a run of positions, `[positions, head_dim / 2]` each.
+/// Cosines and sines of a run of positions, and what its queries are multiplied by.
 #[derive(Clone, Debug)]
-pub(crate) struct Angles {
-    cos: Tensor,
-    sin: Tensor,
+pub(crate) struct Table {
+    /// Numbers of half a head.
+    half: usize,
+    /// `[positions, half]`
+    cos: Vec<f32>,
+    /// `[positions, half]`
+    sin: Vec<f32>,
+    /// `[positions]`, if it is not 1.
+    sharpened: Option<Vec<f32>>,
+}
+
+/// Some of these positions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Angles<'a> {
+    table: &'a Table,
+    first: usize,
+    count: usize,
 }
 
 impl Rope {
     /// For heads of an even `head_dim`.
-    pub(crate) fn new(head_dim: usize, theta: f32, scaling: Scaling) -> Self {
+    pub(crate) fn new(
+        head_dim: usize,
+        theta: f32,
+        scaling: Scaling,
+        sharpening: Option<Sharpening>,
+    ) -> Self {
         let frequency = |i: usize| 1.0 / theta.powf((2 * i) as f32 / head_dim as f32);
-        let frequencies = (0..head_dim / 2).map(|i| scaling.apply(frequency(i))).collect();
-        Self { frequencies }
+        let scaled = |i: usize| scaling.apply(frequency(i), i, (head_dim, theta));
+        let frequencies = (0..head_dim / 2).map(scaled).collect();
+        let length = if let Scaling::Yarn { length, .. } = scaling { length } else { 1.0 };
+        Self { frequencies, length, sharpening }
+    }
+
+    /// With each frequency divided by a factor, `[head_dim / 2]`: how GGUF stores `Scaling::Llama3`.
+    pub(crate) fn divided_by(mut self, factors: &[f32]) -> Self {
+        self.frequencies.iter_mut().zip(factors).for_each(|(frequency, factor)| *frequency /= factor);
+        self
     }
 
     /// Of positions `first .. first + count`.
-    pub(crate) fn angles(&self, first: usize, count: usize) -> Result<Angles> {
+    pub(crate) fn table(&self, first: usize, count: usize) -> Table {
+        let half = self.frequencies.len();
         let positions = (first..first + count).map(|position| position as f32);
-        let angles: Vec<f32> =
-            positions.flat_map(|p| self.frequencies.iter().map(move |f| p * f)).collect();
-        let angles = Tensor::from_vec(angles, (count, self.frequencies.len()), &Device::Cpu)?;
-        Ok(Angles { cos: angles.cos()?, sin: angles.sin()? })
+        let angles = positions.clone().flat_map(|p| self.frequencies.iter().map(move |f| p * f));
+        let (sin, cos) = angles.map(|angle| (self.length * angle.sin(), self.length * angle.cos())).unzip();
+        let sharpened = self.sharpening.map(|it| positions.map(|p| it.at(p)).collect());
+        Table { half, cos, sin, sharpened }
     }
 }
 
-impl Angles {
+impl Table {
+    /// All of them.
+    pub(crate) fn all(&self) -> Angles<'_> {
+        Angles { table: self, first: 0, count: self.cos.len() / self.half }
+    }
+}
+
+impl Angles<'_> {
     /// Of `count` of these positions, from `first` on.
-    pub(crate) fn narrow(&self, first: usize, count: usize) -> Result<Self> {
-        Ok(Self { cos: self.cos.narrow(0, first, count)?, sin: self.sin.narrow(0, first, count)? })
+    pub(crate) fn narrow(self, first: usize, count: usize) -> Self {
+        assert!(first + count <= self.count, "positions that are not there");
+        Self { first: self.first + first, count, ..self }
     }
 
-    /// Turns queries or keys `[heads, positions, head_dim]`.
-    pub(crate) fn turn(&self, rows: &Tensor) -> Result<Tensor> {
-        let half = rows.dim(D::Minus1)? / 2;
-        let (a, b) = (rows.narrow(D::Minus1, 0, half)?, rows.narrow(D::Minus1, half, half)?);
-        let times = |x: &Tensor, y: &Tensor| x.broadcast_mul(y);
-        let first = (times(&a, &self.cos)? - times(&b, &self.sin)?)?;
-        let second = (times(&b, &self.cos)? + times(&a, &self.sin)?)?;
-        Tensor::cat(&[first, second], D::Minus1)
+    /// Turns queries or keys `[positions, heads, head_dim]`.
+    pub(crate) fn turn(self, rows: &mut [f32]) {
+        let Table { half, cos, sin, .. } = self.table;
+        let half = *half;
+        let places = self.first * half..(self.first + self.count) * half;
+        let angles = cos[places.clone()].par_chunks_exact(half).zip(sin[places].par_chunks_exact(half));
+        let positions = rows.par_chunks_exact_mut(rows.len() / self.count);
+        positions.zip(angles).with_min_len(64).for_each(|(heads, (cos, sin))| {
+            heads.chunks_exact_mut(2 * half).for_each(|head| turn(head, cos, sin));
+        });
+    }
+
+    /// Multiplies queries `[positions, heads, head_dim]` by what grows with their position.
+    pub(crate) fn sharpen(self, queries: &mut [f32]) {
+        let Some(factors) = &self.table.sharpened else { return };
+        let factors = &factors[self.first..self.first + self.count];
+        for (query, factor) in queries.chunks_exact_mut(queries.len() / self.count).zip(factors) {
+            query.iter_mut().for_each(|number| *number *= factor);
+        }
+    }
+}
+
+/// Turns one head by its angles.
+fn turn(head: &mut [f32], cos: &[f32], sin: &[f32]) {
+    let (first, second) = head.split_at_mut(cos.len());
+    for ((a, b), (cos, sin)) in first.iter_mut().zip(second).zip(cos.iter().zip(sin)) {
+        (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+    }
+}
+
+/// What yarn multiplies queries and keys by: `1 + 0.1 ln factor`, or the ratio of two such lengths with
+/// other factors in the place of 1.
+pub(crate) fn yarn_length(factor: f32, scales: Option<(f32, f32)>) -> f32 {
+    let length = |scale: f32| if factor > 1.0 { 0.1 * scale * factor.ln() + 1.0 } else { 1.0 };
+    scales.map_or_else(|| length(1.0), |(scale, of_all)| length(scale) / length(of_all))
+}
+
+impl Sharpening {
+    fn at(self, position: f32) -> f32 {
+        1.0 + self.beta * (1.0 + (position / self.original).floor()).ln()
     }
 }
 
 impl Scaling {
-    fn apply(self, frequency: f32) -> f32 {
+    /// What becomes of the frequency of pair `i` of heads of `head_dim` numbers.
+    fn apply(self, frequency: f32, i: usize, (head_dim, theta): (usize, f32)) -> f32 {
         match self {
             Self::None => frequency,
             Self::Linear { factor } => frequency / factor,
@@ -98,6 +194,16 @@ impl Scaling {
                     (1.0 - high_share) * frequency / factor + high_share * frequency
                 }
             }
+            Self::Yarn { factor, fast, slow, original, .. } => {
+                // The pair that makes so many turns within `original`.
+                let pair = |turns: f32| {
+                    head_dim as f32 * (original / (turns * TAU)).ln() / (2.0 * theta.ln())
+                };
+                let from = pair(fast).floor().max(0.0);
+                let to = pair(slow).ceil().min((head_dim - 1) as f32).max(from + 1e-3);
+                let low_share = ((i as f32 - from) / (to - from)).clamp(0.0, 1.0);
+                low_share * frequency / factor + (1.0 - low_share) * frequency
+            }
         }
     }
 }
@@ -111,36 +217,50 @@ mod tests {
     #[test]
     fn llama3_keeps_high_frequencies_divides_low_ones_and_joins_them() {
         let turns = |count: f32| count * TAU / 8192.0;
-        assert_eq!(LLAMA3.apply(turns(5.0)), turns(5.0));
-        assert_eq!(LLAMA3.apply(turns(0.5)), turns(0.5) / 8.0);
-        let middle = LLAMA3.apply(turns(2.5));
+        let apply = |frequency| LLAMA3.apply(frequency, 0, (16, 10000.0));
+        assert_eq!(apply(turns(5.0)), turns(5.0));
+        assert_eq!(apply(turns(0.5)), turns(0.5) / 8.0);
+        let middle = apply(turns(2.5));
         assert!((middle / turns(2.5) - 0.5625).abs() < 1e-6);
         for edge in [1.0_f32, 4.0] {
-            let (below, above) =
-                (LLAMA3.apply(turns(edge * 0.9999)), LLAMA3.apply(turns(edge * 1.0001)));
+            let (below, above) = (apply(turns(edge * 0.9999)), apply(turns(edge * 1.0001)));
             assert!((above / below - 1.0).abs() < 2e-3, "{below} {above}");
         }
     }
 
     #[test]
     fn positions_are_the_same_in_any_runs() {
-        let rope = Rope::new(16, 10000.0, LLAMA3);
-        let all = rope.angles(3, 7).unwrap().narrow(4, 2).unwrap();
-        let few = rope.angles(7, 2).unwrap();
-        assert_eq!(all.cos.to_vec2::<f32>().unwrap(), few.cos.to_vec2::<f32>().unwrap());
-        assert_eq!(all.sin.to_vec2::<f32>().unwrap(), few.sin.to_vec2::<f32>().unwrap());
+        let rope = Rope::new(16, 10000.0, LLAMA3, Some(Sharpening { beta: 0.1, original: 4.0 }));
+        let (all, few) = (rope.table(3, 7), rope.table(7, 2));
+        let row = |i: usize| (i as f32).sin();
+        let [mut a, mut b] = [(); 2].map(|()| (0..2 * 3 * 16).map(row).collect::<Vec<_>>());
+        for (angles, rows) in [(all.all().narrow(4, 2), &mut a), (few.all(), &mut b)] {
+            angles.turn(rows);
+            angles.sharpen(rows);
+        }
+        assert_eq!(a, b);
     }
 
     #[test]
     fn products_of_turned_rows_depend_on_the_distance_alone() {
-        let rope = Rope::new(8, 100.0, Scaling::Linear { factor: 2.0 });
-        let row =
-            Tensor::from_vec((1..=8).map(|i| i as f32).collect(), (1, 1, 8), &Device::Cpu).unwrap();
-        let product = |p, q| {
-            let turn = |p| rope.angles(p, 1).unwrap().turn(&row).unwrap();
-            (turn(p) * turn(q)).unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap()
+        let rope = Rope::new(8, 100.0, Scaling::Linear { factor: 2.0 }, None);
+        let product = |p, q| -> f32 {
+            let turn = |p| {
+                let mut row: Vec<f32> = (1..=8).map(|i| i as f32).collect();
+                rope.table(p, 1).all().turn(&mut row);
+                row
+            };
+            turn(p).iter().zip(turn(q)).map(|(a, b)| a * b).sum()
         };
         assert!((product(5, 2) - product(13, 10)).abs() < 1e-3);
         assert!((product(5, 2) - product(5, 5)).abs() > 1.0);
+    }
+
+    #[test]
+    fn queries_grow_at_every_multiple_of_the_first_context() {
+        let sharpening = Sharpening { beta: 0.1, original: 4.0 };
+        assert_eq!([0.0, 3.0].map(|p| sharpening.at(p)), [1.0, 1.0]);
+        assert_eq!(sharpening.at(4.0), sharpening.at(7.0));
+        assert!((sharpening.at(8.0) - (1.0 + 0.1 * 3.0_f32.ln())).abs() < 1e-7);
     }
 }

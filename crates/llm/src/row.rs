@@ -2,13 +2,10 @@
 //!
 //! Each weight is read once and used once, so the speed is that of memory, if the reading is in
 //! order and on all threads: weights in bf16 are read in half the time, and become f32 on the way.
-//! Candle's product of matrices reaches about half of that for one row, and knows no such mixture.
 
-use candle_core::{CpuStorage, DType, Result, Storage, Tensor};
+use half::bf16;
 use multiversion::multiversion;
 use rayon::prelude::*;
-
-use crate::widen::Weight;
 
 /// Sums of a dot product that are independent of each other.
 const LANES: usize = 64;
@@ -16,37 +13,46 @@ const LANES: usize = 64;
 /// Weights that a thread takes at once: 256 KiB in f32. Fewer are not worth waking another.
 const PART: usize = 1 << 16;
 
-/// `x Wᵀ` of `x` `[1, in]` in f32 and `W` `[out, in]` in f32 or bf16: `[1, out]`, in f32. The result
-/// depends neither on the number of threads nor on how equal weights are stored.
-pub(crate) fn times(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
-    let (outputs, inputs) = weight.dims2()?;
-    let (storage, layout) = weight.storage_and_layout();
-    let (Storage::Cpu(storage), Some((first, last))) = (&*storage, layout.contiguous_offsets())
-    else {
-        return x.matmul(&weight.to_dtype(DType::F32)?.t()?);
-    };
-    let x: Vec<f32> = x.flatten_all()?.to_vec1()?;
-    if x.len() != inputs || inputs == 0 {
-        candle_core::bail!("a row of {} numbers; expected {inputs}, at least 1", x.len());
-    }
-    let y = match storage {
-        CpuStorage::BF16(weights) => product(&x, &weights[first..last], outputs),
-        _ => product(&x, &storage.as_slice::<f32>()?[first..last], outputs),
-    };
-    Tensor::from_vec(y, (1, outputs), weight.device())
+/// A number of a matrix, as it is stored.
+pub(crate) trait Weight: Copy + Sync {
+    /// Exactly this number.
+    fn widen(self) -> f32;
 }
 
-/// The dot product of `x` with each row of `weights` `[outputs, x.len()]`, on all threads.
-fn product<W: Weight>(x: &[f32], weights: &[W], outputs: usize) -> Vec<f32> {
-    let mut y = vec![0.0; outputs];
+impl Weight for f32 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+}
+
+impl Weight for bf16 {
+    /// `to_f32` would also look for NaNs, which weights are not.
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+}
+
+/// The dot product of `x` with each row of `weights` `[y.len(), x.len()]`, on all threads. The
+/// result depends neither on the number of threads nor on how equal weights are stored.
+pub(crate) fn product<W: Weight>(x: &[f32], weights: &[W], y: &mut [f32]) {
+    assert_eq!(weights.len(), x.len() * y.len());
     let rows = PART.div_ceil(x.len());
-    if outputs <= rows {
-        dots(x, weights, &mut y);
+    if y.len() <= rows {
+        dots(x, weights, y);
     } else {
         let parts = y.par_chunks_mut(rows).zip(weights.par_chunks(rows * x.len()));
         parts.for_each(|(y, weights)| dots(x, weights, y));
     }
-    y
+}
+
+/// Weights in f32, on all threads.
+pub(crate) fn widen<W: Weight>(weights: &[W], wide: &mut [f32]) {
+    let parts = wide.par_chunks_mut(PART).zip(weights.par_chunks(PART));
+    parts.for_each(|(wide, narrow)| {
+        wide.iter_mut().zip(narrow).for_each(|(wide, weight)| *wide = weight.widen());
+    });
 }
 
 /// The dot product of `x` with each row of `weights` `[y.len(), x.len()]`.
@@ -68,35 +74,32 @@ fn dots<W: Weight>(x: &[f32], weights: &[W], y: &mut [f32]) {
 
 #[cfg(test)]
 mod tests {
-    use candle_core::{Device, IndexOp};
-
     use super::*;
 
-    fn numbers(rows: usize, columns: usize) -> Tensor {
-        let number = |i| (i as f32 * 1.7).sin();
-        let numbers = (0..rows * columns).map(number).collect();
-        Tensor::from_vec(numbers, (rows, columns), &Device::Cpu).unwrap()
+    fn numbers(count: usize) -> Vec<f32> {
+        (0..count).map(|i| (i as f32 * 1.7).sin()).collect()
     }
 
-    fn found(x: &Tensor, weight: &Tensor) -> Vec<f32> {
-        times(x, weight).unwrap().i(0).unwrap().to_vec1().unwrap()
+    fn narrow(numbers: &[f32]) -> Vec<bf16> {
+        numbers.iter().map(|&x| bf16::from_f32(x)).collect()
+    }
+
+    fn found<W: Weight>(x: &[f32], weights: &[W]) -> Vec<f32> {
+        let mut y = vec![0.0; weights.len() / x.len()];
+        product(x, weights, &mut y);
+        y
     }
 
     #[test]
-    fn a_row_times_a_matrix_is_what_candle_says() {
+    fn a_row_times_a_matrix_is_as_defined() {
         for inputs in [1, 63, 64, 200, 513] {
             for outputs in [1, 7, PART / inputs + 3] {
-                let (x, all) = (numbers(1, inputs), numbers(outputs + 2, inputs));
-                for dtype in [DType::F32, DType::BF16] {
-                    let weight = all.to_dtype(dtype).unwrap().narrow(0, 1, outputs).unwrap();
-                    let found = found(&x, &weight);
-                    assert_eq!(found.len(), outputs);
-                    let weight = weight.to_dtype(DType::F32).unwrap();
-                    let expected = x.matmul(&weight.t().unwrap()).unwrap();
-                    let expected: Vec<f32> = expected.i(0).unwrap().to_vec1().unwrap();
-                    let close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5 * inputs as f32;
-                    let close = found.iter().zip(&expected).all(close);
-                    assert!(close, "{outputs} of {inputs} in {dtype:?}");
+                let (x, weights) = (numbers(inputs), numbers(inputs * outputs));
+                let found = found(&x, &weights);
+                for (row, y) in weights.chunks_exact(inputs).zip(found) {
+                    let exact: f64 =
+                        x.iter().zip(row).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
+                    assert!((f64::from(y) - exact).abs() < 1e-5 * inputs as f64);
                 }
             }
         }
@@ -105,30 +108,28 @@ mod tests {
     #[test]
     fn equal_weights_give_equal_bits_however_they_are_stored() {
         for inputs in (1..=2 * LANES + 1).chain([200, 513]) {
-            let (x, weight) = (numbers(1, inputs), numbers(PART / inputs + 3, inputs));
-            let narrow = weight.to_dtype(DType::BF16).unwrap();
-            let wide = narrow.to_dtype(DType::F32).unwrap();
-            let bits = |weight| -> Vec<u32> {
-                found(&x, weight).iter().map(|number| number.to_bits()).collect()
-            };
-            assert!(bits(&narrow) == bits(&wide), "{inputs}");
+            let x = numbers(inputs);
+            let narrow = narrow(&numbers(inputs * (PART / inputs + 3)));
+            let mut wide = vec![0.0; narrow.len()];
+            widen(&narrow, &mut wide);
+            let bits = |y: Vec<f32>| y.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
+            assert!(bits(found(&x, &narrow)) == bits(found(&x, &wide)), "{inputs}");
+        }
+    }
+
+    /// Also the largest and the smallest, zeros of both signs, and subnormal ones.
+    #[test]
+    fn every_number_in_bf16_is_itself_in_f32() {
+        for number in (0..=u16::MAX).map(bf16::from_bits).filter(|number| !number.is_nan()) {
+            assert_eq!(number.widen().to_bits(), number.to_f32().to_bits());
         }
     }
 
     #[test]
-    fn weights_that_do_not_lie_in_order_are_read_all_the_same() {
-        for dtype in [DType::F32, DType::BF16] {
-            let (x, weight) = (numbers(1, 5), numbers(5, 9).to_dtype(dtype).unwrap());
-            let expected = x.matmul(&weight.to_dtype(DType::F32).unwrap()).unwrap();
-            let expected: Vec<f32> = expected.i(0).unwrap().to_vec1().unwrap();
-            let found = found(&x, &weight.t().unwrap());
-            let close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5;
-            assert!(found.len() == 9 && found.iter().zip(&expected).all(close), "{dtype:?}");
-        }
-    }
-
-    #[test]
-    fn a_row_of_another_length_is_refused() {
-        assert!(times(&numbers(1, 4), &numbers(3, 5)).is_err());
+    fn a_matrix_widens_to_its_numbers() {
+        let narrow = narrow(&numbers(3 * PART + 15));
+        let mut wide = vec![0.0; narrow.len()];
+        widen(&narrow, &mut wide);
+        assert!(narrow.iter().zip(&wide).all(|(a, b)| a.to_f32() == *b));
     }
 }

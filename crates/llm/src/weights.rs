@@ -1,125 +1,97 @@
-//! The tensors of a checkpoint: one safetensors file, or several and an index.
+//! The tensors of a checkpoint, a directory or a GGUF file, by Hugging Face's names.
 
+mod folder;
+mod number;
 mod shard;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use candle_core::Tensor;
-use serde::Deserialize;
+use crate::config::Config;
+use crate::gguf::{self, Gguf};
+use crate::matrix::Matrix;
+use crate::Result;
 
-use crate::config::{Config, read_json};
-use crate::{Error, Result};
-
-use shard::Shard;
-
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+use folder::Folder;
+pub(crate) use number::finite;
 
 /// What logits are made with, unless the embeddings are.
 pub(crate) const HEAD: &str = "lm_head.weight";
 
-/// What old checkpoints hold of the rotary embeddings, which are computed here.
-const IGNORED: &str = ".rotary_emb.inv_freq";
-
-/// Bytes that the weights of a directory take in memory, known from the headers of its files: 2 for
-/// each number of a matrix that is stored in bf16, 4 for every other one. Reading a prompt takes 4
-/// more for each number of one layer's largest matrix in bf16, while that is multiplied.
+/// Bytes that the weights of a checkpoint take in memory, known from the headers of its files. Of a
+/// directory, 2 for each number of a matrix that is stored in bf16, 4 for every other one; of a GGUF
+/// file, what quantised matrices take there if they stay so (Q4_0, Q8_0 and the K types), 2 for each
+/// number of a matrix in BF16, 4 for every other one. Reading a prompt takes 4 more for each number of
+/// the largest matrix that is not in f32.
 ///
 /// # Errors
 /// As [`Model::open`](crate::Model::open), as far as it depends on neither names, shapes nor numbers.
-pub fn weight_bytes(dir: &Path) -> Result<u64> {
-    let config = Config::open(dir)?;
-    let mut weights = Weights::open(dir)?;
+pub fn weight_bytes(path: &Path) -> Result<u64> {
+    let config = Config::open(path)?;
+    let mut weights = Weights::open(path)?;
     if config.tied {
         weights.skip(HEAD);
     }
-    Ok(weights.bytes())
+    Ok(match weights {
+        Weights::Folder(folder) => folder.bytes(),
+        Weights::Gguf(file) => file.bytes(),
+    })
 }
 
 /// The tensors that nobody has asked for yet.
 #[derive(Debug)]
-pub(crate) struct Weights {
-    /// The file that lists the tensors.
-    listing: PathBuf,
-    shards: Vec<Shard>,
-    /// In which shard a tensor is.
-    places: BTreeMap<String, usize>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Index {
-    weight_map: BTreeMap<String, String>,
+pub(crate) enum Weights {
+    Folder(Folder),
+    Gguf(Gguf),
 }
 
 impl Weights {
-    /// Opens the files of a directory, and checks that they are whole and hold what the index says.
-    /// Numbers are read when they are asked for.
-    pub(crate) fn open(dir: &Path) -> Result<Self> {
-        let (single, index) = (dir.join(SINGLE), dir.join(INDEX));
-        if single.exists() {
-            let shard = Shard::open(&single)?;
-            let places = shard.names().map(|name| (name.to_owned(), 0)).collect();
-            Ok(Self { listing: single, shards: vec![shard], places })
-        } else if index.exists() {
-            Self::open_shards(dir, index)
+    /// Opens the files of a checkpoint, and checks that they are whole. Numbers are read when they
+    /// are asked for.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        if gguf::is_one(path) {
+            Ok(Self::Gguf(Gguf::open(path)?))
         } else {
-            Err(Error::checkpoint(dir, format!("expected {SINGLE} or {INDEX} in this directory")))
+            Ok(Self::Folder(Folder::open(path)?))
         }
     }
 
-    fn open_shards(dir: &Path, listing: PathBuf) -> Result<Self> {
-        let index: Index = read_json(&listing)?;
-        let files: Vec<&String> =
-            index.weight_map.values().collect::<BTreeSet<_>>().into_iter().collect();
-        let outside = |file: &str| Path::new(file).file_name().is_none_or(|name| name != file);
-        if let Some(file) = files.iter().find(|file| outside(file)) {
-            let reason = format!("`weight_map` names {file:?}; expected a file of this directory");
-            return Err(Error::checkpoint(&listing, reason));
+    /// Reads a matrix of that shape, in the type in which it is kept in memory.
+    pub(crate) fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix> {
+        match self {
+            Self::Folder(folder) => folder.matrix(name, shape),
+            Self::Gguf(file) => file.matrix(name, shape),
         }
-        let shards: Vec<Shard> =
-            files.iter().map(|file| Shard::open(&dir.join(file))).collect::<Result<_>>()?;
-        let mut places = BTreeMap::new();
-        for (name, file) in &index.weight_map {
-            let place = files.binary_search(&file).unwrap_or_default();
-            if !shards[place].names().any(|held| held == name) {
-                let reason = format!("no tensor `{name}`, which {INDEX} says is here");
-                return Err(Error::checkpoint(shards[place].path(), reason));
-            }
-            places.insert(name.clone(), place);
-        }
-        Ok(Self { listing, shards, places })
     }
 
-    /// Reads a tensor of that shape: a matrix that is stored in bf16 as it is, any other in f32.
-    pub(crate) fn take(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
-        let Some(place) = self.places.remove(name) else {
-            let reason = format!("no tensor `{name}`; expected one of shape {shape:?}");
-            return Err(Error::checkpoint(&self.listing, reason));
-        };
-        self.shards[place].read(name, shape)
+    /// Reads a vector of so many numbers.
+    pub(crate) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
+        match self {
+            Self::Folder(folder) => folder.vector(name, size),
+            Self::Gguf(file) => file.vector(name, size),
+        }
     }
 
-    /// Bytes in memory of the tensors that nobody has asked for yet.
-    fn bytes(&self) -> u64 {
-        let asked_for = |(name, _): &(&String, &usize)| !name.ends_with(IGNORED);
-        let places = self.places.iter().filter(asked_for);
-        places.map(|(name, &place)| self.shards[place].bytes_in_memory(name)).sum()
+    /// What the rotary frequencies are divided by, `[size]`, if the checkpoint has that as a tensor.
+    pub(crate) fn rope_factors(&mut self, size: usize) -> Result<Option<Vec<f32>>> {
+        match self {
+            Self::Folder(_) => Ok(None),
+            Self::Gguf(file) => file.rope_factors(size),
+        }
     }
 
     /// Leaves a tensor out that is allowed to be there.
     pub(crate) fn skip(&mut self, name: &str) {
-        self.places.remove(name);
+        match self {
+            Self::Folder(folder) => folder.skip(name),
+            Self::Gguf(file) => file.skip(name),
+        }
     }
 
     /// Refuses tensors that nobody has asked for: the model is another than its config says.
     pub(crate) fn finish(self) -> Result<()> {
-        match self.places.iter().find(|(name, _)| !name.ends_with(IGNORED)) {
-            None => Ok(()),
-            Some((name, &place)) => {
-                let reason = format!("tensor `{name}` has no place in the model of config.json");
-                Err(Error::checkpoint(self.shards[place].path(), reason))
-            }
+        match self {
+            Self::Folder(folder) => folder.finish(),
+            Self::Gguf(file) => file.finish(),
         }
     }
 }

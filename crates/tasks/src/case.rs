@@ -10,6 +10,8 @@ pub struct Case {
     pub context: String,
     /// The question, and the beginning of the answer.
     pub question: String,
+    /// The beginning of the answer, which the question ends with: in a chat, the model's first words.
+    pub beginning: String,
     /// What the answer should have, in the order of the question.
     pub answers: Vec<String>,
     /// The most tokens of an answer.
@@ -35,7 +37,8 @@ mod tests {
 
     fn case(answers: &[&str]) -> Case {
         let answers = answers.iter().map(ToString::to_string).collect();
-        Case { context: String::new(), question: String::new(), answers, tokens: 1 }
+        let [context, question, beginning] = Default::default();
+        Case { context, question, beginning, answers, tokens: 1 }
     }
 
     #[test]

@@ -57,8 +57,9 @@ fn list(repeats: Repeats, rare: usize, draw: &mut Draw) -> Case {
     let rare = others.iter().flat_map(|word| repeat_n(word, repeats.rare));
     let mut words: Vec<_> = common.chain(rare).collect();
     draw.shuffle(&mut words);
-    let (introduction, question) = SENTENCES.cwe.fill(&[]);
-    Case { context: introduction + &numbered(&words), question, answers, tokens: ANSWER_TOKENS }
+    let (introduction, question, beginning) = SENTENCES.cwe.fill(&[]);
+    let context = introduction + &numbered(&words);
+    Case { context, question, beginning, answers, tokens: ANSWER_TOKENS }
 }
 
 /// The case, filled up with rare words; before it an example with its answer.

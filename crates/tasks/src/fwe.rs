@@ -29,10 +29,11 @@ fn text(vocabulary: &[String], words: usize, mut draw: Draw) -> Case {
     let mut coded: Vec<&str> =
         ranked.flat_map(|(i, word)| repeat_n(word.as_str(), frequency(words, i + 1))).collect();
     draw.shuffle(&mut coded);
-    let (introduction, question) = SENTENCES.fwe.fill(&[]);
+    let (introduction, question, beginning) = SENTENCES.fwe.fill(&[]);
     Case {
         context: introduction + &coded.join(" "),
         question,
+        beginning,
         answers: vocabulary[1..=ASKED].to_vec(),
         tokens: ANSWER_TOKENS,
     }

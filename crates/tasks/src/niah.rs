@@ -66,11 +66,12 @@ impl Needles {
         let frame = if answers.len() == 1 { &niah.one } else { &niah.several };
         let query: Vec<_> = asked.iter().map(|(key, _)| key.as_str()).collect();
         let query = niah.query_list.join(&query);
-        let (introduction, question) =
+        let (introduction, question, beginning) =
             frame.fill(&[("kind", self.kind()), ("kinds", kinds), ("query", &query)]);
         Case {
             context: introduction + &sentences.join(source.between(self.hay)),
             question,
+            beginning,
             tokens: source.answer_tokens(answers.len(), ANSWER_TOKENS),
             answers,
         }

@@ -51,10 +51,11 @@ impl Questions {
             .enumerate()
             .map(|(i, place)| format!("Document {}:\n{}", i + 1, self.documents[*place]))
             .collect();
-        let (introduction, asked) = SENTENCES.qa.fill(&[("query", &question.text)]);
+        let (introduction, asked, beginning) = SENTENCES.qa.fill(&[("query", &question.text)]);
         Case {
             context: introduction + &documents.join("\n\n"),
             question: asked,
+            beginning,
             answers: question.answers.clone(),
             tokens: ANSWER_TOKENS,
         }

@@ -50,9 +50,10 @@ pub(crate) struct Templates {
 }
 
 impl Frame {
-    /// The introduction; and the question with the beginning of the answer.
-    pub(crate) fn fill(&self, holes: &[(&str, &str)]) -> (String, String) {
-        (fill(&self.introduction, holes), fill(&self.question, holes) + &fill(&self.answer, holes))
+    /// The introduction, the question with the beginning of the answer, and this by itself.
+    pub(crate) fn fill(&self, holes: &[(&str, &str)]) -> (String, String, String) {
+        let beginning = fill(&self.answer, holes);
+        (fill(&self.introduction, holes), fill(&self.question, holes) + &beginning, beginning)
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::rope::Scaling;
+use crate::rope::{Scaling, Sharpening, yarn_length};
 use crate::{Error, Result};
 
 /// The largest dimension: products of two fit.
@@ -53,6 +53,14 @@ struct Rotary {
     low_freq_factor: Option<f32>,
     high_freq_factor: Option<f32>,
     original_max_position_embeddings: Option<f32>,
+    beta_fast: Option<f32>,
+    beta_slow: Option<f32>,
+    mscale: Option<f32>,
+    mscale_all_dim: Option<f32>,
+    attention_factor: Option<f32>,
+    /// Whether the pairs between which yarn mixes are whole numbers; by default, they are.
+    truncate: Option<bool>,
+    llama_4_scaling_beta: Option<f32>,
 }
 
 /// What `generation_config.json` says that matters here.
@@ -138,21 +146,52 @@ impl Raw {
             None => Err("no `rope_type` of the rotary embeddings, but a `factor`".into()),
             Some("linear") => Ok(Scaling::Linear { factor: positive("factor", rope.factor)? }),
             Some("llama3") => rope.llama3(),
+            Some("yarn") => rope.yarn(),
             Some(other) => Err(format!(
-                "the rope type {other:?} is not supported; expected one of default, linear, llama3"
+                "the rope type {other:?} is not supported; expected one of default, linear, llama3, \
+                 yarn"
             )),
         }
+    }
+
+    pub(super) fn query_scaling(&self) -> Result<Option<Sharpening>, String> {
+        let rope = self.rope_parameters.as_ref().or(self.rope_scaling.as_ref());
+        let Some((rope, beta)) = rope.and_then(|rope| Some((rope, rope.llama_4_scaling_beta?))) else {
+            return Ok(None);
+        };
+        let beta = positive("llama_4_scaling_beta", Some(beta))?;
+        Ok(Some(Sharpening { beta, original: rope.original()? }))
     }
 }
 
 impl Rotary {
+    /// The context that the model was first trained for.
+    fn original(&self) -> Result<f32, String> {
+        positive("original_max_position_embeddings", self.original_max_position_embeddings)
+    }
+
+    fn yarn(&self) -> Result<Scaling, String> {
+        if self.truncate == Some(false) {
+            return Err("`truncate` of the rotary embeddings is false; expected true".into());
+        }
+        let factor = positive("factor", self.factor)?;
+        let scales = self.mscale.zip(self.mscale_all_dim);
+        let length = self.attention_factor.unwrap_or_else(|| yarn_length(factor, scales));
+        Ok(Scaling::Yarn {
+            factor,
+            fast: positive("beta_fast", self.beta_fast.or(Some(32.0)))?,
+            slow: positive("beta_slow", self.beta_slow.or(Some(1.0)))?,
+            original: self.original()?,
+            length: positive("attention_factor", Some(length))?,
+        })
+    }
+
     fn llama3(&self) -> Result<Scaling, String> {
-        let original = self.original_max_position_embeddings;
         let scaling = Scaling::Llama3 {
             factor: positive("factor", self.factor)?,
             low: positive("low_freq_factor", self.low_freq_factor)?,
             high: positive("high_freq_factor", self.high_freq_factor)?,
-            original: positive("original_max_position_embeddings", original)?,
+            original: self.original()?,
         };
         match scaling {
             Scaling::Llama3 { low, high, .. } if low >= high => Err(format!(

@@ -49,12 +49,8 @@ impl Session<'_> {
     /// then nothing has changed. If a layer fails, the sequence is lost.
     pub fn begin(&mut self, prompt: &Prefilled) -> Result<Vec<f32>> {
         self.check_can_begin()?;
-        let (found, expected) = (prompt.layers.len(), self.layers.len());
-        if found != expected {
-            let reason = format!("the prompt has {found} layers; expected the model's {expected}");
-            return Err(Error::input("prefill", reason));
-        }
-        self.grow(prompt.tokens(), |session| {
+        self.model.check_layers(prompt)?;
+        self.grow(prompt.tokens.len(), |session| {
             for (layer, (attention, part)) in
                 session.layers.iter_mut().zip(&prompt.layers).enumerate()
             {

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use candle_core::{Device, Tensor};
+use ndarray::Array3;
 
 use super::Session;
-use crate::prefill::to_array;
+use crate::linear::Scratch;
 use crate::{Error, LayerReport, Result};
 
 impl Session<'_> {
@@ -22,25 +22,36 @@ impl Session<'_> {
     }
 
     fn decode(&mut self, token: u32) -> Result<Vec<f32>> {
+        let shape = self.model.config().shape;
         let mut x = self.model.embed(&[token])?;
-        let angles = self.model.rope.angles(self.len, 1)?;
+        let table = self.model.rope.table(self.len, 1);
+        let (angles, scratch) = (table.all(), &mut Scratch::default());
+        let mut normed = vec![0.0; x.len()];
+        let rows = |heads, dim| Array3::zeros((heads, 1, dim));
+        let mut queries = rows(shape.query_heads, shape.head_dim);
+        let mut keys = rows(shape.kv_heads, shape.head_dim);
+        let mut values = rows(shape.kv_heads, shape.value_dim);
         self.reports.clear();
         let layers = self.model.layers.iter().zip(&mut self.layers).enumerate();
         for (number, (layer, attention)) in layers {
             let failed = |source| Error::Attention { layer: number, source };
-            let normed = layer.normed(&x)?;
-            let (keys, values) = layer.keys_values(&normed, &angles)?;
-            let queries = to_array(&layer.queries(&normed, &angles)?)?;
-            let (keys, values) = (to_array(&keys)?, to_array(&values)?);
+            layer.normed(&x, &mut normed);
+            // Heads of one token lie in order both as [1, heads, dim] and as [heads, 1, dim].
+            layer.keys(&normed, angles, numbers(&mut keys), scratch)?;
+            layer.values(&normed, numbers(&mut values), scratch)?;
+            layer.queries(&normed, angles, numbers(&mut queries), scratch)?;
             let begin = Instant::now();
             attention.append(keys.view(), values.view()).map_err(failed)?;
             let output = attention.attend(queries.view(), None).map_err(failed)?;
             let time = begin.elapsed();
-            let numbers = output.out.iter().copied().collect();
-            let attended = Tensor::from_vec(numbers, output.out.dim(), &Device::Cpu)?;
-            x = layer.finish(&x, &attended)?;
+            let attended: Vec<f32> = output.out.iter().copied().collect();
+            layer.finish(&mut x, &attended, &mut normed, scratch)?;
             self.reports.push(LayerReport::new(output, time));
         }
         Ok(self.model.logits(&x)?)
     }
+}
+
+fn numbers(rows: &mut Array3<f32>) -> &mut [f32] {
+    rows.as_slice_mut().expect("arrays in standard order")
 }

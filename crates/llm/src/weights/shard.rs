@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use candle_core::{Device, Tensor, WithDType};
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
+use super::number::finite;
+use crate::matrix::Matrix;
 use crate::{Error, Result};
 
 /// An open file whose header is consistent with its length.
@@ -61,20 +62,39 @@ impl Shard {
         count * if stays_bf16(info) { 2 } else { 4 }
     }
 
-    /// Reads a tensor of that shape: a matrix that is stored in bf16 as it is, any other in f32.
-    /// Refuses numbers that are not finite.
-    pub(super) fn read(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
+    /// Reads a matrix of that shape: in bf16 if it is stored so, else in f32. Refuses numbers that are
+    /// not finite.
+    pub(super) fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix> {
+        let (info, bytes) = self.find(name, &shape)?;
+        let matrix = if stays_bf16(&info) {
+            let numbers = bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b));
+            finite(numbers.collect()).map(|numbers| Matrix::bf16(numbers, shape))
+        } else {
+            in_f32(info.dtype, &bytes).map(|numbers| Matrix::f32(numbers, shape))
+        };
+        matrix.map_err(|reason| self.refuse(name, &reason))
+    }
+
+    /// Reads a vector of so many numbers. Refuses numbers that are not finite.
+    pub(super) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
+        let (info, bytes) = self.find(name, &[size])?;
+        in_f32(info.dtype, &bytes).map_err(|reason| self.refuse(name, &reason))
+    }
+
+    fn find(&mut self, name: &str, shape: &[usize]) -> Result<(TensorInfo, Vec<u8>)> {
         let Some(info) = self.metadata.info(name).cloned() else {
             return Err(Error::checkpoint(&self.path, format!("no tensor `{name}`")));
         };
         if info.shape != shape {
             let found = &info.shape;
-            let reason = format!("tensor `{name}` has shape {found:?}; expected {shape:?}");
-            return Err(Error::checkpoint(&self.path, reason));
+            return Err(self.refuse(name, &format!(" has shape {found:?}; expected {shape:?}")));
         }
         let bytes = self.bytes(&info).map_err(|source| Error::file(&self.path, source))?;
-        tensor(&info, &bytes)
-            .map_err(|reason| Error::checkpoint(&self.path, format!("tensor `{name}`{reason}")))
+        Ok((info, bytes))
+    }
+
+    fn refuse(&self, name: &str, reason: &str) -> Error {
+        Error::checkpoint(&self.path, format!("tensor `{name}`{reason}"))
     }
 
     fn bytes(&mut self, info: &TensorInfo) -> std::io::Result<Vec<u8>> {
@@ -92,60 +112,38 @@ fn stays_bf16(info: &TensorInfo) -> bool {
     info.dtype == Dtype::BF16 && info.shape.len() == 2
 }
 
-/// The tensor of these bytes, or what is wrong with it.
-fn tensor(info: &TensorInfo, bytes: &[u8]) -> Result<Tensor, String> {
-    let shape = info.shape.as_slice();
-    let tensor = if stays_bf16(info) {
-        let numbers = bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b));
-        Tensor::from_vec(finite(numbers.collect())?, shape, &Device::Cpu)
-    } else {
-        Tensor::from_vec(finite(in_f32(info.dtype, bytes)?)?, shape, &Device::Cpu)
-    };
-    tensor.map_err(|error| format!(": {error}"))
-}
-
-/// Numbers, if all are finite.
-fn finite<T: WithDType>(numbers: Vec<T>) -> Result<Vec<T>, String> {
-    match numbers.iter().position(|x| !x.to_f64().is_finite()) {
-        None => Ok(numbers),
-        Some(i) => Err(format!(": number {i} is {}; expected finite numbers", numbers[i])),
-    }
-}
-
-/// Numbers in f32, whatever they are stored as.
+/// Numbers in f32, whatever they are stored as, if all are finite.
 fn in_f32(dtype: Dtype, bytes: &[u8]) -> Result<Vec<f32>, String> {
-    match dtype {
-        Dtype::F32 => Ok(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()),
-        Dtype::F16 => {
-            Ok(bytes.as_chunks().0.iter().map(|&b| f16::from_le_bytes(b).to_f32()).collect())
-        }
+    finite(match dtype {
+        Dtype::F32 => bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect(),
+        Dtype::F16 => bytes.as_chunks().0.iter().map(|&b| f16::from_le_bytes(b).to_f32()).collect(),
         Dtype::BF16 => {
-            Ok(bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b).to_f32()).collect())
+            bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b).to_f32()).collect()
         }
-        other => Err(format!(" is {other:?}; expected F32, F16 or BF16")),
-    }
+        other => return Err(format!(" is {other:?}; expected F32, F16 or BF16")),
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use candle_core::DType;
-
     use super::*;
 
     #[test]
     fn what_a_tensor_takes_in_memory_is_foretold() {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-        for (case, matrices) in
-            [("llama3", DType::BF16), ("mistral", DType::F32), ("qwen3", DType::F32)]
-        {
+        for (case, bytes) in [("llama3", 2), ("mistral", 4), ("qwen3", 4)] {
             let mut shard = Shard::open(&golden.join(case).join("model.safetensors")).unwrap();
             for name in shard.names.clone() {
-                let shape = shard.metadata.info(&name).unwrap().shape.clone();
-                let tensor = shard.read(&name, &shape).unwrap();
-                let dtype = if shape.len() == 2 { matrices } else { DType::F32 };
-                assert_eq!(tensor.dtype(), dtype, "{case}: {name}");
-                let bytes = tensor.elem_count() * tensor.dtype().size_in_bytes();
-                assert_eq!(shard.bytes_in_memory(&name), bytes as u64, "{case}: {name}");
+                let found = match *shard.metadata.info(&name).unwrap().shape {
+                    [rows, columns] => {
+                        let matrix = shard.matrix(&name, [rows, columns]).unwrap();
+                        assert_eq!(matrix.bytes(), bytes * (rows * columns) as u64, "{case}: {name}");
+                        matrix.bytes()
+                    }
+                    [size] => 4 * shard.vector(&name, size).unwrap().len() as u64,
+                    _ => panic!("{name}"),
+                };
+                assert_eq!(shard.bytes_in_memory(&name), found, "{case}: {name}");
             }
             assert_eq!(shard.bytes_in_memory("another"), 0);
         }

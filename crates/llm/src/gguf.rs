@@ -1,0 +1,241 @@
+//! GGUF: a model in one file, as llama.cpp reads it: dimensions, tokenizer, tensors.
+
+mod config;
+mod names;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use candle_core::Device;
+use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
+use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use half::bf16;
+
+use crate::matrix::{Matrix, stays_quantised};
+use crate::weights::finite;
+use crate::{Error, Result};
+
+/// The types that are read.
+const TYPES: &str = "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K";
+
+/// What Llama 3's rotary frequencies are divided by.
+const ROPE_FACTORS: &str = "rope_freqs.weight";
+
+/// Whether a checkpoint is a GGUF file, not a directory.
+pub(crate) fn is_one(path: &Path) -> bool {
+    path.is_file()
+}
+
+/// An open file, and its tensors that nobody has asked for yet.
+#[derive(Debug)]
+pub(crate) struct Gguf {
+    path: PathBuf,
+    file: File,
+    /// Where the first tensor begins.
+    start: u64,
+    pub(crate) metadata: HashMap<String, Value>,
+    tensors: BTreeMap<String, TensorInfo>,
+    /// Whether rows of queries and keys are in interleaved rotary order.
+    interleaved: bool,
+}
+
+impl Gguf {
+    /// Reads the header, and checks that every tensor lies in the file.
+    ///
+    /// # Errors
+    /// [`Error::File`], or [`Error::Checkpoint`].
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|source| Error::file(path, source))?;
+        let length = file.metadata().map_err(|source| Error::file(path, source))?.len();
+        let content = content(&file).map_err(|reason| Error::checkpoint(path, reason))?;
+        let mut found = Self {
+            path: path.into(),
+            file,
+            start: content.tensor_data_offset,
+            metadata: content.metadata,
+            tensors: content.tensor_infos.into_iter().collect(),
+            interleaved: false,
+        };
+        for (name, info) in &found.tensors {
+            found.check_place(info, length).map_err(|reason| found.refuse(name, &reason))?;
+        }
+        found.interleaved = config::interleaved(&found.metadata);
+        Ok(found)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether there is a tensor of this name of Hugging Face.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.tensors.contains_key(&names::of_gguf(name))
+    }
+
+    /// Refuses tensors that are not whole within the file, however large they say they are.
+    fn check_place(&self, info: &TensorInfo, length: u64) -> Result<(), String> {
+        let size = bytes(info).ok_or_else(|| {
+            let (shape, block) = (info.shape.dims(), info.ggml_dtype.block_size());
+            format!(" has shape {shape:?}; expected rows of a multiple of {block} numbers, and less in all")
+        })?;
+        let end = self.start.checked_add(info.offset).and_then(|start| start.checked_add(size));
+        match end {
+            Some(end) if end <= length => Ok(()),
+            _ => Err(format!(
+                " has {size} bytes from byte {} of {length}; the file is cut",
+                self.start.saturating_add(info.offset)
+            )),
+        }
+    }
+
+    /// Reads a matrix of that shape, in the type in which it is fastest to multiply.
+    pub(crate) fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix> {
+        let (name, dtype, bytes) = self.take(name, &shape)?;
+        matrix(dtype, bytes, shape).map_err(|reason| self.refuse(&name, &reason))
+    }
+
+    /// Reads a vector of so many numbers.
+    pub(crate) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
+        let (name, dtype, bytes) = self.take(name, &[size])?;
+        numbers(dtype, &bytes, &[size]).map_err(|reason| self.refuse(&name, &reason))
+    }
+
+    /// What the rotary frequencies are divided by, if the file says so.
+    pub(crate) fn rope_factors(&mut self, size: usize) -> Result<Option<Vec<f32>>> {
+        if !self.tensors.contains_key(ROPE_FACTORS) {
+            return Ok(None);
+        }
+        let factors = self.vector(ROPE_FACTORS, size)?;
+        match factors.iter().find(|factor| **factor <= 0.0) {
+            None => Ok(Some(factors)),
+            Some(factor) => {
+                Err(self.refuse(ROPE_FACTORS, &format!(" has {factor}; expected positive numbers")))
+            }
+        }
+    }
+
+    /// Bytes in memory of the tensors that nobody has asked for yet.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.tensors.values().map(bytes_in_memory).sum()
+    }
+
+    /// Leaves a tensor out that is allowed to be there.
+    pub(crate) fn skip(&mut self, name: &str) {
+        self.tensors.remove(&names::of_gguf(name));
+    }
+
+    /// Refuses tensors that nobody has asked for.
+    pub(crate) fn finish(self) -> Result<()> {
+        match self.tensors.keys().next() {
+            None => Ok(()),
+            Some(name) => Err(self.refuse(name, " has no place in a model of this architecture")),
+        }
+    }
+
+    /// The bytes of a tensor by its name of Hugging Face, and its own name.
+    fn take(&mut self, name: &str, shape: &[usize]) -> Result<(String, GgmlDType, Vec<u8>)> {
+        let own = names::of_gguf(name);
+        let Some(info) = self.tensors.remove(&own) else {
+            let reason = format!("no tensor `{own}`; expected one of shape {shape:?}");
+            return Err(Error::checkpoint(&self.path, reason));
+        };
+        if info.shape.dims() != shape {
+            let found = info.shape.dims();
+            return Err(self.refuse(&own, &format!(" has shape {found:?}; expected {shape:?}")));
+        }
+        let bytes = self.read(&info).map_err(|source| Error::file(&self.path, source))?;
+        let bytes = match names::rotary_heads(name, &self.metadata) {
+            Some(heads) if self.interleaved => halves(&bytes, shape[0], heads),
+            _ => bytes,
+        };
+        Ok((own, info.ggml_dtype, bytes))
+    }
+
+    fn read(&mut self, info: &TensorInfo) -> std::io::Result<Vec<u8>> {
+        self.file.seek(SeekFrom::Start(self.start + info.offset))?;
+        let mut read = vec![0; bytes(info).unwrap_or(0) as usize];
+        self.file.read_exact(&mut read)?;
+        Ok(read)
+    }
+
+    fn refuse(&self, name: &str, reason: &str) -> Error {
+        Error::checkpoint(&self.path, format!("tensor `{name}`{reason}"))
+    }
+}
+
+/// The header. Candle checks lengths against the file's before it reserves memory; it divides by an
+/// alignment of 0.
+fn content(file: &File) -> Result<Content, String> {
+    let read = AssertUnwindSafe(|| Content::read(&mut BufReader::new(file)));
+    match catch_unwind(read) {
+        Ok(Ok(content)) => Ok(content),
+        Ok(Err(error)) => Err(format!("not a whole GGUF file of tensors in {TYPES}: {error}")),
+        Err(_) => Err("`general.alignment` cannot be; expected a power of two".into()),
+    }
+}
+
+/// Bytes of a tensor in its file, if its rows are whole blocks and that is a number.
+fn bytes(info: &TensorInfo) -> Option<u64> {
+    let (dims, dtype) = (info.shape.dims(), info.ggml_dtype);
+    let whole = dims.last().is_some_and(|row| row.is_multiple_of(dtype.block_size()));
+    let count = dims.iter().try_fold(1_u64, |all, &size| all.checked_mul(size as u64))?;
+    let size = (count / dtype.block_size() as u64).checked_mul(dtype.type_size() as u64)?;
+    whole.then_some(size)
+}
+
+fn bytes_in_memory(info: &TensorInfo) -> u64 {
+    let count: u64 = info.shape.dims().iter().map(|&size| size as u64).product();
+    match (info.ggml_dtype, info.shape.rank()) {
+        (GgmlDType::BF16, 2) => 2 * count,
+        (dtype, 2) if stays_quantised(dtype) => bytes(info).unwrap_or(0),
+        _ => 4 * count,
+    }
+}
+
+/// Rows of heads whose pairs of rotary numbers lie side by side, with the first of all pairs before
+/// the second ones, as this crate turns them.
+fn halves(rows: &[u8], count: usize, heads: usize) -> Vec<u8> {
+    let (size, head_dim) = (rows.len() / count, count / heads);
+    let place = |row: usize| {
+        let (head, i) = (row / head_dim, row % head_dim);
+        head * head_dim + 2 * (i % (head_dim / 2)) + i / (head_dim / 2)
+    };
+    (0..count).flat_map(|row| &rows[place(row) * size..(place(row) + 1) * size]).copied().collect()
+}
+
+fn matrix(dtype: GgmlDType, bytes: Vec<u8>, shape: [usize; 2]) -> Result<Matrix, String> {
+    if dtype == GgmlDType::BF16 {
+        let numbers = bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b));
+        return Ok(Matrix::bf16(finite(numbers.collect())?, shape));
+    }
+    if !stays_quantised(dtype) {
+        return Ok(Matrix::f32(numbers(dtype, &bytes, &shape)?, shape));
+    }
+    let tensor = tensor(dtype, &bytes, &shape)?;
+    let matrix = Matrix::quantised(tensor).map_err(|error| format!(": {error}"))?;
+    for row in 0..shape[0] {
+        finite(matrix.row(row).map_err(|error| format!(": {error}"))?)
+            .map_err(|reason| format!(", row {row}{reason}"))?;
+    }
+    Ok(matrix)
+}
+
+/// Numbers in f32, whatever they are stored as, if all are finite.
+fn numbers(dtype: GgmlDType, bytes: &[u8], shape: &[usize]) -> Result<Vec<f32>, String> {
+    let numbers = tensor(dtype, bytes, shape)?
+        .dequantize(&Device::Cpu)
+        .and_then(|tensor| tensor.flatten_all()?.to_vec1());
+    finite(numbers.map_err(|error| format!(": {error}"))?)
+}
+
+fn tensor(dtype: GgmlDType, bytes: &[u8], shape: &[usize]) -> Result<QTensor, String> {
+    if matches!(dtype, GgmlDType::Q8_1 | GgmlDType::Q2K | GgmlDType::Q3K | GgmlDType::Q8K) {
+        return Err(format!(" is {dtype:?}; expected {TYPES}"));
+    }
+    QStorage::from_data(bytes.into(), &Device::Cpu, dtype)
+        .and_then(|storage| QTensor::new(storage, shape))
+        .map_err(|error| format!(": {error}"))
+}

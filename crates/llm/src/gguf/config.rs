@@ -1,0 +1,302 @@
+//! A model's dimensions from GGUF's metadata.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use candle_core::quantized::gguf_file::Value;
+use vattention_core::Shape;
+
+use super::Gguf;
+use crate::config::{Architecture, Biases, Config, MOST_LAYERS};
+use crate::rope::{Scaling, Sharpening, yarn_length};
+use crate::{Error, Result};
+
+/// Architectures by the names that llama.cpp gives them.
+const ARCHITECTURES: [(&str, Architecture); 4] = [
+    ("llama", Architecture::Llama),
+    ("mistral3", Architecture::Mistral),
+    ("qwen2", Architecture::Qwen2),
+    ("qwen3", Architecture::Qwen3),
+];
+
+/// The largest dimension: products of two fit.
+const LARGEST: u64 = i32::MAX as u64;
+
+type Metadata = HashMap<String, Value>;
+
+impl Config {
+    /// Of a GGUF file.
+    pub(crate) fn of_gguf(path: &Path) -> Result<Self> {
+        let file = Gguf::open(path)?;
+        config(&file).map_err(|reason| Error::checkpoint(path, reason))
+    }
+}
+
+/// Whether rows of queries and keys are in interleaved rotary order: where llama.cpp turns
+/// neighbours.
+pub(super) fn interleaved(metadata: &Metadata) -> bool {
+    matches!(architecture(metadata), Ok((_, Architecture::Llama | Architecture::Mistral)))
+}
+
+pub(super) fn query_heads(metadata: &Metadata) -> Result<usize, String> {
+    Keys::new(metadata)?.size("attention.head_count")
+}
+
+pub(super) fn kv_heads(metadata: &Metadata) -> Result<usize, String> {
+    let keys = Keys::new(metadata)?;
+    if keys.has("attention.head_count_kv") {
+        keys.size("attention.head_count_kv")
+    } else {
+        keys.size("attention.head_count")
+    }
+}
+
+fn config(file: &Gguf) -> Result<Config, String> {
+    let metadata = &file.metadata;
+    let (_, architecture) = architecture(metadata)?;
+    let keys = Keys::new(metadata)?;
+    let hidden_size = keys.size("embedding_length")?;
+    let layers = keys.size("block_count")?;
+    if layers > MOST_LAYERS {
+        let name = keys.name("block_count");
+        return Err(format!("`{name}` is {layers}; expected at most {MOST_LAYERS}"));
+    }
+    keys.refuse_unknown_options()?;
+    let shape = shape(&keys, hidden_size, (query_heads(metadata)?, kv_heads(metadata)?))?;
+    let (context, context_key) = context(&keys, architecture)?;
+    let tied = !file.has("lm_head.weight");
+    Ok(Config {
+        architecture,
+        hidden_size,
+        intermediate_size: keys.size("feed_forward_length")?,
+        layers,
+        shape,
+        vocab_size: vocab_size(&keys)?,
+        context,
+        context_key,
+        rope_theta: keys.positive_or("rope.freq_base", 10000.0)?,
+        rope_scaling: keys.scaling()?,
+        query_scaling: keys.sharpening()?,
+        norm_epsilon: f64::from(keys.positive("attention.layer_norm_rms_epsilon")?),
+        tied,
+        biases: Biases {
+            inputs: file.has("model.layers.0.self_attn.q_proj.bias"),
+            output: file.has("model.layers.0.self_attn.o_proj.bias"),
+            feed_forward: file.has("model.layers.0.mlp.gate_proj.bias"),
+        },
+        ends: crate::gguf_tokenizer::ends(metadata)?,
+    })
+}
+
+fn architecture(metadata: &Metadata) -> Result<(&str, Architecture), String> {
+    const KEY: &str = "general.architecture";
+    let known = ARCHITECTURES.map(|(name, _)| name).join(", ");
+    let Some(value) = metadata.get(KEY) else {
+        return Err(format!("no `{KEY}`; expected one of {known}"));
+    };
+    let found = ARCHITECTURES.into_iter().find(|(name, _)| matches!(value, Value::String(s) if s == name));
+    found.ok_or_else(|| format!("`{KEY}` is {}; expected one of {known}", shown(value)))
+}
+
+fn shape(
+    keys: &Keys<'_>,
+    hidden_size: usize,
+    (query_heads, kv_heads): (usize, usize),
+) -> Result<Shape, String> {
+    let head_dim = if keys.has("attention.key_length") {
+        keys.size("attention.key_length")?
+    } else if hidden_size.is_multiple_of(query_heads) {
+        hidden_size / query_heads
+    } else {
+        return Err(format!(
+            "`{}` is {hidden_size}; expected a multiple of `{}` = {query_heads}, or `{}`",
+            keys.name("embedding_length"),
+            keys.name("attention.head_count"),
+            keys.name("attention.key_length"),
+        ));
+    };
+    if !head_dim.is_multiple_of(2) {
+        return Err(format!("heads have {head_dim} numbers; expected an even number"));
+    }
+    for key in ["attention.value_length", "rope.dimension_count"] {
+        if keys.has(key) && keys.size(key)? != head_dim {
+            let (name, found) = (keys.name(key), keys.size(key)?);
+            return Err(format!("`{name}` is {found}; expected the head's {head_dim}"));
+        }
+    }
+    let shape = Shape { query_heads, kv_heads, head_dim, value_dim: head_dim };
+    shape.check().map_err(|error| error.to_string())?;
+    Ok(shape)
+}
+
+/// Within its sliding window a model attends to everything.
+fn context(keys: &Keys<'_>, architecture: Architecture) -> Result<(usize, &'static str), String> {
+    let positions = keys.size("context_length")?;
+    let slides = architecture != Architecture::Qwen2 && keys.has("attention.sliding_window");
+    match slides.then(|| keys.number("attention.sliding_window")).transpose()? {
+        Some(window) if window > 0 && (window as usize) < positions => {
+            Ok((window as usize, "attention.sliding_window"))
+        }
+        _ => Ok((positions, "context_length")),
+    }
+}
+
+/// As many as there are tokens, whatever `vocab_size` says.
+fn vocab_size(keys: &Keys<'_>) -> Result<usize, String> {
+    match keys.metadata.get("tokenizer.ggml.tokens") {
+        Some(Value::Array(tokens)) if !tokens.is_empty() => Ok(tokens.len()),
+        _ => keys.size("vocab_size"),
+    }
+}
+
+/// The keys of an architecture, `{architecture}.{key}`.
+struct Keys<'m> {
+    prefix: &'m str,
+    metadata: &'m Metadata,
+}
+
+impl<'m> Keys<'m> {
+    fn new(metadata: &'m Metadata) -> Result<Self, String> {
+        Ok(Self { prefix: architecture(metadata)?.0, metadata })
+    }
+
+    fn name(&self, key: &str) -> String {
+        format!("{}.{key}", self.prefix)
+    }
+
+    fn get(&self, key: &str) -> Option<&'m Value> {
+        self.metadata.get(&self.name(key))
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// A whole number, of any width.
+    fn number(&self, key: &str) -> Result<u64, String> {
+        let name = self.name(key);
+        let Some(value) = self.get(key) else { return Err(format!("no `{name}`")) };
+        let number = match *value {
+            Value::U8(n) => Some(n.into()),
+            Value::U16(n) => Some(n.into()),
+            Value::U32(n) => Some(n.into()),
+            Value::U64(n) => Some(n),
+            Value::I8(n) => n.try_into().ok(),
+            Value::I16(n) => n.try_into().ok(),
+            Value::I32(n) => n.try_into().ok(),
+            Value::I64(n) => n.try_into().ok(),
+            _ => None,
+        };
+        number.ok_or_else(|| format!("`{name}` is {}; expected a whole number", shown(value)))
+    }
+
+    /// A dimension.
+    fn size(&self, key: &str) -> Result<usize, String> {
+        let name = self.name(key);
+        match self.number(key)? {
+            0 => Err(format!("`{name}` is 0; expected at least 1")),
+            size if size > LARGEST => Err(format!("`{name}` is {size}; expected at most {LARGEST}")),
+            size => Ok(size as usize),
+        }
+    }
+
+    fn positive(&self, key: &str) -> Result<f32, String> {
+        let name = self.name(key);
+        match self.get(key) {
+            None => Err(format!("no `{name}`")),
+            Some(&Value::F32(number)) if number.is_finite() && number > 0.0 => Ok(number),
+            Some(value) => Err(format!("`{name}` is {}; expected a positive number", shown(value))),
+        }
+    }
+
+    fn positive_or(&self, key: &str, default: f32) -> Result<f32, String> {
+        if self.has(key) { self.positive(key) } else { Ok(default) }
+    }
+
+    /// Refuses what would change the computation and is not known here.
+    fn refuse_unknown_options(&self) -> Result<(), String> {
+        for key in ["expert_count", "attention.sliding_window_pattern", "logit_scale", "attention.scale"] {
+            if self.has(key) && self.number(key) != Ok(0) {
+                let (name, Some(value)) = (self.name(key), self.get(key)) else { continue };
+                return Err(format!("`{name}` is {}, which is not supported; expected none", shown(value)));
+            }
+        }
+        Ok(())
+    }
+
+    fn scaling(&self) -> Result<Scaling, String> {
+        let kind = match self.get("rope.scaling.type") {
+            None => return self.old_scaling(),
+            Some(Value::String(kind)) => kind.as_str(),
+            Some(value) => return Err(self.unknown_scaling(value)),
+        };
+        match kind {
+            "none" => Ok(Scaling::None),
+            "linear" => Ok(Scaling::Linear { factor: self.positive("rope.scaling.factor")? }),
+            "yarn" => self.yarn(),
+            _ => Err(self.unknown_scaling(&Value::String(kind.into()))),
+        }
+    }
+
+    /// As files said it before there was a type.
+    fn old_scaling(&self) -> Result<Scaling, String> {
+        match self.has("rope.scale_linear") {
+            true => Ok(Scaling::Linear { factor: self.positive("rope.scale_linear")? }),
+            false => Ok(Scaling::None),
+        }
+    }
+
+    fn unknown_scaling(&self, value: &Value) -> String {
+        let name = self.name("rope.scaling.type");
+        format!("`{name}` is {}; expected one of none, linear, yarn", shown(value))
+    }
+
+    fn yarn(&self) -> Result<Scaling, String> {
+        let factor = self.positive("rope.scaling.factor")?;
+        let multiplier = |key| self.has(key).then(|| self.positive(key)).transpose();
+        let log = multiplier("rope.scaling.yarn_log_multiplier")?;
+        if let Some(length) = multiplier("rope.scaling.attn_factor")?.filter(|&length| length != 1.0) {
+            let name = self.name("rope.scaling.attn_factor");
+            return Err(format!("`{name}` is {length}, which is not supported; expected 1"));
+        }
+        Ok(Scaling::Yarn {
+            factor,
+            fast: self.positive_or("rope.scaling.yarn_beta_fast", 32.0)?,
+            slow: self.positive_or("rope.scaling.yarn_beta_slow", 1.0)?,
+            original: self.original()?,
+            length: yarn_length(factor, log.map(|log| (1.0, log))),
+        })
+    }
+
+    /// The context that the model was first trained for.
+    fn original(&self) -> Result<f32, String> {
+        Ok(self.size("rope.scaling.original_context_length")? as f32)
+    }
+
+    fn sharpening(&self) -> Result<Option<Sharpening>, String> {
+        if !self.has("attention.temperature_scale") {
+            return Ok(None);
+        }
+        let beta = self.positive("attention.temperature_scale")?;
+        Ok(Some(Sharpening { beta, original: self.original()? }))
+    }
+}
+
+/// A value, short enough for a message.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("{:?}", text.chars().take(40).collect::<String>()),
+        Value::Array(values) => format!("an array of {}", values.len()),
+        Value::U8(n) => n.to_string(),
+        Value::I8(n) => n.to_string(),
+        Value::U16(n) => n.to_string(),
+        Value::I16(n) => n.to_string(),
+        Value::U32(n) => n.to_string(),
+        Value::I32(n) => n.to_string(),
+        Value::U64(n) => n.to_string(),
+        Value::I64(n) => n.to_string(),
+        Value::F32(x) => x.to_string(),
+        Value::F64(x) => x.to_string(),
+        Value::Bool(yes) => yes.to_string(),
+    }
+}

@@ -1,0 +1,71 @@
+//! Tensors by Hugging Face's names and by those of GGUF.
+
+use std::collections::HashMap;
+
+use candle_core::quantized::gguf_file::Value;
+
+use super::config;
+
+/// Names outside of layers.
+const OUTER: [(&str, &str); 3] = [
+    ("model.embed_tokens.weight", "token_embd.weight"),
+    ("model.norm.weight", "output_norm.weight"),
+    ("lm_head.weight", "output.weight"),
+];
+
+/// Parts of a layer.
+const PARTS: [(&str, &str); 11] = [
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+];
+
+/// GGUF's name of what Hugging Face names so; a name that is not known stays.
+pub(super) fn of_gguf(name: &str) -> String {
+    if let Some((_, own)) = OUTER.iter().find(|(outer, _)| *outer == name) {
+        return (*own).into();
+    }
+    let own = layer(name).and_then(|(number, part, kind)| {
+        let (_, own) = PARTS.iter().find(|(hf, _)| *hf == part)?;
+        Some(format!("blk.{number}.{own}.{kind}"))
+    });
+    own.unwrap_or_else(|| name.into())
+}
+
+/// The heads among which the rows of a projection of queries or keys are shared, `None` of others.
+pub(super) fn rotary_heads(name: &str, metadata: &HashMap<String, Value>) -> Option<usize> {
+    let (_, part, _) = layer(name)?;
+    match part {
+        "self_attn.q_proj" => config::query_heads(metadata).ok(),
+        "self_attn.k_proj" => config::kv_heads(metadata).ok(),
+        _ => None,
+    }
+}
+
+/// The layer's number, the part, and `weight` or `bias`.
+fn layer(name: &str) -> Option<(&str, &str, &str)> {
+    let (number, rest) = name.strip_prefix("model.layers.")?.split_once('.')?;
+    let (part, kind) = rest.rsplit_once('.')?;
+    Some((number, part, kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_all_parts_are_known() {
+        assert_eq!(of_gguf("lm_head.weight"), "output.weight");
+        assert_eq!(of_gguf("model.layers.12.self_attn.q_proj.bias"), "blk.12.attn_q.bias");
+        assert_eq!(of_gguf("model.layers.0.mlp.down_proj.weight"), "blk.0.ffn_down.weight");
+        assert_eq!(of_gguf("another"), "another");
+    }
+}

@@ -1,0 +1,143 @@
+//! The matrix of a linear map, in memory as it is stored where that is fast to multiply.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use candle_core::{Device, Result as Numbers, Tensor};
+use half::bf16;
+use rayon::prelude::*;
+
+use crate::product::{Into, Rows, Threads, times_transposed};
+use crate::row;
+
+/// Weights that a thread dequantises at once.
+const PART: usize = 1 << 16;
+
+/// `[outputs, inputs]`. Clones share the numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Matrix {
+    outputs: usize,
+    inputs: usize,
+    weights: Weights,
+}
+
+#[derive(Clone, Debug)]
+enum Weights {
+    F32(Arc<Vec<f32>>),
+    Bf16(Arc<Vec<bf16>>),
+    /// Blocks of GGUF, which candle multiplies.
+    Quantised(Arc<QTensor>),
+}
+
+impl Matrix {
+    pub(crate) fn f32(weights: Vec<f32>, [outputs, inputs]: [usize; 2]) -> Self {
+        assert_eq!(weights.len(), outputs * inputs);
+        Self { outputs, inputs, weights: Weights::F32(Arc::new(weights)) }
+    }
+
+    pub(crate) fn bf16(weights: Vec<bf16>, [outputs, inputs]: [usize; 2]) -> Self {
+        assert_eq!(weights.len(), outputs * inputs);
+        Self { outputs, inputs, weights: Weights::Bf16(Arc::new(weights)) }
+    }
+
+    /// Of two dimensions, whose rows are whole blocks.
+    pub(crate) fn quantised(weights: QTensor) -> Numbers<Self> {
+        let (outputs, inputs) = weights.shape().dims2()?;
+        Ok(Self { outputs, inputs, weights: Weights::Quantised(Arc::new(weights)) })
+    }
+
+    pub(crate) fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// What its weights take in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        let bytes = match &self.weights {
+            Weights::F32(weights) => 4 * weights.len(),
+            Weights::Bf16(weights) => 2 * weights.len(),
+            Weights::Quantised(weights) => weights.storage_size_in_bytes(),
+        };
+        bytes as u64
+    }
+
+    /// One row of it, `[inputs]`.
+    pub(crate) fn row(&self, i: usize) -> Numbers<Vec<f32>> {
+        let at = i * self.inputs..(i + 1) * self.inputs;
+        Ok(match &self.weights {
+            Weights::F32(weights) => weights[at].to_vec(),
+            Weights::Bf16(weights) => weights[at].iter().map(|weight| weight.to_f32()).collect(),
+            Weights::Quantised(weights) => dequantised(weights, i, 1)?,
+        })
+    }
+
+    /// `x Wᵀ` of `x` `[n, inputs]`, into or added to `y` `[n, outputs]`. For more than one row,
+    /// weights that are not in f32 are widened into `wide`, 4 bytes for each.
+    pub(crate) fn apply(
+        &self,
+        x: &[f32],
+        y: &mut [f32],
+        into: Into,
+        wide: &mut Vec<f32>,
+    ) -> Numbers<()> {
+        let n = y.len() / self.outputs;
+        if n == 1 && into == Into::Fresh {
+            return self.apply_to_row(x, y);
+        }
+        let weights = self.widened(wide)?;
+        let (x, w) = (Rows::dense(x, n), Rows::dense(weights, self.outputs));
+        times_transposed(x, w, self.inputs, y, into, Threads::All);
+        Ok(())
+    }
+
+    fn apply_to_row(&self, x: &[f32], y: &mut [f32]) -> Numbers<()> {
+        match &self.weights {
+            Weights::F32(weights) => row::product(x, weights, y),
+            Weights::Bf16(weights) => row::product(x, weights, y),
+            Weights::Quantised(weights) => {
+                let x = Tensor::new(x, &Device::Cpu)?.unsqueeze(0)?;
+                let product = x.apply_op1_no_bwd(&**weights)?;
+                y.copy_from_slice(&product.flatten_all()?.to_vec1::<f32>()?);
+            }
+        }
+        Ok(())
+    }
+
+    /// All numbers in f32: these, or `wide` filled with them.
+    fn widened<'a>(&'a self, wide: &'a mut Vec<f32>) -> Numbers<&'a [f32]> {
+        if let Weights::F32(weights) = &self.weights {
+            return Ok(weights);
+        }
+        wide.resize(self.outputs * self.inputs, 0.0);
+        match &self.weights {
+            Weights::F32(_) => {}
+            Weights::Bf16(weights) => row::widen(weights, wide),
+            Weights::Quantised(weights) => {
+                let rows = PART.div_ceil(self.inputs);
+                let parts = wide.par_chunks_mut(rows * self.inputs).enumerate();
+                parts.try_for_each(|(part, wide)| {
+                    let numbers = dequantised(weights, part * rows, wide.len() / self.inputs)?;
+                    wide.copy_from_slice(&numbers);
+                    Numbers::Ok(())
+                })?;
+            }
+        }
+        Ok(wide)
+    }
+}
+
+/// Whether candle multiplies a row with blocks of this type at least as fast as this crate does
+/// with bf16: measured by `cargo bench -p vattention-llm`, on a machine with AVX2.
+pub(crate) fn stays_quantised(dtype: GgmlDType) -> bool {
+    matches!(dtype, GgmlDType::Q4_0 | GgmlDType::Q8_0 | GgmlDType::Q4K | GgmlDType::Q5K | GgmlDType::Q6K)
+}
+
+/// `count` rows of a matrix from `first` on, in f32.
+fn dequantised(weights: &QTensor, first: usize, count: usize) -> Numbers<Vec<f32>> {
+    let (outputs, inputs) = weights.shape().dims2()?;
+    let bytes = weights.data()?;
+    let row = bytes.len() / outputs;
+    let rows = Cow::Borrowed(&bytes[first * row..(first + count) * row]);
+    let storage = QStorage::from_data(rows, &Device::Cpu, weights.dtype())?;
+    QTensor::new(storage, (count, inputs))?.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()
+}

@@ -1,0 +1,114 @@
+//! The tensors of a directory: one safetensors file, or several and an index.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::shard::Shard;
+use crate::config::read_json;
+use crate::matrix::Matrix;
+use crate::{Error, Result};
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+/// What old checkpoints hold of the rotary embeddings, which are computed here.
+const IGNORED: &str = ".rotary_emb.inv_freq";
+
+/// The tensors that nobody has asked for yet.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    /// The file that lists the tensors.
+    listing: PathBuf,
+    shards: Vec<Shard>,
+    /// In which shard a tensor is.
+    places: BTreeMap<String, usize>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl Folder {
+    /// Opens the files of a directory, and checks that they are whole and hold what the index says.
+    /// Numbers are read when they are asked for.
+    pub(crate) fn open(dir: &Path) -> Result<Self> {
+        let (single, index) = (dir.join(SINGLE), dir.join(INDEX));
+        if single.exists() {
+            let shard = Shard::open(&single)?;
+            let places = shard.names().map(|name| (name.to_owned(), 0)).collect();
+            Ok(Self { listing: single, shards: vec![shard], places })
+        } else if index.exists() {
+            Self::open_shards(dir, index)
+        } else {
+            Err(Error::checkpoint(dir, format!("expected {SINGLE} or {INDEX} in this directory")))
+        }
+    }
+
+    fn open_shards(dir: &Path, listing: PathBuf) -> Result<Self> {
+        let index: Index = read_json(&listing)?;
+        let files: Vec<&String> =
+            index.weight_map.values().collect::<BTreeSet<_>>().into_iter().collect();
+        let outside = |file: &str| Path::new(file).file_name().is_none_or(|name| name != file);
+        if let Some(file) = files.iter().find(|file| outside(file)) {
+            let reason = format!("`weight_map` names {file:?}; expected a file of this directory");
+            return Err(Error::checkpoint(&listing, reason));
+        }
+        let shards: Vec<Shard> =
+            files.iter().map(|file| Shard::open(&dir.join(file))).collect::<Result<_>>()?;
+        let mut places = BTreeMap::new();
+        for (name, file) in &index.weight_map {
+            let place = files.binary_search(&file).unwrap_or_default();
+            if !shards[place].names().any(|held| held == name) {
+                let reason = format!("no tensor `{name}`, which {INDEX} says is here");
+                return Err(Error::checkpoint(shards[place].path(), reason));
+            }
+            places.insert(name.clone(), place);
+        }
+        Ok(Self { listing, shards, places })
+    }
+
+    /// Reads a matrix of that shape: in bf16 if it is stored so, else in f32.
+    pub(crate) fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix> {
+        self.shard(name, &shape)?.matrix(name, shape)
+    }
+
+    /// Reads a vector of so many numbers.
+    pub(crate) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
+        self.shard(name, &[size])?.vector(name, size)
+    }
+
+    /// Where a tensor is that should have this shape. It is asked for once.
+    fn shard(&mut self, name: &str, shape: &[usize]) -> Result<&mut Shard> {
+        let Some(place) = self.places.remove(name) else {
+            let reason = format!("no tensor `{name}`; expected one of shape {shape:?}");
+            return Err(Error::checkpoint(&self.listing, reason));
+        };
+        Ok(&mut self.shards[place])
+    }
+
+    /// Bytes in memory of the tensors that nobody has asked for yet.
+    pub(crate) fn bytes(&self) -> u64 {
+        let asked_for = |(name, _): &(&String, &usize)| !name.ends_with(IGNORED);
+        let places = self.places.iter().filter(asked_for);
+        places.map(|(name, &place)| self.shards[place].bytes_in_memory(name)).sum()
+    }
+
+    /// Leaves a tensor out that is allowed to be there.
+    pub(crate) fn skip(&mut self, name: &str) {
+        self.places.remove(name);
+    }
+
+    /// Refuses tensors that nobody has asked for: the model is another than its config says.
+    pub(crate) fn finish(self) -> Result<()> {
+        match self.places.iter().find(|(name, _)| !name.ends_with(IGNORED)) {
+            None => Ok(()),
+            Some((name, &place)) => {
+                let reason = format!("tensor `{name}` has no place in the model of config.json");
+                Err(Error::checkpoint(self.shards[place].path(), reason))
+            }
+        }
+    }
+}
