@@ -21,7 +21,7 @@ pub struct Reading {
 
 impl Default for Reading {
     fn default() -> Self {
-        Self { block: 1024, observed: 64 }
+        Self { block: 512, observed: 64 }
     }
 }
 
@@ -65,8 +65,9 @@ impl Model {
         self.prefill_after(None, tokens, reading)
     }
 
-    /// As [`prefill`](Self::prefill); of a prompt that begins as another does, what they have in
-    /// common is taken from there. The results differ by rounding alone.
+    /// As [`prefill`](Self::prefill); of a prompt that begins as another does, blocks that they have in
+    /// common are taken from there. The results are the same to the last bit, if the other was read in
+    /// blocks of the same size.
     ///
     /// # Errors
     /// As [`read`](Self::read); [`Error::Input`] if the other is of a model with other layers.
@@ -119,8 +120,10 @@ impl Model {
         // The last token is read in any case, since the logits are of it, and so are those whose
         // queries are kept.
         let most = tokens.len() - observed.max(1);
-        let known = other.map_or(0, |other| other.common(tokens)).min(most);
-        let mut prompt = Prompt::new(self, tokens, known, reading.block.max(1))?;
+        let (common, block) = (other.map_or(0, |other| other.common(tokens)), reading.block.max(1));
+        // Whole blocks, so that the others are computed as if all were.
+        let known = common.min(most) / block * block;
+        let mut prompt = Prompt::new(self, tokens, known, block)?;
         for (number, layer) in self.layers.iter().enumerate() {
             let known = other.map(|other| &other.layers[number]);
             each(number, prompt.pass(layer, known, observed)?)?;

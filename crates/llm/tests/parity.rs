@@ -156,6 +156,34 @@ fn sequences_go_on_from_a_prompt_that_was_read_once() {
     assert_eq!(said, "prefill: the prompt has 1 layers; expected the model's 2");
 }
 
+#[test]
+fn what_prompts_have_in_common_is_read_once() {
+    for name in CASES {
+        let (model, golden) = (open(name), Golden::open(name));
+        for observed in [0, 1, 8, 64] {
+            let reading = Reading { block: 8, observed };
+            let alone = model.prefill(&golden.prompt, reading).unwrap();
+            for common in [0, 7, 8, 20, golden.prompt.len()] {
+                let mut other = golden.prompt.clone();
+                other.truncate(common);
+                other.extend([1, 2, 3]);
+                let other = model.prefill(&other, reading).unwrap();
+                let after = model.prefill_after(Some(&other), &golden.prompt, reading).unwrap();
+                assert_eq!(after.logits, alone.logits, "{name}: {common} of {observed}");
+                for (after, alone) in after.layers.iter().zip(&alone.layers) {
+                    assert_eq!(after.keys, alone.keys);
+                    assert_eq!(after.values, alone.values);
+                    assert_eq!(after.queries, alone.queries);
+                }
+            }
+        }
+    }
+    let (llama, qwen) = (open("llama3"), open("qwen3"));
+    let other = cut(llama.prefill(&[1, 2, 3], Reading::default()).unwrap());
+    let said = qwen.prefill_after(Some(&other), &[1, 2], Reading::default()).unwrap_err();
+    assert_eq!(said.to_string(), "prefill: the prompt has 1 layers; expected the model's 2");
+}
+
 fn cut(mut prompt: Prefilled) -> Prefilled {
     prompt.layers.truncate(1);
     prompt
