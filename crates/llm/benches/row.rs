@@ -13,6 +13,8 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use half::bf16;
 
+#[path = "../src/q4_1.rs"]
+mod q4_1;
 #[path = "../src/row.rs"]
 mod row;
 
@@ -37,28 +39,32 @@ fn main() -> candle_core::Result<()> {
     let x: Vec<f32> = (0..inputs).map(|i| (i as f32 * 0.7).cos()).collect();
     let input = Tensor::new(x.as_slice(), &Device::Cpu)?.unsqueeze(0)?;
     let all = Tensor::from_slice(&wide, SHAPE, &Device::Cpu)?;
-    let quantised =
-        TYPES.iter().map(|&dtype| QTensor::quantize(&all, dtype)).collect::<candle_core::Result<Vec<_>>>()?;
+    let quantised = TYPES
+        .iter()
+        .map(|&dtype| QTensor::quantize(&all, dtype))
+        .collect::<candle_core::Result<Vec<_>>>()?;
     drop(all);
     let mut y = vec![0.0; outputs];
-    let mut times = vec![Vec::new(); TYPES.len() + 2];
+    let blocks = q4_1::Block::read(&quantised[1].data()?);
+    let mut times = vec![Vec::new(); TYPES.len() + 3];
     for _ in 0..ROUNDS {
         times[0].push(seconds(|| row::product(black_box(&x), &narrow, &mut y)));
         times[1].push(seconds(|| row::product(black_box(&x), &wide, &mut y)));
-        for (times, weights) in times[2..].iter_mut().zip(&quantised) {
+        times[2].push(seconds(|| q4_1::product(black_box(&x), &blocks, &mut y)));
+        for (times, weights) in times[3..].iter_mut().zip(&quantised) {
             times.push(seconds(|| {
                 black_box(input.apply_op1_no_bwd(weights)).ok();
             }));
         }
     }
     let bf16 = median(&mut times[0]);
-    let names = ["bf16".into(), "f32".into()].into_iter();
+    let names = ["bf16", "f32", "Q4_1 here"].map(String::from).into_iter();
     let names = names.chain(TYPES.iter().map(|dtype| format!("{dtype:?}")));
     println!("{outputs} x {inputs}, {} threads", rayon::current_num_threads());
-    println!("type   ms       of bf16");
+    println!("type      ms       of bf16");
     for (name, times) in names.zip(&mut times) {
         let time = median(times);
-        println!("{name:<6} {:<8.3} {:.2}", 1e3 * time, time / bf16);
+        println!("{name:<9} {:<8.3} {:.2}", 1e3 * time, time / bf16);
     }
     Ok(())
 }

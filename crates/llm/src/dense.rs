@@ -45,7 +45,8 @@ impl Causal<'_> {
             static TILE: RefCell<Tile> = RefCell::default();
         }
         let (query, output) = (self.query_width(), self.output_width());
-        let blocks = queries.par_chunks(QUERIES * query).zip(outputs.par_chunks_mut(QUERIES * output));
+        let blocks =
+            queries.par_chunks(QUERIES * query).zip(outputs.par_chunks_mut(QUERIES * output));
         blocks.enumerate().for_each(|(block, (queries, outputs))| {
             let first = self.first + block * QUERIES;
             for head in 0..self.keys.dim().0 {
@@ -78,15 +79,24 @@ impl Causal<'_> {
         let (keys, values) = (of_head(self.keys, head), of_head(self.values, head));
         let count = queries.len() / self.query_width();
         let visible = first + count;
-        tile.begin(queries, (self.query_width(), head * group * head_dim), group, head_dim, value_dim);
+        tile.begin(
+            queries,
+            (self.query_width(), head * group * head_dim),
+            group,
+            head_dim,
+            value_dim,
+        );
         for start in (0..visible).step_by(KEYS) {
             let size = KEYS.min(visible - start);
             let rows = |numbers, width: usize| Rows::dense(part(numbers, start, size, width), size);
-            tile.weigh(rows(keys, head_dim), head_dim, |row| (first + row / group + 1).saturating_sub(start));
+            tile.weigh(rows(keys, head_dim), head_dim, |row| {
+                (first + row / group + 1).saturating_sub(start)
+            });
             tile.add(rows(values, value_dim), value_dim);
         }
         let width = self.output_width();
-        for (row, (sums, total)) in tile.sums.chunks_exact(value_dim).zip(&tile.totals).enumerate() {
+        for (row, (sums, total)) in tile.sums.chunks_exact(value_dim).zip(&tile.totals).enumerate()
+        {
             let at = (row / group) * width + (head * group + row % group) * value_dim;
             let output = &mut outputs[at..at + value_dim];
             output.iter_mut().zip(sums).for_each(|(output, sum)| *output = sum / total);
@@ -221,7 +231,9 @@ mod tests {
     fn attention_is_as_defined_wherever_tiles_end() {
         let (head_dim, value_dim) = (4, 6);
         for (kv_heads, group) in [(1, 1), (2, 3)] {
-            for (first, count) in [(0, 1), (0, 5), (3, QUERIES + 1), (KEYS - 2, 5), (700, 2 * QUERIES)] {
+            for (first, count) in
+                [(0, 1), (0, 5), (3, QUERIES + 1), (KEYS - 2, 5), (700, 2 * QUERIES)]
+            {
                 let (heads, tokens) = (kv_heads * group, first + count);
                 let keys = numbers((kv_heads, tokens, head_dim), 0.3);
                 let values = numbers((kv_heads, tokens, value_dim), 0.6);
@@ -232,7 +244,10 @@ mod tests {
                 for i in 0..count {
                     for head in 0..heads {
                         let seen = first + i + 1;
-                        let (k, v) = (keys.index_axis(Axis(0), head / group), values.index_axis(Axis(0), head / group));
+                        let (k, v) = (
+                            keys.index_axis(Axis(0), head / group),
+                            values.index_axis(Axis(0), head / group),
+                        );
                         let query = queries.slice(ndarray::s![i, head, ..]);
                         let expected = row(
                             query.as_slice().unwrap(),
@@ -242,7 +257,10 @@ mod tests {
                         );
                         let found = found.slice(ndarray::s![i, head, ..]);
                         let close = |(&a, &b): (&f32, &f64)| (f64::from(a) - b).abs() < 1e-5;
-                        assert!(found.iter().zip(&expected).all(close), "{first} {count}: {i} {head}");
+                        assert!(
+                            found.iter().zip(&expected).all(close),
+                            "{first} {count}: {i} {head}"
+                        );
                     }
                 }
             }

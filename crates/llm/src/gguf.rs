@@ -14,7 +14,8 @@ use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use half::bf16;
 
-use crate::matrix::{Matrix, stays_quantised};
+use crate::matrix::{Matrix, candle_is_fast};
+use crate::q4_1::{self, Block};
 use crate::weights::finite;
 use crate::{Error, Result};
 
@@ -64,10 +65,6 @@ impl Gguf {
         }
         found.interleaved = config::interleaved(&found.metadata);
         Ok(found)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Whether there is a tensor of this name of Hugging Face.
@@ -190,7 +187,8 @@ fn bytes_in_memory(info: &TensorInfo) -> u64 {
     let count: u64 = info.shape.dims().iter().map(|&size| size as u64).product();
     match (info.ggml_dtype, info.shape.rank()) {
         (GgmlDType::BF16, 2) => 2 * count,
-        (dtype, 2) if stays_quantised(dtype) => bytes(info).unwrap_or(0),
+        (GgmlDType::Q4_1, 2) => count / q4_1::BLOCK as u64 * size_of::<Block>() as u64,
+        (dtype, 2) if candle_is_fast(dtype) => bytes(info).unwrap_or(0),
         _ => 4 * count,
     }
 }
@@ -211,7 +209,15 @@ fn matrix(dtype: GgmlDType, bytes: Vec<u8>, shape: [usize; 2]) -> Result<Matrix,
         let numbers = bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b));
         return Ok(Matrix::bf16(finite(numbers.collect())?, shape));
     }
-    if !stays_quantised(dtype) {
+    if dtype == GgmlDType::Q4_1 {
+        let blocks = Block::read(&bytes);
+        let fine = |block: &Block| block.scale.is_finite() && block.least.is_finite();
+        return match blocks.iter().position(|block| !fine(block)) {
+            None => Ok(Matrix::q4_1(blocks, shape)),
+            Some(i) => Err(format!(": block {i} is not finite; expected finite numbers")),
+        };
+    }
+    if !candle_is_fast(dtype) {
         return Ok(Matrix::f32(numbers(dtype, &bytes, &shape)?, shape));
     }
     let tensor = tensor(dtype, &bytes, &shape)?;

@@ -37,6 +37,7 @@ mod matrix;
 mod model;
 mod prefill;
 mod product;
+mod q4_1;
 mod report;
 mod rope;
 mod row;

@@ -149,7 +149,8 @@ impl FeedForward {
         scratch: &mut Scratch,
     ) -> Numbers<()> {
         let inner = n * self.gate.weight.outputs();
-        let (mut gate, mut up) = (std::mem::take(&mut scratch.gate), std::mem::take(&mut scratch.up));
+        let (mut gate, mut up) =
+            (std::mem::take(&mut scratch.gate), std::mem::take(&mut scratch.up));
         gate.resize(inner, 0.0);
         up.resize(inner, 0.0);
         self.gate.apply(x, &mut gate, scratch)?;

@@ -9,7 +9,7 @@ use half::bf16;
 use rayon::prelude::*;
 
 use crate::product::{Into, Rows, Threads, times_transposed};
-use crate::row;
+use crate::{q4_1, row};
 
 /// Weights that a thread dequantises at once.
 const PART: usize = 1 << 16;
@@ -26,7 +26,8 @@ pub(crate) struct Matrix {
 enum Weights {
     F32(Arc<Vec<f32>>),
     Bf16(Arc<Vec<bf16>>),
-    /// Blocks of GGUF, which candle multiplies.
+    Q4_1(Arc<Vec<q4_1::Block>>),
+    /// Other blocks of GGUF, which candle multiplies.
     Quantised(Arc<QTensor>),
 }
 
@@ -41,6 +42,11 @@ impl Matrix {
         Self { outputs, inputs, weights: Weights::Bf16(Arc::new(weights)) }
     }
 
+    pub(crate) fn q4_1(blocks: Vec<q4_1::Block>, [outputs, inputs]: [usize; 2]) -> Self {
+        assert_eq!(blocks.len() * q4_1::BLOCK, outputs * inputs);
+        Self { outputs, inputs, weights: Weights::Q4_1(Arc::new(blocks)) }
+    }
+
     /// Of two dimensions, whose rows are whole blocks.
     pub(crate) fn quantised(weights: QTensor) -> Numbers<Self> {
         let (outputs, inputs) = weights.shape().dims2()?;
@@ -52,10 +58,12 @@ impl Matrix {
     }
 
     /// What its weights take in memory.
+    #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = match &self.weights {
             Weights::F32(weights) => 4 * weights.len(),
             Weights::Bf16(weights) => 2 * weights.len(),
+            Weights::Q4_1(blocks) => size_of_val(blocks.as_slice()),
             Weights::Quantised(weights) => weights.storage_size_in_bytes(),
         };
         bytes as u64
@@ -67,6 +75,11 @@ impl Matrix {
         Ok(match &self.weights {
             Weights::F32(weights) => weights[at].to_vec(),
             Weights::Bf16(weights) => weights[at].iter().map(|weight| weight.to_f32()).collect(),
+            Weights::Q4_1(blocks) => {
+                let mut row = vec![0.0; self.inputs];
+                q4_1::widen(&blocks[at.start / q4_1::BLOCK..at.end / q4_1::BLOCK], &mut row);
+                row
+            }
             Weights::Quantised(weights) => dequantised(weights, i, 1)?,
         })
     }
@@ -94,6 +107,7 @@ impl Matrix {
         match &self.weights {
             Weights::F32(weights) => row::product(x, weights, y),
             Weights::Bf16(weights) => row::product(x, weights, y),
+            Weights::Q4_1(blocks) => q4_1::product(x, blocks, y),
             Weights::Quantised(weights) => {
                 let x = Tensor::new(x, &Device::Cpu)?.unsqueeze(0)?;
                 let product = x.apply_op1_no_bwd(&**weights)?;
@@ -112,6 +126,7 @@ impl Matrix {
         match &self.weights {
             Weights::F32(_) => {}
             Weights::Bf16(weights) => row::widen(weights, wide),
+            Weights::Q4_1(blocks) => q4_1::widen(blocks, wide),
             Weights::Quantised(weights) => {
                 let rows = PART.div_ceil(self.inputs);
                 let parts = wide.par_chunks_mut(rows * self.inputs).enumerate();
@@ -127,9 +142,10 @@ impl Matrix {
 }
 
 /// Whether candle multiplies a row with blocks of this type at least as fast as this crate does
-/// with bf16: measured by `cargo bench -p vattention-llm`, on a machine with AVX2.
-pub(crate) fn stays_quantised(dtype: GgmlDType) -> bool {
-    matches!(dtype, GgmlDType::Q4_0 | GgmlDType::Q8_0 | GgmlDType::Q4K | GgmlDType::Q5K | GgmlDType::Q6K)
+/// with bf16: measured by `cargo bench --bench row`, on a machine with AVX2.
+pub(crate) fn candle_is_fast(dtype: GgmlDType) -> bool {
+    use GgmlDType::{Q4_0, Q4K, Q5K, Q6K, Q8_0};
+    matches!(dtype, Q4_0 | Q8_0 | Q4K | Q5K | Q6K)
 }
 
 /// `count` rows of a matrix from `first` on, in f32.

@@ -244,7 +244,8 @@ impl<'m> Prompt<'m> {
         observed: &mut Array3<f32>,
     ) -> Numbers<()> {
         let (hidden, shape) = (self.model.config().hidden_size, self.model.config().shape);
-        let Self { x, table, known, block, normed, rows: [_, queries, attended], scratch, .. } = self;
+        let Self { x, table, known, block, normed, rows: [_, queries, attended], scratch, .. } =
+            self;
         let unseen = keys.dim().1 - observed.dim().1;
         for (i, x) in x.chunks_mut(*block * hidden).enumerate() {
             let (first, count) = (i * *block, x.len() / hidden);

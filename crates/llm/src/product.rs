@@ -57,7 +57,14 @@ pub(crate) fn times_transposed(
 }
 
 /// `x W`: `x` is `[n, inner]`, `w` `[inner, m]`, `y` `[n, m]` without gaps.
-pub(crate) fn times(x: Rows<'_>, w: Rows<'_>, m: usize, y: &mut [f32], into: Into, threads: Threads) {
+pub(crate) fn times(
+    x: Rows<'_>,
+    w: Rows<'_>,
+    m: usize,
+    y: &mut [f32],
+    into: Into,
+    threads: Threads,
+) {
     x.check(w.count);
     w.check(m);
     multiply(x, (w.numbers, (w.stride, 1)), [x.count, w.count, m], y, into, threads);
@@ -115,9 +122,16 @@ mod tests {
     }
 
     /// Of `[n, inner]` and `[inner, m]` with these strides, in f64.
-    fn expected(x: Rows<'_>, w: &[f32], (row, column): (usize, usize), [n, inner, m]: [usize; 3]) -> Vec<f64> {
+    fn expected(
+        x: Rows<'_>,
+        w: &[f32],
+        (row, column): (usize, usize),
+        [n, inner, m]: [usize; 3],
+    ) -> Vec<f64> {
         let dot = |i: usize, j: usize| -> f64 {
-            let term = |k: usize| f64::from(x.numbers[i * x.stride + k]) * f64::from(w[k * row + j * column]);
+            let term = |k: usize| {
+                f64::from(x.numbers[i * x.stride + k]) * f64::from(w[k * row + j * column])
+            };
             (0..inner).map(term).sum()
         };
         (0..n).flat_map(|i| (0..m).map(move |j| (i, j))).map(|(i, j)| dot(i, j)).collect()
@@ -131,9 +145,13 @@ mod tests {
                     let (x, stride) = (numbers(n * (inner + gap), 0.1), inner + gap);
                     let x = Rows { numbers: &x, count: n, stride };
                     let before = numbers(n * m, 0.7);
-                    let old = |i: usize| if into == Into::Added { f64::from(before[i]) } else { 0.0 };
+                    let old =
+                        |i: usize| if into == Into::Added { f64::from(before[i]) } else { 0.0 };
                     let close = |found: &[f32], expected: &[f64]| {
-                        found.iter().enumerate().all(|(i, &y)| (f64::from(y) - old(i) - expected[i]).abs() < 1e-4)
+                        found
+                            .iter()
+                            .enumerate()
+                            .all(|(i, &y)| (f64::from(y) - old(i) - expected[i]).abs() < 1e-4)
                     };
                     let w = numbers(m * (inner + gap), 0.3);
                     let rows = Rows { numbers: &w, count: m, stride };

@@ -105,7 +105,10 @@ impl Rope {
 
     /// With each frequency divided by a factor, `[head_dim / 2]`: how GGUF stores `Scaling::Llama3`.
     pub(crate) fn divided_by(mut self, factors: &[f32]) -> Self {
-        self.frequencies.iter_mut().zip(factors).for_each(|(frequency, factor)| *frequency /= factor);
+        self.frequencies
+            .iter_mut()
+            .zip(factors)
+            .for_each(|(frequency, factor)| *frequency /= factor);
         self
     }
 
@@ -114,7 +117,8 @@ impl Rope {
         let half = self.frequencies.len();
         let positions = (first..first + count).map(|position| position as f32);
         let angles = positions.clone().flat_map(|p| self.frequencies.iter().map(move |f| p * f));
-        let (sin, cos) = angles.map(|angle| (self.length * angle.sin(), self.length * angle.cos())).unzip();
+        let (sin, cos) =
+            angles.map(|angle| (self.length * angle.sin(), self.length * angle.cos())).unzip();
         let sharpened = self.sharpening.map(|it| positions.map(|p| it.at(p)).collect());
         Table { half, cos, sin, sharpened }
     }
@@ -139,7 +143,8 @@ impl Angles<'_> {
         let Table { half, cos, sin, .. } = self.table;
         let half = *half;
         let places = self.first * half..(self.first + self.count) * half;
-        let angles = cos[places.clone()].par_chunks_exact(half).zip(sin[places].par_chunks_exact(half));
+        let angles =
+            cos[places.clone()].par_chunks_exact(half).zip(sin[places].par_chunks_exact(half));
         let positions = rows.par_chunks_exact_mut(rows.len() / self.count);
         positions.zip(angles).with_min_len(64).for_each(|(heads, (cos, sin))| {
             heads.chunks_exact_mut(2 * half).for_each(|head| turn(head, cos, sin));

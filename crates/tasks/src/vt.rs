@@ -25,7 +25,8 @@ fn text(source: &dyn Source, class: Class, noise: usize, mut draw: Draw) -> Case
     let noise = source.hay(Hay::Noise, noise, &mut draw);
     let sentences = draw.merge(chain, noise);
     let count = source.number(VARIABLES);
-    let (introduction, question, beginning) = vt.frame.fill(&[("value", &value), ("count", &count)]);
+    let (introduction, question, beginning) =
+        vt.frame.fill(&[("value", &value), ("count", &count)]);
     Case {
         context: introduction + &sentences.join(source.between(Hay::Noise)),
         question,

@@ -156,7 +156,8 @@ impl Raw {
 
     pub(super) fn query_scaling(&self) -> Result<Option<Sharpening>, String> {
         let rope = self.rope_parameters.as_ref().or(self.rope_scaling.as_ref());
-        let Some((rope, beta)) = rope.and_then(|rope| Some((rope, rope.llama_4_scaling_beta?))) else {
+        let Some((rope, beta)) = rope.and_then(|rope| Some((rope, rope.llama_4_scaling_beta?)))
+        else {
             return Ok(None);
         };
         let beta = positive("llama_4_scaling_beta", Some(beta))?;

@@ -94,7 +94,8 @@ fn architecture(metadata: &Metadata) -> Result<(&str, Architecture), String> {
     let Some(value) = metadata.get(KEY) else {
         return Err(format!("no `{KEY}`; expected one of {known}"));
     };
-    let found = ARCHITECTURES.into_iter().find(|(name, _)| matches!(value, Value::String(s) if s == name));
+    let found =
+        ARCHITECTURES.into_iter().find(|(name, _)| matches!(value, Value::String(s) if s == name));
     found.ok_or_else(|| format!("`{KEY}` is {}; expected one of {known}", shown(value)))
 }
 
@@ -195,7 +196,9 @@ impl<'m> Keys<'m> {
         let name = self.name(key);
         match self.number(key)? {
             0 => Err(format!("`{name}` is 0; expected at least 1")),
-            size if size > LARGEST => Err(format!("`{name}` is {size}; expected at most {LARGEST}")),
+            size if size > LARGEST => {
+                Err(format!("`{name}` is {size}; expected at most {LARGEST}"))
+            }
             size => Ok(size as usize),
         }
     }
@@ -215,10 +218,15 @@ impl<'m> Keys<'m> {
 
     /// Refuses what would change the computation and is not known here.
     fn refuse_unknown_options(&self) -> Result<(), String> {
-        for key in ["expert_count", "attention.sliding_window_pattern", "logit_scale", "attention.scale"] {
+        for key in
+            ["expert_count", "attention.sliding_window_pattern", "logit_scale", "attention.scale"]
+        {
             if self.has(key) && self.number(key) != Ok(0) {
                 let (name, Some(value)) = (self.name(key), self.get(key)) else { continue };
-                return Err(format!("`{name}` is {}, which is not supported; expected none", shown(value)));
+                return Err(format!(
+                    "`{name}` is {}, which is not supported; expected none",
+                    shown(value)
+                ));
             }
         }
         Ok(())
@@ -255,7 +263,9 @@ impl<'m> Keys<'m> {
         let factor = self.positive("rope.scaling.factor")?;
         let multiplier = |key| self.has(key).then(|| self.positive(key)).transpose();
         let log = multiplier("rope.scaling.yarn_log_multiplier")?;
-        if let Some(length) = multiplier("rope.scaling.attn_factor")?.filter(|&length| length != 1.0) {
+        if let Some(length) =
+            multiplier("rope.scaling.attn_factor")?.filter(|&length| length != 1.0)
+        {
             let name = self.name("rope.scaling.attn_factor");
             return Err(format!("`{name}` is {length}, which is not supported; expected 1"));
         }

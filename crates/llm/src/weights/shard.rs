@@ -137,7 +137,11 @@ mod tests {
                 let found = match *shard.metadata.info(&name).unwrap().shape {
                     [rows, columns] => {
                         let matrix = shard.matrix(&name, [rows, columns]).unwrap();
-                        assert_eq!(matrix.bytes(), bytes * (rows * columns) as u64, "{case}: {name}");
+                        assert_eq!(
+                            matrix.bytes(),
+                            bytes * (rows * columns) as u64,
+                            "{case}: {name}"
+                        );
                         matrix.bytes()
                     }
                     [size] => 4 * shard.vector(&name, size).unwrap().len() as u64,
