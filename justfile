@@ -64,6 +64,14 @@ peers *ARGS:
     python3 tools/bench_peers.py --install
     .venv-peers/bin/python tools/bench_peers.py --json peers.json {{ARGS}}
 
+# Time of reading a prompt beside transformers and llama.cpp, on a real model (needs Python, Debian's apt-get, a C++ compiler and several GB; installs into .venv-prefill).
+prefill *ARGS:
+    python3 tools/get_smollm2.py
+    python3 tools/get_prose.py
+    python3 tools/bench_prefill.py --install
+    cargo build --release -p vattention-cli
+    .venv-prefill/bin/python tools/bench_prefill.py --json prefill.json {{ARGS}}
+
 # Decode speed of whole models beside candle-transformers, and where a token's time goes (12 GB of memory; installs into .venv-llm).
 models *ARGS:
     #!/usr/bin/env bash

@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""Time reading a prompt: this program, Hugging Face transformers on PyTorch, and llama.cpp, on the same GGUF file.
+
+    python3 tools/bench_prefill.py --install
+    python3 tools/get_smollm2.py && python3 tools/get_prose.py && cargo build --release
+    .venv-prefill/bin/python tools/bench_prefill.py --json prefill.json
+
+The install makes .venv-prefill; it needs a C++ compiler, because llama-cpp-python is built from source. Where
+the package index has torch only with CUDA, that is several GB; all run on the CPU.
+
+All read exactly the same tokens, in turn in each round. The others stay loaded; ours is started anew for every
+reading and tells the time of reading alone. transformers dequantises the weights; llama.cpp computes with them
+as they are, in batches of 512 tokens, with the flash attention of its CPU backend or without.
+
+The longest prompt has 8191 tokens because one more, of the answer, is to fit the 8192 of the model.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+from fetching import Failed
+from prefill import table
+from prefill.contenders import Ours, Prompt, Stays
+from prefill.prompts import cut
+from prefill.table import OURS, Timed
+from prefill.worker import CONTENDERS
+
+ROOT = Path(__file__).resolve().parents[1]
+VENV = ROOT / ".venv-prefill"
+HOW = f"python3 tools/bench_prefill.py --install, then run it with {VENV.name}/bin/python"
+MODEL = ROOT / "models" / "smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+TEXT = ROOT / "texts" / "kjv-haystack.txt"
+PACKAGES = {"torch": ["torch", "transformers", "gguf"], "llama.cpp": ["llama_cpp"]}
+
+
+def counts(text: str) -> list[int]:
+    """argparse's type for whole numbers between commas."""
+    found = [int(part) for part in text.split(",")]
+    if min(found) < 1:
+        raise ValueError
+    return found
+
+
+def positive(text: str) -> int:
+    """argparse's type for a number of at least 1."""
+    return counts(text)[0] if "," not in text else int(text)
+
+
+def names(text: str) -> list[str]:
+    """argparse's type for --contenders."""
+    found, known = text.split(","), [OURS, *CONTENDERS]
+    if not set(found) <= set(known) or len(set(found)) < len(found):
+        raise argparse.ArgumentTypeError(f"{text}: expected different ones of {', '.join(known)}")
+    return found
+
+
+def parse_arguments() -> argparse.Namespace:
+    shape = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape)
+    parser.add_argument("--install", action="store_true", help=f"make {VENV.name}, and stop")
+    parser.add_argument("--model", type=Path, default=MODEL, metavar="FILE", help="the GGUF file")
+    parser.add_argument("--our-model", type=Path, metavar="PATH", help="what ours reads, where it is not that file")
+    parser.add_argument("--text", type=Path, default=TEXT, metavar="FILE", help="UTF-8 text to cut the prompts from")
+    parser.add_argument("--vattention", type=Path, default=ROOT / "target" / "release" / "vattention", metavar="FILE",
+                        help="our program")
+    parser.add_argument("--pipeline", type=Path, default=ROOT / "configs" / "dense.toml", metavar="FILE")
+    parser.add_argument("--contenders", type=names, default=[OURS, "torch-f32", "llama.cpp", "llama.cpp-flash"],
+                        metavar="NAMES", help=f"between commas, of {', '.join([OURS, *CONTENDERS])}")
+    parser.add_argument("--tokens", type=counts, default=[1024, 4096, 8191], help="between commas")
+    parser.add_argument("--rounds", type=positive, default=3)
+    parser.add_argument("--threads", type=positive, default=2)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
+    return parser.parse_args()
+
+
+def install() -> None:
+    requirements = ROOT / "tools" / "prefill" / "requirements.txt"
+    pip = [VENV / "bin" / "pip", "install", "--quiet", "-r", requirements]
+    for command in [[sys.executable, "-m", "venv", VENV], pip]:
+        if subprocess.run([str(part) for part in command]).returncode != 0:
+            raise Failed(f"{command[0]} failed; expected a network, and a C++ compiler")
+
+
+# What it needs.
+
+
+def expect_packages(contenders: list[str]) -> None:
+    """llama.cpp always: its tokenizer makes the prompts."""
+    used = {"llama.cpp", *(name.partition("-")[0] for name in contenders)}
+    wanted = [package for name in used for package in PACKAGES.get(name, [])]
+    missing = [package for package in wanted if importlib.util.find_spec(package) is None]
+    if missing:
+        raise Failed(f"{', '.join(sorted(missing))} not installed: {HOW}")
+
+
+def expect_model(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+    except OSError as error:
+        raise Failed(f"--model {path}: {error.strerror}; expected a GGUF file (tools/get_smollm2.py gets one)")
+    if start != b"GGUF":
+        raise Failed(f"--model {path}: begins with {start!r}, expected a GGUF file")
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except OSError as error:
+        raise Failed(f"--text {path}: {error.strerror}; expected a text (tools/get_prose.py gets some)")
+    except UnicodeDecodeError as error:
+        raise Failed(f"--text {path}: {error}; expected UTF-8")
+
+
+class Vocabulary:
+    """The model's tokenizer, as llama.cpp reads it from the file."""
+
+    def __init__(self, path: Path) -> None:
+        import llama_cpp
+
+        try:
+            self.llm = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
+        except ValueError as error:
+            raise Failed(f"--model {path}: {error}")
+
+    def encode(self, text: str) -> list[int]:
+        return self.llm.tokenize(text.encode(), add_bos=True, special=True)
+
+    def decode(self, tokens: list[int]) -> bytes:
+        return self.llm.detokenize(tokens, special=True)
+
+    def prompts(self, text: str, lengths: list[int]) -> list[Prompt]:
+        return [cut(text, length, self.encode, self.decode) for length in lengths]
+
+
+# The rounds.
+
+
+def start(args: argparse.Namespace) -> list[Ours | Stays]:
+    """All contenders, loaded."""
+    started = []
+    try:
+        for name in args.contenders:
+            note(f"loading {name}")
+            if name == OURS:
+                model = args.our_model or args.model
+                started.append(Ours(args.vattention, model, args.pipeline, args.threads))
+            else:
+                started.append(Stays(name, args.model, args.threads, max(args.tokens)))
+        return started
+    except BaseException:
+        stop(started)
+        raise
+
+
+def stop(contenders: list[Ours | Stays]) -> None:
+    for contender in contenders:
+        contender.close()
+
+
+def measure(contenders: list[Ours | Stays], prompts: list[Prompt], rounds: int, vocabulary: Vocabulary) -> list[Timed]:
+    """Every contender once in each round, for every prompt; they take turns in going first."""
+    results = []
+    for contender in contenders:
+        if isinstance(contender, Stays):
+            contender.warm_up(prompts[0])
+    for prompt in prompts:
+        timed = [Timed(contender.name, len(prompt.tokens)) for contender in contenders]
+        for turn in range(rounds):
+            for i in [(place + turn) % len(contenders) for place in range(len(contenders))]:
+                note(f"{len(prompt.tokens)} tokens, round {turn + 1} of {rounds}: {contenders[i].name}")
+                reading, answer = contenders[i].read(prompt)
+                timed[i].rounds.append(reading)
+                timed[i].answer = answer if isinstance(answer, str) else shown(vocabulary, answer)
+        results += timed
+    return results
+
+
+def shown(vocabulary: Vocabulary, token: int) -> str:
+    return vocabulary.decode([token]).decode(errors="replace")
+
+
+def note(text: str) -> None:
+    """One line on stderr that the next one replaces, where it is a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def run(args: argparse.Namespace) -> None:
+    expect_packages(args.contenders)
+    expect_model(args.model)
+    if args.json and not args.json.resolve().parent.is_dir():
+        raise Failed(f"--json {args.json}: expected a file in a folder that exists")
+    text = read_text(args.text)
+    vocabulary = Vocabulary(args.model)
+    prompts = vocabulary.prompts(text, args.tokens)
+    contenders = start(args)
+    try:
+        results = measure(contenders, prompts, args.rounds, vocabulary)
+    finally:
+        stop(contenders)
+    note("")
+    print(f"{args.model.name}, {args.text.name}, {args.threads} threads, {args.rounds} rounds")
+    print(f"{table.markdown(results)}\n{table.LEGEND}")
+    if args.json:
+        facts = {"model": args.model.name, "text": args.text.name, "threads": args.threads}
+        facts |= {"machine": platform.machine(), "processors": os.cpu_count(), "packages": versions()}
+        document = {**facts, "results": [timed.summary() for timed in results]}
+        args.json.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that are installed, of those that were pinned."""
+    from importlib import metadata
+
+    pinned = [line.partition("==")[0] for line in (ROOT / "tools/prefill/requirements.txt").read_text().splitlines()]
+    found = {}
+    for name in pinned:
+        try:
+            found[name] = metadata.version(name)
+        except (metadata.PackageNotFoundError, ValueError):
+            pass
+    return found
+
+
+def main() -> int:
+    args = parse_arguments()
+    try:
+        install() if args.install else run(args)
+    except Failed as error:
+        print(f"bench_prefill: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,252 @@
+"""Make crates/llm/tests/golden/gguf: the tiny checkpoints beside it as GGUF files, as llama.cpp's converter writes them.
+
+Why: a GGUF file must mean what the checkpoint meant that it was made from, so the expected numbers of
+make_llm_golden.py hold for both. What a converter changes: names of tensors and of metadata; the rows of queries
+and keys of Llama and Mistral, whose rotary pairs are neighbours instead of a half of the head apart; the factors
+of Llama 3's scaled rotary embeddings, which become a tensor. Weights keep the checkpoint's precision, those of one
+dimension become float32.
+
+These checkpoints have no tokenizer, and their files say so (tokenizer.ggml.model is `none`). A byte-level BPE in
+tokenizer.json is converted (`gpt2`).
+
+    .venv-prefill/bin/pip install safetensors==0.8.0
+    .venv-prefill/bin/python tools/make_tiny_gguf.py crates/llm/tests/golden/{llama3,llama-sharded,mistral,qwen2,qwen3} -o crates/llm/tests/golden/gguf
+    .venv-prefill/bin/python tools/make_tiny_gguf.py --check crates/llm/tests/golden/{llama3,llama-sharded,mistral,qwen2,qwen3} -o crates/llm/tests/golden/gguf
+
+--check compares what llama.cpp computes from each file with golden.safetensors of its checkpoint. It keeps
+activations in the weights' precision, so float16 and bfloat16 differ more.
+
+Exit codes: 0 fine, 1 llama.cpp computes something else (--check), 2 the input is wrong or a package is missing.
+"""
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+
+try:
+    import gguf
+    import numpy as np
+    import torch
+    from gguf import GGMLQuantizationType as Type
+    from safetensors.torch import load_file
+except ImportError as missing:
+    print(f"make_tiny_gguf: {missing}: expected the packages that its first lines name", file=sys.stderr)
+    sys.exit(2)
+
+ARCHITECTURES = {
+    "LlamaForCausalLM": gguf.MODEL_ARCH.LLAMA,
+    "MistralForCausalLM": gguf.MODEL_ARCH.LLAMA,
+    "Qwen2ForCausalLM": gguf.MODEL_ARCH.QWEN2,
+    "Qwen3ForCausalLM": gguf.MODEL_ARCH.QWEN3,
+}
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+FILE_TYPES = {
+    "float32": gguf.LlamaFileType.ALL_F32,
+    "float16": gguf.LlamaFileType.MOSTLY_F16,
+    "bfloat16": gguf.LlamaFileType.MOSTLY_BF16,
+}
+TOLERANCE = {"float32": 1e-5, "float16": 0.01, "bfloat16": 0.05}
+"""Of logits, relative to the largest, for --check."""
+
+
+class InputError(Exception):
+    """A checkpoint is not one that this can convert: exit 2."""
+
+
+class Checkpoint:
+    """config.json and the tensors of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.name = folder, folder.name
+        try:
+            self.config = json.loads((folder / "config.json").read_text())
+            files = sorted(folder.glob("model*.safetensors"))
+            self.tensors = {name: tensor for file in files for name, tensor in load_file(file).items()}
+        except (OSError, ValueError) as error:
+            raise InputError(f"{folder}: {error}; expected a checkpoint")
+        [architecture] = self.config["architectures"]
+        if architecture not in ARCHITECTURES:
+            raise InputError(f"{folder}: {architecture}; expected one of {', '.join(ARCHITECTURES)}")
+        self.arch = ARCHITECTURES[architecture]
+        self.dtype = self.config.get("dtype") or self.config["torch_dtype"]
+        self.heads = self.config["num_attention_heads"]
+        self.kv_heads = self.config["num_key_value_heads"]
+        self.head_dim = self.config.get("head_dim") or self.config["hidden_size"] // self.heads
+        rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
+        self.rope = {"rope_theta": self.config.get("rope_theta"), "rope_type": "default"} | rope
+
+
+# Metadata.
+
+
+def add_metadata(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
+    config, rope = checkpoint.config, checkpoint.rope
+    writer.add_type("model")
+    writer.add_name(checkpoint.name)
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(checkpoint.heads)
+    writer.add_head_count_kv(checkpoint.kv_heads)
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if "head_dim" in config:
+        writer.add_key_length(checkpoint.head_dim)
+        writer.add_value_length(checkpoint.head_dim)
+    if checkpoint.arch == gguf.MODEL_ARCH.LLAMA:
+        writer.add_rope_dimension_count(checkpoint.head_dim)
+    if rope["rope_type"] == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
+    elif rope["rope_type"] not in ("default", "llama3"):
+        raise InputError(f"{checkpoint.folder}: rope_type {rope['rope_type']}; expected default, linear or llama3")
+    if config.get("use_sliding_window", True) and config.get("sliding_window") is not None:
+        raise InputError(f"{checkpoint.folder}: sliding_window {config['sliding_window']}; expected none")
+    writer.add_file_type(FILE_TYPES[checkpoint.dtype])
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+
+
+def add_tokenizer(writer: gguf.GGUFWriter, checkpoint: Checkpoint, pre: str) -> str:
+    """Writes tokenizer.ggml.*; returns its model."""
+    path = checkpoint.folder / "tokenizer.json"
+    model = "none"
+    if path.exists():
+        add_vocabulary(writer, checkpoint, json.loads(path.read_text()))
+        writer.add_tokenizer_pre(pre)
+        model = "gpt2"
+    if model == "none" or checkpoint.arch == gguf.MODEL_ARCH.LLAMA:
+        # Of other architectures, the list of tokens tells it.
+        writer.add_vocab_size(checkpoint.config["vocab_size"])
+    writer.add_tokenizer_model(model)
+    for name, add in [("bos", writer.add_bos_token_id), ("eos", writer.add_eos_token_id)]:
+        if (token := checkpoint.config.get(f"{name}_token_id")) is not None:
+            add(token)
+    return model
+
+
+def add_vocabulary(writer: gguf.GGUFWriter, checkpoint: Checkpoint, tokenizer: dict) -> None:
+    """Tokens, their types and the merges of a byte-level BPE."""
+    model = tokenizer["model"]
+    if model["type"] != "BPE" or "ByteLevel" not in json.dumps([tokenizer["pre_tokenizer"], tokenizer["decoder"]]):
+        raise InputError(f"{checkpoint.folder}/tokenizer.json: {model['type']}; expected a byte-level BPE")
+    size = checkpoint.config["vocab_size"]
+    tokens = [f"[PAD{number}]" for number in range(size)]
+    types = [gguf.TokenType.UNUSED] * size
+    for token, number in model["vocab"].items():
+        tokens[number], types[number] = token, gguf.TokenType.NORMAL
+    for added in tokenizer["added_tokens"]:
+        kind = gguf.TokenType.CONTROL if added["special"] else gguf.TokenType.USER_DEFINED
+        tokens[added["id"]], types[added["id"]] = added["content"], kind
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]])
+
+
+# Tensors.
+
+
+def interleaved(tensor: torch.Tensor, heads: int) -> torch.Tensor:
+    """Rows of each head reordered: the rotary pair (i, i + half) becomes (2 i, 2 i + 1)."""
+    halves = tensor.reshape(heads, 2, -1, *tensor.shape[1:])
+    return halves.transpose(1, 2).reshape(tensor.shape)
+
+
+def rope_factors(checkpoint: Checkpoint) -> np.ndarray:
+    """What the frequencies are divided by, [head_dim / 2], for rope_type llama3."""
+    rope, found = checkpoint.rope, []
+    low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
+    for i in range(checkpoint.head_dim // 2):
+        wavelength = 2 * math.pi * rope["rope_theta"] ** (2 * i / checkpoint.head_dim)
+        turns = rope["original_max_position_embeddings"] / wavelength
+        kept = min(max((turns - low) / (high - low), 0), 1)
+        found.append(1 / (kept + (1 - kept) / factor))
+    return np.array(found, dtype=np.float32)
+
+
+def add_tensor(writer: gguf.GGUFWriter, name: str, tensor: torch.Tensor) -> None:
+    """Of one dimension as float32, others as they are."""
+    if tensor.dim() == 1:
+        tensor = tensor.float()
+    tensor = tensor.contiguous()
+    if tensor.dtype == torch.bfloat16:
+        writer.add_tensor(name, tensor.view(torch.uint8).numpy(), raw_dtype=Type.BF16)
+    else:
+        writer.add_tensor(name, tensor.numpy())
+
+
+def add_tensors(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
+    names = gguf.get_tensor_name_map(checkpoint.arch, checkpoint.config["num_hidden_layers"])
+    if checkpoint.rope["rope_type"] == "llama3":
+        writer.add_tensor("rope_freqs.weight", rope_factors(checkpoint))
+    for name, tensor in checkpoint.tensors.items():
+        if tensor.dtype != DTYPES[checkpoint.dtype]:
+            raise InputError(f"{checkpoint.folder}: {name} is {tensor.dtype}; expected {checkpoint.dtype}")
+        found = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        if found is None:
+            raise InputError(f"{checkpoint.folder}: {name}; expected a tensor that GGUF has a name for")
+        if checkpoint.arch == gguf.MODEL_ARCH.LLAMA:
+            for part, heads in [("q_proj", checkpoint.heads), ("k_proj", checkpoint.kv_heads)]:
+                if part in name:
+                    tensor = interleaved(tensor, heads)
+        add_tensor(writer, found, tensor)
+
+
+def convert(checkpoint: Checkpoint, path: Path, pre: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[checkpoint.arch])
+    add_metadata(writer, checkpoint)
+    model = add_tokenizer(writer, checkpoint, pre)
+    add_tensors(writer, checkpoint)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    print(f"{path}: {path.stat().st_size} bytes, {checkpoint.dtype}, tokenizer {model}")
+
+
+# The check.
+
+
+def check(checkpoint: Checkpoint, path: Path) -> bool:
+    """Whether llama.cpp computes from the file what transformers computes from the checkpoint."""
+    import llama_cpp
+
+    golden = load_file(checkpoint.folder / "golden.safetensors")
+    f32 = llama_cpp.GGML_TYPE_F32
+    llm = llama_cpp.Llama(str(path), n_ctx=512, type_k=f32, type_v=f32, flash_attn=False, verbose=False)
+    llm.eval(golden["prompt"].tolist())
+    pointer = llm._ctx.get_logits_ith(-1)
+    found = np.ctypeslib.as_array(pointer, shape=(checkpoint.config["vocab_size"],))
+    expected = golden["prefill"].float().numpy()
+    worst = float(np.abs(found - expected).max() / np.abs(expected).max())
+    limit = TOLERANCE[checkpoint.dtype]
+    print(f"{path}: llama.cpp's logits differ by {worst:.1e} of the largest, expected at most {limit:g}")
+    return worst <= limit
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="checkpoints")
+    parser.add_argument("-o", dest="output", type=Path, required=True, metavar="DIR", help="folder of the GGUF files")
+    parser.add_argument("--pre", default="gpt-2", metavar="NAME", help="tokenizer.ggml.pre, how text is cut into words")
+    parser.add_argument("--check", action="store_true", help="compare with what is there, write nothing")
+    args = parser.parse_args()
+    fine = True
+    try:
+        for folder in args.folders:
+            checkpoint, path = Checkpoint(folder), args.output / f"{folder.name}.gguf"
+            if args.check:
+                fine &= check(checkpoint, path)
+            else:
+                convert(checkpoint, path, args.pre)
+    except (InputError, OSError, ValueError, KeyError) as error:
+        print(f"make_tiny_gguf: {error}", file=sys.stderr)
+        return 2
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
