@@ -245,3 +245,38 @@ fn tensor(dtype: GgmlDType, bytes: &[u8], shape: &[usize]) -> Result<QTensor, St
         .and_then(|storage| QTensor::new(storage, shape))
         .map_err(|error| format!(": {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use safetensors::SafeTensors;
+
+    use super::*;
+
+    /// `tools/make_gguf_golden.py` asks the `gguf` package.
+    #[test]
+    fn blocks_of_every_type_mean_what_others_read_in_them() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+        let bytes = std::fs::read(golden.join("types.safetensors")).unwrap();
+        let expected = SafeTensors::deserialize(&bytes).unwrap();
+        let mut file = Gguf::open(&golden.join("types.gguf")).unwrap();
+        assert_eq!(expected.len(), 11);
+        for (name, expected) in expected.iter() {
+            let shape: [usize; 2] = expected.shape().try_into().unwrap();
+            let matrix = file.matrix(name, shape).unwrap();
+            let rows = (0..shape[0]).flat_map(|row| matrix.row(row).unwrap());
+            let numbers = expected.data().as_chunks().0.iter().map(|&b| f32::from_le_bytes(b));
+            for (i, (found, expected)) in rows.zip(numbers).enumerate() {
+                let close = (found - expected).abs() <= 1e-6 * expected.abs() + 1e-9;
+                assert!(close, "{name}, number {i}: {found}; expected {expected}");
+            }
+        }
+        file.finish().unwrap();
+    }
+
+    #[test]
+    fn pairs_that_lie_side_by_side_become_halves() {
+        // Two heads of three pairs.
+        let rows: Vec<u8> = (0..12).collect();
+        assert_eq!(halves(&rows, 12, 2), [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]);
+    }
+}
