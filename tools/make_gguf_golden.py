@@ -5,7 +5,7 @@ dequantisation of the gguf package, that of llama.cpp's own tools. Types that th
 random normals; the others (Q4_K, Q5_K, Q6_K) random bytes with small finite scales, so that every bit of a block
 counts. Each tensor is `t.TYPE`, [2, 512], in both files; the second file has it in float32.
 
-    .venv-prefill/bin/pip install safetensors==0.8.0
+    python3 tools/bench_prefill.py --install
     .venv-prefill/bin/python tools/make_gguf_golden.py -o crates/llm/tests/golden
     .venv-prefill/bin/python tools/make_gguf_golden.py --check -o crates/llm/tests/golden
 

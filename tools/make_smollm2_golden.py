@@ -7,8 +7,9 @@ are close, rounding decides, and another program may go on with the other one.
 
 transformers dequantises the weights and computes in float32. llama.cpp rounds activations to 8 bits before it
 multiplies them with quantised weights, so its logits differ by up to about 1 (on the same weights as float32 it
-computes what transformers does, to 1e-4); its keys and values are float32 here, and its flash attention is off. `logits_differ_at_most` is the largest difference between the two over all tokens
-of the vocabulary in the first `steps_alike` steps, before which both have the same tokens.
+computes what transformers does, to 1e-4); its keys and values are float32 here, and its flash attention is off.
+`logits_differ_at_most` is the largest difference between the two over all tokens of the vocabulary in the first
+`steps_alike` steps, before which both have the same tokens.
 
     python3 tools/get_smollm2.py && python3 tools/get_prose.py && python3 tools/bench_prefill.py --install
     .venv-prefill/bin/python tools/make_smollm2_golden.py -o crates/llm/tests/golden/smollm2.json
@@ -187,7 +188,8 @@ def same(there: dict, now: dict) -> bool:
             sure = next((i for i, gap in enumerate(a["gaps"]) if gap < TOLERANCE), GREEDY)
             off = float(np.abs(np.subtract(a["logits"][:sure], b["logits"][:sure])).max(initial=0))
             alike = a["tokens"][:sure] == b["tokens"][:sure] and off <= TOLERANCE
-            print(f"{name}, {model}: {sure} steps compared, logits differ by {off:.4f}{'' if alike else ': NOT THE SAME'}")
+            said = "" if alike else ": NOT THE SAME"
+            print(f"{name}, {model}: {sure} steps compared, logits differ by {off:.4f}{said}")
             fine &= alike
     return fine
 

@@ -1,4 +1,4 @@
-"""Make crates/llm/tests/golden/gguf: the tiny checkpoints beside it as GGUF files, as llama.cpp's converter writes them.
+"""Make crates/llm/tests/golden/gguf: the tiny checkpoints beside it as GGUF, as llama.cpp's converter writes it.
 
 Why: a GGUF file must mean what the checkpoint meant that it was made from, so the expected numbers of
 make_llm_golden.py hold for both. What a converter changes: names of tensors and of metadata; the rows of queries
@@ -9,9 +9,10 @@ dimension become float32.
 These checkpoints have no tokenizer, and their files say so (tokenizer.ggml.model is `none`). A byte-level BPE in
 tokenizer.json is converted (`gpt2`).
 
-    .venv-prefill/bin/pip install safetensors==0.8.0
-    .venv-prefill/bin/python tools/make_tiny_gguf.py crates/llm/tests/golden/{llama3,llama-sharded,mistral,qwen2,qwen3} -o crates/llm/tests/golden/gguf
-    .venv-prefill/bin/python tools/make_tiny_gguf.py --check crates/llm/tests/golden/{llama3,llama-sharded,mistral,qwen2,qwen3} -o crates/llm/tests/golden/gguf
+    python3 tools/bench_prefill.py --install
+    golden=crates/llm/tests/golden
+    .venv-prefill/bin/python tools/make_tiny_gguf.py $golden/{llama3,llama-sharded,mistral,qwen2,qwen3} -o $golden/gguf
+    .venv-prefill/bin/python tools/make_tiny_gguf.py --check $golden/{llama3,mistral,qwen3} -o $golden/gguf
 
 --check compares what llama.cpp computes from each file with golden.safetensors of its checkpoint. It keeps
 activations in the weights' precision, so float16 and bfloat16 differ more.
