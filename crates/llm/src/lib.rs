@@ -24,10 +24,14 @@
 //! }
 //! ```
 
+#[allow(dead_code)] // from_gguf: for models that are GGUF files
+mod chat;
 mod config;
 mod dense;
 mod error;
 mod generate;
+#[allow(dead_code)] // for models that are GGUF files
+mod gguf_tokenizer;
 mod layer;
 mod linear;
 mod model;
@@ -40,6 +44,7 @@ mod tokenizer;
 mod weights;
 mod widen;
 
+pub use chat::{Chat, ChatTemplate};
 pub use config::{Architecture, Biases, Config};
 pub use error::{Error, Result};
 pub use generate::{Generation, Prompt, Stop, best};

@@ -26,8 +26,21 @@ impl Tokenizer {
     pub fn open(dir: &Path, config: &Config) -> Result<Self> {
         let path = dir.join("tokenizer.json");
         let bytes = std::fs::read(&path).map_err(|source| Error::file(&path, source))?;
-        let refuse = |error: tokenizers::Error| Error::checkpoint(&path, error.to_string());
-        let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(refuse)?;
+        let inner = tokenizers::Tokenizer::from_bytes(bytes)
+            .map_err(|error| Error::checkpoint(&path, error.to_string()))?;
+        Self::from_parts(&path, inner, config)
+    }
+
+    /// Takes a tokenizer that was read from a file.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if it has tokens that the model does not have.
+    pub(crate) fn from_parts(
+        path: &Path,
+        mut inner: tokenizers::Tokenizer,
+        config: &Config,
+    ) -> Result<Self> {
+        let refuse = |error: tokenizers::Error| Error::checkpoint(path, error.to_string());
         inner.with_padding(None).with_truncation(None).map_err(refuse)?;
         let beyond = inner.get_vocab(true).into_iter();
         let beyond = beyond.filter(|&(_, token)| token as usize >= config.vocab_size);
@@ -36,9 +49,9 @@ impl Tokenizer {
                 "token {token} ({text:?}); expected less than the model's `vocab_size` = {}",
                 config.vocab_size
             );
-            return Err(Error::checkpoint(&path, reason));
+            return Err(Error::checkpoint(path, reason));
         }
-        Ok(Self { path, inner })
+        Ok(Self { path: path.into(), inner })
     }
 
     /// The tokens at the beginning of a sequence: with those that the tokenizer puts around texts,
