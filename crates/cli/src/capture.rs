@@ -22,8 +22,8 @@ prompt, whose last --prompt-queries queries pipelines are shown before the first
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// The folder of a model: config.json, tokenizer.json and safetensors.
-    #[arg(long, value_name = "DIR")]
+    /// The folder of a model (config.json, tokenizer.json and safetensors), or a GGUF file.
+    #[arg(long, value_name = "PATH")]
     model: PathBuf,
     /// The file of text.
     #[arg(long, value_name = "FILE")]

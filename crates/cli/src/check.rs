@@ -21,8 +21,8 @@ pub(crate) struct Args {
     /// A trace on whose layers they must be able to run.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// A model's folder, in whose layers they must be able to run.
-    #[arg(long, value_name = "DIR")]
+    /// A model's folder or GGUF file, in whose layers they must be able to run.
+    #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
 }
 

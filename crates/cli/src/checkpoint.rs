@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use vattention::eval::available_memory;
 use vattention::{Shape, Storage};
-use vattention_llm::{Config, Model, Tokenizer, weight_bytes};
+use vattention_llm::{ChatTemplate, Config, Model, Tokenizer, weight_bytes};
 
 use crate::Failure;
 
@@ -47,11 +47,18 @@ impl<'a> Checkpoint<'a> {
         (0..self.config.layers).map(|layer| (layer, self.config.shape)).collect()
     }
 
-    /// Whether the folder has a chat template: the model then expects a prompt to be written in it.
+    /// The chat template, if there is one.
+    pub(crate) fn chat_template(&self) -> Result<Option<ChatTemplate>, Failure> {
+        Ok(ChatTemplate::open(self.path)?)
+    }
+
+    /// Whether there is a chat template: the model then expects a prompt to be written in it.
     pub(crate) fn has_chat_template(&self) -> bool {
-        let config = fs::read(self.path.join("tokenizer_config.json")).unwrap_or_default();
-        let config: serde_json::Value = serde_json::from_slice(&config).unwrap_or_default();
-        self.path.join("chat_template.jinja").is_file() || !config["chat_template"].is_null()
+        !matches!(ChatTemplate::open(self.path), Ok(None))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.path
     }
 
     /// Loads the weights.

@@ -9,6 +9,7 @@ use vattention::{Options, Storage};
 use vattention_evaluate::{Calibration, Contender, Evaluation, Kept, Settings, fingerprint};
 use vattention_tasks::{Texts, tasks};
 
+use crate::chat::ChatArgs;
 use crate::checkpoint::{Checkpoint, row_bytes};
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
@@ -22,8 +23,9 @@ const VOCABULARY: &str = "vocabulary.json";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A model's folder as Hugging Face has it: config.json, tokenizer.json, safetensors.
-    #[arg(long, value_name = "DIR")]
+    /// A model's folder as Hugging Face has it (config.json, tokenizer.json, safetensors), or a GGUF
+    /// file.
+    #[arg(long, value_name = "PATH")]
     model: PathBuf,
     /// Pipeline files.
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
@@ -48,6 +50,8 @@ pub(crate) struct Args {
     /// too.
     #[arg(long, value_enum, default_value_t = Setup::B)]
     setup: Setup,
+    #[command(flatten)]
+    chat: ChatArgs,
     /// The machine to run on: cpu, cuda or reference.
     #[arg(long, default_value = "cpu")]
     backend: String,
@@ -90,6 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     check_files(args, &files, &checkpoint)?;
     expect_room(args, &checkpoint)?;
     let lineup = Lineup::new(entries).fitting(&checkpoint.layers(), &*backend)?;
+    let talk = args.chat.talk(&checkpoint)?;
     let model = checkpoint.load()?;
     let mut kept = match &args.results {
         Some(path) => Kept::open(path)?,
@@ -101,6 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         cases: args.cases as usize,
         seed: args.seed.into(),
         setup: args.setup.into(),
+        talk,
         errors: !args.no_errors,
         options: Options { storage: args.dtype.into(), literal: true, ..Options::default() },
     };

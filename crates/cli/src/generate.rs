@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use vattention::{Options, Storage};
 use vattention_llm::{Generation, Session, Stop, Stream};
 
+use crate::chat::ChatArgs;
 use crate::checkpoint::{Checkpoint, row_bytes};
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
@@ -26,11 +27,12 @@ use request::Request;
 use tally::Tally;
 
 const HELP: &str = "\
-The model is a Hugging Face directory: config.json, tokenizer.json, and safetensors of a Llama, Mistral,
-Qwen2 or Qwen3. It answers greedily, until it ends the text or there are --tokens.
+The model is a Hugging Face directory (config.json, tokenizer.json, and safetensors) or a GGUF file, of
+a Llama, Mistral, Qwen2 or Qwen3. It answers greedily, until it ends the text or there are --tokens.
 
-Context and question are tokenized apart, the question as what goes on from the context, and no chat
-template is applied: what an instruction model wants around a text must be in the text.
+Context and question are tokenized apart, the question as what goes on from the context. With --chat they
+are what a user says, one after the other, in the model's chat template; what the template puts after
+the context belongs to the question. Without it the model goes on from the text as it is.
 
 Setups: a reads context and question by dense attention, and the pipeline begins with the answer;
 b reads the context by dense attention, and the pipeline begins with the question.
@@ -45,8 +47,8 @@ bytes; density, and layers: of each its density, sampled and held as the table s
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// The folder of a model.
-    #[arg(long, value_name = "DIR")]
+    /// The folder of a model, or a GGUF file.
+    #[arg(long, value_name = "PATH")]
     model: PathBuf,
     /// The pipeline file.
     #[arg(long, value_name = "FILE")]
@@ -65,6 +67,8 @@ pub(crate) struct Args {
     /// A text that goes on from it; by default, the answer does.
     #[arg(long, value_name = "TEXT")]
     question: Option<String>,
+    #[command(flatten)]
+    chat: ChatArgs,
     /// Tokens of the answer, at most.
     #[arg(long, default_value_t = 128, value_name = "N")]
     tokens: usize,
@@ -131,7 +135,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     say(&format!("\n\n{}", report.text()))?;
     let ended = matches!(generation.stop, Stop::End(_));
-    if ended && report.answer.trim().is_empty() && checkpoint.has_chat_template() {
+    let asked_plainly = !args.chat.chat && checkpoint.has_chat_template();
+    if ended && report.answer.trim().is_empty() && asked_plainly {
         note(UNANSWERED);
     }
     Ok(())
@@ -139,9 +144,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// What may be wrong when the model ends the text at once.
 const UNANSWERED: &str = "\
-the answer is empty. The model's folder has a chat template, which is not applied here: write the
-prompt as the template does (`chat_template` in tokenizer_config.json, or chat_template.jinja), with
-its marks around the request and the one after which the model answers";
+the answer is empty. The model has a chat template, which is applied with --chat";
 
 /// A sequence that is told a request.
 struct Answering<'m, 't> {

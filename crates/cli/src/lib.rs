@@ -5,6 +5,7 @@
 
 mod bench;
 mod calibrate;
+mod chat;
 mod capture;
 mod check;
 mod checkpoint;

@@ -9,6 +9,7 @@ mod error;
 mod kept;
 mod record;
 mod report;
+mod talk;
 mod watched;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub use error::{Error, Result};
 pub use kept::Kept;
 pub use record::{Attended, Attention, ErrorOf, Record, fingerprint};
 pub use report::{Asked, Report, Score};
+pub use talk::Talk;
 
 use record::Digest;
 use watched::{Seen, Watched};
@@ -51,6 +53,8 @@ pub struct Settings {
     pub seed: u64,
     /// Who reads the question.
     pub setup: Setup,
+    /// How cases are put to a model that chats; `None`: as texts that it goes on from.
+    pub talk: Option<Talk>,
     /// Whether each step is compared with dense attention, which takes as long and as much memory
     /// again.
     pub errors: bool,
@@ -137,17 +141,36 @@ impl Evaluation<'_> {
     }
 
     fn prompt(&self, task: Task, context: usize, seed: u64) -> Result<Prompt> {
-        let around = self.tokenizer.first("")?.len();
+        let around = self.around()?;
         // A text that cannot be counted fits nowhere; it is refused below, where it is encoded.
         let count = |text: &str| self.tokenizer.next(text).map_or(usize::MAX, |it| it.len());
         let case = self.texts.case(task, context.saturating_sub(around), seed, &count)?;
-        let mut dense = self.tokenizer.first(&case.context)?;
-        let mut sparse = self.tokenizer.next(&case.question)?;
+        let (mut dense, mut sparse) = self.tokens(&case)?;
         if self.settings.setup == Setup::A {
             dense.append(&mut sparse);
         }
         self.model.check_length(dense.len() + sparse.len() + case.tokens)?;
         Ok(Prompt { case, dense, sparse })
+    }
+
+    /// Tokens of a prompt that are of no text of a case.
+    fn around(&self) -> Result<usize> {
+        Ok(match &self.settings.talk {
+            None => self.tokenizer.first("")?.len(),
+            Some(talk) => {
+                let (before, after) = talk.tokens(self.tokenizer, "-", "", "")?;
+                before.len() + after.len()
+            }
+        })
+    }
+
+    /// The tokens of context and question.
+    fn tokens(&self, case: &Case) -> Result<(Vec<u32>, Vec<u32>)> {
+        let Some(talk) = &self.settings.talk else {
+            return Ok((self.tokenizer.first(&case.context)?, self.tokenizer.next(&case.question)?));
+        };
+        let question = case.question.strip_suffix(&case.beginning).unwrap_or(&case.question);
+        Ok(talk.tokens(self.tokenizer, &case.context, question, case.beginning.trim_start())?)
     }
 
     /// Reads a prompt, but for the beginning that it has in common with the one before.

@@ -67,6 +67,7 @@ impl World {
             cases: 2,
             seed,
             setup,
+            talk: None,
             errors: true,
             options: Options { literal: true, ..Options::default() },
         };

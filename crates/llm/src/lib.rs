@@ -24,6 +24,7 @@
 //! }
 //! ```
 
+mod chat;
 mod config;
 mod dense;
 mod error;
@@ -45,6 +46,7 @@ mod session;
 mod tokenizer;
 mod weights;
 
+pub use chat::{Chat, ChatTemplate};
 pub use config::{Architecture, Biases, Config};
 pub use error::{Error, Result};
 pub use generate::{Generation, Prompt, Stop, best};

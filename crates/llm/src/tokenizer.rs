@@ -1,4 +1,4 @@
-//! Text to tokens and back, as `tokenizer.json` says.
+//! Text to tokens and back, as `tokenizer.json` or GGUF's metadata says.
 
 use std::path::{Path, PathBuf};
 
@@ -7,9 +7,10 @@ use tokenizers::{
     PreTokenizerWrapper,
 };
 
-use crate::{Config, Error, Result};
+use crate::gguf::{self, Gguf};
+use crate::{Config, Error, Result, gguf_tokenizer};
 
-/// The tokenizer of a Hugging Face directory.
+/// A model's tokenizer.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     path: PathBuf,
@@ -17,17 +18,36 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Loads `tokenizer.json` of a model's directory. What it says of padding and of cutting texts
+    /// Loads a model's tokenizer: of a GGUF file, what its metadata describes; of a directory,
+    /// `tokenizer.json`. What that says of padding and of cutting texts
     /// short is left out: a text here is all of its tokens.
     ///
     /// # Errors
     /// [`Error::File`], or [`Error::Checkpoint`] if it is no tokenizer, or is another model's:
     /// one with tokens that the model does not have.
-    pub fn open(dir: &Path, config: &Config) -> Result<Self> {
-        let path = dir.join("tokenizer.json");
+    pub fn open(path: &Path, config: &Config) -> Result<Self> {
+        if gguf::is_one(path) {
+            let inner = gguf_tokenizer::tokenizer(&Gguf::open(path)?.metadata);
+            let inner = inner.map_err(|reason| Error::checkpoint(path, reason))?;
+            return Self::from_parts(path, inner, config);
+        }
+        let path = path.join("tokenizer.json");
         let bytes = std::fs::read(&path).map_err(|source| Error::file(&path, source))?;
-        let refuse = |error: tokenizers::Error| Error::checkpoint(&path, error.to_string());
-        let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(refuse)?;
+        let inner = tokenizers::Tokenizer::from_bytes(bytes)
+            .map_err(|error| Error::checkpoint(&path, error.to_string()))?;
+        Self::from_parts(&path, inner, config)
+    }
+
+    /// Takes a tokenizer that was read from a file.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if it has tokens that the model does not have.
+    pub(crate) fn from_parts(
+        path: &Path,
+        mut inner: tokenizers::Tokenizer,
+        config: &Config,
+    ) -> Result<Self> {
+        let refuse = |error: tokenizers::Error| Error::checkpoint(path, error.to_string());
         inner.with_padding(None).with_truncation(None).map_err(refuse)?;
         let beyond = inner.get_vocab(true).into_iter();
         let beyond = beyond.filter(|&(_, token)| token as usize >= config.vocab_size);
@@ -36,9 +56,9 @@ impl Tokenizer {
                 "token {token} ({text:?}); expected less than the model's `vocab_size` = {}",
                 config.vocab_size
             );
-            return Err(Error::checkpoint(&path, reason));
+            return Err(Error::checkpoint(path, reason));
         }
-        Ok(Self { path, inner })
+        Ok(Self { path: path.into(), inner })
     }
 
     /// The tokens at the beginning of a sequence: with those that the tokenizer puts around texts,

@@ -28,12 +28,19 @@ impl Request {
         if args.tokens == 0 {
             return Err(Failure::input("--tokens: 0; expected at least 1"));
         }
-        let mut dense = checkpoint.tokenizer.first(&text)?;
-        if text.trim().is_empty() || dense.is_empty() {
+        if text.trim().is_empty() {
             return Err(Failure::input(format!("{option}: empty; expected a text")));
         }
+        let asked = args.question.as_deref();
+        if asked.is_some_and(|text| text.trim().is_empty()) {
+            return Err(Failure::input("--question: empty; expected a text, or no --question"));
+        }
+        let (mut dense, question) = tokens(args, checkpoint, &text, asked.unwrap_or_default())?;
+        if dense.is_empty() || asked.is_some() && question.is_empty() {
+            let option = if dense.is_empty() { option } else { "--question" };
+            return Err(Failure::input(format!("{option}: no tokens; expected a text")));
+        }
         let context = dense.len();
-        let question = question(args, checkpoint)?;
         let most = context.saturating_add(question.len()).saturating_add(args.tokens);
         checkpoint.config.check_length(most).map_err(|error| {
             let asked = question.len();
@@ -65,12 +72,16 @@ impl Request {
     }
 }
 
-/// The tokens of the question, none without one.
-fn question(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<Vec<u32>, Failure> {
-    let Some(text) = &args.question else { return Ok(Vec::new()) };
-    let tokens = checkpoint.tokenizer.next(text)?;
-    if text.trim().is_empty() || tokens.is_empty() {
-        return Err(Failure::input("--question: empty; expected a text, or no --question"));
+/// The tokens of context and question, and of what a chat puts around them.
+fn tokens(
+    args: &Args,
+    checkpoint: &Checkpoint<'_>,
+    context: &str,
+    question: &str,
+) -> Result<(Vec<u32>, Vec<u32>), Failure> {
+    let tokenizer = &checkpoint.tokenizer;
+    match args.chat.talk(checkpoint)? {
+        Some(talk) => Ok(talk.tokens(tokenizer, context, question, "")?),
+        None => Ok((tokenizer.first(context)?, tokenizer.next(question)?)),
     }
-    Ok(tokens)
 }

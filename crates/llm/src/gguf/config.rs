@@ -8,6 +8,7 @@ use vattention_core::Shape;
 
 use super::Gguf;
 use crate::config::{Architecture, Biases, Config, MOST_LAYERS};
+use crate::gguf_tokenizer::ends;
 use crate::rope::{Scaling, Sharpening, yarn_length};
 use crate::{Error, Result};
 
@@ -64,6 +65,7 @@ fn config(file: &Gguf) -> Result<Config, String> {
     keys.refuse_unknown_options()?;
     let shape = shape(&keys, hidden_size, (query_heads(metadata)?, kv_heads(metadata)?))?;
     let (context, context_key) = context(&keys, architecture)?;
+    let vocab_size = vocab_size(&keys)?;
     let tied = !file.has("lm_head.weight");
     Ok(Config {
         architecture,
@@ -71,7 +73,7 @@ fn config(file: &Gguf) -> Result<Config, String> {
         intermediate_size: keys.size("feed_forward_length")?,
         layers,
         shape,
-        vocab_size: vocab_size(&keys)?,
+        vocab_size,
         context,
         context_key,
         rope_theta: keys.positive_or("rope.freq_base", 10000.0)?,
@@ -84,7 +86,7 @@ fn config(file: &Gguf) -> Result<Config, String> {
             output: file.has("model.layers.0.self_attn.o_proj.bias"),
             feed_forward: file.has("model.layers.0.mlp.gate_proj.bias"),
         },
-        ends: crate::gguf_tokenizer::ends(metadata)?,
+        ends: ends(metadata, vocab_size)?,
     })
 }
 

@@ -1,0 +1,31 @@
+//! Prompts as a chat.
+
+use vattention_llm::{Chat, ChatTemplate, Result, Tokenizer};
+
+/// How a model that chats is spoken to.
+#[derive(Clone, Debug)]
+pub struct Talk {
+    /// The model's.
+    pub template: ChatTemplate,
+    /// What the system says before the user; `None`: what the template has it say.
+    pub system: Option<String>,
+}
+
+impl Talk {
+    /// The tokens of what a user says, `context` and then `question`, up to the end of the context,
+    /// and of the rest with the beginning of the answer.
+    ///
+    /// # Errors
+    /// A template that refuses the texts or does not show them, or texts that cannot be tokenized.
+    pub fn tokens(
+        &self,
+        tokenizer: &Tokenizer,
+        context: &str,
+        question: &str,
+        answer: &str,
+    ) -> Result<(Vec<u32>, Vec<u32>)> {
+        let system = self.system.as_deref();
+        let Chat { before, after } = self.template.split(system, context, question, answer)?;
+        Ok((tokenizer.next(&before)?, tokenizer.next(&after)?))
+    }
+}

@@ -1,0 +1,241 @@
+//! A question as the model was trained to be asked: the prompt that its chat template makes.
+
+mod environment;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use candle_core::quantized::gguf_file::Value as Metadata;
+use minijinja::{Environment, Value, context};
+use serde_json::Value as Json;
+
+use crate::gguf::{self, Gguf};
+use crate::gguf_tokenizer::keys::Keys;
+use crate::gguf_tokenizer::{BOS, EOS, TOKENS};
+use crate::{Error, Result};
+
+const GGUF_KEY: &str = "tokenizer.chat_template";
+/// Of a directory's files, and the keys of the second.
+const JINJA_FILE: &str = "chat_template.jinja";
+const CONFIG_FILE: &str = "tokenizer_config.json";
+const CONFIG_KEY: &str = "chat_template";
+/// The template's name in the environment.
+const NAME: &str = "chat_template";
+
+/// The chat template of a model: a Jinja template, rendered as Hugging Face transformers does,
+/// without tools, documents and the time of day.
+#[derive(Clone, Debug)]
+pub struct ChatTemplate {
+    path: PathBuf,
+    /// Where in the file, for refusals: nothing if it is all of the file.
+    key: Option<&'static str>,
+    environment: Environment<'static>,
+    source: String,
+    bos: Option<String>,
+    eos: Option<String>,
+}
+
+/// A prompt in two parts: one after the other they are the prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chat {
+    /// Up to the end of the context.
+    pub before: String,
+    /// The question, and the beginning of the answer.
+    pub after: String,
+}
+
+impl ChatTemplate {
+    /// The template of a model: of a GGUF file, that in its metadata; of a directory,
+    /// `chat_template.jinja`, or else `chat_template` in `tokenizer_config.json`, which also has the
+    /// texts of `<bos>` and `<eos>`. None if there is neither.
+    ///
+    /// # Errors
+    /// [`Error::File`], or [`Error::Checkpoint`] if one of the files is not what it should be or
+    /// the template is no template.
+    pub fn open(path: &Path) -> Result<Option<Self>> {
+        if gguf::is_one(path) {
+            Self::of_metadata(path, &Gguf::open(path)?.metadata)
+        } else {
+            Self::of_directory(path)
+        }
+    }
+
+    fn of_directory(dir: &Path) -> Result<Option<Self>> {
+        let config_path = dir.join(CONFIG_FILE);
+        let config = match read(&config_path)? {
+            Some(text) => serde_json::from_str(&text)
+                .map_err(|error| Error::checkpoint(&config_path, error.to_string()))?,
+            None => Json::Null,
+        };
+        let refuse = |reason| Error::checkpoint(&config_path, reason);
+        let bos = special(&config, "bos_token").map_err(refuse)?;
+        let eos = special(&config, "eos_token").map_err(refuse)?;
+        let jinja_path = dir.join(JINJA_FILE);
+        if let Some(source) = read(&jinja_path)? {
+            return Self::new(&jinja_path, None, source, bos, eos).map(Some);
+        }
+        let source = configured(&config).map_err(refuse)?;
+        source.map(|source| Self::new(&config_path, Some(CONFIG_KEY), source, bos, eos)).transpose()
+    }
+
+    fn of_metadata(path: &Path, metadata: &HashMap<String, Metadata>) -> Result<Option<Self>> {
+        let refuse = |reason| Error::checkpoint(path, reason);
+        let keys = Keys(metadata);
+        let Some(source) = keys.text(GGUF_KEY).map_err(refuse)? else { return Ok(None) };
+        let tokens = keys.texts(TOKENS).map_err(refuse)?;
+        let special = |key| {
+            let token = keys.token(key, tokens.len()).map_err(refuse)?;
+            Ok::<_, Error>(token.map(|token| tokens[token as usize].to_owned()))
+        };
+        Self::new(path, Some(GGUF_KEY), source.to_owned(), special(BOS)?, special(EOS)?).map(Some)
+    }
+
+    fn new(
+        path: &Path,
+        key: Option<&'static str>,
+        source: String,
+        bos: Option<String>,
+        eos: Option<String>,
+    ) -> Result<Self> {
+        let refused = |error: minijinja::Error| refuse(path, key, &error);
+        let mut environment = environment::new().map_err(refused)?;
+        let parsed = environment.add_template_owned(NAME, environment::plain(&source));
+        parsed.map_err(refused)?;
+        Ok(Self { path: path.into(), key, environment, source, bos, eos })
+    }
+
+    /// The prompt of a question: what the template makes of the system's text, if there is one,
+    /// and the user's, up to where the assistant answers, and then the beginning of the answer.
+    ///
+    /// Where the template has special tokens, they are in the prompt's text, `<bos>` included:
+    /// [`Tokenizer::next`](crate::Tokenizer::next) is what turns it into tokens.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if the template refuses the texts, fails, or does not end.
+    pub fn render(&self, system: Option<&str>, user: &str, answer: &str) -> Result<String> {
+        let message = |role, content| context! { role, content };
+        let messages: Vec<Value> = system
+            .map(|content| message("system", content))
+            .into_iter()
+            .chain([message("user", user)])
+            .collect();
+        let mut known = vec![
+            ("messages", Value::from(messages)),
+            ("tools", Value::from(())),
+            ("documents", Value::from(())),
+            ("add_generation_prompt", Value::from(true)),
+        ];
+        known.extend(self.bos.as_deref().map(|text| ("bos_token", Value::from(text))));
+        known.extend(self.eos.as_deref().map(|text| ("eos_token", Value::from(text))));
+        let known: Value = known.into_iter().collect();
+        let template = self.environment.get_template(NAME);
+        let rendered = template.and_then(|template| template.render(known));
+        let mut prompt = rendered.map_err(|error| refuse(&self.path, self.key, &error))?;
+        prompt.push_str(answer);
+        Ok(prompt)
+    }
+
+    /// The prompt of a context and a question about it, which the user says one after the other,
+    /// cut where the context ends.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render), and [`Error::Checkpoint`] if the prompt does not show where
+    /// the context ends: because the template leaves the user's text out, repeats it, or makes
+    /// something else of it.
+    pub fn split(
+        &self,
+        system: Option<&str>,
+        context: &str,
+        question: &str,
+        answer: &str,
+    ) -> Result<Chat> {
+        let whole = self.render(system, &[context, question].concat(), answer)?;
+        let mark = mark(&[&self.source, &whole, context, question, answer]);
+        for (context, question) in ends(context, question) {
+            let marked = self.render(system, &[context, &mark, question].concat(), answer)?;
+            let mut parts = marked.split(&mark);
+            let (Some(before), Some(after), None) = (parts.next(), parts.next(), parts.next())
+            else {
+                continue;
+            };
+            if whole.strip_prefix(before) == Some(after) {
+                return Ok(Chat { before: before.into(), after: after.into() });
+            }
+        }
+        let at = self.key.map(|key| format!("`{key}`: ")).unwrap_or_default();
+        let reason = format!("{at}the end of the context is not to be found in the prompt");
+        let expected = "expected a template that has the user's text as it is, once";
+        Err(Error::checkpoint(&self.path, format!("{reason}; {expected}")))
+    }
+}
+
+/// A text that is in none of the others. It is put where the context ends, which shows the place
+/// in the prompt wherever else the context's text occurs.
+fn mark(texts: &[&str]) -> String {
+    let mut mark = String::from('\u{E000}');
+    while texts.iter().any(|text| text.contains(&mark)) {
+        mark.push('\u{E001}');
+    }
+    mark
+}
+
+/// A context and a question as they are, and as they are where a template takes white space off
+/// the ends of what the user says: beside the mark it would not.
+fn ends<'t>(context: &'t str, question: &'t str) -> impl Iterator<Item = (&'t str, &'t str)> {
+    let trimmed = match (context.trim().is_empty(), question.trim().is_empty()) {
+        (true, true) => Some(("", "")),
+        (true, false) => Some(("", question.trim_start())),
+        (false, true) => Some((context.trim_end(), "")),
+        (false, false) => None,
+    };
+    [(context, question)].into_iter().chain(trimmed)
+}
+
+fn read(path: &Path) -> Result<Option<String>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::file(path, error)),
+    }
+}
+
+/// The text of a special token: in files of old a text, else an object with it.
+fn special(config: &Json, key: &str) -> Result<Option<String>, String> {
+    match &config[key] {
+        Json::Null => Ok(None),
+        Json::String(text) => Ok(Some(text.clone())),
+        token => match &token["content"] {
+            Json::String(text) => Ok(Some(text.clone())),
+            _ => Err(format!("`{key}` is no token; expected a text or an object with `content`")),
+        },
+    }
+}
+
+/// The template in tokenizer_config.json: a text, or several with names.
+fn configured(config: &Json) -> Result<Option<String>, String> {
+    match &config[CONFIG_KEY] {
+        Json::Null => Ok(None),
+        Json::String(source) => Ok(Some(source.clone())),
+        Json::Array(named) => {
+            let default = named.iter().find(|entry| entry["name"] == "default");
+            let source = default.and_then(|entry| entry["template"].as_str());
+            let refuse = || {
+                format!("`{CONFIG_KEY}` has no template; expected one with the name \"default\"")
+            };
+            source.map(|source| Some(source.to_owned())).ok_or_else(refuse)
+        }
+        _ => Err(format!("`{CONFIG_KEY}` is no template; expected a text or a list of them")),
+    }
+}
+
+fn refuse(path: &Path, key: Option<&str>, error: &minijinja::Error) -> Error {
+    let key = key.map(|key| format!("`{key}`, ")).unwrap_or_default();
+    let line = error.line().map(|line| format!("line {line}: ")).unwrap_or_default();
+    let said = match error.detail() {
+        Some(detail) => format!("{}: {detail}", error.kind()),
+        None => error.kind().to_string(),
+    };
+    Error::checkpoint(path, format!("{key}{line}{said}"))
+}

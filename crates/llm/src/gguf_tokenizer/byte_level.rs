@@ -1,0 +1,53 @@
+//! Byte-level BPE: merges in the order of their rank, of bytes that are written as characters.
+
+use std::collections::HashSet;
+
+use tokenizers::Tokenizer;
+use tokenizers::models::bpe::{BPE, Merges};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+
+use super::keys::{Keys, quoted};
+use super::pre::PreTokenizer;
+use super::vocabulary::Vocabulary;
+
+const MERGES: &str = "tokenizer.ggml.merges";
+
+pub(super) fn tokenizer(
+    keys: Keys,
+    vocabulary: &Vocabulary,
+    pre: &PreTokenizer,
+) -> Result<Tokenizer, String> {
+    let merges = merges(&keys.texts(MERGES)?, vocabulary)?;
+    let model = BPE::builder()
+        .vocab_and_merges(vocabulary.vocab(), merges)
+        .ignore_merges(pre.ignore_merges)
+        .build()
+        .map_err(|error| format!("`{MERGES}`: {error}"))?;
+    let mut tokenizer = Tokenizer::new(model);
+    tokenizer.with_normalizer(pre.normalizer()).map_err(|error| error.to_string())?;
+    tokenizer.with_pre_tokenizer(Some(pre.sequence()?));
+    tokenizer.with_decoder(Some(ByteLevel::default()));
+    Ok(tokenizer)
+}
+
+fn merges(lines: &[&str], vocabulary: &Vocabulary) -> Result<Merges, String> {
+    let mut seen = HashSet::with_capacity(lines.len());
+    let merge = |(place, line)| {
+        let refuse = |expected: &str| {
+            format!("`{MERGES}`: item {place} is {}; expected {expected}", quoted(line))
+        };
+        let parts = line
+            .split_once(' ')
+            .filter(|(left, right)| !left.is_empty() && !right.is_empty() && !right.contains(' '));
+        let (left, right) = parts.ok_or_else(|| refuse("two pieces with a space between them"))?;
+        let known = |piece: &str| vocabulary.id(piece).is_some();
+        if !known(left) || !known(right) || !known(&[left, right].concat()) {
+            return Err(refuse("pieces that are tokens and together another"));
+        }
+        if !seen.insert(line) {
+            return Err(refuse("a merge that is not among those before it"));
+        }
+        Ok((left.to_owned(), right.to_owned()))
+    };
+    lines.iter().copied().enumerate().map(merge).collect()
+}

@@ -1,0 +1,123 @@
+//! Typed reading of GGUF metadata: a refusal names the key, what it is and what was expected.
+
+use std::collections::HashMap;
+
+use candle_core::quantized::gguf_file::Value;
+
+/// How much of a text a refusal shows, in characters.
+const SHOWN: usize = 40;
+
+/// The metadata of a GGUF file.
+#[derive(Clone, Copy)]
+pub(crate) struct Keys<'m>(pub(crate) &'m HashMap<String, Value>);
+
+impl<'m> Keys<'m> {
+    fn read<T>(
+        self,
+        key: &str,
+        expected: &str,
+        as_kind: impl FnOnce(&'m Value) -> Option<T>,
+    ) -> Result<Option<T>, String> {
+        let Some(value) = self.0.get(key) else { return Ok(None) };
+        let refuse = || format!("`{key}` is {}; expected {expected}", shown(value));
+        as_kind(value).ok_or_else(refuse).map(Some)
+    }
+
+    pub(crate) fn text(self, key: &str) -> Result<Option<&'m str>, String> {
+        self.read(key, "a text", as_text)
+    }
+
+    pub(super) fn flag(self, key: &str) -> Result<Option<bool>, String> {
+        let as_flag = |value: &Value| match value {
+            Value::Bool(flag) => Some(*flag),
+            _ => None,
+        };
+        self.read(key, "true or false", as_flag)
+    }
+
+    /// A token of a vocabulary of `size`.
+    pub(crate) fn token(self, key: &str, size: usize) -> Result<Option<u32>, String> {
+        let as_token = |value: &Value| {
+            let token = as_integer(value).and_then(|token| u32::try_from(token).ok());
+            token.filter(|&token| (token as usize) < size)
+        };
+        self.read(key, &format!("one of the {size} tokens"), as_token)
+    }
+
+    pub(crate) fn texts(self, key: &str) -> Result<Vec<&'m str>, String> {
+        self.array(key, "a text", as_text)?.ok_or_else(|| missing(key, "an array of texts"))
+    }
+
+    pub(super) fn integers(self, key: &str) -> Result<Option<Vec<i64>>, String> {
+        self.array(key, "an integer", as_integer)
+    }
+
+    pub(super) fn numbers(self, key: &str) -> Result<Vec<f32>, String> {
+        let as_number = |value: &Value| match value {
+            Value::F32(number) if !number.is_nan() => Some(*number),
+            _ => None,
+        };
+        self.array(key, "an F32 number", as_number)?
+            .ok_or_else(|| missing(key, "an array of F32 numbers"))
+    }
+
+    fn array<T>(
+        self,
+        key: &str,
+        expected: &str,
+        as_kind: impl Fn(&'m Value) -> Option<T>,
+    ) -> Result<Option<Vec<T>>, String> {
+        let as_array = |value: &'m Value| match value {
+            Value::Array(values) => Some(values),
+            _ => None,
+        };
+        let Some(values) = self.read(key, "an array", as_array)? else { return Ok(None) };
+        let item = |(place, value)| {
+            let refuse =
+                || format!("`{key}`: item {place} is {}; expected {expected}", shown(value));
+            as_kind(value).ok_or_else(refuse)
+        };
+        values.iter().enumerate().map(item).collect::<Result<_, _>>().map(Some)
+    }
+}
+
+pub(crate) fn missing(key: &str, expected: &str) -> String {
+    format!("`{key}` is missing; expected {expected}")
+}
+
+/// The beginning of a text from a file, as a refusal shows it.
+pub(super) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        Value::Array(values) => format!("an array of {}", values.len()),
+        other => format!("{other:?}"),
+    }
+}
+
+fn as_text(value: &Value) -> Option<&str> {
+    match value {
+        Value::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn as_integer(value: &Value) -> Option<i64> {
+    match value {
+        Value::U8(number) => Some((*number).into()),
+        Value::I8(number) => Some((*number).into()),
+        Value::U16(number) => Some((*number).into()),
+        Value::I16(number) => Some((*number).into()),
+        Value::U32(number) => Some((*number).into()),
+        Value::I32(number) => Some((*number).into()),
+        Value::U64(number) => i64::try_from(*number).ok(),
+        Value::I64(number) => Some(*number),
+        _ => None,
+    }
+}

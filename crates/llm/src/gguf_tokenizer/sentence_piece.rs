@@ -1,0 +1,119 @@
+//! BPE as SentencePiece has it: merges in the order of the scores of what they make.
+
+use tokenizers::decoders::byte_fallback::ByteFallback;
+use tokenizers::decoders::fuse::Fuse;
+use tokenizers::decoders::sequence::Sequence as Decoders;
+use tokenizers::decoders::strip::Strip;
+use tokenizers::models::bpe::{BPE, Merges};
+use tokenizers::normalizers::utils::Sequence as Normalizers;
+use tokenizers::normalizers::{Prepend, Replace};
+use tokenizers::{DecoderWrapper, NormalizerWrapper, Tokenizer};
+
+use super::TOKENS;
+use super::keys::{Keys, quoted};
+use super::vocabulary::{Kind, Vocabulary};
+
+const SCORES: &str = "tokenizer.ggml.scores";
+const ADD_SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
+const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
+/// What stands for a space in a piece.
+const SPACE: &str = "▁";
+/// All splits of a piece are looked up: a piece far longer than any real one would take forever.
+const LONGEST: usize = 1024;
+
+pub(super) fn tokenizer(keys: Keys, vocabulary: &Vocabulary) -> Result<Tokenizer, String> {
+    let scores = keys.numbers(SCORES)?;
+    if scores.len() != vocabulary.texts.len() {
+        return Err(format!(
+            "`{SCORES}` has {} items; expected {}, as many as `{TOKENS}`",
+            scores.len(),
+            vocabulary.texts.len()
+        ));
+    }
+    let prefix = keys.flag(ADD_SPACE_PREFIX)?.unwrap_or(true);
+    let mut model = BPE::builder()
+        .vocab_and_merges(vocabulary.vocab(), merges(vocabulary, &scores)?)
+        .byte_fallback(true)
+        .fuse_unk(true);
+    match unknown(keys, vocabulary)? {
+        Some(text) => model = model.unk_token(text.to_owned()),
+        None => all_bytes(vocabulary)?,
+    }
+    let model = model.build().map_err(|error| format!("`{SCORES}`: {error}"))?;
+    let mut tokenizer = Tokenizer::new(model);
+    let failed = |error: tokenizers::Error| error.to_string();
+    tokenizer.with_normalizer(Some(normalizer(prefix).map_err(failed)?)).map_err(failed)?;
+    tokenizer.with_decoder(Some(decoder(prefix).map_err(failed)?));
+    Ok(tokenizer)
+}
+
+/// Every split of a piece into two pieces: by score, and of one score those with the longest left
+/// piece first, as Hugging Face's converter orders them.
+fn merges(vocabulary: &Vocabulary, scores: &[f32]) -> Result<Merges, String> {
+    let mut found = Vec::new();
+    for (id, &text) in vocabulary.texts.iter().enumerate() {
+        if !merged(vocabulary, text, id) {
+            continue;
+        }
+        if text.len() > LONGEST {
+            let shown = quoted(text);
+            return Err(format!(
+                "`{TOKENS}`: item {id} is {shown}; expected at most {LONGEST} bytes"
+            ));
+        }
+        for (count, (middle, _)) in text.char_indices().enumerate().skip(1) {
+            let (left, right) = text.split_at(middle);
+            if piece(vocabulary, left) && piece(vocabulary, right) {
+                found.push((scores[id], count, left, right));
+            }
+        }
+    }
+    found.sort_by(|one, other| other.0.total_cmp(&one.0).then(other.1.cmp(&one.1)));
+    Ok(found.into_iter().map(|(_, _, left, right)| (left.into(), right.into())).collect())
+}
+
+fn piece(vocabulary: &Vocabulary, text: &str) -> bool {
+    vocabulary.id(text).is_some_and(|id| merged(vocabulary, text, id as usize))
+}
+
+/// Whether a token takes part in merges. Special and user-defined tokens are found before, and
+/// bytes are what is left after.
+fn merged(vocabulary: &Vocabulary, text: &str, id: usize) -> bool {
+    matches!(vocabulary.kinds[id], Kind::Normal | Kind::Unused)
+        && vocabulary.id(text) == Some(id as u32)
+}
+
+/// The text of the token for what has no piece and no bytes.
+fn unknown<'m>(keys: Keys, vocabulary: &Vocabulary<'m>) -> Result<Option<&'m str>, String> {
+    let named = keys.token(UNKNOWN, vocabulary.texts.len())?.map(|id| id as usize);
+    let id = named.or_else(|| vocabulary.kinds.iter().position(|&kind| kind == Kind::Unknown));
+    Ok(id.map(|id| vocabulary.texts[id]).filter(|text| !text.is_empty()))
+}
+
+/// Without a token for the unknown, text that has no piece would vanish if a byte had none.
+fn all_bytes(vocabulary: &Vocabulary) -> Result<(), String> {
+    for byte in 0..=u8::MAX {
+        let text = format!("<0x{byte:02X}>");
+        if vocabulary.id(&text).is_none() {
+            return Err(format!("`{TOKENS}` has neither {text:?} nor an unknown token"));
+        }
+    }
+    Ok(())
+}
+
+fn normalizer(prefix: bool) -> tokenizers::Result<NormalizerWrapper> {
+    let spaces = Replace::new(" ", SPACE)?.into();
+    if !prefix {
+        return Ok(spaces);
+    }
+    Ok(Normalizers::new(vec![Prepend::new(SPACE.to_owned()).into(), spaces]).into())
+}
+
+fn decoder(prefix: bool) -> tokenizers::Result<DecoderWrapper> {
+    let mut steps: Vec<DecoderWrapper> =
+        vec![Replace::new(SPACE, " ")?.into(), ByteFallback::new().into(), Fuse::new().into()];
+    if prefix {
+        steps.push(Strip::new(' ', 1, 0).into());
+    }
+    Ok(Decoders::new(steps).into())
+}

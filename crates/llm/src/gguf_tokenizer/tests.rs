@@ -1,0 +1,290 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use candle_core::quantized::gguf_file::Value;
+use serde_json::Value as Json;
+
+use super::{ends, tokenizer};
+
+type Metadata = HashMap<String, Value>;
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/gguf-tokenizer")
+}
+
+fn json(name: &str) -> Json {
+    serde_json::from_str(&fs::read_to_string(golden().join(format!("{name}.json"))).unwrap())
+        .unwrap()
+}
+
+/// A value as a GGUF file has it, where scores are F32 and types I32.
+fn value(key: &str, json: &Json) -> Value {
+    match json {
+        Json::Bool(flag) => Value::Bool(*flag),
+        Json::String(text) => Value::String(text.clone()),
+        Json::Array(values) => Value::Array(values.iter().map(|item| value(key, item)).collect()),
+        Json::Number(number) if key == "scores" => Value::F32(number.as_f64().unwrap() as f32),
+        Json::Number(number) if key == "token_type" => {
+            Value::I32(number.as_i64().unwrap().try_into().unwrap())
+        }
+        Json::Number(number) => Value::U32(number.as_u64().unwrap().try_into().unwrap()),
+        other => panic!("{other}"),
+    }
+}
+
+fn metadata(case: &Json) -> Metadata {
+    let keys = case["metadata"].as_object().unwrap().iter();
+    keys.map(|(key, json)| (format!("tokenizer.ggml.{key}"), value(key, json))).collect()
+}
+
+fn ids(json: &Json) -> Vec<u32> {
+    serde_json::from_value(json.clone()).unwrap()
+}
+
+fn compare(name: &str) {
+    let texts: Vec<String> = serde_json::from_value(json("texts")).unwrap();
+    let case = json(name);
+    let tokenizer = tokenizer(&metadata(&case)).unwrap();
+    let places: Vec<usize> = serde_json::from_value(case["texts"].clone()).unwrap();
+    assert!(places.len() > 20, "{name}");
+    for (place, text) in places.iter().map(|&place| &texts[place]).enumerate() {
+        let expected = ids(&case["tokens"][place]);
+        let encoded = tokenizer.encode_fast(text.as_str(), false).unwrap();
+        assert_eq!(encoded.get_ids(), expected, "{name}: {text:?}");
+        let decoded = tokenizer.decode(&expected, true).unwrap();
+        let original = case["decoded"][place.to_string()].as_str();
+        assert_eq!(decoded, original.unwrap_or(text), "{name}");
+        if let Some(first) = case["first"].get(place) {
+            let encoded = tokenizer.encode_fast(text.as_str(), true).unwrap();
+            assert_eq!(encoded.get_ids(), ids(first), "{name}: {text:?}");
+        }
+    }
+}
+
+#[test]
+fn byte_level_families_encode_as_their_originals() {
+    for name in [
+        "gpt-2",
+        "smollm",
+        "command-r",
+        "llama-bpe",
+        "smaug-bpe",
+        "qwen2",
+        "tekken",
+        "deepseek-llm",
+        "deepseek-coder",
+        "deepseek-v3",
+        "default",
+    ] {
+        compare(name);
+    }
+}
+
+#[test]
+fn sentence_piece_encodes_as_its_original() {
+    compare("llama");
+    compare("llama-no-prefix");
+}
+
+#[test]
+fn merges_are_ignored_where_the_family_does() {
+    let whole = |name: &str| {
+        let tokenizer = tokenizer(&metadata(&json(name))).unwrap();
+        tokenizer.encode_fast(" wholeword", false).unwrap().len() == 1
+    };
+    assert!(whole("llama-bpe") && whole("tekken"));
+    assert!(!whole("smaug-bpe") && !whole("qwen2"));
+}
+
+#[test]
+fn what_ends_a_text_is_found_by_key_and_by_text() {
+    let mut metadata = metadata(&json("qwen2"));
+    let Value::Array(tokens) = &metadata["tokenizer.ggml.tokens"] else { panic!() };
+    let place = |text: &str| {
+        let found = |token: &Value| matches!(token, Value::String(other) if other == text);
+        tokens.iter().position(found).unwrap() as u32
+    };
+    let mut expected = vec![place("</s>"), place("<|end|>")];
+    expected.sort_unstable();
+    assert_eq!(ends(&metadata, 10_000).unwrap(), expected);
+    metadata.insert("tokenizer.ggml.eot_token_id".into(), Value::I64(0));
+    expected.insert(0, 0);
+    assert_eq!(ends(&metadata, 10_000).unwrap(), expected);
+    metadata.insert("tokenizer.ggml.eom_token_id".into(), Value::U32(100_000));
+    let said = ends(&metadata, 10_000).unwrap_err();
+    assert!(said.starts_with("`tokenizer.ggml.eom_token_id` is U32(100000); expected"), "{said}");
+}
+
+fn changed(name: &str, change: impl FnOnce(&mut Metadata)) -> Result<(), String> {
+    let mut metadata = metadata(&json(name));
+    change(&mut metadata);
+    tokenizer(&metadata).map(drop)
+}
+
+/// What is said of metadata of which one key was changed.
+fn refusal(name: &str, key: &str, change: impl FnOnce(&mut Value)) -> String {
+    let key = format!("tokenizer.ggml.{key}");
+    let said = changed(name, |metadata| change(metadata.get_mut(&key).unwrap())).unwrap_err();
+    assert!(said.starts_with(&format!("`{key}`")) && said.contains("expected"), "{said}");
+    said
+}
+
+fn items(value: &mut Value) -> &mut Vec<Value> {
+    match value {
+        Value::Array(items) => items,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn text(text: &str) -> Value {
+    Value::String(text.into())
+}
+
+#[test]
+fn keys_that_are_missing_are_named() {
+    for (name, keys) in [
+        ("llama-bpe", ["model", "pre", "tokens", "merges", "bos_token_id"].as_slice()),
+        ("llama", ["model", "tokens", "scores", "bos_token_id"].as_slice()),
+        ("deepseek-coder", ["eos_token_id"].as_slice()),
+    ] {
+        for key in keys {
+            let key = format!("tokenizer.ggml.{key}");
+            let said = changed(name, |metadata| drop(metadata.remove(&key))).unwrap_err();
+            assert!(said.starts_with(&format!("`{key}` is missing; expected ")), "{said}");
+        }
+    }
+}
+
+#[test]
+fn keys_of_another_kind_are_refused() {
+    for (name, keys) in [
+        (
+            "smaug-bpe",
+            [
+                "model",
+                "pre",
+                "tokens",
+                "merges",
+                "token_type",
+                "bos_token_id",
+                "eos_token_id",
+                "add_bos_token",
+                "add_eos_token",
+            ]
+            .as_slice(),
+        ),
+        ("llama", ["scores", "token_type", "unknown_token_id"].as_slice()),
+    ] {
+        for key in keys {
+            assert!(refusal(name, key, |value| *value = Value::F64(0.5)).contains("F64(0.5)"));
+        }
+    }
+    for key in ["tokens", "merges", "token_type"] {
+        let said = refusal("gpt-2", key, |value| items(value)[7] = Value::Bool(true));
+        assert!(said.contains("item 7 is Bool(true)"), "{said}");
+    }
+    let said = refusal("llama", "scores", |value| items(value)[7] = Value::F32(f32::NAN));
+    assert!(said.contains("item 7 is F32(NaN)"), "{said}");
+}
+
+#[test]
+fn names_that_are_unknown_are_refused_with_those_that_are_known() {
+    let said = refusal("gpt-2", "model", |value| *value = text("bert"));
+    assert!(said.contains("\"bert\"") && said.contains("`gpt2` or `llama`"), "{said}");
+    let said = refusal("gpt-2", "pre", |value| *value = text("gpt-5"));
+    assert!(said.contains("\"gpt-5\"") && said.contains("llama-bpe, falcon3"), "{said}");
+}
+
+#[test]
+fn arrays_that_do_not_fit_each_other_are_refused() {
+    for (name, key) in [("gpt-2", "token_type"), ("llama", "token_type"), ("llama", "scores")] {
+        let said = refusal(name, key, |value| drop(items(value).pop()));
+        assert!(said.contains("as many as `tokenizer.ggml.tokens`"), "{said}");
+    }
+    assert!(refusal("llama", "tokens", |value| items(value).clear()).contains("is empty"));
+    let said = refusal("gpt-2", "token_type", |value| items(value)[3] = Value::I32(7));
+    assert!(said.contains("item 3 is 7"), "{said}");
+}
+
+#[test]
+fn tokens_that_are_not_there_are_refused() {
+    for key in ["bos_token_id", "eos_token_id"] {
+        for token in [Value::U32(u32::MAX), Value::I32(-1), Value::U64(u64::MAX)] {
+            let said = refusal("smaug-bpe", key, |value| *value = token);
+            assert!(said.contains("expected one of the 40"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn merges_that_cannot_be_are_refused() {
+    for line in ["", " ", "ab", "a ", " b", "a b c", "Ġt  h", "\u{1F600} a", "~ \u{1F600}"] {
+        let said = refusal("gpt-2", "merges", |value| items(value)[5] = text(line));
+        assert!(said.contains(&format!("item 5 is {line:?}")), "{said}");
+    }
+    // Two tokens that together are none, as long as the longest of all.
+    let said = refusal("gpt-2", "merges", |value| items(value)[5] = text("</tool_call> <|end|>"));
+    assert!(said.contains("together another"), "{said}");
+    let said = refusal("gpt-2", "merges", |value| {
+        let first = items(value)[0].clone();
+        items(value)[5] = first;
+    });
+    assert!(said.contains("not among those before"), "{said}");
+}
+
+#[test]
+fn one_text_is_two_tokens_only_if_one_is_unused() {
+    let said = refusal("gpt-2", "tokens", |value| {
+        let first = items(value)[300].clone();
+        items(value)[310] = first;
+    });
+    assert!(said.contains("items 300 and 310 are both"), "{said}");
+    let padded = |kind| {
+        changed("llama", |metadata| {
+            let add = |metadata: &mut Metadata, key: &str, value| {
+                items(metadata.get_mut(&format!("tokenizer.ggml.{key}")).unwrap()).push(value);
+            };
+            for pad in ["<pad>", "<pad>", "", ""] {
+                add(metadata, "tokens", text(pad));
+                add(metadata, "scores", Value::F32(0.0));
+                add(metadata, "token_type", Value::I32(kind));
+            }
+        })
+    };
+    padded(5).unwrap();
+    padded(4).unwrap_err();
+}
+
+#[test]
+fn sentence_pieces_must_cover_every_text() {
+    let without_byte = |metadata: &mut Metadata| {
+        let tokens = items(metadata.get_mut("tokenizer.ggml.tokens").unwrap());
+        let byte = |token: &&mut Value| matches!(token, Value::String(text) if text == "<0xE4>");
+        *tokens.iter_mut().find(byte).unwrap() = text("no byte");
+    };
+    changed("llama", without_byte).unwrap();
+    let said = changed("llama", |metadata| {
+        without_byte(metadata);
+        metadata.remove("tokenizer.ggml.unknown_token_id");
+        for kind in items(metadata.get_mut("tokenizer.ggml.token_type").unwrap()) {
+            if matches!(kind, Value::I32(2)) {
+                *kind = Value::I32(1);
+            }
+        }
+    });
+    assert!(said.unwrap_err().contains("\"<0xE4>\""));
+    let said = refusal("llama", "tokens", |value| items(value)[400] = text(&"x".repeat(5000)));
+    assert!(said.contains("item 400") && said.len() < 200, "{said}");
+}
+
+#[test]
+fn tokens_that_end_a_text_are_special_whatever_their_type() {
+    let mut metadata = metadata(&json("gpt-2"));
+    metadata.remove("tokenizer.ggml.token_type");
+    let tokenizer = tokenizer(&metadata).unwrap();
+    let encoded = tokenizer.encode_fast("a<|end|><s>", false).unwrap();
+    assert_eq!(tokenizer.decode(encoded.get_ids(), true).unwrap(), "a<s>");
+}

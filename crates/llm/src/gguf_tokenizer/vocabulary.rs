@@ -1,0 +1,132 @@
+//! The tokens of a GGUF file: their texts and what each of them is for.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use tokenizers::AddedToken;
+use tokenizers::models::bpe::Vocab;
+
+use super::keys::{Keys, quoted};
+use super::{TOKEN_TYPE, TOKENS, ends_a_text};
+
+/// What a token is for, as `tokenizer.ggml.token_type` numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A piece of text.
+    Normal,
+    /// Stands for what the vocabulary lacks.
+    Unknown,
+    /// Special: not text.
+    Control,
+    /// A text that is always a token by itself.
+    UserDefined,
+    /// Fills the vocabulary up.
+    Unused,
+    /// One byte, written as `<0x0A>`.
+    Byte,
+}
+
+pub(super) struct Vocabulary<'m> {
+    /// Of each token.
+    pub(super) texts: Vec<&'m str>,
+    /// Of each token.
+    pub(super) kinds: Vec<Kind>,
+    ids: HashMap<&'m str, u32>,
+}
+
+impl<'m> Vocabulary<'m> {
+    pub(super) fn read(keys: Keys<'m>) -> Result<Self, String> {
+        let texts = keys.texts(TOKENS)?;
+        if texts.is_empty() {
+            return Err(format!("`{TOKENS}` is empty; expected the model's tokens"));
+        }
+        if u32::try_from(texts.len()).is_err() {
+            let count = texts.len();
+            return Err(format!("`{TOKENS}` has {count} items; expected at most 2^32 - 1"));
+        }
+        let kinds = kinds(keys, &texts)?;
+        let ids = ids(&texts, &kinds)?;
+        Ok(Self { texts, kinds, ids })
+    }
+
+    pub(super) fn id(&self, text: &str) -> Option<u32> {
+        self.ids.get(text).copied()
+    }
+
+    /// Text to token, for a model.
+    pub(super) fn vocab(&self) -> Vocab {
+        self.ids.iter().map(|(&text, &id)| (text.to_owned(), id)).collect()
+    }
+
+    /// The tokens that are found in a text before it is cut into pieces.
+    pub(super) fn added(&self) -> impl Iterator<Item = AddedToken> {
+        self.texts.iter().zip(&self.kinds).filter_map(|(&text, kind)| {
+            let special = match kind {
+                Kind::Unknown | Kind::Control => true,
+                Kind::UserDefined => false,
+                Kind::Normal | Kind::Unused | Kind::Byte => return None,
+            };
+            Some(AddedToken::from(text, special).normalized(false))
+        })
+    }
+}
+
+fn kinds(keys: Keys, texts: &[&str]) -> Result<Vec<Kind>, String> {
+    let Some(numbers) = keys.integers(TOKEN_TYPE)? else {
+        return Ok(texts.iter().map(|text| overruled(text, Kind::Normal)).collect());
+    };
+    if numbers.len() != texts.len() {
+        return Err(format!(
+            "`{TOKEN_TYPE}` has {} items; expected {}, as many as `{TOKENS}`",
+            numbers.len(),
+            texts.len()
+        ));
+    }
+    let kind = |(place, (&number, &text)): (usize, (&i64, &&str))| {
+        let kind = match number {
+            1 => Kind::Normal,
+            2 => Kind::Unknown,
+            3 => Kind::Control,
+            4 => Kind::UserDefined,
+            5 => Kind::Unused,
+            6 => Kind::Byte,
+            _ => {
+                return Err(format!("`{TOKEN_TYPE}`: item {place} is {number}; expected 1 to 6"));
+            }
+        };
+        Ok(overruled(text, kind))
+    };
+    numbers.iter().zip(texts).enumerate().map(kind).collect()
+}
+
+/// Files are common in which tokens such as `<|im_end|>` have a wrong type.
+fn overruled(text: &str, kind: Kind) -> Kind {
+    if ends_a_text(text) { Kind::Control } else { kind }
+}
+
+/// Of two tokens with one text, the first has it if one of them is unused. A token without text
+/// fills the vocabulary up as well.
+fn ids<'m>(texts: &[&'m str], kinds: &[Kind]) -> Result<HashMap<&'m str, u32>, String> {
+    let mut ids = HashMap::with_capacity(texts.len());
+    for (id, (&text, kind)) in texts.iter().zip(kinds).enumerate() {
+        if text.is_empty() {
+            continue;
+        }
+        match ids.entry(text) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(id as u32);
+            }
+            Entry::Occupied(first) => {
+                let first = *first.get();
+                if *kind != Kind::Unused && kinds[first as usize] != Kind::Unused {
+                    return Err(format!(
+                        "`{TOKENS}`: items {first} and {id} are both {}; expected different \
+                         texts, except of unused tokens",
+                        quoted(text)
+                    ));
+                }
+            }
+        }
+    }
+    Ok(ids)
+}
