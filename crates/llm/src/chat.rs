@@ -4,7 +4,7 @@ mod environment;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use candle_core::quantized::gguf_file::Value as Metadata;
@@ -121,17 +121,16 @@ impl ChatTemplate {
             .into_iter()
             .chain([message("user", user)])
             .collect();
-        let mut known = vec![
+        let mut known = BTreeMap::from([
             ("messages", Value::from(messages)),
             ("tools", Value::from(())),
             ("documents", Value::from(())),
             ("add_generation_prompt", Value::from(true)),
-        ];
+        ]);
         known.extend(self.bos.as_deref().map(|text| ("bos_token", Value::from(text))));
         known.extend(self.eos.as_deref().map(|text| ("eos_token", Value::from(text))));
-        let known: Value = known.into_iter().collect();
         let template = self.environment.get_template(NAME);
-        let rendered = template.and_then(|template| template.render(known));
+        let rendered = template.and_then(|template| template.render(Value::from(known)));
         let mut prompt = rendered.map_err(|error| refuse(&self.path, self.key, &error))?;
         prompt.push_str(answer);
         Ok(prompt)
@@ -160,7 +159,8 @@ impl ChatTemplate {
             else {
                 continue;
             };
-            if whole.strip_prefix(before) == Some(after) {
+            let shown = before.ends_with(context.trim_start());
+            if shown && whole.strip_prefix(before) == Some(after) {
                 return Ok(Chat { before: before.into(), after: after.into() });
             }
         }

@@ -76,7 +76,7 @@ fn a_prompt_is_cut_behind_the_context() {
                 let whole = template.render(system, &user, "Answer: ").unwrap();
                 assert_eq!(joined(&chat), whole);
                 let (before, after) = (&chat.before, &chat.after);
-                assert!(before.ends_with(context.trim()), "{name} {before:?}");
+                assert!(before.trim_end().ends_with(context.trim()), "{name} {before:?}");
                 let question = question.trim();
                 // What stands right behind the context is the question, beside white space.
                 assert!(after.trim_start().starts_with(question), "{name} {after:?}");
