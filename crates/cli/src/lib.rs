@@ -5,8 +5,8 @@
 
 mod bench;
 mod calibrate;
-mod chat;
 mod capture;
+mod chat;
 mod check;
 mod checkpoint;
 mod compare;

@@ -167,7 +167,10 @@ impl Evaluation<'_> {
     /// The tokens of context and question.
     fn tokens(&self, case: &Case) -> Result<(Vec<u32>, Vec<u32>)> {
         let Some(talk) = &self.settings.talk else {
-            return Ok((self.tokenizer.first(&case.context)?, self.tokenizer.next(&case.question)?));
+            return Ok((
+                self.tokenizer.first(&case.context)?,
+                self.tokenizer.next(&case.question)?,
+            ));
         };
         let question = case.question.strip_suffix(&case.beginning).unwrap_or(&case.question);
         Ok(talk.tokens(self.tokenizer, &case.context, question, case.beginning.trim_start())?)

@@ -13,8 +13,10 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use half::bf16;
 
-#[path = "../src/q4_1.rs"]
-mod q4_1;
+use blocks::Block;
+
+#[path = "../src/blocks.rs"]
+mod blocks;
 #[path = "../src/row.rs"]
 mod row;
 
@@ -45,20 +47,22 @@ fn main() -> candle_core::Result<()> {
         .collect::<candle_core::Result<Vec<_>>>()?;
     drop(all);
     let mut y = vec![0.0; outputs];
-    let blocks = q4_1::Block::read(&quantised[1].data()?);
-    let mut times = vec![Vec::new(); TYPES.len() + 3];
+    let four_bits = blocks::Q4_1::read(&quantised[1].data()?);
+    let eight_bits = blocks::Q8_0::read(&quantised[4].data()?);
+    let mut times = vec![Vec::new(); TYPES.len() + 4];
     for _ in 0..ROUNDS {
         times[0].push(seconds(|| row::product(black_box(&x), &narrow, &mut y)));
         times[1].push(seconds(|| row::product(black_box(&x), &wide, &mut y)));
-        times[2].push(seconds(|| q4_1::product(black_box(&x), &blocks, &mut y)));
-        for (times, weights) in times[3..].iter_mut().zip(&quantised) {
+        times[2].push(seconds(|| blocks::product(black_box(&x), &four_bits, &mut y)));
+        times[3].push(seconds(|| blocks::product(black_box(&x), &eight_bits, &mut y)));
+        for (times, weights) in times[4..].iter_mut().zip(&quantised) {
             times.push(seconds(|| {
                 black_box(input.apply_op1_no_bwd(weights)).ok();
             }));
         }
     }
     let bf16 = median(&mut times[0]);
-    let names = ["bf16", "f32", "Q4_1 here"].map(String::from).into_iter();
+    let names = ["bf16", "f32", "Q4_1 here", "Q8_0 here"].map(String::from).into_iter();
     let names = names.chain(TYPES.iter().map(|dtype| format!("{dtype:?}")));
     println!("{outputs} x {inputs}, {} threads", rayon::current_num_threads());
     println!("type      ms       of bf16");

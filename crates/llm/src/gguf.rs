@@ -14,8 +14,8 @@ use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use half::bf16;
 
+use crate::blocks::{BLOCK, Block, Q4_1, Q8_0};
 use crate::matrix::{Matrix, candle_is_fast};
-use crate::q4_1::{self, Block};
 use crate::weights::finite;
 use crate::{Error, Result};
 
@@ -187,7 +187,8 @@ fn bytes_in_memory(info: &TensorInfo) -> u64 {
     let count: u64 = info.shape.dims().iter().map(|&size| size as u64).product();
     match (info.ggml_dtype, info.shape.rank()) {
         (GgmlDType::BF16, 2) => 2 * count,
-        (GgmlDType::Q4_1, 2) => count / q4_1::BLOCK as u64 * size_of::<Block>() as u64,
+        (GgmlDType::Q4_1, 2) => count / BLOCK as u64 * size_of::<Q4_1>() as u64,
+        (GgmlDType::Q8_0, 2) => count / BLOCK as u64 * size_of::<Q8_0>() as u64,
         (dtype, 2) if candle_is_fast(dtype) => bytes(info).unwrap_or(0),
         _ => 4 * count,
     }
@@ -205,22 +206,29 @@ fn halves(rows: &[u8], count: usize, heads: usize) -> Vec<u8> {
 }
 
 fn matrix(dtype: GgmlDType, bytes: Vec<u8>, shape: [usize; 2]) -> Result<Matrix, String> {
-    if dtype == GgmlDType::BF16 {
-        let numbers = bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b));
-        return Ok(Matrix::bf16(finite(numbers.collect())?, shape));
+    match dtype {
+        GgmlDType::BF16 => {
+            let numbers = bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b));
+            Ok(Matrix::bf16(finite(numbers.collect())?, shape))
+        }
+        GgmlDType::Q4_1 => Ok(Matrix::q4_1(finite_blocks(&bytes)?, shape)),
+        GgmlDType::Q8_0 => Ok(Matrix::q8_0(finite_blocks(&bytes)?, shape)),
+        _ if candle_is_fast(dtype) => quantised(dtype, &bytes, shape),
+        _ => Ok(Matrix::f32(numbers(dtype, &bytes, &shape)?, shape)),
     }
-    if dtype == GgmlDType::Q4_1 {
-        let blocks = Block::read(&bytes);
-        let fine = |block: &Block| block.scale.is_finite() && block.least.is_finite();
-        return match blocks.iter().position(|block| !fine(block)) {
-            None => Ok(Matrix::q4_1(blocks, shape)),
-            Some(i) => Err(format!(": block {i} is not finite; expected finite numbers")),
-        };
+}
+
+/// Blocks, if their numbers are finite.
+fn finite_blocks<B: Block>(bytes: &[u8]) -> Result<Vec<B>, String> {
+    let blocks = B::read(bytes);
+    match blocks.iter().position(|block| !(block.scale() + block.least()).is_finite()) {
+        None => Ok(blocks),
+        Some(i) => Err(format!(": the numbers of block {i} are not finite; expected finite ones")),
     }
-    if !candle_is_fast(dtype) {
-        return Ok(Matrix::f32(numbers(dtype, &bytes, &shape)?, shape));
-    }
-    let tensor = tensor(dtype, &bytes, &shape)?;
+}
+
+fn quantised(dtype: GgmlDType, bytes: &[u8], shape: [usize; 2]) -> Result<Matrix, String> {
+    let tensor = tensor(dtype, bytes, &shape)?;
     let matrix = Matrix::quantised(tensor).map_err(|error| format!(": {error}"))?;
     for row in 0..shape[0] {
         finite(matrix.row(row).map_err(|error| format!(": {error}"))?)

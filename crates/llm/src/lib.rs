@@ -24,6 +24,7 @@
 //! }
 //! ```
 
+mod blocks;
 mod chat;
 mod config;
 mod dense;
@@ -38,7 +39,6 @@ mod matrix;
 mod model;
 mod prefill;
 mod product;
-mod q4_1;
 mod report;
 mod rope;
 mod row;

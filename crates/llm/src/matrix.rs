@@ -8,8 +8,9 @@ use candle_core::{Device, Result as Numbers, Tensor};
 use half::bf16;
 use rayon::prelude::*;
 
+use crate::blocks::{BLOCK, Block, Q4_1, Q8_0};
 use crate::product::{Into, Rows, Threads, times_transposed};
-use crate::{q4_1, row};
+use crate::{blocks, row};
 
 /// Weights that a thread dequantises at once.
 const PART: usize = 1 << 16;
@@ -26,7 +27,8 @@ pub(crate) struct Matrix {
 enum Weights {
     F32(Arc<Vec<f32>>),
     Bf16(Arc<Vec<bf16>>),
-    Q4_1(Arc<Vec<q4_1::Block>>),
+    Q4_1(Arc<Vec<Q4_1>>),
+    Q8_0(Arc<Vec<Q8_0>>),
     /// Other blocks of GGUF, which candle multiplies.
     Quantised(Arc<QTensor>),
 }
@@ -42,9 +44,14 @@ impl Matrix {
         Self { outputs, inputs, weights: Weights::Bf16(Arc::new(weights)) }
     }
 
-    pub(crate) fn q4_1(blocks: Vec<q4_1::Block>, [outputs, inputs]: [usize; 2]) -> Self {
-        assert_eq!(blocks.len() * q4_1::BLOCK, outputs * inputs);
+    pub(crate) fn q4_1(blocks: Vec<Q4_1>, [outputs, inputs]: [usize; 2]) -> Self {
+        assert_eq!(blocks.len() * BLOCK, outputs * inputs);
         Self { outputs, inputs, weights: Weights::Q4_1(Arc::new(blocks)) }
+    }
+
+    pub(crate) fn q8_0(blocks: Vec<Q8_0>, [outputs, inputs]: [usize; 2]) -> Self {
+        assert_eq!(blocks.len() * BLOCK, outputs * inputs);
+        Self { outputs, inputs, weights: Weights::Q8_0(Arc::new(blocks)) }
     }
 
     /// Of two dimensions, whose rows are whole blocks.
@@ -64,6 +71,7 @@ impl Matrix {
             Weights::F32(weights) => 4 * weights.len(),
             Weights::Bf16(weights) => 2 * weights.len(),
             Weights::Q4_1(blocks) => size_of_val(blocks.as_slice()),
+            Weights::Q8_0(blocks) => size_of_val(blocks.as_slice()),
             Weights::Quantised(weights) => weights.storage_size_in_bytes(),
         };
         bytes as u64
@@ -75,11 +83,8 @@ impl Matrix {
         Ok(match &self.weights {
             Weights::F32(weights) => weights[at].to_vec(),
             Weights::Bf16(weights) => weights[at].iter().map(|weight| weight.to_f32()).collect(),
-            Weights::Q4_1(blocks) => {
-                let mut row = vec![0.0; self.inputs];
-                q4_1::widen(&blocks[at.start / q4_1::BLOCK..at.end / q4_1::BLOCK], &mut row);
-                row
-            }
+            Weights::Q4_1(blocks) => widened(&blocks[at.start / BLOCK..at.end / BLOCK]),
+            Weights::Q8_0(blocks) => widened(&blocks[at.start / BLOCK..at.end / BLOCK]),
             Weights::Quantised(weights) => dequantised(weights, i, 1)?,
         })
     }
@@ -107,7 +112,8 @@ impl Matrix {
         match &self.weights {
             Weights::F32(weights) => row::product(x, weights, y),
             Weights::Bf16(weights) => row::product(x, weights, y),
-            Weights::Q4_1(blocks) => q4_1::product(x, blocks, y),
+            Weights::Q4_1(blocks) => blocks::product(x, blocks, y),
+            Weights::Q8_0(blocks) => blocks::product(x, blocks, y),
             Weights::Quantised(weights) => {
                 let x = Tensor::new(x, &Device::Cpu)?.unsqueeze(0)?;
                 let product = x.apply_op1_no_bwd(&**weights)?;
@@ -126,7 +132,8 @@ impl Matrix {
         match &self.weights {
             Weights::F32(_) => {}
             Weights::Bf16(weights) => row::widen(weights, wide),
-            Weights::Q4_1(blocks) => q4_1::widen(blocks, wide),
+            Weights::Q4_1(blocks) => blocks::widen(blocks, wide),
+            Weights::Q8_0(blocks) => blocks::widen(blocks, wide),
             Weights::Quantised(weights) => {
                 let rows = PART.div_ceil(self.inputs);
                 let parts = wide.par_chunks_mut(rows * self.inputs).enumerate();
@@ -144,8 +151,15 @@ impl Matrix {
 /// Whether candle multiplies a row with blocks of this type at least as fast as this crate does
 /// with bf16: measured by `cargo bench --bench row`, on a machine with AVX2.
 pub(crate) fn candle_is_fast(dtype: GgmlDType) -> bool {
-    use GgmlDType::{Q4_0, Q4K, Q5K, Q6K, Q8_0};
-    matches!(dtype, Q4_0 | Q8_0 | Q4K | Q5K | Q6K)
+    use GgmlDType::{Q4_0, Q4K, Q5K, Q6K};
+    matches!(dtype, Q4_0 | Q4K | Q5K | Q6K)
+}
+
+/// The weights of some blocks.
+fn widened<B: Block>(blocks: &[B]) -> Vec<f32> {
+    let mut wide = vec![0.0; blocks.len() * BLOCK];
+    blocks::widen(blocks, &mut wide);
+    wide
 }
 
 /// `count` rows of a matrix from `first` on, in f32.

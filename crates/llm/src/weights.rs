@@ -19,7 +19,7 @@ pub(crate) const HEAD: &str = "lm_head.weight";
 
 /// Bytes that the weights of a checkpoint take in memory, known from the headers of its files. Of a
 /// directory, 2 for each number of a matrix that is stored in bf16, 4 for every other one; of a GGUF
-/// file, what quantised matrices take there if they stay so (Q4_0, Q8_0 and the K types; .75 for each number in
+/// file, what quantised matrices take there if they stay so (Q4_0 and the K types; 1.125 for each number in Q8_0, .75 in
 /// Q4_1), 2 for each
 /// number of a matrix in BF16, 4 for every other one. Reading a prompt takes 4 more for each number of
 /// the largest matrix that is not in f32.

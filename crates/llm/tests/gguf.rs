@@ -151,8 +151,8 @@ fn dequantised(path: &Path) -> PathBuf {
 #[test]
 fn quantised_weights_are_what_they_mean() {
     use GgmlDType::{BF16, F16, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
-    let exact = [F16, BF16, Q4_1, Q5_0, Q5_1].map(|dtype| (dtype, 2e-5));
-    let rounded = [Q4_0, Q8_0, Q4K, Q5K, Q6K].map(|dtype| (dtype, 0.06));
+    let exact = [F16, BF16, Q4_1, Q5_0, Q5_1, Q8_0].map(|dtype| (dtype, 2e-5));
+    let rounded = [Q4_0, Q4K, Q5K, Q6K].map(|dtype| (dtype, 0.06));
     for (dtype, limit) in exact.into_iter().chain(rounded) {
         let (_folder, path) = quantised(dtype);
         let (ours, wide) = (Model::open(&path).unwrap(), Model::open(&dequantised(&path)).unwrap());
@@ -169,7 +169,7 @@ fn quantised_weights_stay_so_in_memory() {
     let bytes = |dtype| weight_bytes(&quantised(dtype).1).unwrap();
     let (wide, norms) = (bytes(GgmlDType::F32), 4 * 5 * 256);
     let of = |dtype| (bytes(dtype) - norms) as f64 / (wide - norms) as f64 * 4.0;
-    assert_eq!(of(GgmlDType::Q8_0), 34.0 / 32.0);
+    assert_eq!(of(GgmlDType::Q8_0), 36.0 / 32.0);
     assert_eq!(of(GgmlDType::Q4K), 144.0 / 256.0);
     assert_eq!(of(GgmlDType::Q4_1), 24.0 / 32.0);
     assert_eq!(of(GgmlDType::BF16), 2.0);
@@ -327,7 +327,7 @@ fn the_real_model_answers_as_others_do() {
     let mut alike = 0;
     for (name, case) in golden["cases"].as_object().unwrap() {
         let tokens = |value: &Json| -> Vec<u32> { serde_json::from_value(value.clone()).unwrap() };
-        for (who, lead) in [("transformers", 0.5), ("llama.cpp", 1.2)] {
+        for (who, lead) in [("transformers", 0.01), ("llama.cpp", 1.2)] {
             let theirs = tokens(&case[who]["tokens"]);
             assert_eq!(theirs.len(), 50);
             let mut session = session(&model);

@@ -205,14 +205,14 @@ fn a_gguf_file_has_its_template_and_tokens_in_the_metadata() {
         ("tokenizer.ggml.bos_token_id".into(), Metadata::U32(1)),
     ]);
     let path = Path::new("a.gguf");
-    assert!(ChatTemplate::from_gguf(path, &metadata).unwrap().is_none());
+    assert!(ChatTemplate::of_metadata(path, &metadata).unwrap().is_none());
     metadata.insert("tokenizer.chat_template".into(), text(SOURCE));
-    let template = ChatTemplate::from_gguf(path, &metadata).unwrap().unwrap();
+    let template = ChatTemplate::of_metadata(path, &metadata).unwrap().unwrap();
     assert_eq!(template.render(None, "U", "A").unwrap(), "<b>1|A");
     metadata.insert("tokenizer.ggml.eos_token_id".into(), Metadata::U32(2));
-    let said = ChatTemplate::from_gguf(path, &metadata).unwrap_err().to_string();
+    let said = ChatTemplate::of_metadata(path, &metadata).unwrap_err().to_string();
     assert!(said.starts_with("a.gguf: `tokenizer.ggml.eos_token_id` is U32(2)"), "{said}");
     metadata.insert("tokenizer.chat_template".into(), Metadata::Bool(true));
-    let said = ChatTemplate::from_gguf(path, &metadata).unwrap_err().to_string();
+    let said = ChatTemplate::of_metadata(path, &metadata).unwrap_err().to_string();
     assert!(said.starts_with("a.gguf: `tokenizer.chat_template` is Bool(true)"), "{said}");
 }
