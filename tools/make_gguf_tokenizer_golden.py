@@ -34,6 +34,10 @@ CORPUS = """The quick brown fox jumps over the lazy dog. THE QUICK BROWN FOX isn
 In 1999 and 2024 there were 12345 of 1000000 things, 3.14159 or 50% of them.  Two  spaces,   three, and\ttabs.
 def main(args):\n    for i in range(10):\n        print(f"{i}: {args[i]}")\n\n\nreturn None\r\n
 naïve café résumé über Straße Ελλάδα Привет мир 你好世界 日本語のテキスト 한국어 नमस्ते ไทย 👋🏽 🎉 don't DON'T we'll I'm
+12 34 567 89 012 345 1234567890 00 11 12 23 34 45 56 67 78 89, 12.34,56;78 1,000,000
+ (it's) "don't" (we'll) they're... it's, don't! they've? I'm; we'll\n\n  x = y\n\n    z = x\n  if (x):\n
+好م 好م 好م 好م 好م م  م  م  م  م  م  م  م  म् म् म् म् म्
+好م好م好م好م好م好م好م好م好م好م好م好م म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301
 camelCaseWords HTTPServer snake_case_words kebab-case/path/to/file.txt https://example.com/?q=1&r=2 <b>bold</b>
 """.split("\n")
 
@@ -60,6 +64,7 @@ TEXTS = [
     "\x00\x01\x7f\x80 \ufffd \U0010ffff",
     "<s>hello</s> <|end|> <tool_call>x</tool_call>",
     " lead and trail ",
+    "你好م م  م好م  5म्\u0301م  ",
     "wholeword Xwholeword wholewords",
     "x" * 20 + " " * 17 + "\n" * 5 + "y",
 ]
@@ -148,12 +153,11 @@ def case(tokenizer, metadata, texts):
 
 
 def byte_level(name, pre, composes, ignores, bos, keys):
+    # Trained on whole lines: merges that no word has show where a family cuts.
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre
-    if composes:
-        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=sorted(alphabet), show_progress=False)
+    trainer = trainers.BpeTrainer(vocab_size=456, initial_alphabet=sorted(alphabet), show_progress=False)
     tokenizer.train_from_iterator(CORPUS, trainer)
     trained = json.loads(tokenizer.to_str())
     vocab = trained["model"]["vocab"]
@@ -162,6 +166,9 @@ def byte_level(name, pre, composes, ignores, bos, keys):
         vocab[token] = len(vocab)
     trained["model"]["ignore_merges"] = ignores
     tokenizer = Tokenizer.from_str(json.dumps(trained))
+    tokenizer.pre_tokenizer = pre
+    if composes:
+        tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     add(tokenizer, SPECIAL)
     around(tokenizer, keys.get("bos", bos), keys.get("eos", False))
@@ -282,9 +289,9 @@ TEMPLATES = {
 {%- endfor %}
 """,
     "refuses-system": """{{ bos_token }}{% for message in messages %}
-{% if message.role == 'system' %}
-{{ raise_exception('A system text is not supported') }}
-{% endif %}
+    {% if message.role == 'system' %}
+        {{ raise_exception('A system text is not supported') }}
+    {% endif %}
 {{ '<start_of_turn>' + message.role + '\n' + message.content.strip() + '<end_of_turn>\n' }}
 {% endfor %}
 {% if add_generation_prompt %}

@@ -132,8 +132,7 @@ impl Around {
             return Ok(None);
         }
         let processor = TemplateProcessing::builder()
-            .try_single(template.join(" "))
-            .map_err(|error| error.to_string())?
+            .try_single(template.join(" "))?
             .special_tokens(tokens)
             .build();
         processor.map(Some).map_err(|error| error.to_string())

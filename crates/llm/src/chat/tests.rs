@@ -37,17 +37,14 @@ fn prompts_are_as_transformers_renders_them() {
         let template = template(case["template"].as_str().unwrap());
         for (place, (system, user)) in chats.iter().enumerate() {
             let rendered = template.render(system.as_deref(), user, "");
-            match case["prompts"][place].as_str() {
-                Some(prompt) => {
-                    assert_eq!(rendered.unwrap(), prompt, "{name} {place}");
-                    let answered = template.render(system.as_deref(), user, " An").unwrap();
-                    assert_eq!(answered, [prompt, " An"].concat());
-                }
-                None => {
-                    let raised = case["prompts"][place]["raises"].as_str().unwrap();
-                    let said = rendered.unwrap_err().to_string();
-                    assert!(said.contains(raised), "{name} {place}: {said}");
-                }
+            if let Some(prompt) = case["prompts"][place].as_str() {
+                assert_eq!(rendered.unwrap(), prompt, "{name} {place}");
+                let answered = template.render(system.as_deref(), user, " An").unwrap();
+                assert_eq!(answered, [prompt, " An"].concat());
+            } else {
+                let raised = case["prompts"][place]["raises"].as_str().unwrap();
+                let said = rendered.unwrap_err().to_string();
+                assert!(said.contains(raised), "{name} {place}: {said}");
             }
         }
     }

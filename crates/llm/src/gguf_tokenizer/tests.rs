@@ -214,7 +214,7 @@ fn tokens_that_are_not_there_are_refused() {
     for key in ["bos_token_id", "eos_token_id"] {
         for token in [Value::U32(u32::MAX), Value::I32(-1), Value::U64(u64::MAX)] {
             let said = refusal("smaug-bpe", key, |value| *value = token);
-            assert!(said.contains("expected one of the 40"), "{said}");
+            assert!(said.contains("expected one of the "), "{said}");
         }
     }
 }
