@@ -11,9 +11,9 @@ use candle_core::quantized::gguf_file::Value as Metadata;
 use minijinja::{Environment, Value, context};
 use serde_json::Value as Json;
 
+use crate::gguf::tokenizer::keys::Keys;
+use crate::gguf::tokenizer::{BOS, EOS, TOKENS};
 use crate::gguf::{self, Gguf};
-use crate::gguf_tokenizer::keys::Keys;
-use crate::gguf_tokenizer::{BOS, EOS, TOKENS};
 use crate::{Error, Result};
 
 const GGUF_KEY: &str = "tokenizer.chat_template";

@@ -2,6 +2,7 @@
 
 mod config;
 mod names;
+pub(crate) mod tokenizer;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;

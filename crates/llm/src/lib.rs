@@ -32,7 +32,6 @@ mod error;
 mod exponential;
 mod generate;
 mod gguf;
-mod gguf_tokenizer;
 mod layer;
 mod linear;
 mod matrix;

@@ -8,7 +8,7 @@ use tokenizers::{
 };
 
 use crate::gguf::{self, Gguf};
-use crate::{Config, Error, Result, gguf_tokenizer};
+use crate::{Config, Error, Result};
 
 /// A model's tokenizer.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Tokenizer {
     /// one with tokens that the model does not have.
     pub fn open(path: &Path, config: &Config) -> Result<Self> {
         if gguf::is_one(path) {
-            let inner = gguf_tokenizer::tokenizer(&Gguf::open(path)?.metadata);
+            let inner = gguf::tokenizer::tokenizer(&Gguf::open(path)?.metadata);
             let inner = inner.map_err(|reason| Error::checkpoint(path, reason))?;
             return Self::from_parts(path, inner, config);
         }

@@ -8,7 +8,7 @@ use vattention_core::Shape;
 
 use super::Gguf;
 use crate::config::{Architecture, Biases, Config, MOST_LAYERS};
-use crate::gguf_tokenizer::ends;
+use crate::gguf::tokenizer::ends;
 use crate::rope::{Scaling, Sharpening, yarn_length};
 use crate::{Error, Result};
 
