@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         backend: &*backend,
         settings,
     };
-    let lineup = contenders(&evaluation, lineup, &args.densities)?;
+    let lineup = contenders(&evaluation, lineup, &args.densities, &mut kept)?;
     let bar = progress::bar("answers");
     let report = evaluation.run(&lineup.run, &mut kept, &|done, total| {
         progress::show(&bar, done, total);
@@ -187,6 +187,7 @@ fn contenders(
     evaluation: &Evaluation<'_>,
     lineup: Lineup<Entry>,
     densities: &Densities,
+    kept: &mut Kept,
 ) -> Result<Lineup<Contender>, Failure> {
     let stand = |entry: Entry| Contender::as_it_stands(entry.pipeline);
     if lineup.run.iter().all(|entry| densities.leave(entry)) {
@@ -194,6 +195,6 @@ fn contenders(
     }
     let calibration = evaluation.calibration()?;
     densities.make(lineup, stand, |entry, share| {
-        evaluation.at_density(&entry.pipeline, share, &calibration)
+        evaluation.at_density(&entry.pipeline, share, &calibration, kept)
     })
 }

@@ -108,7 +108,7 @@ impl Densities {
         &self,
         lineup: Lineup<Entry>,
         stand: impl Fn(Entry) -> T,
-        make: impl Fn(&Entry, Fraction) -> Result<T, E>,
+        mut make: impl FnMut(&Entry, Fraction) -> Result<T, E>,
     ) -> Result<Lineup<T>, Failure> {
         let bar = progress::bar("densities");
         let (mut done, total) = (0, lineup.run.len() * self.density.len());

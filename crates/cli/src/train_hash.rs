@@ -1,6 +1,7 @@
 //! `vattention train-hash`: maps for `hash-attention`, trained on traces.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
 use vattention::eval::write_beside;
@@ -8,6 +9,7 @@ use vattention::selectors::Bits;
 use vattention_train::Corpus;
 use vattention_train::hash::{Checkpoint, HeldOut, LayerRecall, Settings, Training, recall};
 
+use crate::fail::note;
 use crate::outputs::{check_outputs, same_file};
 use crate::{Failure, progress, say};
 
@@ -71,8 +73,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let training =
         Training { corpus: &corpus, settings: &settings, held_out, checkpoint: &checkpoint };
     let bar = progress::bar("steps");
+    let mut forecast = Forecast::default();
     let weights = training.run(args.resume, &mut |done, total, _| {
         progress::show(&bar, done, total);
+        if let Some(left) = forecast.left(done, total) {
+            note(&format!("{total} steps; some {} minutes are left", left.as_secs().div_ceil(60)));
+        }
     })?;
     bar.finish_and_clear();
     write_beside(&args.output, &weights.to_bytes()?)?;
@@ -88,6 +94,30 @@ impl Args {
         let Self { top, positive_weight, seed, .. } = *self;
         let hidden = self.hidden.clone();
         Settings { bits, hidden, steps, queries, tokens, learning_rate, top, positive_weight, seed }
+    }
+}
+
+/// How long it will take, as the first steps tell.
+#[derive(Default)]
+struct Forecast {
+    /// The first step that was seen, and when.
+    first: Option<(usize, Instant)>,
+    told: bool,
+}
+
+impl Forecast {
+    /// Steps that are timed.
+    const TIMED: usize = 4;
+
+    /// The time left, once, if it is worth telling.
+    fn left(&mut self, done: usize, total: usize) -> Option<Duration> {
+        let (first, begin) = *self.first.get_or_insert_with(|| (done, Instant::now()));
+        if self.told || done - first < Self::TIMED {
+            return None;
+        }
+        self.told = true;
+        let left = begin.elapsed().mul_f64((total - done) as f64 / (done - first) as f64);
+        (left > Duration::from_secs(60)).then_some(left)
     }
 }
 

@@ -1,20 +1,30 @@
 //! Pipelines made to read a share of the tokens, as a model reads them.
 
+use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
 use vattention_core::{Fraction, PipelineConfig};
 use vattention_eval::{Tuned, made_to_read};
 use vattention_llm::Prefilled;
 
-use crate::{Contender, Error, Evaluation, Prompt, Result};
+use crate::{Contender, Error, Evaluation, Kept, Prompt, Result};
 
 /// Seeds of these texts, which no case has.
 const SEED: u64 = u64::MAX - Calibration::TEXTS as u64;
 
-/// Texts that were read, to measure densities on.
+/// Tokens of an answer that are waited for: what a pipeline reads hardly depends on how many.
+const TOKENS: usize = 8;
+
+/// Texts to measure densities on.
 #[allow(missing_debug_implementations)]
 pub struct Calibration {
-    prompts: Vec<(Prompt, Prefilled)>,
+    texts: Vec<Text>,
+}
+
+/// A text that is read when something is first measured on it.
+struct Text {
+    prompt: Prompt,
+    read: OnceCell<Prefilled>,
 }
 
 impl Calibration {
@@ -23,7 +33,7 @@ impl Calibration {
 }
 
 impl Evaluation<'_> {
-    /// Reads texts of the same tasks and lengths, which are none of the cases.
+    /// Texts of the same tasks and lengths, which are none of the cases.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -32,18 +42,19 @@ impl Evaluation<'_> {
         places.dedup_by_key(|place| (place.0, place.1));
         let step = places.len().div_ceil(Calibration::TEXTS).max(1);
         let some = places.into_iter().step_by(step).zip(SEED..);
-        let prompts = some.map(|((task, context, _), seed)| {
-            let prompt = self.prompt(task, context, seed)?;
-            let prefilled = self.read(None, &prompt)?;
-            Ok((prompt, prefilled))
+        let texts = some.map(|((task, context, _), seed)| {
+            let mut prompt = self.prompt(task, context, seed)?;
+            prompt.case.tokens = prompt.case.tokens.min(TOKENS);
+            Ok(Text { prompt, read: OnceCell::new() })
         });
-        Ok(Calibration { prompts: prompts.collect::<Result<_>>()? })
+        Ok(Calibration { texts: texts.collect::<Result<_>>()? })
     }
 
     /// The pipeline [made to read](made_to_read) about `density` of the tokens, in the mean over
     /// texts that are none of the cases.
     ///
-    /// Cost: some ten answers to each of four texts; twice if both epsilon and mass are looked for.
+    /// Cost: some ten times the question and eight tokens of an answer to each of four
+    /// texts, and twice that if both epsilon and mass are looked for; but for what is kept.
     ///
     /// # Errors
     /// A pipeline that has nothing to set, or settings by layer, or cannot run with the model.
@@ -52,19 +63,47 @@ impl Evaluation<'_> {
         pipeline: &Arc<PipelineConfig>,
         density: Fraction,
         calibration: &Calibration,
+        kept: &mut Kept,
     ) -> Result<Contender> {
-        let measure = |pipeline: &Arc<PipelineConfig>| self.density(pipeline, calibration);
+        let kept = RefCell::new(kept);
+        let measure = |pipeline: &Arc<PipelineConfig>| {
+            self.density(pipeline, calibration, &mut kept.borrow_mut())
+        };
         let Tuned { pipeline, set } = made_to_read(pipeline, density, &measure)?;
         Ok(Contender { pipeline, asked: Some(density.get()), set: Some(set) })
     }
 
-    fn density(&self, pipeline: &Arc<PipelineConfig>, calibration: &Calibration) -> Result<f64> {
-        let failed = |source| Error::pipeline(pipeline.name.clone(), source);
+    fn density(
+        &self,
+        pipeline: &Arc<PipelineConfig>,
+        calibration: &Calibration,
+        kept: &mut Kept,
+    ) -> Result<f64> {
         let mut sum = 0.0;
-        for (i, (prompt, prefilled)) in calibration.prompts.iter().enumerate() {
-            let answered = self.answer(pipeline, prompt, prefilled, i, false);
-            sum += answered.map_err(failed)?.1.summary().density;
+        for (i, text) in calibration.texts.iter().enumerate() {
+            let digest = self.digest(pipeline, &text.prompt, i);
+            sum += match kept.density(&digest) {
+                Some(density) => density,
+                None => {
+                    let density = self.density_on(pipeline, text, i)?;
+                    kept.push_density(digest, density)?;
+                    density
+                }
+            };
         }
-        Ok(sum / calibration.prompts.len() as f64)
+        Ok(sum / calibration.texts.len() as f64)
+    }
+
+    fn density_on(&self, pipeline: &Arc<PipelineConfig>, text: &Text, i: usize) -> Result<f64> {
+        let failed = |source| Error::pipeline(pipeline.name.clone(), source);
+        let read = match text.read.get() {
+            Some(read) => read,
+            None => {
+                let read = self.read(None, &text.prompt)?;
+                text.read.get_or_init(|| read)
+            }
+        };
+        let answered = self.answer(pipeline, &text.prompt, read, i, false);
+        Ok(answered.map_err(failed)?.1.summary().density)
     }
 }

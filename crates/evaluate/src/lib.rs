@@ -122,7 +122,7 @@ impl Evaluation<'_> {
                     };
                     let attended = self.attend(task, contender, &prompt, prefilled, case)?;
                     let record = Record::new(digest, contender, (task, context, case), attended);
-                    kept.push(&record)?;
+                    kept.push(record.clone())?;
                     records.push(record);
                 }
                 progress(records.len(), total);

@@ -11,6 +11,8 @@ use crate::{Contender, Evaluation, Record, Setup};
 pub struct Report {
     /// Who read the questions.
     pub setup: Setup,
+    /// Whether cases were put in the model's chat template.
+    pub chat: bool,
     /// The machine.
     pub backend: String,
     /// The tasks.
@@ -85,6 +87,7 @@ impl Report {
             .map(|(i, contender)| Asked::new(contender, &own(i), settings.cases));
         Self {
             setup: settings.setup,
+            chat: settings.talk.is_some(),
             backend: evaluation.backend.name().into(),
             tasks: settings.tasks.iter().map(ToString::to_string).collect(),
             contexts: settings.contexts.clone(),

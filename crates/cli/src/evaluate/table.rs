@@ -15,6 +15,7 @@ pub(super) fn title(model: &Path, report: &Report) -> String {
         Setup::B => "setup b: the context is read densely",
     };
     let contexts: Vec<String> = report.contexts.iter().map(ToString::to_string).collect();
+    let setup = if report.chat { format!("{setup}, as a chat") } else { setup.to_owned() };
     format!(
         "{}, {setup}, {} tokens, {} cases of each task, backend {}",
         model.display(),

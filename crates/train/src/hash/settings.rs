@@ -39,10 +39,10 @@ impl Default for Settings {
         Self {
             bits: Bits::default(),
             hidden: None,
-            steps: 1000,
-            queries: 256,
+            steps: 400,
+            queries: 64,
             tokens: 4096,
-            learning_rate: 1e-3,
+            learning_rate: 3e-3,
             top: 32,
             positive_weight: 20.0,
             seed: 0,
