@@ -89,3 +89,7 @@ models *ARGS:
 fuzz:
     cargo +nightly fuzz run config -- -max_total_time=60
     cargo +nightly fuzz run trace -- -max_total_time=60
+
+# Everything that is measured on the real model, or some parts of it (hours; each goes on where it was interrupted).
+real *PARTS:
+    bash real/run.sh {{PARTS}}

@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# Everything that is measured on the real model, SmolLM2-135M-Instruct: `just real PART...`, all parts without one.
+# Each part goes on from where it was interrupted, and writes its numbers beside docs/real-model.md.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+model=models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+learnt=models/smollm2
+out=docs/real-model
+pipelines=real/pipelines
+haystack=texts/kjv-haystack.txt
+# Those that the model can do: without attention left out it answers at least a fifth.
+tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery,fwe
+parts="get gguf prefill learn traces verify ruler-all ruler ruler-densities ruler-lengths ruler-magic-pig studies"
+
+vattention() { target/release/vattention "$@"; }
+missing() { [ ! -e "$1" ]; }
+
+# The model, and texts for it.
+part_get() {
+    python3 tools/get_smollm2.py
+    python3 tools/get_prose.py
+}
+
+# What llama.cpp and transformers answer with it.
+part_gguf() { cargo test --release -p vattention-llm --test gguf -- --ignored; }
+
+# Reading a prompt, beside transformers and llama.cpp.
+part_prefill() {
+    [ -d .venv-prefill ] || python3 tools/bench_prefill.py --install
+    .venv-prefill/bin/python tools/bench_prefill.py --model $model --text $haystack --json $out/prefill.json
+}
+
+# Channels, bases and hash maps of all layers, from other text than is asked.
+part_learn() {
+    local texts="kjv-train vim-manual" all=() shipped=()
+    for text in $texts; do
+        all+=(target/real/$text.safetensors)
+        shipped+=(target/real/$text-shipped.safetensors)
+        capture $text "" --queries 2048 --prompt-queries 512
+        capture $text -shipped --queries 2048 --prompt-queries 512 --layers 9,23
+    done
+    capture kjv-heldout ""
+    missing data/smollm2.safetensors && part_traces
+    learn $learnt/ target/real/kjv-heldout.safetensors "${all[@]}"
+    learn weights/smollm2- data/smollm2.safetensors "${shipped[@]}"
+}
+
+capture() { # a text, what its trace's name ends with, options
+    local text=$1 trace=target/real/$1$2.safetensors
+    shift 2
+    missing $trace || return 0
+    vattention capture --model $model --text texts/$text.txt --tokens 8192 "$@" -o $trace
+}
+
+learn() { # what names of files begin with, the trace that recall is measured on, traces
+    local to=$1 held_out=$2
+    shift 2
+    missing ${to}channels.json && vattention calibrate double-sparsity --trace "$@" -o ${to}channels.json
+    missing ${to}basis.safetensors && vattention calibrate loki --trace "$@" -o ${to}basis.safetensors
+    missing ${to}hash.safetensors || return 0
+    local resume=
+    missing ${to}hash.safetensors.checkpoint || resume=--resume
+    vattention train-hash --trace "$@" --held-out "$held_out" -o ${to}hash.safetensors $resume |
+        tee $out/recall-$(basename ${to}all .safetensors).txt
+}
+
+# The trace that is shipped, and that of all layers.
+part_traces() {
+    missing data/smollm2.safetensors &&
+        vattention capture --model $model --text texts/kjv-trace.txt --tokens 6144 --layers 9,23 -o data/smollm2.safetensors
+    capture kjv-trace "" --queries 32
+}
+
+# Whether promises hold in all heads of all layers, and what they read.
+part_verify() {
+    capture kjv-trace "" --queries 32
+    local configs="priority vattention-oracle vattention-auto stratified vattention-strict"
+    for config in $configs; do
+        local json=$out/verify-$config.json
+        missing $json || continue
+        # A promise that is broken is a result, too.
+        vattention verify configs/$config.toml --trace target/real/kjv-trace.safetensors --heads --json $json \
+            >$out/verify-$config.txt || [ $? = 1 ]
+    done
+}
+
+evaluate() { # a name for what comes out, options
+    local name=$1
+    shift
+    vattention evaluate --model $model --dtype bf16 --haystack $haystack --results $out/answers.jsonl \
+        --json target/real/$name.json "$@" | tee $out/$name.txt
+}
+
+# Which tasks the model can do at all.
+part_ruler-all() {
+    evaluate ruler-all --pipelines configs/dense.toml --cases 10 --context 2048,4096,8191 --no-errors \
+        --tasks niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multikey_2,niah_multikey_3,niah_multivalue,niah_multiquery,vt,cwe,fwe
+}
+
+# Every method at 4096 tokens and a tenth read.
+part_ruler() {
+    evaluate ruler --tasks $tasks --context 4096 --cases 10 --density 0.1 --pipelines configs/{dense,snapkv,h2o,priority}.toml \
+        $pipelines/{streaming-llm,oracle-top-k,oracle-top-p,hash-attention,quest,pq-cache,double-sparsity,loki}.toml \
+        $pipelines/vattention-{oracle-top-k,oracle-top-p,hash-attention}.toml
+}
+
+headline() { # a name for what comes out, options
+    local name=$1
+    shift
+    evaluate $name --tasks $tasks --cases 10 --pipelines configs/{dense,priority}.toml \
+        $pipelines/{oracle-top-k,oracle-top-p,hash-attention}.toml \
+        $pipelines/vattention-{oracle-top-k,oracle-top-p,hash-attention}.toml "$@"
+}
+
+# The paper's headline: at other densities, and at other lengths.
+part_ruler-densities() { headline ruler-densities --context 4096 --density 0.05,0.2; }
+part_ruler-lengths() {
+    headline ruler-2048 --context 2048 --density 0.1
+    headline ruler-8191 --context 8191 --density 0.1
+}
+
+# MagicPIG with its own sizes, in both setups.
+part_ruler-magic-pig() {
+    for setup in a b; do
+        evaluate ruler-magic-pig-$setup --tasks $tasks --context 4096 --cases 10 --setup $setup \
+            --pipelines configs/dense.toml $pipelines/magic-pig.toml
+    done
+}
+
+# The studies of the paper's figures.
+part_studies() { just studies target/real/kjv-trace.safetensors smollm2; }
+
+mkdir -p target/real $out
+for part in ${@:-$parts}; do
+    case " $parts " in
+        *" $part "*) ;;
+        *) echo "real/run.sh: there is no part $part; expected some of: $parts" >&2; exit 2 ;;
+    esac
+done
+cargo build --release --quiet
+for part in ${@:-$parts}; do
+    echo "== $part"
+    time part_$part
+done
