@@ -51,7 +51,10 @@ fn every_command_takes_a_file() {
     let plain = world.succeed(&evaluate);
     let chat = world.succeed(&[&evaluate[..], &["--chat"]].concat());
     let title = |said: &str| said.lines().next().unwrap().to_owned();
-    assert!(title(&chat).contains(", as a chat, ") && !title(&plain).contains(", as a chat, "), "{chat}");
+    assert!(
+        title(&chat).contains(", as a chat, ") && !title(&plain).contains(", as a chat, "),
+        "{chat}"
+    );
     let kept = fs::read_to_string(world.path("kept.jsonl")).unwrap();
     assert_eq!(kept.lines().count(), 2, "a chat is another prompt");
     world.succeed(&evaluate);

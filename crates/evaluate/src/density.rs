@@ -82,27 +82,23 @@ impl Evaluation<'_> {
         let mut sum = 0.0;
         for (i, text) in calibration.texts.iter().enumerate() {
             let digest = self.digest(pipeline, &text.prompt, i);
-            sum += match kept.density(&digest) {
-                Some(density) => density,
-                None => {
-                    let density = self.density_on(pipeline, text, i)?;
-                    kept.push_density(digest, density)?;
-                    density
-                }
-            };
+            if let Some(density) = kept.density(&digest) {
+                sum += density;
+                continue;
+            }
+            let density = self.density_on(pipeline, text, i)?;
+            kept.push_density(digest, density)?;
+            sum += density;
         }
         Ok(sum / calibration.texts.len() as f64)
     }
 
     fn density_on(&self, pipeline: &Arc<PipelineConfig>, text: &Text, i: usize) -> Result<f64> {
         let failed = |source| Error::pipeline(pipeline.name.clone(), source);
-        let read = match text.read.get() {
-            Some(read) => read,
-            None => {
-                let read = self.read(None, &text.prompt)?;
-                text.read.get_or_init(|| read)
-            }
-        };
+        if text.read.get().is_none() {
+            let _ = text.read.set(self.read(None, &text.prompt)?);
+        }
+        let read = text.read.get().expect("it was just read");
         let answered = self.answer(pipeline, &text.prompt, read, i, false);
         Ok(answered.map_err(failed)?.1.summary().density)
     }

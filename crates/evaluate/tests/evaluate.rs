@@ -208,7 +208,8 @@ fn pipelines_are_made_to_read_a_share() {
     let evaluation = world.evaluation(Setup::B, 0);
     let calibration = evaluation.calibration().unwrap();
     let density = Fraction::try_from(0.6).unwrap();
-    let at = |pipeline| evaluation.at_density(&pipeline, density, &calibration);
+    let mut kept = Kept::default();
+    let mut at = |pipeline| evaluation.at_density(&pipeline, density, &calibration, &mut kept);
     let mass = "[[selectors]]\ntype = \"oracle-top-p\"\nmass = 0.5";
     let fitted: Vec<Contender> = [
         pipeline("top-k", TOP_K),
@@ -229,4 +230,30 @@ fn pipelines_are_made_to_read_a_share() {
     }
     let said = at(pipeline("edges", "")).unwrap_err().to_string();
     assert!(said.contains("edges") && said.contains("has no size to set"), "{said}");
+}
+
+#[test]
+fn densities_that_were_measured_are_kept() {
+    let world = World::new();
+    let evaluation = world.evaluation(Setup::B, 0);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kept.jsonl");
+    let density = Fraction::try_from(0.6).unwrap();
+    let find = || {
+        let (calibration, mut kept) =
+            (evaluation.calibration().unwrap(), Kept::open(&path).unwrap());
+        let found =
+            evaluation.at_density(&pipeline("top-k", TOP_K), density, &calibration, &mut kept);
+        (found.unwrap().set, fs::read_to_string(&path).unwrap())
+    };
+    let first = find();
+    assert!(first.1.lines().count() >= 8, "{}", first.1);
+    assert_eq!(find(), first, "nothing is measured again");
+    // What is kept is what is believed.
+    let all = first.1.lines().map(|line| {
+        let (digest, _) = line.split_once(",\"density\":").unwrap();
+        format!("{digest},\"density\":0.9}}\n")
+    });
+    fs::write(&path, all.collect::<String>()).unwrap();
+    assert_ne!(find().0, first.0);
 }

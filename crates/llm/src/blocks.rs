@@ -108,8 +108,8 @@ pub(crate) fn widen<B: Block>(blocks: &[B], wide: &mut [f32]) {
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq", "x86_64+avx2+fma"))]
 fn widen_part<B: Block>(blocks: &[B], wide: &mut [[f32; BLOCK]]) {
     for (block, wide) in blocks.iter().zip(wide) {
-        for i in 0..BLOCK {
-            wide[i] = block.quantum(i) * block.scale() + block.least();
+        for (i, wide) in wide.iter_mut().enumerate() {
+            *wide = block.quantum(i) * block.scale() + block.least();
         }
     }
 }

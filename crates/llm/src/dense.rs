@@ -162,10 +162,14 @@ impl Tile {
             if larger > *largest {
                 let before = (*largest - larger).exp();
                 *total *= before;
-                sums.iter_mut().for_each(|sum| *sum *= before);
+                for sum in sums.iter_mut() {
+                    *sum *= before;
+                }
                 *largest = larger;
             }
-            seen.iter_mut().for_each(|logit| *logit -= larger);
+            for logit in seen.iter_mut() {
+                *logit -= larger;
+            }
             exp_all(seen);
             *total += sum(seen);
         }

@@ -156,7 +156,9 @@ impl Angles<'_> {
         let Some(factors) = &self.table.sharpened else { return };
         let factors = &factors[self.first..self.first + self.count];
         for (query, factor) in queries.chunks_exact_mut(queries.len() / self.count).zip(factors) {
-            query.iter_mut().for_each(|number| *number *= factor);
+            for number in query {
+                *number *= factor;
+            }
         }
     }
 }

@@ -250,9 +250,10 @@ impl<'m> Keys<'m> {
 
     /// As files said it before there was a type.
     fn old_scaling(&self) -> Result<Scaling, String> {
-        match self.has("rope.scale_linear") {
-            true => Ok(Scaling::Linear { factor: self.positive("rope.scale_linear")? }),
-            false => Ok(Scaling::None),
+        if self.has("rope.scale_linear") {
+            Ok(Scaling::Linear { factor: self.positive("rope.scale_linear")? })
+        } else {
+            Ok(Scaling::None)
         }
     }
 
