@@ -8,14 +8,14 @@ test:
 
 # Every pipeline against exact attention on the shipped trace.
 compare *ARGS:
-    cargo run --release -- compare configs/*.toml --trace data/minilm.safetensors {{ARGS}}
+    cargo run --release -- compare configs/*.toml --trace data/smollm2.safetensors {{ARGS}}
 
 # Every selector at equal density, with and without a sample: the tables of docs/selectors.md.
 selectors *ARGS:
-    python3 tools/compare_selectors.py data/minilm.safetensors {{ARGS}}
+    python3 tools/compare_selectors.py data/smollm2.safetensors {{ARGS}}
 
 # Every study of the paper's experiments on the shipped trace, or another: the plots of docs/studies.md.
-studies TRACE="data/minilm.safetensors" NAME="minilm" *ARGS:
+studies TRACE="data/smollm2.safetensors" NAME="smollm2" *ARGS:
     #!/usr/bin/env bash
     set -euo pipefail
     study() {
@@ -35,12 +35,6 @@ bench *ARGS:
 tidy:
     cargo fmt --all
     cargo clippy --workspace --all-targets
-
-# Capture the shipped trace again (needs Python; installs into .venv).
-capture:
-    python3 -m venv .venv
-    .venv/bin/pip install --quiet --no-deps -r tools/requirements.txt
-    .venv/bin/python tools/capture_minilm.py -o data/minilm.safetensors
 
 # Make target/gpu, a folder to carry to a machine with a GPU and no Rust, and to run there: ./gpu.sh
 gpu:

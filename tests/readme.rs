@@ -114,7 +114,7 @@ fn the_pipeline_file_is_one() {
 /// The page of the shipped trace speaks of the file that is there.
 #[test]
 fn the_trace_is_of_the_size_that_its_page_says() {
-    let bytes = std::fs::metadata(common::root("data/minilm.safetensors")).unwrap().len();
+    let bytes = std::fs::metadata(common::root("data/smollm2.safetensors")).unwrap().len();
     assert!(read("data/README.md").contains(&format!("size    {bytes} bytes")));
 }
 

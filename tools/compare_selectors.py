@@ -5,8 +5,8 @@ sink and a window of 128 tokens; and, for as many tokens read, it picks 5 % and 
 decides by itself how much to read is shown as it is. With --promise, whether `ratio` keeps its promise after each. The
 numbers are those of `vattention compare` and `verify`, the tables Markdown.
 
-    python3 tools/compare_selectors.py data/minilm.safetensors --promise
-    python3 tools/compare_selectors.py data/minilm.safetensors long.safetensors --queries 8
+    python3 tools/compare_selectors.py data/smollm2.safetensors --promise
+    python3 tools/compare_selectors.py data/smollm2.safetensors long.safetensors --queries 8
 
 Exit codes: 0 fine, 2 the input is wrong.
 """
@@ -55,14 +55,14 @@ def methods(share, tokens):
     return {
         "recent tokens": table("window", size=128 + picked),
         "oracle-top-k": table("oracle-top-k", size=share),
-        "hash-attention, trained": table("hash-attention", size=share, weights=f"{WEIGHTS}/minilm-hash.safetensors"),
+        "hash-attention, trained": table("hash-attention", size=share, weights=f"{WEIGHTS}/smollm2-hash.safetensors"),
         "hash-attention, random": table("hash-attention", size=share),
         "quest": table("quest", size=share),
         "quest, 2 bits": table("quest", size=share, bits=2),
         "double-sparsity": table(
-            "double-sparsity", size=share, channels=8, calibration=f"{WEIGHTS}/minilm-channels.json"
+            "double-sparsity", size=share, channels=16, calibration=f"{WEIGHTS}/smollm2-channels.json"
         ),
-        "loki": table("loki", size=share, rank=8, basis=f"{WEIGHTS}/minilm-basis.safetensors"),
+        "loki": table("loki", size=share, rank=16, basis=f"{WEIGHTS}/smollm2-basis.safetensors"),
         "pq-cache": table("pq-cache", size=share),
         "inf-llm": table("inf-llm", size=share),
         "snapkv": table("snapkv", size=128 + picked),

@@ -16,10 +16,10 @@ use vattention::{Backend, Shape, available_backends};
 use vattention_cuda_emulator::{Emulator, or_skip};
 
 /// The heads that the files of `weights/` are for.
-pub(crate) const MODEL: Shape = Shape { query_heads: 4, kv_heads: 4, head_dim: 32, value_dim: 32 };
+pub(crate) const MODEL: Shape = Shape { query_heads: 9, kv_heads: 3, head_dim: 64, value_dim: 64 };
 
 /// A layer that the files of `weights/` have.
-pub(crate) const MODEL_LAYER: usize = 2;
+pub(crate) const MODEL_LAYER: usize = 9;
 
 /// Whether a pipeline file uses one of `weights/`, and so runs on the model's heads only.
 pub(crate) fn is_trained(config: &Path) -> bool {

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/minilm.safetensors");
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/smollm2.safetensors");
 const HYBRID: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/hybrid.toml");
 
 fn vattention(args: &[&str]) -> Output {

@@ -98,13 +98,13 @@ fn keys(value: &Value) -> Vec<&str> {
 /// A user's first command, on the shipped trace.
 #[test]
 fn compare_prints_a_row_for_each_pipeline_of_the_shipped_trace() {
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/minilm.safetensors");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/smollm2.safetensors");
     let configs = [config("dense"), config("vattention-oracle")];
     let table = succeed(&["compare", &configs[0], &configs[1], "--trace", trace, "--queries", "4"]);
     let row = |name: &str| table.lines().find(|line| line.contains(name)).unwrap().to_owned();
     assert!(row("dense").contains("100.0 %"), "{table}");
     assert!(row("vAttention (ratio)").contains("sdpa: 0.1, 0.1"), "{table}");
-    assert!(row("vAttention (ratio)").contains("of 32"), "4 queries, 4 heads, 2 layers: {table}");
+    assert!(row("vAttention (ratio)").contains("of 72"), "4 queries, 9 heads, 2 layers: {table}");
 }
 
 #[test]
@@ -439,7 +439,7 @@ fn what_cannot_run_on_a_trace_is_left_out_and_the_rest_is_compared() {
     assert!(lines.len() == 2 && lines.iter().all(|line| line.starts_with("error: ")), "{said}");
     let said = refuse(&["check", args[1], &dense, "--trace", &world.trace]);
     assert!(said.starts_with("error: ") && said.contains("on layer 0: hash-attention: "), "{said}");
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/minilm.safetensors");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/smollm2.safetensors");
     succeed(&["check", args[1], &dense, "--trace", trace]);
     let recall = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/recall");
     let own = format!("{recall}/pipelines/hash-attention.toml");

@@ -47,8 +47,8 @@ fn it_tells_accuracy_density_and_error() {
         let mut rows = said.lines().filter(|line| line.trim_start().starts_with(name));
         rows.nth(number).unwrap().split_whitespace().map(str::to_owned).collect()
     };
-    assert_eq!(row("dense", 0), ["dense", "100.0", "%", "100.0", "100.0", "100.0"]);
-    assert_eq!(row("accuracy", 0)[3..], ["read", "mean", "niah_single_1", "vt"]);
+    assert_eq!(row("dense", 0), ["dense", "100.0", "%", "100.0", "-", "100.0", "100.0"]);
+    assert_eq!(row("accuracy", 0)[3..], ["read", "mean", "to", "dense", "niah_single_1", "vt"]);
 
     let report = world.json("out.json");
     assert_eq!((&report["setup"], &report["cases"]), (&json!("b"), &json!(2)));
@@ -56,6 +56,12 @@ fn it_tells_accuracy_density_and_error() {
     assert_eq!((of(0, "accuracy"), of(0, "density"), of(0, "error")), (1.0, 1.0, 0.0));
     assert!(of(1, "accuracy") > 0.9 && of(1, "density") < 0.9 && of(1, "error") > 0.0);
     assert_eq!(report["contenders"][0]["violations"], Value::Null);
+    assert_eq!(report["contenders"][0]["to_dense"], json!([]));
+    let difference = &report["contenders"][1]["to_dense"][0];
+    let [mean, margin] = ["mean", "margin"].map(|key| difference[key].as_f64().unwrap());
+    assert!((mean - (of(1, "accuracy") - 1.0)).abs() < 1e-12 && margin >= 0.0);
+    let told = [format!("{:+.1}", 100.0 * mean), format!("±{:.1}", 100.0 * margin)];
+    assert_eq!(row("promised", 0)[4..6], told);
     let promised = &report["contenders"][1];
     let [broken, rows] =
         ["broken_rows", "rows"].map(|key| promised["violations"][key].as_f64().unwrap());

@@ -4,11 +4,13 @@
 pub mod binomial;
 mod errors;
 mod evidence;
+mod paired;
 mod recall;
 mod violations;
 
 pub use errors::{ErrorSummary, MeanMax, RowError};
 pub use evidence::{CountTest, Evidence, LEVEL};
+pub use paired::PairedDifference;
 pub use violations::Violations;
 
 pub(crate) use errors::{exceeds, quantile, sorted};

@@ -1,8 +1,8 @@
 //! Answers, summed up.
 
 use serde::Serialize;
-use vattention_core::Promise;
-use vattention_eval::{Evidence, Figure, Line, LinePanel, Violations};
+use vattention_core::{PipelineConfig, Promise};
+use vattention_eval::{Evidence, Figure, Line, LinePanel, PairedDifference, Violations};
 
 use crate::{Contender, Evaluation, Record, Setup};
 
@@ -60,6 +60,9 @@ pub struct Asked {
     pub evidence: Option<Evidence>,
     /// Of each task at each length, in the report's order of lengths, then tasks.
     pub scores: Vec<Score>,
+    /// The score less that of the first dense contender in the same case, over the cases of each
+    /// length; empty without such a contender, for itself, and of fewer than two cases.
+    pub to_dense: Vec<PairedDifference>,
 }
 
 /// Accuracy on one task at one length.
@@ -73,6 +76,19 @@ pub struct Score {
     pub accuracy: f64,
 }
 
+/// Whether a pipeline reads everything in every layer.
+fn is_dense(pipeline: &PipelineConfig) -> bool {
+    let leaves_out = !pipeline.selectors.is_empty() || pipeline.estimator.is_some();
+    !leaves_out && pipeline.layers.is_empty()
+}
+
+/// How much better the answers are than the others to the same questions, so many at a time.
+fn differences(own: &[&Record], others: &[&Record], cases: usize) -> Vec<PairedDifference> {
+    let difference = |(a, b): (&&Record, &&Record)| a.attended.score - b.attended.score;
+    let all: Vec<f64> = own.iter().zip(others).map(difference).collect();
+    all.chunks(cases.max(1)).filter_map(PairedDifference::new).collect()
+}
+
 impl Report {
     pub(crate) fn new(
         evaluation: &Evaluation<'_>,
@@ -80,11 +96,16 @@ impl Report {
         records: Vec<Record>,
     ) -> Self {
         let settings = &evaluation.settings;
-        let own = |i: usize| records.iter().skip(i).step_by(contenders.len()).collect();
-        let asked = contenders
-            .iter()
-            .enumerate()
-            .map(|(i, contender)| Asked::new(contender, &own(i), settings.cases));
+        let own = |i: usize| records.iter().skip(i).step_by(contenders.len()).collect::<Vec<_>>();
+        let dense = contenders.iter().position(|contender| is_dense(&contender.pipeline));
+        let cases = settings.tasks.len() * settings.cases;
+        let asked = contenders.iter().enumerate().map(|(i, contender)| {
+            let to_dense = match dense.filter(|&dense| dense != i) {
+                Some(dense) => differences(&own(i), &own(dense), cases),
+                None => Vec::new(),
+            };
+            Asked { to_dense, ..Asked::new(contender, &own(i), settings.cases) }
+        });
         Self {
             setup: settings.setup,
             chat: settings.talk.is_some(),
@@ -178,6 +199,7 @@ impl Asked {
             violations,
             evidence: promise.zip(violations).map(|(promise, seen)| seen.evidence(&promise)),
             scores: records.chunks(cases.max(1)).map(score).collect(),
+            to_dense: Vec::new(),
         }
     }
 }

@@ -38,6 +38,8 @@ pub(super) fn show(title: &str, report: &Report) -> String {
 const LEGEND: &str = "\
 read      share of the visible tokens that a KV head's query heads read together, over all steps by
           the pipeline; dense layers count
+to dense  the mean difference to the dense pipeline's score in the same case, and half of its 95 %
+          interval (Student's; cases taken for independent)
 set       what was set so that the pipeline reads the share asked for
 error     |out - dense| / |dense| over rows: query heads of all layers at all steps by the pipeline
 broken    share of the rows whose error of what is promised exceeded epsilon; if the promise is about
@@ -51,14 +53,18 @@ of        how many there are";
 fn accuracy(report: &Report, place: usize, context: usize) -> String {
     let mut table = table();
     let heads = report.tasks.iter().map(String::as_str);
-    table.set_header(["accuracy in %", "read", "mean"].into_iter().chain(heads));
+    table.set_header(["accuracy in %", "read", "mean", "to dense"].into_iter().chain(heads));
     let count = report.tasks.len();
     for asked in &report.contenders {
         let scores = &asked.scores[place * count..][..count];
         let mean = scores.iter().map(|score| score.accuracy).sum::<f64>() / count as f64;
-        let all = [mean].into_iter().chain(scores.iter().map(|score| score.accuracy));
-        let cells = [asked.name.clone(), percent(asked.density)];
-        let scores = all.map(|share| format!("{:.1}", 100.0 * share));
+        let points = |share: f64| format!("{:.1}", 100.0 * share);
+        let difference = asked
+            .to_dense
+            .get(place)
+            .map_or("-".into(), |it| format!("{:+.1} ±{:.1}", 100.0 * it.mean, 100.0 * it.margin));
+        let cells = [asked.name.clone(), percent(asked.density), points(mean), difference];
+        let scores = scores.iter().map(|score| points(score.accuracy));
         table.add_row(cells.into_iter().chain(scores));
     }
     align(&mut table);
