@@ -53,8 +53,7 @@ pub(super) fn epsilon(found: &EpsilonStudy) -> String {
         ["promise", "floor", "correlation"].map(String::from).into_iter().chain(epsilons).collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let row = |one: &vattention::eval::study::EpsilonSeries| {
-        let start =
-            [one.promise.into(), floor(one.floor).into(), format!("{:.4}", one.correlation)];
+        let start = [one.promise.into(), floor(one.floor).into(), correlation(one.correlation)];
         let errors = one.points.iter().map(|point| format!("{:.4}", point.error));
         start.into_iter().chain(errors).collect()
     };
@@ -63,7 +62,7 @@ pub(super) fn epsilon(found: &EpsilonStudy) -> String {
     );
     let legend = "\
 floor        the least sample: none, or the natural configuration's base of 5 %
-correlation  of epsilon and the mean error";
+correlation  of epsilon and the mean error; - if that is the same throughout";
     show(&heading, &header, series.iter().map(row).collect(), legend)
 }
 
@@ -169,6 +168,10 @@ fn pipeline(measured: &Measured) -> Vec<String> {
     let error = measured.output_error;
     let density = percent(measured.density.per_kv_head.mean);
     vec![measured.name.clone(), density, format!("{:.4}", error.mean), format!("{:.4}", error.p95)]
+}
+
+fn correlation(of: f64) -> String {
+    if of.is_nan() { "-".into() } else { format!("{of:.4}") }
 }
 
 fn floor(floor: bool) -> &'static str {
