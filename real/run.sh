@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that is measured on the real model, SmolLM2-135M-Instruct: `just real PART...`, all parts without one.
-# Each part goes on from where it was interrupted, and writes its numbers beside docs/real-model.md.
+# Parts that take long go on from where they were interrupted. One at a time: they write the same files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,6 +14,12 @@ tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,
 parts="get gguf prefill learn traces verify ruler-all ruler ruler-densities ruler-lengths ruler-magic-pig studies"
 
 vattention() { target/release/vattention "$@"; }
+
+# Shows what a command prints, and keeps it under a name once it is whole: an interruption loses no finished table.
+whole() {
+    tee target/real/$1.part
+    mv target/real/$1.part $out/$1.txt
+}
 missing() { [ ! -e "$1" ]; }
 
 # The model, and texts for it.
@@ -27,8 +33,9 @@ part_gguf() { cargo test --release -p vattention-llm --test gguf -- --ignored; }
 
 # Reading a prompt, beside transformers and llama.cpp.
 part_prefill() {
-    [ -d .venv-prefill ] || python3 tools/bench_prefill.py --install
-    .venv-prefill/bin/python tools/bench_prefill.py --model $model --text $haystack --json $out/prefill.json
+    .venv-prefill/bin/python -c 'import llama_cpp, torch' 2>/dev/null || python3 tools/bench_prefill.py --install
+    .venv-prefill/bin/python tools/bench_prefill.py --model $model --text $haystack --json target/real/prefill.json |
+        whole prefill
 }
 
 # Channels, bases and hash maps of all layers, from other text than is asked.
@@ -42,8 +49,9 @@ part_learn() {
     done
     capture kjv-heldout ""
     missing data/smollm2.safetensors && part_traces
-    learn $learnt/ target/real/kjv-heldout.safetensors "${all[@]}"
-    learn weights/smollm2- data/smollm2.safetensors "${shipped[@]}"
+    learn recall-all-layers $learnt/ target/real/kjv-heldout.safetensors "${all[@]}"
+    # weights/ has these: take them away to learn them again.
+    learn recall-shipped weights/smollm2- data/smollm2.safetensors "${shipped[@]}"
 }
 
 capture() { # a text, what its trace's name ends with, options
@@ -53,16 +61,15 @@ capture() { # a text, what its trace's name ends with, options
     vattention capture --model $model --text texts/$text.txt --tokens 8192 "$@" -o $trace
 }
 
-learn() { # what names of files begin with, the trace that recall is measured on, traces
-    local to=$1 held_out=$2
-    shift 2
+learn() { # a name for the recall, what names of files begin with, the trace that it is measured on, traces
+    local name=$1 to=$2 held_out=$3
+    shift 3
     missing ${to}channels.json && vattention calibrate double-sparsity --trace "$@" -o ${to}channels.json
     missing ${to}basis.safetensors && vattention calibrate loki --trace "$@" -o ${to}basis.safetensors
     missing ${to}hash.safetensors || return 0
     local resume=
     missing ${to}hash.safetensors.checkpoint || resume=--resume
-    vattention train-hash --trace "$@" --held-out "$held_out" -o ${to}hash.safetensors $resume |
-        tee $out/recall-$(basename ${to}all .safetensors).txt
+    vattention train-hash --trace "$@" --held-out "$held_out" -o ${to}hash.safetensors $resume | whole $name
 }
 
 # The trace that is shipped, and that of all layers.
@@ -77,11 +84,10 @@ part_verify() {
     capture kjv-trace "" --queries 32
     local configs="priority vattention-oracle vattention-auto stratified vattention-strict"
     for config in $configs; do
-        local json=$out/verify-$config.json
-        missing $json || continue
+        missing $out/verify-$config.txt || continue
         # A promise that is broken is a result, too.
-        vattention verify configs/$config.toml --trace target/real/kjv-trace.safetensors --heads --json $json \
-            >$out/verify-$config.txt || [ $? = 1 ]
+        { vattention verify configs/$config.toml --trace target/real/kjv-trace.safetensors --heads \
+            --json target/real/verify-$config.json || [ $? = 1 ]; } | whole verify-$config
     done
 }
 
@@ -89,7 +95,7 @@ evaluate() { # a name for what comes out, options
     local name=$1
     shift
     vattention evaluate --model $model --dtype bf16 --haystack $haystack --results $out/answers.jsonl \
-        --json target/real/$name.json "$@" | tee $out/$name.txt
+        --json target/real/$name.json "$@" | whole $name
 }
 
 # Which tasks the model can do at all.
@@ -100,9 +106,12 @@ part_ruler-all() {
 
 # Every method at 4096 tokens and a tenth read.
 part_ruler() {
-    evaluate ruler --tasks $tasks --context 4096 --cases 10 --density 0.1 --pipelines configs/{dense,snapkv,h2o,priority}.toml \
-        $pipelines/{streaming-llm,oracle-top-k,oracle-top-p,hash-attention,quest,pq-cache,double-sparsity,loki}.toml \
+    evaluate ruler --tasks $tasks --context 4096 --cases 10 --density 0.1 --pipelines configs/{dense,snapkv,priority}.toml \
+        $pipelines/{oracle-top-k,oracle-top-p,hash-attention,quest,pq-cache,double-sparsity,loki}.toml \
         $pipelines/vattention-{oracle-top-k,oracle-top-p,hash-attention}.toml
+    # Their files say a tenth: they have no size that --density could set.
+    evaluate ruler-evicting --tasks $tasks --context 4096 --cases 10 --pipelines configs/dense.toml \
+        $pipelines/{streaming-llm,h2o}.toml
 }
 
 headline() { # a name for what comes out, options
@@ -128,8 +137,11 @@ part_ruler-magic-pig() {
     done
 }
 
-# The studies of the paper's figures.
-part_studies() { just studies target/real/kjv-trace.safetensors smollm2; }
+# The studies of the paper's figures, on all layers.
+part_studies() {
+    capture kjv-trace "" --queries 32
+    just studies target/real/kjv-trace.safetensors smollm2-all
+}
 
 mkdir -p target/real $out
 for part in ${@:-$parts}; do

@@ -4,7 +4,7 @@ Why: crates/llm must compute what everybody's checkpoints mean. Each case here i
 weights of one supported architecture, written by transformers as users have theirs, beside what transformers
 computes with it in float32: logits after a prompt, logits after further tokens, and a greedy continuation. Between
 them the cases have every option that crates/llm reads: tied and untied embeddings, biases, norms of heads,
-an explicit head_dim, both kinds of scaled rotary embeddings, all dtypes, shards, and both ways of writing
+an explicit head_dim, all kinds of scaled rotary embeddings, all dtypes, shards, and both ways of writing
 config.json (transformers 4 and 5).
 
 A greedy continuation is a fair test only if rounding cannot change it and it does not repeat itself: seeds are
@@ -30,6 +30,7 @@ try:
     from transformers import (
         AutoModelForCausalLM,
         LlamaConfig,
+        Ministral3Config,
         MistralConfig,
         Qwen2Config,
         Qwen3Config,
@@ -62,6 +63,9 @@ LLAMA3 = dict(
     original_max_position_embeddings=64,
 )
 
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
+MINISTRAL3 = YARN | dict(beta_fast=4.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3)
+
 # name: (config, dtype, whether config.json is as transformers 4 writes it, size of a shard)
 CASES = {
     "llama3": (
@@ -93,6 +97,13 @@ CASES = {
         None,
     ),
     "qwen3": (lambda: Qwen3Config(**SMALL, head_dim=24), torch.float32, False, None),
+    "qwen2-yarn": (lambda: Qwen2Config(**SMALL, rope_parameters=YARN), torch.bfloat16, True, None),
+    "ministral3": (
+        lambda: Ministral3Config(**SMALL, head_dim=16, sliding_window=None, rope_parameters=MINISTRAL3),
+        torch.bfloat16,
+        False,
+        None,
+    ),
 }
 
 

@@ -11,7 +11,7 @@ tokenizer.json is converted (`gpt2`).
 
     python3 tools/bench_prefill.py --install
     golden=crates/llm/tests/golden
-    .venv-prefill/bin/python tools/make_tiny_gguf.py $golden/{llama3,llama-sharded,mistral,qwen2,qwen3} -o $golden/gguf
+    .venv-prefill/bin/python tools/make_tiny_gguf.py $golden/{llama3,llama-sharded,mistral,qwen2,qwen3,qwen2-yarn,ministral3} -o $golden/gguf
     .venv-prefill/bin/python tools/make_tiny_gguf.py --check $golden/{llama3,mistral,qwen3} -o $golden/gguf
 
 --check compares what llama.cpp computes from each file with golden.safetensors of its checkpoint. It keeps
@@ -39,9 +39,11 @@ except ImportError as missing:
 ARCHITECTURES = {
     "LlamaForCausalLM": gguf.MODEL_ARCH.LLAMA,
     "MistralForCausalLM": gguf.MODEL_ARCH.LLAMA,
+    "Ministral3ForCausalLM": gguf.MODEL_ARCH.MISTRAL3,
     "Qwen2ForCausalLM": gguf.MODEL_ARCH.QWEN2,
     "Qwen3ForCausalLM": gguf.MODEL_ARCH.QWEN3,
 }
+INTERLEAVED = (gguf.MODEL_ARCH.LLAMA, gguf.MODEL_ARCH.MISTRAL3)
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 FILE_TYPES = {
     "float32": gguf.LlamaFileType.ALL_F32,
@@ -97,13 +99,15 @@ def add_metadata(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
     if "head_dim" in config:
         writer.add_key_length(checkpoint.head_dim)
         writer.add_value_length(checkpoint.head_dim)
-    if checkpoint.arch == gguf.MODEL_ARCH.LLAMA:
+    if checkpoint.arch in INTERLEAVED:
         writer.add_rope_dimension_count(checkpoint.head_dim)
     if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
+    elif rope["rope_type"] == "yarn":
+        add_yarn(writer, rope)
     elif rope["rope_type"] not in ("default", "llama3"):
-        raise InputError(f"{checkpoint.folder}: rope_type {rope['rope_type']}; expected default, linear or llama3")
+        raise InputError(f"{checkpoint.folder}: rope_type {rope['rope_type']}; expected default, linear, llama3 or yarn")
     if config.get("use_sliding_window", True) and config.get("sliding_window") is not None:
         raise InputError(f"{checkpoint.folder}: sliding_window {config['sliding_window']}; expected none")
     writer.add_file_type(FILE_TYPES[checkpoint.dtype])
@@ -144,6 +148,19 @@ def add_vocabulary(writer: gguf.GGUFWriter, checkpoint: Checkpoint, tokenizer: d
     writer.add_token_list(tokens)
     writer.add_token_types(types)
     writer.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]])
+
+
+def add_yarn(writer: gguf.GGUFWriter, rope: dict) -> None:
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(rope["factor"])
+    writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if "beta_fast" in rope:
+        writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+        writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    if "mscale_all_dim" in rope:
+        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+    if "llama_4_scaling_beta" in rope:
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
 
 
 # Tensors.
@@ -188,7 +205,7 @@ def add_tensors(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
         found = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if found is None:
             raise InputError(f"{checkpoint.folder}: {name}; expected a tensor that GGUF has a name for")
-        if checkpoint.arch == gguf.MODEL_ARCH.LLAMA:
+        if checkpoint.arch in INTERLEAVED:
             for part, heads in [("q_proj", checkpoint.heads), ("k_proj", checkpoint.kv_heads)]:
                 if part in name:
                     tensor = interleaved(tensor, heads)

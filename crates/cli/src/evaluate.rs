@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use vattention::eval::{Entry, write_beside};
 use vattention::{Options, Storage};
-use vattention_evaluate::{Calibration, Contender, Evaluation, Kept, Settings, fingerprint};
+use vattention_evaluate::{Calibration, Contender, Evaluation, Files, Kept, Settings, fingerprint};
 use vattention_tasks::{Texts, tasks};
 
 use crate::chat::ChatArgs;
@@ -117,6 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         texts: &texts,
         backend: &*backend,
         settings,
+        files: Files::default(),
     };
     let lineup = contenders(&evaluation, lineup, &args.densities, &mut kept)?;
     let bar = progress::bar("answers");

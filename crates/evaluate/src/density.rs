@@ -79,27 +79,37 @@ impl Evaluation<'_> {
         calibration: &Calibration,
         kept: &mut Kept,
     ) -> Result<f64> {
-        let mut sum = 0.0;
+        let (mut sum, mut measured) = (0.0, 0);
         for (i, text) in calibration.texts.iter().enumerate() {
-            let digest = self.digest(pipeline, &text.prompt, i);
-            if let Some(density) = kept.density(&digest) {
-                sum += density;
-                continue;
+            let digest = self.digest(pipeline, &text.prompt, i)?;
+            let density = match kept.density(&digest) {
+                Some(density) => Some(density),
+                None => self.density_on(pipeline, text, i)?,
+            };
+            // A model that ends at once takes no step by the pipeline.
+            let Some(density) = density else { continue };
+            (sum, measured) = (sum + density, measured + 1);
+            if kept.density(&digest).is_none() {
+                kept.push_density(digest, density)?;
             }
-            let density = self.density_on(pipeline, text, i)?;
-            kept.push_density(digest, density)?;
-            sum += density;
         }
-        Ok(sum / calibration.texts.len() as f64)
+        Ok(sum / f64::from(measured.max(1)))
     }
 
-    fn density_on(&self, pipeline: &Arc<PipelineConfig>, text: &Text, i: usize) -> Result<f64> {
+    /// What the steps by a pipeline read, if there are any.
+    fn density_on(
+        &self,
+        pipeline: &Arc<PipelineConfig>,
+        text: &Text,
+        i: usize,
+    ) -> Result<Option<f64>> {
         let failed = |source| Error::pipeline(pipeline.name.clone(), source);
         if text.read.get().is_none() {
             let _ = text.read.set(self.read(None, &text.prompt)?);
         }
         let read = text.read.get().expect("it was just read");
         let answered = self.answer(pipeline, &text.prompt, read, i, false);
-        Ok(answered.map_err(failed)?.1.summary().density)
+        let seen = answered.map_err(failed)?.1.summary();
+        Ok((seen.rows > 0).then_some(seen.density))
     }
 }

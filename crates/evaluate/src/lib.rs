@@ -23,7 +23,7 @@ pub use contender::Contender;
 pub use density::Calibration;
 pub use error::{Error, Result};
 pub use kept::Kept;
-pub use record::{Attended, Attention, ErrorOf, Record, fingerprint};
+pub use record::{Attended, Attention, ErrorOf, Files, Record, fingerprint};
 pub use report::{Asked, Report, Score};
 pub use talk::Talk;
 
@@ -77,6 +77,8 @@ pub struct Evaluation<'a> {
     pub backend: &'a dyn Backend,
     /// What is asked.
     pub settings: Settings,
+    /// Files that pipelines name.
+    pub files: Files,
 }
 
 /// A case in tokens.
@@ -112,7 +114,7 @@ impl Evaluation<'_> {
             let prompt = self.prompt(task, context, case_seed(self.settings.seed, case))?;
             let mut read = None;
             for contender in contenders {
-                let digest = self.digest(&contender.pipeline, &prompt, case);
+                let digest = self.digest(&contender.pipeline, &prompt, case)?;
                 if let Some(attended) = kept.find(&digest) {
                     records.push(Record::new(digest, contender, (task, context, case), attended));
                 } else {
@@ -216,15 +218,18 @@ impl Evaluation<'_> {
         Ok((generation.tokens, watched.seen()))
     }
 
-    /// Changes with everything that an answer depends on.
-    fn digest(&self, pipeline: &PipelineConfig, prompt: &Prompt, case: usize) -> String {
+    /// Changes with everything that an answer depends on, but for the program itself.
+    fn digest(&self, pipeline: &PipelineConfig, prompt: &Prompt, case: usize) -> Result<String> {
         let Settings { setup, errors, options, .. } = &self.settings;
-        Digest::default()
+        let mut digest = Digest::default()
             .add(&self.fingerprint)
             .add(&(self.backend.name(), setup, errors, format!("{:?}", options.storage)))
             .add(pipeline)
-            .add(&(&prompt.dense, &prompt.sparse, prompt.case.tokens, &prompt.case.answers, case))
-            .finish()
+            .add(&(&prompt.dense, &prompt.sparse, prompt.case.tokens, &prompt.case.answers, case));
+        for learnt in record::named_files(pipeline) {
+            digest = digest.add(&self.files.digest(learnt)?);
+        }
+        Ok(digest.finish())
     }
 }
 

@@ -1,11 +1,15 @@
 //! One answer, and what it depends on.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use vattention_core::PipelineConfig;
 use vattention_eval::Violations;
 use vattention_tasks::Task;
 
@@ -104,12 +108,43 @@ impl Digest {
 }
 
 /// What changes when a model does: of a directory, `config.json`, and names, sizes and times of the
-/// files of weights and of the tokenizer; of a GGUF file, all of its bytes.
+/// other files that are read; of a GGUF file, all of its bytes.
 ///
 /// # Errors
 /// [`Error::File`].
 pub fn fingerprint(model: &Path) -> Result<String> {
     if model.is_file() { digest(model) } else { fingerprint_of_directory(model) }
+}
+
+/// Digests of files, each made once.
+#[derive(Debug, Default)]
+pub struct Files(RefCell<HashMap<PathBuf, String>>);
+
+impl Files {
+    /// Of all bytes of a file.
+    pub(crate) fn digest(&self, path: PathBuf) -> Result<String> {
+        if let Some(known) = self.0.borrow().get(&path) {
+            return Ok(known.clone());
+        }
+        let found = digest(&path)?;
+        self.0.borrow_mut().insert(path, found.clone());
+        Ok(found)
+    }
+}
+
+/// The files that a pipeline names: what its selectors have learnt.
+pub(crate) fn named_files(pipeline: &PipelineConfig) -> Vec<PathBuf> {
+    fn find(tree: &Value, found: &mut Vec<PathBuf>) {
+        match tree {
+            Value::String(text) if Path::new(text).is_file() => found.push(text.into()),
+            Value::Array(items) => items.iter().for_each(|item| find(item, found)),
+            Value::Object(fields) => fields.values().for_each(|item| find(item, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    find(&serde_json::to_value(pipeline).unwrap_or_default(), &mut found);
+    found
 }
 
 /// Of all bytes of a file.
@@ -127,7 +162,8 @@ fn fingerprint_of_directory(dir: &Path) -> Result<String> {
     for entry in fs::read_dir(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.ends_with(".safetensors") || name == "tokenizer.json" {
+        let read = ["tokenizer.json", "generation_config.json"].contains(&name.as_str());
+        if name.ends_with(".safetensors") || read {
             // Links lead to where many caches keep the files.
             let metadata = fs::metadata(entry.path()).map_err(failed)?;
             let since = metadata.modified().ok().and_then(|it| it.duration_since(UNIX_EPOCH).ok());

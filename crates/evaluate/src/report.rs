@@ -1,7 +1,7 @@
 //! Answers, summed up.
 
 use serde::Serialize;
-use vattention_core::{PipelineConfig, Promise};
+use vattention_core::Promise;
 use vattention_eval::{Evidence, Figure, Line, LinePanel, PairedDifference, Violations};
 
 use crate::{Contender, Evaluation, Record, Setup};
@@ -76,12 +76,6 @@ pub struct Score {
     pub accuracy: f64,
 }
 
-/// Whether a pipeline reads everything in every layer.
-fn is_dense(pipeline: &PipelineConfig) -> bool {
-    let leaves_out = !pipeline.selectors.is_empty() || pipeline.estimator.is_some();
-    !leaves_out && pipeline.layers.is_empty()
-}
-
 /// How much better the answers are than the others to the same questions, so many at a time.
 fn differences(own: &[&Record], others: &[&Record], cases: usize) -> Vec<PairedDifference> {
     let difference = |(a, b): (&&Record, &&Record)| a.attended.score - b.attended.score;
@@ -97,7 +91,7 @@ impl Report {
     ) -> Self {
         let settings = &evaluation.settings;
         let own = |i: usize| records.iter().skip(i).step_by(contenders.len()).collect::<Vec<_>>();
-        let dense = contenders.iter().position(|contender| is_dense(&contender.pipeline));
+        let dense = contenders.iter().position(|contender| contender.pipeline.is_dense());
         let cases = settings.tasks.len() * settings.cases;
         let asked = contenders.iter().enumerate().map(|(i, contender)| {
             let to_dense = match dense.filter(|&dense| dense != i) {

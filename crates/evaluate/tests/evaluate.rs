@@ -10,7 +10,9 @@ use vattention_backends::Cpu;
 use vattention_config::Loader;
 use vattention_core::{Fraction, Options, PipelineConfig};
 use vattention_eval::Evidence;
-use vattention_evaluate::{Contender, Evaluation, Kept, Report, Settings, Setup, fingerprint};
+use vattention_evaluate::{
+    Contender, Evaluation, Files, Kept, Report, Settings, Setup, fingerprint,
+};
 use vattention_llm::{Model, Tokenizer};
 use vattention_tasks::{Task, Texts};
 use {vattention_estimators as _, vattention_selectors as _};
@@ -78,6 +80,7 @@ impl World {
             texts: &self.texts,
             backend: &self.backend,
             settings,
+            files: Files::default(),
         }
     }
 }
@@ -230,6 +233,33 @@ fn pipelines_are_made_to_read_a_share() {
     }
     let said = at(pipeline("edges", "")).unwrap_err().to_string();
     assert!(said.contains("edges") && said.contains("has no size to set"), "{said}");
+}
+
+/// What selectors have learnt is part of what an answer depends on.
+#[test]
+fn other_files_of_a_pipeline_are_asked_anew() {
+    let world = World::new();
+    let folder = tempfile::tempdir().unwrap();
+    let (path, maps) = (folder.path().join("kept.jsonl"), folder.path().join("maps.safetensors"));
+    let mut bytes = fs::read(world.dir.join("hash.safetensors")).unwrap();
+    fs::write(&maps, &bytes).unwrap();
+    let text = format!(
+        "[[selectors]]\ntype = \"hash-attention\"\nsize = 0.1\nweights = {:?}\n",
+        maps.display().to_string()
+    );
+    let contender = Contender::as_it_stands(pipeline("codes", &text));
+    let asked = || {
+        let evaluation = world.evaluation(Setup::B, 0);
+        let mut kept = Kept::open(&path).unwrap();
+        evaluation.run(std::slice::from_ref(&contender), &mut kept, &|_, _| ()).unwrap();
+        fs::read_to_string(&path).unwrap().lines().count()
+    };
+    let first = asked();
+    assert_eq!(asked(), first);
+    // The last number of the last map, which stays a number.
+    *bytes.last_mut().unwrap() ^= 0x80;
+    fs::write(&maps, &bytes).unwrap();
+    assert_eq!(asked(), 2 * first);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! One row times a matrix, as a decoded token does with every weight: this crate's product of bf16
 //! beside candle's of the types of GGUF. What is at least as fast stays quantised in memory
-//! (`stays_quantised` in `src/matrix.rs`).
+//! (`candle_is_fast` in `src/matrix.rs`).
 //!
 //! Prints medians over rounds in which each takes its turn. A matrix is larger than caches.
 

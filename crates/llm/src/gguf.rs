@@ -40,8 +40,8 @@ pub(crate) struct Gguf {
     start: u64,
     pub(crate) metadata: HashMap<String, Value>,
     tensors: BTreeMap<String, TensorInfo>,
-    /// Whether rows of queries and keys are in interleaved rotary order.
-    interleaved: bool,
+    /// Query heads and KV heads, if their rows are in interleaved rotary order.
+    rotary_heads: Option<(usize, usize)>,
 }
 
 impl Gguf {
@@ -59,12 +59,12 @@ impl Gguf {
             start: content.tensor_data_offset,
             metadata: content.metadata,
             tensors: content.tensor_infos.into_iter().collect(),
-            interleaved: false,
+            rotary_heads: None,
         };
         for (name, info) in &found.tensors {
             found.check_place(info, length).map_err(|reason| found.refuse(name, &reason))?;
         }
-        found.interleaved = config::interleaved(&found.metadata);
+        found.rotary_heads = config::interleaved_heads(&found.metadata);
         Ok(found)
     }
 
@@ -91,14 +91,32 @@ impl Gguf {
 
     /// Reads a matrix of that shape, in the type in which it is fastest to multiply.
     pub(crate) fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix> {
-        let (name, dtype, bytes) = self.take(name, &shape)?;
-        matrix(dtype, bytes, shape).map_err(|reason| self.refuse(&name, &reason))
+        let (own, dtype, mut bytes) = self.take(name, &shape)?;
+        if let Some(heads) = self.interleaved_heads(name) {
+            bytes = halves(&bytes, shape[0], heads);
+        }
+        matrix(dtype, &bytes, shape).map_err(|reason| self.refuse(&own, &reason))
     }
 
     /// Reads a vector of so many numbers.
     pub(crate) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
-        let (name, dtype, bytes) = self.take(name, &[size])?;
-        numbers(dtype, &bytes, &[size]).map_err(|reason| self.refuse(&name, &reason))
+        let (own, dtype, bytes) = self.take(name, &[size])?;
+        let numbers = numbers(dtype, &bytes, &[size]);
+        let numbers = numbers.map_err(|reason| self.refuse(&own, &reason))?;
+        Ok(match self.interleaved_heads(name) {
+            Some(heads) => halves(&numbers, size, heads),
+            None => numbers,
+        })
+    }
+
+    /// The heads among which a tensor's rows are shared, if they are in interleaved rotary order.
+    fn interleaved_heads(&self, name: &str) -> Option<usize> {
+        let heads = self.rotary_heads?;
+        match names::part(name)? {
+            names::QUERY => Some(heads.0),
+            names::KEY => Some(heads.1),
+            _ => None,
+        }
     }
 
     /// What the rotary frequencies are divided by, if the file says so.
@@ -145,10 +163,6 @@ impl Gguf {
             return Err(self.refuse(&own, &format!(" has shape {found:?}; expected {shape:?}")));
         }
         let bytes = self.read(&info).map_err(|source| Error::file(&self.path, source))?;
-        let bytes = match names::rotary_heads(name, &self.metadata) {
-            Some(heads) if self.interleaved => halves(&bytes, shape[0], heads),
-            _ => bytes,
-        };
         Ok((own, info.ggml_dtype, bytes))
     }
 
@@ -164,14 +178,14 @@ impl Gguf {
     }
 }
 
-/// The header. Candle checks lengths against the file's before it reserves memory; it divides by an
+/// The header. Candle checks lengths against the file's before it reserves memory, but divides by an
 /// alignment of 0.
 fn content(file: &File) -> Result<Content, String> {
     let read = AssertUnwindSafe(|| Content::read(&mut BufReader::new(file)));
     match catch_unwind(read) {
         Ok(Ok(content)) => Ok(content),
         Ok(Err(error)) => Err(format!("not a whole GGUF file of tensors in {TYPES}: {error}")),
-        Err(_) => Err("`general.alignment` cannot be; expected a power of two".into()),
+        Err(_) => Err("its header cannot be read; is `general.alignment` 0?".into()),
     }
 }
 
@@ -190,6 +204,8 @@ fn bytes_in_memory(info: &TensorInfo) -> u64 {
         (GgmlDType::BF16, 2) => 2 * count,
         (GgmlDType::Q4_1, 2) => count / BLOCK as u64 * size_of::<Q4_1>() as u64,
         (GgmlDType::Q8_0, 2) => count / BLOCK as u64 * size_of::<Q8_0>() as u64,
+        // Candle keeps a copy that it multiplies with, of 3/4 byte for each weight.
+        (GgmlDType::Q4K, 2) => bytes(info).unwrap_or(0) + 3 * count / 4,
         (dtype, 2) if candle_is_fast(dtype) => bytes(info).unwrap_or(0),
         _ => 4 * count,
     }
@@ -197,7 +213,7 @@ fn bytes_in_memory(info: &TensorInfo) -> u64 {
 
 /// Rows of heads whose pairs of rotary numbers lie side by side, with the first of all pairs before
 /// the second ones, as this crate turns them.
-fn halves(rows: &[u8], count: usize, heads: usize) -> Vec<u8> {
+fn halves<T: Copy>(rows: &[T], count: usize, heads: usize) -> Vec<T> {
     let (size, head_dim) = (rows.len() / count, count / heads);
     let place = |row: usize| {
         let (head, i) = (row / head_dim, row % head_dim);
@@ -206,16 +222,16 @@ fn halves(rows: &[u8], count: usize, heads: usize) -> Vec<u8> {
     (0..count).flat_map(|row| &rows[place(row) * size..(place(row) + 1) * size]).copied().collect()
 }
 
-fn matrix(dtype: GgmlDType, bytes: Vec<u8>, shape: [usize; 2]) -> Result<Matrix, String> {
+fn matrix(dtype: GgmlDType, bytes: &[u8], shape: [usize; 2]) -> Result<Matrix, String> {
     match dtype {
         GgmlDType::BF16 => {
             let numbers = bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b));
             Ok(Matrix::bf16(finite(numbers.collect())?, shape))
         }
-        GgmlDType::Q4_1 => Ok(Matrix::q4_1(finite_blocks(&bytes)?, shape)),
-        GgmlDType::Q8_0 => Ok(Matrix::q8_0(finite_blocks(&bytes)?, shape)),
-        _ if candle_is_fast(dtype) => quantised(dtype, &bytes, shape),
-        _ => Ok(Matrix::f32(numbers(dtype, &bytes, &shape)?, shape)),
+        GgmlDType::Q4_1 => Ok(Matrix::q4_1(finite_blocks(bytes)?, shape)),
+        GgmlDType::Q8_0 => Ok(Matrix::q8_0(finite_blocks(bytes)?, shape)),
+        _ if candle_is_fast(dtype) => quantised(dtype, bytes, shape),
+        _ => Ok(Matrix::f32(numbers(dtype, bytes, &shape)?, shape)),
     }
 }
 

@@ -71,13 +71,7 @@ impl Linear {
 
     /// `[n, in]` to `[n, out]`, added to what `y` holds.
     pub(crate) fn add(&self, x: &[f32], y: &mut [f32], scratch: &mut Scratch) -> Numbers<()> {
-        if y.len() == self.weight.outputs() {
-            let mut product = vec![0.0; y.len()];
-            self.weight.apply(x, &mut product, Into::Fresh, &mut scratch.wide)?;
-            y.iter_mut().zip(product).for_each(|(y, product)| *y += product);
-        } else {
-            self.weight.apply(x, y, Into::Added, &mut scratch.wide)?;
-        }
+        self.weight.apply(x, y, Into::Added, &mut scratch.wide)?;
         self.add_bias(y);
         Ok(())
     }

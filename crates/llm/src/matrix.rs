@@ -89,8 +89,9 @@ impl Matrix {
         })
     }
 
-    /// `x Wᵀ` of `x` `[n, inputs]`, into or added to `y` `[n, outputs]`. For more than one row,
-    /// weights that are not in f32 are widened into `wide`, 4 bytes for each.
+    /// `x Wᵀ` of `x` `[n, inputs]`, into or added to `y` `[n, outputs]`. One row is multiplied with
+    /// weights as they are stored; for more, those that are not in f32 are widened into `wide`, 4
+    /// bytes for each.
     pub(crate) fn apply(
         &self,
         x: &[f32],
@@ -99,8 +100,14 @@ impl Matrix {
         wide: &mut Vec<f32>,
     ) -> Numbers<()> {
         let n = y.len() / self.outputs;
-        if n == 1 && into == Into::Fresh {
-            return self.apply_to_row(x, y);
+        if n == 1 {
+            let mut row = vec![0.0; self.outputs];
+            self.apply_to_row(x, &mut row)?;
+            match into {
+                Into::Fresh => y.copy_from_slice(&row),
+                Into::Added => y.iter_mut().zip(row).for_each(|(y, product)| *y += product),
+            }
+            return Ok(());
         }
         let weights = self.widened(wide)?;
         let (x, w) = (Rows::dense(x, n), Rows::dense(weights, self.outputs));

@@ -12,10 +12,9 @@ use crate::rope::Rope;
 use crate::weights::{HEAD, Weights};
 use crate::{Error, Result};
 
-/// The weights of a decoder-only transformer, in the host's memory. Matrices that are stored in bf16
-/// stay so, and so do those in the types of GGUF that are multiplied fast: Q4_1 and Q8_0, and Q4_0 and
-/// the K types, where a decoded token's numbers are rounded to 8 bits for each product, as llama.cpp
-/// does. Everything else is in f32, and computed in f32.
+/// The weights of a decoder-only transformer, in the host's memory. Matrices in bf16, Q4_1 and Q8_0 stay
+/// so, and are multiplied in f32. Those in Q4_0 and the K types stay so, and a single row is rounded to 8
+/// bits for their products, as llama.cpp does. Everything else is in f32.
 #[derive(Clone, Debug)]
 pub struct Model {
     config: Config,

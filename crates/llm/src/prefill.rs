@@ -13,7 +13,8 @@ use crate::{Error, Model, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// Tokens that go through a layer at once, at least 1. The results depend on it by rounding
-    /// alone; memory grows with it.
+    /// alone, which is to 8 bits where a last block of one token is multiplied as a decoded one is
+    /// ([`Model`]); memory grows with it.
     pub block: usize,
     /// The last queries that are kept: for selectors, more than any of them asks for by default.
     pub observed: usize,
@@ -131,13 +132,22 @@ impl Model {
         check_finite(self.logits(&prompt.x)?)
     }
 
-    /// Refuses what was read by a model with another number of layers.
+    /// Refuses what was read by a model with other layers.
     pub(crate) fn check_layers(&self, prompt: &Prefilled) -> Result<()> {
         let (found, expected) = (prompt.layers.len(), self.layers.len());
-        if found == expected {
+        if found != expected {
+            let reason = format!("the prompt has {found} layers; expected the model's {expected}");
+            return Err(Error::input("prefill", reason));
+        }
+        let (shape, tokens) = (self.config().shape, prompt.tokens.len());
+        let fits = |part: &LayerPrompt| {
+            part.keys.dim() == (shape.kv_heads, tokens, shape.head_dim)
+                && part.values.dim() == (shape.kv_heads, tokens, shape.value_dim)
+        };
+        if prompt.layers.iter().all(fits) {
             return Ok(());
         }
-        let reason = format!("the prompt has {found} layers; expected the model's {expected}");
+        let reason = format!("a layer is not of {tokens} tokens of the model's heads, {shape:?}");
         Err(Error::input("prefill", reason))
     }
 

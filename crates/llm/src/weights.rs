@@ -17,12 +17,10 @@ pub(crate) use number::finite;
 /// What logits are made with, unless the embeddings are.
 pub(crate) const HEAD: &str = "lm_head.weight";
 
-/// Bytes that the weights of a checkpoint take in memory, known from the headers of its files. Of a
-/// directory, 2 for each number of a matrix that is stored in bf16, 4 for every other one; of a GGUF
-/// file, what quantised matrices take there if they stay so (Q4_0 and the K types; 1.125 for each number in Q8_0, .75 in
-/// Q4_1), 2 for each
-/// number of a matrix in BF16, 4 for every other one. Reading a prompt takes 4 more for each number of
-/// the largest matrix that is not in f32.
+/// Bytes that the weights of a checkpoint take in memory, known from the headers of its files. For each
+/// number of a matrix, 2 in bf16, 1.125 in Q8_0, .75 in Q4_1, what the file has in Q4_0, Q5_K and Q6_K, 1.31 in
+/// Q4_K (of which candle keeps a copy); 4 for every other number. Reading a prompt takes 4 more for each
+/// number of a layer's largest matrix that is not in f32.
 ///
 /// # Errors
 /// As [`Model::open`](crate::Model::open), as far as it depends on neither names, shapes nor numbers.

@@ -23,6 +23,9 @@ const ARCHITECTURES: [(&str, Architecture); 4] = [
 /// The largest dimension: products of two fit.
 const LARGEST: u64 = i32::MAX as u64;
 
+/// The widest head: selectors may keep the square of it.
+const WIDEST: usize = 1 << 14;
+
 type Metadata = HashMap<String, Value>;
 
 impl Config {
@@ -33,17 +36,19 @@ impl Config {
     }
 }
 
-/// Whether rows of queries and keys are in interleaved rotary order: where llama.cpp turns
-/// neighbours.
-pub(super) fn interleaved(metadata: &Metadata) -> bool {
-    matches!(architecture(metadata), Ok((_, Architecture::Llama | Architecture::Mistral)))
+/// Query heads and KV heads, where llama.cpp turns neighbours: their rows are in interleaved rotary
+/// order.
+pub(super) fn interleaved_heads(metadata: &Metadata) -> Option<(usize, usize)> {
+    let (_, architecture) = architecture(metadata).ok()?;
+    let neighbours = matches!(architecture, Architecture::Llama | Architecture::Mistral);
+    neighbours.then(|| Some((query_heads(metadata).ok()?, kv_heads(metadata).ok()?))).flatten()
 }
 
-pub(super) fn query_heads(metadata: &Metadata) -> Result<usize, String> {
+fn query_heads(metadata: &Metadata) -> Result<usize, String> {
     Keys::new(metadata)?.size("attention.head_count")
 }
 
-pub(super) fn kv_heads(metadata: &Metadata) -> Result<usize, String> {
+fn kv_heads(metadata: &Metadata) -> Result<usize, String> {
     let keys = Keys::new(metadata)?;
     if keys.has("attention.head_count_kv") {
         keys.size("attention.head_count_kv")
@@ -118,8 +123,10 @@ fn shape(
             keys.name("attention.key_length"),
         ));
     };
-    if !head_dim.is_multiple_of(2) {
-        return Err(format!("heads have {head_dim} numbers; expected an even number"));
+    if !head_dim.is_multiple_of(2) || head_dim > WIDEST {
+        return Err(format!(
+            "heads have {head_dim} numbers; expected an even number, at most {WIDEST}"
+        ));
     }
     for key in ["attention.value_length", "rope.dimension_count"] {
         if keys.has(key) && keys.size(key)? != head_dim {
@@ -220,18 +227,30 @@ impl<'m> Keys<'m> {
 
     /// Refuses what would change the computation and is not known here.
     fn refuse_unknown_options(&self) -> Result<(), String> {
+        let refuse = |key: &str, expected: &str| {
+            let found = self.get(key).map(shown).unwrap_or_default();
+            Err(format!(
+                "`{}` is {found}, which is not supported; expected {expected}",
+                self.name(key)
+            ))
+        };
         for key in
             ["expert_count", "attention.sliding_window_pattern", "logit_scale", "attention.scale"]
         {
             if self.has(key) && self.number(key) != Ok(0) {
-                let (name, Some(value)) = (self.name(key), self.get(key)) else { continue };
-                return Err(format!(
-                    "`{name}` is {}, which is not supported; expected none",
-                    shown(value)
-                ));
+                return refuse(key, "none");
             }
         }
-        Ok(())
+        for key in ["attn_factor", "yarn_attn_factor", "yarn_ext_factor"] {
+            let key = &format!("rope.scaling.{key}");
+            if self.positive_or(key, 1.0) != Ok(1.0) {
+                return refuse(key, "1");
+            }
+        }
+        match self.get("attention.causal") {
+            Some(Value::Bool(false)) => refuse("attention.causal", "true"),
+            _ => Ok(()),
+        }
     }
 
     fn scaling(&self) -> Result<Scaling, String> {
@@ -264,14 +283,8 @@ impl<'m> Keys<'m> {
 
     fn yarn(&self) -> Result<Scaling, String> {
         let factor = self.positive("rope.scaling.factor")?;
-        let multiplier = |key| self.has(key).then(|| self.positive(key)).transpose();
-        let log = multiplier("rope.scaling.yarn_log_multiplier")?;
-        if let Some(length) =
-            multiplier("rope.scaling.attn_factor")?.filter(|&length| length != 1.0)
-        {
-            let name = self.name("rope.scaling.attn_factor");
-            return Err(format!("`{name}` is {length}, which is not supported; expected 1"));
-        }
+        let log = "rope.scaling.yarn_log_multiplier";
+        let log = self.has(log).then(|| self.positive(log)).transpose()?;
         Ok(Scaling::Yarn {
             factor,
             fast: self.positive_or("rope.scaling.yarn_beta_fast", 32.0)?,

@@ -1,11 +1,5 @@
 //! Tensors by Hugging Face's names and by those of GGUF.
 
-use std::collections::HashMap;
-
-use candle_core::quantized::gguf_file::Value;
-
-use super::config;
-
 /// Names outside of layers.
 const OUTER: [(&str, &str); 3] = [
     ("model.embed_tokens.weight", "token_embd.weight"),
@@ -17,8 +11,8 @@ const OUTER: [(&str, &str); 3] = [
 const PARTS: [(&str, &str); 11] = [
     ("input_layernorm", "attn_norm"),
     ("post_attention_layernorm", "ffn_norm"),
-    ("self_attn.q_proj", "attn_q"),
-    ("self_attn.k_proj", "attn_k"),
+    (QUERY, "attn_q"),
+    (KEY, "attn_k"),
     ("self_attn.v_proj", "attn_v"),
     ("self_attn.o_proj", "attn_output"),
     ("self_attn.q_norm", "attn_q_norm"),
@@ -40,14 +34,13 @@ pub(super) fn of_gguf(name: &str) -> String {
     own.unwrap_or_else(|| name.into())
 }
 
-/// The heads among which the rows of a projection of queries or keys are shared, `None` of others.
-pub(super) fn rotary_heads(name: &str, metadata: &HashMap<String, Value>) -> Option<usize> {
-    let (_, part, _) = layer(name)?;
-    match part {
-        "self_attn.q_proj" => config::query_heads(metadata).ok(),
-        "self_attn.k_proj" => config::kv_heads(metadata).ok(),
-        _ => None,
-    }
+/// Parts whose rows are turned by their position.
+pub(super) const QUERY: &str = "self_attn.q_proj";
+pub(super) const KEY: &str = "self_attn.k_proj";
+
+/// The part of a layer that a tensor is of.
+pub(super) fn part(name: &str) -> Option<&str> {
+    layer(name).map(|(_, part, _)| part)
 }
 
 /// The layer's number, the part, and `weight` or `bias`.
