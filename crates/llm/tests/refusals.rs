@@ -70,7 +70,8 @@ const MATRIX: &str = "model.layers.1.mlp.up_proj.weight";
 
 #[test]
 fn architectures_that_are_not_known() {
-    let known = "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM";
+    let known = "LlamaForCausalLM, MistralForCausalLM, Ministral3ForCausalLM, Qwen2ForCausalLM, \
+                 Qwen3ForCausalLM";
     assert_config_refused(
         "qwen3",
         json!({"architectures": ["GemmaForCausalLM"]}),
@@ -137,12 +138,18 @@ fn rotary_embeddings_that_are_not_known() {
         (
             "llama3",
             json!({"rope_scaling": {"type": "yarn", "factor": 4.0}}),
-            "the rope type \"yarn\" is not supported; expected one of default, linear, llama3",
+            "no `original_max_position_embeddings` of the rotary embeddings",
+        ),
+        (
+            "llama3",
+            json!({"rope_scaling": {"type": "longrope", "factor": 4.0}}),
+            "the rope type \"longrope\" is not supported; expected one of default, linear, llama3, \
+             yarn",
         ),
         (
             "llama-sharded",
             json!({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}),
-            "the rope type \"dynamic\" is not supported; expected one of default, linear, llama3",
+            "the rope type \"dynamic\" is not supported; expected one of default, linear, llama3, yarn",
         ),
         (
             "llama3",
