@@ -147,11 +147,13 @@ mod tests {
                     let before = numbers(n * m, 0.7);
                     let old =
                         |i: usize| if into == Into::Added { f64::from(before[i]) } else { 0.0 };
+                    // A sum of so many terms of at most 1, each rounded.
+                    let limit = 2e-6 * inner as f64;
                     let close = |found: &[f32], expected: &[f64]| {
                         found
                             .iter()
                             .enumerate()
-                            .all(|(i, &y)| (f64::from(y) - old(i) - expected[i]).abs() < 1e-4)
+                            .all(|(i, &y)| (f64::from(y) - old(i) - expected[i]).abs() < limit)
                     };
                     let w = numbers(m * (inner + gap), 0.3);
                     let rows = Rows { numbers: &w, count: m, stride };
