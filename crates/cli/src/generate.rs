@@ -135,8 +135,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     say(&format!("\n\n{}", report.text()))?;
     let ended = matches!(generation.stop, Stop::End(_));
-    let asked_plainly = !args.chat.chat && checkpoint.has_chat_template();
-    if ended && report.answer.trim().is_empty() && asked_plainly {
+    let unanswered = ended && report.answer.trim().is_empty() && !args.chat.chat;
+    if unanswered && checkpoint.has_chat_template() {
         note(UNANSWERED);
     }
     Ok(())

@@ -82,16 +82,10 @@ impl Evaluation<'_> {
         let (mut sum, mut measured) = (0.0, 0);
         for (i, text) in calibration.texts.iter().enumerate() {
             let digest = self.digest(pipeline, &text.prompt, i)?;
-            let density = match kept.density(&digest) {
-                Some(density) => Some(density),
-                None => self.density_on(pipeline, text, i)?,
-            };
+            let density = kept.density_or(digest, || self.density_on(pipeline, text, i))?;
             // A model that ends at once takes no step by the pipeline.
             let Some(density) = density else { continue };
             (sum, measured) = (sum + density, measured + 1);
-            if kept.density(&digest).is_none() {
-                kept.push_density(digest, density)?;
-            }
         }
         Ok(sum / f64::from(measured.max(1)))
     }

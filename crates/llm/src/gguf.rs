@@ -53,18 +53,17 @@ impl Gguf {
         let file = File::open(path).map_err(|source| Error::file(path, source))?;
         let length = file.metadata().map_err(|source| Error::file(path, source))?.len();
         let content = content(&file).map_err(|reason| Error::checkpoint(path, reason))?;
-        let mut found = Self {
+        let found = Self {
             path: path.into(),
             file,
             start: content.tensor_data_offset,
+            rotary_heads: config::interleaved_heads(&content.metadata),
             metadata: content.metadata,
             tensors: content.tensor_infos.into_iter().collect(),
-            rotary_heads: None,
         };
         for (name, info) in &found.tensors {
             found.check_place(info, length).map_err(|reason| found.refuse(name, &reason))?;
         }
-        found.rotary_heads = config::interleaved_heads(&found.metadata);
         Ok(found)
     }
 

@@ -101,12 +101,12 @@ impl Matrix {
     ) -> Numbers<()> {
         let n = y.len() / self.outputs;
         if n == 1 {
+            if into == Into::Fresh {
+                return self.apply_to_row(x, y);
+            }
             let mut row = vec![0.0; self.outputs];
             self.apply_to_row(x, &mut row)?;
-            match into {
-                Into::Fresh => y.copy_from_slice(&row),
-                Into::Added => y.iter_mut().zip(row).for_each(|(y, product)| *y += product),
-            }
+            y.iter_mut().zip(row).for_each(|(y, product)| *y += product);
             return Ok(());
         }
         let weights = self.widened(wide)?;

@@ -60,7 +60,10 @@ impl Model {
             config.rope_scaling,
             config.query_scaling,
         );
-        let rope = factors.map_or(rope.clone(), |factors| rope.divided_by(&factors));
+        let rope = match factors {
+            Some(factors) => rope.divided_by(&factors),
+            None => rope,
+        };
         Ok(Self { config, embeddings, layers, rope, norm, head })
     }
 

@@ -73,6 +73,22 @@ fn a_file_says_what_the_directory_says() {
     assert_eq!(mistral.architecture, Architecture::Llama, "llama.cpp calls it so");
 }
 
+/// Writes a file.
+fn write<'a>(
+    path: &Path,
+    metadata: impl IntoIterator<Item = (&'a str, &'a Value)>,
+    tensors: &[(String, QTensor)],
+) {
+    let metadata: Vec<_> = metadata.into_iter().collect();
+    let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    gguf_file::write(&mut File::create(path).unwrap(), &metadata, &tensors).unwrap();
+}
+
+/// The metadata of a file that was read.
+fn pairs(metadata: &HashMap<String, Value>) -> impl Iterator<Item = (&str, &Value)> {
+    metadata.iter().map(|(key, value)| (key.as_str(), value))
+}
+
 fn quantised(dtype: GgmlDType) -> (TempDir, PathBuf) {
     write_model(dtype, false)
 }
@@ -132,9 +148,7 @@ fn write_model(dtype: GgmlDType, biased: bool) -> (TempDir, PathBuf) {
         .into_iter()
         .map(|(name, tensor, dtype)| (name, QTensor::quantize(&tensor, dtype).unwrap()))
         .collect();
-    let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    let metadata: Vec<_> = metadata.iter().map(|(key, value)| (*key, value)).collect();
-    gguf_file::write(&mut File::create(&path).unwrap(), &metadata, &tensors).unwrap();
+    write(&path, metadata.iter().map(|(key, value)| (*key, value)), &tensors);
     (folder, path)
 }
 
@@ -142,7 +156,7 @@ fn write_model(dtype: GgmlDType, biased: bool) -> (TempDir, PathBuf) {
 fn dequantised(path: &Path) -> PathBuf {
     let mut file = File::open(path).unwrap();
     let content = Content::read(&mut file).unwrap();
-    let tensors: HashMap<String, QTensor> = content
+    let tensors: Vec<(String, QTensor)> = content
         .tensor_infos
         .keys()
         .map(|name| {
@@ -152,10 +166,7 @@ fn dequantised(path: &Path) -> PathBuf {
         })
         .collect();
     let wide = path.with_extension("f32.gguf");
-    let metadata: Vec<_> =
-        content.metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
-    let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    gguf_file::write(&mut File::create(&wide).unwrap(), &metadata, &tensors).unwrap();
+    write(&wide, pairs(&content.metadata), &tensors);
     wide
 }
 
@@ -205,15 +216,12 @@ fn edited(name: &str, change: impl FnOnce(&mut HashMap<String, Value>)) -> (Temp
     let mut file = File::open(gguf(name)).unwrap();
     let mut content = Content::read(&mut file).unwrap();
     change(&mut content.metadata);
-    let names: Vec<String> = content.tensor_infos.keys().cloned().collect();
-    let tensors: Vec<_> =
-        names.iter().map(|name| content.tensor(&mut file, name, &Device::Cpu).unwrap()).collect();
-    let tensors: Vec<_> = names.iter().map(String::as_str).zip(&tensors).collect();
-    let metadata: Vec<_> =
-        content.metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
+    let tensor = |name: &String| content.tensor(&mut file, name, &Device::Cpu).unwrap();
+    let names = content.tensor_infos.keys();
+    let tensors: Vec<_> = names.cloned().zip(content.tensor_infos.keys().map(tensor)).collect();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
-    gguf_file::write(&mut File::create(&path).unwrap(), &metadata, &tensors).unwrap();
+    write(&path, pairs(&content.metadata), &tensors);
     (folder, path)
 }
 
