@@ -1,6 +1,5 @@
 //! Adam (Kingma and Ba 2015, <https://arxiv.org/abs/1412.6980>), with moments that can be stored.
 
-use candle_core::backprop::GradStore;
 use candle_core::{Result, Tensor, Var};
 
 const FIRST: f64 = 0.9;
@@ -28,17 +27,18 @@ impl Adam {
         Ok(Self { moments: parameters.iter().map(zero).collect::<Result<_>>()? })
     }
 
-    /// Moves the parameters; `step` counts from 1.
+    /// Moves the parameters along their gradients; `step` counts from 1.
     pub(super) fn update(
         &mut self,
         parameters: &[(String, &Var)],
-        gradients: &GradStore,
+        gradients: &[Tensor],
         step: usize,
         learning_rate: f64,
     ) -> Result<()> {
         let started = |rate: f64| 1.0 - rate.powi(step as i32);
-        for ((_, var), moments) in parameters.iter().zip(&mut self.moments) {
-            let Some(gradient) = gradients.get(var) else { continue };
+        for (((_, var), moments), gradient) in
+            parameters.iter().zip(&mut self.moments).zip(gradients)
+        {
             moments.first = mix(&moments.first, gradient, FIRST)?;
             moments.second = mix(&moments.second, &gradient.sqr()?, SECOND)?;
             let deviation = ((&moments.second / started(SECOND))?.sqrt()? + TINY)?;
@@ -68,8 +68,7 @@ mod tests {
         let parameters = [("x".to_owned(), &var)];
         let mut adam = Adam::new(&parameters).unwrap();
         for step in 1..=5 {
-            let loss = (var.as_tensor() * &slope).unwrap().sum_all().unwrap();
-            adam.update(&parameters, &loss.backward().unwrap(), step, 0.01).unwrap();
+            adam.update(&parameters, std::slice::from_ref(&slope), step, 0.01).unwrap();
             let far = 0.01 * step as f32;
             for (found, want) in var.to_vec1::<f32>().unwrap().iter().zip([2.0 - far, far - 1.0]) {
                 assert!((found - want).abs() < 1e-5, "step {step}: {found} for {want}");

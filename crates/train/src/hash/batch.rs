@@ -2,109 +2,117 @@
 
 use std::ops::Range;
 
-use candle_core::{Device, Tensor};
-use ndarray::{ArrayView2, s};
+use candle_core::{Device, Result, Tensor};
+use ndarray::{ArrayView1, ArrayView2, Axis, s};
 use rand_chacha::rand_core::RngCore;
+use rayon::prelude::*;
 use vattention_eval::Layer;
 
 use super::Settings;
 use super::labels::{middle, top};
 
-/// Some queries and tokens of one layer of one trace.
+/// Tokens of a batch. What the networks make of so many stays in a core's cache; and it is too little
+/// for the tensor library to spread over threads, which are busy with other batches.
+const TOKENS: usize = 1000;
+
+/// Some queries and tokens of one head of one trace.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// `[query_heads, queries, dim]`, not scaled.
+    /// The query head.
+    pub(super) head: usize,
+    /// `[1, queries, dim]`, not scaled.
     pub(super) queries: Tensor,
-    /// `[query_heads, tokens, dim]`.
+    /// `[1, tokens, dim]`.
     pub(super) keys: Tensor,
-    /// 1 where the key is one of the query's best, else 0, `[query_heads, queries, tokens]`.
-    pub(super) labels: Tensor,
-    /// What each of these counts: 0 where the query does not look, `[query_heads, queries, tokens]`.
-    pub(super) weights: Tensor,
-    /// How many count.
-    pub(super) counted: usize,
+    /// What each query should find.
+    pub(super) wanted: Vec<Wanted>,
+}
+
+/// What a query should find among some tokens.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// Where it looks; others count for nothing.
+    pub(super) looked_at: Range<usize>,
+    /// Its best keys there, in no order.
+    pub(super) best: Vec<usize>,
 }
 
 impl Batch {
-    /// Random queries among the first `queries` of the trace, and a random run of its tokens.
+    /// Random queries among the first `queries` of the trace, and a random run of its tokens: the same
+    /// for all query heads, in some batches for each.
+    ///
+    /// # Errors
+    /// What the tensor library refuses.
     pub(super) fn draw(
         layer: &Layer,
         queries: usize,
         settings: &Settings,
         rng: &mut impl RngCore,
-    ) -> candle_core::Result<Self> {
+    ) -> Result<Vec<Self>> {
         let chosen = some(queries, settings.queries.min(queries), rng);
         let tokens = layer.keys.dim().1;
         let length = settings.tokens.min(tokens);
         let first = below(tokens - length + 1, rng);
-        Self::of(layer, &chosen, first..first + length, settings)
+        let of = |head| Self::of(layer, head, &chosen, first..first + length, settings.top);
+        let heads = (0..layer.shape().query_heads).into_par_iter().map(of);
+        Ok(heads.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
+
+    /// One head's, which together hold the `run` of tokens.
 
     fn of(
         layer: &Layer,
+        head: usize,
         chosen: &[usize],
         run: Range<usize>,
-        settings: &Settings,
-    ) -> candle_core::Result<Self> {
-        let (heads, group) = (layer.queries.dim().0, layer.shape().group());
-        let size = [heads, chosen.len(), run.len()];
-        let mut judged = Judged::default();
-        let (mut queries, mut keys) = (Vec::new(), Vec::new());
-        for head in 0..heads {
-            let head_keys = layer.keys.slice(s![head / group, run.clone(), ..]);
-            keys.extend(head_keys.iter());
-            let rows = layer.queries.slice(s![head, .., ..]).select(ndarray::Axis(0), chosen);
-            queries.extend(rows.iter());
-            let scores = rows.dot(&head_keys.t());
-            judged.push(scores.view(), settings, |row| {
-                let all = layer.keys.dim().1;
-                let seen = layer.visible.as_ref().map_or(all, |visible| visible[chosen[row]]);
-                within(middle(seen), &run)
-            });
-        }
-        let dim = layer.shape().head_dim;
-        let tensor = |numbers, size: [usize; 3]| {
-            Tensor::from_vec::<_, f32>(numbers, &size[..], &Device::Cpu)
+        best: usize,
+    ) -> Result<Vec<Self>> {
+        let queries = layer.queries.slice(s![head, .., ..]).select(Axis(0), chosen);
+        let keys = layer.keys.slice(s![head / layer.shape().group(), run.clone(), ..]);
+        let scores = queries.dot(&keys.t());
+        let wanted = |(scores, &query): (ArrayView1<'_, f32>, &usize)| {
+            let all = layer.keys.dim().1;
+            let seen = layer.visible.as_ref().map_or(all, |visible| visible[query]);
+            let looked_at = within(middle(seen), &run);
+            let scores = scores.to_slice().expect("a product's rows lie in order");
+            let best = top(&scores[looked_at.clone()], best);
+            Wanted { best: best.iter().map(|place| looked_at.start + place).collect(), looked_at }
         };
-        Ok(Self {
-            queries: tensor(queries, [heads, chosen.len(), dim])?,
-            keys: tensor(keys, [heads, run.len(), dim])?,
-            labels: tensor(judged.labels, size)?,
-            weights: tensor(judged.weights, size)?,
-            counted: judged.counted,
-        })
+        let wanted: Vec<Wanted> = scores.outer_iter().zip(chosen).map(wanted).collect();
+        let queries = tensor(queries.view())?;
+        let batch = |first: usize| {
+            let part = first..run.len().min(first + TOKENS);
+            Ok(Self {
+                head,
+                queries: queries.clone(),
+                keys: tensor(keys.slice(s![part.clone(), ..]))?,
+                wanted: wanted.iter().map(|wanted| wanted.among(&part)).collect(),
+            })
+        };
+        (0..run.len()).step_by(TOKENS).map(batch).collect()
+    }
+
+    /// Pairs of a query and a key that count.
+    pub(super) fn counted(&self) -> usize {
+        self.wanted.iter().map(|wanted| wanted.looked_at.len()).sum()
     }
 }
 
-/// The labels and weights of some rows, one after the other.
-#[derive(Default)]
-struct Judged {
-    labels: Vec<f32>,
-    weights: Vec<f32>,
-    counted: usize,
-}
-
-impl Judged {
-    /// Adds the rows of one head, which look for tokens in `looked_at(row)`.
-    fn push(
-        &mut self,
-        scores: ArrayView2<'_, f32>,
-        settings: &Settings,
-        looked_at: impl Fn(usize) -> Range<usize>,
-    ) {
-        for (row, scores) in scores.outer_iter().enumerate() {
-            let (scores, looked_at) = (scores.to_vec(), looked_at(row));
-            let start = self.labels.len();
-            self.labels.resize(start + scores.len(), 0.0);
-            self.weights.resize(start + scores.len(), 0.0);
-            self.weights[start..][looked_at.clone()].fill(1.0);
-            for place in top(&scores[looked_at.clone()], settings.top) {
-                self.labels[start + looked_at.start + place] = 1.0;
-                self.weights[start + looked_at.start + place] = settings.positive_weight as f32;
-            }
-            self.counted += looked_at.len();
+impl Wanted {
+    /// What of it is in `part`, counted from its beginning.
+    fn among(&self, part: &Range<usize>) -> Self {
+        let best = self.best.iter().filter(|key| part.contains(key));
+        Self {
+            looked_at: within(self.looked_at.clone(), part),
+            best: best.map(|key| key - part.start).collect(),
         }
     }
+}
+
+/// `[1, rows, columns]`.
+fn tensor(rows: ArrayView2<'_, f32>) -> Result<Tensor> {
+    let (count, columns) = rows.dim();
+    Tensor::from_vec(rows.iter().copied().collect(), (1, count, columns), &Device::Cpu)
 }
 
 /// The part of `tokens` that is in `run`, counted from its beginning; may be empty.

@@ -29,6 +29,11 @@ impl Maps {
         Ok(Self { query, key: Mlp::random(heads, widths, rng)? })
     }
 
+    /// The networks of one head, which learn for themselves.
+    pub(super) fn head(&self, head: usize) -> Result<Self> {
+        Ok(Self { query: self.query.head(head)?, key: self.key.head(head)? })
+    }
+
     /// The logits `[heads, queries, keys]` of queries `[heads, queries, dim]` and keys
     /// `[heads, keys, dim]`.
     pub(super) fn logits(&self, queries: &Tensor, keys: &Tensor) -> Result<Tensor> {
@@ -60,6 +65,10 @@ impl Mlp {
         Ok(Self(widths.windows(2).map(layer).collect::<Result<_>>()?))
     }
 
+    fn head(&self, head: usize) -> Result<Self> {
+        Ok(Self(self.0.iter().map(|layer| layer.head(head)).collect::<Result<_>>()?))
+    }
+
     /// `[heads, rows, in]` to `[heads, rows, out]`.
     fn of(&self, rows: &Tensor) -> Result<Tensor> {
         let mut rows = rows.clone();
@@ -81,6 +90,11 @@ impl Affine {
             Var::from_vec(numbers, shape, &Device::Cpu)
         };
         Ok(Self { weight: uniform(&[heads, inputs, outputs])?, bias: uniform(&[heads, outputs])? })
+    }
+
+    fn head(&self, head: usize) -> Result<Self> {
+        let only = |var: &Var| Var::from_tensor(&var.as_tensor().narrow(0, head, 1)?.copy()?);
+        Ok(Self { weight: only(&self.weight)?, bias: only(&self.bias)? })
     }
 
     fn of(&self, rows: &Tensor) -> Result<Tensor> {

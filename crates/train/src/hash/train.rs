@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::Var;
+use candle_core::{Tensor, Var};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
+use rayon::prelude::*;
 use serde_json::Value;
 use vattention_core::Shape;
 use vattention_eval::{Layer, Tensors};
@@ -56,6 +57,12 @@ pub(super) struct Learner {
     pub(super) adam: Adam,
     /// Steps done.
     pub(super) step: usize,
+}
+
+/// What one batch adds to the loss, and to the gradient of each parameter of its head.
+struct Slope {
+    loss: f32,
+    gradients: Vec<Tensor>,
 }
 
 impl HeldOut<'_> {
@@ -134,8 +141,8 @@ impl Training<'_> {
             let mut random = self.random(number, learner.step + 1);
             let layer = &traces[below(traces.len(), &mut random)];
             let queries = self.held_out.learnt(layer.queries.dim().1);
-            let batch = Batch::draw(layer, queries, self.settings, &mut random)?;
-            let loss = learner.improve(&batch, self.settings.learning_rate)?;
+            let batches = Batch::draw(layer, queries, self.settings, &mut random)?;
+            let loss = learner.improve(&batches, self.settings)?;
             if !loss.is_finite() {
                 let reason = format!(
                     "the loss became {loss} in step {} of layer {number}; expected a smaller one",
@@ -168,13 +175,40 @@ impl Learner {
         self.maps.parameters().into_iter().map(copy).collect()
     }
 
-    /// One step; the loss before it.
-    fn improve(&mut self, batch: &Batch, learning_rate: f64) -> Result<f32> {
-        let loss = loss(&self.maps, batch)?;
-        let gradients = loss.backward()?;
+    /// One step; the loss before it, averaged over what counts.
+    fn improve(&mut self, batches: &[Batch], settings: &Settings) -> Result<f32> {
+        let counted: usize = batches.iter().map(Batch::counted).sum();
+        let slope = |batch| self.slope(batch, settings.positive_weight, counted.max(1));
+        let slopes = batches.par_iter().map(slope).collect::<Result<Vec<_>>>()?;
+        let gradients = self.gradients(batches, &slopes)?;
         self.step += 1;
-        self.adam.update(&self.maps.parameters(), &gradients, self.step, learning_rate)?;
-        Ok(loss.to_scalar()?)
+        self.adam.update(&self.maps.parameters(), &gradients, self.step, settings.learning_rate)?;
+        Ok(slopes.iter().map(|slope| slope.loss).sum())
+    }
+
+    /// What one batch adds to the loss and to the gradients of its head.
+    fn slope(&self, batch: &Batch, positive_weight: f64, counted: usize) -> Result<Slope> {
+        let maps = self.maps.head(batch.head)?;
+        let loss = (loss(&maps, batch, positive_weight as f32)? / counted as f64)?;
+        let gradients = loss.backward()?;
+        let of = |(_, var): (String, &Var)| match gradients.get(var) {
+            Some(gradient) => Ok(gradient.clone()),
+            None => var.zeros_like(),
+        };
+        let gradients = maps.parameters().into_iter().map(of).collect::<Result<_, _>>()?;
+        Ok(Slope { loss: loss.to_scalar()?, gradients })
+    }
+
+    /// The gradients of all heads, in the parameters' order.
+    fn gradients(&self, batches: &[Batch], slopes: &[Slope]) -> Result<Vec<Tensor>> {
+        let of = |(i, (_, var)): (usize, (String, &Var))| {
+            let mut heads = vec![var.as_tensor().narrow(0, 0, 1)?.zeros_like()?; var.dim(0)?];
+            for (batch, slope) in batches.iter().zip(slopes) {
+                heads[batch.head] = (&heads[batch.head] + &slope.gradients[i])?;
+            }
+            Ok(Tensor::cat(&heads, 0)?)
+        };
+        self.maps.parameters().into_iter().enumerate().map(of).collect()
     }
 }
 

@@ -1,29 +1,20 @@
 use super::*;
 use crate::planted;
 
-fn numbers(tensor: &Tensor) -> Vec<Vec<Vec<f32>>> {
-    tensor.to_vec3().unwrap()
-}
-
 #[test]
-fn each_querys_best_keys_in_the_run_are_positive() {
+fn each_querys_best_keys_in_the_run_are_wanted() {
     let layer = planted::layer(1);
-    let settings = Settings { top: 5, positive_weight: 7.0, ..Settings::default() };
-    let batch = Batch::of(&layer, &[3, 11], 40..140, &settings).unwrap();
-    assert_eq!(batch.counted, 4 * 2 * 100);
-    let (labels, weights) = (numbers(&batch.labels), numbers(&batch.weights));
-    for (head, rows) in labels.iter().enumerate() {
-        for ((row, labels), query) in rows.iter().enumerate().zip([3, 11]) {
+    for head in 0..4 {
+        let batch = only(Batch::of(&layer, head, &[3, 11], 40..140, 5).unwrap());
+        assert_eq!((batch.head, batch.counted()), (head, 2 * 100));
+        assert_eq!((batch.queries.dims(), batch.keys.dims()), (&[1, 2, 8][..], &[1, 100, 8][..]));
+        for (wanted, query) in batch.wanted.iter().zip([3, 11]) {
             let query = layer.queries.slice(s![head, query, ..]);
             let keys = layer.keys.slice(s![head / 2, 40..140, ..]);
             let scores: Vec<f32> = keys.outer_iter().map(|key| key.dot(&query)).collect();
-            let positive = (0..100).filter(|&token| labels[token] == 1.0);
-            let worst = positive.map(|token| scores[token]).fold(f32::INFINITY, f32::min);
-            let better = scores.iter().filter(|&&x| x >= worst).count();
-            assert_eq!((better, labels.iter().sum::<f32>()), (5, 5.0));
-            for (label, weight) in labels.iter().zip(&weights[head][row]) {
-                assert_eq!(*weight, 1.0 + 6.0 * label);
-            }
+            let worst = wanted.best.iter().map(|&key| scores[key]).fold(f32::INFINITY, f32::min);
+            let as_good = scores.iter().filter(|&&x| x >= worst).count();
+            assert_eq!((wanted.best.len(), as_good, wanted.looked_at.clone()), (5, 5, 0..100));
         }
     }
 }
@@ -32,14 +23,42 @@ fn each_querys_best_keys_in_the_run_are_positive() {
 fn tokens_that_a_query_does_not_see_count_for_nothing() {
     let mut layer = planted::layer(2);
     layer.visible = Some((0..32).map(|query| if query == 4 { 50 } else { 20 }).collect());
-    let settings = Settings { top: 5, ..Settings::default() };
-    let batch = Batch::of(&layer, &[4, 5], 30..60, &settings).unwrap();
-    assert_eq!(batch.counted, 4 * 20);
-    for rows in numbers(&batch.weights) {
-        assert!(rows[0][..20].iter().all(|&x| x > 0.0) && rows[0][20..].iter().all(|&x| x == 0.0));
-        assert!(rows[1].iter().all(|&x| x == 0.0));
+    let batch = only(Batch::of(&layer, 3, &[4, 5], 30..60, 5).unwrap());
+    assert_eq!(batch.counted(), 20);
+    let [seen, unseen] = &batch.wanted[..] else { panic!("one for each query") };
+    assert!(seen.looked_at == (0..20) && seen.best.len() == 5);
+    assert!(seen.best.iter().all(|key| seen.looked_at.contains(key)));
+    assert!(unseen.looked_at.is_empty() && unseen.best.is_empty());
+}
+
+fn only(mut batches: Vec<Batch>) -> Batch {
+    assert_eq!(batches.len(), 1);
+    batches.remove(0)
+}
+
+/// A long run is learnt from in parts, which together want what it wants.
+#[test]
+fn the_batches_of_a_long_run_want_each_of_the_best_once() {
+    let mut layer = planted::layer(3);
+    layer.keys = planted::noise((2, 2600, 8), 9);
+    let batches = Batch::of(&layer, 1, &[7], 100..2550, 40).unwrap();
+    let sizes: Vec<usize> = batches.iter().map(|batch| batch.keys.dims()[1]).collect();
+    assert_eq!(sizes, [1000, 1000, 450]);
+    // The first and last 128 tokens of the context are not looked for.
+    assert_eq!(batches.iter().map(Batch::counted).sum::<usize>(), 2600 - 128 - 128);
+    let query = layer.queries.slice(s![1, 7, ..]);
+    let keys = layer.keys.slice(s![0, 128..2472, ..]);
+    let scores: Vec<f32> = (0..2344).map(|key| keys.row(key).dot(&query)).collect();
+    let mut want = top(&scores, 40);
+    let mut found = Vec::new();
+    for (i, batch) in batches.iter().enumerate() {
+        let key = batch.keys.to_vec3::<f32>().unwrap()[0][0].clone();
+        assert_eq!(key, layer.keys.slice(s![0, 100 + 1000 * i, ..]).to_vec());
+        found.extend(batch.wanted[0].best.iter().map(|best| 100 + 1000 * i + best - 128));
     }
-    assert!(numbers(&batch.labels).iter().all(|rows| rows[1].iter().all(|&x| x == 0.0)));
+    want.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, want);
 }
 
 #[test]
