@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use vattention::Storage;
 use vattention::eval::{Layer, TraceInfo, write_trace};
-use vattention::ndarray::s;
+use vattention::ndarray::{Array3, Axis, concatenate, s};
 use vattention_llm::{Config, LayerPrompt, Model, Reading};
 
 use crate::checkpoint::{Checkpoint, read_text, row_bytes};
@@ -17,7 +17,11 @@ const HELP: &str = "\
 The text is tokenized as it is, with what the tokenizer puts before a text, and read by dense attention.
 The trace has the keys and values of all its tokens, and the queries of the last --queries, each of
 which sees the tokens up to its own: they stand for tokens that are decoded. What is before them is the
-prompt, whose last --prompt-queries queries pipelines are shown before the first query.";
+prompt, whose last --prompt-queries queries pipelines are shown before the first query.
+
+With --chunk the text is read that many tokens at a time, each chunk by itself and from position 0, and
+their keys and values are laid side by side: a memory longer than the model can read at once. The
+queries are of the last chunk, so they were made without the chunks before.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -34,6 +38,9 @@ pub(crate) struct Args {
     /// How many tokens of the text, the first ones; by default, all.
     #[arg(long, value_name = "N")]
     tokens: Option<usize>,
+    /// Tokens that are read at a time, each chunk by itself; by default, all at once.
+    #[arg(long, value_name = "N")]
+    chunk: Option<usize>,
     /// Queries, of the last tokens.
     #[arg(long, default_value_t = 32, value_name = "N")]
     queries: usize,
@@ -62,9 +69,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     checkpoint.expect_room(tokens.len(), rows)?;
     let model = checkpoint.load()?;
     let layers = args.capture(&model, &tokens, &layers)?;
-    let name = args.text.file_name().unwrap_or_default().to_string_lossy();
     let info =
-        TraceInfo { scale: None, model: Some(describe(config)), source: Some(name.into_owned()) };
+        TraceInfo { scale: None, model: Some(describe(config)), source: Some(args.source()) };
     write_trace(&args.output, &info, &layers, args.dtype.into())?;
     say(&format!("wrote {}", args.output.display()))
 }
@@ -103,16 +109,33 @@ impl Args {
         if *queries == 0 {
             return Err(Failure::input("--queries: 0; expected at least 1"));
         }
-        if queries.saturating_add(*prompt) > most {
+        let chunk = self.chunk.unwrap_or(most);
+        if chunk == 0 {
+            return Err(Failure::input("--chunk: 0; expected at least 1"));
+        }
+        let last = most - (most.div_ceil(chunk).max(1) - 1) * chunk;
+        if queries.saturating_add(*prompt) > last {
+            let what = if self.chunk.is_some() { "of the last chunk" } else { "that are captured" };
             return Err(Failure::input(format!(
                 "--queries: {queries}, and --prompt-queries: {prompt}; expected together at most the \
-                 {most} tokens that are captured"
+                 {last} tokens {what}"
             )));
         }
-        checkpoint.config.check_length(most).map_err(|error| {
-            Failure::input(format!("{error}; --tokens N takes the first N of the text"))
+        checkpoint.config.check_length(most.min(chunk)).map_err(|error| {
+            Failure::input(format!(
+                "{error}; --tokens N takes the first N of the text, --chunk N reads N at a time"
+            ))
         })?;
         Ok(tokens)
+    }
+
+    /// The text's file name, and how it was read.
+    fn source(&self) -> String {
+        let name = self.text.file_name().unwrap_or_default().to_string_lossy();
+        match self.chunk {
+            Some(chunk) => format!("{name}, chunks of {chunk} tokens side by side"),
+            None => name.into_owned(),
+        }
     }
 
     /// What the chosen layers know of the text.
@@ -122,24 +145,32 @@ impl Args {
         tokens: &[u32],
         chosen: &[usize],
     ) -> Result<BTreeMap<usize, Layer>, Failure> {
-        let reading =
-            Reading { observed: self.queries + self.prompt_queries, ..Reading::default() };
-        let (mut layers, all) = (BTreeMap::new(), model.config().layers);
+        let chunks: Vec<&[u32]> = tokens.chunks(self.chunk.unwrap_or(tokens.len())).collect();
+        let mut parts: BTreeMap<usize, Vec<LayerPrompt>> = BTreeMap::new();
+        let (all, count) = (model.config().layers, chunks.len());
         let bar = progress::bar("layers");
-        model.read(tokens, reading, |number, layer| {
-            if chosen.contains(&number) {
-                layers.insert(number, self.layer(layer));
-            }
-            progress::show(&bar, number + 1, all);
-            Ok(())
-        })?;
+        for (i, chunk) in chunks.into_iter().enumerate() {
+            let observed = if i + 1 < count { 0 } else { self.queries + self.prompt_queries };
+            model.read(chunk, Reading { observed, ..Reading::default() }, |number, layer| {
+                if chosen.contains(&number) {
+                    parts.entry(number).or_default().push(layer);
+                }
+                progress::show(&bar, i * all + number + 1, count * all);
+                Ok(())
+            })?;
+        }
         bar.finish_and_clear();
-        Ok(layers)
+        Ok(parts.into_iter().map(|(number, parts)| (number, self.layer(parts))).collect())
     }
 
-    /// A layer, with the queries it has kept parted.
-    fn layer(&self, layer: LayerPrompt) -> Layer {
-        let LayerPrompt { keys, values, queries } = layer;
+    /// A layer of chunks side by side, with the queries that the last has kept parted.
+    fn layer(&self, mut chunks: Vec<LayerPrompt>) -> Layer {
+        let together = |of: fn(&LayerPrompt) -> &Array3<f32>| {
+            let all: Vec<_> = chunks.iter().map(|chunk| of(chunk).view()).collect();
+            concatenate(Axis(1), &all).expect("chunks are of the same heads")
+        };
+        let (keys, values) = (together(|chunk| &chunk.keys), together(|chunk| &chunk.values));
+        let queries = chunks.pop().expect("a text has at least one chunk").queries;
         let tokens = keys.dim().1;
         let prompt_tokens = tokens - self.queries;
         let prompt = queries.slice(s![.., ..self.prompt_queries, ..]).to_owned();

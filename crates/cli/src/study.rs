@@ -70,6 +70,32 @@ pub(crate) enum Command {
         #[command(flatten)]
         on: On,
     },
+    /// What top-k, top-p and a sample see of each row, and how far off they are.
+    Coverage {
+        /// Tokens that top-k and the sample read besides sink and window, of all.
+        #[arg(long, default_value = "0.05", value_parser = fraction)]
+        share: Fraction,
+        /// The softmax mass that top-p holds.
+        #[arg(long, default_value = "0.9", value_parser = fraction)]
+        mass: Fraction,
+        /// Samples of each row.
+        #[arg(long, default_value_t = 20)]
+        trials: u32,
+        #[command(flatten)]
+        on: On,
+    },
+    /// What of the output's error is bias, and what variance, after top-k and after a sample.
+    Bias {
+        /// Tokens read besides sink, window and top 5 %, of all, between commas.
+        #[arg(long, value_delimiter = ',', value_parser = fraction)]
+        #[arg(default_value = "0.01,0.02,0.05,0.1,0.2", value_name = "SHARES")]
+        shares: Vec<Fraction>,
+        /// Samples of each row.
+        #[arg(long, default_value_t = 100)]
+        trials: u32,
+        #[command(flatten)]
+        on: On,
+    },
     /// Error and density of the paper's natural configuration, one parameter at a time.
     Sensitivity {
         #[command(flatten)]
@@ -143,6 +169,14 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Normality { sizes, trials, on } => {
             let found = on.sampled(*trials, |study| study::normality(study, sizes))?;
             on.tell(&found, || found.figure().svg(), &table::normality(&found))
+        }
+        Command::Coverage { share, mass, trials, on } => {
+            let found = on.sampled(*trials, |study| study::coverage(study, *share, *mass))?;
+            on.tell(&found, || found.figure().svg(), &table::coverage(&found))
+        }
+        Command::Bias { shares, trials, on } => {
+            let found = on.sampled(*trials, |study| study::bias(study, shares))?;
+            on.tell(&found, || found.figure().svg(), &table::bias(&found))
         }
         Command::Sensitivity { machine, on } => {
             let backend = find_backend(&machine.backend)?;

@@ -66,6 +66,27 @@ fn a_trace_is_what_the_model_computes() {
     }
 }
 
+/// Each chunk is a text of its own; the queries are the last one's.
+#[test]
+fn chunks_are_laid_side_by_side() {
+    let world = World::new();
+    let (model, tokens) = model(&world);
+    let more = ["--dtype", "f32", "--layers", "1", "--chunk", "150"];
+    let layer = capture(&world, &more).layer(1).unwrap().unwrap();
+    let reading = Reading { observed: QUERIES + PROMPT, ..Reading::default() };
+    for (i, chunk) in tokens.chunks(150).enumerate() {
+        let expected = &model.prefill(chunk, reading).unwrap().layers[1];
+        let place = s![.., 150 * i..(150 * (i + 1)).min(TOKENS), ..];
+        assert_eq!(layer.keys.slice(place), expected.keys);
+        assert_eq!(layer.values.slice(place), expected.values);
+        assert_eq!(layer.queries == expected.queries.slice(s![.., PROMPT.., ..]), i == 2);
+    }
+    assert_eq!(layer.visible, Some((TOKENS - QUERIES + 1..=TOKENS).collect()));
+    assert_eq!(layer.prompt_tokens, Some(TOKENS - QUERIES));
+    let shown = world.succeed(&["trace", "trace.safetensors"]);
+    assert!(shown.contains("context.txt, chunks of 150 tokens side by side"), "{shown}");
+}
+
 #[test]
 fn numbers_are_rounded_to_what_is_asked_for() {
     let world = World::new();
@@ -177,6 +198,11 @@ fn what_cannot_be_captured_is_refused() {
     let expected =
         "--queries: 32, and --prompt-queries: 64; expected together at most the 95 tokens";
     refuse(&["--tokens", "95"], expected);
+    refuse(&["--tokens", "400", "--chunk", "0"], "--chunk: 0; expected at least 1");
+    let expected = "expected together at most the 10 tokens of the last chunk";
+    refuse(&["--tokens", "400", "--chunk", "130"], expected);
+    let expected = "expected together at most the 95 tokens of the last chunk";
+    refuse(&["--tokens", "95", "--chunk", "130"], expected);
     world.write("long.txt", "The grass is green. ".repeat(4000));
     let usual = ["--model", folder.as_str()];
     let capture = |more: &[&'static str]| {
@@ -186,7 +212,8 @@ fn what_cannot_be_captured_is_refused() {
         let args = capture(more);
         world.refuse(&args.iter().map(String::as_str).collect::<Vec<_>>(), expected);
     };
-    let expected = "`max_position_embeddings` = 16384; --tokens N takes the first N of the text";
+    let expected =
+        "`max_position_embeddings` = 16384; --tokens N takes the first N of the text, --chunk";
     refuse(&["--text", "long.txt", "-o", "trace"], expected);
     world.write("empty.txt", "");
     refuse(&["--text", "empty.txt", "-o", "trace"], "--text empty.txt: empty; expected a text");

@@ -133,6 +133,49 @@ fn hoeffding_needs_more_than_the_central_limit_theorem_and_fails_less() {
     assert!(table.contains("sub-gaussian") && table.contains("worst head"), "{table}");
 }
 
+/// A method's numbers over all rows.
+fn method<'a>(found: &'a Value, name: &str) -> &'a Value {
+    list(found, "methods").iter().find(|one| one["method"] == name).unwrap()
+}
+
+#[test]
+fn top_p_holds_its_mass_and_top_k_its_share() {
+    let line = ["--share", "0.1", "--mass", "0.8"];
+    let (table, found) = World::new().study("coverage", &line);
+    assert_eq!(keys(&found), ["mass", "methods", "rows", "share", "trace", "trials"]);
+    assert_eq!(list(&found, "rows").len(), 4 * 2 * 4 * 5, "methods, layers, heads, queries");
+    let of = |name: &str, key: &str| number(&method(&found, name)[key]);
+    // Sink and window are a quarter of 1024 tokens, to which a tenth is added.
+    for name in ["top-k", "sample", "half each"] {
+        let read = (of(name, "density"), of(name, "most"));
+        assert!((read.0 - 0.35).abs() < 0.001 && (read.1 - 0.35).abs() < 0.001, "{name} {read:?}");
+    }
+    assert!(of("top-p", "least") >= 0.8 && of("top-p", "coverage") < 0.9);
+    assert!(of("top-p", "most") > of("top-p", "density"), "rows differ in what they need");
+    let covered = ["top-k", "half each", "sample"].map(|name| of(name, "coverage"));
+    falls(covered.into_iter());
+    let errors = ["half each", "sample"].map(|name| number(&method(&found, name)["error"]["mean"]));
+    assert!(errors.iter().all(|&error| error > 0.0 && error < 1.0), "{errors:?}");
+    assert!(table.contains("least") && table.contains("half each"), "{table}");
+}
+
+#[test]
+fn a_sample_deviates_and_top_k_is_biased() {
+    let (table, found) = World::new().study("bias", &["--shares", "0.02,0.08,0.32"]);
+    assert_eq!(keys(&found), ["sizes", "trace", "trials"]);
+    let column = |key: &str| list(&found, "sizes").iter().map(|one| number(&one[key])).collect();
+    let [top_k, bias, deviation]: [Vec<f64>; 3] = ["top_k", "bias", "deviation"].map(column);
+    falls(top_k.iter().copied());
+    falls(deviation.iter().copied());
+    for (bias, deviation) in bias.iter().zip(&deviation) {
+        assert!(*bias < 0.3 * deviation, "{found}");
+    }
+    // The finite residual is some 700 tokens: √(1/20 − 1/700) over √(1/328 − 1/700).
+    let fall = deviation[0] / deviation[2];
+    assert!((4.0..7.0).contains(&fall), "{fall}");
+    assert!(table.contains("sample deviation"), "{table}");
+}
+
 #[test]
 fn errors_follow_epsilon() {
     let (_, found) = World::new().study("epsilon", &["--epsilons", "0.02,0.04,0.06,0.08"]);
@@ -281,6 +324,8 @@ fn bad_input_is_refused() {
     };
     on("tightness", &["--trials", "0"], "--trials: 0 samples say nothing");
     on("tightness", &["--epsilon", "1"], "must lie strictly between 0 and 1");
+    on("bias", &["--trials", "1"], "--trials: 1; expected at least 2, to tell a variance");
+    on("coverage", &["--share", "1"], "must lie strictly between 0 and 1");
     on("epsilon", &["--layers", "7"], "has no layer 7; it has 0, 1");
     on("epsilon", &["--queries", "6"], "expected 1 to that, got 6");
     on("base-sample", &["--sizes", "1,64"], "--sizes: expected sizes of at least 2,");

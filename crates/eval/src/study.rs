@@ -5,6 +5,8 @@
 //! measured by itself. All are deterministic.
 
 mod base_sample;
+mod bias;
+mod coverage;
 mod epsilon;
 mod head;
 mod limit;
@@ -24,9 +26,12 @@ use crate::compare::chosen_layers;
 use crate::metrics::MeanMax;
 use crate::{Error, Layout, Result, Settings, Trace};
 use head::Head;
+use natural::Natural;
 use population::Population;
 
 pub use base_sample::{BaseSample, BaseSize, base_sample};
+pub use bias::{Bias, BiasSize, bias};
+pub use coverage::{Coverage, CoverageMethod, RowCoverage, coverage};
 pub use epsilon::{EpsilonPoint, EpsilonSeries, EpsilonStudy, epsilon};
 pub use limit::{HeadLimit, LimitStudy, limit};
 pub use normality::{Normality, NormalitySize, normality};
@@ -49,9 +54,18 @@ pub struct Study<'a> {
 }
 
 impl Study<'_> {
-    /// What `measure` makes of each row, in (layer, KV head, query, member) order. Rows are
-    /// measured in parallel.
+    /// What `measure` makes of each row after the natural configuration's selectors, in (layer, KV
+    /// head, query, member) order. Rows are measured in parallel.
     fn measure<T: Send>(&self, measure: impl Fn(&Population) -> T + Sync) -> Result<Vec<T>> {
+        self.measure_after(&Natural::default(), measure)
+    }
+
+    /// The same, after the selectors of a changed configuration.
+    fn measure_after<T: Send>(
+        &self,
+        certain: &Natural,
+        measure: impl Fn(&Population) -> T + Sync,
+    ) -> Result<Vec<T>> {
         if self.trials == 0 {
             let reason = "0 samples say nothing; expected at least 1".into();
             return Err(Error::Setting { option: "--trials", reason });
@@ -68,7 +82,7 @@ impl Study<'_> {
                 .flat_map(|kv_head| (first..layout.queries).map(move |query| (kv_head, query)))
                 .collect();
             let heads = (0..layout.shape.kv_heads)
-                .map(|kv_head| Head::new(self.trace, number, &layer, kv_head))
+                .map(|kv_head| Head::new(certain, self.trace, number, &layer, kv_head))
                 .collect::<Result<Vec<_>>>()?;
             let one = |(kv_head, query): (usize, usize)| -> Result<Vec<T>> {
                 let rows = heads[kv_head].rows(query)?;

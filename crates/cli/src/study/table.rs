@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::eval::study::{
-    BaseSample, EpsilonStudy, LimitStudy, Normality, Pareto, Sensitivity, Tightness,
+    BaseSample, Bias, Coverage, EpsilonStudy, LimitStudy, Normality, Pareto, Sensitivity, Tightness,
 };
 use vattention::eval::{Comparison, ErrorSummary, Measured};
 
@@ -93,6 +93,40 @@ pub(super) fn normality(found: &Normality) -> String {
     let legend = "\
 distance     Kolmogorov's, from the standard normal: the largest of the distribution functions
 beyond 1.96  share of samples; 0.05 of a normal";
+    show(&heading, &header, found.sizes.iter().map(row).collect(), legend)
+}
+
+pub(super) fn coverage(found: &Coverage) -> String {
+    let row = |one: &vattention::eval::study::CoverageMethod| {
+        let shares = [one.density, one.most, one.coverage, one.least].map(percent);
+        let errors = [one.error.mean, one.error.p95, one.error.max].map(|x| format!("{x:.4}"));
+        std::iter::once(one.method.to_owned()).chain(shares).chain(errors).collect()
+    };
+    let heading = format!(
+        "{}: sink, window and {} of the tokens, or {} of the mass; {} samples of each row",
+        found.trace, found.share, found.mass, found.trials
+    );
+    let header = ["method", "read", "most", "mass", "least", "error", "p95", "max"];
+    let legend = "\
+read, most   share of the visible tokens: mean over rows, and the largest
+mass, least  softmax mass of these: mean over rows, and the smallest
+error        relative error of the output: mean, 95th percentile and largest over rows";
+    show(&heading, &header, found.methods.iter().map(row).collect(), legend)
+}
+
+pub(super) fn bias(found: &Bias) -> String {
+    let row = |one: &vattention::eval::study::BiasSize| {
+        let errors = [one.top_k, one.deviation, one.bias].map(|x| format!("{x:.5}"));
+        std::iter::once(one.share.to_string()).chain(errors).collect()
+    };
+    let heading = format!(
+        "{}: tokens read besides sink, window and top 5 %, {} samples of each row",
+        found.trace, found.trials
+    );
+    let header = ["share", "top-k bias", "sample deviation", "sample bias"];
+    let legend = "\
+share   of the visible tokens, read besides: more of the top, or a uniform sample
+errors  relative to the output's length, root mean squares over rows";
     show(&heading, &header, found.sizes.iter().map(row).collect(), legend)
 }
 

@@ -1,4 +1,4 @@
-//! KV heads under the selectors of the natural configuration.
+//! KV heads under what a study reads for certain.
 
 use std::sync::Arc;
 
@@ -23,6 +23,7 @@ pub(super) struct Head<'a> {
 
 impl<'a> Head<'a> {
     pub(super) fn new(
+        certain: &Natural,
         trace: &'a Trace,
         number: usize,
         layer: &'a Layer,
@@ -31,7 +32,7 @@ impl<'a> Head<'a> {
         let shape = layer.shape();
         let site = Site { seed: 0, sequence: 0, layer: number, kv_head, shape };
         let file = || "the natural configuration".into();
-        let mut pipeline = Pipeline::new(&Arc::new(Natural::default().selectors()), site)
+        let mut pipeline = Pipeline::new(&Arc::new(certain.selectors()), site)
             .map_err(|source| Error::Pipeline { file: file(), layer: number, source })?;
         let tokens = layer.keys.dim().1;
         let rows = |numbers: &'a Array3<f32>, dim: usize| {

@@ -35,6 +35,11 @@ impl Default for Natural {
 }
 
 impl Natural {
+    /// Without the top of the scores.
+    pub(super) fn ends() -> Self {
+        Self { top_k: Size::Tokens(0), ..Self::default() }
+    }
+
     /// The certain part alone.
     pub(super) fn selectors(&self) -> PipelineConfig {
         let selectors: [Box<dyn SelectorConfig>; 3] = [

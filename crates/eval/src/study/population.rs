@@ -133,9 +133,24 @@ impl Population {
     /// Errors of the estimates from the first `sizes[i]` tokens of an order.
     /// O(largest size · value_dim).
     pub(super) fn errors(&self, order: &[usize], sizes: &[usize]) -> Vec<RowError> {
+        let error = |estimate: Softmax| {
+            let output: Vec<f32> = estimate.output().into_iter().map(|x| x as f32).collect();
+            RowError::new(ArrayView1::from(&output), estimate.log_denominator(), &self.exact)
+        };
+        self.estimates(order, sizes).into_iter().map(error).collect()
+    }
+
+    /// Outputs `[value_dim]` estimated from the first `sizes[i]` tokens of an order, less the exact one.
+    pub(super) fn deviations(&self, order: &[usize], sizes: &[usize]) -> Vec<Array1<f64>> {
+        let deviation = |estimate: Softmax| Array1::from(estimate.output()) - &self.exact.output;
+        self.estimates(order, sizes).into_iter().map(deviation).collect()
+    }
+
+    /// Sums from the first `sizes[i]` tokens of an order.
+    fn estimates(&self, order: &[usize], sizes: &[usize]) -> Vec<Softmax> {
         let mut ascending: Vec<usize> = (0..sizes.len()).collect();
         ascending.sort_by_key(|&i| sizes[i]);
-        let mut errors = vec![None; sizes.len()];
+        let mut estimates = vec![None; sizes.len()];
         let (mut d, mut n) = (0.0, vec![0.0; self.exact.output.len()]);
         let mut drawn = 0;
         for i in ascending {
@@ -149,12 +164,48 @@ impl Population {
             let mut sums = Softmax::from_sums(self.certain.shift(), d, n.clone());
             sums.scale(scale_up(drawn, self.len()));
             sums.merge(&self.certain);
-            let output: Vec<f32> = sums.output().into_iter().map(|x| x as f32).collect();
-            let error =
-                RowError::new(ArrayView1::from(&output), sums.log_denominator(), &self.exact);
-            errors[i] = Some(error);
+            estimates[i] = Some(sums);
         }
-        errors.into_iter().flatten().collect()
+        estimates.into_iter().flatten().collect()
+    }
+
+    /// The square of the exact output's length.
+    pub(super) fn square(&self) -> f64 {
+        self.exact.output.iter().map(|x| x * x).sum()
+    }
+
+    /// Tokens of the residual, those with the largest weights first.
+    pub(super) fn by_weight(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.len()).collect();
+        order.sort_by(|&a, &b| self.e[b].total_cmp(&self.e[a]));
+        order
+    }
+
+    /// The share of the row's softmax mass that the certain tokens and some of the residual have.
+    pub(super) fn mass(&self, tokens: &[usize]) -> f64 {
+        let all = (self.exact.log_denominator - self.certain.shift()).exp();
+        let some: f64 = tokens.iter().map(|&token| self.e[token]).sum();
+        (self.certain.denominator() + some) / all
+    }
+
+    /// The row that reads these tokens of the residual for certain, too.
+    pub(super) fn with_certain(&self, tokens: &[usize]) -> Self {
+        let mut taken = vec![false; self.len()];
+        tokens.iter().for_each(|&token| taken[token] = true);
+        let (mut certain, mut certain_norms) = (self.certain.clone(), self.certain_norms);
+        let (mut e, mut values) = (Vec::new(), Vec::new());
+        for (token, &weight) in self.e.iter().enumerate() {
+            let value = self.value(token);
+            if taken[token] {
+                let norm = value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+                certain.add(self.certain.shift(), weight, value);
+                certain_norms += weight * norm;
+            } else {
+                e.push(weight);
+                values.extend_from_slice(value);
+            }
+        }
+        Self { certain, certain_norms, e, values, exact: self.exact.clone(), ..*self }
     }
 
     fn value(&self, token: usize) -> &[f32] {
@@ -212,6 +263,24 @@ mod tests {
         assert!((errors[1].denominator - relative(d, all.0)).abs() < 1e-6);
         assert!((errors[1].of(Target::Numerator) - relative(n, all.1)).abs() < 1e-6);
         assert!((errors[1].of(Target::Sdpa) - relative(n / d, all.1 / all.0)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn tokens_may_become_certain() {
+        let row = population();
+        assert_eq!(row.by_weight(), [3, 2, 1, 0], "tokens 5, 4, 2 and 1");
+        let mass = |tokens: &[i32]| sums(tokens).0 / sums(&[0, 1, 2, 3, 4, 5]).0;
+        assert!((row.mass(&[]) - mass(&[0, 3])).abs() < 1e-9);
+        assert!((row.mass(&[3, 1]) - mass(&[0, 2, 3, 5])).abs() < 1e-9);
+        let certain = row.with_certain(&[3, 1]);
+        assert!((certain.mass(&[]) - mass(&[0, 2, 3, 5])).abs() < 1e-9);
+        // Of what is left, tokens 1 and 4, the second is drawn.
+        let exact = sums(&[0, 1, 2, 3, 4, 5]);
+        let (read, drawn) = (sums(&[0, 2, 3, 5]), sums(&[4]));
+        let output = (read.1 + 2.0 * drawn.1) / (read.0 + 2.0 * drawn.0);
+        let deviation = &certain.deviations(&[1, 0], &[1])[0];
+        assert!((deviation[0] - (output - exact.1 / exact.0)).abs() < 1e-6, "{deviation}");
+        assert!((certain.square() - (exact.1 / exact.0).powi(2)).abs() < 1e-6);
     }
 
     #[test]
