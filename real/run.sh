@@ -11,7 +11,7 @@ pipelines=real/pipelines
 haystack=texts/kjv-haystack.txt
 # Those that the model can do: without attention left out it answers at least a fifth.
 tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery,fwe
-parts="get gguf prefill learn traces verify ruler-all ruler ruler-densities ruler-lengths ruler-magic-pig studies"
+parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-lengths ruler-magic-pig ruler-32-bits baselines long studies"
 
 vattention() { target/release/vattention "$@"; }
 
@@ -44,21 +44,21 @@ part_learn() {
     for text in $texts; do
         all+=(target/real/$text.safetensors)
         shipped+=(target/real/$text-shipped.safetensors)
-        capture $text "" --queries 2048 --prompt-queries 512
-        capture $text -shipped --queries 2048 --prompt-queries 512 --layers 9,23
+        capture $text "" 8192 --queries 2048 --prompt-queries 512
+        capture $text -shipped 8192 --queries 2048 --prompt-queries 512 --layers 9,23
     done
-    capture kjv-heldout ""
+    capture kjv-heldout "" 8192
     missing data/smollm2.safetensors && part_traces
     learn recall-all-layers $learnt/ target/real/kjv-heldout.safetensors "${all[@]}"
     # weights/ has these: take them away to learn them again.
     learn recall-shipped weights/smollm2- data/smollm2.safetensors "${shipped[@]}"
 }
 
-capture() { # a text, what its trace's name ends with, options
-    local text=$1 trace=target/real/$1$2.safetensors
-    shift 2
+capture() { # a text, what its trace's name ends with, tokens, options
+    local text=$1 trace=target/real/$1$2.safetensors tokens=$3
+    shift 3
     missing $trace || return 0
-    vattention capture --model $model --text texts/$text.txt --tokens 8192 "$@" -o $trace
+    vattention capture --model $model --text texts/$text.txt --tokens $tokens "$@" -o $trace
 }
 
 learn() { # a name for the recall, what names of files begin with, the trace that it is measured on, traces
@@ -76,18 +76,29 @@ learn() { # a name for the recall, what names of files begin with, the trace tha
 part_traces() {
     missing data/smollm2.safetensors &&
         vattention capture --model $model --text texts/kjv-trace.txt --tokens 6144 --layers 9,23 -o data/smollm2.safetensors
-    capture kjv-trace "" --queries 32
+    capture kjv-trace "" 8192 --queries 32
 }
 
 # Whether promises hold in all heads of all layers, and what they read.
 part_verify() {
-    capture kjv-trace "" --queries 32
-    local configs="priority vattention-oracle vattention-auto stratified vattention-strict"
-    for config in $configs; do
-        missing $out/verify-$config.txt || continue
+    verify "" configs/{priority,vattention-oracle,vattention-auto,stratified,vattention-strict}.toml
+}
+
+# The same after each index, which picks 5 % behind the first 16 and the last 64 tokens.
+part_verify-indexes() {
+    verify "--set selectors.1.size=64 --set selectors.2.size=0.05" $pipelines/vattention-{oracle-top-k,hash-attention,quest,double-sparsity,loki,pq-cache}.toml
+}
+
+verify() { # options, pipelines
+    capture kjv-trace "" 8192 --queries 32
+    local options=$1 file name
+    shift
+    for file in "$@"; do
+        name=verify-$(basename $file .toml)
+        missing $out/$name.txt || continue
         # A promise that is broken is a result, too.
-        { vattention verify configs/$config.toml --trace target/real/kjv-trace.safetensors --heads \
-            --json target/real/verify-$config.json || [ $? = 1 ]; } | whole verify-$config
+        { vattention verify $file $options --trace target/real/kjv-trace.safetensors --json target/real/$name.json ||
+            [ $? = 1 ]; } | whole $name
     done
 }
 
@@ -106,12 +117,16 @@ part_ruler-all() {
 
 # Every method at 4096 tokens and a tenth read.
 part_ruler() {
-    evaluate ruler --tasks $tasks --context 4096 --cases 10 --density 0.1 --pipelines configs/{dense,snapkv,priority}.toml \
-        $pipelines/{oracle-top-k,oracle-top-p,hash-attention,quest,pq-cache,double-sparsity,loki}.toml \
+    evaluate ruler --tasks $tasks --context 4096 --cases 10 --density 0.1 \
+        --pipelines configs/{dense,snapkv,h2o,priority}.toml \
+        $pipelines/{streaming-llm,oracle-top-k,oracle-top-p,hash-attention,quest,pq-cache,double-sparsity,loki}.toml \
         $pipelines/vattention-{oracle-top-k,oracle-top-p,hash-attention}.toml
-    # Their files say a tenth: they have no size that --density could set.
-    evaluate ruler-evicting --tasks $tasks --context 4096 --cases 10 --pipelines configs/dense.toml \
-        $pipelines/{streaming-llm,h2o}.toml
+}
+
+# With an index of 32 bits a token, and 512 tokens read.
+part_ruler-32-bits() {
+    evaluate ruler-32-bits --tasks $tasks --context 4096 --cases 10 \
+        --pipelines configs/dense.toml $pipelines/32-bits/*.toml
 }
 
 headline() { # a name for what comes out, options
@@ -137,10 +152,28 @@ part_ruler-magic-pig() {
     done
 }
 
+# The same baselines on the trace of all layers: the error of the output.
+part_baselines() {
+    capture kjv-trace "" 8192 --queries 32
+    vattention compare $pipelines/32-bits/*.toml --trace target/real/kjv-trace.safetensors \
+        --json target/real/baselines.json | whole baselines
+}
+
+# Memories that are longer than the model's context: chunks of 4096 tokens, each read by itself, side by side.
+part_long() {
+    local tokens
+    for tokens in 32768 131072; do
+        capture vim-manual -$tokens $tokens --layers 9,23 --chunk 4096
+        vattention compare configs/{dense,priority,priority-rigorous,oracle-top-k,vattention-oracle,vattention-auto}.toml \
+            --trace target/real/vim-manual-$tokens.safetensors | whole long-$tokens
+    done
+}
+
 # The studies of the paper's figures, on all layers.
 part_studies() {
-    capture kjv-trace "" --queries 32
-    just studies target/real/kjv-trace.safetensors smollm2-all
+    capture kjv-trace "" 8192 --queries 32
+    # Eight of its 32 queries are 2160 rows.
+    just studies target/real/kjv-trace.safetensors smollm2-all --queries 8
 }
 
 mkdir -p target/real $out

@@ -174,25 +174,26 @@ fn a_promise_is_met_by_a_sample() {
 
 #[test]
 fn what_cannot_run_is_left_out() {
-    let (hash, edges, hybrid) =
-        (config("hash-attention"), config("streaming-llm"), config("hybrid"));
+    let (hash, sizeless, hybrid) =
+        (config("hash-attention"), config("magic-pig"), config("hybrid"));
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("bench.json");
     let more = ["--threads", "1", "--density", "0.1", "--json", json.to_str().unwrap()];
-    let output = vattention(&small("1024", &[&[&hash[..], &edges, &hybrid][..], &more].concat()));
+    let output =
+        vattention(&small("1024", &[&[&hash[..], &sizeless, &hybrid][..], &more].concat()));
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{said}");
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].starts_with(&format!("note: left out: {hash}: on layer 0: hash-")), "{said}");
-    assert!(lines[1].contains("StreamingLLM: has no size to set"), "{said}");
+    assert!(lines[1].contains("MagicPIG: has no size to set"), "{said}");
     let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     assert_eq!(rows(&report).len(), 2, "dense and hybrid");
-    assert_eq!(report["left_out"][1]["file"], edges);
+    assert_eq!(report["left_out"][1]["file"], sizeless);
 }
 
 #[test]
 fn bad_input_is_refused_in_words() {
-    let (edges, hybrid) = (config("streaming-llm"), config("hybrid"));
+    let (sizeless, hybrid) = (config("magic-pig"), config("hybrid"));
     for (more, expected) in [
         (&["--threads", "0"][..], "expected a whole number from 1 to 1024"),
         (&["--threads", "1,x"], "expected a whole number from 1 to 1024"),
@@ -201,7 +202,7 @@ fn bad_input_is_refused_in_words() {
         (&["--density", "some"], "expected a number strictly between 0 and 1"),
         (&["--dtype", "bf16,f64"], "possible values: f32, f16, bf16"),
         (&["--backend", "gpu"], "--backend: no `gpu`; expected one of reference, cpu, cuda"),
-        (&["--density", "0.1", &edges], "--density: StreamingLLM: has no size to set"),
+        (&["--density", "0.1", &sizeless], "--density: MagicPIG: has no size to set"),
         (&["--set", "estimator.size=0", &hybrid], "1 problem in the configuration"),
         (&["--set", "estimator.sise=1"], "problems in the configuration"),
         (&["none.toml"], "none.toml: cannot be read"),

@@ -231,8 +231,9 @@ fn pipelines_are_made_to_read_a_share() {
     for asked in &report.contenders {
         assert!((0.5..0.7).contains(&asked.density), "{}: {}", asked.name, asked.density);
     }
-    let said = at(pipeline("edges", "")).unwrap_err().to_string();
-    assert!(said.contains("edges") && said.contains("has no size to set"), "{said}");
+    let said =
+        at(pipeline("tables", "[[selectors]]\ntype = \"magic-pig\"")).unwrap_err().to_string();
+    assert!(said.contains("tables") && said.contains("has no size to set"), "{said}");
 }
 
 /// What selectors have learnt is part of what an answer depends on.

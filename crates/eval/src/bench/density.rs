@@ -10,6 +10,9 @@ use crate::{Error, Result};
 /// Selectors that have a size, but not one that decides how much a step reads.
 const EDGES: [&str; 2] = ["sink", "window"];
 
+/// What the sizes of other selectors are called.
+const SIZES: [&str; 3] = ["size", "heavy", "recent"];
+
 /// Why a pipeline with settings by layer is made for no density.
 pub(crate) const BY_LAYER: &str = "it has settings by layer, and the same size would be set at all";
 
@@ -25,8 +28,9 @@ pub fn decides_itself(pipeline: &PipelineConfig) -> bool {
 /// `sink` and `window` take.
 ///
 /// Two parts have such a size: the one selector that has a `size` and is neither `sink` nor
-/// `window`, and an estimator that has a `size`, such as `fixed`. A pipeline with both gives half
-/// of the density to each, a pipeline with one of them gives it all.
+/// `window`, or `h2o` with its two; and an estimator that has a `size`, such as `fixed`. A pipeline
+/// with both gives half of the density to each, a pipeline with one of them gives it all. Where sink
+/// and window are everything, the window has the size that is set.
 ///
 /// # Errors
 /// A pipeline that has neither, or several such selectors, or settings by layer, or that [decides
@@ -37,12 +41,12 @@ pub fn at_density(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<Pi
         return Err(refuse("its estimator decides how much is read".into()));
     }
     let (scaled, parts) = set_sizes(pipeline, density).map_err(refuse)?;
-    if parts == 0 {
-        let message = "has no size to set; expected a selector with a size beside sink and window, \
-                       or an estimator with one";
-        return Err(refuse(message.into()));
+    if parts > 0 {
+        return Ok(scaled);
     }
-    Ok(scaled)
+    let reason = "has no size to set; expected a selector with a size beside sink and window, an \
+                  estimator with one, or sink and window alone";
+    with_window(pipeline, density).ok_or_else(|| refuse(reason.into()))
 }
 
 /// The pipeline with those sizes set that [`at_density`] sets; as it stands if it has none.
@@ -72,39 +76,64 @@ fn set_sizes(
         format!("selectors {several} have a size; expected one beside {}", EDGES.join(" and "))
     })?;
     let count = parts.len();
-    for size in &mut parts {
-        **size = (density.get() / count as f64).into();
+    for sizes in &mut parts {
+        let share = density.get() / (count * sizes.len()) as f64;
+        sizes.iter_mut().for_each(|size| **size = share.into());
     }
     let scaled = serde_json::from_value(tree).map_err(|error| error.to_string())?;
     Ok((Arc::new(scaled), count))
 }
 
-/// The sizes to set: of a selector, of the estimator, or both. If several selectors have one, their
-/// places.
-fn scaled_parts(tree: &mut Value) -> std::result::Result<Vec<&mut Value>, String> {
+/// The sizes to set: those of a selector, that of the estimator, or both. If several selectors have
+/// some, their places.
+fn scaled_parts(tree: &mut Value) -> std::result::Result<Vec<Vec<&mut Value>>, String> {
     let Value::Object(tables) = tree else { return Ok(Vec::new()) };
-    let (mut selectors, mut others) = (Vec::new(), Vec::new());
+    let (mut parts, mut places) = (Vec::new(), Vec::new());
     for (key, value) in tables {
         match (key.as_str(), value) {
             ("selectors", Value::Array(list)) => {
-                selectors.extend(list.iter_mut().enumerate().filter(|(_, one)| is_scaled(one)));
+                for (i, selector) in list.iter_mut().enumerate() {
+                    let sizes = sizes_of(selector);
+                    if !sizes.is_empty() {
+                        parts.push(sizes);
+                        places.push(i.to_string());
+                    }
+                }
             }
-            ("estimator", estimator) => others.extend(estimator.get_mut("size")),
+            ("estimator", estimator) => parts.extend(estimator.get_mut("size").map(|x| vec![x])),
             _ => {}
         }
     }
-    if selectors.len() > 1 {
-        let places: Vec<String> = selectors.iter().map(|(i, _)| i.to_string()).collect();
-        return Err(places.join(" and "));
-    }
-    let sizes = selectors.into_iter().filter_map(|(_, selector)| selector.get_mut("size"));
-    Ok(sizes.chain(others).collect())
+    if places.len() > 1 { Err(places.join(" and ")) } else { Ok(parts) }
 }
 
-fn is_scaled(selector: &Value) -> bool {
-    let name = selector.get("type").and_then(Value::as_str).unwrap_or_default();
+/// The sizes of a selector that decide how much a step reads.
+fn sizes_of(selector: &mut Value) -> Vec<&mut Value> {
+    if EDGES.contains(&type_of(selector)) {
+        return Vec::new();
+    }
+    let Value::Object(fields) = selector else { return Vec::new() };
     // "auto" is a size that the selector sets itself.
-    selector.get("size").is_some_and(|size| !size.is_string()) && !EDGES.contains(&name)
+    let is_size = |(name, value): &(&String, &mut Value)| {
+        SIZES.contains(&name.as_str()) && !value.is_string()
+    };
+    fields.iter_mut().filter(is_size).map(|(_, value)| value).collect()
+}
+
+/// The pipeline with another window, if sink and window are everything.
+fn with_window(pipeline: &PipelineConfig, density: Fraction) -> Option<Arc<PipelineConfig>> {
+    let mut tree = serde_json::to_value(pipeline).ok()?;
+    let selectors = tree.get_mut("selectors")?.as_array_mut()?;
+    if pipeline.estimator.is_some() || !selectors.iter().all(|one| EDGES.contains(&type_of(one))) {
+        return None;
+    }
+    let window = selectors.iter_mut().find(|one| type_of(one) == "window")?;
+    window["size"] = density.get().into();
+    serde_json::from_value(tree).ok().map(Arc::new)
+}
+
+fn type_of(selector: &Value) -> &str {
+    selector.get("type").and_then(Value::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -114,7 +143,7 @@ mod tests {
         Assumptions, Budget, BudgetEstimator, Kind, LayerSettings, Promise, SampleStats, Selector,
         SelectorConfig, Site, Size, typetag,
     };
-    use vattention_selectors::Sink;
+    use vattention_selectors::{H2o, Sink, Window};
 
     use super::*;
 
@@ -181,6 +210,26 @@ mod tests {
         assert_eq!(sizes(&pipeline(1, drawn())), (0.05.into(), 0.05.into()));
         assert_eq!(sizes(&pipeline(1, None)), (0.1.into(), Value::Null));
         assert_eq!(sizes(&pipeline(0, drawn())), (4.into(), 0.1.into()), "the sink stays");
+    }
+
+    #[test]
+    fn what_evicts_has_sizes_too() {
+        let [few, all] = [Size::Tokens(4), Size::Tokens(100)];
+        let with = |last: Box<dyn SelectorConfig>| {
+            let mut some = pipeline(0, None);
+            some.selectors.push(last);
+            some
+        };
+        assert_eq!(sizes(&with(Box::new(Window { size: all }))).0, 0.1);
+        let h2o = with(Box::new(H2o { heavy: few, recent: all }));
+        let scaled = at_density(&h2o, Fraction::try_from(0.1).unwrap()).unwrap();
+        let scaled = serde_json::to_value(&scaled.selectors[1]).unwrap();
+        assert_eq!((&scaled["heavy"], &scaled["recent"]), (&0.05.into(), &0.05.into()));
+        // A promise decides by itself, and leaves the window as it is.
+        let mut promising = with(Box::new(Window { size: all }));
+        promising.estimator = Some(Box::new(Deciding {}));
+        let same = sized(&promising, Fraction::try_from(0.1).unwrap()).unwrap();
+        assert_eq!(serde_json::to_value(&same.selectors[1]).unwrap()["size"], 100);
     }
 
     #[test]

@@ -162,25 +162,25 @@ impl Coverage {
             mean(own.filter(|row| (row.layer, row.query_head) == head).map(number))
         };
         let left = |head| 1.0 - of(METHODS[0], head, |row| row.coverage);
-        let panel = |title: &str, y: Axis, number: fn(&RowCoverage) -> f64| {
-            let points = |method: &&str| {
-                let point = |&head: &(usize, usize)| (left(head), of(method, head, number));
-                Series::points(method, heads.iter().map(point).collect())
-            };
-            Panel {
-                title: title.into(),
-                x: Axis::log("softmax mass that top-k leaves out").in_percent(),
-                y,
-                series: METHODS.iter().map(points).collect(),
-                level: None,
-            }
+        let points = |method: &&str, number: fn(&RowCoverage) -> f64| {
+            let point = |&head: &(usize, usize)| (left(head), of(method, head, number));
+            Series::points(method, heads.iter().map(point).collect())
         };
+        let panel = |title: &str, y: Axis, series| Panel {
+            title: title.into(),
+            x: Axis::log("softmax mass that top-k leaves out").in_percent(),
+            y,
+            series,
+            level: None,
+        };
+        let errors = METHODS.iter().map(|method| points(method, |row| row.error)).collect();
+        let needed = vec![points(&METHODS[1], |row| row.density)];
         Figure {
             title: format!("{}: coverage, a point for each head", self.trace),
             columns: 2,
             panels: vec![
-                panel("error", Axis::log("relative error of the output"), |row| row.error),
-                panel("read", Axis::log("share of the tokens").in_percent(), |row| row.density),
+                panel("error", Axis::log("relative error of the output"), errors),
+                panel("what top-p needs", Axis::log("share of the tokens").in_percent(), needed),
             ],
         }
     }
