@@ -11,7 +11,7 @@ pipelines=real/pipelines
 haystack=texts/kjv-haystack.txt
 # Those that the model can do: without attention left out it answers at least a fifth.
 tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery,fwe
-parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-lengths ruler-magic-pig ruler-32-bits baselines long studies"
+parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-lengths ruler-magic-pig ruler-32-bits baselines long speed studies"
 
 vattention() { target/release/vattention "$@"; }
 
@@ -167,6 +167,18 @@ part_long() {
         vattention compare configs/{dense,priority,priority-rigorous,oracle-top-k,vattention-oracle,vattention-auto}.toml \
             --trace target/real/vim-manual-$tokens.safetensors | whole long-$tokens
     done
+}
+
+# What a token takes behind some 7000 tokens, and attention of it.
+part_speed() {
+    local file
+    head -c 28000 texts/kjv-trace.txt > target/real/speed-text.txt
+    for file in configs/{dense,priority,priority-rigorous,vattention-oracle,h2o,snapkv}.toml \
+        $pipelines/{hash-attention,double-sparsity,loki,quest,pq-cache,vattention-hash-attention}.toml; do
+        vattention generate --model $model --dtype bf16 --context target/real/speed-text.txt --tokens 33 \
+            --pipeline $file --json target/real/speed-$(basename $file .toml).json > target/real/speed.log
+    done
+    python3 real/speed.py target/real/speed-*.json | whole speed
 }
 
 # The studies of the paper's figures, on all layers.

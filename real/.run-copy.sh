@@ -1,0 +1,202 @@
+#!/usr/bin/env bash
+# Everything that is measured on the real model, SmolLM2-135M-Instruct: `just real PART...`, all parts without one.
+# Parts that take long go on from where they were interrupted. One at a time: they write the same files.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+model=models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+learnt=models/smollm2
+out=docs/real-model
+pipelines=real/pipelines
+haystack=texts/kjv-haystack.txt
+# Those that the model can do: without attention left out it answers at least a fifth.
+tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery,fwe
+parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-lengths ruler-magic-pig ruler-32-bits baselines long speed studies"
+
+vattention() { target/release/vattention-run "$@"; }
+
+# Shows what a command prints, and keeps it under a name once it is whole: an interruption loses no finished table.
+whole() {
+    tee target/real/$1.part
+    mv target/real/$1.part $out/$1.txt
+}
+missing() { [ ! -e "$1" ]; }
+
+# The model, and texts for it.
+part_get() {
+    python3 tools/get_smollm2.py
+    python3 tools/get_prose.py
+}
+
+# What llama.cpp and transformers answer with it.
+part_gguf() { cargo test --release -p vattention-llm --test gguf -- --ignored; }
+
+# Reading a prompt, beside transformers and llama.cpp.
+part_prefill() {
+    .venv-prefill/bin/python -c 'import llama_cpp, torch' 2>/dev/null || python3 tools/bench_prefill.py --install
+    .venv-prefill/bin/python tools/bench_prefill.py --model $model --text $haystack --json target/real/prefill.json |
+        whole prefill
+}
+
+# Channels, bases and hash maps of all layers, from other text than is asked.
+part_learn() {
+    local texts="kjv-train vim-manual" all=() shipped=()
+    for text in $texts; do
+        all+=(target/real/$text.safetensors)
+        shipped+=(target/real/$text-shipped.safetensors)
+        capture $text "" 8192 --queries 2048 --prompt-queries 512
+        capture $text -shipped 8192 --queries 2048 --prompt-queries 512 --layers 9,23
+    done
+    capture kjv-heldout "" 8192
+    missing data/smollm2.safetensors && part_traces
+    learn recall-all-layers $learnt/ target/real/kjv-heldout.safetensors "${all[@]}"
+    # weights/ has these: take them away to learn them again.
+    learn recall-shipped weights/smollm2- data/smollm2.safetensors "${shipped[@]}"
+}
+
+capture() { # a text, what its trace's name ends with, tokens, options
+    local text=$1 trace=target/real/$1$2.safetensors tokens=$3
+    shift 3
+    missing $trace || return 0
+    vattention capture --model $model --text texts/$text.txt --tokens $tokens "$@" -o $trace
+}
+
+learn() { # a name for the recall, what names of files begin with, the trace that it is measured on, traces
+    local name=$1 to=$2 held_out=$3
+    shift 3
+    missing ${to}channels.json && vattention calibrate double-sparsity --trace "$@" -o ${to}channels.json
+    missing ${to}basis.safetensors && vattention calibrate loki --trace "$@" -o ${to}basis.safetensors
+    missing ${to}hash.safetensors || return 0
+    local resume=
+    missing ${to}hash.safetensors.checkpoint || resume=--resume
+    vattention train-hash --trace "$@" --held-out "$held_out" -o ${to}hash.safetensors $resume | whole $name
+}
+
+# The trace that is shipped, and that of all layers.
+part_traces() {
+    missing data/smollm2.safetensors &&
+        vattention capture --model $model --text texts/kjv-trace.txt --tokens 6144 --layers 9,23 -o data/smollm2.safetensors
+    capture kjv-trace "" 8192 --queries 32
+}
+
+# Whether promises hold in all heads of all layers, and what they read.
+part_verify() {
+    verify "" configs/{priority,vattention-oracle,vattention-auto,stratified,vattention-strict}.toml
+}
+
+# The same after each index, which picks 5 % behind the first 16 and the last 64 tokens.
+part_verify-indexes() {
+    verify "--set selectors.1.size=64 --set selectors.2.size=0.05" $pipelines/vattention-{oracle-top-k,hash-attention,quest,double-sparsity,loki,pq-cache}.toml
+}
+
+verify() { # options, pipelines
+    capture kjv-trace "" 8192 --queries 32
+    local options=$1 file name
+    shift
+    for file in "$@"; do
+        name=verify-$(basename $file .toml)
+        missing $out/$name.txt || continue
+        # A promise that is broken is a result, too.
+        { vattention verify $file $options --trace target/real/kjv-trace.safetensors --json target/real/$name.json ||
+            [ $? = 1 ]; } | whole $name
+    done
+}
+
+evaluate() { # a name for what comes out, options
+    local name=$1
+    shift
+    vattention evaluate --model $model --dtype bf16 --haystack $haystack --results $out/answers.jsonl \
+        --json target/real/$name.json "$@" | whole $name
+}
+
+# Which tasks the model can do at all.
+part_ruler-all() {
+    evaluate ruler-all --pipelines configs/dense.toml --cases 10 --context 2048,4096,8191 --no-errors \
+        --tasks niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multikey_2,niah_multikey_3,niah_multivalue,niah_multiquery,vt,cwe,fwe
+}
+
+# Every method at 4096 tokens and a tenth read.
+part_ruler() {
+    evaluate ruler --tasks $tasks --context 4096 --cases 10 --density 0.1 \
+        --pipelines configs/{dense,snapkv,h2o,priority}.toml \
+        $pipelines/{streaming-llm,oracle-top-k,oracle-top-p,hash-attention,quest,pq-cache,double-sparsity,loki}.toml \
+        $pipelines/vattention-{oracle-top-k,oracle-top-p,hash-attention}.toml
+}
+
+# With an index of 32 bits a token, and 512 tokens read.
+part_ruler-32-bits() {
+    evaluate ruler-32-bits --tasks $tasks --context 4096 --cases 10 \
+        --pipelines configs/dense.toml $pipelines/32-bits/*.toml
+}
+
+headline() { # a name for what comes out, options
+    local name=$1
+    shift
+    evaluate $name --tasks $tasks --cases 10 --pipelines configs/{dense,priority}.toml \
+        $pipelines/{oracle-top-k,oracle-top-p,hash-attention}.toml \
+        $pipelines/vattention-{oracle-top-k,oracle-top-p,hash-attention}.toml "$@"
+}
+
+# The paper's headline: at other densities, and at other lengths.
+part_ruler-densities() { headline ruler-densities --context 4096 --density 0.05,0.2; }
+part_ruler-lengths() {
+    headline ruler-2048 --context 2048 --density 0.1
+    headline ruler-8191 --context 8191 --density 0.1
+}
+
+# MagicPIG with its own sizes, in both setups.
+part_ruler-magic-pig() {
+    for setup in a b; do
+        evaluate ruler-magic-pig-$setup --tasks $tasks --context 4096 --cases 10 --setup $setup \
+            --pipelines configs/dense.toml $pipelines/magic-pig.toml
+    done
+}
+
+# The same baselines on the trace of all layers: the error of the output.
+part_baselines() {
+    capture kjv-trace "" 8192 --queries 32
+    vattention compare $pipelines/32-bits/*.toml --trace target/real/kjv-trace.safetensors \
+        --json target/real/baselines.json | whole baselines
+}
+
+# Memories that are longer than the model's context: chunks of 4096 tokens, each read by itself, side by side.
+part_long() {
+    local tokens
+    for tokens in 32768 131072; do
+        capture vim-manual -$tokens $tokens --layers 9,23 --chunk 4096
+        vattention compare configs/{dense,priority,priority-rigorous,oracle-top-k,vattention-oracle,vattention-auto}.toml \
+            --trace target/real/vim-manual-$tokens.safetensors | whole long-$tokens
+    done
+}
+
+# What a token takes behind some 7000 tokens, and attention of it.
+part_speed() {
+    local file
+    head -c 28000 texts/kjv-trace.txt > target/real/speed-text.txt
+    for file in configs/{dense,priority,priority-rigorous,vattention-oracle,h2o,snapkv}.toml \
+        $pipelines/{hash-attention,double-sparsity,loki,quest,pq-cache,vattention-hash-attention}.toml; do
+        vattention generate --model $model --dtype bf16 --context target/real/speed-text.txt --tokens 33 \
+            --pipeline $file --json target/real/speed-$(basename $file .toml).json > target/real/speed.log
+    done
+    python3 real/speed.py target/real/speed-*.json | whole speed
+}
+
+# The studies of the paper's figures, on all layers.
+part_studies() {
+    capture kjv-trace "" 8192 --queries 32
+    # Eight of its 32 queries are 2160 rows.
+    just studies target/real/kjv-trace.safetensors smollm2-all --queries 8
+}
+
+mkdir -p target/real $out
+for part in ${@:-$parts}; do
+    case " $parts " in
+        *" $part "*) ;;
+        *) echo "real/run.sh: there is no part $part; expected some of: $parts" >&2; exit 2 ;;
+    esac
+done
+
+for part in ${@:-$parts}; do
+    echo "== $part"
+    time part_$part
+done
