@@ -91,15 +91,15 @@ part_verify-indexes() {
 
 verify() { # options, pipelines
     capture kjv-trace "" 8192 --queries 32
-    local options=$1 file name
+    local options=$1 file verdict
     shift
     for file in "$@"; do
-        name=verify-$(basename $file .toml)
-        missing $out/$name.txt || continue
+        verdict=target/real/verify-$(basename $file .toml).json
         # A promise that is broken is a result, too.
-        { vattention verify $file $options --trace target/real/kjv-trace.safetensors --json target/real/$name.json ||
-            [ $? = 1 ]; } | whole $name
+        missing $verdict && { vattention verify $file $options --trace target/real/kjv-trace.safetensors --json $verdict ||
+            [ $? = 1 ]; }
     done
+    python3 real/promises.py target/real/verify-*.json | whole promises
 }
 
 evaluate() { # a name for what comes out, options
