@@ -78,7 +78,9 @@ fn set_sizes(
     let count = parts.len();
     for sizes in &mut parts {
         let share = density.get() / (count * sizes.len()) as f64;
-        sizes.iter_mut().for_each(|size| **size = share.into());
+        for size in sizes {
+            **size = share.into();
+        }
     }
     let scaled = serde_json::from_value(tree).map_err(|error| error.to_string())?;
     Ok((Arc::new(scaled), count))

@@ -191,7 +191,9 @@ impl Population {
     /// The row that reads these tokens of the residual for certain, too.
     pub(super) fn with_certain(&self, tokens: &[usize]) -> Self {
         let mut taken = vec![false; self.len()];
-        tokens.iter().for_each(|&token| taken[token] = true);
+        for &token in tokens {
+            taken[token] = true;
+        }
         let (mut certain, mut certain_norms) = (self.certain.clone(), self.certain_norms);
         let (mut e, mut values) = (Vec::new(), Vec::new());
         for (token, &weight) in self.e.iter().enumerate() {

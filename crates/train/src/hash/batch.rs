@@ -59,7 +59,6 @@ impl Batch {
     }
 
     /// One head's, which together hold the `run` of tokens.
-
     fn of(
         layer: &Layer,
         head: usize,
