@@ -173,8 +173,8 @@ part_long() {
 part_speed() {
     local file
     head -c 28000 texts/kjv-trace.txt > target/real/speed-text.txt
-    for file in configs/{dense,priority,priority-rigorous,vattention-oracle,h2o,snapkv}.toml \
-        $pipelines/{hash-attention,double-sparsity,loki,quest,pq-cache,vattention-hash-attention}.toml; do
+    for file in configs/{dense,priority,priority-rigorous,vattention-oracle,snapkv}.toml \
+        $pipelines/{hash-attention,double-sparsity,loki,quest,pq-cache}.toml; do
         vattention generate --model $model --dtype bf16 --context target/real/speed-text.txt --tokens 33 \
             --pipeline $file --json target/real/speed-$(basename $file .toml).json > target/real/speed.log
     done
