@@ -73,8 +73,7 @@ impl Batch {
             let all = layer.keys.dim().1;
             let seen = layer.visible.as_ref().map_or(all, |visible| visible[query]);
             let looked_at = within(middle(seen), &run);
-            let scores = scores.to_slice().expect("a product's rows lie in order");
-            let best = top(&scores[looked_at.clone()], best);
+            let best = top(&scores.to_vec()[looked_at.clone()], best);
             Wanted { best: best.iter().map(|place| looked_at.start + place).collect(), looked_at }
         };
         let wanted: Vec<Wanted> = scores.outer_iter().zip(chosen).map(wanted).collect();
