@@ -109,11 +109,11 @@ impl Args {
         if *queries == 0 {
             return Err(Failure::input("--queries: 0; expected at least 1"));
         }
-        let chunk = self.chunk.unwrap_or(most);
-        if chunk == 0 {
+        if self.chunk == Some(0) {
             return Err(Failure::input("--chunk: 0; expected at least 1"));
         }
-        let last = most - (most.div_ceil(chunk).max(1) - 1) * chunk;
+        let lengths: Vec<usize> = self.chunks(&tokens).map(<[u32]>::len).collect();
+        let [first, last] = [lengths.first(), lengths.last()].map(|len| len.copied().unwrap_or(0));
         if queries.saturating_add(*prompt) > last {
             let what = if self.chunk.is_some() { "of the last chunk" } else { "that are captured" };
             return Err(Failure::input(format!(
@@ -121,12 +121,17 @@ impl Args {
                  {last} tokens {what}"
             )));
         }
-        checkpoint.config.check_length(most.min(chunk)).map_err(|error| {
+        checkpoint.config.check_length(first).map_err(|error| {
             Failure::input(format!(
                 "{error}; --tokens N takes the first N of the text, --chunk N reads N at a time"
             ))
         })?;
         Ok(tokens)
+    }
+
+    /// What is read at a time.
+    fn chunks<'t>(&self, tokens: &'t [u32]) -> std::slice::Chunks<'t, u32> {
+        tokens.chunks(self.chunk.unwrap_or(tokens.len()).max(1))
     }
 
     /// The text's file name, and how it was read.
@@ -145,11 +150,10 @@ impl Args {
         tokens: &[u32],
         chosen: &[usize],
     ) -> Result<BTreeMap<usize, Layer>, Failure> {
-        let chunks: Vec<&[u32]> = tokens.chunks(self.chunk.unwrap_or(tokens.len())).collect();
         let mut parts: BTreeMap<usize, Vec<LayerPrompt>> = BTreeMap::new();
-        let (all, count) = (model.config().layers, chunks.len());
+        let (all, count) = (model.config().layers, self.chunks(tokens).len());
         let bar = progress::bar("layers");
-        for (i, chunk) in chunks.into_iter().enumerate() {
+        for (i, chunk) in self.chunks(tokens).enumerate() {
             let observed = if i + 1 < count { 0 } else { self.queries + self.prompt_queries };
             model.read(chunk, Reading { observed, ..Reading::default() }, |number, layer| {
                 if chosen.contains(&number) {

@@ -198,6 +198,7 @@ fn what_cannot_be_captured_is_refused() {
     let expected =
         "--queries: 32, and --prompt-queries: 64; expected together at most the 95 tokens";
     refuse(&["--tokens", "95"], expected);
+    refuse(&["--tokens", "0"], "expected together at most the 0 tokens that are captured");
     refuse(&["--tokens", "400", "--chunk", "0"], "--chunk: 0; expected at least 1");
     let expected = "expected together at most the 10 tokens of the last chunk";
     refuse(&["--tokens", "400", "--chunk", "130"], expected);
