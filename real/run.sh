@@ -176,7 +176,7 @@ part_speed() {
     for file in configs/{dense,priority,priority-rigorous,vattention-oracle,snapkv}.toml \
         $pipelines/{hash-attention,double-sparsity,loki,quest,pq-cache}.toml; do
         vattention generate --model $model --dtype bf16 --context target/real/speed-text.txt --tokens 33 \
-            --pipeline $file --json target/real/speed-$(basename $file .toml).json > target/real/speed.log
+            --pipeline $file --json target/real/speed-$(basename $file .toml).json > /dev/null
     done
     python3 real/speed.py target/real/speed-*.json | whole speed
 }

@@ -18,6 +18,7 @@ mod sensitivity;
 mod sizes;
 mod tightness;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
@@ -101,6 +102,11 @@ impl Study<'_> {
     fn trace_name(&self) -> String {
         self.trace.path().display().to_string()
     }
+}
+
+/// Heads (layer, query head), ascending, each once.
+fn distinct(heads: impl Iterator<Item = (usize, usize)>) -> Vec<(usize, usize)> {
+    heads.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn mean(numbers: impl Iterator<Item = f64>) -> f64 {

@@ -231,10 +231,13 @@ fn pipelines_are_made_to_read_a_share() {
     for asked in &report.contenders {
         assert!((0.5..0.7).contains(&asked.density), "{}: {}", asked.name, asked.density);
     }
-    let tables = "name = \"tables\"
-share = \"head\"
-[[selectors]]
-type = \"magic-pig\"";
+    let tables = r#"
+        name = "tables"
+        share = "head"
+
+        [[selectors]]
+        type = "magic-pig"
+    "#;
     let tables = Loader::default().parse("tables.toml", tables).unwrap();
     let said = at(tables).unwrap_err().to_string();
     assert!(said.contains("tables") && said.contains("has no size to set"), "{said}");

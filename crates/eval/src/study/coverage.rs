@@ -10,7 +10,7 @@ use vattention_core::{Fraction, Size, Target};
 
 use super::natural::Natural;
 use super::population::Population;
-use super::{Study, mean};
+use super::{Study, distinct, mean};
 use crate::plot::{Axis, Figure, Panel, Series};
 use crate::{ErrorSummary, Result};
 
@@ -101,12 +101,8 @@ fn methods(row: &Population, share: Fraction, mass: Fraction, trials: u32) -> [R
 
 /// How many of the first tokens of an order hold `mass`, together with what is read for certain.
 fn tokens_holding(row: &Population, order: &[usize], mass: f64) -> usize {
-    let (mut low, mut high) = (0, order.len());
-    while low < high {
-        let middle = usize::midpoint(low, high);
-        if row.mass(&order[..middle]) < mass { low = middle + 1 } else { high = middle }
-    }
-    low
+    let counts: Vec<usize> = (0..order.len()).collect();
+    counts.partition_point(|&count| row.mass(&order[..count]) < mass)
 }
 
 /// A row that reads the tokens `top`, and samples of `sampled` others.
@@ -153,10 +149,7 @@ impl CoverageMethod {
 impl Coverage {
     /// Errors of each head against what top-k covers of it.
     pub fn figure(&self) -> Figure {
-        let mut heads: Vec<(usize, usize)> =
-            self.rows.iter().map(|row| (row.layer, row.query_head)).collect();
-        heads.sort_unstable();
-        heads.dedup();
+        let heads = distinct(self.rows.iter().map(|row| (row.layer, row.query_head)));
         let of = |method: &str, head: (usize, usize), number: fn(&RowCoverage) -> f64| {
             let own = self.rows.iter().filter(|row| row.method == method);
             mean(own.filter(|row| (row.layer, row.query_head) == head).map(number))

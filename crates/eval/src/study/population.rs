@@ -37,7 +37,7 @@ impl Population {
         let mut value = vec![0.0; dim];
         for (token, &logit) in logits.iter().enumerate() {
             row.values().copy_row(token, &mut value);
-            let norm = value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+            let norm = norm(&value);
             let logit = f64::from(logit);
             let weight = (logit - shift).exp();
             max_norm_v = max_norm_v.max(norm);
@@ -171,7 +171,7 @@ impl Population {
 
     /// The square of the exact output's length.
     pub(super) fn square(&self) -> f64 {
-        self.exact.output.iter().map(|x| x * x).sum()
+        self.exact.output.dot(&self.exact.output)
     }
 
     /// Tokens of the residual, those with the largest weights first.
@@ -199,9 +199,8 @@ impl Population {
         for (token, &weight) in self.e.iter().enumerate() {
             let value = self.value(token);
             if taken[token] {
-                let norm = value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
                 certain.add(self.certain.shift(), weight, value);
-                certain_norms += weight * norm;
+                certain_norms += weight * norm(value);
             } else {
                 e.push(weight);
                 values.extend_from_slice(value);
@@ -214,6 +213,10 @@ impl Population {
         let dim = self.exact.output.len();
         &self.values[token * dim..][..dim]
     }
+}
+
+fn norm(value: &[f32]) -> f64 {
+    value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt()
 }
 
 fn largest(sizes: &[usize]) -> usize {

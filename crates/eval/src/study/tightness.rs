@@ -17,7 +17,7 @@ use vattention_estimators::{Clt, Hoeffding, SubGaussian};
 
 use super::natural::{Natural, paper_terms};
 use super::population::Population;
-use super::{Study, mean};
+use super::{Study, distinct, mean};
 use crate::Result;
 use crate::plot::{Axis, Figure, Panel, Series};
 
@@ -100,14 +100,12 @@ pub fn tightness(study: &Study<'_>, epsilon: Fraction, delta: Fraction) -> Resul
     };
     let bounds: [&dyn BudgetEstimator; 3] = [&Clt(terms.clone()), &SubGaussian(terms), &hoeffding];
     let rows = study.measure(|row| RowCounts::new(row, bounds, epsilon.get(), study.trials))?;
-    let mut heads: Vec<(usize, usize)> = rows.iter().map(|row| row.head).collect();
-    heads.sort_unstable();
-    heads.dedup();
     let by_head = |&head: &(usize, usize)| {
         let own: Vec<&RowCounts> = rows.iter().filter(|row| row.head == head).collect();
         let case = |(i, case)| HeadBound::new(&own, i, case, study.trials);
         cases().enumerate().map(case).collect::<Vec<_>>()
     };
+    let heads = distinct(rows.iter().map(|row| row.head));
     let heads: Vec<HeadBound> = heads.iter().flat_map(by_head).collect();
     Ok(Tightness {
         trace: study.trace_name(),
