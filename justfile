@@ -23,6 +23,7 @@ studies TRACE="data/smollm2.safetensors" NAME="smollm2" *ARGS:
         cargo run --release --quiet -- study "$@" --trace "{{TRACE}}" --plot "docs/studies/{{NAME}}-$1.svg" {{ARGS}}
     }
     for name in tightness epsilon base-sample normality sensitivity coverage bias; do study "$name"; done
+    study calibration configs/{hybrid,hash-hybrid,priority,vattention-oracle,vattention-hash,stratified}.toml
     study pareto configs/{dense,oracle-top-k,hash-attention,quest,loki,double-sparsity,pq-cache,streaming-llm,twilight}.toml
     study limit configs/{vattention-oracle,vattention-hash,hybrid,vattention-paper-{denominator,numerator,sdpa}-clt}.toml
 

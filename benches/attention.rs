@@ -58,7 +58,10 @@ fn dense_f32(bencher: Bencher<'_, '_>, tokens: usize) {
 /// A tenth of the tokens, at random.
 #[divan::bench(args = [32_768])]
 fn sample_bf16(bencher: Bencher<'_, '_>, tokens: usize) {
-    attend(bencher, start("[estimator]\ntype = \"fixed\"\nsize = 0.1\n", tokens, Storage::Bf16));
+    attend(
+        bencher,
+        start("[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.1\n", tokens, Storage::Bf16),
+    );
 }
 
 /// As many as the promise needs, with its looks at the sample.

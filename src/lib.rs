@@ -36,6 +36,7 @@ pub use vattention_core::*;
 pub use vattention_cuda as cuda;
 pub use vattention_estimators as estimators;
 pub use vattention_eval as eval;
+pub use vattention_samplers as samplers;
 pub use vattention_selectors as selectors;
 
 /// Every backend, by [`name`](Backend::name), also those that are not

@@ -155,7 +155,7 @@ fn auto_needs_a_promise() {
     for of in
         ["type = 'oracle-top-k'\nsize = 'auto'", "type = 'hash-attention'\nsize = 'auto'", nested]
     {
-        for estimator in ["", "[estimator]\ntype = 'fixed'\nsize = 100"] {
+        for estimator in ["", "[estimator]\ntype = 'ratio'\ndelta = 0.1\nsize = 100"] {
             let message = config(estimator, of).unwrap_err().to_string();
             assert!(message.contains("no estimator promises anything"), "{message}");
         }

@@ -310,13 +310,15 @@ fn reports_agree_with_selections() {
         let output = world.run(&*cpu, pipeline, &Options::default());
         let selection = output.selection.as_ref().unwrap();
         for (i, row) in output.rows.iter().enumerate() {
-            assert_eq!(row.certain + row.sampled, selection.row(i).0.len(), "{name}");
+            let (tokens, probabilities) = selection.row(i);
+            assert_eq!(row.certain + row.sampled, tokens.len(), "{name}");
             assert_eq!(row.visible, world.visible[i / world.shape.query_heads]);
             let promise = pipeline.promise();
             assert!(row.certificate.promise == promise || name == "dense", "{name}");
             assert_eq!(
                 row.certificate.kind == Kind::Exact,
-                row.density() == 1.0,
+                // Independent draws may happen to be all there is.
+                row.density() == 1.0 && probabilities.iter().all(|&p| p == 1.0),
                 "{name}: {row:?}"
             );
         }

@@ -16,13 +16,14 @@ use ndarray_rand::rand_distr::StandardNormal;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use vattention::config::load;
+use vattention::estimators::Ratio;
 use vattention::schemars::{self, JsonSchema};
 use vattention::selectors::Sink;
 
 use vattention::{
-    Assumptions, Attention, Budget, BudgetEstimator, Kind, NewTokens, Options, Output, Picks,
-    PipelineConfig, Promise, Result, Row, SampleStats, Selector, SelectorConfig, Shape, Share,
-    Site, Size, Storage, Turn, backend, register, typetag,
+    Assumptions, Attention, Budget, BudgetEstimator, Demand, Fraction, Kind, NewTokens, Options,
+    Output, Picks, PipelineConfig, Promise, Radius, Result, Row, SampleStats, Selector,
+    SelectorConfig, Shape, Share, Site, Size, Storage, Target, Turn, backend, register, typetag,
 };
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 40 };
@@ -117,8 +118,13 @@ impl BudgetEstimator for Wary {
         Budget { tokens, kind: Kind::None, assumes: Assumptions::NONE }
     }
 
-    fn promise(&self) -> Option<Promise> {
-        None
+    fn radius(&self, _: &SampleStats) -> Radius {
+        Radius::new(f64::INFINITY, Kind::None, Assumptions::NONE)
+    }
+
+    fn demand(&self) -> Demand {
+        let half = Fraction::try_from(0.5).unwrap();
+        Demand::of(Promise::new(Target::Sdpa, half, half))
     }
 }
 
@@ -161,7 +167,7 @@ fn heads_that_fall_back_leave_the_others_alone() {
 fn a_head_on_many_threads_has_the_same_bits() {
     let shape = Shape { query_heads: 3, kv_heads: 1, head_dim: 64, value_dim: 64 };
     let wide = "[[selectors]]\ntype = \"window\"\nsize = 0.5\n";
-    let sampled = "[estimator]\ntype = \"fixed\"\nsize = 0.4\n";
+    let sampled = "[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.4\n";
     for toml in ["", wide, sampled] {
         let pipeline = pipeline(toml);
         let run = |threads| {
@@ -277,54 +283,14 @@ fn a_selector_that_panics_poisons_nothing() {
     assert_eq!(attend(&mut fork, query.view()).unwrap(), before);
 }
 
-/// Asks for nothing.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-struct Content {}
-
-#[typetag::serde(name = "content")]
-impl BudgetEstimator for Content {
-    fn budget(&self, _: &SampleStats) -> Budget {
-        Budget { tokens: 0, kind: Kind::None, assumes: Assumptions::NONE }
-    }
-
-    fn promise(&self) -> Option<Promise> {
-        None
-    }
-
-    fn rounds(&self) -> usize {
-        0
-    }
-}
-
-register!(Estimator, "content", Content, "nothing");
-
-/// Picks everything by chance, and does not say so.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-struct Liar {}
-
-#[typetag::serde(name = "liar")]
-impl SelectorConfig for Liar {
-    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(self.clone()))
-    }
-}
-
-impl Selector for Liar {
-    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        (0..row.visible()).for_each(|token| picks.draw(token, 0.5));
-    }
-}
-
-register!(Selector, "liar", Liar, "everything by chance");
-
 /// With nothing drawn the output is that of the certain tokens.
 #[test]
 fn a_sample_of_nothing_changes_nothing() {
     let sink = Sink { size: Size::Tokens(4) };
-    let few: Vec<Box<dyn SelectorConfig>> = vec![Box::new(sink)];
-    let all: Vec<Box<dyn SelectorConfig>> = vec![Box::new(Liar {})];
-    for (selectors, share) in [(few, Share::Group), (all, Share::Head)] {
-        let estimator: Option<Box<dyn BudgetEstimator>> = Some(Box::new(Content {}));
+    for share in [Share::Group, Share::Head] {
+        let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(sink.clone())];
+        let nothing = Ratio::sized(Size::Tokens(0), 0.1.try_into().unwrap());
+        let estimator: Option<Box<dyn BudgetEstimator>> = Some(Box::new(nothing));
         let config = PipelineConfig { selectors, share, estimator, ..Default::default() };
         let config = Arc::new(config);
         let run = |name: &str| {

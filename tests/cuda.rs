@@ -34,7 +34,7 @@ fn numbers(heads: usize, count: usize, dim: usize) -> Array3<f32> {
 /// A pipeline whose selectors learn from every step, and that samples.
 fn learning() -> Arc<PipelineConfig> {
     let text = "[[selectors]]\ntype = \"h2o\"\nheavy = 20\nrecent = 10\n\
-                [estimator]\ntype = \"fixed\"\nsize = 40\n";
+                [estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 40\n";
     Loader::default().parse("learning.toml", text).unwrap()
 }
 

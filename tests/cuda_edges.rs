@@ -181,7 +181,7 @@ fn odd_recipes_are_followed_as_they_are_meant() {
         let alone = [odd.clone(), format!("{odd}{odd}")];
         let beside = [
             format!("{odd}{hash}"),
-            format!("{hash}{odd}{odd}[estimator]\ntype = \"fixed\"\nsize = 9\n"),
+            format!("{hash}{odd}{odd}[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 9\n"),
         ];
         for text in alone.iter().chain(&beside) {
             let device = Counting::new(emulator.clone());

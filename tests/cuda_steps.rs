@@ -106,7 +106,7 @@ fn estimator() -> impl Strategy<Value = String> {
     let ratio = (0.05..0.9_f64, 0.01..0.9_f64, 1..4, size(), select(vec!["row", "step"]));
     prop_oneof![
         1 => Just(String::new()),
-        1 => size().prop_map(|size| format!("[estimator]\ntype = \"fixed\"\nsize = {size}\n")),
+        1 => size().prop_map(|size| format!("[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = {size}\n")),
         3 => ratio.prop_map(|(epsilon, delta, rounds, base, scope)| {
             format!(
                 "[sampler]\nbase = {base}\n[estimator]\ntype = \"ratio\"\nepsilon = {epsilon}\n\

@@ -219,7 +219,7 @@ proptest! {
     fn a_sample_reaches_what_is_evicted(story in stories()) {
         let h2o = "[[selectors]]\ntype = \"h2o\"\nheavy = 0.1\nrecent = 0.1\n";
         let alone = story.run("cpu", &pipeline(h2o));
-        let fixed = pipeline(&format!("{h2o}[estimator]\ntype = \"fixed\"\nsize = 0.3\n"));
+        let fixed = pipeline(&format!("{h2o}[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.3\n"));
         let sampled = story.run("cpu", &fixed);
         let last = STEPS - 1;
         for head in 0..SHAPE.query_heads {

@@ -76,6 +76,7 @@ fn stats_of(n_s: f64, d: f64, norm_n: f64) -> SampleStats {
         sum_e_norm_v: 1.0,
         max_norm_v: 1.0,
         bound: None,
+        unseen: None,
     }
 }
 
@@ -185,7 +186,8 @@ fn proxy(terms: Terms) -> Box<dyn BudgetEstimator> {
 
 fn bounded(terms: Terms) -> Box<dyn BudgetEstimator> {
     let (combine, correction) = (terms.combine, terms.correction);
-    let defaults = estimators::Hoeffding::new(terms.target, terms.epsilon, terms.delta);
+    let epsilon = terms.epsilon.unwrap();
+    let defaults = estimators::Hoeffding::new(terms.target, epsilon, terms.delta);
     Box::new(estimators::Hoeffding { combine, correction, ..defaults })
 }
 

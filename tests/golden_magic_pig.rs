@@ -20,8 +20,8 @@ use serde_json::Value;
 use vattention::schemars::{self, JsonSchema};
 use vattention::selectors::{BLOCK, Collisions, Lsh, Rule, Sink, TableBits, Transform, Window};
 use vattention::{
-    Picks, PipelineConfig, Result, Row, Selector, SelectorConfig, Share, Site, available_backends,
-    register, typetag,
+    Design, Evidence, Picks, PipelineConfig, Result, Row, Sampler, SamplerConfig, Share, Site,
+    Size, Stream, available_backends, register, typetag,
 };
 
 /// The reference's tables: for all heads the same.
@@ -170,20 +170,48 @@ fn signatures_hits_and_probabilities_are_the_peers() {
 }
 
 #[typetag::serde(name = "tables")]
-impl SelectorConfig for Peer {
-    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+impl SamplerConfig for Peer {
+    fn build(&self, _: &Site) -> Result<Box<dyn Sampler>> {
         Ok(Box::new(self.clone()))
     }
 
-    fn randomized(&self) -> bool {
-        true
+    fn base(&self) -> Size {
+        Size::Tokens(1)
+    }
+
+    fn evidence(&self) -> Evidence {
+        Evidence::Nothing
     }
 }
 
-register!(Selector, "tables", Peer, "the reference's tables");
+register!(Sampler, "tables", Peer, "the reference's tables");
 
-impl Selector for Peer {
-    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+/// The tokens that were found, and with which probability.
+struct Found(Vec<(u32, f64)>);
+
+impl Design for Found {
+    fn extend(&mut self, _: usize, out: &mut Vec<u32>) {
+        out.extend(self.0.iter().map(|found| found.0));
+    }
+
+    fn probabilities(&self) -> Vec<f64> {
+        self.0.iter().map(|found| found.1).collect()
+    }
+
+    fn factors(&self, _: usize) -> Vec<f64> {
+        vec![f64::NAN; self.0.len()]
+    }
+}
+
+impl Sampler for Peer {
+    fn design<'a>(
+        &'a self,
+        readers: &[Row<'a>],
+        picks: &'a Picks,
+        _: &Stream,
+    ) -> Box<dyn Design + 'a> {
+        let row = &readers[0];
+        let mut found = Vec::new();
         let lsh = self.lsh();
         let keys: Vec<Vec<f32>> = row
             .keys()
@@ -194,11 +222,13 @@ impl Selector for Peer {
             .collect();
         let query = lsh.signatures(row.query());
         for (token, signature) in self.signatures(&keys).iter().enumerate() {
-            if signature.iter().zip(&query).any(|(a, b)| a == b) {
+            let hit = signature.iter().zip(&query).any(|(a, b)| a == b);
+            if hit && !picks.contains(token) {
                 let cosine = lsh.cosine(row.query(), &keys[token], self.largest);
-                picks.draw(token, self.collisions().probability(cosine) as f32);
+                found.push((token as u32, self.collisions().probability(cosine)));
             }
         }
+        Box::new(Found(found))
     }
 }
 
@@ -214,11 +244,8 @@ fn outputs_are_the_peers() {
         for backend in available_backends() {
             let pipeline = PipelineConfig {
                 share: Share::Head,
-                selectors: vec![
-                    Box::new(Sink { size: sink }),
-                    Box::new(Window { size: window }),
-                    Box::new(Peer::of(case, composition)),
-                ],
+                selectors: vec![Box::new(Sink { size: sink }), Box::new(Window { size: window })],
+                sampler: Some(Box::new(Peer::of(case, composition))),
                 ..PipelineConfig::default()
             };
             let ours = case.run(&*backend, pipeline).out;

@@ -22,8 +22,8 @@ use vattention::estimators::{Clt, Combine, Ratio, Terms};
 use vattention::eval::{Exact, Layer, LayerTrials, binomial, try_layer};
 use vattention::selectors::OracleTopK;
 use vattention::{
-    Budget, BudgetEstimator, Fraction, Options, PipelineConfig, Promise, SampleStats,
-    SamplerConfig, Score, SelectorConfig, Share, Size, Target, backend, typetag,
+    Budget, BudgetEstimator, Demand, Fraction, Options, PipelineConfig, Promise, Radius,
+    SampleStats, Score, SelectorConfig, Share, Size, Target, Uniform, backend, typetag,
 };
 
 const TOKENS: usize = 5000;
@@ -103,7 +103,7 @@ fn run(
     let pipeline = Arc::new(PipelineConfig {
         share,
         selectors: vec![selector],
-        sampler: Some(SamplerConfig { base: Size::Tokens(BASE) }),
+        sampler: Some(Box::new(Uniform { base: Size::Tokens(BASE) })),
         estimator: Some(estimator),
         ..PipelineConfig::default()
     });
@@ -167,8 +167,12 @@ impl BudgetEstimator for Half {
         Budget { tokens: budget.tokens / 2, ..budget }
     }
 
-    fn promise(&self) -> Option<Promise> {
-        self.0.promise()
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        self.0.radius(stats)
+    }
+
+    fn demand(&self) -> Demand {
+        self.0.demand()
     }
 }
 
@@ -230,7 +234,7 @@ fn run_on_cpu(
     let shape = layer.shape();
     let pipeline = Arc::new(PipelineConfig {
         selectors: vec![exact_top()],
-        sampler: Some(SamplerConfig { base: Size::Tokens(BASE) }),
+        sampler: Some(Box::new(Uniform { base: Size::Tokens(BASE) })),
         estimator: Some(estimator),
         ..PipelineConfig::default()
     });

@@ -1,12 +1,13 @@
-//! Tokens are picked as often as is said of them, over draws of the hash tables.
+//! Tokens are drawn as often as is said of them, over draws of the hash tables.
 
 #![allow(clippy::unwrap_used)]
 
 use std::num::NonZeroU16;
 
 use vattention::eval::binomial::p_value;
-use vattention::selectors::{BLOCK, MagicPig, Rule, TableBits, Transform, Weighting};
-use vattention::{Picks, SelectorConfig, Site};
+use vattention::samplers::LshSampler;
+use vattention::selectors::{BLOCK, HashTables, Rule, TableBits, Transform};
+use vattention::{Picks, SamplerConfig, Site, Stream};
 use vattention_testkit::{Head, Texture};
 
 /// Sequences, each with its own tables.
@@ -15,48 +16,51 @@ const DRAWS: u32 = 4000;
 /// No count of tokens may be less likely, on either side.
 const LEVEL: f64 = 1e-6;
 
-/// What was picked of one block by one query, over all draws.
+/// What was drawn of one block by one query, over all draws.
 struct Counts {
     hits: Vec<usize>,
-    /// What was said, of the tokens that were picked at all.
-    probability: Vec<Option<f32>>,
+    /// What was said, of the tokens that were drawn at all.
+    probability: Vec<Option<f64>>,
     /// `Σ e / p` of each draw.
     sums: Vec<f64>,
 }
 
-fn count(config: &MagicPig, head: &Head) -> Counts {
+fn count(config: &LshSampler, head: &Head) -> Counts {
     let row = head.step(BLOCK).row(0);
     let mut counts =
         Counts { hits: vec![0; BLOCK], probability: vec![None; BLOCK], sums: Vec::new() };
     for sequence in 0..DRAWS {
-        let mut selector = config.build(&Site { sequence, ..*head.site() }).unwrap();
-        selector.append(&head.part(0..head.tokens));
-        let mut picks = Picks::new(BLOCK);
-        selector.select(&row, &mut picks);
+        let site = Site { sequence, ..*head.site() };
+        let mut sampler = config.build(&site).unwrap();
+        sampler.append(&head.part(0..head.tokens));
+        let (picks, mut tokens) = (Picks::new(BLOCK), Vec::new());
+        let mut design = sampler.design(&[row], &picks, &Stream::new(&site, 0, 0, 0));
+        design.extend(0, &mut tokens);
         let mut sum = 0.0;
-        for (token, p) in picks.iter() {
+        for (token, p) in tokens.into_iter().zip(design.probabilities()) {
+            let token = token as usize;
             counts.hits[token] += 1;
             let said = counts.probability[token].get_or_insert(p);
             assert_eq!(*said, p, "a token's probability is the same in every draw");
-            sum += f64::from(row.logit(token)).exp() / f64::from(p);
+            sum += f64::from(row.logit(token)).exp() / p;
         }
         counts.sums.push(sum);
     }
     counts
 }
 
-fn check(config: &MagicPig) {
+fn check(config: &LshSampler) {
     let head = Head::new(BLOCK, 8, 21, Texture::Gaussian);
     let Counts { hits, probability, sums } = count(config, &head);
     let draws = DRAWS as usize;
     let mut known = 0;
     for (hits, p) in hits.into_iter().zip(probability) {
-        let Some(p) = p.map(f64::from) else { continue };
+        let Some(p) = p else { continue };
         let (many, few) = (p_value(hits, draws, p), p_value(draws - hits, draws, 1.0 - p));
         assert!(many.min(few) >= LEVEL, "{hits} of {draws} at {p}: {config:?}");
         known += 1;
     }
-    assert!(known >= 120, "{known} tokens were ever picked: {config:?}");
+    assert!(known >= 120, "{known} tokens were ever drawn: {config:?}");
 
     // The weighted sum has the mean that it should have, within five deviations.
     let row = head.step(BLOCK).row(0);
@@ -68,14 +72,13 @@ fn check(config: &MagicPig) {
 }
 
 #[test]
-fn magic_pig_picks_as_often_as_it_says() {
+fn tables_find_as_often_as_they_say() {
     for rule in [Rule::Any, Rule::Two] {
         for transform in [Transform::Angular, Transform::SimpleLsh] {
             for center in [true, false] {
                 let (tables, bits) = (NonZeroU16::new(10).unwrap(), 2);
                 let bits = TableBits::try_from(bits).unwrap();
-                let weighting = Weighting::Inclusion;
-                check(&MagicPig { tables, bits, rule, transform, center, weighting });
+                check(&LshSampler(HashTables { tables, bits, rule, transform, center }));
             }
         }
     }

@@ -78,7 +78,7 @@ fn a_comparison_counts_layers_with_settings() {
     let numbers: Vec<usize> = trace.layers().map(|(number, _)| number).collect();
     let [first, second] = numbers[..] else { panic!("{numbers:?}") };
     let only_second = parse(&format!(
-        "[[layers]]\nat = [{second}]\n[layers.estimator]\ntype = \"fixed\"\nsize = 64\n"
+        "[[layers]]\nat = [{second}]\n[layers.estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 64\n"
     ));
     let pyramid = load(common::root("configs/pyramid-kv.toml")).unwrap();
     let entry = |pipeline| Entry { pipeline, file: String::new(), set: None };

@@ -18,8 +18,8 @@ use vattention::eval::binomial;
 use vattention::selectors::OracleTopK;
 use vattention::{
     Assumption, BudgetEstimator, Certificate, Fraction, Kind, NewTokens, Pipeline, PipelineConfig,
-    Reading, RowReport, SamplerConfig, Score, SelectorConfig, Shape, Site, Size, Softmax, Step,
-    Target, Tokens,
+    Reading, RowReport, Score, SelectorConfig, Shape, Site, Size, Softmax, Step, Target, Tokens,
+    Uniform,
 };
 
 const TOKENS: usize = 5000;
@@ -128,7 +128,7 @@ impl Bench {
     fn run(&self, cell: &Cell) -> Found {
         let config = PipelineConfig {
             selectors: vec![cell.selection.selector()],
-            sampler: Some(SamplerConfig { base: Size::Tokens(cell.base) }),
+            sampler: Some(Box::new(Uniform { base: Size::Tokens(cell.base) })),
             estimator: Some(cell.estimator()),
             ..PipelineConfig::default()
         };

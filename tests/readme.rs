@@ -26,9 +26,11 @@ fn column(heading: &str, index: usize) -> Vec<String> {
 
 #[test]
 fn the_tables_are_the_registry() {
-    for (heading, kind) in
-        [("Selectors", ComponentKind::Selector), ("Estimators", ComponentKind::Estimator)]
-    {
+    for (heading, kind) in [
+        ("Selectors", ComponentKind::Selector),
+        ("Samplers", ComponentKind::Sampler),
+        ("Estimators", ComponentKind::Estimator),
+    ] {
         let known = components(kind);
         let names: Vec<&str> = known.iter().map(|component| component.name).collect();
         let summaries: Vec<&str> = known.iter().map(|component| component.summary).collect();
@@ -44,7 +46,9 @@ fn the_tables_are_the_registry() {
 /// Every field that a message would list stands in the table, and no other.
 #[test]
 fn the_fields_are_those_that_can_be_written() {
-    for heading in ["Selectors", "Estimators"] {
+    for (heading, section) in
+        [("Selectors", "[[selectors]]"), ("Samplers", "[sampler]"), ("Estimators", "[estimator]")]
+    {
         let rows = table(heading);
         for row in &rows {
             let fields = match row[1].strip_prefix("as `") {
@@ -54,7 +58,6 @@ fn the_fields_are_those_that_can_be_written() {
                 }
                 None => row[1].clone(),
             };
-            let section = if heading == "Selectors" { "[[selectors]]" } else { "[estimator]" };
             let text =
                 format!("{section}\ntype = \"{}\"\nno_such_field = 1\n", row[0].trim_matches('`'));
             let error = vattention::config::Loader::default().parse("x.toml", &text).unwrap_err();
@@ -98,7 +101,7 @@ fn the_commands_are_what_ci_runs() {
 fn the_custom_selector_is_the_examples() {
     let readme = read("README.md");
     let shown = readme.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
-    assert!(read("examples/custom_selector/src/lib.rs").contains(shown.trim()));
+    assert!(read("examples/custom_plugins/src/every_nth.rs").contains(shown.trim()));
 }
 
 /// The pipeline that the README explains can be loaded.

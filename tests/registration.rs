@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 use vattention::schemars::{self, JsonSchema};
 use vattention::{
-    Assumptions, Budget, BudgetEstimator, Kind, Picks, Promise, Result, Row, SampleStats, Selector,
-    SelectorConfig, Site, register, registry_faults, typetag,
+    Assumptions, BudgetEstimator, Demand, Fraction, Kind, Picks, Promise, Radius, Result, Row,
+    SampleStats, Selector, SelectorConfig, Site, Target, register, registry_faults, typetag,
 };
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -31,12 +31,13 @@ struct Frugal {}
 
 #[typetag::serde(name = "frugal")]
 impl BudgetEstimator for Frugal {
-    fn budget(&self, _: &SampleStats) -> Budget {
-        Budget { tokens: 0, kind: Kind::None, assumes: Assumptions::NONE }
+    fn radius(&self, _: &SampleStats) -> Radius {
+        Radius::new(0.0, Kind::None, Assumptions::NONE)
     }
 
-    fn promise(&self) -> Option<Promise> {
-        None
+    fn demand(&self) -> Demand {
+        let half = Fraction::try_from(0.5).unwrap();
+        Demand::of(Promise::new(Target::Sdpa, half, half))
     }
 }
 
@@ -46,12 +47,13 @@ struct Ratio {}
 
 #[typetag::serde(name = "ratio")]
 impl BudgetEstimator for Ratio {
-    fn budget(&self, _: &SampleStats) -> Budget {
-        Budget { tokens: 0, kind: Kind::None, assumes: Assumptions::NONE }
+    fn radius(&self, _: &SampleStats) -> Radius {
+        Radius::new(0.0, Kind::None, Assumptions::NONE)
     }
 
-    fn promise(&self) -> Option<Promise> {
-        None
+    fn demand(&self) -> Demand {
+        let half = Fraction::try_from(0.5).unwrap();
+        Demand::of(Promise::new(Target::Sdpa, half, half))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The promise of `stratified-sample`: over 2,000 samples of a row, the output's error exceeds epsilon
+//! The promise of a `stratified` sample: over 2,000 samples of a row, the output's error exceeds epsilon
 //! no more often than delta allows, at a level of 1e-6 for each count; tokens are drawn as often as
 //! they are said to be; and no more of them than a uniform sample needs.
 //!
@@ -6,21 +6,22 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/claiming.rs"]
-mod claiming;
 mod common;
+#[path = "common/mistakes.rs"]
+mod mistakes;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vattention::estimators::{Mode, Ratio};
 use vattention::eval::binomial;
-use vattention::selectors::{OracleTopK, Promised, StratifiedSample};
-use vattention::{AutoSize, PipelineConfig, SamplerConfig, Score, SelectorConfig, Size};
+use vattention::samplers::Stratified;
+use vattention::selectors::OracleTopK;
+use vattention::{AutoSize, BudgetEstimator, PipelineConfig, SamplerConfig, Score, Size, Uniform};
 
-use claiming::half_the_variance;
-use common::draws::{
-    BASE, Bench, Head, LEVEL, TOKENS, TRIALS, contradicted, for_each_head, only, promised,
-};
+use vattention_testkit::promises::{HeadKind, LEVEL, TOKENS, TRIALS, contradicted, for_each_head};
+
+use common::draws::{BASE, ENDS, FIRST, bench, only, ratio};
+use mistakes::QuarterOfTheVariance;
 
 /// The best tokens, then what there is for the rest.
 fn after_top_k(rest: PipelineConfig) -> PipelineConfig {
@@ -31,17 +32,8 @@ fn after_top_k(rest: PipelineConfig) -> PipelineConfig {
     config
 }
 
-fn sampler(terms: Promised) -> Box<dyn SelectorConfig> {
-    Box::new(StratifiedSample::new(terms))
-}
-
-/// A uniform sample for the same promise.
-fn uniform(terms: &Promised) -> PipelineConfig {
-    PipelineConfig {
-        sampler: Some(SamplerConfig { base: terms.base }),
-        estimator: Some(Box::new(Ratio::new(terms.epsilon, terms.delta))),
-        ..PipelineConfig::default()
-    }
+fn stratified() -> Box<dyn SamplerConfig> {
+    Box::new(Stratified { base: FIRST })
 }
 
 #[test]
@@ -49,34 +41,38 @@ fn the_promise_is_kept_with_no_more_tokens_than_a_uniform_sample_needs() {
     let (proved, gained) = (AtomicUsize::new(0), AtomicUsize::new(0));
     for_each_head(|head| {
         for (epsilon, delta) in [(0.1, 0.1), (0.1, 0.2), (0.05, 0.05)] {
-            let terms = promised(Mode::Default, epsilon, delta);
-            let promise = terms.promise();
-            let run = |rest| Bench::new(head, after_top_k(rest)).run(&promise);
-            let found = run(only(vec![sampler(terms.clone())]));
+            let ratio = || -> Box<Ratio> { Box::new(ratio(Mode::Default, epsilon, delta)) };
+            let run = |sampler, estimator: Box<dyn BudgetEstimator>| {
+                bench(head, after_top_k(only(sampler, estimator))).run()
+            };
+            let found = run(stratified(), ratio());
             let cell = format!("{head:?}, {epsilon}, {delta}: {found:?}");
-            assert!(!contradicted(&found, delta), "{cell}");
+            assert!(!contradicted(found.broken, delta), "{cell}");
             assert!(found.unheld <= TRIALS as usize / 20, "{cell}");
-            let uniform = run(uniform(&terms));
+            let uniform = run(Box::new(Uniform { base: FIRST }), ratio());
             println!("{cell} {uniform:?}");
-            assert!(found.sampled <= 1.05 * uniform.sampled, "{cell}, uniform {uniform:?}");
-            let much = found.sampled <= 0.8 * uniform.sampled;
+            let [ours, uniforms] = [&found, &uniform].map(|of| of.read - ENDS as f64);
+            assert!(ours <= 1.05 * uniforms, "{cell}, uniform {uniform:?}");
+            let much = ours <= 0.8 * uniforms;
             gained.fetch_add(usize::from(much), Ordering::Relaxed);
             if delta == 0.2 {
-                let broken = run(only(vec![half_the_variance(&terms, sampler)])).broken;
+                let broken = run(stratified(), Box::new(QuarterOfTheVariance(ratio()))).broken;
                 let found = binomial::p_value(broken, TRIALS as usize, delta) < LEVEL;
                 proved.fetch_add(usize::from(found), Ordering::Relaxed);
             }
         }
     });
     assert!(gained.into_inner() >= 4, "strata gain too little");
-    assert!(proved.into_inner() >= 2, "half of the variance is not found");
+    assert!(proved.into_inner() >= 2, "a quarter of the variance is not found");
 }
 
 /// With one look at few tokens, each token of the rest is drawn as often as its probability says.
 #[test]
 fn tokens_are_drawn_with_the_probability_that_is_told() {
-    let once = Promised { rounds: std::num::NonZeroU8::MIN, ..promised(Mode::Default, 0.9, 0.5) };
-    let bench = Bench::new(Head::Gaussian, after_top_k(only(vec![sampler(once)])));
+    let mut once = ratio(Mode::Default, 0.9, 0.5);
+    once.rounds = std::num::NonZeroU8::MIN;
+    let config = after_top_k(only(stratified(), Box::new(once)));
+    let bench = bench(HeadKind::Gaussian, config);
     let (mut drawn, mut told) = (vec![0; TOKENS], vec![0.0; TOKENS]);
     for sequence in 0..TRIALS {
         bench.read(sequence, |_, reading| {

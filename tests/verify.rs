@@ -11,9 +11,9 @@ use vattention::eval::{
     Cause, Layer, Trace, TraceInfo, Verification, at_epsilon, verify, write_trace,
 };
 use vattention::{
-    Assumption, Assumptions, Budget, BudgetEstimator, Fraction, Kind, Picks, PipelineConfig,
-    Promise, Row, SampleStats, SamplerConfig, Scope, Selector, SelectorConfig, Share, Site, Size,
-    Storage, Target, Verdict, estimators::Ratio, typetag,
+    Assumptions, Budget, BudgetEstimator, Demand, Design, Fraction, Kind, Picks, PipelineConfig,
+    Promise, Radius, Row, SampleStats, Sampler, SamplerConfig, Scope, Site, Size, Storage, Stream,
+    Target, Uniform, estimators::Ratio, typetag,
 };
 
 /// One head, twenty queries, 3,000 tokens. To the query `hidden`, if any, three far tokens are nearly
@@ -74,49 +74,65 @@ fn nothing_is_held_where_nothing_was_tried() {
     assert!(error.contains("5 cannot contradict delta = 0.1; expected at least 6"), "{error}");
 }
 
-/// Takes each token with probability 0.1: of 3,000 equal weights the estimated sum is off by 5.5 %
+/// Draws each token with probability 0.1: of 3,000 equal weights the estimated sum is off by 5.5 %
 /// in standard deviation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Coin {
-    epsilon: f64,
-}
+struct Coin {}
 
 #[typetag::serde(name = "coin")]
-impl SelectorConfig for Coin {
-    fn build(&self, _: &Site) -> vattention::Result<Box<dyn Selector>> {
+impl SamplerConfig for Coin {
+    fn build(&self, _: &Site) -> vattention::Result<Box<dyn Sampler>> {
         Ok(Box::new(self.clone()))
     }
 
-    fn randomized(&self) -> bool {
-        true
-    }
-
-    fn promise(&self) -> Option<Promise> {
-        Some(Promise::new(Target::Denominator, fraction(self.epsilon), fraction(0.1)))
+    fn base(&self) -> Size {
+        Size::Tokens(300)
     }
 }
 
-impl Selector for Coin {
-    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        for (token, word) in (0..row.visible()).zip(row.stream().words()) {
-            if word % 10 == 0 {
-                picks.draw(token, 0.1);
-            }
-        }
-        let (kind, assumes) = (Kind::Asymptotic, Assumptions::of(Assumption::Normal));
-        picks.certify(Verdict { kind, assumes, held: true, budget: picks.len() });
+impl Sampler for Coin {
+    fn design<'a>(
+        &'a self,
+        readers: &[Row<'a>],
+        _: &'a Picks,
+        stream: &Stream,
+    ) -> Box<dyn Design + 'a> {
+        let words = (0..readers[0].visible() as u32).zip(stream.words());
+        Box::new(Heads(words.filter(|(_, word)| word % 10 == 0).map(|(token, _)| token).collect()))
     }
 }
 
-/// A choice made once for each query would break a promise in a row always, or never.
+/// The tokens that were drawn.
+struct Heads(Vec<u32>);
+
+impl Design for Heads {
+    fn extend(&mut self, _: usize, out: &mut Vec<u32>) {
+        out.extend(&self.0);
+    }
+
+    fn probabilities(&self) -> Vec<f64> {
+        vec![0.1; self.0.len()]
+    }
+
+    fn factors(&self, _: usize) -> Vec<f64> {
+        vec![90.0; self.0.len()]
+    }
+}
+
+/// A sample that is always large enough.
+fn coin(epsilon: f64) -> PipelineConfig {
+    let content = Stubborn { target: Target::Denominator, ..stubborn(0, epsilon) };
+    PipelineConfig {
+        sampler: Some(Box::new(Coin {})),
+        estimator: Some(Box::new(content)),
+        ..PipelineConfig::default()
+    }
+}
+
+/// A sample drawn once for each query would break a promise in a row always, or never.
 #[test]
-fn selectors_that_draw_choose_anew_for_each_trial() {
-    let verdict = |epsilon| {
-        let selectors = vec![Box::new(Coin { epsilon }) as _];
-        let pipeline =
-            PipelineConfig { share: Share::Head, selectors, ..PipelineConfig::default() };
-        run_pipeline(layer(None), pipeline, 2000).unwrap()
-    };
+fn samples_are_drawn_anew_for_each_trial() {
+    let verdict = |epsilon| run_pipeline(layer(None), coin(epsilon), 2000).unwrap();
     let kept = verdict(0.1);
     let rate = kept.violations as f64 / kept.trials as f64;
     assert!(kept.held && (0.04..0.1).contains(&rate), "{rate}: {:?}", kept.worst_row);
@@ -140,9 +156,13 @@ impl BudgetEstimator for Stubborn {
         Budget { tokens: self.tokens, kind: Kind::Asymptotic, assumes: Assumptions::ALL }
     }
 
-    fn promise(&self) -> Option<Promise> {
+    fn radius(&self, _: &SampleStats) -> Radius {
+        Radius::new(0.0, Kind::Asymptotic, Assumptions::ALL)
+    }
+
+    fn demand(&self) -> Demand {
         let promise = Promise::new(self.target, self.epsilon, fraction(0.1));
-        Some(Promise { floor: self.floor, scope: self.scope, ..promise })
+        Demand::of(Promise { floor: self.floor, scope: self.scope, ..promise })
     }
 }
 
@@ -154,7 +174,7 @@ fn stubborn(tokens: usize, epsilon: f64) -> Stubborn {
 /// The verdict on an estimator after a base sample.
 fn judge(layer: Layer, base: usize, estimator: Stubborn) -> Verification {
     let pipeline = PipelineConfig {
-        sampler: Some(SamplerConfig { base: Size::Tokens(base) }),
+        sampler: Some(Box::new(Uniform { base: Size::Tokens(base) })),
         estimator: Some(Box::new(estimator)),
         ..PipelineConfig::default()
     };
@@ -193,14 +213,11 @@ fn the_assumption_that_fails_is_named() {
     assert!(!hundred.held && judge(flat(1, coin), 100, stubborn(100, 0.2)).held);
 }
 
-/// Where a selector draws, what it leaves has no statistics, but heavy tokens are still found.
+/// Where a sample is not uniform, what it leaves has no statistics, but heavy tokens are still found.
 #[test]
-fn heavy_tokens_that_a_selector_left_undrawn_are_named() {
+fn heavy_tokens_that_another_sampler_left_undrawn_are_named() {
     let verdict = |layer| {
-        let selectors = vec![Box::new(Coin { epsilon: 0.05 }) as _];
-        let pipeline =
-            PipelineConfig { share: Share::Head, selectors, ..PipelineConfig::default() };
-        let verdict = run_pipeline(layer, pipeline, 2000).unwrap();
+        let verdict = run_pipeline(layer, coin(0.05), 2000).unwrap();
         assert!(verdict.heads[0].nu.is_none());
         verdict.fault.unwrap()
     };
@@ -253,12 +270,8 @@ fn a_promise_about_a_step_is_about_all_heads_of_a_layer() {
 fn other_epsilons_are_of_what_promises() {
     let estimator =
         PipelineConfig { estimator: Some(Box::new(stubborn(9, 0.2))), ..PipelineConfig::default() };
-    let selectors = vec![Box::new(Coin { epsilon: 0.2 }) as _];
-    let selector = PipelineConfig { share: Share::Head, selectors, ..PipelineConfig::default() };
-    for pipeline in [estimator, selector] {
-        let before = pipeline.promise().unwrap();
-        let other = at_epsilon(&pipeline, fraction(0.4)).unwrap();
-        assert_eq!(other.promise(), Some(Promise { epsilon: fraction(0.4), ..before }));
-    }
+    let before = estimator.promise().unwrap();
+    let other = at_epsilon(&estimator, fraction(0.4)).unwrap();
+    assert_eq!(other.promise(), Some(Promise { epsilon: fraction(0.4), ..before }));
     assert!(at_epsilon(&PipelineConfig::default(), fraction(0.4)).is_none());
 }

@@ -54,7 +54,7 @@ fn recall(number: usize, layer: &Layer, settings: &str) -> Vec<f64> {
                 let mut logits = vec![0.0; visible];
                 step.row(row).logits(&mut logits);
                 best.take_top(BEST, &logits);
-                let known = best.iter().filter(|&(token, _)| picks.contains(token)).count();
+                let known = best.iter().filter(|&token| picks.contains(token)).count();
                 *found += (known - 2 * EDGE) as f64;
             }
         }

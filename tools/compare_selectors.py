@@ -2,8 +2,8 @@
 
 Why: a selector alone drops the rest, and its error is what the rest held. Here each picks 10 % of the context beside a
 sink and a window of 128 tokens; and, for as many tokens read, it picks 5 % and a uniform sample of 5 % is read too. What
-decides by itself how much to read is shown as it is. With --promise, whether `ratio` keeps its promise after each. The
-numbers are those of `vattention compare` and `verify`, the tables Markdown.
+decides by itself how much to read is shown as it is. With --promise, only whether `ratio` keeps its promise after each
+index, with a uniform sample and with one drawn by the index's scores. The numbers are those of `vattention compare` and `verify`, the tables Markdown.
 
     python3 tools/compare_selectors.py data/smollm2.safetensors --promise
     python3 tools/compare_selectors.py data/smollm2.safetensors long.safetensors --queries 8
@@ -31,16 +31,21 @@ size = 128
 """
 SAMPLE = """
 [estimator]
-type = "fixed"
+type = "ratio"
+delta = 0.1
 size = 0.05
 """
 PROMISE = """
 [estimator]
 type = "ratio"
-target = "sdpa"
 epsilon = 0.1
 delta = 0.1
 """
+# How the rest is drawn, in the tables of promises.
+SAMPLERS = {
+    "uniform": "",
+    "priority": '\n[sampler]\ntype = "priority"\nscores = "selectors"\n',
+}
 
 
 def table(kind, **fields):
@@ -70,16 +75,19 @@ def methods(share, tokens):
     }
 
 
+# They rank no tokens at a step.
+UNRANKED = ["recent tokens", "snapkv", "h2o"]
+
 # What decides by itself how much to read; the inner selector of twilight is an inline table.
 OWN_SIZE = {
     "oracle-top-p, 0.9": table("oracle-top-p", mass=0.9),
     "twilight, 0.9 of quest's 20 %": '\n[[selectors]]\ntype = "twilight"\nmass = 0.9\nof = { type = "quest", size = 0.2 }\n',
-    "magic-pig, 8 bits, 75 tables": table("magic-pig", bits=8, tables=75, weighting="certain"),
-    "magic-pig, 10 bits, 150 tables": table("magic-pig", bits=10, tables=150, weighting="certain"),
-}
-WEIGHED = {
     "magic-pig, 8 bits, 75 tables": table("magic-pig", bits=8, tables=75),
     "magic-pig, 10 bits, 150 tables": table("magic-pig", bits=10, tables=150),
+}
+WEIGHED = {
+    "lsh, 8 bits, 75 tables": '\n[sampler]\ntype = "lsh"\nbits = 8\ntables = 75\n',
+    "lsh, 10 bits, 150 tables": '\n[sampler]\ntype = "lsh"\nbits = 10\ntables = 150\n',
 }
 
 
@@ -136,9 +144,10 @@ def compare(trace, options, texts):
     return dict(zip(texts, vattention("compare", trace, titled, options, [0])["pipelines"]))
 
 
-def verify(trace, name, text):
+def verify(trace, name, text, sampler):
     """What `vattention verify` says of the promise of `ratio` after a selector; exit code 1 if it is broken."""
-    return vattention("verify", trace, [(name, SINK_AND_WINDOW + text + PROMISE)], [], [0, 1])
+    text = f'share = "head"\n{SINK_AND_WINDOW}{text}{SAMPLERS[sampler]}{PROMISE}'
+    return vattention("verify", trace, [(f"{name}, {sampler}", text)], [], [0, 1])
 
 
 def percent(share):
@@ -173,14 +182,28 @@ def print_tables(trace, options):
         print("| " + " | ".join([name, percent(weighed["density"]["per_kv_head"]["mean"]), *errors(weighed)]) + " |")
 
 
+def promised(verdict):
+    """What a verdict says, as cells."""
+    heads = verdict["heads"]
+    read = sum(head["density"] for head in heads) / len(heads)
+    worst = max(head["violations"] / head["trials"] for head in heads)
+    row = verdict["worst_row"]
+    broken = percent(verdict["violations"] / verdict["trials"])
+    held = "yes" if verdict["held"] else "no"
+    return [percent(read), broken, percent(worst), f"{row['violations']} of {row['trials']}", held]
+
+
 def print_promises(trace):
-    tokens = tokens_of(trace)
-    print(f"\n`{trace.name}`, `ratio` after 5 %\n\n| picks | broken | worst head | held |\n|---|--:|--:|---|")
-    for name, text in {**methods(0.05, tokens), **OWN_SIZE}.items():
-        verdict = verify(trace, name, text)
-        worst = max(head["violations"] / head["trials"] for head in verdict["heads"])
-        share = verdict["violations"] / verdict["trials"]
-        print(f"| {name} | {percent(share)} | {percent(worst)} | {'yes' if verdict['held'] else 'no'} |")
+    """After each index, the promise of a uniform sample and of one drawn by the index's own scores."""
+    print(f"\n`{trace.name}`, `ratio` after 5 %, each query head by itself\n")
+    print("| picks | " + " | ".join(f"{sampler}: read | broken | worst head | worst row | held" for sampler in SAMPLERS) + " |")
+    print("|---" + "|--:|--:|--:|--:|---" * len(SAMPLERS) + "|")
+    texts = {name: text for name, text in methods(0.05, tokens_of(trace)).items() if name not in UNRANKED}
+    for name, text in texts.items():
+        cells = [name]
+        for sampler in SAMPLERS:
+            cells += promised(verify(trace, name, text, sampler))
+        print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def main():
@@ -188,14 +211,15 @@ def main():
     parser.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="traces of the model of weights/")
     parser.add_argument("--queries", help="how many of each layer's queries, the last ones")
     parser.add_argument("--backend", default="cpu", help="cpu or reference")
-    parser.add_argument("--promise", action="store_true", help="verify the promise of `ratio` after each, too")
+    parser.add_argument("--promise", action="store_true", help="verify the promise of `ratio` after each index, instead")
     args = parser.parse_args()
     options = ["--backend", args.backend] + (["--queries", args.queries] if args.queries else [])
     try:
         for trace in args.traces:
-            print_tables(trace, options)
             if args.promise:
                 print_promises(trace)
+            else:
+                print_tables(trace, options)
     except InputError as error:
         print(f"compare_selectors: {error}", file=sys.stderr)
         return 2

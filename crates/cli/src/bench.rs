@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "bf16")]
     dtype: Vec<Dtype>,
     /// Shares of the tokens to read beside sink and window, between commas: half by the selector
-    /// that has a size and half by a fixed estimator, or all by the one there is. An estimator
+    /// that has a size and half by an estimator that has one, or all by the one there is. An estimator
     /// without a size decides itself. By default, pipelines run as they stand.
     #[arg(long, value_delimiter = ',', value_parser = fraction)]
     density: Vec<Fraction>,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use vattention::config::shares;
 use vattention::eval::{Entry, Trace};
-use vattention::{Fraction, PipelineConfig, SamplerConfig, Shape, Size};
+use vattention::{BudgetEstimator, Fraction, PipelineConfig, Shape, Size};
 use vattention_llm::Config;
 
 use crate::compare::find_backend;
@@ -64,9 +64,11 @@ impl Args {
 /// The pipeline with the sampler that it draws by, where the file names none.
 fn in_full(pipeline: &PipelineConfig) -> Result<PipelineConfig, Failure> {
     let mut tree = serde_json::to_value(pipeline).map_err(Failure::input)?;
-    let looks = pipeline.estimator.as_ref().is_some_and(|estimator| estimator.rounds() > 0);
-    if looks && pipeline.sampler.is_none() {
-        tree["sampler"] = serde_json::to_value(SamplerConfig::default()).map_err(Failure::input)?;
+    let looks = |estimator: &dyn BudgetEstimator| {
+        estimator.demand().size.is_none() && estimator.rounds() > 0
+    };
+    if pipeline.estimator.as_deref().is_some_and(looks) && pipeline.sampler.is_none() {
+        tree["sampler"] = serde_json::to_value(pipeline.sampler()).map_err(Failure::input)?;
     }
     serde_json::from_value(tree).map_err(Failure::input)
 }

@@ -78,7 +78,7 @@ pub(crate) fn find_backend(name: &str) -> Result<Box<dyn Backend>, Failure> {
     Ok(backend)
 }
 
-const HEADER: [&str; 12] = [
+const HEADER: [&str; 14] = [
     "pipeline",
     "read",
     "per head",
@@ -88,6 +88,8 @@ const HEADER: [&str; 12] = [
     "error mean",
     "p95",
     "max",
+    "bar",
+    "outside",
     "promise",
     "broken",
     "evidence",
@@ -113,6 +115,9 @@ sampled   tokens drawn by chance per row
 recall    attention of the tokens read for certain, relative to that of the best as many
 index     bytes per token that selectors keep beside a KV head's keys and values
 error     |out - exact| / |exact| over all rows
+bar       the relative error that each sample says is exceeded with probability delta at most, mean over
+          rows that are not read as a whole
+outside   share of these rows whose error is larger
 promise   target: epsilon, delta, that is Pr(relative error of the target > epsilon) <= delta; with
           the floor that errors are relative to at least, and whom it is about if that is a step
 broken    rows whose error of the target exceeded epsilon; if the promise is about a step, steps: all
@@ -129,7 +134,7 @@ evidence  what that says of delta: \"within delta\", their share is at most delt
     format!("{trace}, backend {backend}\n\n{table}\n\n{legend}{of_set}")
 }
 
-fn cells(pipeline: &Measured) -> [String; 12] {
+fn cells(pipeline: &Measured) -> [String; 14] {
     let error = pipeline.output_error;
     let guarantee = pipeline.guarantee.as_ref();
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
@@ -143,6 +148,8 @@ fn cells(pipeline: &Measured) -> [String; 12] {
         short(error.mean),
         short(error.p95),
         short(error.max),
+        or_dash(pipeline.bars.mean().map(short)),
+        or_dash(pipeline.bars.share_outside().map(percent)),
         or_dash(guarantee.map(|it| promise(&it.promise))),
         or_dash(guarantee.map(|it| broken(&it.violations, it.promise.scope))),
         or_dash(guarantee.map(|it| it.evidence.to_string())),

@@ -2,14 +2,17 @@
 
 mod report;
 mod request;
+mod steps;
 mod tally;
 
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vattention::{Options, Storage};
+use vattention::{Backend, Options, Storage};
+use vattention_evaluate::Watched;
 use vattention_llm::{Generation, Session, Stop, Stream};
 
 use crate::chat::ChatArgs;
@@ -26,6 +29,9 @@ use report::Report;
 use request::Request;
 use tally::Tally;
 
+pub(crate) use steps::{Beside, Step, Written};
+use steps::{Errors, Record};
+
 const HELP: &str = "\
 The model is a Hugging Face directory (config.json, tokenizer.json, and safetensors) or a GGUF file, of
 a Llama, Mistral, Qwen2 or Qwen3. It answers greedily, until it ends the text or there are --tokens.
@@ -37,12 +43,20 @@ the context belongs to the question. Without it the model goes on from the text 
 Setups: a reads context and question by dense attention, and the pipeline begins with the answer;
 b reads the context by dense attention, and the pipeline begins with the question.
 
+With --steps, attention is dense beside, to know the errors, and the answer is compared with the one
+by dense attention: times tell little then. `vattention plot-steps` shows the file.
+
 Ctrl-C ends the answer, and shows what was measured until then.
 
 JSON: answer and stop (end, length, interrupted); tokens; prefill_seconds; steps, those by the
 pipeline: count, median_seconds, attention_share of their time, and of the time that threads spent
 there, select_share, sample_share and attend_share, null where the backend does not tell; memory, in
-bytes; density, and layers: of each its density, sampled and held as the table shows them.";
+bytes; density, and layers: of each its density, sampled, held and bar as the table shows
+them; with --steps beside: compared, how many tokens of the answer, its end among them, and same, how
+many before the first that dense attention would not give.
+
+--steps: model, pipeline, setup, beside, and steps: of each tokens, how many the sequence had, and each
+layer's error (the mean relative error of its query heads), density and bar, null where there is none.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -81,9 +95,16 @@ pub(crate) struct Args {
     /// The sequence's number: with another one, samples are drawn anew.
     #[arg(long, default_value_t = 0, value_name = "N")]
     sequence: u32,
+    /// Take no token for the end of the answer: go on to --tokens.
+    #[arg(long)]
+    ignore_eos: bool,
     /// Write the answer and what was measured as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write each layer's error, density and error bar at every step by the pipeline, and where the answer
+    /// departs from that by dense attention, as JSON.
+    #[arg(long, value_name = "FILE")]
+    steps: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -94,23 +115,39 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let request = Request::new(args, &checkpoint)?;
     let (config, storage) = (&checkpoint.config, Storage::from(args.dtype));
     let rows = |tokens| row_bytes(&config.shape, storage, config.layers, tokens);
-    checkpoint.expect_room(request.most(), rows(request.most()))?;
+    // The pipeline's; with --steps that of dense attention beside, and of the dense answer.
+    let copies = if args.steps.is_some() { 3 } else { 1 };
+    checkpoint.expect_room(request.most(), copies * rows(request.most()))?;
     let (model_files, context) = (checkpoint.files(), args.context.iter());
     let inputs: Vec<&Path> =
         files.iter().chain(&model_files).chain(context).map(PathBuf::as_path).collect();
     let interrupt = Interrupt::default();
-    check_outputs_unless(&interrupt, &[("--json", args.json.as_ref())], &inputs)?;
+    let outputs = [("--json", args.json.as_ref()), ("--steps", args.steps.as_ref())];
+    check_outputs_unless(&interrupt, &outputs, &inputs)?;
     let options = Options { sequence: args.sequence, storage, timed: true, ..Options::default() };
     let model = checkpoint.load()?;
-    let session = Session::new(&model, &*backend, &entry.pipeline, &options)?;
+    let watched = Watched::new(&*backend, true, Errors::default());
+    let machine: &dyn Backend = if args.steps.is_some() { &watched } else { &*backend };
+    let session = |pipeline, machine: &dyn Backend| -> Result<Session<'_>, Failure> {
+        let session = Session::new(&model, machine, pipeline, &options)?;
+        Ok(if args.ignore_eos { session.without_end() } else { session })
+    };
     let mut answering = Answering {
-        session,
+        session: session(&entry.pipeline, machine)?,
         interrupt,
         stream: checkpoint.tokenizer.stream(),
-        tally: Tally::new(),
+        tally: Tally::new(args.steps.as_ref().map(|_| Record::new(&watched))),
     };
     let (generation, prefill) = answering.answer(&request)?;
-    let Answering { session, tally, .. } = answering;
+    let Answering { session: answered, mut tally, .. } = answering;
+    let record = tally.take_record();
+    let beside = match generation.stop {
+        Stop::End(_) | Stop::Length if record.is_some() => {
+            let dense = session(&Arc::default(), &*backend)?;
+            Some(Beside::new(dense, &request, &generation)?)
+        }
+        _ => None,
+    };
     let report = Report {
         model: args.model.display().to_string(),
         pipeline: entry.pipeline.name.clone(),
@@ -124,12 +161,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         steps: tally.steps(),
         memory: report::Memory {
             weights: checkpoint.weight_bytes,
-            keys_values: rows(session.len()),
-            index: session.index_bytes() as u64,
+            keys_values: rows(answered.len()),
+            index: answered.index_bytes() as u64,
         },
         density: tally.density(),
         layers: tally.layers(),
+        beside,
     };
+    if let (Some(path), Some(record)) = (&args.steps, record) {
+        write_json(path, &record.written(&report))?;
+    }
     if let Some(path) = &args.json {
         write_json(path, &report)?;
     }
@@ -147,23 +188,19 @@ const UNANSWERED: &str = "\
 the answer is empty. The model has a chat template, which is applied with --chat";
 
 /// A sequence that is told a request.
-struct Answering<'m, 't> {
+struct Answering<'m, 't, 'r> {
     session: Session<'m>,
     interrupt: Interrupt,
     stream: Stream<'t>,
-    tally: Tally,
+    tally: Tally<'r>,
 }
 
-impl Answering<'_, '_> {
+impl Answering<'_, '_, '_> {
     /// Reads the request, and prints the answer as it comes. Returns the time of the dense part too.
     fn answer(&mut self, request: &Request) -> Result<(Generation, Duration), Failure> {
-        let bar = progress::bar("layers");
         let begin = Instant::now();
-        let mut logits = self.session.prefill_with(&request.dense, |done, total| {
-            progress::show(&bar, done, total);
-        })?;
+        let mut logits = read_densely(&mut self.session, &request.dense)?;
         let prefill = begin.elapsed();
-        bar.finish_and_clear();
         self.interrupt.end_work_only();
         self.tally.go_on();
         for &token in &request.sparse {
@@ -194,6 +231,14 @@ impl Answering<'_, '_> {
         tally.see(session);
         Ok(generation)
     }
+}
+
+/// Returns the logits after the last token.
+fn read_densely(session: &mut Session<'_>, tokens: &[u32]) -> Result<Vec<f32>, Failure> {
+    let bar = progress::bar("layers");
+    let logits = session.prefill_with(tokens, |done, total| progress::show(&bar, done, total))?;
+    bar.finish_and_clear();
+    Ok(logits)
 }
 
 /// Prints what a token completes; a reader that has gone away is no error.

@@ -18,6 +18,7 @@ mod list;
 mod numbers;
 mod outputs;
 mod pipelines;
+mod plot_steps;
 mod progress;
 mod setup;
 mod study;
@@ -53,6 +54,8 @@ enum Command {
     Bench(bench::Args),
     /// Let a language model answer by a pipeline, and tell what that read.
     Generate(generate::Args),
+    /// Show what `generate --steps` wrote: how errors, densities and error bars went.
+    PlotSteps(plot_steps::Args),
     /// Ask a model tasks whose answers lie far back, and judge pipelines by what it answers.
     Evaluate(evaluate::Args),
     /// Show every problem in pipeline files, or the pipelines they make.
@@ -96,6 +99,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Study(command) => study::run(&command),
         Command::Bench(args) => bench::run(&args),
         Command::Generate(args) => generate::run(&args),
+        Command::PlotSteps(args) => plot_steps::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use vattention::ComponentKind;
-use vattention::config::{ComponentEntry, Field, listing, sampler_fields, schema};
+use vattention::config::{ComponentEntry, Field, listing, schema};
 
 use crate::{Failure, say};
 
@@ -15,11 +15,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let selectors = listing(ComponentKind::Selector);
+    let samplers = listing(ComponentKind::Sampler);
     let estimators = listing(ComponentKind::Estimator);
     if args.json {
         let list = json!({
             "selectors": selectors,
-            "sampler": sampler_fields(),
+            "samplers": samplers,
             "estimators": estimators,
             "backends": backends(),
         });
@@ -27,8 +28,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     say("Selectors, [[selectors]]\n")?;
     selectors.iter().try_for_each(show)?;
-    say("Sampler, [sampler]: how an estimator's sample is drawn\n")?;
-    show_fields(&sampler_fields())?;
+    say("Samplers, [sampler]\n")?;
+    samplers.iter().try_for_each(show)?;
     say("Estimators, [estimator]\n")?;
     estimators.iter().try_for_each(show)?;
     say("Backends, --backend\n")?;

@@ -96,6 +96,20 @@ pub(crate) enum Command {
         #[command(flatten)]
         on: On,
     },
+    /// Whether error bars are as sure as they say, at several confidences.
+    Calibration {
+        #[command(flatten)]
+        chosen: PipelineArgs,
+        /// Shares of the samples whose error may exceed its bar, between commas.
+        #[arg(long, value_delimiter = ',', value_parser = fraction)]
+        #[arg(default_value = "0.02,0.05,0.1,0.2,0.3,0.5", value_name = "DELTAS")]
+        deltas: Vec<Fraction>,
+        /// Samples of each head, spread over its queries.
+        #[arg(long, default_value_t = 500)]
+        trials: u32,
+        #[command(flatten)]
+        on: On,
+    },
     /// Error and density of the paper's natural configuration, one parameter at a time.
     Sensitivity {
         #[command(flatten)]
@@ -178,6 +192,16 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
             let found = on.sampled(*trials, |study| study::bias(study, shares))?;
             on.tell(&found, || found.figure().svg(), &table::bias(&found))
         }
+        Command::Calibration { chosen, deltas, trials, on } => {
+            let backend = find_backend("cpu")?;
+            let Loaded { entries, files } = chosen.load()?;
+            let (trace, settings) = on.open(&files)?;
+            let lineup = chosen.lineup(entries, &trace, &*backend, &settings)?;
+            let found = sampled(&trace, &settings, *trials, |study| {
+                study::calibration(study, &lineup.run, deltas)
+            })?;
+            on.tell(&lineup.told(&found), || found.figure().svg(), &table::calibration(&found))
+        }
         Command::Sensitivity { machine, on } => {
             let backend = find_backend(&machine.backend)?;
             let (trace, settings) = on.open(&[])?;
@@ -240,12 +264,7 @@ impl On {
         run: impl FnOnce(&Study<'_>) -> vattention::eval::Result<T>,
     ) -> Result<T, Failure> {
         let (trace, settings) = self.open(&[])?;
-        let bar = progress::bar("rows");
-        let show = |done, total| progress::show(&bar, done, total);
-        let study = Study { trace: &trace, settings: &settings, trials, progress: &show };
-        let found = run(&study)?;
-        bar.finish_and_clear();
-        Ok(found)
+        sampled(&trace, &settings, trials, run)
     }
 
     /// Opens the trace, and checks the outputs against it and `files`.
@@ -272,4 +291,18 @@ impl On {
         }
         say(table)
     }
+}
+
+/// Runs a study that samples rows.
+fn sampled<T>(
+    trace: &Trace,
+    settings: &Settings,
+    trials: u32,
+    run: impl FnOnce(&Study<'_>) -> vattention::eval::Result<T>,
+) -> Result<T, Failure> {
+    let bar = progress::bar("rows");
+    let show = |done, total| progress::show(&bar, done, total);
+    let found = run(&Study { trace, settings, trials, progress: &show })?;
+    bar.finish_and_clear();
+    Ok(found)
 }

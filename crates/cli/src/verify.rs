@@ -21,7 +21,8 @@ const HELP: &str = "\
 Errors are relative to what the promise says: to the target, or to its floor. A promise about each
 row is judged by every query head, and by every query head at one query; one with scope `step` by the
 largest error of a layer's heads. Every sample counts, whether its certificate says `held` or not.
-Exit code 1: the promise is broken.
+Exit code 1: the promise is broken. Where the estimator has a size, or a limit does not suffice for epsilon,
+the error bar is the promise.
 
 The violations of a head, or of a row, contradict delta if so many are less probable than 1e-6 over the
 number of heads, or of rows, where the promise is kept. Each p-value is told with its limit, and what
@@ -35,7 +36,8 @@ Of a broken promise it is told what fails in most of the samples that broke it, 
              is below half of the residual's
   normal     neither
 
-JSON: promise (target, epsilon, delta, floor, scope); counts of what it is judged by; worst and
+JSON: demand (target, epsilon, delta, floor, scope, size, limit); bars (rows, outside, unbounded, radii,
+their sum, and widest); counts of what it is judged by; worst and
 worst_row, the counts with the smallest p-values, and test and row_test, how they are judged: trials,
 limit, contradicted_from (the fewest violations that contradict delta) and rate (their share); evidence:
 how many heads (layers) are within delta, above it or contradict it; kind, assumes and
@@ -46,7 +48,7 @@ error_at_delta (what 1 - delta of its errors do not exceed) and failures (sample
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// A pipeline file whose estimator, or a selector that draws in its place, promises something.
+    /// A pipeline file with an estimator.
     config: PathBuf,
     /// The trace to draw samples on.
     #[arg(long, value_name = "FILE")]
@@ -101,8 +103,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 impl Args {
     /// The pipeline, which must promise something and be able to run on the trace, at the density.
     fn made(&self, entry: Entry, trace: &Trace) -> Result<Entry, Failure> {
-        if entry.pipeline.promise().is_none() {
-            let message = "promises nothing; expected an [estimator] or a selector that does";
+        if entry.pipeline.parts().all(|part| part.demand().is_none()) {
+            let message = "promises nothing; expected an [estimator]";
+            return Err(Failure::input(format!("{}: {message}", entry.file)));
+        }
+        if self.plot.is_some() && entry.pipeline.promise().is_none() {
+            let message = "--plot draws errors against epsilon; expected an [estimator] with one";
             return Err(Failure::input(format!("{}: {message}", entry.file)));
         }
         let (settings, backend) = (Settings::default(), find_backend("cpu")?);

@@ -125,6 +125,7 @@ fn compare_writes_the_keys_that_other_tools_read() {
         assert_eq!(
             keys(pipeline),
             [
+                "bars",
                 "budget",
                 "denominator_error",
                 "density",
@@ -288,7 +289,7 @@ fn check_prints_a_pipeline_that_can_be_loaded_again() {
 #[test]
 fn check_shows_the_sampler_and_what_shares_come_to() {
     let shown = succeed(&["check", &config("vattention-oracle")]);
-    assert!(shown.contains("\n[sampler]\nbase = 128\n"), "{shown}");
+    assert!(shown.contains("\n[sampler]\ntype = \"uniform\"\nbase = 128\n"), "{shown}");
     let row = |shown: &str, name: &str| {
         let line = shown.lines().find(|line| line.starts_with(&format!("#   {name} = "))).unwrap();
         line.split_whitespace().map(ToOwned::to_owned).skip(3).collect::<Vec<_>>()
@@ -337,7 +338,7 @@ fn check_applies_changes_and_extends() {
     }
     assert!(merged.contains("oracle-top-k"));
 
-    let other_type = "extends = \"sub/base.toml\"\n[estimator]\ntype = \"fixed\"\nsize = 9\n";
+    let other_type = "extends = \"sub/base.toml\"\n[estimator]\ntype = \"clt\"\ntarget = \"sdpa\"\ndelta = 0.1\nsize = 9\n";
     std::fs::write(&child, other_type).unwrap();
     let merged = succeed(&["check", text(&child)]);
     assert!(merged.contains("size = 9") && !merged.contains("epsilon"), "{merged}");
@@ -482,7 +483,7 @@ fn pipelines_are_made_to_read_a_share_of_a_trace() {
     let verify = ["verify", vattention, "--density", "0.5", "--trials", "100"];
     succeed(&[&verify[..], &more, &changes].concat());
     let verdict: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
-    let epsilon = format!("epsilon {:.3}", verdict["promise"]["epsilon"].as_f64().unwrap());
+    let epsilon = format!("epsilon {:.3}", verdict["demand"]["epsilon"].as_f64().unwrap());
     assert_eq!(epsilon, pipelines[5]["set"], "as compare finds it");
 }
 
@@ -604,6 +605,8 @@ fn verify_says_of_each_head_whether_the_promise_held() {
         keys(&verdict),
         [
             "assumes",
+            "bars",
+            "demand",
             "evidence",
             "fault",
             "heads",
@@ -611,7 +614,6 @@ fn verify_says_of_each_head_whether_the_promise_held() {
             "kind",
             "not_held",
             "pipeline",
-            "promise",
             "row_test",
             "steps",
             "test",
@@ -622,7 +624,8 @@ fn verify_says_of_each_head_whether_the_promise_held() {
             "worst_row"
         ]
     );
-    assert_eq!(keys(&verdict["promise"]), ["delta", "epsilon", "floor", "scope", "target"]);
+    let demanded = ["delta", "epsilon", "floor", "limit", "scope", "size", "target"];
+    assert_eq!(keys(&verdict["demand"]), demanded);
     assert_eq!((&verdict["held"], &verdict["kind"]), (&true.into(), &"asymptotic".into()));
     assert!(verdict["fault"].is_null() && verdict["steps"].as_array().unwrap().is_empty());
     assert_eq!(verdict["trials"], 400, "50 of 8 heads");
@@ -633,6 +636,7 @@ fn verify_says_of_each_head_whether_the_promise_held() {
         keys(&heads[0]),
         [
             "assumes",
+            "bars",
             "density",
             "error",
             "error_at_delta",
@@ -695,10 +699,14 @@ fn verify_finds_a_promise_that_is_broken() {
 #[test]
 fn verify_refuses_a_pipeline_that_promises_nothing() {
     let world = World::new();
-    for name in ["hybrid", "dense"] {
+    for name in ["oracle-top-k", "dense"] {
         let said = refuse(&["verify", &config(name), "--trace", &world.trace]);
         assert!(said.contains("promises nothing; expected an [estimator]"), "{said}");
     }
+    let hybrid = config("hybrid");
+    let plot = ["verify", &hybrid, "--trace", &world.trace, "--heads", "--plot", "x.svg"];
+    let said = refuse(&plot);
+    assert!(said.contains("--plot draws errors against epsilon"), "{said}");
     let oracle = config("vattention-oracle");
     let said = refuse(&["verify", &oracle, "--trace", &world.trace, "--trials", "6"]);
     let expected = "--trials: 6 cannot contradict delta = 0.1; expected at least 7";
@@ -710,9 +718,11 @@ fn list_and_schema_name_every_component() {
     let list: Value = serde_json::from_str(&succeed(&["list", "--json"])).unwrap();
     let (shown, schema) = (succeed(&["list"]), succeed(&["schema"]));
     assert!(serde_json::from_str::<Value>(&schema).unwrap()["properties"]["selectors"].is_object());
-    for (part, kind) in
-        [("selectors", ComponentKind::Selector), ("estimators", ComponentKind::Estimator)]
-    {
+    for (part, kind) in [
+        ("selectors", ComponentKind::Selector),
+        ("samplers", ComponentKind::Sampler),
+        ("estimators", ComponentKind::Estimator),
+    ] {
         let listed = list[part].as_array().unwrap();
         let names: Vec<&str> = listed.iter().map(|entry| entry["name"].as_str().unwrap()).collect();
         let registered: Vec<&str> =
@@ -724,10 +734,6 @@ fn list_and_schema_name_every_component() {
             assert!(schema.contains(&format!("\"const\": \"{name}\"")), "{name}");
         }
     }
-    assert_eq!(list["sampler"][0]["name"], "base");
-    assert!(
-        shown.contains("[sampler]") && shown.contains("    base  tokens or share (default 128)")
-    );
 }
 
 /// An interruption ends the command at once, and removes the file that it was filling.

@@ -212,6 +212,81 @@ fn an_interrupt_ends_the_answer_and_shows_what_was_measured() {
 }
 
 #[test]
+fn every_step_is_told_beside_dense_attention() {
+    let world = World::new();
+    let steps = |pipeline: &str, file: &str| {
+        let (said, report) = generate(&world, &[("--pipeline", pipeline), ("--steps", file)]);
+        let written = world.json(file);
+        assert_eq!(written["beside"], report["beside"]);
+        let steps = written["steps"].as_array().unwrap().clone();
+        assert_eq!(steps.len() as u64, report["steps"]["count"].as_u64().unwrap());
+        for (number, step) in steps.iter().enumerate() {
+            let first = report["tokens"]["context"].as_u64().unwrap() + 1;
+            assert_eq!(step["tokens"], first + number as u64);
+        }
+        (said, report, steps)
+    };
+    let of_layers = |step: &Value, key: &str| -> Vec<Option<f64>> {
+        step[key].as_array().unwrap().iter().map(Value::as_f64).collect()
+    };
+
+    let (said, report, dense) = steps("dense.toml", "dense.json");
+    let answer = report["tokens"]["answer"].as_u64().unwrap() + 1;
+    assert_eq!(report["beside"], json!({"compared": answer, "same": answer}), "and both end");
+    assert!(said.contains("beside dense attention: the same text"), "{said}");
+    assert!(dense.iter().all(|step| of_layers(step, "error") == [Some(0.0); 3]));
+    assert!(dense.iter().all(|step| of_layers(step, "bar") == [None; 3]));
+
+    let (_, report, promised) = steps("promised.toml", "promised.json");
+    for key in ["density", "bar"] {
+        for (layer, mean) in numbers(&report, key).into_iter().enumerate() {
+            let of_layer = promised.iter().map(|step| of_layers(step, key)[layer].unwrap());
+            let sum: f64 = of_layer.sum();
+            assert!((sum / promised.len() as f64 - mean).abs() < 1e-5, "{key} of {layer}: {sum}");
+        }
+    }
+    let errors = || promised.iter().flat_map(|step| of_layers(step, "error"));
+    assert!(errors().all(|error| (0.0..1.0).contains(&error.unwrap())));
+    assert!(errors().any(|error| error.unwrap() > 0.0), "a sample errs");
+
+    world.write("ends.toml", "[[selectors]]\ntype = \"sink\"\nsize = 16\n");
+    let (said, report, _) = steps("ends.toml", "ends.json");
+    let same = report["beside"]["same"].as_u64().unwrap();
+    assert!(same < report["beside"]["compared"].as_u64().unwrap(), "{said}");
+    assert!(said.contains(&format!("departs after {same} of ")), "{said}");
+
+    let files = ["dense.json", "promised.json", "ends.json"];
+    let said = world.succeed(&[&["plot-steps"], &files[..], &["--plot", "out.svg"]].concat());
+    assert_eq!(said.lines().count(), 4, "{said}");
+    assert!(said.contains("the same text") && said.contains("departs after"), "{said}");
+    let plot = std::fs::read_to_string(world.path("out.svg")).unwrap();
+    assert_eq!(plot.matches("relative error").count(), 2, "over steps, and over layers");
+
+    world.write("none.json", r#"{"model": "", "pipeline": "", "setup": "b", "steps": []}"#);
+    world.refuse(&["plot-steps", "none.json"], "none.json: there are no steps by a pipeline");
+    world.refuse(&["plot-steps", "out.json"], "out.json: invalid type: map, expected a sequence");
+    world.refuse(&["plot-steps", "missing.json"], "missing.json: ");
+    world.write(
+        "ragged.json",
+        r#"{"model": "", "pipeline": "", "setup": "b", "steps": [
+        {"tokens": 1, "error": [0.1], "density": [1.0], "bar": []}]}"#,
+    );
+    world.refuse(&["plot-steps", "ragged.json"], "ragged.json: step 0 has not 1 layers");
+    let overwritten = ["plot-steps", "ends.json", "--plot", "ends.json"];
+    world.refuse(&overwritten, "--plot ends.json: expected another file than an input");
+}
+
+#[test]
+fn the_end_of_the_text_can_be_ignored() {
+    let world = World::new();
+    let mut args = args(&[("--tokens", "20"), ("--json", "out.json")]);
+    args.push("--ignore-eos".into());
+    world.succeed(&refs(&args));
+    let report = world.json("out.json");
+    assert_eq!((&report["stop"], &report["tokens"]["answer"]), (&json!("length"), &json!(20)));
+}
+
+#[test]
 fn models_that_cannot_be_used_are_refused() {
     let world = World::new();
     refuse(

@@ -305,6 +305,34 @@ fn pipelines_are_changed_and_left_out_as_compare_does() {
 }
 
 #[test]
+fn bars_are_as_sure_as_they_say() {
+    let world = World::new();
+    let configs = ["priority", "hybrid"].map(config);
+    let deltas = ["--deltas", "0.05,0.3", "--trials", "200"];
+    let line: Vec<&str> = configs.iter().map(String::as_str).chain(deltas).collect();
+    let (table, found) = world.study("calibration", &line);
+    assert!(table.contains("priority sampling") && table.contains("hybrid"), "{table}");
+    for pipeline in list(&found, "pipelines") {
+        let at = list(pipeline, "at");
+        for at in at {
+            let (delta, bars) = (number(&at["delta"]), &at["bars"]);
+            let (rows, outside) = (number(&bars["rows"]), number(&bars["outside"]));
+            assert!(rows > 800.0 && outside <= delta * rows, "{pipeline}");
+            let worst = (200.0 * number(&at["worst"])).round() as usize;
+            // Eight heads, two pipelines, two deltas.
+            assert!(binomial::p_value(worst, 200, delta) > 1e-6 / 32.0, "{pipeline}");
+        }
+        let radii = |at: &Value| number(&at["bars"]["radii"]) / number(&at["bars"]["rows"]);
+        let budget = pipeline["pipeline"] == "hybrid";
+        assert!(!budget || radii(&at[1]) < radii(&at[0]), "less sure, and so narrower: {pipeline}");
+    }
+    refuse(
+        &["study", "calibration", &config("dense"), "--trace", &world.trace()],
+        "has no [estimator], so no error bars",
+    );
+}
+
+#[test]
 fn studies_are_deterministic_and_measure_what_was_asked_for() {
     let world = World::new();
     let more = ["--layers", "1", "--queries", "2", "--trials", "3"];

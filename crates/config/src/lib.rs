@@ -21,7 +21,7 @@ mod sizes;
 mod twice;
 mod words;
 
-pub use listing::{ComponentEntry, Field, listing, sampler_fields};
+pub use listing::{ComponentEntry, Field, listing};
 pub use load::{Loader, load};
 pub use problem::{ConfigError, Problem};
 pub use schema::schema;

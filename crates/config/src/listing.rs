@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use vattention_core::schemars::{JsonSchema, SchemaGenerator};
-use vattention_core::{Component, ComponentKind, SamplerConfig, components};
+use vattention_core::schemars::SchemaGenerator;
+use vattention_core::{Component, ComponentKind, components};
 
 use crate::schema::{fields, is_selector};
 
-/// A selector or estimator that pipeline files may name.
+/// A selector, sampler or estimator that pipeline files may name.
 #[derive(Clone, Debug, Serialize)]
 pub struct ComponentEntry {
     /// The `type` that names it.
@@ -39,13 +39,6 @@ pub struct Field {
 /// Every linked component of a kind, by name.
 pub fn listing(kind: ComponentKind) -> Vec<ComponentEntry> {
     components(kind).into_iter().map(ComponentEntry::new).collect()
-}
-
-/// The fields of the `[sampler]` table.
-pub fn sampler_fields() -> Vec<Field> {
-    let mut generator = SchemaGenerator::default();
-    let schema = SamplerConfig::json_schema(&mut generator).to_value();
-    listed(&schema, generator)
 }
 
 impl ComponentEntry {

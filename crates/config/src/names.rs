@@ -63,8 +63,13 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["hat"], "that is `hash-attention` here"),
     (&["pq"], "that is `pq-cache` here"),
     (
-        &["random", "randomsampling", "uniform"],
-        "a random sample of the rest is an estimator here, `fixed` under `[estimator]`",
+        &["prioritysample", "prioritysampling", "stratifiedsample"],
+        "how the rest is drawn is said under `[sampler]` here: `priority`, `stratified`",
+    ),
+    (
+        &["random", "randomsampling", "uniform", "fixed"],
+        "a random sample of the rest is an estimator with a `size` here, such as `ratio` under \
+         `[estimator]`",
     ),
     (
         &["vattention", "adaptive", "adaptivesampling"],

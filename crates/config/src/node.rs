@@ -70,6 +70,19 @@ impl Node {
         self.entries().iter().find(|entry| entry.key == key)
     }
 
+    /// A table with a `type`: its own, or this one.
+    pub(crate) fn with_type(&self, name: &str) -> Self {
+        let mut whole = self.clone();
+        if let Value::Table(entries) = &mut whole.value
+            && self.get("type").is_none()
+        {
+            let (key, span) = ("type".to_owned(), self.span.clone());
+            let node = Self { span: span.clone(), value: Value::Str(name.to_owned()) };
+            entries.push(Entry { key, span, node });
+        }
+        whole
+    }
+
     /// Takes an entry out of a table, if it has one.
     pub(crate) fn take(&mut self, key: &str) -> Option<Self> {
         let Value::Table(entries) = &mut self.value else { return None };

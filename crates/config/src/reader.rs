@@ -186,9 +186,16 @@ impl Reader {
             seed: part.top("seed").unwrap_or_default(),
             share: part.top("share").unwrap_or_default(),
             dense_layers: part.list("dense_layers"),
-            sampler: part.table::<SamplerConfig>("sampler", None),
-            estimator: part
-                .table::<Box<dyn BudgetEstimator>>("estimator", Some(ComponentKind::Estimator)),
+            sampler: part.table::<Box<dyn SamplerConfig>>(
+                "sampler",
+                ComponentKind::Sampler,
+                Some("uniform"),
+            ),
+            estimator: part.table::<Box<dyn BudgetEstimator>>(
+                "estimator",
+                ComponentKind::Estimator,
+                None,
+            ),
             ..PipelineConfig::default()
         };
         let mut places = Vec::new();
@@ -200,12 +207,11 @@ impl Reader {
                 places.push(node.get("type").unwrap_or(node).span.clone());
             }
         }
-        let sampler = pipeline.sampler;
-        if tree.get("estimator").is_some() && pipeline.estimator.is_none() {
-            pipeline.sampler = None;
-        }
+        let unread = tree.get("estimator").is_some() && pipeline.estimator.is_none();
+        let sampler = if unread { pipeline.sampler.take() } else { None };
         self.conflicts(&pipeline, tree, &places, within);
-        PipelineConfig { sampler, ..pipeline }
+        pipeline.sampler = pipeline.sampler.or(sampler);
+        pipeline
     }
 
     /// Refuses keys that a table does not have. `within` comes before them in messages.
@@ -363,9 +369,16 @@ impl Part<'_> {
         items.iter().enumerate().filter_map(item).collect()
     }
 
-    /// A table.
-    fn table<T: DeserializeOwned>(&mut self, key: &str, kind: Option<ComponentKind>) -> Option<T> {
+    /// A component's table; if it does not say, it is of the `usual` type.
+    fn table<T: DeserializeOwned>(
+        &mut self,
+        key: &str,
+        kind: ComponentKind,
+        usual: Option<&str>,
+    ) -> Option<T> {
         let node = self.tree.get(key)?;
+        let node = &usual.map_or_else(|| node.clone(), |usual| node.with_type(usual));
+        let kind = Some(kind);
         self.reader.component(node, Subject { what: &format!("{}{key}", self.within), kind })
     }
 }
@@ -377,10 +390,10 @@ fn as_table(node: &Node, subject: Subject<'_>) -> Option<String> {
         (Value::Str(name), Some(ComponentKind::Selector)) => {
             Some(format!("write `[[selectors]]`, and under it `type = \"{name}\"`"))
         }
-        (Value::Str(name), Some(ComponentKind::Estimator)) => {
+        (Value::Str(name), Some(ComponentKind::Sampler | ComponentKind::Estimator)) => {
             Some(format!("write `[{what}]`, and under it `type = \"{name}\"`"))
         }
-        (Value::Array(_), None | Some(ComponentKind::Estimator)) => {
+        (Value::Array(_), None | Some(ComponentKind::Sampler | ComponentKind::Estimator)) => {
             Some(format!("write `[{what}]`, in single brackets, and only once"))
         }
         _ => None,

@@ -4,8 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use vattention_core::schemars::{JsonSchema, SchemaGenerator};
 use vattention_core::{
-    AutoSize, Component, ComponentKind, Layers, SamplerConfig, SelectorConfig, Share, Size,
-    components,
+    AutoSize, Component, ComponentKind, Layers, SelectorConfig, Share, Size, components,
 };
 
 /// The schema of a pipeline file, with every linked component. Of a file that extends another, whose
@@ -15,11 +14,12 @@ pub fn schema() -> Value {
     let mut any_of = |kind: ComponentKind| -> Value {
         components(kind).into_iter().map(|component| tagged(component, &mut generator)).collect()
     };
-    let (selectors, estimators) =
-        (any_of(ComponentKind::Selector), any_of(ComponentKind::Estimator));
+    let [selectors, samplers, estimators] =
+        [ComponentKind::Selector, ComponentKind::Sampler, ComponentKind::Estimator]
+            .map(&mut any_of);
+    let samplers = with_default(samplers, "uniform");
     let selector = generator.subschema_for::<dyn SelectorConfig>();
     let share = generator.subschema_for::<Share>();
-    let sampler = generator.subschema_for::<SamplerConfig>();
     let layers = generator.subschema_for::<Layers>();
     let mut definitions = generator.take_definitions(true);
     definitions.insert(<dyn SelectorConfig>::schema_name().into(), json!({ "oneOf": selectors }));
@@ -46,7 +46,9 @@ pub fn schema() -> Value {
             "share": share,
             "dense_layers": { "description": "Layers that read everything." },
             "selectors": { "description": "In order; each sees what those before it took." },
-            "sampler": sampler,
+            "sampler": {
+                "description": "How tokens of the rest are drawn; without a `type`, uniformly.",
+            },
             "estimator": {
                 "description": "How large a sample of the rest must be; absent: it is dropped.",
             },
@@ -76,6 +78,7 @@ pub fn schema() -> Value {
             "properties": {
                 "dense_layers": { "anyOf": [list_of(&layers), change_of_list(&layers)] },
                 "selectors": { "anyOf": [list_of(&selector), change_of_list(&selector)] },
+                "sampler": { "type": "object" },
                 "estimator": { "type": "object" },
             },
         },
@@ -83,11 +86,24 @@ pub fn schema() -> Value {
             "properties": {
                 "dense_layers": list_of(&layers),
                 "selectors": list_of(&selector),
+                "sampler": { "oneOf": samplers },
                 "estimator": { "oneOf": estimators },
             },
         },
         "$defs": definitions,
     })
+}
+
+/// Schemas of components, of which one need not say its `type`.
+fn with_default(mut tagged: Value, name: &str) -> Value {
+    for schema in tagged.as_array_mut().into_iter().flatten() {
+        if schema["properties"]["type"]["const"] == name
+            && let Some(required) = schema["required"].as_array_mut()
+        {
+            required.retain(|field| field != "type");
+        }
+    }
+    tagged
 }
 
 fn list_of(item: impl Serialize) -> Value {
@@ -128,7 +144,9 @@ pub(crate) fn is_selector(field: &Value) -> bool {
 /// Whether a field with this schema is a number of tokens or a share of the context.
 pub(crate) fn is_size(field: &Value) -> bool {
     let definition = field["$ref"].as_str().and_then(|path| path.rsplit('/').next());
-    definition.is_some_and(|name| name == Size::schema_name() || name == AutoSize::schema_name())
+    let is_one = |name: &str| name == Size::schema_name() || name == AutoSize::schema_name();
+    let optional = field["anyOf"].as_array().into_iter().flatten();
+    definition.is_some_and(is_one) || optional.into_iter().any(is_size)
 }
 
 /// A component's schema with the `type` that names it.

@@ -24,7 +24,7 @@ fn collect_all(pipeline: &PipelineConfig, within: &str, found: &mut Vec<(String,
         collect(ComponentKind::Selector, serde_json::to_value(selector), &at, found);
     }
     if let Some(estimator) = &pipeline.estimator {
-        let base = pipeline.sampler.unwrap_or_default().base;
+        let base = pipeline.sampler().base();
         found.extend(share(base).map(|share| (format!("{within}sampler.base"), share)));
         let table = serde_json::to_value(estimator);
         collect(ComponentKind::Estimator, table, &format!("{within}estimator"), found);

@@ -156,23 +156,30 @@ fn unknown(name: &str, path: &str, help: String) -> (String, String, Option<Stri
     (format!("unknown name `{name}` at {path}"), "not a known name".into(), Some(help))
 }
 
-/// A `type` that no component of a kind has; one of the other kind may have it.
+/// A kind of component, as sentences have it, and where its tables stand.
+fn word(kind: ComponentKind) -> (&'static str, &'static str) {
+    match kind {
+        ComponentKind::Selector => ("a selector", "[[selectors]]"),
+        ComponentKind::Sampler => ("a sampler", "[sampler]"),
+        ComponentKind::Estimator => ("an estimator", "[estimator]"),
+    }
+}
+
+/// A `type` that no component of a kind has; one of another kind may have it.
 fn unknown_type(name: &str, kind: ComponentKind, path: &str) -> (String, String, Option<String>) {
-    let (expected, other, other_kind, place) = match kind {
-        ComponentKind::Selector => {
-            ("a selector", "an estimator", ComponentKind::Estimator, "[estimator]")
+    let known = names(kind);
+    let kinds = [ComponentKind::Selector, ComponentKind::Sampler, ComponentKind::Estimator];
+    let elsewhere =
+        |other: ComponentKind| Some((other, respelled(name, &names(other))?.to_owned()));
+    match kinds.into_iter().filter(|&other| other != kind).find_map(elsewhere) {
+        Some((other, elsewhere)) if respelled(name, &known).is_none() => {
+            let ((expected, _), (other, place)) = (word(kind), word(other));
+            (
+                format!("{path}: expected {expected}, and `{elsewhere}` is {other}"),
+                format!("this is {other}"),
+                Some(format!("write it under `{place}`")),
+            )
         }
-        ComponentKind::Estimator => {
-            ("an estimator", "a selector", ComponentKind::Selector, "[[selectors]]")
-        }
-    };
-    let (known, known_elsewhere) = (names(kind), names(other_kind));
-    match respelled(name, &known_elsewhere) {
-        Some(elsewhere) if respelled(name, &known).is_none() => (
-            format!("{path}: expected {expected}, and `{elsewhere}` is {other}"),
-            format!("this is {other}"),
-            Some(format!("write it under `{place}`")),
-        ),
         _ => unknown(name, path, before(type_meant(name, &known), &known_names(&known))),
     }
 }

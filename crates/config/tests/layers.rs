@@ -181,7 +181,7 @@ fn what_is_wrong_with_settings_of_layers_is_told_where_they_are() {
         ),
         ("[[layers]]\nat = [1]\nestimator.epsilon = 0.2", 1, "sdpa is promised within epsilon 0.2"),
         (
-            "[[layers]]\nat = [1]\nestimator = { type = \"fixed\", size = 9 }",
+            "[[layers]]\nat = [1]\nestimator = { type = \"clt\", target = \"sdpa\", delta = 0.1, size = 9 }",
             1,
             "nothing is promised at these layers",
         ),
@@ -206,7 +206,7 @@ fn what_is_wrong_at_all_layers_is_told_once() {
 #[test]
 fn parts_that_do_not_go_together_at_a_layer_say_which() {
     let error = refuse(
-        "[[layers]]\nat = [1]\nestimator = { type = \"fixed\", size = 9 }\nselectors.1.size = \"auto\"",
+        "[[layers]]\nat = [1]\nestimator = { type = \"clt\", target = \"sdpa\", delta = 0.1, size = 9 }\nselectors.1.size = \"auto\"",
     );
     assert_eq!(error.problems.len(), 1, "{error}");
     let message = error.problems[0].message();

@@ -15,7 +15,7 @@ use vattention_core::{
 use vattention_estimators as _;
 use vattention_selectors as _;
 
-/// Draws at random, so must be last.
+/// Does nothing.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Coin {}
@@ -24,10 +24,6 @@ struct Coin {}
 impl SelectorConfig for Coin {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
         Ok(Box::new(self.clone()))
-    }
-
-    fn randomized(&self) -> bool {
-        true
     }
 }
 
@@ -88,8 +84,8 @@ fn a_place_counts_lines_and_characters_from_one() {
     assert_eq!(place(&refuse("share = \"heads\"")), (1, 9));
     assert_eq!(place(&refuse("# é\n\n  seed = true")), (3, 10));
     assert_eq!(place(&refuse("estimator = { \"type\" = \"fixéd\" }")), (1, 24));
-    let after = "estimator = { type = \"fixed\", size = 1, \"é\" = 1 }";
-    assert_eq!(place(&refuse(after)), (1, 41));
+    let after = "estimator = { type = \"ratio\", size = 1, delta = 0.1, \"é\" = 1 }";
+    assert_eq!(place(&refuse(after)), (1, 54));
     let behind = "selectors = [{ type = \"sink\", \"size\" = \"é\", other = 1 }]";
     let places: Vec<_> = refuse(behind).problems.iter().map(|p| p.place().unwrap().2).collect();
     assert_eq!(places, [40, 45], "é is one character");
@@ -105,10 +101,10 @@ fn what_the_file_says_is_loaded() {
 
 #[test]
 fn a_conflict_is_told_where_its_part_is() {
-    let one = "share = \"head\"\n\n[[selectors]]\ntype = \"coin\"\n";
-    let sink = "[[selectors]]\ntype = \"sink\"\nsize = 4\n";
-    assert_eq!(place(&refuse(&format!("{one}{sink}"))), (4, 8));
-    parse(&format!("share = \"head\"\n{sink}[[selectors]]\ntype = \"coin\""));
+    let sink = "[[selectors]]\ntype = \"sink\"\nsize = 4\n\n";
+    let auto = "[[selectors]]\ntype = \"oracle-top-k\"\nsize = \"auto\"\n";
+    assert_eq!(place(&refuse(&format!("{sink}{auto}"))), (6, 8));
+    parse(&format!("{auto}[estimator]\ntype = \"ratio\"\nepsilon = 0.1\ndelta = 0.1"));
 }
 
 #[test]
@@ -208,7 +204,7 @@ fn a_base_that_cannot_be_read_is_told_where_it_is_named_beside_the_rest() {
 fn changes_take_bare_words_but_no_extends() {
     let set =
         |change: &str, text: &str| Loader { set: vec![change.to_owned()] }.parse("p.toml", text);
-    let pipeline = set("estimator.type=fixed", "[estimator]\nsize = 5").unwrap();
+    let pipeline = set("estimator.type=ratio", "[estimator]\nsize = 5\ndelta = 0.1").unwrap();
     assert!(pipeline.estimator.is_some());
     assert_eq!(set("share=head", "").unwrap().share, Share::Head);
     assert_eq!(set("name = two words", "").unwrap().name, "two words");
@@ -256,7 +252,6 @@ fn what_is_wrong_within_another_selector_is_told_there() {
         ("{ type = \"sink\", size = 3, sise = 4 }", 79, "unknown field `sise` in selectors[0].of"),
         ("{ type = \"sink\", size = -3 }", 76, "bad value for selectors[0].of.size"),
         ("3", 52, "wrong type for selectors[0].of: expected a table"),
-        ("{ type = \"coin\" }", 52, "bad value for selectors[0].of: `coin` weighs tokens by"),
     ] {
         let error = refuse(&of(inner));
         assert_eq!(place(&error), (1, column), "{error}");

@@ -207,7 +207,7 @@ pub struct RowReport {
     pub visible: usize,
     /// Tokens read for certain.
     pub certain: usize,
-    /// Tokens read by chance: of the residual with an estimator, of all with a randomized selector.
+    /// Tokens of the residual that were read by chance.
     pub sampled: usize,
     /// Different rows that the query heads of this KV head read together at this step.
     pub read_by_group: usize,

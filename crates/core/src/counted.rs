@@ -59,8 +59,8 @@ impl Pipeline {
     /// What it does at a step, if a machine can do all of it by itself.
     pub fn plan(&self, step: &Step<'_>) -> Option<Plan<'_>> {
         let config = self.config();
-        let scores = config.selectors.iter().any(|selector| selector.wants_scores());
-        if self.is_dense() || scores || self.needs_feedback() {
+        let drawn_otherwise = config.draws() && !config.sampler().is_uniform();
+        if self.is_dense() || drawn_otherwise || self.needs_feedback() {
             return None;
         }
         let sample = match &config.estimator {
@@ -83,14 +83,16 @@ impl Pipeline {
 
     /// The sample that an estimator asks for, if a machine can tell how large it is.
     fn sampled(&self, estimator: &dyn BudgetEstimator, step: &Step<'_>) -> Option<Sampled<'_>> {
-        let (budget, looks) = (self.closed_form()?, estimator.rounds());
-        let base = match budget {
-            ClosedForm::Size(size) => size.of(step.visible),
-            ClosedForm::Formula { formula, .. } if looks == 0 && formula.needs_sample() => {
+        let budget = self.closed_form()?;
+        let (base, looks) = match budget {
+            ClosedForm::Size(size) => (size.of(step.visible), 0),
+            ClosedForm::Formula { formula, .. }
+                if estimator.rounds() == 0 && formula.needs_sample() =>
+            {
                 return None;
             }
             ClosedForm::Formula { .. } => {
-                self.config().sampler.unwrap_or_default().base.of(step.visible)
+                (self.config().sampler().base().of(step.visible), estimator.rounds())
             }
         };
         Some(Sampled { budget, base, looks, max_norm_v: self.max_norm_v(step.visible) })
@@ -127,7 +129,13 @@ impl Pipeline {
             read_by_group,
             budget: sample.map(|_| budget),
             fell_back: false,
-            certificate: Certificate { promise: self.config().promise(), kind, assumes, held },
+            certificate: Certificate {
+                promise: self.config().promise(),
+                bar: self.config().demand().filter(|_| kind == Kind::Exact).map(|it| it.bar(0.0)),
+                kind,
+                assumes,
+                held,
+            },
         }
     }
 }

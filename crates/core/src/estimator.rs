@@ -1,25 +1,37 @@
-//! The estimator plug-in: how many tokens a promise needs.
+//! The estimator plug-in: how far a sample may be off, and how many tokens a promise needs.
 
 use std::fmt::Debug;
 
-use crate::{Assumptions, ClosedForm, Kind, Promise, SampleStats};
+use crate::{Assumptions, ClosedForm, Demand, Kind, Promise, SampleStats};
 
 /// Decides how many tokens of the residual must be in the sample.
 #[typetag::serde(tag = "type")]
 pub trait BudgetEstimator: Debug + Send + Sync {
-    /// The number of tokens that the promise needs, judged from a sample; a pure function.
+    /// How far the estimate from a sample may be off: the error bar; a pure function.
+    ///
+    /// It falls as samples of the same moments grow ([`SampleStats::at`]).
+    fn radius(&self, stats: &SampleStats) -> Radius;
+
+    /// The number of tokens that the promise needs, judged from a uniform sample: the least size at
+    /// which the [radius](Self::radius) is epsilon. Unless there is a formula for it, it is searched
+    /// for: O(log n_s) radii. A pure function.
     ///
     /// The sampler clamps it to the residual.
-    fn budget(&self, stats: &SampleStats) -> Budget;
+    fn budget(&self, stats: &SampleStats) -> Budget {
+        searched_budget(self, stats)
+    }
+
+    /// What is asked of the sample.
+    fn demand(&self) -> Demand;
 
     /// What is promised, if anything is.
-    fn promise(&self) -> Option<Promise>;
+    fn promise(&self) -> Option<Promise> {
+        self.demand().promise()
+    }
 
-    /// Whether it can promise nothing unless the selectors prove a bound on the logits that they
-    /// leave ([`SelectorConfig::bounds_residual`](crate::SelectorConfig::bounds_residual)). A
-    /// pipeline in which none does is refused.
-    fn needs_bound(&self) -> bool {
-        false
+    /// What it must be told, beside the sample. A pipeline in which nobody tells it is refused.
+    fn needs(&self) -> Needs {
+        Needs::Variances
     }
 
     /// How often the sample may be looked at.
@@ -40,6 +52,30 @@ pub trait BudgetEstimator: Debug + Send + Sync {
     }
 }
 
+/// What an estimator must be told of a residual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// The variances of the totals that a sample estimates, which any sample of independent draws tells.
+    Variances,
+    /// The largest weight that a token of a uniform sample can have, which selectors
+    /// [prove](crate::SelectorConfig::bounds_residual).
+    Range,
+    /// A theorem for finite samples: of a uniform sample, from that range; else the sampler's
+    /// [own](crate::Design::proved).
+    Proof,
+}
+
+/// The relative error that is exceeded with probability delta at the most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Radius {
+    /// In `[0, ∞]`.
+    pub relative: f64,
+    /// What it rests on.
+    pub kind: Kind,
+    /// What it takes for granted.
+    pub assumes: Assumptions,
+}
+
 /// An estimator's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
@@ -49,6 +85,34 @@ pub struct Budget {
     pub kind: Kind,
     /// What it takes for granted.
     pub assumes: Assumptions,
+}
+
+impl Radius {
+    /// If `relative` is not a number, nothing is known: it is infinite.
+    pub fn new(relative: f64, kind: Kind, assumes: Assumptions) -> Self {
+        let relative = if relative.is_nan() { f64::INFINITY } else { relative };
+        Self { relative, kind, assumes }
+    }
+}
+
+/// The least budget whose radius is the epsilon of the promise: O(log n_s) radii. For estimators that
+/// have a formula for some budgets only.
+pub fn searched_budget<E: BudgetEstimator + ?Sized>(estimator: &E, stats: &SampleStats) -> Budget {
+    let epsilon = estimator.promise().map_or(f64::INFINITY, |promise| promise.epsilon.get());
+    let at = |b: usize| estimator.radius(&stats.at(b));
+    let tokens = fewest(stats.n_s, |b| at(b).relative <= epsilon);
+    let Radius { kind, assumes, .. } = at(tokens);
+    Budget { tokens, kind, assumes }
+}
+
+/// The least of 1 to `n` that suffices, if all larger ones do; `n` if none does.
+fn fewest(n: usize, suffices: impl Fn(usize) -> bool) -> usize {
+    let (mut too_few, mut enough) = (0, n);
+    while enough - too_few.min(enough) > 1 {
+        let middle = usize::midpoint(too_few, enough);
+        if suffices(middle) { enough = middle } else { too_few = middle }
+    }
+    enough
 }
 
 impl Budget {

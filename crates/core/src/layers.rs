@@ -7,8 +7,8 @@ use std::sync::Arc;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::pipeline_config::{Conflict, PipelineConfig, SamplerConfig, Share};
-use crate::{BudgetEstimator, Promise, Scope, SelectorConfig};
+use crate::pipeline_config::{Conflict, PipelineConfig, Share};
+use crate::{BudgetEstimator, Promise, SamplerConfig, Scope, SelectorConfig};
 
 /// One layer (`3`), layers from one to before another (`"2..30"`), or all from one on (`"30.."`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +216,7 @@ pub(crate) struct Written {
     share: Share,
     dense_layers: Vec<Layers>,
     selectors: Vec<Box<dyn SelectorConfig>>,
-    sampler: Option<SamplerConfig>,
+    sampler: Option<Box<dyn SamplerConfig>>,
     estimator: Option<Box<dyn BudgetEstimator>>,
     layers: Vec<WrittenLayers>,
 }
@@ -230,7 +230,7 @@ struct WrittenLayers {
     _alone: bool,
     #[serde(default)]
     selectors: Vec<Box<dyn SelectorConfig>>,
-    sampler: Option<SamplerConfig>,
+    sampler: Option<Box<dyn SamplerConfig>>,
     estimator: Option<Box<dyn BudgetEstimator>>,
 }
 
@@ -264,12 +264,12 @@ impl Serialize for LayerSettings {
             alone: bool,
             selectors: &'a [Box<dyn SelectorConfig>],
             #[serde(skip_serializing_if = "Option::is_none")]
-            sampler: Option<SamplerConfig>,
+            sampler: &'a Option<Box<dyn SamplerConfig>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             estimator: &'a Option<Box<dyn BudgetEstimator>>,
         }
         let PipelineConfig { selectors, sampler, estimator, .. } = &*self.pipeline;
-        let own = Own { at: &self.at, alone: true, selectors, sampler: *sampler, estimator };
+        let own = Own { at: &self.at, alone: true, selectors, sampler, estimator };
         own.serialize(serializer)
     }
 }

@@ -14,9 +14,11 @@ mod auto_size;
 mod backend;
 mod closed_form;
 mod counted;
+mod drawing;
 mod error;
 mod estimator;
 mod layers;
+mod look;
 mod network;
 mod order;
 mod picks;
@@ -39,6 +41,7 @@ mod stream;
 mod tally;
 mod tokens;
 mod top;
+mod uniform;
 
 pub use assumption::{Assumption, Assumptions};
 pub use auto_size::AutoSize;
@@ -48,30 +51,33 @@ pub use backend::{
 pub use closed_form::{ClosedForm, Denominator, Formula, Numerator, Population, Split};
 pub use counted::{Counted, Plan, Sampled};
 pub use error::{Error, Result};
-pub use estimator::{Budget, BudgetEstimator};
+pub use estimator::{Budget, BudgetEstimator, Needs, Radius, searched_budget};
 pub use layers::{LayerSettings, Layers};
 pub use network::{Activation, Affine, Network};
 pub use order::{Draws, Order};
-pub use picks::{Picks, Verdict};
+pub use picks::Picks;
 pub use pipeline::{Choice, Pipeline};
-pub use pipeline_config::{Conflict, PipelineConfig, SamplerConfig, Share};
+pub use pipeline_config::{Conflict, PipelineConfig, Share};
 pub use prefix_max::PrefixMax;
-pub use promise::{Certificate, Kind, Promise, Scope, Target};
+pub use promise::{Certificate, Demand, ErrorBar, Kind, Promise, Scope, Target};
 pub use reading::{List, Read, Reading};
 pub use recipe::{CodeMap, HashCodes, Recipe};
 pub use registry::{Component, ComponentKind, components, registry_faults};
 pub use row::{Row, Sampling, Score, Step};
+pub use sampler::{Design, Evidence, ProofGoal, Proved, Sampler, SamplerConfig, Unseen};
 pub use selection::Selection;
 pub use selector::{Attended, NewTokens, Prompt, Selector, SelectorConfig};
 pub use shape::{Shape, Site};
 pub use size::{Fraction, Size};
 pub use softmax::Softmax;
 pub use stats::{
-    Deviations, LAGS, Moments, Sample, SampleStats, drift, mean_of_lagged_squares, scale_up,
+    ALLOWANCE, Deviations, LAGS, Moments, Sample, SampleStats, drift, mean_of_lagged_squares,
+    scale_up,
 };
 pub use stream::Stream;
 pub use tally::{ExactTally, Residual, Tally};
 pub use tokens::{Element, LARGEST, Tokens};
 pub use top::Rank;
+pub use uniform::{Uniform, default_base};
 
 pub use {inventory, ndarray, schemars, typetag};

@@ -4,25 +4,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::top::{self, Rank};
-use crate::{Assumptions, Kind};
 
-/// One row's picks, with inclusion probabilities.
+/// One row's picks, which it reads for certain.
 ///
-/// Picks only grow, and hold a token once: a later stage cannot break what an earlier one chose,
-/// and there is no rule for merging two probabilities to get wrong. Tokens that the row may not
-/// see are never in it.
-///
-/// A bit for each visible token; only tokens that were drawn by chance take more.
+/// Picks only grow: a later stage cannot break what an earlier one chose. Tokens that the row may not
+/// see are never in it. A bit for each visible token.
 #[derive(Clone, Debug)]
 pub struct Picks {
     /// A bit for each visible token, `[⌈visible / 64⌉]`, lower tokens in lower bits.
     taken: Vec<u64>,
     len: usize,
-    /// The tokens picked with a probability below 1, ascending.
-    drawn: Vec<(u32, f32)>,
     visible: usize,
     bound: Option<f32>,
-    verdict: Option<Verdict>,
     scores: Scores,
 }
 
@@ -37,29 +30,14 @@ enum Scores {
     Kept(Arc<[f32]>),
 }
 
-/// What a selector that draws tokens itself has found of its sample.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Verdict {
-    /// What its promise rests on.
-    pub kind: Kind,
-    /// What it takes for granted.
-    pub assumes: Assumptions,
-    /// Whether the sample is large enough.
-    pub held: bool,
-    /// Tokens that the last look asked for.
-    pub budget: usize,
-}
-
 impl Picks {
     /// No picks among `visible` tokens.
     pub fn new(visible: usize) -> Self {
         Self {
             taken: vec![0; visible.div_ceil(64)],
             len: 0,
-            drawn: Vec::new(),
             visible,
             bound: None,
-            verdict: None,
             scores: Scores::Unwanted,
         }
     }
@@ -72,16 +50,6 @@ impl Picks {
     /// The scores of the last of them, `[visible]`, if they were kept.
     pub fn scores(&self) -> Option<&[f32]> {
         if let Scores::Kept(scores) = &self.scores { Some(scores) } else { None }
-    }
-
-    /// Says what a selector that drew tokens itself promises of its sample.
-    pub fn certify(&mut self, verdict: Verdict) {
-        self.verdict = Some(verdict);
-    }
-
-    /// What it said.
-    pub fn verdict(&self) -> Option<Verdict> {
-        self.verdict
     }
 
     /// Picks a token for certain. Nothing happens if it is picked already or not visible.
@@ -133,21 +101,8 @@ impl Picks {
         Some(cut.next)
     }
 
-    /// Picks a token that was drawn with probability `p` in (0, 1].
-    ///
-    /// Nothing happens if the token is picked already or not visible, or if `p` is not positive.
-    /// A `p` above 1 counts as 1. O(1) for ascending tokens.
-    pub fn draw(&mut self, token: usize, p: f32) {
-        if p > 0.0 && token < self.visible && !self.contains(token) {
-            self.take(token);
-            if p < 1.0 {
-                let place = self.drawn.partition_point(|&(other, _)| (other as usize) < token);
-                self.drawn.insert(place, (token as u32, p));
-            }
-        }
-    }
-
-    /// Picks for certain every token that `other` holds, which sees as many tokens.
+    /// Picks every token that `other` holds, which sees as many tokens. Of two scores that a token was
+    /// given the larger is kept; no bound is, as it was of one row.
     ///
     /// # Panics
     /// If it sees more or fewer.
@@ -156,6 +111,14 @@ impl Picks {
         for (word, &bits) in other.taken.iter().enumerate() {
             self.take_word(word, bits);
         }
+        self.bound = None;
+        self.scores = match (self.scores(), other.scores()) {
+            (Some(ours), Some(theirs)) => {
+                Scores::Kept(ours.iter().zip(theirs).map(|(a, b)| a.max(*b)).collect())
+            }
+            (None, Some(_)) => other.scores.clone(),
+            _ => return,
+        };
     }
 
     fn take_word(&mut self, word: usize, bits: u64) {
@@ -167,11 +130,6 @@ impl Picks {
     /// Whether a token is picked.
     pub fn contains(&self, token: usize) -> bool {
         self.taken.get(token / 64).is_some_and(|word| word >> (token % 64) & 1 == 1)
-    }
-
-    /// Whether every pick is certain.
-    pub fn certain(&self) -> bool {
-        self.drawn.is_empty()
     }
 
     /// The tokens not picked, ascending.
@@ -205,11 +163,6 @@ impl Picks {
         self.visible
     }
 
-    /// How many tokens were picked with a probability below 1.
-    pub fn drawn_len(&self) -> usize {
-        self.drawn.len()
-    }
-
     /// A bit for each visible token, set if it is picked, `[⌈visible / 64⌉]`, lower tokens in
     /// lower bits.
     pub fn words(&self) -> &[u64] {
@@ -225,13 +178,9 @@ impl Picks {
         indices
     }
 
-    /// `(token, inclusion probability)`, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, f32)> + '_ {
-        let mut drawn = self.drawn.iter().peekable();
-        self.indices().into_iter().map(move |token| {
-            let p = drawn.next_if(|&&(other, _)| other == token).map_or(1.0, |&(_, p)| p);
-            (token as usize, p)
-        })
+    /// The tokens picked, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.indices().into_iter().map(|token| token as usize)
     }
 }
 
@@ -241,18 +190,11 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_token_is_held_once_and_keeps_its_first_probability() {
+    fn a_token_is_held_once_if_it_is_visible() {
         let mut picks = Picks::new(10);
-        picks.draw(4, 0.25);
         picks.take(4);
-        picks.draw(4, 0.5);
-        picks.take_all([10, 11, 4000]);
-        picks.draw(5, 0.0);
-        picks.draw(6, f32::NAN);
-        picks.draw(7, 3.0);
-        picks.draw(2, 0.5);
-        assert_eq!(picks.iter().collect::<Vec<_>>(), [(2, 0.5), (4, 0.25), (7, 1.0)]);
-        assert!(!picks.certain());
+        picks.take_all([4, 7, 10, 11, 4000]);
+        assert_eq!(picks.iter().collect::<Vec<_>>(), [4, 7]);
         picks.bound_residual(2.0);
         picks.bound_residual(3.0);
         assert_eq!(picks.residual_bound(), Some(2.0));
@@ -272,14 +214,17 @@ mod tests {
     }
 
     #[test]
-    fn a_union_is_certain_and_says_nothing_of_the_rest() {
-        let (mut all, mut other) = (Picks::new(100), Picks::new(100));
-        all.take(3);
-        other.draw(70, 0.5);
-        other.bound_residual(1.0);
+    fn a_union_bounds_nothing_and_ranks_a_token_by_its_best_score() {
+        let (mut all, mut other) = (Picks::new(3), Picks::new(3));
+        for (picks, scores) in [(&mut all, [3.0, 1.0, 2.0]), (&mut other, [0.0, 1.5, 4.0])] {
+            picks.keep_scores();
+            picks.take_top(1, &scores);
+        }
+        all.bound_residual(1.0);
         all.union(&other);
-        assert_eq!(all.iter().collect::<Vec<_>>(), [(3, 1.0), (70, 1.0)]);
-        assert!(all.certain() && all.residual_bound().is_none());
+        assert_eq!(all.iter().collect::<Vec<_>>(), [0, 2]);
+        assert!(all.residual_bound().is_none());
+        assert_eq!(all.scores(), Some(&[3.0, 1.5, 4.0][..]));
     }
 
     proptest! {
@@ -289,7 +234,6 @@ mod tests {
         fn every_view_shows_the_same_tokens(
             visible in 0usize..300,
             ranges in prop::collection::vec((0usize..320, 0usize..320), 0..4),
-            drawn in prop::collection::vec(0usize..320, 0..9),
         ) {
             let (mut picks, mut one_by_one) = (Picks::new(visible), Picks::new(visible));
             for (start, end) in ranges {
@@ -297,16 +241,10 @@ mod tests {
                 one_by_one.take_all(start..end);
             }
             prop_assert_eq!(picks.words(), one_by_one.words());
-            for &token in &drawn {
-                picks.draw(token, 0.5);
-            }
             let tokens: Vec<usize> = (0..visible).filter(|&token| picks.contains(token)).collect();
             prop_assert_eq!(picks.len(), tokens.len());
             prop_assert!(picks.indices().iter().map(|&token| token as usize).eq(tokens.clone()));
-            for (token, p) in picks.iter() {
-                prop_assert_eq!(p < 1.0, !one_by_one.contains(token));
-            }
-            prop_assert!(picks.iter().map(|(token, _)| token).eq(tokens));
+            prop_assert!(picks.iter().eq(tokens));
             prop_assert_eq!(picks.residual().count() + picks.len(), visible);
         }
     }

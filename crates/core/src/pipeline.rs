@@ -2,15 +2,15 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::drawing::{Drawing, Drawn, Outcome};
 use crate::reading::{Read, Reading};
-use crate::sampler::{Outcome, Sampler};
 use crate::stats::norm;
 use crate::stream::SHARED;
 use crate::tally::{ExactTally, Residual, Tally};
 use crate::{
     Assumptions, Attended, Certificate, ClosedForm, Conflict, Error, Kind, Layers, NewTokens,
-    Picks, PipelineConfig, PrefixMax, Prompt, Result, Row, Selector, Shape, Share, Site, Step,
-    Stream, Tokens,
+    Picks, PipelineConfig, PrefixMax, Prompt, Result, Row, Sampler, Selector, Shape, Share, Site,
+    Step, Stream, Tokens,
 };
 
 /// The pipeline of one KV head of one layer of one sequence. Cloning it forks it.
@@ -19,6 +19,8 @@ pub struct Pipeline {
     config: Arc<PipelineConfig>,
     site: Site,
     selectors: Vec<Box<dyn Selector>>,
+    /// If tokens are drawn.
+    sampler: Option<Box<dyn Sampler>>,
     dense: bool,
     /// The norm of each value.
     norms_v: PrefixMax,
@@ -68,9 +70,11 @@ impl Pipeline {
         } else {
             config.selectors.iter().map(|selector| selector.build(&site)).collect::<Result<_>>()?
         };
+        let draws = config.draws() && !dense;
+        let sampler = draws.then(|| config.sampler().build(&site)).transpose()?;
         let closed_form = OnceLock::new();
         let norms_v = PrefixMax::default();
-        Ok(Self { config: config.clone(), site, selectors, dense, norms_v, closed_form })
+        Ok(Self { config: config.clone(), site, selectors, sampler, dense, norms_v, closed_form })
     }
 
     pub(crate) fn config(&self) -> &PipelineConfig {
@@ -128,9 +132,10 @@ impl Pipeline {
     }
 
     /// The part of [`append`](Self::append) that [`plan`](Self::plan) can do without: shows the
-    /// selectors the tokens.
+    /// selectors and the sampler the tokens.
     pub fn show(&mut self, new: &NewTokens<'_>) {
         self.selectors.iter_mut().for_each(|selector| selector.append(new));
+        self.sampler.iter_mut().for_each(|sampler| sampler.append(new));
     }
 
     /// Shows the selectors the last queries of a prompt.
@@ -138,9 +143,10 @@ impl Pipeline {
         self.selectors.iter_mut().for_each(|selector| selector.observe(prompt));
     }
 
-    /// Bytes that the selectors keep beside keys and values.
+    /// Bytes that selectors and sampler keep beside keys and values.
     pub fn index_bytes(&self) -> usize {
-        self.selectors.iter().map(|selector| selector.index_bytes()).sum()
+        let selectors = self.selectors.iter().map(|selector| selector.index_bytes());
+        selectors.chain(self.sampler.iter().map(|sampler| sampler.index_bytes())).sum()
     }
 
     /// Whether a selector waits for [`feedback`](Self::feedback).
@@ -163,7 +169,7 @@ impl Pipeline {
     }
 
     /// The first half of [`read`](Self::read): what the selectors pick. It does not depend on the
-    /// sequence number, unless a selector draws at random.
+    /// sequence number.
     pub fn choose(&self, step: &Step<'_>) -> Choice {
         let group = step.site.shape.group();
         if self.dense {
@@ -205,14 +211,12 @@ impl Pipeline {
         let Some(picks) = &choice.picks[list] else {
             return Read::everything(step.visible, Certificate::exact(None));
         };
-        let exact = || Read::everything(step.visible, self.exact());
-        let Some(estimator) = &self.config.estimator else {
-            let all = picks.len() == picks.visible() && picks.certain();
-            return if all { exact() } else { self.drop_residual(step, picks, tally) };
-        };
         if picks.len() == picks.visible() {
-            return exact();
+            return Read::everything(step.visible, self.exact());
         }
+        let Some(sampler) = &self.sampler else {
+            return self.drop_residual(step, picks, tally);
+        };
         let readers = step.site.shape.group() / choice.lists();
         let residual = |bound: &Option<f32>| Residual {
             n_s: picks.visible() - picks.len(),
@@ -223,21 +227,45 @@ impl Pipeline {
         };
         let residuals: Vec<Residual> =
             choice.bounds[list * readers..][..readers].iter().map(residual).collect();
-        let picks = &certain(picks);
-        let base = self.config.sampler.unwrap_or_default().base;
-        let stream = self.sample_stream(step, list);
-        match Sampler::run(&**estimator, base, picks, &residuals, &stream, tally) {
+        let rows = step.rows();
+        let rows = &rows[list * readers..][..readers];
+        let design = sampler.design(rows, picks, &self.sample_stream(step, list));
+        let how = self.config.sampler();
+        let base = how.base().of(step.visible);
+        let drawing = Drawing::new(design, how.is_uniform(), base, picks, &residuals, tally);
+        let Some(estimator) = &self.config.estimator else {
+            return self.drawn(step, picks, drawing.draw_what_there_is(picks), None);
+        };
+        match drawing.run(&**estimator, picks) {
             Outcome::FellBack => self.fall_back(step),
             Outcome::Drawn(drawn) => {
-                let certificate = Certificate {
-                    promise: self.config.promise(),
-                    kind: drawn.kind,
-                    assumes: drawn.assumes,
-                    held: drawn.held,
-                };
-                Read::sampled(picks.clone(), drawn.tokens, drawn.budget, certificate)
+                let budget = Some(drawn.budget);
+                self.drawn(step, picks, drawn, budget)
             }
         }
+    }
+
+    /// What a list and its sample come to.
+    fn drawn(
+        &self,
+        step: &Step<'_>,
+        picks: &Arc<Picks>,
+        drawn: Drawn,
+        budget: Option<usize>,
+    ) -> Read {
+        let widest = drawn.radii.iter().copied().reduce(f64::max);
+        let demand = self.config.demand();
+        let certificate = Certificate {
+            promise: if drawn.withheld { None } else { self.config.promise() },
+            bar: demand.zip(widest).map(|(demand, radius)| demand.bar(radius)),
+            kind: drawn.kind,
+            assumes: drawn.assumes,
+            held: drawn.held,
+        };
+        if picks.is_empty() && drawn.tokens.is_empty() {
+            return Read::only(newest(step), certificate);
+        }
+        Read::sampled(picks.clone(), drawn, budget, certificate)
     }
 
     /// Everything, because that is faster than what the pipeline chose.
@@ -253,7 +281,7 @@ impl Pipeline {
         let rows = step.rows();
         let sampling = self.config.sampling();
         let mut picks = vec![Picks::new(step.visible)];
-        if self.config.selectors.iter().any(|selector| selector.wants_scores()) {
+        if self.sampler.is_some() && self.config.sampler().wants_scores() {
             picks[0].keep_scores();
         }
         for (i, selector) in self.selectors.iter().enumerate() {
@@ -273,48 +301,38 @@ impl Pipeline {
         Stream::new(&self.site, 0, step.step, member)
     }
 
-    /// The list of a pipeline without estimator.
+    /// The list of a pipeline that draws nothing.
     fn drop_residual(&self, step: &Step<'_>, picks: &Arc<Picks>, tally: &mut dyn Tally) -> Read {
         if picks.len() >= tally.dense_from(false) {
             return self.fall_back(step);
         }
-        let certificate = self.verdict(picks);
-        if !picks.is_empty() {
-            return Read::only(picks.clone(), certificate);
-        }
-        let mut newest = Picks::new(step.visible);
-        newest.take(step.visible - 1);
-        Read::only(Arc::new(newest), certificate)
-    }
-
-    /// What the selectors promise of their picks.
-    fn verdict(&self, picks: &Picks) -> Certificate {
-        let (kind, assumes, held) = match picks.verdict() {
-            Some(verdict) => (verdict.kind, verdict.assumes, verdict.held),
-            None => (Kind::None, Assumptions::NONE, false),
+        let certificate = Certificate {
+            promise: self.config.promise(),
+            bar: None,
+            kind: Kind::None,
+            assumes: Assumptions::NONE,
+            held: false,
         };
-        Certificate { promise: self.config.promise(), kind, assumes, held }
+        Read::only(if picks.is_empty() { newest(step) } else { picks.clone() }, certificate)
     }
 
     fn exact(&self) -> Certificate {
-        Certificate::exact(self.config.promise())
+        Certificate::exact(self.config.demand())
     }
 }
 
-/// The picks of stages before the sampler, which weigh 1 however they were chosen.
-fn certain(picks: &Arc<Picks>) -> Arc<Picks> {
-    if picks.certain() { picks.clone() } else { Arc::new(union(vec![Picks::clone(picks)])) }
+/// The newest token: a list must hold something.
+fn newest(step: &Step<'_>) -> Arc<Picks> {
+    let mut picks = Picks::new(step.visible);
+    picks.take(step.visible - 1);
+    Arc::new(picks)
 }
 
-/// What any member picked, for certain.
-fn union(mut picks: Vec<Picks>) -> Picks {
-    if picks.len() == 1 && picks[0].certain() {
-        return picks.swap_remove(0);
-    }
-    let mut all = Picks::new(picks[0].visible());
-    for picks in picks {
-        all.union(&picks);
-    }
+/// What any member picked.
+fn union(picks: Vec<Picks>) -> Picks {
+    let mut picks = picks.into_iter();
+    let mut all = picks.next().expect("a group has at least one member");
+    picks.for_each(|picks| all.union(&picks));
     all
 }
 

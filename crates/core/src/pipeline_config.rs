@@ -4,7 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::layers::Written;
-use crate::{BudgetEstimator, LayerSettings, Layers, Promise, Sampling, SelectorConfig, Size};
+use crate::{
+    BudgetEstimator, Demand, Evidence, LayerSettings, Layers, Needs, Promise, SamplerConfig,
+    Sampling, SelectorConfig, Uniform,
+};
 
 /// Selectors, and what to do with the tokens they leave: a strategy of sparse attention.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -20,9 +23,10 @@ pub struct PipelineConfig {
     pub dense_layers: Vec<Layers>,
     /// In order; each sees what those before it took.
     pub selectors: Vec<Box<dyn SelectorConfig>>,
-    /// Details of the draw.
+    /// How tokens of the residual are drawn; absent: [`Uniform`] with its default, if there is an
+    /// estimator.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub sampler: Option<SamplerConfig>,
+    pub sampler: Option<Box<dyn SamplerConfig>>,
     /// How large a sample of the residual must be; absent: the residual is dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimator: Option<Box<dyn BudgetEstimator>>,
@@ -40,25 +44,6 @@ pub enum Share {
     Group,
     /// Every query head has its own list.
     Head,
-}
-
-/// The `[sampler]` table.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SamplerConfig {
-    /// Tokens in the first look at the residual; one has no variance, so it reads everything.
-    #[serde(default = "default_base")]
-    pub base: Size,
-}
-
-fn default_base() -> Size {
-    Size::Tokens(128)
-}
-
-impl Default for SamplerConfig {
-    fn default() -> Self {
-        Self { base: default_base() }
-    }
 }
 
 /// Parts of a pipeline that do not go together.
@@ -83,28 +68,38 @@ impl PipelineConfig {
 
     /// Whether layers without settings of their own read everything.
     pub fn reads_everything(&self) -> bool {
-        self.selectors.is_empty() && self.estimator.is_none()
+        self.selectors.is_empty() && !self.draws()
     }
 
-    /// What its estimator promises, or the selector that draws in its place, if either does: the
-    /// same at every layer that is not dense.
+    /// What its estimator promises, if it promises anything: the same at every layer that is not dense.
     pub fn promise(&self) -> Option<Promise> {
         self.parts().find_map(Self::own_promise)
     }
 
+    /// What its estimator asks of samples, at layers without settings of their own.
+    pub fn demand(&self) -> Option<Demand> {
+        Some(self.estimator.as_ref()?.demand())
+    }
+
     /// What is promised at layers without settings of their own.
     pub(crate) fn own_promise(&self) -> Option<Promise> {
-        match &self.estimator {
-            Some(estimator) => estimator.promise(),
-            None => self.selectors.iter().find_map(|selector| selector.promise()),
-        }
+        self.estimator.as_ref()?.promise()
+    }
+
+    /// Whether tokens are drawn by chance, at layers without settings of their own.
+    pub fn draws(&self) -> bool {
+        self.estimator.is_some() || self.sampler.is_some()
+    }
+
+    /// How they are.
+    pub fn sampler(&self) -> &dyn SamplerConfig {
+        self.sampler.as_deref().unwrap_or(&Uniform::DEFAULT)
     }
 
     /// The sample that follows the selectors, if it is for a promise, at layers without settings of
     /// their own.
     pub fn sampling(&self) -> Option<Sampling> {
-        let promise = self.estimator.as_ref()?.promise()?;
-        Some(Sampling { promise, base: self.sampler.unwrap_or_default().base })
+        Some(Sampling { promise: self.own_promise()?, base: self.sampler().base() })
     }
 
     /// Everything that no component can check for itself. Empty if the pipeline can run.
@@ -120,33 +115,6 @@ impl PipelineConfig {
         let mut conflict = |at: String, message: String, help: &str| {
             found.push(Conflict { at, message, help: help.into() });
         };
-        for (i, selector) in self.selectors.iter().enumerate().filter(|(_, s)| s.randomized()) {
-            let name = selector.typetag_name();
-            if i + 1 < self.selectors.len() {
-                conflict(
-                    format!("selectors[{i}]"),
-                    format!("`{name}` weighs tokens by its own probabilities, so it must be last"),
-                    "move it to the end",
-                );
-            }
-            if self.estimator.is_some() {
-                conflict(
-                    format!("selectors[{i}]"),
-                    format!(
-                        "`{name}` weighs tokens by its own probabilities, so no estimator may \
-                         follow it"
-                    ),
-                    "leave out [estimator], or let the selector pick for certain",
-                );
-            }
-            if self.share == Share::Group {
-                conflict(
-                    format!("selectors[{i}]"),
-                    format!("`{name}` draws for each query head, which cannot share one list"),
-                    "write `share = \"head\"` at the top of the file",
-                );
-            }
-        }
         let sampled = self.sampling().is_some();
         for (i, selector) in self.selectors.iter().enumerate().filter(|(_, s)| s.needs_sampling()) {
             if !sampled {
@@ -171,26 +139,73 @@ impl PipelineConfig {
                 "leave some out",
             );
         }
-        if let Some(estimator) = self.estimator.as_ref().filter(|e| e.needs_bound())
-            && !self.selectors.iter().any(|selector| selector.bounds_residual())
-        {
-            conflict(
-                "estimator".into(),
-                format!(
-                    "`{}` as it is set needs a proved bound on the weights that the selectors \
-                     leave, and none of them gives one",
-                    estimator.typetag_name()
-                ),
-                "add a selector that does, such as oracle-top-k with `score = \"head\"`",
-            );
+        if let Some((at, message, help)) = self.unsound() {
+            conflict(at.into(), message, help);
         }
-        if self.sampler.is_some() && self.estimator.is_none() {
+        if self.share == Share::Group && !self.sampler().shares() {
+            let name = self.sampler().typetag_name();
             conflict(
                 "sampler".into(),
-                "[sampler] says how to draw, but without [estimator] nothing is drawn".into(),
-                "add [estimator], or leave out [sampler]",
+                format!("`{name}` draws for each query head, which cannot share one list"),
+                "write `share = \"head\"` at the top of the file",
             );
         }
         found
+    }
+
+    /// Why estimator and sampler do not suit each other: the key at fault, what is wrong and how to
+    /// mend it.
+    fn unsound(&self) -> Option<(&'static str, String, &'static str)> {
+        let sampler = self.sampler();
+        let draws = sampler.typetag_name();
+        let Some(estimator) = &self.estimator else {
+            let idle = self.sampler.is_some() && sampler.evidence() != Evidence::Nothing;
+            return idle.then(|| {
+                let message =
+                    "[sampler] says how to draw, but without [estimator] nothing is drawn";
+                ("sampler", message.into(), "add [estimator], or leave out [sampler]")
+            });
+        };
+        let asks = estimator.typetag_name();
+        if let Some(conflict) = estimator.demand().conflict() {
+            let help = "write `epsilon` for a promise (and `limit` for the most that it may read), or \
+                        `size` for a budget";
+            return Some(("estimator", format!("`{asks}` {conflict}"), help));
+        }
+        let bounded = self.selectors.iter().any(|selector| selector.bounds_residual());
+        match (estimator.needs(), sampler.evidence()) {
+            (_, Evidence::Nothing) => Some((
+                "estimator",
+                format!(
+                    "the draws of `{draws}` depend on each other, so its samples neither grow nor \
+                     tell their error, and no estimator can follow"
+                ),
+                "leave out [estimator], or draw by another sampler",
+            )),
+            (Needs::Range | Needs::Proof, _) if sampler.is_uniform() => (!bounded).then(|| {
+                let message = format!(
+                    "`{asks}` as it is set needs a proved bound on the weights that the selectors \
+                     leave, and none of them gives one"
+                );
+                let help = "add a selector that does, such as oracle-top-k with `score = \"head\"`";
+                ("estimator", message, help)
+            }),
+            (Needs::Range, _) => Some((
+                "sampler",
+                format!(
+                    "`{asks}` bounds what a uniform sample misses, and `{draws}` draws otherwise"
+                ),
+                "leave out [sampler], or take `ratio` for an estimator",
+            )),
+            (Needs::Proof, Evidence::Variances) => Some((
+                "sampler",
+                format!(
+                    "`{asks}` as it is set takes nothing for granted, and nothing bounds the weights \
+                     of the tokens that `{draws}` has not drawn"
+                ),
+                "take `mode = \"default\"`, or the sampler `priority`",
+            )),
+            (Needs::Variances, _) | (Needs::Proof, Evidence::Proof) => None,
+        }
     }
 }

@@ -3,7 +3,72 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Assumptions, Fraction};
+use crate::{Assumptions, Fraction, Size};
+
+/// What is asked of a sample: an error within epsilon, with or without a limit to its size, or a size,
+/// of which the error bar says what it bought.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Demand {
+    /// What the error is of.
+    pub target: Target,
+    /// The probability with which the error may exceed epsilon, or its bar.
+    pub delta: Fraction,
+    /// As a [`Promise`]'s.
+    pub floor: Option<Fraction>,
+    /// As a [`Promise`]'s.
+    pub scope: Scope,
+    /// The relative error allowed.
+    pub epsilon: Option<Fraction>,
+    /// Tokens of every sample, whatever its error.
+    pub size: Option<Size>,
+    /// The most tokens of a sample: where these do not suffice, nothing is promised.
+    pub limit: Option<Size>,
+}
+
+impl Demand {
+    /// A promise without a limit.
+    pub fn of(promise: Promise) -> Self {
+        let Promise { target, epsilon, delta, floor, scope } = promise;
+        Self { target, delta, floor, scope, epsilon: Some(epsilon), size: None, limit: None }
+    }
+
+    /// What is promised, if an epsilon is asked for.
+    pub fn promise(&self) -> Option<Promise> {
+        let &Self { target, delta, floor, scope, epsilon, .. } = self;
+        epsilon.map(|epsilon| Promise { target, epsilon, delta, floor, scope })
+    }
+
+    /// The error bar of a radius.
+    pub fn bar(&self, radius: f64) -> ErrorBar {
+        let &Self { target, delta, floor, scope, .. } = self;
+        ErrorBar { target, delta, floor, scope, radius }
+    }
+
+    /// What in it does not go together.
+    pub(crate) fn conflict(&self) -> Option<&'static str> {
+        match (self.epsilon, self.size, self.limit) {
+            (None, None, _) => Some("says neither `epsilon` nor `size`"),
+            (Some(_), Some(_), _) => Some("says both `epsilon` and `size`"),
+            (None, Some(_), Some(_)) => Some("says `limit` beside `size`, which is exact"),
+            _ => None,
+        }
+    }
+}
+
+/// `Pr(error of the target > radius) ≤ delta`, at one step: what one sample came to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ErrorBar {
+    /// What the error is of.
+    pub target: Target,
+    /// The probability with which it may exceed the radius.
+    pub delta: Fraction,
+    /// As a [`Promise`]'s.
+    pub floor: Option<Fraction>,
+    /// As a [`Promise`]'s.
+    pub scope: Scope,
+    /// The relative error, in `[0, ∞]`.
+    pub radius: f64,
+}
 
 /// `Pr(error of the target > epsilon) ≤ delta`, at one step.
 ///
@@ -84,18 +149,29 @@ pub enum Kind {
 pub struct Certificate {
     /// Target, epsilon, delta and to whom, if the pipeline promises something.
     pub promise: Option<Promise>,
-    /// What the promise rests on.
+    /// How far the output may be off, by what the last look saw. `None` if nothing was drawn, if a
+    /// sampler's draws tell nothing, or if the machine does not tell.
+    pub bar: Option<ErrorBar>,
+    /// What promise and bar rest on.
     pub kind: Kind,
     /// What it takes for granted.
     pub assumes: Assumptions,
-    /// Whether the last look found the sample large enough.
+    /// Whether the last look found the sample large enough for the promise.
     pub held: bool,
 }
 
 impl Certificate {
-    /// Of a row that read everything.
-    pub fn exact(promise: Option<Promise>) -> Self {
-        Self { promise, kind: Kind::Exact, assumes: Assumptions::NONE, held: true }
+    /// Whether the row has an error bar and promises nothing: a size was asked for, or the limit did not
+    /// suffice.
+    pub fn is_bar_alone(&self) -> bool {
+        self.promise.is_none() && self.bar.is_some()
+    }
+
+    /// Of a row that read everything, of which `demand` was made.
+    pub fn exact(demand: Option<Demand>) -> Self {
+        let promise = demand.and_then(|demand| demand.promise());
+        let bar = demand.map(|demand| demand.bar(0.0));
+        Self { promise, bar, kind: Kind::Exact, assumes: Assumptions::NONE, held: true }
     }
 }
 

@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Certificate, Picks, RowReport};
+use crate::drawing::Drawn;
+use crate::{Certificate, ErrorBar, Picks, RowReport};
 
 /// What the query heads of one KV head read at one step: one list for all, or one each.
 #[derive(Clone, Debug)]
@@ -19,11 +20,15 @@ pub struct Read {
     visible: usize,
     picks: Option<Arc<Picks>>,
     drawn: Vec<u32>,
+    /// With which probability each of them was drawn, unless they are all alike.
+    probabilities: Option<Vec<f32>>,
+    /// How far each reader's output may be off, `[readers]`; empty if all have the certificate's bar.
+    radii: Vec<f64>,
     /// Tokens that the estimator asked for at its last look.
     pub budget: Option<usize>,
     /// Whether everything was read because that is faster than so long a list.
     pub fell_back: bool,
-    /// What is promised to a row that reads this.
+    /// What is promised to every row that reads this. Its bar is the widest of any.
     pub certificate: Certificate,
 }
 
@@ -45,8 +50,16 @@ pub struct List {
 impl Read {
     /// All visible tokens.
     pub(crate) fn everything(visible: usize, certificate: Certificate) -> Self {
-        let (drawn, budget, fell_back) = (Vec::new(), None, false);
-        Self { visible, picks: None, drawn, budget, fell_back, certificate }
+        Self {
+            visible,
+            picks: None,
+            drawn: Vec::new(),
+            probabilities: None,
+            radii: Vec::new(),
+            budget: None,
+            fell_back: false,
+            certificate,
+        }
     }
 
     /// Some picks, and nothing else.
@@ -58,11 +71,20 @@ impl Read {
     /// Certain picks, and a sample of the rest.
     pub(crate) fn sampled(
         picks: Arc<Picks>,
-        drawn: Vec<u32>,
-        budget: usize,
+        sample: Drawn,
+        budget: Option<usize>,
         certificate: Certificate,
     ) -> Self {
-        Self { drawn, budget: Some(budget), ..Self::only(picks, certificate) }
+        let Drawn { tokens: drawn, probabilities, radii, .. } = sample;
+        Self { drawn, probabilities, radii, budget, ..Self::only(picks, certificate) }
+    }
+
+    /// What is promised to one of the rows that read it.
+    fn certificate_of(&self, reader: usize) -> Certificate {
+        let own = self.radii.get(reader);
+        let bar = self.certificate.bar;
+        let bar = bar.map(|bar| ErrorBar { radius: *own.unwrap_or(&bar.radius), ..bar });
+        Certificate { bar, ..self.certificate }
     }
 
     /// What the selectors picked, or `None` if all visible tokens are read and nobody picked.
@@ -75,8 +97,14 @@ impl Read {
         &self.drawn
     }
 
-    /// Inclusion probability of a token of the sample: `b / n_s`.
-    pub fn drawn_probability(&self) -> f32 {
+    /// The inclusion probability of each token of the sample, in draw order; of a uniform sample, whose
+    /// tokens are all as likely, see [`uniform_probability`](Self::uniform_probability).
+    pub fn probabilities(&self) -> Option<&[f32]> {
+        self.probabilities.as_deref()
+    }
+
+    /// Inclusion probability of a token of a uniform sample: `b / n_s`.
+    pub fn uniform_probability(&self) -> f32 {
         let n_s = self.visible - self.picks().map_or(0, Picks::len);
         (self.drawn.len() as f64 / n_s as f64) as f32
     }
@@ -101,10 +129,9 @@ impl Read {
 
     /// How many tokens were read by chance.
     pub fn sampled_len(&self) -> usize {
-        match (self.budget, self.picks()) {
-            (None, Some(picks)) => picks.drawn_len(),
-            _ => self.drawn.len(),
-        }
+        self.probabilities
+            .as_ref()
+            .map_or(self.drawn.len(), |all| all.iter().filter(|&&p| p < 1.0).count())
     }
 
     /// The tokens in order, with their probabilities. O(visible / 64 + len log len).
@@ -118,10 +145,11 @@ impl Read {
         let Some(picks) = self.picks() else {
             return (0..self.visible as u32).map(|token| (token, 1.0)).collect();
         };
-        let p = self.drawn_probability();
-        let picked = picks.iter().map(|(token, p)| (token as u32, p));
-        let mut entries: Vec<_> =
-            picked.chain(self.drawn.iter().map(|&token| (token, p))).collect();
+        let alike = self.uniform_probability();
+        let p = |place: usize| self.probabilities.as_ref().map_or(alike, |all| all[place]);
+        let picked = picks.indices().into_iter().map(|token| (token, 1.0));
+        let drawn = self.drawn.iter().enumerate().map(|(place, &token)| (token, p(place)));
+        let mut entries: Vec<_> = picked.chain(drawn).collect();
         entries.sort_unstable_by_key(|&(token, _)| token);
         entries
     }
@@ -168,7 +196,7 @@ impl Reading {
             read_by_group: self.by_group,
             budget: read.budget,
             fell_back: read.fell_back,
-            certificate: read.certificate,
+            certificate: read.certificate_of(if self.reads.len() == 1 { member } else { 0 }),
         }
     }
 }

@@ -23,11 +23,13 @@ pub struct Component {
     pub schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
-/// The two kinds of plug-ins.
+/// The three kinds of plug-ins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ComponentKind {
     /// Picks tokens.
     Selector,
+    /// Draws from the residual.
+    Sampler,
     /// Decides how many residual tokens to sample.
     Estimator,
 }
@@ -48,7 +50,8 @@ pub fn components(kind: ComponentKind) -> Vec<&'static Component> {
 /// A component is entered twice, by `typetag::serde(name = …)` and by [`register!`](crate::register),
 /// and of each kind a name stands in each once.
 pub fn registry_faults() -> Vec<String> {
-    [ComponentKind::Selector, ComponentKind::Estimator].into_iter().flat_map(faults).collect()
+    use ComponentKind::{Estimator, Sampler, Selector};
+    [Selector, Sampler, Estimator].into_iter().flat_map(faults).collect()
 }
 
 fn faults(kind: ComponentKind) -> Vec<String> {
@@ -123,6 +126,7 @@ impl ComponentKind {
     fn word(self) -> &'static str {
         match self {
             Self::Selector => "selector",
+            Self::Sampler => "sampler",
             Self::Estimator => "estimator",
         }
     }
@@ -131,11 +135,14 @@ impl ComponentKind {
 /// Enters a component into the registry, next to its `typetag::serde(name = …)`. Its config derives
 /// `JsonSchema`, so that its fields, their defaults and meanings can be listed.
 ///
-/// `register!(Selector, "sink", Sink, "the first tokens")`, or `Estimator` likewise.
+/// `register!(Selector, "sink", Sink, "the first tokens")`, or `Sampler` or `Estimator` likewise.
 #[macro_export]
 macro_rules! register {
     (Selector, $name:literal, $config:ty, $summary:literal) => {
         $crate::register!(@Selector, SelectorConfig, $name, $config, $summary);
+    };
+    (Sampler, $name:literal, $config:ty, $summary:literal) => {
+        $crate::register!(@Sampler, SamplerConfig, $name, $config, $summary);
     };
     (Estimator, $name:literal, $config:ty, $summary:literal) => {
         $crate::register!(@Estimator, BudgetEstimator, $name, $config, $summary);

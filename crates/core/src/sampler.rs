@@ -1,160 +1,166 @@
-//! The uniform sample of the residual, drawn until the estimator is content.
+//! The sampler plug-in: how tokens are drawn from what the selectors leave.
 
-use crate::order::Draws;
-use crate::tally::{Residual, Tally};
-use crate::{Assumptions, Budget, BudgetEstimator, Kind, Order, Picks, Size, Stream};
+use std::fmt::Debug;
 
-/// With fewer tokens than this left over, the rest is read too: the central limit theorem is poor
-/// for what would be missing.
-const NEAR_CENSUS: usize = 32;
+use dyn_clone::DynClone;
 
-/// How the sample of one list ended.
-pub(crate) enum Outcome {
-    /// With a sample.
-    Drawn(Drawn),
-    /// With so many tokens left to read that reading everything is faster.
-    FellBack,
+use crate::{NewTokens, Picks, Result, Row, Sample, Site, Size, Stream};
+
+/// The `[sampler]` table of a pipeline file: parameters, no state. Without a `type` it is `uniform`.
+#[typetag::serde(tag = "type", default_variant = "uniform")]
+pub trait SamplerConfig: Debug + Send + Sync {
+    /// Makes the worker of one KV head, before any token has arrived.
+    ///
+    /// # Errors
+    /// [`Error::Build`](crate::Error::Build) if the site's shape does not fit.
+    fn build(&self, site: &Site) -> Result<Box<dyn Sampler>>;
+
+    /// Tokens in the first look at the residual.
+    fn base(&self) -> Size;
+
+    /// What its samples tell of their own error.
+    fn evidence(&self) -> Evidence {
+        Evidence::Variances
+    }
+
+    /// Whether every token of the residual is as likely to be drawn as any other, without replacement,
+    /// in the [order](crate::Order) that the stream keys. Machines may then draw by themselves.
+    fn is_uniform(&self) -> bool {
+        false
+    }
+
+    /// Whether query heads that read one list can share a sample.
+    fn shares(&self) -> bool {
+        true
+    }
+
+    /// Whether it asks for the [scores](Picks::scores) of the selectors.
+    fn wants_scores(&self) -> bool {
+        false
+    }
 }
 
-/// A finished sample.
-pub(crate) struct Drawn {
-    /// Tokens, in draw order.
-    pub(crate) tokens: Vec<u32>,
-    /// Tokens asked for at the last look.
-    pub(crate) budget: usize,
-    pub(crate) kind: Kind,
-    pub(crate) assumes: Assumptions,
-    pub(crate) held: bool,
+/// What a sample tells of its own error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Evidence {
+    /// Nothing, as draws depend on each other; nor can the sample grow. No estimator may follow.
+    Nothing,
+    /// The variances of the sums that it estimates, at its size and at any larger one.
+    Variances,
+    /// [Proofs](Design::proved) for every finite sample, too.
+    Proof,
 }
 
-/// A growing sample of the tokens that one list has not taken.
-pub(crate) struct Sampler<'a> {
-    tally: &'a mut dyn Tally,
-    /// What is known of the residual to each reader of the list.
-    residuals: &'a [Residual],
-    draws: Draws,
-    picks: &'a Picks,
-    n_s: usize,
-    visible: usize,
-    tokens: Vec<u32>,
-}
+/// Draws for the queries of one KV head of one layer of one sequence. Cloning it forks it.
+pub trait Sampler: DynClone + Send + Sync {
+    /// Takes note of new tokens, in order, as they are stored.
+    ///
+    /// Rows that see fewer tokens may still come: what is drawn for them may not depend on tokens that
+    /// they do not see.
+    fn append(&mut self, new: &NewTokens<'_>) {
+        let _ = new;
+    }
 
-/// Reading everything is faster than what was about to be read.
-struct DenseIsFaster;
+    /// Bytes of the index that it keeps beside keys and values, without what does not grow with the
+    /// tokens.
+    fn index_bytes(&self) -> usize {
+        0
+    }
 
-impl<'a> Sampler<'a> {
-    /// Draws what `estimator` asks for, looking first at `base` tokens, beside the certain
-    /// `picks`, for readers that know `residuals`. `stream` keys the order of the draw.
-    pub(crate) fn run(
-        estimator: &dyn BudgetEstimator,
-        base: Size,
+    /// The design by which one list is completed, which `readers` read together: at least one row, of
+    /// the same step. `picks` were taken for certain; `stream` has the list's random numbers.
+    fn design<'a>(
+        &'a self,
+        readers: &[Row<'a>],
         picks: &'a Picks,
-        residuals: &'a [Residual],
         stream: &Stream,
-        tally: &'a mut dyn Tally,
-    ) -> Outcome {
-        if picks.len() >= tally.dense_from(false) {
-            return Outcome::FellBack;
-        }
-        tally.take(picks);
-        let visible = picks.visible();
-        let sampler = Self {
-            tally,
-            residuals,
-            draws: Order::new(visible, stream).draws(),
-            picks,
-            n_s: visible - picks.len(),
-            visible,
-            tokens: Vec::new(),
-        };
-        let drawn = match estimator.rounds() {
-            0 => sampler.draw_once(estimator),
-            rounds => sampler.draw_by_looks(estimator, base.of(visible), rounds),
-        };
-        drawn.map_or(Outcome::FellBack, Outcome::Drawn)
+    ) -> Box<dyn Design + 'a>;
+}
+
+dyn_clone::clone_trait_object!(Sampler);
+
+impl Debug for dyn Sampler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sampler")
+    }
+}
+
+/// A sampling design at work on the residual of one list: the `n_s` tokens that nobody took.
+///
+/// A size is the number of tokens that are expected to be drawn. A total `Σ x` over the residual is
+/// estimated by `Σ x / π` over the sample, which is unbiased, π being the probability of inclusion.
+pub trait Design {
+    /// Draws on to a larger size, and appends what is new to `out`. What was drawn stays drawn; at
+    /// `n_s` every token is.
+    fn extend(&mut self, size: usize, out: &mut Vec<u32>);
+
+    /// π of each token drawn so far, in draw order, in (0, 1].
+    fn probabilities(&self) -> Vec<f64>;
+
+    /// φ of each token drawn so far, such that at a size no smaller than the present one the total's
+    /// variance is estimated by `Σ φ |x − m|²`, without bias; `m` is the mean of `x` over the drawn
+    /// tokens of the token's [stratum](Self::strata), or 0 without strata.
+    ///
+    /// Uniform: `n_s² (1/size − 1/n_s) / (b − 1)`. Independent draws: `(1/π(size) − 1) / π`.
+    fn factors(&self, size: usize) -> Vec<f64>;
+
+    /// The stratum of each token drawn so far, if tokens are drawn without replacement within strata;
+    /// `None` if each is drawn independently of the others.
+    fn strata(&self) -> Option<Vec<usize>> {
+        None
     }
 
-    /// Looks at `base` tokens, then at as many as the look before asked for.
-    fn draw_by_looks(
-        mut self,
-        estimator: &dyn BudgetEstimator,
-        base: usize,
-        rounds: usize,
-    ) -> Result<Drawn, DenseIsFaster> {
-        let mut b = base;
-        for round in 1.. {
-            self.extend_or_finish(b, true)?;
-            let budget = self.required(estimator);
-            if self.complete() || budget.tokens <= self.tokens.len() {
-                return Ok(self.finish(budget, true));
-            }
-            if round >= rounds {
-                self.extend_or_finish(budget.tokens, false)?;
-                return Ok(self.finish(budget, false));
-            }
-            let drawn = self.tokens.len();
-            b = budget.tokens.max(drawn + drawn / 8);
-        }
-        unreachable!("the last round returns")
+    /// What it knows of the weights of tokens that a sample of a size may miss. Relative to the logit
+    /// `shift`, for one of the readers.
+    fn unseen(&self, reader: usize, size: usize, shift: f64) -> Option<Unseen> {
+        let _ = (reader, size, shift);
+        None
     }
 
-    /// Draws a budget that needs no sample to know.
-    fn draw_once(mut self, estimator: &dyn BudgetEstimator) -> Result<Drawn, DenseIsFaster> {
-        let budget = self.required(estimator);
-        if estimator.promise().is_some() {
-            self.extend_or_finish(budget.tokens, false)?;
-        } else {
-            self.extend(budget.tokens, false)?;
-        }
-        Ok(self.finish(budget, budget.kind != Kind::None))
+    /// The least size from the present one on that a theorem for finite samples shows to suffice for
+    /// `goal`: the present one if the sample suffices, else a forecast. `None` if none does.
+    fn proved(&self, sample: &Sample<'_>, reader: usize, goal: &ProofGoal) -> Option<Proved> {
+        let _ = (sample, reader, goal);
+        None
     }
+}
 
-    fn finish(self, budget: Budget, held: bool) -> Drawn {
-        let complete = self.complete();
-        Drawn {
-            budget: budget.tokens,
-            kind: if complete { Kind::Exact } else { budget.kind },
-            assumes: if complete { Assumptions::NONE } else { budget.assumes },
-            held: held || complete,
-            tokens: self.tokens,
-        }
-    }
+/// A size, and what is proved of its error.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Proved {
+    /// Tokens expected to be drawn.
+    pub size: usize,
+    /// The relative error that is exceeded with probability delta at the most.
+    pub radius: f64,
+}
 
-    /// Whether the sample is the whole residual.
-    fn complete(&self) -> bool {
-        self.tokens.len() == self.n_s
-    }
+/// What tokens of which one draw is expected together, at a size, add to sums at the most. Such tokens
+/// are all missed with probability `1/e`, and those of which λ draws are expected with `e^−λ`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unseen {
+    /// To `Σ e |v − o|`.
+    pub output: f64,
+    /// To `Σ e |v|`.
+    pub numerator: f64,
+    /// To `Σ e`.
+    pub denominator: f64,
+    /// Whether that is proved of every token.
+    pub proved: bool,
+}
 
-    /// Draws on until there are `b` tokens, or all if that would leave only a few.
-    fn extend_or_finish(&mut self, b: usize, judged: bool) -> Result<(), DenseIsFaster> {
-        let all = self.n_s.saturating_sub(b) < NEAR_CENSUS;
-        self.extend(if all { self.n_s } else { b }, judged)
-    }
-
-    /// Draws on until there are `b` tokens, or all. The sample is looked at again only if
-    /// `judged`.
-    fn extend(&mut self, b: usize, judged: bool) -> Result<(), DenseIsFaster> {
-        let drawn = self.tokens.len();
-        let more = b.min(self.n_s).saturating_sub(drawn);
-        if more >= self.tally.dense_from(judged) {
-            return Err(DenseIsFaster);
-        }
-        self.draws.fill(self.picks, more, &mut self.tokens);
-        self.tally.draw(&self.tokens[drawn..], judged);
-        Ok(())
-    }
-
-    /// The largest budget of any reader, with the weakest kind.
-    fn required(&mut self, estimator: &dyn BudgetEstimator) -> Budget {
-        let readers = self.residuals.iter().enumerate();
-        let budgets =
-            readers.map(|(reader, residual)| estimator.budget(&self.tally.stats(reader, residual)));
-        let most = budgets.reduce(Budget::and).expect("a group has at least one member");
-        Budget { tokens: most.tokens.max(self.least()).min(self.n_s), ..most }
-    }
-
-    /// A list must hold something.
-    fn least(&self) -> usize {
-        usize::from(self.n_s == self.visible)
-    }
+/// What is to be proved of the output of one row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProofGoal {
+    /// The relative error allowed; infinite if any is.
+    pub epsilon: f64,
+    /// The row's own part of the failure probability.
+    pub delta: f64,
+    /// The share of `Σ e |v|` below which `|N|` is taken for that share; 0 without a floor.
+    pub floor: f64,
+    /// The size of the first look.
+    pub base: usize,
+    /// The largest size that may be looked at.
+    pub limit: usize,
+    /// What the exponentials of the sample are relative to.
+    pub shift: f64,
 }

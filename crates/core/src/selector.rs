@@ -7,7 +7,7 @@ use dyn_clone::DynClone;
 use ndarray::ArrayView3;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use crate::{Picks, Promise, Recipe, Result, Row, Site, Step, Tokens};
+use crate::{Picks, Recipe, Result, Row, Site, Step, Tokens};
 
 /// A selector as written in a pipeline file: parameters, no state.
 ///
@@ -55,26 +55,9 @@ pub trait SelectorConfig: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Whether it draws tokens with its own inclusion probabilities, [`Picks::draw`].
-    ///
-    /// Such a selector must be the last, without an estimator after it, under `share = "head"`.
-    fn randomized(&self) -> bool {
-        false
-    }
-
-    /// What it promises, if it draws tokens itself and says [how that went](Picks::certify).
-    fn promise(&self) -> Option<Promise> {
-        None
-    }
-
     /// Whether it proves a bound on the logits that it leaves, [`Picks::bound_residual`], for every
     /// query head.
     fn bounds_residual(&self) -> bool {
-        false
-    }
-
-    /// Whether it asks for the [scores](Picks::scores) of the selectors before it.
-    fn wants_scores(&self) -> bool {
         false
     }
 

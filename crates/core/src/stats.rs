@@ -1,9 +1,17 @@
 //! What a sample says about the residual it was drawn from.
 
 use crate::Softmax;
+use crate::Unseen;
 use crate::tally::Residual;
 
+/// `Φ⁻¹(0.9)`: by how many of its own standard errors an estimated variance is raised. The true one is
+/// larger with probability 0.1, if estimates are normal.
+pub const ALLOWANCE: f64 = 1.281_551_565_544_600_4;
+
 /// Statistics of one row at one look, from all tokens drawn so far, in draw order.
+///
+/// They are those of a uniform sample. Of another design they are what a uniform sample of as many
+/// tokens would show that errs as much: `n_s² (1/b − 1/n_s)` times a variance is that of the total.
 ///
 /// Per residual token, `e = exp(logit − shift)`, and `w = e (v − N^/D^)`. Sums over the residual
 /// are estimated by `n_s / b` times the sample's. Everything is relative to one shift, which no
@@ -51,6 +59,8 @@ pub struct SampleStats {
     pub max_norm_v: f64,
     /// The largest `e` that an untaken token can have, if an exact selector promised one.
     pub bound: Option<f64>,
+    /// What the design knows of tokens that the sample may have missed, if it knows anything.
+    pub unseen: Option<Unseen>,
 }
 
 /// A sample of the residual, and what is known of the rest.
@@ -200,11 +210,22 @@ impl SampleStats {
             sum_e_norm_v: moments.sum_e_norm_v,
             max_norm_v: residual.max_norm_v,
             bound: residual.bound,
+            unseen: None,
         }
     }
 }
 
 impl SampleStats {
+    /// What a sample of `b` tokens with the same moments would say. How much its variances are in doubt
+    /// does not change: it is that of the sample that they are from.
+    #[must_use]
+    pub fn at(&self, b: usize) -> Self {
+        let ratio = if self.b == 0 { 1.0 } else { b as f64 / self.b as f64 };
+        let [kurtosis_e, kurtosis_w] =
+            [self.kurtosis_e, self.kurtosis_w].map(|kurtosis| 1.0 + ratio * (kurtosis - 1.0));
+        Self { b, kurtosis_e, kurtosis_w, ..*self }
+    }
+
     /// With variances larger by `z` of the standard errors of their estimates, and the effective rank
     /// lower by what heavy tokens make of it; as they are for `z = 0`.
     ///

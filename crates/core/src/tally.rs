@@ -12,12 +12,21 @@ pub trait Tally {
     /// Reads the tokens picked for certain. Called once, before any is drawn.
     fn take(&mut self, picks: &Picks);
 
-    /// Reads tokens drawn from the residual, in draw order. Unless `judged`, statistics will not
-    /// be asked for any more.
+    /// Reads tokens drawn from the residual, in draw order. Unless `judged`, nothing will be asked of
+    /// the sample any more.
     fn draw(&mut self, tokens: &[u32], judged: bool);
 
-    /// What all tokens drawn so far say to reader `reader` of the list.
+    /// What all tokens drawn so far say to reader `reader` of the list, if they are a uniform sample.
     fn stats(&mut self, reader: usize, residual: &Residual) -> SampleStats;
+
+    /// Shows all tokens drawn so far as reader `reader` sees them, once, and the logit that their
+    /// exponentials are relative to.
+    fn sample(
+        &mut self,
+        reader: usize,
+        residual: &Residual,
+        show: &mut dyn FnMut(&Sample<'_>, f64),
+    );
 
     /// How many rows must be left to read for reading all visible tokens in order, instead, to be
     /// faster; if `judged`, statistics will be asked for after that.
@@ -79,7 +88,7 @@ impl<'a> ExactTally<'a> {
 impl Tally for ExactTally<'_> {
     fn take(&mut self, picks: &Picks) {
         let mut value = vec![0.0; self.rows[0].values().dim()];
-        for (token, _) in picks.iter() {
+        for token in picks.iter() {
             self.rows[0].values().copy_row(token, &mut value);
             let norm = norm(&value) as f32;
             for (row, certain) in self.rows.iter().zip(&mut self.certain) {
@@ -103,13 +112,24 @@ impl Tally for ExactTally<'_> {
     }
 
     fn stats(&mut self, reader: usize, residual: &Residual) -> SampleStats {
+        let mut stats = None;
+        self.sample(reader, residual, &mut |sample, _| stats = Some(SampleStats::new(sample)));
+        stats.expect("the sample is shown")
+    }
+
+    fn sample(
+        &mut self,
+        reader: usize,
+        residual: &Residual,
+        show: &mut dyn FnMut(&Sample<'_>, f64),
+    ) {
         let Certain { mut sums, mut norms } = self.certain[reader].clone();
         let logits = &self.logits[reader];
         let shift = logits.iter().copied().fold(sums.shift(), f64::max);
         sums.rebase(shift);
         norms.rebase(shift);
         let e: Vec<f64> = logits.iter().map(|logit| (logit - shift).exp()).collect();
-        SampleStats::new(&Sample {
+        let sample = Sample {
             e: &e,
             values: &self.values,
             certain: &sums,
@@ -119,6 +139,7 @@ impl Tally for ExactTally<'_> {
             query_heads: residual.query_heads,
             max_norm_v: residual.max_norm_v,
             bound: residual.bound.map(|logit| (f64::from(logit) - shift).exp()),
-        })
+        };
+        show(&sample, shift);
     }
 }

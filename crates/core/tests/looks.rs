@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Assumptions, Budget, BudgetEstimator, Kind, NewTokens, Picks, Pipeline, PipelineConfig,
-    Promise, Result, Row, SampleStats, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site,
-    Size, Step, Tokens, typetag,
+    Assumptions, Budget, BudgetEstimator, Demand, Fraction, Kind, NewTokens, Picks, Pipeline,
+    PipelineConfig, Promise, Radius, Result, Row, SampleStats, Selector, SelectorConfig, Shape,
+    Share, Site, Size, Step, Target, Tokens, Uniform, typetag,
 };
 
 static SEEN: Mutex<Vec<SampleStats>> = Mutex::new(Vec::new());
@@ -16,6 +16,9 @@ struct Spy {}
 
 #[typetag::serde(name = "spy")]
 impl BudgetEstimator for Spy {
+    fn radius(&self, _: &SampleStats) -> Radius {
+        Radius::new(0.25, Kind::Asymptotic, Assumptions::NONE)
+    }
     fn budget(&self, stats: &SampleStats) -> Budget {
         SEEN.lock().unwrap().push(*stats);
         Budget {
@@ -24,8 +27,9 @@ impl BudgetEstimator for Spy {
             assumes: Assumptions::NONE,
         }
     }
-    fn promise(&self) -> Option<Promise> {
-        None
+    fn demand(&self) -> Demand {
+        let half = Fraction::try_from(0.5).unwrap();
+        Demand::of(Promise::new(Target::Sdpa, half, half))
     }
 }
 
@@ -62,7 +66,7 @@ fn looks_tell_each_member_its_own_sums() {
             seed: 5,
             share: Share::Group,
             selectors: vec![Box::new(Three {})],
-            sampler: Some(SamplerConfig { base: Size::Share(0.25.try_into().unwrap()) }),
+            sampler: Some(Box::new(Uniform { base: Size::Share(0.25.try_into().unwrap()) })),
             estimator: Some(Box::new(Spy {})),
             ..PipelineConfig::default()
         };

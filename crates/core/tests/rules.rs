@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Assumptions, Attended, Budget, BudgetEstimator, Error, ExactTally, Fraction, Kind,
-    LayerSettings, List, Picks, Pipeline, PipelineConfig, Promise, Reading, Residual, Result, Row,
-    SampleStats, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site, Size, Softmax, Step,
-    Stream, Tally, Target, Tokens, typetag,
+    Assumptions, Attended, Budget, BudgetEstimator, Demand, Design, Error, Evidence, ExactTally,
+    Fraction, Kind, LayerSettings, List, Picks, Pipeline, PipelineConfig, Promise, Radius, Reading,
+    Residual, Result, Row, Sample, SampleStats, Sampler, SamplerConfig, Selector, SelectorConfig,
+    Shape, Share, Site, Size, Softmax, Step, Stream, Tally, Target, Tokens, Uniform, typetag,
 };
 
 /// Takes given tokens, offset by the member's number.
@@ -21,8 +21,6 @@ struct Take {
     tokens: Vec<usize>,
     #[serde(default)]
     per_member: usize,
-    #[serde(default)]
-    p: Option<f32>,
 }
 
 #[typetag::serde(name = "take")]
@@ -30,16 +28,12 @@ impl SelectorConfig for Take {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
         Ok(Box::new(self.clone()))
     }
-
-    fn randomized(&self) -> bool {
-        self.p.is_some()
-    }
 }
 
 impl Selector for Take {
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         for token in &self.tokens {
-            picks.draw(token + self.per_member * row.member(), self.p.unwrap_or(1.0));
+            picks.take(token + self.per_member * row.member());
         }
     }
 }
@@ -62,6 +56,62 @@ impl Selector for TakeRest {
     }
 }
 
+/// Draws given tokens with one probability, and knows nothing of its error.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Draw {
+    tokens: Vec<usize>,
+    p: f64,
+}
+
+#[typetag::serde(name = "draw")]
+impl SamplerConfig for Draw {
+    fn build(&self, _: &Site) -> Result<Box<dyn Sampler>> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn base(&self) -> Size {
+        Size::Tokens(1)
+    }
+
+    fn evidence(&self) -> Evidence {
+        Evidence::Nothing
+    }
+
+    fn shares(&self) -> bool {
+        false
+    }
+}
+
+impl Sampler for Draw {
+    fn design<'a>(&'a self, _: &[Row<'a>], _: &'a Picks, _: &Stream) -> Box<dyn Design + 'a> {
+        Box::new(self.clone())
+    }
+}
+
+impl Design for Draw {
+    fn extend(&mut self, _: usize, out: &mut Vec<u32>) {
+        out.extend(self.tokens.iter().map(|&token| token as u32));
+    }
+
+    fn probabilities(&self) -> Vec<f64> {
+        vec![self.p; self.tokens.len()]
+    }
+
+    fn factors(&self, _: usize) -> Vec<f64> {
+        vec![f64::NAN; self.tokens.len()]
+    }
+}
+
+/// A promise that is as good as none.
+fn half() -> Promise {
+    let half = Fraction::try_from(0.5).unwrap();
+    Promise::new(Target::Sdpa, half, half)
+}
+
+/// Of an estimator of which only budgets matter.
+const UNKNOWN: Radius =
+    Radius { relative: f64::INFINITY, kind: Kind::None, assumes: Assumptions::NONE };
+
 /// Asks for `plus + times · b` tokens when it sees `b`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Ask {
@@ -73,14 +123,21 @@ struct Ask {
 
 #[typetag::serde(name = "ask")]
 impl BudgetEstimator for Ask {
+    fn radius(&self, _: &SampleStats) -> Radius {
+        UNKNOWN
+    }
+
     fn budget(&self, stats: &SampleStats) -> Budget {
         let kind = if self.promise { Kind::Asymptotic } else { Kind::None };
         Budget { tokens: self.plus + self.times * stats.b, kind, assumes: Assumptions::NONE }
     }
 
-    fn promise(&self) -> Option<Promise> {
-        let half = Fraction::try_from(0.5).unwrap();
-        self.promise.then_some(Promise::new(Target::Sdpa, half, half))
+    fn demand(&self) -> Demand {
+        if self.promise {
+            return Demand::of(half());
+        }
+        let size = Some(Size::Tokens(self.plus));
+        Demand { epsilon: None, size, ..Demand::of(half()) }
     }
 
     fn rounds(&self) -> usize {
@@ -94,6 +151,10 @@ struct AskByNorm {}
 
 #[typetag::serde(name = "ask-by-norm")]
 impl BudgetEstimator for AskByNorm {
+    fn radius(&self, _: &SampleStats) -> Radius {
+        UNKNOWN
+    }
+
     fn budget(&self, stats: &SampleStats) -> Budget {
         Budget {
             tokens: (100.0 * stats.norm_n / stats.d) as usize,
@@ -102,8 +163,8 @@ impl BudgetEstimator for AskByNorm {
         }
     }
 
-    fn promise(&self) -> Option<Promise> {
-        None
+    fn demand(&self) -> Demand {
+        Demand::of(half())
     }
 
     fn rounds(&self) -> usize {
@@ -112,7 +173,7 @@ impl BudgetEstimator for AskByNorm {
 }
 
 fn take(tokens: impl IntoIterator<Item = usize>) -> Take {
-    Take { tokens: tokens.into_iter().collect(), per_member: 0, p: None }
+    Take { tokens: tokens.into_iter().collect(), per_member: 0 }
 }
 
 fn config(selectors: Vec<Box<dyn SelectorConfig>>) -> PipelineConfig {
@@ -121,7 +182,7 @@ fn config(selectors: Vec<Box<dyn SelectorConfig>>) -> PipelineConfig {
 
 fn sampled(selectors: Vec<Box<dyn SelectorConfig>>, base: usize, ask: Ask) -> PipelineConfig {
     PipelineConfig {
-        sampler: Some(SamplerConfig { base: Size::Tokens(base) }),
+        sampler: Some(Box::new(Uniform { base: Size::Tokens(base) })),
         estimator: Some(Box::new(ask)),
         ..config(selectors)
     }
@@ -231,60 +292,34 @@ fn rule_3_the_estimate_is_unbiased_over_every_sample_of_three_out_of_six() {
 }
 
 #[test]
-fn rule_4_picks_before_the_sampler_weigh_one_and_own_probabilities_come_last() {
-    let random = || Box::new(Take { p: Some(0.5), ..take([1, 2]) });
-    let head = |selectors| PipelineConfig { share: Share::Head, ..config(selectors) };
+fn rule_4_picks_weigh_one_and_draws_weigh_as_their_sampler_says() {
+    let draw = || Some(Box::new(Draw { tokens: vec![1, 2], p: 0.5 }) as Box<dyn SamplerConfig>);
+    let head = |sampler| PipelineConfig {
+        share: Share::Head,
+        sampler,
+        ..config(vec![Box::new(take([0]))])
+    };
     let world = World::new(100, 1);
+    assert!(head(draw()).conflicts().is_empty());
+    assert_eq!(world.read(head(draw())).list(0).probabilities, [1.0, 0.5, 0.5]);
 
-    let last = head(vec![Box::new(take([0])), random()]);
-    assert!(last.conflicts().is_empty());
-    assert_eq!(world.read(last).list(0).probabilities, [1.0, 0.5, 0.5]);
-
-    let not_last = head(vec![random(), Box::new(take([0]))]);
-    assert_eq!(not_last.conflicts()[0].at, "selectors[0]");
-    let error = Pipeline::new(&Arc::new(not_last), world.site).unwrap_err();
-    assert!(matches!(error, Error::Conflict(_)), "{error}");
-
-    let with_estimator =
-        PipelineConfig { estimator: Some(Box::new(fixed(4))), ..head(vec![random()]) };
+    let with_estimator = PipelineConfig { estimator: Some(Box::new(fixed(4))), ..head(draw()) };
     assert!(with_estimator.conflicts()[0].message.contains("no estimator"));
-    let no_estimator = PipelineConfig { sampler: Some(SamplerConfig::default()), ..config(vec![]) };
+    let error = Pipeline::new(&Arc::new(with_estimator), world.site).unwrap_err();
+    assert!(matches!(error, Error::Conflict(_)), "{error}");
+    let no_estimator = head(Some(Box::new(Uniform::DEFAULT)));
     assert_eq!(no_estimator.conflicts()[0].at, "sampler");
-
-    // A selector that lies about being random still weighs one before a sampler.
-    for share in [Share::Group, Share::Head] {
-        let lying = PipelineConfig { share, ..sampled(vec![Box::new(Liar {})], 1, fixed(10)) };
-        let reading = world.read(lying);
-        let at = reading.list(0).indices.iter().position(|&token| token == 3).unwrap();
-        assert_eq!(reading.list(0).probabilities[at], 1.0);
-    }
 }
 
 #[test]
 fn rule_4_tokens_that_were_all_drawn_by_chance_are_not_dense_attention() {
-    let every_second = Take { p: Some(0.5), ..take(0..100) };
-    let reading = World::new(100, 1)
-        .read(PipelineConfig { share: Share::Head, ..config(vec![Box::new(every_second)]) });
-    let list = reading.list(0);
+    let all = Draw { tokens: (0..100).collect(), p: 0.5 };
+    let config =
+        PipelineConfig { share: Share::Head, sampler: Some(Box::new(all)), ..config(vec![]) };
+    let list = World::new(100, 1).read(config).list(0);
     assert_eq!((list.certificate.kind, list.certificate.held), (Kind::None, false));
+    assert!(list.certificate.bar.is_none());
     assert_eq!((&list.probabilities[..], list.sampled), (&[0.5; 100][..], 100));
-}
-
-/// Draws at random without saying so.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Liar {}
-
-#[typetag::serde(name = "liar")]
-impl SelectorConfig for Liar {
-    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
-        Ok(Box::new(self.clone()))
-    }
-}
-
-impl Selector for Liar {
-    fn select(&self, _: &Row<'_>, picks: &mut Picks) {
-        picks.draw(3, 0.25);
-    }
 }
 
 #[test]
@@ -304,7 +339,7 @@ fn rule_5_a_group_shares_the_union_and_one_sample_and_the_largest_budget_counts(
     let by_norm = |share| PipelineConfig {
         share,
         estimator: Some(Box::new(AskByNorm {})),
-        sampler: Some(SamplerConfig { base: Size::Tokens(50) }),
+        sampler: Some(Box::new(Uniform { base: Size::Tokens(50) })),
         ..config(vec![])
     };
     let separate = world.read(by_norm(Share::Head));
@@ -320,8 +355,8 @@ fn rule_5_a_group_shares_the_union_and_one_sample_and_the_largest_budget_counts(
     assert!(list.budget.unwrap().abs_diff(largest) <= 1, "{:?} {largest}", list.budget);
     assert!(list.sampled >= list.budget.unwrap());
 
-    let random = Take { p: Some(0.5), ..take([1]) };
-    let refused = config(vec![Box::new(random)]).conflicts();
+    let own = Box::new(Draw { tokens: vec![1], p: 0.5 });
+    let refused = PipelineConfig { sampler: Some(own), ..config(vec![]) }.conflicts();
     assert!(refused[0].help.contains("share = \"head\""));
 }
 
@@ -333,6 +368,10 @@ struct ProvedAbove {
 
 #[typetag::serde(name = "proved-above")]
 impl BudgetEstimator for ProvedAbove {
+    fn radius(&self, _: &SampleStats) -> Radius {
+        UNKNOWN
+    }
+
     fn budget(&self, stats: &SampleStats) -> Budget {
         let proved = stats.norm_n / stats.d > self.above;
         Budget {
@@ -342,8 +381,8 @@ impl BudgetEstimator for ProvedAbove {
         }
     }
 
-    fn promise(&self) -> Option<Promise> {
-        None
+    fn demand(&self) -> Demand {
+        Demand::of(half())
     }
 }
 
@@ -356,7 +395,7 @@ fn rule_5_a_shared_promise_rests_on_the_weakest_of_its_members() {
     let kinds = |world: &World, share| {
         let reading = world.read(PipelineConfig {
             share,
-            sampler: Some(SamplerConfig { base: Size::Tokens(300) }),
+            sampler: Some(Box::new(Uniform { base: Size::Tokens(300) })),
             estimator: Some(Box::new(ProvedAbove { above: f64::midpoint(outputs[0], outputs[1]) })),
             ..config(vec![])
         });
@@ -514,8 +553,9 @@ fn rule_7_looks_go_on_until_the_sample_is_large_enough() {
 
 #[test]
 fn rule_7_six_looks_from_128_tokens_are_usual() {
-    assert_eq!(SamplerConfig::default().base, Size::Tokens(128));
-    assert_eq!(serde_json::from_str::<SamplerConfig>("{}").unwrap(), SamplerConfig::default());
+    assert_eq!(Uniform::DEFAULT.base, Size::Tokens(128));
+    let written = serde_json::from_str::<Box<dyn SamplerConfig>>("{}").unwrap();
+    assert!(written.is_uniform() && written.base() == Uniform::DEFAULT.base);
     assert_eq!(ProvedAbove { above: 0.0 }.rounds(), 6);
 }
 
@@ -632,6 +672,15 @@ impl Tally for DenseFrom<'_> {
         self.exact.stats(reader, residual)
     }
 
+    fn sample(
+        &mut self,
+        reader: usize,
+        residual: &Residual,
+        show: &mut dyn FnMut(&Sample<'_>, f64),
+    ) {
+        self.exact.sample(reader, residual, show);
+    }
+
     fn dense_from(&self, judged: bool) -> usize {
         if judged { self.judged } else { self.from }
     }
@@ -704,13 +753,17 @@ struct ProvedIfBounded {}
 
 #[typetag::serde(name = "proved-if-bounded")]
 impl BudgetEstimator for ProvedIfBounded {
+    fn radius(&self, _: &SampleStats) -> Radius {
+        UNKNOWN
+    }
+
     fn budget(&self, stats: &SampleStats) -> Budget {
         let kind = if stats.bound.is_some() { Kind::FiniteSample } else { Kind::Asymptotic };
         Budget { tokens: 1, kind, assumes: Assumptions::NONE }
     }
 
-    fn promise(&self) -> Option<Promise> {
-        None
+    fn demand(&self) -> Demand {
+        Demand::of(half())
     }
 }
 

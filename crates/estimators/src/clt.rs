@@ -27,11 +27,12 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Budget, BudgetEstimator, ClosedForm, Promise, SampleStats, register, typetag,
+    Budget, BudgetEstimator, ClosedForm, Demand, Needs, Radius, SampleStats, register,
+    searched_budget, typetag,
 };
 
 use crate::formula::{c2, z_two};
-use crate::moments::{budget, closed_form};
+use crate::moments::{budget, closed_form, radius};
 use crate::splits::Quantiles;
 use crate::{Combine, Terms};
 
@@ -42,16 +43,22 @@ pub struct Clt(pub Terms);
 
 #[typetag::serde(name = "clt")]
 impl BudgetEstimator for Clt {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        self.with_quantiles(stats.value_dim, |quantiles| radius(&self.0, stats, quantiles))
+    }
+
     fn budget(&self, stats: &SampleStats) -> Budget {
-        self.with_quantiles(stats.value_dim, |quantiles| budget(&self.0, stats, quantiles))
+        let known =
+            self.with_quantiles(stats.value_dim, |quantiles| budget(&self.0, stats, quantiles));
+        known.unwrap_or_else(|| searched_budget(self, stats))
     }
 
-    fn promise(&self) -> Option<Promise> {
-        Some(self.0.promise())
+    fn demand(&self) -> Demand {
+        self.0.demand()
     }
 
-    fn needs_bound(&self) -> bool {
-        self.0.mode.needs_bound()
+    fn needs(&self) -> Needs {
+        self.0.mode.needs()
     }
 
     fn rounds(&self) -> usize {

@@ -10,16 +10,16 @@ mod ratio_grids;
 mod sdpa;
 mod split;
 
-pub use bernstein::{bernstein_radius, lower_bound, output_error, upper_bound};
+pub use bernstein::{bernstein_radius, lower_bound, output_error, relative_error, upper_bound};
 pub use bounded::{
     empirical_bernstein, fewest_draws, hoeffding, hoeffding_radius, mcdiarmid_radius,
     mcdiarmid_radius_of, serfling, serfling_factor,
 };
-pub use finite::{fpc, whole_tokens};
+pub use finite::{fpc, unbounded, whole_tokens};
 pub use looks::look_sizes;
-pub use quantile::{ALLOWANCE, c2, chi2_isf, kappa, q_rob, sub_gaussian, z_one, z_two};
+pub use quantile::{c2, chi2_isf, kappa, q_rob, sub_gaussian, z_one, z_two};
 pub use ratio_grid::{RatioGrid, ratio_grid};
 pub use ratio_grids::RatioGrids;
 pub(crate) use split::parts;
 
-pub use sdpa::{Combination, SdpaSplit, sdpa, sdpa_exact, sdpa_paper};
+pub use sdpa::{Combination, SdpaSplit, sdpa, sdpa_error, sdpa_exact, sdpa_paper};

@@ -29,13 +29,14 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Assumption, Assumptions, Budget, BudgetEstimator, ClosedForm, Denominator, Formula, Fraction,
-    Kind, Numerator, Population, Promise, SampleStats, Scope, Target, register, typetag,
+    Assumption, Assumptions, Budget, BudgetEstimator, ClosedForm, Demand, Denominator, Formula,
+    Fraction, Kind, Needs, Numerator, Population, Radius, SampleStats, Scope, Size, Target,
+    register, typetag,
 };
 
 use crate::formula::{
     fewest_draws, hoeffding, hoeffding_radius, mcdiarmid_radius, mcdiarmid_radius_of, sdpa,
-    serfling, serfling_factor, whole_tokens,
+    sdpa_error, serfling, serfling_factor, whole_tokens,
 };
 use crate::goal::Goal;
 use crate::splits::{Quantiles, splits};
@@ -48,9 +49,17 @@ use crate::{Combine, Correction};
 pub struct Hoeffding {
     /// What is to be within epsilon.
     pub target: Target,
-    /// The relative error allowed.
-    pub epsilon: Fraction,
-    /// The probability with which it may be exceeded.
+    /// The relative error allowed: a promise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epsilon: Option<Fraction>,
+    /// Tokens of every sample, instead: the error bar says what they bought.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// The most tokens of a sample. Where they do not suffice, nothing is promised, and the error bar says
+    /// what they bought.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Size>,
+    /// The probability with which the error may exceed epsilon, or its bar.
     pub delta: Fraction,
     /// The least that `|N|` is taken for, as a share of `Σ e |v|`: what it would be if values did not
     /// cancel. The denominator has no use for it.
@@ -71,11 +80,13 @@ pub struct Hoeffding {
 }
 
 impl Hoeffding {
-    /// An estimator with every default.
+    /// A promise with every default.
     pub fn new(target: Target, epsilon: Fraction, delta: Fraction) -> Self {
         Self {
             target,
-            epsilon,
+            epsilon: Some(epsilon),
+            size: None,
+            limit: None,
             delta,
             floor: None,
             scope: Scope::default(),
@@ -83,11 +94,6 @@ impl Hoeffding {
             correction: Correction::default(),
             rounds: default_rounds(),
         }
-    }
-
-    fn terms(&self) -> Promise {
-        let (floor, scope) = (self.floor, self.scope);
-        Promise { floor, scope, ..Promise::new(self.target, self.epsilon, self.delta) }
     }
 
     /// Whether the budget is known before anything is drawn.
@@ -101,6 +107,27 @@ impl Hoeffding {
             (Kind::FiniteSample, Assumptions::NONE)
         } else {
             (Kind::Asymptotic, Assumptions::of(Assumption::Moments))
+        }
+    }
+
+    fn error(&self, stats: &SampleStats, goal: &Goal, bound: f64) -> f64 {
+        let vectors = Vectors::new(stats, goal, bound);
+        let draws = stats.b as f64;
+        let shrink = match self.correction {
+            Correction::Finite => serfling_factor(draws, stats.n_s as f64).max(0.0),
+            Correction::None => 1.0,
+        };
+        let d = if self.proved() { stats.d_certain } else { stats.d };
+        let one = |delta: f64| stats.n_s as f64 * hoeffding_radius(delta, bound) / d;
+        let den = |delta: f64| one(delta) * (shrink / draws).sqrt();
+        let num = |delta: f64| match self.correction {
+            Correction::Finite => vectors.radius_of(stats.b, delta),
+            Correction::None => vectors.radius(delta) / draws.sqrt(),
+        };
+        match self.target {
+            Target::Denominator => den(goal.delta),
+            Target::Numerator => num(goal.delta),
+            Target::Sdpa => sdpa_error(self.combine.combination(), goal.delta, num, den),
         }
     }
 
@@ -173,9 +200,16 @@ impl Vectors {
 
 #[typetag::serde(name = "hoeffding")]
 impl BudgetEstimator for Hoeffding {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        let (kind, assumes) = self.ground();
+        let goal = &Goal::new(&self.demand(), stats);
+        let error = |bound: f64| self.error(stats, goal, bound);
+        Radius::new(stats.bound.map_or(f64::INFINITY, error), kind, assumes)
+    }
+
     fn budget(&self, stats: &SampleStats) -> Budget {
         let (kind, assumes) = self.ground();
-        let goal = &Goal::new(&self.terms(), stats);
+        let goal = &Goal::new(&self.demand(), stats);
         let tokens = match (stats.bound, self.target) {
             (None, _) => stats.n_s,
             (Some(bound), Target::Denominator) => self.denominator(stats, goal, bound),
@@ -185,12 +219,13 @@ impl BudgetEstimator for Hoeffding {
         Budget { tokens, kind, assumes }
     }
 
-    fn promise(&self) -> Option<Promise> {
-        Some(self.terms())
+    fn demand(&self) -> Demand {
+        let &Self { target, delta, floor, scope, epsilon, size, limit, .. } = self;
+        Demand { target, delta, floor, scope, epsilon, size, limit }
     }
 
-    fn needs_bound(&self) -> bool {
-        true
+    fn needs(&self) -> Needs {
+        Needs::Range
     }
 
     fn rounds(&self) -> usize {
@@ -199,6 +234,10 @@ impl BudgetEstimator for Hoeffding {
 
     /// There is none for a floor, nor where the fewest draws have to be searched.
     fn closed_form(&self, query_heads: usize, _: usize) -> Option<ClosedForm> {
+        if let Some(size) = self.size {
+            return Some(ClosedForm::Size(size));
+        }
+        let epsilon = self.epsilon.filter(|_| self.limit.is_none())?.get();
         let population = match (self.target, self.correction) {
             _ if self.floor.is_some() => return None,
             (_, Correction::None) => Population::Infinite,
@@ -206,11 +245,11 @@ impl BudgetEstimator for Hoeffding {
             (Target::Numerator | Target::Sdpa, Correction::Finite) => return None,
         };
         let denominator = if self.proved() { Denominator::Proved } else { Denominator::Bounded };
-        let goal = (self.epsilon.get(), self.scope.share_of(self.delta.get(), query_heads));
+        let goal = (epsilon, self.scope.share_of(self.delta.get(), query_heads));
         let formula = Formula {
             numerator: Numerator::Bounded,
             denominator,
-            epsilon: self.epsilon.get(),
+            epsilon,
             splits: splits(self.target, self.combine, goal, &QUANTILES),
             population,
             allowance: 0.0,

@@ -5,7 +5,6 @@
 //! numbers are those of `docs/guarantees.md`.
 
 mod clt;
-mod fixed;
 mod goal;
 mod hoeffding;
 mod mode;
@@ -17,11 +16,11 @@ mod splits;
 mod strict;
 mod sub_gaussian;
 mod terms;
+mod unseen;
 
 pub mod formula;
 
 pub use clt::Clt;
-pub use fixed::Fixed;
 pub use hoeffding::Hoeffding;
 pub use mode::Mode;
 pub use ratio::{Ratio, RatioTarget};

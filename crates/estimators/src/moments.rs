@@ -1,19 +1,29 @@
-//! Budgets from estimated variances: what `clt` and `sub-gaussian` have in common.
+//! Radii and budgets from estimated variances: what `clt` and `sub-gaussian` have in common.
 
 use vattention_core::{
-    Assumptions, Budget, ClosedForm, Denominator, Formula, Kind, Numerator, Population,
-    SampleStats, Target,
+    ALLOWANCE, Assumptions, Budget, ClosedForm, Denominator, Formula, Kind, Numerator, Population,
+    Radius, SampleStats, Target,
 };
 
-use crate::formula::{ALLOWANCE, fpc, sdpa, whole_tokens};
+use crate::formula::{fpc, sdpa, sdpa_error, unbounded, whole_tokens};
 use crate::goal::Goal;
 use crate::splits::{Quantiles, splits};
 use crate::{Combine, Correction, Mode, Terms};
 
-/// The budget that brings the target's error within epsilon.
-pub(crate) fn budget(terms: &Terms, stats: &SampleStats, quantiles: &Quantiles<'_>) -> Budget {
+/// How far the target may be off.
+pub(crate) fn radius(terms: &Terms, stats: &SampleStats, quantiles: &Quantiles<'_>) -> Radius {
+    let asymptotic = |stats: &SampleStats, goal: &Goal| error(terms, stats, goal, quantiles);
+    terms.mode.radius(&terms.demand(), stats, allowance_of(terms), asymptotic)
+}
+
+/// The budget that brings the target's error within epsilon, if there is a formula for it.
+pub(crate) fn budget(
+    terms: &Terms,
+    stats: &SampleStats,
+    quantiles: &Quantiles<'_>,
+) -> Option<Budget> {
     let asymptotic = |stats: &SampleStats, goal: &Goal| tokens(terms, stats, goal, quantiles);
-    terms.mode.budget(&terms.promise(), stats, allowance_of(terms), asymptotic)
+    terms.mode.budget(&terms.demand(), stats, allowance_of(terms), asymptotic)
 }
 
 /// The paper takes variances as they are estimated.
@@ -24,14 +34,53 @@ fn allowance_of(terms: &Terms) -> f64 {
     }
 }
 
+/// At one draw out of infinitely many.
+struct Radii<'a> {
+    quantiles: &'a Quantiles<'a>,
+    s_n: f64,
+    s_d: f64,
+}
+
+impl<'a> Radii<'a> {
+    fn new(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &'a Quantiles<'a>) -> Self {
+        let paper = terms.combine == Combine::Paper;
+        let norm_n = if paper { stats.norm_n } else { stats.norm_n_debiased };
+        let n_s = stats.n_s as f64;
+        Self {
+            quantiles,
+            s_n: n_s * stats.trace_ev.sqrt() / goal.norm_n(norm_n, stats),
+            s_d: n_s * stats.var_e.sqrt() / stats.d,
+        }
+    }
+
+    fn num(&self, delta: f64) -> f64 {
+        (self.quantiles.vector)(delta) * self.s_n
+    }
+
+    fn den(&self, delta: f64) -> f64 {
+        (self.quantiles.scalar)(delta) * self.s_d
+    }
+}
+
+fn error(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &Quantiles<'_>) -> f64 {
+    let radii = Radii::new(terms, stats, goal, quantiles);
+    let draws = match terms.correction {
+        Correction::Finite => unbounded(stats.b as f64, stats.n_s),
+        Correction::None => stats.b as f64,
+    };
+    let num = |delta: f64| radii.num(delta) / draws.sqrt();
+    let den = |delta: f64| radii.den(delta) / draws.sqrt();
+    match goal.target {
+        Target::Denominator => den(goal.delta),
+        Target::Numerator => num(goal.delta),
+        Target::Sdpa => sdpa_error(terms.combine.combination(), goal.delta, num, den),
+    }
+}
+
 fn tokens(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &Quantiles<'_>) -> usize {
     let &Goal { target, epsilon, delta, .. } = goal;
-    let n_s = stats.n_s as f64;
-    let norm_n = if terms.combine == Combine::Paper { stats.norm_n } else { stats.norm_n_debiased };
-    let s_d = n_s * stats.var_e.sqrt() / stats.d;
-    let s_n = n_s * stats.trace_ev.sqrt() / goal.norm_n(norm_n, stats);
-    let den = |delta: f64| (quantiles.scalar)(delta) * s_d;
-    let num = |delta: f64| (quantiles.vector)(delta) * s_n;
+    let radii = Radii::new(terms, stats, goal, quantiles);
+    let (num, den) = (|delta: f64| radii.num(delta), |delta: f64| radii.den(delta));
     let infinite = match target {
         Target::Denominator => (den(delta) / epsilon).powi(2),
         Target::Numerator => (num(delta) / epsilon).powi(2),
@@ -51,10 +100,14 @@ pub(crate) fn closed_form(
     query_heads: usize,
     quantiles: &Quantiles<'_>,
 ) -> Option<ClosedForm> {
+    if let Some(size) = terms.size {
+        return Some(ClosedForm::Size(size));
+    }
+    let epsilon = terms.epsilon.filter(|_| terms.limit.is_none())?.get();
     if terms.mode != Mode::Default || terms.floor.is_some() {
         return None;
     }
-    let (epsilon, delta) = (terms.epsilon.get(), terms.delta.get());
+    let delta = terms.delta.get();
     let delta = terms.scope.share_of(delta, query_heads);
     let numerator = match terms.combine {
         Combine::Exact => Numerator::Debiased,

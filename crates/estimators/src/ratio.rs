@@ -24,12 +24,13 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Assumptions, Budget, BudgetEstimator, ClosedForm, Denominator, Formula, Fraction, Kind,
-    Numerator, Population, Promise, SampleStats, Scope, Target, register, typetag,
+    ALLOWANCE, Assumptions, Budget, BudgetEstimator, ClosedForm, Demand, Denominator, Formula,
+    Fraction, Kind, Needs, Numerator, Population, Radius, SampleStats, Scope, Size, Target,
+    register, searched_budget, typetag,
 };
 
 use crate::Mode;
-use crate::formula::{ALLOWANCE, RatioGrids, fpc, whole_tokens};
+use crate::formula::{RatioGrids, fpc, unbounded, whole_tokens};
 use crate::goal::Goal;
 use crate::terms::default_rounds;
 
@@ -40,9 +41,17 @@ pub struct Ratio {
     /// What is to be within epsilon: the output.
     #[serde(default)]
     pub target: RatioTarget,
-    /// The relative error allowed.
-    pub epsilon: Fraction,
-    /// The probability with which it may be exceeded.
+    /// The relative error allowed: a promise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epsilon: Option<Fraction>,
+    /// Tokens of every sample, instead: the error bar says what they bought.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// The most tokens of a sample. Where they do not suffice, nothing is promised, and the error bar says
+    /// what they bought.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Size>,
+    /// The probability with which the error may exceed epsilon, or its bar.
     pub delta: Fraction,
     /// What may be taken for granted.
     #[serde(default)]
@@ -71,11 +80,13 @@ pub enum RatioTarget {
 }
 
 impl Ratio {
-    /// An estimator with every default.
+    /// A promise with every default.
     pub fn new(epsilon: Fraction, delta: Fraction) -> Self {
         Self {
             target: RatioTarget::Sdpa,
-            epsilon,
+            epsilon: Some(epsilon),
+            size: None,
+            limit: None,
             delta,
             mode: Mode::default(),
             floor: None,
@@ -85,38 +96,53 @@ impl Ratio {
         }
     }
 
+    /// A sample of a size, with every default.
+    pub fn sized(size: Size, delta: Fraction) -> Self {
+        Self { epsilon: None, size: Some(size), ..Self::new(delta, delta) }
+    }
+
     /// By the central limit theorem, from a table made at the first call.
-    fn asymptotic(&self, stats: &SampleStats, goal: &Goal) -> usize {
-        let n_s = stats.n_s as f64;
-        let s_w = n_s * stats.trace_w.sqrt() / goal.norm_n(stats.norm_n_debiased, stats);
-        let s_d = n_s * stats.var_e.sqrt() / stats.d;
+    fn asymptotic_budget(&self, stats: &SampleStats, goal: &Goal) -> usize {
+        let (s_w, s_d) = deviations(stats, goal);
         let grid = self.grids.get(goal.delta, stats.value_dim);
         let infinite = grid.budget(goal.epsilon, s_w, s_d, stats.nu);
         whole_tokens(fpc(infinite, stats.n_s), stats.n_s)
     }
 
-    fn terms(&self) -> Promise {
-        Promise {
-            floor: self.floor,
-            scope: self.scope,
-            ..Promise::new(Target::Sdpa, self.epsilon, self.delta)
-        }
+    fn asymptotic_radius(&self, stats: &SampleStats, goal: &Goal) -> f64 {
+        let (s_w, s_d) = deviations(stats, goal);
+        let grid = self.grids.get(goal.delta, stats.value_dim);
+        grid.error(unbounded(stats.b as f64, stats.n_s), s_w, s_d, stats.nu)
     }
+}
+
+/// `s_W` and `s_D`.
+fn deviations(stats: &SampleStats, goal: &Goal) -> (f64, f64) {
+    let n_s = stats.n_s as f64;
+    let s_w = n_s * stats.trace_w.sqrt() / goal.norm_n(stats.norm_n_debiased, stats);
+    (s_w, n_s * stats.var_e.sqrt() / stats.d)
 }
 
 #[typetag::serde(name = "ratio")]
 impl BudgetEstimator for Ratio {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        let asymptotic = |stats: &SampleStats, goal: &Goal| self.asymptotic_radius(stats, goal);
+        self.mode.radius(&self.demand(), stats, ALLOWANCE, asymptotic)
+    }
+
     fn budget(&self, stats: &SampleStats) -> Budget {
-        self.mode
-            .budget(&self.terms(), stats, ALLOWANCE, |stats, goal| self.asymptotic(stats, goal))
+        let asymptotic = |stats: &SampleStats, goal: &Goal| self.asymptotic_budget(stats, goal);
+        let known = self.mode.budget(&self.demand(), stats, ALLOWANCE, asymptotic);
+        known.unwrap_or_else(|| searched_budget(self, stats))
     }
 
-    fn promise(&self) -> Option<Promise> {
-        Some(self.terms())
+    fn demand(&self) -> Demand {
+        let &Self { delta, floor, scope, epsilon, size, limit, .. } = self;
+        Demand { target: Target::Sdpa, delta, floor, scope, epsilon, size, limit }
     }
 
-    fn needs_bound(&self) -> bool {
-        self.mode.needs_bound()
+    fn needs(&self) -> Needs {
+        self.mode.needs()
     }
 
     fn rounds(&self) -> usize {
@@ -124,6 +150,10 @@ impl BudgetEstimator for Ratio {
     }
 
     fn closed_form(&self, query_heads: usize, value_dim: usize) -> Option<ClosedForm> {
+        if let Some(size) = self.size {
+            return Some(ClosedForm::Size(size));
+        }
+        let epsilon = self.epsilon.filter(|_| self.limit.is_none())?.get();
         if self.mode != Mode::Default || self.floor.is_some() {
             return None;
         }
@@ -131,7 +161,7 @@ impl BudgetEstimator for Ratio {
         let formula = Formula {
             numerator: Numerator::Output,
             denominator: Denominator::Estimated,
-            epsilon: self.epsilon.get(),
+            epsilon,
             splits: self.grids.get(delta, value_dim).splits().to_vec(),
             population: Population::Finite,
             allowance: ALLOWANCE,

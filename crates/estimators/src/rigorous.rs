@@ -13,7 +13,7 @@
 //!
 //! The error is within epsilon if its bound is at most `ε/(1 + ε)` of what was estimated. delta is
 //! divided evenly over the bounds used, and over the sizes at which a sample may be looked at: the
-//! first look, which the pipeline fixes, and [`look_sizes`].
+//! first look, which the pipeline fixes, [`look_sizes`], and the limit if there is one.
 //!
 //! Cost: O(looks) beside the statistics.
 //!
@@ -21,13 +21,21 @@
 //! (Theorem 4.) Finite-sample: `Pr(error of the target > ε) ≤ δ` for every input. Rounding of f32
 //! sums on the `cpu` backend is not part of the theorem.
 
-use vattention_core::{Assumptions, Budget, Kind, SampleStats, Target};
+use vattention_core::{Assumptions, Budget, Kind, Radius, SampleStats, Target};
 
 use crate::formula::{
-    bernstein_radius, empirical_bernstein, look_sizes, lower_bound, output_error, upper_bound,
+    bernstein_radius, empirical_bernstein, look_sizes, lower_bound, output_error, relative_error,
+    upper_bound,
 };
-use crate::goal::Goal;
+use crate::goal::{Goal, Looks};
 use crate::observed::Observed;
+
+/// What the sample proves.
+pub(crate) fn radius(goal: &Goal, stats: &SampleStats) -> Radius {
+    let prove = |bound: f64| Proof::new(goal, stats, bound).error(stats.b);
+    let relative = stats.bound.map_or(f64::INFINITY, prove);
+    Radius::new(relative, Kind::FiniteSample, Assumptions::NONE)
+}
 
 /// The sample's size if it is enough, otherwise the size at which the next look is due.
 pub(crate) fn budget(goal: &Goal, stats: &SampleStats) -> Budget {
@@ -56,7 +64,11 @@ impl<'a> Proof<'a> {
             Target::Numerator => 2,
         };
         let events = events + usize::from(goal.has_floor());
-        let looks = 1 + look_sizes(stats.n_s).count();
+        let looks = match goal.looks {
+            Looks::One => 1,
+            Looks::List => 1 + look_sizes(stats.n_s).count(),
+            Looks::ListAndLimit => 2 + look_sizes(stats.n_s).count(),
+        };
         let delta = goal.delta / (events * looks) as f64;
         Self { goal, stats, observed: Observed::new(stats), bound, delta }
     }
@@ -74,22 +86,25 @@ impl<'a> Proof<'a> {
 
     /// Whether `b` tokens, with the moments of those drawn, bound the error by epsilon.
     fn is_enough(&self, b: usize) -> bool {
+        self.error(b) <= self.goal.epsilon
+    }
+
+    /// What `b` tokens, with the moments of those drawn, bound the error by.
+    fn error(&self, b: usize) -> f64 {
         let Self { goal, stats, observed, bound, .. } = self;
-        let share = goal.epsilon / (1.0 + goal.epsilon);
         match goal.target {
             Target::Denominator => {
                 let radius = self.radius_d(b).min(self.radius(b, observed.rms_e, *bound));
-                radius <= share * stats.d
+                relative_error(radius, stats.d, 0.0)
             }
             Target::Numerator => {
                 let radius = self.radius(b, observed.rms_ev, bound * stats.max_norm_v);
-                radius <= (share * stats.norm_n).max(goal.epsilon * self.floor(b))
+                relative_error(radius, stats.norm_n, self.floor(b))
             }
             Target::Sdpa => {
                 let radius_d = self.radius_d(b);
                 let error = output_error(self.radius_u(b), radius_d, stats.drift, stats.d);
-                let floor = self.floor(b) / (stats.d + radius_d);
-                error <= (share * observed.output).max(goal.epsilon * floor)
+                relative_error(error, observed.output, self.floor(b) / (stats.d + radius_d))
             }
         }
     }

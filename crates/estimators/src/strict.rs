@@ -10,55 +10,46 @@
 //! `x = (B (V + |o^|) + |mean w|) / |N|`  of the output, `V` being the largest `|v|`;
 //! `(B V + |mean e v|) / |N|`  of the numerator;  `B / D`  of the denominator.
 //!
-//! The budget is the least `b` that satisfies the central limit theorem with `ε − m x` and `0.9 δ`.
+//! The radius is `m x` beside that of the central limit theorem with `0.9 δ`.
 //!
 //! # Guarantee
 //! (Theorem 3.) Asymptotic. With a bound nothing is assumed of the tail, else everything is.
 
-use vattention_core::{Assumption, Assumptions, Budget, Kind, SampleStats, Target};
+use vattention_core::{Assumption, Assumptions, Kind, Radius, SampleStats, Target};
 
-use crate::formula::fewest_draws;
 use crate::goal::Goal;
 use crate::observed::Observed;
 
 /// The part of delta for having missed more than was counted.
 const UNSEEN_SHARE: f64 = 0.1;
 
-/// The budget, given what the central limit theorem asks for of statistics whose variances are raised.
-pub(crate) fn budget(
+/// How far the sample may be off, given how far it may be by the central limit theorem, of statistics
+/// whose variances are raised.
+pub(crate) fn radius(
     goal: &Goal,
     stats: &SampleStats,
-    asymptotic: impl Fn(&SampleStats, &Goal) -> usize,
-) -> Budget {
-    let (tokens, assumes) = match stats.bound {
+    asymptotic: impl Fn(&SampleStats, &Goal) -> f64,
+) -> Radius {
+    let (relative, assumes) = match stats.bound {
         None => (asymptotic(stats, goal), Assumptions::ALL),
         Some(bound) => (
             beside_the_unseen(goal, stats, bound, asymptotic),
             Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments),
         ),
     };
-    Budget { tokens, kind: Kind::Asymptotic, assumes }
+    Radius::new(relative, Kind::Asymptotic, assumes)
 }
 
-/// The fewest tokens whose error, and what they may have missed, come to epsilon together.
+/// The sample's error, and what it may have missed.
 fn beside_the_unseen(
     goal: &Goal,
     stats: &SampleStats,
     bound: f64,
-    asymptotic: impl Fn(&SampleStats, &Goal) -> usize,
-) -> usize {
+    asymptotic: impl Fn(&SampleStats, &Goal) -> f64,
+) -> f64 {
     let delta_unseen = UNSEEN_SHARE * goal.delta;
-    let one = error_of_one(goal, stats, bound);
-    let lacking = |b: usize| {
-        let epsilon = goal.epsilon - one * most_unseen(b, stats.n_s, delta_unseen);
-        if epsilon > 0.0 {
-            let left = Goal { epsilon, delta: goal.delta - delta_unseen, ..*goal };
-            asymptotic(stats, &left) as f64 - b as f64
-        } else {
-            f64::INFINITY
-        }
-    };
-    fewest_draws(stats.n_s, 0.0, lacking)
+    let missed = most_unseen(stats.b, stats.n_s, delta_unseen) * error_of_one(goal, stats, bound);
+    missed + asymptotic(stats, &Goal { delta: goal.delta - delta_unseen, ..*goal })
 }
 
 /// How many tokens `b` draws out of `n_s` may all have missed, but for probability delta.

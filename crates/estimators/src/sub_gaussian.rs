@@ -15,12 +15,13 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Budget, BudgetEstimator, ClosedForm, Promise, SampleStats, register, typetag,
+    Budget, BudgetEstimator, ClosedForm, Demand, Needs, Radius, SampleStats, register,
+    searched_budget, typetag,
 };
 
 use crate::Terms;
 use crate::formula::sub_gaussian;
-use crate::moments::{budget, closed_form};
+use crate::moments::{budget, closed_form, radius};
 use crate::splits::Quantiles;
 
 /// The paper's "Hoeffding".
@@ -30,16 +31,20 @@ pub struct SubGaussian(pub Terms);
 
 #[typetag::serde(name = "sub-gaussian")]
 impl BudgetEstimator for SubGaussian {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        radius(&self.0, stats, &QUANTILES)
+    }
+
     fn budget(&self, stats: &SampleStats) -> Budget {
-        budget(&self.0, stats, &QUANTILES)
+        budget(&self.0, stats, &QUANTILES).unwrap_or_else(|| searched_budget(self, stats))
     }
 
-    fn promise(&self) -> Option<Promise> {
-        Some(self.0.promise())
+    fn demand(&self) -> Demand {
+        self.0.demand()
     }
 
-    fn needs_bound(&self) -> bool {
-        self.0.mode.needs_bound()
+    fn needs(&self) -> Needs {
+        self.0.mode.needs()
     }
 
     fn rounds(&self) -> usize {

@@ -4,7 +4,7 @@ use std::num::NonZeroU8;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
-use vattention_core::{Fraction, Promise, Scope, Target};
+use vattention_core::{Demand, Fraction, Scope, Size, Target};
 
 use crate::Mode;
 use crate::formula::Combination;
@@ -15,9 +15,17 @@ use crate::formula::Combination;
 pub struct Terms {
     /// What is to be within epsilon.
     pub target: Target,
-    /// The relative error allowed.
-    pub epsilon: Fraction,
-    /// The probability with which it may be exceeded.
+    /// The relative error allowed: a promise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epsilon: Option<Fraction>,
+    /// Tokens of every sample, instead: the error bar says what they bought.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// The most tokens of a sample. Where they do not suffice, nothing is promised, and the error bar says
+    /// what they bought.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Size>,
+    /// The probability with which the error may exceed epsilon, or its bar.
     pub delta: Fraction,
     /// What may be taken for granted.
     #[serde(default)]
@@ -67,11 +75,13 @@ pub(crate) fn default_rounds() -> NonZeroU8 {
 }
 
 impl Terms {
-    /// Terms with every default.
+    /// Terms of a promise with every default.
     pub fn new(target: Target, epsilon: Fraction, delta: Fraction) -> Self {
         Self {
             target,
-            epsilon,
+            epsilon: Some(epsilon),
+            size: None,
+            limit: None,
             delta,
             mode: Mode::default(),
             floor: None,
@@ -82,9 +92,9 @@ impl Terms {
         }
     }
 
-    pub(crate) fn promise(&self) -> Promise {
-        let (floor, scope) = (self.floor, self.scope);
-        Promise { floor, scope, ..Promise::new(self.target, self.epsilon, self.delta) }
+    pub(crate) fn demand(&self) -> Demand {
+        let &Self { target, delta, floor, scope, epsilon, size, limit, .. } = self;
+        Demand { target, delta, floor, scope, epsilon, size, limit }
     }
 }
 

@@ -8,9 +8,7 @@ use vattention_core::{
     SampleStats, Scope, Size, Split, Target,
 };
 use vattention_estimators::formula::{fpc, serfling, whole_tokens};
-use vattention_estimators::{
-    Clt, Combine, Correction, Fixed, Hoeffding, Mode, Ratio, SubGaussian, Terms,
-};
+use vattention_estimators::{Clt, Combine, Correction, Hoeffding, Mode, Ratio, SubGaussian, Terms};
 
 fn fraction(x: f64) -> Fraction {
     Fraction::try_from(x).unwrap()
@@ -39,6 +37,7 @@ fn stats(n_s: usize, query_heads: usize, d: f64, norm: f64, moments: [f64; 3]) -
         sum_e_norm_v: 4.0 * norm,
         max_norm_v: 1.0,
         bound: None,
+        unseen: None,
     }
 }
 
@@ -171,10 +170,11 @@ proptest! {
 #[test]
 fn a_size_is_its_own_formula() {
     let stats = stats(1000, 4, 1.0, 1.0, [1.0; 3]);
-    for size in [Size::Tokens(40), Size::Share(fraction(0.1))] {
-        let fixed = Fixed { size };
-        let form = fixed.closed_form(4, 16).unwrap();
-        assert_eq!(evaluate(&form, &stats), fixed.budget(&stats).tokens);
+    for (size, want) in [(Size::Tokens(40), 40), (Size::Share(fraction(0.1)), 100)] {
+        let mut strict = Ratio::sized(size, fraction(0.1));
+        strict.mode = Mode::Strict;
+        let form = strict.closed_form(4, 16).unwrap();
+        assert_eq!(evaluate(&form, &stats), want);
     }
 }
 
@@ -189,10 +189,11 @@ fn other_estimators_have_no_formula() {
         Box::new(ratio)
     };
     let hoeffding = |target| Hoeffding::new(target, epsilon, delta);
-    let others: [Box<dyn BudgetEstimator>; 8] = [
+    let others: [Box<dyn BudgetEstimator>; 9] = [
         ratio(&|ratio| ratio.mode = Mode::Strict),
         ratio(&|ratio| ratio.mode = Mode::Rigorous),
         ratio(&|ratio| ratio.floor = Some(epsilon)),
+        ratio(&|ratio| ratio.limit = Some(Size::Tokens(100))),
         Box::new(Clt(Terms { mode: Mode::Strict, ..Terms::new(target, epsilon, delta) })),
         Box::new(SubGaussian(Terms { floor: Some(epsilon), ..Terms::new(target, epsilon, delta) })),
         Box::new(hoeffding(Target::Sdpa)),

@@ -4,10 +4,12 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    Assumption, Assumptions, Budget, BudgetEstimator, Fraction, Kind, SampleStats, Scope, Target,
+    Assumption, Assumptions, Budget, BudgetEstimator, Fraction, Kind, Needs, SampleStats, Scope,
+    Target, Unseen,
 };
 use vattention_estimators::formula::look_sizes;
 use vattention_estimators::{Clt, Combine, Hoeffding, Mode, Ratio, SubGaussian, Terms};
+use vattention_testkit::estimator_laws::{self, stats};
 
 const MODES: [Mode; 3] = [Mode::Default, Mode::Strict, Mode::Rigorous];
 
@@ -44,7 +46,8 @@ impl Told {
     fn estimators(&self) -> Vec<Box<dyn BudgetEstimator>> {
         let mut all: Vec<Box<dyn BudgetEstimator>> =
             vec![Box::new(Clt(self.terms())), Box::new(SubGaussian(self.terms()))];
-        let Terms { target, epsilon, delta, floor, scope, .. } = self.terms();
+        let Terms { target, delta, floor, scope, .. } = self.terms();
+        let epsilon = fraction(self.epsilon);
         if self.target == Target::Sdpa {
             let mut ratio = Ratio::new(epsilon, delta);
             (ratio.mode, ratio.floor, ratio.scope) = (self.mode, floor, scope);
@@ -85,47 +88,6 @@ fn told() -> impl Strategy<Value = Told> {
     )
 }
 
-/// Statistics as a sample of weights below 1 may have them.
-fn stats() -> impl Strategy<Value = SampleStats> {
-    let sizes = (2usize..2000, 0usize..20_000);
-    let e = (0.001..0.5, 0.001..0.25);
-    let values = (0.01..1.0, 0.0..2.0, 1.0..3.0);
-    let certain = (0.0..1e4, prop::bool::ANY);
-    (sizes, e, values, certain, 1.0..20.0).prop_map(
-        |(
-            (b, more),
-            (mean, var_e),
-            (output, drift, max_norm_v),
-            (d_certain, bounded),
-            kurtosis,
-        )| {
-            let n_s = b + more;
-            let d = d_certain + n_s as f64 * mean;
-            SampleStats {
-                b,
-                n_s,
-                visible: n_s + 10,
-                query_heads: 4,
-                value_dim: 8,
-                d,
-                d_certain,
-                norm_n: output * d,
-                norm_n_debiased: 0.9 * output * d,
-                drift,
-                var_e,
-                trace_ev: 0.8 * var_e,
-                trace_w: 0.5 * var_e,
-                nu: 2.0,
-                kurtosis_e: kurtosis,
-                kurtosis_w: 1.5 * kurtosis,
-                sum_e_norm_v: (output + 0.5) * d,
-                max_norm_v,
-                bound: bounded.then_some(1.0),
-            }
-        },
-    )
-}
-
 /// The same with every weight multiplied.
 fn scaled(stats: &SampleStats, by: f64) -> SampleStats {
     SampleStats {
@@ -159,6 +121,58 @@ proptest! {
         let floor = told.floor.or((told.mode != Mode::Rigorous).then_some(0.1));
         let floored = Told { floor: floor.map(|floor| (more * floor).min(0.99)), ..told };
         prop_assert!(all_at_most(&floored.tokens(&stats), &tokens));
+    }
+
+    /// But for rounding to whole tokens, a budget is the least whose radius is epsilon; a proof looks
+    /// at the sizes of a list alone.
+    #[test]
+    fn estimators_obey_their_laws(told in told(), stats in stats()) {
+        use estimator_laws::{agrees, falls, scales};
+        for estimator in told.estimators() {
+            for law in [falls, agrees, scales] {
+                prop_assert_eq!(law(&*estimator, &stats), Ok(()), "{:?}", estimator);
+            }
+            if told.mode == Mode::Rigorous {
+                let enough = estimator.radius(&stats).relative <= told.epsilon;
+                prop_assert_eq!(estimator.budget(&stats).tokens == stats.b, stats.b == stats.n_s || enough);
+            }
+        }
+    }
+
+    /// What tokens of which a few draws are expected may add is counted, beside the rest or with it.
+    #[test]
+    fn what_a_sampler_knows_of_the_unseen_counts(told in told(), stats in stats(), weight in 1e-6..1e-2_f64) {
+        prop_assume!(told.mode != Mode::Rigorous);
+        let unseen = |proved: bool| {
+            let one = weight * stats.d;
+            let unseen = Unseen { output: one, numerator: one, denominator: one, proved };
+            SampleStats { bound: None, unseen: Some(unseen), ..stats }
+        };
+        let less = Told { delta: 0.9 * told.delta, ..told };
+        for estimator in less.estimators() {
+            if estimator.typetag_name() == "hoeffding" {
+                continue;
+            }
+            let seen = Told { mode: Mode::Default, ..told };
+            let of = |mode: Mode, stats: &SampleStats| {
+                let told = Told { mode, ..seen };
+                let same = told.estimators().into_iter().find(|it| it.typetag_name() == estimator.typetag_name());
+                same.unwrap().radius(stats)
+            };
+            let without = SampleStats { bound: None, ..stats };
+            let normal = estimator.radius(&without).relative;
+            let norm = match told.target {
+                Target::Denominator => stats.d,
+                _ => stats.norm_n_debiased.max(told.floor.unwrap_or(0.0) * stats.sum_e_norm_v),
+            };
+            let shift = (10.0 / told.delta).ln() * weight * stats.d / norm;
+            let (default, strict) = (of(Mode::Default, &unseen(true)), of(Mode::Strict, &unseen(true)));
+            let close = |found: f64, want: f64| found == want || (found / want - 1.0).abs() < 1e-6;
+            prop_assert!(close(default.relative, normal.max(shift)), "{estimator:?}: {default:?}");
+            prop_assert!(close(strict.relative, normal + shift), "{estimator:?}: {strict:?}");
+            prop_assert!(!default.assumes.contains(Assumption::TailSeen));
+            prop_assert!(of(Mode::Default, &unseen(false)).assumes.contains(Assumption::TailSeen));
+        }
     }
 
     #[test]
@@ -208,7 +222,7 @@ proptest! {
             for (estimator, budget) in told.estimators().iter().zip(told.budgets(&stats)) {
                 if estimator.typetag_name() != "hoeffding" {
                     prop_assert_eq!((budget.kind, budget.assumes), want);
-                    prop_assert_eq!(estimator.needs_bound(), mode == Mode::Rigorous);
+                    prop_assert_eq!(estimator.needs() == Needs::Proof, mode == Mode::Rigorous);
                 }
                 if mode == Mode::Rigorous && stats.bound.is_none() {
                     prop_assert_eq!(budget.tokens, stats.n_s);
@@ -240,6 +254,7 @@ fn flat() -> SampleStats {
         sum_e_norm_v: 10_000.0,
         max_norm_v: 1.0,
         bound: Some(1.0),
+        unseen: None,
     }
 }
 

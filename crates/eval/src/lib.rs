@@ -31,10 +31,10 @@ pub use file::{check_writable, partial_path, write_beside};
 pub use limit::{Certain, RowLimit, limit, limits};
 pub use measured::{Comparison, Density, Guarantee, Measured};
 pub use metrics::{
-    CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference, RowError, Violations,
-    binomial,
+    Bars, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference, RowError,
+    Violations, binomial,
 };
-pub use plot::{Figure, Line, LinePanel, plot, plot_errors};
+pub use plot::{CurvePanel, Figure, Line, LinePanel, plot, plot_errors};
 pub use synth::{HeadKind, Synth};
 pub use tensors::Tensors;
 pub use trace::{Layer, Layout, Trace, TraceInfo, write_trace};

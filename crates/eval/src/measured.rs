@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use ndarray::{ArrayView1, s};
 use serde::Serialize;
-use vattention_core::{Kind, Output, Promise, RowReport, Target};
+use vattention_core::{Kind, Output, PipelineConfig, Promise, RowReport, Target};
 
-use crate::metrics::{Attention, ErrorSummary, Evidence, MeanMax, RowError, Violations};
+use crate::metrics::{Attention, Bars, ErrorSummary, Evidence, MeanMax, RowError, Violations};
 use crate::{Entry, Exact, Layout};
 
 /// How pipelines fared on a trace.
@@ -63,6 +63,8 @@ pub struct Measured {
     pub budget: Option<MeanMax>,
     /// How the promise fared; `None` if there is none.
     pub guarantee: Option<Guarantee>,
+    /// The error bars, and how often the truth was outside.
+    pub bars: Bars,
     /// Time spent answering queries.
     pub seconds: f64,
 }
@@ -145,9 +147,7 @@ impl Tally {
         let reports = &self.reports;
         let summary =
             |target| ErrorSummary::new(self.errors.iter().flatten().map(|row| row.of(target)));
-        let draws = entry.pipeline.parts().any(|part| {
-            part.estimator.is_some() || part.selectors.iter().any(|selector| selector.randomized())
-        });
+        let draws = entry.pipeline.parts().any(PipelineConfig::draws);
         let drawn = || MeanMax::new(reports.iter().map(|report| report.sampled as f64));
         Measured {
             name: entry.pipeline.name.clone(),
@@ -163,16 +163,31 @@ impl Tally {
             denominator_error: summary(Target::Denominator),
             numerator_error: summary(Target::Numerator),
             budget: draws.then(drawn),
+            bars: self.bars(),
             guarantee: entry.pipeline.promise().map(|promise| self.guarantee(promise)),
             seconds: self.time.as_secs_f64(),
         }
     }
 
+    fn bars(&self) -> Bars {
+        let mut bars = Bars::default();
+        for (error, report) in self.errors.iter().flatten().zip(&self.reports) {
+            if let Some(bar) = &report.certificate.bar {
+                bars.add(&report.certificate, error.barred(bar));
+            }
+        }
+        bars
+    }
+
     fn guarantee(&self, promise: Promise) -> Guarantee {
         let kinds = self.reports.iter().map(|report| report.certificate.kind);
         let mut violations = Violations::default();
+        let mut reports = self.reports.iter();
         for step in &self.errors {
-            violations.add_step(step.iter().map(|row| row.exceeds(&promise)));
+            let broken = |(row, report): (&RowError, &RowReport)| {
+                !report.certificate.is_bar_alone() && row.exceeds(&promise)
+            };
+            violations.add_step(step.iter().zip(reports.by_ref()).map(broken));
         }
         Guarantee {
             promise,
@@ -189,8 +204,8 @@ mod tests {
 
     use serde::Deserialize;
     use vattention_core::{
-        Assumptions, Budget, BudgetEstimator, Certificate, PipelineConfig, SampleStats, Scope,
-        typetag,
+        Assumptions, BudgetEstimator, Certificate, Demand, PipelineConfig, Radius, SampleStats,
+        Scope, typetag,
     };
 
     use super::*;
@@ -202,13 +217,13 @@ mod tests {
 
     #[typetag::serde(name = "promising")]
     impl BudgetEstimator for Promising {
-        fn budget(&self, _: &SampleStats) -> Budget {
-            Budget { tokens: 1, kind: Kind::Asymptotic, assumes: Assumptions::NONE }
+        fn radius(&self, _: &SampleStats) -> Radius {
+            unreachable!("nothing is drawn")
         }
-        fn promise(&self) -> Option<Promise> {
+        fn demand(&self) -> Demand {
             let [epsilon, delta] = [0.25, 0.125].map(|x| x.try_into().expect("a fraction"));
             let promise = Promise::new(Target::Denominator, epsilon, delta);
-            Some(Promise { scope: self.scope, ..promise })
+            Demand::of(Promise { scope: self.scope, ..promise })
         }
     }
 
@@ -239,6 +254,7 @@ mod tests {
             budget: Some(77),
             certificate: Certificate {
                 promise: None,
+                bar: None,
                 kind,
                 assumes: Assumptions::NONE,
                 held: true,

@@ -1,6 +1,7 @@
 //! How far answers are from exact attention, and what that says of a promise: once, for everything
 //! that measures.
 
+mod bars;
 pub mod binomial;
 mod errors;
 mod evidence;
@@ -8,10 +9,12 @@ mod paired;
 mod recall;
 mod violations;
 
+pub use bars::Bars;
 pub use errors::{ErrorSummary, MeanMax, RowError};
 pub use evidence::{CountTest, Evidence, LEVEL};
 pub use paired::PairedDifference;
 pub use violations::Violations;
 
-pub(crate) use errors::{exceeds, quantile, sorted};
+pub(crate) use bars::ROUNDING;
+pub(crate) use errors::{quantile, sorted};
 pub(crate) use recall::Attention;

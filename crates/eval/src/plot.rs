@@ -14,7 +14,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use labels::Label;
 
-pub use figure::{Figure, Line, LinePanel};
+pub use figure::{CurvePanel, Figure, Line, LinePanel};
 pub use heads::plot_errors;
 pub use pipelines::plot;
 

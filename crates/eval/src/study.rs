@@ -6,6 +6,7 @@
 
 mod base_sample;
 mod bias;
+mod calibration;
 mod coverage;
 mod epsilon;
 mod head;
@@ -32,6 +33,7 @@ use population::Population;
 
 pub use base_sample::{BaseSample, BaseSize, base_sample};
 pub use bias::{Bias, BiasSize, bias};
+pub use calibration::{AtDelta, Calibrated, Calibration, calibration};
 pub use coverage::{Coverage, CoverageMethod, RowCoverage, coverage};
 pub use epsilon::{EpsilonPoint, EpsilonSeries, EpsilonStudy, epsilon};
 pub use limit::{HeadLimit, LimitStudy, limit};

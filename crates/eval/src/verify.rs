@@ -11,17 +11,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
-use vattention_core::{Assumptions, Kind, PipelineConfig, Promise, Scope};
+use vattention_core::{Assumptions, Demand, Kind, PipelineConfig, Promise, Scope};
 
-use crate::metrics::{CountTest, Evidence, LEVEL};
+use crate::metrics::{Bars, CountTest, Evidence, LEVEL};
 use crate::{Error, Layer, Result, Trace};
 use bench::Bench;
 
 pub use cause::{Cause, Failures};
 pub use count::{Count, HeadCount, StepCount};
+pub(crate) use epsilon::at_delta;
 pub use epsilon::at_epsilon;
 
-/// The verdict on a promise.
+/// The verdict on a promise, or on error bars where a size is asked for.
 ///
 /// It is about each query head, or about all of a layer together, as the promise's scope says. It is
 /// broken where a p-value is below [`LEVEL`] over the number of counts of its kind: of heads (of
@@ -30,8 +31,8 @@ pub use epsilon::at_epsilon;
 pub struct Verification {
     /// The pipeline's name.
     pub pipeline: String,
-    /// What it promises.
-    pub promise: Promise,
+    /// What is asked of its samples.
+    pub demand: Demand,
     /// Trials of all that the promise is about.
     pub trials: usize,
     /// What the promise rested on, at its weakest.
@@ -40,8 +41,11 @@ pub struct Verification {
     pub assumes: Assumptions,
     /// Share of the query heads' trials whose last look asked for a larger sample.
     pub not_held: f64,
-    /// Trials in which the error of the target exceeded epsilon.
+    /// Trials in which the error of the target exceeded epsilon; or, where a size was asked for or a limit
+    /// did not suffice, its error bar.
     pub violations: usize,
+    /// The error bars of the query heads' trials.
+    pub bars: Bars,
     /// The largest 95 % Clopper–Pearson upper bound of any head's (of any layer's) failure rate.
     pub upper: f64,
     /// The head (layer) with the smallest p-value.
@@ -89,26 +93,22 @@ pub struct Fault {
 }
 
 /// Draws `trials` samples for every KV head of every layer, spread over its queries, and counts
-/// how often each query head's error exceeds epsilon. A trial's number is its sequence's, so that
+/// how often each query head's error exceeds epsilon, or its error bar. A trial's number is its sequence's, so that
 /// samples are independent; selectors choose once for each query, unless one of them draws, and get
 /// no feedback. `progress` is called with the trials done and all of them, from any thread.
 ///
 /// Cost: the pipeline, and f64 sums over what it reads, `trials` times per KV head; in parallel.
 ///
 /// # Errors
-/// A pipeline that promises nothing or cannot run on the trace, or a damaged trace.
+/// A pipeline without an estimator or that cannot run on the trace, or a damaged trace.
 pub fn verify(
     pipeline: &Arc<PipelineConfig>,
     trace: &Trace,
     trials: u32,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Verification> {
-    let Some(promise) = pipeline.promise() else {
-        let name = &pipeline.name;
-        let reason = format!("{name} promises nothing; no [estimator] or selector of it does");
-        return Err(Error::Setting { option: "CONFIG", reason });
-    };
-    let trials = enough(trials, trace, &promise)?;
+    let demand = demand(pipeline)?;
+    let trials = enough(trials, trace, &demand)?;
     let total = trace.layers().map(|(_, layout)| trials * layout.shape.kv_heads).sum();
     let done = AtomicUsize::new(0);
     let tick = || progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
@@ -116,25 +116,25 @@ pub fn verify(
     for (number, layout) in trace.layers() {
         trace.expect_queries(number, &layout)?;
         let layer = trace.layer(number).expect("the layer was listed")?;
-        let bench = Bench::new(pipeline, &promise, number, &layer, trace.info().scale)?;
+        let bench = Bench::new(pipeline, &demand, number, &layer, trace.info().scale)?;
         found.push(bench.run(trials, &tick));
     }
-    Ok(Verification::new(pipeline.name.clone(), promise, found))
+    Ok(Verification::new(pipeline.name.clone(), demand, found))
 }
 
 impl Verification {
-    fn new(pipeline: String, promise: Promise, layers: Vec<LayerTrials>) -> Self {
+    fn new(pipeline: String, demand: Demand, layers: Vec<LayerTrials>) -> Self {
         let (mut heads, mut rows, mut steps) = (Vec::new(), Vec::new(), Vec::new());
         for layer in layers {
             heads.extend(layer.heads);
             rows.extend(layer.rows);
             steps.extend(layer.step);
         }
-        let judged: Vec<Count> = match promise.scope {
+        let judged: Vec<Count> = match demand.scope {
             Scope::Row => heads.iter().map(Count::from).collect(),
             Scope::Step => steps.iter().map(Count::from).collect(),
         };
-        let delta = promise.delta.get();
+        let delta = demand.delta.get();
         let (worst, test) = judge(&judged, delta);
         let (worst_row, row_test) = judge(&rows, delta);
         let broken = [(worst, test), (worst_row, row_test)];
@@ -142,12 +142,13 @@ impl Verification {
         let all = |of: fn(&HeadCount) -> usize| heads.iter().map(of).sum::<usize>() as f64;
         Self {
             pipeline,
-            promise,
+            demand,
             trials: judged.iter().map(|count| count.trials).sum(),
             kind: heads.iter().map(|head| head.kind).min().unwrap_or(Kind::None),
             assumes: heads.iter().fold(Assumptions::NONE, |all, head| all | head.assumes),
             not_held: 1.0 - all(|head| head.held) / all(|head| head.trials),
             violations: judged.iter().map(|count| count.violations).sum(),
+            bars: heads.iter().map(|head| head.bars).sum(),
             upper: judged.iter().map(Count::upper).fold(0.0, f64::max),
             worst,
             test,
@@ -163,7 +164,7 @@ impl Verification {
 
     /// What the violations of a head (of a layer) say of delta.
     pub fn evidence_of(&self, count: impl Into<Count>) -> Evidence {
-        count.into().evidence(self.promise.delta.get(), self.test.limit)
+        count.into().evidence(self.demand.delta.get(), self.test.limit)
     }
 }
 
@@ -206,13 +207,13 @@ impl Fault {
 }
 
 /// Refuses so few trials that no count of them could contradict delta.
-fn enough(trials: u32, trace: &Trace, promise: &Promise) -> Result<usize> {
+fn enough(trials: u32, trace: &Trace, demand: &Demand) -> Result<usize> {
     let heads: usize = trace.layers().map(|(_, layout)| layout.shape.query_heads).sum();
-    let least = ((LEVEL / heads as f64).ln() / promise.delta.get().ln()).ceil();
+    let least = ((LEVEL / heads as f64).ln() / demand.delta.get().ln()).ceil();
     if f64::from(trials) >= least {
         return Ok(trials as usize);
     }
-    let delta = promise.delta.get();
+    let delta = demand.delta.get();
     let reason = format!("{trials} cannot contradict delta = {delta}; expected at least {least}");
     Err(Error::Setting { option: "--trials", reason })
 }
@@ -230,6 +231,27 @@ pub struct LayerTrials {
     pub mean_sampled: f64,
 }
 
+/// [`verify`] for one layer in memory, judged by what the pipeline demands.
+pub(crate) fn layer_trials(
+    pipeline: &Arc<PipelineConfig>,
+    number: usize,
+    layer: &Layer,
+    scale: Option<f32>,
+    trials: usize,
+    tick: &(impl Fn() + Sync),
+) -> Result<LayerTrials> {
+    let demand = demand(pipeline)?;
+    Ok(Bench::new(pipeline, &demand, number, layer, scale)?.run(trials, tick))
+}
+
+/// What a pipeline demands.
+fn demand(pipeline: &PipelineConfig) -> Result<Demand> {
+    pipeline.parts().find_map(PipelineConfig::demand).ok_or_else(|| {
+        let reason = format!("{} promises nothing: it has no [estimator]", pipeline.name);
+        Error::Setting { option: "CONFIG", reason }
+    })
+}
+
 /// [`verify`] for one layer in memory, judged by any promise. `scale` as in a trace.
 ///
 /// # Errors
@@ -241,5 +263,5 @@ pub fn try_layer(
     scale: Option<f32>,
     trials: usize,
 ) -> Result<LayerTrials> {
-    Ok(Bench::new(pipeline, promise, 0, layer, scale)?.run(trials, &|| {}))
+    Ok(Bench::new(pipeline, &Demand::of(*promise), 0, layer, scale)?.run(trials, &|| {}))
 }

@@ -23,7 +23,7 @@ pub struct Kept {
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Answer(Record),
+    Answer(Box<Record>),
     Density(Density),
 }
 
@@ -60,8 +60,13 @@ impl Kept {
                 reason: format!("{error}; expected an answer that `vattention evaluate` kept"),
             })?;
             match line {
-                Line::Answer(record) => drop(answers.insert(record.digest, record.attended)),
-                Line::Density(found) => drop(densities.insert(found.digest, found.density)),
+                Line::Answer(record) => {
+                    let Record { digest, attended, .. } = *record;
+                    answers.insert(digest, attended);
+                }
+                Line::Density(found) => {
+                    densities.insert(found.digest, found.density);
+                }
             }
         }
         if whole < text.len() && !looks_cut(&text[whole..]) {
@@ -97,7 +102,7 @@ impl Kept {
     /// Keeps an answer.
     pub(crate) fn push(&mut self, record: Record) -> Result<()> {
         self.answers.insert(record.digest.clone(), record.attended.clone());
-        self.write(&Line::Answer(record))
+        self.write(&Line::Answer(Box::new(record)))
     }
 
     fn write(&mut self, line: &Line) -> Result<()> {

@@ -28,7 +28,8 @@ pub use report::{Asked, Report, Score};
 pub use talk::Talk;
 
 use record::Digest;
-use watched::{Seen, Watched};
+use watched::Seen;
+pub use watched::{LayerAttended, Watched, Watcher};
 
 /// Which part of a prompt the pipeline reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -208,14 +209,15 @@ impl Evaluation<'_> {
         case: usize,
         errors: bool,
     ) -> vattention_llm::Result<(Vec<u32>, Seen)> {
-        let watched = Watched::new(self.backend, errors);
+        let watched = Watched::new(self.backend, errors, Seen::default());
         let options = Options { sequence: case as u32, ..self.settings.options.clone() };
         let mut session = Session::new(self.model, &watched, pipeline, &options)?;
         let logits = session.begin(prefilled)?;
         let logits = session.steps(logits, &prompt.sparse)?;
         let generation = session
             .go_on(logits, prompt.case.tokens, |_, _| std::ops::ControlFlow::Continue(()))?;
-        Ok((generation.tokens, watched.seen()))
+        let seen = *watched.watcher();
+        Ok((generation.tokens, seen))
     }
 
     /// Changes with everything that an answer depends on, but for the program itself.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use vattention_core::PipelineConfig;
-use vattention_eval::Violations;
+use vattention_eval::{Bars, Violations};
 use vattention_tasks::Task;
 
 use crate::{Contender, Error, Result};
@@ -55,6 +55,9 @@ pub struct Attention {
     pub held: usize,
     /// `|out - dense| / |dense|`, if it was measured.
     pub error: Option<ErrorOf>,
+    /// Error bars, where errors were measured.
+    #[serde(default)]
+    pub bars: Bars,
 }
 
 /// How far rows were from dense attention. An infinite error is `null` in JSON.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use vattention_core::Promise;
-use vattention_eval::{Evidence, Figure, Line, LinePanel, PairedDifference, Violations};
+use vattention_eval::{Bars, Evidence, Figure, Line, LinePanel, PairedDifference, Violations};
 
 use crate::{Contender, Evaluation, Record, Setup};
 
@@ -58,6 +58,8 @@ pub struct Asked {
     pub violations: Option<Violations>,
     /// What that says of the promise's delta.
     pub evidence: Option<Evidence>,
+    /// Error bars, if errors were measured.
+    pub bars: Bars,
     /// Of each task at each length, in the report's order of lengths, then tasks.
     pub scores: Vec<Score>,
     /// The score less that of the first dense contender in the same case, over the cases of each
@@ -192,6 +194,7 @@ impl Asked {
             promise,
             violations,
             evidence: promise.zip(violations).map(|(promise, seen)| seen.evidence(&promise)),
+            bars: attention().map(|one| one.bars).sum(),
             scores: records.chunks(cases.max(1)).map(score).collect(),
             to_dense: Vec::new(),
         }

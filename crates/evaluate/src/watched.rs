@@ -1,29 +1,64 @@
 //! A backend that notes what attention reads, and how far it is from dense attention.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ndarray::{Array1, ArrayView1, ArrayView3, Axis, concatenate, s};
 use vattention_core::{
     Attention, Backend, Options, Output, PipelineConfig, Promise, Result, Shape, Target,
 };
-use vattention_eval::{Exact, RowError, Violations};
+use vattention_eval::{Bars, Exact, RowError, Violations};
 
 use crate::record::{self, ErrorOf};
 
-/// Runs pipelines on another backend, and each layer's attention densely beside.
-pub(crate) struct Watched<'b> {
+/// Runs pipelines on another backend, and shows every attention to a watcher.
+#[allow(missing_debug_implementations)]
+pub struct Watched<'b, W> {
     backend: &'b dyn Backend,
-    /// Whether to compare with dense attention.
-    errors: bool,
-    seen: Arc<Mutex<Seen>>,
+    /// Whether to attend densely beside.
+    dense: bool,
+    watcher: Arc<Mutex<W>>,
+}
+
+/// Is shown every attention.
+pub trait Watcher: Send + 'static {
+    /// One layer has attended.
+    fn see(&mut self, attended: &LayerAttended<'_>);
+}
+
+/// One layer's attention.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerAttended<'a> {
+    /// The layer's number.
+    pub layer: usize,
+    /// What its pipeline made.
+    pub output: &'a Output,
+    /// What is exact, in (query, query head) order, if it was asked for.
+    pub exact: Option<&'a [Exact]>,
+    /// What the pipeline promises.
+    pub promise: Option<&'a Promise>,
+}
+
+impl LayerAttended<'_> {
+    /// How far each row is from exact attention, in (query, query head) order; empty if that was not
+    /// asked for.
+    pub fn errors(&self) -> Vec<RowError> {
+        let (heads, ..) = self.output.out.dim();
+        let error = |(row, exact): (usize, &Exact)| {
+            let (query, head) = (row / heads, row % heads);
+            let log_denominator = f64::from(self.output.log_denominator[[head, query]]);
+            RowError::new(self.output.out.slice(s![head, query, ..]), log_denominator, exact)
+        };
+        self.exact.unwrap_or_default().iter().enumerate().map(error).collect()
+    }
 }
 
 /// One layer.
-struct WatchedAttention {
+struct WatchedAttention<W> {
+    layer: usize,
     attention: Box<dyn Attention>,
     dense: Option<Dense>,
     promise: Option<Promise>,
-    seen: Arc<Mutex<Seen>>,
+    watcher: Arc<Mutex<W>>,
 }
 
 /// The same tokens, attended to densely.
@@ -44,20 +79,26 @@ pub(crate) struct Seen {
     largest: f64,
     compared: bool,
     violations: Option<Violations>,
+    bars: Bars,
 }
 
-impl<'b> Watched<'b> {
-    pub(crate) fn new(backend: &'b dyn Backend, errors: bool) -> Self {
-        Self { backend, errors, seen: Arc::default() }
+impl<'b, W: Watcher> Watched<'b, W> {
+    /// With `dense`, the same is attended to densely too, which takes its time and memory.
+    pub fn new(backend: &'b dyn Backend, dense: bool, watcher: W) -> Self {
+        Self { backend, dense, watcher: Arc::new(Mutex::new(watcher)) }
     }
 
-    /// What was seen so far.
-    pub(crate) fn seen(&self) -> Seen {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The watcher, who sees nothing as long as this is held.
+    pub fn watcher(&self) -> MutexGuard<'_, W> {
+        locked(&self.watcher)
     }
 }
 
-impl Backend for Watched<'_> {
+fn locked<W>(watcher: &Mutex<W>) -> MutexGuard<'_, W> {
+    watcher.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<W: Watcher> Backend for Watched<'_, W> {
     fn name(&self) -> &str {
         self.backend.name()
     }
@@ -78,14 +119,15 @@ impl Backend for Watched<'_> {
         let value_dim = shape.value_dim + usize::from(lengths);
         let dense_shape = Shape { value_dim, ..shape };
         let dense = || self.backend.start(&Arc::default(), layer, dense_shape, options);
-        let dense = self.errors.then(dense).transpose()?;
+        let dense = self.dense.then(dense).transpose()?;
         let dense = dense.map(|attention| Dense { attention, lengths });
         let attention = self.backend.start(pipeline, layer, shape, options)?;
-        Ok(Box::new(WatchedAttention { attention, dense, promise, seen: self.seen.clone() }))
+        let watcher = self.watcher.clone();
+        Ok(Box::new(WatchedAttention { layer, attention, dense, promise, watcher }))
     }
 }
 
-impl Attention for WatchedAttention {
+impl<W: Watcher> Attention for WatchedAttention<W> {
     fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
         if let Some(dense) = &mut self.dense {
             dense.append(keys, values)?;
@@ -107,18 +149,17 @@ impl Attention for WatchedAttention {
             Some(dense) => Some(dense.attend(queries, visible)?),
             None => None,
         };
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.add(&output);
-        if let Some(dense) = dense {
-            seen.compare(&output, &dense, self.promise.as_ref());
-        }
+        let (exact, promise) = (dense.as_deref(), self.promise.as_ref());
+        let attended = LayerAttended { layer: self.layer, output: &output, exact, promise };
+        locked(&self.watcher).see(&attended);
         Ok(output)
     }
 
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
         let dense = self.dense.as_ref().map(|dense| dense.fork(sequence)).transpose()?;
         let attention = self.attention.fork(sequence)?;
-        Ok(Box::new(Self { attention, dense, promise: self.promise, seen: self.seen.clone() }))
+        let (layer, promise, watcher) = (self.layer, self.promise, self.watcher.clone());
+        Ok(Box::new(Self { layer, attention, dense, promise, watcher }))
     }
 
     fn len(&self) -> usize {
@@ -127,6 +168,15 @@ impl Attention for WatchedAttention {
 
     fn index_bytes(&self) -> usize {
         self.attention.index_bytes()
+    }
+}
+
+impl Watcher for Seen {
+    fn see(&mut self, attended: &LayerAttended<'_>) {
+        self.add(attended.output);
+        if attended.exact.is_some() {
+            self.compare(attended);
+        }
     }
 }
 
@@ -139,24 +189,29 @@ impl Seen {
         }
     }
 
-    /// Compares an output with its exact rows, in (query, query head) order.
-    fn compare(&mut self, output: &Output, exact: &[Exact], promise: Option<&Promise>) {
+    /// Compares an output with its exact rows.
+    fn compare(&mut self, attended: &LayerAttended<'_>) {
         self.compared = true;
+        let LayerAttended { output, promise, .. } = attended;
         let heads = output.out.dim().0;
-        for (query, exact) in exact.chunks(heads).enumerate() {
-            let error = |(head, exact)| {
-                let log_denominator = f64::from(output.log_denominator[[head, query]]);
-                RowError::new(output.out.slice(s![head, query, ..]), log_denominator, exact)
-            };
-            let step: Vec<RowError> = exact.iter().enumerate().map(error).collect();
-            for row in &step {
+        for (query, step) in attended.errors().chunks(heads).enumerate() {
+            for row in step {
                 let error = row.of(Target::Sdpa);
                 self.error += error;
                 self.largest = self.largest.max(error);
             }
+            let certificate = |head: usize| &output.rows[query * heads + head].certificate;
+            for (head, row) in step.iter().enumerate() {
+                if let Some(bar) = &certificate(head).bar {
+                    self.bars.add(certificate(head), row.barred(bar));
+                }
+            }
             if let Some(promise) = promise {
                 let violations = self.violations.get_or_insert_default();
-                violations.add_step(step.iter().map(|row| row.exceeds(promise)));
+                let broken = |(head, row): (usize, &RowError)| {
+                    !certificate(head).is_bar_alone() && row.exceeds(promise)
+                };
+                violations.add_step(step.iter().enumerate().map(broken));
             }
         }
     }
@@ -170,6 +225,7 @@ impl Seen {
             rows: self.rows,
             density: self.density / rows,
             held: self.held,
+            bars: self.bars,
             error: self.compared.then_some(error),
         }
     }

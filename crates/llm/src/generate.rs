@@ -106,7 +106,7 @@ impl Session<'_> {
         let mut tokens = Vec::new();
         while tokens.len() < most {
             let token = best(&logits)?;
-            if self.model().config().ends.contains(&token) {
+            if self.ends && self.model().config().ends.contains(&token) {
                 return Ok(Generation { tokens, stop: Stop::End(token) });
             }
             tokens.push(token);

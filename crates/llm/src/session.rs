@@ -21,6 +21,8 @@ pub struct Session<'m> {
     /// Tokens so far.
     len: usize,
     reports: Vec<LayerReport>,
+    /// Whether some tokens end a text.
+    pub(crate) ends: bool,
     /// Whether a call has failed between two layers.
     lost: bool,
 }
@@ -48,6 +50,7 @@ impl<'m> Session<'m> {
             reading: Reading::default(),
             len: 0,
             reports: Vec::new(),
+            ends: true,
             lost: false,
         })
     }
@@ -56,6 +59,12 @@ impl<'m> Session<'m> {
     #[must_use]
     pub fn with_reading(self, reading: Reading) -> Self {
         Self { reading, ..self }
+    }
+
+    /// Takes no token for the end of a text.
+    #[must_use]
+    pub fn without_end(self) -> Self {
+        Self { ends: false, ..self }
     }
 
     /// The model.

@@ -13,8 +13,7 @@
 //! the last term is noise in `m`. The variance of a sample of `b` is raised as the estimator does, by
 //! `1 + z √((n_s Σ a⁴ / (Σ a²)² − 1) / b)`.
 
-use vattention_core::{Fraction, Promise, Target};
-use vattention_estimators::formula::ALLOWANCE;
+use vattention_core::{ALLOWANCE, Fraction, Promise, Target};
 
 /// `q` for an output whose covariance spreads over some dozen directions (eq. 6).
 const FOR_OUTPUTS: f64 = 1.3;

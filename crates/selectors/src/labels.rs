@@ -11,7 +11,7 @@ use multiversion::multiversion;
 
 use crate::whole::Whole;
 use coded::Coded;
-pub(crate) use quantise::Rounding;
+pub use quantise::Rounding;
 
 /// Bits of a quantised number, or 0 for exact ones.
 pub type LabelBits = Whole<0, 8, 0>;
@@ -20,11 +20,11 @@ pub type LabelBits = Whole<0, 8, 0>;
 const LANES: usize = 64;
 
 /// A channel, and what its numbers are multiplied by.
-pub(crate) type Term = (usize, f32);
+pub type Term = (usize, f32);
 
 /// Labels of items in order, each of `channels` numbers.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Labels {
+pub struct Labels {
     channels: usize,
     len: usize,
     numbers: Numbers,
@@ -40,7 +40,7 @@ enum Numbers {
 
 impl Labels {
     /// No labels yet.
-    pub(crate) fn new(channels: usize, bits: LabelBits) -> Self {
+    pub fn new(channels: usize, bits: LabelBits) -> Self {
         let numbers = match bits.get() {
             0 => Numbers::Exact(Vec::new()),
             bits => Numbers::Coded(Coded::new(bits)),
@@ -49,12 +49,17 @@ impl Labels {
     }
 
     /// How many there are.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Adds the label of the next item.
-    pub(crate) fn push(&mut self, label: &[f32], rounding: Rounding) {
+    pub fn push(&mut self, label: &[f32], rounding: Rounding) {
         let (block, lane) = (self.len / LANES, self.len % LANES);
         match &mut self.numbers {
             Numbers::Exact(numbers) => {
@@ -70,7 +75,7 @@ impl Labels {
     }
 
     /// One number of a label, as it is multiplied.
-    pub(crate) fn get(&self, item: usize, channel: usize) -> f32 {
+    pub fn get(&self, item: usize, channel: usize) -> f32 {
         let (block, lane) = (item / LANES, item % LANES);
         match &self.numbers {
             Numbers::Exact(numbers) => numbers[(block * self.channels + channel) * LANES + lane],
@@ -80,7 +85,7 @@ impl Labels {
 
     /// Adds `Σ weight · label[channel]` over `terms`, in their order, to the score of each of the
     /// first items. O(scores · terms).
-    pub(crate) fn add_products(&self, terms: &[Term], scores: &mut [f32]) {
+    pub fn add_products(&self, terms: &[Term], scores: &mut [f32]) {
         match &self.numbers {
             Numbers::Exact(numbers) => add_exact(numbers, self.channels, terms, scores),
             Numbers::Coded(coded) => coded.add_products(self.channels, terms, scores),
@@ -88,7 +93,7 @@ impl Labels {
     }
 
     /// What they take.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         match &self.numbers {
             Numbers::Exact(numbers) => size_of_val(&numbers[..]),
             Numbers::Coded(coded) => coded.bytes(),

@@ -87,7 +87,7 @@ pub(crate) mod testing {
     pub(crate) fn picked(selector: &dyn Selector, head: &Head, visible: usize) -> Vec<usize> {
         let mut picks = Picks::new(visible);
         selector.select(&head.step(visible).row(0), &mut picks);
-        picks.iter().map(|(token, _)| token).collect()
+        picks.iter().collect()
     }
 }
 

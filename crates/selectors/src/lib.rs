@@ -2,12 +2,11 @@
 //!
 //! Linking this crate makes them known to pipeline files; the `vattention` facade does.
 
-mod asymptotic;
 mod auto;
-mod covariance;
 mod double_sparsity;
 mod h2o;
 mod hash_attention;
+mod hash_tables;
 mod index_of;
 mod inf_llm;
 mod kept;
@@ -19,13 +18,9 @@ mod oracle_top_k;
 mod oracle_top_p;
 mod per_token;
 mod pq_cache;
-mod priority_sample;
-mod promised;
 mod quest;
 mod sink;
 mod snapkv;
-mod stratified_sample;
-mod sums;
 mod tensor_file;
 mod top_p;
 mod twilight;
@@ -37,21 +32,19 @@ use vattention_core::{Error, Result, Selector};
 pub use double_sparsity::{DoubleSparsity, Importance};
 pub use h2o::H2o;
 pub use hash_attention::{Activation, Bits, Codes, HashAttention};
+pub use hash_tables::{BLOCK, Collisions, HashTables, Hashed, Lsh, Rule, TableBits, Transform};
 pub use index_of::IndexOf;
 pub use inf_llm::InfLlm;
-pub use labels::LabelBits;
+pub use labels::{LabelBits, Labels, Rounding, Term};
 pub use loki::Loki;
-pub use magic_pig::{BLOCK, Collisions, Lsh, MagicPig, Rule, TableBits, Transform, Weighting};
+pub use magic_pig::MagicPig;
 pub use oracle_top_k::OracleTopK;
 pub use oracle_top_p::{MassOf, OracleTopP};
 pub use pq_cache::{Codebook, Metric, PartBits, PartCodes, PartTable, PqCache};
-pub use priority_sample::PrioritySample;
-pub use promised::Promised;
 pub use quest::Quest;
 pub use sink::Sink;
 pub use snapkv::{Odd, Pooling, SnapKv};
-pub use stratified_sample::StratifiedSample;
-pub use twilight::{Candidates, Twilight};
+pub use twilight::Twilight;
 pub use whole::Whole;
 pub use window::Window;
 

@@ -226,7 +226,7 @@ impl Worker {
         let mut shares = vec![0.0; row.visible()];
         for member in row.members() {
             let mut logits = self.logits(&member);
-            picks.iter().for_each(|(token, _)| logits[token] = f32::NEG_INFINITY);
+            picks.iter().for_each(|token| logits[token] = f32::NEG_INFINITY);
             shares::add_shares(logits, &mut shares);
         }
         shares

@@ -21,10 +21,8 @@
 //! Lin et al. (2025), "Twilight: Adaptive Attention Sparsity with Hierarchical Top-p Pruning",
 //! <https://arxiv.org/abs/2502.02770>.
 
-use std::borrow::Cow;
-
-use serde::{Deserialize, Serialize, Serializer};
-use vattention_core::schemars::{self, JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Attended, Fraction, NewTokens, Picks, Prompt, Result, Row, Score, Selector, SelectorConfig,
     Site, register, typetag,
@@ -42,62 +40,22 @@ pub struct Twilight {
     #[serde(default)]
     pub score: Score,
     /// The selector that picks the candidates.
-    pub of: Candidates,
-}
-
-/// A selector whose picks are certain, and so can be left out again.
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "Box<dyn SelectorConfig>")]
-pub struct Candidates(Box<dyn SelectorConfig>);
-
-impl TryFrom<Box<dyn SelectorConfig>> for Candidates {
-    type Error = String;
-
-    fn try_from(selector: Box<dyn SelectorConfig>) -> Result<Self, String> {
-        if selector.randomized() {
-            let name = selector.typetag_name();
-            return Err(format!(
-                "`{name}` weighs tokens by its own probabilities, which those that are left of \
-                 its picks would not have: expected a selector that picks for certain"
-            ));
-        }
-        Ok(Self(selector))
-    }
-}
-
-impl Serialize for Candidates {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
-impl JsonSchema for Candidates {
-    fn schema_name() -> Cow<'static, str> {
-        <dyn SelectorConfig>::schema_name()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        generator.subschema_for::<dyn SelectorConfig>()
-    }
+    pub of: Box<dyn SelectorConfig>,
 }
 
 #[typetag::serde(name = "twilight")]
 impl SelectorConfig for Twilight {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
-        let inner = self.of.0.build(site)?;
+        let inner = self.of.build(site)?;
         Ok(Box::new(Worker { mass: self.mass, score: self.score, inner }))
     }
 
     fn check(&self) -> Result<()> {
-        self.of.0.check()
+        self.of.check()
     }
 
     fn needs_sampling(&self) -> bool {
-        self.of.0.needs_sampling()
+        self.of.needs_sampling()
     }
 }
 
@@ -163,12 +121,12 @@ mod tests {
     use vattention_testkit::{Head, Texture, heads};
 
     use super::*;
-    use crate::{HashAttention, IndexOf, MagicPig, MassOf, OracleTopK, OracleTopP};
+    use crate::{HashAttention, IndexOf, MassOf, OracleTopK, OracleTopP};
 
     fn config(mass: f64, score: Score, of: impl SelectorConfig + 'static) -> Twilight {
         let of: Box<dyn SelectorConfig> = Box::new(of);
         let mass = Fraction::try_from(mass).unwrap();
-        Twilight { mass, score, of: Candidates::try_from(of).unwrap() }
+        Twilight { mass, score, of }
     }
 
     fn hashes(size: usize, score: Score) -> HashAttention {
@@ -202,7 +160,7 @@ mod tests {
         picks.take_all((0..head.tokens).step_by(3));
         let before = picks.clone();
         worker.select(&head.step(head.tokens).row(1), &mut picks);
-        assert!(picks.certain() && picks.residual_bound().is_none());
+        assert!(picks.residual_bound().is_none());
         before.residual().filter(|&token| picks.contains(token)).collect()
     }
 
@@ -258,16 +216,6 @@ mod tests {
                 prop_assert_eq!(added(&config(mass.get(), score, all()), &head), want);
             }
         }
-    }
-
-    #[test]
-    fn what_draws_by_chance_is_refused() {
-        let drawn: Box<dyn SelectorConfig> =
-            Box::new(serde_json::from_str::<MagicPig>("{}").unwrap());
-        let error = Candidates::try_from(drawn).unwrap_err();
-        assert!(error.starts_with("`magic-pig` weighs tokens by its own probabilities"), "{error}");
-        let certain = r#"{"mass": 0.5, "of": {"type": "magic-pig", "weighting": "certain"}}"#;
-        assert!(serde_json::from_str::<Twilight>(certain).is_ok());
     }
 
     /// Counts what it is told.

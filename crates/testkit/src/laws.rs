@@ -17,13 +17,12 @@ pub type Verdict = Result<(), String>;
 pub type Law = fn(&dyn SelectorConfig, &Head) -> Verdict;
 
 /// Every law, with its name.
-pub const LAWS: [(&str, Law); 10] = [
+pub const LAWS: [(&str, Law); 9] = [
     ("round_trips", round_trips),
     ("repeats", repeats),
     ("grows", grows),
     ("forks", forks),
     ("adds", adds),
-    ("weighs", weighs),
     ("bounds", bounds),
     ("agrees", agrees),
     ("tells", tells),
@@ -122,23 +121,6 @@ pub fn adds(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     Ok(())
 }
 
-/// Without saying `randomized()`, every pick is certain.
-///
-/// # Errors
-/// The pick that is not.
-pub fn weighs(config: &dyn SelectorConfig, head: &Head) -> Verdict {
-    if config.randomized() {
-        return Ok(());
-    }
-    for picks in all_picks(&*filled(config, head)?, head) {
-        let chance = picks.into_iter().find(|&(_, p)| p < 1.0);
-        ensure(chance.is_none(), || {
-            format!("token and probability {chance:?}, but randomized() is false")
-        })?;
-    }
-    Ok(())
-}
-
 /// A promised bound on the untaken logits is true.
 ///
 /// # Errors
@@ -197,7 +179,7 @@ pub fn agrees(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     Ok(())
 }
 
-fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Verdict {
+pub(crate) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(otherwise()) }
 }
 
@@ -220,7 +202,7 @@ fn select(selector: &dyn Selector, row: &Row<'_>) -> Picks {
 }
 
 /// The picks of every row, by token: seeing all tokens, half of them, and one.
-fn all_picks(selector: &dyn Selector, head: &Head) -> Vec<Vec<(usize, f32)>> {
+fn all_picks(selector: &dyn Selector, head: &Head) -> Vec<Vec<usize>> {
     [head.tokens, head.tokens.div_ceil(2), 1]
         .into_iter()
         .flat_map(|visible| head.step(visible).rows())
@@ -228,7 +210,7 @@ fn all_picks(selector: &dyn Selector, head: &Head) -> Vec<Vec<(usize, f32)>> {
         .collect()
 }
 
-fn same(expected: &[Vec<(usize, f32)>], found: &[Vec<(usize, f32)>], when: &str) -> Verdict {
+fn same(expected: &[Vec<usize>], found: &[Vec<usize>], when: &str) -> Verdict {
     let differs = expected.iter().zip(found).position(|(a, b)| a != b);
     ensure(differs.is_none(), || {
         let row = differs.unwrap_or_default();

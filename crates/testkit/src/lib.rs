@@ -1,5 +1,5 @@
-//! What a selector must be, whoever wrote it: laws as plain functions, the heads to try them on,
-//! and one macro that turns them into tests.
+//! What plug-ins must be, whoever wrote them: laws as plain functions, the heads to try them on,
+//! and macros that turn them into tests.
 //!
 //! ```
 //! use vattention_selectors::Sink;
@@ -17,23 +17,53 @@
 //! | `grows` | what is appended together does not matter |
 //! | `forks` | a clone goes on as the original would, and leaves it alone |
 //! | `adds` | what was picked before stays |
-//! | `weighs` | every pick is certain, unless `randomized()` says otherwise |
 //! | `bounds` | a promised bound on untaken logits is true |
 //! | `agrees` | every query head of a group picks the same, if `group_wide()` says so |
 //! | `tells` | a `recipe()`, if there is one, is what the selector does, with the bound that it promises |
 //! | `causal` | tokens that a row does not see change nothing of its picks |
 //!
+//! A sampler has laws of its own, and a macro, [`sampler_laws`](crate::sampler_laws!):
+//!
+//! | law | demands |
+//! |---|---|
+//! | `round_trips` | a config that is written and read again is the same |
+//! | `repeats` | asked twice, a sampler draws the same |
+//! | `grows` | what is appended together does not matter |
+//! | `forks` | a clone goes on as the original would, and leaves it alone |
+//! | `causal` | tokens that a row does not see change nothing of its draws |
+//! | `leaves` | what was taken is not drawn, and nothing is drawn twice |
+//! | `nests` | a larger sample holds a smaller one, however it grew; the largest is everything |
+//! | `includes` | over many sequences, a token is drawn as often as it is said to be |
+//! | `foretells` | over many sequences, the variance that is foretold of a total is that of its errors |
+//!
+//! And an estimator, [`estimator_laws`](crate::estimator_laws!):
+//!
+//! | law | demands |
+//! |---|---|
+//! | `round_trips` | a config that is written and read again is the same |
+//! | `falls` | a radius is no negative number, and falls as a sample grows |
+//! | `agrees` | a budget is the least size whose radius is epsilon |
+//! | `scales` | weights that are all four times as large change nothing |
+//!
+//! [`promise!`](crate::promise!) makes one test of a whole pipeline: whether it keeps what it promises
+//! on every kind of head.
+//!
 //! A law is a function of a selector's config and a [`Head`], so it can be called with a head of
 //! one's own too. Cases have a fixed seed: the same on every run. `PROPTEST_CASES` makes more of
 //! them, `PROPTEST_RNG_SEED` others.
 
+pub mod estimator_laws;
 mod head;
 pub mod laws;
+pub mod promises;
 mod run;
+pub mod sampler_laws;
 
+pub use estimator_laws::EstimatorLaw;
 pub use head::{Head, Texture, heads};
 pub use laws::{LAWS, Law, Verdict};
-pub use run::run;
+pub use run::{run, run_estimator, run_sampler};
+pub use sampler_laws::SamplerLaw;
 
 /// Makes a module of that name with one test for each law, on `cases` heads each (default 64).
 #[macro_export]
@@ -77,11 +107,6 @@ macro_rules! laws {
             }
 
             #[test]
-            fn weighs() {
-                obeys($crate::laws::weighs);
-            }
-
-            #[test]
             fn bounds() {
                 obeys($crate::laws::bounds);
             }
@@ -99,6 +124,124 @@ macro_rules! laws {
             #[test]
             fn causal() {
                 obeys($crate::laws::causal);
+            }
+        }
+    };
+}
+
+/// Makes a test of that name, which tries a pipeline on every kind of head
+/// ([`promises::check`](crate::promises::check)): over 2,000 samples of each, what its certificates
+/// say may not be contradicted at 1e-6. Some minutes without optimisation.
+#[macro_export]
+macro_rules! promise {
+    ($name:ident, $pipeline:expr) => {
+        #[test]
+        fn $name() {
+            $crate::promises::check($pipeline);
+        }
+    };
+}
+
+/// Makes a module of that name with one test for each law of a sampler, on `cases` heads each
+/// (default 32).
+#[macro_export]
+macro_rules! sampler_laws {
+    ($name:ident, $config:expr) => {
+        $crate::sampler_laws!($name, $config, cases = 32);
+    };
+    ($name:ident, $config:expr, cases = $cases:expr) => {
+        #[cfg(test)]
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+
+            fn obeys(law: $crate::SamplerLaw) {
+                $crate::run_sampler(law, &$config, $cases);
+            }
+
+            #[test]
+            fn round_trips() {
+                obeys($crate::sampler_laws::round_trips);
+            }
+
+            #[test]
+            fn repeats() {
+                obeys($crate::sampler_laws::repeats);
+            }
+
+            #[test]
+            fn grows() {
+                obeys($crate::sampler_laws::grows);
+            }
+
+            #[test]
+            fn forks() {
+                obeys($crate::sampler_laws::forks);
+            }
+
+            #[test]
+            fn causal() {
+                obeys($crate::sampler_laws::causal);
+            }
+
+            #[test]
+            fn leaves() {
+                obeys($crate::sampler_laws::leaves);
+            }
+
+            #[test]
+            fn nests() {
+                obeys($crate::sampler_laws::nests);
+            }
+
+            #[test]
+            fn includes() {
+                $crate::sampler_laws::includes(&$config).unwrap();
+            }
+
+            #[test]
+            fn foretells() {
+                $crate::sampler_laws::foretells(&$config).unwrap();
+            }
+        }
+    };
+}
+
+/// Makes a module of that name with one test for each law of an estimator, on what `cases` samples say
+/// (default 256).
+#[macro_export]
+macro_rules! estimator_laws {
+    ($name:ident, $estimator:expr) => {
+        $crate::estimator_laws!($name, $estimator, cases = 256);
+    };
+    ($name:ident, $estimator:expr, cases = $cases:expr) => {
+        #[cfg(test)]
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+
+            fn obeys(law: $crate::EstimatorLaw) {
+                $crate::run_estimator(law, &$estimator, $cases);
+            }
+
+            #[test]
+            fn round_trips() {
+                obeys($crate::estimator_laws::round_trips);
+            }
+
+            #[test]
+            fn falls() {
+                obeys($crate::estimator_laws::falls);
+            }
+
+            #[test]
+            fn agrees() {
+                obeys($crate::estimator_laws::agrees);
+            }
+
+            #[test]
+            fn scales() {
+                obeys($crate::estimator_laws::scales);
             }
         }
     };

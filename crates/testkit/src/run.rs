@@ -1,9 +1,11 @@
 //! Trying a law on many heads.
 
+use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
-use vattention_core::SelectorConfig;
+use vattention_core::{BudgetEstimator, SampleStats, SamplerConfig, SelectorConfig};
 
-use crate::{Head, Law, Texture, heads};
+use crate::estimator_laws::stats;
+use crate::{EstimatorLaw, Head, Law, SamplerLaw, Texture, Verdict, heads};
 
 /// The largest head that is tried.
 const MOST_TOKENS: usize = 200;
@@ -14,16 +16,43 @@ fn smallest() -> impl Iterator<Item = Head> {
     (1..=3).flat_map(move |tokens| textures.map(|texture| Head::new(tokens, 2, 0, texture)))
 }
 
-/// Tries a law on the smallest heads and on `cases` others, the same on every run.
+/// Tries a law of selectors on the smallest heads and on `cases` others, the same on every run.
 ///
 /// # Panics
 /// If the law is broken, with the smallest head on which it is.
 pub fn run(law: Law, config: &dyn SelectorConfig, cases: u32) {
+    on_heads(|head| law(config, head).map_err(|broken| format!("{config:?}: {broken}")), cases);
+}
+
+/// Tries a law of samplers likewise.
+///
+/// # Panics
+/// If the law is broken, with the smallest head on which it is.
+pub fn run_sampler(law: SamplerLaw, config: &dyn SamplerConfig, cases: u32) {
+    on_heads(|head| law(config, head).map_err(|broken| format!("{config:?}: {broken}")), cases);
+}
+
+/// Tries a law of estimators on what `cases` samples say, the same on every run.
+///
+/// # Panics
+/// If the law is broken, with the simplest statistics for which it is.
+pub fn run_estimator(law: EstimatorLaw, estimator: &dyn BudgetEstimator, cases: u32) {
+    let obeys = |stats: &SampleStats| {
+        law(estimator, stats).map_err(|broken| format!("{estimator:?}: {broken}"))
+    };
+    on_cases(cases, &stats(), obeys);
+}
+
+fn on_heads(law: impl Fn(&Head) -> Verdict, cases: u32) {
     for head in smallest() {
-        if let Err(broken) = law(config, &head) {
-            panic!("{config:?}: {broken}\nminimal failing input: {head:?}");
+        if let Err(broken) = law(&head) {
+            panic!("{broken}\nminimal failing input: {head:?}");
         }
     }
+    on_cases(cases, &heads(MOST_TOKENS), law);
+}
+
+fn on_cases<S: Strategy>(cases: u32, of: &S, law: impl Fn(&S::Value) -> Verdict) {
     let from_environment = |name: &str| std::env::var(name).ok()?.parse().ok();
     let seed = from_environment("PROPTEST_RNG_SEED").unwrap_or(0x5EED);
     let settings = Config {
@@ -32,9 +61,8 @@ pub fn run(law: Law, config: &dyn SelectorConfig, cases: u32) {
         rng_seed: RngSeed::Fixed(seed),
         ..Config::default()
     };
-    let result = TestRunner::new(settings)
-        .run(&heads(MOST_TOKENS), |head| law(config, &head).map_err(TestCaseError::fail));
-    if let Err(error) = result {
-        panic!("{config:?}: {error}");
+    let law = |case: S::Value| law(&case).map_err(TestCaseError::fail);
+    if let Err(error) = TestRunner::new(settings).run(of, law) {
+        panic!("{error}");
     }
 }

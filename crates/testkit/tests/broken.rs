@@ -43,8 +43,6 @@ enum How {
     SharedFeedback,
     /// Promises a bound that is true only if all tokens are visible.
     BoundOfAll,
-    /// Draws by chance without saying so.
-    Dishonest,
     /// Throws away what was picked before.
     Jealous,
     /// Promises a bound that it does not know.
@@ -222,8 +220,7 @@ impl Selector for Index {
         if self.how == How::Jealous {
             *picks = Picks::new(row.visible());
         }
-        let p = if self.how == How::Dishonest { 0.5 } else { 1.0 };
-        self.tokens.iter().for_each(|&token| picks.draw(token, p));
+        picks.take_all(self.tokens.iter().copied());
         if self.how == How::Moody {
             picks.take(self.asked.fetch_add(1, Ordering::Relaxed) % row.visible());
         }
@@ -245,7 +242,6 @@ fn broken_selectors_fail_exactly_the_laws_they_break() {
     assert_eq!(broken_by(How::SharedByToken), ["forks"]);
     assert_eq!(broken_by(How::SharedFeedback), ["forks"]);
     assert_eq!(broken_by(How::BoundOfAll), ["bounds", "causal"], "later tokens change the bound");
-    assert_eq!(broken_by(How::Dishonest), ["weighs"]);
     assert_eq!(broken_by(How::Boastful), ["bounds"]);
     assert_eq!(broken_by(How::Divided), ["agrees"]);
     assert_eq!(broken_by(How::BoundOfOne), ["agrees"]);

@@ -3,8 +3,7 @@
 use std::f64::consts::{LN_2, LOG2_E};
 
 use vattention_core::{
-    Deviations, Moments, Residual, SampleStats, Tokens as Rows, drift, mean_of_lagged_squares,
-    scale_up,
+    Deviations, Moments, Residual, SampleStats, drift, mean_of_lagged_squares, scale_up,
 };
 
 use super::kernel::{Centre, LaggedSquares, Line, Spread, Tokens, exp2, scores, spread};
@@ -218,9 +217,7 @@ impl Estimate {
     ) -> Look {
         let e: Vec<f64> =
             logits.iter().map(|&logit| (f64::from(logit) * LN_2 - self.shift).exp()).collect();
-        let stride = readers.rows.value_chunks() * CHUNK;
-        let rows = Rows::strided(&kept.values, e.len(), readers.value_dim(), stride);
-        let values = rows.to_array(0..e.len()).into_raw_vec_and_offset().0;
+        let values = kept.values(readers);
         let Sums { softmax, norms } = &self.certain;
         let moments = Moments::new(&e, &values, softmax, *norms, n_s);
         Look { shift: self.shift, moments }

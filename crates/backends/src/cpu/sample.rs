@@ -1,15 +1,16 @@
 //! The sample that the readers of one list have drawn.
 
 use std::cell::RefCell;
+use std::f64::consts::LN_2;
 use std::thread::LocalKey;
 
 use half::{bf16, f16};
-use vattention_core::{Residual, SampleStats};
+use vattention_core::{Residual, Sample as Shown, SampleStats, Tokens as Rows};
 
 use super::kernel::Span;
 use super::look::Look;
 use super::readers::{Readers, RowByRow, Sums, add};
-use super::simd::Element;
+use super::simd::{CHUNK, Element};
 
 /// Samples whose memory a thread keeps: one, and one of a KV head that it begins while it waits.
 const POOLED: usize = 2;
@@ -30,6 +31,16 @@ pub(crate) struct Kept<E> {
     pub(crate) rows: RowByRow,
     /// `[b][value_chunks · CHUNK]`
     pub(crate) values: Vec<E>,
+}
+
+impl<E: Stored> Kept<E> {
+    /// The values, `[b · value_dim]`.
+    pub(crate) fn values(&self, readers: &Readers<'_, E>) -> Vec<f32> {
+        let stride = readers.rows.value_chunks() * CHUNK;
+        let (count, dim) = (self.values.len() / stride, readers.value_dim());
+        let rows = Rows::strided(&self.values, count, dim, stride);
+        rows.to_array(0..count).into_raw_vec_and_offset().0
+    }
 }
 
 /// A number type of the cache with memory to keep samples in. Steps use the same memory again:
@@ -97,6 +108,36 @@ impl<E: Stored> Sample<E> {
     /// Reads more tokens, for their sums alone: there can be no look after that.
     pub(crate) fn sum(&mut self, readers: &Readers<'_, E>, tokens: &[u32]) {
         add(&mut self.sums, &readers.read(Span::List(tokens), None, false));
+    }
+
+    /// Shows the sample as a reader sees it whose certain tokens come to `certain`, in f64.
+    pub(crate) fn show(
+        &self,
+        readers: &Readers<'_, E>,
+        certain: &Sums,
+        reader: usize,
+        residual: &Residual,
+        show: &mut dyn FnMut(&Shown<'_>, f64),
+    ) {
+        let logits = &self.kept.rows.logits[reader];
+        let largest = logits.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(f64::from(b) * LN_2));
+        let mut certain = certain.clone();
+        let shift = certain.softmax.shift().max(largest);
+        certain.rebase(shift);
+        let e: Vec<f64> =
+            logits.iter().map(|&logit| (f64::from(logit) * LN_2 - shift).exp()).collect();
+        let sample = Shown {
+            e: &e,
+            values: &self.kept.values(readers),
+            certain: &certain.softmax,
+            certain_norms: certain.norms,
+            n_s: residual.n_s,
+            visible: residual.visible,
+            query_heads: residual.query_heads,
+            max_norm_v: residual.max_norm_v,
+            bound: residual.bound.map(|logit| (f64::from(logit) - shift).exp()),
+        };
+        show(&sample, shift);
     }
 
     /// What the sample says to a reader whose certain tokens come to `certain[reader]`.

@@ -3,7 +3,7 @@
 use std::f64::consts::LN_2;
 use std::time::{Duration, Instant};
 
-use vattention_core::{Picks, Read, Residual, SampleStats, Tally};
+use vattention_core::{Picks, Read, Residual, Sample as Shown, SampleStats, Tally};
 
 use super::kernel::Span;
 use super::readers::{Readers, RowByRow, Sums, add};
@@ -27,6 +27,8 @@ pub(crate) struct CpuTally<'a, E: Stored> {
     /// The tokens that reading everything would read; none if it is out of the question.
     visible: Option<usize>,
     certain: Vec<Sums>,
+    /// Whether the certain tokens have been read.
+    taken: bool,
     /// Of each certain token, if it will be asked for.
     certain_rows: Option<RowByRow>,
     sample: Sample<E>,
@@ -46,6 +48,7 @@ impl<'a, E: Stored> CpuTally<'a, E> {
             readers,
             visible: (!literal).then_some(visible),
             certain: readers.nothing(),
+            taken: false,
             certain_rows: feedback.then(|| RowByRow::new(readers.members())),
             sample: Sample::new(readers),
             attend: Duration::ZERO,
@@ -62,9 +65,14 @@ impl<'a, E: Stored> CpuTally<'a, E> {
         let begin = Instant::now();
         match read.picks() {
             None => self.read_everything(read.len()),
-            Some(picks) if read.budget.is_none() => self.read_picks(picks),
+            Some(picks) if !self.taken => {
+                self.read_certain(Span::List(&picks.indices()), false);
+            }
             Some(_) if read.drawn().is_empty() => {}
-            Some(_) => self.weigh_sample(1.0 / f64::from(read.drawn_probability())),
+            Some(_) => match read.probabilities() {
+                None => self.weigh_sample(1.0 / f64::from(read.uniform_probability())),
+                Some(p) => self.read_weighted(read.drawn(), p),
+            },
         }
         let logits = self.logits(read);
         let rows = self.certain.into_iter().zip(logits);
@@ -77,21 +85,27 @@ impl<'a, E: Stored> CpuTally<'a, E> {
         self.certain = self.readers.nothing();
         let feedback = self.certain_rows.is_some();
         self.certain_rows = feedback.then(|| RowByRow::new(self.readers.members()));
-        self.read_certain(Span::Range(0, visible), None, false);
-    }
-
-    /// Reads picks that nobody samples beside.
-    fn read_picks(&mut self, picks: &Picks) {
-        let log_weights: Option<Vec<f32>> =
-            (!picks.certain()).then(|| picks.iter().map(|(_, p)| -p.log2()).collect());
-        self.read_certain(Span::List(&picks.indices()), log_weights.as_deref(), false);
+        self.read_certain(Span::Range(0, visible), false);
     }
 
     /// Reads what is not of the sample; nothing of it has been read. Norms are summed if `norms`.
-    fn read_certain(&mut self, tokens: Span<'_>, log_weights: Option<&[f32]>, norms: bool) {
+    fn read_certain(&mut self, tokens: Span<'_>, norms: bool) {
         match &mut self.certain_rows {
-            None => self.certain = self.readers.read(tokens, log_weights, norms),
-            Some(rows) => self.readers.note(tokens, log_weights, &mut self.certain, rows),
+            None => self.certain = self.readers.read(tokens, None, norms),
+            Some(rows) => self.readers.note(tokens, None, &mut self.certain, rows),
+        }
+    }
+
+    /// Reads a sample of which each token has a weight of its own, now that it is known.
+    fn read_weighted(&mut self, tokens: &[u32], probabilities: &[f32]) {
+        let log_weights: Vec<f32> = probabilities.iter().map(|p| -p.log2()).collect();
+        let (tokens, log_weights) = (Span::List(tokens), Some(&log_weights[..]));
+        match &mut self.certain_rows {
+            None => add(&mut self.certain, &self.readers.read(tokens, log_weights, false)),
+            Some(rows) => {
+                self.sample = Sample::new(self.readers);
+                self.readers.note(tokens, log_weights, &mut self.certain, rows);
+            }
         }
     }
 
@@ -123,7 +137,8 @@ impl<'a, E: Stored> CpuTally<'a, E> {
 impl<E: Stored> Tally for CpuTally<'_, E> {
     fn take(&mut self, picks: &Picks) {
         let begin = Instant::now();
-        self.read_certain(Span::List(&picks.indices()), None, true);
+        self.read_certain(Span::List(&picks.indices()), true);
+        self.taken = true;
         self.attend += begin.elapsed();
     }
 
@@ -139,6 +154,15 @@ impl<E: Stored> Tally for CpuTally<'_, E> {
 
     fn stats(&mut self, reader: usize, residual: &Residual) -> SampleStats {
         self.sample.stats(self.readers, &self.certain, reader, residual)
+    }
+
+    fn sample(
+        &mut self,
+        reader: usize,
+        residual: &Residual,
+        show: &mut dyn FnMut(&Shown<'_>, f64),
+    ) {
+        self.sample.show(self.readers, &self.certain[reader], reader, residual, show);
     }
 
     fn dense_from(&self, judged: bool) -> usize {

@@ -6,9 +6,9 @@ use ndarray::Array2;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Assumptions, Budget, BudgetEstimator, ExactTally, Kind, Picks, Pipeline, PipelineConfig,
-    Promise, Residual, Result, Row, SampleStats, Selector, SelectorConfig, Shape, Site, Softmax,
-    Step, Storage, Tally, typetag,
+    Assumptions, Budget, BudgetEstimator, Demand, ExactTally, Fraction, Kind, Picks, Pipeline,
+    PipelineConfig, Promise, Radius, Residual, Result, Row, SampleStats, Selector, SelectorConfig,
+    Shape, Site, Softmax, Step, Storage, Tally, Target, typetag,
 };
 
 use super::kernel::{Span, exp2};
@@ -161,7 +161,7 @@ fn feedback_is_told_the_logit_of_each_token_read() {
     for (from, judged) in [(usize::MAX, true), (usize::MAX, false), (2000, true)] {
         let config = PipelineConfig {
             selectors: vec![Box::new(Listening {})],
-            estimator: Some(Box::new(Fixed { judged })),
+            estimator: Some(Box::new(Most { judged })),
             ..PipelineConfig::default()
         };
         let pipeline = Pipeline::new(&Arc::new(config), world.site).unwrap();
@@ -212,20 +212,25 @@ impl Selector for Listening {
     }
 }
 
-/// Asks for most of the tokens, at a first look or before any.
+/// Asks for most of the tokens, after a first look or before any.
 #[derive(Debug, Serialize, Deserialize)]
-struct Fixed {
+struct Most {
     judged: bool,
 }
 
-#[typetag::serde(name = "fixed-for-feedback")]
-impl BudgetEstimator for Fixed {
-    fn budget(&self, _: &SampleStats) -> Budget {
-        Budget { tokens: 4500, kind: Kind::None, assumes: Assumptions::NONE }
+#[typetag::serde(name = "most")]
+impl BudgetEstimator for Most {
+    fn radius(&self, _: &SampleStats) -> Radius {
+        Radius::new(1.0, Kind::Asymptotic, Assumptions::NONE)
     }
 
-    fn promise(&self) -> Option<Promise> {
-        None
+    fn budget(&self, _: &SampleStats) -> Budget {
+        Budget { tokens: 4500, kind: Kind::Asymptotic, assumes: Assumptions::NONE }
+    }
+
+    fn demand(&self) -> Demand {
+        let half = Fraction::try_from(0.5).expect("a fraction");
+        Demand::of(Promise::new(Target::Sdpa, half, half))
     }
 
     fn rounds(&self) -> usize {

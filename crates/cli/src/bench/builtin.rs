@@ -17,7 +17,7 @@ size = 128
 ";
 
 /// A tenth of the tokens, half of it ranked and half of it drawn.
-const HALVES: (&str, &str) = ("size = 0.05", "type = \"fixed\"\nsize = 0.05");
+const HALVES: (&str, &str) = ("size = 0.05", "type = \"ratio\"\ndelta = 0.1\nsize = 0.05");
 
 /// As few tokens as the promise allows.
 const PROMISED: (&str, &str) = ("size = 0.02", "type = \"ratio\"\nepsilon = 0.1\ndelta = 0.05");

@@ -42,6 +42,9 @@ to dense  the mean difference to the dense pipeline's score in the same case, an
           interval (Student's; cases taken for independent)
 set       what was set so that the pipeline reads the share asked for
 error     |out - dense| / |dense| over rows: query heads of all layers at all steps by the pipeline
+bar       the relative error that each row says is exceeded with probability delta at most: the mean over rows
+          that are not read as a whole
+outside   share of these rows whose error is larger
 broken    share of the rows whose error of what is promised exceeded epsilon; if the promise is about
           a step, of the steps: all query heads of a layer at one query, of which any may exceed it
 evidence  what that says of the share allowed, delta: \"within delta\"; \"above delta\", which may be
@@ -82,6 +85,8 @@ fn attention(report: &Report) -> String {
         "set",
         "error mean",
         "max",
+        "bar",
+        "outside",
         "broken",
         "allowed",
         "evidence",
@@ -94,7 +99,7 @@ fn attention(report: &Report) -> String {
     table.to_string()
 }
 
-fn cells(asked: &Asked) -> [String; 8] {
+fn cells(asked: &Asked) -> [String; 10] {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     let share = |share: f64| format!("{:.2} %", 100.0 * share);
     let seen = asked.promise.zip(asked.violations);
@@ -113,6 +118,8 @@ fn cells(asked: &Asked) -> [String; 8] {
         or_dash(asked.set.clone()),
         or_dash(asked.error.map(short)),
         or_dash(asked.largest_error.map(short)),
+        or_dash(asked.bars.mean().map(short)),
+        or_dash(asked.bars.share_outside().map(share)),
         or_dash(broken),
         or_dash(asked.promise.map(|promise| share(promise.delta.get()))),
         or_dash(asked.evidence.map(|evidence| evidence.to_string())),

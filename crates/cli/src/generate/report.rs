@@ -4,7 +4,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use vattention_llm::{Generation, Stop};
 
-use crate::numbers::percent;
+use super::steps::Beside;
+use crate::numbers::{percent, short};
 
 /// All that was measured.
 #[derive(Serialize)]
@@ -24,6 +25,8 @@ pub(super) struct Report {
     /// The mean over layers and steps by the pipeline.
     pub(super) density: Option<f64>,
     pub(super) layers: Vec<LayerRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) beside: Option<Beside>,
 }
 
 /// How many tokens the parts have.
@@ -65,6 +68,8 @@ pub(super) struct LayerRow {
     pub(super) sampled: f64,
     /// Share of the rows whose certificate held; `None` if nothing is promised.
     pub(super) held: Option<f64>,
+    /// The mean radius of the error bars; `None` if there are none.
+    pub(super) bar: Option<f64>,
 }
 
 /// Why a generation ended.
@@ -80,6 +85,7 @@ const LEGEND: &str = "\
 density  share of the visible tokens that a KV head's query heads read together
 sampled  tokens drawn by chance for a query head
 held     share of the rows whose certificate says that the promise held
+bar      the relative error that a row says is exceeded with probability delta at most; 0 where all is read
 All of them are means over the steps by the pipeline.";
 
 impl Report {
@@ -88,7 +94,10 @@ impl Report {
         if !self.layers.is_empty() {
             parts.push(format!("{}\n\n{LEGEND}", self.table()));
         }
-        let lines = [self.setup_line(), self.token_line(), self.time_line(), self.memory_line()];
+        let mut lines =
+            vec![self.setup_line(), self.token_line(), self.time_line(), self.memory_line()];
+        lines
+            .extend(self.beside.as_ref().map(|beside| format!("beside dense attention: {beside}")));
         parts.push(lines.join("\n"));
         parts.join("\n\n")
     }
@@ -96,10 +105,12 @@ impl Report {
     fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header(["layer", "density", "sampled", "held"]);
-        for LayerRow { layer, density, sampled, held } in &self.layers {
+        table.set_header(["layer", "density", "sampled", "held", "bar"]);
+        for LayerRow { layer, density, sampled, held, bar } in &self.layers {
             let held = held.map_or_else(|| "-".into(), percent);
-            table.add_row([layer.to_string(), percent(*density), format!("{sampled:.0}"), held]);
+            let bar = bar.map_or_else(|| "-".into(), short);
+            let sampled = format!("{sampled:.0}");
+            table.add_row([layer.to_string(), percent(*density), sampled, held, bar]);
         }
         for column in table.column_iter_mut() {
             column.set_cell_alignment(CellAlignment::Right);

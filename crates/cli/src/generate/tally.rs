@@ -6,9 +6,10 @@ use vattention::Timings;
 use vattention_llm::{LayerReport, Session};
 
 use super::report::{LayerRow, Steps};
+use super::steps::Record;
 
 /// The steps so far.
-pub(super) struct Tally {
+pub(super) struct Tally<'r> {
     /// When the work on the next token began.
     begin: Instant,
     /// Tokens of the sequence after the last step noted.
@@ -19,6 +20,8 @@ pub(super) struct Tally {
     attention: Duration,
     timings: Option<Timings>,
     layers: Vec<Layer>,
+    /// Every step by itself, if that is wanted.
+    record: Option<Record<'r>>,
 }
 
 /// The sums of one layer over steps.
@@ -30,10 +33,13 @@ struct Layer {
     promised: usize,
     /// Those of them whose certificate holds.
     held: usize,
+    /// The sum of the radii of finite error bars, and how many there are.
+    radii: f64,
+    barred: usize,
 }
 
-impl Tally {
-    pub(super) fn new() -> Self {
+impl<'r> Tally<'r> {
+    pub(super) fn new(record: Option<Record<'r>>) -> Self {
         Self {
             begin: Instant::now(),
             seen: 0,
@@ -41,6 +47,7 @@ impl Tally {
             attention: Duration::ZERO,
             timings: None,
             layers: Vec::new(),
+            record,
         }
     }
 
@@ -64,7 +71,15 @@ impl Tally {
                 *self.timings.get_or_insert_default() += timings;
             }
         }
+        if let Some(record) = &mut self.record {
+            record.add(session);
+        }
         self.go_on();
+    }
+
+    /// Every step by itself, if that was wanted.
+    pub(super) fn take_record(&mut self) -> Option<Record<'r>> {
+        self.record.take()
     }
 
     /// What all steps took; `None` if there were none.
@@ -100,6 +115,7 @@ impl Tally {
             density: layer.density / steps,
             sampled: layer.sampled / steps,
             held: (layer.promised > 0).then(|| layer.held as f64 / layer.promised as f64),
+            bar: (layer.barred > 0).then(|| layer.radii / layer.barred as f64),
         };
         self.layers.iter().enumerate().map(row).collect()
     }
@@ -113,7 +129,17 @@ impl Layer {
             self.promised += 1;
             self.held += usize::from(row.certificate.held);
         }
+        for radius in radii(report) {
+            self.radii += radius;
+            self.barred += 1;
+        }
     }
+}
+
+/// Of the finite error bars of a layer's rows.
+pub(super) fn radii(report: &LayerReport) -> impl Iterator<Item = f64> + '_ {
+    let bars = report.rows.iter().filter_map(|row| row.certificate.bar);
+    bars.map(|bar| bar.radius).filter(|radius| radius.is_finite())
 }
 
 /// The middle number, or the mean of the two in the middle.

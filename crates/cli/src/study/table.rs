@@ -2,12 +2,13 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::eval::study::{
-    BaseSample, Bias, Coverage, EpsilonStudy, LimitStudy, Normality, Pareto, Sensitivity, Tightness,
+    AtDelta, BaseSample, Bias, Calibration, Coverage, EpsilonStudy, LimitStudy, Normality, Pareto,
+    Sensitivity, Tightness,
 };
 use vattention::eval::{Comparison, ErrorSummary, Measured};
 
 use crate::compare::promise;
-use crate::numbers::percent;
+use crate::numbers::{percent, short};
 
 /// A heading, rows under a header, and what the columns mean. Numbers stand at the right.
 fn show(heading: &str, header: &[&str], rows: Vec<Vec<String>>, legend: &str) -> String {
@@ -149,6 +150,33 @@ value   of the parameter, all others being natural; * the natural one
 read    share of the visible tokens
 errors  relative, mean over rows";
     show(&heading, &header, found.variations.iter().map(row).collect(), legend)
+}
+
+pub(super) fn calibration(found: &Calibration) -> String {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+    let row = |name: &str, at: &AtDelta| {
+        vec![
+            name.to_owned(),
+            percent(at.delta),
+            or_dash(at.bars.share_outside().map(percent)),
+            percent(at.worst),
+            percent(at.read),
+            or_dash(at.bars.mean().map(short)),
+            at.bars.rows.to_string(),
+        ]
+    };
+    let rows =
+        found.pipelines.iter().flat_map(|one| one.at.iter().map(|at| row(&one.pipeline, at)));
+    let heading = format!("{}: error bars, {} samples of each KV head", found.trace, found.trials);
+    let header = ["pipeline", "delta", "outside", "worst head", "read", "bar", "samples"];
+    let legend = "\
+delta       the share of the samples whose error may exceed its bar
+outside     the share whose error did
+worst head  the same, of the head with most
+read        share of the visible tokens that each query head reads
+bar         relative error, mean over samples
+samples     of a query head that did not read everything";
+    show(&heading, &header, rows.collect(), legend)
 }
 
 pub(super) fn pareto(found: &Pareto) -> String {

@@ -1,17 +1,20 @@
 //! The verdict in words.
 
 use vattention::eval::{Count, CountTest, Fault, Tally, Verification};
-use vattention::{Assumption, Scope};
+use vattention::{Assumption, Demand, Scope};
+
+use crate::numbers::short;
 
 /// What was promised on what grounds, and how it fared.
 pub(super) fn text(verdict: &Verification) -> String {
     let Verification { pipeline, violations, trials, .. } = verdict;
     let rate = *violations as f64 / *trials as f64;
     format!(
-        "{pipeline}: {}\n{}\n{violations} of {trials} {} broke the promise, a rate of {rate:.4}\n\
+        "{pipeline}: {}\n{}\n{}\n{violations} of {trials} {} broke the promise, a rate of {rate:.4}\n\
          {}\n{}\n{}\n{}",
         promise(verdict),
         grounds(verdict),
+        bars(verdict),
         samples(verdict),
         evidence(verdict),
         worst(judged(verdict), &verdict.worst, &verdict.test),
@@ -22,7 +25,7 @@ pub(super) fn text(verdict: &Verification) -> String {
 
 /// What a promise is judged by, over all queries.
 fn judged(verdict: &Verification) -> &'static str {
-    match verdict.promise.scope {
+    match verdict.demand.scope {
         Scope::Row => "head",
         Scope::Step => "layer",
     }
@@ -30,7 +33,7 @@ fn judged(verdict: &Verification) -> &'static str {
 
 /// What is tried.
 fn samples(verdict: &Verification) -> &'static str {
-    match verdict.promise.scope {
+    match verdict.demand.scope {
         Scope::Row => "samples",
         Scope::Step => "steps",
     }
@@ -38,14 +41,34 @@ fn samples(verdict: &Verification) -> &'static str {
 
 /// `Pr(error of sdpa > 0.1, floor 0.05) <= 0.1, for each query head`
 fn promise(verdict: &Verification) -> String {
-    let promise = &verdict.promise;
-    let (epsilon, delta) = (promise.epsilon.get(), promise.delta.get());
-    let floor = promise.floor.map_or_else(String::new, |floor| format!(", floor {}", floor.get()));
-    let judged = match promise.scope {
+    let Demand { target, delta, floor, scope, epsilon, limit, .. } = verdict.demand;
+    let floor = floor.map_or_else(String::new, |floor| format!(", floor {}", floor.get()));
+    let judged = match scope {
         Scope::Row => "each query head",
         Scope::Step => "all query heads of a layer together",
     };
-    format!("Pr(error of {} > {epsilon}{floor}) <= {delta}, for {judged}", promise.target)
+    let least = epsilon.map_or_else(|| "its error bar".into(), |epsilon| epsilon.get().to_string());
+    let limited =
+        if limit.is_some() { "; its error bar where the limit does not suffice" } else { "" };
+    format!("Pr(error of {target} > {least}{floor}) <= {}, for {judged}{limited}", delta.get())
+}
+
+/// `error bars: 0.081 on average, 0.1 at most; the truth is outside in 0.4 % of 18000 samples`
+fn bars(verdict: &Verification) -> String {
+    let bars = &verdict.bars;
+    let Some(outside) = bars.share_outside() else { return "error bars: none".into() };
+    let widths = bars.mean().map_or_else(String::new, |mean| {
+        format!("{} on average, {} at most; ", short(mean), short(bars.widest))
+    });
+    let unbounded = match bars.unbounded {
+        0 => String::new(),
+        count => format!(", {count} of them without a bound"),
+    };
+    format!(
+        "error bars: {widths}the truth is outside in {:.2} % of {} samples of a head{unbounded}",
+        100.0 * outside,
+        bars.rows
+    )
 }
 
 fn grounds(verdict: &Verification) -> String {
@@ -79,7 +102,7 @@ fn worst(what: &str, count: &Count, test: &CountTest) -> String {
 }
 
 fn answer(verdict: &Verification) -> String {
-    let delta = verdict.promise.delta.get();
+    let delta = verdict.demand.delta.get();
     match &verdict.fault {
         None => {
             let of_all = visible(&verdict.test, samples(verdict), judged(verdict));

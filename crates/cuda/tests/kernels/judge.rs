@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use vattention_core::{
-    BudgetEstimator, Error, NewTokens, Picks, Pipeline, PipelineConfig, Read, Row, SamplerConfig,
-    Score, SelectorConfig, Shape, Site, Size, Softmax, Step, Target, Tokens,
+    BudgetEstimator, Error, NewTokens, Picks, Pipeline, PipelineConfig, Read, Row, Score,
+    SelectorConfig, Shape, Site, Size, Softmax, Step, Target, Tokens, Uniform,
 };
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Opened, Progressed, Rounds};
 use vattention_cuda_emulator::Schedule;
-use vattention_estimators::{Clt, Combine, Correction, Fixed, SubGaussian, Terms};
+use vattention_estimators::{Clt, Combine, Correction, Ratio, SubGaussian, Terms};
 use vattention_selectors::{OracleTopK, Sink};
 
 use super::look::{Case, form, fraction, ratio};
@@ -67,7 +67,7 @@ fn ask<T>(kind: Kind, head: &Head, shown: Shown, ask: impl FnOnce(&Step<'_>) -> 
 fn read(kind: Kind, head: &Head, shown: Shown, estimator: Box<dyn BudgetEstimator>) -> Read {
     let config = PipelineConfig {
         selectors: shown.selectors(),
-        sampler: Some(SamplerConfig { base: Size::Tokens(shown.base) }),
+        sampler: Some(Box::new(Uniform { base: Size::Tokens(shown.base) })),
         estimator: Some(estimator),
         ..PipelineConfig::default()
     };
@@ -93,7 +93,7 @@ fn bounds(kind: Kind, head: &Head, shown: Shown) -> Vec<f32> {
 
 /// The list of a head: core's own order of what is not certain.
 fn case(kind: Kind, head: &Head, shown: Shown) -> Case {
-    let all = Fixed { size: Size::Tokens(shown.visible) };
+    let all = Ratio::sized(Size::Tokens(shown.visible), fraction(0.1));
     let read = read(kind, head, shown, Box::new(all));
     let certain = read.picks().map_or_else(|| (0..shown.visible as u32).collect(), Picks::indices);
     let mut case = Case::new(head.clone(), certain, read.drawn().to_vec());
@@ -179,7 +179,7 @@ fn shown(visible: usize, certain: usize, base: usize) -> Shown {
 
 /// Draws as many as are looked at first.
 fn fixed(shown: Shown) -> Box<dyn BudgetEstimator> {
-    Box::new(Fixed { size: Size::Tokens(shown.base) })
+    Box::new(Ratio::sized(Size::Tokens(shown.base), fraction(0.1)))
 }
 
 fn looking(epsilon: f64, rounds: u8) -> impl Fn(Shown) -> Box<dyn BudgetEstimator> {
@@ -264,7 +264,7 @@ fn little_that_is_left() {
     check_steps(&device, KINDS[3], 1, &steps, &fixed);
 }
 
-/// What `fixed` draws, in steps of any size.
+/// What a size draws, in steps of any size.
 #[test]
 fn a_size_is_drawn_at_once() {
     let Some(device) = emulator() else { return };

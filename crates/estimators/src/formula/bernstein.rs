@@ -44,6 +44,14 @@ pub fn output_error(radius_u: f64, radius_d: f64, drift: f64, d: f64) -> f64 {
     if radius_d < d { (radius_u + drift * radius_d) / (d - radius_d) } else { f64::INFINITY }
 }
 
+/// The relative error that an error of `radius` is at most, of what is estimated as `estimate` and is
+/// never taken for less than `floor`: `ε` such that `radius ≤ max(ε/(1 + ε) estimate, ε floor)`.
+pub fn relative_error(radius: f64, estimate: f64, floor: f64) -> f64 {
+    let to_estimate = if radius < estimate { radius / (estimate - radius) } else { f64::INFINITY };
+    let to_floor = if floor > 0.0 { radius / floor } else { f64::INFINITY };
+    to_estimate.min(to_floor)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,12 @@ pub fn fpc(b0: f64, n: usize) -> f64 {
     if b0.is_infinite() { n as f64 } else { b0 / (1.0 + b0 / n as f64) }
 }
 
+/// What `b` out of `n` are worth out of infinitely many: the inverse of [`fpc`].
+pub fn unbounded(b: f64, n: usize) -> f64 {
+    let left = 1.0 - b / n as f64;
+    if left > 0.0 { b / left } else { f64::INFINITY }
+}
+
 /// Rounds a budget up to whole tokens, between 1 and `n_s`; NaN, from statistics that do not
 /// exist, reads everything.
 ///

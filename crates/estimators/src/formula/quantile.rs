@@ -17,10 +17,6 @@ pub fn z_one(delta: f64) -> f64 {
     SQRT_2 * erfc_inv(2.0 * delta)
 }
 
-/// `Φ⁻¹(0.9)`: by how many of its own standard errors an estimated variance is raised. The true one is
-/// larger with probability 0.1, if estimates are normal.
-pub const ALLOWANCE: f64 = 1.281_551_565_544_600_4;
-
 /// `√(2 ln(2/delta))`: what stands for [`z_two`] if all that is known of an error is that it has
 /// Gaussian tails.
 pub fn sub_gaussian(delta: f64) -> f64 {

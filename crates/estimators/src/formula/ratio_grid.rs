@@ -50,6 +50,19 @@ impl RatioGrid {
     }
 }
 
+impl RatioGrid {
+    /// The error of `b` tokens of an infinite population, which [`budget`](Self::budget) is the inverse
+    /// of. Infinite if none is bounded. O(1).
+    pub fn error(&self, b: f64, s_w: f64, s_d: f64, nu: f64) -> f64 {
+        let root_nu = nu.max(1.0).sqrt();
+        let error = |split: &Split| {
+            let left = b.sqrt() - split.root(0.0, s_d, root_nu);
+            if left > 0.0 { split.root(s_w, 0.0, root_nu) / left } else { f64::INFINITY }
+        };
+        self.splits.iter().map(error).fold(f64::INFINITY, f64::min)
+    }
+}
+
 /// [`RatioGrid::budget`] for one use.
 pub fn ratio_grid(epsilon: f64, delta: f64, s_w: f64, s_d: f64, rank: usize, nu: f64) -> f64 {
     RatioGrid::new(delta, rank).budget(epsilon, s_w, s_d, nu)

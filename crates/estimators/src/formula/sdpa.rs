@@ -70,6 +70,18 @@ pub fn sdpa(
     }
 }
 
+/// The least error of `N/D` over all splits of `delta`, from the radii of numerator and denominator at
+/// the size of the sample. What [`sdpa`] is the inverse of.
+pub fn sdpa_error(
+    combination: Combination,
+    delta: f64,
+    num: impl Fn(f64) -> f64,
+    den: impl Fn(f64) -> f64,
+) -> f64 {
+    let error = |delta_num: f64, delta_den: f64| combination.error(num(delta_num), den(delta_den));
+    split(delta, error).0
+}
+
 /// [`sdpa`] with Gaussian radii and the constants that are right: `√c2(δ_N) s_N` and `z(δ_D) s_D`.
 ///
 /// `s_d = n_s σ / D` and `s_n = n_s √Tr / |N|`; `rank` caps the covariance's rank.

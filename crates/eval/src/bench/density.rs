@@ -28,7 +28,7 @@ pub fn decides_itself(pipeline: &PipelineConfig) -> bool {
 /// `sink` and `window` take.
 ///
 /// Two parts have such a size: the one selector that has a `size` and is neither `sink` nor
-/// `window`, or `h2o` with its two; and an estimator that has a `size`, such as `fixed`. A pipeline
+/// `window`, or `h2o` with its two; and an estimator that has a `size`. A pipeline
 /// with both gives half of the density to each, a pipeline with one of them gives it all. Where sink
 /// and window are everything, the window has the size that is set.
 ///
@@ -126,7 +126,7 @@ fn sizes_of(selector: &mut Value) -> Vec<&mut Value> {
 fn with_window(pipeline: &PipelineConfig, density: Fraction) -> Option<Arc<PipelineConfig>> {
     let mut tree = serde_json::to_value(pipeline).ok()?;
     let selectors = tree.get_mut("selectors")?.as_array_mut()?;
-    if pipeline.estimator.is_some() || !selectors.iter().all(|one| EDGES.contains(&type_of(one))) {
+    if pipeline.draws() || !selectors.iter().all(|one| EDGES.contains(&type_of(one))) {
         return None;
     }
     let window = selectors.iter_mut().find(|one| type_of(one) == "window")?;
@@ -142,8 +142,8 @@ fn type_of(selector: &Value) -> &str {
 mod tests {
     use serde::{Deserialize, Serialize};
     use vattention_core::{
-        Assumptions, Budget, BudgetEstimator, Kind, LayerSettings, Promise, SampleStats, Selector,
-        SelectorConfig, Site, Size, typetag,
+        BudgetEstimator, Demand, LayerSettings, Radius, SampleStats, Selector, SelectorConfig,
+        Site, Size, typetag,
     };
     use vattention_selectors::{H2o, Sink, Window};
 
@@ -166,11 +166,11 @@ mod tests {
 
     #[typetag::serde(name = "drawn")]
     impl BudgetEstimator for Sized {
-        fn budget(&self, _: &SampleStats) -> Budget {
-            Budget { tokens: 1, kind: Kind::None, assumes: Assumptions::NONE }
+        fn radius(&self, _: &SampleStats) -> Radius {
+            unreachable!("only its text is looked at")
         }
-        fn promise(&self) -> Option<Promise> {
-            None
+        fn demand(&self) -> Demand {
+            unreachable!("only its text is looked at")
         }
     }
 
@@ -179,11 +179,11 @@ mod tests {
 
     #[typetag::serde(name = "deciding")]
     impl BudgetEstimator for Deciding {
-        fn budget(&self, _: &SampleStats) -> Budget {
-            Budget { tokens: 1, kind: Kind::None, assumes: Assumptions::NONE }
+        fn radius(&self, _: &SampleStats) -> Radius {
+            unreachable!("only its text is looked at")
         }
-        fn promise(&self) -> Option<Promise> {
-            None
+        fn demand(&self) -> Demand {
+            unreachable!("only its text is looked at")
         }
     }
 

@@ -133,6 +133,7 @@ mod tests {
             fell_back,
             certificate: Certificate {
                 promise: None,
+                bar: None,
                 kind: Kind::None,
                 assumes: Assumptions::NONE,
                 held: false,

@@ -2,7 +2,7 @@
 
 use ndarray::{Array1, ArrayView1};
 use serde::Serialize;
-use vattention_core::{Fraction, Promise, Target};
+use vattention_core::{ErrorBar, Fraction, Promise, Target};
 
 use crate::Exact;
 
@@ -45,9 +45,14 @@ impl RowError {
         self.above(promise.target, promise.floor.map_or(0.0, Fraction::get))
     }
 
-    /// Whether that error is more than epsilon.
+    /// The error that an error bar is about.
+    pub fn barred(&self, bar: &ErrorBar) -> f64 {
+        self.above(bar.target, bar.floor.map_or(0.0, Fraction::get))
+    }
+
+    /// Whether the error of what is promised is more than epsilon.
     pub fn exceeds(&self, promise: &Promise) -> bool {
-        exceeds(self.promised(promise), promise)
+        self.promised(promise) > promise.epsilon.get()
     }
 
     fn above(&self, target: Target, floor: f64) -> f64 {
@@ -58,11 +63,6 @@ impl RowError {
             Target::Denominator => relative(self.denominator, 1.0),
         }
     }
-}
-
-/// Whether an error breaks a promise.
-pub(crate) fn exceeds(error: f64, promise: &Promise) -> bool {
-    error > promise.epsilon.get()
 }
 
 /// `difference / norm`; 0 if both vanish, infinite if only the norm does or it is not a number, so

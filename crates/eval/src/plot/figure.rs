@@ -50,6 +50,19 @@ pub struct LinePanel<'a> {
     pub marks: Vec<(Evidence, (f64, f64))>,
 }
 
+/// One panel of [`Figure::curves`].
+#[derive(Clone, Debug)]
+pub struct CurvePanel<'a> {
+    /// What x is.
+    pub x: &'a str,
+    /// What y is.
+    pub y: &'a str,
+    /// Whether y is logarithmic.
+    pub log: bool,
+    /// Names, and the points that curves join.
+    pub curves: Vec<Line>,
+}
+
 /// A name, and points.
 pub type Line = (String, Vec<(f64, f64)>);
 
@@ -73,6 +86,20 @@ impl Figure {
         };
         let panels: Vec<Panel> = panels.into_iter().map(panel).collect();
         Self { title: title.into(), columns: panels.len().max(1), panels }
+    }
+}
+
+impl Figure {
+    /// Panels in rows of so many, each over a linear x.
+    pub fn curves(title: &str, columns: usize, panels: Vec<CurvePanel<'_>>) -> Self {
+        let panel = |CurvePanel { x, y, log, curves }: CurvePanel<'_>| Panel {
+            title: String::new(),
+            x: Axis::linear(x),
+            y: if log { Axis::log(y) } else { Axis::linear(y) },
+            series: curves.into_iter().map(|(name, points)| Series::curve(&name, points)).collect(),
+            level: None,
+        };
+        Self { title: title.into(), columns, panels: panels.into_iter().map(panel).collect() }
     }
 }
 

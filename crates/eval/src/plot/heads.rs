@@ -1,7 +1,7 @@
 //! Measured errors against the epsilon promised, of every head.
 
 use plotters::prelude::*;
-use vattention_core::Scope;
+use vattention_core::{Fraction, Scope};
 
 use super::axis::{Axis, Ticked};
 use super::labels::{Area, Labels};
@@ -34,7 +34,7 @@ struct Point {
 /// The (1 − delta)-quantile and the mean of each head's errors (of each layer's largest errors, if
 /// the promise is about its heads together) against epsilon, both logarithmic, as SVG.
 ///
-/// `verdicts` are of one pipeline at several epsilons. A quantile above the diagonal is of a head that
+/// `verdicts` are of one pipeline at several epsilons, all promised. A quantile above the diagonal is of a head that
 /// exceeded epsilon more often than delta allows; colour and shape say whether that may be chance.
 /// Named, as `layer.head`, are the heads above the diagonal, at most eight at each epsilon; if there
 /// are none, the worst.
@@ -46,7 +46,7 @@ pub fn plot_errors(verdicts: &[Verification]) -> String {
 
 /// Of each verdict, what the promise is judged by, in the same order in all.
 fn points(verdict: &Verification) -> Vec<Point> {
-    let epsilon = verdict.promise.epsilon.get();
+    let epsilon = verdict.demand.epsilon.map_or(f64::NAN, Fraction::get);
     let heads = verdict.heads.iter().map(|head| Point {
         name: format!("{}.{}", head.layer, head.query_head),
         epsilon,
@@ -61,7 +61,7 @@ fn points(verdict: &Verification) -> Vec<Point> {
         mean: step.error.mean,
         evidence: verdict.evidence_of(step),
     });
-    match verdict.promise.scope {
+    match verdict.demand.scope {
         Scope::Row => heads.collect(),
         Scope::Step => steps.collect(),
     }
@@ -138,12 +138,12 @@ fn errors(columns: &[Vec<Point>]) -> Vec<f64> {
 }
 
 fn legend<'a>(root: &Canvas<'a>, verdict: &Verification) -> Result<(), Failure<'a>> {
-    let delta = verdict.promise.delta.get();
-    let judged = match verdict.promise.scope {
+    let delta = verdict.demand.delta.get();
+    let judged = match verdict.demand.scope {
         Scope::Row => "of each head",
         Scope::Step => "of the largest of each layer",
     };
-    let title = format!("{}: {}, delta {delta}", verdict.pipeline, verdict.promise.target);
+    let title = format!("{}: {}, delta {delta}", verdict.pipeline, verdict.demand.target);
     root.draw(&Text::new(title, (24, 10), ("sans-serif", 15)))?;
     let samples = verdict.worst.trials;
     let quantile = format!(

@@ -252,7 +252,7 @@ mod tests {
     use vattention_core::{Kind, Promise, Target};
 
     use super::*;
-    use crate::{Density, ErrorSummary, Guarantee, MeanMax, Violations};
+    use crate::{Bars, Density, ErrorSummary, Guarantee, MeanMax, Violations};
 
     /// A pipeline that reads a share of the tokens, and how many of 256 rows broke its promise.
     fn pipeline(name: &str, share: f64, error: f64, broken: Option<usize>) -> Measured {
@@ -277,6 +277,7 @@ mod tests {
             numerator_error: error,
             budget: None,
             guarantee,
+            bars: Bars::default(),
             seconds: 0.0,
         }
     }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use vattention_core::{
-    BudgetEstimator, Fraction, PipelineConfig, SamplerConfig, Score, SelectorConfig, Share, Size,
-    Target,
+    BudgetEstimator, Fraction, PipelineConfig, Score, SelectorConfig, Share, Size, Target, Uniform,
 };
 use vattention_estimators::{Clt, Combine, Correction, Terms};
 use vattention_selectors::{OracleTopK, Sink, Window};
@@ -54,7 +53,7 @@ impl Natural {
         let estimator: Box<dyn BudgetEstimator> =
             Box::new(Clt(paper_terms(target, self.epsilon, self.delta)));
         Arc::new(PipelineConfig {
-            sampler: Some(SamplerConfig { base: self.base }),
+            sampler: Some(Box::new(Uniform { base: self.base })),
             estimator: Some(estimator),
             ..self.selectors()
         })

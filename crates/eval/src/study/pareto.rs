@@ -54,7 +54,7 @@ pub fn pareto(
 /// stands where it draws itself, or has settings by layer.
 fn variants(entry: &Entry, epsilon: Fraction, delta: Fraction) -> Result<Vec<Entry>> {
     let config = &entry.pipeline;
-    let draws_itself = config.selectors.iter().any(|selector| selector.randomized());
+    let draws_itself = config.draws() && config.estimator.is_none();
     if config.selectors.is_empty() || draws_itself || !config.layers.is_empty() {
         return Ok(vec![entry.clone()]);
     }

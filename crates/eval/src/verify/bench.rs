@@ -6,20 +6,17 @@ use std::sync::Arc;
 use ndarray::s;
 use rayon::prelude::*;
 use vattention_core::{
-    NewTokens, Pipeline, PipelineConfig, Promise, Prompt, Scope, Shape, Site, Step, Tokens,
+    Demand, NewTokens, Pipeline, PipelineConfig, Prompt, Scope, Shape, Site, Step, Tokens,
 };
 
 use super::LayerTrials;
 use super::count::{Count, HeadCount, StepCount};
 use super::trials::{RowTrials, Trying};
-use crate::metrics::sorted;
 use crate::{Error, Exact, Layer, Result};
 
 /// One layer, ready for trials.
 pub(super) struct Bench<'a> {
-    promise: &'a Promise,
-    /// Whether a selector draws, so that its picks are part of each trial.
-    chooses_anew: bool,
+    demand: &'a Demand,
     number: usize,
     shape: Shape,
     queries: usize,
@@ -41,7 +38,7 @@ struct Head<'a> {
 impl<'a> Bench<'a> {
     pub(super) fn new(
         pipeline: &Arc<PipelineConfig>,
-        promise: &'a Promise,
+        demand: &'a Demand,
         number: usize,
         layer: &'a Layer,
         scale: Option<f32>,
@@ -57,8 +54,7 @@ impl<'a> Bench<'a> {
             Ok(Head::new(pipeline, layer, kv_head, scale))
         };
         Ok(Self {
-            promise,
-            chooses_anew: pipeline.at(number).selectors.iter().any(|one| one.randomized()),
+            demand,
             number,
             shape,
             queries,
@@ -78,7 +74,7 @@ impl<'a> Bench<'a> {
         let heads: Vec<HeadCount> =
             (0..self.shape.query_heads).map(|head| self.count_head(&done, head)).collect();
         let sampled: f64 = heads.iter().map(|head| head.sampled).sum();
-        let (rows, step) = match self.promise.scope {
+        let (rows, step) = match self.demand.scope {
             Scope::Row => (self.count_rows(&done, trials), None),
             Scope::Step => {
                 let (rows, step) = self.count_steps(&done, trials);
@@ -96,7 +92,7 @@ impl<'a> Bench<'a> {
 
     fn count_head(&self, done: &[Vec<RowTrials>], head: usize) -> HeadCount {
         let rows: Vec<_> = (0..self.queries).map(|query| self.row(done, head, query)).collect();
-        HeadCount::new(self.number, head, &rows, self.promise)
+        HeadCount::new(self.number, head, &rows, self.demand)
     }
 
     /// Every head at every query that was tried.
@@ -105,24 +101,30 @@ impl<'a> Bench<'a> {
         let tried = self.queries.min(trials);
         let rows = heads.flat_map(|head| (0..tried).map(move |query| (head, query)));
         let count = |(head, query)| {
-            let errors = &self.row(done, head, query).errors;
-            Count::at_query(self.number, Some(head), query, errors, self.promise)
+            let broken = &self.row(done, head, query).broken;
+            Count::at_query(self.number, Some(head), query, broken, self.demand)
         };
         rows.map(count).collect()
     }
 
     /// All heads together, at every query that was tried and over all queries.
     fn count_steps(&self, done: &[Vec<RowTrials>], trials: usize) -> (Vec<Count>, StepCount) {
-        let largest = |query| {
-            let heads = (0..self.shape.query_heads).map(|head| self.row(done, head, query));
-            largest(&heads.map(|row| &row.errors[..]).collect::<Vec<_>>())
+        let of_query = |query| {
+            let heads: Vec<&RowTrials> =
+                (0..self.shape.query_heads).map(|head| self.row(done, head, query)).collect();
+            let trials = 0..heads[0].errors.len();
+            let errors =
+                trials.clone().map(|trial| largest(heads.iter().map(|row| row.errors[trial])));
+            let broken = trials.clone().map(|trial| heads.iter().any(|row| row.broken[trial]));
+            (errors.collect(), broken.collect())
         };
-        let errors: Vec<Vec<f64>> = (0..self.queries.min(trials)).map(largest).collect();
-        let count = |(query, errors): (usize, &Vec<f64>)| {
-            Count::at_query(self.number, None, query, errors, self.promise)
+        let (errors, broken): (Vec<Vec<f64>>, Vec<Vec<bool>>) =
+            (0..self.queries.min(trials)).map(of_query).unzip();
+        let count = |(query, broken): (usize, &Vec<bool>)| {
+            Count::at_query(self.number, None, query, broken, self.demand)
         };
-        let rows = errors.iter().enumerate().map(count).collect();
-        (rows, StepCount::new(self.number, errors.concat(), self.promise))
+        let rows = broken.iter().enumerate().map(count).collect();
+        (rows, StepCount::new(self.number, errors.concat(), broken.concat(), self.demand))
     }
 
     /// The trials of one query, every `queries`-th: of each member of the group.
@@ -136,19 +138,16 @@ impl<'a> Bench<'a> {
         let mut pipeline = self.heads[kv_head].pipeline.clone();
         let site = *pipeline.site();
         let step = self.step(&site, kv_head, query);
-        let mut choice = pipeline.choose(&step);
+        let choice = pipeline.choose(&step);
         let first = query * self.shape.query_heads + kv_head * self.shape.group();
         let exact = &self.exact[first..][..self.shape.group()];
-        let trying = |(row, exact)| Trying::new(row, exact, self.promise);
+        let trying = |(row, exact)| Trying::new(row, exact, self.demand);
         let rows = step.rows();
         let mut members: Vec<Trying<'_>> = rows.iter().zip(exact).map(trying).collect();
         for trial in (query..trials).step_by(self.queries) {
             pipeline.set_sequence(trial as u32);
             let site = *pipeline.site();
             let step = self.step(&site, kv_head, query);
-            if self.chooses_anew {
-                choice = pipeline.choose(&step);
-            }
             let reading = pipeline.complete(&step, &choice);
             for (member, trying) in members.iter_mut().enumerate() {
                 trying.add(&reading, member);
@@ -172,10 +171,9 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The largest of several errors in each trial.
-fn largest(errors: &[&[f64]]) -> Vec<f64> {
-    let of_trial = |trial| sorted(errors.iter().map(|errors| errors[trial])).pop();
-    (0..errors[0].len()).filter_map(of_trial).collect()
+/// The largest of several errors.
+fn largest(errors: impl Iterator<Item = f64>) -> f64 {
+    errors.fold(0.0, f64::max)
 }
 
 impl<'a> Head<'a> {

@@ -1,12 +1,12 @@
 //! Counts of samples that broke a promise, and what else is told of them.
 
 use serde::Serialize;
-use vattention_core::{Assumptions, Kind, Promise};
+use vattention_core::{Assumptions, Demand, Kind};
 
 use super::cause::Failures;
 use super::judge::Truth;
 use super::trials::RowTrials;
-use crate::metrics::{ErrorSummary, Evidence, binomial, exceeds, quantile, sorted};
+use crate::metrics::{Bars, ErrorSummary, Evidence, binomial, quantile, sorted};
 
 /// One query head's samples. Heads that share a sample are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -15,12 +15,15 @@ pub struct HeadCount {
     pub layer: usize,
     /// The query head.
     pub query_head: usize,
-    /// Trials in which its error exceeded epsilon.
+    /// Trials in which its error exceeded epsilon; or, where a size was asked for or a limit did not
+    /// suffice, its error bar.
     pub violations: usize,
     /// Trials.
     pub trials: usize,
     /// How probable that many violations are, if the failure probability is delta.
     pub p_value: f64,
+    /// Its error bars.
+    pub bars: Bars,
     /// Trials in which the last look found the sample large enough.
     pub held: usize,
     /// What the promise rested on, at its weakest.
@@ -84,10 +87,11 @@ impl HeadCount {
         layer: usize,
         query_head: usize,
         rows: &[&RowTrials],
-        promise: &Promise,
+        demand: &Demand,
     ) -> Self {
         let errors = sorted(rows.iter().flat_map(|row| row.errors.iter().copied()));
-        let Tested { violations, trials, p_value } = Tested::new(&errors, promise);
+        let broken = rows.iter().flat_map(|row| row.broken.iter().copied());
+        let Tested { violations, trials, p_value } = Tested::new(broken, demand);
         let per_trial = |sum: f64| sum / trials as f64;
         let residuals: Vec<_> = rows.iter().filter_map(|row| row.truth.as_ref()).collect();
         let mean = |of: fn(&Truth) -> f64| {
@@ -100,13 +104,14 @@ impl HeadCount {
             violations,
             trials,
             p_value,
+            bars: rows.iter().map(|row| row.bars).sum(),
             held: rows.iter().map(|row| row.held).sum(),
             kind: rows.iter().map(|row| row.kind).min().unwrap_or(Kind::None),
             assumes: rows.iter().fold(Assumptions::NONE, |all, row| all | row.assumes),
             sampled: per_trial(rows.iter().map(|row| row.sampled as f64).sum()),
             density: per_trial(rows.iter().map(|row| row.density).sum()),
             error: ErrorSummary::of_sorted(&errors),
-            error_at_delta: quantile(&errors, 1.0 - promise.delta.get()),
+            error_at_delta: quantile(&errors, 1.0 - demand.delta.get()),
             nu: mean(|truth| truth.nu),
             kurtosis: mean(|truth| truth.stats.kurtosis_w),
             failures: rows.iter().fold(Failures::default(), |sum, row| sum.and(row.failures)),
@@ -115,26 +120,27 @@ impl HeadCount {
 }
 
 impl StepCount {
-    /// Of a layer's steps, given the largest error of any head in each.
-    pub(super) fn new(layer: usize, errors: Vec<f64>, promise: &Promise) -> Self {
+    /// Of a layer's steps, given the largest error of any head in each, and whether any head's exceeded
+    /// what it may.
+    pub(super) fn new(layer: usize, errors: Vec<f64>, broken: Vec<bool>, demand: &Demand) -> Self {
         let errors = sorted(errors.into_iter());
-        let Tested { violations, trials, p_value } = Tested::new(&errors, promise);
-        let error_at_delta = quantile(&errors, 1.0 - promise.delta.get());
+        let Tested { violations, trials, p_value } = Tested::new(broken, demand);
+        let error_at_delta = quantile(&errors, 1.0 - demand.delta.get());
         let error = ErrorSummary::of_sorted(&errors);
         Self { layer, violations, trials, p_value, error, error_at_delta }
     }
 }
 
 impl Count {
-    /// Of the errors at one query.
+    /// Of the samples at one query, of each whether it exceeded what it may.
     pub(super) fn at_query(
         layer: usize,
         query_head: Option<usize>,
         query: usize,
-        errors: &[f64],
-        promise: &Promise,
+        broken: &[bool],
+        demand: &Demand,
     ) -> Self {
-        let Tested { violations, trials, p_value } = Tested::new(errors, promise);
+        let Tested { violations, trials, p_value } = Tested::new(broken.iter().copied(), demand);
         Self { layer, query_head, query: Some(query), violations, trials, p_value }
     }
 
@@ -170,9 +176,13 @@ struct Tested {
 }
 
 impl Tested {
-    fn new(errors: &[f64], promise: &Promise) -> Self {
-        let violations = errors.iter().filter(|&&error| exceeds(error, promise)).count();
-        let p_value = binomial::p_value(violations, errors.len(), promise.delta.get());
-        Self { violations, trials: errors.len(), p_value }
+    fn new(broken: impl IntoIterator<Item = bool>, demand: &Demand) -> Self {
+        let (mut violations, mut trials) = (0, 0);
+        for broken in broken {
+            trials += 1;
+            violations += usize::from(broken);
+        }
+        let p_value = binomial::p_value(violations, trials, demand.delta.get());
+        Self { violations, trials, p_value }
     }
 }

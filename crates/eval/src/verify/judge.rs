@@ -2,7 +2,7 @@
 
 use ndarray::{Array2, ArrayView1, Axis};
 use vattention_core::{
-    ExactTally, Fraction, List, Picks, Promise, Read, Residual, Row, SampleStats, Softmax, Tally,
+    Demand, ExactTally, Fraction, List, Picks, Read, Residual, Row, SampleStats, Softmax, Tally,
     Target,
 };
 
@@ -25,14 +25,14 @@ pub(super) struct Truth {
 pub(super) struct Judge<'a> {
     row: Row<'a>,
     exact: &'a Exact,
-    promise: &'a Promise,
+    demand: &'a Demand,
     /// What each visible token adds to the sum that the promise is about: `e |v − o|`, `e` or
     /// `e |v|`, over `D`.
     shares: Vec<f64>,
 }
 
 impl<'a> Judge<'a> {
-    pub(super) fn new(row: &Row<'a>, exact: &'a Exact, promise: &'a Promise) -> Self {
+    pub(super) fn new(row: &Row<'a>, exact: &'a Exact, demand: &'a Demand) -> Self {
         let mut value = vec![0.0; row.values().dim()];
         let share = |token| {
             row.values().copy_row(token, &mut value);
@@ -41,14 +41,14 @@ impl<'a> Judge<'a> {
                 let squares = value.iter().zip(&exact.output);
                 squares.map(|(&v, o)| (f64::from(v) - centre * o).powi(2)).sum::<f64>().sqrt()
             };
-            match promise.target {
+            match demand.target {
                 Target::Sdpa => weight * from(1.0),
                 Target::Numerator => weight * from(0.0),
                 Target::Denominator => weight,
             }
         };
         let shares = (0..row.visible()).map(share).collect();
-        Self { row: *row, exact, promise, shares }
+        Self { row: *row, exact, demand, shares }
     }
 
     /// `N^` and `D^` of a list, in f64.
@@ -60,11 +60,11 @@ impl<'a> Judge<'a> {
         sums
     }
 
-    /// The error that the promise is about.
+    /// The error that is judged.
     pub(super) fn error(&self, sums: &Softmax) -> f64 {
         let output: Vec<f32> = sums.output().into_iter().map(|x| x as f32).collect();
         let output = ArrayView1::from(&output);
-        RowError::new(output, sums.log_denominator(), self.exact).promised(self.promise)
+        RowError::new(output, sums.log_denominator(), self.exact).barred(&self.demand.bar(0.0))
     }
 
     /// The whole of what the certain `picks` leave.
@@ -74,7 +74,7 @@ impl<'a> Judge<'a> {
     }
 
     /// What failed in a sample whose error is `error`, given the `truth` of its residual, which
-    /// there is none of if a selector drew it.
+    /// there is none of unless it is uniform.
     pub(super) fn cause(&self, read: &Read, error: f64, truth: Option<&Truth>) -> Cause {
         if self.tail_is_unseen(&read.list(), error) {
             return Cause::TailSeen;
@@ -145,9 +145,9 @@ impl<'a> Judge<'a> {
 
     /// The variance of what the target sums, over the square of what its error is relative to.
     fn relative_variance(&self, stats: &SampleStats) -> f64 {
-        let floor = self.promise.floor.map_or(0.0, Fraction::get);
+        let floor = self.demand.floor.map_or(0.0, Fraction::get);
         let norm = stats.norm_n_debiased.max(floor * stats.sum_e_norm_v);
-        match self.promise.target {
+        match self.demand.target {
             Target::Sdpa => stats.trace_w / norm.powi(2),
             Target::Numerator => stats.trace_ev / norm.powi(2),
             Target::Denominator => stats.var_e / stats.d.powi(2),

@@ -1,16 +1,19 @@
 //! What the samples of one row came to.
 
-use vattention_core::{Assumptions, Kind, Promise, Reading, Row};
+use vattention_core::{Assumptions, Certificate, Demand, Kind, Reading, Row};
 
 use super::cause::Failures;
 use super::judge::{Judge, Truth};
 use crate::Exact;
-use crate::metrics::exceeds;
+use crate::metrics::{Bars, ROUNDING};
 
 /// The samples of one row, a head at one query.
 pub(super) struct RowTrials {
-    /// Of the promised target, one of each sample.
+    /// Of the target, one of each sample.
     pub(super) errors: Vec<f64>,
+    /// Whether each exceeded what its certificate says.
+    pub(super) broken: Vec<bool>,
+    pub(super) bars: Bars,
     /// Residual tokens drawn, over all samples.
     pub(super) sampled: usize,
     /// Shares of the visible tokens read, over all samples.
@@ -30,14 +33,16 @@ pub(super) struct RowTrials {
 /// The samples of one row, while they are drawn.
 pub(super) struct Trying<'a> {
     judge: Judge<'a>,
-    promise: &'a Promise,
+    demand: &'a Demand,
     trials: RowTrials,
 }
 
 impl<'a> Trying<'a> {
-    pub(super) fn new(row: &Row<'a>, exact: &'a Exact, promise: &'a Promise) -> Self {
+    pub(super) fn new(row: &Row<'a>, exact: &'a Exact, demand: &'a Demand) -> Self {
         let trials = RowTrials {
             errors: Vec::new(),
+            broken: Vec::new(),
+            bars: Bars::default(),
             sampled: 0,
             density: 0.0,
             held: 0,
@@ -46,21 +51,25 @@ impl<'a> Trying<'a> {
             failures: Failures::default(),
             truth: None,
         };
-        Self { judge: Judge::new(row, exact, promise), promise, trials }
+        Self { judge: Judge::new(row, exact, demand), demand, trials }
     }
 
     /// Adds what one sample came to.
     pub(super) fn add(&mut self, reading: &Reading, member: usize) {
         let (read, report) = (reading.of(member), reading.report(member));
-        let Self { judge, promise, trials } = self;
-        if let (None, Some(picks), Some(_)) = (&trials.truth, read.picks(), read.budget) {
+        let Self { judge, demand, trials } = self;
+        let uniform = read.budget.is_some() && read.probabilities().is_none();
+        if let (None, Some(picks), true) = (&trials.truth, read.picks(), uniform) {
             trials.truth = Some(judge.truth(picks));
         }
         let error = judge.error(&judge.sums(&read.list()));
-        if exceeds(error, promise) {
+        let broken = error > allowed(demand, &report.certificate);
+        if broken {
             trials.failures.add(judge.cause(read, error, trials.truth.as_ref()));
         }
         trials.errors.push(error);
+        trials.broken.push(broken);
+        trials.bars.add(&report.certificate, error);
         trials.sampled += report.sampled;
         trials.density += report.density();
         trials.held += usize::from(report.certificate.held);
@@ -70,5 +79,15 @@ impl<'a> Trying<'a> {
 
     pub(super) fn finish(self) -> RowTrials {
         self.trials
+    }
+}
+
+/// The error that a sample may exceed with probability delta only: epsilon where it is promised, else
+/// its error bar.
+fn allowed(demand: &Demand, certificate: &Certificate) -> f64 {
+    match (demand.epsilon, certificate.bar) {
+        (Some(epsilon), _) if !certificate.is_bar_alone() => epsilon.get(),
+        (_, Some(bar)) => bar.radius + ROUNDING,
+        (_, None) => f64::INFINITY,
     }
 }

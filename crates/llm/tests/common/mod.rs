@@ -56,7 +56,8 @@ pub(crate) fn sparse() -> Arc<PipelineConfig> {
         base = 64
 
         [estimator]
-        type = "fixed"
+        type = "ratio"
+        delta = 0.1
         size = 100
     "#;
     Loader::default().parse("sparse.toml", text).unwrap()

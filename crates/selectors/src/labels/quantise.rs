@@ -5,7 +5,7 @@
 
 /// To which code a number between two of them goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rounding {
+pub enum Rounding {
     /// The nearest, the even one of two as near.
     Nearest,
     /// The lower: what is kept never exceeds the number.

@@ -1,0 +1,135 @@
+//! Every step by itself: how far each layer was from dense attention, and what it read and said.
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+use serde::{Deserialize, Serialize};
+use vattention::Target;
+use vattention_evaluate::{LayerAttended, Watched, Watcher};
+use vattention_llm::{Generation, Session, Stop};
+
+use super::report::Report;
+use super::request::Request;
+use super::tally::radii;
+use super::{Failure, read_densely};
+use crate::progress;
+
+/// What `--steps` writes, and `plot-steps` reads.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Written {
+    pub(crate) model: String,
+    pub(crate) pipeline: String,
+    pub(crate) setup: String,
+    /// `None` if the answer was interrupted.
+    pub(crate) beside: Option<Beside>,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// One step, `[layers]` each.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Step {
+    /// Of the sequence, this one included.
+    pub(crate) tokens: usize,
+    /// The mean relative error of the query heads; `None` if it is infinite.
+    pub(crate) error: Vec<Option<f32>>,
+    /// Share of the visible tokens that a KV head's query heads read together.
+    pub(crate) density: Vec<f32>,
+    /// The mean radius of the error bars; `None` if there are none.
+    pub(crate) bar: Vec<Option<f32>>,
+}
+
+/// An answer beside the one by dense attention.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Beside {
+    /// Tokens that were compared, that which ended the text among them.
+    pub(crate) compared: usize,
+    /// Those before the first that differs.
+    pub(crate) same: usize,
+}
+
+/// The errors of each layer's last attention.
+#[derive(Debug, Default)]
+pub(super) struct Errors {
+    of_layers: Vec<f64>,
+}
+
+/// The steps so far.
+pub(super) struct Record<'w> {
+    watched: &'w Watched<'w, Errors>,
+    steps: Vec<Step>,
+}
+
+impl Watcher for Errors {
+    fn see(&mut self, attended: &LayerAttended<'_>) {
+        let errors = attended.errors();
+        let sum: f64 = errors.iter().map(|row| row.of(Target::Sdpa)).sum();
+        self.of_layers.resize(self.of_layers.len().max(attended.layer + 1), f64::NAN);
+        self.of_layers[attended.layer] = sum / errors.len() as f64;
+    }
+}
+
+impl<'w> Record<'w> {
+    pub(super) fn new(watched: &'w Watched<'w, Errors>) -> Self {
+        Self { watched, steps: Vec::new() }
+    }
+
+    /// Notes a session's last step.
+    pub(super) fn add(&mut self, session: &Session<'_>) {
+        let finite = |x: f64| x.is_finite().then_some(x as f32);
+        let mean = |radii: Vec<f64>| radii.iter().sum::<f64>() / radii.len() as f64;
+        let reports = session.reports();
+        self.steps.push(Step {
+            tokens: session.len(),
+            error: self.watched.watcher().of_layers.iter().map(|&error| finite(error)).collect(),
+            density: reports.iter().map(|layer| layer.density() as f32).collect(),
+            bar: reports.iter().map(|layer| finite(mean(radii(layer).collect()))).collect(),
+        });
+    }
+
+    pub(super) fn written(self, report: &Report) -> Written {
+        Written {
+            model: report.model.clone(),
+            pipeline: report.pipeline.clone(),
+            setup: report.setup.into(),
+            beside: report.beside,
+            steps: self.steps,
+        }
+    }
+}
+
+impl Beside {
+    /// Lets an empty session answer the same request, as long as it answers alike.
+    pub(super) fn new(
+        mut session: Session<'_>,
+        request: &Request,
+        answer: &Generation,
+    ) -> Result<Self, Failure> {
+        let logits = read_densely(&mut session, &request.dense)?;
+        let logits = session.steps(logits, &request.sparse)?;
+        let bar = progress::bar("tokens by dense attention");
+        let ended = usize::from(matches!(answer.stop, Stop::End(_)));
+        let compared = answer.tokens.len() + ended;
+        let mut same = 0;
+        let dense = session.go_on(logits, compared, |token, _| {
+            if answer.tokens.get(same) != Some(&token) {
+                return ControlFlow::Break(());
+            }
+            same += 1;
+            progress::show(&bar, same, compared);
+            ControlFlow::Continue(())
+        })?;
+        bar.finish_and_clear();
+        let ends_too = same == answer.tokens.len() && matches!(dense.stop, Stop::End(_));
+        Ok(Self { compared, same: same + ended * usize::from(ends_too) })
+    }
+}
+
+impl fmt::Display for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { compared, same } = self;
+        if same == compared {
+            return write!(f, "the same text; tokens compared: {compared}");
+        }
+        write!(f, "departs after {same} of {compared} tokens")
+    }
+}

@@ -1,0 +1,163 @@
+//! `vattention plot-steps`: how errors, densities and error bars went over the steps of a long answer.
+
+use std::path::{Path, PathBuf};
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use vattention::eval::{CurvePanel, Figure, Line, write_beside};
+
+use crate::generate::{Step, Written};
+use crate::numbers::{percent, short};
+use crate::outputs::check_outputs;
+use crate::{Failure, say};
+
+const HELP: &str = "\
+Columns are means over steps and layers; worst is the layer with the largest mean error. The plot has
+the means over layers of some 200 parts of the steps above, and those over the steps of each layer below.";
+
+/// Parts of the steps that a curve has a point for, at most.
+const PARTS: usize = 200;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// What `generate --steps` wrote.
+    #[arg(required = true, value_name = "FILES")]
+    files: Vec<PathBuf>,
+    /// Draw them, as SVG.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+/// A number of one layer at a step, if there is one.
+type OfLayer = fn(&Step, usize) -> Option<f64>;
+
+const MEASURES: [(&str, bool, OfLayer); 3] = [
+    ("relative error", true, error),
+    ("share of the tokens read, per KV head", true, density),
+    ("error bar", true, bar),
+];
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let inputs: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
+    check_outputs(&[("--plot", args.plot.as_ref())], &inputs)?;
+    let all = inputs.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    say(&table(&all).to_string())?;
+    if let Some(path) = &args.plot {
+        write_beside(path, figure(&all).svg().as_bytes())?;
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Written, Failure> {
+    const EXPECTED: &str = "expected what `vattention generate --steps` writes";
+    let failed = |reason: &dyn std::fmt::Display| {
+        Failure::input(format!("{}: {reason}; {EXPECTED}", path.display()))
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+    let written: Written = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+    let layers = written.layers();
+    let fits = |step: &Step| [step.error.len(), step.density.len(), step.bar.len()] == [layers; 3];
+    if layers == 0 {
+        return Err(failed(&"there are no steps by a pipeline"));
+    }
+    match written.steps.iter().position(|step| !fits(step)) {
+        Some(step) => Err(failed(&format!("step {step} has not {layers} layers as the first has"))),
+        None => Ok(written),
+    }
+}
+
+impl Written {
+    fn layers(&self) -> usize {
+        self.steps.first().map_or(0, |step| step.error.len())
+    }
+
+    /// The mean over some steps and layers of what is known; `None` if nothing is.
+    fn mean(steps: &[Step], layers: std::ops::Range<usize>, of: OfLayer) -> Option<f64> {
+        let known =
+            steps.iter().flat_map(|step| layers.clone().filter_map(|layer| of(step, layer)));
+        let (sum, count) = known.fold((0.0, 0), |(sum, count), x| (sum + x, count + 1));
+        (count > 0).then(|| sum / f64::from(count))
+    }
+
+    fn of_layer(&self, layer: usize, of: OfLayer) -> Option<f64> {
+        Self::mean(&self.steps, layer..layer + 1, of)
+    }
+
+    /// The layer with the largest mean error, and that.
+    fn worst(&self) -> Option<(usize, f64)> {
+        let layers = (0..self.layers()).filter_map(|at| Some((at, self.of_layer(at, error)?)));
+        layers.max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+fn error(step: &Step, layer: usize) -> Option<f64> {
+    step.error[layer].map(f64::from)
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "as what may be missing")]
+fn density(step: &Step, layer: usize) -> Option<f64> {
+    Some(f64::from(step.density[layer]))
+}
+
+fn bar(step: &Step, layer: usize) -> Option<f64> {
+    step.bar[layer].map(f64::from)
+}
+
+fn table(all: &[Written]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "pipeline",
+        "steps",
+        "density",
+        "error",
+        "worst",
+        "bar",
+        "beside dense attention",
+    ]);
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+    for written in all {
+        let mean = |of| Written::mean(&written.steps, 0..written.layers(), of);
+        table.add_row([
+            written.pipeline.clone(),
+            written.steps.len().to_string(),
+            or_dash(mean(density).map(percent)),
+            or_dash(mean(error).map(short)),
+            or_dash(written.worst().map(|(at, error)| format!("{} (layer {at})", short(error)))),
+            or_dash(mean(bar).map(short)),
+            or_dash(written.beside.map(|beside| beside.to_string())),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1).take(5) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn figure(all: &[Written]) -> Figure {
+    let curves = |points: fn(&Written, OfLayer) -> Vec<(f64, f64)>, of: OfLayer| -> Vec<Line> {
+        all.iter().map(|written| (written.pipeline.clone(), points(written, of))).collect()
+    };
+    let panels = |x, points: fn(&Written, OfLayer) -> Vec<(f64, f64)>| {
+        MEASURES.map(|(y, log, of)| CurvePanel { x, y, log, curves: curves(points, of) })
+    };
+    let panels = panels("steps", over_steps).into_iter().chain(panels("layer", over_layers));
+    let model = Path::new(&all[0].model).file_name().unwrap_or_default().to_string_lossy();
+    let title = format!("Steps by pipelines: {model}");
+    Figure::curves(&title, MEASURES.len(), panels.collect())
+}
+
+fn over_steps(written: &Written, of: OfLayer) -> Vec<(f64, f64)> {
+    let part = written.steps.len().div_ceil(PARTS);
+    let parts = written.steps.chunks(part).enumerate();
+    let mean = |(number, steps): (usize, &[Step])| {
+        let middle = (number * part) as f64 + steps.len() as f64 / 2.0;
+        Some((middle, Written::mean(steps, 0..written.layers(), of)?))
+    };
+    parts.filter_map(mean).collect()
+}
+
+fn over_layers(written: &Written, of: OfLayer) -> Vec<(f64, f64)> {
+    let point = |layer: usize| Some((layer as f64, written.of_layer(layer, of)?));
+    (0..written.layers()).filter_map(point).collect()
+}

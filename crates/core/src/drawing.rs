@@ -1,0 +1,335 @@
+//! The sample of the residual, drawn until the estimator is content.
+
+use crate::look::Look;
+use crate::tally::{Residual, Tally};
+use crate::{
+    Assumptions, Budget, BudgetEstimator, Design, Fraction, Kind, Needs, Picks, ProofGoal, Radius,
+    Sample, Size,
+};
+
+/// With fewer tokens than this left over, the rest is read too: the central limit theorem is poor
+/// for what would be missing.
+const NEAR_CENSUS: usize = 32;
+
+/// How the sample of one list ended.
+pub(crate) enum Outcome {
+    /// With a sample.
+    Drawn(Drawn),
+    /// With so many tokens left to read that reading everything is faster.
+    FellBack,
+}
+
+/// A finished sample.
+pub(crate) struct Drawn {
+    /// Tokens, in draw order.
+    pub(crate) tokens: Vec<u32>,
+    /// With which probability each was drawn, unless they are all alike.
+    pub(crate) probabilities: Option<Vec<f32>>,
+    /// Tokens asked for at the last look.
+    pub(crate) budget: usize,
+    /// How far each reader's output may be off; none of a sample that tells nothing.
+    pub(crate) radii: Vec<f64>,
+    pub(crate) kind: Kind,
+    pub(crate) assumes: Assumptions,
+    pub(crate) held: bool,
+    /// Whether the limit did not suffice for what is promised.
+    pub(crate) withheld: bool,
+}
+
+/// A growing sample of the tokens that one list has not taken.
+pub(crate) struct Drawing<'a> {
+    pub(crate) tally: &'a mut dyn Tally,
+    /// What is known of the residual to each reader of the list.
+    residuals: &'a [Residual],
+    design: Box<dyn Design + 'a>,
+    /// Whether the design is uniform: then the tally tells what the sample says.
+    uniform: bool,
+    n_s: usize,
+    visible: usize,
+    /// Tokens in the first look.
+    base: usize,
+    /// Tokens expected to be drawn.
+    size: usize,
+    tokens: Vec<u32>,
+    /// What each reader's last look came to.
+    seen: Vec<Seen>,
+}
+
+/// What one reader's look came to.
+struct Seen {
+    budget: Budget,
+    /// At the size that is drawn next, or at the present one if that suffices.
+    radius: f64,
+}
+
+/// What is asked of a sample.
+struct Asked<'a> {
+    estimator: &'a dyn BudgetEstimator,
+    /// Infinite if a size is asked for.
+    epsilon: f64,
+    /// The most tokens.
+    limit: usize,
+}
+
+/// Reading everything is faster than what was about to be read.
+struct DenseIsFaster;
+
+impl<'a> Drawing<'a> {
+    /// Nothing drawn yet beside the certain `picks`, for readers that know `residuals`.
+    pub(crate) fn new(
+        design: Box<dyn Design + 'a>,
+        uniform: bool,
+        base: usize,
+        picks: &Picks,
+        residuals: &'a [Residual],
+        tally: &'a mut dyn Tally,
+    ) -> Self {
+        let visible = picks.visible();
+        let n_s = visible - picks.len();
+        let (size, tokens, seen) = (0, Vec::new(), Vec::new());
+        Self { tally, residuals, design, uniform, n_s, visible, base, size, tokens, seen }
+    }
+
+    /// Draws what `estimator` asks for.
+    pub(crate) fn run(self, estimator: &dyn BudgetEstimator, picks: &Picks) -> Outcome {
+        if picks.len() >= self.tally.dense_from(false) {
+            return Outcome::FellBack;
+        }
+        self.tally.take(picks);
+        let demand = estimator.demand();
+        let of = |size: Size| size.of(self.visible).max(self.least()).min(self.n_s);
+        let epsilon = demand.epsilon.map_or(f64::INFINITY, Fraction::get);
+        let limit = demand.size.or(demand.limit).map_or(self.n_s, of);
+        let asked = Asked { estimator, epsilon, limit };
+        let drawn = match (demand.size, estimator.rounds()) {
+            (Some(_), _) => self.draw_size(&asked),
+            (None, 0) => self.draw_once(&asked),
+            (None, rounds) => self.draw_by_looks(&asked, rounds),
+        };
+        drawn.map_or(Outcome::FellBack, Outcome::Drawn)
+    }
+
+    /// Draws all that a design finds whose samples cannot grow.
+    pub(crate) fn draw_what_there_is(mut self, picks: &Picks) -> Drawn {
+        self.tally.take(picks);
+        self.design.extend(0, &mut self.tokens);
+        let nothing = Budget { tokens: 0, kind: Kind::None, assumes: Assumptions::NONE };
+        self.finish(nothing, false)
+    }
+
+    /// Draws a size, and looks at it for the error bar. A part of it would not tell enough of skewed values.
+    fn draw_size(mut self, asked: &Asked<'_>) -> Result<Drawn, DenseIsFaster> {
+        self.extend(asked.limit, true)?;
+        let budget = self.required(asked);
+        Ok(self.finish(budget, false))
+    }
+
+    /// Looks at the base sample, then at as many tokens as the look before asked for.
+    fn draw_by_looks(mut self, asked: &Asked<'_>, rounds: usize) -> Result<Drawn, DenseIsFaster> {
+        let mut b = self.base;
+        for round in 1.. {
+            self.extend_or_finish(b, asked.limit, true)?;
+            let budget = self.required(asked);
+            if self.complete() || budget.tokens <= self.size {
+                return Ok(self.finish(budget, true));
+            }
+            if self.size >= asked.limit {
+                return Ok(self.withhold(budget));
+            }
+            if round >= rounds {
+                self.extend_or_finish(budget.tokens, asked.limit, false)?;
+                let too_few = budget.tokens > asked.limit;
+                return Ok(if too_few {
+                    self.withhold(budget)
+                } else {
+                    self.finish(budget, false)
+                });
+            }
+            b = budget.tokens.max(self.size + self.size / 8);
+        }
+        unreachable!("the last round returns")
+    }
+
+    /// Draws a budget that needs no sample to know.
+    fn draw_once(mut self, asked: &Asked<'_>) -> Result<Drawn, DenseIsFaster> {
+        let budget = self.together(|drawing, reader| drawing.by_formula(asked, reader));
+        self.extend_or_finish(budget.tokens, asked.limit, false)?;
+        let too_few = budget.tokens > asked.limit;
+        Ok(if too_few { self.withhold(budget) } else { self.finish(budget, true) })
+    }
+
+    /// Without a promise: the limit does not suffice.
+    fn withhold(self, budget: Budget) -> Drawn {
+        Drawn { withheld: true, ..self.finish(budget, false) }
+    }
+
+    fn finish(self, budget: Budget, held: bool) -> Drawn {
+        let complete = self.complete();
+        let p = || self.design.probabilities().into_iter().map(|p| p as f32).collect();
+        let radius = |seen: &Seen| if complete { 0.0 } else { seen.radius };
+        Drawn {
+            probabilities: (!self.uniform).then(p),
+            budget: budget.tokens,
+            radii: self.seen.iter().map(radius).collect(),
+            kind: if complete { Kind::Exact } else { budget.kind },
+            assumes: if complete { Assumptions::NONE } else { budget.assumes },
+            held: held || complete,
+            withheld: false,
+            tokens: self.tokens,
+        }
+    }
+
+    /// Whether the sample is the whole residual.
+    fn complete(&self) -> bool {
+        self.size == self.n_s
+    }
+
+    /// Draws on until there are `b` tokens, or all if that would leave only a few, but no more than
+    /// `limit`.
+    fn extend_or_finish(
+        &mut self,
+        b: usize,
+        limit: usize,
+        judged: bool,
+    ) -> Result<(), DenseIsFaster> {
+        let all = self.n_s.saturating_sub(b) < NEAR_CENSUS;
+        self.extend(if all { self.n_s } else { b }.min(limit), judged)
+    }
+
+    /// Draws on to a size of `b`, or all. The sample is looked at again only if `judged`.
+    fn extend(&mut self, b: usize, judged: bool) -> Result<(), DenseIsFaster> {
+        let (size, drawn) = (b.min(self.n_s), self.tokens.len());
+        if size.saturating_sub(self.size) >= self.tally.dense_from(judged) {
+            return Err(DenseIsFaster);
+        }
+        if size > self.size {
+            self.design.extend(size, &mut self.tokens);
+            self.size = size;
+        }
+        // Tokens of different weights are read at the end, when these are known.
+        if self.uniform || judged {
+            self.tally.draw(&self.tokens[drawn..], judged);
+        }
+        Ok(())
+    }
+
+    /// The largest budget of any reader, with the weakest kind.
+    fn required(&mut self, asked: &Asked<'_>) -> Budget {
+        self.together(|drawing, reader| match (drawing.uniform, asked.estimator.needs()) {
+            (true, _) => drawing.by_formula(asked, reader),
+            (false, Needs::Proof) => drawing.by_proof(asked, reader),
+            (false, _) => drawing.by_variances(asked, reader),
+        })
+    }
+
+    fn together(&mut self, of_reader: impl Fn(&mut Self, usize) -> Seen) -> Budget {
+        self.seen = (0..self.residuals.len()).map(|reader| of_reader(self, reader)).collect();
+        let budgets = self.seen.iter().map(|seen| seen.budget);
+        let most = budgets.reduce(Budget::and).expect("a group has at least one member");
+        Budget { tokens: most.tokens.max(self.least()).min(self.n_s), ..most }
+    }
+
+    /// A list must hold something.
+    fn least(&self) -> usize {
+        usize::from(self.n_s == self.visible)
+    }
+
+    /// Of a uniform sample, or of none yet.
+    fn by_formula(&mut self, asked: &Asked<'_>, reader: usize) -> Seen {
+        let (size, estimator) = (self.size, asked.estimator);
+        let stats = self.tally.stats(reader, &self.residuals[reader]);
+        if asked.epsilon.is_infinite() {
+            return Seen::enough(asked.limit, estimator.radius(&stats.at(asked.limit)));
+        }
+        let budget = estimator.budget(&stats);
+        let drawn_next = budget.tokens.min(asked.limit).max(size);
+        Seen { budget, radius: estimator.radius(&stats.at(drawn_next)).relative }
+    }
+
+    /// The least size at which the variances that the design foretells suffice.
+    fn by_variances(&mut self, asked: &Asked<'_>, reader: usize) -> Seen {
+        let (size, n_s, epsilon) = (self.size, self.n_s, asked.epsilon);
+        if size == n_s {
+            return Seen::everything(n_s);
+        }
+        self.look(reader, |design, sample, shift| {
+            let look = Look::new(design, reader, size, sample, shift);
+            let radius = |size: usize| asked.estimator.radius(&look.at(size));
+            let suffices = |size: usize| radius(size).relative <= epsilon;
+            if epsilon.is_infinite() {
+                return Seen::enough(asked.limit, radius(asked.limit.min(n_s - 1)));
+            }
+            let now = radius(size);
+            if now.relative <= epsilon {
+                return Seen::enough(size, now);
+            }
+            let foreseen = |size: usize| {
+                let Radius { relative, kind, assumes } =
+                    radius(size.min(asked.limit).max(look.size()));
+                Seen { budget: Budget { tokens: size, kind, assumes }, radius: relative }
+            };
+            // Large sizes cost most to foretell.
+            let (mut low, mut high, most) = (size, 2 * size, n_s.saturating_sub(NEAR_CENSUS));
+            while high < most && !suffices(high) {
+                (low, high) = (high, 2 * high);
+            }
+            if high >= most {
+                high = most;
+                if high <= low || !suffices(high) {
+                    return foreseen(n_s);
+                }
+            }
+            // To within a thousandth.
+            while high - low > 1 + low / 1000 {
+                let middle = usize::midpoint(low, high);
+                if suffices(middle) { high = middle } else { low = middle }
+            }
+            foreseen(high)
+        })
+    }
+
+    /// The least size that the design proves to suffice.
+    fn by_proof(&mut self, asked: &Asked<'_>, reader: usize) -> Seen {
+        let (n_s, limit) = (self.n_s, asked.limit);
+        let base = if asked.epsilon.is_infinite() { limit } else { self.base };
+        let demand = asked.estimator.demand();
+        let query_heads = self.residuals[reader].query_heads;
+        let delta = demand.scope.share_of(demand.delta.get(), query_heads);
+        let floor = demand.floor.map_or(0.0, Fraction::get);
+        let (kind, assumes) = (Kind::FiniteSample, Assumptions::NONE);
+        self.look(reader, |design, sample, shift| {
+            let prove = |epsilon: f64| {
+                let goal = ProofGoal { epsilon, delta, floor, base, limit, shift };
+                design.proved(sample, reader, &goal)
+            };
+            let now = || prove(f64::INFINITY).map_or(f64::INFINITY, |proved| proved.radius);
+            let (tokens, radius) = match prove(asked.epsilon) {
+                Some(proved) => (proved.size, proved.radius),
+                None => (n_s, now()),
+            };
+            Seen { budget: Budget { tokens, kind, assumes }, radius }
+        })
+    }
+
+    /// Shows what has been read of the sample.
+    fn look<T>(&mut self, reader: usize, of: impl FnOnce(&dyn Design, &Sample<'_>, f64) -> T) -> T {
+        let Self { tally, design, residuals, .. } = self;
+        let (mut of, mut seen) = (Some(of), None);
+        tally.sample(reader, &residuals[reader], &mut |sample, shift| {
+            seen = of.take().map(|of| of(&**design, sample, shift));
+        });
+        seen.expect("a tally shows its sample once")
+    }
+}
+
+impl Seen {
+    /// The sample suffices.
+    fn enough(tokens: usize, radius: Radius) -> Self {
+        let Radius { relative, kind, assumes } = radius;
+        Self { budget: Budget { tokens, kind, assumes }, radius: relative }
+    }
+
+    fn everything(n_s: usize) -> Self {
+        Self::enough(n_s, Radius::new(0.0, Kind::Exact, Assumptions::NONE))
+    }
+}

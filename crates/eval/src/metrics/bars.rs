@@ -1,0 +1,100 @@
+//! How honest error bars are.
+
+use serde::{Deserialize, Serialize};
+use vattention_core::{Certificate, Kind};
+
+/// An error that is larger than its bar by so little may be rounding, to f32 or of it.
+pub(crate) const ROUNDING: f64 = 1e-5;
+
+/// Error bars, and how often the truth was outside. Of rows that have one and were not read as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bars {
+    /// Rows.
+    pub rows: usize,
+    /// Those whose error is larger than the radius.
+    pub outside: usize,
+    /// Those whose radius is infinite: of them nothing is known.
+    pub unbounded: usize,
+    /// The sum of the finite radii.
+    pub radii: f64,
+    /// The largest of them.
+    pub widest: f64,
+}
+
+impl Bars {
+    /// Adds a row whose error of the bar's target is `error`, by its own floor.
+    pub fn add(&mut self, certificate: &Certificate, error: f64) {
+        let Some(bar) = certificate.bar.filter(|_| certificate.kind != Kind::Exact) else { return };
+        self.rows += 1;
+        self.outside += usize::from(error > bar.radius + ROUNDING);
+        if bar.radius.is_finite() {
+            self.radii += bar.radius;
+            self.widest = self.widest.max(bar.radius);
+        } else {
+            self.unbounded += 1;
+        }
+    }
+
+    /// Those of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            rows: self.rows + other.rows,
+            outside: self.outside + other.outside,
+            unbounded: self.unbounded + other.unbounded,
+            radii: self.radii + other.radii,
+            widest: self.widest.max(other.widest),
+        }
+    }
+
+    /// The mean of the finite radii; `None` if there is none.
+    pub fn mean(&self) -> Option<f64> {
+        let bounded = self.rows - self.unbounded;
+        (bounded > 0).then(|| self.radii / bounded as f64)
+    }
+
+    /// The share of the rows that are outside; `None` without rows.
+    pub fn share_outside(&self) -> Option<f64> {
+        (self.rows > 0).then(|| self.outside as f64 / self.rows as f64)
+    }
+}
+
+impl std::iter::Sum for Bars {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Self::and)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vattention_core::{Assumptions, Demand, Fraction, Promise, Target};
+
+    use super::*;
+
+    fn certificate(kind: Kind, radius: f64) -> Certificate {
+        let tenth = Fraction::try_from(0.1).expect("a fraction");
+        let demand = Demand::of(Promise::new(Target::Sdpa, tenth, tenth));
+        let bar = Some(demand.bar(radius));
+        Certificate { promise: None, bar, kind, assumes: Assumptions::NONE, held: false }
+    }
+
+    #[test]
+    fn rows_are_outside_if_they_err_by_more_than_their_bars() {
+        let mut bars = Bars::default();
+        for (radius, error) in
+            [(0.2, 0.1), (0.2, 0.3), (0.4, 0.400_001), (f64::INFINITY, 5.0), (0.1, f64::INFINITY)]
+        {
+            bars.add(&certificate(Kind::Asymptotic, radius), error);
+        }
+        bars.add(&certificate(Kind::Exact, 0.0), 1e-3);
+        let without = Certificate { bar: None, ..certificate(Kind::None, 0.0) };
+        bars.add(&without, 9.0);
+        assert_eq!((bars.rows, bars.outside, bars.unbounded), (5, 2, 1));
+        assert!((bars.mean().expect("a mean") - 0.225).abs() < 1e-12);
+        assert_eq!((bars.widest, bars.share_outside()), (0.4, Some(0.4)));
+        let twice: Bars = [bars; 2].into_iter().sum();
+        assert_eq!((twice.rows, twice.outside, twice.mean()), (10, 4, bars.mean()));
+        assert_eq!((Bars::default().mean(), Bars::default().share_outside()), (None, None));
+    }
+}

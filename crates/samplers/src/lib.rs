@@ -1,0 +1,13 @@
+//! Sampling designs, one per file: how tokens are drawn from what the selectors leave.
+//!
+//! Linking this crate makes them known to pipeline files; the `vattention` facade does. The default,
+//! [`Uniform`], is core's.
+
+mod lsh;
+mod priority;
+mod stratified;
+
+pub use lsh::LshSampler;
+pub use priority::{Priority, Scores};
+pub use stratified::Stratified;
+pub use vattention_core::Uniform;

@@ -1,0 +1,237 @@
+//! How large a sample must be for a promise of which every quantity is proved.
+//!
+//! Of a token that is not read, `e ≤ e^ = exp(score + Δ)` is known, and `|v|`. Let `c` be the output
+//! of the tokens that are certain at a threshold, or 0 if none is, and `u = e (v − c)`, so that
+//! `|u| ≤ e^ (|v| + |c|)`. The errors of `U^` and `D^` are sums of the independent centred terms
+//! `x (ξ/π − 1)`, `x` being `u` or `e` and `ξ` whether the token is drawn: none is longer than
+//! `|x| max(1/π − 1, 1)`, and their variance is `V = Σ |x|² (1/π − 1)`. `V` is at most the same sum
+//! over the bounds, and at most what its estimate `Σ |x|² (1/π − 1)/π` over the sample proves;
+//! Bernstein's inequality then bounds both errors, and these that of the output.
+//!
+//! The thresholds that are looked at are from a list that is known before the draw, and four
+//! inequalities, each of which fails with probability δ/4 over the list's length at most, hold at
+//! each of them: so all do together, whatever the threshold at which the sample ends.
+
+use vattention_core::{ProofGoal, Proved, Sample, Softmax};
+use vattention_estimators::formula::{bernstein_radius, output_error, relative_error, upper_bound};
+
+use super::index::Scan;
+use super::sizes::Sizes;
+
+/// Inequalities at each threshold: two errors, two variances.
+const EVENTS: f64 = 4.0;
+
+/// Terms of a promise that takes nothing for granted.
+#[derive(Debug)]
+pub(super) struct Rigorous<'a> {
+    sizes: &'a Sizes,
+    /// What no token's weight exceeds, `[left]`.
+    weights: Vec<f64>,
+    /// What no value's norm exceeds, `[left]`.
+    norms: Vec<f64>,
+    /// The relative error allowed.
+    epsilon: f64,
+    /// The norm that the output is taken for at least.
+    floor: f64,
+    /// With what probability one inequality may fail.
+    delta: f64,
+    /// All sizes that may be looked at, ascending, and their thresholds.
+    looks: Vec<(usize, f64)>,
+}
+
+/// Sums over all tokens at a threshold, of `u` and of `e`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bounds {
+    /// What no error of one token exceeds.
+    largest: [f64; 2],
+    /// What the variance does not exceed.
+    variance: [f64; 2],
+    /// What no term of the variance's estimate exceeds.
+    largest_square: [f64; 2],
+}
+
+impl<'a> Rigorous<'a> {
+    pub(super) fn new(goal: &ProofGoal, scan: &Scan<'_>, sizes: &'a Sizes) -> Self {
+        let places = || (0..sizes.len()).map(|place| sizes.token(place));
+        let looks: Vec<_> = look_sizes(goal.base, goal.limit, sizes.len())
+            .map(|size| (size, sizes.threshold(size)))
+            .collect();
+        Self {
+            sizes,
+            weights: places().map(|token| most(scan, token, goal.shift)).collect(),
+            norms: places().map(|token| f64::from(scan.norms[token])).collect(),
+            epsilon: goal.epsilon,
+            floor: goal.floor * uncancelled(scan, goal.shift),
+            delta: goal.delta / (EVENTS * looks.len() as f64),
+            looks,
+        }
+    }
+
+    /// The least of the sizes whose threshold is `t` or more that suffices: at `t` itself this is
+    /// proved, beyond it foreseen from the sample drawn at `t`, of the tokens at `drawn`. `None` if
+    /// none does.
+    pub(super) fn needed(&self, sample: &Sample<'_>, drawn: &[usize], t: f64) -> Option<Proved> {
+        let looks = self.looks.iter().skip_while(|&&(_, next)| next < t);
+        let mut proved = looks.map(|&(size, next)| {
+            let radius = self.radius(sample, drawn, t, next);
+            Proved { size, radius }
+        });
+        proved.find(|proved| proved.radius <= self.epsilon)
+    }
+
+    /// What the relative error is proved to be at most at the second threshold.
+    fn radius(&self, sample: &Sample<'_>, drawn: &[usize], t: f64, next: f64) -> f64 {
+        let p = |place: usize, t: f64| self.sizes.probability(place, t);
+        let is_certain = |place| p(place, next) >= 1.0;
+        let certain = sums(sample, drawn, |place| if is_certain(place) { 1.0 } else { 0.0 });
+        let (centre, all) = (certain.output(), sums(sample, drawn, |place| 1.0 / p(place, t)));
+        let proved = self.bounds(t, next, length(&centre));
+        let estimated = self.estimated(sample, drawn, [t, next], &centre);
+        let radius = |which: usize| {
+            let estimated = upper_bound(self.delta, estimated[which], proved.largest_square[which]);
+            let variance = proved.variance[which].min(estimated);
+            bernstein_radius(self.delta, variance, proved.largest[which])
+        };
+        let out = all.output();
+        let drift = length(&out.iter().zip(&centre).map(|(o, c)| o - c).collect::<Vec<_>>());
+        let error = output_error(radius(0), radius(1), drift, all.denominator());
+        relative_error(error, length(&out), self.floor)
+    }
+
+    /// `centre` is the length of `c`.
+    fn bounds(&self, t: f64, next: f64, centre: f64) -> Bounds {
+        let mut proved = Bounds::default();
+        for (place, (e, norm)) in self.weights.iter().zip(&self.norms).enumerate() {
+            let [p, p_next] = [t, next].map(|t| self.sizes.probability(place, t));
+            if p_next >= 1.0 {
+                continue;
+            }
+            for (which, x) in [e * (norm + centre), *e].into_iter().enumerate() {
+                let odds = 1.0 / p_next - 1.0;
+                proved.largest[which] = proved.largest[which].max(x * odds.max(1.0));
+                proved.variance[which] += x * x * odds;
+                proved.largest_square[which] = proved.largest_square[which].max(x * x * odds / p);
+            }
+        }
+        proved
+    }
+
+    /// The estimated variances at the second threshold, from the sample drawn at the first.
+    fn estimated(
+        &self,
+        sample: &Sample<'_>,
+        drawn: &[usize],
+        thresholds: [f64; 2],
+        centre: &[f64],
+    ) -> [f64; 2] {
+        let mut sums = [0.0; 2];
+        for ((&place, e), value) in drawn.iter().zip(sample.e).zip(values(sample)) {
+            let [p, p_next] = thresholds.map(|t| self.sizes.probability(place, t));
+            let apart: f64 =
+                value.iter().zip(centre).map(|(&v, c)| (f64::from(v) - c).powi(2)).sum();
+            let factor = e * e * (1.0 / p_next - 1.0) / p;
+            sums[0] += factor * apart;
+            sums[1] += factor;
+        }
+        sums
+    }
+}
+
+/// The sizes that a sample of which `base` tokens are looked at first may have, out of `n_s`: each is
+/// larger by the root of two, and the last is the limit. They are known before anything is drawn.
+fn look_sizes(base: usize, limit: usize, n_s: usize) -> impl Iterator<Item = usize> {
+    let larger = |&size: &usize| Some(((size as f64 * std::f64::consts::SQRT_2).ceil()) as usize);
+    let below =
+        std::iter::successors(Some(base), larger).take_while(move |&size| size < limit.min(n_s));
+    below.chain((limit < n_s).then_some(limit))
+}
+
+/// Over the certain tokens, and over those drawn, each with a weight.
+fn sums(sample: &Sample<'_>, drawn: &[usize], weight: impl Fn(usize) -> f64) -> Softmax {
+    let mut n = sample.certain.numerator().to_vec();
+    let mut d = sample.certain.denominator();
+    for ((&place, e), value) in drawn.iter().zip(sample.e).zip(values(sample)) {
+        let e = e * weight(place);
+        d += e;
+        n.iter_mut().zip(value).for_each(|(n, &v)| *n += e * f64::from(v));
+    }
+    Softmax::from_sums(0.0, d, n)
+}
+
+fn values<'s>(sample: &'s Sample<'_>) -> impl Iterator<Item = &'s [f32]> {
+    sample.values.chunks_exact(sample.certain.numerator().len())
+}
+
+fn length(x: &[f64]) -> f64 {
+    x.iter().map(|x| x * x).sum::<f64>().sqrt()
+}
+
+/// What a token's weight does not exceed.
+fn most(scan: &Scan<'_>, token: usize, shift: f64) -> f64 {
+    libm::exp(f64::from(scan.scores[token]) + scan.error(token) - shift)
+}
+
+/// What `Σ e |v| / Σ e` does not fall below.
+fn uncancelled(scan: &Scan<'_>, shift: f64) -> f64 {
+    let least = |token: usize| libm::exp(f64::from(scan.scores[token]) - scan.error(token) - shift);
+    let rounding = 1.0 - 2.0 * f64::from(f32::EPSILON);
+    let tokens = || 0..scan.scores.len();
+    let norms: f64 = tokens().map(|token| least(token) * f64::from(scan.norms[token])).sum();
+    rounding * norms / tokens().map(|token| most(scan, token, shift)).sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use vattention_core::Picks;
+    use vattention_testkit::{Head, Texture};
+
+    use super::super::index::Index;
+    use super::*;
+
+    /// A proof for the 100 tokens of a head, none of them certain, from `base` on.
+    fn with_proof(base: usize, check: impl Fn(&Rigorous<'_>)) {
+        let head = Head::new(100, 8, 1, Texture::Gaussian);
+        let mut index = Index::new(8, true);
+        index.append(&head.part(0..100));
+        let step = head.step(100);
+        let picks = Picks::new(100);
+        let scan = || index.scan(&step.row(0), &picks, &[]);
+        let (sizes, scan) = (Sizes::new(&[scan()], &picks, &[]), scan());
+        let goal = ProofGoal { epsilon: 0.1, delta: 0.2, floor: 0.0, base, limit: 100, shift: 0.0 };
+        check(&Rigorous::new(&goal, &scan, &sizes));
+    }
+
+    /// Samples of 4, 6, 9, 13, 19, 27, 39, 56 and 80 tokens are expected.
+    #[test]
+    fn delta_is_divided_over_every_threshold_and_every_inequality() {
+        with_proof(4, |rule| {
+            let looks: Vec<usize> = rule.looks.iter().map(|look| look.0).collect();
+            assert_eq!(looks, [4, 6, 9, 13, 19, 27, 39, 56, 80]);
+            assert!((rule.delta - 0.2 / 36.0).abs() < 1e-12);
+        });
+    }
+
+    /// A token that is drawn is off by `x (1/π − 1)`, one that is not by `x`.
+    #[test]
+    fn no_error_of_one_token_exceeds_the_range() {
+        with_proof(16, |rule| {
+            let t = rule.looks[0].1;
+            let proved = rule.bounds(t, t, 0.5);
+            let (mut nearest, mut variance) = ([f64::INFINITY; 2], [0.0; 2]);
+            for place in 0..rule.sizes.len() {
+                let p = rule.sizes.probability(place, t);
+                let weight = rule.weights[place];
+                let lengths = [weight * (rule.norms[place] + 0.5), weight];
+                for (which, x) in lengths.into_iter().enumerate().filter(|_| p < 1.0) {
+                    let room = proved.largest[which] - (x * (1.0 / p - 1.0)).max(x);
+                    nearest[which] = nearest[which].min(room);
+                    variance[which] += p * (x * (1.0 / p - 1.0)).powi(2) + (1.0 - p) * x * x;
+                }
+            }
+            for which in [0, 1] {
+                assert_eq!(nearest[which], 0.0);
+                assert!((proved.variance[which] / variance[which] - 1.0).abs() < 1e-9);
+            }
+        });
+    }
+}

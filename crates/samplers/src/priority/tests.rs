@@ -1,0 +1,205 @@
+//! The laws, and what is said of the index, of thresholds, and of what a sample may miss.
+
+use half::{bf16, f16};
+use proptest::prelude::*;
+use vattention_core::{ExactTally, Residual, Shape, Softmax, Step, Stream, Tally, Tokens};
+use vattention_testkit::{Head, heads};
+
+use super::*;
+
+const CONFIG: Priority = Priority { base: Size::Tokens(16), scores: Scores::Keys };
+const BY_SELECTORS: Priority = Priority { scores: Scores::Selectors, ..CONFIG };
+
+vattention_testkit::sampler_laws!(default, CONFIG);
+vattention_testkit::sampler_laws!(by_selectors, BY_SELECTORS);
+
+fn uniforms(sequence: u32) -> Uniforms {
+    let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 1 };
+    let site = Site { seed: 7, sequence, layer: 0, kv_head: 0, shape };
+    Uniforms::new(&Stream::new(&site, 1, 0, 0))
+}
+
+/// The index of keys `[tokens, dim]`, which are their own values.
+fn index(keys: Tokens<'_>) -> Index {
+    let mut index = Index::new(keys.dim(), true);
+    index.append(&NewTokens { first: 0, keys, values: keys });
+    index
+}
+
+/// What an index says of a row is true of what was stored.
+fn check_scan(keys: Tokens<'_>, query: &[f32]) -> Result<(), TestCaseError> {
+    let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: keys.dim(), value_dim: keys.dim() };
+    let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
+    let step =
+        Step { site: &site, queries: query, keys, values: keys, visible: keys.len(), step: 0 };
+    let (row, index) = (step.row(0), index(keys));
+    let scan = index.scan(&row, &Picks::new(row.visible()), &[]);
+    let mut value = vec![0.0; keys.dim()];
+    for token in 0..keys.len() {
+        keys.copy_row(token, &mut value);
+        let exact: f64 = value.iter().zip(query).map(|(k, q)| f64::from(*k) * f64::from(*q)).sum();
+        let score = f64::from(scan.scores[token]);
+        for logit in [f64::from(row.logit(token)), exact] {
+            let error = (logit - score).abs();
+            prop_assert!(error <= scan.error(token), "{logit} scores {score}");
+        }
+        let norm = value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+        let kept = f64::from(scan.norms[token]);
+        prop_assert!(kept >= norm && kept <= norm * (1.0 + 1e-6) + 1e-30);
+    }
+    Ok(())
+}
+
+fn numbers(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<f32>> {
+    let number = prop_oneof![6 => -3.0_f32..3.0, 1 => -200.0_f32..200.0, 1 => Just(0.0), 1 => -1e-6_f32..1e-6];
+    prop::collection::vec(number, count)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn the_error_of_a_score_is_proved(keys in numbers(1..300), query in numbers(40..41), dim in 1_usize..40) {
+        let dim = dim.min(keys.len());
+        let (len, query) = (keys.len() / dim, &query[..dim]);
+        let half: Vec<f16> = keys.iter().map(|&x| f16::from_f32(x)).collect();
+        let brain: Vec<bf16> = keys.iter().map(|&x| bf16::from_f32(x)).collect();
+        check_scan(Tokens::new(&keys, len, dim), query)?;
+        check_scan(Tokens::new(&half, len, dim), query)?;
+        check_scan(Tokens::new(&brain, len, dim), query)?;
+    }
+
+    #[test]
+    fn thresholds_draw_as_many_as_expected(sizes in prop::collection::vec(1e-3_f64..9.0, 2..60), share in 0.0_f64..1.0) {
+        let sizes = Sizes::given((0..sizes.len() as u32).collect(), sizes);
+        let size = (share * sizes.len() as f64) as usize;
+        let t = sizes.threshold(size);
+        let expected: f64 = (0..sizes.len()).map(|place| sizes.probability(place, t)).sum();
+        prop_assert!((expected - size as f64).abs() <= 1e-6 * expected.max(1.0), "{expected}, not {size}");
+    }
+
+    /// What a token adds to a sum is at most as many times what one draw may miss as it is drawn on average,
+    /// whoever else reads the list.
+    #[test]
+    fn no_token_weighs_more_than_is_told_of_the_unseen(head in heads(200), share in 0.0_f64..1.0) {
+        let sampler = filled(&head);
+        let step = head.step(head.tokens);
+        let (rows, picks) = (step.rows(), Picks::new(head.tokens));
+        let mut design = design(&sampler, &rows, &picks);
+        let size = 1 + (share * (head.tokens - 1) as f64) as usize;
+        let t = design.sizes.threshold(size);
+        design.extend(size, &mut Vec::new());
+        for (reader, row) in rows.iter().enumerate() {
+            let Some(unseen) = design.unseen(reader, size, 0.0).filter(|unseen| unseen.proved) else { continue };
+            let out = output(row);
+            let (_, longest) = design.sizes.total(reader, 0.0);
+            let mut value = vec![0.0; row.values().dim()];
+            for place in 0..design.sizes.len() {
+                let p = design.sizes.probability(place, t);
+                row.values().copy_row(place, &mut value);
+                let e = f64::from(row.logit(place)).exp();
+                let distance = |of: &[f64]| {
+                    value.iter().zip(of).map(|(&v, o)| (f64::from(v) - o).powi(2)).sum::<f64>().sqrt()
+                };
+                let all = |most: f64| most * p * (1.0 + 1e-6);
+                prop_assert!(p >= 1.0 || e <= all(unseen.denominator));
+                prop_assert!(p >= 1.0 || e * distance(&vec![0.0; value.len()]) <= all(unseen.numerator));
+                let far = norm(&out) > longest;
+                prop_assert!(p >= 1.0 || far || e * distance(&out) <= all(unseen.output));
+            }
+        }
+    }
+
+    /// More is proved to be needed at a smaller epsilon, and less with a floor.
+    #[test]
+    fn proofs_follow_the_promise(head in heads(200)) {
+        let needed = |epsilon: f64, floor: f64| {
+            let sampler = filled(&head);
+            let step = head.step(head.tokens);
+            let (rows, picks) = ([step.row(0)], Picks::new(head.tokens));
+            let mut design = design(&sampler, &rows, &picks);
+            let mut tokens = Vec::new();
+            design.extend(16, &mut tokens);
+            let mut tally = ExactTally::new(&rows);
+            tally.take(&picks);
+            tally.draw(&tokens, true);
+            let (n_s, visible) = (head.tokens, head.tokens);
+            let residual = Residual { n_s, visible, query_heads: 1, max_norm_v: 0.0, bound: None };
+            let mut needed = None;
+            tally.sample(0, &residual, &mut |sample, shift| {
+                let goal = ProofGoal { epsilon, delta: 0.2, floor, base: 16, limit: head.tokens, shift };
+                needed = design.proved(sample, 0, &goal);
+            });
+            needed.map_or(head.tokens, |proved| proved.size)
+        };
+        let (tight, usual, floored) = (needed(0.1, 0.0), needed(0.3, 0.0), needed(0.3, 0.9));
+        prop_assert!(floored <= usual && usual <= tight, "{floored}, {usual}, {tight}");
+    }
+}
+
+fn filled(head: &Head) -> Worker {
+    let mut worker = Worker { index: Index::new(head.dim, true), scores: Scores::Keys };
+    worker.append(&head.part(0..head.tokens));
+    worker
+}
+
+fn design<'a>(worker: &'a Worker, readers: &[Row<'a>], picks: &'a Picks) -> PriorityDesign<'a> {
+    let scans: Vec<_> = readers.iter().map(|row| worker.index.scan(row, picks, &[])).collect();
+    let sizes = Sizes::new(&scans, picks, &[]);
+    PriorityDesign::new(scans, sizes, uniforms(0))
+}
+
+/// The attention output over all visible tokens.
+fn output(row: &Row<'_>) -> Vec<f64> {
+    let mut sums = Softmax::new(row.values().dim());
+    let mut value = vec![0.0; row.values().dim()];
+    for token in 0..row.visible() {
+        row.values().copy_row(token, &mut value);
+        sums.add(f64::from(row.logit(token)), 1.0, &value);
+    }
+    sums.output()
+}
+
+fn norm(x: &[f64]) -> f64 {
+    x.iter().map(|x| x * x).sum::<f64>().sqrt()
+}
+
+/// Shares of tokens, of pairs of neighbours, and of pairs of rows, each within six deviations.
+#[test]
+fn uniform_numbers_are_uniform_and_independent() {
+    const TOKENS: usize = 200_000;
+    const CELLS: usize = 8;
+    let cell = |sequence: u32, token: usize| (uniforms(sequence).at(token) * CELLS as f64) as usize;
+    let mut counts = [[0_u32; CELLS * CELLS]; 2];
+    for token in 0..TOKENS {
+        let here = cell(0, token);
+        counts[0][here * CELLS + cell(0, token + 1)] += 1;
+        counts[1][here * CELLS + cell(1, token)] += 1;
+    }
+    let p = 1.0 / (CELLS * CELLS) as f64;
+    let deviation = (TOKENS as f64 * p * (1.0 - p)).sqrt();
+    for count in counts.as_flattened() {
+        let off = f64::from(*count) - TOKENS as f64 * p;
+        assert!(off.abs() < 6.0 * deviation, "{off} of {deviation}");
+    }
+}
+
+/// Whether what 600 tokens may hide is proved, if one key has a number so large that a step is not small.
+fn is_proved(largest: f32) -> bool {
+    let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 3, value_dim: 3 };
+    let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
+    let mut keys: Vec<f32> = (0..1800_u16).map(|i| f32::from(i % 3)).collect();
+    keys[..3].copy_from_slice(&[-largest, 0.5, 1.0]);
+    let keys = Tokens::new(&keys, 600, 3);
+    let worker = Worker { index: index(keys), scores: Scores::Keys };
+    let queries = &[1.0; 3];
+    let step = Step { site: &site, queries, keys, values: keys, visible: 600, step: 0 };
+    let picks = Picks::new(600);
+    let design = design(&worker, &[step.row(0)], &picks);
+    design.unseen(0, 16, 0.0).unwrap().proved
+}
+
+#[test]
+fn nothing_is_proved_of_the_unseen_where_scores_are_not_known_well() {
+    assert!(is_proved(3.0));
+    assert!(!is_proved(1000.0));
+}

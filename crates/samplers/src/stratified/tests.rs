@@ -1,0 +1,74 @@
+//! The laws, and what is said of strata.
+
+use proptest::prelude::*;
+use vattention_core::{Shape, Site, Stream};
+use vattention_testkit::heads;
+
+use super::*;
+
+vattention_testkit::sampler_laws!(default, Stratified { base: Size::Tokens(16) });
+
+fn stream() -> Stream {
+    let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 1 };
+    Stream::new(&Site { seed: 7, sequence: 0, layer: 0, kv_head: 0, shape }, 0, 0, 0)
+}
+
+/// Picks that have kept scores, if any are given.
+fn picks(visible: usize, scores: Option<&[f32]>) -> Picks {
+    let mut picks = Picks::new(visible);
+    picks.keep_scores();
+    if let Some(scores) = scores {
+        picks.take_top(visible / 20, scores);
+    }
+    picks
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    /// The strata part what is left; a higher level has no lower score, and a later block of a level
+    /// no earlier token.
+    #[test]
+    fn strata_are_levels_of_score_and_blocks_of_position(
+        head in heads(400),
+        scores in prop::option::of(prop::collection::vec(0..9_u8, 400)),
+    ) {
+        let scores: Option<Vec<f32>> =
+            scores.map(|scores| scores[..head.tokens].iter().map(|&s| f32::from(s)).collect());
+        let picks = picks(head.tokens, scores.as_deref());
+        let mut strata = Strata::new(&picks, &stream());
+        let all = strata.allocate(head.tokens);
+        let mut drawn: Vec<usize> =
+            strata.draw(&all).into_iter().map(|(_, token)| token as usize).collect();
+        drawn.sort_unstable();
+        prop_assert!(drawn.into_iter().eq(picks.residual()));
+        let score = |token: u32| scores.as_ref().map_or(0.0, |scores| scores[token as usize]);
+        let members: Vec<Vec<u32>> = strata.iter().map(|stratum| stratum.met.clone()).collect();
+        for level in members.chunks(4) {
+            for pair in level.windows(2) {
+                prop_assert!(pair[0].iter().max() < pair[1].iter().min() || pair[1].is_empty());
+            }
+        }
+        let levels: Vec<Vec<u32>> = members.chunks(4).map(<[_]>::concat).collect();
+        prop_assert_eq!(levels.len(), 8);
+        for pair in levels.windows(2) {
+            let least = pair[0].iter().map(|&t| score(t)).fold(f32::INFINITY, f32::min);
+            prop_assert!(pair[1].iter().all(|&t| score(t) <= least));
+            prop_assert!(pair[0].len().abs_diff(pair[1].len()) <= 1);
+        }
+    }
+
+    /// As many are drawn as are asked for, or two of each stratum.
+    #[test]
+    fn as_many_are_drawn_as_expected(head in heads(400), share in 0.0_f64..1.0) {
+        let picks = picks(head.tokens, None);
+        let strata = Strata::new(&picks, &stream());
+        let n_s = head.tokens - picks.len();
+        let size = (share * n_s as f64) as usize;
+        let draws = strata.allocate(size);
+        let least: usize = strata.iter().map(|stratum| stratum.size.min(2)).sum();
+        let drawn: usize = draws.iter().sum();
+        // Strata of one share round at the same size.
+        prop_assert!(drawn >= size && drawn <= least.max(size) + 32, "{drawn} of {size}");
+        prop_assert!(draws.iter().zip(strata.iter()).all(|(&n, stratum)| n <= stratum.size));
+    }
+}

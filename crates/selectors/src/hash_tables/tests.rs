@@ -1,0 +1,212 @@
+//! The laws of the selector over them, and what the card of the method demands of codes and probabilities.
+
+use proptest::prelude::*;
+use vattention_core::{SelectorConfig, Step, Tokens};
+use vattention_testkit::{Head, Texture, heads};
+
+use super::lsh::squared_norm;
+use super::*;
+use crate::MagicPig;
+
+fn config(rule: Rule, transform: Transform, center: bool) -> HashTables {
+    let (tables, bits) = (NonZeroU16::new(12).unwrap(), TableBits::try_from(4).unwrap());
+    HashTables { tables, bits, rule, transform, center }
+}
+
+vattention_testkit::laws!(authors, MagicPig(config(Rule::Two, Transform::Angular, true)));
+vattention_testkit::laws!(paper, MagicPig(config(Rule::Any, Transform::SimpleLsh, false)));
+vattention_testkit::laws!(other, MagicPig(config(Rule::Two, Transform::SimpleLsh, true)));
+
+/// Every rule, transform and centring.
+fn modes() -> impl Iterator<Item = (Rule, Transform, bool)> {
+    let all = [Rule::Any, Rule::Two].map(|rule| {
+        [Transform::Angular, Transform::SimpleLsh]
+            .map(|transform| [true, false].map(|center| (rule, transform, center)))
+    });
+    all.into_iter().flatten().flatten()
+}
+
+fn collisions(tables: u16, bits: u64, rule: Rule) -> Collisions {
+    let tables = NonZeroU16::new(tables).unwrap();
+    Collisions { tables, bits: TableBits::try_from(bits).unwrap(), rule }
+}
+
+/// What a row finds of keys and a query that are multiplied by something.
+fn found(config: &HashTables, head: &Head, key_scale: f32, query_scale: f32) -> Vec<usize> {
+    let scaled = |tokens: Tokens<'_>| -> Vec<f32> {
+        tokens.to_array(0..tokens.len()).iter().map(|x| x * key_scale).collect()
+    };
+    let part = head.part(0..head.tokens);
+    let keys = scaled(part.keys);
+    let keys = Tokens::new(&keys, head.tokens, head.dim);
+    let mut index = config.at(head.site());
+    index.append(&NewTokens { keys, ..part });
+    let step = head.step(head.tokens);
+    let queries: Vec<f32> = step.queries.iter().map(|x| x * query_scale).collect();
+    index.found(&Step { keys, queries: &queries, ..step }.row(1)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    /// The formulas are the tails of the binomial distribution, summed table by table.
+    #[test]
+    fn probabilities_are_binomial_tails(
+        tables in 2_u16..300, bits in 1_u64..=16, cosine in -1.0..1.0_f64,
+    ) {
+        let x = (1.0 - cosine.acos() / std::f64::consts::PI).powi(bits as i32);
+        let (mut none, mut one, mut more) = (1.0, 0.0, 0.0);
+        for _ in 0..tables {
+            (none, one, more) = (none * (1.0 - x), one * (1.0 - x) + none * x, more + one * x);
+        }
+        for (rule, want) in [(Rule::Any, one + more), (Rule::Two, more)] {
+            let found = collisions(tables, bits, rule).probability(cosine);
+            prop_assert!((found - want.max(1e-9)).abs() < 1e-9 + 1e-6 * want, "{found} for {want}");
+        }
+    }
+
+    /// A nearer key, a further table and one bit less make a token no less probable.
+    #[test]
+    fn probabilities_are_monotone(
+        tables in 2_u16..300, bits in 1_u64..=15, a in -1.0..1.0_f64, b in -1.0..1.0_f64,
+    ) {
+        for rule in [Rule::Any, Rule::Two] {
+            let here = |tables, bits, cosine| collisions(tables, bits, rule).probability(cosine);
+            let w = here(tables, bits, a);
+            prop_assert!((1e-9..=1.0).contains(&w));
+            prop_assert!(here(tables, bits, a.min(b)) <= here(tables, bits, a.max(b)) + 1e-12);
+            prop_assert!(here(tables + 1, bits, a) >= w - 1e-12);
+            prop_assert!(here(tables, bits + 1, a) <= w + 1e-12);
+        }
+    }
+
+    /// The length of the query means nothing, nor does that of all keys.
+    #[test]
+    fn lengths_do_not_matter(head in heads(300), power in -8_i32..8) {
+        let scale = 2.0_f32.powi(power);
+        for (rule, transform, center) in modes() {
+            let config = config(rule, transform, center);
+            let as_it_is = found(&config, &head, 1.0, 1.0);
+            prop_assert_eq!(&found(&config, &head, 1.0, scale), &as_it_is);
+            prop_assert_eq!(&found(&config, &head, scale, 1.0), &as_it_is);
+        }
+    }
+
+    /// The length of one key means nothing to angles.
+    #[test]
+    fn angles_have_no_lengths(seed in 0_u64..100, power in -8_i32..8) {
+        let head = Head::new(BLOCK, 8, seed, Texture::Gaussian);
+        let keys: Vec<Vec<f32>> = head.part(0..BLOCK).keys.to_array(0..BLOCK)
+            .rows().into_iter().map(|row| row.to_vec()).collect();
+        let mut longer = keys.clone();
+        longer[5].iter_mut().for_each(|x| *x *= 2.0_f32.powi(power));
+        let config = config(Rule::Two, Transform::Angular, false);
+        let lsh = config.at(head.site()).lsh;
+        prop_assert_eq!(lsh.key_signatures(&keys, 1.0), lsh.key_signatures(&longer, 9.0));
+    }
+
+    /// A key that is hashed as the query is agrees in every table: the two are one function.
+    #[test]
+    fn the_query_finds_itself(head in heads(40)) {
+        for (rule, transform, _) in modes() {
+            let lsh = config(rule, transform, false).at(head.site()).lsh;
+            let query = head.step(1).row(0).query().to_vec();
+            let keys = lsh.key_signatures(std::slice::from_ref(&query), squared_norm(&query).sqrt());
+            let agree = keys.iter().zip(lsh.signatures(&query)).filter(|(key, q)| key[0] == *q);
+            prop_assert!(agree.count() >= keys.len() - 1, "but for rounding");
+        }
+    }
+}
+
+#[test]
+fn open_tokens_are_certain_and_others_found_by_chance() {
+    let head = Head::new(3 * BLOCK + 7, 8, 4, Texture::Gaussian);
+    for (rule, transform, center) in modes() {
+        let mut index = config(rule, transform, center).at(head.site());
+        index.append(&head.part(0..head.tokens));
+        let step = head.step(head.tokens);
+        let found: Vec<usize> = index.found(&step.row(0)).collect();
+        let p = index.probabilities(&step.row(0), &found);
+        let certain = found.iter().zip(&p).filter(|&(_, &p)| p == 1.0).map(|(&token, _)| token);
+        assert!(certain.eq(3 * BLOCK..head.tokens), "{rule:?}, {transform:?}, {center}");
+        assert!((8..head.tokens).contains(&found.len()), "{rule:?}, {transform:?}, {center}");
+    }
+}
+
+/// A token of a complete block has the signature and the probability of that time, whatever comes
+/// later: what was drawn of it does not change.
+#[test]
+fn nothing_becomes_stale() {
+    let head = Head::new(4 * BLOCK, 8, 5, Texture::HeavyTail);
+    for (rule, transform, center) in modes() {
+        let mut index = config(rule, transform, center).at(head.site());
+        let find = |index: &Hashed| {
+            let step = head.step(2 * BLOCK);
+            let found: Vec<usize> = index.found(&step.row(0)).collect();
+            (index.probabilities(&step.row(0), &found), found)
+        };
+        index.append(&head.part(0..2 * BLOCK));
+        let before = find(&index);
+        index.append(&head.part(2 * BLOCK..4 * BLOCK));
+        assert_eq!(find(&index), before, "{rule:?}, {transform:?}, {center}");
+    }
+}
+
+/// A block's keys lose the mean of all keys up to its last.
+#[test]
+fn the_mean_is_of_all_keys_so_far() {
+    let head = Head::new(2 * BLOCK + 5, 8, 6, Texture::Gaussian);
+    let config = config(Rule::Two, Transform::Angular, true);
+    let mut index = config.at(head.site());
+    index.append(&head.part(0..head.tokens));
+    let keys = head.part(0..2 * BLOCK).keys.to_array(0..2 * BLOCK);
+    let mean = keys.mean_axis(vattention_core::ndarray::Axis(0)).unwrap();
+    let mut zero = [0.0; 8];
+    for (x, mean) in index.blocks[1].centered(&mut zero).iter().zip(&mean) {
+        assert!((x + mean).abs() < 1e-6, "{x} for {mean}");
+    }
+}
+
+/// Each coordinate of a place has tables of its own.
+#[test]
+fn tables_follow_from_the_place() {
+    let site = *Head::new(1, 4, 3, Texture::Flat).site();
+    let draw = |site: Site| gaussians::draw(&site, 3, 5);
+    assert_eq!(draw(site), draw(site));
+    for other in [
+        Site { seed: 4, ..site },
+        Site { sequence: 1, ..site },
+        Site { layer: 1, ..site },
+        Site { kv_head: 1, ..site },
+    ] {
+        assert_ne!(draw(other), draw(site));
+    }
+    let many = gaussians::draw(&site, 1000, 9);
+    let mean = |power: i32| many.iter().map(|x| f64::from(*x).powi(power)).sum::<f64>() / 9000.0;
+    // Five deviations of the mean of 9000.
+    for (power, want, variance) in [(1, 0.0, 1.0_f64), (2, 1.0, 2.0), (4, 3.0, 96.0)] {
+        let apart = (mean(power) - want).abs();
+        assert!(apart < 5.0 * (variance / 9000.0).sqrt(), "power {power}: {apart}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let one = NonZeroU16::MIN;
+    let site = *Head::new(1, 4, 3, Texture::Flat).site();
+    let two = HashTables { tables: one, ..serde_json::from_str("{}").unwrap() };
+    let error = MagicPig(two.clone()).build(&site).unwrap_err().to_string();
+    assert_eq!(error, "magic-pig: rule = \"two\" needs two tables or more, got tables = 1");
+    assert!(MagicPig(HashTables { rule: Rule::Any, ..two }).build(&site).is_ok());
+    for bad in [r#"{"bits": 0}"#, r#"{"bits": 17}"#, r#"{"tables": 0}"#, r#"{"tables": 70000}"#] {
+        assert!(serde_json::from_str::<MagicPig>(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn index_bytes_are_what_the_blocks_hold() {
+    let head = Head::new(2 * BLOCK + 9, 8, 5, Texture::Gaussian);
+    let config = config(Rule::Two, Transform::Angular, true);
+    let mut index = config.at(head.site());
+    index.append(&head.part(0..head.tokens));
+    assert_eq!(index.bytes(), 2 * (12 * BLOCK * 2 + 8 * 4 + 8));
+}

@@ -1,0 +1,128 @@
+//! The laws of estimators. Each says what it demands, and its verdict says what was found instead.
+
+use proptest::prelude::*;
+use vattention_core::{BudgetEstimator, Needs, SampleStats};
+
+use crate::laws::{Verdict, ensure};
+
+/// A law: an estimator obeys it for what a sample says, or not.
+pub type EstimatorLaw = fn(&dyn BudgetEstimator, &SampleStats) -> Verdict;
+
+/// How far a radius may be off by rounding.
+const ROUNDING: f64 = 1e-6;
+
+/// A config that is written and read again is the same.
+///
+/// # Errors
+/// What became of it.
+pub fn round_trips(estimator: &dyn BudgetEstimator, _: &SampleStats) -> Verdict {
+    let text = serde_json::to_string(estimator).map_err(|e| format!("cannot be written: {e}"))?;
+    let again: Box<dyn BudgetEstimator> =
+        serde_json::from_str(&text).map_err(|e| format!("{text} cannot be read again: {e}"))?;
+    let text_again = serde_json::to_string(&*again).map_err(|e| e.to_string())?;
+    ensure(text == text_again, || format!("{text} became {text_again}"))
+}
+
+/// A radius is a number from 0 on, or infinite; it falls as a sample of the same moments grows.
+///
+/// # Errors
+/// The radii.
+pub fn falls(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdict {
+    let mut last = f64::INFINITY;
+    for parts in 0..=4 {
+        let b = stats.b + (stats.n_s - stats.b) * parts / 4;
+        let radius = estimator.radius(&stats.at(b)).relative;
+        ensure(radius >= 0.0 && radius <= last * (1.0 + ROUNDING), || {
+            format!("the radius is {radius} at {b} tokens, and {last} at fewer")
+        })?;
+        last = radius;
+    }
+    Ok(())
+}
+
+/// A budget is the least size whose radius is epsilon. Not asked of those that are
+/// [told](Needs::Proof) a proof, which look at the sizes of a list alone, nor without a promise.
+///
+/// # Errors
+/// The radius of the budget, or of one token less.
+pub fn agrees(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdict {
+    let Some(promise) = estimator.promise().filter(|_| estimator.needs() != Needs::Proof) else {
+        return Ok(());
+    };
+    let (epsilon, b) = (promise.epsilon.get(), estimator.budget(stats).tokens);
+    let radius = |b: usize| estimator.radius(&stats.at(b)).relative;
+    ensure(b >= stats.n_s || radius(b) <= (1.0 + ROUNDING) * epsilon, || {
+        format!("the budget is {b} tokens, and its radius {}, not {epsilon}", radius(b))
+    })?;
+    ensure(b < 2 || radius(b - 1) >= (1.0 - ROUNDING) * epsilon, || {
+        format!("the budget is {b} tokens, but of one less the radius is {}", radius(b - 1))
+    })
+}
+
+/// If all weights are four times as large, nothing changes.
+///
+/// # Errors
+/// The radii.
+pub fn scales(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdict {
+    let [radius, scaled] = [stats, &times_four(stats)].map(|of| estimator.radius(of).relative);
+    ensure(radius == scaled || (scaled / radius - 1.0).abs() <= ROUNDING, || {
+        format!("the radius is {radius}, and {scaled} where all weights are four times as large")
+    })
+}
+
+fn times_four(stats: &SampleStats) -> SampleStats {
+    SampleStats {
+        d: 4.0 * stats.d,
+        d_certain: 4.0 * stats.d_certain,
+        norm_n: 4.0 * stats.norm_n,
+        norm_n_debiased: 4.0 * stats.norm_n_debiased,
+        var_e: 16.0 * stats.var_e,
+        trace_ev: 16.0 * stats.trace_ev,
+        trace_w: 16.0 * stats.trace_w,
+        sum_e_norm_v: 4.0 * stats.sum_e_norm_v,
+        bound: stats.bound.map(|bound| 4.0 * bound),
+        ..*stats
+    }
+}
+
+/// What samples of 2 to 2000 tokens of weights below 1 may say of a residual of up to 22,000.
+pub fn stats() -> impl Strategy<Value = SampleStats> {
+    let sizes = (2usize..2000, 0usize..20_000);
+    let e = (0.001..0.5, 0.001..0.25);
+    let values = (0.01..1.0, 0.0..2.0, 1.0..3.0);
+    let certain = (0.0..1e4, prop::bool::ANY);
+    (sizes, e, values, certain, 1.0..20.0).prop_map(
+        |(
+            (b, more),
+            (mean, var_e),
+            (output, drift, max_norm_v),
+            (d_certain, bounded),
+            kurtosis,
+        )| {
+            let n_s = b + more;
+            let d = d_certain + n_s as f64 * mean;
+            SampleStats {
+                b,
+                n_s,
+                visible: n_s + 10,
+                query_heads: 4,
+                value_dim: 8,
+                d,
+                d_certain,
+                norm_n: output * d,
+                norm_n_debiased: 0.9 * output * d,
+                drift,
+                var_e,
+                trace_ev: 0.8 * var_e,
+                trace_w: 0.5 * var_e,
+                nu: 2.0,
+                kurtosis_e: kurtosis,
+                kurtosis_w: 1.5 * kurtosis,
+                sum_e_norm_v: (output + 0.5) * d,
+                max_norm_v,
+                bound: bounded.then_some(1.0),
+                unseen: None,
+            }
+        },
+    )
+}

@@ -1,0 +1,51 @@
+//! `chebyshev`: the output's error by Chebyshev's inequality, without assuming that sums are normal.
+//!
+//! With `W^` as in `ratio`, `Pr(|W^| > r) ≤ V_W / r²`, so the relative error exceeds `√(V_W / δ) / |N|`
+//! with probability δ at most, but for the error of `D^`, which is of second order.
+//!
+//! Cost: O(1) beside the statistics.
+//!
+//! # Guarantee
+//! Asymptotic: moments are as estimated, and the tail was seen. Several times the sample of `ratio`.
+
+use serde::{Deserialize, Serialize};
+use vattention::{
+    ALLOWANCE, Assumption, Assumptions, BudgetEstimator, Demand, Fraction, Kind, Promise, Radius,
+    SampleStats, Target, register, schemars, typetag,
+};
+
+/// Chebyshev's inequality.
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Chebyshev {
+    /// The relative error allowed.
+    pub epsilon: Fraction,
+    /// The probability with which it may be exceeded.
+    pub delta: Fraction,
+}
+
+#[typetag::serde(name = "chebyshev")]
+impl BudgetEstimator for Chebyshev {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        let (b, n_s) = (stats.b as f64, stats.n_s as f64);
+        let variance = n_s * n_s * (1.0 / b - 1.0 / n_s) * stats.raised(ALLOWANCE).trace_w;
+        let relative = (variance / self.delta.get()).sqrt() / stats.norm_n_debiased;
+        let assumes = Assumptions::of(Assumption::Moments) | Assumptions::of(Assumption::TailSeen);
+        Radius::new(relative, Kind::Asymptotic, assumes)
+    }
+
+    fn demand(&self) -> Demand {
+        Demand::of(Promise::new(Target::Sdpa, self.epsilon, self.delta))
+    }
+}
+
+register!(Estimator, "chebyshev", Chebyshev, "Chebyshev's inequality: nothing need be normal");
+
+#[cfg(test)]
+fn of_a_tenth() -> Chebyshev {
+    let tenth = Fraction::try_from(0.1).unwrap();
+    Chebyshev { epsilon: tenth, delta: tenth }
+}
+
+#[cfg(test)]
+vattention_testkit::estimator_laws!(a_tenth, of_a_tenth());

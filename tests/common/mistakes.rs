@@ -1,0 +1,20 @@
+//! Mistakes in sampling, which counts of broken promises must find.
+
+use serde::{Deserialize, Serialize};
+use vattention::{BudgetEstimator, Demand, Radius, SampleStats, typetag};
+
+/// Judges the error by a quarter of its variance.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct QuarterOfTheVariance(pub(crate) Box<dyn BudgetEstimator>);
+
+#[typetag::serde(name = "quarter-of-the-variance")]
+impl BudgetEstimator for QuarterOfTheVariance {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        let radius = self.0.radius(stats);
+        Radius { relative: radius.relative / 2.0, ..radius }
+    }
+
+    fn demand(&self) -> Demand {
+        self.0.demand()
+    }
+}
