@@ -11,7 +11,7 @@ pipelines=real/pipelines
 haystack=texts/kjv-haystack.txt
 # Those that the model can do: without attention left out it answers at least a fifth.
 tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery,fwe
-parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-lengths ruler-magic-pig ruler-32-bits baselines long speed studies"
+parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-lengths ruler-magic-pig ruler-32-bits baselines steps long speed studies"
 
 vattention() { target/release/vattention "$@"; }
 
@@ -157,6 +157,18 @@ part_baselines() {
     capture kjv-trace "" 8192 --queries 32
     vattention compare $pipelines/32-bits/*.toml --trace target/real/kjv-trace.safetensors \
         --json target/real/baselines.json | whole baselines
+}
+
+# A long answer, step by step beside dense attention.
+part_steps() {
+    local name written=()
+    for name in priority vattention-oracle oracle-top-k streaming-llm; do
+        written+=(target/real/steps-$name.json)
+        missing target/real/steps-$name.json || continue
+        vattention generate --model $model --pipeline configs/$name.toml --chat --tokens 4000 --ignore-eos \
+            --prompt "Tell me a long story about a lighthouse keeper, chapter by chapter." --steps target/real/steps-$name.json > /dev/null
+    done
+    vattention plot-steps "${written[@]}" --plot $out/steps.svg | whole steps
 }
 
 # Memories that are longer than the model's context: chunks of 4096 tokens, each read by itself, side by side.
