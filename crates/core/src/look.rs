@@ -5,7 +5,7 @@
 //! are told them as a uniform sample of that size would have them, which errs as much: they are divided
 //! by `n_s² (1/size − 1/n_s)`.
 
-use crate::stats::{drift, norm};
+use crate::stats::{drift, norm, squared_norms, weighted_rows};
 use crate::{Design, Sample, SampleStats};
 
 /// One look at a sample, from which follows what a larger one would show.
@@ -59,22 +59,16 @@ impl<'a> Look<'a> {
             norms += e * norm(value);
         }
         let out: Vec<f64> = n.iter().map(|n| n / d).collect();
-        let rows = |centre: f64| -> Vec<f64> {
-            let mut rows = Vec::with_capacity(sample.e.len() * dim);
-            for (e, value) in sample.e.iter().zip(values()) {
-                rows.extend(value.iter().zip(&out).map(|(&v, o)| e * (f64::from(v) - centre * o)));
-            }
-            rows
-        };
+        let rows = |centre: &[f64]| weighted_rows(sample.e, sample.values, centre);
         let centred = |rows: Vec<f64>, dim: usize| match &strata {
             Some((of, drawn)) => centred(rows, dim, of, drawn),
             None => rows,
         };
-        let w = centred(rows(1.0), dim);
+        let w = centred(rows(&out), dim);
         let squares = [
-            squared(&w, dim),
-            squared(&centred(rows(0.0), dim), dim),
-            squared(&centred(sample.e.to_vec(), 1), 1),
+            squared_norms(&w, dim),
+            squared_norms(&centred(rows(&vec![0.0; dim]), dim), dim),
+            squared_norms(&centred(sample.e.to_vec(), 1), 1),
         ];
         let shares: Vec<f64> = match &strata {
             Some(_) => vec![1.0; p.len()],
@@ -160,10 +154,6 @@ fn centred(mut rows: Vec<f64>, dim: usize, of: &[usize], drawn: &[f64]) -> Vec<f
         row.iter_mut().zip(mean).for_each(|(x, mean)| *x -= mean);
     }
     rows
-}
-
-fn squared(rows: &[f64], dim: usize) -> Vec<f64> {
-    rows.chunks_exact(dim).map(|row| row.iter().map(|x| x * x).sum()).collect()
 }
 
 /// What a sample says of the covariance `S` of a total of `w`, from `A = Σ φ w w'`.

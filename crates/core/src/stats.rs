@@ -263,7 +263,7 @@ pub fn scale_up(b: usize, n_s: usize) -> f64 {
 }
 
 /// `e (v − centre)` of each token, `[b · dim]`.
-fn weighted_rows(e: &[f64], values: &[f32], centre: &[f64]) -> Vec<f64> {
+pub(crate) fn weighted_rows(e: &[f64], values: &[f32], centre: &[f64]) -> Vec<f64> {
     let rows = values.chunks_exact(centre.len());
     let mut out = Vec::with_capacity(values.len());
     for (e, row) in e.iter().zip(rows) {
@@ -291,7 +291,7 @@ fn centred(mut rows: Vec<f64>, dim: usize) -> Vec<f64> {
     rows
 }
 
-fn squared_norms(rows: &[f64], dim: usize) -> Vec<f64> {
+pub(crate) fn squared_norms(rows: &[f64], dim: usize) -> Vec<f64> {
     rows.chunks_exact(dim).map(|row| row.iter().map(|x| x * x).sum()).collect()
 }
 

@@ -88,7 +88,7 @@ pub enum Scores {
 impl SamplerConfig for Priority {
     fn build(&self, site: &Site) -> Result<Box<dyn Sampler>> {
         let index = Index::new(site.shape.head_dim, self.scores == Scores::Keys);
-        Ok(Box::new(Worker { index, scores: self.scores }))
+        Ok(Box::new(Worker { index }))
     }
 
     fn base(&self) -> Size {
@@ -107,7 +107,6 @@ impl SamplerConfig for Priority {
 #[derive(Clone)]
 struct Worker {
     index: Index,
-    scores: Scores,
 }
 
 impl Sampler for Worker {
@@ -125,7 +124,7 @@ impl Sampler for Worker {
         picks: &'a Picks,
         stream: &Stream,
     ) -> Box<dyn Design + 'a> {
-        let pilot = if self.scores == Scores::Selectors { pilot(picks) } else { Vec::new() };
+        let pilot = if self.index.has_keys() { Vec::new() } else { pilot(picks) };
         let scan = |row: &Row<'a>| self.index.scan(row, picks, &pilot);
         let scans: Vec<Scan<'a>> = readers.iter().map(scan).collect();
         let sizes = Sizes::new(&scans, picks, &pilot);
@@ -155,11 +154,6 @@ impl<'a> PriorityDesign<'a> {
         let errors = scans.iter().map(error).collect();
         Self { scans, errors, sizes, uniforms, threshold: 0.0, drawn: Vec::new() }
     }
-
-    /// Whether the token at a place is drawn.
-    fn is_drawn(&self, place: usize, t: f64) -> bool {
-        self.uniforms.at(self.sizes.token(place)) < self.sizes.probability(place, t)
-    }
 }
 
 impl Design for PriorityDesign<'_> {
@@ -169,9 +163,12 @@ impl Design for PriorityDesign<'_> {
             return;
         }
         for place in 0..self.sizes.len() {
-            if self.is_drawn(place, t) && !self.is_drawn(place, before) {
+            let token = self.sizes.token(place);
+            let uniform = self.uniforms.at(token);
+            let is_drawn = |t: f64| uniform < self.sizes.probability(place, t);
+            if is_drawn(t) && !is_drawn(before) {
                 self.drawn.push(place);
-                out.push(self.sizes.token(place) as u32);
+                out.push(token as u32);
             }
         }
         self.threshold = t;

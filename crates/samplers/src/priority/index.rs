@@ -60,6 +60,11 @@ impl Index {
         Self { keys: keys.then(|| Keys::new(head_dim)), norms: Vec::new() }
     }
 
+    /// Whether it knows logits by itself.
+    pub(super) fn has_keys(&self) -> bool {
+        self.keys.is_some()
+    }
+
     pub(super) fn append(&mut self, new: &NewTokens<'_>) {
         let (mut key, mut value) = (vec![0.0; new.keys.dim()], vec![0.0; new.values.dim()]);
         for token in 0..new.keys.len() {

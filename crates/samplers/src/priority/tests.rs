@@ -137,7 +137,7 @@ proptest! {
 }
 
 fn filled(head: &Head) -> Worker {
-    let mut worker = Worker { index: Index::new(head.dim, true), scores: Scores::Keys };
+    let mut worker = Worker { index: Index::new(head.dim, true) };
     worker.append(&head.part(0..head.tokens));
     worker
 }
@@ -190,7 +190,7 @@ fn is_proved(largest: f32) -> bool {
     let mut keys: Vec<f32> = (0..1800_u16).map(|i| f32::from(i % 3)).collect();
     keys[..3].copy_from_slice(&[-largest, 0.5, 1.0]);
     let keys = Tokens::new(&keys, 600, 3);
-    let worker = Worker { index: index(keys), scores: Scores::Keys };
+    let worker = Worker { index: index(keys) };
     let queries = &[1.0; 3];
     let step = Step { site: &site, queries, keys, values: keys, visible: 600, step: 0 };
     let picks = Picks::new(600);
