@@ -1,7 +1,9 @@
-//! `by-length`: tokens are drawn in proportion to the norms of their values.
+//! `by-length`: tokens are drawn by the norms of their values.
 //!
-//! Token `i` is drawn, independently of others, with probability `π_i = min(1, t |v_i|)`; the
-//! threshold `t` is such that as many are expected as are asked for.
+//! Token `i` is drawn, independently of others, with probability `π_i = min(1, t √(|v_i|² + m²))`, `m²`
+//! being the mean of `|v|²` over the visible tokens; the threshold `t` is such that as many are expected as
+//! are asked for. Without `m²` a value of 0 would never be drawn, and its weight be missed in the
+//! denominator.
 //!
 //! Cost: O(visible) for each look; 4 bytes per token.
 //!
@@ -33,10 +35,10 @@ impl SamplerConfig for ByLength {
     }
 }
 
-/// The norms of the values, of one KV head.
+/// `|v|²` of the values of one KV head.
 #[derive(Clone, Default)]
 struct Worker {
-    norms: Vec<f32>,
+    squares: Vec<f32>,
 }
 
 impl Sampler for Worker {
@@ -44,14 +46,12 @@ impl Sampler for Worker {
         let mut value = vec![0.0; new.values.dim()];
         for token in 0..new.values.len() {
             new.values.copy_row(token, &mut value);
-            let square: f32 = value.iter().map(|v| v * v).sum();
-            // Nothing may be impossible to draw.
-            self.norms.push(square.sqrt().max(f32::MIN_POSITIVE));
+            self.squares.push(value.iter().map(|v| v * v).sum());
         }
     }
 
     fn index_bytes(&self) -> usize {
-        size_of_val(&self.norms[..])
+        size_of_val(&self.squares[..])
     }
 
     fn design<'a>(
@@ -60,9 +60,16 @@ impl Sampler for Worker {
         picks: &'a Picks,
         stream: &Stream,
     ) -> Box<dyn Design + 'a> {
-        let uniforms: Vec<f64> =
-            stream.words().take(picks.visible()).map(|word| f64::from(word) / 2_f64.powi(32)).collect();
-        let size_of = |token: usize| (token, f64::from(self.norms[token]), uniforms[token]);
+        let uniforms: Vec<f64> = stream
+            .words()
+            .take(picks.visible())
+            .map(|word| f64::from(word) / 2_f64.powi(32))
+            .collect();
+        let square = |token: usize| f64::from(self.squares[token]);
+        let mean = (0..picks.visible()).map(square).sum::<f64>() / picks.visible() as f64;
+        // Where all values are 0, any tokens will do.
+        let size = |token: usize| (square(token) + mean).sqrt().max(f64::MIN_POSITIVE);
+        let size_of = |token: usize| (token, size(token), uniforms[token]);
         let left = picks.residual().map(size_of).collect();
         Box::new(Poisson { left, threshold: 0.0, drawn: Vec::new() })
     }
