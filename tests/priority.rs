@@ -12,7 +12,7 @@ mod mistakes;
 
 use vattention::estimators::Mode;
 use vattention::eval::binomial;
-use vattention::samplers::{Priority, Scores};
+use vattention::samplers::{Priority, IndexOf};
 use vattention::selectors::OracleTopK;
 use vattention::{Assumption, AutoSize, Kind, Score, Size};
 
@@ -61,7 +61,7 @@ fn the_asymptotic_modes_keep_their_promise() {
 /// of what they miss.
 #[test]
 fn the_scores_of_a_selector_keep_the_promise() {
-    let sampler = || Box::new(Priority { scores: Scores::Selectors, ..priority() });
+    let sampler = || Box::new(Priority { index: IndexOf::Selectors, ..priority() });
     for_each_head(|head| {
         for (epsilon, delta) in [(0.1, 0.1), (0.05, 0.2)] {
             let mut config = only(sampler(), Box::new(ratio(Mode::Default, epsilon, delta)));

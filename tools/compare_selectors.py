@@ -44,7 +44,7 @@ delta = 0.1
 # How the rest is drawn, in the tables of promises.
 SAMPLERS = {
     "uniform": "",
-    "priority": '\n[sampler]\ntype = "priority"\nscores = "selectors"\n',
+    "priority": '\n[sampler]\ntype = "priority"\nindex = "selectors"\n',
 }
 
 

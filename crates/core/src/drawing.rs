@@ -152,7 +152,7 @@ impl<'a> Drawing<'a> {
 
     /// Draws a budget that needs no sample to know.
     fn draw_once(mut self, asked: &Asked<'_>) -> Result<Drawn, DenseIsFaster> {
-        let budget = self.together(|drawing, reader| drawing.by_formula(asked, reader));
+        let budget = self.together(|drawing, reader, _| drawing.by_formula(asked, reader));
         self.extend_or_finish(budget.tokens, asked.limit, false)?;
         let too_few = budget.tokens > asked.limit;
         Ok(if too_few { self.withhold(budget) } else { self.finish(budget, true) })
@@ -215,15 +215,21 @@ impl<'a> Drawing<'a> {
 
     /// The largest budget of any reader, with the weakest kind.
     fn required(&mut self, asked: &Asked<'_>) -> Budget {
-        self.together(|drawing, reader| match (drawing.uniform, asked.estimator.needs()) {
+        self.together(|drawing, reader, so_far| match (drawing.uniform, asked.estimator.needs()) {
             (true, _) => drawing.by_formula(asked, reader),
             (false, Needs::Proof) => drawing.by_proof(asked, reader),
-            (false, _) => drawing.by_variances(asked, reader),
+            (false, _) => drawing.by_variances(asked, reader, so_far),
         })
     }
 
-    fn together(&mut self, of_reader: impl Fn(&mut Self, usize) -> Seen) -> Budget {
-        self.seen = (0..self.residuals.len()).map(|reader| of_reader(self, reader)).collect();
+    /// What all readers need, each of which is told what those before it do.
+    fn together(&mut self, of_reader: impl Fn(&mut Self, usize, usize) -> Seen) -> Budget {
+        let mut seen: Vec<Seen> = Vec::with_capacity(self.residuals.len());
+        for reader in 0..self.residuals.len() {
+            let so_far = seen.iter().map(|seen| seen.budget.tokens).max().unwrap_or(0);
+            seen.push(of_reader(self, reader, so_far));
+        }
+        self.seen = seen;
         let budgets = self.seen.iter().map(|seen| seen.budget);
         let most = budgets.reduce(Budget::and).expect("a group has at least one member");
         Budget { tokens: most.tokens.max(self.least()).min(self.n_s), ..most }
@@ -246,16 +252,14 @@ impl<'a> Drawing<'a> {
         Seen { budget, radius: estimator.radius(&stats.at(drawn_next)).relative }
     }
 
-    /// The least size at which the variances that the design foretells suffice.
-    fn by_variances(&mut self, asked: &Asked<'_>, reader: usize) -> Seen {
+    /// The least size at which the variances that the design foretells suffice, or `so_far` if that does.
+    fn by_variances(&mut self, asked: &Asked<'_>, reader: usize, so_far: usize) -> Seen {
         let (size, n_s, epsilon) = (self.size, self.n_s, asked.epsilon);
         if size == n_s {
             return Seen::everything(n_s);
         }
-        self.look(reader, |design, sample, shift| {
-            let look = Look::new(design, reader, size, sample, shift);
+        let forecast = |look: &Look<'_>| {
             let radius = |size: usize| asked.estimator.radius(&look.at(size));
-            let suffices = |size: usize| radius(size).relative <= epsilon;
             if epsilon.is_infinite() {
                 return Seen::enough(asked.limit, radius(asked.limit.min(n_s - 1)));
             }
@@ -263,29 +267,27 @@ impl<'a> Drawing<'a> {
             if now.relative <= epsilon {
                 return Seen::enough(size, now);
             }
-            let foreseen = |size: usize| {
-                let Radius { relative, kind, assumes } =
-                    radius(size.min(asked.limit).max(look.size()));
-                Seen { budget: Budget { tokens: size, kind, assumes }, radius: relative }
+            let most = n_s.saturating_sub(NEAR_CENSUS);
+            let found = if size < so_far && so_far < most && radius(so_far).relative <= epsilon {
+                Some(so_far)
+            } else {
+                least_size(size, now.relative, most, epsilon, |size| radius(size).relative)
             };
-            // Large sizes cost most to foretell.
-            let (mut low, mut high, most) = (size, 2 * size, n_s.saturating_sub(NEAR_CENSUS));
-            while high < most && !suffices(high) {
-                (low, high) = (high, 2 * high);
+            let tokens = found.unwrap_or(n_s);
+            let Radius { relative, kind, assumes } = radius(tokens.min(asked.limit).max(size));
+            Seen { budget: Budget { tokens, kind, assumes }, radius: relative }
+        };
+        let residuals = self.residuals;
+        let residual = &residuals[reader];
+        match self.design.strata() {
+            Some(strata) => self.look(reader, |design, sample, shift| {
+                forecast(&Look::of_strata(design, strata, reader, size, sample, shift))
+            }),
+            None => {
+                let sample = self.tally.weighed(reader, residual, &self.design.probabilities());
+                forecast(&Look::of_independent(&*self.design, reader, size, &sample, residual))
             }
-            if high >= most {
-                high = most;
-                if high <= low || !suffices(high) {
-                    return foreseen(n_s);
-                }
-            }
-            // To within a thousandth.
-            while high - low > 1 + low / 1000 {
-                let middle = usize::midpoint(low, high);
-                if suffices(middle) { high = middle } else { low = middle }
-            }
-            foreseen(high)
-        })
+        }
     }
 
     /// The least size that the design proves to suffice.
@@ -332,4 +334,42 @@ impl Seen {
     fn everything(n_s: usize) -> Self {
         Self::enough(n_s, Radius::new(0.0, Kind::Exact, Assumptions::NONE))
     }
+}
+
+/// How near to the least size it must be found, as a share of it.
+const NEAR: usize = 100;
+
+/// The least size between `low`, which does not suffice, and `most` whose radius, which falls, is at most epsilon;
+/// `None` if none is. Radii fall about as the root of sizes rises: a handful are asked for.
+fn least_size(
+    mut low: usize,
+    mut at_low: f64,
+    most: usize,
+    epsilon: f64,
+    radius: impl Fn(usize) -> f64,
+) -> Option<usize> {
+    let (mut high, mut at_high) = (low, at_low);
+    while at_high > epsilon {
+        if high >= most {
+            return None;
+        }
+        (low, at_low) = (high, at_high);
+        let guess = low as f64 * (at_low / epsilon).powi(2).clamp(1.1, 16.0);
+        high = (guess as usize).max(low + 1).min(most);
+        at_high = radius(high);
+    }
+    while high - low > 1 + low / NEAR {
+        // Between logarithms, but not too near to either end.
+        let share = (at_low / epsilon).ln() / (at_low / at_high).ln();
+        let share = if share.is_finite() { share.clamp(0.1, 0.9) } else { 0.5 };
+        let guess = (low as f64 * (high as f64 / low as f64).powf(share)) as usize;
+        let middle = guess.clamp(low + 1, high - 1);
+        let at_middle = radius(middle);
+        if at_middle <= epsilon {
+            (high, at_high) = (middle, at_middle);
+        } else {
+            (low, at_low) = (middle, at_middle);
+        }
+    }
+    Some(high)
 }

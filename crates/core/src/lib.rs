@@ -42,6 +42,7 @@ mod tally;
 mod tokens;
 mod top;
 mod uniform;
+mod weighed;
 
 pub use assumption::{Assumption, Assumptions};
 pub use auto_size::AutoSize;
@@ -79,5 +80,6 @@ pub use tally::{ExactTally, Residual, Tally};
 pub use tokens::{Element, LARGEST, Tokens};
 pub use top::Rank;
 pub use uniform::{Uniform, default_base};
+pub use weighed::Weighed;
 
 pub use {inventory, ndarray, schemars, typetag};

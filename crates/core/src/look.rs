@@ -6,7 +6,8 @@
 //! by `n_s² (1/size − 1/n_s)`.
 
 use crate::stats::{drift, norm, squared_norms, weighted_rows};
-use crate::{Design, Sample, SampleStats};
+use crate::tally::Residual;
+use crate::{Design, Sample, SampleStats, Weighed};
 
 /// One look at a sample, from which follows what a larger one would show.
 pub(crate) struct Look<'a> {
@@ -31,10 +32,51 @@ struct Variance {
     doubt: f64,
 }
 
+/// What estimated sums come to.
+struct Sums {
+    d: f64,
+    d_certain: f64,
+    norm_n_squared: f64,
+    drift: f64,
+    /// `Σ e |v|`.
+    norms: f64,
+}
+
 impl<'a> Look<'a> {
-    /// Looks at a sample of `size`, whose exponentials are relative to `shift`. O(drawn · value_dim²).
-    pub(crate) fn new(
+    /// Looks at a sample of `size` whose tokens were drawn independently of each other. O(drawn).
+    pub(crate) fn of_independent(
         design: &'a dyn Design,
+        reader: usize,
+        size: usize,
+        sample: &Weighed,
+        residual: &Residual,
+    ) -> Self {
+        let Weighed { e, norms, by_out, out_squared, .. } = sample;
+        let apart = |i: usize| (norms[i] * norms[i] - 2.0 * by_out[i] + out_squared).max(0.0);
+        let e2 = || e.iter().map(|e| e * e);
+        let w = e2().enumerate().map(|(i, e2)| e2 * apart(i)).collect();
+        let ev = e2().zip(norms).map(|(e2, norm)| e2 * norm * norm).collect();
+        let squares: [Vec<f64>; 3] = [w, ev, e2().collect()];
+        let factors = design.factors(size);
+        let inverse_rank = inverse_rank_of_pairs(sample, &factors, &squares[0]);
+        let sums = Sums {
+            d: sample.d,
+            d_certain: sample.d_certain,
+            norm_n_squared: out_squared * sample.d * sample.d,
+            drift: sample.drift,
+            norms: sample.sum_e_norm_v,
+        };
+        let stats = stats(size, &sums, sum(&factors, &squares[1]), sample.value_dim, residual);
+        let shares = design.probabilities().into_iter().map(|p| 1.0 - p).collect();
+        let shift = sample.shift;
+        Self { design, reader, shift, stats, squares, shares, strata: None, inverse_rank }
+    }
+
+    /// Looks at a sample of `size`, drawn within the strata `of` its tokens, whose exponentials are relative to
+    /// `shift`. O(drawn · value_dim²).
+    pub(crate) fn of_strata(
+        design: &'a dyn Design,
+        of: Vec<usize>,
         reader: usize,
         size: usize,
         sample: &Sample<'_>,
@@ -42,13 +84,10 @@ impl<'a> Look<'a> {
     ) -> Self {
         let dim = sample.certain.numerator().len();
         let p = design.probabilities();
-        let strata = design.strata().map(|of| {
-            let mut drawn = vec![0.0; of.iter().max().map_or(0, |last| last + 1)];
-            for &stratum in &of {
-                drawn[stratum] += 1.0;
-            }
-            (of, drawn)
-        });
+        let mut drawn = vec![0.0; of.iter().max().map_or(0, |last| last + 1)];
+        for &stratum in &of {
+            drawn[stratum] += 1.0;
+        }
         let values = || sample.values.chunks_exact(dim);
         let (mut d, mut n) = (sample.certain.denominator(), sample.certain.numerator().to_vec());
         let mut norms = sample.certain_norms;
@@ -60,46 +99,26 @@ impl<'a> Look<'a> {
         }
         let out: Vec<f64> = n.iter().map(|n| n / d).collect();
         let rows = |centre: &[f64]| weighted_rows(sample.e, sample.values, centre);
-        let centred = |rows: Vec<f64>, dim: usize| match &strata {
-            Some((of, drawn)) => centred(rows, dim, of, drawn),
-            None => rows,
-        };
-        let w = centred(rows(&out), dim);
+        let w = centred(rows(&out), dim, &of, &drawn);
         let squares = [
             squared_norms(&w, dim),
-            squared_norms(&centred(rows(&vec![0.0; dim]), dim), dim),
-            squared_norms(&centred(sample.e.to_vec(), 1), 1),
+            squared_norms(&centred(rows(&vec![0.0; dim]), dim, &of, &drawn), dim),
+            squared_norms(&centred(sample.e.to_vec(), 1, &of, &drawn), 1),
         ];
-        let shares: Vec<f64> = match &strata {
-            Some(_) => vec![1.0; p.len()],
-            None => p.iter().map(|p| 1.0 - p).collect(),
-        };
+        let shares = vec![1.0; p.len()];
         let factors = design.factors(size);
-        let variance_n: f64 = factors.iter().zip(&squares[1]).map(|(f, x)| f * x).sum();
-        let norm_squared: f64 = n.iter().map(|n| n * n).sum();
         let inverse_rank = Covariance::new(&w, dim, &factors, &shares).inverse_rank();
-        let stats = SampleStats {
-            b: size,
-            n_s: sample.n_s,
-            visible: sample.visible,
-            query_heads: sample.query_heads,
-            value_dim: dim,
+        let sums = Sums {
             d,
             d_certain: sample.certain.denominator(),
-            norm_n: norm_squared.sqrt(),
-            norm_n_debiased: (norm_squared - variance_n).max(0.05 * norm_squared).sqrt(),
+            norm_n_squared: n.iter().map(|n| n * n).sum(),
             drift: drift(&out, sample.certain),
-            var_e: f64::NAN,
-            trace_ev: f64::NAN,
-            trace_w: f64::NAN,
-            nu: f64::NAN,
-            kurtosis_e: f64::NAN,
-            kurtosis_w: f64::NAN,
-            sum_e_norm_v: norms,
-            max_norm_v: sample.max_norm_v,
-            bound: None,
-            unseen: None,
+            norms,
         };
+        let Sample { n_s, visible, query_heads, max_norm_v, .. } = *sample;
+        let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
+        let stats = stats(size, &sums, sum(&factors, &squares[1]), dim, &residual);
+        let strata = Some((of, drawn));
         Self { design, reader, shift, stats, squares, shares, strata, inverse_rank }
     }
 
@@ -123,11 +142,6 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// The size of the sample looked at.
-    pub(crate) fn size(&self) -> usize {
-        self.stats.b
-    }
-
     fn variance(&self, factors: &[f64], squares: &[f64]) -> Variance {
         let terms = || factors.iter().zip(squares).map(|(f, x)| f * x);
         let total: f64 = terms().sum();
@@ -140,6 +154,65 @@ impl<'a> Look<'a> {
         let doubt = if total > 0.0 { fourths.max(0.0) / (total * total) } else { 0.0 };
         Variance { total, doubt }
     }
+}
+
+/// All statistics of a sample of `size` that do not depend on a larger one; variances are missing.
+fn stats(
+    size: usize,
+    sums: &Sums,
+    variance_n: f64,
+    value_dim: usize,
+    residual: &Residual,
+) -> SampleStats {
+    let Sums { d, d_certain, norm_n_squared: norm_squared, drift, norms } = *sums;
+    let Residual { n_s, visible, query_heads, max_norm_v, .. } = *residual;
+    SampleStats {
+        b: size,
+        n_s,
+        visible,
+        query_heads,
+        value_dim,
+        d,
+        d_certain,
+        norm_n: norm_squared.sqrt(),
+        norm_n_debiased: (norm_squared - variance_n).max(0.05 * norm_squared).sqrt(),
+        drift,
+        var_e: f64::NAN,
+        trace_ev: f64::NAN,
+        trace_w: f64::NAN,
+        nu: f64::NAN,
+        kurtosis_e: f64::NAN,
+        kurtosis_w: f64::NAN,
+        sum_e_norm_v: norms,
+        max_norm_v,
+        bound: None,
+        unseen: None,
+    }
+}
+
+/// `Σ φ x`.
+fn sum(factors: &[f64], x: &[f64]) -> f64 {
+    factors.iter().zip(x).map(|(f, x)| f * x).sum()
+}
+
+/// `Tr(S²) / Tr(S)²` of the covariance `S` of a total of `w` from pairs of different tokens, each weighed by what
+/// it adds to the trace, and what tokens add that are parallel to themselves: so it errs high (docs/guarantees.md, eq. 7).
+/// 1 of fewer than four tokens.
+fn inverse_rank_of_pairs(sample: &Weighed, factors: &[f64], squares: &[f64]) -> f64 {
+    let Weighed { e, by_out, out_squared, fours, .. } = sample;
+    let (mut parallel, mut all) = (0.0, 0.0);
+    for (four, products) in fours.iter().enumerate() {
+        for ((i, j), product) in Weighed::PAIRS.into_iter().zip(products) {
+            let (i, j) = (Weighed::FOUR * four + i, Weighed::FOUR * four + j);
+            let factor = factors[i] * factors[j];
+            let product = e[i] * e[j] * (product - by_out[i] - by_out[j] + out_squared);
+            parallel += factor * product * product;
+            all += factor * squares[i] * squares[j];
+        }
+    }
+    let terms = || factors.iter().zip(squares).map(|(f, x)| f * x);
+    let (trace, fourths) = (terms().sum::<f64>(), terms().map(|x| x * x).sum::<f64>());
+    if all > 0.0 { (parallel / all).min(1.0) + fourths / (trace * trace) } else { 1.0 }
 }
 
 /// Rows less the mean of their stratum.

@@ -1,7 +1,7 @@
 //! What a machine does for the sampler: it reads rows, and says what the sample amounts to.
 
 use crate::stats::norm;
-use crate::{Picks, Row, Sample, SampleStats, Softmax};
+use crate::{Picks, Row, Sample, SampleStats, Softmax, Weighed};
 
 /// What the members that read one list have read of it so far.
 ///
@@ -27,6 +27,12 @@ pub trait Tally {
         residual: &Residual,
         show: &mut dyn FnMut(&Sample<'_>, f64),
     );
+
+    /// What all tokens drawn so far say to reader `reader`, if each was drawn independently of the others with the
+    /// probability `p` `[b]`.
+    fn weighed(&mut self, reader: usize, residual: &Residual, p: &[f64]) -> Weighed {
+        Weighed::by_definition(self, reader, residual, p)
+    }
 
     /// How many rows must be left to read for reading all visible tokens in order, instead, to be
     /// faster; if `judged`, statistics will be asked for after that.

@@ -8,6 +8,6 @@ mod priority;
 mod stratified;
 
 pub use lsh::LshSampler;
-pub use priority::{Priority, Scores};
+pub use priority::{IndexOf, Priority};
 pub use stratified::Stratified;
 pub use vattention_core::Uniform;

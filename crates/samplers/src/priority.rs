@@ -1,8 +1,13 @@
 //! `priority`: a sample drawn by approximate attention.
 //!
-//! Keys are kept in 8 bits, beside the norms of the values. Each row scores every visible token by
-//! them, `s^`; with `scores = "selectors"` no copies are kept, and `s^` is what the last top-k ranked the
-//! tokens by, scaled to logits (see `learned.rs`). Token `i` of those not taken then has the size
+//! An index foretells the logit `s^` of every visible token to each row:
+//!
+//! - `"2-bit"`: codes of 2 bits for each element of a key, centred and rotated
+//!   ([`RotatedCodes`](vattention_selectors::RotatedCodes));
+//! - `"8-bit"`: copies of the keys in 8 bits, whose errors are known to within a bound (see `keys.rs`);
+//! - `"selectors"`: what the last top-k ranked the tokens by, scaled to logits (see `learned.rs`).
+//!
+//! The norms of the values are kept beside. Token `i` of those not taken then has the size
 //!
 //! `size_i = e^{s^_i} √(|v_i|² + m²)`, divided by the sum of all,
 //!
@@ -16,13 +21,15 @@
 //! number of tokens: heavy tokens are certain, the probabilities are exact, and a larger threshold draws
 //! the same tokens and more. The threshold of a size is that at which so many are expected.
 //!
-//! Cost: a pass over `head_dim + 16` bytes for each visible token and row, or over 4 and the scores; then
-//! the design, O(visible) for each look.
+//! Cost: a pass over what the index keeps of each visible token (`head_dim / 4 + 4` bytes of codes, `head_dim + 14`
+//! of copies, or the scores, for each row; codes for four rows together), and over what it foretells; the first draws are a pass,
+//! and larger samples are drawn from what that kept.
 //!
 //! # Guarantee
 //! Unbiased totals, of variance `Σ x² (1/π − 1)`, whatever the scores. By keys in 8 bits, the logit of every
-//! token is known to within Δ (see `index.rs`); of selectors' scores three deviations of the pilot are taken
-//! for Δ, which proves nothing. As `e ≤ e^(s^ + Δ)`, and `|v − o| ≤ √2 √(|v|² + m²)` if
+//! token is known to within Δ; of selectors' scores three deviations of the pilot are taken
+//! for Δ, and of codes what errors of their deviation σ raise a sum of exponentials by, `Δ = σ² / 2`, which proves
+//! nothing. As `e ≤ e^(s^ + Δ)`, and `|v − o| ≤ √2 √(|v|² + m²)` if
 //! `|o| ≤ m`, tokens of which λ draws are expected together add at most
 //!
 //! `√2 e^Δ λ/t · Σ e^s^ √(|v|² + m²)`
@@ -34,7 +41,9 @@
 //! Priority sampling: Duffield, Lund, Thorup (2007), "Priority sampling for estimation of arbitrary
 //! subset sums", JACM 54(6). The rest is of this project.
 
+mod draws;
 mod index;
+mod keys;
 mod learned;
 mod rigorous;
 mod sizes;
@@ -49,6 +58,7 @@ use vattention_core::{
     SamplerConfig, Site, Size, Stream, Unseen, default_base, register, typetag,
 };
 
+use draws::Draws;
 use index::{Index, Scan};
 use learned::pilot;
 use rigorous::Rigorous;
@@ -64,30 +74,34 @@ pub struct Priority {
     pub base: Size,
     /// What foretells the logits.
     #[serde(default)]
-    pub scores: Scores,
+    pub index: IndexOf,
 }
 
 impl Default for Priority {
     fn default() -> Self {
-        Self { base: default_base(), scores: Scores::Keys }
+        Self { base: default_base(), index: IndexOf::Codes }
     }
 }
 
 /// What foretells the logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scores {
-    /// Copies of the keys in 8 bits, which know them to within a bound.
+pub enum IndexOf {
+    /// Codes of the keys of 2 bits for each element.
     #[default]
+    #[serde(rename = "2-bit")]
+    Codes,
+    /// Copies of the keys in 8 bits, which know them to within a bound.
+    #[serde(rename = "8-bit")]
     Keys,
     /// The scores by which the last top-k ranked the tokens, and what a pilot shows of their slope.
+    #[serde(rename = "selectors")]
     Selectors,
 }
 
 #[typetag::serde(name = "priority")]
 impl SamplerConfig for Priority {
     fn build(&self, site: &Site) -> Result<Box<dyn Sampler>> {
-        let index = Index::new(site.shape.head_dim, self.scores == Scores::Keys);
+        let index = Index::new(site.shape.head_dim, self.index);
         Ok(Box::new(Worker { index }))
     }
 
@@ -96,11 +110,11 @@ impl SamplerConfig for Priority {
     }
 
     fn evidence(&self) -> Evidence {
-        if self.scores == Scores::Keys { Evidence::Proof } else { Evidence::Variances }
+        if self.index == IndexOf::Keys { Evidence::Proof } else { Evidence::Variances }
     }
 
     fn wants_scores(&self) -> bool {
-        self.scores == Scores::Selectors
+        self.index == IndexOf::Selectors
     }
 }
 
@@ -124,9 +138,8 @@ impl Sampler for Worker {
         picks: &'a Picks,
         stream: &Stream,
     ) -> Box<dyn Design + 'a> {
-        let pilot = if self.index.has_keys() { Vec::new() } else { pilot(picks) };
-        let scan = |row: &Row<'a>| self.index.scan(row, picks, &pilot);
-        let scans: Vec<Scan<'a>> = readers.iter().map(scan).collect();
+        let pilot = self.index.pilot(picks);
+        let scans = self.index.scans(readers, picks, &pilot);
         let sizes = Sizes::new(&scans, picks, &pilot);
         Box::new(PriorityDesign::new(scans, sizes, Uniforms::new(stream)))
     }
@@ -136,53 +149,49 @@ impl Sampler for Worker {
 struct PriorityDesign<'a> {
     /// What the index says to each reader.
     scans: Vec<Scan<'a>>,
-    /// `Δ` of each reader: how far the logit of a token that is left to chance may be from its score.
+    /// `Δ` of each reader: how far the logit of a token that is left to chance may be above its score.
     errors: Vec<f64>,
     sizes: Sizes,
-    uniforms: Uniforms,
+    draws: Draws,
     threshold: f64,
-    /// The places of the tokens drawn, in draw order.
+    /// The tokens drawn, in draw order.
     drawn: Vec<usize>,
 }
 
 impl<'a> PriorityDesign<'a> {
     fn new(scans: Vec<Scan<'a>>, sizes: Sizes, uniforms: Uniforms) -> Self {
-        let error = |scan: &Scan<'_>| {
-            let errors = (0..sizes.len()).map(|place| scan.error(sizes.token(place)));
-            errors.fold(0.0, f64::max)
-        };
-        let errors = scans.iter().map(error).collect();
-        Self { scans, errors, sizes, uniforms, threshold: 0.0, drawn: Vec::new() }
+        let errors = scans.iter().map(|scan| scan.largest_error(sizes.tokens())).collect();
+        let (draws, drawn) = (Draws::new(uniforms), Vec::new());
+        Self { scans, errors, sizes, draws, threshold: 0.0, drawn }
     }
 }
 
 impl Design for PriorityDesign<'_> {
     fn extend(&mut self, size: usize, out: &mut Vec<u32>) {
         let (before, t) = (self.threshold, self.sizes.threshold(size));
+        if before == 0.0 {
+            self.drawn.extend_from_slice(self.sizes.certain());
+            out.extend(self.sizes.certain().iter().map(|&token| token as u32));
+        }
         if t <= before {
             return;
         }
-        for place in 0..self.sizes.len() {
-            let token = self.sizes.token(place);
-            let uniform = self.uniforms.at(token);
-            let is_drawn = |t: f64| uniform < self.sizes.probability(place, t);
-            if is_drawn(t) && !is_drawn(before) {
-                self.drawn.push(place);
-                out.push(token as u32);
-            }
+        for token in self.draws.beyond(&self.sizes, before, t) {
+            self.drawn.push(token as usize);
+            out.push(token);
         }
         self.threshold = t;
     }
 
     fn probabilities(&self) -> Vec<f64> {
-        let p = |&place: &usize| self.sizes.probability(place, self.threshold);
+        let p = |&token: &usize| self.sizes.probability(token, self.threshold);
         self.drawn.iter().map(p).collect()
     }
 
     fn factors(&self, size: usize) -> Vec<f64> {
         let t = self.sizes.threshold(size).max(self.threshold);
-        let factor = |&place: &usize| {
-            let [p, then] = [self.threshold, t].map(|t| self.sizes.probability(place, t));
+        let factor = |&token: &usize| {
+            let [p, then] = [self.threshold, t].map(|t| self.sizes.probability(token, t));
             (1.0 / then - 1.0) / p
         };
         self.drawn.iter().map(factor).collect()
@@ -208,7 +217,7 @@ impl Design for PriorityDesign<'_> {
     }
 }
 
-register!(Sampler, "priority", Priority, "drawn by approximate attention, from keys in 8 bits");
+register!(Sampler, "priority", Priority, "drawn by approximate attention, which an index foretells");
 
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ mod look;
 mod readers;
 mod sample;
 mod tally;
+mod weighed;
 #[cfg(test)]
 mod tests;
 

@@ -191,7 +191,7 @@ impl Sums {
         self.softmax.rebase(shift);
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         let mut other = other.clone();
         let shift = self.softmax.shift().max(other.softmax.shift());
         self.rebase(shift);

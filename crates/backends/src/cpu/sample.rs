@@ -5,12 +5,13 @@ use std::f64::consts::LN_2;
 use std::thread::LocalKey;
 
 use half::{bf16, f16};
-use vattention_core::{Residual, Sample as Shown, SampleStats, Tokens as Rows};
+use vattention_core::{Residual, Sample as Shown, SampleStats, Tokens as Rows, Weighed};
 
 use super::kernel::Span;
 use super::look::Look;
 use super::readers::{Readers, RowByRow, Sums, add};
 use super::simd::{CHUNK, Element};
+use super::weighed::{weighed, weighed_sums};
 
 /// Samples whose memory a thread keeps: one, and one of a KV head that it begins while it waits.
 const POOLED: usize = 2;
@@ -31,6 +32,8 @@ pub(crate) struct Kept<E> {
     pub(crate) rows: RowByRow,
     /// `[b][value_chunks · CHUNK]`
     pub(crate) values: Vec<E>,
+    /// Products of the values of four tokens, as far as they were asked for.
+    pub(crate) fours: Vec<[f32; 6]>,
 }
 
 impl<E: Stored> Kept<E> {
@@ -155,10 +158,30 @@ impl<E: Stored> Sample<E> {
     }
 }
 
+impl<E: Stored> Sample<E> {
+    /// What the sample says to a reader whose certain tokens come to `certain`, if each token was drawn with the
+    /// probability `p`; `None` if f32 does not do.
+    pub(crate) fn weighed(
+        &mut self,
+        readers: &Readers<'_, E>,
+        certain: &Sums,
+        reader: usize,
+        p: &[f64],
+    ) -> Option<Weighed> {
+        weighed(readers, certain, &mut self.kept, reader, p)
+    }
+
+    /// The sums of each reader, weighed by the probabilities of the tokens that were drawn and kept.
+    pub(crate) fn weighed_sums(&self, readers: &Readers<'_, E>, p: &[f32]) -> Vec<Sums> {
+        (0..readers.members()).map(|reader| weighed_sums(readers, &self.kept, reader, p)).collect()
+    }
+}
+
 impl<E: Stored> Drop for Sample<E> {
     fn drop(&mut self) {
         let mut kept = std::mem::take(&mut self.kept);
         kept.values.clear();
+        kept.fours.clear();
         kept.rows.norms.clear();
         kept.rows.logits.iter_mut().for_each(Vec::clear);
         E::pool().with_borrow_mut(|pool| {

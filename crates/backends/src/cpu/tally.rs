@@ -3,7 +3,7 @@
 use std::f64::consts::LN_2;
 use std::time::{Duration, Instant};
 
-use vattention_core::{Picks, Read, Residual, Sample as Shown, SampleStats, Tally};
+use vattention_core::{Picks, Read, Residual, Sample as Shown, SampleStats, Tally, Weighed};
 
 use super::kernel::Span;
 use super::readers::{Readers, RowByRow, Sums, add};
@@ -71,6 +71,9 @@ impl<'a, E: Stored> CpuTally<'a, E> {
             Some(_) if read.drawn().is_empty() => {}
             Some(_) => match read.probabilities() {
                 None => self.weigh_sample(1.0 / f64::from(read.uniform_probability())),
+                Some(p) if self.sample.len() == p.len() => {
+                    add(&mut self.certain, &self.sample.weighed_sums(self.readers, p));
+                }
                 Some(p) => self.read_weighted(read.drawn(), p),
             },
         }
@@ -163,6 +166,12 @@ impl<E: Stored> Tally for CpuTally<'_, E> {
         show: &mut dyn FnMut(&Shown<'_>, f64),
     ) {
         self.sample.show(self.readers, &self.certain[reader], reader, residual, show);
+    }
+
+    fn weighed(&mut self, reader: usize, residual: &Residual, p: &[f64]) -> Weighed {
+        let certain = &self.certain[reader];
+        let weighed = self.sample.weighed(self.readers, certain, reader, p);
+        weighed.unwrap_or_else(|| Weighed::by_definition(self, reader, residual, p))
     }
 
     fn dense_from(&self, judged: bool) -> usize {

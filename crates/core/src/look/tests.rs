@@ -42,7 +42,15 @@ fn estimates(drawn: &[usize], design: &Given, size: usize) -> [f64; 3] {
 
 /// A look at the tokens drawn, of `n_s`; tokens beyond those that have values repeat them.
 fn looked_at<'a>(drawn: &[usize], design: &'a dyn Design, n_s: usize, size: usize) -> Look<'a> {
-    with_sample(drawn, n_s, |sample| Look::new(design, 0, size, sample, 0.0))
+    with_sample(drawn, n_s, |sample| match design.strata() {
+        Some(strata) => Look::of_strata(design, strata, 0, size, sample, 0.0),
+        None => {
+            let Sample { n_s, visible, query_heads, max_norm_v, .. } = *sample;
+            let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
+            let sample = Weighed::new(sample, &design.probabilities(), 0.0);
+            Look::of_independent(design, 0, size, &sample, &residual)
+        }
+    })
 }
 
 fn with_sample<T>(drawn: &[usize], n_s: usize, show: impl FnOnce(&Sample<'_>) -> T) -> T {
@@ -208,4 +216,25 @@ fn ranks_of_known_covariances() {
     assert!((0.9..=1.0).contains(&line), "1 at the most, not {line}");
     let plane = rank((0..500).flat_map(|i| [f64::from(i % 2), f64::from(1 - i % 2)]).collect());
     assert!((1.9..2.0).contains(&plane), "a little less than 2, not {plane}");
+}
+
+/// Tokens of equal weight, whose values go round a circle or to and fro on a line, about no output.
+#[test]
+fn ranks_of_pairs() {
+    let rank = |of: &dyn Fn(usize) -> [f64; 2]| {
+        let values: Vec<[f64; 2]> = (0..500).map(of).collect();
+        let dot = |a: [f64; 2], b: [f64; 2]| a[0] * b[0] + a[1] * b[1];
+        let four = |four: &[[f64; 2]]| Weighed::PAIRS.map(|(i, j)| dot(four[i], four[j]));
+        let sample = Weighed {
+            e: vec![1.0; 500],
+            by_out: vec![0.0; 500],
+            fours: values.chunks_exact(Weighed::FOUR).map(four).collect(),
+            ..Weighed::default()
+        };
+        1.0 / inverse_rank_of_pairs(&sample, &[2.0; 500], &values.iter().map(|&v| dot(v, v)).collect::<Vec<_>>())
+    };
+    let line = rank(&|i| [(i % 7) as f64 - 3.0, 0.0]);
+    assert!((0.9..=1.0).contains(&line), "1 at the most, not {line}");
+    let circle = rank(&|i| [((i * i) as f64).cos(), ((i * i) as f64).sin()]);
+    assert!((1.9..2.1).contains(&circle), "about 2, not {circle}");
 }

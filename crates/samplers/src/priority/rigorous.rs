@@ -12,6 +12,7 @@
 //! inequalities, each of which fails with probability δ/4 over the list's length at most, hold at
 //! each of them: so all do together, whatever the threshold at which the sample ends.
 
+use half::bf16;
 use vattention_core::{ProofGoal, Proved, Sample, Softmax};
 use vattention_estimators::formula::{bernstein_radius, output_error, relative_error, upper_bound};
 
@@ -25,10 +26,8 @@ const EVENTS: f64 = 4.0;
 #[derive(Debug)]
 pub(super) struct Rigorous<'a> {
     sizes: &'a Sizes,
-    /// What no token's weight exceeds, `[left]`.
-    weights: Vec<f64>,
-    /// What no value's norm exceeds, `[left]`.
-    norms: Vec<f64>,
+    /// What is known of each token that is left to chance.
+    tokens: Vec<Known>,
     /// The relative error allowed.
     epsilon: f64,
     /// The norm that the output is taken for at least.
@@ -37,6 +36,16 @@ pub(super) struct Rigorous<'a> {
     delta: f64,
     /// All sizes that may be looked at, ascending, and their thresholds.
     looks: Vec<(usize, f64)>,
+}
+
+/// What is known of a token.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    token: usize,
+    /// What its weight does not exceed.
+    weight: f64,
+    /// What its value's norm does not exceed.
+    norm: f64,
 }
 
 /// Sums over all tokens at a threshold, of `u` and of `e`.
@@ -52,14 +61,16 @@ struct Bounds {
 
 impl<'a> Rigorous<'a> {
     pub(super) fn new(goal: &ProofGoal, scan: &Scan<'_>, sizes: &'a Sizes) -> Self {
-        let places = || (0..sizes.len()).map(|place| sizes.token(place));
-        let looks: Vec<_> = look_sizes(goal.base, goal.limit, sizes.len())
+        let known = |token| {
+            let (weight, norm) = (most(scan, token, goal.shift), scan.norms[token].to_f64());
+            Known { token, weight, norm }
+        };
+        let looks: Vec<_> = look_sizes(goal.base, goal.limit, sizes.left())
             .map(|size| (size, sizes.threshold(size)))
             .collect();
         Self {
             sizes,
-            weights: places().map(|token| most(scan, token, goal.shift)).collect(),
-            norms: places().map(|token| f64::from(scan.norms[token])).collect(),
+            tokens: sizes.tokens().map(known).collect(),
             epsilon: goal.epsilon,
             floor: goal.floor * uncancelled(scan, goal.shift),
             delta: goal.delta / (EVENTS * looks.len() as f64),
@@ -81,10 +92,10 @@ impl<'a> Rigorous<'a> {
 
     /// What the relative error is proved to be at most at the second threshold.
     fn radius(&self, sample: &Sample<'_>, drawn: &[usize], t: f64, next: f64) -> f64 {
-        let p = |place: usize, t: f64| self.sizes.probability(place, t);
-        let is_certain = |place| p(place, next) >= 1.0;
-        let certain = sums(sample, drawn, |place| if is_certain(place) { 1.0 } else { 0.0 });
-        let (centre, all) = (certain.output(), sums(sample, drawn, |place| 1.0 / p(place, t)));
+        let p = |token: usize, t: f64| self.sizes.probability(token, t);
+        let is_certain = |token| p(token, next) >= 1.0;
+        let certain = sums(sample, drawn, |token| if is_certain(token) { 1.0 } else { 0.0 });
+        let (centre, all) = (certain.output(), sums(sample, drawn, |token| 1.0 / p(token, t)));
         let proved = self.bounds(t, next, length(&centre));
         let estimated = self.estimated(sample, drawn, [t, next], &centre);
         let radius = |which: usize| {
@@ -101,12 +112,12 @@ impl<'a> Rigorous<'a> {
     /// `centre` is the length of `c`.
     fn bounds(&self, t: f64, next: f64, centre: f64) -> Bounds {
         let mut proved = Bounds::default();
-        for (place, (e, norm)) in self.weights.iter().zip(&self.norms).enumerate() {
-            let [p, p_next] = [t, next].map(|t| self.sizes.probability(place, t));
+        for &Known { token, weight: e, norm } in &self.tokens {
+            let [p, p_next] = [t, next].map(|t| self.sizes.probability(token, t));
             if p_next >= 1.0 {
                 continue;
             }
-            for (which, x) in [e * (norm + centre), *e].into_iter().enumerate() {
+            for (which, x) in [e * (norm + centre), e].into_iter().enumerate() {
                 let odds = 1.0 / p_next - 1.0;
                 proved.largest[which] = proved.largest[which].max(x * odds.max(1.0));
                 proved.variance[which] += x * x * odds;
@@ -125,8 +136,8 @@ impl<'a> Rigorous<'a> {
         centre: &[f64],
     ) -> [f64; 2] {
         let mut sums = [0.0; 2];
-        for ((&place, e), value) in drawn.iter().zip(sample.e).zip(values(sample)) {
-            let [p, p_next] = thresholds.map(|t| self.sizes.probability(place, t));
+        for ((&token, e), value) in drawn.iter().zip(sample.e).zip(values(sample)) {
+            let [p, p_next] = thresholds.map(|t| self.sizes.probability(token, t));
             let apart: f64 =
                 value.iter().zip(centre).map(|(&v, c)| (f64::from(v) - c).powi(2)).sum();
             let factor = e * e * (1.0 / p_next - 1.0) / p;
@@ -150,8 +161,8 @@ fn look_sizes(base: usize, limit: usize, n_s: usize) -> impl Iterator<Item = usi
 fn sums(sample: &Sample<'_>, drawn: &[usize], weight: impl Fn(usize) -> f64) -> Softmax {
     let mut n = sample.certain.numerator().to_vec();
     let mut d = sample.certain.denominator();
-    for ((&place, e), value) in drawn.iter().zip(sample.e).zip(values(sample)) {
-        let e = e * weight(place);
+    for ((&token, e), value) in drawn.iter().zip(sample.e).zip(values(sample)) {
+        let e = e * weight(token);
         d += e;
         n.iter_mut().zip(value).for_each(|(n, &v)| *n += e * f64::from(v));
     }
@@ -174,10 +185,11 @@ fn most(scan: &Scan<'_>, token: usize, shift: f64) -> f64 {
 /// What `Σ e |v| / Σ e` does not fall below.
 fn uncancelled(scan: &Scan<'_>, shift: f64) -> f64 {
     let least = |token: usize| libm::exp(f64::from(scan.scores[token]) - scan.error(token) - shift);
-    let rounding = 1.0 - 2.0 * f64::from(f32::EPSILON);
+    // Norms are kept rounded up.
+    let at_most = |norm: bf16| norm.to_f64() * (1.0 - 2.0 * f64::from(bf16::EPSILON));
     let tokens = || 0..scan.scores.len();
-    let norms: f64 = tokens().map(|token| least(token) * f64::from(scan.norms[token])).sum();
-    rounding * norms / tokens().map(|token| most(scan, token, shift)).sum::<f64>()
+    let norms: f64 = tokens().map(|token| least(token) * at_most(scan.norms[token])).sum();
+    norms / tokens().map(|token| most(scan, token, shift)).sum::<f64>()
 }
 
 #[cfg(test)]
@@ -185,20 +197,21 @@ mod tests {
     use vattention_core::Picks;
     use vattention_testkit::{Head, Texture};
 
+    use super::super::IndexOf;
     use super::super::index::Index;
     use super::*;
 
     /// A proof for the 100 tokens of a head, none of them certain, from `base` on.
     fn with_proof(base: usize, check: impl Fn(&Rigorous<'_>)) {
         let head = Head::new(100, 8, 1, Texture::Gaussian);
-        let mut index = Index::new(8, true);
+        let mut index = Index::new(8, IndexOf::Keys);
         index.append(&head.part(0..100));
         let step = head.step(100);
         let picks = Picks::new(100);
-        let scan = || index.scan(&step.row(0), &picks, &[]);
-        let (sizes, scan) = (Sizes::new(&[scan()], &picks, &[]), scan());
+        let scans = index.scans(&[step.row(0)], &picks, &[]);
+        let sizes = Sizes::new(&scans, &picks, &[]);
         let goal = ProofGoal { epsilon: 0.1, delta: 0.2, floor: 0.0, base, limit: 100, shift: 0.0 };
-        check(&Rigorous::new(&goal, &scan, &sizes));
+        check(&Rigorous::new(&goal, &scans[0], &sizes));
     }
 
     /// Samples of 4, 6, 9, 13, 19, 27, 39, 56 and 80 tokens are expected.
@@ -218,10 +231,9 @@ mod tests {
             let t = rule.looks[0].1;
             let proved = rule.bounds(t, t, 0.5);
             let (mut nearest, mut variance) = ([f64::INFINITY; 2], [0.0; 2]);
-            for place in 0..rule.sizes.len() {
-                let p = rule.sizes.probability(place, t);
-                let weight = rule.weights[place];
-                let lengths = [weight * (rule.norms[place] + 0.5), weight];
+            for &Known { token, weight, norm } in &rule.tokens {
+                let p = rule.sizes.probability(token, t);
+                let lengths = [weight * (norm + 0.5), weight];
                 for (which, x) in lengths.into_iter().enumerate().filter(|_| p < 1.0) {
                     let room = proved.largest[which] - (x * (1.0 / p - 1.0)).max(x);
                     nearest[which] = nearest[which].min(room);

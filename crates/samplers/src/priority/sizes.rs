@@ -1,21 +1,33 @@
 //! With which probability each token is drawn, at any threshold.
+//!
+//! In f32, by operations that vectors have and that every machine does alike: so all draw the same.
 
+use half::bf16;
+use multiversion::multiversion;
 use vattention_core::Picks;
 
 use super::index::Scan;
 
 /// No token's size is less than this share of all, so that none is impossible to draw.
-const LEAST: f64 = 1.0 / (1_u64 << 40) as f64;
+const LEAST: f32 = 1.0 / (1_u64 << 40) as f32;
+
+/// Probabilities are multiples of `1 / RESOLUTION`, as the uniform numbers are.
+pub(super) const RESOLUTION: f32 = (1_u64 << 32) as f32;
+
+/// More than sizes in f32 are off.
+const ROUNDING: f64 = 1e-5;
 
 /// The sizes of the tokens that are not picked.
 ///
 /// At a threshold `t` a token is drawn with probability `min(1, t size)`.
 #[derive(Debug)]
 pub(super) struct Sizes {
-    /// The tokens, ascending, `[left]`.
-    tokens: Vec<u32>,
-    /// Of each, `[left]`; those that are finite sum to 1, or hardly more.
-    shares: Vec<f64>,
+    /// `[visible]`: 0 of those that are not left to chance, the others sum to 1, or hardly more.
+    shares: Vec<f32>,
+    /// Tokens that are not picked, but certain at any threshold, ascending.
+    certain: Vec<usize>,
+    /// Tokens that are not picked.
+    left: usize,
     largest: Largest,
     /// What each reader's own sizes sum to.
     readers: Vec<Total>,
@@ -34,66 +46,75 @@ impl Sizes {
     /// `e^score √(|v|² + m²)` of each reader, together; those of the pilot, which are not picked, are certain
     /// at any threshold. O(visible · readers).
     pub(super) fn new(scans: &[Scan<'_>], picks: &Picks, pilot: &[usize]) -> Self {
-        let tokens: Vec<u32> = picks.residual().map(|token| token as u32).collect();
-        let of_each: Vec<(Vec<f64>, Total)> =
-            scans.iter().map(|scan| of_reader(scan, &tokens)).collect();
-        let (own, readers): (Vec<_>, Vec<_>) = of_each.into_iter().unzip();
-        let mut own = own.into_iter();
-        let mut sizes = own.next().expect("a list has a reader");
-        if own.len() > 0 {
-            sizes = sizes.into_iter().map(|size| size * size).collect();
-            own.for_each(|own| sizes.iter_mut().zip(own).for_each(|(size, x)| *size += x * x));
-            sizes = sizes.into_iter().map(f64::sqrt).collect();
-        }
-        for token in pilot {
-            let place = tokens.binary_search(&(*token as u32)).expect("it is not picked");
-            sizes[place] = f64::INFINITY;
-        }
-        Self::of(tokens, sizes, readers)
-    }
-
-    /// Of sizes that need not sum to 1, none of them less than any reader's share.
-    fn of(tokens: Vec<u32>, mut sizes: Vec<f64>, mut readers: Vec<Total>) -> Self {
-        let total: f64 = sizes.iter().filter(|size| size.is_finite()).sum();
-        for size in &mut sizes {
-            *size = (*size / total).max(LEAST);
-        }
+        let left = picks.visible() - picks.len();
+        let taken = || picks.iter().chain(pilot.iter().copied());
+        let unit = unit(scans[0].norms);
+        let of_each = scans.iter().map(|scan| of_reader(scan, unit, taken()));
+        let (mut own, mut readers): (Vec<_>, Vec<_>) = of_each.unzip();
+        let mut shares = own.pop().expect("a list has a reader");
+        let total = if own.is_empty() {
+            1.0
+        } else {
+            square(&mut shares);
+            own.iter().for_each(|own| add_squares(&mut shares, own));
+            root(&mut shares)
+        };
+        raise(&mut shares, 1.0 / total as f32);
+        taken().for_each(|token| shares[token] = 0.0);
         for reader in &mut readers {
             reader.log += total.ln();
         }
-        let largest = Largest::new(&sizes);
-        Self { tokens, shares: sizes, largest, readers }
+        let largest = Largest::new(&shares);
+        Self { shares, certain: pilot.to_vec(), left, largest, readers }
     }
 
     /// Of tokens with given sizes, for one reader.
     #[cfg(test)]
-    pub(super) fn given(tokens: Vec<u32>, sizes: Vec<f64>) -> Self {
-        Self::of(tokens, sizes, vec![Total { log: 0.0, length: 1.0 }])
+    pub(super) fn given(mut sizes: Vec<f32>) -> Self {
+        let total: f32 = sizes.iter().sum();
+        raise(&mut sizes, 1.0 / total);
+        let (left, largest) = (sizes.len(), Largest::new(&sizes));
+        let readers = vec![Total { log: 0.0, length: 1.0 }];
+        Self { shares: sizes, certain: Vec::new(), left, largest, readers }
     }
 
     /// What `Σ e^score √(|v|² + m²)` over tokens is at most a multiple of, relative to a logit, by
     /// the sum of their sizes; and `m`.
     pub(super) fn total(&self, reader: usize, shift: f64) -> (f64, f64) {
         let Total { log, length } = self.readers[reader];
-        ((log - shift).exp(), length)
+        ((log - shift).exp() * (1.0 + ROUNDING), length)
     }
 
-    /// Tokens that are not picked.
-    pub(super) fn len(&self) -> usize {
-        self.tokens.len()
+    /// How many tokens are not picked.
+    pub(super) fn left(&self) -> usize {
+        self.left
     }
 
-    pub(super) fn token(&self, place: usize) -> usize {
-        self.tokens[place] as usize
+    /// The size of each token, `[visible]`; 0 of those that are not left to chance.
+    pub(super) fn shares(&self) -> &[f32] {
+        &self.shares
     }
 
-    /// The probability with which the token at a place is drawn.
-    /// It is one that f32 holds, as lists do.
-    pub(super) fn probability(&self, place: usize, t: f64) -> f64 {
-        if t == 0.0 {
-            return 0.0;
+    /// Tokens that are not picked, but certain at any threshold.
+    pub(super) fn certain(&self) -> &[usize] {
+        &self.certain
+    }
+
+    /// Tokens that are left to chance.
+    pub(super) fn tokens(&self) -> impl Iterator<Item = usize> {
+        (0..self.shares.len()).filter(|&token| self.shares[token] > 0.0)
+    }
+
+    /// The probability with which a token that is not picked is drawn.
+    pub(super) fn probability(&self, token: usize, t: f64) -> f64 {
+        let share = self.shares[token];
+        if share == 0.0 {
+            return 1.0;
         }
-        f64::from((t * self.shares[place]).min(1.0) as f32)
+        let p = (t as f32 * share).min(1.0);
+        // Larger ones have no finer digits.
+        let p = if p * 256.0 < 1.0 { (p * RESOLUTION).ceil() / RESOLUTION } else { p };
+        f64::from(p)
     }
 
     /// The threshold at which so many are drawn on average; all, if there are no more.
@@ -101,13 +122,14 @@ impl Sizes {
     /// Those that are certain at a threshold are taken out, and it is raised for the others, until
     /// no more are: a handful of rounds.
     pub(super) fn threshold(&self, expected: usize) -> f64 {
-        if expected >= self.len() {
+        if expected >= self.left {
             return f64::INFINITY;
         }
-        let mut t = expected as f64;
+        let expected = expected.saturating_sub(self.certain.len()) as f64;
+        let mut t = expected;
         loop {
             let (certain, rest) = self.largest.split(&self.shares, t);
-            let next = (expected as f64 - certain as f64) / rest;
+            let next = (expected - certain as f64) / rest;
             if next.partial_cmp(&t) != Some(std::cmp::Ordering::Greater) {
                 return t;
             }
@@ -129,11 +151,12 @@ struct Largest {
 }
 
 impl Largest {
-    fn new(all: &[f64]) -> Self {
-        let is_large = |size: f64| size * LARGE >= 1.0;
-        let mut sizes: Vec<f64> = all.iter().copied().filter(|&size| is_large(size)).collect();
+    fn new(all: &[f32]) -> Self {
+        let is_large = |size: f32| size * LARGE as f32 >= 1.0;
+        let large = all.iter().copied().filter(|&size| is_large(size));
+        let mut sizes: Vec<f64> = large.map(f64::from).collect();
         sizes.sort_unstable_by(|a, b| b.total_cmp(a));
-        let mut rest = vec![all.iter().filter(|&&size| !is_large(size)).sum::<f64>()];
+        let mut rest = vec![sum_below(all, 1.0 / LARGE as f32)];
         for size in sizes.iter().rev() {
             rest.push(rest[rest.len() - 1] + size);
         }
@@ -142,41 +165,182 @@ impl Largest {
     }
 
     /// How many of `all` are certain at a threshold, which the larger sizes are, and what the others sum to.
-    fn split(&self, all: &[f64], t: f64) -> (usize, f64) {
+    fn split(&self, all: &[f32], t: f64) -> (usize, f64) {
         if t <= LARGE {
             let certain = self.sizes.partition_point(|size| t * size >= 1.0);
             return (certain, self.rest[certain]);
         }
-        let others = || all.iter().filter(|&&size| t * size < 1.0);
-        (all.len() - others().count(), others().sum())
+        let is_certain = |size: f32| t * f64::from(size) >= 1.0;
+        let others = all.iter().copied().filter(|&size| !is_certain(size));
+        let certain = all.iter().filter(|&&size| is_certain(size)).count();
+        (certain, others.map(f64::from).sum())
     }
 }
 
-/// One reader's sizes, which sum to 1, and what they summed to before.
-fn of_reader(scan: &Scan<'_>, tokens: &[u32]) -> (Vec<f64>, Total) {
-    let most = f64::from(scan.scores.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-    let weights: Vec<f64> =
-        scan.scores.iter().map(|&score| libm::exp(f64::from(score) - most)).collect();
-    let square = mean_square(&weights, scan.norms);
-    let mut sizes = weights;
-    for (place, &token) in tokens.iter().enumerate() {
-        let norm = f64::from(scan.norms[token as usize]);
-        // No token's place is behind its number.
-        sizes[place] = sizes[token as usize] * (norm * norm + square).sqrt();
+/// One reader's sizes of the tokens that are not taken, which sum to 1, and what they summed to before.
+fn of_reader(
+    scan: &Scan<'_>,
+    unit: f32,
+    taken: impl Iterator<Item = usize>,
+) -> (Vec<f32>, Total) {
+    let most = largest(&scan.scores);
+    let mut sizes = vec![0.0; scan.scores.len()];
+    let [weights, squares] = weigh(&scan.scores, scan.norms, most, unit, &mut sizes);
+    let square = squares / weights;
+    let mut left = sizes.len();
+    for token in taken {
+        sizes[token] = 0.0;
+        left -= 1;
     }
-    sizes.truncate(tokens.len());
-    let total: f64 = sizes.iter().sum();
+    let total = lengthen(&mut sizes, scan.norms, unit, square as f32);
     // Beside what is taken, all that is left may weigh too little for a number.
-    let alike = 1.0 / sizes.len() as f64;
-    for size in &mut sizes {
-        *size = if total > 0.0 { *size / total } else { alike };
+    if total > 0.0 {
+        raise(&mut sizes, 1.0 / total as f32);
+    } else {
+        sizes.fill(1.0 / left as f32);
     }
-    (sizes, Total { log: total.ln() + most, length: square.sqrt() })
+    let (log, unit) = (total.ln() + f64::from(most), f64::from(unit));
+    (sizes, Total { log: log - unit.ln(), length: square.sqrt() / unit })
 }
 
-/// `m²`.
-fn mean_square(weights: &[f64], norms: &[f32]) -> f64 {
-    let squares: f64 =
-        weights.iter().zip(norms).map(|(e, &norm)| e * f64::from(norm).powi(2)).sum();
-    squares / weights.iter().sum::<f64>()
+/// What norms are multiplied by, so that their squares are in range: the inverse of the largest, or of the power of
+/// two below it.
+fn unit(norms: &[bf16]) -> f32 {
+    let largest = norms.iter().copied().fold(bf16::ZERO, |most, x| if x > most { x } else { most });
+    let exponent = i32::from(largest.to_bits() >> 7) - 127;
+    2.0_f32.powi(-exponent.clamp(-120, 120))
+}
+
+/// Numbers that are summed side by side.
+const LANES: usize = 16;
+
+/// Numbers whose sums stay in f32.
+const PART: usize = 256;
+
+/// The sum of what `of` makes of the numbers at each place, in an order that does not depend on the machine.
+#[inline(always)]
+fn sum_of<T: Copy>(a: &[f32], b: &[T], of: impl Fn(f32, T) -> f32) -> f64 {
+    let mut total = 0.0;
+    for (a, b) in a.chunks(PART).zip(b.chunks(PART)) {
+        let mut sums = [0.0_f32; LANES];
+        let ((a, rest_a), (b, rest_b)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+        for (a, b) in a.iter().zip(b) {
+            for lane in 0..LANES {
+                sums[lane] += of(a[lane], b[lane]);
+            }
+        }
+        for (sum, (a, b)) in sums.iter_mut().zip(rest_a.iter().zip(rest_b)) {
+            *sum += of(*a, *b);
+        }
+        total += f64::from(sums.iter().sum::<f32>());
+    }
+    total
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn largest(numbers: &[f32]) -> f32 {
+    let mut most = [f32::NEG_INFINITY; LANES];
+    for numbers in numbers.chunks(LANES) {
+        for (most, x) in most.iter_mut().zip(numbers) {
+            *most = if *x > *most { *x } else { *most };
+        }
+    }
+    most.into_iter().fold(f32::NEG_INFINITY, f32::max)
+}
+
+/// Sets `e^(score − most)`, and sums it, and its product with the square of the norm.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn weigh(scores: &[f32], norms: &[bf16], most: f32, unit: f32, out: &mut [f32]) -> [f64; 2] {
+    for (out, score) in out.iter_mut().zip(scores) {
+        *out = exp(score - most);
+    }
+    let times_square = |weight: f32, norm: bf16| {
+        let norm = unit * wide(norm);
+        weight * (norm * norm)
+    };
+    [sum_of(out, out, |weight, _| weight), sum_of(out, norms, times_square)]
+}
+
+/// Multiplies each by `√(|v|² + m²)`, and sums.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn lengthen(sizes: &mut [f32], norms: &[bf16], unit: f32, square: f32) -> f64 {
+    for (size, norm) in sizes.iter_mut().zip(norms) {
+        let norm = unit * wide(*norm);
+        *size *= (norm * norm + square).sqrt();
+    }
+    sum_of(sizes, sizes, |size, _| size)
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn square(sizes: &mut [f32]) {
+    sizes.iter_mut().for_each(|size| *size *= *size);
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn add_squares(sums: &mut [f32], sizes: &[f32]) {
+    sums.iter_mut().zip(sizes).for_each(|(sum, size)| *sum += size * size);
+}
+
+/// Takes the root of each, and sums.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn root(sizes: &mut [f32]) -> f64 {
+    sizes.iter_mut().for_each(|size| *size = size.sqrt());
+    sum_of(sizes, sizes, |size, _| size)
+}
+
+/// Multiplies each, but leaves none below the least.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn raise(sizes: &mut [f32], by: f32) {
+    for size in sizes {
+        let scaled = *size * by;
+        *size = if scaled > LEAST { scaled } else { LEAST };
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn sum_below(sizes: &[f32], limit: f32) -> f64 {
+    sum_of(sizes, sizes, |size, _| if size < limit { size } else { 0.0 })
+}
+
+/// A brain float in f32, in operations that vectors have.
+#[inline(always)]
+fn wide(x: bf16) -> f32 {
+    f32::from_bits(u32::from(x.to_bits()) << 16)
+}
+
+/// `e^x` for `x ≤ 0`, to 1e-5; no less than `2^-100`. In operations that vectors have.
+#[inline(always)]
+fn exp(x: f32) -> f32 {
+    // A number of this size has no digits behind the point.
+    const WHOLE: f32 = 12_582_912.0;
+    // The series of 2^x on [-1/2, 1/2].
+    const SERIES: [f32; 7] =
+        [1.540_353e-4, 1.333_355_8e-3, 9.618_129e-3, 5.550_411e-2, 2.402_265e-1, 6.931_472e-1, 1.0];
+    let power = x * std::f32::consts::LOG2_E;
+    let power = if power > -100.0 { power } else { -100.0 };
+    let shifted = power + WHOLE;
+    let part = power - (shifted - WHOLE);
+    let mut series = SERIES[0];
+    for c in &SERIES[1..] {
+        series = series * part + c;
+    }
+    let whole = shifted.to_bits().wrapping_sub(WHOLE.to_bits());
+    series * f32::from_bits(whole.wrapping_add(127) << 23)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::exp;
+
+    #[test]
+    fn exponentials_are_near() {
+        for i in 0..6900_u16 {
+            let x = -f32::from(i) / 100.0;
+            let exact = f64::from(x).exp();
+            assert!((f64::from(exp(x)) - exact).abs() <= 1e-5 * exact, "{x}");
+        }
+        assert_eq!(exp(0.0), 1.0);
+        assert_eq!(exp(-1e30), 2.0_f32.powi(-100));
+        assert_eq!(exp(f32::NEG_INFINITY), 2.0_f32.powi(-100));
+    }
 }

@@ -2,27 +2,32 @@
 
 use vattention_core::Stream;
 
-/// Independent uniform numbers, one for each token, keyed by a row's stream: SplitMix64 at the
-/// token's place, so that any may be asked for in any order.
+/// Independent uniform numbers, one for each token, keyed by a row's stream: a counter that is mixed twice, with
+/// a word of the key before each time, so that any may be asked for in any order, by operations that vectors have.
 ///
-/// Steele, Lea, Flood (2014), "Fast splittable pseudorandom number generators".
+/// The mixing is by Wellons, "Prospecting for hash functions" (2018).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Uniforms {
-    start: u64,
+    key: [u32; 2],
 }
 
 impl Uniforms {
     pub(super) fn new(stream: &Stream) -> Self {
-        let [high, low, ..] = stream.block(0);
-        Self { start: u64::from(high) << 32 | u64::from(low) }
+        let [first, second, ..] = stream.block(0);
+        Self { key: [first, second] }
     }
 
-    /// A number in [0, 1), a multiple of 2⁻⁵³.
-    pub(super) fn at(self, token: usize) -> f64 {
-        let mut x = self.start.wrapping_add((token as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^= x >> 31;
-        (x >> 11) as f64 / (1_u64 << 53) as f64
+    /// A number in 0..2³².
+    #[inline(always)]
+    pub(super) fn at(self, token: u32) -> u32 {
+        let x = mixed(token.wrapping_mul(0x9E37_79B9) ^ self.key[0]);
+        mixed(x ^ self.key[1])
     }
+}
+
+#[inline(always)]
+fn mixed(x: u32) -> u32 {
+    let x = (x ^ x >> 16).wrapping_mul(0x7FEB_352D);
+    let x = (x ^ x >> 15).wrapping_mul(0x846C_A68B);
+    x ^ x >> 16
 }

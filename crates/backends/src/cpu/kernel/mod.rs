@@ -8,11 +8,13 @@
 //! Query heads are taken four at a time (or two, or one), in a tile; what is missing to the last
 //! tile is filled with queries of zero.
 
+mod products;
 mod rows;
 mod score;
 mod spread;
 mod value;
 
+pub(crate) use products::{fours, weigh};
 pub(crate) use rows::Span;
 pub(crate) use score::scores;
 pub(crate) use spread::{Centre, LaggedSquares, Spread, Tokens, exp2, spread};

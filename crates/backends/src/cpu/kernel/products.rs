@@ -1,0 +1,101 @@
+//! Sums and products of values that lie one after the other, `[rows][chunks · CHUNK]`.
+
+use super::{FOLD, LANES};
+use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
+
+/// `Σ weight · value`, in the lanes' order, `[chunks · CHUNK]`.
+///
+/// # Panics
+/// If there is not a weight for each value.
+pub(crate) fn weigh<E: Element>(
+    level: Level,
+    values: &[E],
+    stride: usize,
+    weights: &[f32],
+) -> Vec<f64> {
+    check(values, stride);
+    assert_eq!(values.len(), weights.len() * stride, "weights");
+    // SAFETY: there is a row of values for each weight, and a row is whole chunks.
+    unsafe { level.run(Weigh { values, stride, weights }) }
+}
+
+struct Weigh<'a, E> {
+    values: &'a [E],
+    stride: usize,
+    weights: &'a [f32],
+}
+
+impl<E: Element> Kernel for Weigh<'_, E> {
+    type Output = Vec<f64>;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> Vec<f64> {
+        let Self { values, stride, weights } = self;
+        let mut sums = vec![0.0; stride];
+        for (part, weights) in weights.chunks(FOLD).enumerate() {
+            let first = values.as_ptr().add(part * FOLD * stride);
+            for at in (0..stride).step_by(CHUNK) {
+                let mut sum = (S::splat(0.0), S::splat(0.0));
+                for (row, weight) in weights.iter().enumerate() {
+                    let (low, high) = E::widen::<S>(first.add(row * stride + at));
+                    let weight = S::splat(*weight);
+                    sum = (S::fma(low, weight, sum.0), S::fma(high, weight, sum.1));
+                }
+                let mut lanes = [0.0; CHUNK];
+                S::store(lanes.as_mut_ptr(), sum.0);
+                S::store(lanes.as_mut_ptr().add(LANES), sum.1);
+                let folded = sums[at..at + CHUNK].iter_mut().zip(lanes);
+                folded.for_each(|(sum, lane)| *sum += f64::from(lane));
+            }
+        }
+        sums
+    }
+}
+
+/// The products of values in fours, `[fours]`: of the first with the second, the third, the fourth, of the second
+/// with the third, the fourth, and of the third with the fourth.
+///
+/// # Panics
+/// If there are no whole fours.
+pub(crate) fn fours<E: Element>(level: Level, values: &[E], stride: usize) -> Vec<[f32; 6]> {
+    check(values, stride);
+    assert!(values.len().is_multiple_of(4 * stride), "whole fours");
+    // SAFETY: four rows of whole chunks for each.
+    unsafe { level.run(Fours { values, stride }) }
+}
+
+fn check<E>(values: &[E], stride: usize) {
+    assert!(stride.is_multiple_of(CHUNK) && values.len().is_multiple_of(stride), "whole rows");
+}
+
+struct Fours<'a, E> {
+    values: &'a [E],
+    stride: usize,
+}
+
+impl<E: Element> Kernel for Fours<'_, E> {
+    type Output = Vec<[f32; 6]>;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> Vec<[f32; 6]> {
+        let Self { values, stride } = self;
+        let four = |four: &[E]| {
+            let row = |row: usize, at: usize| E::widen::<S>(four.as_ptr().add(row * stride + at));
+            let mut sums = [S::splat(0.0); LANES];
+            for at in (0..stride).step_by(CHUNK) {
+                let rows = [row(0, at), row(1, at), row(2, at), row(3, at)];
+                let mut place = 0;
+                for (i, a) in rows.iter().enumerate() {
+                    for b in &rows[i + 1..] {
+                        sums[place] = S::fma(a.0, b.0, S::fma(a.1, b.1, sums[place]));
+                        place += 1;
+                    }
+                }
+            }
+            let mut products = [0.0; LANES];
+            S::store(products.as_mut_ptr(), S::sums(&sums));
+            products[..6].try_into().expect("six of sixteen")
+        };
+        values.chunks_exact(4 * stride).map(four).collect()
+    }
+}

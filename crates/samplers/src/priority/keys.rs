@@ -1,0 +1,84 @@
+//! Copies of keys in 8 bits for each element, and a proof of how far products with them are off.
+//!
+//! With `k~` what is kept of a key `k`, and `r = |k − k~| + γ (|k| + |k~|)`,
+//!
+//! `|q·k − q·k~| ≤ |q| r`,
+//!
+//! both products as they are computed in f32: the exact ones differ by `q·(k − k~)`, and each is
+//! rounded by at most `γ Σ |q_c k_c| ≤ γ |q| |k|`, `γ = u (d + 2) / (1 − u (d + 2))` for `d` rounded
+//! products in any order of summation (Higham, Accuracy and Stability of Numerical Algorithms, 3.1).
+
+use vattention_core::{Row, Tokens};
+use vattention_selectors::{LabelBits, Labels, Rounding};
+
+use super::index::norm;
+
+/// Copies of the keys.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    labels: Labels,
+    /// `r` of each token, `[tokens]`.
+    errors: Vec<f32>,
+}
+
+/// How far logits may be from scores: `r` of each token, the length of the query, and what is lost to underflow.
+#[derive(Debug)]
+pub(super) struct Errors<'a> {
+    of_keys: &'a [f32],
+    query: f64,
+    tiny: f64,
+}
+
+impl Keys {
+    pub(super) fn new(head_dim: usize) -> Self {
+        let bits = LabelBits::try_from(8).expect("a label has up to 8 bits");
+        Self { labels: Labels::new(head_dim, bits), errors: Vec::new() }
+    }
+
+    pub(super) fn append(&mut self, keys: &Tokens<'_>) {
+        let mut key = vec![0.0; keys.dim()];
+        for token in 0..keys.len() {
+            keys.copy_row(token, &mut key);
+            self.push(&key);
+        }
+    }
+
+    fn push(&mut self, key: &[f32]) {
+        let token = self.labels.len();
+        self.labels.push(key, Rounding::Nearest);
+        let kept: Vec<f64> =
+            (0..key.len()).map(|channel| f64::from(self.labels.get(token, channel))).collect();
+        let key = || key.iter().copied().map(f64::from);
+        let lost = norm(key().zip(&kept).map(|(k, kept)| k - kept));
+        let unit = (kept.len() + 2) as f64 * f64::from(f32::EPSILON) / 2.0;
+        let rounded = unit / (1.0 - unit) * (norm(key()) + norm(kept.iter().copied()));
+        self.errors.push(((lost + rounded) as f32).next_up());
+    }
+
+    /// Approximate logits of the visible tokens. O(visible · head_dim).
+    pub(super) fn scores(&self, row: &Row<'_>) -> Vec<f32> {
+        let terms: Vec<_> = row.query().iter().copied().enumerate().collect();
+        let mut scores = vec![0.0; row.visible()];
+        self.labels.add_products(&terms, &mut scores);
+        scores
+    }
+
+    pub(super) fn errors(&self, row: &Row<'_>) -> Errors<'_> {
+        Errors {
+            of_keys: &self.errors[..row.visible()],
+            query: norm(row.query().iter().copied().map(f64::from)),
+            tiny: row.query().len() as f64 * f64::from(f32::MIN_POSITIVE),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.labels.bytes() + size_of_val(&self.errors[..])
+    }
+}
+
+impl Errors<'_> {
+    /// How far the logit of a token may be from its score.
+    pub(super) fn of(&self, token: usize) -> f64 {
+        self.query * f64::from(self.of_keys[token]) + self.tiny
+    }
+}

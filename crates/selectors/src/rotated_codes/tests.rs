@@ -1,0 +1,134 @@
+//! Codes foretell logits, alike on every machine.
+
+use proptest::prelude::*;
+use vattention_core::{Shape, Site, Step};
+
+use super::*;
+
+/// Keys `[tokens · dim]` about a mean that differs from block to block.
+fn keys(tokens: usize, dim: usize) -> Vec<f32> {
+    let mut state = 1_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1_u64 << 24) as f32 - 0.5
+    };
+    (0..tokens * dim).map(|i| (i / dim / BLOCK) as f32 + 4.0 * (next() + next() + next())).collect()
+}
+
+fn with_rows<T>(keys: &[f32], queries: &[f32], dim: usize, of: impl FnOnce(&[Row<'_>]) -> T) -> T {
+    let (tokens, heads) = (keys.len() / dim, queries.len() / dim);
+    let shape = Shape { query_heads: heads, kv_heads: 1, head_dim: dim, value_dim: dim };
+    let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
+    let keys = Tokens::new(keys, tokens, dim);
+    let step = Step { site: &site, queries, keys, values: keys, visible: tokens, step: 0 };
+    of(&step.rows())
+}
+
+/// Codes of keys.
+fn coded(keys: &[f32], dim: usize) -> RotatedCodes {
+    let mut codes = RotatedCodes::new(dim);
+    codes.append(&Tokens::new(keys, keys.len() / dim, dim));
+    codes
+}
+
+#[test]
+fn a_rotation_keeps_lengths_and_angles() {
+    for dim in [1, 2, 3, 16, 80, 96, 128] {
+        let all = keys(2, dim);
+        let mut rotated = all.clone();
+        rotated.chunks_exact_mut(dim).for_each(rotate);
+        let dot = |of: &[f32]| of[..dim].iter().zip(&of[dim..]).map(|(a, b)| a * b).sum::<f32>();
+        let square = |of: &[f32]| of.iter().map(|x| x * x).sum::<f32>();
+        assert!((square(&all) - square(&rotated)).abs() < 1e-4 * square(&all), "{dim}");
+        assert!((dot(&all) - dot(&rotated)).abs() < 1e-4 * square(&all), "{dim}");
+    }
+}
+
+/// The error of a logit is as the module says, and the tokens behind whole blocks have none.
+#[test]
+fn logits_err_as_much_as_is_told() {
+    for dim in [32, 80, 128] {
+        let (keys, query) = (keys(64 * 40 + 7, dim), keys(1, dim));
+        let codes = coded(&keys, dim);
+        with_rows(&keys, &query, dim, |rows| {
+            let foretold = codes.logits(rows, 1.0).remove(0);
+            let mut exact = vec![0.0; foretold.len()];
+            rows[0].logits(&mut exact);
+            assert_eq!(foretold[64 * 40..], exact[64 * 40..]);
+            let errors = || foretold.iter().zip(&exact).take(64 * 40).map(|(a, b)| f64::from(a - b));
+            let deviation = (errors().map(|x| x * x).sum::<f64>() / 2560.0).sqrt();
+            let length = |x: &[f32]| x.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
+            // Centred keys have elements of variance 4.
+            let told = 0.37 * length(&query) * 2.0;
+            assert!(deviation < 1.15 * told && deviation > 0.85 * told, "{dim}: {deviation}, {told}");
+            let bias = errors().sum::<f64>() / 2560.0;
+            assert!(bias.abs() < 6.0 * deviation / 2560.0_f64.sqrt(), "{dim}: bias {bias}");
+        });
+    }
+}
+
+#[test]
+fn rows_are_scored_together_as_alone() {
+    let dim = 48;
+    let (keys, queries) = (keys(200, dim), keys(6, dim));
+    let codes = coded(&keys, dim);
+    with_rows(&keys, &queries, dim, |rows| {
+        let together = codes.logits(rows, 0.9);
+        for (row, expected) in rows.iter().zip(&together) {
+            assert_eq!(&codes.logits(&[*row], 0.9)[0], expected);
+        }
+    });
+}
+
+#[test]
+fn keys_that_are_alike_or_tiny_or_huge_are_scored() {
+    for scale in [0.0_f32, 1e-38, 1e-20, 1e16] {
+        let dim = 16;
+        let keys: Vec<f32> = keys(64, dim).into_iter().map(|x| x * scale / 8.0).collect();
+        let query = vec![1.0; dim];
+        with_rows(&keys, &query, dim, |rows| {
+            let foretold = coded(&keys, dim).logits(rows, 1.0).remove(0);
+            let mut exact = vec![0.0; 64];
+            rows[0].logits(&mut exact);
+            let far = |(a, b): (&f32, &f32)| (a - b).abs();
+            let error = foretold.iter().zip(&exact).map(far).fold(0.0, f32::max);
+            assert!(error <= 10.0 * scale, "{scale}: {error}");
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    /// Whatever the machine has, the products are those of plain integers.
+    #[test]
+    fn products_are_the_same_on_every_machine(
+        words in prop::collection::vec(any::<u32>(), 20 * BLOCK),
+        integers in prop::collection::vec(-127_i8..=127, 4 * 20 * PER_WORD),
+        used in 1_usize..=20,
+    ) {
+        let packed: Vec<u32> = integers
+            .chunks_exact(4)
+            .map(|four| u32::from_le_bytes([0, 1, 2, 3].map(|i| four[i] as u8)))
+            .collect();
+        let queries: [&[u32]; 4] = std::array::from_fn(|i| &packed[i * 80..][..4 * used]);
+        let words = &words[..used * BLOCK];
+        let mut plain = [[0; BLOCK]; 4];
+        scan::products_plain(words, &queries, &mut plain);
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            let mut vector = [[0; BLOCK]; 4];
+            on_avx2(words, queries, &mut vector);
+            prop_assert_eq!(plain, vector);
+        }
+        prop_assert!(plain.iter().flatten().all(|x| x.abs() <= (used * PER_WORD * 3 * 127) as i32));
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[multiversion(targets("x86_64+avx2"))]
+fn on_avx2(words: &[u32], queries: [&[u32]; 4], out: &mut [[i32; BLOCK]; 4]) {
+    multiversion::target::match_target! {
+        "x86_64+avx2" => scan::avx2::products::<4>(words, queries, out),
+        _ => scan::products_plain(words, &queries, out),
+    }
+}
