@@ -46,6 +46,7 @@ mod index;
 mod keys;
 mod learned;
 mod rigorous;
+mod scratch;
 mod sizes;
 mod uniforms;
 
@@ -60,7 +61,6 @@ use vattention_core::{
 
 use draws::Draws;
 use index::{Index, Scan};
-use learned::pilot;
 use rigorous::Rigorous;
 use sizes::Sizes;
 use uniforms::Uniforms;

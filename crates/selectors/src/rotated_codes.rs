@@ -48,6 +48,8 @@ pub struct RotatedCodes {
     words: Vec<u32>,
     /// `f`, `[blocks · BLOCK]`.
     factors: Vec<bf16>,
+    /// `Σ f²` over a block and those before it, `[blocks]`.
+    squares: Vec<f64>,
     /// Rotated means, `[blocks · dim]`.
     means: Vec<bf16>,
     /// Keys that make no block yet, `[tokens · dim]`.
@@ -57,8 +59,8 @@ pub struct RotatedCodes {
 impl RotatedCodes {
     /// Of no keys of `dim` elements.
     pub fn new(dim: usize) -> Self {
-        let (words, factors) = (Vec::new(), Vec::new());
-        Self { dim, words, factors, means: Vec::new(), rest: Vec::new() }
+        let (words, factors, squares) = (Vec::new(), Vec::new(), Vec::new());
+        Self { dim, words, factors, squares, means: Vec::new(), rest: Vec::new() }
     }
 
     /// Takes note of new keys `[tokens, dim]`. O(dim log dim) for each.
@@ -80,34 +82,38 @@ impl RotatedCodes {
             + size_of_val(&self.means[..])
     }
 
-    /// The logits of all visible tokens of rows that see as many, `[rows][visible]`. What the codes add to `q·c` is
+    /// Sets the logits of all visible tokens of rows that see as many, `[rows][visible]`. What the codes add to `q·c` is
     /// multiplied by `shrink`.
     ///
     /// # Panics
-    /// If the rows see different numbers of tokens.
-    pub fn logits(&self, rows: &[Row<'_>], shrink: f32) -> Vec<Vec<f32>> {
-        let visible = rows.first().map_or(0, Row::visible);
-        assert!(rows.iter().all(|row| row.visible() == visible), "rows of one step");
-        let coded = visible.min(self.factors.len()) / BLOCK * BLOCK;
-        let mut out = vec![vec![0.0; visible]; rows.len()];
-        for (row, out) in rows.iter().zip(&mut out) {
-            row.keys().dots(coded..visible, row.query(), &mut out[coded..]);
+    /// If there is not an `out` for each row, as long as what that sees.
+    pub fn logits(&self, rows: &[Row<'_>], shrink: f32, out: &mut [&mut [f32]]) {
+        assert_eq!(rows.len(), out.len(), "rows");
+        let Some(first) = rows.first() else { return };
+        let coded = self.coded(first);
+        for (row, out) in rows.iter().zip(&mut *out) {
+            row.keys().dots(coded..row.visible(), row.query(), &mut out[coded..]);
         }
         let queries: Vec<Query> = rows.iter().map(|row| Query::new(row.query(), shrink)).collect();
         for (queries, out) in queries.chunks(scan::TOGETHER).zip(out.chunks_mut(scan::TOGETHER)) {
-            let mut out: Vec<&mut [f32]> = out.iter_mut().map(|out| &mut out[..coded]).collect();
-            add_codes(&self.words, &self.factors, &self.means, queries, &mut out);
+            add_codes(&self.words, &self.factors, &self.means, queries, coded, out);
         }
-        out
     }
 
     /// The deviation of the logits of the coded tokens that a row sees, as the module foretells it, at random: the
-    /// root of the mean of its square. O(visible).
+    /// root of the mean of its square. O(head_dim).
     pub fn deviation(&self, row: &Row<'_>) -> f64 {
-        let factors = &self.factors[..row.visible().min(self.factors.len()) / BLOCK * BLOCK];
+        let blocks = self.coded(row) / BLOCK;
+        if blocks == 0 {
+            return 0.0;
+        }
         let query = row.query().iter().map(|&q| f64::from(q).powi(2)).sum::<f64>().sqrt();
-        let squares: f64 = factors.iter().map(|f| f.to_f64().powi(2)).sum();
-        DEVIATION * query * (squares / factors.len().max(1) as f64).sqrt()
+        DEVIATION * query * (self.squares[blocks - 1] / (blocks * BLOCK) as f64).sqrt()
+    }
+
+    /// Tokens in whole blocks that a row sees.
+    fn coded(&self, row: &Row<'_>) -> usize {
+        row.visible().min(self.factors.len()) / BLOCK * BLOCK
     }
 
     /// Makes a block of the rest.
@@ -129,6 +135,9 @@ impl RotatedCodes {
                 self.words[(block * words + j) * BLOCK + token] = word;
             }
         }
+        let squares: f64 =
+            self.factors[block * BLOCK..].iter().map(|f| f.to_f64().powi(2)).sum();
+        self.squares.push(self.squares.last().unwrap_or(&0.0) + squares);
         self.means.extend(mean);
         self.rest.clear();
     }

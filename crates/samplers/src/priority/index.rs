@@ -5,8 +5,9 @@ use vattention_core::{NewTokens, Picks, Row};
 use vattention_selectors::RotatedCodes;
 
 use super::keys::{self, Keys};
-use super::learned::Learned;
-use super::{IndexOf, pilot};
+use super::IndexOf;
+use super::learned::{learn, pilot};
+use super::scratch::Scratch;
 
 /// What codes add to a logit is multiplied by this: of estimates that err, the largest exaggerate.
 const SHRINK: f32 = 0.9;
@@ -35,7 +36,7 @@ enum Logits {
 #[derive(Debug)]
 pub(super) struct Scan<'a> {
     /// Approximate logits.
-    pub(super) scores: Vec<f32>,
+    pub(super) scores: Scratch,
     /// At least the norms of the values.
     pub(super) norms: &'a [bf16],
     errors: Errors<'a>,
@@ -87,28 +88,29 @@ impl Index {
         picks: &Picks,
         pilot: &[usize],
     ) -> Vec<Scan<'a>> {
-        let scored: Vec<(Vec<f32>, Errors<'a>)> = match &self.logits {
+        let mut scores: Vec<Scratch> = rows.iter().map(|row| Scratch::new(row.visible())).collect();
+        let errors: Vec<Errors<'a>> = match &self.logits {
             Logits::Codes(codes) => {
-                let error = |row: &Row<'_>| codes.deviation(row).powi(2) / 2.0;
-                let errors = rows.iter().map(|row| Errors::Expected(error(row)));
-                codes.logits(rows, SHRINK).into_iter().zip(errors).collect()
+                let mut out: Vec<&mut [f32]> = scores.iter_mut().map(|out| &mut **out).collect();
+                codes.logits(rows, SHRINK, &mut out);
+                let raised = |row| codes.deviation(row).powi(2) / 2.0;
+                rows.iter().map(|row| Errors::Expected(raised(row))).collect()
             }
             Logits::Keys(keys) => {
-                let scan = |row| (keys.scores(row), Errors::Proved(keys.errors(row)));
-                rows.iter().map(scan).collect()
+                rows.iter().zip(&mut scores).for_each(|(row, out)| keys.score(row, out));
+                rows.iter().map(|row| Errors::Proved(keys.errors(row))).collect()
             }
             Logits::Selectors => {
-                let learn = |row| {
-                    let Learned { logits, deviation } = Learned::new(row, picks, pilot);
-                    (logits, Errors::Expected(DEVIATIONS * deviation))
+                let learn = |(row, out): (_, &mut Scratch)| {
+                    Errors::Expected(DEVIATIONS * learn(row, picks, pilot, out))
                 };
-                rows.iter().map(learn).collect()
+                rows.iter().zip(&mut scores).map(learn).collect()
             }
         };
         let scan = |(row, (scores, errors)): (&Row<'_>, _)| {
             Scan { scores, norms: &self.norms[..row.visible()], errors }
         };
-        rows.iter().zip(scored).map(scan).collect()
+        rows.iter().zip(scores.into_iter().zip(errors)).map(scan).collect()
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -55,12 +55,11 @@ impl Keys {
         self.errors.push(((lost + rounded) as f32).next_up());
     }
 
-    /// Approximate logits of the visible tokens. O(visible · head_dim).
-    pub(super) fn scores(&self, row: &Row<'_>) -> Vec<f32> {
+    /// Sets approximate logits of the visible tokens. O(visible · head_dim).
+    pub(super) fn score(&self, row: &Row<'_>, out: &mut [f32]) {
         let terms: Vec<_> = row.query().iter().copied().enumerate().collect();
-        let mut scores = vec![0.0; row.visible()];
-        self.labels.add_products(&terms, &mut scores);
-        scores
+        out.fill(0.0);
+        self.labels.add_products(&terms, out);
     }
 
     pub(super) fn errors(&self, row: &Row<'_>) -> Errors<'_> {

@@ -21,24 +21,16 @@ pub(super) fn pilot(picks: &Picks) -> Vec<usize> {
     picks.residual().skip(distance / 2).step_by(distance).collect()
 }
 
-/// Logits as scores foretell them.
-#[derive(Debug)]
-pub(super) struct Learned {
-    /// Of each visible token.
-    pub(super) logits: Vec<f32>,
-    /// The standard deviation of the pilot's logits from these.
-    pub(super) deviation: f64,
-}
-
-impl Learned {
-    /// All are alike if nobody has given scores.
-    pub(super) fn new(row: &Row<'_>, picks: &Picks, pilot: &[usize]) -> Self {
-        let score = |token: usize| picks.scores().map_or(0.0, |scores| f64::from(scores[token]));
-        let point = |&token: &usize| (score(token), f64::from(row.logit(token)));
-        let line = Line::through(&pilot.iter().map(point).collect::<Vec<_>>());
-        let logit = |token| line.at(score(token)).clamp(MOST.0, MOST.1) as f32;
-        Self { logits: (0..row.visible()).map(logit).collect(), deviation: line.deviation }
+/// Sets the logits of the visible tokens as scores foretell them, and gives the standard deviation of the pilot's logits
+/// from these. All are alike if nobody has given scores.
+pub(super) fn learn(row: &Row<'_>, picks: &Picks, pilot: &[usize], out: &mut [f32]) -> f64 {
+    let score = |token: usize| picks.scores().map_or(0.0, |scores| f64::from(scores[token]));
+    let point = |&token: &usize| (score(token), f64::from(row.logit(token)));
+    let line = Line::through(&pilot.iter().map(point).collect::<Vec<_>>());
+    for (token, out) in out.iter_mut().enumerate() {
+        *out = line.at(score(token)).clamp(MOST.0, MOST.1) as f32;
     }
+    line.deviation
 }
 
 /// What f32 holds.

@@ -7,6 +7,7 @@ use multiversion::multiversion;
 use vattention_core::Picks;
 
 use super::index::Scan;
+use super::scratch::Scratch;
 
 /// No token's size is less than this share of all, so that none is impossible to draw.
 const LEAST: f32 = 1.0 / (1_u64 << 40) as f32;
@@ -23,7 +24,7 @@ const ROUNDING: f64 = 1e-5;
 #[derive(Debug)]
 pub(super) struct Sizes {
     /// `[visible]`: 0 of those that are not left to chance, the others sum to 1, or hardly more.
-    shares: Vec<f32>,
+    shares: Scratch,
     /// Tokens that are not picked, but certain at any threshold, ascending.
     certain: Vec<usize>,
     /// Tokens that are not picked.
@@ -75,7 +76,7 @@ impl Sizes {
         raise(&mut sizes, 1.0 / total);
         let (left, largest) = (sizes.len(), Largest::new(&sizes));
         let readers = vec![Total { log: 0.0, length: 1.0 }];
-        Self { shares: sizes, certain: Vec::new(), left, largest, readers }
+        Self { shares: sizes.into(), certain: Vec::new(), left, largest, readers }
     }
 
     /// What `Σ e^score √(|v|² + m²)` over tokens is at most a multiple of, relative to a logit, by
@@ -182,9 +183,9 @@ fn of_reader(
     scan: &Scan<'_>,
     unit: f32,
     taken: impl Iterator<Item = usize>,
-) -> (Vec<f32>, Total) {
+) -> (Scratch, Total) {
     let most = largest(&scan.scores);
-    let mut sizes = vec![0.0; scan.scores.len()];
+    let mut sizes = Scratch::new(scan.scores.len());
     let [weights, squares] = weigh(&scan.scores, scan.norms, most, unit, &mut sizes);
     let square = squares / weights;
     let mut left = sizes.len();
@@ -206,8 +207,9 @@ fn of_reader(
 /// What norms are multiplied by, so that their squares are in range: the inverse of the largest, or of the power of
 /// two below it.
 fn unit(norms: &[bf16]) -> f32 {
-    let largest = norms.iter().copied().fold(bf16::ZERO, |most, x| if x > most { x } else { most });
-    let exponent = i32::from(largest.to_bits() >> 7) - 127;
+    // They are not negative: the largest has the most bits.
+    let largest = norms.iter().map(|norm| norm.to_bits()).max().unwrap_or(0);
+    let exponent = i32::from(largest >> 7) - 127;
     2.0_f32.powi(-exponent.clamp(-120, 120))
 }
 
@@ -240,12 +242,13 @@ fn sum_of<T: Copy>(a: &[f32], b: &[T], of: impl Fn(f32, T) -> f32) -> f64 {
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn largest(numbers: &[f32]) -> f32 {
     let mut most = [f32::NEG_INFINITY; LANES];
-    for numbers in numbers.chunks(LANES) {
+    let (whole, rest) = numbers.as_chunks::<LANES>();
+    for numbers in whole {
         for (most, x) in most.iter_mut().zip(numbers) {
             *most = if *x > *most { *x } else { *most };
         }
     }
-    most.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    most.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
 }
 
 /// Sets `e^(score − most)`, and sums it, and its product with the square of the norm.

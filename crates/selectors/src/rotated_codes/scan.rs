@@ -43,20 +43,20 @@ impl Query {
 /// The integer products of a block's codes with the integers of a query, for each of its tokens.
 type Products = [i32; BLOCK];
 
-/// Sets the logits of whole blocks of tokens, `[queries][tokens]`, as codes foretell them.
+/// Sets the logits of the first `tokens`, in whole blocks, `[queries][..]`, as codes foretell them.
 #[multiversion(targets("x86_64+avx2+fma+f16c"))]
 pub(super) fn add_codes(
     words: &[u32],
     factors: &[bf16],
     means: &[bf16],
     queries: &[Query],
+    tokens: usize,
     out: &mut [&mut [f32]],
 ) {
     let Some(first) = queries.first() else { return };
     let dim = first.rotated.len();
     let per_block = dim.div_ceil(PER_WORD) * BLOCK;
     let blocks = words.chunks_exact(per_block).zip(means.chunks_exact(dim));
-    let tokens = out[0].len();
     for (block, (words, mean)) in blocks.enumerate().take(tokens / BLOCK) {
         let mut products = [[0; BLOCK]; TOGETHER];
         let integers: [&[u32]; TOGETHER] =

@@ -79,23 +79,31 @@ impl<E: Element> Kernel for Fours<'_, E> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) -> Vec<[f32; 6]> {
         let Self { values, stride } = self;
-        let four = |four: &[E]| {
-            let row = |row: usize, at: usize| E::widen::<S>(four.as_ptr().add(row * stride + at));
-            let mut sums = [S::splat(0.0); LANES];
-            for at in (0..stride).step_by(CHUNK) {
-                let rows = [row(0, at), row(1, at), row(2, at), row(3, at)];
-                let mut place = 0;
-                for (i, a) in rows.iter().enumerate() {
-                    for b in &rows[i + 1..] {
-                        sums[place] = S::fma(a.0, b.0, S::fma(a.1, b.1, sums[place]));
-                        place += 1;
-                    }
-                }
-            }
-            let mut products = [0.0; LANES];
-            S::store(products.as_mut_ptr(), S::sums(&sums));
-            products[..6].try_into().expect("six of sixteen")
-        };
-        values.chunks_exact(4 * stride).map(four).collect()
+        let mut out = Vec::with_capacity(values.len() / (4 * stride));
+        for first in (0..values.len()).step_by(4 * stride) {
+            out.push(four::<S, E>(values.as_ptr().add(first), stride));
+        }
+        out
     }
+}
+
+/// The products of four rows.
+#[inline(always)]
+unsafe fn four<S: Simd, E: Element>(rows: *const E, stride: usize) -> [f32; 6] {
+    let mut sums = [S::splat(0.0); LANES];
+    for at in (0..stride).step_by(CHUNK) {
+        let mut place = 0;
+        for i in 0..3 {
+            let a = E::widen::<S>(rows.add(i * stride + at));
+            for j in i + 1..4 {
+                let b = E::widen::<S>(rows.add(j * stride + at));
+                sums[place] = S::fma(a.0, b.0, S::fma(a.1, b.1, sums[place]));
+                place += 1;
+            }
+        }
+    }
+    let mut products = [0.0; LANES];
+    S::store(products.as_mut_ptr(), S::sums(&sums));
+    let [a, b, c, d, e, f, ..] = products;
+    [a, b, c, d, e, f]
 }
