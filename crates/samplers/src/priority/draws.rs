@@ -5,8 +5,8 @@ use multiversion::multiversion;
 use super::sizes::{RESOLUTION, Sizes};
 use super::uniforms::Uniforms;
 
-/// Candidates are looked for up to so many times the threshold: those of a few more looks.
-const AHEAD: f64 = 8.0;
+/// Candidates are looked for up to so many times the threshold: those of further looks.
+const AHEAD: f64 = 32.0;
 
 /// Draws by a uniform number for each token.
 #[derive(Debug)]

@@ -157,7 +157,7 @@ impl Largest {
         let large = all.iter().copied().filter(|&size| is_large(size));
         let mut sizes: Vec<f64> = large.map(f64::from).collect();
         sizes.sort_unstable_by(|a, b| b.total_cmp(a));
-        let mut rest = vec![sum_below(all, 1.0 / LARGE as f32)];
+        let mut rest = vec![below(all, 1.0 / LARGE as f32).1];
         for size in sizes.iter().rev() {
             rest.push(rest[rest.len() - 1] + size);
         }
@@ -171,10 +171,7 @@ impl Largest {
             let certain = self.sizes.partition_point(|size| t * size >= 1.0);
             return (certain, self.rest[certain]);
         }
-        let is_certain = |size: f32| t * f64::from(size) >= 1.0;
-        let others = all.iter().copied().filter(|&size| !is_certain(size));
-        let certain = all.iter().filter(|&&size| is_certain(size)).count();
-        (certain, others.map(f64::from).sum())
+        below(all, (1.0 / t) as f32)
     }
 }
 
@@ -300,9 +297,11 @@ fn raise(sizes: &mut [f32], by: f32) {
     }
 }
 
+/// How many sizes are no smaller than a limit, and what the others sum to.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn sum_below(sizes: &[f32], limit: f32) -> f64 {
-    sum_of(sizes, sizes, |size, _| if size < limit { size } else { 0.0 })
+fn below(sizes: &[f32], limit: f32) -> (usize, f64) {
+    let count: u32 = sizes.iter().map(|&size| u32::from(size >= limit)).sum();
+    (count as usize, sum_of(sizes, sizes, |size, _| if size < limit { size } else { 0.0 }))
 }
 
 /// A brain float in f32, in operations that vectors have.

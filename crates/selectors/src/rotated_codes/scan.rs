@@ -93,13 +93,23 @@ fn wide(x: bf16) -> f32 {
 #[inline(always)]
 fn product(query: &[f32], mean: &[bf16]) -> f32 {
     const LANES: usize = 16;
+    let ((query, query_rest), (mean, mean_rest)) =
+        (query.as_chunks::<LANES>(), mean.as_chunks::<LANES>());
     let mut sums = [0.0_f32; LANES];
-    for (query, mean) in query.chunks(LANES).zip(mean.chunks(LANES)) {
-        for ((sum, q), c) in sums.iter_mut().zip(query).zip(mean) {
-            *sum += q * wide(*c);
+    for (query, mean) in query.iter().zip(mean) {
+        for lane in 0..LANES {
+            sums[lane] += query[lane] * wide(mean[lane]);
         }
     }
-    sums.iter().sum()
+    for (sum, (q, c)) in sums.iter_mut().zip(query_rest.iter().zip(mean_rest)) {
+        *sum += q * wide(*c);
+    }
+    for half in [8, 4, 2, 1] {
+        for lane in 0..half {
+            sums[lane] += sums[lane + half];
+        }
+    }
+    sums[0]
 }
 
 /// What [`avx2::products`] computes, as plain Rust.

@@ -46,7 +46,9 @@ impl<E: Element> Keys<'_, E> {
         sums: &mut [S::F; LANES],
     ) {
         for part in (0..LANES / H).step_by(R) {
-            self.dots::<S, H, R>(first + part, sums.as_mut_ptr().add(part * H));
+            // Loops of different rows must not be made one: there are no registers for that.
+            let row = if S::WIDE { first + part } else { std::hint::black_box(first + part) };
+            self.dots::<S, H, R>(row, sums.as_mut_ptr().add(part * H));
         }
     }
 
