@@ -76,10 +76,7 @@ impl Look {
                 Pass::new::<E>(readers, estimate, logits, longest)
             })
             .collect();
-        // Each reader's output, then each one's mean.
-        let outs = passes.iter().flat_map(|pass| &pass.estimate.out);
-        let means = passes.iter().flat_map(|pass| &pass.estimate.mean_w);
-        let factors = factors::<E>(readers, &outs.chain(means).copied().collect::<Vec<_>>());
+        let factors = factors::<E>(readers, &passes);
         let stride = readers.rows.value_chunks() * CHUNK;
         for first in (0..b).step_by(PART) {
             let part = first..b.min(first + PART);
@@ -119,13 +116,16 @@ fn longest(norms: &[f32]) -> f32 {
     norms.iter().copied().fold(1e-15, f32::max)
 }
 
-/// Vectors `[count · value_dim]` that the values of a sample are multiplied with.
-pub(crate) fn factors<E: Element>(readers: &Readers<'_, E>, all: &[f32]) -> Vec<Line> {
-    vectors::<E>(all, readers.value_dim(), 1.0, 4, readers.rows.value_chunks())
+/// What the values of a sample are multiplied with: each reader's output, then each one's mean.
+fn factors<E: Element>(readers: &Readers<'_, E>, passes: &[Pass]) -> Vec<Line> {
+    let outs = passes.iter().flat_map(|pass| &pass.estimate.out);
+    let means = passes.iter().flat_map(|pass| &pass.estimate.mean_w);
+    let factors: Vec<f32> = outs.chain(means).copied().collect();
+    vectors::<E>(&factors, readers.value_dim(), 1.0, 4, readers.rows.value_chunks())
 }
 
 /// Values `[rows · stride]` times factors, `[factors][rows]`.
-pub(crate) fn products<E: Element>(level: Level, values: &[E], stride: usize, factors: &[Line]) -> Vec<f32> {
+fn products<E: Element>(level: Level, values: &[E], stride: usize, factors: &[Line]) -> Vec<f32> {
     let len = values.len() / stride;
     let (chunks, value_offset) = (&[values][..], stride);
     let rows = Chunks { chunks, log2_per_chunk: usize::BITS - 1, stride, value_offset, len };

@@ -5,9 +5,8 @@ use std::ops::RangeInclusive;
 
 use vattention_core::{Softmax, Weighed};
 
-use super::kernel::{exp2, fours, weigh};
-use super::look::{factors, products};
-use super::readers::{Readers, Sums};
+use super::kernel::{dots, exp2, fours, weigh};
+use super::readers::{Readers, Sums, vectors};
 use super::sample::{Kept, Stored};
 use super::simd::{CHUNK, Level, from_lanes};
 
@@ -80,10 +79,11 @@ pub(crate) fn weighed<E: Stored>(
     let norms = kept.rows.norms.iter().map(|&norm| f64::from(norm)).collect();
     let stride = readers.rows.value_chunks() * CHUNK;
     let out: Vec<f32> = all.softmax.output().into_iter().map(|x| x as f32).collect();
-    let by_out = products(readers.level, &kept.values, stride, &factors::<E>(readers, &out));
+    let out = vectors::<E>(&out, out.len(), 1.0, 1, readers.rows.value_chunks());
+    let by_out = dots(readers.level, &kept.values, &out);
     kept.multiply(readers.level, stride);
     Some(Weighed {
-        by_out: by_out[..drawn.e.len()].iter().map(|&x| f64::from(x)).collect(),
+        by_out: by_out.into_iter().map(f64::from).collect(),
         fours: kept.fours.iter().map(|four| four.map(f64::from)).collect(),
         ..Weighed::of_sums(shift, &certain.softmax, &all.softmax, all.norms, e, norms)
     })

@@ -6,7 +6,7 @@ use super::sizes::{RESOLUTION, Sizes};
 use super::uniforms::Uniforms;
 
 /// Candidates are looked for up to so many times the threshold: those of further looks.
-const AHEAD: f64 = 32.0;
+const AHEAD: f64 = 16.0;
 
 /// Draws by a uniform number for each token.
 #[derive(Debug)]
@@ -25,6 +25,9 @@ struct Candidate {
     from: f32,
 }
 
+/// More than that is off, as a share of it, where probabilities are large beside their resolution.
+const NEAR: f32 = 1e-5;
+
 impl Draws {
     pub(super) fn new(uniforms: Uniforms) -> Self {
         Self { uniforms, candidates: Vec::new(), reach: 0.0 }
@@ -37,9 +40,13 @@ impl Draws {
             self.reach = AHEAD * t;
             self.candidates = self.candidates(sizes, self.reach as f32);
         }
-        let uniform = |candidate: &Candidate| f64::from(candidate.uniform) / f64::from(RESOLUTION);
-        let is_drawn = |candidate: &Candidate, t: f64| {
-            t > 0.0 && uniform(candidate) < sizes.probability(candidate.token as usize, t)
+        let is_drawn = |candidate: &Candidate, t: f64| match t as f32 {
+            far if candidate.from < far * (1.0 - NEAR) => true,
+            far if candidate.from > far * (1.0 + NEAR) => false,
+            _ => {
+                let uniform = f64::from(candidate.uniform) / f64::from(RESOLUTION);
+                t > 0.0 && uniform < sizes.probability(candidate.token as usize, t)
+            }
         };
         let is_new = |candidate: &&Candidate| is_drawn(candidate, t) && !is_drawn(candidate, before);
         let mut new: Vec<Candidate> = self.candidates.iter().filter(is_new).copied().collect();
@@ -54,7 +61,8 @@ impl Draws {
         find(shares, self.uniforms, t, &mut tokens);
         let candidate = |token: u32| {
             let uniform = self.uniforms.at(token);
-            Candidate { token, uniform, from: uniform as f32 / shares[token as usize] }
+            let from = uniform as f32 / RESOLUTION / shares[token as usize];
+            Candidate { token, uniform, from }
         };
         tokens.into_iter().map(candidate).collect()
     }

@@ -114,8 +114,7 @@ impl Sizes {
         }
         let p = (t as f32 * share).min(1.0);
         // Larger ones have no finer digits.
-        let p = if p * 256.0 < 1.0 { (p * RESOLUTION).ceil() / RESOLUTION } else { p };
-        f64::from(p)
+        f64::from(if p * 256.0 < 1.0 { rounded_up(p * RESOLUTION) / RESOLUTION } else { p })
     }
 
     /// The threshold at which so many are drawn on average; all, if there are no more.
@@ -137,6 +136,12 @@ impl Sizes {
             t = next;
         }
     }
+}
+
+/// The least whole number that is not less, of numbers that 32 bits hold.
+fn rounded_up(x: f32) -> f32 {
+    let whole = x as u32 as f32;
+    if whole < x { whole + 1.0 } else { whole }
 }
 
 /// Sizes of more than one in so many are kept in order; there are fewer of them, as all sum to 1.

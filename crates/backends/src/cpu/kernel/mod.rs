@@ -14,7 +14,7 @@ mod score;
 mod spread;
 mod value;
 
-pub(crate) use products::{fours, weigh};
+pub(crate) use products::{dots, fours, weigh};
 pub(crate) use rows::Span;
 pub(crate) use score::scores;
 pub(crate) use spread::{Centre, LaggedSquares, Spread, Tokens, exp2, spread};

@@ -1,6 +1,6 @@
 //! Sums and products of values that lie one after the other, `[rows][chunks · CHUNK]`.
 
-use super::{FOLD, LANES};
+use super::{FOLD, LANES, Line};
 use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
 
 /// `Σ weight · value`, in the lanes' order, `[chunks · CHUNK]`.
@@ -49,6 +49,48 @@ impl<E: Element> Kernel for Weigh<'_, E> {
             }
         }
         sums
+    }
+}
+
+/// The product of each value with a vector in the lanes' order, `[rows]`.
+///
+/// # Panics
+/// If the vector is not as long as a row.
+pub(crate) fn dots<E: Element>(level: Level, values: &[E], vector: &[Line]) -> Vec<f32> {
+    let stride = vector.len() * LANES;
+    check(values, stride);
+    // SAFETY: rows are as long as the vector, in whole chunks.
+    unsafe { level.run(Dots { values, vector }) }
+}
+
+struct Dots<'a, E> {
+    values: &'a [E],
+    vector: &'a [Line],
+}
+
+impl<E: Element> Kernel for Dots<'_, E> {
+    type Output = Vec<f32>;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> Vec<f32> {
+        let Self { values, vector } = self;
+        let stride = vector.len() * LANES;
+        let mut out = vec![0.0; values.len() / stride];
+        for (part, out) in out.chunks_mut(LANES).enumerate() {
+            let first = values.as_ptr().add(part * LANES * stride);
+            let mut sums = [S::splat(0.0); LANES];
+            for (row, sum) in sums.iter_mut().enumerate().take(out.len()) {
+                for (at, lines) in vector.chunks_exact(CHUNK / LANES).enumerate() {
+                    let (low, high) = E::widen::<S>(first.add(row * stride + at * CHUNK));
+                    let (a, b) = (S::load(lines[0].0.as_ptr()), S::load(lines[1].0.as_ptr()));
+                    *sum = S::fma(low, a, S::fma(high, b, *sum));
+                }
+            }
+            let mut products = [0.0; LANES];
+            S::store(products.as_mut_ptr(), S::sums(&sums));
+            out.copy_from_slice(&products[..out.len()]);
+        }
+        out
     }
 }
 
