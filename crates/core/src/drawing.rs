@@ -337,7 +337,7 @@ impl Seen {
 }
 
 /// How near to the least size it must be found, as a share of it.
-const NEAR: usize = 100;
+const NEAR: usize = 50;
 
 /// The least size between `low`, which does not suffice, and `most` whose radius, which falls, is at most epsilon;
 /// `None` if none is. Radii fall about as the root of sizes rises: a handful are asked for.

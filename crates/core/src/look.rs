@@ -17,7 +17,7 @@ pub(crate) struct Look<'a> {
     /// All but what depends on the size.
     stats: SampleStats,
     /// `|x − m|²` of each token drawn, for `w`, `e v` and `e`.
-    squares: [Vec<f64>; 3],
+    squares: Vec<[f64; 3]>,
     /// How much of its own square a term adds to the variance of a variance.
     shares: Vec<f64>,
     /// The stratum of each, and how many tokens each stratum has drawn.
@@ -52,13 +52,13 @@ impl<'a> Look<'a> {
         residual: &Residual,
     ) -> Self {
         let Weighed { e, norms, by_out, out_squared, .. } = sample;
-        let apart = |i: usize| (norms[i] * norms[i] - 2.0 * by_out[i] + out_squared).max(0.0);
-        let e2 = || e.iter().map(|e| e * e);
-        let w = e2().enumerate().map(|(i, e2)| e2 * apart(i)).collect();
-        let ev = e2().zip(norms).map(|(e2, norm)| e2 * norm * norm).collect();
-        let squares: [Vec<f64>; 3] = [w, ev, e2().collect()];
+        let of_token = |((e, norm), by_out): ((&f64, &f64), &f64)| {
+            let (e2, square) = (e * e, norm * norm);
+            [e2 * (square - 2.0 * by_out + out_squared).max(0.0), e2 * square, e2]
+        };
+        let squares: Vec<[f64; 3]> = e.iter().zip(norms).zip(by_out).map(of_token).collect();
         let factors = design.factors(size);
-        let inverse_rank = inverse_rank_of_pairs(sample, &factors, &squares[0]);
+        let inverse_rank = inverse_rank_of_pairs(sample, &factors, &squares);
         let sums = Sums {
             d: sample.d,
             d_certain: sample.d_certain,
@@ -66,7 +66,8 @@ impl<'a> Look<'a> {
             drift: sample.drift,
             norms: sample.sum_e_norm_v,
         };
-        let stats = stats(size, &sums, sum(&factors, &squares[1]), sample.value_dim, residual);
+        let stats =
+            stats(size, &sums, variance_n(&factors, &squares), sample.value_dim, residual);
         let shares = design.probabilities().into_iter().map(|p| 1.0 - p).collect();
         let shift = sample.shift;
         Self { design, reader, shift, stats, squares, shares, strata: None, inverse_rank }
@@ -100,11 +101,11 @@ impl<'a> Look<'a> {
         let out: Vec<f64> = n.iter().map(|n| n / d).collect();
         let rows = |centre: &[f64]| weighted_rows(sample.e, sample.values, centre);
         let w = centred(rows(&out), dim, &of, &drawn);
-        let squares = [
-            squared_norms(&w, dim),
-            squared_norms(&centred(rows(&vec![0.0; dim]), dim, &of, &drawn), dim),
-            squared_norms(&centred(sample.e.to_vec(), 1, &of, &drawn), 1),
-        ];
+        let of_ev = squared_norms(&centred(rows(&vec![0.0; dim]), dim, &of, &drawn), dim);
+        let of_e = squared_norms(&centred(sample.e.to_vec(), 1, &of, &drawn), 1);
+        let of_w = squared_norms(&w, dim).into_iter();
+        let squares: Vec<[f64; 3]> =
+            of_w.zip(of_ev).zip(of_e).map(|((w, ev), e)| [w, ev, e]).collect();
         let shares = vec![1.0; p.len()];
         let factors = design.factors(size);
         let inverse_rank = Covariance::new(&w, dim, &factors, &shares).inverse_rank();
@@ -117,7 +118,7 @@ impl<'a> Look<'a> {
         };
         let Sample { n_s, visible, query_heads, max_norm_v, .. } = *sample;
         let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
-        let stats = stats(size, &sums, sum(&factors, &squares[1]), dim, &residual);
+        let stats = stats(size, &sums, variance_n(&factors, &squares), dim, &residual);
         let strata = Some((of, drawn));
         Self { design, reader, shift, stats, squares, shares, strata, inverse_rank }
     }
@@ -125,7 +126,7 @@ impl<'a> Look<'a> {
     /// What a sample of `size` says, at least that of the one looked at and less than the residual.
     pub(crate) fn at(&self, size: usize) -> SampleStats {
         let factors = self.design.factors(size);
-        let [w, ev, e] = [0, 1, 2].map(|which| self.variance(&factors, &self.squares[which]));
+        let [w, ev, e] = self.variances(&factors);
         let (b, n_s) = (size as f64, self.stats.n_s as f64);
         let alike = n_s * n_s * (1.0 / b - 1.0 / n_s);
         SampleStats {
@@ -142,17 +143,28 @@ impl<'a> Look<'a> {
         }
     }
 
-    fn variance(&self, factors: &[f64], squares: &[f64]) -> Variance {
-        let terms = || factors.iter().zip(squares).map(|(f, x)| f * x);
-        let total: f64 = terms().sum();
-        let mut fourths: f64 = terms().zip(&self.shares).map(|(x, share)| x * x * share).sum();
-        if let Some((of, drawn)) = &self.strata {
-            let mut sums = vec![0.0; drawn.len()];
-            of.iter().zip(terms()).for_each(|(&stratum, x)| sums[stratum] += x);
-            fourths -= sums.iter().zip(drawn).map(|(sum, n)| sum * sum / n.max(1.0)).sum::<f64>();
+    fn variances(&self, factors: &[f64]) -> [Variance; 3] {
+        let (mut totals, mut fourths) = ([0.0; 3], [0.0; 3]);
+        for ((factor, squares), share) in factors.iter().zip(&self.squares).zip(&self.shares) {
+            for which in 0..3 {
+                let term = factor * squares[which];
+                totals[which] += term;
+                fourths[which] += term * term * share;
+            }
         }
-        let doubt = if total > 0.0 { fourths.max(0.0) / (total * total) } else { 0.0 };
-        Variance { total, doubt }
+        if let Some((of, drawn)) = &self.strata {
+            let mut sums = vec![[0.0; 3]; drawn.len()];
+            for ((&stratum, factor), squares) in of.iter().zip(factors).zip(&self.squares) {
+                (0..3).for_each(|which| sums[stratum][which] += factor * squares[which]);
+            }
+            for (sums, n) in sums.iter().zip(drawn) {
+                (0..3).for_each(|which| fourths[which] -= sums[which].powi(2) / n.max(1.0));
+            }
+        }
+        [0, 1, 2].map(|which| {
+            let (total, fourths) = (totals[which], fourths[which].max(0.0));
+            Variance { total, doubt: if total > 0.0 { fourths / (total * total) } else { 0.0 } }
+        })
     }
 }
 
@@ -190,15 +202,15 @@ fn stats(
     }
 }
 
-/// `Σ φ x`.
-fn sum(factors: &[f64], x: &[f64]) -> f64 {
-    factors.iter().zip(x).map(|(f, x)| f * x).sum()
+/// The variance of `N^`.
+fn variance_n(factors: &[f64], squares: &[[f64; 3]]) -> f64 {
+    factors.iter().zip(squares).map(|(factor, [_, ev, _])| factor * ev).sum()
 }
 
 /// `Tr(S²) / Tr(S)²` of the covariance `S` of a total of `w` from pairs of different tokens, each weighed by what
 /// it adds to the trace, and what tokens add that are parallel to themselves: so it errs high (docs/guarantees.md, eq. 7).
 /// 1 of fewer than four tokens.
-fn inverse_rank_of_pairs(sample: &Weighed, factors: &[f64], squares: &[f64]) -> f64 {
+fn inverse_rank_of_pairs(sample: &Weighed, factors: &[f64], squares: &[[f64; 3]]) -> f64 {
     let Weighed { e, by_out, out_squared, fours, .. } = sample;
     let (mut parallel, mut all) = (0.0, 0.0);
     for (four, products) in fours.iter().enumerate() {
@@ -207,10 +219,10 @@ fn inverse_rank_of_pairs(sample: &Weighed, factors: &[f64], squares: &[f64]) -> 
             let factor = factors[i] * factors[j];
             let product = e[i] * e[j] * (product - by_out[i] - by_out[j] + out_squared);
             parallel += factor * product * product;
-            all += factor * squares[i] * squares[j];
+            all += factor * squares[i][0] * squares[j][0];
         }
     }
-    let terms = || factors.iter().zip(squares).map(|(f, x)| f * x);
+    let terms = || factors.iter().zip(squares).map(|(factor, [w, ..])| factor * w);
     let (trace, fourths) = (terms().sum::<f64>(), terms().map(|x| x * x).sum::<f64>());
     if all > 0.0 { (parallel / all).min(1.0) + fourths / (trace * trace) } else { 1.0 }
 }

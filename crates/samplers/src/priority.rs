@@ -154,33 +154,37 @@ struct PriorityDesign<'a> {
     sizes: Sizes,
     draws: Draws,
     threshold: f64,
-    /// The tokens drawn, in draw order.
+    /// The tokens drawn, in draw order, the sizes of each, and 1 over its probability.
     drawn: Vec<usize>,
+    shares: Vec<f32>,
+    weights: Vec<f64>,
 }
 
 impl<'a> PriorityDesign<'a> {
     fn new(scans: Vec<Scan<'a>>, sizes: Sizes, uniforms: Uniforms) -> Self {
         let errors = scans.iter().map(|scan| scan.largest_error(sizes.tokens())).collect();
         let (draws, drawn) = (Draws::new(uniforms), Vec::new());
-        Self { scans, errors, sizes, draws, threshold: 0.0, drawn }
+        let (shares, weights) = (Vec::new(), Vec::new());
+        Self { scans, errors, sizes, draws, threshold: 0.0, drawn, shares, weights }
     }
 }
 
 impl Design for PriorityDesign<'_> {
     fn extend(&mut self, size: usize, out: &mut Vec<u32>) {
         let (before, t) = (self.threshold, self.sizes.threshold(size));
+        let known = self.drawn.len();
         if before == 0.0 {
             self.drawn.extend_from_slice(self.sizes.certain());
-            out.extend(self.sizes.certain().iter().map(|&token| token as u32));
         }
-        if t <= before {
-            return;
+        if t > before {
+            let new = self.draws.beyond(&self.sizes, before, t);
+            self.drawn.extend(new.map(|token| token as usize));
+            self.threshold = t;
         }
-        for token in self.draws.beyond(&self.sizes, before, t) {
-            self.drawn.push(token as usize);
-            out.push(token);
-        }
-        self.threshold = t;
+        let new = &self.drawn[known..];
+        out.extend(new.iter().map(|&token| token as u32));
+        self.shares.extend(new.iter().map(|&token| self.sizes.shares()[token]));
+        self.weights = self.probabilities().into_iter().map(|p| 1.0 / p).collect();
     }
 
     fn probabilities(&self) -> Vec<f64> {
@@ -189,12 +193,13 @@ impl Design for PriorityDesign<'_> {
     }
 
     fn factors(&self, size: usize) -> Vec<f64> {
-        let t = self.sizes.threshold(size).max(self.threshold);
-        let factor = |&token: &usize| {
-            let [p, then] = [self.threshold, t].map(|t| self.sizes.probability(token, t));
-            (1.0 / then - 1.0) / p
+        let t = self.sizes.threshold(size).max(self.threshold) as f32;
+        let factor = |(&share, weight): (&f32, &f64)| {
+            // Of those that are certain at any threshold there is no share.
+            let then = if share > 0.0 { (t * share).min(1.0) } else { 1.0 };
+            (1.0 / f64::from(then) - 1.0) * weight
         };
-        self.drawn.iter().map(factor).collect()
+        self.shares.iter().zip(&self.weights).map(factor).collect()
     }
 
     fn unseen(&self, reader: usize, size: usize, shift: f64) -> Option<Unseen> {

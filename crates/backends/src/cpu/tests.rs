@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::{
     Assumptions, Budget, BudgetEstimator, Demand, ExactTally, Fraction, Kind, Picks, Pipeline,
     PipelineConfig, Promise, Radius, Residual, Result, Row, SampleStats, Selector, SelectorConfig,
-    Shape, Site, Softmax, Step, Storage, Tally, Target, typetag,
+    Shape, Site, Softmax, Step, Storage, Tally, Target, Weighed, typetag,
 };
 
 use super::kernel::{Span, exp2};
@@ -82,6 +82,7 @@ impl World {
 trait AnyReaders {
     fn sums(&self, level: Level, span: Span<'_>, log_weights: Option<&[f32]>) -> Vec<Sums>;
     fn stats(&self, level: Level, picks: &Picks, parts: &[&[u32]], n: usize) -> Vec<SampleStats>;
+    fn weighed(&self, level: Level, picks: &Picks, parts: &[&[u32]], n: usize) -> Vec<Weighed>;
 }
 
 impl<E: Stored> AnyReaders for Readers<'_, E> {
@@ -93,6 +94,12 @@ impl<E: Stored> AnyReaders for Readers<'_, E> {
         let readers = at(self, level);
         let mut tally = CpuTally::new(&readers, n, true, false);
         stats(&mut tally, picks, parts, readers.members())
+    }
+
+    fn weighed(&self, level: Level, picks: &Picks, parts: &[&[u32]], n: usize) -> Vec<Weighed> {
+        let readers = at(self, level);
+        let mut tally = CpuTally::new(&readers, n, true, false);
+        weighed(&mut tally, picks, parts, readers.members())
     }
 }
 
@@ -109,6 +116,30 @@ fn stats(
     parts: &[&[u32]],
     readers: usize,
 ) -> Vec<SampleStats> {
+    looks(tally, picks, parts, readers, |tally, reader, residual, _| tally.stats(reader, residual))
+}
+
+/// What the sample says to each reader, if its tokens were drawn with probabilities from a quarter up.
+fn weighed(
+    tally: &mut dyn Tally,
+    picks: &Picks,
+    parts: &[&[u32]],
+    readers: usize,
+) -> Vec<Weighed> {
+    looks(tally, picks, parts, readers, |tally, reader, residual, drawn| {
+        let p: Vec<f64> = (0..drawn).map(|i| 0.25 + 0.75 / (1 + i % 9) as f64).collect();
+        tally.weighed(reader, residual, &p)
+    })
+}
+
+/// What each reader is told at the last look after the sample was drawn in parts.
+fn looks<T>(
+    tally: &mut dyn Tally,
+    picks: &Picks,
+    parts: &[&[u32]],
+    readers: usize,
+    look: impl Fn(&mut dyn Tally, usize, &Residual, usize) -> T,
+) -> Vec<T> {
     let residual = Residual {
         n_s: picks.visible() - picks.len(),
         query_heads: 1,
@@ -117,10 +148,11 @@ fn stats(
         bound: Some(1.0),
     };
     tally.take(picks);
-    let mut last = Vec::new();
+    let (mut last, mut drawn) = (Vec::new(), 0);
     for part in parts {
         tally.draw(part, true);
-        last = (0..readers).map(|reader| tally.stats(reader, &residual)).collect();
+        drawn += part.len();
+        last = (0..readers).map(|reader| look(tally, reader, &residual, drawn)).collect();
     }
     last
 }
@@ -375,6 +407,27 @@ proptest! {
         }
     }
 
+    /// The same of a sample whose tokens have weights of their own.
+    #[test]
+    fn weighed_samples_are_those_of_the_definition(world in worlds(), share in 1usize..6) {
+        let view = world.cache.view();
+        let step = world.step(&view);
+        let mut picks = Picks::new(world.tokens);
+        picks.take_all((0..world.tokens).filter(|i| i % 7 == 6));
+        let drawn = some_tokens(world.tokens, share);
+        let (first, second) = drawn.split_at(drawn.len() / 3);
+        let rows = step.rows();
+        let want = weighed(&mut ExactTally::new(&rows), &picks, &[first, second], rows.len());
+        for level in Level::all() {
+            let got = world.readers(&view, |readers| {
+                readers.weighed(level, &picks, &[first, second], world.tokens)
+            });
+            for (got, want) in got.iter().zip(&want) {
+                same_weighed(got, want, level)?;
+            }
+        }
+    }
+
     #[test]
     fn exponentials_are_right(numbers in prop::collection::vec(-180.0_f32..20.0, 0..70), shift in -5.0_f32..5.0) {
         for level in Level::all() {
@@ -423,6 +476,43 @@ fn same_stats(
         let allowed = (2e-5 + rounding.max(0.0)) * want.abs();
         let close = (got - want).abs() <= allowed || got.is_nan() && want.is_nan();
         prop_assert!(close, "{level:?}: {name} is {got}, not {want}");
+    }
+    Ok(())
+}
+
+/// Everything that a look at a weighed sample is told, but for roundings of products in f32.
+fn same_weighed(
+    got: &Weighed,
+    want: &Weighed,
+    level: Level,
+) -> std::result::Result<(), TestCaseError> {
+    prop_assert_eq!(got.value_dim, want.value_dim);
+    let lengths = |of: &Weighed| [of.e.len(), of.norms.len(), of.by_out.len(), of.fours.len()];
+    prop_assert_eq!(lengths(got), lengths(want));
+    // Relative to one shift.
+    let e = (got.shift - want.shift).exp().recip();
+    let largest_product = 2.25 * want.value_dim as f64;
+    let near = |name: &str, got: f64, want: f64, scale: f64| {
+        let close = (got - want).abs() <= 1e-5 * scale;
+        prop_assert!(close, "{level:?}: {name} is {got}, not {want}");
+        Ok(())
+    };
+    near("d", got.d / e, want.d, want.d)?;
+    near("d_certain", got.d_certain / e, want.d_certain, want.d)?;
+    near("out_squared", got.out_squared, want.out_squared, want.value_dim as f64)?;
+    near("drift", got.drift, want.drift, (want.value_dim as f64).sqrt())?;
+    near("sum_e_norm_v", got.sum_e_norm_v / e, want.sum_e_norm_v, want.sum_e_norm_v)?;
+    for (got, want) in got.e.iter().zip(&want.e) {
+        near("e", got / e, *want, *want)?;
+    }
+    for (got, want) in got.norms.iter().zip(&want.norms) {
+        near("|v|", *got, *want, *want)?;
+    }
+    for (got, want) in got.by_out.iter().zip(&want.by_out) {
+        near("v·o", *got, *want, largest_product)?;
+    }
+    for (got, want) in got.fours.as_flattened().iter().zip(want.fours.as_flattened()) {
+        near("v·v", *got, *want, largest_product)?;
     }
     Ok(())
 }
@@ -482,7 +572,18 @@ fn statistics_are_right_at_any_magnitude() {
         let drawn = some_tokens(300, 2);
         let rows = step.rows();
         let want = stats(&mut ExactTally::new(&rows), &picks, &[&drawn], rows.len());
+        let weighed = weighed(&mut ExactTally::new(&rows), &picks, &[&drawn], rows.len());
         for level in Level::all() {
+            let got =
+                world.readers(&view, |readers| readers.weighed(level, &picks, &[&drawn], 300));
+            for (got, want) in got.iter().zip(&weighed) {
+                let close = |got: f64, want: f64| (got - want).abs() <= 1e-4 * want.abs();
+                assert!(close(got.out_squared, want.out_squared), "{got:?}, not {want:?}");
+                let products = got.fours.as_flattened().iter().zip(want.fours.as_flattened());
+                let largest = want.norms.iter().fold(0.0, |a: f64, &b| a.max(b * b));
+                let near = |(got, want): (&f64, &f64)| (got - want).abs() <= 1e-5 * largest;
+                assert!(products.into_iter().all(near), "{got:?}, not {want:?}");
+            }
             let got = world.readers(&view, |readers| readers.stats(level, &picks, &[&drawn], 300));
             for (got, want) in got.iter().zip(&want) {
                 for (name, got, want) in [

@@ -3,9 +3,9 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::eval::{BenchReport, BenchRow};
 
-const HEADER: [&str; 14] = [
+const HEADER: [&str; 16] = [
     "pipeline", "tokens", "threads", "dtype", "density", "sampled", "ms", "GB/s", "of read",
-    "speed-up", "select", "sample", "attend", "",
+    "speed-up", "error", "broken", "select", "sample", "attend", "",
 ];
 
 const LEGEND: &str = "\
@@ -15,6 +15,8 @@ ms        one decode step of one layer, the median over rounds
 GB/s      keys and values read: of a shared list once for its KV head, of per-head lists each
 of read   that, of the speed of reading memory in order in the same round
 speed-up  the time of dense attention in the same round over this one's
+error     of the output, relative to dense attention's in the same round; the mean over all rows that were timed
+broken    rows whose error exceeded what the pipeline promises, or steps, if it promises that of whole steps
 select, sample, attend  shares of the time; - where the backend does not tell";
 
 pub(super) fn show(report: &BenchReport) -> String {
@@ -45,7 +47,7 @@ fn heading(report: &BenchReport) -> String {
     lines.join("\n")
 }
 
-fn cells(row: &BenchRow) -> [String; 14] {
+fn cells(row: &BenchRow) -> [String; 16] {
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     let part = |share: Option<f64>| {
         share.map_or_else(|| "-".into(), |share| format!("{:.0} %", 100.0 * share))
@@ -61,6 +63,8 @@ fn cells(row: &BenchRow) -> [String; 14] {
         format!("{:.2}", row.gb_s),
         percent(row.of_bandwidth),
         format!("{:.2} x", row.speedup_over_dense),
+        if row.error == 0.0 { "-".into() } else { format!("{:.4}", row.error) },
+        row.broken.zip(row.judged).map_or_else(|| "-".into(), |(of, all)| format!("{of} of {all}")),
         part(row.select_share),
         part(row.sample_share),
         part(row.attend_share),

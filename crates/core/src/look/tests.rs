@@ -231,7 +231,8 @@ fn ranks_of_pairs() {
             fours: values.chunks_exact(Weighed::FOUR).map(four).collect(),
             ..Weighed::default()
         };
-        1.0 / inverse_rank_of_pairs(&sample, &[2.0; 500], &values.iter().map(|&v| dot(v, v)).collect::<Vec<_>>())
+        let squares: Vec<[f64; 3]> = values.iter().map(|&v| [dot(v, v), 0.0, 0.0]).collect();
+        1.0 / inverse_rank_of_pairs(&sample, &[2.0; 500], &squares)
     };
     let line = rank(&|i| [(i % 7) as f64 - 3.0, 0.0]);
     assert!((0.9..=1.0).contains(&line), "1 at the most, not {line}");

@@ -119,12 +119,20 @@ impl<'a> Group<'a> {
         Ok(Measured { bandwidth, tallies: tallies.collect() })
     }
 
-    /// Lets every pipeline make a pass with the same queries.
+    /// Lets every pipeline make a pass with the same queries, dense attention first, whose outputs the others' are
+    /// compared with.
     fn round(&mut self, round: usize) -> Result<()> {
         let layers = 0..self.set.plan.layers;
         let queries: Vec<Array3<f32>> =
             layers.map(|layer| numbers::queries(&self.shape, layer, round)).collect();
-        self.runners.iter_mut().try_for_each(|runner| runner.pass(&queries))
+        let Some((dense, others)) = self.runners.split_first_mut() else { return Ok(()) };
+        let exact = dense.pass(&queries)?;
+        dense.tally.judge(&exact, &exact, None);
+        for runner in others {
+            let outputs = runner.pass(&queries)?;
+            runner.tally.judge(&outputs, &exact, runner.contender.pipeline.promise().as_ref());
+        }
+        Ok(())
     }
 }
 
@@ -140,7 +148,7 @@ impl Runner<'_> {
     }
 
     /// Answers one query in each layer, and notes how long that took.
-    fn pass(&mut self, queries: &[Array3<f32>]) -> Result<()> {
+    fn pass(&mut self, queries: &[Array3<f32>]) -> Result<Vec<Output>> {
         let mut outputs: Vec<Output> = Vec::with_capacity(queries.len());
         let start = Instant::now();
         for (number, (layer, queries)) in self.layers.iter_mut().zip(queries).enumerate() {
@@ -148,7 +156,7 @@ impl Runner<'_> {
             outputs.push(output.map_err(|source| self.contender.refuse(number, source))?);
         }
         self.tally.add(start.elapsed(), &outputs);
-        Ok(())
+        Ok(outputs)
     }
 }
 

@@ -77,6 +77,13 @@ pub struct BenchRow {
     pub attend_share: Option<f64>,
     /// The share of rows for which everything was read because that is faster.
     pub fell_back: f64,
+    /// The mean relative error of the output, to dense attention's.
+    pub error: f64,
+    /// How often the promise was broken, in rows or in steps as it is about, and of how often; without a promise, or
+    /// with a floor, which dense attention does not tell, neither.
+    pub broken: Option<usize>,
+    /// Of how many.
+    pub judged: Option<usize>,
     /// Layers, each with its own cache.
     pub layers: usize,
     /// Rounds.
@@ -98,6 +105,9 @@ impl BenchReport {
         let Some((_, dense)) = tallies.first() else { return };
         for (contender, tally) in &tallies {
             let mut row = BenchRow::new(group, set, tally, dense, &bandwidth);
+            let promise = contender.pipeline.promise();
+            let counts = tally.violations().zip(promise).map(|(of, promise)| of.of(promise.scope));
+            (row.broken, row.judged) = counts.unzip();
             row.pipeline.clone_from(&contender.pipeline.name);
             row.asked_density = contender.asked_density;
             self.rows.push(row);
@@ -139,6 +149,9 @@ impl BenchRow {
             sample_share: shares.map(|[_, sample, _]| sample),
             attend_share: shares.map(|[_, _, attend]| attend),
             fell_back: tally.fell_back(),
+            error: tally.error(),
+            broken: None,
+            judged: None,
             layers: set.plan.layers,
             rounds: tally.passes().len(),
         }

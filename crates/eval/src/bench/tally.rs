@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use vattention_core::{Output, RowReport, Share, Timings};
+use ndarray::s;
+use vattention_core::{Output, Promise, RowReport, Share, Target, Timings};
 
 use super::Contender;
+use crate::metrics::{RowError, Violations};
+use crate::Exact;
 
 /// What a group came to, round by round.
 pub(super) struct Measured<'a> {
@@ -26,6 +29,10 @@ pub(super) struct Tally {
     sampled: usize,
     fell_back: usize,
     timings: Option<Timings>,
+    /// The sum of the output's errors, where it was judged.
+    errors: f64,
+    /// Rows and steps that broke the pipeline's promise, if that can be told from the output.
+    violations: Option<Violations>,
 }
 
 /// One step in each layer.
@@ -50,6 +57,8 @@ impl Tally {
             sampled: 0,
             fell_back: 0,
             timings: None,
+            errors: 0.0,
+            violations: None,
         }
     }
 
@@ -72,6 +81,31 @@ impl Tally {
                 *self.timings.get_or_insert_default() += *timings;
             }
         }
+    }
+
+    /// Compares the outputs of the last pass with those of dense attention, to which a promise is kept or broken; of a
+    /// promise with a floor nothing can be told from these.
+    pub(super) fn judge(&mut self, outputs: &[Output], dense: &[Output], promise: Option<&Promise>) {
+        let promise = promise.filter(|promise| promise.floor.is_none());
+        for (output, dense) in outputs.iter().zip(dense) {
+            let heads = 0..output.rows.len();
+            let errors: Vec<RowError> = heads.map(|head| error(output, dense, head)).collect();
+            self.errors += errors.iter().map(|error| error.of(Target::Sdpa)).sum::<f64>();
+            if let Some(promise) = promise {
+                let broken = errors.iter().map(|error| error.exceeds(promise));
+                self.violations.get_or_insert_default().add_step(broken);
+            }
+        }
+    }
+
+    /// The mean error of the output.
+    pub(super) fn error(&self) -> f64 {
+        self.errors / self.rows as f64
+    }
+
+    /// Rows and steps that broke the promise.
+    pub(super) fn violations(&self) -> Option<Violations> {
+        self.violations
     }
 
     /// Rows of keys and values that one step read: of a shared list once for its KV head, of
@@ -116,10 +150,21 @@ impl Tally {
     }
 }
 
+/// How far the row of a head is from dense attention's.
+fn error(output: &Output, dense: &Output, head: usize) -> RowError {
+    let exact = Exact {
+        output: dense.out.slice(s![head, 0, ..]).mapv(f64::from),
+        log_denominator: f64::from(dense.log_denominator[[head, 0]]),
+        mean_norm_v: 0.0,
+    };
+    let log_denominator = f64::from(output.log_denominator[[head, 0]]);
+    RowError::new(output.out.slice(s![head, 0, ..]), log_denominator, &exact)
+}
+
 #[cfg(test)]
 mod tests {
     use ndarray::{Array2, Array3};
-    use vattention_core::{Assumptions, Certificate, Kind};
+    use vattention_core::{Assumptions, Certificate, Fraction, Kind, Scope};
 
     use super::*;
 
@@ -173,6 +218,29 @@ mod tests {
         let dense = tally(Share::Head, &dense);
         assert!((dense.passes()[0].gb_s - 100.0).abs() < 1e-9, "read for both at once");
         assert_eq!(dense.fell_back(), 1.0);
+    }
+
+    #[test]
+    fn errors_are_those_to_dense_attention() {
+        let rows = || vec![row(10, 20, 40, false), row(10, 10, 40, false)];
+        let (mut dense, mut sparse) = (output(rows(), None), output(rows(), None));
+        dense.out.fill(2.0);
+        sparse.out.assign(&ndarray::array![[[2.1]], [[2.6]]]);
+        let promise = |floor| Promise {
+            target: Target::Sdpa,
+            epsilon: Fraction::new(0.1).unwrap(),
+            delta: Fraction::new(0.1).unwrap(),
+            floor,
+            scope: Scope::Row,
+        };
+        let mut tally = Tally::new(Share::Group, 2, 1000);
+        tally.add(Duration::from_micros(1), std::slice::from_ref(&sparse));
+        tally.judge(&[sparse.clone()], &[dense.clone()], Some(&promise(None)));
+        assert!((tally.error() - 0.175).abs() < 1e-6, "{}", tally.error());
+        assert_eq!(tally.violations().map(|of| (of.broken_rows, of.rows)), Some((1, 2)));
+        let mut floored = Tally::new(Share::Group, 2, 1000);
+        floored.judge(&[sparse], &[dense], Some(&promise(Fraction::new(0.5).ok())));
+        assert_eq!(floored.violations(), None);
     }
 
     #[test]

@@ -187,6 +187,43 @@ fn uniform_numbers_are_uniform_and_independent() {
     }
 }
 
+/// A digest of the tokens that two rows together draw of 1000, and of their probabilities, from numbers that are exact on every
+/// machine.
+fn digest(index: IndexOf) -> u64 {
+    const DIM: usize = 24;
+    let mut state = 5_u64;
+    let mut numbers = |count: usize| -> Vec<f32> {
+        let mut number = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 52) as f32 / 1024.0 - 2.0
+        };
+        (0..count).map(|_| number()).collect()
+    };
+    let (keys, queries) = (numbers(1000 * DIM), numbers(2 * DIM));
+    let keys = Tokens::new(&keys, 1000, DIM);
+    let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: DIM, value_dim: DIM };
+    let site = Site { seed: 3, sequence: 0, layer: 0, kv_head: 0, shape };
+    let mut worker = Worker { index: Index::new(DIM, index) };
+    worker.append(&NewTokens { first: 0, keys, values: keys });
+    let step = Step { site: &site, queries: &queries, keys, values: keys, visible: 1000, step: 0 };
+    let picks = Picks::new(1000);
+    let mut design = design(&worker, &step.rows(), &picks);
+    let mut tokens = Vec::new();
+    design.extend(100, &mut tokens);
+    design.extend(300, &mut tokens);
+    let numbers = tokens.iter().map(|&token| u64::from(token));
+    let numbers = numbers.chain(design.probabilities().into_iter().map(f64::to_bits));
+    // FNV-1a.
+    numbers.fold(0xCBF2_9CE4_8422_2325, |hash, x| (hash ^ x).wrapping_mul(0x0100_0000_01B3))
+}
+
+/// Sizes are made by integers and by operations in f32 in an order of their own, whatever vectors a machine has.
+#[test]
+fn every_machine_draws_the_same() {
+    assert_eq!(digest(IndexOf::Codes), 18_083_044_042_860_393_203);
+    assert_eq!(digest(IndexOf::Keys), 11_641_983_230_486_126_002);
+}
+
 /// Whether what 600 tokens may hide is proved, if one key has a number so large that a step is not small.
 fn is_proved(largest: f32) -> bool {
     let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 3, value_dim: 3 };
