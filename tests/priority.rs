@@ -23,8 +23,8 @@ use vattention_testkit::promises::{
 use common::draws::{BASE, ENDS, FIRST, bench, only, ratio};
 use mistakes::QuarterOfTheVariance;
 
-fn priority(index: IndexOf) -> Box<Priority> {
-    Box::new(Priority { base: FIRST, index })
+fn priority(index: IndexOf) -> Priority {
+    Priority { base: FIRST, index }
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn the_asymptotic_modes_keep_their_promise(index: IndexOf) {
         {
             let ratio = || Box::new(ratio(mode, epsilon, delta));
             let run = |config| bench(head, config).run();
-            let found = run(only(priority(index), ratio()));
+            let found = run(only(Box::new(priority(index)), ratio()));
             let cell = format!("{head:?}, {mode:?}, {epsilon}, {delta}: {found:?}");
             println!("{cell}");
             assert!(!contradicted(found.broken, delta), "{cell}");
@@ -55,7 +55,7 @@ fn the_asymptotic_modes_keep_their_promise(index: IndexOf) {
             if mode == Mode::Strict || delta < 0.2 || too_easy {
                 continue;
             }
-            let mutant = only(priority(index), Box::new(QuarterOfTheVariance(ratio())));
+            let mutant = only(Box::new(priority(index)), Box::new(QuarterOfTheVariance(ratio())));
             let broken = run(mutant).broken;
             let found = binomial::p_value(broken, TRIALS as usize, delta) < LEVEL;
             println!("{head:?}: a quarter of the variance breaks {broken}");
@@ -73,7 +73,7 @@ fn the_scores_of_a_selector_keep_the_promise() {
     for_each_head(|head| {
         for (epsilon, delta) in [(0.1, 0.1), (0.05, 0.2)] {
             let estimator = Box::new(ratio(Mode::Default, epsilon, delta));
-            let mut config = only(priority(IndexOf::Selectors), estimator);
+            let mut config = only(Box::new(priority(IndexOf::Selectors)), estimator);
             let size = AutoSize::Fixed(Size::Tokens(TOKENS / 50));
             config.selectors.push(Box::new(OracleTopK { size, score: Score::Head }));
             let bench = bench(head, config);
@@ -98,7 +98,7 @@ fn tokens_that_could_shift_the_output_too_far_are_met() {
         for mode in [Mode::Default, Mode::Strict] {
             let head = HeadKind::OneDirection(Length::Opposite(share));
             let estimator = Box::new(ratio(mode, epsilon, delta));
-            let bench = bench(head, only(priority(IndexOf::Keys), estimator));
+            let bench = bench(head, only(Box::new(priority(IndexOf::Keys)), estimator));
             let found = bench.run();
             println!("{head:?}, {mode:?}, {epsilon}, {delta}: {found:?}");
             assert!(!contradicted(found.broken, delta), "{head:?}, {mode:?}, {epsilon}: {found:?}");
@@ -116,7 +116,7 @@ fn the_rigorous_mode_keeps_its_promise() {
     let sampled = std::sync::atomic::AtomicUsize::new(0);
     for_each_head(|head| {
         let estimator = Box::new(ratio(Mode::Rigorous, 0.2, 0.1));
-        let bench = bench(head, only(priority(IndexOf::Keys), estimator));
+        let bench = bench(head, only(Box::new(priority(IndexOf::Keys)), estimator));
         let found = bench.run();
         println!("{head:?}: {found:?}");
         assert!(!contradicted(found.broken, 0.1) && found.unheld == 0, "{head:?}: {found:?}");
@@ -135,7 +135,7 @@ fn the_rigorous_mode_keeps_its_promise() {
 fn tokens_are_drawn_with_the_probability_that_is_told() {
     let mut once = ratio(Mode::Default, 0.9, 0.5);
     once.rounds = std::num::NonZeroU8::MIN;
-    let bench = bench(HeadKind::Gaussian, only(priority(IndexOf::Codes), Box::new(once)));
+    let bench = bench(HeadKind::Gaussian, only(Box::new(priority(IndexOf::Codes)), Box::new(once)));
     let (mut drawn, mut pairs) = (vec![0; TOKENS], vec![0; TOKENS]);
     let mut told = vec![0.0; TOKENS];
     for sequence in 0..TRIALS {

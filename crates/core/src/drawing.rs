@@ -279,15 +279,13 @@ impl<'a> Drawing<'a> {
         };
         let residuals = self.residuals;
         let residual = &residuals[reader];
-        match self.design.strata() {
-            Some(strata) => self.look(reader, |design, sample, shift| {
+        if let Some(strata) = self.design.strata() {
+            return self.look(reader, |design, sample, shift| {
                 forecast(&Look::of_strata(design, strata, reader, size, sample, shift))
-            }),
-            None => {
-                let sample = self.tally.weighed(reader, residual, &self.design.probabilities());
-                forecast(&Look::of_independent(&*self.design, reader, size, &sample, residual))
-            }
+            });
         }
+        let sample = self.tally.weighed(reader, residual, &self.design.probabilities());
+        forecast(&Look::of_independent(&*self.design, reader, size, &sample, residual))
     }
 
     /// The least size that the design proves to suffice.

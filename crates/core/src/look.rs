@@ -66,8 +66,7 @@ impl<'a> Look<'a> {
             drift: sample.drift,
             norms: sample.sum_e_norm_v,
         };
-        let stats =
-            stats(size, &sums, variance_n(&factors, &squares), sample.value_dim, residual);
+        let stats = stats(size, &sums, variance_n(&factors, &squares), sample.value_dim, residual);
         let shares = design.probabilities().into_iter().map(|p| 1.0 - p).collect();
         let shift = sample.shift;
         Self { design, reader, shift, stats, squares, shares, strata: None, inverse_rank }

@@ -44,15 +44,15 @@ impl Weighed {
         let dim = sample.certain.numerator().len();
         let values: Vec<&[f32]> = sample.values.chunks_exact(dim).collect();
         let norms: Vec<f64> = values.iter().map(|value| norm(value)).collect();
-        let mut sums = vec![sample.certain.denominator(), sample.certain_norms];
+        let (mut d, mut e_norms) = (sample.certain.denominator(), sample.certain_norms);
         let mut n = sample.certain.numerator().to_vec();
         for (((e, p), value), norm) in sample.e.iter().zip(p).zip(&values).zip(&norms) {
             let weight = e / p;
-            sums[0] += weight;
-            sums[1] += weight * norm;
+            d += weight;
+            e_norms += weight * norm;
             n.iter_mut().zip(*value).for_each(|(n, &v)| *n += weight * f64::from(v));
         }
-        let total = Softmax::from_sums(0.0, sums[0], n);
+        let total = Softmax::from_sums(0.0, d, n);
         let out = total.output();
         let by_out =
             |value: &&[f32]| value.iter().zip(&out).map(|(&v, o)| f64::from(v) * o).sum::<f64>();
@@ -63,7 +63,7 @@ impl Weighed {
         Self {
             by_out: values.iter().map(by_out).collect(),
             fours: values.chunks_exact(Self::FOUR).map(four).collect(),
-            ..Self::of_sums(shift, sample.certain, &total, sums[1], sample.e.to_vec(), norms)
+            ..Self::of_sums(shift, sample.certain, &total, e_norms, sample.e.to_vec(), norms)
         }
     }
 

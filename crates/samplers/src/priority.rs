@@ -222,7 +222,12 @@ impl Design for PriorityDesign<'_> {
     }
 }
 
-register!(Sampler, "priority", Priority, "drawn by approximate attention, which an index foretells");
+register!(
+    Sampler,
+    "priority",
+    Priority,
+    "drawn by approximate attention, which an index foretells"
+);
 
 #[cfg(test)]
 mod tests;

@@ -77,9 +77,7 @@ impl RotatedCodes {
 
     /// Bytes of codes, factors and means.
     pub fn bytes(&self) -> usize {
-        size_of_val(&self.words[..])
-            + size_of_val(&self.factors[..])
-            + size_of_val(&self.means[..])
+        size_of_val(&self.words[..]) + size_of_val(&self.factors[..]) + size_of_val(&self.means[..])
     }
 
     /// Sets the logits of all visible tokens of rows that see as many, `[rows][visible]`. What the codes add to `q·c` is
@@ -135,8 +133,7 @@ impl RotatedCodes {
                 self.words[(block * words + j) * BLOCK + token] = word;
             }
         }
-        let squares: f64 =
-            self.factors[block * BLOCK..].iter().map(|f| f.to_f64().powi(2)).sum();
+        let squares: f64 = self.factors[block * BLOCK..].iter().map(|f| f.to_f64().powi(2)).sum();
         self.squares.push(self.squares.last().unwrap_or(&0.0) + squares);
         self.means.extend(mean);
         self.rest.clear();

@@ -21,9 +21,9 @@ mod look;
 mod readers;
 mod sample;
 mod tally;
-mod weighed;
 #[cfg(test)]
 mod tests;
+mod weighed;
 
 use std::sync::Arc;
 use std::time::Instant;

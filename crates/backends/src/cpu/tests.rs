@@ -120,12 +120,7 @@ fn stats(
 }
 
 /// What the sample says to each reader, if its tokens were drawn with probabilities from a quarter up.
-fn weighed(
-    tally: &mut dyn Tally,
-    picks: &Picks,
-    parts: &[&[u32]],
-    readers: usize,
-) -> Vec<Weighed> {
+fn weighed(tally: &mut dyn Tally, picks: &Picks, parts: &[&[u32]], readers: usize) -> Vec<Weighed> {
     looks(tally, picks, parts, readers, |tally, reader, residual, drawn| {
         let p: Vec<f64> = (0..drawn).map(|i| 0.25 + 0.75 / (1 + i % 9) as f64).collect();
         tally.weighed(reader, residual, &p)

@@ -32,8 +32,7 @@ impl Drawn {
         let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let mut e = Vec::new();
         exp2(readers.level, logits, largest, &mut e);
-        let weights: Vec<f32> =
-            e.iter().zip(p).map(|(&e, p)| (f64::from(e) / p) as f32).collect();
+        let weights: Vec<f32> = e.iter().zip(p).map(|(&e, p)| (f64::from(e) / p) as f32).collect();
         let stride = readers.rows.value_chunks() * CHUNK;
         let lanes = weigh(readers.level, &kept.values, stride, &weights);
         let mut numerator = vec![0.0; readers.value_dim()];

@@ -6,8 +6,8 @@ use ndarray::s;
 use vattention_core::{Output, Promise, RowReport, Share, Target, Timings};
 
 use super::Contender;
-use crate::metrics::{RowError, Violations};
 use crate::Exact;
+use crate::metrics::{RowError, Violations};
 
 /// What a group came to, round by round.
 pub(super) struct Measured<'a> {
@@ -85,7 +85,12 @@ impl Tally {
 
     /// Compares the outputs of the last pass with those of dense attention, to which a promise is kept or broken; of a
     /// promise with a floor nothing can be told from these.
-    pub(super) fn judge(&mut self, outputs: &[Output], dense: &[Output], promise: Option<&Promise>) {
+    pub(super) fn judge(
+        &mut self,
+        outputs: &[Output],
+        dense: &[Output],
+        promise: Option<&Promise>,
+    ) {
         let promise = promise.filter(|promise| promise.floor.is_none());
         for (output, dense) in outputs.iter().zip(dense) {
             let heads = 0..output.rows.len();

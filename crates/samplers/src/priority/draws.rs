@@ -35,7 +35,12 @@ impl Draws {
 
     /// The tokens that are drawn at `t`, but not `before`, by when they would be. O(visible), or of the candidates if
     /// `t` has been reached for.
-    pub(super) fn beyond(&mut self, sizes: &Sizes, before: f64, t: f64) -> impl Iterator<Item = u32> {
+    pub(super) fn beyond(
+        &mut self,
+        sizes: &Sizes,
+        before: f64,
+        t: f64,
+    ) -> impl Iterator<Item = u32> {
         if t > self.reach {
             self.reach = AHEAD * t;
             self.candidates = self.candidates(sizes, self.reach as f32);
@@ -48,7 +53,8 @@ impl Draws {
                 t > 0.0 && uniform < sizes.probability(candidate.token as usize, t)
             }
         };
-        let is_new = |candidate: &&Candidate| is_drawn(candidate, t) && !is_drawn(candidate, before);
+        let is_new =
+            |candidate: &&Candidate| is_drawn(candidate, t) && !is_drawn(candidate, before);
         let mut new: Vec<Candidate> = self.candidates.iter().filter(is_new).copied().collect();
         new.sort_unstable_by(|a, b| a.from.total_cmp(&b.from).then(a.token.cmp(&b.token)));
         new.into_iter().map(|candidate| candidate.token)

@@ -4,8 +4,8 @@ use half::bf16;
 use vattention_core::{NewTokens, Picks, Row};
 use vattention_selectors::RotatedCodes;
 
-use super::keys::{self, Keys};
 use super::IndexOf;
+use super::keys::{self, Keys};
 use super::learned::{learn, pilot};
 use super::scratch::Scratch;
 
@@ -107,8 +107,10 @@ impl Index {
                 rows.iter().zip(&mut scores).map(learn).collect()
             }
         };
-        let scan = |(row, (scores, errors)): (&Row<'_>, _)| {
-            Scan { scores, norms: &self.norms[..row.visible()], errors }
+        let scan = |(row, (scores, errors)): (&Row<'_>, _)| Scan {
+            scores,
+            norms: &self.norms[..row.visible()],
+            errors,
         };
         rows.iter().zip(scores.into_iter().zip(errors)).map(scan).collect()
     }

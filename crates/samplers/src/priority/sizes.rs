@@ -52,14 +52,8 @@ impl Sizes {
         let unit = unit(scans[0].norms);
         let of_each = scans.iter().map(|scan| of_reader(scan, unit, taken()));
         let (mut own, mut readers): (Vec<_>, Vec<_>) = of_each.unzip();
-        let mut shares = own.pop().expect("a list has a reader");
-        let total = if own.is_empty() {
-            1.0
-        } else {
-            square(&mut shares);
-            own.iter().for_each(|own| add_squares(&mut shares, own));
-            root(&mut shares)
-        };
+        let (mut shares, total) =
+            if own.len() == 1 { (own.remove(0), 1.0) } else { root_of_squares(&own) };
         raise(&mut shares, 1.0 / total as f32);
         taken().for_each(|token| shares[token] = 0.0);
         for reader in &mut readers {
@@ -181,11 +175,7 @@ impl Largest {
 }
 
 /// One reader's sizes of the tokens that are not taken, which sum to 1, and what they summed to before.
-fn of_reader(
-    scan: &Scan<'_>,
-    unit: f32,
-    taken: impl Iterator<Item = usize>,
-) -> (Scratch, Total) {
+fn of_reader(scan: &Scan<'_>, unit: f32, taken: impl Iterator<Item = usize>) -> (Scratch, Total) {
     let most = largest(&scan.scores);
     let mut sizes = Scratch::new(scan.scores.len());
     let [weights, squares] = weigh(&scan.scores, scan.norms, most, unit, &mut sizes);
@@ -276,20 +266,30 @@ fn lengthen(sizes: &mut [f32], norms: &[bf16], unit: f32, square: f32) -> f64 {
     sum_of(sizes, sizes, |size, _| size)
 }
 
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn square(sizes: &mut [f32]) {
-    sizes.iter_mut().for_each(|size| *size *= *size);
+/// The root of the sum of the squares of each reader's sizes, and what these sum to.
+fn root_of_squares(own: &[Scratch]) -> (Scratch, f64) {
+    let mut sums = Scratch::new(own[0].len());
+    sums.fill(0.0);
+    for own in own {
+        add_squares(&mut sums, own);
+    }
+    let total = root(&mut sums);
+    (sums, total)
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn add_squares(sums: &mut [f32], sizes: &[f32]) {
-    sums.iter_mut().zip(sizes).for_each(|(sum, size)| *sum += size * size);
+    for (sum, size) in sums.iter_mut().zip(sizes) {
+        *sum += size * size;
+    }
 }
 
 /// Takes the root of each, and sums.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn root(sizes: &mut [f32]) -> f64 {
-    sizes.iter_mut().for_each(|size| *size = size.sqrt());
+    for size in sizes.iter_mut() {
+        *size = size.sqrt();
+    }
     sum_of(sizes, sizes, |size, _| size)
 }
 

@@ -46,5 +46,7 @@ fn hadamard(x: &mut [f32]) {
         width *= 2;
     }
     let scale = 1.0 / (x.len() as f32).sqrt();
-    x.iter_mut().for_each(|x| *x *= scale);
+    for x in x {
+        *x *= scale;
+    }
 }

@@ -9,7 +9,8 @@ use super::*;
 fn keys(tokens: usize, dim: usize) -> Vec<f32> {
     let mut state = 1_u64;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 40) as f32 / (1_u64 << 24) as f32 - 0.5
     };
     (0..tokens * dim).map(|i| (i / dim / BLOCK) as f32 + 4.0 * (next() + next() + next())).collect()
@@ -62,12 +63,16 @@ fn logits_err_as_much_as_is_told() {
             let mut exact = vec![0.0; foretold.len()];
             rows[0].logits(&mut exact);
             assert_eq!(foretold[64 * 40..], exact[64 * 40..]);
-            let errors = || foretold.iter().zip(&exact).take(64 * 40).map(|(a, b)| f64::from(a - b));
+            let errors =
+                || foretold.iter().zip(&exact).take(64 * 40).map(|(a, b)| f64::from(a - b));
             let deviation = (errors().map(|x| x * x).sum::<f64>() / 2560.0).sqrt();
             let length = |x: &[f32]| x.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
             // Centred keys have elements of variance 4.
             let told = 0.37 * length(&query) * 2.0;
-            assert!(deviation < 1.15 * told && deviation > 0.85 * told, "{dim}: {deviation}, {told}");
+            assert!(
+                deviation < 1.15 * told && deviation > 0.85 * told,
+                "{dim}: {deviation}, {told}"
+            );
             let bias = errors().sum::<f64>() / 2560.0;
             assert!(bias.abs() < 6.0 * deviation / 2560.0_f64.sqrt(), "{dim}: bias {bias}");
         });
