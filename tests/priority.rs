@@ -12,7 +12,7 @@ mod mistakes;
 
 use vattention::estimators::Mode;
 use vattention::eval::binomial;
-use vattention::samplers::{IndexOf, Priority};
+use vattention::samplers::{LogitIndex, Priority};
 use vattention::selectors::OracleTopK;
 use vattention::{Assumption, AutoSize, Kind, Score, Size};
 
@@ -23,21 +23,21 @@ use vattention_testkit::promises::{
 use common::draws::{BASE, ENDS, FIRST, bench, only, ratio};
 use mistakes::QuarterOfTheVariance;
 
-fn priority(index: IndexOf) -> Priority {
+fn priority(index: LogitIndex) -> Priority {
     Priority { base: FIRST, index }
 }
 
 #[test]
 fn codes_keep_the_promise() {
-    the_asymptotic_modes_keep_their_promise(IndexOf::Codes);
+    the_asymptotic_modes_keep_their_promise(LogitIndex::Codes);
 }
 
 #[test]
 fn keys_keep_the_promise() {
-    the_asymptotic_modes_keep_their_promise(IndexOf::Keys);
+    the_asymptotic_modes_keep_their_promise(LogitIndex::Keys);
 }
 
-fn the_asymptotic_modes_keep_their_promise(index: IndexOf) {
+fn the_asymptotic_modes_keep_their_promise(index: LogitIndex) {
     let proved = std::sync::atomic::AtomicUsize::new(0);
     for_each_head(|head| {
         for (mode, epsilon, delta) in
@@ -73,7 +73,7 @@ fn the_scores_of_a_selector_keep_the_promise() {
     for_each_head(|head| {
         for (epsilon, delta) in [(0.1, 0.1), (0.05, 0.2)] {
             let estimator = Box::new(ratio(Mode::Default, epsilon, delta));
-            let mut config = only(Box::new(priority(IndexOf::Selectors)), estimator);
+            let mut config = only(Box::new(priority(LogitIndex::Selectors)), estimator);
             let size = AutoSize::Fixed(Size::Tokens(TOKENS / 50));
             config.selectors.push(Box::new(OracleTopK { size, score: Score::Head }));
             let bench = bench(head, config);
@@ -98,7 +98,7 @@ fn tokens_that_could_shift_the_output_too_far_are_met() {
         for mode in [Mode::Default, Mode::Strict] {
             let head = HeadKind::OneDirection(Length::Opposite(share));
             let estimator = Box::new(ratio(mode, epsilon, delta));
-            let bench = bench(head, only(Box::new(priority(IndexOf::Keys)), estimator));
+            let bench = bench(head, only(Box::new(priority(LogitIndex::Keys)), estimator));
             let found = bench.run();
             println!("{head:?}, {mode:?}, {epsilon}, {delta}: {found:?}");
             assert!(!contradicted(found.broken, delta), "{head:?}, {mode:?}, {epsilon}: {found:?}");
@@ -116,7 +116,7 @@ fn the_rigorous_mode_keeps_its_promise() {
     let sampled = std::sync::atomic::AtomicUsize::new(0);
     for_each_head(|head| {
         let estimator = Box::new(ratio(Mode::Rigorous, 0.2, 0.1));
-        let bench = bench(head, only(Box::new(priority(IndexOf::Keys)), estimator));
+        let bench = bench(head, only(Box::new(priority(LogitIndex::Keys)), estimator));
         let found = bench.run();
         println!("{head:?}: {found:?}");
         assert!(!contradicted(found.broken, 0.1) && found.unheld == 0, "{head:?}: {found:?}");
@@ -135,7 +135,8 @@ fn the_rigorous_mode_keeps_its_promise() {
 fn tokens_are_drawn_with_the_probability_that_is_told() {
     let mut once = ratio(Mode::Default, 0.9, 0.5);
     once.rounds = std::num::NonZeroU8::MIN;
-    let bench = bench(HeadKind::Gaussian, only(Box::new(priority(IndexOf::Codes)), Box::new(once)));
+    let bench =
+        bench(HeadKind::Gaussian, only(Box::new(priority(LogitIndex::Codes)), Box::new(once)));
     let (mut drawn, mut pairs) = (vec![0; TOKENS], vec![0; TOKENS]);
     let mut told = vec![0.0; TOKENS];
     for sequence in 0..TRIALS {

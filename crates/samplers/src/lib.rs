@@ -8,6 +8,6 @@ mod priority;
 mod stratified;
 
 pub use lsh::LshSampler;
-pub use priority::{IndexOf, Priority};
+pub use priority::{LogitIndex, Priority};
 pub use stratified::Stratified;
 pub use vattention_core::Uniform;

@@ -74,18 +74,18 @@ pub struct Priority {
     pub base: Size,
     /// What foretells the logits.
     #[serde(default)]
-    pub index: IndexOf,
+    pub index: LogitIndex,
 }
 
 impl Default for Priority {
     fn default() -> Self {
-        Self { base: default_base(), index: IndexOf::Codes }
+        Self { base: default_base(), index: LogitIndex::Codes }
     }
 }
 
 /// What foretells the logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum IndexOf {
+pub enum LogitIndex {
     /// Codes of the keys of 2 bits for each element.
     #[default]
     #[serde(rename = "2-bit")]
@@ -110,11 +110,11 @@ impl SamplerConfig for Priority {
     }
 
     fn evidence(&self) -> Evidence {
-        if self.index == IndexOf::Keys { Evidence::Proof } else { Evidence::Variances }
+        if self.index == LogitIndex::Keys { Evidence::Proof } else { Evidence::Variances }
     }
 
     fn wants_scores(&self) -> bool {
-        self.index == IndexOf::Selectors
+        self.index == LogitIndex::Selectors
     }
 }
 

@@ -233,8 +233,8 @@ mod tests {
         sparse.out.assign(&ndarray::array![[[2.1]], [[2.6]]]);
         let promise = |floor| Promise {
             target: Target::Sdpa,
-            epsilon: Fraction::new(0.1).unwrap(),
-            delta: Fraction::new(0.1).unwrap(),
+            epsilon: Fraction::of_percent(10.0).unwrap(),
+            delta: Fraction::of_percent(10.0).unwrap(),
             floor,
             scope: Scope::Row,
         };
@@ -244,7 +244,7 @@ mod tests {
         assert!((tally.error() - 0.175).abs() < 1e-6, "{}", tally.error());
         assert_eq!(tally.violations().map(|of| (of.broken_rows, of.rows)), Some((1, 2)));
         let mut floored = Tally::new(Share::Group, 2, 1000);
-        floored.judge(&[sparse], &[dense], Some(&promise(Fraction::new(0.5).ok())));
+        floored.judge(&[sparse], &[dense], Some(&promise(Fraction::of_percent(50.0))));
         assert_eq!(floored.violations(), None);
     }
 

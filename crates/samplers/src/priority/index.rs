@@ -4,7 +4,7 @@ use half::bf16;
 use vattention_core::{NewTokens, Picks, Row};
 use vattention_selectors::RotatedCodes;
 
-use super::IndexOf;
+use super::LogitIndex;
 use super::keys::{self, Keys};
 use super::learned::{learn, pilot};
 use super::scratch::Scratch;
@@ -53,11 +53,11 @@ enum Errors<'a> {
 
 impl Index {
     /// Of no tokens.
-    pub(super) fn new(head_dim: usize, index: IndexOf) -> Self {
+    pub(super) fn new(head_dim: usize, index: LogitIndex) -> Self {
         let logits = match index {
-            IndexOf::Codes => Logits::Codes(RotatedCodes::new(head_dim)),
-            IndexOf::Keys => Logits::Keys(Keys::new(head_dim)),
-            IndexOf::Selectors => Logits::Selectors,
+            LogitIndex::Codes => Logits::Codes(RotatedCodes::new(head_dim)),
+            LogitIndex::Keys => Logits::Keys(Keys::new(head_dim)),
+            LogitIndex::Selectors => Logits::Selectors,
         };
         Self { logits, norms: Vec::new() }
     }

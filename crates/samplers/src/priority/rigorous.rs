@@ -197,14 +197,14 @@ mod tests {
     use vattention_core::Picks;
     use vattention_testkit::{Head, Texture};
 
-    use super::super::IndexOf;
+    use super::super::LogitIndex;
     use super::super::index::Index;
     use super::*;
 
     /// A proof for the 100 tokens of a head, none of them certain, from `base` on.
     fn with_proof(base: usize, check: impl Fn(&Rigorous<'_>)) {
         let head = Head::new(100, 8, 1, Texture::Gaussian);
-        let mut index = Index::new(8, IndexOf::Keys);
+        let mut index = Index::new(8, LogitIndex::Keys);
         index.append(&head.part(0..100));
         let step = head.step(100);
         let picks = Picks::new(100);

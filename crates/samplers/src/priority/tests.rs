@@ -7,9 +7,9 @@ use vattention_testkit::{Head, heads};
 
 use super::*;
 
-const BY_CODES: Priority = Priority { base: Size::Tokens(16), index: IndexOf::Codes };
-const BY_KEYS: Priority = Priority { index: IndexOf::Keys, ..BY_CODES };
-const BY_SELECTORS: Priority = Priority { index: IndexOf::Selectors, ..BY_CODES };
+const BY_CODES: Priority = Priority { base: Size::Tokens(16), index: LogitIndex::Codes };
+const BY_KEYS: Priority = Priority { index: LogitIndex::Keys, ..BY_CODES };
+const BY_SELECTORS: Priority = Priority { index: LogitIndex::Selectors, ..BY_CODES };
 
 vattention_testkit::sampler_laws!(by_codes, BY_CODES);
 vattention_testkit::sampler_laws!(by_keys, BY_KEYS);
@@ -23,7 +23,7 @@ fn uniforms(sequence: u32) -> Uniforms {
 
 /// The index of keys `[tokens, dim]`, which are their own values.
 fn index(keys: Tokens<'_>) -> Index {
-    let mut index = Index::new(keys.dim(), IndexOf::Keys);
+    let mut index = Index::new(keys.dim(), LogitIndex::Keys);
     index.append(&NewTokens { first: 0, keys, values: keys });
     index
 }
@@ -139,7 +139,7 @@ proptest! {
 }
 
 fn filled(head: &Head) -> Worker {
-    let mut worker = Worker { index: Index::new(head.dim, IndexOf::Keys) };
+    let mut worker = Worker { index: Index::new(head.dim, LogitIndex::Keys) };
     worker.append(&head.part(0..head.tokens));
     worker
 }
@@ -171,7 +171,7 @@ fn uniform_numbers_are_uniform_and_independent() {
     const TOKENS: u32 = 200_000;
     const CELLS: usize = 8;
     let cell = |sequence: u32, token: u32| {
-        (u64::from(uniforms(sequence).at(token)) * CELLS as u64 >> 32) as usize
+        ((u64::from(uniforms(sequence).at(token)) * CELLS as u64) >> 32) as usize
     };
     let mut counts = [[0_u32; CELLS * CELLS]; 2];
     for token in 0..TOKENS {
@@ -189,7 +189,7 @@ fn uniform_numbers_are_uniform_and_independent() {
 
 /// A digest of the tokens that two rows together draw of 1000, and of their probabilities, from numbers that are exact on every
 /// machine.
-fn digest(index: IndexOf) -> u64 {
+fn digest(index: LogitIndex) -> u64 {
     const DIM: usize = 24;
     let mut state = 5_u64;
     let mut numbers = |count: usize| -> Vec<f32> {
@@ -220,8 +220,8 @@ fn digest(index: IndexOf) -> u64 {
 /// Sizes are made by integers and by operations in f32 in an order of their own, whatever vectors a machine has.
 #[test]
 fn every_machine_draws_the_same() {
-    assert_eq!(digest(IndexOf::Codes), 18_083_044_042_860_393_203);
-    assert_eq!(digest(IndexOf::Keys), 11_641_983_230_486_126_002);
+    assert_eq!(digest(LogitIndex::Codes), 18_083_044_042_860_393_203);
+    assert_eq!(digest(LogitIndex::Keys), 11_641_983_230_486_126_002);
 }
 
 /// Whether what 600 tokens may hide is proved, if one key has a number so large that a step is not small.
