@@ -12,7 +12,7 @@ mod mistakes;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vattention::estimators::{Mode, Ratio};
-use vattention::samplers::{Priority, Stratified};
+use vattention::samplers::{LogitIndex, Priority, Stratified};
 use vattention::selectors::OracleTopK;
 use vattention::{AutoSize, BudgetEstimator, PipelineConfig, SamplerConfig, Score, Size, Uniform};
 
@@ -80,7 +80,9 @@ fn what_a_limit_does_not_suffice_for_is_not_promised() {
     let (withheld, promised) = (AtomicUsize::new(0), AtomicUsize::new(0));
     for_each_head(|head| {
         let (epsilon, delta, limit) = (0.05, 0.1, 300);
-        for mode in [Mode::Default, Mode::Rigorous] {
+        for (mode, index) in
+            [(Mode::Default, LogitIndex::Codes), (Mode::Rigorous, LogitIndex::Keys)]
+        {
             let limited = || {
                 let mut ratio = ratio(mode, epsilon, delta);
                 ratio.limit = Some(Size::Tokens(limit));
@@ -88,7 +90,7 @@ fn what_a_limit_does_not_suffice_for_is_not_promised() {
             };
             for config in [
                 after_top_k(Box::new(Uniform { base: FIRST }), limited()),
-                only(Box::new(Priority { base: FIRST, ..Priority::default() }), limited()),
+                only(Box::new(Priority { base: FIRST, index }), limited()),
             ] {
                 let found = bench(head, config).run();
                 let cell = format!("{head:?}, {mode:?}: {found:?}");

@@ -334,40 +334,73 @@ impl Seen {
     }
 }
 
-/// How near to the least size it must be found, as a share of it.
-const NEAR: usize = 50;
+/// Sizes that are asked for, to a doubling: backends whose radii differ in the last digits find the same one.
+const PER_DOUBLING: usize = 32;
 
-/// The least size between `low`, which does not suffice, and `most` whose radius, which falls, is at most epsilon;
+/// The least of the sizes beyond `size`, which does not suffice, up to `most`, whose radius, which falls, is at most epsilon;
 /// `None` if none is. Radii fall about as the root of sizes rises: a handful are asked for.
 fn least_size(
-    mut low: usize,
-    mut at_low: f64,
+    size: usize,
+    now: f64,
     most: usize,
     epsilon: f64,
     radius: impl Fn(usize) -> f64,
 ) -> Option<usize> {
-    let (mut high, mut at_high) = (low, at_low);
+    if most <= size {
+        return None;
+    }
+    let doublings = |step: usize| step as f64 / PER_DOUBLING as f64;
+    let at = |step: usize| (doublings(step).exp2() as usize).max(size + 1).min(most);
+    let steps = |radius: f64| (2.0 * (radius / epsilon).log2() * PER_DOUBLING as f64) as usize;
+    let (mut low, mut at_low) = (((size as f64).log2() * PER_DOUBLING as f64) as usize, now);
+    let (mut high, mut at_high) = (low, now);
     while at_high > epsilon {
-        if high >= most {
+        if at(high) >= most && high > low {
             return None;
         }
         (low, at_low) = (high, at_high);
-        let guess = low as f64 * (at_low / epsilon).powi(2).clamp(1.1, 16.0);
-        high = (guess as usize).max(low + 1).min(most);
-        at_high = radius(high);
+        high += steps(at_low).clamp(1, 4 * PER_DOUBLING) + 1;
+        at_high = radius(at(high));
     }
-    while high - low > 1 + low / NEAR {
-        // Between logarithms, but not too near to either end.
+    while high - low > 1 {
         let share = (at_low / epsilon).ln() / (at_low / at_high).ln();
-        let share = if share.is_finite() { share.clamp(0.1, 0.9) } else { 0.5 };
-        let guess = (low as f64 * (high as f64 / low as f64).powf(share)) as usize;
-        let middle = guess.clamp(low + 1, high - 1);
-        let at_middle = radius(middle);
+        let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.5 };
+        let middle = (low + (share * (high - low) as f64).ceil() as usize).clamp(low + 1, high - 1);
+        let at_middle = radius(at(middle));
         if at_middle <= epsilon {
             (high, at_high) = (middle, at_middle);
         } else {
             (low, at_low) = (middle, at_middle);
         }
     }
-    Some(high)
+    Some(at(high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::least_size;
+
+    /// Of radii that fall as the root, with a floor, at once, or not at all.
+    #[test]
+    fn the_least_size_is_within_a_step_of_where_the_radius_suffices() {
+        let root = |size: usize| (1000.0 / size as f64).sqrt() / 10.0;
+        let steep = |size: usize| if size >= 700 { 0.0 } else { f64::INFINITY };
+        let slow = |size: usize| 0.2 - size as f64 / 1e5;
+        for (size, most) in [(1, 40_000), (100, 5000), (128, 20_000), (999, 2000)] {
+            let found = |radius: fn(usize) -> f64| {
+                least_size(size, radius(size), most, 0.1, radius).unwrap_or(0)
+            };
+            let near =
+                |found: usize, least: usize| found >= least && found <= 1 + least * 103 / 100;
+            assert!(near(found(root), 1000), "{}", found(root));
+            if size < 700 {
+                assert!(near(found(steep), 700), "{}", found(steep));
+            }
+            let slowly = found(slow);
+            assert!(if most > 10_000 { near(slowly, 10_000) } else { slowly == 0 }, "{slowly}");
+        }
+        assert_eq!(least_size(10, 1.0, 11, 0.1, |_| 0.0), Some(11));
+        assert_eq!(least_size(10, 1.0, 11, 0.1, |_| 1.0), None);
+        assert_eq!(least_size(10, f64::INFINITY, 10, 0.1, |_| 1.0), None);
+    }
 }

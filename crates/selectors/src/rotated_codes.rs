@@ -48,8 +48,6 @@ pub struct RotatedCodes {
     words: Vec<u32>,
     /// `f`, `[blocks · BLOCK]`.
     factors: Vec<bf16>,
-    /// `Σ f²` over a block and those before it, `[blocks]`.
-    squares: Vec<f64>,
     /// Rotated means, `[blocks · dim]`.
     means: Vec<bf16>,
     /// Keys that make no block yet, `[tokens · dim]`.
@@ -59,8 +57,8 @@ pub struct RotatedCodes {
 impl RotatedCodes {
     /// Of no keys of `dim` elements.
     pub fn new(dim: usize) -> Self {
-        let (words, factors, squares) = (Vec::new(), Vec::new(), Vec::new());
-        Self { dim, words, factors, squares, means: Vec::new(), rest: Vec::new() }
+        let (words, factors) = (Vec::new(), Vec::new());
+        Self { dim, words, factors, means: Vec::new(), rest: Vec::new() }
     }
 
     /// Takes note of new keys `[tokens, dim]`. O(dim log dim) for each.
@@ -99,14 +97,11 @@ impl RotatedCodes {
     }
 
     /// The deviation of the logits of the coded tokens that a row sees, as the module foretells it, at random: the
-    /// root of the mean of its square. O(head_dim).
+    /// root of the mean of its square. O(visible), two bytes each.
     pub fn deviation(&self, row: &Row<'_>) -> f64 {
-        let blocks = self.coded(row) / BLOCK;
-        if blocks == 0 {
-            return 0.0;
-        }
+        let factors = &self.factors[..self.coded(row)];
         let query = row.query().iter().map(|&q| f64::from(q).powi(2)).sum::<f64>().sqrt();
-        DEVIATION * query * (self.squares[blocks - 1] / (blocks * BLOCK) as f64).sqrt()
+        DEVIATION * query * (scan::squares(factors) / factors.len().max(1) as f64).sqrt()
     }
 
     /// Tokens in whole blocks that a row sees.
@@ -133,8 +128,6 @@ impl RotatedCodes {
                 self.words[(block * words + j) * BLOCK + token] = word;
             }
         }
-        let squares: f64 = self.factors[block * BLOCK..].iter().map(|f| f.to_f64().powi(2)).sum();
-        self.squares.push(self.squares.last().unwrap_or(&0.0) + squares);
         self.means.extend(mean);
         self.rest.clear();
     }

@@ -83,6 +83,19 @@ pub(super) fn add_codes(
     }
 }
 
+/// The sum of the squares of the factors of whole blocks.
+#[multiversion(targets("x86_64+avx2+fma+f16c"))]
+pub(super) fn squares(factors: &[bf16]) -> f64 {
+    let mut sums = [0.0_f64; BLOCK];
+    for factors in factors.as_chunks::<BLOCK>().0 {
+        for (sum, factor) in sums.iter_mut().zip(factors) {
+            let factor = f64::from(wide(*factor));
+            *sum += factor * factor;
+        }
+    }
+    sums.iter().sum()
+}
+
 /// A brain float in f32, in operations that vectors have.
 #[inline(always)]
 fn wide(x: bf16) -> f32 {
