@@ -74,7 +74,7 @@ fn bars_of_a_budget_are_as_sure_as_they_say() {
     assert!(proved >= 6, "only {proved} cells prove something");
 }
 
-/// Of a limit that suffices for some heads only: the others say so, with bars that are as sure.
+/// Of a limit that suffices for some heads only, in nearly all samples: the others say so, with bars that are as sure.
 #[test]
 fn what_a_limit_does_not_suffice_for_is_not_promised() {
     let (withheld, promised) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -100,7 +100,7 @@ fn what_a_limit_does_not_suffice_for_is_not_promised() {
                 assert!(found.most_drawn <= limit + limit / 2, "{cell}");
                 let all = 2 * TRIALS as usize;
                 withheld.fetch_add(usize::from(found.withheld == all), Ordering::Relaxed);
-                promised.fetch_add(usize::from(found.withheld == 0), Ordering::Relaxed);
+                promised.fetch_add(usize::from(found.withheld <= all / 20), Ordering::Relaxed);
             }
         }
     });
