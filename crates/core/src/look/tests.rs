@@ -42,14 +42,14 @@ fn estimates(drawn: &[usize], design: &Given, size: usize) -> [f64; 3] {
 
 /// A look at the tokens drawn, of `n_s`; tokens beyond those that have values repeat them.
 fn looked_at<'a>(drawn: &[usize], design: &'a dyn Design, n_s: usize, size: usize) -> Look<'a> {
-    with_sample(drawn, n_s, |sample| match design.strata() {
-        Some(strata) => Look::of_strata(design, strata, 0, size, sample, 0.0),
-        None => {
-            let Sample { n_s, visible, query_heads, max_norm_v, .. } = *sample;
-            let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
-            let sample = Weighed::new(sample, &design.probabilities(), 0.0);
-            Look::of_independent(design, 0, size, &sample, &residual)
+    with_sample(drawn, n_s, |sample| {
+        if let Some(strata) = design.strata() {
+            return Look::of_strata(design, strata, 0, size, sample, 0.0);
         }
+        let Sample { n_s, visible, query_heads, max_norm_v, .. } = *sample;
+        let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
+        let sample = Weighed::new(sample, &design.probabilities(), 0.0);
+        Look::of_independent(design, 0, size, &sample, &residual)
     })
 }
 
