@@ -4,7 +4,7 @@
 
 use half::bf16;
 use multiversion::multiversion;
-use vattention_core::Picks;
+use vattention_core::{Element, Picks};
 
 use super::index::Scan;
 use super::scratch::Scratch;
@@ -250,7 +250,7 @@ fn weigh(scores: &[f32], norms: &[bf16], most: f32, unit: f32, out: &mut [f32]) 
         *out = exp(score - most);
     }
     let times_square = |weight: f32, norm: bf16| {
-        let norm = unit * wide(norm);
+        let norm = unit * norm.wide();
         weight * (norm * norm)
     };
     [sum_of(out, out, |weight, _| weight), sum_of(out, norms, times_square)]
@@ -260,7 +260,7 @@ fn weigh(scores: &[f32], norms: &[bf16], most: f32, unit: f32, out: &mut [f32]) 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn lengthen(sizes: &mut [f32], norms: &[bf16], unit: f32, square: f32) -> f64 {
     for (size, norm) in sizes.iter_mut().zip(norms) {
-        let norm = unit * wide(*norm);
+        let norm = unit * norm.wide();
         *size *= (norm * norm + square).sqrt();
     }
     sum_of(sizes, sizes, |size, _| size)
@@ -307,12 +307,6 @@ fn raise(sizes: &mut [f32], by: f32) {
 fn below(sizes: &[f32], limit: f32) -> (usize, f64) {
     let count: u32 = sizes.iter().map(|&size| u32::from(size >= limit)).sum();
     (count as usize, sum_of(sizes, sizes, |size, _| if size < limit { size } else { 0.0 }))
-}
-
-/// A brain float in f32, in operations that vectors have.
-#[inline(always)]
-fn wide(x: bf16) -> f32 {
-    f32::from_bits(u32::from(x.to_bits()) << 16)
 }
 
 /// `e^x` for `x ≤ 0`, to 1e-5; no less than `2^-100`. In operations that vectors have.

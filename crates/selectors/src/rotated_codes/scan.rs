@@ -3,6 +3,7 @@
 use half::bf16;
 use multiversion::multiversion;
 use multiversion::target::match_target;
+use vattention_core::Element;
 
 use super::rotation::rotate;
 use super::{BLOCK, PER_WORD};
@@ -77,7 +78,7 @@ pub(super) fn add_codes(
             for ((out, factor), product) in out.iter_mut().zip(factors).zip(products) {
                 // Codes 0, 1, 2, 3 stand for −3/2, −1/2, 1/2, 3/2.
                 let twice = (2 * product - query.middle) as f32;
-                *out = centre + query.unit * wide(*factor) * twice;
+                *out = centre + query.unit * factor.wide() * twice;
             }
         }
     }
@@ -89,17 +90,11 @@ pub(super) fn squares(factors: &[bf16]) -> f64 {
     let mut sums = [0.0_f64; BLOCK];
     for factors in factors.as_chunks::<BLOCK>().0 {
         for (sum, factor) in sums.iter_mut().zip(factors) {
-            let factor = f64::from(wide(*factor));
+            let factor = f64::from(factor.wide());
             *sum += factor * factor;
         }
     }
     sums.iter().sum()
-}
-
-/// A brain float in f32, in operations that vectors have.
-#[inline(always)]
-fn wide(x: bf16) -> f32 {
-    f32::from_bits(u32::from(x.to_bits()) << 16)
 }
 
 /// The product of a rotated query with a mean, in an order that does not depend on the machine.
@@ -111,11 +106,11 @@ fn product(query: &[f32], mean: &[bf16]) -> f32 {
     let mut sums = [0.0_f32; LANES];
     for (query, mean) in query.iter().zip(mean) {
         for lane in 0..LANES {
-            sums[lane] += query[lane] * wide(mean[lane]);
+            sums[lane] += query[lane] * mean[lane].wide();
         }
     }
     for (sum, (q, c)) in sums.iter_mut().zip(query_rest.iter().zip(mean_rest)) {
-        *sum += q * wide(*c);
+        *sum += q * c.wide();
     }
     for half in [8, 4, 2, 1] {
         for lane in 0..half {
