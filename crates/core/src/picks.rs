@@ -19,12 +19,12 @@ pub struct Picks {
     scores: Scores,
 }
 
-/// The scores by which the last top-k ranked the tokens.
+/// The scores by which a selector has ranked the tokens.
 #[derive(Clone, Debug)]
 enum Scores {
     /// Nobody asks for them.
     Unwanted,
-    /// There has been no top-k.
+    /// None has.
     Wanted,
     /// `[visible]`
     Kept(Arc<[f32]>),
@@ -42,12 +42,26 @@ impl Picks {
         }
     }
 
-    /// Keeps the scores of every [`take_top`](Self::take_top) from now on.
+    /// Keeps the scores of every [`take_top`](Self::take_top) from now on, or what is said to be
+    /// [ranked by](Self::ranked_by).
     pub fn keep_scores(&mut self) {
         self.scores = Scores::Wanted;
     }
 
-    /// The scores of the last of them, `[visible]`, if they were kept.
+    /// Says what the visible tokens were ranked by, `[visible]`, larger is better; of those picked before it may be
+    /// anything. Samplers may draw the others by that.
+    ///
+    /// # Panics
+    /// If there are more or fewer scores than visible tokens.
+    pub fn ranked_by(&mut self, scores: impl IntoIterator<Item = f32>) {
+        if !matches!(self.scores, Scores::Unwanted) {
+            let scores: Arc<[f32]> = scores.into_iter().collect();
+            assert_eq!(scores.len(), self.visible, "one score for each visible token");
+            self.scores = Scores::Kept(scores);
+        }
+    }
+
+    /// The last scores, `[visible]`, if they were kept.
     pub fn scores(&self) -> Option<&[f32]> {
         if let Scores::Kept(scores) = &self.scores { Some(scores) } else { None }
     }
@@ -86,9 +100,7 @@ impl Picks {
     /// If there are more or fewer scores than visible tokens.
     pub fn take_top<S: Rank>(&mut self, k: usize, scores: &[S]) -> Option<S> {
         assert_eq!(scores.len(), self.visible, "one score for each visible token");
-        if !matches!(self.scores, Scores::Unwanted) {
-            self.scores = Scores::Kept(scores.iter().map(|&score| score.into()).collect());
-        }
+        self.ranked_by(scores.iter().map(|&score| score.into()));
         if k >= self.visible - self.len {
             self.take_range(0..self.visible);
             return None;

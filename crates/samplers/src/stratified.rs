@@ -1,8 +1,8 @@
 //! `stratified`: a sample spread over strata of score and position.
 //!
 //! The tokens that the selectors have left are cut into 8 levels of equal size by the scores that the
-//! last top-k ranked them by (of a group, the largest that any head's gave), and each level into 4
-//! blocks by position; without a top-k, into 32 blocks by position. Of stratum `h`, with `N_h` tokens,
+//! last selector that ranks gave them (of a group, the largest that any head's gave), and each level into 4
+//! blocks by position; without such a selector, into 32 blocks by position. Of stratum `h`, with `N_h` tokens,
 //! `n_h` are drawn uniformly without replacement, and each weighs `N_h / n_h`. So what differs between
 //! strata adds no error: with `w = e (v − o^)`, that of `W^` has the variance
 //!

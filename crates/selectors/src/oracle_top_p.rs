@@ -12,7 +12,7 @@
 //! over, which it tells the estimators that need such a bound.
 //!
 //! With `score = "group"` a token's attention is summed over the query heads of the KV head, each
-//! head's adding up to 1.
+//! head's adding up to 1. A sampler that draws by scores is told its logarithm.
 //!
 //! Of this kind: Lin et al. (2025), "Twilight: Adaptive Attention Sparsity with Hierarchical Top-p
 //! Pruning", <https://arxiv.org/abs/2502.02770>.
@@ -75,6 +75,11 @@ impl Selector for OracleTopP {
             let all = row.scores(Score::Head);
             tokens.iter().map(|&token| all[token]).collect()
         });
+        let mut scores = vec![f32::MIN; row.visible()];
+        for (&token, share) in tokens.iter().zip(&shares) {
+            scores[token] = share.max(f64::MIN_POSITIVE).ln() as f32;
+        }
+        picks.ranked_by(scores);
         let (taken, left): (Vec<usize>, Vec<usize>) =
             (0..tokens.len()).partition(|&i| picks.contains(tokens[i]));
         let covered = taken.into_iter().map(|i| shares[i]).sum();
@@ -132,6 +137,24 @@ mod tests {
             config(0.5, MassOf::All, score).select(&row, &mut picks);
             let best = picks.residual().map(|token| row.logit(token)).reduce(f32::max);
             assert_eq!(picks.residual_bound(), best.filter(|_| bounded), "{score:?}");
+        }
+    }
+
+    /// Of the tokens left over, but for a constant.
+    #[test]
+    fn samplers_are_told_the_logits() {
+        let head = Head::new(100, 8, 1, Texture::Gaussian);
+        let row = head.step(100).row(1);
+        for of in [MassOf::Residual, MassOf::All] {
+            let mut picks = Picks::new(100);
+            picks.keep_scores();
+            picks.take_all([3, 50]);
+            config(0.5, of, Score::Head).select(&row, &mut picks);
+            let scores = picks.scores().unwrap();
+            for (a, b) in picks.residual().zip(picks.residual().skip(1)) {
+                let apart = row.logit(a) - row.logit(b);
+                assert!((scores[a] - scores[b] - apart).abs() < 1e-4, "{a} and {b}");
+            }
         }
     }
 

@@ -12,7 +12,8 @@
 //! read layers 0 and 1 densely, which `dense_layers` says.
 //!
 //! # Guarantee
-//! The share of the candidates' attention is exact. Nothing is known of the other tokens, so there
+//! The share of the candidates' attention is exact. What the other selector ranked all tokens by is passed on to samplers
+//! that draw by scores. Nothing is known of the other tokens, so there
 //! is no bound, and an estimator that follows must see in its sample what the other selector misses.
 //!
 //! With `score = "group"` a token's attention is summed over the query heads of the KV head, each
@@ -94,6 +95,9 @@ impl Selector for Worker {
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let mut all = picks.clone();
         self.inner.select(row, &mut all);
+        if let Some(scores) = all.scores() {
+            picks.ranked_by(scores.iter().copied());
+        }
         let all = all.indices().into_iter().map(|token| token as usize);
         let candidates: Vec<usize> = all.filter(|&token| !picks.contains(token)).collect();
         let logits = |row: &Row<'_>| candidates.iter().map(|&token| row.logit(token)).collect();
@@ -216,6 +220,23 @@ mod tests {
                 prop_assert_eq!(added(&config(mass.get(), score, all()), &head), want);
             }
         }
+    }
+
+    #[test]
+    fn samplers_are_told_the_other_selectors_scores() {
+        let head = Head::new(100, 8, 1, Texture::Gaussian);
+        let row = head.step(100).row(1);
+        let scores = |config: &dyn SelectorConfig| {
+            let mut worker = config.build(head.site()).unwrap();
+            worker.append(&head.part(0..100));
+            let mut picks = Picks::new(100);
+            picks.keep_scores();
+            picks.take_all(0..9);
+            worker.select(&row, &mut picks);
+            picks.scores().unwrap().to_vec()
+        };
+        let alone = scores(&hashes(20, Score::Head));
+        assert_eq!(scores(&config(0.5, Score::Head, hashes(20, Score::Head))), alone);
     }
 
     /// Counts what it is told.
