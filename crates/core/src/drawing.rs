@@ -277,15 +277,10 @@ impl<'a> Drawing<'a> {
             let Radius { relative, kind, assumes } = radius(tokens.min(asked.limit).max(size));
             Seen { budget: Budget { tokens, kind, assumes }, radius: relative }
         };
-        let residuals = self.residuals;
-        let residual = &residuals[reader];
-        if let Some(strata) = self.design.strata() {
-            return self.look(reader, |design, sample, shift| {
-                forecast(&Look::of_strata(design, strata, reader, size, sample, shift))
-            });
-        }
-        let sample = self.tally.weighed(reader, residual, &self.design.probabilities());
-        forecast(&Look::of_independent(&*self.design, reader, size, &sample, residual))
+        let (p, strata) = (self.design.probabilities(), self.design.strata());
+        let residual = &self.residuals[reader];
+        let sample = self.tally.weighed(reader, residual, &p, strata.as_deref());
+        forecast(&Look::new(&*self.design, reader, size, &p, &sample, residual))
     }
 
     /// The least size that the design proves to suffice.

@@ -72,14 +72,13 @@ pub use shape::{Shape, Site};
 pub use size::{Fraction, Size};
 pub use softmax::Softmax;
 pub use stats::{
-    ALLOWANCE, Deviations, LAGS, Moments, Sample, SampleStats, drift, mean_of_lagged_squares,
-    scale_up,
+    ALLOWANCE, Deviations, Moments, Sample, SampleStats, drift, mean_of_squared_products, scale_up,
 };
 pub use stream::Stream;
 pub use tally::{ExactTally, Residual, Tally};
 pub use tokens::{Element, LARGEST, Tokens};
 pub use top::Rank;
 pub use uniform::{Uniform, default_base};
-pub use weighed::Weighed;
+pub use weighed::{StratumMean, Weighed, Within};
 
 pub use {inventory, ndarray, schemars, typetag};

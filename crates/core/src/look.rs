@@ -5,9 +5,8 @@
 //! are told them as a uniform sample of that size would have them, which errs as much: they are divided
 //! by `n_s² (1/size − 1/n_s)`.
 
-use crate::stats::{drift, norm, squared_norms, weighted_rows};
 use crate::tally::Residual;
-use crate::{Design, Sample, SampleStats, Weighed};
+use crate::{Design, SampleStats, Weighed, Within};
 
 /// One look at a sample, from which follows what a larger one would show.
 pub(crate) struct Look<'a> {
@@ -32,93 +31,31 @@ struct Variance {
     doubt: f64,
 }
 
-/// What estimated sums come to.
-struct Sums {
-    d: f64,
-    d_certain: f64,
-    norm_n_squared: f64,
-    drift: f64,
-    /// `Σ e |v|`.
-    norms: f64,
-}
-
 impl<'a> Look<'a> {
-    /// Looks at a sample of `size` whose tokens were drawn independently of each other. O(drawn).
-    pub(crate) fn of_independent(
+    /// Looks at a sample of `size` whose tokens were drawn with probabilities `p`. O(drawn).
+    pub(crate) fn new(
         design: &'a dyn Design,
         reader: usize,
         size: usize,
+        p: &[f64],
         sample: &Weighed,
         residual: &Residual,
     ) -> Self {
-        let Weighed { e, norms, by_out, out_squared, .. } = sample;
-        let of_token = |((e, norm), by_out): ((&f64, &f64), &f64)| {
-            let (e2, square) = (e * e, norm * norm);
-            [e2 * (square - 2.0 * by_out + out_squared).max(0.0), e2 * square, e2]
-        };
-        let squares: Vec<[f64; 3]> = e.iter().zip(norms).zip(by_out).map(of_token).collect();
+        let squares: Vec<[f64; 3]> = (0..sample.e.len()).map(|i| squares_of(sample, i)).collect();
         let factors = design.factors(size);
-        let inverse_rank = inverse_rank_of_pairs(sample, &factors, &squares);
-        let sums = Sums {
-            d: sample.d,
-            d_certain: sample.d_certain,
-            norm_n_squared: out_squared * sample.d * sample.d,
-            drift: sample.drift,
-            norms: sample.sum_e_norm_v,
+        let pairs = match &sample.within {
+            None => alignment_of_tokens(sample, &factors, &squares),
+            Some(within) => alignment_of_differences(sample, &within.of, &factors),
         };
-        let stats = stats(size, &sums, variance_n(&factors, &squares), sample.value_dim, residual);
-        let shares = design.probabilities().into_iter().map(|p| 1.0 - p).collect();
-        let shift = sample.shift;
-        Self { design, reader, shift, stats, squares, shares, strata: None, inverse_rank }
-    }
-
-    /// Looks at a sample of `size`, drawn within the strata `of` its tokens, whose exponentials are relative to
-    /// `shift`. O(drawn · value_dim²).
-    pub(crate) fn of_strata(
-        design: &'a dyn Design,
-        of: Vec<usize>,
-        reader: usize,
-        size: usize,
-        sample: &Sample<'_>,
-        shift: f64,
-    ) -> Self {
-        let dim = sample.certain.numerator().len();
-        let p = design.probabilities();
-        let mut drawn = vec![0.0; of.iter().max().map_or(0, |last| last + 1)];
-        for &stratum in &of {
-            drawn[stratum] += 1.0;
-        }
-        let values = || sample.values.chunks_exact(dim);
-        let (mut d, mut n) = (sample.certain.denominator(), sample.certain.numerator().to_vec());
-        let mut norms = sample.certain_norms;
-        for ((e, value), p) in sample.e.iter().zip(values()).zip(&p) {
-            let e = e / p;
-            d += e;
-            n.iter_mut().zip(value).for_each(|(n, &v)| *n += e * f64::from(v));
-            norms += e * norm(value);
-        }
-        let out: Vec<f64> = n.iter().map(|n| n / d).collect();
-        let rows = |centre: &[f64]| weighted_rows(sample.e, sample.values, centre);
-        let w = centred(rows(&out), dim, &of, &drawn);
-        let of_ev = squared_norms(&centred(rows(&vec![0.0; dim]), dim, &of, &drawn), dim);
-        let of_e = squared_norms(&centred(sample.e.to_vec(), 1, &of, &drawn), 1);
-        let of_w = squared_norms(&w, dim).into_iter();
-        let squares: Vec<[f64; 3]> =
-            of_w.zip(of_ev).zip(of_e).map(|((w, ev), e)| [w, ev, e]).collect();
-        let shares = vec![1.0; p.len()];
-        let factors = design.factors(size);
-        let inverse_rank = Covariance::new(&w, dim, &factors, &shares).inverse_rank();
-        let sums = Sums {
-            d,
-            d_certain: sample.certain.denominator(),
-            norm_n_squared: n.iter().map(|n| n * n).sum(),
-            drift: drift(&out, sample.certain),
-            norms,
-        };
-        let Sample { n_s, visible, query_heads, max_norm_v, .. } = *sample;
-        let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
-        let stats = stats(size, &sums, variance_n(&factors, &squares), dim, &residual);
-        let strata = Some((of, drawn));
+        let terms = factors.iter().zip(&squares).map(|(factor, [w, ..])| factor * w);
+        let inverse_rank = pairs.map_or(1.0, |pairs| pairs.min(1.0) + own_share(terms));
+        let stats = stats(size, sample, variance_n(&factors, &squares), residual);
+        let share = |p: &f64| if sample.within.is_some() { 1.0 } else { 1.0 - p };
+        let strata = sample.within.as_ref().map(|within| {
+            let drawn = Within::drawn(&within.of).into_iter().map(|drawn| drawn as f64);
+            (within.of.clone(), drawn.collect())
+        });
+        let (shift, shares) = (sample.shift, p.iter().map(share).collect());
         Self { design, reader, shift, stats, squares, shares, strata, inverse_rank }
     }
 
@@ -167,34 +104,44 @@ impl<'a> Look<'a> {
     }
 }
 
+/// `|x − m|²` of a token, for `w`, `e v` and `e`, by products of its value.
+fn squares_of(sample: &Weighed, i: usize) -> [f64; 3] {
+    let Weighed { e, norms, by_out, out_squared, within, .. } = sample;
+    let (w, e, by_out) = (sample.square(i), e[i], by_out[i]);
+    let ev = (e * norms[i]).powi(2);
+    let Some(within) = within else { return [w.max(0.0), ev, e * e] };
+    let (mean, by_mean) = (within.means[within.of[i]], within.by_mean[i]);
+    let along = e * (by_mean - mean.e * by_out - mean.by_out + mean.e * out_squared);
+    let mean_w = mean.squared - mean.e * (2.0 * mean.by_out - mean.e * out_squared);
+    [
+        (w - 2.0 * along + mean_w).max(0.0),
+        (ev - 2.0 * e * by_mean + mean.squared).max(0.0),
+        (e - mean.e).powi(2),
+    ]
+}
+
 /// All statistics of a sample of `size` that do not depend on a larger one; variances are missing.
-fn stats(
-    size: usize,
-    sums: &Sums,
-    variance_n: f64,
-    value_dim: usize,
-    residual: &Residual,
-) -> SampleStats {
-    let Sums { d, d_certain, norm_n_squared: norm_squared, drift, norms } = *sums;
+fn stats(size: usize, sample: &Weighed, variance_n: f64, residual: &Residual) -> SampleStats {
     let Residual { n_s, visible, query_heads, max_norm_v, .. } = *residual;
+    let norm_squared = sample.out_squared * sample.d * sample.d;
     SampleStats {
         b: size,
         n_s,
         visible,
         query_heads,
-        value_dim,
-        d,
-        d_certain,
+        value_dim: sample.value_dim,
+        d: sample.d,
+        d_certain: sample.d_certain,
         norm_n: norm_squared.sqrt(),
         norm_n_debiased: (norm_squared - variance_n).max(0.05 * norm_squared).sqrt(),
-        drift,
+        drift: sample.drift,
         var_e: f64::NAN,
         trace_ev: f64::NAN,
         trace_w: f64::NAN,
         nu: f64::NAN,
         kurtosis_e: f64::NAN,
         kurtosis_w: f64::NAN,
-        sum_e_norm_v: norms,
+        sum_e_norm_v: sample.sum_e_norm_v,
         max_norm_v,
         bound: None,
         unseen: None,
@@ -206,84 +153,51 @@ fn variance_n(factors: &[f64], squares: &[[f64; 3]]) -> f64 {
     factors.iter().zip(squares).map(|(factor, [_, ev, _])| factor * ev).sum()
 }
 
-/// `Tr(S²) / Tr(S)²` of the covariance `S` of a total of `w` from pairs of different tokens, each weighed by what
-/// it adds to the trace, and what tokens add that are parallel to themselves: so it errs high (docs/guarantees.md, eq. 7).
-/// 1 of fewer than four tokens.
-fn inverse_rank_of_pairs(sample: &Weighed, factors: &[f64], squares: &[[f64; 3]]) -> f64 {
-    let Weighed { e, by_out, out_squared, fours, .. } = sample;
+/// `Tr(S²) / Tr(S)²` of the covariance `S` of a total of `w`, from pairs of different tokens, each weighed by what
+/// it adds to the trace (docs/guarantees.md, eq. 7'). `None` of fewer than four tokens.
+fn alignment_of_tokens(sample: &Weighed, factors: &[f64], squares: &[[f64; 3]]) -> Option<f64> {
     let (mut parallel, mut all) = (0.0, 0.0);
-    for (four, products) in fours.iter().enumerate() {
-        for ((i, j), product) in Weighed::PAIRS.into_iter().zip(products) {
+    for four in 0..sample.fours.len() {
+        let products = sample.products(four);
+        for (product, (i, j)) in products.into_iter().zip(Weighed::PAIRS) {
             let (i, j) = (Weighed::FOUR * four + i, Weighed::FOUR * four + j);
             let factor = factors[i] * factors[j];
-            let product = e[i] * e[j] * (product - by_out[i] - by_out[j] + out_squared);
             parallel += factor * product * product;
             all += factor * squares[i][0] * squares[j][0];
         }
     }
-    let terms = || factors.iter().zip(squares).map(|(factor, [w, ..])| factor * w);
-    let (trace, fourths) = (terms().sum::<f64>(), terms().map(|x| x * x).sum::<f64>());
-    if all > 0.0 { (parallel / all).min(1.0) + fourths / (trace * trace) } else { 1.0 }
+    (all > 0.0).then(|| parallel / all)
 }
 
-/// Rows less the mean of their stratum.
-fn centred(mut rows: Vec<f64>, dim: usize, of: &[usize], drawn: &[f64]) -> Vec<f64> {
-    let mut means = vec![0.0; drawn.len() * dim];
-    for (&stratum, row) in of.iter().zip(rows.chunks_exact(dim)) {
-        let mean = &mut means[stratum * dim..][..dim];
-        mean.iter_mut().zip(row).for_each(|(mean, x)| *mean += x / drawn[stratum]);
-    }
-    for (&stratum, row) in of.iter().zip(rows.chunks_exact_mut(dim)) {
-        let mean = &means[stratum * dim..][..dim];
-        row.iter_mut().zip(mean).for_each(|(x, mean)| *x -= mean);
-    }
-    rows
-}
-
-/// What a sample says of the covariance `S` of a total of `w`, from `A = Σ φ w w'`.
-struct Covariance {
-    /// `Tr(S)`.
-    trace: f64,
-    /// `Tr(S²)`, without bias, if draws are independent.
-    of_square: f64,
-    /// `Σ φ² |w|⁴`.
-    fourths: f64,
-}
-
-impl Covariance {
-    /// `|A|²` exceeds `Tr(S²)` on average by a share of the squares of its own terms.
-    fn new(w: &[f64], dim: usize, factors: &[f64], shares: &[f64]) -> Self {
-        let mut sums = vec![0.0; dim * dim];
-        let (mut trace, mut fourths, mut excess) = (0.0, 0.0, 0.0);
-        for ((w, factor), share) in w.chunks_exact(dim).zip(factors).zip(shares) {
-            // The upper triangle is kept.
-            for (i, &x) in w.iter().enumerate() {
-                let row = &mut sums[i * dim..][i..dim];
-                row.iter_mut().zip(&w[i..]).for_each(|(sum, y)| *sum += factor * x * y);
+/// The same from pairs of differences of two tokens of a stratum, on which its mean has no influence (eq. 7'').
+/// `None` if no four tokens side by side are two and two of a stratum.
+fn alignment_of_differences(sample: &Weighed, strata: &[usize], factors: &[f64]) -> Option<f64> {
+    let (mut parallel, mut all) = (0.0, 0.0);
+    for (four, strata) in strata.chunks_exact(Weighed::FOUR).enumerate() {
+        let first = Weighed::FOUR * four;
+        let square = |i: usize| sample.square(first + i);
+        let products = sample.products(four);
+        for ([a, b], [c, d]) in Weighed::PAIRINGS {
+            if strata[a] != strata[b] || strata[c] != strata[d] {
+                continue;
             }
-            let part = factor * w.iter().map(|x| x * x).sum::<f64>();
-            trace += part;
-            fourths += part * part;
-            excess += part * part * share;
+            let of = |i: usize, j: usize| products[Weighed::pair(i, j)];
+            let product = of(a, c) - of(a, d) - of(b, c) + of(b, d);
+            let squares =
+                (square(a) + square(b) - 2.0 * of(a, b)) * (square(c) + square(d) - 2.0 * of(c, d));
+            let factor = factors[first + a] * factors[first + c];
+            parallel += factor * product * product;
+            all += factor * squares;
         }
-        let squares = |i: usize| {
-            let row = &sums[i * dim..][i..dim];
-            2.0 * row.iter().map(|x| x * x).sum::<f64>() - row[0] * row[0]
-        };
-        let of_square = (0..dim).map(squares).sum::<f64>() - excess;
-        Self { trace, of_square, fourths }
     }
+    (all > 0.0).then(|| parallel / all)
+}
 
-    /// `Tr(S²) / Tr(S)²`, and what makes the rank err low (docs/guarantees.md, eq. 7): 1 over the number
-    /// of tokens that would weigh as much if all weighed the same.
-    fn inverse_rank(&self) -> f64 {
-        let squared = self.trace * self.trace;
-        if squared > 0.0 {
-            (self.of_square.max(0.0) / squared).min(1.0) + self.fourths / squared
-        } else {
-            1.0
-        }
-    }
+/// What terms add to `1 / rank` that are parallel to themselves: 1 over the number of terms that would weigh as much
+/// if all weighed the same.
+fn own_share(terms: impl Iterator<Item = f64>) -> f64 {
+    let (sum, squares) = terms.fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+    if sum > 0.0 { squares / (sum * sum) } else { 0.0 }
 }
 
 #[cfg(test)]

@@ -28,10 +28,16 @@ pub trait Tally {
         show: &mut dyn FnMut(&Sample<'_>, f64),
     );
 
-    /// What all tokens drawn so far say to reader `reader`, if each was drawn independently of the others with the
-    /// probability `p` `[b]`.
-    fn weighed(&mut self, reader: usize, residual: &Residual, p: &[f64]) -> Weighed {
-        Weighed::by_definition(self, reader, residual, p)
+    /// What all tokens drawn so far say to reader `reader`, if they were drawn with probabilities `p` `[b]`: within
+    /// `strata` `[b]`, or each independently of the others.
+    fn weighed(
+        &mut self,
+        reader: usize,
+        residual: &Residual,
+        p: &[f64],
+        strata: Option<&[usize]>,
+    ) -> Weighed {
+        Weighed::by_definition(self, reader, residual, p, strata)
     }
 
     /// How many rows must be left to read for reading all visible tokens in order, instead, to be

@@ -5,13 +5,12 @@ use std::f64::consts::LN_2;
 use std::thread::LocalKey;
 
 use half::{bf16, f16};
-use vattention_core::{Residual, Sample as Shown, SampleStats, Tokens as Rows, Weighed};
+use vattention_core::{Residual, Sample as Shown, SampleStats, Tokens as Rows};
 
 use super::kernel::Span;
 use super::look::Look;
 use super::readers::{Readers, RowByRow, Sums, add};
 use super::simd::{CHUNK, Element};
-use super::weighed::{weighed, weighed_sums};
 
 /// Samples whose memory a thread keeps: one, and one of a KV head that it begins while it waits.
 const POOLED: usize = 2;
@@ -21,7 +20,7 @@ const POOLED: usize = 2;
 pub(crate) struct Sample<E: Stored> {
     /// Of each reader.
     sums: Vec<Sums>,
-    kept: Kept<E>,
+    pub(crate) kept: Kept<E>,
     /// What was made of all that at the last look, for each reader.
     looks: Vec<Look>,
 }
@@ -152,28 +151,10 @@ impl<E: Stored> Sample<E> {
         residual: &Residual,
     ) -> SampleStats {
         if self.looks.is_empty() {
+            self.kept.multiply(readers);
             self.looks = Look::all(readers, certain, &self.sums, &self.kept, residual.n_s);
         }
         self.looks[reader].stats(self.len(), residual)
-    }
-}
-
-impl<E: Stored> Sample<E> {
-    /// What the sample says to a reader whose certain tokens come to `certain`, if each token was drawn with the
-    /// probability `p`; `None` if f32 does not do.
-    pub(crate) fn weighed(
-        &mut self,
-        readers: &Readers<'_, E>,
-        certain: &Sums,
-        reader: usize,
-        p: &[f64],
-    ) -> Option<Weighed> {
-        weighed(readers, certain, &mut self.kept, reader, p)
-    }
-
-    /// The sums of each reader, weighed by the probabilities of the tokens that were drawn and kept.
-    pub(crate) fn weighed_sums(&self, readers: &Readers<'_, E>, p: &[f32]) -> Vec<Sums> {
-        (0..readers.members()).map(|reader| weighed_sums(readers, &self.kept, reader, p)).collect()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::machine::RowSums;
 const GATHERING: f64 = 1.6;
 
 /// Bytes that are read in order in the time that one reader takes to look at one number of a value.
-const LOOKING: f64 = 3.5;
+const LOOKING: f64 = 1.8;
 
 /// How often a token is looked at from when it is drawn until the sample is large enough: the budget
 /// of a first look is seldom quite what a second one asks for.
@@ -168,10 +168,16 @@ impl<E: Stored> Tally for CpuTally<'_, E> {
         self.sample.show(self.readers, &self.certain[reader], reader, residual, show);
     }
 
-    fn weighed(&mut self, reader: usize, residual: &Residual, p: &[f64]) -> Weighed {
+    fn weighed(
+        &mut self,
+        reader: usize,
+        residual: &Residual,
+        p: &[f64],
+        strata: Option<&[usize]>,
+    ) -> Weighed {
         let certain = &self.certain[reader];
-        let weighed = self.sample.weighed(self.readers, certain, reader, p);
-        weighed.unwrap_or_else(|| Weighed::by_definition(self, reader, residual, p))
+        let weighed = self.sample.weighed(self.readers, certain, reader, p, strata);
+        weighed.unwrap_or_else(|| Weighed::by_definition(self, reader, residual, p, strata))
     }
 
     fn dense_from(&self, judged: bool) -> usize {

@@ -82,7 +82,14 @@ impl World {
 trait AnyReaders {
     fn sums(&self, level: Level, span: Span<'_>, log_weights: Option<&[f32]>) -> Vec<Sums>;
     fn stats(&self, level: Level, picks: &Picks, parts: &[&[u32]], n: usize) -> Vec<SampleStats>;
-    fn weighed(&self, level: Level, picks: &Picks, parts: &[&[u32]], n: usize) -> Vec<Weighed>;
+    fn weighed(
+        &self,
+        level: Level,
+        picks: &Picks,
+        parts: &[&[u32]],
+        n: usize,
+        strata: bool,
+    ) -> Vec<Weighed>;
 }
 
 impl<E: Stored> AnyReaders for Readers<'_, E> {
@@ -96,10 +103,17 @@ impl<E: Stored> AnyReaders for Readers<'_, E> {
         stats(&mut tally, picks, parts, readers.members())
     }
 
-    fn weighed(&self, level: Level, picks: &Picks, parts: &[&[u32]], n: usize) -> Vec<Weighed> {
+    fn weighed(
+        &self,
+        level: Level,
+        picks: &Picks,
+        parts: &[&[u32]],
+        n: usize,
+        strata: bool,
+    ) -> Vec<Weighed> {
         let readers = at(self, level);
         let mut tally = CpuTally::new(&readers, n, true, false);
-        weighed(&mut tally, picks, parts, readers.members())
+        weighed(&mut tally, picks, parts, readers.members(), strata)
     }
 }
 
@@ -119,11 +133,19 @@ fn stats(
     looks(tally, picks, parts, readers, |tally, reader, residual, _| tally.stats(reader, residual))
 }
 
-/// What the sample says to each reader, if its tokens were drawn with probabilities from a quarter up.
-fn weighed(tally: &mut dyn Tally, picks: &Picks, parts: &[&[u32]], readers: usize) -> Vec<Weighed> {
+/// What the sample says to each reader, if its tokens were drawn with probabilities from a quarter up, or within seven
+/// strata, of which one has no token.
+fn weighed(
+    tally: &mut dyn Tally,
+    picks: &Picks,
+    parts: &[&[u32]],
+    readers: usize,
+    strata: bool,
+) -> Vec<Weighed> {
     looks(tally, picks, parts, readers, |tally, reader, residual, drawn| {
         let p: Vec<f64> = (0..drawn).map(|i| 0.25 + 0.75 / (1 + i % 9) as f64).collect();
-        tally.weighed(reader, residual, &p)
+        let of: Vec<usize> = (0..drawn).map(|i| [0, 1, 2, 4, 5, 6][i / 3 % 6]).collect();
+        tally.weighed(reader, residual, &p, strata.then_some(&of))
     })
 }
 
@@ -156,9 +178,9 @@ fn looks<T>(
 /// read meanwhile.
 #[test]
 fn long_lists_and_looks_at_large_samples_are_slower_than_reading_everything() {
-    // A row of 64 numbers in f32: as long as 3.5 bytes of each of 32 numbers, twice, for each reader; those drawn before will be
+    // A row of 64 numbers in f32: as long as 1.8 bytes of each of 32 numbers, twice, for each reader; those drawn before will be
     // looked at once more.
-    for (group, looking) in [(1, 0.875), (4, 3.5)] {
+    for (group, looking) in [(1, 0.45), (4, 1.8)] {
         let world = World::new(group, (32, 32), 4000, Storage::F32, 3);
         let view = world.cache.view();
         let RowsView::F32(rows) = view.rows() else { panic!("stored as f32") };
@@ -381,9 +403,10 @@ proptest! {
         }
     }
 
-    /// What a machine says of a sample, drawn in two parts, is what the definition says.
+    /// What a machine says of a sample, drawn in two parts, is what the definition says: of tokens that weigh alike, and of
+    /// such as have weights of their own.
     #[test]
-    fn statistics_are_those_of_the_definition(world in worlds(), share in 1usize..6) {
+    fn samples_are_told_as_defined(world in worlds(), share in 1usize..6) {
         let view = world.cache.view();
         let step = world.step(&view);
         let mut picks = Picks::new(world.tokens);
@@ -391,33 +414,22 @@ proptest! {
         let drawn = some_tokens(world.tokens, share);
         let (first, second) = drawn.split_at(drawn.len() / 3);
         let rows = step.rows();
-        let want = stats(&mut ExactTally::new(&rows), &picks, &[first, second], rows.len());
+        let parts = [first, second];
+        let alike = stats(&mut ExactTally::new(&rows), &picks, &parts, rows.len());
+        let own = |strata| {
+            weighed(&mut ExactTally::new(&rows), &picks, &parts, rows.len(), strata)
+        };
+        let own = [own(false), own(true)];
         for level in Level::all() {
-            let got = world.readers(&view, |readers| {
-                readers.stats(level, &picks, &[first, second], world.tokens)
-            });
-            for (got, want) in got.iter().zip(&want) {
+            let (got_alike, got_own) = world.readers(&view, |readers| (
+                readers.stats(level, &picks, &parts, world.tokens),
+                [false, true]
+                    .map(|strata| readers.weighed(level, &picks, &parts, world.tokens, strata)),
+            ));
+            for (got, want) in got_alike.iter().zip(&alike) {
                 same_stats(got, want, level)?;
             }
-        }
-    }
-
-    /// The same of a sample whose tokens have weights of their own.
-    #[test]
-    fn weighed_samples_are_those_of_the_definition(world in worlds(), share in 1usize..6) {
-        let view = world.cache.view();
-        let step = world.step(&view);
-        let mut picks = Picks::new(world.tokens);
-        picks.take_all((0..world.tokens).filter(|i| i % 7 == 6));
-        let drawn = some_tokens(world.tokens, share);
-        let (first, second) = drawn.split_at(drawn.len() / 3);
-        let rows = step.rows();
-        let want = weighed(&mut ExactTally::new(&rows), &picks, &[first, second], rows.len());
-        for level in Level::all() {
-            let got = world.readers(&view, |readers| {
-                readers.weighed(level, &picks, &[first, second], world.tokens)
-            });
-            for (got, want) in got.iter().zip(&want) {
+            for (got, want) in got_own.iter().flatten().zip(own.iter().flatten()) {
                 same_weighed(got, want, level)?;
             }
         }
@@ -509,10 +521,23 @@ fn same_weighed(
     for (got, want) in got.fours.as_flattened().iter().zip(want.fours.as_flattened()) {
         near("v·v", *got, *want, largest_product)?;
     }
+    let (Some(got), Some(want)) = (&got.within, &want.within) else {
+        prop_assert_eq!(&got.within, &want.within);
+        return Ok(());
+    };
+    prop_assert_eq!((&got.of, got.means.len()), (&want.of, want.means.len()));
+    for (got, want) in got.by_mean.iter().zip(&want.by_mean) {
+        near("v·μ", got / e, *want, largest_product)?;
+    }
+    for (got, want) in got.means.iter().zip(&want.means) {
+        near("ē", got.e / e, want.e, want.e)?;
+        near("|μ|²", got.squared / (e * e), want.squared, largest_product)?;
+        near("μ·o", got.by_out / e, want.by_out, largest_product)?;
+    }
     Ok(())
 }
 
-/// More than a part of the sample, in two draws: lags reach from part to part.
+/// More than a part of the sample, in two draws.
 #[test]
 fn long_samples_are_judged_in_parts() {
     let world = World::new(3, (32, 24), 1500, Storage::Bf16, 11);
@@ -567,10 +592,10 @@ fn statistics_are_right_at_any_magnitude() {
         let drawn = some_tokens(300, 2);
         let rows = step.rows();
         let want = stats(&mut ExactTally::new(&rows), &picks, &[&drawn], rows.len());
-        let weighed = weighed(&mut ExactTally::new(&rows), &picks, &[&drawn], rows.len());
+        let weighed = weighed(&mut ExactTally::new(&rows), &picks, &[&drawn], rows.len(), true);
         for level in Level::all() {
-            let got =
-                world.readers(&view, |readers| readers.weighed(level, &picks, &[&drawn], 300));
+            let got = world
+                .readers(&view, |readers| readers.weighed(level, &picks, &[&drawn], 300, true));
             for (got, want) in got.iter().zip(&weighed) {
                 let close = |got: f64, want: f64| (got - want).abs() <= 1e-4 * want.abs();
                 assert!(close(got.out_squared, want.out_squared), "{got:?}, not {want:?}");
