@@ -162,6 +162,36 @@ fn heads_that_fall_back_leave_the_others_alone() {
     }
 }
 
+/// By the clock, a KV head reads everything, which is exact, or what it would have read.
+#[test]
+fn by_the_clock_a_head_reads_everything_or_what_the_pipeline_chooses() {
+    let shape = Shape { query_heads: 6, kv_heads: 2, head_dim: 32, value_dim: 32 };
+    let sampled = pipeline("[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.2\n");
+    let attention = |pipeline, by_clock, literal| {
+        start(pipeline, shape, 900, &Options { by_clock, literal, ..Options::default() })
+    };
+    let mut by_clock = attention(&sampled, true, false);
+    let mut literal = attention(&sampled, true, true);
+    let mut dense = attention(&pipeline(""), false, false);
+    let (mut exact, mut drawn) = (0, 0);
+    for step in 0..40 {
+        let queries = queries(shape, step);
+        let [output, literal, dense] = [&mut by_clock, &mut literal, &mut dense]
+            .map(|attention| attention.attend(queries.view(), None).unwrap());
+        for (head, row) in output.rows.iter().enumerate() {
+            let like = if row.fell_back { &dense } else { &literal };
+            let [ours, theirs] = [&output, like].map(|output| output.out.slice(s![head, 0, ..]));
+            assert!(ours.iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-6), "head {head}");
+            assert_eq!(row.fell_back, row.certificate.kind == Kind::Exact, "head {head}");
+            (exact, drawn) =
+                (exact + usize::from(row.fell_back), drawn + usize::from(!row.fell_back));
+        }
+        assert!(literal.rows.iter().all(|row| !row.fell_back));
+    }
+    // Each way is tried three times, by both KV heads.
+    assert!(exact >= 18 && drawn >= 18, "{exact} and {drawn}");
+}
+
 /// One KV head shared out among threads, in pieces that end where lists and chunks do not.
 #[test]
 fn a_head_on_many_threads_has_the_same_bits() {

@@ -49,6 +49,9 @@ pub(crate) struct Args {
     /// Keep rows in the host's memory, from which a GPU fetches those that it reads.
     #[arg(long)]
     offload: bool,
+    /// Read everything wherever that was faster in the steps before, by the clock.
+    #[arg(long)]
+    by_clock: bool,
     #[command(flatten)]
     changes: Changes,
     /// Seconds to measure each set of pipelines, after warming up; five rounds at least.
@@ -95,6 +98,7 @@ fn bench(args: &Args) -> Bench {
         tokens: args.tokens.clone(),
         storages: args.dtype.iter().map(|&dtype| Storage::from(dtype)).collect(),
         threads: args.threads.clone().unwrap_or_else(all_threads),
+        by_clock: args.by_clock,
         placement: if args.offload { Placement::Host } else { Placement::Device },
         time: args.seconds,
         cold_bytes: args.cold_bytes,

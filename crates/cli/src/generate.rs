@@ -95,6 +95,10 @@ pub(crate) struct Args {
     /// The sequence's number: with another one, samples are drawn anew.
     #[arg(long, default_value_t = 0, value_name = "N")]
     sequence: u32,
+    /// Read everything wherever that was faster in the steps before, by the clock: what is read then depends on the
+    /// machine, and a second run may read otherwise.
+    #[arg(long, conflicts_with = "steps")]
+    by_clock: bool,
     /// Take no token for the end of the answer: go on to --tokens.
     #[arg(long)]
     ignore_eos: bool,
@@ -124,7 +128,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::default();
     let outputs = [("--json", args.json.as_ref()), ("--steps", args.steps.as_ref())];
     check_outputs_unless(&interrupt, &outputs, &inputs)?;
-    let options = Options { sequence: args.sequence, storage, timed: true, ..Options::default() };
+    let options = Options {
+        sequence: args.sequence,
+        storage,
+        timed: true,
+        by_clock: args.by_clock,
+        ..Options::default()
+    };
     let model = checkpoint.load()?;
     let watched = Watched::new(&*backend, true, Errors::default());
     let machine: &dyn Backend = if args.steps.is_some() { &watched } else { &*backend };

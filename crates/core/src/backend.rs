@@ -138,6 +138,10 @@ pub struct Options {
     pub first_step: u32,
     /// Whether to read what the pipeline chose even where reading everything would be faster.
     pub literal: bool,
+    /// Whether to read everything wherever that has been faster in this sequence's steps before, by the clock, unless
+    /// `literal`. What is read then depends on the machine, and on what else it does: outputs cannot be repeated to the
+    /// last digit. The `cpu` backend does it; the others take no notice.
+    pub by_clock: bool,
     /// Whether outputs carry [`Timings`].
     pub timed: bool,
 }

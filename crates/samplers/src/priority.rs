@@ -5,7 +5,7 @@
 //! - `"2-bit"`: codes of 2 bits for each element of a key, centred and rotated
 //!   ([`RotatedCodes`](vattention_selectors::RotatedCodes));
 //! - `"8-bit"`: copies of the keys in 8 bits, whose errors are known to within a bound (see `keys.rs`);
-//! - `"selectors"`: what the last selector that ranks said of the tokens, scaled to logits (see `learned.rs`).
+//! - `"selectors"`: the scores of the last selector that ranked the tokens, scaled to logits (see `learned.rs`).
 //!
 //! The norms of the values are kept beside. Token `i` of those not taken then has the size
 //!
@@ -93,7 +93,7 @@ pub enum LogitIndex {
     /// Copies of the keys in 8 bits, which know them to within a bound.
     #[serde(rename = "8-bit")]
     Keys,
-    /// The scores by which the last selector that ranks did so, and what a pilot shows of their slope.
+    /// The scores of the last selector that ranked the tokens, and what a pilot shows of their slope.
     #[serde(rename = "selectors")]
     Selectors,
 }

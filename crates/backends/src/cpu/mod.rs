@@ -8,6 +8,8 @@
 //! | `sample`    | a drawn sample, and the memory it is kept in                                     |
 //! | `look`      | its statistics                                                                   |
 //! | `tally`     | what the sampler in core asks for, and the way to the output                     |
+//! | `weighed`   | a sample whose tokens weigh `1 / π`                                              |
+//! | `pace`      | whether reading everything is faster, by the clock                               |
 //!
 //! Rows are summed in f32 over pieces of a fixed length and merged in f64, in list order, so
 //! results do not depend on the number of threads.
@@ -18,6 +20,7 @@ mod kernel;
 mod simd;
 
 mod look;
+mod pace;
 mod readers;
 mod sample;
 mod tally;
@@ -35,6 +38,7 @@ use vattention_core::{
 
 pub(crate) use self::simd::CHUNK;
 
+use self::pace::{Pace, Way};
 use self::readers::Readers;
 use self::sample::Stored;
 use self::tally::{CpuTally, dense_from};
@@ -67,7 +71,10 @@ impl Backend for Cpu {
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
         let workers = self.pools.workers(self.name(), options.threads)?;
-        let machine = CpuMachine { literal: options.literal, split: workers.threads() > 1 };
+        let split = workers.threads() > 1;
+        let paces =
+            (options.by_clock && !options.literal && !pipeline.is_dense()).then(|| vec![Pace::default(); shape.kv_heads]);
+        let machine = CpuMachine { way: Answering { literal: options.literal, split }, paces };
         Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, machine)?))
     }
 
@@ -82,8 +89,16 @@ impl Backend for Cpu {
 }
 
 /// Answers KV heads in parallel.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct CpuMachine {
+    way: Answering,
+    /// Of each KV head, if the clock decides what is read.
+    paces: Option<Vec<Pace>>,
+}
+
+/// How KV heads are answered.
+#[derive(Clone, Copy, Debug)]
+struct Answering {
     /// Read what the pipeline chose even where reading everything would be faster.
     literal: bool,
     /// Share the rows of one KV head out among threads.
@@ -94,43 +109,51 @@ impl Machine for CpuMachine {
     const FALLIBLE: bool = false;
 
     fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
-        Ok(workers.map(heads, |head| answer(&head, *self)))
+        let how = self.way;
+        let Some(paces) = &mut self.paces else {
+            return Ok(workers.map(heads, |head| answer(&head, how, Way::Chosen)));
+        };
+        let heads = heads.into_iter().zip(paces).collect();
+        Ok(workers.map(heads, |(head, pace)| {
+            let (way, visible, begin) =
+                (pace.way(head.step.visible), head.step.visible, Instant::now());
+            let answer = answer(&head, how, way);
+            pace.took(way, visible, begin.elapsed());
+            answer
+        }))
     }
 
     fn fork(&self, _len: usize) -> Result<Self> {
-        Ok(*self)
+        Ok(self.clone())
     }
 }
 
-fn answer(head: &Situation<'_>, machine: CpuMachine) -> HeadStep {
+fn answer(head: &Situation<'_>, how: Answering, way: Way) -> HeadStep {
     match head.cache.rows() {
-        RowsView::F32(rows) => answer_over(head, machine, rows),
-        RowsView::F16(rows) => answer_over(head, machine, rows),
-        RowsView::Bf16(rows) => answer_over(head, machine, rows),
+        RowsView::F32(rows) => answer_over(head, how, way, rows),
+        RowsView::F16(rows) => answer_over(head, how, way, rows),
+        RowsView::Bf16(rows) => answer_over(head, how, way, rows),
     }
 }
 
 fn answer_over<E: Stored>(
     head: &Situation<'_>,
-    machine: CpuMachine,
+    how: Answering,
+    way: Way,
     rows: Chunks<'_, E>,
 ) -> HeadStep {
     let Situation { pipeline, step, .. } = head;
+    if way == Way::Dense {
+        return fall_back(head, how, rows, Timings::default());
+    }
     let begin = Instant::now();
     let choice = pipeline.choose(step);
     let mut timings = Timings { select: begin.elapsed(), ..Timings::default() };
 
     let Shape { head_dim, value_dim, .. } = step.site.shape;
     let group = step.site.shape.group();
-    if !machine.literal && lists_are_too_long(&choice, step.visible) {
-        let sums = everything(head, machine, rows, 0..group);
-        timings.attend = begin.elapsed().saturating_sub(timings.select);
-        return HeadStep::new(
-            head,
-            sums,
-            &Reading::new(vec![pipeline.fall_back(step)], group),
-            timings,
-        );
+    if !how.literal && lists_are_too_long(&choice, step.visible) {
+        return fall_back(head, how, rows, timings);
     }
     let readers_of_list = group / choice.lists();
     let feedback = pipeline.needs_feedback();
@@ -139,8 +162,8 @@ fn answer_over<E: Stored>(
     let mut fell_back = Vec::new();
     for (list, queries) in step.queries.chunks_exact(readers_of_list * head_dim).enumerate() {
         let begin = Instant::now();
-        let readers = Readers::new(rows, queries, head_dim, value_dim, machine.split);
-        let mut tally = CpuTally::new(&readers, step.visible, machine.literal, feedback);
+        let readers = Readers::new(rows, queries, head_dim, value_dim, how.split);
+        let mut tally = CpuTally::new(&readers, step.visible, how.literal, feedback);
         let read = pipeline.sample(step, &choice, list, &mut tally);
         let attend = if read.fell_back {
             fell_back.extend((0..readers_of_list).map(|reader| list * readers_of_list + reader));
@@ -156,7 +179,7 @@ fn answer_over<E: Stored>(
     }
     if !fell_back.is_empty() {
         let begin = Instant::now();
-        let sums = everything(head, machine, rows, fell_back.iter().copied());
+        let sums = everything(head, how, rows, fell_back.iter().copied());
         // Ascending: when one is inserted, all before it are there.
         fell_back.into_iter().zip(sums).for_each(|(member, sums)| answers.insert(member, sums));
         timings.attend += begin.elapsed();
@@ -164,19 +187,33 @@ fn answer_over<E: Stored>(
     HeadStep::new(head, answers, &Reading::new(reads, group), timings)
 }
 
+/// Reads everything in place of what the pipeline chose, which took so long so far.
+fn fall_back<E: Stored>(
+    head: &Situation<'_>,
+    how: Answering,
+    rows: Chunks<'_, E>,
+    mut timings: Timings,
+) -> HeadStep {
+    let (begin, group) = (Instant::now(), head.step.site.shape.group());
+    let sums = everything(head, how, rows, 0..group);
+    timings.attend = begin.elapsed();
+    let reading = Reading::new(vec![head.pipeline.fall_back(&head.step)], group);
+    HeadStep::new(head, sums, &reading, timings)
+}
+
 /// What some members of the group make of all visible tokens, which are read once for all of them.
 fn everything<E: Stored>(
     head: &Situation<'_>,
-    machine: CpuMachine,
+    how: Answering,
     rows: Chunks<'_, E>,
     members: impl Iterator<Item = usize>,
 ) -> Vec<RowSums> {
     let Situation { pipeline, step, .. } = head;
     let Shape { head_dim, value_dim, .. } = step.site.shape;
     let queries: Vec<f32> = members.flat_map(|member| step.row(member).query()).copied().collect();
-    let readers = Readers::new(rows, &queries, head_dim, value_dim, machine.split);
+    let readers = Readers::new(rows, &queries, head_dim, value_dim, how.split);
     let feedback = pipeline.needs_feedback();
-    let tally = CpuTally::new(&readers, step.visible, machine.literal, feedback);
+    let tally = CpuTally::new(&readers, step.visible, how.literal, feedback);
     tally.finish(&pipeline.fall_back(step)).0
 }
 

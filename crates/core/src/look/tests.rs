@@ -176,35 +176,54 @@ fn of_a_uniform_sample_it_is_what_sums_say() {
     }
 }
 
-/// Tokens of equal weight, whose values go round a circle or to and fro on a line, about no output.
+/// Tokens of equal weight, whose values go round a circle or to and fro on a line, about the output.
 #[test]
 fn ranks_of_pairs() {
+    let out = [0.7, -0.4];
+    let dot = |a: [f64; 2], b: [f64; 2]| a[0] * b[0] + a[1] * b[1];
     let rank = |of: &dyn Fn(usize) -> [f64; 2]| {
-        let values: Vec<[f64; 2]> = (0..500).map(of).collect();
-        let dot = |a: [f64; 2], b: [f64; 2]| a[0] * b[0] + a[1] * b[1];
+        let values: Vec<[f64; 2]> =
+            (0..500).map(of).map(|[x, y]| [x + out[0], y + out[1]]).collect();
         let four = |four: &[[f64; 2]]| Weighed::PAIRS.map(|(i, j)| dot(four[i], four[j]));
         let sample = Weighed {
             e: vec![1.0; 500],
             norms: values.iter().map(|&v| dot(v, v).sqrt()).collect(),
-            by_out: vec![0.0; 500],
+            by_out: values.iter().map(|&v| dot(v, out)).collect(),
+            out_squared: dot(out, out),
             fours: values.chunks_exact(Weighed::FOUR).map(four).collect(),
             ..Weighed::default()
         };
-        let squares: Vec<[f64; 3]> = values.iter().map(|&v| [dot(v, v), 0.0, 0.0]).collect();
+        let squares: Vec<[f64; 3]> = (0..500).map(|i| [dot(of(i), of(i)), 0.0, 0.0]).collect();
         let factors = [2.0; 500];
-        // In strata of two or four.
+        // Two and two of a stratum, then four.
         let strata: Vec<usize> =
             (0..500).map(|i| i / 4 * 2 + i % 4 / 2 * usize::from(i < 250)).collect();
         [
             alignment_of_tokens(&sample, &factors, &squares),
             alignment_of_differences(&sample, &strata, &factors),
         ]
-        .map(|inverse| 1.0 / inverse.unwrap())
+        .map(|alignment| 1.0 / alignment.unwrap())
     };
     for line in rank(&|i| [(i % 7) as f64 - 3.0, 0.0]) {
-        assert!((0.9..=1.0 + 1e-9).contains(&line), "1 at the most, not {line}");
+        assert!((line - 1.0).abs() < 1e-9, "1, not {line}");
     }
     for circle in rank(&|i| [((i * i) as f64).cos(), ((i * i) as f64).sin()]) {
         assert!((1.8..2.2).contains(&circle), "about 2, not {circle}");
     }
+}
+
+/// Strata that come one token each tell nothing of their spread.
+#[test]
+fn differences_are_taken_within_strata() {
+    let sample = Weighed {
+        e: vec![1.0; 8],
+        norms: vec![1.0; 8],
+        by_out: vec![0.0; 8],
+        fours: vec![[0.5; 6]; 2],
+        ..Weighed::default()
+    };
+    let alignment = |strata: &[usize]| alignment_of_differences(&sample, strata, &[1.0; 8]);
+    assert_eq!(alignment(&[0, 1, 2, 3, 4, 5, 6, 7]), None);
+    assert_eq!(alignment(&[0, 0, 1, 2, 3, 3, 3, 4]), None);
+    assert_eq!(alignment(&[0, 1, 1, 0, 2, 2, 2, 2]), Some(0.0));
 }

@@ -28,6 +28,7 @@ pub(super) struct Set {
     pub(super) storage: Storage,
     pub(super) threads: usize,
     pub(super) placement: Placement,
+    pub(super) by_clock: bool,
     pub(super) plan: Plan,
 }
 
@@ -56,6 +57,7 @@ impl<'a> Group<'a> {
             storage: set.storage,
             threads: Some(set.threads),
             placement: set.placement,
+            by_clock: set.by_clock,
             timed: true,
             ..Options::default()
         };

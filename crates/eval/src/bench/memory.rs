@@ -99,6 +99,7 @@ mod tests {
             storages: vec![Storage::Bf16],
             threads: vec![1],
             placement: Placement::Device,
+            by_clock: false,
             time: Duration::ZERO,
             cold_bytes,
         };
