@@ -11,7 +11,7 @@ use std::sync::Arc;
 use divan::{Bencher, black_box};
 use ndarray::Array3;
 use vattention::config::Loader;
-use vattention::{Attention, Options, PipelineConfig, Shape, Storage, backend};
+use vattention::{Attention, FallBack, Options, PipelineConfig, Shape, Storage, backend};
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 1, head_dim: 128, value_dim: 128 };
 const TOKENS: [usize; 4] = [1, 64, 512, 32_768];
@@ -26,7 +26,8 @@ fn number(i: usize) -> f32 {
 
 fn start(toml: &str, tokens: usize, storage: Storage) -> Box<dyn Attention> {
     let pipeline: Arc<PipelineConfig> = Loader { set: Vec::new() }.parse("bench", toml).unwrap();
-    let options = Options { storage, threads: Some(1), literal: true, ..Options::default() };
+    let options =
+        Options { storage, threads: Some(1), fall_back: FallBack::Never, ..Options::default() };
     let mut attention = backend("cpu").unwrap().start(&pipeline, 0, SHAPE, &options).unwrap();
     let rows = |shift: usize| {
         Array3::from_shape_fn((1, tokens, 128), |(_, i, j)| number(i * 128 + j + shift) + 0.2)

@@ -16,8 +16,8 @@ use rand_chacha::ChaCha8Rng;
 use vattention::backends::{Cpu, Reference};
 use vattention::config::load;
 use vattention::{
-    Attention, Backend, Kind, Options, Output, Pipeline, PipelineConfig, Shape, Site, Storage,
-    backend,
+    Attention, Backend, FallBack, Kind, Options, Output, Pipeline, PipelineConfig, Shape, Site,
+    Storage, backend,
 };
 
 /// Shapes with and without groups, and with values shorter and longer than keys; the last is that
@@ -70,7 +70,7 @@ impl World {
         pipeline: &Arc<PipelineConfig>,
         options: &Options,
     ) -> Box<dyn Attention> {
-        let options = Options { record: true, literal: true, ..options.clone() };
+        let options = Options { record: true, fall_back: FallBack::Never, ..options.clone() };
         let mut attention = backend.start(pipeline, MODEL_LAYER, self.shape, &options).unwrap();
         // In three parts: what is appended together must not matter.
         for part in [0..1000, 1000..1001, 1001..TOKENS] {
@@ -262,7 +262,7 @@ fn rows_that_see_less_are_decoded_one_by_one() {
         let pipeline = load(&path).unwrap();
         for backend in [&Reference as &dyn Backend, &Cpu::default()] {
             let at_once = world.run(backend, &pipeline, &Options::default());
-            let options = Options { literal: true, ..Options::default() };
+            let options = Options { fall_back: FallBack::Never, ..Options::default() };
             let mut attention = backend.start(&pipeline, MODEL_LAYER, shape, &options).unwrap();
             for (t, &visible) in world.visible.iter().enumerate() {
                 let new = s![.., attention.len()..visible, ..];

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use ndarray::Array3;
-use vattention::{Certificate, Kind, Options, Shape, available_backends, config::Loader};
+use vattention::{Certificate, FallBack, Kind, Options, Shape, available_backends, config::Loader};
 
 /// The bound of an exact selector reaches the estimator, and makes its promise a proof.
 #[test]
@@ -19,7 +19,7 @@ fn exact_top_k_and_hoeffding_make_a_proof() {
         );
     let queries = Array3::from_shape_fn((2, 1, 1), |(h, _, _)| 1.0 + h as f32);
     for backend in available_backends() {
-        let options = Options { literal: true, ..Options::default() };
+        let options = Options { fall_back: FallBack::Never, ..Options::default() };
         let mut attention = backend.start(&pipeline, 0, shape, &options).unwrap();
         attention.append(tokens.view(), tokens.view()).unwrap();
         for row in attention.attend(queries.view(), None).unwrap().rows {

@@ -21,8 +21,8 @@ use vattention::schemars::{self, JsonSchema};
 use vattention::selectors::Sink;
 
 use vattention::{
-    Assumptions, Attention, Budget, BudgetEstimator, Demand, Fraction, Kind, NewTokens, Options,
-    Output, Picks, PipelineConfig, Promise, Radius, Result, Row, SampleStats, Selector,
+    Assumptions, Attention, Budget, BudgetEstimator, Demand, FallBack, Fraction, Kind, NewTokens,
+    Options, Output, Picks, PipelineConfig, Promise, Radius, Result, Row, SampleStats, Selector,
     SelectorConfig, Shape, Share, Site, Size, Storage, Target, Turn, backend, register, typetag,
 };
 
@@ -64,12 +64,12 @@ fn a_long_list_is_read_densely_unless_taken_literally() {
             "share = \"{share}\"\n[[selectors]]\ntype = \"window\"\nsize = {size}\n"
         ));
         let dense = load(common::root("configs/dense.toml")).unwrap();
-        let attend = |pipeline, literal| -> Output {
-            let options = Options { literal, ..Options::default() };
+        let attend = |pipeline, fall_back| -> Output {
+            let options = Options { fall_back, ..Options::default() };
             start(pipeline, SHAPE, 3000, &options).attend(queries(SHAPE, 3).view(), None).unwrap()
         };
-        let (fast, literal, all) =
-            (attend(&window, false), attend(&window, true), attend(&dense, false));
+        let [fast, all] = [&window, &dense].map(|pipeline| attend(pipeline, FallBack::ByCount));
+        let literal = attend(&window, FallBack::Never);
         assert_eq!(fast.out, all.out, "{share}, {sum}: what dense attention gives");
         for row in &fast.rows {
             assert!(row.fell_back, "{share}, {sum}");
@@ -143,12 +143,13 @@ fn heads_that_fall_back_leave_the_others_alone() {
     let dense = Arc::new(PipelineConfig::default());
     let mut queries = queries(shape, 3);
     queries.slice_mut(s![1, .., ..]).fill(0.0);
-    let attend = |pipeline, literal| {
-        let options = Options { literal, record: true, ..Options::default() };
+    let attend = |pipeline, fall_back| {
+        let options = Options { fall_back, record: true, ..Options::default() };
         start(pipeline, shape, 4000, &options).attend(queries.view(), None).unwrap()
     };
     let wary = Arc::new(wary);
-    let (output, literal, all) = (attend(&wary, false), attend(&wary, true), attend(&dense, false));
+    let [output, all] = [&wary, &dense].map(|pipeline| attend(pipeline, FallBack::ByCount));
+    let literal = attend(&wary, FallBack::Never);
     assert_eq!(
         output.rows.iter().map(|row| row.fell_back).collect::<Vec<_>>(),
         [true, false, true, true]
@@ -167,12 +168,12 @@ fn heads_that_fall_back_leave_the_others_alone() {
 fn by_the_clock_a_head_reads_everything_or_what_the_pipeline_chooses() {
     let shape = Shape { query_heads: 6, kv_heads: 2, head_dim: 32, value_dim: 32 };
     let sampled = pipeline("[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.2\n");
-    let attention = |pipeline, by_clock, literal| {
-        start(pipeline, shape, 900, &Options { by_clock, literal, ..Options::default() })
+    let attention = |pipeline, fall_back| {
+        start(pipeline, shape, 900, &Options { fall_back, ..Options::default() })
     };
-    let mut by_clock = attention(&sampled, true, false);
-    let mut literal = attention(&sampled, true, true);
-    let mut dense = attention(&pipeline(""), false, false);
+    let mut by_clock = attention(&sampled, FallBack::ByClock);
+    let mut literal = attention(&sampled, FallBack::Never);
+    let mut dense = attention(&pipeline(""), FallBack::ByClock);
     let (mut exact, mut drawn) = (0, 0);
     for step in 0..40 {
         let queries = queries(shape, step);
@@ -204,7 +205,7 @@ fn a_head_on_many_threads_has_the_same_bits() {
             let options = Options {
                 threads: Some(threads),
                 storage: Storage::Bf16,
-                literal: true,
+                fall_back: FallBack::Never,
                 ..Options::default()
             };
             let mut attention = start(&pipeline, shape, 20_011, &options);
@@ -324,7 +325,7 @@ fn a_sample_of_nothing_changes_nothing() {
         let config = PipelineConfig { selectors, share, estimator, ..Default::default() };
         let config = Arc::new(config);
         let run = |name: &str| {
-            let options = Options { literal: true, ..Options::default() };
+            let options = Options { fall_back: FallBack::Never, ..Options::default() };
             let mut attention = backend(name).unwrap().start(&config, 0, SHAPE, &options).unwrap();
             attention.append(normal((2, 50, 32), 1).view(), normal((2, 50, 40), 2).view()).unwrap();
             attention.attend(queries(SHAPE, 3).view(), None).unwrap().out
@@ -363,8 +364,12 @@ fn both_share_modes_agree_with_the_reference() {
         let shape = if common::is_trained(&path) { MODEL } else { SHAPE };
         for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
             let run = |name: &str| {
-                let options =
-                    Options { storage, record: true, literal: true, ..Options::default() };
+                let options = Options {
+                    storage,
+                    record: true,
+                    fall_back: FallBack::Never,
+                    ..Options::default()
+                };
                 let mut attention =
                     backend(name).unwrap().start(&flipped, MODEL_LAYER, shape, &options).unwrap();
                 let keys = normal((shape.kv_heads, 900, shape.head_dim), 1);

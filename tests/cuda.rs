@@ -14,8 +14,8 @@ use vattention::backends::Reference;
 use vattention::config::{Loader, load};
 use vattention::cuda::{Device, Gpu};
 use vattention::{
-    Attention, Backend, Error, Options, PipelineConfig, Placement, Result, Selection, Shape,
-    Storage,
+    Attention, Backend, Error, FallBack, Options, PipelineConfig, Placement, Result, Selection,
+    Shape, Storage,
 };
 use vattention_cuda_emulator::Emulator;
 
@@ -160,7 +160,7 @@ fn shapes_at_the_limits_are_answered_and_beyond_them_refused() {
 }
 
 fn check_limits(gpu: &dyn Backend) {
-    let options = Options { record: true, literal: true, ..Options::default() };
+    let options = Options { record: true, fall_back: FallBack::Never, ..Options::default() };
     let shape = |query_heads, kv_heads, head_dim, value_dim| Shape {
         query_heads,
         kv_heads,

@@ -17,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use vattention::backends::Reference;
 use vattention::config::Loader;
 use vattention::cuda::Gpu;
-use vattention::{Attention, Backend, Options, Output, PipelineConfig, Shape, Storage};
+use vattention::{Attention, Backend, FallBack, Options, Output, PipelineConfig, Shape, Storage};
 
 use common::agreement::{compare_picks, compare_reports};
 
@@ -164,7 +164,7 @@ impl Case {
         let scale = Some(0.25);
         let options = Options {
             record: true,
-            literal: true,
+            fall_back: FallBack::Never,
             scale,
             storage: self.storage,
             ..Options::default()

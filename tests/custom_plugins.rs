@@ -11,7 +11,7 @@ mod common;
 
 use ndarray::Array3;
 use vattention::config::{listing, load};
-use vattention::{ComponentKind, Options, Shape, available_backends};
+use vattention::{ComponentKind, FallBack, Options, Shape, available_backends};
 
 #[test]
 fn it_is_listed_with_its_field() {
@@ -31,7 +31,7 @@ fn it_runs_on_every_backend_and_a_sample_certifies_the_rest() {
         Array3::from_shape_fn((1, 3000, 8), |(_, t, d)| ((t * 13 + d * 5) as f32).sin() + 1.0);
     let queries = Array3::from_shape_fn((2, 1, 8), |(h, _, d)| ((h + 2 * d) as f32).cos());
     for backend in available_backends() {
-        let options = Options { record: true, literal: true, ..Options::default() };
+        let options = Options { record: true, fall_back: FallBack::Never, ..Options::default() };
         let mut attention = backend.start(&pipeline, 0, shape, &options).unwrap();
         attention.append(rows.view(), rows.view()).unwrap();
         let output = attention.attend(queries.view(), None).unwrap();

@@ -12,7 +12,9 @@ use ndarray_rand::rand_distr::{StandardNormal, Uniform};
 use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use vattention::config::Loader;
-use vattention::{Attention, Options, Output, PipelineConfig, Shape, available_backends, backend};
+use vattention::{
+    Attention, FallBack, Options, Output, PipelineConfig, Shape, available_backends, backend,
+};
 
 /// Rows whose softmax scale is no power of two, so that backends round their logits differently.
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 8 };
@@ -78,7 +80,7 @@ impl Story {
     }
 
     fn start(&self, name: &str, pipeline: &Arc<PipelineConfig>) -> Box<dyn Attention> {
-        let options = Options { record: true, literal: true, ..Options::default() };
+        let options = Options { record: true, fall_back: FallBack::Never, ..Options::default() };
         let mut attention = backend(name).unwrap().start(pipeline, 0, SHAPE, &options).unwrap();
         self.append(&mut *attention, 0..self.prompt);
         if self.shown > 0 {

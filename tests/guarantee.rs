@@ -22,7 +22,7 @@ use vattention::estimators::{Clt, Combine, Ratio, Terms};
 use vattention::eval::{Exact, Layer, LayerTrials, binomial, try_layer};
 use vattention::selectors::OracleTopK;
 use vattention::{
-    Budget, BudgetEstimator, Demand, Fraction, Options, PipelineConfig, Promise, Radius,
+    Budget, BudgetEstimator, Demand, FallBack, Fraction, Options, PipelineConfig, Promise, Radius,
     SampleStats, Score, SelectorConfig, Share, Size, Target, Uniform, backend, typetag,
 };
 
@@ -238,7 +238,7 @@ fn run_on_cpu(
         estimator: Some(estimator),
         ..PipelineConfig::default()
     });
-    let options = Options { scale: Some(1.0), literal: true, ..Options::default() };
+    let options = Options { scale: Some(1.0), fall_back: FallBack::Never, ..Options::default() };
     let mut attention = backend("cpu").unwrap().start(&pipeline, 0, shape, &options).unwrap();
     attention.append(layer.keys.view(), layer.values.view()).unwrap();
     let exact = Exact::rows(&layer, &shape, 1.0, 1);

@@ -13,7 +13,7 @@ use ndarray_rand::rand_distr::StandardNormal;
 use rand_chacha::ChaCha8Rng;
 use vattention::config::{Loader, load};
 use vattention::eval::{Entry, Settings, Trace, at_epsilon, compare};
-use vattention::{Backend, Fraction, Options, Output, PipelineConfig, Shape, backend};
+use vattention::{Backend, FallBack, Fraction, Options, Output, PipelineConfig, Shape, backend};
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 12 };
 
@@ -36,7 +36,7 @@ fn run(backend: &dyn Backend, pipeline: &Arc<PipelineConfig>, layer: usize) -> O
     let mut normal = |dim| Array3::random_using(dim, StandardNormal, &mut rng);
     let (keys, values) = (normal((2, 900, 16)), normal((2, 900, 12)));
     let queries = normal((4, 1, 16));
-    let options = Options { record: true, literal: true, ..Options::default() };
+    let options = Options { record: true, fall_back: FallBack::Never, ..Options::default() };
     let mut attention = backend.start(pipeline, layer, SHAPE, &options).unwrap();
     attention.append(keys.view(), values.view()).unwrap();
     attention.attend(queries.view(), None).unwrap()

@@ -15,7 +15,7 @@ use vattention::backends::{Cpu, Reference};
 use vattention::config::Loader;
 use vattention::cuda::Gpu;
 use vattention::eval::{Exact, Layer, binomial};
-use vattention::{Backend, Options, PipelineConfig};
+use vattention::{Backend, FallBack, Options, PipelineConfig};
 
 const TOKENS: usize = 2000;
 const DIM: usize = 8;
@@ -72,7 +72,7 @@ fn pipeline(mode: &str) -> Arc<PipelineConfig> {
 /// Violations of the worse head in so many steps, and the mean sample.
 fn run(backend: &dyn Backend, mode: &str, layer: &Layer, steps: usize) -> (usize, f64) {
     let shape = layer.shape();
-    let options = Options { scale: Some(1.0), literal: true, ..Options::default() };
+    let options = Options { scale: Some(1.0), fall_back: FallBack::Never, ..Options::default() };
     let mut attention = backend.start(&pipeline(mode), 0, shape, &options).unwrap();
     attention.append(layer.keys.view(), layer.values.view()).unwrap();
     // The same query again and again: each step draws a sample of its own.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use ndarray::{Array3, s};
 use serde::{Deserialize, Serialize};
 use vattention::{
-    Attended, NewTokens, Options, Picks, PipelineConfig, Prompt, Result, Row, Selector,
+    Attended, FallBack, NewTokens, Options, Picks, PipelineConfig, Prompt, Result, Row, Selector,
     SelectorConfig, Shape, Share, Site, Size, available_backends, estimators::Ratio, typetag,
 };
 
@@ -77,7 +77,7 @@ fn selectors_are_told_what_happens() {
     for backend in available_backends() {
         let options = Options {
             record: true,
-            literal: true,
+            fall_back: FallBack::Never,
             sequence: 7,
             threads: Some(1),
             scale: Some(0.5),

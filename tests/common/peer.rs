@@ -7,7 +7,7 @@ use ndarray::{Array3, Array4, ArrayD, ArrayView3, IxDyn, s};
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use serde_json::Value;
-use vattention::{Backend, Options, Output, PipelineConfig, Shape, Size};
+use vattention::{Backend, FallBack, Options, Output, PipelineConfig, Shape, Size};
 
 /// The layer that every case is of.
 pub(crate) const LAYER: usize = 3;
@@ -95,7 +95,7 @@ impl Case {
         pipeline: &Arc<PipelineConfig>,
         queries: ArrayView3<'_, f32>,
     ) -> Output {
-        let options = Options { record: true, literal: true, ..Options::default() };
+        let options = Options { record: true, fall_back: FallBack::Never, ..Options::default() };
         let mut attention = backend.start(pipeline, LAYER, self.shape(), &options).unwrap();
         attention.append(self.input("keys").view(), self.input("values").view()).unwrap();
         attention.attend(queries, Some(&self.visible())).unwrap()

@@ -11,6 +11,7 @@ use vattention::{Fraction, Placement, Shape, Storage};
 
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
+use crate::fall_back::FallBack;
 use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
 use crate::pipelines::{Changes, Lineup, Loaded};
@@ -49,9 +50,9 @@ pub(crate) struct Args {
     /// Keep rows in the host's memory, from which a GPU fetches those that it reads.
     #[arg(long)]
     offload: bool,
-    /// Read everything wherever that was faster in the steps before, by the clock.
-    #[arg(long)]
-    by_clock: bool,
+    /// When to read everything in place of what a pipeline chose, because that is faster.
+    #[arg(long, value_enum, default_value = "by-count")]
+    fall_back: FallBack,
     #[command(flatten)]
     changes: Changes,
     /// Seconds to measure each set of pipelines, after warming up; five rounds at least.
@@ -98,7 +99,7 @@ fn bench(args: &Args) -> Bench {
         tokens: args.tokens.clone(),
         storages: args.dtype.iter().map(|&dtype| Storage::from(dtype)).collect(),
         threads: args.threads.clone().unwrap_or_else(all_threads),
-        by_clock: args.by_clock,
+        fall_back: args.fall_back.into(),
         placement: if args.offload { Placement::Host } else { Placement::Device },
         time: args.seconds,
         cold_bytes: args.cold_bytes,

@@ -5,7 +5,7 @@ mod table;
 use std::path::{Path, PathBuf};
 
 use vattention::eval::{Entry, write_beside};
-use vattention::{Options, Storage};
+use vattention::{FallBack, Options, Storage};
 use vattention_evaluate::{Calibration, Contender, Evaluation, Files, Kept, Settings, fingerprint};
 use vattention_tasks::{Texts, tasks};
 
@@ -108,7 +108,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         setup: args.setup.into(),
         talk,
         errors: !args.no_errors,
-        options: Options { storage: args.dtype.into(), literal: true, ..Options::default() },
+        options: Options {
+            storage: args.dtype.into(),
+            fall_back: FallBack::Never,
+            ..Options::default()
+        },
     };
     let evaluation = Evaluation {
         model: &model,

@@ -20,6 +20,7 @@ use crate::checkpoint::{Checkpoint, row_bytes};
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
 use crate::fail::note;
+use crate::fall_back::FallBack;
 use crate::outputs::{Interrupt, check_outputs_unless, write_json};
 use crate::pipelines::{Changes, expect_fit};
 use crate::setup::Setup;
@@ -95,10 +96,9 @@ pub(crate) struct Args {
     /// The sequence's number: with another one, samples are drawn anew.
     #[arg(long, default_value_t = 0, value_name = "N")]
     sequence: u32,
-    /// Read everything wherever that was faster in the steps before, by the clock: what is read then depends on the
-    /// machine, and a second run may read otherwise.
-    #[arg(long, conflicts_with = "steps")]
-    by_clock: bool,
+    /// When to read everything in place of what the pipeline chose, because that is faster.
+    #[arg(long, value_enum, default_value = "by-count")]
+    fall_back: FallBack,
     /// Take no token for the end of the answer: go on to --tokens.
     #[arg(long)]
     ignore_eos: bool,
@@ -132,7 +132,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         sequence: args.sequence,
         storage,
         timed: true,
-        by_clock: args.by_clock,
+        fall_back: args.fall_back.into(),
         ..Options::default()
     };
     let model = checkpoint.load()?;

@@ -13,6 +13,7 @@ mod compare;
 mod dtype;
 mod evaluate;
 mod fail;
+mod fall_back;
 mod generate;
 mod list;
 mod numbers;

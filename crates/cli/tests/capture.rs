@@ -12,7 +12,7 @@ use safetensors::SafeTensors;
 use vattention::config::Loader;
 use vattention::eval::Trace;
 use vattention::ndarray::{Array3, s};
-use vattention::{Options, PipelineConfig, Selection, backends::Cpu};
+use vattention::{FallBack, Options, PipelineConfig, Selection, backends::Cpu};
 use vattention_llm::{Model, Prefilled, Reading, Session, Tokenizer};
 use world::{World, recall};
 
@@ -154,7 +154,7 @@ fn replayed(world: &World) -> Vec<HashSet<usize>> {
 /// What a sequence read in layer 0 when the last tokens were decoded.
 fn decoded(world: &World, pipeline: &Arc<PipelineConfig>) -> Vec<HashSet<usize>> {
     let (model, tokens) = model(world);
-    let options = Options { record: true, literal: true, ..Options::default() };
+    let options = Options { record: true, fall_back: FallBack::Never, ..Options::default() };
     let session = Session::new(&model, &Cpu::default(), pipeline, &options).unwrap();
     let mut session = session.with_reading(Reading { observed: PROMPT, ..Reading::default() });
     let (prompt, last) = tokens.split_at(TOKENS - QUERIES);

@@ -136,14 +136,25 @@ pub struct Options {
     pub record: bool,
     /// Queries answered before this sequence came here: the number of its first step.
     pub first_step: u32,
-    /// Whether to read what the pipeline chose even where reading everything would be faster.
-    pub literal: bool,
-    /// Whether to read everything wherever that has been faster in this sequence's steps before, by the clock, unless
-    /// `literal`. What is read then depends on the machine, and on what else it does: outputs cannot be repeated to the
-    /// last digit. The `cpu` backend does it; the others take no notice.
-    pub by_clock: bool,
+    /// When to read everything in place of what the pipeline chose.
+    pub fall_back: FallBack,
     /// Whether outputs carry [`Timings`].
     pub timed: bool,
+}
+
+/// When everything is read in place of what a pipeline chose, because that is faster. It is exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FallBack {
+    /// Never.
+    Never,
+    /// Where a list, and looking at its sample, count for more rows than there are. What is read is the same on every
+    /// machine.
+    #[default]
+    ByCount,
+    /// There, and wherever reading everything has been faster in this sequence's steps before, by the clock. What is read
+    /// depends on the machine, and on what else it does: outputs cannot be repeated to the last digit. The `cpu` backend
+    /// does it; to the others it is `ByCount`.
+    ByClock,
 }
 
 /// Where a device keeps rows. To the backends whose memory is the host's it makes no difference.

@@ -18,7 +18,7 @@ mod tally;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vattention_core::{Backend, PipelineConfig, Placement, Shape, Storage};
+use vattention_core::{Backend, FallBack, PipelineConfig, Placement, Shape, Storage};
 
 use crate::{Error, Result};
 use bandwidth::Memory;
@@ -43,8 +43,8 @@ pub struct Bench {
     pub threads: Vec<usize>,
     /// Where a device keeps rows.
     pub placement: Placement,
-    /// Whether pipelines read everything where the clock tells that it is faster ([`Options::by_clock`](vattention_core::Options)).
-    pub by_clock: bool,
+    /// When pipelines read everything instead.
+    pub fall_back: FallBack,
     /// How long to measure each set of pipelines, after warming up; five rounds at least.
     pub time: Duration,
     /// Bytes of keys and values in all layers of a pipeline, of which there are 2 to 4096; and of
@@ -118,7 +118,7 @@ impl Bench {
                     storage,
                     threads,
                     placement: self.placement,
-                    by_clock: self.by_clock,
+                    fall_back: self.fall_back,
                     plan,
                 }));
             }
@@ -156,7 +156,7 @@ mod tests {
                 storage: Storage::F32,
                 threads: 1,
                 placement: Placement::Device,
-                by_clock: false,
+                fall_back: FallBack::ByCount,
                 plan,
             };
             let name = |one: &Contender| one.pipeline.name.clone();

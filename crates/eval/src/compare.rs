@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ndarray::s;
-use vattention_core::{Attention, Backend, Options, Output, Pipeline, PipelineConfig, Site};
+use vattention_core::{
+    Attention, Backend, FallBack, Options, Output, Pipeline, PipelineConfig, Site,
+};
 
 use crate::dump::Dump;
 use crate::measured::{Comparison, Judge, Tally};
@@ -170,7 +172,7 @@ impl Answers<'_> {
             storage: layout.storage,
             first_step: first as u32,
             // What the pipeline chose is what is measured.
-            literal: true,
+            fall_back: FallBack::Never,
             ..self.options.clone()
         };
         let mut attention =

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use vattention_backends::Cpu;
 use vattention_config::Loader;
-use vattention_core::{Fraction, Options, PipelineConfig};
+use vattention_core::{FallBack, Fraction, Options, PipelineConfig};
 use vattention_eval::Evidence;
 use vattention_evaluate::{
     Contender, Evaluation, Files, Kept, Report, Settings, Setup, fingerprint,
@@ -71,7 +71,7 @@ impl World {
             setup,
             talk: None,
             errors: true,
-            options: Options { literal: true, ..Options::default() },
+            options: Options { fall_back: FallBack::Never, ..Options::default() },
         };
         Evaluation {
             model: &self.model,

@@ -32,8 +32,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use vattention_core::{
-    Attention, Backend, Choice, Options, Output, PipelineConfig, Reading, Result, Shape, Timings,
-    Turn,
+    Attention, Backend, Choice, FallBack, Options, Output, PipelineConfig, Reading, Result, Shape,
+    Timings, Turn,
 };
 
 pub(crate) use self::simd::CHUNK;
@@ -72,9 +72,10 @@ impl Backend for Cpu {
     ) -> Result<Box<dyn Attention>> {
         let workers = self.pools.workers(self.name(), options.threads)?;
         let split = workers.threads() > 1;
-        let paces =
-            (options.by_clock && !options.literal && !pipeline.is_dense()).then(|| vec![Pace::default(); shape.kv_heads]);
-        let machine = CpuMachine { way: Answering { literal: options.literal, split }, paces };
+        let by_clock = options.fall_back == FallBack::ByClock && !pipeline.is_dense();
+        let paces = by_clock.then(|| vec![Pace::default(); shape.kv_heads]);
+        let literal = options.fall_back == FallBack::Never;
+        let machine = CpuMachine { how: Answering { literal, split }, paces };
         Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, machine)?))
     }
 
@@ -91,7 +92,7 @@ impl Backend for Cpu {
 /// Answers KV heads in parallel.
 #[derive(Clone, Debug)]
 struct CpuMachine {
-    way: Answering,
+    how: Answering,
     /// Of each KV head, if the clock decides what is read.
     paces: Option<Vec<Pace>>,
 }
@@ -109,7 +110,7 @@ impl Machine for CpuMachine {
     const FALLIBLE: bool = false;
 
     fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
-        let how = self.way;
+        let how = self.how;
         let Some(paces) = &mut self.paces else {
             return Ok(workers.map(heads, |head| answer(&head, how, Way::Chosen)));
         };

@@ -279,15 +279,18 @@ fn a_size_is_drawn_at_once() {
 #[test]
 fn a_budget_that_is_just_met() {
     let Some(device) = emulator() else { return };
-    let (kind, seed) = (KINDS[3], 4);
+    let kind = KINDS[3];
     let estimator = looking(0.2, 2);
-    let mut head = heads(kind, &mut Numbers::new(seed)).swap_remove(0);
-    head.queries.iter_mut().flatten().for_each(|q| *q = -*q);
-    let met = (20..400).map(|base| shown(CAPACITY, 40, base)).find(|&shown| {
-        let read = read(kind, &head, shown, estimator(shown));
-        read.budget == Some(shown.base) && read.drawn().len() == shown.base
-    });
-    check_steps(&device, kind, seed, &[met.unwrap()], &estimator);
+    let met = |seed: u64| {
+        let mut head = heads(kind, &mut Numbers::new(seed)).swap_remove(0);
+        head.queries.iter_mut().flatten().for_each(|q| *q = -*q);
+        (20..400).map(|base| shown(CAPACITY, 40, base)).find(|&shown| {
+            let read = read(kind, &head, shown, estimator(shown));
+            read.budget == Some(shown.base) && read.drawn().len() == shown.base
+        })
+    };
+    let (seed, met) = (4..50).find_map(|seed| Some((seed, met(seed)?))).unwrap();
+    check_steps(&device, kind, seed, &[met], &estimator);
 }
 
 /// A list holds something, even if nothing is asked for.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ndarray::Array3;
 use rayon::prelude::*;
-use vattention_core::{Attention, Backend, Options, Output, Placement, Shape, Storage};
+use vattention_core::{Attention, Backend, FallBack, Options, Output, Placement, Shape, Storage};
 
 use super::bandwidth::{Memory, pool};
 use super::memory::{Plan, row_bytes};
@@ -28,7 +28,7 @@ pub(super) struct Set {
     pub(super) storage: Storage,
     pub(super) threads: usize,
     pub(super) placement: Placement,
-    pub(super) by_clock: bool,
+    pub(super) fall_back: FallBack,
     pub(super) plan: Plan,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Group<'a> {
             storage: set.storage,
             threads: Some(set.threads),
             placement: set.placement,
-            by_clock: set.by_clock,
+            fall_back: set.fall_back,
             timed: true,
             ..Options::default()
         };

@@ -86,7 +86,7 @@ impl Plan {
 mod tests {
     use std::time::Duration;
 
-    use vattention_core::Placement;
+    use vattention_core::{FallBack, Placement};
 
     use super::*;
 
@@ -99,7 +99,7 @@ mod tests {
             storages: vec![Storage::Bf16],
             threads: vec![1],
             placement: Placement::Device,
-            by_clock: false,
+            fall_back: FallBack::ByCount,
             time: Duration::ZERO,
             cold_bytes,
         };
