@@ -72,7 +72,8 @@ pub use shape::{Shape, Site};
 pub use size::{Fraction, Size};
 pub use softmax::Softmax;
 pub use stats::{
-    ALLOWANCE, Deviations, Moments, Sample, SampleStats, drift, mean_of_squared_products, scale_up,
+    ALLOWANCE, Deviations, LAGS, Moments, Sample, SampleStats, drift, mean_of_lagged_squares,
+    scale_up,
 };
 pub use stream::Stream;
 pub use tally::{ExactTally, Residual, Tally};

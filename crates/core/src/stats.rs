@@ -1,8 +1,8 @@
 //! What a sample says about the residual it was drawn from.
 
 use crate::Softmax;
+use crate::Unseen;
 use crate::tally::Residual;
-use crate::{Unseen, Weighed};
 
 /// `Φ⁻¹(0.9)`: by how many of its own standard errors an estimated variance is raised. The true one is
 /// larger with probability 0.1, if estimates are normal.
@@ -328,23 +328,30 @@ fn effective_rank(b: usize, trace: f64, trace_of_square: f64) -> f64 {
     (1.0 / (1.0 / raw.max(1.0) + 1.0 / b as f64)).max(1.0)
 }
 
-/// An unbiased estimate of `Tr(S²)` from tokens four by four.
+/// An unbiased estimate of `Tr(S²)`: differences of disjoint pairs are independent with
+/// covariance `2S`, so the squared product of two of them has the mean `4 Tr(S²)`.
 fn trace_of_square(rows: &[f64], dim: usize) -> f64 {
+    let differences: Vec<f64> = rows
+        .chunks_exact(2 * dim)
+        .flat_map(|pair| (0..dim).map(|j| pair[j] - pair[dim + j]))
+        .collect();
+    let differences: Vec<&[f64]> = differences.chunks_exact(dim).collect();
     let mut sum = 0.0;
-    for four in rows.chunks_exact(Weighed::FOUR * dim) {
-        let x = |token: usize, i: usize| four[token * dim + i];
-        for ([a, b], [c, d]) in Weighed::PAIRINGS {
-            let product = |i: usize| (x(a, i) - x(b, i)) * (x(c, i) - x(d, i));
-            sum += (0..dim).map(product).sum::<f64>().powi(2);
+    for lag in 1..=LAGS.min(differences.len().saturating_sub(1)) {
+        for (x, y) in differences.iter().zip(&differences[lag..]) {
+            sum += x.iter().zip(*y).map(|(x, y)| x * y).sum::<f64>().powi(2);
         }
     }
-    mean_of_squared_products(rows.len() / dim, sum)
+    mean_of_lagged_squares(differences.len(), sum)
 }
 
-/// The estimate of `Tr(S²)` from `sum`, of `b` tokens: of each four in draw order, and each of the three ways to make two pairs
-/// of it, the squared product of the two differences, whose mean is `4 Tr(S²)`.
-pub fn mean_of_squared_products(b: usize, sum: f64) -> f64 {
-    let products = Weighed::PAIRINGS.len() * (b / Weighed::FOUR);
+/// Lags at which differences are multiplied to estimate `Tr(S²)`.
+pub const LAGS: usize = 4;
+
+/// The estimate of `Tr(S²)` from the sum, over all lags up to [`LAGS`], of the squared products of
+/// `differences` differences.
+pub fn mean_of_lagged_squares(differences: usize, sum: f64) -> f64 {
+    let products: usize = (1..=LAGS).map(|lag| differences.saturating_sub(lag)).sum();
     if products > 0 { sum / (4.0 * products as f64) } else { 0.0 }
 }
 
@@ -372,22 +379,6 @@ mod tests {
         let stats = stats(&[100.0, -99.0], 1000);
         let share = stats.norm_n_debiased / stats.norm_n;
         assert!((share - 0.05_f64.sqrt()).abs() < 1e-12, "{share}");
-    }
-
-    /// Over all draws of four, with replacement.
-    #[test]
-    fn the_trace_of_the_squared_covariance_is_unbiased() {
-        let rows = [[1.0, 0.5, -0.2], [0.3, -1.0, 0.8], [2.0, 0.1, 0.1], [-0.4, 0.6, 1.1]];
-        let of = |draw: usize| [0, 2, 4, 6].map(|shift| rows[draw >> shift & 3]);
-        let mean =
-            (0..256).map(|draw| trace_of_square(of(draw).as_flattened(), 3)).sum::<f64>() / 256.0;
-        let centre: Vec<f64> =
-            (0..3).map(|i| rows.iter().map(|row| row[i]).sum::<f64>() / 4.0).collect();
-        let covariance = |i: usize, j: usize| {
-            rows.iter().map(|row| (row[i] - centre[i]) * (row[j] - centre[j])).sum::<f64>() / 4.0
-        };
-        let exact: f64 = (0..9).map(|at| covariance(at / 3, at % 3).powi(2)).sum();
-        assert!((mean / exact - 1.0).abs() < 1e-12, "{mean}, not {exact}");
     }
 
     #[test]

@@ -109,11 +109,11 @@ impl Weighed {
     pub const PAIRS: [(usize, usize); 6] = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)];
 
     /// The ways to make two pairs of a four.
-    pub const PAIRINGS: [([usize; 2], [usize; 2]); 3] =
+    pub(crate) const PAIRINGS: [([usize; 2], [usize; 2]); 3] =
         [([0, 1], [2, 3]), ([0, 2], [1, 3]), ([0, 3], [1, 2])];
 
     /// The place of a pair, the earlier token first.
-    pub const fn pair(i: usize, j: usize) -> usize {
+    pub(crate) const fn pair(i: usize, j: usize) -> usize {
         if i == 0 { j - 1 } else { i + j }
     }
 

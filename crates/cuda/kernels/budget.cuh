@@ -1,8 +1,10 @@
 // How many tokens a promise needs: core's `Formula`, by a warp, from core's statistics.
+//
+// Constant: LAGS, at which differences were multiplied.
 
 /// What a look found for a reader: sums over the sample, relative to a shift.
 struct Moments {
-    f64 d, norm_squared, e_squares, ev_squares, w_squares, products, e_fourths, w_fourths;
+    f64 d, norm_squared, e_squares, ev_squares, w_squares, lagged, e_fourths, w_fourths;
 };
 
 /// What a reader knows of the n_s tokens that its list has not taken, of which b have been drawn.
@@ -23,10 +25,10 @@ DEVICE f64 debiased(f64 norm_squared, f64 trace_ev, u32 b, u32 n_s) {
 }
 
 /// The effective rank of the covariance of w, shrunk to be safe.
-DEVICE f64 effective_rank(u32 b, f64 trace, f64 products) {
-    // Of each four three products, whose squares are 4 Tr(S²) on average.
-    const u32 fours = b / 4;
-    const f64 trace_of_square = fours ? products / (4.0 * 3.0 * fours) : 0;
+DEVICE f64 effective_rank(u32 b, f64 trace, f64 lagged) {
+    u32 products = 0;
+    for (u32 lag = 1; lag <= LAGS; lag++) products += b / 2 > lag ? b / 2 - lag : 0;
+    const f64 trace_of_square = products ? lagged / (4.0 * products) : 0;
     const f64 inverse = trace_of_square > 0 ? 1 / fmax(trace * trace / trace_of_square, 1.0) : 0;
     return fmax(1 / (inverse + 1.0 / b), 1.0);
 }
@@ -129,7 +131,7 @@ DEVICE u32 budget_of(const Known& known, const Formula& formula) {
     const f64 raise_e = 1 + allowance * sqrt(excess_e), raise_w = 1 + allowance * sqrt(excess_w);
     const f64 s = numerator_of(known, formula.numerator(), trace_ev, trace_w, raise_w);
     const f64 s_d = denominator_of(known, formula.denominator(), raise_e * var_e);
-    const f64 rank = effective_rank(known.b, trace_w, sample.products);
+    const f64 rank = effective_rank(known.b, trace_w, sample.lagged);
     const f64 nu = allowance > 0 ? 1 / (1 / rank + excess_w) : rank;
     const f64 root = cheapest(formula, s, s_d, nu);
     return whole_tokens(out_of(root * root, known.n_s, formula.population()), known.n_s);

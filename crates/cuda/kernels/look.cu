@@ -14,8 +14,9 @@ const u32 WARPS = THREADS / WARP;
 /// Tokens of a warp.
 const u32 SHARE = ITEM / WARPS;
 
-/// Tokens whose differences are multiplied with each other: those of a warp are whole fours.
-const u32 FOUR = 4;
+/// Differences of pairs are multiplied with as many before them, and what that reaches back.
+const u32 LAGS = 4;
+const u32 HALO = 2 * LAGS;
 
 /// A lane has two columns side by side of every 64.
 const u32 PARTS = (VALUE_PADDED + 2 * WARP - 1) / (2 * WARP);
@@ -105,6 +106,18 @@ DEVICE void read_value(const ELEMENT* value, f32 unit, Value& v) {
     }
 }
 
+/// Two tokens, one after the other in the order of the draw.
+struct Pair {
+    Value first, second;
+};
+
+DEVICE Pair read_pair(const ELEMENT* const* rows, f32 unit) {
+    Pair pair;
+    read_value(rows[0], unit, pair.first);
+    read_value(rows[1], unit, pair.second);
+    return pair;
+}
+
 /// A lane's part of the squared deviations of e v and of w, and of the squares of the latter.
 struct Squares {
     f64 ev, w, w_fourths;
@@ -154,40 +167,56 @@ DEVICE f32 sum_of_four(const f32 (&x)[4]) {
     return sum;
 }
 
-/// The squared products of the differences of four tokens, by the three ways to make two pairs of them: of lane `i` of
-/// the first three, that of the first token and the one `i + 1` places after it, with the other two.
-DEVICE f64 squared_products(const Value (&w)[FOUR]) {
-    f32 products[FOUR] = {};
+/// The last differences, the newest first.
+typedef Value Differences[LAGS];
+
+/// The product of a difference with the one `lane % LAGS + 1` pairs before.
+DEVICE f32 product_of(const Value& difference, const Differences& before) {
+    f32 products[LAGS];
 #pragma unroll
-    for (u32 i = 0; i < OF_LANE; i++) {
-        products[0] = fmaf(w[0][i] - w[1][i], w[2][i] - w[3][i], products[0]);
-        products[1] = fmaf(w[0][i] - w[2][i], w[1][i] - w[3][i], products[1]);
-        products[2] = fmaf(w[0][i] - w[3][i], w[1][i] - w[2][i], products[2]);
+    for (u32 lag = 0; lag < LAGS; lag++) {
+        products[lag] = 0;
+#pragma unroll
+        for (u32 i = 0; i < OF_LANE; i++) {
+            products[lag] = fmaf(difference[i], before[lag][i], products[lag]);
+        }
     }
-    const f64 product = f64(sum_of_four(products));
-    return product * product;
+    return sum_of_four(products);
 }
 
-/// Walks over a warp's tokens, four by four. `rows` and `e` are of its tokens, of which there are `end`, and as many more
-/// that can be read as make whole fours. Says the lane's part of the squared products.
+DEVICE void remember(const Value& difference, Differences& before) {
+#pragma unroll
+    for (u32 i = 0; i < OF_LANE; i++) {
+#pragma unroll
+        for (u32 lag = LAGS - 1; lag > 0; lag--) before[lag][i] = before[lag - 1][i];
+        before[0][i] = difference[i];
+    }
+}
+
+/// Walks over a warp's tokens, pair by pair, from those of the halo on, which do not count. `rows` and
+/// `e` are of its halo and its tokens, of which there are `end`, and a row more that can be read. Says
+/// the lane's part of the squared products.
 DEVICE f64 walk(const ELEMENT* const* rows, const f32* e, u32 end, f32 unit, const Centre& centre,
                 Squares& squares) {
-    f64 products = 0;
-    for (u32 first = 0; first < SHARE && first < end; first += FOUR) {
-        Value w[FOUR];
-        f32 squared[FOUR];
+    Differences before = {};
+    f64 lagged = 0;
+    for (u32 i = 0; i < HALO + SHARE && i < end; i += 2) {
+        Pair pair = read_pair(rows + i, unit);
+        const bool counts = i >= HALO, whole = i + 1 < end;
+        const f32 first = weigh(pair.first, e[i], centre, counts, squares);
+        const f32 second = weigh(pair.second, e[i + 1], centre, counts && whole, squares);
+        Value difference;
 #pragma unroll
-        for (u32 i = 0; i < FOUR; i++) {
-            read_value(rows[first + i], unit, w[i]);
-            squared[i] = weigh(w[i], e[first + i], centre, first + i < end, squares);
+        for (u32 x = 0; x < OF_LANE; x++) difference[x] = whole ? pair.first[x] - pair.second[x] : 0;
+        if (counts) {
+            square(first, second, squares);
+            const f64 product = f64(product_of(difference, before));
+            lagged += product * product;
         }
-        square(squared[0], squared[1], squares);
-        square(squared[2], squared[3], squares);
-        const f64 of_four = squared_products(w);
-        if (first + FOUR <= end) products += of_four;
+        remember(difference, before);
     }
-    // The other lanes have the same products again, or none.
-    return threadIdx.x % WARP < FOUR - 1 ? products : 0;
+    // Lanes beyond the first LAGS have the same products.
+    return threadIdx.x % WARP < LAGS ? lagged : 0;
 }
 
 /// The sums of a whole block, in the order of its warps, for its first thread.
@@ -213,8 +242,8 @@ DEVICE void sum_of_block(f64 (&sums)[MOMENTS], f64 (&held)[MOMENTS][WARPS]) {
 KERNEL(look, THREADS, const u32* now, const u64* tables, const u32* tokens, const u32* ends,
        const u32* dones, const u32* certain_lengths, const f32* units, const f64* certain,
        const f64* sample, const f32* logits, f64* moments, u32 group, u32 capacity, u32 stride) {
-    __shared__ const ELEMENT* rows[ITEM];
-    __shared__ f32 e[ITEM];
+    __shared__ const ELEMENT* rows[HALO + ITEM];
+    __shared__ f32 e[HALO + ITEM];
     __shared__ Centre centre;
     __shared__ f64 held[MOMENTS][WARPS];
 
@@ -229,15 +258,15 @@ KERNEL(look, THREADS, const u32* now, const u64* tables, const u32* tokens, cons
     const u64* const pages = reinterpret_cast<const u64*>(tables[list]);
     const f64 mean_e = drawn.d / b;
     f64 e_squares = 0, e_fourths = 0;
-    for (u32 i = threadIdx.x; i < ITEM; i += THREADS) {
-        // Behind the sample there are tokens of no weight; reading one that is there does no harm.
-        const u32 place = first + i;
-        const bool is_there = place < b;
+    for (u32 i = threadIdx.x; i < HALO + ITEM; i += THREADS) {
+        // Beside the sample there are tokens of no weight; reading one that is there does no harm.
+        const u32 place = first + i - HALO;
+        const bool is_there = first + i >= HALO && place < b;
         const u32 token = tokens[u64(list) * capacity + (is_there ? place : first)];
         rows[i] = row_of(pages, token) + HEAD_PADDED;
         e[i] = is_there ? expf(logits[u64(reader) * stride + place] - f32(drawn.shift)) : 0;
         const f64 apart = f64(e[i]) - mean_e;
-        if (!is_there) continue;
+        if (!is_there || i < HALO) continue;
         e_squares += apart * apart;
         e_fourths += apart * apart * apart * apart;
     }
@@ -245,13 +274,13 @@ KERNEL(look, THREADS, const u32* now, const u64* tables, const u32* tokens, cons
     __syncthreads();
 
     const u32 share = threadIdx.x / WARP * SHARE;
-    const u32 end = count > share ? count - share : 0;
+    const u32 end = HALO + count > share ? HALO + count - share : 0;
     Squares squares = {};
-    const f64 products = walk(rows + share, e + share, end, unit, centre, squares);
+    const f64 lagged = walk(rows + share, e + share, end, unit, centre, squares);
 
     const bool is_first = blockIdx.x == 0;
     f64 sums[MOMENTS] = {0,         is_first ? norm_squared : 0, e_squares, squares.ev,
-                         squares.w, products,                    e_fourths, squares.w_fourths};
+                         squares.w, lagged,                      e_fourths, squares.w_fourths};
     sum_of_block(sums, held);
     if (threadIdx.x != 0) return;
     const f64 e_squared = estimate.scale * estimate.scale;

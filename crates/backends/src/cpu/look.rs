@@ -3,16 +3,16 @@
 use std::f64::consts::{LN_2, LOG2_E};
 
 use vattention_core::{
-    Deviations, Moments, Residual, SampleStats, Weighed, drift, mean_of_squared_products, scale_up,
+    Deviations, Moments, Residual, SampleStats, drift, mean_of_lagged_squares, scale_up,
 };
 
-use super::kernel::{Centre, Line, Spread, Tokens, exp2, scores, spread};
+use super::kernel::{Centre, LaggedSquares, Line, Spread, Tokens, exp2, scores, spread};
 use super::readers::{Readers, Sums, vectors};
 use super::sample::{Kept, Stored};
 use super::simd::{CHUNK, Element, LANES, Level};
 use crate::cache::Chunks;
 
-/// Tokens whose sums stay in f32: whole fours.
+/// Tokens whose values stay in the second-level cache while all readers go over them.
 const PART: usize = 256;
 
 /// The least `e |v|` whose products f32 holds with room for smaller ones beside them, and its least
@@ -34,6 +34,7 @@ struct Pass {
     e: Vec<f32>,
     centre: Centre,
     spread: Spread,
+    lagged: LaggedSquares,
 }
 
 /// What a reader's sums come to.
@@ -57,8 +58,7 @@ struct Estimate {
 }
 
 impl Look {
-    /// A look for each reader, whose sums over the certain tokens and over the sample these are. The values that were
-    /// kept have been multiplied with each other.
+    /// A look for each reader, whose sums over the certain tokens and over the sample these are.
     pub(crate) fn all<E: Stored>(
         readers: &Readers<'_, E>,
         certain: &[Sums],
@@ -88,9 +88,8 @@ impl Look {
                 let e = &pass.e[part.clone()];
                 let norms = &kept.rows.norms[part.clone()];
                 let (by_out, by_mean) = (column(reader), column(readers + reader));
-                let fours = &kept.fours[part.start / Weighed::FOUR..part.end / Weighed::FOUR];
-                let tokens = Tokens { e, norms, by_out, by_mean, fours };
-                pass.spread += spread(level, &tokens, &pass.centre);
+                pass.spread += spread(level, &Tokens { e, norms, by_out, by_mean }, &pass.centre);
+                pass.lagged.add(level, e, values);
             }
         }
         let looks = passes.iter().zip(&kept.rows.logits).map(|(pass, logits)| {
@@ -152,7 +151,9 @@ impl Pass {
             mean_squared: squared(&estimate.mean_w) as f32,
             unit: 1.0 / (longest * longest),
         };
-        Self { estimate, e, centre, spread: Spread::default() }
+        let (dim, chunks) = (readers.value_dim(), readers.rows.value_chunks());
+        let lagged = LaggedSquares::new(vectors::<E>(&estimate.out, dim, 1.0, 1, chunks));
+        Self { estimate, e, centre, spread: Spread::default(), lagged }
     }
 
     /// Whether squares in f32 tell how the sample spreads: whether its largest `e |v − out|` has a
@@ -164,7 +165,7 @@ impl Pass {
     }
 
     fn sum_up(&self, b: usize, n_s: usize) -> Look {
-        let Self { estimate, spread, .. } = self;
+        let Self { estimate, spread, lagged, .. } = self;
         // Squares of e, and of e times a value.
         let e_squared = estimate.scale * estimate.scale;
         let ev_squared = e_squared / f64::from(self.centre.unit);
@@ -179,7 +180,7 @@ impl Pass {
             e: times(spread.e, e_squared),
             ev_squares: (spread.ev_squares * ev_squared - mean_ev_squares * e_squared).max(0.0),
             w: times(spread.w, ev_squared),
-            trace_of_square: mean_of_squared_products(b, spread.products) * ev_squared * ev_squared,
+            trace_of_square: mean_of_lagged_squares(b / 2, lagged.sum) * e_squared * e_squared,
             sum_e_norm_v: estimate.certain.norms
                 + scale_up(b, n_s) * estimate.scale * estimate.sample.norms,
         };

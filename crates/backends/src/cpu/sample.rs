@@ -151,7 +151,6 @@ impl<E: Stored> Sample<E> {
         residual: &Residual,
     ) -> SampleStats {
         if self.looks.is_empty() {
-            self.kept.multiply(readers);
             self.looks = Look::all(readers, certain, &self.sums, &self.kept, residual.n_s);
         }
         self.looks[reader].stats(self.len(), residual)

@@ -15,7 +15,7 @@ use crate::machine::RowSums;
 const GATHERING: f64 = 1.6;
 
 /// Bytes that are read in order in the time that one reader takes to look at one number of a value.
-const LOOKING: f64 = 1.8;
+const LOOKING: f64 = 3.5;
 
 /// How often a token is looked at from when it is drawn until the sample is large enough: the budget
 /// of a first look is seldom quite what a second one asks for.

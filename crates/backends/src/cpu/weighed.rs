@@ -103,7 +103,7 @@ fn runs(of: &[usize]) -> impl Iterator<Item = Range<usize>> {
 
 impl<E: Stored> Kept<E> {
     /// Multiplies the values that have come since the last time, four by four.
-    pub(crate) fn multiply(&mut self, readers: &Readers<'_, E>) {
+    fn multiply(&mut self, readers: &Readers<'_, E>) {
         let stride = readers.rows.value_chunks() * CHUNK;
         let whole = self.rows.norms.len() / Weighed::FOUR * Weighed::FOUR;
         let new = Weighed::FOUR * self.fours.len() * stride..whole * stride;

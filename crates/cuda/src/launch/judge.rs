@@ -1,6 +1,6 @@
 //! Whether samples are large enough, and which part of them is to be drawn next.
 
-use vattention_core::{Denominator, Error, Formula, Numerator, Population, Result};
+use vattention_core::{Denominator, Error, Formula, LAGS, Numerator, Population, Result};
 
 use super::attend::ITEM;
 use super::look::MOMENTS;
@@ -26,7 +26,7 @@ pub struct Judge<D: Device> {
 
 /// What `judge.cu` is compiled with.
 pub(super) fn constants() -> Vec<(&'static str, String)> {
-    vec![("MOMENTS", MOMENTS.to_string())]
+    vec![("MOMENTS", MOMENTS.to_string()), ("LAGS", LAGS.to_string())]
 }
 
 impl<D: Device> Judge<D> {

@@ -1,6 +1,6 @@
 //! A look at samples: what their statistics follow from.
 
-use vattention_core::{Result, Weighed};
+use vattention_core::{LAGS, Result};
 
 use super::attend::ITEM;
 use super::{Array, Logits, Now, Progress, RowLayout, Sums, Work, along_y, expect};
@@ -9,7 +9,7 @@ use crate::{Device, Grid, Program};
 
 /// As `look.cu` says.
 const THREADS: u32 = 128;
-const _: () = assert!(Weighed::FOUR == 4, "the kernel multiplies four differences");
+const _: () = assert!(LAGS == 4, "the kernel sums four products at a time");
 
 /// Numbers that a look leaves for each item.
 pub(super) const MOMENTS: usize = 8;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    BudgetEstimator, ClosedForm, Fraction, Sample, SampleStats, Softmax, Storage, Weighed, scale_up,
+    BudgetEstimator, ClosedForm, Fraction, LAGS, Sample, SampleStats, Softmax, Storage, scale_up,
 };
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Opened, Rounds};
@@ -121,8 +121,8 @@ impl Case {
         })
     }
 
-    /// The squared products of differences of w, and what bounds their rounding.
-    fn products(&self, reader: usize, b: usize) -> (f64, f64) {
+    /// The squared products of differences of w, summed over lags, and what bounds their rounding.
+    fn lagged(&self, reader: usize, b: usize) -> (f64, f64) {
         let (e, values, certain) = self.sample(reader, b);
         let (dim, weight) = (certain.numerator().len(), scale_up(b, self.order.len()));
         let d = certain.denominator() + weight * e.iter().sum::<f64>();
@@ -130,17 +130,15 @@ impl Case {
         let n = |x: usize| certain.numerator()[x] + weight * (0..b).map(|i| ev(i, x)).sum::<f64>();
         let out: Vec<f64> = (0..dim).map(|x| n(x) / d).collect();
         let w = |i: usize, x: usize| ev(i, x) - e[i] * out[x];
+        let difference =
+            |pair: usize| (0..dim).map(|x| w(2 * pair, x) - w(2 * pair + 1, x)).collect::<Vec<_>>();
+        let differences: Vec<Vec<f64>> = (0..b / 2).map(difference).collect();
         let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
         let (mut sum, mut most) = (0.0, 0.0);
-        for four in 0..b / Weighed::FOUR {
-            let difference = |[i, j]: [usize; 2]| {
-                let (i, j) = (Weighed::FOUR * four + i, Weighed::FOUR * four + j);
-                (0..dim).map(|x| w(i, x) - w(j, x)).collect::<Vec<_>>()
-            };
-            for (first, second) in Weighed::PAIRINGS {
-                let (x, y) = (difference(first), difference(second));
-                sum += dot(&x, &y).powi(2);
-                most += dot(&x, &x) * dot(&y, &y);
+        for lag in 1..=LAGS.min(differences.len()) {
+            for (x, y) in differences.iter().zip(&differences[lag..]) {
+                sum += dot(x, y).powi(2);
+                most += dot(x, x) * dot(y, y);
             }
         }
         (sum, most)
@@ -180,7 +178,7 @@ fn check_moments(case: &Case, reader: usize, b: usize, items: &[[f64; 8]]) {
     }
     let stats = case.stats(reader, b);
     let degrees = b as f64 - 1.0;
-    let (products, most) = case.products(reader, b);
+    let (lagged, most) = case.lagged(reader, b);
     let ev_squares = stats.trace_ev * degrees;
     let fourths = |kurtosis: f64, variance: f64| kurtosis * (variance * degrees).powi(2) / b as f64;
     let e_fourths = fourths(stats.kurtosis_e, stats.var_e);
@@ -192,7 +190,7 @@ fn check_moments(case: &Case, reader: usize, b: usize, items: &[[f64; 8]]) {
         ("ev", ev_squares, ev_squares),
         // Where values are alike, what w is less than e v is lost in f32.
         ("w", stats.trace_w * degrees, stats.trace_w * degrees + 1e-2 * ev_squares),
-        ("products", products, products + 1e-2 * most),
+        ("lagged", lagged, lagged + 1e-2 * most),
         ("e fourths", e_fourths, e_fourths),
         ("w fourths", w_fourths, w_fourths + 1e-2 * ev_squares.powi(2)),
     ];

@@ -17,7 +17,7 @@ mod value;
 pub(crate) use products::{dots, fours, weigh};
 pub(crate) use rows::Span;
 pub(crate) use score::scores;
-pub(crate) use spread::{Centre, Spread, Tokens, exp2, spread};
+pub(crate) use spread::{Centre, LaggedSquares, Spread, Tokens, exp2, spread};
 
 use rows::{BLOCK_ROWS, Block, prefetch_block};
 use score::Keys;

@@ -1,11 +1,11 @@
-//! How a sample spreads: exponentials, deviations, and products of differences for the effective rank.
+//! How a sample spreads: exponentials, and products of differences for the effective rank.
 
 use std::ops::AddAssign;
 
-use vattention_core::{Deviations, Weighed};
+use vattention_core::{Deviations, LAGS};
 
-use super::LANES;
-use crate::cpu::simd::{Kernel, Level, Simd};
+use super::{LANES, Line};
+use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
 
 /// `2^(x − shift)` of each number.
 pub(crate) fn exp2(level: Level, numbers: &[f32], shift: f32, out: &mut Vec<f32>) {
@@ -51,8 +51,6 @@ pub(crate) struct Tokens<'a> {
     pub(crate) by_out: &'a [f32],
     /// `v · mean`.
     pub(crate) by_mean: &'a [f32],
-    /// `v · v'` of the pairs of each four.
-    pub(crate) fours: &'a [[f32; 6]],
 }
 
 /// What deviations are taken from.
@@ -76,9 +74,6 @@ pub(crate) struct Spread {
     pub(crate) w: Deviations,
     /// `Σ e² |v|²`, in that unit.
     pub(crate) ev_squares: f64,
-    /// Of each four, and each way to make two pairs of it, the squared product of the differences of `w`, in the
-    /// square of that unit.
-    pub(crate) products: f64,
 }
 
 impl AddAssign for Spread {
@@ -88,7 +83,6 @@ impl AddAssign for Spread {
             sum.fourths += other.fourths;
         }
         self.ev_squares += other.ev_squares;
-        self.products += other.products;
     }
 }
 
@@ -126,7 +120,6 @@ impl Kernel for SpreadOf<'_, '_> {
             e: Deviations { squares: e2, fourths: e4 },
             w: Deviations { squares: w2, fourths: w4 },
             ev_squares,
-            products: f64::from(squared_products(self.tokens, self.centre)),
         }
     }
 }
@@ -173,21 +166,98 @@ unsafe fn add_spread<S: Simd>(
     sums[4] = S::fma(S::mul(e, e), squared_norm, sums[4]);
 }
 
-/// Of each four, and each way to make two pairs of it, the squared product of the differences of `w`, in that unit.
-fn squared_products(tokens: &Tokens<'_>, centre: &Centre) -> f32 {
-    let fours = tokens.e.as_chunks::<4>().0.iter().zip(tokens.by_out.as_chunks::<4>().0);
-    let mut sum = 0.0;
-    for ((e, by_out), products) in fours.zip(tokens.fours) {
-        let mut w = [0.0; 6];
-        for ((w, product), (i, j)) in w.iter_mut().zip(products).zip(Weighed::PAIRS) {
-            let apart = (product - by_out[i]) + (centre.out_squared - by_out[j]);
-            *w = e[i] * e[j] * (apart * centre.unit);
+/// `Σ (x_i · x_j)²` over `j − i` from 1 to [`LAGS`], where `x_i = w_2i − w_2i+1` and
+/// `w = e (v − centre)`, of a sample that comes in parts.
+#[derive(Clone, Debug)]
+pub(crate) struct LaggedSquares {
+    pub(crate) sum: f64,
+    centre: Vec<Line>,
+    /// The last [`LAGS`] differences.
+    ring: Vec<Line>,
+}
+
+impl LaggedSquares {
+    /// Of no tokens; the centre is in whole chunks, in the lanes' order.
+    pub(crate) fn new(centre: Vec<Line>) -> Self {
+        let ring = vec![Line([0.0; LANES]); LAGS * centre.len()];
+        Self { sum: 0.0, centre, ring }
+    }
+
+    /// Adds tokens with values `[b][chunks · CHUNK]`; all parts but the last have a multiple of
+    /// `2 · LAGS` tokens.
+    ///
+    /// # Panics
+    /// If a size does not fit.
+    pub(crate) fn add<E: Element>(&mut self, level: Level, e: &[f32], values: &[E]) {
+        let Self { sum, centre, ring } = self;
+        assert_eq!(values.len(), e.len() * centre.len() * LANES, "values");
+        // SAFETY: there is a row of values for each weight, and the centre is as long as a row.
+        *sum += unsafe { level.run(Lagged { e, values, centre, ring }) };
+    }
+}
+
+struct Lagged<'a, E> {
+    e: &'a [f32],
+    values: &'a [E],
+    centre: &'a [Line],
+    ring: &'a mut [Line],
+}
+
+impl<E: Element> Kernel for Lagged<'_, E> {
+    type Output = f64;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> f64 {
+        let lines = self.centre.len();
+        let mut total = 0.0;
+        // Products of four differences with the four before each: sixteen sums at once.
+        for (four, weights) in self.e.chunks(2 * LAGS).enumerate() {
+            let mut products = [S::splat(0.0); LANES];
+            for (i, pair) in weights.chunks_exact(2).enumerate() {
+                let row = (four * LAGS + i) * 2;
+                let ring = self.ring.as_mut_ptr();
+                let values = self.values.as_ptr().add(row * lines * LANES);
+                let products = products.as_mut_ptr().add(i * LAGS);
+                difference::<S, E>(pair, values, self.centre, ring, i, products);
+            }
+            let mut sums = [0.0; LANES];
+            S::store(sums.as_mut_ptr(), S::sums(&products));
+            total += sums.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>();
         }
-        for ([a, b], [c, d]) in Weighed::PAIRINGS {
-            let of = |i, j| w[Weighed::pair(i, j)];
-            let product = (of(a, c) - of(a, d)) - (of(b, c) - of(b, d));
-            sum += product * product;
+        total
+    }
+}
+
+/// Puts `w_0 − w_1` of two rows into `slot` of the ring, and its products with all differences
+/// that were in the ring into `products`.
+#[inline(always)]
+unsafe fn difference<S: Simd, E: Element>(
+    e: &[f32],
+    values: *const E,
+    centre: &[Line],
+    ring: *mut Line,
+    slot: usize,
+    products: *mut S::F,
+) {
+    let lines = centre.len();
+    let (e0, e1) = (S::splat(e[0]), S::splat(e[1]));
+    let mut sums = [S::splat(0.0); LAGS];
+    for chunk in 0..lines / 2 {
+        let at = chunk * CHUNK;
+        let first = E::widen::<S>(values.add(at));
+        let second = E::widen::<S>(values.add(lines * LANES + at));
+        for (half, a, b) in [(0, first.0, second.0), (1, first.1, second.1)] {
+            let line = 2 * chunk + half;
+            let centre = S::load(centre[line].0.as_ptr());
+            let w0 = S::mul(e0, S::sub(a, centre));
+            let x = S::sub(w0, S::mul(e1, S::sub(b, centre)));
+            for (lag, sum) in sums.iter_mut().enumerate() {
+                *sum = S::fma(x, S::load(ring.add(lag * lines + line).cast()), *sum);
+            }
+            S::store(ring.add(slot * lines + line).cast(), x);
         }
     }
-    sum
+    for (lag, sum) in sums.iter().enumerate() {
+        *products.add(lag) = *sum;
+    }
 }
