@@ -75,11 +75,12 @@ impl Selector for OracleTopP {
             let all = row.scores(Score::Head);
             tokens.iter().map(|&token| all[token]).collect()
         });
-        let mut scores = vec![f32::MIN; row.visible()];
-        for (&token, share) in tokens.iter().zip(&shares) {
-            scores[token] = share.max(f64::MIN_POSITIVE).ln() as f32;
-        }
-        picks.ranked_by(scores);
+        // Made only if somebody asks for them.
+        let mut known = tokens.iter().zip(&shares).peekable();
+        picks.ranked_by((0..row.visible()).map(|token| {
+            let share = known.next_if(|(of, _)| **of == token);
+            share.map_or(f32::MIN, |(_, share)| share.max(f64::MIN_POSITIVE).ln() as f32)
+        }));
         let (taken, left): (Vec<usize>, Vec<usize>) =
             (0..tokens.len()).partition(|&i| picks.contains(tokens[i]));
         let covered = taken.into_iter().map(|i| shares[i]).sum();

@@ -42,22 +42,20 @@ struct Recent {
 impl Pace {
     /// How to answer a step of `visible` tokens.
     pub(super) fn way(&self, visible: usize) -> Way {
-        let (Some(dense), Some(chosen)) = (self.dense.middle(), self.chosen.middle()) else {
+        let Some((faster, ratio)) = self.faster(visible) else {
             return if self.dense.count <= self.chosen.count { Way::Dense } else { Way::Chosen };
         };
-        let dense = dense * visible as f64;
-        let (faster, slower, ratio) = if dense <= chosen {
-            (Way::Dense, Way::Chosen, chosen / dense)
-        } else {
-            (Way::Chosen, Way::Dense, dense / chosen)
-        };
         let apart = ((ratio - 1.0) / TRYING).max(LEAST_APART);
-        if f64::from(self.since) < apart { faster } else { slower }
+        match faster {
+            _ if f64::from(self.since) < apart => faster,
+            Way::Dense => Way::Chosen,
+            Way::Chosen => Way::Dense,
+        }
     }
 
     /// Notes that a step of `visible` tokens took so long.
     pub(super) fn took(&mut self, way: Way, visible: usize, time: Duration) {
-        let faster = self.faster(visible);
+        let faster = self.faster(visible).map(|(faster, _)| faster);
         let seconds = time.as_secs_f64();
         match way {
             Way::Dense => self.dense.push(seconds / visible.max(1) as f64),
@@ -66,9 +64,14 @@ impl Pace {
         self.since = if faster == Some(way) { self.since.saturating_add(1) } else { 0 };
     }
 
-    fn faster(&self, visible: usize) -> Option<Way> {
-        let (dense, chosen) = (self.dense.middle()?, self.chosen.middle()?);
-        Some(if dense * visible as f64 <= chosen { Way::Dense } else { Way::Chosen })
+    /// The faster way, and how many times as long the other takes.
+    fn faster(&self, visible: usize) -> Option<(Way, f64)> {
+        let (dense, chosen) = (self.dense.middle()? * visible as f64, self.chosen.middle()?);
+        Some(if dense <= chosen {
+            (Way::Dense, chosen / dense)
+        } else {
+            (Way::Chosen, dense / chosen)
+        })
     }
 }
 
