@@ -105,7 +105,7 @@ verify() { # options, pipelines
 evaluate() { # a name for what comes out, options
     local name=$1
     shift
-    vattention evaluate --model $model --dtype bf16 --haystack $haystack --results $out/answers.jsonl \
+    vattention evaluate --model $model --dtype bf16 --at-once $(nproc) --haystack $haystack --results $out/answers.jsonl \
         --json target/real/$name.json "$@" | whole $name
 }
 

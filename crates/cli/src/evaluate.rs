@@ -2,6 +2,7 @@
 
 mod table;
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use vattention::eval::{Entry, write_beside};
@@ -61,6 +62,11 @@ pub(crate) struct Args {
     /// Leave out the comparison of every step with dense attention.
     #[arg(long)]
     no_errors: bool,
+    /// Cases that are asked at the same time, each on its share of the threads: the answers are the
+    /// same, and come sooner where a step is too little work for all threads. Each takes memory of its
+    /// own.
+    #[arg(long, value_name = "CASES", default_value = "1")]
+    at_once: NonZeroUsize,
     /// Words of tasks for a small model; by default the model's own vocabulary.json, if it has one,
     /// else words of RULER's kind.
     #[arg(long, value_name = "FILE")]
@@ -108,6 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         setup: args.setup.into(),
         talk,
         errors: !args.no_errors,
+        at_once: args.at_once,
         options: Options {
             storage: args.dtype.into(),
             fall_back: FallBack::Never,
@@ -180,11 +187,15 @@ fn expect_room(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<(), Failure> 
     let tokens = args.context.iter().copied().max().unwrap_or(0);
     config.check_length(tokens)?;
     let rows = |storage| row_bytes(&config.shape, storage, config.layers, tokens);
-    let sequences = if args.no_errors { 1 } else { 2 };
+    let at_once = args.at_once.get() as u64;
+    let sequences = at_once * if args.no_errors { 1 } else { 2 };
     // A case and the one before, whose beginning it may share; or texts to find densities on.
-    let read = if args.densities.density.is_empty() { 2 } else { Calibration::TEXTS as u64 };
-    let bytes = rows(Storage::F32).saturating_mul(read);
-    checkpoint.expect_room(tokens, bytes.saturating_add(sequences * rows(args.dtype.into())))
+    let texts = if args.densities.density.is_empty() { 0 } else { Calibration::TEXTS as u64 };
+    let bytes = rows(Storage::F32).saturating_mul((2 * at_once).max(texts));
+    checkpoint.expect_room(
+        tokens,
+        bytes.saturating_add(rows(args.dtype.into()).saturating_mul(sequences)),
+    )
 }
 
 /// Each pipeline at each density, which is measured on texts that are not asked.

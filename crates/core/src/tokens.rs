@@ -309,17 +309,15 @@ fn dot<T: Element>(row: &[T], query: &[f32]) -> f32 {
             *sum += x.wide() * q;
         }
     }
-    for ((sum, x), q) in sums.iter_mut().zip(rest).zip(query_rest) {
-        *sum += x.wide() * q;
-    }
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            sums[i] += sums[i + width];
+    // Apart, so that the sums of whole chunks stay in registers.
+    if !rest.is_empty() {
+        for ((sum, x), q) in sums.iter_mut().zip(rest).zip(query_rest) {
+            *sum += x.wide() * q;
         }
-        width /= 2;
     }
-    sums[0]
+    let eight: [f32; LANES / 2] = std::array::from_fn(|i| sums[i] + sums[i + 8]);
+    let four: [f32; LANES / 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
+    (four[0] + four[2]) + (four[1] + four[3])
 }
 
 #[cfg(test)]

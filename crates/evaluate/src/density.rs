@@ -1,13 +1,13 @@
 //! Pipelines made to read a share of the tokens, as a model reads them.
 
-use std::cell::{OnceCell, RefCell};
-use std::sync::Arc;
+use std::cell::RefCell;
+use std::sync::{Arc, OnceLock};
 
 use vattention_core::{Fraction, PipelineConfig};
 use vattention_eval::{Tuned, made_to_read};
 use vattention_llm::Prefilled;
 
-use crate::{Contender, Error, Evaluation, Kept, Prompt, Result};
+use crate::{Contender, Error, Evaluation, Kept, Prompt, Result, at_once};
 
 /// Seeds of these texts, which no case has.
 const SEED: u64 = u64::MAX - Calibration::TEXTS as u64;
@@ -24,7 +24,7 @@ pub struct Calibration {
 /// A text that is read when something is first measured on it.
 struct Text {
     prompt: Prompt,
-    read: OnceCell<Prefilled>,
+    read: OnceLock<Prefilled>,
 }
 
 impl Calibration {
@@ -45,7 +45,7 @@ impl Evaluation<'_> {
         let texts = some.map(|((task, context, _), seed)| {
             let mut prompt = self.prompt(task, context, seed)?;
             prompt.case.tokens = prompt.case.tokens.min(TOKENS);
-            Ok(Text { prompt, read: OnceCell::new() })
+            Ok(Text { prompt, read: OnceLock::new() })
         });
         Ok(Calibration { texts: texts.collect::<Result<_>>()? })
     }
@@ -79,15 +79,30 @@ impl Evaluation<'_> {
         calibration: &Calibration,
         kept: &mut Kept,
     ) -> Result<f64> {
-        let (mut sum, mut measured) = (0.0, 0);
-        for (i, text) in calibration.texts.iter().enumerate() {
-            let digest = self.digest(pipeline, &text.prompt, i)?;
-            let density = kept.density_or(digest, || self.density_on(pipeline, text, i))?;
-            // A model that ends at once takes no step by the pipeline.
-            let Some(density) = density else { continue };
-            (sum, measured) = (sum + density, measured + 1);
+        let digests: Vec<String> = (calibration.texts.iter().enumerate())
+            .map(|(i, text)| self.digest(pipeline, &text.prompt, i))
+            .collect::<Result<_>>()?;
+        let known: Vec<Option<f64>> = digests.iter().map(|digest| kept.density(digest)).collect();
+        let at_once = self.settings.at_once;
+        let measured = at_once::each(
+            known.len(),
+            at_once,
+            || (),
+            |(), i| {
+                known[i].map_or_else(
+                    || self.density_on(pipeline, &calibration.texts[i], i),
+                    |it| Ok(Some(it)),
+                )
+            },
+        )?;
+        for (digest, (known, density)) in digests.into_iter().zip(known.iter().zip(&measured)) {
+            if let (None, Some(density)) = (known, density) {
+                kept.push_density(digest, *density)?;
+            }
         }
-        Ok(sum / f64::from(measured.max(1)))
+        // A model that ends at once takes no step by the pipeline.
+        let some: Vec<f64> = measured.into_iter().flatten().collect();
+        Ok(some.iter().sum::<f64>() / some.len().max(1) as f64)
     }
 
     /// What the steps by a pipeline read, if there are any.

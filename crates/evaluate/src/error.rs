@@ -31,6 +31,9 @@ pub enum Error {
         /// What the system says.
         source: std::io::Error,
     },
+    /// There cannot be so many threads.
+    #[error("threads for cases at once: {0}")]
+    Threads(rayon::ThreadPoolBuildError),
     /// A file does not hold answers.
     #[error("{}, line {line}: {reason}", .path.display())]
     Kept {

@@ -84,19 +84,15 @@ impl Kept {
         self.answers.get(digest).cloned()
     }
 
-    /// The density that depends on the same, or else what `measure` finds, which is kept.
-    pub(crate) fn density_or(
-        &mut self,
-        digest: String,
-        measure: impl FnOnce() -> Result<Option<f64>>,
-    ) -> Result<Option<f64>> {
-        if let Some(&density) = self.densities.get(&digest) {
-            return Ok(Some(density));
-        }
-        let Some(density) = measure()? else { return Ok(None) };
+    /// The density that depends on the same.
+    pub(crate) fn density(&self, digest: &str) -> Option<f64> {
+        self.densities.get(digest).copied()
+    }
+
+    /// Keeps a density.
+    pub(crate) fn push_density(&mut self, digest: String, density: f64) -> Result<()> {
         self.densities.insert(digest.clone(), density);
-        self.write(&Line::Density(Density { digest, density }))?;
-        Ok(Some(density))
+        self.write(&Line::Density(Density { digest, density }))
     }
 
     /// Keeps an answer.

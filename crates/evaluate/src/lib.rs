@@ -3,6 +3,7 @@
 //! Each case is read once by dense attention; every pipeline goes on from there. While it answers,
 //! each step's attention is compared with dense attention over the same keys and values.
 
+mod at_once;
 mod contender;
 mod density;
 mod error;
@@ -12,7 +13,8 @@ mod report;
 mod talk;
 mod watched;
 
-use std::sync::Arc;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{Backend, Options, PipelineConfig};
@@ -59,6 +61,9 @@ pub struct Settings {
     /// Whether each step is compared with dense attention, which takes as long and as much memory
     /// again.
     pub errors: bool,
+    /// Cases that are asked at the same time, each on its share of the threads: the answers are the
+    /// same. Each takes memory of its own.
+    pub at_once: NonZeroUsize,
     /// How sequences run; each case has a sequence number of its own.
     pub options: Options,
 }
@@ -105,34 +110,64 @@ impl Evaluation<'_> {
         &self,
         contenders: &[Contender],
         kept: &mut Kept,
-        progress: &dyn Fn(usize, usize),
+        progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Report> {
         let places = self.places();
         let total = places.len() * contenders.len();
-        let mut records = Vec::with_capacity(total);
-        let mut before = None;
-        for (task, context, case) in places {
-            let prompt = self.prompt(task, context, case_seed(self.settings.seed, case))?;
-            let mut read = None;
-            for contender in contenders {
-                let digest = self.digest(&contender.pipeline, &prompt, case)?;
-                if let Some(attended) = kept.find(&digest) {
-                    records.push(Record::new(digest, contender, (task, context, case), attended));
-                } else {
-                    let prefilled = match &read {
-                        Some(prefilled) => prefilled,
-                        None => read.insert(self.read(before.as_ref(), &prompt)?),
-                    };
-                    let attended = self.attend(task, contender, &prompt, prefilled, case)?;
-                    let record = Record::new(digest, contender, (task, context, case), attended);
-                    kept.push(record.clone())?;
-                    records.push(record);
-                }
-                progress(records.len(), total);
-            }
-            before = read.or(before);
+        let desk = Mutex::new((kept, 0));
+        let records = at_once::each(
+            places.len(),
+            self.settings.at_once,
+            || None,
+            |before, place| {
+                let keep = |record: Option<&Record>| {
+                    let (kept, done) = &mut *desk.lock().unwrap_or_else(PoisonError::into_inner);
+                    record.map_or(Ok(()), |record| kept.push(record.clone()))?;
+                    *done += 1;
+                    progress(*done, total);
+                    Ok(())
+                };
+                let find = |digest: &str| {
+                    desk.lock().unwrap_or_else(PoisonError::into_inner).0.find(digest)
+                };
+                self.ask(places[place], contenders, before, &find, &keep)
+            },
+        )?;
+        Ok(Report::new(self, contenders, records.into_iter().flatten().collect()))
+    }
+
+    /// One case asked of every contender, but for answers that `find` finds. `keep` is called after
+    /// each, with the record if it is new. `before` is the prompt that was read last.
+    fn ask(
+        &self,
+        (task, context, case): (Task, usize, usize),
+        contenders: &[Contender],
+        before: &mut Option<Prefilled>,
+        find: &dyn Fn(&str) -> Option<Attended>,
+        keep: &dyn Fn(Option<&Record>) -> Result<()>,
+    ) -> Result<Vec<Record>> {
+        let prompt = self.prompt(task, context, case_seed(self.settings.seed, case))?;
+        let mut read = None;
+        let mut records = Vec::with_capacity(contenders.len());
+        for contender in contenders {
+            let digest = self.digest(&contender.pipeline, &prompt, case)?;
+            let found = find(&digest);
+            let is_new = found.is_none();
+            let attended = if let Some(attended) = found {
+                attended
+            } else {
+                let prefilled = match &read {
+                    Some(prefilled) => prefilled,
+                    None => read.insert(self.read(before.as_ref(), &prompt)?),
+                };
+                self.attend(task, contender, &prompt, prefilled, case)?
+            };
+            let record = Record::new(digest, contender, (task, context, case), attended);
+            keep(is_new.then_some(&record))?;
+            records.push(record);
         }
-        Ok(Report::new(self, contenders, records))
+        *before = read.or(before.take());
+        Ok(records)
     }
 
     /// Every task at every length, case by case.

@@ -1,9 +1,9 @@
 //! One answer, and what it depends on.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -121,16 +121,17 @@ pub fn fingerprint(model: &Path) -> Result<String> {
 
 /// Digests of files, each made once.
 #[derive(Debug, Default)]
-pub struct Files(RefCell<HashMap<PathBuf, String>>);
+pub struct Files(Mutex<HashMap<PathBuf, String>>);
 
 impl Files {
     /// Of all bytes of a file.
     pub(crate) fn digest(&self, path: PathBuf) -> Result<String> {
-        if let Some(known) = self.0.borrow().get(&path) {
+        let mut digests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = digests.get(&path) {
             return Ok(known.clone());
         }
         let found = digest(&path)?;
-        self.0.borrow_mut().insert(path, found.clone());
+        digests.insert(path, found.clone());
         Ok(found)
     }
 }

@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use vattention_backends::Cpu;
 use vattention_config::Loader;
@@ -71,6 +72,7 @@ impl World {
             setup,
             talk: None,
             errors: true,
+            at_once: NonZeroUsize::MIN,
             options: Options { fall_back: FallBack::Never, ..Options::default() },
         };
         Evaluation {
@@ -149,6 +151,23 @@ fn the_question_is_the_pipelines_in_setup_b_alone() {
     let (a, b) = (rows(Setup::A), rows(Setup::B));
     assert!(2 * a.0 < b.0, "{a:?}, {b:?}");
     assert!(a.1 > b.1, "what was read densely knows the answer: {a:?}, {b:?}");
+}
+
+#[test]
+fn cases_asked_at_once_are_answered_alike() {
+    let world = World::new();
+    let one_by_one = run(&world.evaluation(Setup::B, 0), &mut Kept::default());
+    let mut at_once = world.evaluation(Setup::B, 0);
+    at_once.settings.at_once = NonZeroUsize::new(3).unwrap();
+    let (asked, last) = (Mutex::new(0), contenders().len() * 8);
+    let count = |done: usize, total: usize| {
+        let mut asked = asked.lock().unwrap();
+        *asked += 1;
+        assert_eq!((done, total), (*asked, last));
+    };
+    let report = at_once.run(&contenders(), &mut Kept::default(), &count).unwrap();
+    assert!(report.records == one_by_one.records);
+    assert_eq!(asked.into_inner().unwrap(), last);
 }
 
 #[test]

@@ -18,7 +18,9 @@ impl Session<'_> {
     pub fn step(&mut self, token: u32) -> Result<Vec<f32>> {
         self.check_not_lost()?;
         self.model.check(&[token], self.len)?;
-        self.grow(1, |session| session.decode(token))
+        // A step has hundreds of small products. Begun on one of rayon's threads, they share work out
+        // without waking a thread and waiting for it each time.
+        rayon::scope(|_| self.grow(1, |session| session.decode(token)))
     }
 
     fn decode(&mut self, token: u32) -> Result<Vec<f32>> {
