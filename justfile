@@ -44,8 +44,8 @@ gpu:
     built() { cargo build --release --message-format=json "$@" | grep -o '"executable":"[^"]*"' | tail -1 | cut -d '"' -f 4; }
     libraries=$(tools/install_nvrtc.sh)
     rm -rf target/gpu && mkdir -p target/gpu/nvrtc
-    for test in backends cuda; do cp "$(built -p vattention --test $test)" target/gpu/$test; done
-    for test in driver kernels; do cp "$(built -p vattention-cuda --test $test)" target/gpu/$test; done
+    cp "$(built -p vattention --test suite)" target/gpu/suite
+    cp "$(built -p vattention-cuda --test suite)" target/gpu/cuda-suite
     cp "$(built -p vattention-cuda --example gather)" target/gpu/gather
     cp "$(built -p vattention-cli --bin vattention)" target/gpu/vattention
     cp -r configs weights tools/gpu.sh tools/gpu_peers.py tools/gpu_peers target/gpu/

@@ -29,7 +29,7 @@ part_get() {
 }
 
 # What llama.cpp and transformers answer with it.
-part_gguf() { cargo test --release -p vattention-llm --test gguf -- --ignored; }
+part_gguf() { cargo test --release -p vattention-llm --test suite gguf:: -- --ignored; }
 
 # Reading a prompt, beside transformers and llama.cpp.
 part_prefill() {

@@ -1,4 +1,4 @@
-//! Two components of one name: neither may be used.
+//! Two components of one name: neither may be used, in the whole process. Hence a test binary of its own.
 
 #![allow(clippy::unwrap_used)]
 

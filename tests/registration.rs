@@ -1,4 +1,5 @@
-//! Components that are entered under one name only, or under two: no pipeline is read with them.
+//! Components that are entered under one name only, or under two: no pipeline is read with them,
+//! in the whole process: hence a test binary of its own.
 
 #![allow(clippy::unwrap_used)]
 

@@ -25,14 +25,14 @@ if python3 -c 'import torch' 2>/dev/null; then
   trap 'kill "$preparing" 2>/dev/null || true' EXIT
 fi
 
-step ./driver --nocapture
-step ./kernels gpu
-step ./cuda limits
-step ./backends --skip threads --skip reports
+step ./cuda-suite driver:: --nocapture
+step ./cuda-suite kernels::gpu::
+step ./suite cuda::shapes_at_the_limits
+step ./suite backends:: --skip threads --skip reports
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
-    step compute-sanitizer --tool "$tool" --error-exitcode 1 ./kernels gpu
-    step compute-sanitizer --tool "$tool" --error-exitcode 1 ./cuda limits
+    step compute-sanitizer --tool "$tool" --error-exitcode 1 ./cuda-suite kernels::gpu::
+    step compute-sanitizer --tool "$tool" --error-exitcode 1 ./suite cuda::shapes_at_the_limits
   done
 else
   echo "no compute-sanitizer: memcheck and racecheck are left out"

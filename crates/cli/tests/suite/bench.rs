@@ -1,0 +1,267 @@
+//! `vattention bench`, run as a user runs it, on caches that are small.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// A layer of 1024 tokens of 128 numbers in two KV heads takes 512 KiB, so there are four.
+fn small<'a>(tokens: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let text = "bench --heads 4 --kv-heads 2 --head-dim 64 --seconds 0.05 --cold-bytes 2097152";
+    text.split(' ').chain(["--tokens", tokens]).chain(more.iter().copied()).collect()
+}
+
+fn vattention(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vattention")).args(args).output().unwrap()
+}
+
+/// What is printed, and the JSON.
+#[track_caller]
+fn measure(tokens: &str, more: &[&str]) -> (String, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("bench.json");
+    let args = small(tokens, &[more, &["--json", json.to_str().unwrap()]].concat());
+    let output = vattention(&args);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.is_empty(), "nothing on standard error without a terminal: {said}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "only the JSON is left");
+    let report = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    (String::from_utf8(output.stdout).unwrap(), report)
+}
+
+#[track_caller]
+fn refuse(more: &[&str]) -> String {
+    let output = vattention(&small("1024", more));
+    assert_eq!(output.status.code(), Some(2), "{more:?}");
+    assert!(output.stdout.is_empty(), "{more:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn config(name: &str) -> String {
+    format!("{}/../../configs/{name}.toml", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
+fn number(row: &Value, key: &str) -> f64 {
+    row[key].as_f64().unwrap_or_else(|| panic!("{key} of {row}"))
+}
+
+fn rows(report: &Value) -> &Vec<Value> {
+    report["rows"].as_array().unwrap()
+}
+
+#[test]
+fn the_json_has_the_keys_that_other_tools_read() {
+    let (_, report) = measure("1024", &["--threads", "1,2", "--density", "0.1"]);
+    assert_eq!(keys(&report), ["backend", "bandwidth_gb_s", "left_out", "machine", "rows"]);
+    assert_eq!(keys(&report["machine"]), ["arch", "cores", "cpu"]);
+    let bandwidth = report["bandwidth_gb_s"].as_array().unwrap();
+    assert_eq!(bandwidth.len(), 2);
+    for (one, threads) in bandwidth.iter().zip([1, 2]) {
+        assert_eq!((keys(one), &one["threads"]), (vec!["gb_s", "threads"], &threads.into()));
+        assert!(number(one, "gb_s") > 0.0);
+    }
+    assert_eq!(rows(&report).len(), 10, "dense and four built in, on one and on two threads");
+    for row in rows(&report) {
+        assert_eq!(
+            keys(row),
+            [
+                "asked_density",
+                "attend_share",
+                "broken",
+                "density",
+                "dtype",
+                "error",
+                "fell_back",
+                "gb_s",
+                "group",
+                "judged",
+                "layers",
+                "ms",
+                "of_bandwidth",
+                "pipeline",
+                "rounds",
+                "sample_share",
+                "sampled",
+                "select_share",
+                "speedup_over_dense",
+                "threads",
+                "tokens",
+            ]
+        );
+        for key in ["ms", "gb_s", "of_bandwidth", "speedup_over_dense", "density"] {
+            assert!(number(row, key) > 0.0, "{key} of {row}");
+        }
+        assert!(number(row, "density") <= 1.0 && number(row, "rounds") >= 5.0, "{row}");
+        assert_eq!((&row["layers"], &row["tokens"]), (&4.into(), &1024.into()));
+        assert_eq!(row["dtype"], "bf16");
+        for key in ["select_share", "sample_share", "attend_share"] {
+            assert!(row[key].is_null() || (0.0..=1.0).contains(&number(row, key)), "{row}");
+        }
+    }
+}
+
+#[test]
+fn every_group_begins_with_dense_attention() {
+    let (table, report) = measure("1024", &["--threads", "1", "--dtype", "f32,f16"]);
+    assert_eq!(rows(&report).len(), 10);
+    for (group, rows) in rows(&report).chunks(5).enumerate() {
+        assert_eq!(rows[0]["pipeline"], "dense");
+        assert_eq!(
+            (number(&rows[0], "density"), number(&rows[0], "speedup_over_dense")),
+            (1.0, 1.0)
+        );
+        assert_eq!((number(&rows[0], "sampled"), number(&rows[0], "fell_back")), (0.0, 0.0));
+        assert_eq!(rows[0]["dtype"], ["f32", "f16"][group]);
+        assert!(rows.iter().all(|row| row["group"] == group && row["asked_density"].is_null()));
+    }
+    for word in ["in order", "speed-up", "dense", "ratio", "1.00 x", "100.0 %"] {
+        assert!(table.contains(word), "{word} is not in {table}");
+    }
+}
+
+/// Sink and window take 256 of the 1024 tokens; ten percent more are 102 or 2 · 51.
+#[test]
+fn the_density_is_what_is_read_beside_sink_and_window() {
+    let (hybrid, top_k) = (config("hybrid"), config("oracle-top-k"));
+    let group = "selectors.2.score=\"group\"";
+    let args = ["--threads", "1", "--density", "0.1,0.2", "--set", group, &hybrid, &top_k];
+    let (_, report) = measure("1024", &args);
+    let found: Vec<(&str, Option<f64>, f64, f64)> = rows(&report)
+        .iter()
+        .map(|row| {
+            let read = (number(row, "density") * 1024.0).round();
+            let name = row["pipeline"].as_str().unwrap();
+            (name, row["asked_density"].as_f64(), read, number(row, "sampled"))
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("dense", None, 1024.0, 0.0),
+            ("hybrid", Some(0.1), 358.0, 51.0),
+            ("hybrid", Some(0.2), 460.0, 102.0),
+            ("oracle top-k", Some(0.1), 358.0, 0.0),
+            ("oracle top-k", Some(0.2), 460.0, 0.0),
+        ]
+    );
+}
+
+/// Selectors that evict have seen a prompt and queries before they are measured.
+#[test]
+fn what_is_evicted_is_not_read() {
+    let (h2o, snapkv) = (config("h2o"), config("snapkv"));
+    let (_, report) = measure("1024", &["--threads", "1", &h2o, &snapkv]);
+    let read: Vec<f64> = rows(&report).iter().map(|row| number(row, "density") * 1024.0).collect();
+    assert_eq!(read.into_iter().map(f64::round).collect::<Vec<_>>(), [1024.0, 204.0, 102.0]);
+}
+
+/// The data is such that a promise asks for a sample, and not for everything.
+#[test]
+fn a_promise_is_met_by_a_sample() {
+    let vattention = config("vattention-oracle");
+    let args = ["--threads", "1", "--density", "0.1,0.2", &vattention];
+    let (_, report) = measure("8192", &args);
+    assert_eq!(rows(&report).len(), 2, "its estimator decides, so it runs once");
+    let (row, sampled) = (&rows(&report)[1], number(&rows(&report)[1], "sampled"));
+    assert!(row["asked_density"].is_null());
+    assert!((128.0..4000.0).contains(&sampled), "{row}");
+}
+
+#[test]
+fn what_cannot_run_is_left_out() {
+    let (hash, sizeless, hybrid) =
+        (config("hash-attention"), config("magic-pig"), config("hybrid"));
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("bench.json");
+    let more = ["--threads", "1", "--density", "0.1", "--json", json.to_str().unwrap()];
+    let output =
+        vattention(&small("1024", &[&[&hash[..], &sizeless, &hybrid][..], &more].concat()));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[0].starts_with(&format!("note: left out: {hash}: on layer 0: hash-")), "{said}");
+    assert!(lines[1].contains("MagicPIG: has no size to set"), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(rows(&report).len(), 2, "dense and hybrid");
+    assert_eq!(report["left_out"][1]["file"], sizeless);
+}
+
+#[test]
+fn bad_input_is_refused_in_words() {
+    let (sizeless, hybrid) = (config("magic-pig"), config("hybrid"));
+    for (more, expected) in [
+        (&["--threads", "0"][..], "expected a whole number from 1 to 1024"),
+        (&["--threads", "1,x"], "expected a whole number from 1 to 1024"),
+        (&["--density", "1.0"], "must lie strictly between 0 and 1, got 1"),
+        (&["--density", "0.1,-1"], "must lie strictly between 0 and 1, got -1"),
+        (&["--density", "some"], "expected a number strictly between 0 and 1"),
+        (&["--dtype", "bf16,f64"], "possible values: f32, f16, bf16"),
+        (&["--backend", "gpu"], "--backend: no `gpu`; expected one of reference, cpu, cuda"),
+        (&["--density", "0.1", &sizeless], "--density: MagicPIG: has no size to set"),
+        (&["--set", "estimator.size=0", &hybrid], "1 problem in the configuration"),
+        (&["--set", "estimator.sise=1"], "problems in the configuration"),
+        (&["none.toml"], "none.toml: cannot be read"),
+        (&["--json", "no/such/folder/x.json"], "no/such/folder/x.json: No such file"),
+        (&[&hybrid, "--json", &hybrid], "expected another file than an input"),
+    ] {
+        let said = refuse(more);
+        assert!(said.contains(expected), "{more:?}: {said}");
+    }
+}
+
+#[test]
+fn numbers_that_cannot_be_are_refused() {
+    let with = |args: &[&str]| {
+        let folder = tempfile::tempdir().unwrap();
+        let json = folder.path().join("bench.json");
+        let args = [&["bench", "--json", json.to_str().unwrap()], args].concat();
+        let output = vattention(&args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is written");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for (args, expected) in [
+        (&["--tokens", "0"][..], "expected a whole number from 1 to 2147483647"),
+        (&["--seconds", "-1"], "expected a number of seconds, at least 0"),
+        (&["--seconds", "nan"], "expected a number of seconds, at least 0"),
+        (&["--cold-bytes", "0"], "expected a whole number from 1 to"),
+        (&["--heads", "4", "--kv-heads", "3"], "expected a multiple of kv_heads = 3, got 4"),
+        (&["--heads", "0"], "query_heads: expected at least 1, got 0"),
+        (&["--head-dim", "0"], "head_dim: expected at least 1, got 0"),
+    ] {
+        let said = with(args);
+        assert!(said.contains(expected), "{args:?}: {said}");
+    }
+    if cfg!(target_os = "linux") {
+        let said = with(&["--tokens", "2000000000"]);
+        assert!(said.contains("--tokens: 2000000000 tokens in 2 layers need"), "{said}");
+        assert!(said.contains("60 % of what is available"), "{said}");
+    }
+}
+
+/// An interruption ends the command at once, and removes the file that it was filling.
+#[cfg(unix)]
+#[test]
+fn an_interruption_leaves_nothing_half_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("bench.json");
+    let args = small("1024", &["--json", json.to_str().unwrap()]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vattention"))
+        .args(args.iter().map(|one| if *one == "0.05" { "600" } else { one }))
+        .spawn()
+        .unwrap();
+    let partial = folder.path().join(format!(".bench.json.partial-{}", command.id()));
+    // The command makes and removes it once, to see whether it can; after that it is ours.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    std::fs::write(&partial, "half").unwrap();
+    let interrupt = Command::new("kill").args(["-INT", &command.id().to_string()]).status();
+    assert!(interrupt.unwrap().success());
+    assert_eq!(command.wait().unwrap().code(), Some(130));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}

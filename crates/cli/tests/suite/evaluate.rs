@@ -1,0 +1,182 @@
+//! `vattention evaluate`, run as a user runs it on the model of `models/recall`.
+
+use std::fs;
+
+use crate::world::{World, llama3, recall};
+use serde_json::{Value, json};
+
+/// Arguments that work, with more after them.
+fn args<'a>(model: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let common = [
+        "evaluate",
+        "--model",
+        model,
+        "--tasks",
+        "niah_single_1,vt",
+        "--context",
+        "400",
+        "--cases",
+        "2",
+    ];
+    let pipelines = ["--pipelines", "dense.toml", "promised.toml"];
+    common.into_iter().chain(pipelines).chain(more.iter().copied()).collect()
+}
+
+fn model() -> String {
+    recall().display().to_string()
+}
+
+#[track_caller]
+fn refuse(world: &World, more: &[&str], expected: &str) {
+    world.refuse(&args(&model(), more), expected);
+}
+
+#[test]
+fn it_tells_accuracy_density_and_error() {
+    let world = World::new();
+    let more = ["--json", "out.json", "--plot", "out.svg"];
+    let said = world.succeed(&args(&model(), &more));
+    let title =
+        "setup b: the context is read densely, 400 tokens, 2 cases of each task, backend cpu";
+    assert!(said.lines().next().unwrap().ends_with(title), "{said}");
+    let row = |name: &str, number: usize| -> Vec<String> {
+        let mut rows = said.lines().filter(|line| line.trim_start().starts_with(name));
+        rows.nth(number).unwrap().split_whitespace().map(str::to_owned).collect()
+    };
+    assert_eq!(row("dense", 0), ["dense", "100.0", "%", "100.0", "-", "100.0", "100.0"]);
+    assert_eq!(row("accuracy", 0)[3..], ["read", "mean", "to", "dense", "niah_single_1", "vt"]);
+
+    let report = world.json("out.json");
+    assert_eq!((&report["setup"], &report["cases"]), (&json!("b"), &json!(2)));
+    let of = |i: usize, key: &str| report["contenders"][i][key].as_f64().unwrap();
+    assert_eq!((of(0, "accuracy"), of(0, "density"), of(0, "error")), (1.0, 1.0, 0.0));
+    assert!(of(1, "accuracy") > 0.9 && of(1, "density") < 0.9 && of(1, "error") > 0.0);
+    assert_eq!(report["contenders"][0]["violations"], Value::Null);
+    assert_eq!(report["contenders"][0]["to_dense"], json!([]));
+    let difference = &report["contenders"][1]["to_dense"][0];
+    let [mean, margin] = ["mean", "margin"].map(|key| difference[key].as_f64().unwrap());
+    assert!((mean - (of(1, "accuracy") - 1.0)).abs() < 1e-12 && margin >= 0.0);
+    let told = [format!("{:+.1}", 100.0 * mean), format!("±{:.1}", 100.0 * margin)];
+    assert_eq!(row("promised", 0)[4..6], told);
+    let promised = &report["contenders"][1];
+    let [broken, rows] =
+        ["broken_rows", "rows"].map(|key| promised["violations"][key].as_f64().unwrap());
+    assert!(broken < 0.2 * rows && rows == of(1, "rows"));
+    assert_eq!(promised["evidence"], "within-delta");
+    assert_eq!(report["records"].as_array().unwrap().len(), 8);
+    let read = format!("{:.1}", 100.0 * of(1, "density"));
+    assert_eq!(row("promised", 0)[1], read);
+    let cells = row("promised", 1);
+    let share = format!("{:.2}", 100.0 * broken / rows);
+    let rows = rows.to_string();
+    // After the error bar, and the share of rows outside theirs.
+    assert_eq!((cells[5].parse::<f64>().is_ok(), cells[6].as_str()), (true, "%"), "{cells:?}");
+    assert_eq!(cells[7..], [&share, "%", "20.00", "%", "within", "delta", &rows, "rows"]);
+
+    let svg = fs::read_to_string(world.path("out.svg")).unwrap();
+    assert!(svg.contains("promised") && svg.contains("accuracy") && svg.contains("setup b"));
+}
+
+#[test]
+fn it_goes_on_from_answers_that_were_kept() {
+    let world = World::new();
+    let more = ["--results", "kept.jsonl", "--no-errors", "--setup", "a"];
+    let said = world.succeed(&args(&model(), &more));
+    assert!(said.contains("setup a: the prompt is read densely"), "{said}");
+    let kept = fs::read_to_string(world.path("kept.jsonl")).unwrap();
+    assert_eq!(kept.lines().count(), 8);
+    world.write("kept.jsonl", &kept[..kept.len() / 2]);
+    assert_eq!(world.succeed(&args(&model(), &more)), said);
+    assert_eq!(fs::read_to_string(world.path("kept.jsonl")).unwrap(), kept);
+}
+
+#[test]
+fn pipelines_are_made_to_read_what_is_asked_for() {
+    let world = World::new();
+    let edges = "[[selectors]]\ntype = \"sink\"\nsize = 8\n";
+    let best = "[[selectors]]\ntype = \"oracle-top-k\"\nsize = 9\n";
+    world.write("best.toml", format!("name = \"best\"\n{edges}{best}"));
+    let more = ["--density", "0.2,0.5", "--pipelines", "best.toml", "--json", "out.json"];
+    let model = model();
+    let mut args = args(&model, &more);
+    args.retain(|arg| *arg != "promised.toml");
+    let said = world.succeed(&args);
+    assert!(said.contains("best, 20 %") && said.contains("size 0."), "{said}");
+    let contenders = &world.json("out.json")["contenders"];
+    let names: Vec<&str> =
+        contenders.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["dense", "best, 20 %", "best, 50 %"]);
+    for (i, asked) in [(1, 0.2), (2, 0.5)] {
+        let density = contenders[i]["density"].as_f64().unwrap();
+        assert!((density / asked).ln().abs() < 0.1, "{density} for {asked}");
+    }
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused() {
+    let world = World::new();
+    refuse(&world, &["--tasks", "niah"], "--tasks: there is no task `niah`; expected one of ruler");
+    refuse(&world, &["--tasks", "cwe"], "the vocabulary has no words for `cwe`");
+    refuse(&world, &["--context", "20"], "does not fit in");
+    refuse(&world, &["--context", "20000"], "expected at most `max_position_embeddings` = 16384");
+    refuse(&world, &["--cases", "0"], "--cases");
+    refuse(&world, &["--density", "2"], "--density");
+    refuse(&world, &["--pipelines", "none.toml"], "none.toml");
+    refuse(&world, &["--vocabulary", "dense.toml"], "dense.toml");
+    refuse(&world, &["--squad", "none.json"], "none.json: No such file");
+    refuse(&world, &["--json", "dense.toml"], "--json dense.toml: expected another file");
+    refuse(&world, &["--results", "context.txt"], "context.txt, line 1: ");
+    let golden = llama3().display().to_string();
+    world.refuse(&args(&golden, &[]), "llama3/tokenizer.json: No such file");
+    world.refuse(&args("nowhere", &[]), "--model nowhere: expected a folder");
+}
+
+/// Before a text is read, and with the others' answers.
+#[test]
+fn what_cannot_run_is_left_out() {
+    let world = World::new();
+    world.write("edges.toml", "name = \"edges\"\n[[selectors]]\ntype = \"sink\"\nsize = 4\n");
+    let rank = "[[selectors]]\ntype = \"double-sparsity\"\nsize = 4\nchannels = 65\n";
+    world.write("channels.json", "{\"model.layers.0.self_attn.qk_proj\": []}");
+    world.write("wide.toml", format!("{rank}calibration = \"channels.json\"\n"));
+    let files =
+        ["--pipelines", "wide.toml", "edges.toml", "--density", "0.1", "--json", "out.json"];
+    let model = model();
+    let mut args = args(&model, &files);
+    args.retain(|arg| *arg != "promised.toml");
+    let output = world.run(&args);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    let expected = [
+        "note: left out: wide.toml: on layer 0: double-sparsity: `channels` is 65",
+        "note: left out: edges.toml: --density: edges: has no size to set",
+    ];
+    assert!(
+        lines.len() == 2 && lines.iter().zip(expected).all(|(a, b)| a.starts_with(b)),
+        "{said}"
+    );
+    let report = world.json("out.json");
+    assert_eq!(report["left_out"][0]["file"], "wide.toml");
+    assert_eq!(report["contenders"].as_array().unwrap().len(), 1);
+    // The text would be refused too, which is made later.
+    let changed = |arg| match arg {
+        "dense.toml" | "edges.toml" => "wide.toml",
+        "400" => "20",
+        _ => arg,
+    };
+    let small: Vec<&str> = args.into_iter().map(changed).collect();
+    world.refuse(&small, "error: wide.toml: on layer 0: double-sparsity: `channels` is 65");
+}
+
+#[test]
+fn tasks_of_other_models_are_in_words_of_rulers_kind() {
+    let world = World::new();
+    world.copy_model(&recall(), "other", json!({}));
+    fs::remove_file(world.path("other/vocabulary.json")).unwrap();
+    let said = world.succeed(&args("other", &["--tasks", "niah_single_2", "--no-errors"]));
+    assert!(said.contains("niah_single_2"), "{said}");
+    world.write("prose.txt", "The sky is blue. The sun is yellow.");
+    let more = ["--tasks", "niah_single_2", "--no-errors", "--haystack", "prose.txt"];
+    world.succeed(&args("other", &more));
+}

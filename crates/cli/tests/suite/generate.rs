@@ -1,0 +1,372 @@
+//! `vattention generate`, run as a user runs it on the model of `models/recall`.
+
+use crate::world::{PROMISED, QUESTION, World, llama3, recall};
+use serde_json::{Value, json};
+
+/// Arguments that work, some of them replaced by others, or left out (`""`), or added.
+fn args(changes: &[(&str, &str)]) -> Vec<String> {
+    let model = recall().display().to_string();
+    let mut all = vec![
+        ("--model", model.as_str()),
+        ("--pipeline", "promised.toml"),
+        ("--context", "context.txt"),
+        ("--question", QUESTION),
+    ];
+    for &(option, value) in changes {
+        all.retain(|(other, _)| *other != option);
+        all.push((option, value));
+    }
+    let words = all.into_iter().filter(|(_, value)| !value.is_empty());
+    let words = words.flat_map(|(option, value)| [option.to_owned(), value.to_owned()]);
+    std::iter::once("generate".to_owned()).chain(words).collect()
+}
+
+fn refs(args: &[String]) -> Vec<&str> {
+    args.iter().map(String::as_str).collect()
+}
+
+/// What is said, and the JSON.
+#[track_caller]
+fn generate(world: &World, changes: &[(&str, &str)]) -> (String, Value) {
+    let said = world.succeed(&refs(&args(&[changes, &[("--json", "out.json")]].concat())));
+    (said, world.json("out.json"))
+}
+
+#[track_caller]
+fn refuse(world: &World, changes: &[(&str, &str)], expected: &str) {
+    world.refuse(&refs(&args(changes)), expected);
+}
+
+fn numbers(report: &Value, key: &str) -> Vec<f64> {
+    report["layers"].as_array().unwrap().iter().map(|layer| layer[key].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn both_setups_answer_and_tell_what_they_read() {
+    let world = World::new();
+    for (setup, steps) in [("a", 1), ("b", 27)] {
+        let (said, report) = generate(&world, &[("--setup", setup)]);
+        assert!(said.starts_with("2998500\n\n"), "{said}");
+        assert_eq!((&report["answer"], &report["stop"]), (&json!("2998500"), &json!("end")));
+        assert_eq!(report["setup"], setup);
+        let expected = match setup {
+            "a" => "setup a: context and question read densely; answer by the pipeline `promised`",
+            _ => "setup b: context read densely; question and answer by the pipeline `promised`",
+        };
+        assert!(said.contains(expected), "{said}");
+        let tokens = report["tokens"]["context"].as_u64().unwrap();
+        assert!((1800..2200).contains(&tokens), "{tokens}");
+        assert_eq!(report["tokens"], json!({"context": tokens, "question": 26, "answer": 1}));
+        assert_eq!(report["steps"]["count"], steps, "the last one finds that the text ends");
+        let density = numbers(&report, "density");
+        assert_eq!(density.len(), 3);
+        assert!(density.iter().all(|&density| density > 0.05 && density < 0.6), "{density:?}");
+        let mean = density.iter().sum::<f64>() / 3.0;
+        assert!((report["density"].as_f64().unwrap() - mean).abs() < 1e-12);
+        assert!(numbers(&report, "sampled").iter().all(|n| (32.0..1000.0).contains(n)));
+        assert!(numbers(&report, "held").iter().all(|held| (0.5..=1.0).contains(held)));
+        let shown = format!("{:.1} %", 100.0 * density[1]);
+        assert!(said.lines().any(|line| line.contains(&shown)), "{said}");
+        let bytes = (tokens + 27) * 3 * 2 * (64 + 64) * 4;
+        let memory = json!({"weights": 1_855_488, "keys_values": bytes, "index": 0});
+        assert_eq!(report["memory"], memory, "0.93 million weights, most in bf16");
+    }
+}
+
+#[test]
+fn times_are_of_the_steps_by_the_pipeline() {
+    let world = World::new();
+    let begin = std::time::Instant::now();
+    let (_, report) = generate(&world, &[]);
+    let all = begin.elapsed().as_secs_f64();
+    let steps = &report["steps"];
+    let [prefill, median] = [&report["prefill_seconds"], &steps["median_seconds"]];
+    let (prefill, median) = (prefill.as_f64().unwrap(), median.as_f64().unwrap());
+    assert!(median > 0.0 && prefill > 10.0 * median, "2000 tokens against one: {report}");
+    assert!(prefill + 14.0 * median < all, "half of 27 steps take the median or more: {report}");
+    let share = |key: &str| steps[key].as_f64().unwrap();
+    assert!(share("attention_share") > 0.0 && share("attention_share") < 1.0);
+    let parts = ["select_share", "sample_share", "attend_share"].map(share);
+    assert!(parts.iter().all(|&part| part > 0.0) && (parts.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn what_is_dense_reads_everything() {
+    let world = World::new();
+    let (said, report) = generate(&world, &[("--pipeline", "dense.toml")]);
+    assert!(said.starts_with("2998500\n"), "{said}");
+    assert_eq!(numbers(&report, "density"), [1.0; 3]);
+    assert_eq!(numbers(&report, "sampled"), [0.0; 3]);
+    assert!(report["layers"][0]["held"].is_null(), "nothing is promised");
+
+    world.write("first.toml", format!("dense_layers = [0]\n{PROMISED}"));
+    let (said, report) = generate(&world, &[("--pipeline", "first.toml")]);
+    let density = numbers(&report, "density");
+    assert!(density[0] == 1.0 && density[1] < 0.6 && density[2] < 0.6, "{density:?}");
+    let held = |layer: usize| &report["layers"][layer]["held"];
+    assert!(held(0).is_null() && held(1).is_f64(), "nothing is promised of what is exact");
+    assert!(said.contains("100.0 %"), "{said}");
+}
+
+#[test]
+fn a_pipeline_that_cannot_read_the_number_does_not_answer() {
+    let world = World::new();
+    world.write("edges.toml", "[[selectors]]\ntype = \"sink\"\nsize = 16\n");
+    let set = ("--pipeline", "edges.toml");
+    let (said, report) = generate(&world, &[set, ("--tokens", "3")]);
+    assert!(!said.contains("2998500"), "{said}");
+    assert!(said.contains("by the pipeline `edges`"), "its file's name: {said}");
+    assert!(report["density"].as_f64().unwrap() < 0.05);
+}
+
+#[test]
+fn an_empty_answer_of_a_model_with_a_chat_template_is_explained() {
+    let world = World::new();
+    // Every token ends the text.
+    let all: Vec<u32> = (0..2626).collect();
+    for name in ["plain", "in-config", "in-file"] {
+        world.copy_model(&recall(), name, json!({"eos_token_id": all}));
+    }
+    let template = json!({"chat_template": "{{ bos_token }}"});
+    world.write("in-config/tokenizer_config.json", template.to_string());
+    world.write("in-file/chat_template.jinja", "{{ bos_token }}");
+    let hint = |model: &str| {
+        let output = world.run(&refs(&args(&[("--model", model)])));
+        assert_eq!(output.status.code(), Some(0), "{model}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(hint("plain"), "");
+    for model in ["in-config", "in-file"] {
+        assert!(hint(model).starts_with("note: the answer is empty. The model"), "{model}");
+    }
+    world.copy_model(&recall(), "answering", json!({}));
+    world.write("answering/chat_template.jinja", "{{ bos_token }}");
+    world.succeed(&refs(&args(&[("--model", "answering")])));
+}
+
+#[test]
+fn options_reach_the_sequence() {
+    let world = World::new();
+    let short = [("--context", ""), ("--prompt", "The grass is green. The sky is")];
+    let (said, report) = generate(&world, &[&short[..], &[("--question", "")]].concat());
+    assert!(said.contains("0 of question"), "{said}");
+    assert_eq!(report["tokens"]["context"], 9, "<bos>, words and marks");
+    let run = |changes: &[(&str, &str)]| generate(&world, changes).1;
+    let first = run(&[]);
+    let half = run(&[("--dtype", "bf16")]);
+    let bytes = |report: &Value| report["memory"]["keys_values"].as_u64().unwrap();
+    assert_eq!(bytes(&first), 2 * bytes(&half));
+    assert_eq!(numbers(&first, "sampled"), numbers(&run(&[]), "sampled"));
+    let other = run(&[("--sequence", "1")]);
+    assert_ne!(numbers(&first, "sampled"), numbers(&other, "sampled"), "other samples");
+    let looser = run(&[("--set", "estimator.epsilon=0.5")]);
+    let sampled = |report: &Value| numbers(report, "sampled").iter().sum::<f64>();
+    assert!(sampled(&looser) < sampled(&first));
+}
+
+#[test]
+fn it_ends_at_the_length_that_was_asked_for() {
+    let world = World::new();
+    world.copy_model(&recall(), "endless", json!({"eos_token_id": null}));
+    let (said, report) = generate(&world, &[("--model", "endless"), ("--tokens", "4")]);
+    assert_eq!((&report["stop"], &report["tokens"]["answer"]), (&json!("length"), &json!(4)));
+    assert_eq!(report["steps"]["count"], 26 + 3, "none after the last token");
+    assert!(said.starts_with("2998500"), "{said}");
+    let one = [("--model", "endless"), ("--tokens", "1"), ("--setup", "a")];
+    let (said, report) = generate(&world, &one);
+    assert!(
+        report["steps"].is_null() && report["density"].is_null() && report["layers"] == json!([])
+    );
+    assert!(said.contains("no step by the pipeline"), "{said}");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_ends_the_answer_and_shows_what_was_measured() {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    let world = World::new();
+    world.copy_model(&recall(), "endless", json!({"eos_token_id": null}));
+    let changes = [("--model", "endless"), ("--tokens", "13000"), ("--json", "out.json")];
+    let mut command = world.command(&refs(&args(&changes)));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = vec![0];
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut said).unwrap();
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    out.read_to_end(&mut said).unwrap();
+    let said = String::from_utf8(said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
+    assert!(said.starts_with("2998500") && said.contains("of answer (interrupted)"), "{said}");
+    let report = world.json("out.json");
+    assert_eq!(report["stop"], "interrupted");
+    let answer = report["tokens"]["answer"].as_u64().unwrap();
+    assert!((1..13000).contains(&answer), "{answer}");
+    assert_eq!(report["steps"]["count"], 26 + answer - 1);
+}
+
+#[test]
+fn every_step_is_told_beside_dense_attention() {
+    let world = World::new();
+    let steps = |pipeline: &str, file: &str| {
+        let (said, report) = generate(&world, &[("--pipeline", pipeline), ("--steps", file)]);
+        let written = world.json(file);
+        assert_eq!(written["beside"], report["beside"]);
+        let steps = written["steps"].as_array().unwrap().clone();
+        assert_eq!(steps.len() as u64, report["steps"]["count"].as_u64().unwrap());
+        for (number, step) in steps.iter().enumerate() {
+            let first = report["tokens"]["context"].as_u64().unwrap() + 1;
+            assert_eq!(step["tokens"], first + number as u64);
+        }
+        (said, report, steps)
+    };
+    let of_layers = |step: &Value, key: &str| -> Vec<Option<f64>> {
+        step[key].as_array().unwrap().iter().map(Value::as_f64).collect()
+    };
+
+    let (said, report, dense) = steps("dense.toml", "dense.json");
+    let answer = report["tokens"]["answer"].as_u64().unwrap() + 1;
+    assert_eq!(report["beside"], json!({"compared": answer, "same": answer}), "and both end");
+    assert!(said.contains("beside dense attention: the same text"), "{said}");
+    assert!(dense.iter().all(|step| of_layers(step, "error") == [Some(0.0); 3]));
+    assert!(dense.iter().all(|step| of_layers(step, "bar") == [None; 3]));
+
+    let (_, report, promised) = steps("promised.toml", "promised.json");
+    for key in ["density", "bar"] {
+        for (layer, mean) in numbers(&report, key).into_iter().enumerate() {
+            let of_layer = promised.iter().map(|step| of_layers(step, key)[layer].unwrap());
+            let sum: f64 = of_layer.sum();
+            assert!((sum / promised.len() as f64 - mean).abs() < 1e-5, "{key} of {layer}: {sum}");
+        }
+    }
+    let errors = || promised.iter().flat_map(|step| of_layers(step, "error"));
+    assert!(errors().all(|error| (0.0..1.0).contains(&error.unwrap())));
+    assert!(errors().any(|error| error.unwrap() > 0.0), "a sample errs");
+
+    world.write("ends.toml", "[[selectors]]\ntype = \"sink\"\nsize = 16\n");
+    let (said, report, _) = steps("ends.toml", "ends.json");
+    let same = report["beside"]["same"].as_u64().unwrap();
+    assert!(same < report["beside"]["compared"].as_u64().unwrap(), "{said}");
+    assert!(said.contains(&format!("departs after {same} of ")), "{said}");
+
+    let files = ["dense.json", "promised.json", "ends.json"];
+    let said = world.succeed(&[&["plot-steps"], &files[..], &["--plot", "out.svg"]].concat());
+    assert_eq!(said.lines().count(), 4, "{said}");
+    assert!(said.contains("the same text") && said.contains("departs after"), "{said}");
+    let plot = std::fs::read_to_string(world.path("out.svg")).unwrap();
+    assert_eq!(plot.matches("relative error").count(), 2, "over steps, and over layers");
+
+    world.write("none.json", r#"{"model": "", "pipeline": "", "setup": "b", "steps": []}"#);
+    world.refuse(&["plot-steps", "none.json"], "none.json: there are no steps by a pipeline");
+    world.refuse(&["plot-steps", "out.json"], "out.json: invalid type: map, expected a sequence");
+    world.refuse(&["plot-steps", "missing.json"], "missing.json: ");
+    world.write(
+        "ragged.json",
+        r#"{"model": "", "pipeline": "", "setup": "b", "steps": [
+        {"tokens": 1, "error": [0.1], "density": [1.0], "bar": []}]}"#,
+    );
+    world.refuse(&["plot-steps", "ragged.json"], "ragged.json: step 0 has not 1 layers");
+    let overwritten = ["plot-steps", "ends.json", "--plot", "ends.json"];
+    world.refuse(&overwritten, "--plot ends.json: expected another file than an input");
+}
+
+#[test]
+fn the_end_of_the_text_can_be_ignored() {
+    let world = World::new();
+    let mut args = args(&[("--tokens", "20"), ("--json", "out.json")]);
+    args.push("--ignore-eos".into());
+    world.succeed(&refs(&args));
+    let report = world.json("out.json");
+    assert_eq!((&report["stop"], &report["tokens"]["answer"]), (&json!("length"), &json!(20)));
+}
+
+#[test]
+fn models_that_cannot_be_used_are_refused() {
+    let world = World::new();
+    refuse(
+        &world,
+        &[("--model", "nowhere")],
+        "--model nowhere: expected a folder with config.json",
+    );
+    let golden = llama3().display().to_string();
+    refuse(&world, &[("--model", &golden)], "llama3/tokenizer.json: No such file");
+
+    world.copy_model(&llama3(), "another", json!({}));
+    std::fs::copy(recall().join("tokenizer.json"), world.path("another/tokenizer.json")).unwrap();
+    refuse(&world, &[("--model", "another")], "another/tokenizer.json: token 2625");
+
+    world.copy_model(&recall(), "cut", json!({}));
+    let weights = std::fs::read(world.path("cut/model.safetensors")).unwrap();
+    world.write("cut/model.safetensors", &weights[..1000]);
+    refuse(&world, &[("--model", "cut")], "cut/model.safetensors: not a whole safetensors file");
+
+    world.copy_model(&recall(), "gone", json!({}));
+    std::fs::remove_file(world.path("gone/model.safetensors")).unwrap();
+    refuse(&world, &[("--model", "gone")], "gone: expected model.safetensors or");
+}
+
+#[test]
+fn texts_that_cannot_be_read_are_refused() {
+    let world = World::new();
+    world.write("empty.txt", " \n");
+    world.write("bytes.txt", b"grass \xff\xfe");
+    let context = |path| [("--context", path)];
+    refuse(&world, &context("empty.txt"), "--context empty.txt: empty; expected a text");
+    let expected = "--context bytes.txt: not UTF-8 at byte 6; expected a text in UTF-8";
+    refuse(&world, &context("bytes.txt"), expected);
+    refuse(&world, &context("none.txt"), "--context none.txt: No such file");
+    refuse(&world, &[("--context", ""), ("--prompt", " ")], "--prompt: empty; expected a text");
+    refuse(&world, &[("--question", " ")], "--question: empty; expected a text, or no --question");
+    refuse(&world, &[("--context", "")], "--context <FILE>");
+    refuse(&world, &[("--prompt", "grass")], "cannot be used with");
+    refuse(&world, &[("--tokens", "0")], "--tokens: 0; expected at least 1");
+    let tokens = "20000 of --tokens";
+    refuse(&world, &[("--tokens", "20000")], tokens);
+    refuse(&world, &[("--tokens", "20000")], "expected at most `max_position_embeddings` = 16384");
+    refuse(&world, &[("--tokens", &u64::MAX.to_string())], "max_position_embeddings");
+}
+
+#[test]
+fn pipelines_outputs_and_backends_are_checked_first() {
+    let world = World::new();
+    refuse(&world, &[("--pipeline", "none.toml")], "none.toml");
+    world.write("typo.toml", "[[selectors]]\ntype = \"sinc\"\n");
+    refuse(&world, &[("--pipeline", "typo.toml")], "sinc");
+    world.write(
+        "parts.toml",
+        "[[selectors]]\ntype = \"pq-cache\"\nsize = 64\nparts = 3\nbits = 4\n",
+    );
+    let expected = "parts.toml: on layer 0: pq-cache: keys of 64 numbers cannot be cut";
+    refuse(&world, &[("--pipeline", "parts.toml")], expected);
+    refuse(&world, &[("--backend", "tpu")], "--backend: no `tpu`; expected one of");
+    refuse(&world, &[("--json", "no/such/out.json")], "no/such/out.json");
+    let expected = "--json context.txt: expected another file than an input";
+    refuse(&world, &[("--json", "context.txt")], expected);
+    world.copy_model(&recall(), "mine", json!({}));
+    let changes = [("--model", "mine"), ("--json", "mine/model.safetensors")];
+    refuse(&world, &changes, "--json mine/model.safetensors: expected another file than an input");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_does_not_fit_into_memory_is_refused() {
+    let world = World::new();
+    world.copy_model(&recall(), "long", json!({"max_position_embeddings": 2_000_000_000}));
+    let most = 1_900_000_000_u64;
+    let tokens = most.to_string();
+    let changes = [("--model", "long"), ("--tokens", &tokens), ("--dtype", "f16")];
+    refuse(&world, &changes, " bytes of memory needed, 1855488 for the weights and ");
+    // All the text's tokens and those of the answer, in 3 layers of 2 heads of 64 and 64 numbers.
+    let output = world.run(&refs(&args(&changes)));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let after = |word: &str| words[1 + words.iter().position(|found| *found == word).unwrap()];
+    let rows: u64 = after("and").parse().unwrap();
+    let tokens: u64 =
+        said.split(" tokens;").next().unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(tokens > most + 1800 && tokens < most + 2300, "{said}");
+    assert_eq!(rows, tokens * 3 * 2 * (64 + 64) * 2);
+    assert!(said.trim_end().ends_with("are available"), "{said}");
+}

@@ -1,0 +1,15 @@
+//! The command, run as a user runs it, and its messages (`snapshots`).
+
+#![allow(clippy::unwrap_used)]
+
+mod backend;
+mod bench;
+mod capture;
+mod cli;
+mod evaluate;
+mod generate;
+mod gguf;
+mod malformed;
+mod study;
+mod training;
+mod world;

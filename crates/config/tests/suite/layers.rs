@@ -1,0 +1,222 @@
+//! Layers with settings of their own, as files say them.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use vattention_config::{ConfigError, Loader, load, shares};
+use vattention_core::{Layers, PipelineConfig};
+use {vattention_estimators as _, vattention_selectors as _};
+
+const BASE: &str = r#"
+name = "base"
+share = "head"
+
+[[selectors]]
+type = "sink"
+size = 4
+
+[[selectors]]
+type = "oracle-top-k"
+size = 0.05
+
+[estimator]
+type = "ratio"
+epsilon = 0.1
+delta = 0.1
+"#;
+
+fn with(layers: &str) -> Result<Arc<PipelineConfig>, ConfigError> {
+    Loader::default().parse("p.toml", &format!("{BASE}{layers}"))
+}
+
+fn refuse(layers: &str) -> ConfigError {
+    with(layers).unwrap_err()
+}
+
+/// The line among those after the base, and the message, of each problem.
+fn told(error: &ConfigError) -> Vec<(isize, String)> {
+    let lines = BASE.lines().count() as isize;
+    let told = |problem: &vattention_config::Problem| {
+        (problem.place().unwrap().1 as isize - lines, problem.message().to_owned())
+    };
+    error.problems.iter().map(told).collect()
+}
+
+/// What a layer does, as JSON.
+fn at(pipeline: &Arc<PipelineConfig>, layer: usize) -> Value {
+    serde_json::to_value(&**pipeline.at(layer)).unwrap()
+}
+
+#[test]
+fn dense_layers_may_be_ranges() {
+    let text = "dense_layers = [0, \"2..30\", \"40..\"]";
+    let pipeline = Loader::default().parse("p.toml", text).unwrap();
+    assert_eq!(pipeline.dense_layers, [Layers::One(0), Layers::Range(2, 30), Layers::From(40)]);
+    assert!(toml::to_string(&*pipeline).unwrap().contains(text));
+    let bad = "dense_layers = [\"2..=29\", \"5..5\", -1]";
+    let error = Loader::default().parse("p.toml", bad).unwrap_err();
+    let columns: Vec<_> = error.problems.iter().map(|p| p.place().unwrap().2).collect();
+    assert_eq!(columns, [17, 27, 35], "{error}");
+    assert!(error.to_string().contains("(\"2..30\")"), "{error}");
+    assert!(error.to_string().contains("its end is left out"), "{error}");
+}
+
+#[test]
+fn settings_of_layers_are_laid_over_the_rest() {
+    let pipeline = with(
+        "[[layers]]\nat = [0, \"2..4\"]\nselectors.1.size = 0.2\nestimator.mode = \"strict\"\n\
+         [[layers]]\nat = [9]\nsampler.base = 64\n[[layers]]\nat = [\"10..\"]\nalone = true\n\
+         selectors = [{ type = \"window\", size = 8 }]\n\
+         estimator = { type = \"ratio\", epsilon = 0.1, delta = 0.1, rounds = 2 }",
+    )
+    .unwrap();
+    let base = Loader::default().parse("p.toml", BASE).unwrap();
+    for layer in [1, 4, 8] {
+        assert_eq!(pipeline.at(layer).selectors.len(), 2);
+        assert_eq!(at(&pipeline, layer)["selectors"], at(&base, 0)["selectors"]);
+        assert_eq!(at(&pipeline, layer)["estimator"]["mode"], "default");
+    }
+    for layer in [0, 2, 3] {
+        let own = at(&pipeline, layer);
+        assert_eq!(own["selectors"][0], json!({ "type": "sink", "size": 4 }), "as at the others");
+        assert_eq!(own["selectors"][1]["size"], 0.2);
+        assert_eq!((&own["estimator"]["mode"], &own["share"]), (&"strict".into(), &"head".into()));
+        assert_eq!(own["estimator"]["epsilon"], 0.1);
+    }
+    assert_eq!(at(&pipeline, 9)["sampler"]["base"], 64);
+    for layer in [10, 100] {
+        let own = at(&pipeline, layer);
+        assert_eq!(own["selectors"], json!([{ "type": "window", "size": 8 }]), "nothing else");
+        assert_eq!((&own["sampler"], &own["share"]), (&Value::Null, &"head".into()));
+        assert_eq!(own["estimator"]["rounds"], 2);
+    }
+}
+
+/// Layers that take nothing from the rest may lack what it has.
+#[test]
+fn what_stands_alone_is_written_and_read_again() {
+    let text = format!("{BASE}[[layers]]\nat = [3]\nalone = true\n");
+    let pipeline = Loader::default().parse("p.toml", &text).unwrap();
+    assert!(pipeline.at(3).reads_everything() && !pipeline.at(2).reads_everything());
+    let again = Loader::default().parse("p.toml", &toml::to_string(&*pipeline).unwrap()).unwrap();
+    assert_eq!(format!("{pipeline:?}"), format!("{again:?}"));
+}
+
+#[test]
+fn settings_of_layers_are_written_and_read_again() {
+    let layers = "[[layers]]\nat = [0, \"2..4\"]\nselectors.1.size = 0.2\n\
+                  [[layers]]\nat = [\"9..\"]\nsampler.base = 0.01\nestimator.mode = \"strict\"\n";
+    let pipeline = with(layers).unwrap();
+    let again = Loader::default().parse("p.toml", &toml::to_string(&*pipeline).unwrap()).unwrap();
+    assert_eq!(format!("{pipeline:?}"), format!("{again:?}"));
+    let text = serde_json::to_string(&*pipeline).unwrap();
+    let again: PipelineConfig = serde_json::from_str(&text).unwrap();
+    assert_eq!(format!("{pipeline:?}"), format!("{again:?}"));
+    let plain = serde_json::to_string(&*Loader::default().parse("p.toml", BASE).unwrap()).unwrap();
+    assert!(text != plain && !plain.contains("layers\":[{"), "what answers are kept under");
+    let shares: Vec<(String, f64)> =
+        shares(&pipeline).into_iter().map(|(at, share)| (at, share.get())).collect();
+    let named = |at: &str, share: f64| (at.to_owned(), share);
+    assert_eq!(
+        shares,
+        [
+            named("selectors[1].size", 0.05),
+            named("layers[0].selectors[1].size", 0.2),
+            named("layers[1].selectors[1].size", 0.05),
+            named("layers[1].sampler.base", 0.01),
+        ]
+    );
+}
+
+#[test]
+fn files_that_extend_and_changes_reach_the_settings_of_layers() {
+    let folder = tempfile::tempdir().unwrap();
+    let layers = "[[layers]]\nat = [1]\nselectors.1.size = 0.2\n";
+    std::fs::write(folder.path().join("base.toml"), format!("{BASE}{layers}")).unwrap();
+    let child = "extends = \"base.toml\"\n[selectors.0]\nsize = 7\n[layers.0]\nat = [\"1..3\"]\n";
+    let path = folder.path().join("child.toml");
+    std::fs::write(&path, child).unwrap();
+    let own = at(&load(&path).unwrap(), 2);
+    assert_eq!(
+        (&own["selectors"][0]["size"], &own["selectors"][1]["size"]),
+        (&7.into(), &0.2.into())
+    );
+    let set = Loader { set: vec!["layers.0.selectors.1.size = 0.3".into()] };
+    assert_eq!(at(&set.load(&path).unwrap(), 2)["selectors"][1]["size"], 0.3);
+}
+
+/// Each fault once, where it was written.
+#[test]
+fn what_is_wrong_with_settings_of_layers_is_told_where_they_are() {
+    for (layers, line, message) in [
+        (
+            "[[layers]]\nat = [1]\nselectors.1.size = 5.0",
+            3,
+            "bad value for layers[0].selectors[1].size",
+        ),
+        ("[[layers]]\nat = [1]\nselectors.7.size = 5", 3, "`7` is not the number of an element"),
+        (
+            "[[layers]]\nat = [1]\nselectors.1.sise = 5",
+            3,
+            "unknown field `sise` in layers[0].selectors[1]",
+        ),
+        (
+            "[[layers]]\nat = [1]\nestimator.epsilon = 10",
+            3,
+            "bad value for layers[0].estimator.epsilon",
+        ),
+        ("[[layers]]\nat = [1]\nshare = \"group\"", 3, "unknown key `layers[0].share`"),
+        ("[[layers]]\nselectors.1.size = 5", 1, "layers[0].at names no layer"),
+        ("[[layers]]\nat = []", 2, "layers[0].at names no layer"),
+        ("[[layers]]\nat = [\"4..4\"]", 2, "bad value for layers[0].at[0]: no layer is in"),
+        ("[[layers]]\nat = [1]\nalone = 3", 3, "wrong type for layers[0].alone"),
+        ("[[layers]]\nat = 3", 2, "wrong type for layers[0].at"),
+        ("[layers]\nat = [3]", 1, "`layers` must be an array of tables"),
+        (
+            "[[layers]]\nat = [\"0..3\"]\n[[layers]]\nat = [7, 2]",
+            3,
+            "layer 2 is here and in layers[0]",
+        ),
+        ("[[layers]]\nat = [1]\nestimator.epsilon = 0.2", 1, "sdpa is promised within epsilon 0.2"),
+        (
+            "[[layers]]\nat = [1]\nestimator = { type = \"clt\", target = \"sdpa\", delta = 0.1, size = 9 }",
+            1,
+            "nothing is promised at these layers",
+        ),
+    ] {
+        let error = refuse(layers);
+        let told = told(&error);
+        assert_eq!(told.len(), 1, "{layers}: {error}");
+        assert_eq!(told[0].0, line, "{layers}: {error}");
+        assert!(told[0].1.starts_with(message), "{layers}: {error}");
+    }
+}
+
+#[test]
+fn what_is_wrong_at_all_layers_is_told_once() {
+    let text = BASE.replace("size = 4", "size = 0").replace("delta = 0.1", "delta = 7");
+    let layers = "[[layers]]\nat = [1]\nselectors.1.size = 5.0\n[[layers]]\nat = [2]";
+    let error = Loader::default().parse("p.toml", &format!("{text}{layers}")).unwrap_err();
+    let lines: Vec<isize> = told(&error).into_iter().map(|(line, _)| line).collect();
+    assert_eq!(lines, [-9, 0, 3], "{error}");
+}
+
+#[test]
+fn parts_that_do_not_go_together_at_a_layer_say_which() {
+    let error = refuse(
+        "[[layers]]\nat = [1]\nestimator = { type = \"clt\", target = \"sdpa\", delta = 0.1, size = 9 }\nselectors.1.size = \"auto\"",
+    );
+    assert_eq!(error.problems.len(), 1, "{error}");
+    let message = error.problems[0].message();
+    assert!(message.starts_with("at layers[0], `oracle-top-k` with `size = \"auto\"`"), "{error}");
+}
+
+/// Only some layers may be sparse.
+#[test]
+fn layers_may_be_all_that_is_sparse() {
+    let text = "[[layers]]\nat = [\"2..\"]\nselectors = [{ type = \"sink\", size = 4 }]\n\
+                estimator = { type = \"ratio\", epsilon = 0.1, delta = 0.2 }";
+    let pipeline = Loader::default().parse("p.toml", text).unwrap();
+    assert!(!pipeline.is_dense() && pipeline.at(0).reads_everything());
+    assert_eq!(pipeline.promise().unwrap().delta.get(), 0.2);
+}

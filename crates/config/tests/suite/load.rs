@@ -1,0 +1,373 @@
+//! What files say, and where their problems are.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+use vattention_config::{ConfigError, Loader, listing, load, schema};
+use vattention_core::schemars::{self, JsonSchema};
+use vattention_core::{
+    ComponentKind, Layers, Picks, PipelineConfig, Result, Row, Selector, SelectorConfig, Share,
+    Site, register, typetag,
+};
+use vattention_estimators as _;
+use vattention_selectors as _;
+
+/// Does nothing.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Coin {}
+
+#[typetag::serde(name = "coin")]
+impl SelectorConfig for Coin {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for Coin {
+    fn select(&self, _: &Row<'_>, _: &mut Picks) {}
+}
+
+register!(Selector, "coin", Coin, "heads or tails");
+
+/// Reads a file.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Reads {
+    /// The file.
+    #[schemars(extend("format" = "path"))]
+    file: Option<std::path::PathBuf>,
+    /// No file.
+    word: String,
+}
+
+#[typetag::serde(name = "reads")]
+impl SelectorConfig for Reads {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(Coin {}))
+    }
+}
+
+register!(Selector, "reads", Reads, "a file");
+
+fn parse(text: &str) -> std::sync::Arc<PipelineConfig> {
+    Loader::default().parse("p.toml", text).unwrap()
+}
+
+fn refuse(text: &str) -> ConfigError {
+    Loader::default().parse("p.toml", text).unwrap_err()
+}
+
+/// Line and column of the only problem.
+#[track_caller]
+fn place(error: &ConfigError) -> (usize, usize) {
+    assert_eq!(error.problems.len(), 1, "{error}");
+    let (name, line, column) = error.problems[0].place().unwrap();
+    assert_eq!(name, "p.toml");
+    (line, column)
+}
+
+/// A folder with these files.
+fn folder(files: &[(&str, &[u8])]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_place_counts_lines_and_characters_from_one() {
+    assert_eq!(place(&refuse("share = \"heads\"")), (1, 9));
+    assert_eq!(place(&refuse("# é\n\n  seed = true")), (3, 10));
+    assert_eq!(place(&refuse("estimator = { \"type\" = \"fixéd\" }")), (1, 24));
+    let after = "estimator = { type = \"ratio\", size = 1, delta = 0.1, \"é\" = 1 }";
+    assert_eq!(place(&refuse(after)), (1, 54));
+    let behind = "selectors = [{ type = \"sink\", \"size\" = \"é\", other = 1 }]";
+    let places: Vec<_> = refuse(behind).problems.iter().map(|p| p.place().unwrap().2).collect();
+    assert_eq!(places, [40, 45], "é is one character");
+}
+
+#[test]
+fn what_the_file_says_is_loaded() {
+    let pipeline = parse("seed = 7\nshare = \"head\"\ndense_layers = [0, 3]");
+    assert_eq!((pipeline.seed, pipeline.share), (7, Share::Head));
+    assert_eq!(pipeline.dense_layers, [Layers::One(0), Layers::One(3)]);
+    assert_eq!((parse("").seed, parse("").share), (0, Share::Group));
+}
+
+#[test]
+fn a_conflict_is_told_where_its_part_is() {
+    let sink = "[[selectors]]\ntype = \"sink\"\nsize = 4\n\n";
+    let auto = "[[selectors]]\ntype = \"oracle-top-k\"\nsize = \"auto\"\n";
+    assert_eq!(place(&refuse(&format!("{sink}{auto}"))), (6, 8));
+    parse(&format!("{auto}[estimator]\ntype = \"ratio\"\nepsilon = 0.1\ndelta = 0.1"));
+}
+
+#[test]
+fn files_that_extend_each_other_are_refused() {
+    for files in [
+        &[("a.toml", &b"extends = \"b.toml\""[..]), ("b.toml", b"extends = \"a.toml\"")][..],
+        &[
+            ("a.toml", b"extends = \"b.toml\""),
+            ("b.toml", b"extends = \"c.toml\""),
+            ("c.toml", b"extends = \"./b.toml\""),
+        ],
+    ] {
+        let folder = folder(files);
+        let error = load(folder.path().join("a.toml")).unwrap_err();
+        assert!(error.to_string().contains("`extends` leads back to"), "{error}");
+        assert_eq!(error.problems.len(), 1, "{error}");
+    }
+}
+
+#[test]
+fn a_sampler_is_not_blamed_for_an_estimator_that_cannot_be_read() {
+    let error = refuse("[sampler]\nbase = 64\n[estimator]\ntype = \"magic\"");
+    assert_eq!(place(&error), (4, 8));
+}
+
+#[test]
+fn of_a_broken_line_only_the_syntax_is_told() {
+    let error = refuse("seed = -1 -2\nshare = \"heads\"");
+    let messages: Vec<_> =
+        error.problems.iter().map(|p| (p.place().unwrap().1, p.message())).collect();
+    assert!(
+        messages.iter().all(|(line, text)| (*line == 1) == text.starts_with("TOML syntax")),
+        "{error}"
+    );
+    assert!(messages.iter().any(|(line, _)| *line == 2), "{error}");
+}
+
+/// A path is relative to the file that it stands in, also when another extends that.
+#[test]
+fn files_are_named_from_where_they_are_named() {
+    let selector = "[[selectors]]\ntype = \"reads\"\nword = \"w\"\nfile = \"w.bin\"";
+    let folder = folder(&[]);
+    fs::create_dir(folder.path().join("deep")).unwrap();
+    fs::write(folder.path().join("deep/w.bin"), "").unwrap();
+    fs::write(folder.path().join("deep/base.toml"), selector).unwrap();
+    fs::write(folder.path().join("child.toml"), "extends = \"deep/base.toml\"").unwrap();
+    let file = |pipeline: std::sync::Arc<PipelineConfig>| {
+        let value = serde_json::to_value(&pipeline.selectors[0]).unwrap();
+        assert_eq!(value["word"], "w", "is not a file");
+        value["file"].as_str().unwrap().to_owned()
+    };
+    let expected = folder.path().join("deep/w.bin").display().to_string();
+    assert_eq!(file(load(folder.path().join("child.toml")).unwrap()), expected);
+    let set = Loader { set: vec!["selectors.0.file=tests/suite/load.rs".to_owned()] };
+    assert_eq!(file(set.load(folder.path().join("child.toml")).unwrap()), "tests/suite/load.rs");
+    assert_eq!(file(parse(&selector.replace("w.bin", &expected))), expected);
+    assert_eq!(place(&refuse(&selector.replace("\"w.bin\"", "7"))), (4, 8));
+}
+
+/// Files are looked at when the pipeline is read: that they are there, and what the selector checks.
+#[test]
+fn files_that_cannot_be_what_they_should_are_told_where_they_are_named() {
+    let reads = "[[selectors]]\ntype = \"reads\"\nword = \"w\"\nfile = \"FILE\"";
+    for (file, reason) in [("none/w.bin", "No such file"), (".", "it is not a file")] {
+        let error = refuse(&reads.replace("FILE", file));
+        assert_eq!(place(&error), (4, 8));
+        assert!(error.to_string().contains(&format!("{file} cannot be read: {reason}")), "{error}");
+    }
+    let folder = folder(&[("broken", b"{}")]);
+    let broken = folder.path().join("broken").display().to_string();
+    for (fields, reason) in [
+        ("type = \"hash-attention\"\nsize = 4\nweights", "not a safetensors file"),
+        ("type = \"loki\"\nsize = 4\nbasis", "not a safetensors file"),
+        ("type = \"double-sparsity\"\nsize = 4\ncalibration", "there are no lists of channels"),
+    ] {
+        let error = refuse(&format!("[[selectors]]\n{fields} = \"{broken}\""));
+        assert_eq!(place(&error).0, 4, "{error}");
+        assert!(error.to_string().contains(&format!("{broken}: {reason}")), "{error}");
+    }
+    let inner = format!("{{ type = \"loki\", size = 4, basis = \"{broken}\" }}");
+    let error = refuse(&of(&inner));
+    assert!(error.to_string().contains("loki: "), "{error}");
+    place(&error);
+}
+
+#[test]
+fn a_base_that_cannot_be_read_is_told_where_it_is_named_beside_the_rest() {
+    let child = b"seed = -1\nextends = \"base.toml\"\nshare = \"heads\"";
+    let folder = folder(&[("base.toml", b"\xff"), ("child.toml", child)]);
+    let error = load(folder.path().join("child.toml")).unwrap_err();
+    let lines: Vec<_> = error.problems.iter().map(|p| p.place().unwrap().1).collect();
+    assert_eq!(lines, [1, 2, 3], "{error}");
+    assert!(error.problems[1].message().contains("base.toml: cannot be read"), "{error}");
+}
+
+#[test]
+fn changes_take_bare_words_but_no_extends() {
+    let set =
+        |change: &str, text: &str| Loader { set: vec![change.to_owned()] }.parse("p.toml", text);
+    let pipeline = set("estimator.type=ratio", "[estimator]\nsize = 5\ndelta = 0.1").unwrap();
+    assert!(pipeline.estimator.is_some());
+    assert_eq!(set("share=head", "").unwrap().share, Share::Head);
+    assert_eq!(set("name = two words", "").unwrap().name, "two words");
+    let error = set("extends=base.toml", "").unwrap_err();
+    assert!(error.to_string().contains("`extends` cannot be set"), "{error}");
+}
+
+#[test]
+fn every_wrong_element_of_a_list_is_told() {
+    let error = refuse("dense_layers = [-1, 2, \"x\"]");
+    let places: Vec<_> = error.problems.iter().map(|p| p.place().unwrap().2).collect();
+    assert_eq!(places, [17, 24], "{error}");
+}
+
+#[test]
+fn a_name_is_one_line() {
+    for name in ["two\\nlines", "\\u001b[31mred", "bell\\u0007"] {
+        assert_eq!(place(&refuse(&format!("name = \"{name}\""))), (1, 8));
+    }
+    assert_eq!(parse("name = \"vAttention (ratio) é\"").name, "vAttention (ratio) é");
+}
+
+/// A selector with another in `of`, as a list of one.
+fn of(inner: &str) -> String {
+    format!("selectors = [{{ type = \"twilight\", mass = 0.8, of = {inner} }}]")
+}
+
+#[test]
+fn a_selector_may_stand_within_another() {
+    let deep = of("{ type = \"twilight\", of = { size = 4, type = \"sink\" }, mass = 0.5 }");
+    let pipeline = parse(&deep);
+    let value = serde_json::to_value(&pipeline.selectors[0]).unwrap();
+    assert_eq!(value["of"]["of"], serde_json::json!({ "type": "sink", "size": 4 }));
+    let set = Loader { set: vec!["selectors.0.of.of.size = 9".to_owned()] };
+    let changed = set.parse("p.toml", &deep).unwrap();
+    assert!(format!("{:?}", changed.selectors).contains("Tokens(9)"));
+}
+
+#[test]
+fn what_is_wrong_within_another_selector_is_told_there() {
+    for (inner, column, message) in [
+        ("{ type = \"sink\" }", 52, "missing field `size` in selectors[0].of"),
+        ("{ size = 3 }", 52, "missing field `type` in selectors[0].of"),
+        ("{ type = \"sunk\", size = 3 }", 61, "unknown name `sunk` at selectors[0].of.type"),
+        ("{ type = \"sink\", size = 3, sise = 4 }", 79, "unknown field `sise` in selectors[0].of"),
+        ("{ type = \"sink\", size = -3 }", 76, "bad value for selectors[0].of.size"),
+        ("3", 52, "wrong type for selectors[0].of: expected a table"),
+    ] {
+        let error = refuse(&of(inner));
+        assert_eq!(place(&error), (1, column), "{error}");
+        assert!(error.problems[0].message().starts_with(message), "{error}");
+        let knows_fields = error.problems[0].help().is_none_or(|help| !help.contains("twilight`"));
+        assert!(knows_fields || message.contains("type"), "{error}");
+    }
+    // All that is wrong, also beside what is wrong within.
+    let inner = "{ type = \"sink\", size = 0, sise = 4, more = 1 }, score = \"hed\"";
+    let error = refuse(&of(inner));
+    let places: Vec<_> = error.problems.iter().map(|p| p.place().unwrap().2).collect();
+    assert_eq!(places, [76, 79, 89, 109], "{error}");
+    let error = refuse(&of("{ type = \"sunk\", size = 3 }, score = \"hed\"").replace("0.8", "8"));
+    assert_eq!(error.problems.len(), 3, "{error}");
+}
+
+#[test]
+fn files_within_another_selector_are_named_from_where_they_are_named() {
+    let text = of("{ type = \"reads\", word = \"w\", file = \"w.bin\" }");
+    let folder = folder(&[("p.toml", text.as_bytes()), ("w.bin", b"")]);
+    let pipeline = load(folder.path().join("p.toml")).unwrap();
+    let value = serde_json::to_value(&pipeline.selectors[0]).unwrap();
+    let expected = folder.path().join("w.bin").display().to_string();
+    assert_eq!(value["of"]["file"], expected);
+    assert_eq!(value["of"]["word"], "w", "is not a file");
+}
+
+/// On the small stack of a test's thread: neither reading nor refusing goes too deep.
+#[test]
+fn tables_within_tables_end() {
+    let nested = |depth: usize| {
+        let open = "{ type = \"twilight\", mass = 0.5, of = ".repeat(depth);
+        of(&format!("{open}{{ type = \"sink\", size = 4 }}{}", " }".repeat(depth)))
+    };
+    parse(&nested(25));
+    let error = refuse(&nested(60));
+    assert!(error.to_string().contains(".of.of: expected a table"), "{error}");
+    for depth in [100, 10_000] {
+        refuse(&nested(depth));
+    }
+    let dotted = "of.".repeat(70);
+    refuse(&of(&format!("{}3{}", format!("{{ {dotted}of = ").repeat(70), " }".repeat(70))));
+    let key = format!("selectors.0.{}size = 3", "of.".repeat(5000));
+    assert!(Loader { set: vec![key] }.parse("p.toml", &nested(1)).is_err());
+}
+
+#[test]
+fn lists_say_what_an_optional_field_takes() {
+    let listed = listing(ComponentKind::Selector);
+    let takes = |selector: &str, field: &str| {
+        let entry = listed.iter().find(|entry| entry.name == selector).unwrap();
+        entry.fields.iter().find(|entry| entry.name == field).unwrap().takes.clone()
+    };
+    assert_eq!(takes("loki", "rank"), "whole number, at least 1");
+    assert_eq!(takes("hash-attention", "bits"), "whole number, 1 to 128");
+    assert_eq!(takes("hash-attention", "weights"), "file");
+    assert_eq!(takes("loki", "basis"), "file");
+}
+
+/// What a number may be is said in words, not as a type of the programming language.
+#[test]
+fn numbers_out_of_range_are_refused_in_words() {
+    let mut refused = 0;
+    for entry in listing(ComponentKind::Selector) {
+        let numbers = entry.fields.iter().filter(|field| field.takes.starts_with("whole number"));
+        for (field, bad) in numbers.flat_map(|field| [(field, "-1"), (field, "2.5")]) {
+            let text =
+                format!("[[selectors]]\ntype = \"{}\"\n{} = {bad}\n", entry.name, field.name);
+            let error = Loader::default().parse("x.toml", &text).unwrap_err().to_string();
+            let told =
+                error.lines().find(|line| line.contains(&format!(".{}", field.name))).unwrap();
+            let words = ["a whole number", "must be"];
+            assert!(words.iter().any(|words| told.contains(words)), "{told}");
+            assert!(!told.contains("nonzero"), "{told}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 20, "{refused}");
+}
+
+#[test]
+fn lists_and_the_schema_know_that_a_field_is_a_selector() {
+    let schema = schema();
+    let selectors = schema["$defs"]["Selector"]["oneOf"].as_array().unwrap();
+    let named = |name: &str| {
+        selectors.iter().find(|one| one["properties"]["type"]["const"] == name).unwrap()
+    };
+    assert!(named("sink")["properties"]["size"].is_object());
+    let of = &named("twilight")["properties"]["of"];
+    assert_eq!(of["$ref"], "#/$defs/Selector");
+    assert_eq!(schema["else"]["properties"]["selectors"]["items"]["$ref"], "#/$defs/Selector");
+    let listed = listing(ComponentKind::Selector);
+    let twilight = listed.iter().find(|one| one.name == "twilight").unwrap();
+    let of = twilight.fields.iter().find(|field| field.name == "of").unwrap();
+    assert_eq!((&of.takes[..], of.required), ("another selector's table", true));
+    assert!(of.meaning.starts_with("The selector"), "{}", of.meaning);
+}
+
+/// A seed is any number of 64 bits, though TOML asks its readers for 63 only.
+#[test]
+fn a_seed_has_sixty_four_bits() {
+    for (text, seed) in [
+        ("9223372036854775807", (1 << 63) - 1),
+        ("9223372036854775808", 1 << 63),
+        ("18_446_744_073_709_551_615", u64::MAX),
+        ("0xffff_ffff_ffff_ffff", u64::MAX),
+    ] {
+        let pipeline = parse(&format!("seed = {text}"));
+        assert_eq!(pipeline.seed, seed);
+        let set = Loader { set: vec![format!("seed={text}")] };
+        assert_eq!(set.parse("p.toml", "").unwrap().seed, seed);
+        let written = serde_json::to_string(&*pipeline).unwrap();
+        assert_eq!(serde_json::from_str::<PipelineConfig>(&written).unwrap().seed, seed);
+        assert_eq!(parse(&toml::to_string(&*pipeline).unwrap()).seed, seed);
+    }
+    for text in ["18446744073709551616", "-1", "\"7\"", "1.8446744073709552e19"] {
+        let error = refuse(&format!("seed = {text}"));
+        assert_eq!(place(&error), (1, 8));
+        assert!(error.to_string().contains("expected a whole number, 0 or more"), "{error}");
+    }
+}

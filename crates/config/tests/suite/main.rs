@@ -1,0 +1,8 @@
+//! What pipeline files say, and what is wrong with those that cannot be read.
+
+#![allow(clippy::unwrap_used)]
+
+mod extends;
+mod fuzz;
+mod layers;
+mod load;

@@ -1,0 +1,113 @@
+//! What the sampler tells an estimator, against sums made here.
+
+use std::sync::{Arc, Mutex};
+
+use serde::{Deserialize, Serialize};
+use vattention_core::{
+    Assumptions, Budget, BudgetEstimator, Demand, Fraction, Kind, NewTokens, Picks, Pipeline,
+    PipelineConfig, Promise, Radius, Result, Row, SampleStats, Selector, SelectorConfig, Shape,
+    Share, Site, Size, Step, Target, Tokens, Uniform, typetag,
+};
+
+static SEEN: Mutex<Vec<SampleStats>> = Mutex::new(Vec::new());
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Spy {}
+
+#[typetag::serde(name = "spy")]
+impl BudgetEstimator for Spy {
+    fn radius(&self, _: &SampleStats) -> Radius {
+        Radius::new(0.25, Kind::Asymptotic, Assumptions::NONE)
+    }
+    fn budget(&self, stats: &SampleStats) -> Budget {
+        SEEN.lock().unwrap().push(*stats);
+        Budget {
+            tokens: 1,
+            kind: if stats.norm_n > 0.0 { Kind::Asymptotic } else { Kind::None },
+            assumes: Assumptions::NONE,
+        }
+    }
+    fn demand(&self) -> Demand {
+        let half = Fraction::try_from(0.5).unwrap();
+        Demand::of(Promise::new(Target::Sdpa, half, half))
+    }
+}
+
+/// Takes the first three tokens, and promises a bound that differs by member.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Three {}
+
+#[typetag::serde(name = "three")]
+impl SelectorConfig for Three {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for Three {
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        picks.take_all(0..3);
+        picks.bound_residual(3.0 + row.member() as f32);
+    }
+}
+
+#[test]
+fn looks_tell_each_member_its_own_sums() {
+    let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 1, value_dim: 1 };
+    let site = Site { seed: 5, sequence: 0, layer: 0, kv_head: 0, shape };
+    let (n, visible) = (400, 300);
+    for heavy in [1.0_f32, 3.0, 1500.0] {
+        let mut keys: Vec<f32> = (0..n).map(|i| (i * 7 % 5) as f32 - 2.0).collect();
+        (keys[0], keys[1]) = (heavy, heavy - 1.0);
+        let values: Vec<f32> =
+            (0..n).map(|i| if i == 350 { -9.0 } else { (i % 3) as f32 - 0.5 }).collect();
+        let queries = [0.5_f32, 1.0];
+        let config = PipelineConfig {
+            seed: 5,
+            share: Share::Group,
+            selectors: vec![Box::new(Three {})],
+            sampler: Some(Box::new(Uniform { base: Size::Share(0.25.try_into().unwrap()) })),
+            estimator: Some(Box::new(Spy {})),
+            ..PipelineConfig::default()
+        };
+        let mut pipeline = Pipeline::new(&Arc::new(config), site).unwrap();
+        let (keys_, values_) = (Tokens::new(&keys, n, 1), Tokens::new(&values, n, 1));
+        pipeline.append(&NewTokens { first: 0, keys: keys_, values: values_ });
+        SEEN.lock().unwrap().clear();
+        let step =
+            Step { site: &site, queries: &queries, keys: keys_, values: values_, visible, step: 0 };
+        let reading = pipeline.read(&step);
+        let list = reading.list(0);
+        assert_eq!(list.sampled, 75, "a quarter of the visible tokens");
+        let seen = SEEN.lock().unwrap().clone();
+        assert_eq!(seen.len(), 2);
+        for (member, stats) in seen.iter().enumerate() {
+            let q = f64::from(queries[member]);
+            let shift = q * f64::from(heavy);
+            let (mut d, mut d_certain, mut n_sum, mut norms) = (0.0, 0.0, 0.0, 0.0);
+            for (&token, &p) in list.indices.iter().zip(&list.probabilities) {
+                let (k, v) = (f64::from(keys[token as usize]), f64::from(values[token as usize]));
+                let e = (q * k - shift).exp() / f64::from(p);
+                d += e;
+                n_sum += e * v;
+                norms += e * v.abs();
+                d_certain += if token < 3 { e } else { 0.0 };
+            }
+            assert_eq!((stats.b, stats.n_s, stats.visible), (75, 297, visible));
+            assert_eq!(stats.max_norm_v, 1.5);
+            let bound = (3.0 + member as f64 - shift).exp();
+            for (got, want) in [
+                (stats.d_certain, d_certain / d),
+                (stats.norm_n, f64::abs(n_sum) / d),
+                (stats.sum_e_norm_v, norms / d),
+                (stats.bound.unwrap(), bound / d),
+            ] {
+                let got = got / stats.d;
+                assert!(
+                    (got - want).abs() <= 1e-5 * want.abs(),
+                    "member {member}: {got} for {want}"
+                );
+            }
+        }
+    }
+}

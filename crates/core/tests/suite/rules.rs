@@ -1,0 +1,831 @@
+//! The rules that every pipeline obeys, each with a test that fails when it is broken. Rules 1 and
+//! 2 are tested in `picks.rs` and `size.rs`, rule 6 in `order.rs` and `golden_order.rs` too, and
+//! rule 10 across backends.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use serde::{Deserialize, Serialize};
+use vattention_core::{
+    Assumptions, Attended, Budget, BudgetEstimator, Demand, Design, Error, Evidence, ExactTally,
+    Fraction, Kind, LayerSettings, List, Picks, Pipeline, PipelineConfig, Promise, Radius, Reading,
+    Residual, Result, Row, Sample, SampleStats, Sampler, SamplerConfig, Selector, SelectorConfig,
+    Shape, Share, Site, Size, Softmax, Step, Stream, Tally, Target, Tokens, Uniform, typetag,
+};
+
+/// Takes given tokens, offset by the member's number.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Take {
+    tokens: Vec<usize>,
+    #[serde(default)]
+    per_member: usize,
+}
+
+#[typetag::serde(name = "take")]
+impl SelectorConfig for Take {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for Take {
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        for token in &self.tokens {
+            picks.take(token + self.per_member * row.member());
+        }
+    }
+}
+
+/// Takes every visible token that the selectors before it left.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct TakeRest {}
+
+#[typetag::serde(name = "take-rest")]
+impl SelectorConfig for TakeRest {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for TakeRest {
+    fn select(&self, _: &Row<'_>, picks: &mut Picks) {
+        let rest: Vec<usize> = picks.residual().collect();
+        picks.take_all(rest);
+    }
+}
+
+/// Draws given tokens with one probability, and knows nothing of its error.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Draw {
+    tokens: Vec<usize>,
+    p: f64,
+}
+
+#[typetag::serde(name = "draw")]
+impl SamplerConfig for Draw {
+    fn build(&self, _: &Site) -> Result<Box<dyn Sampler>> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn base(&self) -> Size {
+        Size::Tokens(1)
+    }
+
+    fn evidence(&self) -> Evidence {
+        Evidence::Nothing
+    }
+
+    fn shares(&self) -> bool {
+        false
+    }
+}
+
+impl Sampler for Draw {
+    fn design<'a>(&'a self, _: &[Row<'a>], _: &'a Picks, _: &Stream) -> Box<dyn Design + 'a> {
+        Box::new(self.clone())
+    }
+}
+
+impl Design for Draw {
+    fn extend(&mut self, _: usize, out: &mut Vec<u32>) {
+        out.extend(self.tokens.iter().map(|&token| token as u32));
+    }
+
+    fn probabilities(&self) -> Vec<f64> {
+        vec![self.p; self.tokens.len()]
+    }
+
+    fn factors(&self, _: usize) -> Vec<f64> {
+        vec![f64::NAN; self.tokens.len()]
+    }
+}
+
+/// A promise that is as good as none.
+fn half() -> Promise {
+    let half = Fraction::try_from(0.5).unwrap();
+    Promise::new(Target::Sdpa, half, half)
+}
+
+/// Of an estimator of which only budgets matter.
+const UNKNOWN: Radius =
+    Radius { relative: f64::INFINITY, kind: Kind::None, assumes: Assumptions::NONE };
+
+/// Asks for `plus + times · b` tokens when it sees `b`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ask {
+    plus: usize,
+    times: usize,
+    rounds: usize,
+    promise: bool,
+}
+
+#[typetag::serde(name = "ask")]
+impl BudgetEstimator for Ask {
+    fn radius(&self, _: &SampleStats) -> Radius {
+        UNKNOWN
+    }
+
+    fn budget(&self, stats: &SampleStats) -> Budget {
+        let kind = if self.promise { Kind::Asymptotic } else { Kind::None };
+        Budget { tokens: self.plus + self.times * stats.b, kind, assumes: Assumptions::NONE }
+    }
+
+    fn demand(&self) -> Demand {
+        if self.promise {
+            return Demand::of(half());
+        }
+        let size = Some(Size::Tokens(self.plus));
+        Demand { epsilon: None, size, ..Demand::of(half()) }
+    }
+
+    fn rounds(&self) -> usize {
+        self.rounds
+    }
+}
+
+/// Asks for more tokens the larger the estimated denominator is.
+#[derive(Debug, Serialize, Deserialize)]
+struct AskByNorm {}
+
+#[typetag::serde(name = "ask-by-norm")]
+impl BudgetEstimator for AskByNorm {
+    fn radius(&self, _: &SampleStats) -> Radius {
+        UNKNOWN
+    }
+
+    fn budget(&self, stats: &SampleStats) -> Budget {
+        Budget {
+            tokens: (100.0 * stats.norm_n / stats.d) as usize,
+            kind: Kind::Asymptotic,
+            assumes: Assumptions::NONE,
+        }
+    }
+
+    fn demand(&self) -> Demand {
+        Demand::of(half())
+    }
+
+    fn rounds(&self) -> usize {
+        20
+    }
+}
+
+fn take(tokens: impl IntoIterator<Item = usize>) -> Take {
+    Take { tokens: tokens.into_iter().collect(), per_member: 0 }
+}
+
+fn config(selectors: Vec<Box<dyn SelectorConfig>>) -> PipelineConfig {
+    PipelineConfig { seed: 5, selectors, ..PipelineConfig::default() }
+}
+
+fn sampled(selectors: Vec<Box<dyn SelectorConfig>>, base: usize, ask: Ask) -> PipelineConfig {
+    PipelineConfig {
+        sampler: Some(Box::new(Uniform { base: Size::Tokens(base) })),
+        estimator: Some(Box::new(ask)),
+        ..config(selectors)
+    }
+}
+
+fn fixed(tokens: usize) -> Ask {
+    Ask { plus: tokens, times: 0, rounds: 0, promise: false }
+}
+
+/// A KV head with `group` query heads of one number each, over `n` tokens.
+struct World {
+    site: Site,
+    queries: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    step: u32,
+}
+
+impl World {
+    fn new(n: usize, group: usize) -> Self {
+        let shape = Shape { query_heads: group, kv_heads: 1, head_dim: 1, value_dim: 1 };
+        let small = |i: usize, m: usize| ((i * 7 + i / 3) % m) as f32;
+        Self {
+            site: Site { seed: 5, sequence: 0, layer: 0, kv_head: 0, shape },
+            queries: (0..group).map(|member| 0.5 + member as f32).collect(),
+            keys: (0..n).map(|i| small(i, 4) - 1.5).collect(),
+            values: (0..n).map(|i| small(i + 1, 5) + 1.0).collect(),
+            step: 0,
+        }
+    }
+
+    fn at(mut self, site: Site, step: u32) -> Self {
+        (self.site, self.step) = (site, step);
+        self
+    }
+
+    fn step(&self) -> Step<'_> {
+        let n = self.keys.len();
+        Step {
+            site: &self.site,
+            queries: &self.queries,
+            keys: Tokens::new(&self.keys, n, 1),
+            values: Tokens::new(&self.values, n, 1),
+            visible: n,
+            step: self.step,
+        }
+    }
+
+    fn read(&self, config: PipelineConfig) -> Reading {
+        Pipeline::new(&Arc::new(config), self.site).unwrap().read(&self.step())
+    }
+
+    fn sums(&self, list: &List, member: usize) -> Softmax {
+        let row = self.step().row(member);
+        let mut sums = Softmax::new(1);
+        for (&token, &p) in list.indices.iter().zip(&list.probabilities) {
+            let token = token as usize;
+            let logit = f64::from(row.logit(token));
+            sums.add(logit, 1.0 / f64::from(p), &self.values[token..=token]);
+        }
+        sums
+    }
+}
+
+fn tokens(list: &List) -> Vec<u32> {
+    list.indices.clone()
+}
+
+#[test]
+fn rule_3_the_sample_is_of_what_nobody_took_without_replacement() {
+    let world = World::new(500, 1);
+    let reading = world.read(sampled(vec![Box::new(take(0..100))], 1, fixed(60)));
+    let list = reading.list(0);
+    assert_eq!((list.indices.len(), list.sampled), (160, 60));
+    assert!(list.indices.is_sorted_by(|a, b| a < b), "each token once");
+    for (&token, &p) in list.indices.iter().zip(&list.probabilities) {
+        assert_eq!(p, if token < 100 { 1.0 } else { 60.0 / 400.0 });
+    }
+}
+
+/// `N^` and `D^` are unbiased: over all samples that can be drawn, each as likely as the next,
+/// they average to what dense attention sums.
+#[test]
+fn rule_3_the_estimate_is_unbiased_over_every_sample_of_three_out_of_six() {
+    let world = World::new(8, 1);
+    let mut samples: BTreeMap<Vec<u32>, Softmax> = BTreeMap::new();
+    for seed in 0..2000 {
+        let config = PipelineConfig { seed, ..sampled(vec![Box::new(take([2, 5]))], 1, fixed(3)) };
+        let site = Site { seed, ..world.site };
+        let reading = Pipeline::new(&Arc::new(config), site).unwrap();
+        let reading = reading.read(&Step { site: &site, ..world.step() });
+        let sums = world.sums(&reading.list(0), 0);
+        samples.insert(tokens(&reading.list(0)), sums);
+    }
+    assert_eq!(samples.len(), 20, "six choose three");
+    let dense = world.read(config(vec![]));
+    let mut exact = world.sums(&dense.list(0), 0);
+    exact.rebase(0.0);
+    let (mut d, mut n) = (0.0, 0.0);
+    for mut sums in samples.into_values() {
+        sums.rebase(0.0);
+        d += sums.denominator() / 20.0;
+        n += sums.numerator()[0] / 20.0;
+    }
+    assert!((d / exact.denominator() - 1.0).abs() < 1e-6);
+    assert!((n / exact.numerator()[0] - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn rule_4_picks_weigh_one_and_draws_weigh_as_their_sampler_says() {
+    let draw = || Some(Box::new(Draw { tokens: vec![1, 2], p: 0.5 }) as Box<dyn SamplerConfig>);
+    let head = |sampler| PipelineConfig {
+        share: Share::Head,
+        sampler,
+        ..config(vec![Box::new(take([0]))])
+    };
+    let world = World::new(100, 1);
+    assert!(head(draw()).conflicts().is_empty());
+    assert_eq!(world.read(head(draw())).list(0).probabilities, [1.0, 0.5, 0.5]);
+
+    let with_estimator = PipelineConfig { estimator: Some(Box::new(fixed(4))), ..head(draw()) };
+    assert!(with_estimator.conflicts()[0].message.contains("no estimator"));
+    let error = Pipeline::new(&Arc::new(with_estimator), world.site).unwrap_err();
+    assert!(matches!(error, Error::Conflict(_)), "{error}");
+    let no_estimator = head(Some(Box::new(Uniform::DEFAULT)));
+    assert_eq!(no_estimator.conflicts()[0].at, "sampler");
+}
+
+#[test]
+fn rule_4_tokens_that_were_all_drawn_by_chance_are_not_dense_attention() {
+    let all = Draw { tokens: (0..100).collect(), p: 0.5 };
+    let config =
+        PipelineConfig { share: Share::Head, sampler: Some(Box::new(all)), ..config(vec![]) };
+    let list = World::new(100, 1).read(config).list(0);
+    assert_eq!((list.certificate.kind, list.certificate.held), (Kind::None, false));
+    assert!(list.certificate.bar.is_none());
+    assert_eq!((&list.probabilities[..], list.sampled), (&[0.5; 100][..], 100));
+}
+
+#[test]
+fn rule_5_a_group_shares_the_union_and_one_sample_and_the_largest_budget_counts() {
+    let world = World::new(400, 3);
+    let own = || Box::new(Take { per_member: 10, ..take([0, 1]) });
+    let shared = world.read(config(vec![own()]));
+    assert_eq!(shared.reads().len(), 1);
+    assert_eq!(tokens(&shared.list(2)), [0, 1, 10, 11, 20, 21]);
+    assert!(shared.list(0).probabilities.iter().all(|&p| p == 1.0));
+
+    let separate = world.read(PipelineConfig { share: Share::Head, ..config(vec![own()]) });
+    assert_eq!(separate.reads().len(), 3);
+    assert_eq!(tokens(&separate.list(1)), [10, 11]);
+
+    // Members whose budgets differ: the shared budget is the largest of those asked for.
+    let by_norm = |share| PipelineConfig {
+        share,
+        estimator: Some(Box::new(AskByNorm {})),
+        sampler: Some(Box::new(Uniform { base: Size::Tokens(50) })),
+        ..config(vec![])
+    };
+    let separate = world.read(by_norm(Share::Head));
+    let asked: Vec<usize> = (0..3).map(|member| separate.list(member).budget.unwrap()).collect();
+    assert!(asked.iter().min() < asked.iter().max(), "{asked:?}");
+    let shared = world.read(by_norm(Share::Group));
+    let list = shared.list(0);
+    let row_budget = |member: usize| {
+        let sums = world.sums(&list, member);
+        (100.0 * sums.numerator()[0] / sums.denominator()) as usize
+    };
+    let largest = (0..3).map(row_budget).max().unwrap();
+    assert!(list.budget.unwrap().abs_diff(largest) <= 1, "{:?} {largest}", list.budget);
+    assert!(list.sampled >= list.budget.unwrap());
+
+    let own = Box::new(Draw { tokens: vec![1], p: 0.5 });
+    let refused = PipelineConfig { sampler: Some(own), ..config(vec![]) }.conflicts();
+    assert!(refused[0].help.contains("share = \"head\""));
+}
+
+/// Rests its promise on proved quantities where the output is larger than `above`.
+#[derive(Debug, Serialize, Deserialize)]
+struct ProvedAbove {
+    above: f64,
+}
+
+#[typetag::serde(name = "proved-above")]
+impl BudgetEstimator for ProvedAbove {
+    fn radius(&self, _: &SampleStats) -> Radius {
+        UNKNOWN
+    }
+
+    fn budget(&self, stats: &SampleStats) -> Budget {
+        let proved = stats.norm_n / stats.d > self.above;
+        Budget {
+            tokens: 1,
+            kind: if proved { Kind::FiniteSample } else { Kind::Asymptotic },
+            assumes: if proved { Assumptions::NONE } else { Assumptions::ALL },
+        }
+    }
+
+    fn demand(&self) -> Demand {
+        Demand::of(half())
+    }
+}
+
+#[test]
+fn rule_5_a_shared_promise_rests_on_the_weakest_of_its_members() {
+    let mut world = World::new(400, 2);
+    world.values = world.keys.iter().map(|key| key + 3.0).collect();
+    let dense = world.read(config(vec![]));
+    let outputs = [0, 1].map(|member| world.sums(&dense.list(0), member).output()[0]);
+    let kinds = |world: &World, share| {
+        let reading = world.read(PipelineConfig {
+            share,
+            sampler: Some(Box::new(Uniform { base: Size::Tokens(300) })),
+            estimator: Some(Box::new(ProvedAbove { above: f64::midpoint(outputs[0], outputs[1]) })),
+            ..config(vec![])
+        });
+        [0, 1].map(|member| {
+            let certificate = reading.list(member).certificate;
+            assert_eq!(certificate.assumes.is_empty(), certificate.kind != Kind::Asymptotic);
+            certificate.kind
+        })
+    };
+    for _ in 0..2 {
+        let own = kinds(&world, Share::Head);
+        assert_ne!(own[0], own[1]);
+        assert_eq!(kinds(&world, Share::Group), [Kind::Asymptotic; 2]);
+        world.queries.reverse();
+    }
+}
+
+/// Each selector sees its own row's picks only: the second takes what its own row's first left.
+#[test]
+fn rule_5_a_row_sees_only_its_own_picks() {
+    let world = World::new(50, 2);
+    let own = || Box::new(Take { per_member: 1, ..take([0]) });
+    let reading = world.read(PipelineConfig {
+        share: Share::Head,
+        ..config(vec![own(), Box::new(CountPicks {})])
+    });
+    for member in 0..2 {
+        assert_eq!(reading.list(member).indices.len(), 2, "its own pick, and one for its count");
+    }
+}
+
+/// Takes as many tokens, from 40 on, as the row had picked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct CountPicks {}
+
+#[typetag::serde(name = "count-picks")]
+impl SelectorConfig for CountPicks {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for CountPicks {
+    fn select(&self, _: &Row<'_>, picks: &mut Picks) {
+        let count = picks.len();
+        picks.take_all(40..40 + count);
+    }
+}
+
+#[test]
+fn rule_6_samples_are_nested_and_differ_by_step_sequence_layer_and_head() {
+    let read = |site: Site, step: u32, tokens: usize| {
+        let world = World::new(1000, 1).at(site, step);
+        world.read(sampled(vec![], 1, fixed(tokens))).list(0).indices.clone()
+    };
+    let site = World::new(1000, 1).site;
+    let sample = read(site, 0, 50);
+    assert_eq!(read(site, 0, 50), sample, "the same place draws the same");
+    let larger = read(site, 0, 300);
+    assert!(sample.iter().all(|token| larger.contains(token)), "a larger sample goes on");
+    let shape = Shape { kv_heads: 2, query_heads: 2, ..site.shape };
+    for other in [
+        read(site, 1, 50),
+        read(Site { sequence: 1, ..site }, 0, 50),
+        read(Site { layer: 1, ..site }, 0, 50),
+        read(Site { kv_head: 1, shape, ..site }, 0, 50),
+    ] {
+        assert_ne!(other, sample);
+    }
+}
+
+#[test]
+fn rule_6_query_heads_with_lists_of_their_own_draw_apart() {
+    let read = |group, share| {
+        let config = PipelineConfig { share, ..sampled(vec![], 1, fixed(50)) };
+        World::new(1000, group).read(config)
+    };
+    let own = read(2, Share::Head);
+    assert_ne!(tokens(&own.list(0)), tokens(&own.list(1)));
+    let (shared, own) = (read(1, Share::Group), read(1, Share::Head));
+    assert_ne!(tokens(&shared.list(0)), tokens(&own.list(0)), "a shared list is nobody's own");
+}
+
+/// The random numbers that selectors were given, in order.
+static STREAMS: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
+
+/// Notes its random numbers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Noting {}
+
+#[typetag::serde(name = "noting")]
+impl SelectorConfig for Noting {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for Noting {
+    fn select(&self, row: &Row<'_>, _: &mut Picks) {
+        STREAMS.lock().unwrap().push(row.stream());
+    }
+
+    fn needs_feedback(&self) -> bool {
+        true
+    }
+
+    fn feedback(&mut self, row: &Row<'_>, _: &Attended<'_>) {
+        STREAMS.lock().unwrap().push(row.stream());
+    }
+}
+
+#[test]
+fn rule_6_each_selector_has_its_own_random_numbers_in_feedback_too() {
+    let world = World::new(10, 1);
+    let two = config(vec![Box::new(Noting {}), Box::new(Noting {})]);
+    let mut pipeline = Pipeline::new(&Arc::new(two), world.site).unwrap();
+    let step = world.step();
+    pipeline.read(&step);
+    pipeline.feedback(&step.row(0), &Attended { tokens: &[9], weights: &[1.0] });
+    let stream = |purpose| Stream::new(&world.site, purpose, 0, 0);
+    let want = [stream(1), stream(2), stream(1), stream(2)];
+    assert_eq!(*STREAMS.lock().unwrap(), want, "0 is the sampler's");
+}
+
+#[test]
+fn rule_7_looks_go_on_until_the_sample_is_large_enough() {
+    let world = World::new(10_000, 1);
+    let run = |base, plus, times, rounds| {
+        let ask = Ask { plus, times, rounds, promise: true };
+        let reading = world.read(sampled(vec![], base, ask));
+        let list = reading.list(0);
+        (list.sampled, list.certificate.held, list.budget.unwrap(), list.certificate.kind)
+    };
+    // The base is enough.
+    assert_eq!(run(128, 100, 0, 6), (128, true, 100, Kind::Asymptotic));
+    // A second look at what was asked for.
+    assert_eq!(run(128, 500, 0, 6), (500, true, 500, Kind::Asymptotic));
+    // Growth is by an eighth at least: 128, 144, 162, ... while it asks for one more.
+    assert_eq!(run(128, 1, 1, 3), (163, false, 163, Kind::Asymptotic));
+    // One look: what it asks for is drawn, unchecked.
+    assert_eq!(run(128, 500, 0, 1), (500, false, 500, Kind::Asymptotic));
+    // Never content: 100, 200, 400, then a last draw of 800.
+    assert_eq!(run(100, 0, 2, 3), (800, false, 800, Kind::Asymptotic));
+    // With fewer than 32 tokens left, the rest is read: exact.
+    assert_eq!(run(128, 9_969, 0, 6), (10_000, true, 9_969, Kind::Exact));
+    assert_eq!(run(128, 9_968, 0, 6), (9_968, true, 9_968, Kind::Asymptotic));
+    let everything = run(128, 1_000_000, 0, 1);
+    assert_eq!((everything.0, everything.2), (10_000, 10_000));
+    assert_eq!(run(1, 9_990, 0, 0).0, 10_000, "with a budget known beforehand too");
+    // Without a promise there is no such rule.
+    let reading = world.read(sampled(vec![], 1, fixed(9_990)));
+    assert_eq!(reading.list(0).sampled, 9_990);
+    assert!(!reading.list(0).certificate.held);
+}
+
+#[test]
+fn rule_7_six_looks_from_128_tokens_are_usual() {
+    assert_eq!(Uniform::DEFAULT.base, Size::Tokens(128));
+    let written = serde_json::from_str::<Box<dyn SamplerConfig>>("{}").unwrap();
+    assert!(written.is_uniform() && written.base() == Uniform::DEFAULT.base);
+    assert_eq!(ProvedAbove { above: 0.0 }.rounds(), 6);
+}
+
+#[test]
+fn an_estimator_that_asks_for_nothing_gets_a_token_where_nothing_was_picked() {
+    let world = World::new(100, 1);
+    let read = |picked: &[usize]| {
+        let picked = Box::new(take(picked.iter().copied()));
+        world.read(sampled(vec![picked], 1, fixed(0))).list(0)
+    };
+    let list = read(&[]);
+    assert_eq!((list.indices.len(), list.sampled), (1, 1));
+    assert!(world.sums(&list, 0).output()[0].is_finite());
+    assert_eq!((tokens(&read(&[5])), read(&[5]).sampled), (vec![5], 0));
+}
+
+#[test]
+fn rule_8_everything_read_is_dense_attention() {
+    let world = World::new(300, 2);
+    let dense = world.read(config(vec![]));
+    let everything = [
+        config(vec![Box::new(take([5])), Box::new(TakeRest {})]),
+        sampled(vec![Box::new(take([5]))], 1, fixed(300)),
+        sampled(vec![], 290, Ask { plus: 1, times: 0, rounds: 6, promise: true }),
+    ];
+    for config in everything {
+        let reading = world.read(config);
+        let list = reading.list(0);
+        assert_eq!(list.certificate.kind, Kind::Exact);
+        assert!(list.certificate.held);
+        assert!(list.probabilities.iter().all(|&p| p == 1.0));
+        for member in 0..2 {
+            assert_eq!(world.sums(&list, member), world.sums(&dense.list(0), member));
+        }
+    }
+}
+
+#[test]
+fn rule_9_density_counts_what_is_read_by_the_kv_head_and_by_each_query_head() {
+    let world = World::new(100, 2);
+    let own = || Box::new(Take { per_member: 1, ..take([0, 1, 2]) });
+    let separate = world.read(PipelineConfig { share: Share::Head, ..config(vec![own()]) });
+    let report = separate.report(0);
+    assert_eq!((report.density(), report.density_of_group()), (0.03, 0.04));
+    let shared = world.read(config(vec![own()])).report(1);
+    assert_eq!((shared.density(), shared.density_of_group()), (0.04, 0.04));
+    let with_base =
+        world.read(sampled(vec![own()], 20, Ask { plus: 1, times: 0, rounds: 6, promise: true }));
+    assert_eq!(with_base.report(0).sampled, 20, "the base sample counts");
+}
+
+#[test]
+fn nothing_picked_and_no_estimator_reads_the_newest_token() {
+    let world = World::new(100, 1);
+    let reading = world.read(config(vec![Box::new(take([]))]));
+    assert_eq!(tokens(&reading.list(0)), [99]);
+    assert_eq!(reading.list(0).certificate.kind, Kind::None);
+    assert!(!reading.list(0).certificate.held);
+}
+
+#[test]
+fn dense_layers_read_everything() {
+    let world = World::new(100, 1);
+    let mut sparse = config(vec![Box::new(take([1]))]);
+    sparse.dense_layers = vec![0.into()];
+    assert_eq!(world.read(sparse).list(0).indices.len(), 100);
+}
+
+/// A layer with settings of its own reads as they say, another as the rest says.
+#[test]
+fn a_layer_reads_by_its_own_settings() {
+    let world = World::new(100, 1);
+    let at = |layers: &str| {
+        let pipeline = Arc::new(config(vec![Box::new(take([3, 4]))]));
+        let at = vec![serde_json::from_str(layers).unwrap()];
+        let mut whole = config(vec![Box::new(take([1]))]);
+        whole.layers = vec![LayerSettings { at, pipeline }];
+        whole
+    };
+    assert_eq!(tokens(&world.read(at("0")).list(0)), [3, 4], "the world is layer 0");
+    assert_eq!(tokens(&world.read(at("\"1..\"")).list(0)), [1]);
+    let mut dense = at("\"0..4\"");
+    dense.dense_layers = vec![0.into()];
+    let own = |it: &PipelineConfig| PipelineConfig {
+        dense_layers: it.dense_layers.clone(),
+        ..config(vec![Box::new(take([3, 4]))])
+    };
+    dense.layers[0].pipeline = Arc::new(own(&dense));
+    assert_eq!(world.read(dense).list(0).indices.len(), 100, "dense before all else");
+    let mut sparse_at_some = at("\"1..\"");
+    sparse_at_some.selectors.clear();
+    assert!(!sparse_at_some.is_dense());
+    assert_eq!(world.read(sparse_at_some).list(0).indices.len(), 100, "dense but for layers 1 on");
+}
+
+/// The definition, on a machine that reads everything faster than `from` rows of a list, or than
+/// `judged` ones that it looks at too.
+struct DenseFrom<'a> {
+    exact: ExactTally<'a>,
+    from: usize,
+    judged: usize,
+}
+
+impl Tally for DenseFrom<'_> {
+    fn take(&mut self, picks: &Picks) {
+        self.exact.take(picks);
+    }
+
+    fn draw(&mut self, tokens: &[u32], judged: bool) {
+        self.exact.draw(tokens, judged);
+    }
+
+    fn stats(&mut self, reader: usize, residual: &Residual) -> SampleStats {
+        self.exact.stats(reader, residual)
+    }
+
+    fn sample(
+        &mut self,
+        reader: usize,
+        residual: &Residual,
+        show: &mut dyn FnMut(&Sample<'_>, f64),
+    ) {
+        self.exact.sample(reader, residual, show);
+    }
+
+    fn dense_from(&self, judged: bool) -> usize {
+        if judged { self.judged } else { self.from }
+    }
+}
+
+/// What counts is what is about to be read, the picks or the next draw, and the promise is kept.
+#[test]
+fn a_list_falls_back_when_what_is_left_to_read_is_as_long_as_the_machine_says() {
+    let world = World::new(1000, 1);
+    let fell_back = |picked, from, judged, rounds| {
+        let ask = Ask { plus: 300, times: 0, rounds, promise: true };
+        let config = sampled(vec![Box::new(take(0..picked))], 100, ask);
+        let pipeline = Pipeline::new(&Arc::new(config), world.site).unwrap();
+        let step = world.step();
+        let rows = step.rows();
+        let mut tally = DenseFrom { exact: ExactTally::new(&rows), from, judged };
+        let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut tally);
+        assert!(read.certificate.promise.is_some());
+        assert_eq!(read.certificate.held, read.fell_back || rounds > 1);
+        read.fell_back
+    };
+    // 250 picks, then draws of 100 and of 200.
+    assert!(fell_back(250, 250, 9999, 6) && !fell_back(250, 251, 9999, 6));
+    assert!(fell_back(50, 9999, 200, 6) && !fell_back(50, 9999, 201, 6));
+    // The first draw is looked at, the second one is not.
+    assert!(fell_back(50, 9999, 100, 1) && !fell_back(50, 9999, 101, 1));
+    assert!(fell_back(50, 200, 101, 1) && !fell_back(50, 201, 101, 1));
+}
+
+/// Takes token 60 for all members at once, and promises a bound.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct TakeForAll {}
+
+#[typetag::serde(name = "take-for-all")]
+impl SelectorConfig for TakeForAll {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for TakeForAll {
+    fn select(&self, _: &Row<'_>, picks: &mut Picks) {
+        picks.take(60);
+        picks.bound_residual(9.0);
+    }
+
+    fn group_wide(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_selector_for_all_members_reaches_each_before_and_after_one_for_each() {
+    let world = World::new(100, 3);
+    let own = || Box::new(Take { per_member: 1, ..take([0]) });
+    let head = |selectors| PipelineConfig { share: Share::Head, ..config(selectors) };
+    for config in
+        [head(vec![own(), Box::new(TakeForAll {})]), head(vec![Box::new(TakeForAll {}), own()])]
+    {
+        let reading = world.read(config);
+        for member in 0..3 {
+            assert_eq!(tokens(&reading.list(member)), [member as u32, 60]);
+        }
+    }
+}
+
+/// Rests its promise on the bound on what was not picked.
+#[derive(Debug, Serialize, Deserialize)]
+struct ProvedIfBounded {}
+
+#[typetag::serde(name = "proved-if-bounded")]
+impl BudgetEstimator for ProvedIfBounded {
+    fn radius(&self, _: &SampleStats) -> Radius {
+        UNKNOWN
+    }
+
+    fn budget(&self, stats: &SampleStats) -> Budget {
+        let kind = if stats.bound.is_some() { Kind::FiniteSample } else { Kind::Asymptotic };
+        Budget { tokens: 1, kind, assumes: Assumptions::NONE }
+    }
+
+    fn demand(&self) -> Demand {
+        Demand::of(half())
+    }
+}
+
+/// Promises a bound for the second member.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct BoundSecond {}
+
+#[typetag::serde(name = "bound-second")]
+impl SelectorConfig for BoundSecond {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for BoundSecond {
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        if row.member() == 1 {
+            picks.bound_residual(9.0);
+        }
+    }
+}
+
+/// A bound is of the row that the selector was called with, and of no other.
+#[test]
+fn a_bound_for_one_member_is_none_for_its_group() {
+    let kinds = |share, selector: Box<dyn SelectorConfig>| {
+        let reading = World::new(400, 2).read(PipelineConfig {
+            share,
+            estimator: Some(Box::new(ProvedIfBounded {})),
+            ..config(vec![selector])
+        });
+        [0, 1].map(|member| reading.list(member).certificate.kind)
+    };
+    for share in [Share::Group, Share::Head] {
+        assert_eq!(kinds(share, Box::new(TakeForAll {})), [Kind::Asymptotic; 2]);
+    }
+    let own = kinds(Share::Head, Box::new(BoundSecond {}));
+    assert_eq!(own, [Kind::Asymptotic, Kind::FiniteSample]);
+}
+
+/// One member's list, and everything that another reads.
+#[test]
+fn rule_9_a_group_reads_everything_if_one_of_its_members_does() {
+    let world = World::new(100, 2);
+    let head = PipelineConfig { share: Share::Head, ..config(vec![Box::new(take([7]))]) };
+    let pipeline = Pipeline::new(&Arc::new(head), world.site).unwrap();
+    let step = world.step();
+    let own = pipeline.read(&step).of(0).clone();
+    let report = Reading::new(vec![own, pipeline.fall_back(&step)], 2).report(0);
+    assert_eq!((report.certain, report.read_by_group), (1, 100));
+}
+
+#[test]
+fn rule_9_a_group_reads_its_samples_too() {
+    let world = World::new(1000, 2);
+    let read = |share| {
+        let config = PipelineConfig { share, ..sampled(vec![Box::new(take([0]))], 1, fixed(50)) };
+        world.read(config)
+    };
+    assert_eq!(read(Share::Group).report(0).read_by_group, 51);
+    let own = read(Share::Head);
+    let mut union = [tokens(&own.list(0)), tokens(&own.list(1))].concat();
+    union.sort_unstable();
+    union.dedup();
+    assert!(union.len() > 51);
+    assert_eq!(own.report(0).read_by_group, union.len());
+}

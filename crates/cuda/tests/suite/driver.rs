@@ -1,0 +1,64 @@
+//! The GPU of this machine, or why there is none.
+
+use std::io::Write;
+
+use vattention_core::{Backend, Error, Options, PipelineConfig, Shape};
+use vattention_cuda::{Cuda, Device, Driver};
+
+fn driver() -> Option<Driver> {
+    let driver = Driver::open();
+    if let Err(error) = &driver {
+        // Written to the stream itself: what is printed by a test that passes is not shown.
+        let _ = writeln!(std::io::stderr(), "\nskipped: {error}");
+    }
+    driver.ok()
+}
+
+/// Opening, asking and starting agree, and never panic.
+#[test]
+fn a_machine_without_a_gpu_says_why() {
+    let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 8, value_dim: 8 };
+    let start = || {
+        let pipeline = PipelineConfig::default().into();
+        Cuda::default().start(&pipeline, 0, shape, &Options::default()).map(drop)
+    };
+    let Err(reason) = Driver::open() else {
+        Cuda::default().available().unwrap();
+        return start().unwrap();
+    };
+    assert!(matches!(reason, Error::Backend { .. }), "{reason}");
+    for error in [Cuda::default().available().unwrap_err(), start().unwrap_err()] {
+        assert_eq!(error.to_string(), reason.to_string());
+    }
+}
+
+#[test]
+fn memory_is_zero_at_first_and_holds_what_is_written() {
+    let Some(driver) = driver() else { return };
+    let memory = driver.allocate(1000).unwrap();
+    assert!(driver.address(&memory).is_multiple_of(256));
+    driver.write(&[1, 2, 3], &memory, 500).unwrap();
+    let mut bytes = [9; 5];
+    driver.read(&memory, 499, &mut bytes).unwrap();
+    assert_eq!(bytes, [0, 1, 2, 3, 0]);
+}
+
+#[test]
+fn memory_of_the_host_is_the_same_to_who_uses_it() {
+    let Some(driver) = driver() else { return };
+    let memory = driver.allocate_on_host(1000).unwrap();
+    assert_ne!(driver.address(&memory), 0);
+    driver.write(&[1, 2, 3], &memory, 500).unwrap();
+    let mut bytes = [9; 5];
+    driver.read(&memory, 499, &mut bytes).unwrap();
+    assert_eq!(bytes, [0, 1, 2, 3, 0]);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_the_rest_goes_on() {
+    let Some(driver) = driver() else { return };
+    let bytes = 1 << 50;
+    let error = driver.allocate(bytes).unwrap_err();
+    assert!(matches!(error, Error::Memory { bytes: b } if b == bytes), "{error}");
+    driver.allocate(1).unwrap();
+}

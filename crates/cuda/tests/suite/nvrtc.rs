@@ -1,0 +1,158 @@
+//! Every program is compiled for every architecture by NVIDIA's compiler, which needs no GPU.
+//!
+//! Without NVRTC 13.0, for which the budgets hold, the tests say so and return, unless
+//! `VATTENTION_REQUIRE_NVRTC` is set.
+
+use std::io::Write;
+
+use vattention_core::{Activation, Storage};
+use vattention_cuda::launch::{
+    Attend, Combine, Encode, Judge, ListTaken, Look, NetworkShape, RowLayout, Sample, Score,
+    ScoreLogits, ScorePages, Select, Take,
+};
+use vattention_cuda::{Compiler, Driver, Program, Source};
+
+const ARCHITECTURES: [&str; 3] = ["sm_80", "sm_90", "sm_120"];
+
+/// The compiler, if it is there or must be.
+fn compiler() -> Option<Compiler> {
+    let found = Compiler::find().and_then(|compiler| match compiler.to_string() {
+        name if name == "NVRTC 13.0" => Ok(compiler),
+        name => Err(format!("{name}: expected NVRTC 13.0")),
+    });
+    match found {
+        Ok(compiler) => Some(compiler),
+        Err(reason) if std::env::var_os("VATTENTION_REQUIRE_NVRTC").is_some() => panic!("{reason}"),
+        Err(reason) => {
+            // Written to the stream itself: what is printed by a test that passes is not shown.
+            let _ = writeln!(std::io::stderr(), "\nskipped: {reason}");
+            None
+        }
+    }
+}
+
+/// What a kernel takes of a multiprocessor, as the assembler says.
+#[derive(Debug)]
+struct Usage {
+    registers: usize,
+    stack: usize,
+    spilled: usize,
+}
+
+impl Usage {
+    /// The most that a kernel of those in a log takes.
+    fn read(log: &str) -> Self {
+        let before = |words: &str| -> usize {
+            let numbers = log.match_indices(words).map(|(at, _)| {
+                let number = log[..at].rsplit(|c: char| !c.is_ascii_digit()).next();
+                number.unwrap().parse().unwrap()
+            });
+            numbers.max().unwrap_or_else(|| panic!("no `{words}` in {log}"))
+        };
+        Self {
+            registers: before(" registers"),
+            stack: before(" bytes stack frame"),
+            spilled: before(" bytes spill stores") + before(" bytes spill loads"),
+        }
+    }
+}
+
+/// Registers of a thread that reads for so many query heads: with more, fewer blocks of 128 threads
+/// than 8, 8, 5, 4 and 2 fit on a multiprocessor of 65536.
+fn budget(group: usize) -> usize {
+    match group {
+        1 | 2 => 64,
+        4 => 96,
+        8 => 128,
+        _ => 255,
+    }
+}
+
+/// Heads of the usual sizes, in all precisions, and groups of the usual sizes; nothing is spilled.
+#[test]
+fn every_program_compiles_for_every_architecture() {
+    let Some(compiler) = compiler() else { return };
+    let storages = [Storage::F32, Storage::F16, Storage::Bf16];
+    let shapes = storages.map(|storage| [64, 96, 128, 256].map(|dim| (storage, dim, 4)));
+    let groups = [1, 2, 8, 16].map(|group| (Storage::Bf16, 128, group));
+    let largest = (Storage::F32, 256, 16);
+    let shapes = shapes.as_flattened().iter().chain(&groups).chain([&largest]);
+    let attend = shapes.clone().map(|&(storage, dim, group)| {
+        let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
+        (Attend::<Driver>::program(layout, group).unwrap(), budget(group), 0)
+    });
+    // They hold no values. For the widest, the assembler spills a few words, once for each block,
+    // rather than let fewer blocks run.
+    let pages = shapes.clone().map(|&(storage, dim, group)| {
+        let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
+        let spilled = if group == 16 { 32 } else { 0 };
+        let program = ScorePages::<Driver>::program(layout, group, 16).unwrap();
+        (program, budget(group), spilled)
+    });
+    let logits = shapes.map(|&(storage, dim, group)| {
+        let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
+        let spilled = if group == 16 { 32 } else { 0 };
+        let program = ScoreLogits::<Driver>::program(layout, group).unwrap();
+        (program, budget((group / 2).max(1)), spilled)
+    });
+    let others = [
+        Combine::<Driver>::program(),
+        Score::<Driver>::program(),
+        Select::<Driver, u16>::program(1),
+        Select::<Driver, f32>::program(1),
+        Select::<Driver, f32>::program(16),
+        ListTaken::<Driver>::program(),
+        Take::<Driver>::program(),
+        Sample::<Driver>::program(),
+    ];
+    let others = others.map(|program| (program, budget(1), 0));
+    // It has a block for each list alone: there are fewer than a device could hold with 128 registers. On
+    // sm_120 the assembler spills two words.
+    let judge = [(Judge::<Driver>::program(), 128, 8)];
+    let look = storages.map(|storage| [64, 96, 128, 256].map(|dim| (storage, dim)));
+    let look = look.as_flattened().iter().map(|&(storage, dim)| {
+        let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
+        // A lane keeps four differences beside a pair of values: with 80 or 128, 6 or 4 blocks of 128
+        // threads fit.
+        (Look::<Driver>::program(layout), if dim > 128 { 128 } else { 80 }, 0)
+    });
+    let activations = [Activation::Silu, Activation::Relu, Activation::Gelu, Activation::Tanh];
+    let networks = [&[64, 32][..], &[96, 512, 40], &[128, 128, 128, 32], &[256, 4096, 128]];
+    let encode = networks.into_iter().zip(activations).map(|(widths, activation)| {
+        let layout = RowLayout::new(Storage::Bf16, widths[0], widths[0], 8).unwrap();
+        let shape = NetworkShape { widths: widths.to_vec(), activation };
+        // The assembler spills some words, well below the registers there are.
+        (Encode::<Driver>::program(layout, &shape).unwrap(), 96, 64)
+    });
+    let programs: Vec<(Program, usize, usize)> = attend
+        .chain(pages)
+        .chain(logits)
+        .chain(others)
+        .chain(judge)
+        .chain(look)
+        .chain(encode)
+        .collect();
+    for architecture in ARCHITECTURES {
+        for (program, budget, spilled) in &programs {
+            let compiled = compiler.compile(program, architecture).unwrap();
+            assert!(compiled.cubin.starts_with(b"\x7fELF"));
+            let usage = Usage::read(&compiled.log);
+            let Program { source, constants } = program;
+            let context = format!("{} for {architecture}, {constants:?}: {usage:?}", source.name);
+            assert!(usage.registers <= *budget, "{context}");
+            assert!(usage.stack.max(usage.spilled) <= *spilled, "{context}");
+        }
+    }
+}
+
+/// What the compiler does not understand is told with its place.
+#[test]
+fn a_program_that_is_none_is_refused_with_what_the_compiler_says() {
+    let Some(compiler) = compiler() else { return };
+    let source = Source { name: "broken", text: "KERNEL(broken, 32, u32* x) { x[0] = y; }" };
+    let program = Program { source, constants: Vec::new() };
+    let error = compiler.compile(&program, "sm_90").unwrap_err();
+    assert!(error.contains("broken.cu(1): error: identifier \"y\" is undefined"), "{error}");
+    let error = compiler.compile(&Combine::<Driver>::program(), "sm_1").unwrap_err();
+    assert!(error.contains("NVRTC refuses combine for sm_1"), "{error}");
+}

@@ -1,0 +1,8 @@
+//! Budgets and radii: their formulas, their modes, and numbers from elsewhere.
+
+#![allow(clippy::unwrap_used)]
+
+mod closed_forms;
+mod golden_formulas;
+mod modes;
+mod terms;

@@ -1,0 +1,356 @@
+//! What modes, floors and scopes make of a budget.
+
+use proptest::prelude::*;
+use vattention_core::{
+    Assumption, Assumptions, Budget, BudgetEstimator, Fraction, Kind, Needs, SampleStats, Scope,
+    Target, Unseen,
+};
+use vattention_estimators::formula::look_sizes;
+use vattention_estimators::{Clt, Combine, Hoeffding, Mode, Ratio, SubGaussian, Terms};
+use vattention_testkit::estimator_laws::{self, stats};
+
+const MODES: [Mode; 3] = [Mode::Default, Mode::Strict, Mode::Rigorous];
+
+/// What an estimator is told.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    target: Target,
+    epsilon: f64,
+    delta: f64,
+    mode: Mode,
+    floor: Option<f64>,
+    scope: Scope,
+}
+
+fn fraction(x: f64) -> Fraction {
+    Fraction::try_from(x).unwrap()
+}
+
+impl Told {
+    fn new(target: Target, mode: Mode) -> Self {
+        Self { target, epsilon: 0.1, delta: 0.1, mode, floor: None, scope: Scope::Row }
+    }
+
+    fn terms(&self) -> Terms {
+        Terms {
+            mode: self.mode,
+            floor: self.floor.map(fraction),
+            scope: self.scope,
+            ..Terms::new(self.target, fraction(self.epsilon), fraction(self.delta))
+        }
+    }
+
+    /// Every estimator that can be told so.
+    fn estimators(&self) -> Vec<Box<dyn BudgetEstimator>> {
+        let mut all: Vec<Box<dyn BudgetEstimator>> =
+            vec![Box::new(Clt(self.terms())), Box::new(SubGaussian(self.terms()))];
+        let Terms { target, delta, floor, scope, .. } = self.terms();
+        let epsilon = fraction(self.epsilon);
+        if self.target == Target::Sdpa {
+            let mut ratio = Ratio::new(epsilon, delta);
+            (ratio.mode, ratio.floor, ratio.scope) = (self.mode, floor, scope);
+            all.push(Box::new(ratio));
+        }
+        if self.mode == Mode::Default {
+            all.push(Box::new(Hoeffding {
+                floor,
+                scope,
+                ..Hoeffding::new(target, epsilon, delta)
+            }));
+        }
+        all
+    }
+
+    fn budgets(&self, stats: &SampleStats) -> Vec<Budget> {
+        self.estimators().iter().map(|estimator| estimator.budget(stats)).collect()
+    }
+
+    fn tokens(&self, stats: &SampleStats) -> Vec<usize> {
+        self.budgets(stats).iter().map(|budget| budget.tokens).collect()
+    }
+}
+
+fn told() -> impl Strategy<Value = Told> {
+    let targets = prop::sample::select(vec![Target::Sdpa, Target::Denominator, Target::Numerator]);
+    let modes = prop::sample::select(MODES.to_vec());
+    let floors = prop::option::of(0.01..0.9);
+    (targets, modes, 0.01..0.5, 0.01..0.5, floors).prop_map(
+        |(target, mode, epsilon, delta, floor)| Told {
+            target,
+            epsilon,
+            delta,
+            mode,
+            floor,
+            scope: Scope::Row,
+        },
+    )
+}
+
+/// The same with every weight multiplied.
+fn scaled(stats: &SampleStats, by: f64) -> SampleStats {
+    SampleStats {
+        d: by * stats.d,
+        d_certain: by * stats.d_certain,
+        norm_n: by * stats.norm_n,
+        norm_n_debiased: by * stats.norm_n_debiased,
+        var_e: by * by * stats.var_e,
+        trace_ev: by * by * stats.trace_ev,
+        trace_w: by * by * stats.trace_w,
+        sum_e_norm_v: by * stats.sum_e_norm_v,
+        bound: stats.bound.map(|bound| by * bound),
+        ..*stats
+    }
+}
+
+fn all_at_most(fewer: &[usize], more: &[usize]) -> bool {
+    fewer.iter().zip(more).all(|(fewer, more)| fewer <= more)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn who_allows_more_needs_less(told in told(), stats in stats(), more in 1.01..2.0_f64) {
+        let tokens = told.tokens(&stats);
+        let lax = Told { epsilon: (more * told.epsilon).min(0.99), ..told };
+        prop_assert!(all_at_most(&lax.tokens(&stats), &tokens));
+        let risky = Told { delta: (more * told.delta).min(0.99), ..told };
+        prop_assert!(all_at_most(&risky.tokens(&stats), &tokens));
+        // Without a floor before, a proof would need a bound more.
+        let floor = told.floor.or((told.mode != Mode::Rigorous).then_some(0.1));
+        let floored = Told { floor: floor.map(|floor| (more * floor).min(0.99)), ..told };
+        prop_assert!(all_at_most(&floored.tokens(&stats), &tokens));
+    }
+
+    /// But for rounding to whole tokens, a budget is the least whose radius is epsilon; a proof looks
+    /// at the sizes of a list alone.
+    #[test]
+    fn estimators_obey_their_laws(told in told(), stats in stats()) {
+        use estimator_laws::{agrees, falls, scales};
+        for estimator in told.estimators() {
+            for law in [falls, agrees, scales] {
+                prop_assert_eq!(law(&*estimator, &stats), Ok(()), "{:?}", estimator);
+            }
+            if told.mode == Mode::Rigorous {
+                let enough = estimator.radius(&stats).relative <= told.epsilon;
+                prop_assert_eq!(estimator.budget(&stats).tokens == stats.b, stats.b == stats.n_s || enough);
+            }
+        }
+    }
+
+    /// What tokens of which a few draws are expected may add is counted, beside the rest or with it.
+    #[test]
+    fn what_a_sampler_knows_of_the_unseen_counts(told in told(), stats in stats(), weight in 1e-6..1e-2_f64) {
+        prop_assume!(told.mode != Mode::Rigorous);
+        let unseen = |proved: bool| {
+            let one = weight * stats.d;
+            let unseen = Unseen { output: one, numerator: one, denominator: one, proved };
+            SampleStats { bound: None, unseen: Some(unseen), ..stats }
+        };
+        let less = Told { delta: 0.9 * told.delta, ..told };
+        for estimator in less.estimators() {
+            if estimator.typetag_name() == "hoeffding" {
+                continue;
+            }
+            let seen = Told { mode: Mode::Default, ..told };
+            let of = |mode: Mode, stats: &SampleStats| {
+                let told = Told { mode, ..seen };
+                let same = told.estimators().into_iter().find(|it| it.typetag_name() == estimator.typetag_name());
+                same.unwrap().radius(stats)
+            };
+            let without = SampleStats { bound: None, ..stats };
+            let normal = estimator.radius(&without).relative;
+            let norm = match told.target {
+                Target::Denominator => stats.d,
+                _ => stats.norm_n_debiased.max(told.floor.unwrap_or(0.0) * stats.sum_e_norm_v),
+            };
+            let shift = (10.0 / told.delta).ln() * weight * stats.d / norm;
+            let (default, strict) = (of(Mode::Default, &unseen(true)), of(Mode::Strict, &unseen(true)));
+            let close = |found: f64, want: f64| found == want || (found / want - 1.0).abs() < 1e-6;
+            prop_assert!(close(default.relative, normal.max(shift)), "{estimator:?}: {default:?}");
+            prop_assert!(close(strict.relative, normal + shift), "{estimator:?}: {strict:?}");
+            prop_assert!(!default.assumes.contains(Assumption::TailSeen));
+            prop_assert!(of(Mode::Default, &unseen(false)).assumes.contains(Assumption::TailSeen));
+        }
+    }
+
+    #[test]
+    fn the_unit_of_the_weights_does_not_matter(told in told(), stats in stats(), power in -20..20) {
+        let by = 2.0_f64.powi(power);
+        prop_assert_eq!(told.tokens(&scaled(&stats, by)), told.tokens(&stats));
+    }
+
+    /// The last estimator, `hoeffding`, has no modes.
+    #[test]
+    fn strict_asks_for_no_less_than_default(told in told(), stats in stats()) {
+        let default = Told { mode: Mode::Default, ..told }.tokens(&stats);
+        let strict = Told { mode: Mode::Strict, ..told }.tokens(&stats);
+        prop_assert!(all_at_most(&default[..default.len() - 1], &strict));
+        let unbounded = SampleStats { bound: None, ..stats };
+        let unbounded = Told { mode: Mode::Strict, ..told }.tokens(&unbounded);
+        prop_assert!(all_at_most(&unbounded, &strict), "a bound counts what was missed");
+    }
+
+    #[test]
+    fn a_step_gives_each_of_its_heads_an_equal_part(told in told(), stats in stats()) {
+        let step = Told { scope: Scope::Step, ..told };
+        let row = Told { delta: told.delta / 4.0, ..told };
+        prop_assert_eq!(step.tokens(&stats), row.tokens(&stats));
+    }
+
+    /// So that the sizes looked at are known before anything is drawn.
+    #[test]
+    fn rigorous_asks_for_what_there_is_or_a_size_known_beforehand(told in told(), stats in stats()) {
+        let told = Told { mode: Mode::Rigorous, ..told };
+        for tokens in told.tokens(&stats) {
+            let due = tokens >= stats.b + stats.b / 8 && look_sizes(stats.n_s).any(|s| s == tokens);
+            prop_assert!(tokens == stats.b || tokens == stats.n_s || due);
+        }
+    }
+
+    #[test]
+    fn certificates_say_what_is_taken_for_granted(told in told(), stats in stats()) {
+        let sure = Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments);
+        for mode in MODES {
+            let told = Told { mode, floor: None, ..told };
+            let want = match mode {
+                Mode::Strict if stats.bound.is_some() => (Kind::Asymptotic, sure),
+                Mode::Default | Mode::Strict => (Kind::Asymptotic, Assumptions::ALL),
+                Mode::Rigorous => (Kind::FiniteSample, Assumptions::NONE),
+            };
+            for (estimator, budget) in told.estimators().iter().zip(told.budgets(&stats)) {
+                if estimator.typetag_name() != "hoeffding" {
+                    prop_assert_eq!((budget.kind, budget.assumes), want);
+                    prop_assert_eq!(estimator.needs() == Needs::Proof, mode == Mode::Rigorous);
+                }
+                if mode == Mode::Rigorous && stats.bound.is_none() {
+                    prop_assert_eq!(budget.tokens, stats.n_s);
+                }
+            }
+        }
+    }
+}
+
+/// A head whose residual may hide tokens of weight 1.
+fn flat() -> SampleStats {
+    SampleStats {
+        b: 1000,
+        n_s: 10_000,
+        visible: 10_500,
+        query_heads: 1,
+        value_dim: 8,
+        d: 10_000.0,
+        d_certain: 5_000.0,
+        norm_n: 10_000.0,
+        norm_n_debiased: 10_000.0,
+        drift: 0.0,
+        var_e: 1e-8,
+        trace_ev: 1e-8,
+        trace_w: 1e-8,
+        nu: 2.0,
+        kurtosis_e: 3.0,
+        kurtosis_w: 3.0,
+        sum_e_norm_v: 10_000.0,
+        max_norm_v: 1.0,
+        bound: Some(1.0),
+        unseen: None,
+    }
+}
+
+/// `ln(10/δ) / −ln(1 − b/n_s)` tokens may be missed, which change the denominator by 1 each.
+#[test]
+fn what_the_sample_missed_may_not_matter() {
+    let told = Told { epsilon: 0.01, ..Told::new(Target::Denominator, Mode::Strict) };
+    let strict = told.tokens(&flat())[0];
+    let missed = |b: usize| (100.0_f64.ln() / -(1.0 - b as f64 / 10_000.0).ln()).floor();
+    assert!(missed(strict) <= 0.01 * 10_000.0, "{} missed", missed(strict));
+    assert!(missed(strict - 20) > 0.01 * 10_000.0, "{strict} is more than needed");
+    assert!(told.tokens(&SampleStats { bound: None, ..flat() })[0] < strict / 2);
+}
+
+/// A residual of which nothing much can be hidden, and whose variances are uncertain.
+fn uncertain() -> SampleStats {
+    SampleStats {
+        var_e: 0.01,
+        trace_ev: 0.02,
+        trace_w: 0.03,
+        nu: 4.0,
+        kurtosis_e: 5.0,
+        kurtosis_w: 9.0,
+        bound: None,
+        ..flat()
+    }
+}
+
+/// `Φ⁻¹(0.9) = 1.28155`.
+#[test]
+fn variances_are_raised_by_the_error_of_their_estimates() {
+    let raise = |kurtosis: f64| 1.0 + 1.281_551_565_544_600_4 * ((kurtosis - 1.0) / 1000.0).sqrt();
+    let raised = SampleStats {
+        var_e: 0.01 * raise(5.0),
+        trace_ev: 0.02 * raise(9.0),
+        trace_w: 0.03 * raise(9.0),
+        nu: 1.0 / (1.0 / 4.0 + 8.0 / 1000.0),
+        // So that these are not raised.
+        kurtosis_e: 1.0,
+        kurtosis_w: 1.0,
+        ..uncertain()
+    };
+    for target in [Target::Sdpa, Target::Denominator, Target::Numerator] {
+        for mode in [Mode::Default, Mode::Strict] {
+            let told = Told { epsilon: 0.005, ..Told::new(target, mode) };
+            let (found, expected) = (told.tokens(&uncertain()), told.tokens(&raised));
+            assert_eq!(found, expected, "{target}, {mode:?}");
+        }
+    }
+    let terms = Terms::new(Target::Sdpa, 0.005.try_into().unwrap(), 0.1.try_into().unwrap());
+    let paper = Clt(Terms { combine: Combine::Paper, ..terms });
+    let alike = SampleStats { kurtosis_e: 1.0, kurtosis_w: 1.0, ..uncertain() };
+    assert_eq!(paper.budget(&uncertain()), paper.budget(&alike), "the paper raises nothing");
+}
+
+#[test]
+fn strict_keeps_a_tenth_of_delta_for_what_is_unseen() {
+    let bounded = SampleStats { bound: Some(1e-12), ..uncertain() };
+    for target in [Target::Sdpa, Target::Denominator] {
+        let tokens = |delta, stats: &SampleStats| {
+            let told = Told { epsilon: 0.005, delta, ..Told::new(target, Mode::Strict) };
+            told.tokens(stats)
+        };
+        let (with, without) = (tokens(0.1, &bounded), tokens(0.09, &uncertain()));
+        let near = |(a, b): (&usize, &usize)| a.abs_diff(*b) <= 1;
+        assert!(with.iter().zip(&without).all(near), "{target}: {with:?} {without:?}");
+    }
+}
+
+#[test]
+fn a_floor_is_a_share_of_what_the_norm_could_be() {
+    let spread = SampleStats { var_e: 0.01, trace_ev: 0.01, trace_w: 0.01, ..flat() };
+    let cancelled = SampleStats { norm_n: 10.0, norm_n_debiased: 10.0, ..spread };
+    for mode in MODES {
+        for target in [Target::Sdpa, Target::Numerator] {
+            let told = Told { epsilon: 0.3, ..Told::new(target, mode) };
+            let floored = Told { floor: Some(0.5), ..told };
+            let (without, with) = (told.tokens(&cancelled), floored.tokens(&cancelled));
+            let cases = without.iter().zip(&with).zip(told.estimators());
+            for ((without, with), estimator) in cases {
+                assert!(with < without, "{target}, {mode:?}, {estimator:?}: {with}, {without}");
+                let alike = SampleStats { norm_n: 5000.0, norm_n_debiased: 5000.0, ..cancelled };
+                let same = estimator.budget(&alike).tokens;
+                assert!(2 * with >= same, "{target}, {mode:?}, {estimator:?}: {with}, {same}");
+            }
+        }
+    }
+}
+
+#[test]
+fn promises_name_floor_and_scope() {
+    for mode in MODES {
+        let told = Told { floor: Some(0.25), scope: Scope::Step, ..Told::new(Target::Sdpa, mode) };
+        for estimator in told.estimators() {
+            let promise = estimator.promise().unwrap();
+            assert_eq!(promise.floor, Some(fraction(0.25)));
+            assert_eq!((promise.scope, promise.target), (Scope::Step, Target::Sdpa));
+            assert_eq!((promise.epsilon, promise.delta), (fraction(0.1), fraction(0.1)));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What estimators make of their terms.
+
+use serde_json::json;
+use vattention_core::{BudgetEstimator, Fraction, Kind, SampleStats, Target};
+use vattention_estimators::formula::{RatioGrid, c2, sdpa_exact};
+use vattention_estimators::{Clt, Combine, Hoeffding, Ratio, Terms};
+
+const TARGETS: [Target; 3] = [Target::Sdpa, Target::Denominator, Target::Numerator];
+
+fn fraction(x: f64) -> Fraction {
+    Fraction::try_from(x).unwrap()
+}
+
+fn terms(target: Target, combine: Combine) -> Terms {
+    Terms { combine, ..Terms::new(target, fraction(0.1), fraction(0.1)) }
+}
+
+fn hoeffding(target: Target, combine: Combine) -> Hoeffding {
+    Hoeffding { combine, ..Hoeffding::new(target, fraction(0.1), fraction(0.1)) }
+}
+
+/// A residual that asks for some of its tokens.
+fn stats() -> SampleStats {
+    SampleStats {
+        b: 100,
+        n_s: 10_000,
+        visible: 10_000,
+        query_heads: 1,
+        value_dim: 16,
+        d: 10_000.0,
+        d_certain: 5_000.0,
+        norm_n: 10_000.0,
+        norm_n_debiased: 10_000.0,
+        drift: 0.0,
+        var_e: 0.25,
+        trace_ev: 0.25,
+        trace_w: 0.25,
+        nu: 4.0,
+        kurtosis_e: 1.0,
+        kurtosis_w: 1.0,
+        sum_e_norm_v: 10_000.0,
+        max_norm_v: 1.0,
+        bound: Some(0.125),
+        unseen: None,
+    }
+}
+
+#[test]
+fn the_paper_takes_the_numerator_as_it_is_and_the_rest_take_the_noise_out_of_it() {
+    let clt = |combine| Clt(terms(Target::Numerator, combine));
+    let ratio = Ratio::new(fraction(0.1), fraction(0.1));
+    let cases: [(&dyn BudgetEstimator, bool); 3] =
+        [(&clt(Combine::Exact), true), (&clt(Combine::Paper), false), (&ratio, true)];
+    for (estimator, debiased) in cases {
+        let mut stats = stats();
+        *(if debiased { &mut stats.norm_n } else { &mut stats.norm_n_debiased }) = f64::NAN;
+        let asked = estimator.budget(&stats).tokens;
+        assert!(asked < 10_000, "{estimator:?} looks at the wrong norm");
+    }
+}
+
+#[test]
+fn a_denominator_that_exceeds_its_estimate_costs_nothing() {
+    assert_eq!(RatioGrid::new(0.95, 1).budget(0.1, 0.0, 1.0, 1.0), 0.0);
+}
+
+#[test]
+fn a_table_is_made_anew_for_values_of_another_size() {
+    assert!(!RatioGrid::new(0.3, 1).fits(0.3, 128));
+    assert!(RatioGrid::new(0.2, 1).fits(0.2, 128), "below, one dimension is the worst");
+    let ratio = || Ratio::new(fraction(0.1), fraction(0.45));
+    let used = ratio();
+    let (one, many) = (SampleStats { value_dim: 1, ..stats() }, stats());
+    assert_ne!(used.budget(&one), used.budget(&many));
+    assert_eq!(used.budget(&many), ratio().budget(&many));
+}
+
+#[test]
+fn the_exact_split_bounds_vectors_by_the_constant_for_vectors() {
+    let only_numerator = sdpa_exact(0.1, 0.45, 0.0, 1.0, 128).b;
+    assert!((only_numerator / (100.0 * c2(0.45, 128)) - 1.0).abs() < 1e-6, "{only_numerator}");
+}
+
+#[test]
+fn the_number_of_looks_is_six_or_what_the_file_says() {
+    for name in ["ratio", "clt", "sub-gaussian", "hoeffding"] {
+        let mut terms = json!({ "type": name, "target": "sdpa", "epsilon": 0.1, "delta": 0.1 });
+        let rounds =
+            |terms| serde_json::from_value::<Box<dyn BudgetEstimator>>(terms).unwrap().rounds();
+        assert_eq!(rounds(terms.clone()), 6, "{name}");
+        terms["rounds"] = 3.into();
+        assert_eq!(rounds(terms), 3, "{name}");
+    }
+}
+
+#[test]
+fn only_the_denominator_between_what_is_certain_is_proved_and_needs_no_look() {
+    for combine in [Combine::Exact, Combine::Paper] {
+        for target in TARGETS {
+            let hoeffding = hoeffding(target, combine);
+            let proved = target == Target::Denominator && combine == Combine::Exact;
+            let want = if proved { (Kind::FiniteSample, 0) } else { (Kind::Asymptotic, 6) };
+            let case = format!("{target}, {combine:?}");
+            assert_eq!((hoeffding.budget(&stats()).kind, hoeffding.rounds()), want, "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_proof_uses_nothing_that_was_estimated() {
+    let proved = hoeffding(Target::Denominator, Combine::Exact);
+    let unknown = SampleStats { b: 0, d: f64::NAN, norm_n: f64::NAN, var_e: f64::NAN, ..stats() };
+    let asked = proved.budget(&unknown).tokens;
+    assert_eq!(asked, proved.budget(&stats()).tokens);
+    assert!((1..10_000).contains(&asked), "{asked}");
+}
+
+#[test]
+fn without_a_bound_everything_is_read() {
+    for target in TARGETS {
+        let hoeffding = hoeffding(target, Combine::Exact);
+        let asked = hoeffding.budget(&SampleStats { bound: None, ..stats() }).tokens;
+        assert_eq!(asked, 10_000, "{target}");
+    }
+}

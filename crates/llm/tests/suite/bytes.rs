@@ -1,0 +1,67 @@
+//! What weights take in memory is known before they are loaded.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use crate::common::{CASES, case, copy};
+use candle_core::{DType, Device, Tensor, safetensors};
+use vattention_llm::{Config, weight_bytes};
+
+/// The tensors of all files.
+fn tensors(dir: &Path) -> HashMap<String, Tensor> {
+    let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let weights = paths.filter(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.starts_with("model") && name.ends_with(".safetensors")
+    });
+    weights.flat_map(|path| safetensors::load(path, &Device::Cpu).unwrap()).collect()
+}
+
+/// 2 for each number of a matrix in bf16, 4 for every other one.
+fn expected<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> u64 {
+    let bytes = |tensor: &Tensor| {
+        let stays = tensor.rank() == 2 && tensor.dtype() == DType::BF16;
+        tensor.elem_count() as u64 * if stays { 2 } else { 4 }
+    };
+    tensors.into_iter().map(bytes).sum()
+}
+
+#[test]
+fn matrices_in_bf16_take_two_bytes_a_number_and_all_else_four() {
+    for name in CASES {
+        let (found, tensors) = (weight_bytes(&case(name)).unwrap(), tensors(&case(name)));
+        assert_eq!(found, expected(tensors.values()), "{name}");
+        let numbers: usize = tensors.values().map(Tensor::elem_count).sum();
+        let in_bf16 = ["llama3", "qwen2", "qwen2-yarn", "ministral3"].contains(&name);
+        assert_eq!(found < 4 * numbers as u64, in_bf16, "{name}");
+    }
+}
+
+#[test]
+fn what_is_not_loaded_is_not_counted() {
+    let name = CASES.into_iter().find(|name| Config::open(&case(name)).unwrap().tied).unwrap();
+    let copy = copy(name);
+    let mut tensors = tensors(copy.path());
+    for tensor in tensors.values_mut() {
+        *tensor = tensor.to_dtype(DType::F16).unwrap();
+    }
+    let numbers: usize = tensors.values().map(Tensor::elem_count).sum();
+    for left_out in ["lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"] {
+        let tensor = Tensor::ones((128, 64), DType::F32, &Device::Cpu).unwrap();
+        tensors.insert(left_out.into(), tensor);
+    }
+    safetensors::save(&tensors, copy.path().join("model.safetensors")).unwrap();
+    let found = weight_bytes(copy.path()).unwrap();
+    assert_eq!(found, 4 * numbers as u64, "f16 becomes f32 in memory");
+}
+
+#[test]
+fn a_file_that_is_not_whole_is_refused() {
+    let copy = copy("qwen3");
+    let path = copy.path().join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let said = weight_bytes(copy.path()).unwrap_err().to_string();
+    assert!(said.contains("model.safetensors: not a whole safetensors file"), "{said}");
+}

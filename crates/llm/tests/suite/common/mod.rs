@@ -1,0 +1,88 @@
+//! Checkpoints, backends and pipelines of the tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use vattention_backends::{Cpu, Reference};
+use vattention_config::Loader;
+use vattention_core::{Backend, PipelineConfig};
+use {vattention_estimators as _, vattention_selectors as _};
+
+pub(crate) const CASES: [&str; 7] =
+    ["llama3", "llama-sharded", "mistral", "qwen2", "qwen3", "qwen2-yarn", "ministral3"];
+
+pub(crate) fn case(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+/// A copy of a case, to break.
+pub(crate) fn copy(name: &str) -> TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(case(name)).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    copy
+}
+
+pub(crate) fn backends() -> [Box<dyn Backend>; 2] {
+    [Box::new(Reference), Box::new(Cpu::default())]
+}
+
+pub(crate) fn dense() -> Arc<PipelineConfig> {
+    Arc::new(PipelineConfig::default())
+}
+
+/// Sink, window, the best by logits, and a sample without a promise.
+pub(crate) fn sparse() -> Arc<PipelineConfig> {
+    let text = r#"
+        [[selectors]]
+        type = "sink"
+        size = 4
+
+        [[selectors]]
+        type = "window"
+        size = 16
+
+        [[selectors]]
+        type = "oracle-top-k"
+        size = 32
+
+        [sampler]
+        base = 64
+
+        [estimator]
+        type = "ratio"
+        delta = 0.1
+        size = 100
+    "#;
+    Loader::default().parse("sparse.toml", text).unwrap()
+}
+
+/// As [`sparse`], with a sample as large as a promise needs.
+pub(crate) fn promised() -> Arc<PipelineConfig> {
+    let text = r#"
+        [[selectors]]
+        type = "oracle-top-k"
+        size = 100
+
+        [estimator]
+        type = "ratio"
+        epsilon = 0.5
+        delta = 0.2
+    "#;
+    Loader::default().parse("promised.toml", text).unwrap()
+}
+
+/// Keeps what the last queries of a prompt vote for.
+pub(crate) fn snapkv() -> Arc<PipelineConfig> {
+    let text = r#"
+        [[selectors]]
+        type = "snapkv"
+        size = 40
+        window = 32
+    "#;
+    Loader::default().parse("snapkv.toml", text).unwrap()
+}

@@ -1,0 +1,133 @@
+//! Sequences that begin with keys and values that are there already.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use crate::common::{CASES, case, dense, sparse};
+use ndarray::{Array3, ArrayView3};
+use vattention_backends::Cpu;
+use vattention_core::{Attention, Backend, Options, Output, PipelineConfig, Result, Shape};
+use vattention_llm::{Model, Session};
+
+const PROMPT: [u32; 40] = {
+    let mut tokens = [0; 40];
+    let mut i = 0;
+    while i < 40 {
+        tokens[i] = (7 * i as u32) % 50 + 2;
+        i += 1;
+    }
+    tokens
+};
+
+type Kept = Arc<Mutex<BTreeMap<usize, (Array3<f32>, Array3<f32>)>>>;
+
+/// Keeps what each layer is given first.
+#[derive(Default)]
+struct Keeper {
+    kept: Kept,
+}
+
+struct Layer {
+    number: usize,
+    kept: Kept,
+    inner: Box<dyn Attention>,
+}
+
+impl Backend for Keeper {
+    fn name(&self) -> &'static str {
+        "keeper"
+    }
+
+    fn summary(&self) -> &'static str {
+        "the CPU's, of which a test looks at the keys and values"
+    }
+
+    fn start(
+        &self,
+        pipeline: &Arc<PipelineConfig>,
+        layer: usize,
+        shape: Shape,
+        options: &Options,
+    ) -> Result<Box<dyn Attention>> {
+        let inner = Cpu::default().start(pipeline, layer, shape, options)?;
+        Ok(Box::new(Layer { number: layer, kept: self.kept.clone(), inner }))
+    }
+}
+
+impl Attention for Layer {
+    fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
+        let given = (keys.to_owned(), values.to_owned());
+        self.kept.lock().unwrap().entry(self.number).or_insert(given);
+        self.inner.append(keys, values)
+    }
+
+    fn observe(&mut self, queries: ArrayView3<'_, f32>) -> Result<()> {
+        self.inner.observe(queries)
+    }
+
+    fn attend(
+        &mut self,
+        queries: ArrayView3<'_, f32>,
+        visible: Option<&[usize]>,
+    ) -> Result<Output> {
+        self.inner.attend(queries, visible)
+    }
+
+    fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
+        let inner = self.inner.fork(sequence)?;
+        Ok(Box::new(Self { number: self.number, kept: self.kept.clone(), inner }))
+    }
+
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn index_bytes(&self) -> usize {
+        self.inner.index_bytes()
+    }
+}
+
+fn empty<'m>(model: &'m Model, pipeline: &Arc<PipelineConfig>) -> Session<'m> {
+    Session::new(model, &Cpu::default(), pipeline, &Options::default()).unwrap()
+}
+
+#[test]
+fn a_stored_prompt_goes_on_as_the_prompt_does() {
+    for name in CASES {
+        let model = Model::open(&case(name)).unwrap();
+        for pipeline in [dense(), sparse()] {
+            let keeper = Keeper::default();
+            let mut read = Session::new(&model, &keeper, &pipeline, &Options::default()).unwrap();
+            read.prefill(&PROMPT).unwrap();
+            let kept = keeper.kept.lock().unwrap().clone();
+            let stored = empty(&model, &pipeline);
+            let mut stored = stored.with_context(PROMPT.len(), |l| kept[&l].clone()).unwrap();
+            assert_eq!(stored.len(), PROMPT.len());
+            for token in [5, 9, 2] {
+                assert_eq!(stored.step(token).unwrap(), read.step(token).unwrap(), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let model = Model::open(&case("llama3")).unwrap();
+    let Shape { kv_heads, head_dim, value_dim, .. } = model.config().shape;
+    let zeros = |tokens| {
+        (Array3::zeros((kv_heads, tokens, head_dim)), Array3::zeros((kv_heads, tokens, value_dim)))
+    };
+    let refusal = |session: Session<'_>, tokens, given| {
+        session.with_context(tokens, |_| zeros(given)).err().unwrap().to_string()
+    };
+    let begun = empty(&model, &dense()).with_context(3, |_| zeros(3)).unwrap();
+    assert!(
+        refusal(begun, 3, 3).contains("for a sequence of 3; expected at least 1 for one of none")
+    );
+    assert!(refusal(empty(&model, &dense()), 0, 0).contains("0 tokens"));
+    assert!(refusal(empty(&model, &dense()), 3, 2).contains("layer 0 has 2 tokens; expected 3"));
+    let context = model.config().context;
+    assert!(refusal(empty(&model, &dense()), context + 1, 1).contains("expected at most"));
+    let wrong = |_| (Array3::zeros((kv_heads + 1, 3, head_dim)), zeros(3).1);
+    assert!(empty(&model, &dense()).with_context(3, wrong).is_err());
+}

@@ -1,0 +1,394 @@
+//! What is wrong with a checkpoint or an input is said before the first token, with its place.
+
+use std::collections::HashMap;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::common::{case, copy, dense};
+use candle_core::{DType, Device, Tensor, safetensors};
+use serde_json::{Value, json};
+use vattention_backends::Cpu;
+use vattention_core::{Attention, Backend, Error, Options, PipelineConfig, Shape, Storage};
+use vattention_llm::{Model, Prompt, Session};
+
+/// Changes keys of a file of JSON; null takes a key away.
+fn edit(dir: &Path, file: &str, changes: Value) {
+    let path = dir.join(file);
+    let mut json: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    for (key, value) in changes.as_object().unwrap() {
+        if value.is_null() {
+            json.as_object_mut().unwrap().remove(key);
+        } else {
+            json[key] = value.clone();
+        }
+    }
+    fs::write(path, json.to_string()).unwrap();
+}
+
+/// Changes the tensors of a file.
+fn edit_tensors(dir: &Path, file: &str, change: impl FnOnce(&mut HashMap<String, Tensor>)) {
+    let path = dir.join(file);
+    let mut tensors = safetensors::load(&path, &Device::Cpu).unwrap();
+    change(&mut tensors);
+    safetensors::save(&tensors, path).unwrap();
+}
+
+/// The message without the directory.
+fn refusal(dir: &Path) -> String {
+    let message = Model::open(dir).unwrap_err().to_string();
+    let parent = format!("{}/", dir.display());
+    assert!(message.starts_with(&parent) || message.starts_with(&dir.display().to_string()));
+    message.replace(&parent, "")
+}
+
+#[track_caller]
+fn assert_config_refused(name: &str, changes: Value, expected: &str) {
+    let copy = copy(name);
+    edit(copy.path(), "config.json", changes);
+    assert_eq!(refusal(copy.path()), format!("config.json: {expected}"));
+}
+
+#[track_caller]
+fn assert_tensors_refused(
+    name: &str,
+    change: impl FnOnce(&mut HashMap<String, Tensor>),
+    expected: &str,
+) {
+    let copy = copy(name);
+    edit_tensors(copy.path(), "model.safetensors", change);
+    assert_eq!(refusal(copy.path()), format!("model.safetensors: {expected}"));
+}
+
+const NORM: &str = "model.layers.1.input_layernorm.weight";
+const MATRIX: &str = "model.layers.1.mlp.up_proj.weight";
+
+#[test]
+fn architectures_that_are_not_known() {
+    let known = "LlamaForCausalLM, MistralForCausalLM, Ministral3ForCausalLM, Qwen2ForCausalLM, \
+                 Qwen3ForCausalLM";
+    assert_config_refused(
+        "qwen3",
+        json!({"architectures": ["GemmaForCausalLM"]}),
+        &format!("the architecture GemmaForCausalLM is not supported; expected one of {known}"),
+    );
+    assert_config_refused(
+        "qwen3",
+        json!({"architectures": null}),
+        &format!("`architectures` is []; expected one of {known}"),
+    );
+}
+
+#[test]
+fn configs_that_cannot_be() {
+    for (name, changes, expected) in [
+        ("mistral", json!({"hidden_size": null}), "no `hidden_size`"),
+        (
+            "mistral",
+            json!({"num_hidden_layers": 0}),
+            "`num_hidden_layers` is 0; expected at least 1",
+        ),
+        (
+            "mistral",
+            json!({"head_dim": 1_u64 << 63}),
+            "`head_dim` is 9223372036854775808; expected at most 2147483647",
+        ),
+        ("mistral", json!({"num_key_value_heads": null}), "no `num_key_value_heads`"),
+        (
+            "mistral",
+            json!({"num_hidden_layers": 5000}),
+            "`num_hidden_layers` is 5000; expected at most 4096",
+        ),
+        (
+            "mistral",
+            json!({"num_key_value_heads": 3}),
+            "query_heads: expected a multiple of kv_heads = 3, got 4",
+        ),
+        ("qwen3", json!({"head_dim": 15}), "`head_dim` is 15; expected an even number"),
+        (
+            "qwen2",
+            json!({"hidden_size": 65, "head_dim": null}),
+            "`hidden_size` is 65; expected a multiple of `num_attention_heads` = 4, or `head_dim`",
+        ),
+        ("qwen3", json!({"hidden_act": "gelu"}), "`hidden_act` is \"gelu\"; expected \"silu\""),
+        ("qwen3", json!({"rms_norm_eps": 0.0}), "`rms_norm_eps` is 0; expected a positive number"),
+        (
+            "qwen3",
+            json!({"quantization_config": {"quant_method": "gptq"}}),
+            "`quantization_config`: quantised weights are not supported; expected weights in F32, \
+             F16 or BF16",
+        ),
+    ] {
+        assert_config_refused(name, changes, expected);
+    }
+}
+
+#[test]
+fn rotary_embeddings_that_are_not_known() {
+    let llama3 = |low: f32| {
+        json!({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": low,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 64}})
+    };
+    for (name, changes, expected) in [
+        (
+            "llama3",
+            json!({"rope_scaling": {"type": "yarn", "factor": 4.0}}),
+            "no `original_max_position_embeddings` of the rotary embeddings",
+        ),
+        (
+            "llama3",
+            json!({"rope_scaling": {"type": "longrope", "factor": 4.0}}),
+            "the rope type \"longrope\" is not supported; expected one of default, linear, llama3, \
+             yarn",
+        ),
+        (
+            "llama-sharded",
+            json!({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}),
+            "the rope type \"dynamic\" is not supported; expected one of default, linear, llama3, yarn",
+        ),
+        (
+            "llama3",
+            json!({"rope_scaling": {"rope_type": "linear"}}),
+            "no `factor` of the rotary embeddings",
+        ),
+        (
+            "llama3",
+            json!({"rope_scaling": {"factor": 2.0}}),
+            "no `rope_type` of the rotary embeddings, but a `factor`",
+        ),
+        (
+            "llama3",
+            llama3(4.0),
+            "`low_freq_factor` is 4; expected less than `high_freq_factor` = 4",
+        ),
+        ("llama3", llama3(-1.0), "`low_freq_factor` is -1; expected a positive number"),
+        ("llama3", json!({"rope_theta": 0.0}), "`rope_theta` is 0; expected a positive number"),
+        (
+            "llama3",
+            json!({"partial_rotary_factor": 0.5}),
+            "`partial_rotary_factor` is 0.5; expected 1",
+        ),
+    ] {
+        assert_config_refused(name, changes, expected);
+    }
+}
+
+#[test]
+fn tensors_that_do_not_fit() {
+    let shape = "no tensor `model.layers.1.input_layernorm.weight`; expected one of shape [64]";
+    assert_tensors_refused("qwen3", |tensors| drop(tensors.remove(NORM)), shape);
+    let replace = |name: &'static str, tensor: Tensor| {
+        move |tensors: &mut HashMap<String, Tensor>| {
+            tensors.insert(name.into(), tensor);
+        }
+    };
+    let zeros = |size: usize, dtype| Tensor::zeros(size, dtype, &Device::Cpu).unwrap();
+    let wrong = format!("tensor `{NORM}` has shape [63]; expected [64]");
+    assert_tensors_refused("qwen3", replace(NORM, zeros(63, DType::F32)), &wrong);
+    let integers = format!("tensor `{NORM}` is U8; expected F32, F16 or BF16");
+    assert_tensors_refused("qwen3", replace(NORM, zeros(64, DType::U8)), &integers);
+    for (bad, shown) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (f32::NEG_INFINITY, "-inf")] {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let mut numbers = vec![1.0; 64];
+            numbers[17] = bad;
+            let tensor = Tensor::new(numbers, &Device::Cpu).unwrap().to_dtype(dtype).unwrap();
+            let expected =
+                format!("tensor `{NORM}`: number 17 is {shown}; expected finite numbers");
+            assert_tensors_refused("qwen3", replace(NORM, tensor), &expected);
+        }
+    }
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let change = move |tensors: &mut HashMap<String, Tensor>| {
+            let mut numbers = vec![1.0; tensors[MATRIX].elem_count()];
+            numbers[100] = f32::NAN;
+            let tensor = Tensor::from_vec(numbers, tensors[MATRIX].shape(), &Device::Cpu);
+            tensors.insert(MATRIX.into(), tensor.unwrap().to_dtype(dtype).unwrap());
+        };
+        let expected = format!("tensor `{MATRIX}`: number 100 is NaN; expected finite numbers");
+        assert_tensors_refused("qwen3", change, &expected);
+    }
+    let extra = replace("model.layers.1.self_attn.sinks", zeros(4, DType::F32));
+    let expected =
+        "tensor `model.layers.1.self_attn.sinks` has no place in the model of config.json";
+    assert_tensors_refused("qwen3", extra, expected);
+}
+
+#[test]
+fn tensors_that_may_be_there_are_left_out() {
+    let copy = copy("llama3");
+    edit_tensors(copy.path(), "model.safetensors", |tensors| {
+        let zeros = Tensor::zeros((128, 64), DType::F32, &Device::Cpu).unwrap();
+        tensors.insert("lm_head.weight".into(), zeros.clone());
+        tensors.insert("model.layers.0.self_attn.rotary_emb.inv_freq".into(), zeros);
+    });
+    Model::open(copy.path()).unwrap();
+}
+
+#[test]
+fn files_that_are_missing_or_cut() {
+    let dir = copy("qwen3");
+    let path = dir.path().join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    let length = bytes.len();
+    fs::write(&path, &bytes[..length - 1]).unwrap();
+    let expected = format!(
+        "model.safetensors: not a whole safetensors file: its tensors end at byte {length}, it at {}",
+        length - 1
+    );
+    assert_eq!(refusal(dir.path()), expected);
+    for cut in [0, 7, 8, 100] {
+        fs::write(&path, &bytes[..cut]).unwrap();
+        let message = refusal(dir.path());
+        assert!(
+            message.starts_with("model.safetensors: not a whole safetensors file"),
+            "{message}"
+        );
+    }
+    fs::remove_file(&path).unwrap();
+    let message = refusal(dir.path());
+    assert!(
+        message.ends_with(
+            "expected model.safetensors or model.safetensors.index.json in this directory"
+        ),
+        "{message}"
+    );
+    fs::write(dir.path().join("config.json"), "{").unwrap();
+    assert!(refusal(dir.path()).starts_with("config.json: EOF"));
+    fs::remove_file(dir.path().join("config.json")).unwrap();
+    assert!(refusal(dir.path()).starts_with("config.json: No such file"));
+}
+
+#[test]
+fn shards_that_are_not_what_the_index_says() {
+    const SECOND: &str = "model-00002-of-00003.safetensors";
+    let dir = copy("llama-sharded");
+    fs::remove_file(dir.path().join(SECOND)).unwrap();
+    assert!(refusal(dir.path()).starts_with(&format!("{SECOND}: No such file")));
+    let dir = copy("llama-sharded");
+    let index = "model.safetensors.index.json";
+    let text = fs::read_to_string(dir.path().join(index)).unwrap();
+    fs::write(dir.path().join(index), text.replace(SECOND, "../other.safetensors")).unwrap();
+    let expected = format!(
+        "{index}: `weight_map` names \"../other.safetensors\"; expected a file of this directory"
+    );
+    assert_eq!(refusal(dir.path()), expected);
+    fs::write(dir.path().join(index), text).unwrap();
+    let mut gone = String::new();
+    edit_tensors(dir.path(), SECOND, |tensors| {
+        gone = tensors.keys().min().unwrap().clone();
+        tensors.remove(&gone);
+    });
+    let expected = format!("{SECOND}: no tensor `{gone}`, which {index} says is here");
+    assert_eq!(refusal(dir.path()), expected);
+}
+
+fn start<'m>(model: &'m Model, options: &Options) -> Session<'m> {
+    Session::new(model, &Cpu::default(), &dense(), options).unwrap()
+}
+
+#[test]
+fn tokens_that_the_model_cannot_take() {
+    let dir = copy("llama3");
+    edit(dir.path(), "config.json", json!({"max_position_embeddings": 10}));
+    let model = Model::open(dir.path()).unwrap();
+    let mut session = start(&model, &Options::default());
+    let none = session.prefill(&[]).unwrap_err().to_string();
+    assert_eq!(none, "tokens: there are none; expected at least 1");
+    let foreign = session.prefill(&[1, 128]).unwrap_err().to_string();
+    assert_eq!(foreign, "tokens: 128 at [1]; expected less than 128");
+    let long = "context: the sequence would have 11 tokens; expected at most \
+                `max_position_embeddings` = 10";
+    assert_eq!(session.prefill(&[1; 11]).unwrap_err().to_string(), long);
+    let never = |_, _: &Session<'_>| -> ControlFlow<()> { panic!("a token") };
+    let whole = session.generate(Prompt::whole(&[1; 5]), 6, never).unwrap_err();
+    assert_eq!(whole.to_string(), long);
+    let parts = Prompt { dense: &[1; 5], sparse: &[1, 200] };
+    let foreign = session.generate(parts, 1, never).unwrap_err().to_string();
+    assert_eq!(foreign, "tokens: 200 at [1]; expected less than 128");
+    assert!(session.is_empty());
+    session.prefill(&[1; 9]).unwrap();
+    session.step(1).unwrap();
+    assert_eq!(session.step(1).unwrap_err().to_string(), long);
+    let again = session.prefill(&[1]).unwrap_err().to_string();
+    let expected = "prefill: the sequence has 10 tokens already; expected none, or `step` for more";
+    assert_eq!(again, expected);
+}
+
+#[test]
+fn contexts_beyond_a_sliding_window() {
+    let long = "context: the sequence would have 17 tokens; expected at most `sliding_window` = 16 \
+                (attention beyond the sliding window is not supported)";
+    for (name, changes) in [
+        ("mistral", json!({"sliding_window": 16})),
+        ("qwen2", json!({"sliding_window": 16, "use_sliding_window": true})),
+    ] {
+        let dir = copy(name);
+        edit(dir.path(), "config.json", changes);
+        let model = Model::open(dir.path()).unwrap();
+        let mut session = start(&model, &Options::default());
+        assert_eq!(session.prefill(&[1; 17]).unwrap_err().to_string(), long, "{name}");
+        session.prefill(&[1; 16]).unwrap();
+    }
+    let dir = copy("qwen2");
+    edit(dir.path(), "config.json", json!({"sliding_window": 16, "use_sliding_window": false}));
+    assert_eq!(Model::open(dir.path()).unwrap().config().context, 2048);
+}
+
+/// Cannot run layer 1.
+struct Picky;
+
+impl Backend for Picky {
+    fn name(&self) -> &'static str {
+        "picky"
+    }
+
+    fn summary(&self) -> &'static str {
+        "cannot run layer 1"
+    }
+
+    fn start(
+        &self,
+        pipeline: &Arc<PipelineConfig>,
+        layer: usize,
+        shape: Shape,
+        options: &Options,
+    ) -> Result<Box<dyn Attention>, Error> {
+        if layer == 1 {
+            return Err(Error::Backend { backend: "picky".into(), reason: "no".into() });
+        }
+        Cpu::default().start(pipeline, layer, shape, options)
+    }
+}
+
+#[test]
+fn layers_that_cannot_run() {
+    let model = Model::open(&case("qwen2")).unwrap();
+    let failed = Session::new(&model, &Picky, &dense(), &Options::default());
+    assert_eq!(failed.err().unwrap().to_string(), "attention of layer 1: backend picky: no");
+}
+
+/// A value that f16 cannot store, in the second layer: the first has the tokens by then.
+#[test]
+fn a_failure_between_layers_ends_the_sequence() {
+    let dir = copy("llama-sharded");
+    let name = "model.layers.1.self_attn.v_proj.bias";
+    let shards = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let shards = shards.filter_map(|file| file.into_string().ok());
+    for shard in shards.filter(|file| file.starts_with("model-")) {
+        edit_tensors(dir.path(), &shard, |tensors| {
+            if let Some(bias) = tensors.get_mut(name) {
+                *bias = (bias.ones_like().unwrap() * 1e5).unwrap();
+            }
+        });
+    }
+    let model = Model::open(dir.path()).unwrap();
+    let options = Options { storage: Storage::F16, ..Options::default() };
+    let mut session = start(&model, &options);
+    let failed = session.prefill(&[1, 2, 3]).unwrap_err().to_string();
+    assert!(failed.starts_with("attention of layer 1: values[0, 0, 0] is"), "{failed}");
+    let lost = "an earlier call has failed between two layers: the sequence cannot go on";
+    assert_eq!(session.prefill(&[1]).unwrap_err().to_string(), lost);
+    assert_eq!(session.step(1).unwrap_err().to_string(), lost);
+    assert_eq!(session.fork(None).err().unwrap().to_string(), lost);
+}

@@ -1,0 +1,9 @@
+//! What is shipped is what the schema and the README say. Apart from `tests/suite`, because toys that are
+//! registered there are in its registry, too.
+
+#![allow(clippy::unwrap_used)]
+
+mod configs;
+#[path = "../suite/common/files.rs"]
+mod files;
+mod readme;

@@ -1,0 +1,399 @@
+//! Every pipeline of `configs/` on every backend (rule 10).
+
+use crate::common;
+use std::sync::Arc;
+
+use crate::common::agreement::{compare_picks, compare_reports};
+use crate::common::{MODEL, MODEL_LAYER};
+use ndarray::{Array2, Array3, s};
+use ndarray_rand::RandomExt;
+use ndarray_rand::rand::SeedableRng;
+use ndarray_rand::rand_distr::{StandardNormal, Uniform};
+use rand_chacha::ChaCha8Rng;
+use vattention::backends::{Cpu, Reference};
+use vattention::config::load;
+use vattention::{
+    Attention, Backend, FallBack, Kind, Options, Output, Pipeline, PipelineConfig, Shape, Site,
+    Storage, backend,
+};
+
+/// Shapes with and without groups, and with values shorter and longer than keys; the last is that
+/// of the model that the files of `weights/` are for.
+const SHAPES: [Shape; 5] = [
+    Shape { query_heads: 3, kv_heads: 3, head_dim: 16, value_dim: 16 },
+    Shape { query_heads: 8, kv_heads: 2, head_dim: 16, value_dim: 12 },
+    Shape { query_heads: 4, kv_heads: 1, head_dim: 16, value_dim: 40 },
+    Shape { query_heads: 2, kv_heads: 2, head_dim: 64, value_dim: 64 },
+    MODEL,
+];
+
+const TOKENS: usize = 2300;
+
+/// Keys, values and queries of a layer, and how many tokens each query sees.
+struct World {
+    shape: Shape,
+    keys: Array3<f32>,
+    values: Array3<f32>,
+    queries: Array3<f32>,
+    visible: Vec<usize>,
+}
+
+impl World {
+    /// Whole numbers from −2 to 2: their products are exact in every precision.
+    fn small_integers(shape: Shape, seed: u64) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let numbers = Uniform::new_inclusive(-2_i8, 2).unwrap();
+        Self::new(shape, |dim| Array3::random_using(dim, numbers, &mut rng).mapv(f32::from))
+    }
+
+    fn normal(shape: Shape, seed: u64) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        Self::new(shape, |dim| Array3::random_using(dim, StandardNormal, &mut rng))
+    }
+
+    fn new(shape: Shape, mut make: impl FnMut((usize, usize, usize)) -> Array3<f32>) -> Self {
+        Self {
+            shape,
+            keys: make((shape.kv_heads, TOKENS, shape.head_dim)),
+            values: make((shape.kv_heads, TOKENS, shape.value_dim)),
+            queries: make((shape.query_heads, 3, shape.head_dim)),
+            visible: vec![TOKENS - 2, 700, TOKENS],
+        }
+    }
+
+    fn start(
+        &self,
+        backend: &dyn Backend,
+        pipeline: &Arc<PipelineConfig>,
+        options: &Options,
+    ) -> Box<dyn Attention> {
+        let options = Options { record: true, fall_back: FallBack::Never, ..options.clone() };
+        let mut attention = backend.start(pipeline, MODEL_LAYER, self.shape, &options).unwrap();
+        // In three parts: what is appended together must not matter.
+        for part in [0..1000, 1000..1001, 1001..TOKENS] {
+            let keys = self.keys.slice(s![.., part.clone(), ..]);
+            attention.append(keys, self.values.slice(s![.., part, ..])).unwrap();
+        }
+        attention
+    }
+
+    fn run(
+        &self,
+        backend: &dyn Backend,
+        pipeline: &Arc<PipelineConfig>,
+        options: &Options,
+    ) -> Output {
+        let mut attention = self.start(backend, pipeline, options);
+        attention.attend(self.queries.view(), Some(&self.visible)).unwrap()
+    }
+
+    /// `N / D` and `ln D` of one row in f64, over the picks that a backend reports.
+    fn sums(&self, output: &Output, head: usize, t: usize, storage: Storage) -> (Vec<f64>, f64) {
+        let selection = output.selection.as_ref().unwrap();
+        let (indices, probabilities) = selection.row(t * self.shape.query_heads + head);
+        let kv_head = head / self.shape.group();
+        let scale = f64::from(1.0 / (self.shape.head_dim as f32).sqrt());
+        let stored = |x: f32| f64::from(round(x, storage));
+        let logit = |token: usize| -> f64 {
+            let key = self.keys.slice(s![kv_head, token, ..]);
+            let query = self.queries.slice(s![head, t, ..]);
+            key.iter().zip(query).map(|(&k, &q)| stored(k) * f64::from(q) * scale).sum()
+        };
+        let logits: Vec<f64> = indices.iter().map(|&token| logit(token as usize)).collect();
+        let shift = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let mut n = vec![0.0; self.shape.value_dim];
+        let mut d = 0.0;
+        for ((&token, &p), logit) in indices.iter().zip(probabilities).zip(&logits) {
+            let weight = (logit - shift).exp() / f64::from(p);
+            d += weight;
+            let value = self.values.slice(s![kv_head, token as usize, ..]);
+            n.iter_mut().zip(value).for_each(|(n, &v)| *n += weight * stored(v));
+        }
+        (n.into_iter().map(|n| n / d).collect(), shift + d.ln())
+    }
+}
+
+fn round(x: f32, storage: Storage) -> f32 {
+    match storage {
+        Storage::F32 => x,
+        Storage::F16 => half(x),
+        Storage::Bf16 => brain(x),
+    }
+}
+
+/// Rounds to 11 bits, away from where f16 runs out of exponents.
+fn half(x: f32) -> f32 {
+    let step = 2.0_f32.powi((x.abs().log2().floor() as i32).max(-14) - 10);
+    if x == 0.0 { 0.0 } else { (x / step).round_ties_even() * step }
+}
+
+/// Rounds to 8 bits.
+fn brain(x: f32) -> f32 {
+    let step = 2.0_f32.powi(x.abs().log2().floor() as i32 - 7);
+    if x == 0.0 { 0.0 } else { (x / step).round_ties_even() * step }
+}
+
+/// Every config that can run on a shape: what is trained for the model runs on the model's only.
+fn each_config(shape: Shape, mut check: impl FnMut(&str, &Arc<PipelineConfig>)) {
+    for path in common::configs() {
+        if shape == MODEL || !common::is_trained(&path) {
+            check(&path.file_stem().unwrap().to_string_lossy(), &load(&path).unwrap());
+        }
+    }
+}
+
+/// On exact logits the selectors pick the same, and one sample is the beginning of the other.
+#[test]
+fn picks_are_equal_on_small_integers() {
+    let reference = backend("reference").unwrap();
+    for (seed, shape) in (0..).zip(SHAPES) {
+        let world = World::small_integers(shape, seed);
+        each_config(shape, |name, pipeline| {
+            // A power of two: products stay exact, in whatever order they are summed up.
+            let exact = Options { scale: Some(0.25), ..Options::default() };
+            let judge = world.run(&*reference, pipeline, &exact);
+            for backend in common::backends() {
+                for storage in storages(&*backend, seed) {
+                    let options = Options { storage, ..exact.clone() };
+                    let output = world.run(&*backend, pipeline, &options);
+                    let context = format!("{name} on {}", backend.name());
+                    compare_reports(&context, shape.group(), &output, &judge);
+                    if pipeline.estimator.is_some() {
+                        compare_picks(&context, &output, &judge);
+                    } else {
+                        assert_eq!(output.selection, judge.selection, "{context}");
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// All, or the one whose turn it is on a GPU, which may be an emulation.
+fn storages(backend: &dyn Backend, turn: u64) -> Vec<Storage> {
+    let all = [Storage::F32, Storage::F16, Storage::Bf16];
+    if backend.name() == "cuda" { vec![all[turn as usize % 3]] } else { all.to_vec() }
+}
+
+/// Outputs are within 1e-5 of the largest value of f64 sums over the picks that are reported.
+#[test]
+fn outputs_are_the_sums_over_the_reported_picks() {
+    for (seed, shape) in SHAPES.into_iter().enumerate() {
+        let world = World::normal(shape, 100 + seed as u64);
+        let largest = f64::from(world.values.fold(0.0_f32, |a, v| a.max(v.abs())));
+        each_config(shape, |name, pipeline| {
+            for backend in common::backends() {
+                let storage = [Storage::F32, Storage::F16, Storage::Bf16][seed % 3];
+                let options = Options { storage, ..Options::default() };
+                let output = world.run(&*backend, pipeline, &options);
+                for head in 0..shape.query_heads {
+                    for t in 0..world.visible.len() {
+                        let (want, log_d) = world.sums(&output, head, t, storage);
+                        let got = output.out.slice(s![head, t, ..]);
+                        for (&got, want) in got.iter().zip(want) {
+                            let apart = (f64::from(got) - want).abs();
+                            let where_ = format!("{name} on {}", backend.name());
+                            assert!(apart <= 1e-5 * largest, "{where_}: {got} for {want}");
+                        }
+                        let got = f64::from(output.log_denominator[[head, t]]);
+                        assert!((got - log_d).abs() < 1e-5, "{name}: {got} for {log_d}");
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// The same bits on any number of threads, and whether queries come at once or one by one.
+#[test]
+fn results_do_not_depend_on_threads_or_on_calls() {
+    for shape in [SHAPES[1], MODEL] {
+        let world = World::normal(shape, 7);
+        each_config(shape, |name, pipeline| check_threads_and_calls(&world, name, pipeline));
+    }
+}
+
+fn check_threads_and_calls(world: &World, name: &str, pipeline: &Arc<PipelineConfig>) {
+    let cpu = backend("cpu").unwrap();
+    let bits = |output: &Output| -> Vec<u32> {
+        output.out.iter().chain(&output.log_denominator).map(|x| x.to_bits()).collect()
+    };
+    let judge = world.run(&*cpu, pipeline, &Options::default());
+    for threads in [1, 2, 5] {
+        let options = Options { threads: Some(threads), ..Options::default() };
+        let output = world.run(&*cpu, pipeline, &options);
+        assert_eq!(bits(&output), bits(&judge), "{name} on {threads} threads");
+        assert_eq!(output.selection, judge.selection);
+    }
+    let mut attention = world.start(&*cpu, pipeline, &Options::default());
+    for t in 0..3 {
+        let queries = world.queries.slice(s![.., t..=t, ..]);
+        let output = attention.attend(queries, Some(&world.visible[t..=t])).unwrap();
+        let want: Array2<f32> = judge.out.slice(s![.., t, ..]).to_owned();
+        assert_eq!(output.out.slice(s![.., 0, ..]), want, "{name}, query {t} by itself");
+    }
+    if learns(world, pipeline) {
+        return;
+    }
+    // A sequence that begins at a later step draws what this one would have drawn there.
+    let options = Options { first_step: 2, ..Options::default() };
+    let mut later = world.start(&*cpu, pipeline, &options);
+    let output = later.attend(world.queries.slice(s![.., 2..3, ..]), None).unwrap();
+    assert_eq!(output.out.slice(s![.., 0, ..]), judge.out.slice(s![.., 2, ..]), "{name}");
+}
+
+/// Whether what is picked depends on the steps before.
+fn learns(world: &World, pipeline: &Arc<PipelineConfig>) -> bool {
+    let site = Site { seed: 0, sequence: 0, layer: MODEL_LAYER, kv_head: 0, shape: world.shape };
+    Pipeline::new(pipeline, site).unwrap().needs_feedback()
+}
+
+/// Rows that see less than was appended are answered as if there were no more, also where blocks
+/// and pages of an index end between.
+#[test]
+fn rows_that_see_less_are_decoded_one_by_one() {
+    for path in common::configs() {
+        let shape = if common::is_trained(&path) { MODEL } else { SHAPES[1] };
+        let mut world = World::normal(shape, 9);
+        world.visible = vec![TOKENS - 130, TOKENS - 100, TOKENS];
+        let pipeline = load(&path).unwrap();
+        for backend in [&Reference as &dyn Backend, &Cpu::default()] {
+            let at_once = world.run(backend, &pipeline, &Options::default());
+            let options = Options { fall_back: FallBack::Never, ..Options::default() };
+            let mut attention = backend.start(&pipeline, MODEL_LAYER, shape, &options).unwrap();
+            for (t, &visible) in world.visible.iter().enumerate() {
+                let new = s![.., attention.len()..visible, ..];
+                attention.append(world.keys.slice(new), world.values.slice(new)).unwrap();
+                let queries = world.queries.slice(s![.., t..=t, ..]);
+                let output = attention.attend(queries, None).unwrap();
+                let context = format!("{} on {}, query {t}", path.display(), backend.name());
+                assert_eq!(output.out, at_once.out.slice(s![.., t..=t, ..]), "{context}");
+                let rows = &at_once.rows[t * shape.query_heads..][..shape.query_heads];
+                assert_eq!(output.rows, rows, "{context}");
+            }
+        }
+    }
+}
+
+/// A fork goes on as the original would; with another sequence number it draws other samples.
+#[test]
+fn forks_go_on_from_the_same_tokens() {
+    let world = World::normal(SHAPES[1], 8);
+    let pipeline = load(common::root("configs/hybrid.toml")).unwrap();
+    for backend in common::backends() {
+        let mut original = world.start(&*backend, &pipeline, &Options::default());
+        original.attend(world.queries.view(), None).unwrap();
+        let mut same = original.fork(None).unwrap();
+        let mut other = original.fork(Some(9)).unwrap();
+        let extra = world.keys.slice(s![.., ..1, ..]);
+        same.append(extra, world.values.slice(s![.., ..1, ..])).unwrap();
+        assert_eq!((original.len(), same.len()), (TOKENS, TOKENS + 1));
+        let mut same = original.fork(None).unwrap();
+        let attend = |attention: &mut Box<dyn Attention>| {
+            attention.attend(world.queries.view(), None).unwrap().selection.unwrap()
+        };
+        let next = attend(&mut original);
+        assert_eq!(attend(&mut same), next);
+        assert_ne!(attend(&mut other), next);
+    }
+}
+
+/// Reports say what was read and what that is worth.
+#[test]
+fn reports_agree_with_selections() {
+    let world = World::normal(MODEL, 9);
+    let cpu = backend("cpu").unwrap();
+    each_config(MODEL, |name, pipeline| {
+        let output = world.run(&*cpu, pipeline, &Options::default());
+        let selection = output.selection.as_ref().unwrap();
+        for (i, row) in output.rows.iter().enumerate() {
+            let (tokens, probabilities) = selection.row(i);
+            assert_eq!(row.certain + row.sampled, tokens.len(), "{name}");
+            assert_eq!(row.visible, world.visible[i / world.shape.query_heads]);
+            let promise = pipeline.promise();
+            assert!(row.certificate.promise == promise || name == "dense", "{name}");
+            assert_eq!(
+                row.certificate.kind == Kind::Exact,
+                // Independent draws may happen to be all there is.
+                row.density() == 1.0 && probabilities.iter().all(|&p| p == 1.0),
+                "{name}: {row:?}"
+            );
+        }
+    });
+}
+
+/// What cannot be right is refused, by name and place, and changes nothing.
+#[test]
+fn bad_input_is_refused_and_changes_nothing() {
+    let shape = SHAPES[1];
+    let world = World::normal(shape, 10);
+    let pipeline = load(common::root("configs/hybrid.toml")).unwrap();
+    for backend in common::backends() {
+        let options = Options { storage: Storage::F16, ..Options::default() };
+        let mut attention = world.start(&*backend, &pipeline, &options);
+        let mut untouched = attention.fork(None).unwrap();
+        let (keys, values) = (world.keys.view(), world.values.view());
+        let mut refused: Vec<String> = Vec::new();
+        let mut refuse =
+            |result: vattention::Result<()>| refused.push(result.unwrap_err().to_string());
+
+        refuse(attention.append(keys.slice(s![..1, .., ..]), values));
+        refuse(attention.append(keys, values.slice(s![.., ..5, ..])));
+        refuse(attention.append(keys, keys));
+        for bad in [f32::NAN, f32::INFINITY, 65_520.0] {
+            let mut wrong = world.keys.clone();
+            wrong[[1, 7, 3]] = bad;
+            refuse(attention.append(wrong.view(), values));
+            let mut wrong = world.values.clone();
+            wrong[[0, 9, 2]] = bad;
+            refuse(attention.append(keys, wrong.view()));
+        }
+        let queries = world.queries.view();
+        refuse(attention.attend(queries.slice(s![.., .., ..4]), None).map(drop));
+        refuse(attention.attend(queries, Some(&[1, 2])).map(drop));
+        refuse(attention.attend(queries, Some(&[1, 2, 0])).map(drop));
+        refuse(attention.attend(queries, Some(&[1, TOKENS + 1, 1])).map(drop));
+        for bad in [f32::NAN, f32::NEG_INFINITY, 1e30] {
+            let mut queries = world.queries.clone();
+            queries[[3, 1, 2]] = bad;
+            refuse(attention.attend(queries.view(), None).map(drop));
+            refuse(attention.observe(queries.view()));
+        }
+        refuse(attention.observe(Array3::zeros((8, TOKENS + 1, 16)).view()));
+        let empty = backend.start(&pipeline, 0, shape, &options);
+        refuse(empty.unwrap().attend(queries, None).map(drop));
+        let wrong = Shape { query_heads: 5, ..shape };
+        refuse(backend.start(&pipeline, 0, wrong, &options).map(drop));
+        refuse(backend.start(&pipeline, 4096, shape, &options).map(drop));
+        let options = Options { scale: Some(f32::NAN), ..options };
+        refuse(backend.start(&pipeline, 0, shape, &options).map(drop));
+
+        let all = refused.join("\n");
+        for part in [
+            "keys: expected [2, 2300, 16], got [1, 2300, 16]",
+            "values: expected 2300 tokens, as many as keys, got 5",
+            "values: expected [2, 2300, 12], got [2, 2300, 16]",
+            "keys[1, 7, 3] is NaN: expected a finite number of magnitude at most 6.5504e4",
+            "values[0, 9, 2] is 6.552e4: expected a finite number of magnitude at most 6.5504e4",
+            "visible: expected 3, one per query, got 2",
+            "visible[2]: expected 1 to 2300 (the tokens appended), got 0",
+            "visible[1]: expected 1 to 2300 (the tokens appended), got 2301",
+            "queries[3, 1, 2] is -inf",
+            "scaled queries[3, 1, 2] is 2.5e29",
+            "prompt queries: expected at most 2300 (the tokens appended), got 2301",
+            "tokens: expected at least 1 before a query, got 0",
+            "query_heads: expected a multiple of kv_heads = 2, got 5",
+            "layer: expected at most 4095, got 4096",
+            "scale: expected a finite number, got NaN",
+        ] {
+            assert!(all.contains(part), "{part} is not in:\n{all}");
+        }
+        let attend = |attention: &mut Box<dyn Attention>| {
+            attention.attend(world.queries.view(), None).unwrap().out
+        };
+        assert_eq!(attend(&mut attention), attend(&mut untouched), "something has changed");
+    }
+    let none = Options { threads: Some(0), ..Options::default() };
+    let error = backend("cpu").unwrap().start(&pipeline, 0, shape, &none).err().unwrap();
+    assert_eq!(error.to_string(), "backend cpu: threads: expected at least 1, got 0");
+}

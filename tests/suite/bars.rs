@@ -1,0 +1,103 @@
+//! Error bars: over 2,000 samples of a row, its error is larger than its bar no more often than delta
+//! allows, at a level of 1e-6 for each count; for budgets, and where a limit does not suffice for epsilon.
+//!
+//! Bars are also made from a quarter of the variance, which the same count must find.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use vattention::estimators::{Mode, Ratio};
+use vattention::samplers::{LogitIndex, Priority, Stratified};
+use vattention::selectors::OracleTopK;
+use vattention::{AutoSize, BudgetEstimator, PipelineConfig, SamplerConfig, Score, Size, Uniform};
+
+use vattention_testkit::promises::{Counts, TOKENS, TRIALS, contradicted, for_each_head};
+
+use crate::common::draws::{FIRST, bench, fraction, only, ratio};
+use crate::common::mistakes::QuarterOfTheVariance;
+
+/// After an exact top-k: what a sample misses is then not much heavier than what it meets.
+fn after_top_k(
+    sampler: Box<dyn SamplerConfig>,
+    estimator: Box<dyn BudgetEstimator>,
+) -> PipelineConfig {
+    let size = AutoSize::Fixed(Size::Tokens(TOKENS / 20));
+    let best = Box::new(OracleTopK { size, score: Score::Head });
+    let mut config = only(sampler, estimator);
+    config.selectors.push(best);
+    config
+}
+
+fn samplers() -> [Box<dyn SamplerConfig>; 3] {
+    let base = FIRST;
+    [
+        Box::new(Uniform { base }),
+        Box::new(Priority { base, ..Priority::default() }),
+        Box::new(Stratified { base }),
+    ]
+}
+
+#[test]
+fn bars_of_a_budget_are_as_sure_as_they_say() {
+    let proved = AtomicUsize::new(0);
+    for_each_head(|head| {
+        for sampler in samplers() {
+            for (size, delta) in [(200, 0.2), (400, 0.05)] {
+                let name = sampler.typetag_name();
+                let sized = || Ratio::sized(Size::Tokens(size), fraction(delta));
+                let again = || {
+                    let text = serde_json::to_value(&sampler).unwrap();
+                    serde_json::from_value::<Box<dyn SamplerConfig>>(text).unwrap()
+                };
+                let run =
+                    |estimator| -> Counts { bench(head, after_top_k(again(), estimator)).run() };
+                let found = run(Box::new(sized()));
+                let cell = format!("{head:?}, {name}, {size}, {delta}: {found:?}");
+                println!("{cell}");
+                assert!(!contradicted(found.outside, delta), "{cell}");
+                assert!(found.radius.is_finite(), "{cell}");
+                assert!(found.most_drawn <= 2 * size, "{cell}");
+                if delta == 0.2 {
+                    let quartered = run(Box::new(QuarterOfTheVariance(Box::new(sized()))));
+                    let found = contradicted(quartered.outside, delta);
+                    proved.fetch_add(usize::from(found), Ordering::Relaxed);
+                }
+            }
+        }
+    });
+    let proved = proved.into_inner();
+    assert!(proved >= 6, "only {proved} cells prove something");
+}
+
+/// Of a limit that suffices for some heads only: the others say so, with bars that are as sure.
+#[test]
+fn what_a_limit_does_not_suffice_for_is_not_promised() {
+    let (withheld, promised) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    for_each_head(|head| {
+        let (epsilon, delta, limit) = (0.05, 0.1, 300);
+        for (mode, indexes) in [
+            (Mode::Default, &[LogitIndex::Keys, LogitIndex::Codes][..]),
+            (Mode::Rigorous, &[LogitIndex::Keys]),
+        ] {
+            let limited = || {
+                let mut ratio = ratio(mode, epsilon, delta);
+                ratio.limit = Some(Size::Tokens(limit));
+                Box::new(ratio)
+            };
+            let by_attention =
+                |&index: &LogitIndex| only(Box::new(Priority { base: FIRST, index }), limited());
+            let uniform = after_top_k(Box::new(Uniform { base: FIRST }), limited());
+            for config in indexes.iter().map(by_attention).chain([uniform]) {
+                let found = bench(head, config).run();
+                let cell = format!("{head:?}, {mode:?}: {found:?}");
+                println!("{cell}");
+                assert!(!contradicted(found.broken, delta), "{cell}");
+                assert!(!contradicted(found.outside, delta), "{cell}");
+                assert!(found.most_drawn <= limit + limit / 2, "{cell}");
+                let all = 2 * TRIALS as usize;
+                withheld.fetch_add(usize::from(found.withheld == all), Ordering::Relaxed);
+                promised.fetch_add(usize::from(found.withheld == 0), Ordering::Relaxed);
+            }
+        }
+    });
+    assert!(withheld.into_inner() >= 6 && promised.into_inner() >= 4);
+}

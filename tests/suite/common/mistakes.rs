@@ -1,0 +1,30 @@
+//! Mistakes in sampling, which counts of broken promises must find.
+
+use serde::{Deserialize, Serialize};
+use vattention::schemars::{self, JsonSchema};
+use vattention::{BudgetEstimator, Demand, Radius, SampleStats, register, typetag};
+
+/// Judges the error by a quarter of its variance.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct QuarterOfTheVariance(
+    #[schemars(with = "serde_json::Value")] pub(crate) Box<dyn BudgetEstimator>,
+);
+
+#[typetag::serde(name = "quarter-of-the-variance")]
+impl BudgetEstimator for QuarterOfTheVariance {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        let radius = self.0.radius(stats);
+        Radius { relative: radius.relative / 2.0, ..radius }
+    }
+
+    fn demand(&self) -> Demand {
+        self.0.demand()
+    }
+}
+
+register!(
+    Estimator,
+    "quarter-of-the-variance",
+    QuarterOfTheVariance,
+    "another, with a quarter of its variance"
+);

@@ -1,0 +1,52 @@
+//! What several tests share.
+
+pub(crate) mod agreement;
+pub(crate) mod devices;
+pub(crate) mod draws;
+mod files;
+pub(crate) mod forgetful;
+pub(crate) mod mistakes;
+pub(crate) mod peer;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use vattention::cuda::Gpu;
+use vattention::{Backend, Shape, available_backends};
+use vattention_cuda_emulator::{Emulator, or_skip};
+
+pub(crate) use files::{configs, root};
+
+/// The heads that the files of `weights/` are for.
+pub(crate) const MODEL: Shape = Shape { query_heads: 9, kv_heads: 3, head_dim: 64, value_dim: 64 };
+
+/// A layer that the files of `weights/` have.
+pub(crate) const MODEL_LAYER: usize = 9;
+
+/// Whether a pipeline file uses one of `weights/`, and so runs on the model's heads only.
+pub(crate) fn is_trained(config: &Path) -> bool {
+    std::fs::read_to_string(config).unwrap().contains("../weights/")
+}
+
+/// The backends that can run here, and that for GPUs over an emulation of one.
+pub(crate) fn backends() -> Vec<Box<dyn Backend>> {
+    let mut backends = available_backends();
+    backends.extend(emulator().map(|emulator| Box::new(Gpu::new(emulator)) as _));
+    backends
+}
+
+/// An emulation of a GPU, if there is a C++ compiler.
+pub(crate) fn emulator() -> Option<Emulator> {
+    or_skip(Emulator::new())
+}
+
+/// Cross-check data beside the repository; a test that needs it says so when it is not there.
+pub(crate) fn golden(path: &str) -> Option<PathBuf> {
+    let path = root("../shared/golden").join(path);
+    if path.exists() {
+        return Some(path);
+    }
+    // Written to the stream itself: what is printed by a test that passes is not shown.
+    let _ = writeln!(std::io::stderr(), "\nskipped, {} is not there", path.display());
+    None
+}

@@ -1,0 +1,416 @@
+//! What the `cpu` backend does beside what every backend does.
+
+use crate::common;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::common::{MODEL, MODEL_LAYER};
+use ndarray::{Array3, ArrayView3, s};
+use ndarray_rand::RandomExt;
+use ndarray_rand::rand::SeedableRng;
+use ndarray_rand::rand_distr::StandardNormal;
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+use vattention::config::load;
+use vattention::estimators::Ratio;
+use vattention::schemars::{self, JsonSchema};
+use vattention::selectors::Sink;
+
+use vattention::{
+    Assumptions, Attention, Budget, BudgetEstimator, Demand, FallBack, Fraction, Kind, NewTokens,
+    Options, Output, Picks, PipelineConfig, Promise, Radius, Result, Row, SampleStats, Selector,
+    SelectorConfig, Shape, Share, Site, Size, Storage, Target, Turn, backend, register, typetag,
+};
+
+const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 40 };
+
+fn normal(dim: (usize, usize, usize), seed: u64) -> Array3<f32> {
+    Array3::random_using(dim, StandardNormal, &mut ChaCha8Rng::seed_from_u64(seed))
+}
+
+/// A sequence of `tokens` tokens.
+fn start(
+    pipeline: &Arc<PipelineConfig>,
+    shape: Shape,
+    tokens: usize,
+    options: &Options,
+) -> Box<dyn Attention> {
+    let mut attention = backend("cpu").unwrap().start(pipeline, 0, shape, options).unwrap();
+    let keys = normal((shape.kv_heads, tokens, shape.head_dim), 1);
+    let values = normal((shape.kv_heads, tokens, shape.value_dim), 2);
+    attention.append(keys.view(), values.view()).unwrap();
+    attention
+}
+
+fn queries(shape: Shape, seed: u64) -> Array3<f32> {
+    normal((shape.query_heads, 1, shape.head_dim), seed)
+}
+
+fn pipeline(toml: &str) -> Arc<PipelineConfig> {
+    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    std::fs::write(&file, toml).unwrap();
+    load(file.path()).unwrap()
+}
+
+/// A window that is cheaper to read among everything than by itself, and one that is not.
+#[test]
+fn a_long_list_is_read_densely_unless_taken_literally() {
+    for (share, size, sum) in [("group", 0.9, 0.9), ("head", 0.9, 1.8), ("head", 0.4, 0.8)] {
+        let window = pipeline(&format!(
+            "share = \"{share}\"\n[[selectors]]\ntype = \"window\"\nsize = {size}\n"
+        ));
+        let dense = load(common::root("configs/dense.toml")).unwrap();
+        let attend = |pipeline, fall_back| -> Output {
+            let options = Options { fall_back, ..Options::default() };
+            start(pipeline, SHAPE, 3000, &options).attend(queries(SHAPE, 3).view(), None).unwrap()
+        };
+        let [fast, all] = [&window, &dense].map(|pipeline| attend(pipeline, FallBack::ByCount));
+        let literal = attend(&window, FallBack::Never);
+        assert_eq!(fast.out, all.out, "{share}, {sum}: what dense attention gives");
+        for row in &fast.rows {
+            assert!(row.fell_back, "{share}, {sum}");
+            assert_eq!((row.density(), row.certificate.kind), (1.0, Kind::Exact));
+            assert!(row.certificate.held);
+        }
+        for row in &literal.rows {
+            assert!(!row.fell_back && row.certificate.kind == Kind::None, "{share}, {sum}");
+            assert_eq!(row.certain, (3000.0 * size) as usize);
+        }
+    }
+    let short = pipeline("[[selectors]]\ntype = \"window\"\nsize = 0.3\n");
+    let output = start(&short, SHAPE, 3000, &Options::default())
+        .attend(queries(SHAPE, 3).view(), None)
+        .unwrap();
+    assert!(output.rows.iter().all(|row| !row.fell_back && row.certain == 900));
+}
+
+/// An estimator that asks for nearly everything gets all of it.
+#[test]
+fn a_large_budget_is_met_by_reading_everything() {
+    let costly = pipeline(
+        "[[selectors]]\ntype = \"sink\"\nsize = 8\n[estimator]\ntype = \"ratio\"\nepsilon = 0.01\ndelta = 0.01\n",
+    );
+    let dense = load(common::root("configs/dense.toml")).unwrap();
+    let attend = |pipeline| {
+        let options = Options::default();
+        start(pipeline, SHAPE, 4000, &options).attend(queries(SHAPE, 3).view(), None).unwrap()
+    };
+    let (output, all) = (attend(&costly), attend(&dense));
+    assert_eq!(output.out, all.out);
+    for row in &output.rows {
+        assert!(row.fell_back && row.certificate.held);
+        assert_eq!((row.certain, row.certificate.kind), (4000, Kind::Exact));
+    }
+}
+
+/// Asks for everything, unless all weights are alike.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+struct Wary {}
+
+#[typetag::serde(name = "wary")]
+impl BudgetEstimator for Wary {
+    fn budget(&self, stats: &SampleStats) -> Budget {
+        let tokens = if stats.var_e > 0.0 { stats.n_s } else { stats.b };
+        Budget { tokens, kind: Kind::None, assumes: Assumptions::NONE }
+    }
+
+    fn radius(&self, _: &SampleStats) -> Radius {
+        Radius::new(f64::INFINITY, Kind::None, Assumptions::NONE)
+    }
+
+    fn demand(&self) -> Demand {
+        let half = Fraction::try_from(0.5).unwrap();
+        Demand::of(Promise::new(Target::Sdpa, half, half))
+    }
+}
+
+register!(Estimator, "wary", Wary, "everything, unless all weights are alike");
+
+/// Lists of query heads that are too long are read together; the others' are as if alone.
+#[test]
+fn heads_that_fall_back_leave_the_others_alone() {
+    let shape = Shape { query_heads: 4, kv_heads: 1, ..SHAPE };
+    let wary = PipelineConfig {
+        share: Share::Head,
+        selectors: vec![Box::new(Sink { size: Size::Tokens(8) })],
+        estimator: Some(Box::new(Wary {})),
+        ..PipelineConfig::default()
+    };
+    let dense = Arc::new(PipelineConfig::default());
+    let mut queries = queries(shape, 3);
+    queries.slice_mut(s![1, .., ..]).fill(0.0);
+    let attend = |pipeline, fall_back| {
+        let options = Options { fall_back, record: true, ..Options::default() };
+        start(pipeline, shape, 4000, &options).attend(queries.view(), None).unwrap()
+    };
+    let wary = Arc::new(wary);
+    let [output, all] = [&wary, &dense].map(|pipeline| attend(pipeline, FallBack::ByCount));
+    let literal = attend(&wary, FallBack::Never);
+    assert_eq!(
+        output.rows.iter().map(|row| row.fell_back).collect::<Vec<_>>(),
+        [true, false, true, true]
+    );
+    for head in 0..4 {
+        let like = if head == 1 { &literal } else { &all };
+        let [ours, theirs] = [&output, like].map(|output| output.out.slice(s![head, 0, ..]));
+        assert!(ours.iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-6), "head {head}");
+        let [ours, theirs] = [&output, like].map(|it| it.selection.as_ref().unwrap().row(head));
+        assert_eq!(ours, theirs, "head {head}");
+    }
+}
+
+/// By the clock, a KV head reads everything, which is exact, or what it would have read.
+#[test]
+fn by_the_clock_a_head_reads_everything_or_what_the_pipeline_chooses() {
+    let shape = Shape { query_heads: 6, kv_heads: 2, head_dim: 32, value_dim: 32 };
+    let sampled = pipeline("[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.2\n");
+    let attention = |pipeline, fall_back| {
+        start(pipeline, shape, 900, &Options { fall_back, ..Options::default() })
+    };
+    let mut by_clock = attention(&sampled, FallBack::ByClock);
+    let mut literal = attention(&sampled, FallBack::Never);
+    let mut dense = attention(&pipeline(""), FallBack::ByClock);
+    let (mut exact, mut drawn) = (0, 0);
+    for step in 0..40 {
+        let queries = queries(shape, step);
+        let [output, literal, dense] = [&mut by_clock, &mut literal, &mut dense]
+            .map(|attention| attention.attend(queries.view(), None).unwrap());
+        for (head, row) in output.rows.iter().enumerate() {
+            let like = if row.fell_back { &dense } else { &literal };
+            let [ours, theirs] = [&output, like].map(|output| output.out.slice(s![head, 0, ..]));
+            assert!(ours.iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-6), "head {head}");
+            assert_eq!(row.fell_back, row.certificate.kind == Kind::Exact, "head {head}");
+            (exact, drawn) =
+                (exact + usize::from(row.fell_back), drawn + usize::from(!row.fell_back));
+        }
+        assert!(literal.rows.iter().all(|row| !row.fell_back));
+    }
+    // Each way is tried three times, by both KV heads.
+    assert!(exact >= 18 && drawn >= 18, "{exact} and {drawn}");
+}
+
+/// One KV head shared out among threads, in pieces that end where lists and chunks do not.
+#[test]
+fn a_head_on_many_threads_has_the_same_bits() {
+    let shape = Shape { query_heads: 3, kv_heads: 1, head_dim: 64, value_dim: 64 };
+    let wide = "[[selectors]]\ntype = \"window\"\nsize = 0.5\n";
+    let sampled = "[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.4\n";
+    for toml in ["", wide, sampled] {
+        let pipeline = pipeline(toml);
+        let run = |threads| {
+            let options = Options {
+                threads: Some(threads),
+                storage: Storage::Bf16,
+                fall_back: FallBack::Never,
+                ..Options::default()
+            };
+            let mut attention = start(&pipeline, shape, 20_011, &options);
+            attention.attend(queries(shape, 4).view(), None).unwrap().out
+        };
+        let alone = run(1);
+        assert_eq!(run(2), alone, "{toml}");
+        assert_eq!(run(7), alone, "{toml}");
+    }
+}
+
+/// A batch is one call after the other; one sequence's bad input is its own.
+#[test]
+fn batches_are_what_single_calls_are() {
+    let pipeline = load(common::root("configs/hybrid.toml")).unwrap();
+    let cpu = backend("cpu").unwrap();
+    let sequences = || -> Vec<Box<dyn Attention>> {
+        let options = |sequence| Options { sequence, ..Options::default() };
+        (0..6).map(|i| start(&pipeline, SHAPE, 500 + 37 * i, &options(i as u32))).collect()
+    };
+    let all: Vec<Array3<f32>> = (0..6).map(|i| queries(SHAPE, 10 + i)).collect();
+    let limits: Vec<[usize; 1]> = (0..6).map(|i| [if i == 4 { 9999 } else { 400 }]).collect();
+    let mut alone = sequences();
+    let want: Vec<Result<Output>> = alone
+        .iter_mut()
+        .zip(all.iter().zip(&limits))
+        .map(|(attention, (queries, limit))| attention.attend(queries.view(), Some(limit)))
+        .collect();
+    for threads in [None, Some(1), Some(3)] {
+        let mut together = sequences();
+        let batch = together
+            .iter_mut()
+            .zip(all.iter().zip(&limits))
+            .map(|(attention, (queries, limit))| Turn {
+                attention: &mut **attention,
+                queries: queries.view(),
+                visible: Some(limit),
+            })
+            .collect();
+        let got = cpu.attend_batch(batch, threads).unwrap();
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            match (got, want) {
+                (Ok(got), Ok(want)) => assert_eq!(got.out, want.out, "sequence {i}"),
+                (Err(got), Err(want)) => assert_eq!((i, got.to_string()), (4, want.to_string())),
+                _ => panic!("sequence {i}: {got:?}, {want:?}"),
+            }
+        }
+    }
+    let refused = cpu.attend_batch(Vec::new(), Some(0)).err().unwrap();
+    assert_eq!(refused.to_string(), "backend cpu: threads: expected at least 1, got 0");
+}
+
+/// Panics while this is set.
+static BOMB: AtomicBool = AtomicBool::new(false);
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+struct Bomb {}
+
+#[typetag::serde(name = "bomb")]
+impl SelectorConfig for Bomb {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Selector for Bomb {
+    fn append(&mut self, new: &NewTokens<'_>) {
+        assert!(!BOMB.load(Ordering::Relaxed), "as it was told, at {}", new.first);
+    }
+
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        assert!(!BOMB.load(Ordering::Relaxed) || row.site().kv_head == 0, "as it was told");
+        picks.take(0);
+    }
+}
+
+register!(Selector, "bomb", Bomb, "panics when it is told to");
+
+/// The sequence, its threads and the other sequences on them go on.
+#[test]
+fn a_selector_that_panics_poisons_nothing() {
+    let pipeline =
+        Arc::new(PipelineConfig { selectors: vec![Box::new(Bomb {})], ..Default::default() });
+    let options = Options { threads: Some(2), ..Options::default() };
+    let mut attention = start(&pipeline, SHAPE, 100, &options);
+    let query = queries(SHAPE, 5);
+    let before = attention.attend(query.view(), None).unwrap().out;
+    BOMB.store(true, Ordering::Relaxed);
+    let attend = |attention: &mut Box<dyn Attention>, query: ArrayView3<'_, f32>| {
+        catch_unwind(AssertUnwindSafe(|| attention.attend(query, None).unwrap().out))
+    };
+    assert!(attend(&mut attention, query.view()).is_err());
+    BOMB.store(false, Ordering::Relaxed);
+    assert_eq!(attend(&mut attention, query.view()).unwrap(), before);
+
+    // One that panics at new tokens does not know them all: the sequence says so, and its fork
+    // from before goes on.
+    let mut fork = attention.fork(None).unwrap();
+    BOMB.store(true, Ordering::Relaxed);
+    let new = normal((2, 1, 32), 9);
+    let append = AssertUnwindSafe(|| attention.append(new.view(), normal((2, 1, 40), 9).view()));
+    assert!(catch_unwind(append).is_err());
+    BOMB.store(false, Ordering::Relaxed);
+    let error = attention.attend(query.view(), None).unwrap_err().to_string();
+    assert!(error.contains("the sequence cannot go on"), "{error}");
+    assert_eq!(attend(&mut fork, query.view()).unwrap(), before);
+}
+
+/// With nothing drawn the output is that of the certain tokens.
+#[test]
+fn a_sample_of_nothing_changes_nothing() {
+    let sink = Sink { size: Size::Tokens(4) };
+    for share in [Share::Group, Share::Head] {
+        let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(sink.clone())];
+        let nothing = Ratio::sized(Size::Tokens(0), 0.1.try_into().unwrap());
+        let estimator: Option<Box<dyn BudgetEstimator>> = Some(Box::new(nothing));
+        let config = PipelineConfig { selectors, share, estimator, ..Default::default() };
+        let config = Arc::new(config);
+        let run = |name: &str| {
+            let options = Options { fall_back: FallBack::Never, ..Options::default() };
+            let mut attention = backend(name).unwrap().start(&config, 0, SHAPE, &options).unwrap();
+            attention.append(normal((2, 50, 32), 1).view(), normal((2, 50, 40), 2).view()).unwrap();
+            attention.attend(queries(SHAPE, 3).view(), None).unwrap().out
+        };
+        let apart = (&run("cpu") - &run("reference")).mapv(f32::abs);
+        assert!(apart.iter().all(|&x| x < 1e-5), "{share:?}: {apart}");
+    }
+}
+
+/// Time is told apart, and only on request.
+#[test]
+fn timings_say_where_the_time_went() {
+    let pipeline = load(common::root("configs/hybrid.toml")).unwrap();
+    for timed in [false, true] {
+        let options = Options { timed, ..Options::default() };
+        let mut attention = start(&pipeline, SHAPE, 2000, &options);
+        let timings = attention.attend(queries(SHAPE, 6).view(), None).unwrap().timings;
+        assert_eq!(timings.is_some(), timed);
+        if let Some(timings) = timings {
+            let parts = [timings.select, timings.sample, timings.attend];
+            assert!(parts.iter().all(|part| !part.is_zero()), "{timings:?}");
+        }
+    }
+}
+
+/// Every pipeline under the other share mode: the same sums over what is reported.
+#[test]
+fn both_share_modes_agree_with_the_reference() {
+    for path in common::configs() {
+        let config = load(&path).unwrap();
+        let other = if config.share == Share::Group { "head" } else { "group" };
+        let change = format!("share={other}");
+        let flipped = vattention::config::Loader { set: vec![change] }.load(&path);
+        // Some selectors need separate lists.
+        let Ok(flipped) = flipped else { continue };
+        let shape = if common::is_trained(&path) { MODEL } else { SHAPE };
+        for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
+            let run = |name: &str| {
+                let options = Options {
+                    storage,
+                    record: true,
+                    fall_back: FallBack::Never,
+                    ..Options::default()
+                };
+                let mut attention =
+                    backend(name).unwrap().start(&flipped, MODEL_LAYER, shape, &options).unwrap();
+                let keys = normal((shape.kv_heads, 900, shape.head_dim), 1);
+                let values = normal((shape.kv_heads, 900, shape.value_dim), 2);
+                attention.append(keys.view(), values.view()).unwrap();
+                attention.attend(queries(shape, 7).view(), None).unwrap()
+            };
+            let (ours, theirs) = (run("cpu"), run("reference"));
+            let rows = ours.rows.iter().zip(&theirs.rows);
+            if rows.clone().any(|(ours, theirs)| ours.sampled != theirs.sampled) {
+                // Budgets may differ by one token.
+                assert!(rows.clone().all(|(a, b)| a.sampled.abs_diff(b.sampled) <= 1), "{path:?}");
+                continue;
+            }
+            assert_eq!(ours.selection, theirs.selection, "{path:?}");
+            let apart = (&ours.out - &theirs.out).mapv(f32::abs).fold(0.0_f32, |a, &b| a.max(b));
+            assert!(apart < 4e-5, "{path:?}: {apart}");
+        }
+    }
+}
+
+/// Queries are one step each, whichever way they come.
+#[test]
+fn shapes_that_no_tile_fits_are_right() {
+    for (group, head_dim, value_dim) in [(1, 1, 1), (3, 33, 7), (7, 100, 257), (16, 256, 32)] {
+        let shape = Shape { query_heads: group, kv_heads: 1, head_dim, value_dim };
+        let dense = load(common::root("configs/dense.toml")).unwrap();
+        for tokens in [1, 5, 130] {
+            let options = Options::default();
+            let out = start(&dense, shape, tokens, &options)
+                .attend(queries(shape, 8).view(), None)
+                .unwrap()
+                .out;
+            let mut judge =
+                backend("reference").unwrap().start(&dense, 0, shape, &options).unwrap();
+            let keys = normal((1, tokens, head_dim), 1);
+            let values = normal((1, tokens, value_dim), 2);
+            judge.append(keys.view(), values.view()).unwrap();
+            let want = judge.attend(queries(shape, 8).view(), None).unwrap().out;
+            let apart = (&out.slice(s![.., .., ..]) - &want)
+                .mapv(f32::abs)
+                .into_iter()
+                .fold(0.0_f32, f32::max);
+            assert!(apart < 2e-6, "{shape:?}, {tokens} tokens: {apart}");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Selectors that learn from attention, over many steps on real backends.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ndarray::{Array3, s};
+use ndarray_rand::RandomExt;
+use ndarray_rand::rand::SeedableRng;
+use ndarray_rand::rand_distr::{StandardNormal, Uniform};
+use proptest::prelude::*;
+use rand_chacha::ChaCha8Rng;
+use vattention::config::Loader;
+use vattention::{
+    Attention, FallBack, Options, Output, PipelineConfig, Shape, available_backends, backend,
+};
+
+/// Rows whose softmax scale is no power of two, so that backends round their logits differently.
+const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 8 };
+const STEPS: usize = 36;
+
+fn pipeline(toml: &str) -> Arc<PipelineConfig> {
+    Loader::default().parse("test.toml", toml).unwrap()
+}
+
+/// A prompt, and tokens and a query for each step.
+#[derive(Clone)]
+struct Story {
+    prompt: usize,
+    /// Queries of the prompt that are shown.
+    shown: usize,
+    /// Tokens before each step.
+    new: usize,
+    keys: Array3<f32>,
+    values: Array3<f32>,
+    queries: Array3<f32>,
+    seed: u64,
+}
+
+/// Only what the story follows from.
+impl std::fmt::Debug for Story {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { prompt, shown, new, seed, .. } = self;
+        write!(f, "Story::new({prompt}, {shown}, {new}, {seed}, false)")
+    }
+}
+
+impl Story {
+    fn new(prompt: usize, shown: usize, new: usize, seed: u64, whole: bool) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut make = |heads, rows, dim| {
+            if whole {
+                let numbers = Uniform::new_inclusive(-2_i8, 2).unwrap();
+                Array3::random_using((heads, rows, dim), numbers, &mut rng).mapv(f32::from)
+            } else {
+                Array3::random_using((heads, rows, dim), StandardNormal, &mut rng)
+            }
+        };
+        let tokens = prompt + new * STEPS;
+        Self {
+            prompt,
+            shown,
+            new,
+            seed,
+            keys: make(SHAPE.kv_heads, tokens, SHAPE.head_dim),
+            values: make(SHAPE.kv_heads, tokens, SHAPE.value_dim),
+            queries: make(SHAPE.query_heads, shown + STEPS, SHAPE.head_dim),
+        }
+    }
+
+    /// Tokens at a step.
+    fn tokens(&self, step: usize) -> usize {
+        self.prompt + self.new * (step + 1)
+    }
+
+    fn append(&self, attention: &mut dyn Attention, tokens: std::ops::Range<usize>) {
+        let keys = self.keys.slice(s![.., tokens.clone(), ..]);
+        attention.append(keys, self.values.slice(s![.., tokens, ..])).unwrap();
+    }
+
+    fn start(&self, name: &str, pipeline: &Arc<PipelineConfig>) -> Box<dyn Attention> {
+        let options = Options { record: true, fall_back: FallBack::Never, ..Options::default() };
+        let mut attention = backend(name).unwrap().start(pipeline, 0, SHAPE, &options).unwrap();
+        self.append(&mut *attention, 0..self.prompt);
+        if self.shown > 0 {
+            attention.observe(self.queries.slice(s![.., ..self.shown, ..])).unwrap();
+        }
+        attention
+    }
+
+    fn step(&self, attention: &mut dyn Attention, step: usize) -> Output {
+        self.append(attention, self.tokens(step) - self.new..self.tokens(step));
+        let query = self.shown + step;
+        attention.attend(self.queries.slice(s![.., query..=query, ..]), None).unwrap()
+    }
+
+    fn run(&self, name: &str, pipeline: &Arc<PipelineConfig>) -> Vec<Output> {
+        let mut attention = self.start(name, pipeline);
+        (0..STEPS).map(|step| self.step(&mut *attention, step)).collect()
+    }
+}
+
+fn stories() -> impl Strategy<Value = Story> {
+    (1_usize..150, 0_usize..8, 1_usize..4, 0_u64..1000).prop_map(|(prompt, shown, new, seed)| {
+        Story::new(prompt, shown.min(prompt), new, seed, false)
+    })
+}
+
+/// What a query head read for certain.
+fn certain(output: &Output, head: usize) -> BTreeSet<usize> {
+    let (tokens, probabilities) = output.selection.as_ref().unwrap().row(head);
+    let sure = tokens.iter().zip(probabilities).filter(|&(_, &p)| p == 1.0);
+    sure.map(|(&token, _)| token as usize).collect()
+}
+
+/// Nothing comes back: what was left out at one step is left out at all that follow.
+fn check_no_resurrection(outputs: &[Output], head: usize, tokens: impl Fn(usize) -> usize) {
+    let mut gone = BTreeSet::new();
+    for (step, output) in outputs.iter().enumerate() {
+        let picked = certain(output, head);
+        assert!(picked.is_disjoint(&gone), "step {step}: {:?}", picked.intersection(&gone));
+        gone.extend((0..tokens(step)).filter(|token| !picked.contains(token)));
+    }
+}
+
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, cases, ..ProptestConfig::default() }
+}
+
+/// `trunc(share · tokens)`, at least 1.
+fn share(share: f64, tokens: usize) -> usize {
+    ((share * tokens as f64) as usize).max(1)
+}
+
+proptest! {
+    #![proptest_config(cases(24))]
+    /// After every step no more than `heavy + recent` of the tokens there are is kept, and the
+    /// recent ones are; the group's heads agree.
+    #[test]
+    fn h2o_keeps_its_capacity(story in stories(), name in prop::sample::select(vec!["cpu", "reference"])) {
+        let pipeline = pipeline("[[selectors]]\ntype = \"h2o\"\nheavy = 0.2\nrecent = 0.1\n");
+        let outputs = story.run(name, &pipeline);
+        for head in 0..SHAPE.query_heads {
+            let room = |tokens: usize| share(0.2, tokens) + share(0.1, tokens);
+            let looked = if story.shown > 0 { room(story.prompt) } else { story.prompt };
+            let mut kept = story.prompt.min(looked);
+            for (step, output) in outputs.iter().enumerate() {
+                let (tokens, picked) = (story.tokens(step), certain(output, head));
+                prop_assert_eq!(picked.len(), kept + story.new);
+                kept = picked.len().min(room(tokens));
+                let recent = tokens - share(0.1, tokens)..tokens;
+                prop_assert!(recent.into_iter().all(|token| picked.contains(&token)));
+                prop_assert_eq!(picked, certain(output, head / 2 * 2));
+            }
+            check_no_resurrection(&outputs, head, |step| story.tokens(step));
+        }
+    }
+
+    /// What is kept of the prompt stays the same set, with all later tokens.
+    #[test]
+    fn snapkv_keeps_what_follows_the_prompt(story in stories(), size in 1_usize..60) {
+        let pipeline =
+            pipeline(&format!("[[selectors]]\ntype = \"snapkv\"\nsize = {size}\nwindow = 4\n"));
+        for name in ["cpu", "reference"] {
+            let outputs = story.run(name, &pipeline);
+            for head in 0..SHAPE.query_heads {
+                let first = certain(&outputs[0], head);
+                let kept = first.iter().filter(|&&token| token < story.prompt).count();
+                let want = if story.shown > 0 { size.min(story.prompt) } else { story.prompt };
+                prop_assert_eq!(kept, want);
+                for (step, output) in outputs.iter().enumerate() {
+                    let mut want = first.clone();
+                    want.extend(story.prompt..story.tokens(step));
+                    prop_assert_eq!(certain(output, head), want);
+                }
+            }
+        }
+    }
+
+    /// A fork goes on as its original would, and a fork that goes another way changes nothing.
+    #[test]
+    fn forks_learn_by_themselves(story in stories(), at in 0..STEPS, which in 0_usize..3) {
+        let toml = [
+            "type = \"h2o\"\nheavy = 9\nrecent = 5",
+            "type = \"snapkv\"\nsize = 20\nwindow = 4",
+            "type = \"inf-llm\"\nsize = 12\nblock = 5\nrepresentatives = 2\nwindow = 30",
+        ][which];
+        let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
+        let outputs = story.run("cpu", &pipeline);
+        let mut original = story.start("cpu", &pipeline);
+        (0..at).for_each(|step| drop(story.step(&mut *original, step)));
+        let mut same = original.fork(None).unwrap();
+        let mut other = original.fork(None).unwrap();
+        let stranger = Story { queries: story.queries.mapv(|x| -2.0 * x), ..story.clone() };
+        (at..STEPS).for_each(|step| drop(stranger.step(&mut *other, step)));
+        for (step, output) in outputs.iter().enumerate().skip(at) {
+            prop_assert_eq!(&story.step(&mut *same, step).selection, &output.selection);
+            prop_assert_eq!(&story.step(&mut *original, step).out, &output.out);
+        }
+    }
+
+    /// A capacity that holds everything is dense attention.
+    #[test]
+    fn with_room_for_all_nothing_is_lost(story in stories()) {
+        let dense = story.run("cpu", &pipeline(""));
+        for toml in [
+            "type = \"h2o\"\nheavy = 200\nrecent = 200",
+            "type = \"snapkv\"\nsize = 400",
+            "type = \"inf-llm\"\nsize = 400",
+        ] {
+            let outputs = story.run("cpu", &pipeline(&format!("[[selectors]]\n{toml}\n")));
+            for (output, dense) in outputs.iter().zip(&dense) {
+                prop_assert_eq!(&output.out, &dense.out);
+            }
+        }
+    }
+
+    /// A sample after an evictor draws what was evicted, and does not change what is evicted.
+    #[test]
+    fn a_sample_reaches_what_is_evicted(story in stories()) {
+        let h2o = "[[selectors]]\ntype = \"h2o\"\nheavy = 0.1\nrecent = 0.1\n";
+        let alone = story.run("cpu", &pipeline(h2o));
+        let fixed = pipeline(&format!("{h2o}[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.3\n"));
+        let sampled = story.run("cpu", &fixed);
+        let last = STEPS - 1;
+        for head in 0..SHAPE.query_heads {
+            for (step, (alone, sampled)) in alone.iter().zip(&sampled).enumerate() {
+                // With few left over, everything is read.
+                if sampled.rows[head].density() < 1.0 {
+                    prop_assert_eq!(certain(alone, head), certain(sampled, head), "step {}", step);
+                }
+            }
+            let row = &sampled[last].rows[head];
+            if row.density() < 1.0 {
+                prop_assert_eq!(row.sampled, share(0.3, story.tokens(last)));
+            }
+        }
+    }
+}
+
+/// On exact logits all backends evict and choose the same, step after step.
+#[test]
+fn backends_learn_the_same_from_small_integers() {
+    for toml in [
+        "type = \"h2o\"\nheavy = 0.1\nrecent = 0.1",
+        "type = \"snapkv\"\nsize = 0.2\nwindow = 4",
+        "type = \"inf-llm\"\nsize = 0.1\nblock = 16\nrepresentatives = 2\nwindow = 300",
+    ] {
+        let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
+        for seed in 0..12 {
+            let story = Story::new(600, [0, 6][seed as usize % 2], 2, seed, true);
+            let judge = story.run("reference", &pipeline);
+            for backend in available_backends() {
+                let outputs = story.run(backend.name(), &pipeline);
+                for (step, (ours, theirs)) in outputs.iter().zip(&judge).enumerate() {
+                    let place = format!("{} {toml}, seed {seed}, step {step}", backend.name());
+                    assert_eq!(ours.selection, theirs.selection, "{place}");
+                }
+            }
+        }
+    }
+}
+
+/// Attention that is given back matters: other queries leave other tokens.
+#[test]
+fn what_is_kept_follows_the_queries() {
+    let story = Story::new(200, 0, 1, 3, false);
+    let other = Story { queries: story.queries.mapv(|x| -x), ..story.clone() };
+    for toml in [
+        "type = \"h2o\"\nheavy = 9\nrecent = 5",
+        "type = \"inf-llm\"\nsize = 12\nblock = 5\nrepresentatives = 2",
+    ] {
+        let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
+        let last = |story: &Story| story.run("cpu", &pipeline).pop().unwrap().selection;
+        assert_ne!(last(&story), last(&other), "{toml}");
+    }
+}

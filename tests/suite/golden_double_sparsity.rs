@@ -1,0 +1,184 @@
+//! Double Sparsity against the reference implementation's scores and picks
+//! (`../shared/golden/peer`), with its file of channels.
+//!
+//! The peer quantises the queries' channels as it does the keys', which saves nothing and loses: we
+//! do not. So here its queries are ours with these channels as it quantises them.
+
+use crate::common;
+use std::path::PathBuf;
+
+use crate::common::peer::{Case, LAYER, size};
+use ndarray::{Array3, ArrayView1, ArrayViewMut1, s};
+use serde_json::Value;
+use vattention::selectors::{DoubleSparsity, Importance, IndexOf, LabelBits, Sink, Window};
+use vattention::{
+    NewTokens, Picks, Score, SelectorConfig, Site, Size, Step, Tokens, available_backends,
+};
+
+/// A composition's selector, with a size of ours.
+fn double_sparsity(masker: &Value, head_dim: usize, size: Size) -> DoubleSparsity {
+    let kept = head_dim / masker["group_factor"].as_u64().unwrap() as usize;
+    // The peer's 16 bits are its name for exact ones.
+    let bits = masker["label_bits"].as_u64().filter(|&bits| bits < 16).unwrap_or(0);
+    assert_eq!(masker["channel_selection"], "qk_proj");
+    DoubleSparsity {
+        size,
+        calibration: calibration(masker),
+        channels: kept.try_into().unwrap(),
+        label_bits: LabelBits::try_from(bits).unwrap(),
+        by: Importance::Qk,
+        labels: IndexOf::QueryHead,
+        score: Score::Head,
+    }
+}
+
+/// The peer's file, which says which channels come first.
+fn calibration(masker: &Value) -> PathBuf {
+    common::golden("peer").unwrap().join(masker["channels"].as_str().unwrap())
+}
+
+/// A vector as the peer's quantiser gives it back.
+fn quantise(numbers: &mut [f32], bits: u8) {
+    let [least, most] = [f32::min, f32::max].map(|f| numbers.iter().copied().reduce(f).unwrap());
+    let last = f32::from(u8::MAX >> (8 - bits));
+    let scale = last / if most > least { most - least } else { 1.0 };
+    for x in numbers {
+        *x = ((*x - least) * scale).round_ties_even().clamp(0.0, last) / scale + least;
+    }
+}
+
+/// The queries with the channels that are kept as the peer quantises them.
+fn queries(case: &Case, config: &DoubleSparsity) -> Array3<f32> {
+    let mut queries = case.input("queries");
+    if config.label_bits.get() == 0 {
+        return queries;
+    }
+    let channels = case.tensor("double_sparsity_channels");
+    for (head, mut rows) in queries.outer_iter_mut().enumerate() {
+        let kept: Vec<usize> =
+            (0..config.channels.get()).map(|i| channels[[head, i]] as usize).collect();
+        rows.outer_iter_mut().for_each(|row| quantise_some(row, &kept, config.label_bits.get()));
+    }
+    queries
+}
+
+fn quantise_some(mut row: ArrayViewMut1<'_, f32>, kept: &[usize], bits: u8) {
+    let mut numbers: Vec<f32> = kept.iter().map(|&channel| row[channel]).collect();
+    quantise(&mut numbers, bits);
+    kept.iter().zip(numbers).for_each(|(&channel, x)| row[channel] = x);
+}
+
+/// Tokens in the peer's sink and in its window.
+const ENDS: usize = 16;
+
+/// How many tokens a composition takes beside these: a share of all, not of those that a row sees.
+fn heavy(case: &Case, maskers: &Value) -> usize {
+    assert_eq!([&maskers[0]["sink_size"], &maskers[1]["window_size"]], [ENDS, ENDS]);
+    size(&maskers[2]["heavy_size"]).of(case.input("keys").dim().1)
+}
+
+/// Each composition of each case: its label, its maskers.
+fn compositions(cases: &[Case]) -> impl Iterator<Item = (&Case, &str, &Value)> {
+    cases.iter().flat_map(|case| {
+        let ours =
+            case.compositions().iter().filter(|c| c["maskers"][2]["type"] == "double_sparsity");
+        ours.map(move |c| (case, c["label"].as_str().unwrap(), &c["maskers"]))
+    })
+}
+
+fn cases() -> Vec<Case> {
+    ["a_causal", "a_nomask"].into_iter().filter_map(Case::load).collect()
+}
+
+/// On every backend, the tokens that the peer takes. (Without a mask its windows are not at the end
+/// of what is visible, as ours are.)
+#[test]
+fn pipelines_take_what_the_peer_takes() {
+    let (cases, mut checked) = (Vec::from_iter(Case::load("a_causal")), 0);
+    for (case, label, maskers) in compositions(&cases) {
+        let (mask, visible) = (case.of(label, "mask"), case.visible());
+        let heavy = Size::Tokens(heavy(case, maskers));
+        let config = double_sparsity(&maskers[2], case.shape().head_dim, heavy);
+        let queries = queries(case, &config);
+        let pipeline = vattention::PipelineConfig {
+            share: vattention::Share::Head,
+            selectors: vec![
+                Box::new(Sink { size: size(&maskers[0]["sink_size"]) }),
+                Box::new(Window { size: size(&maskers[1]["window_size"]) }),
+                Box::new(config),
+            ],
+            ..vattention::PipelineConfig::default()
+        };
+        let pipeline = std::sync::Arc::new(pipeline);
+        for backend in available_backends() {
+            let output = case.answer(&*backend, &pipeline, queries.view());
+            let selection = output.selection.unwrap();
+            let (_, query_heads, count, _) = mask.dim();
+            for (t, head) in (0..count).flat_map(|t| (0..query_heads).map(move |head| (t, head))) {
+                let taken = mask.slice(s![0, head, t, ..visible[t]]);
+                let taken: Vec<u32> =
+                    (0_u32..).zip(&taken).filter(|(_, p)| **p > 0.0).map(|(i, _)| i).collect();
+                assert_eq!(selection.row(t * query_heads + head).0, taken, "{label}: {head}, {t}");
+                checked += 1;
+            }
+        }
+    }
+    assert_eq!(checked, cases.len() * 3 * 8 * 3 * available_backends().len());
+}
+
+/// The best `k` tokens by the peer's scores, for every `k` at which rounding cannot matter; and, with
+/// its sink and window taken before, its mask.
+#[test]
+fn the_ranking_is_the_peers() {
+    let (cases, mut cuts, mut skipped) = (cases(), 0, 0);
+    for (case, label, maskers) in compositions(&cases) {
+        let (shape, visible) = (case.shape(), case.visible());
+        let config = double_sparsity(&maskers[2], shape.head_dim, Size::Tokens(1));
+        let (queries, keys) = (queries(case, &config), case.input("keys"));
+        let [scores, mask] = ["scores", "mask"].map(|name| case.of(label, name));
+        let (count, heavy) = (visible.len(), heavy(case, maskers));
+        for head in 0..shape.query_heads {
+            let (kv_head, member) = (head / shape.group(), head % shape.group());
+            let site = Site { seed: 0, sequence: 0, layer: LAYER, kv_head, shape };
+            let keys = keys.slice(s![kv_head, .., ..]).to_owned();
+            let keys = Tokens::new(keys.as_slice().unwrap(), keys.nrows(), keys.ncols());
+            let mut selector = config.build(&site).unwrap();
+            selector.append(&NewTokens { first: 0, keys, values: keys });
+            for (t, &visible) in visible.iter().enumerate() {
+                let group = kv_head * shape.group()..(kv_head + 1) * shape.group();
+                let queries: Vec<f32> = queries.slice(s![group, t, ..]).iter().copied().collect();
+                let step =
+                    Step { site: &site, queries: &queries, keys, values: keys, visible, step: 0 };
+                let row = step.row(member);
+                let scores = scores.slice(s![0, head, t, ..visible]);
+                let order = falling(scores);
+                let mut ends = Picks::new(visible);
+                let position = keys.len() - count + t + 1;
+                ends.take_range(0..ENDS);
+                ends.take_range(position - ENDS..position);
+                (0..heavy).for_each(|_| selector.select(&row, &mut ends));
+                let mask = mask.slice(s![0, head, t, ..visible]);
+                assert!((0..visible).all(|token| ends.contains(token) == (mask[token] > 0.0)));
+                // One more token each time, as picks only grow.
+                let mut picks = Picks::new(visible);
+                for k in 1..visible {
+                    selector.select(&row, &mut picks);
+                    assert_eq!(picks.len(), k);
+                    if scores[order[k - 1]] - scores[order[k]] < 1e-4 {
+                        skipped += 1;
+                        continue;
+                    }
+                    cuts += 1;
+                    assert!(order[..k].iter().all(|&token| picks.contains(token)), "{label}: {k}");
+                }
+            }
+        }
+    }
+    assert!(cuts >= 20 * skipped, "{skipped} of {cuts} cuts are too close to tell");
+}
+
+fn falling(scores: ArrayView1<'_, f32>) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+    order
+}

@@ -1,0 +1,189 @@
+//! Product quantisation against the reference implementation's codes, scores and picks
+//! (`../shared/golden/peer`), with its centroids.
+//!
+//! Its codes come from before the last time that its centroids moved, so a few are not of the
+//! nearest; its scores and picks follow from its codes.
+
+use crate::common::peer::Case;
+use ndarray::{Array3, Array5, ArrayView1, Axis, Ix5, s};
+use vattention::Picks;
+use vattention::selectors::{Codebook, PartCodes};
+
+/// The first tokens and the last, which no code is needed for.
+const CERTAIN: usize = 16;
+
+/// The centroids of a composition, `[kv_heads, parts, centroids, numbers]`, as codebooks
+/// `[kv_heads][parts]`, with what their parts are filled up to.
+fn codebooks(
+    case: &Case,
+    label: &str,
+    phi: impl Fn(usize, usize) -> Option<f64>,
+) -> Vec<Vec<Codebook>> {
+    let centroids: Array5<f32> =
+        case.tensor(&format!("{label}/centroids")).into_dimensionality::<Ix5>().unwrap();
+    let of_head = |head: usize| {
+        let parts = centroids.index_axis(Axis(0), 0).index_axis_move(Axis(0), head);
+        let book = |(part, centroids)| Codebook::new(centroids, phi(head, part));
+        parts.outer_iter().enumerate().map(book).collect()
+    };
+    (0..centroids.dim().1).map(of_head).collect()
+}
+
+fn parts<'a>(
+    vector: &'a [f32],
+    codebooks: &'a [Codebook],
+) -> impl Iterator<Item = (&'a Codebook, &'a [f32])> {
+    codebooks.iter().zip(vector.chunks_exact(vector.len() / codebooks.len()))
+}
+
+/// The scores of all tokens by the peer's codes; those that it has no codes for have the first.
+fn scores(case: &Case, label: &str) -> Array3<f32> {
+    let books = codebooks(case, label, |_, _| None);
+    let (codes, queries) = (case.of(label, "codes"), case.input("queries"));
+    let tokens = case.input("keys").dim().1;
+    let (heads, count, _) = queries.dim();
+    let mut scores = Array3::zeros((heads, count, tokens));
+    for head in 0..heads {
+        let kv_head = head / case.shape().group();
+        let mut known = PartCodes::new(books[kv_head].len());
+        (0..CERTAIN).for_each(|_| known.push(vec![0; books[kv_head].len()]));
+        for token in codes.slice(s![0, .., kv_head, ..]).rows() {
+            known.push(token.iter().map(|&code| code as u8));
+        }
+        for t in 0..count {
+            let query = queries.slice(s![head, t, ..]).to_vec();
+            let tables: Vec<_> = parts(&query, &books[kv_head]).map(|(b, q)| b.table(q)).collect();
+            let mut row = scores.slice_mut(s![head, t, ..]);
+            known.add_scores(&tables, row.as_slice_mut().unwrap());
+        }
+    }
+    scores
+}
+
+/// The best `k` tokens beside the first and those that end at `position`.
+fn picks(scores: ArrayView1<'_, f32>, position: usize, k: usize) -> Picks {
+    let mut picks = Picks::new(scores.len());
+    picks.take_range(0..CERTAIN);
+    picks.take_range(position + 1 - CERTAIN..position + 1);
+    picks.take_top(k, &scores.to_vec());
+    picks
+}
+
+#[test]
+fn scores_and_picks_follow_from_the_peers_codes() {
+    for case in ["a_causal", "a_nomask"] {
+        let Some(case) = Case::load(case) else { return };
+        for label in ["pq_euclidean", "pq_ip"] {
+            let [theirs, threshold, mask] =
+                ["scores", "threshold", "mask"].map(|name| case.of(label, name));
+            let ours = scores(&case, label);
+            let (heads, count, tokens) = ours.dim();
+            for head in 0..heads {
+                for t in 0..count {
+                    let (scores, theirs) =
+                        (ours.slice(s![head, t, ..]), theirs.slice(s![0, head, t, ..]));
+                    let size = theirs.iter().fold(0.0_f32, |a, x| a.max(x.abs()));
+                    for (score, expected) in scores.iter().skip(CERTAIN).zip(theirs) {
+                        assert!((score - expected).abs() <= 1e-5 * size, "{label}: {head}, {t}");
+                    }
+                    let taken = mask.slice(s![0, head, t, ..]);
+                    let k = taken.sum() as usize - 2 * CERTAIN;
+                    let picks = picks(scores, tokens - count + t, k);
+                    assert_eq!(picks.len(), 2 * CERTAIN + k);
+                    // Of the tokens that do not tie, the peer takes the same.
+                    let cut = threshold[[0, head, t, 0]];
+                    for token in 0..tokens {
+                        let ties =
+                            token >= CERTAIN && (theirs[token - CERTAIN] - cut).abs() < 1e-5 * size;
+                        let same = picks.contains(token) == (taken[token] > 0.0);
+                        assert!(ties || same, "{label}: {head}, {t}, {token}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How many of the codes of the tokens in a range are the peer's, of how many.
+fn equal_codes(
+    case: &Case,
+    label: &str,
+    tokens: std::ops::Range<usize>,
+    books: &[Vec<Codebook>],
+) -> (usize, usize) {
+    let (codes, keys) = (case.of(label, "codes"), case.input("keys"));
+    let (mut equal, mut all) = (0, 0);
+    for (kv_head, books) in books.iter().enumerate() {
+        for token in tokens.clone() {
+            let key = keys.slice(s![kv_head, token, ..]).to_vec();
+            for (part, (book, numbers)) in parts(&key, books).enumerate() {
+                let theirs = codes[[0, token - CERTAIN, kv_head, part]];
+                equal += usize::from(f32::from(book.encode(numbers)) == theirs);
+                all += 1;
+            }
+        }
+    }
+    (equal, all)
+}
+
+/// The largest squared norm of the parts of some tokens' keys.
+fn largest_squared_norm(
+    case: &Case,
+    tokens: std::ops::Range<usize>,
+    of: usize,
+) -> impl Fn(usize, usize) -> Option<f64> {
+    let keys = case.input("keys");
+    move |kv_head, part| {
+        let dim = keys.dim().2 / of;
+        let columns = part * dim..(part + 1) * dim;
+        let keys = keys.slice(s![kv_head, tokens.clone(), columns]);
+        let norm = |row: ArrayView1<'_, f32>| row.iter().map(|&x| f64::from(x).powi(2)).sum();
+        Some(keys.rows().into_iter().map(norm).fold(0.0, f64::max))
+    }
+}
+
+/// All but one in fifty, whose nearest centroid changed when the peer's moved for the last time.
+fn assert_nearly_all((equal, all): (usize, usize)) {
+    assert!(all - equal <= all / 50, "{equal} of {all}");
+}
+
+#[test]
+fn codes_are_those_of_the_nearest_centroids() {
+    let Some(case) = Case::load("a_causal") else { return };
+    let clustered = CERTAIN..case.input("keys").dim().1;
+    let books = codebooks(&case, "pq_euclidean", |_, _| None);
+    assert_nearly_all(equal_codes(&case, "pq_euclidean", clustered.clone(), &books));
+    let phi = largest_squared_norm(&case, clustered.clone(), 4);
+    for (i, expected) in case.tensor("pq_ip/phi").iter().enumerate() {
+        assert!((phi(i / 4, i % 4).unwrap() as f32 / expected - 1.0).abs() < 1e-6);
+    }
+    let books = codebooks(&case, "pq_ip", phi);
+    assert_nearly_all(equal_codes(&case, "pq_ip", clustered, &books));
+}
+
+#[test]
+fn codes_of_later_keys_are_too() {
+    let Some(case) = Case::load("a_causal") else { return };
+    let label = "pq_incremental_euclidean";
+    let tokens = case.input("keys").dim().1;
+    let (clustered, later) = (CERTAIN..tokens - 24, tokens - 24..tokens);
+    let books = codebooks(&case, label, |_, _| None);
+    assert_nearly_all(equal_codes(&case, label, clustered, &books));
+    assert_eq!(equal_codes(&case, label, later, &books), (96, 96));
+}
+
+/// The peer fills up the keys that it clusters to one norm, and appends 0 to later ones, as to
+/// queries: most of these have other codes than they would have had among the clustered. We fill
+/// up all.
+#[test]
+fn the_peer_does_not_fill_up_later_keys() {
+    let Some(case) = Case::load("a_causal") else { return };
+    let label = "pq_incremental_ip";
+    let tokens = case.input("keys").dim().1;
+    let (clustered, later) = (CERTAIN..tokens - 24, tokens - 24..tokens);
+    let filled = codebooks(&case, label, largest_squared_norm(&case, clustered.clone(), 2));
+    assert_nearly_all(equal_codes(&case, label, clustered, &filled));
+    let with_zero = codebooks(&case, label, |_, _| Some(0.0));
+    assert_eq!(equal_codes(&case, label, later.clone(), &with_zero), (96, 96));
+    assert_eq!(equal_codes(&case, label, later, &filled), (28, 96));
+}

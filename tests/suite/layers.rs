@@ -1,0 +1,92 @@
+//! Layers with settings of their own do what a pipeline with these settings alone does.
+
+use crate::common;
+use std::sync::Arc;
+
+use ndarray::Array3;
+use ndarray_rand::RandomExt;
+use ndarray_rand::rand::SeedableRng;
+use ndarray_rand::rand_distr::StandardNormal;
+use rand_chacha::ChaCha8Rng;
+use vattention::config::{Loader, load};
+use vattention::eval::{Entry, Settings, Trace, at_epsilon, compare};
+use vattention::{Backend, FallBack, Fraction, Options, Output, PipelineConfig, Shape, backend};
+
+const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 12 };
+
+/// A pipeline with a top-k of a size, and a sample that looks so often.
+fn text(size: &str, rounds: usize) -> String {
+    format!(
+        "name = \"p\"\nseed = 5\n[[selectors]]\ntype = \"sink\"\nsize = 4\n[[selectors]]\n\
+         type = \"oracle-top-k\"\nsize = {size}\n[estimator]\ntype = \"ratio\"\nepsilon = 0.2\n\
+         delta = 0.2\nrounds = {rounds}\n"
+    )
+}
+
+fn parse(text: &str) -> Arc<PipelineConfig> {
+    Loader::default().parse("p.toml", text).unwrap()
+}
+
+/// What a pipeline makes of a layer, the same tokens at each.
+fn run(backend: &dyn Backend, pipeline: &Arc<PipelineConfig>, layer: usize) -> Output {
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    let mut normal = |dim| Array3::random_using(dim, StandardNormal, &mut rng);
+    let (keys, values) = (normal((2, 900, 16)), normal((2, 900, 12)));
+    let queries = normal((4, 1, 16));
+    let options = Options { record: true, fall_back: FallBack::Never, ..Options::default() };
+    let mut attention = backend.start(pipeline, layer, SHAPE, &options).unwrap();
+    attention.append(keys.view(), values.view()).unwrap();
+    attention.attend(queries.view(), None).unwrap()
+}
+
+#[test]
+fn a_layer_with_settings_answers_as_the_pipeline_with_these_settings() {
+    let layers = "[[layers]]\nat = [1, \"4..6\"]\nselectors.1.size = 0.3\nestimator.rounds = 2\n";
+    let by_layer = parse(&(text("0.02", 6) + layers));
+    let (others, own) = (parse(&text("0.02", 6)), parse(&text("0.3", 2)));
+    for backend in common::backends() {
+        for (layer, plain) in [(0, &others), (5, &own)] {
+            let name = format!("{}, layer {layer}", backend.name());
+            let (got, expected) = (run(&*backend, &by_layer, layer), run(&*backend, plain, layer));
+            assert_eq!(got.out, expected.out, "{name}");
+            assert_eq!(got.selection, expected.selection, "{name}");
+            assert_eq!(got.rows, expected.rows, "{name}");
+        }
+        let read = |pipeline| run(&*backend, pipeline, 1).rows[0].certain;
+        assert!(read(&own) > read(&others), "the settings make a difference");
+    }
+}
+
+#[test]
+fn another_epsilon_is_promised_at_every_layer() {
+    let layers = "[[layers]]\nat = [1]\nselectors.1.size = 0.3\n[[layers]]\nat = [2]\nestimator.rounds = 2\n";
+    let epsilon = Fraction::try_from(0.4).unwrap();
+    let other = at_epsilon(&parse(&(text("0.02", 6) + layers)), epsilon).unwrap();
+    assert!(other.conflicts().is_empty());
+    for layer in 0..3 {
+        assert_eq!(other.at(layer).promise().unwrap().epsilon, epsilon);
+    }
+}
+
+/// What is measured of a whole pipeline is of all its layers.
+#[test]
+fn a_comparison_counts_layers_with_settings() {
+    let trace = Trace::open(&common::root("data/smollm2.safetensors")).unwrap();
+    let numbers: Vec<usize> = trace.layers().map(|(number, _)| number).collect();
+    let [first, second] = numbers[..] else { panic!("{numbers:?}") };
+    let only_second = parse(&format!(
+        "[[layers]]\nat = [{second}]\n[layers.estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 64\n"
+    ));
+    let pyramid = load(common::root("configs/pyramid-kv.toml")).unwrap();
+    let entry = |pipeline| Entry { pipeline, file: String::new(), set: None };
+    let settings = Settings { queries: Some(1), ..Settings::default() };
+    let entries = [entry(only_second), entry(pyramid)];
+    let backend = backend("cpu").unwrap();
+    let report = compare(&entries, &trace, &*backend, &settings, &|_, _| ()).unwrap().0;
+    let [sampled, pyramid] = &report.pipelines[..] else { panic!() };
+    assert_eq!(sampled.budget.unwrap().max, 64.0);
+    assert!(sampled.density.per_query_head.max == 1.0, "dense at layer {first}");
+    let size = |layer: usize| [0.195, 0.157, 0.119, 0.081, 0.043, 0.005][layer / 5];
+    let expected = f64::midpoint(size(first), size(second));
+    assert!((pyramid.density.per_query_head.mean - expected).abs() < 0.005, "{pyramid:?}");
+}

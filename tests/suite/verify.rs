@@ -1,0 +1,280 @@
+//! What `verify` can tell that a pooled count cannot, and what it refuses.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ndarray::{Array3, s};
+use serde::{Deserialize, Serialize};
+use vattention::eval::{
+    Cause, Layer, Trace, TraceInfo, Verification, at_epsilon, verify, write_trace,
+};
+use vattention::schemars::{self, JsonSchema};
+use vattention::{
+    Assumptions, Budget, BudgetEstimator, Demand, Design, Fraction, Kind, Picks, PipelineConfig,
+    Promise, Radius, Row, SampleStats, Sampler, SamplerConfig, Scope, Site, Size, Storage, Stream,
+    Target, Uniform, estimators::Ratio, register, typetag,
+};
+
+/// One head, twenty queries, 3,000 tokens. To the query `hidden`, if any, three far tokens are nearly
+/// all of the attention, which no sample of a hundred finds; the others attend to everything alike.
+fn layer(hidden: Option<usize>) -> Layer {
+    let mut keys = Array3::zeros((1, 3000, 2));
+    let mut values = Array3::from_elem((1, 3000, 1), 1.0);
+    for token in [700, 1500, 2300] {
+        keys[[0, token, 0]] = 10.0;
+        values[[0, token, 0]] = 2.0;
+    }
+    let mut queries = Array3::zeros((1, 20, 2));
+    if let Some(query) = hidden {
+        queries[[0, query, 0]] = 1.0;
+    }
+    Layer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
+}
+
+fn fraction(x: f64) -> Fraction {
+    Fraction::try_from(x).unwrap()
+}
+
+fn run(layer: Layer, trials: u32) -> vattention::eval::Result<Verification> {
+    let tenth = fraction(0.1);
+    let estimator = Some(Box::new(Ratio::new(tenth, tenth)) as _);
+    run_pipeline(layer, PipelineConfig { estimator, ..PipelineConfig::default() }, trials)
+}
+
+fn run_pipeline(
+    layer: Layer,
+    pipeline: PipelineConfig,
+    trials: u32,
+) -> vattention::eval::Result<Verification> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.safetensors");
+    let info = TraceInfo { scale: Some(1.0), ..TraceInfo::default() };
+    write_trace(&path, &info, &BTreeMap::from([(0, layer)]), Storage::F32).unwrap();
+    verify(&Arc::new(pipeline), &Trace::open(&path).unwrap(), trials, &|_, _| {})
+}
+
+#[test]
+fn a_row_that_always_fails_is_not_hidden_among_others() {
+    let good = run(layer(None), 2000).unwrap();
+    assert!(good.held && good.violations == 0);
+    let bad = run(layer(Some(7)), 2000).unwrap();
+    let rate = bad.violations as f64 / bad.trials as f64;
+    assert!(rate < 0.1, "pooled over queries, delta seems kept: {rate}");
+    assert_eq!((bad.worst_row.query, bad.worst_row.trials), (Some(7), 100));
+    assert!(bad.worst_row.violations > 50 && !bad.held, "{:?}", bad.worst_row);
+}
+
+#[test]
+fn nothing_is_held_where_nothing_was_tried() {
+    let none = Layer { queries: Array3::zeros((1, 0, 2)), ..layer(None) };
+    let error = run(none, 2000).unwrap_err().to_string();
+    assert!(error.contains("`layers.0.queries` holds no queries"), "{error}");
+    let error = run(layer(None), 5).unwrap_err().to_string();
+    assert!(error.contains("5 cannot contradict delta = 0.1; expected at least 6"), "{error}");
+}
+
+/// Draws each token with probability 0.1: of 3,000 equal weights the estimated sum is off by 5.5 %
+/// in standard deviation.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+struct Coin {}
+
+#[typetag::serde(name = "coin")]
+impl SamplerConfig for Coin {
+    fn build(&self, _: &Site) -> vattention::Result<Box<dyn Sampler>> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn base(&self) -> Size {
+        Size::Tokens(300)
+    }
+}
+
+register!(Sampler, "coin", Coin, "each token with probability 0.1");
+
+impl Sampler for Coin {
+    fn design<'a>(
+        &'a self,
+        readers: &[Row<'a>],
+        _: &'a Picks,
+        stream: &Stream,
+    ) -> Box<dyn Design + 'a> {
+        let words = (0..readers[0].visible() as u32).zip(stream.words());
+        Box::new(Heads(words.filter(|(_, word)| word % 10 == 0).map(|(token, _)| token).collect()))
+    }
+}
+
+/// The tokens that were drawn.
+struct Heads(Vec<u32>);
+
+impl Design for Heads {
+    fn extend(&mut self, _: usize, out: &mut Vec<u32>) {
+        out.extend(&self.0);
+    }
+
+    fn probabilities(&self) -> Vec<f64> {
+        vec![0.1; self.0.len()]
+    }
+
+    fn factors(&self, _: usize) -> Vec<f64> {
+        vec![90.0; self.0.len()]
+    }
+}
+
+/// A sample that is always large enough.
+fn coin(epsilon: f64) -> PipelineConfig {
+    let content = Stubborn { target: Target::Denominator, ..stubborn(0, epsilon) };
+    PipelineConfig {
+        sampler: Some(Box::new(Coin {})),
+        estimator: Some(Box::new(content)),
+        ..PipelineConfig::default()
+    }
+}
+
+/// A sample drawn once for each query would break a promise in a row always, or never.
+#[test]
+fn samples_are_drawn_anew_for_each_trial() {
+    let verdict = |epsilon| run_pipeline(layer(None), coin(epsilon), 2000).unwrap();
+    let kept = verdict(0.1);
+    let rate = kept.violations as f64 / kept.trials as f64;
+    assert!(kept.held && (0.04..0.1).contains(&rate), "{rate}: {:?}", kept.worst_row);
+    assert_eq!(kept.kind, Kind::Asymptotic);
+    assert!(!verdict(0.05).held);
+}
+
+/// Promises what it is told, and asks for `tokens` each time.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+struct Stubborn {
+    tokens: usize,
+    epsilon: Fraction,
+    floor: Option<Fraction>,
+    scope: Scope,
+    target: Target,
+}
+
+#[typetag::serde(name = "stubborn")]
+impl BudgetEstimator for Stubborn {
+    fn budget(&self, _: &SampleStats) -> Budget {
+        Budget { tokens: self.tokens, kind: Kind::Asymptotic, assumes: Assumptions::ALL }
+    }
+
+    fn radius(&self, _: &SampleStats) -> Radius {
+        Radius::new(0.0, Kind::Asymptotic, Assumptions::ALL)
+    }
+
+    fn demand(&self) -> Demand {
+        let promise = Promise::new(self.target, self.epsilon, fraction(0.1));
+        Demand::of(Promise { floor: self.floor, scope: self.scope, ..promise })
+    }
+}
+
+register!(Estimator, "stubborn", Stubborn, "as many tokens each time");
+
+fn stubborn(tokens: usize, epsilon: f64) -> Stubborn {
+    let epsilon = fraction(epsilon);
+    Stubborn { tokens, epsilon, floor: None, scope: Scope::Row, target: Target::Sdpa }
+}
+
+/// The verdict on an estimator after a base sample.
+fn judge(layer: Layer, base: usize, estimator: Stubborn) -> Verification {
+    let pipeline = PipelineConfig {
+        sampler: Some(Box::new(Uniform { base: Size::Tokens(base) })),
+        estimator: Some(Box::new(estimator)),
+        ..PipelineConfig::default()
+    };
+    run_pipeline(layer, pipeline, 2000).unwrap()
+}
+
+/// `heads` query heads of one KV head, one query, 3,000 equal weights, and the values given.
+fn flat(heads: usize, value: impl Fn(usize) -> f32) -> Layer {
+    let values = Array3::from_shape_fn((1, 3000, 1), |(_, token, _)| value(token));
+    let (queries, keys) = (Array3::zeros((heads, 1, 2)), Array3::zeros((1, 3000, 2)));
+    Layer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
+}
+
+#[test]
+fn the_assumption_that_fails_is_named() {
+    // Three far tokens are nearly all of the attention, and most samples miss them.
+    let bad = run(layer(Some(7)), 2000).unwrap();
+    let fault = bad.fault.unwrap();
+    assert_eq!((fault.cause, fault.layer, fault.query_head), (Cause::TailSeen, 0, 0));
+    assert!(fault.share > 0.95, "{fault:?}");
+    assert_eq!(
+        bad.heads[0].failures.tail_seen + bad.heads[0].failures.of(Cause::Normal),
+        bad.violations
+    );
+
+    // Values 1 and 3 in turn: of two tokens that miss the mean, both are alike.
+    let two = judge(flat(1, |token| [1.0, 3.0][token % 2]), 2, stubborn(2, 0.4));
+    let fault = two.fault.unwrap();
+    assert_eq!((fault.cause, fault.share), (Cause::Moments, 1.0), "{:?}", two.heads[0].failures);
+
+    // A hundred of 0 and 2 tell mean and variance well, but 5 % is half a standard deviation.
+    let coin = |token: usize| 2.0 * (token % 2) as f32;
+    let hundred = judge(flat(1, coin), 100, stubborn(100, 0.05));
+    let fault = hundred.fault.unwrap();
+    assert!(fault.cause == Cause::Normal && fault.share > 0.99, "{fault:?}");
+    assert!(!hundred.held && judge(flat(1, coin), 100, stubborn(100, 0.2)).held);
+}
+
+/// Where a sample is not uniform, what it leaves has no statistics, but heavy tokens are still found.
+#[test]
+fn heavy_tokens_that_another_sampler_left_undrawn_are_named() {
+    let verdict = |layer| {
+        let verdict = run_pipeline(layer, coin(0.05), 2000).unwrap();
+        assert!(verdict.heads[0].nu.is_none());
+        verdict.fault.unwrap()
+    };
+    assert_eq!(verdict(layer(None)).cause, Cause::MomentsOrNormal);
+    let mut heavy = layer(Some(0));
+    heavy.queries = heavy.queries.slice_move(s![.., 0..1, ..]);
+    assert_eq!(verdict(heavy).cause, Cause::TailSeen);
+}
+
+/// Values 12 and −10 in turn: the output is 1, but 11 if they did not cancel.
+#[test]
+fn errors_are_relative_to_the_floor() {
+    let cancelling = || flat(1, |token| [12.0, -10.0][token % 2]);
+    let at = |floor| {
+        let floor = Some(fraction(floor));
+        judge(cancelling(), 200, Stubborn { floor, ..stubborn(200, 0.2) })
+    };
+    let (half, tenth) = (at(0.5), at(0.05));
+    let ratio = tenth.heads[0].error.mean / half.heads[0].error.mean;
+    assert!((ratio - 5.5).abs() < 1e-3, "11 / 2 to 1: {ratio}");
+    assert!(!tenth.held && tenth.violations > 1000, "an error of 0.75 in standard deviation");
+    assert!((0.2..0.3).contains(&half.heads[0].error.p95), "{:?}", half.heads[0].error);
+}
+
+/// Heads that are each within a tenth, but not all of them together.
+#[test]
+fn a_promise_about_a_step_is_about_all_heads_of_a_layer() {
+    let layer = || {
+        let mut layer = flat(1, |_| 1.0);
+        // Sixteen KV heads of one query head, which draw samples of their own.
+        let coin = |(_, token, _): (usize, usize, usize)| 2.0 * (token % 2) as f32;
+        layer.values = Array3::from_shape_fn((16, 3000, 1), coin);
+        layer.keys = Array3::zeros((16, 3000, 2));
+        layer.queries = Array3::zeros((16, 4, 2));
+        layer
+    };
+    // 9.8 % in standard deviation: each head exceeds 0.19 with probability 0.05.
+    let of = |scope| judge(layer(), 100, Stubborn { scope, ..stubborn(100, 0.19) });
+    let (row, step) = (of(Scope::Row), of(Scope::Step));
+    assert!(row.held && row.steps.is_empty() && row.trials == 16 * 2000);
+    assert!(!step.held && step.trials == 2000 && step.worst_row.query_head.is_none());
+    let worst = step.heads.iter().map(|head| head.violations).max().unwrap();
+    let all: usize = step.heads.iter().map(|head| head.violations).sum();
+    let together = step.steps[0].violations;
+    assert!(worst < 300 && together > 1000 && together <= all, "{worst}, {together}, {all}");
+    assert_eq!(step.fault.unwrap().cause, Cause::Normal);
+}
+
+#[test]
+fn other_epsilons_are_of_what_promises() {
+    let estimator =
+        PipelineConfig { estimator: Some(Box::new(stubborn(9, 0.2))), ..PipelineConfig::default() };
+    let before = estimator.promise().unwrap();
+    let other = at_epsilon(&estimator, fraction(0.4)).unwrap();
+    assert_eq!(other.promise(), Some(Promise { epsilon: fraction(0.4), ..before }));
+    assert!(at_epsilon(&PipelineConfig::default(), fraction(0.4)).is_none());
+}

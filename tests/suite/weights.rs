@@ -1,0 +1,144 @@
+//! The files of `weights/`, which are for the model of the shipped trace.
+
+use std::collections::HashMap;
+
+use ndarray::{Array3, s};
+use safetensors::SafeTensors;
+use vattention::eval::{Layer, Trace};
+use vattention::selectors::HashAttention;
+use vattention::{NewTokens, Picks, SelectorConfig, Site, Step, Tokens};
+
+use crate::common::{MODEL, root};
+
+const LAYERS: [usize; 2] = [9, 23];
+const BEST: usize = 32;
+
+fn layer(number: usize) -> Layer {
+    let trace = Trace::open(&root("data/smollm2.safetensors")).unwrap();
+    trace.layer(number).unwrap().unwrap()
+}
+
+/// Tokens at both ends that pipelines read in any case, and that codes are not trained to find.
+const EDGE: usize = 128;
+
+/// The share of each query's 32 best keys among the picks of a sixteenth, both beside the edges, by
+/// query head.
+fn recall(number: usize, layer: &Layer, settings: &str) -> Vec<f64> {
+    let config: HashAttention = toml::from_str(&format!("size = 0.0625\n{settings}")).unwrap();
+    let group = MODEL.group();
+    let of_head = |head: usize| {
+        let site = Site { seed: 0, sequence: 0, layer: number, kv_head: head, shape: MODEL };
+        let rows = |array: &Array3<f32>| array.slice(s![head, .., ..]).iter().copied().collect();
+        let (keys, values): (Vec<f32>, Vec<f32>) = (rows(&layer.keys), rows(&layer.values));
+        let tokens = layer.keys.dim().1;
+        let keys = Tokens::new(&keys, tokens, MODEL.head_dim);
+        let values = Tokens::new(&values, tokens, MODEL.value_dim);
+        let mut worker = config.build(&site).unwrap();
+        worker.append(&NewTokens { first: 0, keys, values });
+        let mut found = vec![0.0; group];
+        for (query, &visible) in layer.visible.as_ref().unwrap().iter().enumerate() {
+            let queries = layer.queries.slice(s![head * group..(head + 1) * group, query, ..]);
+            let queries: Vec<f32> = queries.iter().map(|x| x * MODEL.default_scale()).collect();
+            let step = Step { site: &site, queries: &queries, keys, values, visible, step: 0 };
+            for (row, found) in found.iter_mut().enumerate() {
+                let (mut picks, mut best) = (Picks::new(visible), Picks::new(visible));
+                for picks in [&mut picks, &mut best] {
+                    picks.take_range(0..EDGE);
+                    picks.take_range(visible - EDGE..visible);
+                }
+                worker.select(&step.row(row), &mut picks);
+                let mut logits = vec![0.0; visible];
+                step.row(row).logits(&mut logits);
+                best.take_top(BEST, &logits);
+                let known = best.iter().filter(|&token| picks.contains(token)).count();
+                *found += (known - 2 * EDGE) as f64;
+            }
+        }
+        let all = (layer.queries.dim().1 * BEST) as f64;
+        found.into_iter().map(move |found| found / all).collect::<Vec<f64>>()
+    };
+    (0..MODEL.kv_heads).flat_map(of_head).collect()
+}
+
+/// On text that they were not trained on, in every head.
+#[test]
+fn trained_codes_find_more_than_random_hyperplanes_of_as_many_bits() {
+    for number in LAYERS {
+        let layer = layer(number);
+        let file = root("weights/smollm2-hash.safetensors");
+        let trained = recall(number, &layer, &format!("weights = {:?}", file.to_str().unwrap()));
+        let random = recall(number, &layer, "bits = 32");
+        for (head, (trained, random)) in trained.iter().zip(&random).enumerate() {
+            assert!(trained > random, "layer {number}, head {head}: {trained} against {random}");
+        }
+    }
+}
+
+#[test]
+fn channels_are_permutations() {
+    let text = std::fs::read_to_string(root("weights/smollm2-channels.json")).unwrap();
+    let lists: HashMap<String, Vec<Vec<usize>>> = serde_json::from_str(&text).unwrap();
+    for number in LAYERS {
+        for part in ["q_proj", "k_proj", "qk_proj", "q_proj_group", "k_proj_group", "qk_proj_group"]
+        {
+            let heads = &lists[&format!("model.layers.{number}.self_attn.{part}")];
+            let shared = part.ends_with("_group");
+            assert_eq!(heads.len(), if shared { MODEL.kv_heads } else { MODEL.query_heads });
+            for list in heads {
+                let mut sorted = list.clone();
+                sorted.sort_unstable();
+                assert_eq!(sorted, (0..MODEL.head_dim).collect::<Vec<_>>());
+            }
+        }
+    }
+}
+
+/// The first channels carry more of `|q_c k_c|` in the shipped trace than others would.
+#[test]
+fn the_first_channels_matter_in_other_text_too() {
+    let text = std::fs::read_to_string(root("weights/smollm2-channels.json")).unwrap();
+    let lists: HashMap<String, Vec<Vec<usize>>> = serde_json::from_str(&text).unwrap();
+    for number in LAYERS {
+        let layer = layer(number);
+        let prompt = layer.prompt.as_ref().unwrap();
+        let end = layer.prompt_tokens.unwrap();
+        let first = end - prompt.dim().1;
+        for (head, list) in
+            lists[&format!("model.layers.{number}.self_attn.qk_proj")].iter().enumerate()
+        {
+            let keys = layer.keys.slice(s![head / MODEL.group(), first..end, ..]);
+            let products = &prompt.slice(s![head, .., ..]) * &keys;
+            let weight = |channels: &[usize]| -> f32 {
+                let of = |&c: &usize| products.column(c).iter().map(|x| x.abs()).sum::<f32>();
+                channels.iter().map(of).sum()
+            };
+            let (half, all) = (weight(&list[..MODEL.head_dim / 2]), weight(list));
+            assert!(half > 0.55 * all, "layer {number}, head {head}: {}", half / all);
+        }
+    }
+}
+
+#[test]
+fn bases_are_orthonormal_and_hold_more_in_their_first_half() {
+    let bytes = std::fs::read(root("weights/smollm2-basis.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let dim = MODEL.head_dim;
+    for number in LAYERS {
+        let view = file.tensor(&format!("layers.{number}.basis")).unwrap();
+        assert_eq!(view.shape(), [MODEL.kv_heads, dim, dim]);
+        let numbers =
+            view.data().as_chunks().0.iter().map(|&x| f32::from_le_bytes(x)).collect::<Vec<f32>>();
+        let bases = Array3::from_shape_vec((MODEL.kv_heads, dim, dim), numbers).unwrap();
+        let layer = layer(number);
+        for (head, basis) in bases.outer_iter().enumerate() {
+            for ((i, j), x) in basis.dot(&basis.t()).indexed_iter() {
+                assert!((x - f32::from(i == j)).abs() < 1e-6, "{number} {head}: {i} {j} {x}");
+            }
+            let rotated = layer.keys.slice(s![head, .., ..]).dot(&basis.t());
+            let power =
+                |part: std::ops::Range<usize>| rotated.slice(s![.., part]).mapv(|x| x * x).sum();
+            let half = dim / 2;
+            assert!(power(0..half) > 3.0 * power(half..dim), "layer {number}, head {head}");
+        }
+    }
+}
