@@ -188,10 +188,10 @@ fn expect_room(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<(), Failure> 
     config.check_length(tokens)?;
     let rows = |storage| row_bytes(&config.shape, storage, config.layers, tokens);
     let at_once = args.at_once.get() as u64;
-    let sequences = at_once * if args.no_errors { 1 } else { 2 };
+    let sequences = at_once.saturating_mul(if args.no_errors { 1 } else { 2 });
     // A case and the one before, whose beginning it may share; or texts to find densities on.
     let texts = if args.densities.density.is_empty() { 0 } else { Calibration::TEXTS as u64 };
-    let bytes = rows(Storage::F32).saturating_mul((2 * at_once).max(texts));
+    let bytes = rows(Storage::F32).saturating_mul(at_once.saturating_mul(2).max(texts));
     checkpoint.expect_room(
         tokens,
         bytes.saturating_add(rows(args.dtype.into()).saturating_mul(sequences)),

@@ -6,6 +6,7 @@
 mod at_once;
 mod contender;
 mod density;
+mod desk;
 mod error;
 mod kept;
 mod record;
@@ -14,7 +15,7 @@ mod talk;
 mod watched;
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{Backend, Options, PipelineConfig};
@@ -29,6 +30,7 @@ pub use record::{Attended, Attention, ErrorOf, Files, Record, fingerprint};
 pub use report::{Asked, Report, Score};
 pub use talk::Talk;
 
+use desk::Desk;
 use record::Digest;
 use watched::Seen;
 pub use watched::{LayerAttended, Watched, Watcher};
@@ -98,7 +100,7 @@ struct Prompt {
 
 impl Evaluation<'_> {
     /// Asks every case of every contender, but for those whose answers are kept. `progress` is
-    /// called with the number of answers and of all.
+    /// called with the number of answers and of all, once for each.
     ///
     /// Cost of a case: a dense reading of its context, and for each contender a step per token of
     /// question and answer.
@@ -113,58 +115,42 @@ impl Evaluation<'_> {
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Report> {
         let places = self.places();
-        let total = places.len() * contenders.len();
-        let desk = Mutex::new((kept, 0));
-        let records = at_once::each(
-            places.len(),
-            self.settings.at_once,
-            || None,
-            |before, place| {
-                let keep = |record: Option<&Record>| {
-                    let (kept, done) = &mut *desk.lock().unwrap_or_else(PoisonError::into_inner);
-                    record.map_or(Ok(()), |record| kept.push(record.clone()))?;
-                    *done += 1;
-                    progress(*done, total);
-                    Ok(())
-                };
-                let find = |digest: &str| {
-                    desk.lock().unwrap_or_else(PoisonError::into_inner).0.find(digest)
-                };
-                self.ask(places[place], contenders, before, &find, &keep)
-            },
-        )?;
+        let desk = Desk::new(kept, places.len() * contenders.len(), progress);
+        let nothing_read = || None;
+        let records =
+            at_once::each(places.len(), self.settings.at_once, nothing_read, |before, i| {
+                self.ask(places[i], contenders, before, &desk)
+            })?;
         Ok(Report::new(self, contenders, records.into_iter().flatten().collect()))
     }
 
-    /// One case asked of every contender, but for answers that `find` finds. `keep` is called after
-    /// each, with the record if it is new. `before` is the prompt that was read last.
+    /// Asks one case of every contender, but for those whose answers are kept. `before` is the prompt
+    /// that was read last.
     fn ask(
         &self,
         (task, context, case): (Task, usize, usize),
         contenders: &[Contender],
         before: &mut Option<Prefilled>,
-        find: &dyn Fn(&str) -> Option<Attended>,
-        keep: &dyn Fn(Option<&Record>) -> Result<()>,
+        desk: &Desk<'_>,
     ) -> Result<Vec<Record>> {
         let prompt = self.prompt(task, context, case_seed(self.settings.seed, case))?;
         let mut read = None;
         let mut records = Vec::with_capacity(contenders.len());
         for contender in contenders {
             let digest = self.digest(&contender.pipeline, &prompt, case)?;
-            let found = find(&digest);
-            let is_new = found.is_none();
-            let attended = if let Some(attended) = found {
-                attended
+            if let Some(attended) = desk.find(&digest) {
+                records.push(Record::new(digest, contender, (task, context, case), attended));
             } else {
                 let prefilled = match &read {
                     Some(prefilled) => prefilled,
                     None => read.insert(self.read(before.as_ref(), &prompt)?),
                 };
-                self.attend(task, contender, &prompt, prefilled, case)?
-            };
-            let record = Record::new(digest, contender, (task, context, case), attended);
-            keep(is_new.then_some(&record))?;
-            records.push(record);
+                let attended = self.attend(task, contender, &prompt, prefilled, case)?;
+                let record = Record::new(digest, contender, (task, context, case), attended);
+                desk.keep(&record)?;
+                records.push(record);
+            }
+            desk.count();
         }
         *before = read.or(before.take());
         Ok(records)

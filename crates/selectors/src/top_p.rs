@@ -16,8 +16,7 @@ pub(crate) fn attention(
     let mut shares = vec![0.0; heads[0].len()];
     for logits in heads {
         let shift = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let weights: Vec<f64> =
-            logits.iter().map(|logit| f64::from(logit - shift).exp()).collect();
+        let weights: Vec<f64> = logits.iter().map(|logit| f64::from(logit - shift).exp()).collect();
         let total: f64 = weights.iter().sum();
         for (share, weight) in shares.iter_mut().zip(weights) {
             *share += weight / total;

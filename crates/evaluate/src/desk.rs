@@ -1,0 +1,49 @@
+//! Where answers that are made at the same time come together.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::{Attended, Kept, Record, Result};
+
+/// Keeps answers, counts them, and says how many there are.
+pub(crate) struct Desk<'a> {
+    state: Mutex<State<'a>>,
+    /// Answers that there will be.
+    total: usize,
+    progress: &'a (dyn Fn(usize, usize) + Sync),
+}
+
+struct State<'a> {
+    kept: &'a mut Kept,
+    done: usize,
+}
+
+impl<'a> Desk<'a> {
+    pub(crate) fn new(
+        kept: &'a mut Kept,
+        total: usize,
+        progress: &'a (dyn Fn(usize, usize) + Sync),
+    ) -> Self {
+        Self { state: Mutex::new(State { kept, done: 0 }), total, progress }
+    }
+
+    /// The answer that depends on the same, if it was kept.
+    pub(crate) fn find(&self, digest: &str) -> Option<Attended> {
+        self.state().kept.find(digest)
+    }
+
+    /// Keeps a new answer.
+    pub(crate) fn keep(&self, record: &Record) -> Result<()> {
+        self.state().kept.push(record.clone())
+    }
+
+    /// Counts an answer, new or not. Counts are told one after the other.
+    pub(crate) fn count(&self) {
+        let mut state = self.state();
+        state.done += 1;
+        (self.progress)(state.done, self.total);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<'a>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
