@@ -93,7 +93,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
-    let Loaded { entries, files } = args.changes.load(&args.pipelines)?;
+    let Loaded { entries, files } = args.densities.load(&args.pipelines, &args.changes)?;
     let tasks = tasks(&args.tasks).map_err(|error| Failure::input(format!("--tasks: {error}")))?;
     let texts = texts(args)?;
     let checkpoint = Checkpoint::open(&args.model)?;

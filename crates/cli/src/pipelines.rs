@@ -40,6 +40,9 @@ pub(crate) struct Densities {
     /// stays as it is. By default, pipelines run as they stand.
     #[arg(long, value_delimiter = ',', value_parser = fraction, value_name = "SHARES")]
     pub(crate) density: Vec<Fraction>,
+    /// More pipeline files, which stay as they stand beside `--density`.
+    #[arg(long, requires = "density", num_args = 1.., value_name = "FILE")]
+    pub(crate) as_they_stand: Vec<PathBuf>,
 }
 
 /// Pipelines, and the files that they were made of.
@@ -51,7 +54,7 @@ pub(crate) struct Loaded {
 impl PipelineArgs {
     /// Loads the pipelines, or every problem in any of them.
     pub(crate) fn load(&self) -> Result<Loaded, Failure> {
-        self.changes.load(&self.configs)
+        self.densities.load(&self.configs, &self.changes)
     }
 
     /// Those that can run on a trace, at each density.
@@ -98,9 +101,20 @@ impl Changes {
 }
 
 impl Densities {
-    /// Whether a pipeline stays as it stands: without a density, and if it is dense.
+    /// Loads pipelines, and those that stay as they stand, or every problem in any of them.
+    pub(crate) fn load(&self, paths: &[PathBuf], changes: &Changes) -> Result<Loaded, Failure> {
+        if let Some(both) = self.as_they_stand.iter().find(|path| paths.contains(path)) {
+            let both = both.display();
+            let reason = "it is among the pipelines that read a share; expected a file once";
+            return Err(Failure::input(format!("--as-they-stand: {both}: {reason}")));
+        }
+        changes.load(&[paths, &self.as_they_stand].concat())
+    }
+
+    /// Whether a pipeline stays as it stands: without a density, if it is dense, or if that was said.
     pub(crate) fn leave(&self, entry: &Entry) -> bool {
-        self.density.is_empty() || entry.pipeline.is_dense()
+        let said = |path: &PathBuf| path.display().to_string() == entry.file;
+        self.density.is_empty() || entry.pipeline.is_dense() || self.as_they_stand.iter().any(said)
     }
 
     /// Each pipeline at each density, as `make` makes it, or as it stands.

@@ -1,7 +1,7 @@
 //! Pipelines made to read a share of the tokens, as a model reads them.
 
 use std::cell::RefCell;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vattention_core::{Fraction, PipelineConfig};
 use vattention_eval::{Tuned, made_to_read};
@@ -79,27 +79,22 @@ impl Evaluation<'_> {
         calibration: &Calibration,
         kept: &mut Kept,
     ) -> Result<f64> {
-        let digests: Vec<String> = (calibration.texts.iter().enumerate())
-            .map(|(i, text)| self.digest(pipeline, &text.prompt, i))
-            .collect::<Result<_>>()?;
-        let known: Vec<Option<f64>> = digests.iter().map(|digest| kept.density(digest)).collect();
-        let at_once = self.settings.at_once;
-        let measured = at_once::each(
-            known.len(),
-            at_once,
-            || (),
-            |(), i| {
-                known[i].map_or_else(
-                    || self.density_on(pipeline, &calibration.texts[i], i),
-                    |it| Ok(Some(it)),
-                )
-            },
-        )?;
-        for (digest, (known, density)) in digests.into_iter().zip(known.iter().zip(&measured)) {
-            if let (None, Some(density)) = (known, density) {
-                kept.push_density(digest, *density)?;
+        let kept = Mutex::new(kept);
+        let kept = || kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = |(): &mut (), i: usize| {
+            let text = &calibration.texts[i];
+            let digest = self.digest(pipeline, &text.prompt, i)?;
+            let known = kept().density(&digest);
+            if known.is_some() {
+                return Ok(known);
             }
-        }
+            let density = self.density_on(pipeline, text, i)?;
+            if let Some(density) = density {
+                kept().push_density(digest, density)?;
+            }
+            Ok(density)
+        };
+        let measured = at_once::each(calibration.texts.len(), self.settings.at_once, || (), one)?;
         // A model that ends at once takes no step by the pipeline.
         let some: Vec<f64> = measured.into_iter().flatten().collect();
         Ok(some.iter().sum::<f64>() / some.len().max(1) as f64)

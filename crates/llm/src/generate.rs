@@ -9,7 +9,7 @@ use crate::{Error, Result, Session};
 pub struct Prompt<'a> {
     /// Read by dense attention; at least one token.
     pub dense: &'a [u32],
-    /// Read by the pipeline, token by token: a question about a context, say.
+    /// Read by the pipeline, as by [`Session::steps`]: a question about a context, say.
     pub sparse: &'a [u32],
 }
 
@@ -60,18 +60,6 @@ impl Session<'_> {
         self.model().check(prompt.sparse, prompt.dense.len())?;
         let logits = self.prefill(prompt.dense)?;
         self.steps(logits, prompt.sparse)
-    }
-
-    /// Adds tokens one by one, and returns the logits after the last; those before, if there are
-    /// none.
-    ///
-    /// # Errors
-    /// As [`step`](Self::step).
-    pub fn steps(&mut self, mut logits: Vec<f32>, tokens: &[u32]) -> Result<Vec<f32>> {
-        for &token in tokens {
-            logits = self.step(token)?;
-        }
-        Ok(logits)
     }
 
     /// Reads a prompt into an empty sequence, and goes on with the likeliest token, until that is

@@ -96,7 +96,9 @@ fn pipelines_are_made_to_read_what_is_asked_for() {
     let edges = "[[selectors]]\ntype = \"sink\"\nsize = 8\n";
     let best = "[[selectors]]\ntype = \"oracle-top-k\"\nsize = 9\n";
     world.write("best.toml", format!("name = \"best\"\n{edges}{best}"));
+    world.write("plain.toml", format!("name = \"plain\"\n{edges}{best}"));
     let more = ["--density", "0.2,0.5", "--pipelines", "best.toml", "--json", "out.json"];
+    let more = [more.as_slice(), &["--as-they-stand", "plain.toml"]].concat();
     let model = model();
     let mut args = args(&model, &more);
     args.retain(|arg| *arg != "promised.toml");
@@ -105,7 +107,7 @@ fn pipelines_are_made_to_read_what_is_asked_for() {
     let contenders = &world.json("out.json")["contenders"];
     let names: Vec<&str> =
         contenders.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["dense", "best, 20 %", "best, 50 %"]);
+    assert_eq!(names, ["dense", "best, 20 %", "best, 50 %", "plain"]);
     for (i, asked) in [(1, 0.2), (2, 0.5)] {
         let density = contenders[i]["density"].as_f64().unwrap();
         assert!((density / asked).ln().abs() < 0.1, "{density} for {asked}");
@@ -121,6 +123,9 @@ fn what_cannot_be_asked_is_refused() {
     refuse(&world, &["--context", "20000"], "expected at most `max_position_embeddings` = 16384");
     refuse(&world, &["--cases", "0"], "--cases");
     refuse(&world, &["--density", "2"], "--density");
+    let twice = ["--density", "0.2", "--as-they-stand", "dense.toml"];
+    refuse(&world, &twice, "--as-they-stand: dense.toml: it is among the pipelines");
+    refuse(&world, &["--as-they-stand", "dense.toml"], "--density");
     refuse(&world, &["--pipelines", "none.toml"], "none.toml");
     refuse(&world, &["--vocabulary", "dense.toml"], "dense.toml");
     refuse(&world, &["--squad", "none.json"], "none.json: No such file");

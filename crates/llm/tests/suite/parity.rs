@@ -204,6 +204,56 @@ fn a_question_by_dense_steps_is_a_question_of_the_prompt() {
     }
 }
 
+/// Also more of them than are taken at once.
+#[test]
+fn known_tokens_attend_as_one_by_one() {
+    let tokens: Vec<u32> = (0..600).map(|i| (i * 37 + i / 11) % 126).collect();
+    let (prompt, known) = tokens.split_at(300);
+    for name in CASES {
+        let model = open(name);
+        for (pipeline, known) in
+            [(dense(), known), (sparse(), &known[..40]), (sparse(), &known[..3])]
+        {
+            let start = || {
+                let mut session = session(&model, &pipeline);
+                let logits = session.prefill(prompt).unwrap();
+                (session, logits)
+            };
+            let ((mut together, logits), (mut alone, _)) = (start(), start());
+            let logits = together.steps(logits, known).unwrap();
+            let expected = known.iter().map(|&token| alone.step(token).unwrap()).last().unwrap();
+            assert_close(&logits, &expected, 1e-4, name);
+            assert_eq!(together.len(), alone.len());
+            let read = |session: &Session<'_>| -> Vec<usize> {
+                session
+                    .reports()
+                    .iter()
+                    .flat_map(|layer| &layer.rows)
+                    .map(|row| row.read_by_group)
+                    .collect()
+            };
+            assert_eq!(read(&together), read(&alone), "{name}");
+            let logits = [together.step(9).unwrap(), alone.step(9).unwrap()];
+            assert_close(&logits[0], &logits[1], 1e-4, name);
+        }
+    }
+}
+
+#[test]
+fn known_tokens_are_refused_before_the_first_is_added() {
+    let model = open("llama3");
+    let mut session = session(&model, &dense());
+    let logits = session.prefill(&[1, 2, 3]).unwrap();
+    assert_eq!(session.steps(logits.clone(), &[]).unwrap(), logits);
+    let unknown = model.config().vocab_size as u32;
+    let mut tokens = vec![5; 20];
+    tokens.push(unknown);
+    let said = session.steps(logits, &tokens).unwrap_err().to_string();
+    assert!(said.starts_with(&format!("tokens: {unknown} at [20]")), "{said}");
+    assert_eq!(session.len(), 3);
+    session.step(5).unwrap();
+}
+
 #[test]
 fn a_sparse_pipeline_reads_less_and_says_so() {
     for name in CASES {
