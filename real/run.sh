@@ -106,7 +106,7 @@ evaluate() { # a name for what comes out, options
     local name=$1
     shift
     vattention evaluate --model $model --dtype bf16 --at-once $(nproc) --haystack $haystack --results $out/answers.jsonl \
-        --json target/real/$name.json "$@" | whole $name
+        --leave-out-below 0.2 --json target/real/$name.json "$@" | whole $name
 }
 
 # Which tasks the model can do at all.

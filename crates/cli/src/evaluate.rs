@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use vattention::eval::{Entry, write_beside};
-use vattention::{FallBack, Options, Storage};
+use vattention::{FallBack, Fraction, Options, Storage};
 use vattention_evaluate::{Calibration, Contender, Evaluation, Files, Kept, Settings, fingerprint};
 use vattention_tasks::{Texts, tasks};
 
@@ -14,6 +14,7 @@ use crate::chat::ChatArgs;
 use crate::checkpoint::{Checkpoint, row_bytes};
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
+use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
 use crate::pipelines::{Changes, Densities, Lineup, Loaded};
 use crate::setup::Setup;
@@ -62,6 +63,9 @@ pub(crate) struct Args {
     /// Leave out the comparison of every step with dense attention.
     #[arg(long)]
     no_errors: bool,
+    /// Leave tasks out of the means on which the first dense pipeline scores less than this share.
+    #[arg(long, value_name = "SHARE", value_parser = fraction)]
+    leave_out_below: Option<Fraction>,
     /// Cases that are asked at the same time, each on its share of the threads: the answers are the
     /// same, and come sooner where a step is too little work for all threads. Each takes memory of its
     /// own.
@@ -114,6 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         setup: args.setup.into(),
         talk,
         errors: !args.no_errors,
+        leave_out_below: args.leave_out_below.map_or(0.0, Fraction::get),
         at_once: args.at_once,
         options: Options {
             storage: args.dtype.into(),

@@ -27,7 +27,7 @@ pub use density::Calibration;
 pub use error::{Error, Result};
 pub use kept::Kept;
 pub use record::{Attended, Attention, ErrorOf, Files, Record, fingerprint};
-pub use report::{Asked, Report, Score};
+pub use report::{Asked, Report, Score, mean_of_counted};
 pub use talk::Talk;
 
 use desk::Desk;
@@ -63,6 +63,9 @@ pub struct Settings {
     /// Whether each step is compared with dense attention, which takes as long and as much memory
     /// again.
     pub errors: bool,
+    /// Tasks on which the first dense contender scores less, from 0 to 1, are left out of means, length by length:
+    /// the model cannot do them, whatever is read. 0 leaves out none.
+    pub leave_out_below: f64,
     /// Cases that are asked at the same time, each on its share of the threads: the answers are the
     /// same. Each takes memory of its own.
     pub at_once: NonZeroUsize,

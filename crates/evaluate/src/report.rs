@@ -42,7 +42,7 @@ pub struct Asked {
     pub set: Option<String>,
     /// The mean share of the tokens that a KV head read, over all steps by the pipeline.
     pub density: f64,
-    /// The mean of the scores of all cases.
+    /// The mean of the scores of all cases that count.
     pub accuracy: f64,
     /// The mean over rows of the output's relative error, if it was measured.
     pub error: Option<f64>,
@@ -63,8 +63,8 @@ pub struct Asked {
     /// Of each task at each length, in the report's order of lengths, then tasks.
     pub scores: Vec<Score>,
     /// The score less that of the first dense contender in the same case, over the cases of each
-    /// length; empty without such a contender, for itself, and of fewer than two cases.
-    pub to_dense: Vec<PairedDifference>,
+    /// length that count, `None` of fewer than two; empty without such a contender, and for itself.
+    pub to_dense: Vec<Option<PairedDifference>>,
 }
 
 /// Accuracy on one task at one length.
@@ -76,13 +76,24 @@ pub struct Score {
     pub context: usize,
     /// The mean of RULER's score over the cases, from 0 to 1.
     pub accuracy: f64,
+    /// Whether its cases count in means: at least as many are answered by dense attention as
+    /// [`Settings::leave_out_below`](crate::Settings::leave_out_below) says.
+    pub counts: bool,
 }
 
-/// How much better the answers are than the others to the same questions, so many at a time.
-fn differences(own: &[&Record], others: &[&Record], cases: usize) -> Vec<PairedDifference> {
-    let difference = |(a, b): (&&Record, &&Record)| a.attended.score - b.attended.score;
-    let all: Vec<f64> = own.iter().zip(others).map(difference).collect();
-    all.chunks(cases.max(1)).filter_map(PairedDifference::new).collect()
+/// The mean score of some cases.
+fn mean_score(records: &[&Record]) -> f64 {
+    let sum: f64 = records.iter().map(|record| record.attended.score).sum();
+    sum / records.len().max(1) as f64
+}
+
+/// Of scores on each of `tasks` at each length, those of at least so much; all of a length, if none is.
+fn countable(scores: impl Iterator<Item = f64>, tasks: usize, least: f64) -> Vec<bool> {
+    let mut counts: Vec<bool> = scores.map(|score| score >= least).collect();
+    for of_length in counts.chunks_mut(tasks.max(1)).filter(|counts| !counts.contains(&true)) {
+        of_length.fill(true);
+    }
+    counts
 }
 
 impl Report {
@@ -94,13 +105,20 @@ impl Report {
         let settings = &evaluation.settings;
         let own = |i: usize| records.iter().skip(i).step_by(contenders.len()).collect::<Vec<_>>();
         let dense = contenders.iter().position(|contender| contender.pipeline.is_dense());
-        let cases = settings.tasks.len() * settings.cases;
+        let (contexts, tasks) = (settings.contexts.len(), settings.tasks.len());
+        let counts = match dense.map(own) {
+            Some(dense) => {
+                let scores = of_places(&dense, contexts * tasks).map(mean_score);
+                countable(scores, tasks, settings.leave_out_below)
+            }
+            None => vec![true; contexts * tasks],
+        };
         let asked = contenders.iter().enumerate().map(|(i, contender)| {
             let to_dense = match dense.filter(|&dense| dense != i) {
-                Some(dense) => differences(&own(i), &own(dense), cases),
+                Some(dense) => differences(&own(i), &own(dense), &counts, tasks),
                 None => Vec::new(),
             };
-            Asked { to_dense, ..Asked::new(contender, &own(i), settings.cases) }
+            Asked { to_dense, ..Asked::new(contender, &own(i), &counts) }
         });
         Self {
             setup: settings.setup,
@@ -157,8 +175,9 @@ impl Report {
 }
 
 impl Asked {
-    /// Of at least one record of each task and length, `cases` of each after the other.
-    fn new(contender: &Contender, records: &Vec<&Record>, cases: usize) -> Self {
+    /// Of at least one record of each task and length, as many of each after the other; some of them
+    /// count.
+    fn new(contender: &Contender, records: &[&Record], counts: &[bool]) -> Self {
         let attention = || records.iter().map(|record| &record.attended.attention);
         let rows: usize = attention().map(|one| one.rows).sum();
         let by_rows = |sum: f64| sum / rows.max(1) as f64;
@@ -169,15 +188,13 @@ impl Asked {
                 Some(of(sum, rows as f64 * error.mean, error.max))
             })
         };
-        let mean = |records: &[&Record]| {
-            let sum: f64 = records.iter().map(|record| record.attended.score).sum();
-            sum / records.len().max(1) as f64
-        };
-        let score = |records: &[&Record]| Score {
+        let score = |(records, &counts): (&[&Record], &bool)| Score {
             task: records[0].task.clone(),
             context: records[0].context,
-            accuracy: mean(records),
+            accuracy: mean_score(records),
+            counts,
         };
+        let scores: Vec<Score> = of_places(records, counts.len()).zip(counts).map(score).collect();
         let promise = contender.pipeline.promise();
         let violations: Option<Violations> = errors().map(|one| one?.1.violations).sum();
         Self {
@@ -186,7 +203,7 @@ impl Asked {
             asked: contender.asked,
             set: contender.set.clone(),
             density: by_rows(attention().map(|one| one.rows as f64 * one.density).sum()),
-            accuracy: mean(records),
+            accuracy: mean_of_counted(&scores),
             error: error(|sum, weighted, _| sum + weighted).map(by_rows),
             largest_error: error(|most, _, max| most.max(max)),
             rows,
@@ -195,8 +212,53 @@ impl Asked {
             violations,
             evidence: promise.zip(violations).map(|(promise, seen)| seen.evidence(&promise)),
             bars: attention().map(|one| one.bars).sum(),
-            scores: records.chunks(cases.max(1)).map(score).collect(),
+            scores,
             to_dense: Vec::new(),
         }
+    }
+}
+
+/// What there is of each task at each length, as much of each after the other.
+fn of_places<T>(all: &[T], places: usize) -> impl Iterator<Item = &[T]> {
+    all.chunks((all.len() / places.max(1)).max(1))
+}
+
+/// The mean over tasks that count; each has as many cases.
+pub fn mean_of_counted(scores: &[Score]) -> f64 {
+    let counted = scores.iter().filter(|score| score.counts);
+    let (sum, count) =
+        counted.fold((0.0, 0), |(sum, count), score| (sum + score.accuracy, count + 1));
+    sum / f64::from(count.max(1))
+}
+
+/// How much better the answers are than the others to the same questions, of each length, over the tasks that count.
+fn differences(
+    own: &[&Record],
+    others: &[&Record],
+    counts: &[bool],
+    tasks: usize,
+) -> Vec<Option<PairedDifference>> {
+    let difference = |(a, b): (&&Record, &&Record)| a.attended.score - b.attended.score;
+    let all: Vec<f64> = own.iter().zip(others).map(difference).collect();
+    let of_length = |(differences, counts): (&[f64], &[bool])| {
+        let of_tasks = of_places(differences, tasks).zip(counts);
+        let counted = of_tasks.filter(|(_, counts)| **counts).flat_map(|(some, _)| some);
+        PairedDifference::new(&counted.copied().collect::<Vec<_>>())
+    };
+    of_places(&all, counts.len() / tasks.max(1))
+        .zip(counts.chunks(tasks.max(1)))
+        .map(of_length)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_below_the_least_do_not_count_unless_all_are() {
+        let of = |scores: [f64; 4]| countable(scores.into_iter(), 2, 0.2);
+        assert_eq!(of([0.2, 0.19, 1.0, 0.5]), [true, false, true, true]);
+        assert_eq!(of([0.1, 0.0, 0.0, 0.3]), [true, true, false, true]);
     }
 }

@@ -72,6 +72,7 @@ impl World {
             setup,
             talk: None,
             errors: true,
+            leave_out_below: 0.0,
             at_once: NonZeroUsize::MIN,
             options: Options { fall_back: FallBack::Never, ..Options::default() },
         };
@@ -313,4 +314,28 @@ fn densities_that_were_measured_are_kept() {
     });
     fs::write(&path, all.collect::<String>()).unwrap();
     assert_ne!(find().0, first.0);
+}
+
+/// The model counts no words.
+#[test]
+fn means_are_of_the_tasks_that_dense_attention_does() {
+    let world = World::new();
+    let mut evaluation = world.evaluation(Setup::B, 0);
+    evaluation.settings.tasks = vec![Task::NiahSingle1, Task::Fwe];
+    let mut kept = Kept::default();
+    let all = run(&evaluation, &mut kept);
+    evaluation.settings.leave_out_below = 0.5;
+    let some = run(&evaluation, &mut kept);
+    for (all, some) in all.contenders.iter().zip(&some.contenders) {
+        let own = |place: usize| some.scores[place].accuracy;
+        assert!((all.accuracy - (0..4).map(own).sum::<f64>() / 4.0).abs() < 1e-12);
+        assert!((some.accuracy - (own(0) + own(2)) / 2.0).abs() < 1e-12);
+        assert_eq!([0, 1, 2, 3].map(|i| some.scores[i].counts), [true, false, true, false]);
+        assert!(all.scores.iter().all(|score| score.counts));
+    }
+    let [dense, edges, ..] = &some.contenders[..] else { panic!() };
+    for (place, difference) in edges.to_dense.iter().enumerate() {
+        let scores = [edges, dense].map(|one| one.scores[2 * place].accuracy);
+        assert!((difference.unwrap().mean - (scores[0] - scores[1])).abs() < 1e-12);
+    }
 }

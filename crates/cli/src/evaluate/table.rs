@@ -4,7 +4,7 @@ use std::path::Path;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::{Promise, Scope};
-use vattention_evaluate::{Asked, Report, Setup};
+use vattention_evaluate::{Asked, Report, Setup, mean_of_counted};
 
 use crate::numbers::{percent, short};
 
@@ -60,21 +60,38 @@ fn accuracy(report: &Report, place: usize, context: usize) -> String {
     let count = report.tasks.len();
     for asked in &report.contenders {
         let scores = &asked.scores[place * count..][..count];
-        let mean = scores.iter().map(|score| score.accuracy).sum::<f64>() / count as f64;
-        let points = |share: f64| format!("{:.1}", 100.0 * share);
-        let difference = asked
-            .to_dense
-            .get(place)
+        let mean = mean_of_counted(scores);
+        let difference = asked.to_dense.get(place).copied().flatten();
+        let difference = difference
             .map_or("-".into(), |it| format!("{:+.1} ±{:.1}", 100.0 * it.mean, 100.0 * it.margin));
         let cells = [asked.name.clone(), percent(asked.density), points(mean), difference];
         let scores = scores.iter().map(|score| points(score.accuracy));
         table.add_row(cells.into_iter().chain(scores));
     }
     align(&mut table);
-    match report.contexts.len() {
+    let table = match report.contexts.len() {
         1 => table.to_string(),
         _ => format!("{context} tokens\n{table}"),
+    };
+    match left_out(report, place) {
+        Some(tasks) => {
+            format!("{table}\nleft out of the means, where dense attention fails: {tasks}")
+        }
+        None => table,
     }
+}
+
+/// The tasks that do not count at one length.
+fn left_out(report: &Report, place: usize) -> Option<String> {
+    let count = report.tasks.len();
+    let scores = &report.contenders.first()?.scores[place * count..][..count];
+    let tasks: Vec<&str> =
+        scores.iter().filter(|score| !score.counts).map(|score| score.task.as_str()).collect();
+    (!tasks.is_empty()).then(|| tasks.join(", "))
+}
+
+fn points(share: f64) -> String {
+    format!("{:.1}", 100.0 * share)
 }
 
 /// How far attention was from dense.
