@@ -1,5 +1,5 @@
 //! Double Sparsity against the reference implementation's scores and picks
-//! (`../shared/golden/peer`), with its file of channels.
+//! (`tests/golden/reference`), with its file of channels.
 //!
 //! The peer quantises the queries' channels as it does the keys', which saves nothing and loses: we
 //! do not. So here its queries are ours with these channels as it quantises them.
@@ -34,7 +34,7 @@ fn double_sparsity(masker: &Value, head_dim: usize, size: Size) -> DoubleSparsit
 
 /// The peer's file, which says which channels come first.
 fn calibration(masker: &Value) -> PathBuf {
-    common::golden("peer").unwrap().join(masker["channels"].as_str().unwrap())
+    common::golden("reference").join(masker["channels"].as_str().unwrap())
 }
 
 /// A vector as the peer's quantiser gives it back.
@@ -86,15 +86,15 @@ fn compositions(cases: &[Case]) -> impl Iterator<Item = (&Case, &str, &Value)> {
     })
 }
 
-fn cases() -> Vec<Case> {
-    ["a_causal", "a_nomask"].into_iter().filter_map(Case::load).collect()
+fn cases() -> [Case; 2] {
+    ["a_causal", "a_nomask"].map(Case::load)
 }
 
 /// On every backend, the tokens that the peer takes. (Without a mask its windows are not at the end
 /// of what is visible, as ours are.)
 #[test]
 fn pipelines_take_what_the_peer_takes() {
-    let (cases, mut checked) = (Vec::from_iter(Case::load("a_causal")), 0);
+    let (cases, mut checked) = ([Case::load("a_causal")], 0);
     for (case, label, maskers) in compositions(&cases) {
         let (mask, visible) = (case.of(label, "mask"), case.visible());
         let heavy = Size::Tokens(heavy(case, maskers));

@@ -1,4 +1,4 @@
-//! What the reference implementation picked and put out on fixed inputs (`../shared/golden/peer`,
+//! What the reference implementation picked and put out on fixed inputs (`tests/golden/reference`,
 //! whose README says how), and our pipelines on the same inputs.
 
 use std::sync::Arc;
@@ -20,16 +20,16 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// The case of a name, `a_causal` or `a_nomask`, if the files are there.
-    pub(crate) fn load(name: &str) -> Option<Self> {
-        let folder = super::golden("peer")?;
+    /// The case of a name, `a_causal` or `a_nomask`.
+    pub(crate) fn load(name: &str) -> Self {
+        let folder = super::golden("reference");
         let text = std::fs::read_to_string(folder.join("manifest.json")).unwrap();
         let manifest: Value = serde_json::from_str(&text).unwrap();
         let cases = manifest["cases"].as_array().unwrap();
         let manifest = cases.iter().find(|case| case["case"] == name).unwrap().clone();
         let read = |case: &str| std::fs::read(folder.join(format!("{case}.safetensors"))).unwrap();
         let base = manifest["same_as"]["case"].as_str().map(read);
-        Some(Self { manifest, own: read(name), base })
+        Self { manifest, own: read(name), base }
     }
 
     /// The compositions: each has a `label`, and `maskers` in order.
