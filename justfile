@@ -4,7 +4,7 @@ check:
 
 # All tests.
 test:
-    cargo test --workspace
+    cargo test --release --workspace
 
 # Every pipeline against exact attention on the shipped trace.
 compare *ARGS:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs NVIDIA's compiler of kernels, NVRTC 13.0, into .nvrtc with pip: some 200 MB, no GPU needed.
-# Then: VATTENTION_NVRTC=$(tools/install_nvrtc.sh) cargo test -p vattention-cuda --test suite nvrtc::
+# Then: VATTENTION_NVRTC=$(tools/install_nvrtc.sh) cargo test --release -p vattention-cuda --test suite nvrtc::
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
