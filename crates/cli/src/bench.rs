@@ -6,7 +6,7 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use vattention::eval::{Bench, Contender, Entry, at_density, decides_itself};
+use vattention::eval::{Bench, Entry, Variant, at_density, decides_itself};
 use vattention::{Fraction, Placement, Shape, Storage};
 
 use crate::compare::find_backend;
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let layers = 0..bench.most_layers(count)?;
     let layers: Vec<_> = layers.map(|layer| (layer, bench.shape)).collect();
     let lineup = Lineup::new(entries).fitting(&layers, &*backend)?;
-    let lineup = lineup.each(|entry| contenders(&entry, &args.density))?;
+    let lineup = lineup.each(|entry| variants(&entry, &args.density))?;
     let bar = progress::bar("parts");
     let report = bench.run(&lineup.run, &*backend, &|done, total| {
         progress::show(&bar, done, total);
@@ -121,17 +121,17 @@ fn load(args: &Args) -> Result<Loaded, Failure> {
 }
 
 /// A pipeline at each density; as it stands without one, if it is dense, or if its estimator decides.
-fn contenders(
+fn variants(
     entry: &Entry,
     densities: &[Fraction],
-) -> Result<Vec<Contender>, vattention::eval::Error> {
+) -> Result<Vec<Variant>, vattention::eval::Error> {
     let pipeline = &entry.pipeline;
     if densities.is_empty() || pipeline.is_dense() || decides_itself(pipeline) {
-        return Ok(vec![Contender { pipeline: pipeline.clone(), asked_density: None }]);
+        return Ok(vec![Variant::as_it_stands(pipeline.clone())]);
     }
     let at = |&density: &Fraction| {
         let pipeline = at_density(pipeline, density)?;
-        Ok(Contender { pipeline, asked_density: Some(density.get()) })
+        Ok(Variant { asked: Some(density.get()), ..Variant::as_it_stands(pipeline) })
     };
     densities.iter().map(at).collect()
 }

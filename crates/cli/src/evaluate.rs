@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use vattention::eval::{Entry, write_beside};
 use vattention::{FallBack, Fraction, Options, Storage};
-use vattention_evaluate::{Calibration, Contender, Evaluation, Files, Kept, Settings, fingerprint};
+use vattention_evaluate::{
+    AnswerCache, Calibration, Evaluation, Files, Settings, Variant, fingerprint,
+};
 use vattention_tasks::{Texts, tasks};
 
 use crate::chat::ChatArgs;
@@ -107,8 +109,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let talk = args.chat.talk(&checkpoint)?;
     let model = checkpoint.load()?;
     let mut kept = match &args.results {
-        Some(path) => Kept::open(path)?,
-        None => Kept::default(),
+        Some(path) => AnswerCache::open(path)?,
+        None => AnswerCache::default(),
     };
     let settings = Settings {
         tasks,
@@ -135,7 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         settings,
         files: Files::default(),
     };
-    let lineup = contenders(&evaluation, lineup, &args.densities, &mut kept)?;
+    let lineup = variants(&evaluation, lineup, &args.densities, &mut kept)?;
     let bar = progress::bar("answers");
     let report = evaluation.run(&lineup.run, &mut kept, &|done, total| {
         progress::show(&bar, done, total);
@@ -204,13 +206,13 @@ fn expect_room(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<(), Failure> 
 }
 
 /// Each pipeline at each density, which is measured on texts that are not asked.
-fn contenders(
+fn variants(
     evaluation: &Evaluation<'_>,
     lineup: Lineup<Entry>,
     densities: &Densities,
-    kept: &mut Kept,
-) -> Result<Lineup<Contender>, Failure> {
-    let stand = |entry: Entry| Contender::as_it_stands(entry.pipeline);
+    kept: &mut AnswerCache,
+) -> Result<Lineup<Variant>, Failure> {
+    let stand = |entry: Entry| Variant::as_it_stands(entry.pipeline);
     if lineup.run.iter().all(|entry| densities.leave(entry)) {
         return lineup.each(|entry| Ok::<_, String>(vec![stand(entry)]));
     }

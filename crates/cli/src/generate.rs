@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vattention::{Backend, Options, Storage};
-use vattention_evaluate::Watched;
+use vattention_evaluate::ObservedBackend;
 use vattention_llm::{Generation, Session, Stop, Stream};
 
 use crate::chat::ChatArgs;
@@ -136,8 +136,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ..Options::default()
     };
     let model = checkpoint.load()?;
-    let watched = Watched::new(&*backend, true, Errors::default());
-    let machine: &dyn Backend = if args.steps.is_some() { &watched } else { &*backend };
+    let observed = ObservedBackend::new(&*backend, true, Errors::default());
+    let machine: &dyn Backend = if args.steps.is_some() { &observed } else { &*backend };
     let session = |pipeline, machine: &dyn Backend| -> Result<Session<'_>, Failure> {
         let session = Session::new(&model, machine, pipeline, &options)?;
         Ok(if args.ignore_eos { session.without_end() } else { session })
@@ -146,7 +146,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         session: session(&entry.pipeline, machine)?,
         interrupt,
         stream: checkpoint.tokenizer.stream(),
-        tally: Tally::new(args.steps.as_ref().map(|_| Record::new(&watched))),
+        tally: Tally::new(args.steps.as_ref().map(|_| Record::new(&observed))),
     };
     let (generation, prefill) = answering.answer(&request)?;
     let Answering { session: answered, mut tally, .. } = answering;

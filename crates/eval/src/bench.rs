@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use vattention_core::{Backend, FallBack, PipelineConfig, Placement, Shape, Storage};
 
-use crate::{Error, Result};
+use crate::{Error, Result, Variant};
 use bandwidth::Memory;
 use group::{Group, Set};
 use memory::Plan;
@@ -52,40 +52,31 @@ pub struct Bench {
     pub cold_bytes: usize,
 }
 
-/// A pipeline to measure.
-#[derive(Clone, Debug)]
-pub struct Contender {
-    /// The pipeline.
-    pub pipeline: Arc<PipelineConfig>,
-    /// The density that it was [made for](at_density).
-    pub asked_density: Option<f64>,
-}
-
 impl Bench {
-    /// Measures dense attention and the contenders for all tokens, storages and threads.
+    /// Measures dense attention and the variants for all tokens, storages and threads.
     /// `progress` is called with the parts done and of all.
     ///
     /// For each of them, all caches are filled with the same numbers and kept. Where 60 % of the
-    /// available memory does not hold them, the contenders go in groups, each with its own dense
+    /// available memory does not hold them, the variants go in groups, each with its own dense
     /// attention and its own sequential read.
     ///
     /// # Errors
     /// A shape that cannot be, a pipeline that cannot run on it, or too little memory.
     pub fn run(
         &self,
-        contenders: &[Contender],
+        variants: &[Variant],
         backend: &dyn Backend,
         progress: &dyn Fn(usize, usize),
     ) -> Result<BenchReport> {
-        let sets = self.sets(contenders.len())?;
-        let groups: Vec<(Set, Vec<Contender>)> =
-            sets.into_iter().flat_map(|set| grouped(set, contenders)).collect();
+        let sets = self.sets(variants.len())?;
+        let groups: Vec<(Set, Vec<Variant>)> =
+            sets.into_iter().flat_map(|set| grouped(set, variants)).collect();
         let memory = Memory::new(self.cold_bytes)?;
         let mut report = BenchReport::new(backend.name());
-        for (i, (set, contenders)) in groups.iter().enumerate() {
+        for (i, (set, variants)) in groups.iter().enumerate() {
             let part =
                 |share: f64| progress(100 * i + (100.0 * share) as usize, 100 * groups.len());
-            let mut group = Group::start(contenders, backend, self.shape, *set)?;
+            let mut group = Group::start(variants, backend, self.shape, *set)?;
             group.fill(&|share| part(0.5 * share))?;
             let measured = group.measure(&memory, self.time, &|share| part(0.5 + 0.5 * share))?;
             report.add(i, set, measured);
@@ -127,16 +118,15 @@ impl Bench {
     }
 }
 
-/// Groups of contenders that fit into memory together, each led by dense attention.
-fn grouped(set: Set, contenders: &[Contender]) -> Vec<(Set, Vec<Contender>)> {
+/// Groups of variants that fit into memory together, each led by dense attention.
+fn grouped(set: Set, variants: &[Variant]) -> Vec<(Set, Vec<Variant>)> {
     let dense = PipelineConfig { name: "dense".into(), ..PipelineConfig::default() };
-    let dense = Contender { pipeline: Arc::new(dense), asked_density: None };
-    let led =
-        |others: &[Contender]| (set, std::iter::once(&dense).chain(others).cloned().collect());
-    if contenders.is_empty() {
+    let dense = Variant::as_it_stands(Arc::new(dense));
+    let led = |others: &[Variant]| (set, std::iter::once(&dense).chain(others).cloned().collect());
+    if variants.is_empty() {
         return vec![led(&[])];
     }
-    contenders.chunks(set.plan.together.max(1)).map(led).collect()
+    variants.chunks(set.plan.together.max(1)).map(led).collect()
 }
 
 #[cfg(test)]
@@ -145,11 +135,11 @@ mod tests {
 
     #[test]
     fn every_group_is_led_by_dense_attention() {
-        let contender = |name: &str| {
+        let variant = |name: &str| {
             let pipeline = PipelineConfig { name: name.into(), ..PipelineConfig::default() };
-            Contender { pipeline: Arc::new(pipeline), asked_density: None }
+            Variant::as_it_stands(Arc::new(pipeline))
         };
-        let names = |together: usize, contenders: &[Contender]| -> Vec<String> {
+        let names = |together: usize, variants: &[Variant]| -> Vec<String> {
             let plan = Plan { layers: 2, together };
             let set = Set {
                 tokens: 1,
@@ -159,11 +149,11 @@ mod tests {
                 fall_back: FallBack::ByCount,
                 plan,
             };
-            let name = |one: &Contender| one.pipeline.name.clone();
-            let joined = |group: &[Contender]| group.iter().map(name).collect::<Vec<_>>().join(" ");
-            grouped(set, contenders).iter().map(|(_, group)| joined(group)).collect()
+            let name = |one: &Variant| one.pipeline.name.clone();
+            let joined = |group: &[Variant]| group.iter().map(name).collect::<Vec<_>>().join(" ");
+            grouped(set, variants).iter().map(|(_, group)| joined(group)).collect()
         };
-        let three = ["a", "b", "c"].map(contender);
+        let three = ["a", "b", "c"].map(variant);
         assert_eq!(names(3, &three), ["dense a b c"]);
         assert_eq!(names(2, &three), ["dense a b", "dense c"]);
         assert_eq!(names(0, &[]), ["dense"]);

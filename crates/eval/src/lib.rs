@@ -16,11 +16,12 @@ pub mod study;
 mod synth;
 mod tensors;
 mod trace;
+mod variant;
 mod verify;
 
 pub use bench::{
-    Bandwidth, Bench, BenchReport, BenchRow, Contender, Machine, at_density, available_memory,
-    decides_itself, row_bytes, sized,
+    Bandwidth, Bench, BenchReport, BenchRow, Machine, at_density, available_memory, decides_itself,
+    row_bytes, sized,
 };
 pub use compare::{Entry, Settings, chosen_layers, compare};
 pub use density::{Tuned, made_to_read, named};
@@ -38,6 +39,7 @@ pub use plot::{CurvePanel, Figure, Line, LinePanel, plot, plot_errors};
 pub use synth::{HeadKind, Synth};
 pub use tensors::Tensors;
 pub use trace::{Layer, Layout, Trace, TraceInfo, write_trace};
+pub use variant::Variant;
 pub use verify::{
     Cause, Count, Failures, Fault, HeadCount, LayerTrials, StepCount, Tally, Verification,
     at_epsilon, try_layer, verify,

@@ -89,14 +89,14 @@ mod tests {
         let one = |(): &mut (), piece| {
             begun.fetch_add(1, Ordering::Relaxed);
             if piece == 2 {
-                Err(Error::Kept { path: "a".into(), line: piece, reason: "b".into() })
+                Err(Error::AnswerCache { path: "a".into(), line: piece, reason: "b".into() })
             } else {
                 Ok(piece)
             }
         };
         for at_once in [NonZeroUsize::MIN, THREE] {
             let error = each(100_000, at_once, || (), one).unwrap_err();
-            assert!(matches!(error, Error::Kept { line: 2, .. }), "{error}");
+            assert!(matches!(error, Error::AnswerCache { line: 2, .. }), "{error}");
         }
         assert!(begun.into_inner() < 100_000);
     }

@@ -7,7 +7,7 @@ use vattention_core::{Fraction, PipelineConfig};
 use vattention_eval::{Tuned, made_to_read};
 use vattention_llm::Prefilled;
 
-use crate::{Contender, Error, Evaluation, Kept, Prompt, Result, at_once};
+use crate::{AnswerCache, Error, Evaluation, Prompt, Result, Variant, at_once};
 
 /// Seeds of these texts, which no case has.
 const SEED: u64 = u64::MAX - Calibration::TEXTS as u64;
@@ -63,21 +63,21 @@ impl Evaluation<'_> {
         pipeline: &Arc<PipelineConfig>,
         density: Fraction,
         calibration: &Calibration,
-        kept: &mut Kept,
-    ) -> Result<Contender> {
+        kept: &mut AnswerCache,
+    ) -> Result<Variant> {
         let kept = RefCell::new(kept);
         let measure = |pipeline: &Arc<PipelineConfig>| {
             self.density(pipeline, calibration, &mut kept.borrow_mut())
         };
         let Tuned { pipeline, set } = made_to_read(pipeline, density, &measure)?;
-        Ok(Contender { pipeline, asked: Some(density.get()), set: Some(set) })
+        Ok(Variant { pipeline, asked: Some(density.get()), set: Some(set) })
     }
 
     fn density(
         &self,
         pipeline: &Arc<PipelineConfig>,
         calibration: &Calibration,
-        kept: &mut Kept,
+        kept: &mut AnswerCache,
     ) -> Result<f64> {
         let kept = Mutex::new(kept);
         let kept = || kept.lock().unwrap_or_else(PoisonError::into_inner);

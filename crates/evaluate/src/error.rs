@@ -36,7 +36,7 @@ pub enum Error {
     Threads(rayon::ThreadPoolBuildError),
     /// A file does not hold answers.
     #[error("{}, line {line}: {reason}", .path.display())]
-    Kept {
+    AnswerCache {
         /// The file, as it was given.
         path: PathBuf,
         /// Counted from 1.

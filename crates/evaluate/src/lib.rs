@@ -3,16 +3,15 @@
 //! Each case is read once by dense attention; every pipeline goes on from there. While it answers,
 //! each step's attention is compared with dense attention over the same keys and values.
 
+mod answer_cache;
 mod at_once;
-mod contender;
+mod collector;
 mod density;
-mod desk;
 mod error;
-mod kept;
+mod observed;
 mod record;
 mod report;
 mod talk;
-mod watched;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -22,18 +21,18 @@ use vattention_core::{Backend, Options, PipelineConfig};
 use vattention_llm::{Model, Prefilled, Reading, Session, Tokenizer};
 use vattention_tasks::{Case, Task, Texts};
 
-pub use contender::Contender;
+pub use answer_cache::AnswerCache;
 pub use density::Calibration;
 pub use error::{Error, Result};
-pub use kept::Kept;
 pub use record::{Attended, Attention, ErrorOf, Files, Record, fingerprint};
-pub use report::{Asked, Report, Score, mean_of_counted};
+pub use report::{Report, Score, VariantResult, mean_of_counted};
 pub use talk::Talk;
+pub use vattention_eval::Variant;
 
-use desk::Desk;
+use collector::Collector;
+use observed::Seen;
+pub use observed::{LayerAttended, ObservedBackend, Observer};
 use record::Digest;
-use watched::Seen;
-pub use watched::{LayerAttended, Watched, Watcher};
 
 /// Which part of a prompt the pipeline reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +62,7 @@ pub struct Settings {
     /// Whether each step is compared with dense attention, which takes as long and as much memory
     /// again.
     pub errors: bool,
-    /// Tasks on which the first dense contender scores less, from 0 to 1, are left out of means, length by length:
+    /// Tasks on which the first dense variant scores less, from 0 to 1, are left out of means, length by length:
     /// the model cannot do them, whatever is read. 0 leaves out none.
     pub leave_out_below: f64,
     /// Cases that are asked at the same time, each on its share of the threads: the answers are the
@@ -102,10 +101,10 @@ struct Prompt {
 }
 
 impl Evaluation<'_> {
-    /// Asks every case of every contender, but for those whose answers are kept. `progress` is
+    /// Asks every case of every variant, but for those whose answers are kept. `progress` is
     /// called with the number of answers and of all, once for each.
     ///
-    /// Cost of a case: a dense reading of its context, and for each contender a step per token of
+    /// Cost of a case: a dense reading of its context, and for each variant a step per token of
     /// question and answer.
     ///
     /// # Errors
@@ -113,47 +112,47 @@ impl Evaluation<'_> {
     /// with the model, or answers that cannot be kept.
     pub fn run(
         &self,
-        contenders: &[Contender],
-        kept: &mut Kept,
+        variants: &[Variant],
+        kept: &mut AnswerCache,
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Report> {
         let places = self.places();
-        let desk = Desk::new(kept, places.len() * contenders.len(), progress);
+        let collector = Collector::new(kept, places.len() * variants.len(), progress);
         let nothing_read = || None;
         let records =
             at_once::each(places.len(), self.settings.at_once, nothing_read, |before, i| {
-                self.ask(places[i], contenders, before, &desk)
+                self.ask(places[i], variants, before, &collector)
             })?;
-        Ok(Report::new(self, contenders, records.into_iter().flatten().collect()))
+        Ok(Report::new(self, variants, records.into_iter().flatten().collect()))
     }
 
-    /// Asks one case of every contender, but for those whose answers are kept. `before` is the prompt
+    /// Asks one case of every variant, but for those whose answers are kept. `before` is the prompt
     /// that was read last.
     fn ask(
         &self,
         (task, context, case): (Task, usize, usize),
-        contenders: &[Contender],
+        variants: &[Variant],
         before: &mut Option<Prefilled>,
-        desk: &Desk<'_>,
+        collector: &Collector<'_>,
     ) -> Result<Vec<Record>> {
         let prompt = self.prompt(task, context, case_seed(self.settings.seed, case))?;
         let mut read = None;
-        let mut records = Vec::with_capacity(contenders.len());
-        for contender in contenders {
-            let digest = self.digest(&contender.pipeline, &prompt, case)?;
-            if let Some(attended) = desk.find(&digest) {
-                records.push(Record::new(digest, contender, (task, context, case), attended));
+        let mut records = Vec::with_capacity(variants.len());
+        for variant in variants {
+            let digest = self.digest(&variant.pipeline, &prompt, case)?;
+            if let Some(attended) = collector.find(&digest) {
+                records.push(Record::new(digest, variant, (task, context, case), attended));
             } else {
                 let prefilled = match &read {
                     Some(prefilled) => prefilled,
                     None => read.insert(self.read(before.as_ref(), &prompt)?),
                 };
-                let attended = self.attend(task, contender, &prompt, prefilled, case)?;
-                let record = Record::new(digest, contender, (task, context, case), attended);
-                desk.keep(&record)?;
+                let attended = self.attend(task, variant, &prompt, prefilled, case)?;
+                let record = Record::new(digest, variant, (task, context, case), attended);
+                collector.keep(&record)?;
                 records.push(record);
             }
-            desk.count();
+            collector.count();
         }
         *before = read.or(before.take());
         Ok(records)
@@ -208,18 +207,18 @@ impl Evaluation<'_> {
         Ok(self.model.prefill_after(before, &prompt.dense, Reading::default())?)
     }
 
-    /// What a contender answers, and what its attention did meanwhile.
+    /// What a variant answers, and what its attention did meanwhile.
     fn attend(
         &self,
         task: Task,
-        contender: &Contender,
+        variant: &Variant,
         prompt: &Prompt,
         prefilled: &Prefilled,
         case: usize,
     ) -> Result<Attended> {
-        let failed = |source| Error::pipeline(contender.name(), source);
+        let failed = |source| Error::pipeline(variant.name(), source);
         let (tokens, seen) = self
-            .answer(&contender.pipeline, prompt, prefilled, case, self.settings.errors)
+            .answer(&variant.pipeline, prompt, prefilled, case, self.settings.errors)
             .map_err(failed)?;
         let answer = self.tokenizer.decode(&tokens)?;
         Ok(Attended { score: task.score(&prompt.case, &answer), answer, attention: seen.summary() })
@@ -233,14 +232,14 @@ impl Evaluation<'_> {
         case: usize,
         errors: bool,
     ) -> vattention_llm::Result<(Vec<u32>, Seen)> {
-        let watched = Watched::new(self.backend, errors, Seen::default());
+        let observed = ObservedBackend::new(self.backend, errors, Seen::default());
         let options = Options { sequence: case as u32, ..self.settings.options.clone() };
-        let mut session = Session::new(self.model, &watched, pipeline, &options)?;
+        let mut session = Session::new(self.model, &observed, pipeline, &options)?;
         let logits = session.begin(prefilled)?;
         let logits = session.steps(logits, &prompt.sparse)?;
         let generation = session
             .go_on(logits, prompt.case.tokens, |_, _| std::ops::ControlFlow::Continue(()))?;
-        let seen = *watched.watcher();
+        let seen = *observed.observer();
         Ok((generation.tokens, seen))
     }
 

@@ -13,14 +13,14 @@ use vattention_core::PipelineConfig;
 use vattention_eval::{Bars, Violations};
 use vattention_tasks::Task;
 
-use crate::{Contender, Error, Result};
+use crate::{Error, Result, Variant};
 
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Changes with everything that the answer depends on.
     pub digest: String,
-    /// The contender's name.
+    /// The variant's name.
     pub pipeline: String,
     /// The task's name.
     pub task: String,
@@ -82,11 +82,11 @@ fn number<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<f64, D::Err
 impl Record {
     pub(crate) fn new(
         digest: String,
-        contender: &Contender,
+        variant: &Variant,
         (task, context, case): (Task, usize, usize),
         attended: Attended,
     ) -> Self {
-        Self { digest, pipeline: contender.name(), task: task.to_string(), context, case, attended }
+        Self { digest, pipeline: variant.name(), task: task.to_string(), context, case, attended }
     }
 }
 

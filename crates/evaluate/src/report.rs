@@ -4,9 +4,9 @@ use serde::Serialize;
 use vattention_core::Promise;
 use vattention_eval::{Bars, Evidence, Figure, Line, LinePanel, PairedDifference, Violations};
 
-use crate::{Contender, Evaluation, Record, Setup};
+use crate::{Evaluation, Record, Setup, Variant};
 
-/// What contenders answered.
+/// What variants answered.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Who read the questions.
@@ -23,15 +23,15 @@ pub struct Report {
     pub cases: usize,
     /// Of the cases.
     pub seed: u64,
-    /// Each contender's, in order.
-    pub contenders: Vec<Asked>,
+    /// Each variant's, in order.
+    pub variants: Vec<VariantResult>,
     /// Every answer.
     pub records: Vec<Record>,
 }
 
-/// What one contender answered.
+/// What one variant answered.
 #[derive(Clone, Debug, Serialize)]
-pub struct Asked {
+pub struct VariantResult {
     /// Its name.
     pub name: String,
     /// The pipeline's.
@@ -62,8 +62,8 @@ pub struct Asked {
     pub bars: Bars,
     /// Of each task at each length, in the report's order of lengths, then tasks.
     pub scores: Vec<Score>,
-    /// The score less that of the first dense contender in the same case, over the cases of each
-    /// length that count, `None` of fewer than two; empty without such a contender, and for itself.
+    /// The score less that of the first dense variant in the same case, over the cases of each
+    /// length that count, `None` of fewer than two; empty without such a variant, and for itself.
     pub to_dense: Vec<Option<PairedDifference>>,
 }
 
@@ -99,12 +99,12 @@ fn countable(scores: impl Iterator<Item = f64>, tasks: usize, least: f64) -> Vec
 impl Report {
     pub(crate) fn new(
         evaluation: &Evaluation<'_>,
-        contenders: &[Contender],
+        variants: &[Variant],
         records: Vec<Record>,
     ) -> Self {
         let settings = &evaluation.settings;
-        let own = |i: usize| records.iter().skip(i).step_by(contenders.len()).collect::<Vec<_>>();
-        let dense = contenders.iter().position(|contender| contender.pipeline.is_dense());
+        let own = |i: usize| records.iter().skip(i).step_by(variants.len()).collect::<Vec<_>>();
+        let dense = variants.iter().position(|variant| variant.pipeline.is_dense());
         let (contexts, tasks) = (settings.contexts.len(), settings.tasks.len());
         let counts = match dense.map(own) {
             Some(dense) => {
@@ -113,12 +113,12 @@ impl Report {
             }
             None => vec![true; contexts * tasks],
         };
-        let asked = contenders.iter().enumerate().map(|(i, contender)| {
+        let asked = variants.iter().enumerate().map(|(i, variant)| {
             let to_dense = match dense.filter(|&dense| dense != i) {
                 Some(dense) => differences(&own(i), &own(dense), &counts, tasks),
                 None => Vec::new(),
             };
-            Asked { to_dense, ..Asked::new(contender, &own(i), &counts) }
+            VariantResult { to_dense, ..VariantResult::new(variant, &own(i), &counts) }
         });
         Self {
             setup: settings.setup,
@@ -128,16 +128,16 @@ impl Report {
             contexts: settings.contexts.clone(),
             cases: settings.cases,
             seed: settings.seed,
-            contenders: asked.collect(),
+            variants: asked.collect(),
             records,
         }
     }
 
     /// Accuracy, and the error of attention if it was measured, against density: a line through the
-    /// contenders of one pipeline, with a mark where its promise was broken more often than delta
+    /// variants of one pipeline, with a mark where its promise was broken more often than delta
     /// allows.
     pub fn figure(&self, title: &str) -> Figure {
-        let panel = |y, log, of: fn(&Asked) -> Option<f64>| LinePanel {
+        let panel = |y, log, of: fn(&VariantResult) -> Option<f64>| LinePanel {
             y,
             log,
             lines: self.lines(of),
@@ -151,15 +151,15 @@ impl Report {
         Figure::lines(title, "share of the tokens read, per KV head", panels)
     }
 
-    fn marks(&self, of: impl Fn(&Asked) -> Option<f64>) -> Vec<(Evidence, (f64, f64))> {
-        let mark = |asked: &Asked| Some((asked.evidence?, (asked.density, of(asked)?)));
-        let all = self.contenders.iter().filter_map(mark);
+    fn marks(&self, of: impl Fn(&VariantResult) -> Option<f64>) -> Vec<(Evidence, (f64, f64))> {
+        let mark = |asked: &VariantResult| Some((asked.evidence?, (asked.density, of(asked)?)));
+        let all = self.variants.iter().filter_map(mark);
         all.filter(|(evidence, _)| *evidence != Evidence::WithinDelta).collect()
     }
 
-    fn lines(&self, of: impl Fn(&Asked) -> Option<f64>) -> Vec<Line> {
+    fn lines(&self, of: impl Fn(&VariantResult) -> Option<f64>) -> Vec<Line> {
         let mut lines: Vec<Line> = Vec::new();
-        for asked in &self.contenders {
+        for asked in &self.variants {
             let Some(y) = of(asked) else { continue };
             let point = (asked.density, y);
             match lines.iter_mut().find(|(name, _)| *name == asked.pipeline) {
@@ -174,10 +174,10 @@ impl Report {
     }
 }
 
-impl Asked {
+impl VariantResult {
     /// Of at least one record of each task and length, as many of each after the other; some of them
     /// count.
-    fn new(contender: &Contender, records: &[&Record], counts: &[bool]) -> Self {
+    fn new(variant: &Variant, records: &[&Record], counts: &[bool]) -> Self {
         let attention = || records.iter().map(|record| &record.attended.attention);
         let rows: usize = attention().map(|one| one.rows).sum();
         let by_rows = |sum: f64| sum / rows.max(1) as f64;
@@ -195,13 +195,13 @@ impl Asked {
             counts,
         };
         let scores: Vec<Score> = of_places(records, counts.len()).zip(counts).map(score).collect();
-        let promise = contender.pipeline.promise();
+        let promise = variant.pipeline.promise();
         let violations: Option<Violations> = errors().map(|one| one?.1.violations).sum();
         Self {
-            name: contender.name(),
-            pipeline: contender.pipeline.name.clone(),
-            asked: contender.asked,
-            set: contender.set.clone(),
+            name: variant.name(),
+            pipeline: variant.pipeline.name.clone(),
+            asked: variant.asked,
+            set: variant.set.clone(),
             density: by_rows(attention().map(|one| one.rows as f64 * one.density).sum()),
             accuracy: mean_of_counted(&scores),
             error: error(|sum, weighted, _| sum + weighted).map(by_rows),

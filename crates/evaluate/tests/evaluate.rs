@@ -12,7 +12,7 @@ use vattention_config::Loader;
 use vattention_core::{FallBack, Fraction, Options, PipelineConfig};
 use vattention_eval::Evidence;
 use vattention_evaluate::{
-    Contender, Evaluation, Files, Kept, Report, Settings, Setup, fingerprint,
+    AnswerCache, Evaluation, Files, Report, Settings, Setup, Variant, fingerprint,
 };
 use vattention_llm::{Model, Tokenizer};
 use vattention_tasks::{Task, Texts};
@@ -88,25 +88,25 @@ impl World {
     }
 }
 
-fn contenders() -> Vec<Contender> {
+fn variants() -> Vec<Variant> {
     let pipelines = [
         dense(),
         pipeline("edges", ""),
         pipeline("top-k", TOP_K),
         pipeline("promise", &format!("{TOP_K}\n{PROMISE}")),
     ];
-    pipelines.into_iter().map(Contender::as_it_stands).collect()
+    pipelines.into_iter().map(Variant::as_it_stands).collect()
 }
 
-fn run(evaluation: &Evaluation<'_>, kept: &mut Kept) -> Report {
-    evaluation.run(&contenders(), kept, &|_, _| ()).unwrap()
+fn run(evaluation: &Evaluation<'_>, kept: &mut AnswerCache) -> Report {
+    evaluation.run(&variants(), kept, &|_, _| ()).unwrap()
 }
 
 #[test]
 fn answers_are_right_where_the_needle_is_read() {
     let world = World::new();
-    let report = run(&world.evaluation(Setup::B, 0), &mut Kept::default());
-    let [dense, edges, top_k, promise] = &report.contenders[..] else { panic!() };
+    let report = run(&world.evaluation(Setup::B, 0), &mut AnswerCache::default());
+    let [dense, edges, top_k, promise] = &report.variants[..] else { panic!() };
 
     assert_eq!((dense.density, dense.error), (1.0, Some(0.0)));
     assert!(dense.accuracy > 0.95 && top_k.accuracy > 0.95 && promise.accuracy > 0.95);
@@ -122,18 +122,18 @@ fn answers_are_right_where_the_needle_is_read() {
 
     // Lists that are separate are read by the same KV head.
     let apart = format!("share = \"head\"\n{EDGES}\n{TOP_K}");
-    let apart = Contender::as_it_stands(Loader::default().parse("apart.toml", &apart).unwrap());
+    let apart = Variant::as_it_stands(Loader::default().parse("apart.toml", &apart).unwrap());
     let evaluation = world.evaluation(Setup::B, 0);
-    let report = evaluation.run(&[apart], &mut Kept::default(), &|_, _| ()).unwrap();
-    let density = report.contenders[0].density;
+    let report = evaluation.run(&[apart], &mut AnswerCache::default(), &|_, _| ()).unwrap();
+    let density = report.variants[0].density;
     assert!((density - top_k.density).abs() < 0.01, "{density}, {}", top_k.density);
 }
 
 #[test]
 fn records_are_in_the_order_of_cases_and_contenders() {
     let world = World::new();
-    let report = run(&world.evaluation(Setup::B, 0), &mut Kept::default());
-    let [dense, edges, ..] = &report.contenders[..] else { panic!() };
+    let report = run(&world.evaluation(Setup::B, 0), &mut AnswerCache::default());
+    let [dense, edges, ..] = &report.variants[..] else { panic!() };
     assert_eq!(report.records.len(), 2 * 2 * 2 * 4);
     let places: Vec<_> = dense.scores.iter().map(|it| (it.task.as_str(), it.context)).collect();
     let tasks = ["niah_single_1", "vt"];
@@ -146,8 +146,8 @@ fn records_are_in_the_order_of_cases_and_contenders() {
 fn the_question_is_the_pipelines_in_setup_b_alone() {
     let world = World::new();
     let rows = |setup| {
-        let report = run(&world.evaluation(setup, 0), &mut Kept::default());
-        (report.contenders[1].rows, report.contenders[1].accuracy)
+        let report = run(&world.evaluation(setup, 0), &mut AnswerCache::default());
+        (report.variants[1].rows, report.variants[1].accuracy)
     };
     let (a, b) = (rows(Setup::A), rows(Setup::B));
     assert!(2 * a.0 < b.0, "{a:?}, {b:?}");
@@ -157,16 +157,16 @@ fn the_question_is_the_pipelines_in_setup_b_alone() {
 #[test]
 fn cases_asked_at_once_are_answered_alike() {
     let world = World::new();
-    let one_by_one = run(&world.evaluation(Setup::B, 0), &mut Kept::default());
+    let one_by_one = run(&world.evaluation(Setup::B, 0), &mut AnswerCache::default());
     let mut at_once = world.evaluation(Setup::B, 0);
     at_once.settings.at_once = NonZeroUsize::new(3).unwrap();
-    let (asked, last) = (Mutex::new(0), contenders().len() * 8);
+    let (asked, last) = (Mutex::new(0), variants().len() * 8);
     let count = |done: usize, total: usize| {
         let mut asked = asked.lock().unwrap();
         *asked += 1;
         assert_eq!((done, total), (*asked, last));
     };
-    let report = at_once.run(&contenders(), &mut Kept::default(), &count).unwrap();
+    let report = at_once.run(&variants(), &mut AnswerCache::default(), &count).unwrap();
     assert!(report.records == one_by_one.records);
     assert_eq!(asked.into_inner().unwrap(), last);
 }
@@ -176,7 +176,7 @@ fn an_evaluation_goes_on_from_the_answers_that_were_kept() {
     let world = World::new();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("answers.jsonl");
-    let whole = run(&world.evaluation(Setup::B, 0), &mut Kept::open(&path).unwrap());
+    let whole = run(&world.evaluation(Setup::B, 0), &mut AnswerCache::open(&path).unwrap());
     let text = fs::read_to_string(&path).unwrap();
     assert_eq!(text.lines().count(), whole.records.len());
 
@@ -185,7 +185,7 @@ fn an_evaluation_goes_on_from_the_answers_that_were_kept() {
     assert_ne!(&text[cut - 1..cut], "\n");
     let answer = &whole.records[0].attended.answer;
     fs::write(&path, text[..cut].replacen(answer, "kept", 1)).unwrap();
-    let again = run(&world.evaluation(Setup::B, 0), &mut Kept::open(&path).unwrap());
+    let again = run(&world.evaluation(Setup::B, 0), &mut AnswerCache::open(&path).unwrap());
     assert_eq!(again.records[0].attended.answer, "kept");
     assert!(again.records[1..] == whole.records[1..], "only what was changed differs");
     assert_eq!(fs::read_to_string(&path).unwrap(), text.replacen(answer, "kept", 1));
@@ -193,8 +193,8 @@ fn an_evaluation_goes_on_from_the_answers_that_were_kept() {
     // What depends on something else is asked again.
     let other = pipeline("top-k", &TOP_K.replace("0.05", "0.06"));
     let evaluation = world.evaluation(Setup::B, 0);
-    let mut kept = Kept::open(&path).unwrap();
-    evaluation.run(&[Contender::as_it_stands(other)], &mut kept, &|_, _| ()).unwrap();
+    let mut kept = AnswerCache::open(&path).unwrap();
+    evaluation.run(&[Variant::as_it_stands(other)], &mut kept, &|_, _| ()).unwrap();
     let lines = || fs::read_to_string(&path).unwrap().lines().count();
     assert_eq!(lines(), whole.records.len() + 8, "another pipeline of the same name");
     let words = fs::read_to_string(world.dir.join("vocabulary.json")).unwrap();
@@ -202,10 +202,10 @@ fn an_evaluation_goes_on_from_the_answers_that_were_kept() {
     fs::write(folder.path().join("words.json"), words).unwrap();
     let texts = Texts::open(&folder.path().join("words.json")).unwrap();
     let evaluation = Evaluation { texts: &texts, ..world.evaluation(Setup::B, 0) };
-    evaluation.run(&[Contender::as_it_stands(dense())], &mut kept, &|_, _| ()).unwrap();
+    evaluation.run(&[Variant::as_it_stands(dense())], &mut kept, &|_, _| ()).unwrap();
     assert_eq!(lines(), whole.records.len() + 16, "other texts with the same answers");
     for other in [world.evaluation(Setup::A, 0), world.evaluation(Setup::B, 1)] {
-        let report = run(&other, &mut Kept::open(&path).unwrap());
+        let report = run(&other, &mut AnswerCache::open(&path).unwrap());
         assert!(report.records.iter().all(|record| record.attended.answer != "kept"));
     }
 }
@@ -216,12 +216,12 @@ fn other_files_are_refused_and_left_as_they_are() {
     let path = folder.path().join("notes.txt");
     for (text, line) in [("a note", 1), ("a note\n", 1), ("{\"digest\":\"1\"}\n", 1)] {
         fs::write(&path, text).unwrap();
-        let said = Kept::open(&path).unwrap_err().to_string();
+        let said = AnswerCache::open(&path).unwrap_err().to_string();
         assert!(said.starts_with(&format!("{}, line {line}: ", path.display())), "{said}");
         assert!(said.ends_with("kept"), "{said}");
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
-    let said = Kept::open(folder.path()).unwrap_err().to_string();
+    let said = AnswerCache::open(folder.path()).unwrap_err().to_string();
     assert!(said.starts_with(&folder.path().display().to_string()), "{said}");
 }
 
@@ -231,10 +231,10 @@ fn pipelines_are_made_to_read_a_share() {
     let evaluation = world.evaluation(Setup::B, 0);
     let calibration = evaluation.calibration().unwrap();
     let density = Fraction::try_from(0.6).unwrap();
-    let mut kept = Kept::default();
+    let mut kept = AnswerCache::default();
     let mut at = |pipeline| evaluation.at_density(&pipeline, density, &calibration, &mut kept);
     let mass = "[[selectors]]\ntype = \"oracle-top-p\"\nmass = 0.5";
-    let fitted: Vec<Contender> = [
+    let fitted: Vec<Variant> = [
         pipeline("top-k", TOP_K),
         pipeline("top-p", mass),
         pipeline("promise", &format!("{TOP_K}\n{PROMISE}")),
@@ -247,8 +247,8 @@ fn pipelines_are_made_to_read_a_share() {
     assert!(set(2).starts_with("epsilon "));
     assert!(set(3).starts_with("mass ") && set(3).contains(", epsilon "), "{}", set(3));
     assert_eq!(fitted[0].name(), "top-k, 60 %");
-    let report = evaluation.run(&fitted, &mut Kept::default(), &|_, _| ()).unwrap();
-    for asked in &report.contenders {
+    let report = evaluation.run(&fitted, &mut AnswerCache::default(), &|_, _| ()).unwrap();
+    for asked in &report.variants {
         assert!((0.5..0.7).contains(&asked.density), "{}: {}", asked.name, asked.density);
     }
     let tables = r#"
@@ -275,11 +275,11 @@ fn other_files_of_a_pipeline_are_asked_anew() {
         "[[selectors]]\ntype = \"hash-attention\"\nsize = 0.1\nweights = {:?}\n",
         maps.display().to_string()
     );
-    let contender = Contender::as_it_stands(pipeline("codes", &text));
+    let variant = Variant::as_it_stands(pipeline("codes", &text));
     let asked = || {
         let evaluation = world.evaluation(Setup::B, 0);
-        let mut kept = Kept::open(&path).unwrap();
-        evaluation.run(std::slice::from_ref(&contender), &mut kept, &|_, _| ()).unwrap();
+        let mut kept = AnswerCache::open(&path).unwrap();
+        evaluation.run(std::slice::from_ref(&variant), &mut kept, &|_, _| ()).unwrap();
         fs::read_to_string(&path).unwrap().lines().count()
     };
     let first = asked();
@@ -299,7 +299,7 @@ fn densities_that_were_measured_are_kept() {
     let density = Fraction::try_from(0.6).unwrap();
     let find = || {
         let (calibration, mut kept) =
-            (evaluation.calibration().unwrap(), Kept::open(&path).unwrap());
+            (evaluation.calibration().unwrap(), AnswerCache::open(&path).unwrap());
         let found =
             evaluation.at_density(&pipeline("top-k", TOP_K), density, &calibration, &mut kept);
         (found.unwrap().set, fs::read_to_string(&path).unwrap())
@@ -322,18 +322,18 @@ fn means_are_of_the_tasks_that_dense_attention_does() {
     let world = World::new();
     let mut evaluation = world.evaluation(Setup::B, 0);
     evaluation.settings.tasks = vec![Task::NiahSingle1, Task::Fwe];
-    let mut kept = Kept::default();
+    let mut kept = AnswerCache::default();
     let all = run(&evaluation, &mut kept);
     evaluation.settings.leave_out_below = 0.5;
     let some = run(&evaluation, &mut kept);
-    for (all, some) in all.contenders.iter().zip(&some.contenders) {
+    for (all, some) in all.variants.iter().zip(&some.variants) {
         let own = |place: usize| some.scores[place].accuracy;
         assert!((all.accuracy - (0..4).map(own).sum::<f64>() / 4.0).abs() < 1e-12);
         assert!((some.accuracy - (own(0) + own(2)) / 2.0).abs() < 1e-12);
         assert_eq!([0, 1, 2, 3].map(|i| some.scores[i].counts), [true, false, true, false]);
         assert!(all.scores.iter().all(|score| score.counts));
     }
-    let [dense, edges, ..] = &some.contenders[..] else { panic!() };
+    let [dense, edges, ..] = &some.variants[..] else { panic!() };
     for (place, difference) in edges.to_dense.iter().enumerate() {
         let scores = [edges, dense].map(|one| one.scores[2 * place].accuracy);
         assert!((difference.unwrap().mean - (scores[0] - scores[1])).abs() < 1e-12);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::{Promise, Scope};
-use vattention_evaluate::{Asked, Report, Setup, mean_of_counted};
+use vattention_evaluate::{Report, Setup, VariantResult, mean_of_counted};
 
 use crate::numbers::{percent, short};
 
@@ -58,7 +58,7 @@ fn accuracy(report: &Report, place: usize, context: usize) -> String {
     let heads = report.tasks.iter().map(String::as_str);
     table.set_header(["accuracy in %", "read", "mean", "to dense"].into_iter().chain(heads));
     let count = report.tasks.len();
-    for asked in &report.contenders {
+    for asked in &report.variants {
         let scores = &asked.scores[place * count..][..count];
         let mean = mean_of_counted(scores);
         let difference = asked.to_dense.get(place).copied().flatten();
@@ -84,7 +84,7 @@ fn accuracy(report: &Report, place: usize, context: usize) -> String {
 /// The tasks that do not count at one length.
 fn left_out(report: &Report, place: usize) -> Option<String> {
     let count = report.tasks.len();
-    let scores = &report.contenders.first()?.scores[place * count..][..count];
+    let scores = &report.variants.first()?.scores[place * count..][..count];
     let tasks: Vec<&str> =
         scores.iter().filter(|score| !score.counts).map(|score| score.task.as_str()).collect();
     (!tasks.is_empty()).then(|| tasks.join(", "))
@@ -109,14 +109,14 @@ fn attention(report: &Report) -> String {
         "evidence",
         "of",
     ]);
-    for asked in &report.contenders {
+    for asked in &report.variants {
         table.add_row(cells(asked));
     }
     align(&mut table);
     table.to_string()
 }
 
-fn cells(asked: &Asked) -> [String; 10] {
+fn cells(asked: &VariantResult) -> [String; 10] {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     let share = |share: f64| format!("{:.2} %", 100.0 * share);
     let seen = asked.promise.zip(asked.violations);

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 use vattention::Target;
-use vattention_evaluate::{LayerAttended, Watched, Watcher};
+use vattention_evaluate::{LayerAttended, ObservedBackend, Observer};
 use vattention_llm::{Generation, Session, Stop};
 
 use super::report::Report;
@@ -55,11 +55,11 @@ pub(super) struct Errors {
 
 /// The steps so far.
 pub(super) struct Record<'w> {
-    watched: &'w Watched<'w, Errors>,
+    observed: &'w ObservedBackend<'w, Errors>,
     steps: Vec<Step>,
 }
 
-impl Watcher for Errors {
+impl Observer for Errors {
     fn see(&mut self, attended: &LayerAttended<'_>) {
         let errors = attended.errors();
         let sum: f64 = errors.iter().map(|row| row.of(Target::Sdpa)).sum();
@@ -69,8 +69,8 @@ impl Watcher for Errors {
 }
 
 impl<'w> Record<'w> {
-    pub(super) fn new(watched: &'w Watched<'w, Errors>) -> Self {
-        Self { watched, steps: Vec::new() }
+    pub(super) fn new(observed: &'w ObservedBackend<'w, Errors>) -> Self {
+        Self { observed, steps: Vec::new() }
     }
 
     /// Notes a session's last step.
@@ -80,7 +80,7 @@ impl<'w> Record<'w> {
         let reports = session.reports();
         self.steps.push(Step {
             tokens: session.len(),
-            error: self.watched.watcher().of_layers.iter().map(|&error| finite(error)).collect(),
+            error: self.observed.observer().of_layers.iter().map(|&error| finite(error)).collect(),
             density: reports.iter().map(|layer| layer.density() as f32).collect(),
             bar: reports.iter().map(|layer| finite(mean(radii(layer).collect()))).collect(),
         });

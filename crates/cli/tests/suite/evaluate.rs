@@ -48,17 +48,17 @@ fn it_tells_accuracy_density_and_error() {
 
     let report = world.json("out.json");
     assert_eq!((&report["setup"], &report["cases"]), (&json!("b"), &json!(2)));
-    let of = |i: usize, key: &str| report["contenders"][i][key].as_f64().unwrap();
+    let of = |i: usize, key: &str| report["variants"][i][key].as_f64().unwrap();
     assert_eq!((of(0, "accuracy"), of(0, "density"), of(0, "error")), (1.0, 1.0, 0.0));
     assert!(of(1, "accuracy") > 0.9 && of(1, "density") < 0.9 && of(1, "error") > 0.0);
-    assert_eq!(report["contenders"][0]["violations"], Value::Null);
-    assert_eq!(report["contenders"][0]["to_dense"], json!([]));
-    let difference = &report["contenders"][1]["to_dense"][0];
+    assert_eq!(report["variants"][0]["violations"], Value::Null);
+    assert_eq!(report["variants"][0]["to_dense"], json!([]));
+    let difference = &report["variants"][1]["to_dense"][0];
     let [mean, margin] = ["mean", "margin"].map(|key| difference[key].as_f64().unwrap());
     assert!((mean - (of(1, "accuracy") - 1.0)).abs() < 1e-12 && margin >= 0.0);
     let told = [format!("{:+.1}", 100.0 * mean), format!("±{:.1}", 100.0 * margin)];
     assert_eq!(row("promised", 0)[4..6], told);
-    let promised = &report["contenders"][1];
+    let promised = &report["variants"][1];
     let [broken, rows] =
         ["broken_rows", "rows"].map(|key| promised["violations"][key].as_f64().unwrap());
     assert!(broken < 0.2 * rows && rows == of(1, "rows"));
@@ -104,12 +104,12 @@ fn pipelines_are_made_to_read_what_is_asked_for() {
     args.retain(|arg| *arg != "promised.toml");
     let said = world.succeed(&args);
     assert!(said.contains("best, 20 %") && said.contains("size 0."), "{said}");
-    let contenders = &world.json("out.json")["contenders"];
+    let variants = &world.json("out.json")["variants"];
     let names: Vec<&str> =
-        contenders.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+        variants.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["dense", "best, 20 %", "best, 50 %", "plain"]);
     for (i, asked) in [(1, 0.2), (2, 0.5)] {
-        let density = contenders[i]["density"].as_f64().unwrap();
+        let density = variants[i]["density"].as_f64().unwrap();
         assert!((density / asked).ln().abs() < 0.1, "{density} for {asked}");
     }
 }
@@ -163,7 +163,7 @@ fn what_cannot_run_is_left_out() {
     );
     let report = world.json("out.json");
     assert_eq!(report["left_out"][0]["file"], "wide.toml");
-    assert_eq!(report["contenders"].as_array().unwrap().len(), 1);
+    assert_eq!(report["variants"].as_array().unwrap().len(), 1);
     // The text would be refused too, which is made later.
     let changed = |arg| match arg {
         "dense.toml" | "edges.toml" => "wide.toml",

@@ -81,7 +81,7 @@ fn a_chat_that_adds_nothing_is_the_plain_prompt() {
     world.succeed(&[&evaluate[..], &["--chat"]].concat());
     let chat = world.json("out.json");
     assert_eq!((&plain["chat"], &chat["chat"]), (&json!(false), &json!(true)));
-    for (plain, chat) in [(&plain, &chat)].map(|(a, b)| (&a["contenders"], &b["contenders"])) {
+    for (plain, chat) in [(&plain, &chat)].map(|(a, b)| (&a["variants"], &b["variants"])) {
         assert_eq!(plain[0]["accuracy"], chat[0]["accuracy"]);
     }
 }

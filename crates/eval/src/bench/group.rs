@@ -8,9 +8,9 @@ use vattention_core::{Attention, Backend, FallBack, Options, Output, Placement, 
 
 use super::bandwidth::{Memory, pool};
 use super::memory::{Plan, row_bytes};
+use super::numbers;
 use super::tally::{Measured, Tally};
-use super::{Contender, numbers};
-use crate::{Error, Result};
+use crate::{Error, Result, Variant};
 
 /// Tokens appended at a time.
 const BLOCK: usize = 512;
@@ -41,14 +41,14 @@ pub(super) struct Group<'a> {
 
 /// One pipeline with its layers.
 struct Runner<'a> {
-    contender: &'a Contender,
+    variant: &'a Variant,
     layers: Vec<Box<dyn Attention>>,
     tally: Tally,
 }
 
 impl<'a> Group<'a> {
     pub(super) fn start(
-        contenders: &'a [Contender],
+        variants: &'a [Variant],
         backend: &dyn Backend,
         shape: Shape,
         set: Set,
@@ -61,17 +61,17 @@ impl<'a> Group<'a> {
             timed: true,
             ..Options::default()
         };
-        let runner = |contender: &'a Contender| {
+        let runner = |variant: &'a Variant| {
             let start = |layer| {
-                let started = backend.start(&contender.pipeline, layer, shape, &options);
-                started.map_err(|source| contender.refuse(layer, source))
+                let started = backend.start(&variant.pipeline, layer, shape, &options);
+                started.map_err(|source| variant.refuse(layer, source))
             };
             let layers = (0..set.plan.layers).map(start).collect::<Result<_>>()?;
             let bytes = row_bytes(&shape, set.storage);
-            let tally = Tally::new(contender.pipeline.share, shape.group(), bytes);
-            Ok(Runner { contender, layers, tally })
+            let tally = Tally::new(variant.pipeline.share, shape.group(), bytes);
+            Ok(Runner { variant, layers, tally })
         };
-        let runners = contenders.iter().map(runner).collect::<Result<_>>()?;
+        let runners = variants.iter().map(runner).collect::<Result<_>>()?;
         Ok(Self { shape, set, runners })
     }
 
@@ -117,7 +117,7 @@ impl<'a> Group<'a> {
             let of_time = start.elapsed().as_secs_f64() / time.as_secs_f64().max(1e-9);
             progress(of_rounds.min(of_time).min(1.0));
         }
-        let tallies = self.runners.into_iter().map(|runner| (runner.contender, runner.tally));
+        let tallies = self.runners.into_iter().map(|runner| (runner.variant, runner.tally));
         Ok(Measured { bandwidth, tallies: tallies.collect() })
     }
 
@@ -131,7 +131,7 @@ impl<'a> Group<'a> {
         let exact = dense.pass(&queries)?;
         for runner in others {
             let outputs = runner.pass(&queries)?;
-            runner.tally.judge(&outputs, &exact, runner.contender.pipeline.promise().as_ref());
+            runner.tally.judge(&outputs, &exact, runner.variant.pipeline.promise().as_ref());
         }
         Ok(())
     }
@@ -140,12 +140,12 @@ impl<'a> Group<'a> {
 impl Runner<'_> {
     fn append(&mut self, layer: usize, keys: &Array3<f32>, values: &Array3<f32>) -> Result<()> {
         let appended = self.layers[layer].append(keys.view(), values.view());
-        appended.map_err(|source| self.contender.refuse(layer, source))
+        appended.map_err(|source| self.variant.refuse(layer, source))
     }
 
     fn observe(&mut self, layer: usize, queries: &Array3<f32>) -> Result<()> {
         let observed = self.layers[layer].observe(queries.view());
-        observed.map_err(|source| self.contender.refuse(layer, source))
+        observed.map_err(|source| self.variant.refuse(layer, source))
     }
 
     /// Answers one query in each layer, and notes how long that took.
@@ -154,14 +154,14 @@ impl Runner<'_> {
         let start = Instant::now();
         for (number, (layer, queries)) in self.layers.iter_mut().zip(queries).enumerate() {
             let output = layer.attend(queries.view(), None);
-            outputs.push(output.map_err(|source| self.contender.refuse(number, source))?);
+            outputs.push(output.map_err(|source| self.variant.refuse(number, source))?);
         }
         self.tally.add(start.elapsed(), &outputs);
         Ok(outputs)
     }
 }
 
-impl Contender {
+impl Variant {
     fn refuse(&self, layer: usize, source: vattention_core::Error) -> Error {
         Error::Pipeline { file: self.pipeline.name.clone(), layer, source }
     }

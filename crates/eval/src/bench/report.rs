@@ -103,13 +103,13 @@ impl BenchReport {
     pub(super) fn add(&mut self, group: usize, set: &Set, measured: Measured<'_>) {
         let Measured { bandwidth, tallies } = measured;
         let Some((_, dense)) = tallies.first() else { return };
-        for (contender, tally) in &tallies {
+        for (variant, tally) in &tallies {
             let mut row = BenchRow::new(group, set, tally, dense, &bandwidth);
-            let promise = contender.pipeline.promise();
+            let promise = variant.pipeline.promise();
             let counts = tally.violations().zip(promise).map(|(of, promise)| of.of(promise.scope));
             (row.broken, row.judged) = counts.unzip();
-            row.pipeline.clone_from(&contender.pipeline.name);
-            row.asked_density = contender.asked_density;
+            row.pipeline.clone_from(&variant.pipeline.name);
+            row.asked_density = variant.asked;
             self.rows.push(row);
         }
         self.add_bandwidth(set.threads, bandwidth);

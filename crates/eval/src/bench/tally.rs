@@ -5,8 +5,8 @@ use std::time::Duration;
 use ndarray::s;
 use vattention_core::{Output, Promise, RowReport, Share, Target, Timings};
 
-use super::Contender;
 use crate::Exact;
+use crate::Variant;
 use crate::metrics::{RowError, Violations};
 
 /// What a group came to, round by round.
@@ -14,7 +14,7 @@ pub(super) struct Measured<'a> {
     /// GB/s of the sequential read in each round.
     pub(super) bandwidth: Vec<f64>,
     /// Dense attention, then the others, with a pass of each in each round.
-    pub(super) tallies: Vec<(&'a Contender, Tally)>,
+    pub(super) tallies: Vec<(&'a Variant, Tally)>,
 }
 
 /// The passes of one pipeline.

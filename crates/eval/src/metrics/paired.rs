@@ -1,4 +1,4 @@
-//! The mean of differences between what two contenders did in the same cases.
+//! The mean of differences between what two variants did in the same cases.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};

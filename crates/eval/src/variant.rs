@@ -1,13 +1,13 @@
-//! What answers are compared of.
+//! What is measured: pipelines, as they stand or made to read a share of the tokens.
 
 use std::sync::Arc;
 
+use crate::density::named;
 use vattention_core::PipelineConfig;
-use vattention_eval::named;
 
 /// A pipeline, as it stands or made to read a share of the tokens.
 #[derive(Clone, Debug)]
-pub struct Contender {
+pub struct Variant {
     /// The pipeline.
     pub pipeline: Arc<PipelineConfig>,
     /// The share of the tokens that was asked for.
@@ -16,7 +16,7 @@ pub struct Contender {
     pub set: Option<String>,
 }
 
-impl Contender {
+impl Variant {
     /// A pipeline as it stands.
     pub fn as_it_stands(pipeline: Arc<PipelineConfig>) -> Self {
         Self { pipeline, asked: None, set: None }

@@ -13,7 +13,7 @@ use crate::{Attended, Error, Record, Result};
 /// Answers and densities by what they depend on, and the file that they are kept in: a line of JSON
 /// for each.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct AnswerCache {
     file: Option<(PathBuf, File)>,
     answers: HashMap<String, Attended>,
     densities: HashMap<String, f64>,
@@ -35,12 +35,12 @@ struct Density {
     density: f64,
 }
 
-impl Kept {
+impl AnswerCache {
     /// Opens a file of answers, or begins one. A last line that was cut by an interruption is
     /// taken away.
     ///
     /// # Errors
-    /// [`Error::File`], or [`Error::Kept`] if it holds something else.
+    /// [`Error::File`], or [`Error::AnswerCache`] if it holds something else.
     pub fn open(path: &Path) -> Result<Self> {
         let failed = |source| Error::File { path: path.into(), source };
         let mut file = OpenOptions::new()
@@ -54,7 +54,7 @@ impl Kept {
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let (mut answers, mut densities) = (HashMap::new(), HashMap::new());
         for (i, line) in text[..whole].lines().enumerate() {
-            let line = serde_json::from_str(line).map_err(|error| Error::Kept {
+            let line = serde_json::from_str(line).map_err(|error| Error::AnswerCache {
                 path: path.into(),
                 line: i + 1,
                 reason: format!("{error}; expected an answer that `vattention evaluate` kept"),
@@ -72,7 +72,7 @@ impl Kept {
         if whole < text.len() && !looks_cut(&text[whole..]) {
             let reason = "expected answers that `vattention evaluate` kept".into();
             let line = text[..whole].lines().count() + 1;
-            return Err(Error::Kept { path: path.into(), line, reason });
+            return Err(Error::AnswerCache { path: path.into(), line, reason });
         }
         file.set_len(whole as u64).map_err(failed)?;
         file.seek(SeekFrom::End(0)).map_err(failed)?;

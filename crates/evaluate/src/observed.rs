@@ -10,17 +10,17 @@ use vattention_eval::{Bars, Exact, RowError, Violations};
 
 use crate::record::{self, ErrorOf};
 
-/// Runs pipelines on another backend, and shows every attention to a watcher.
+/// Runs pipelines on another backend, and shows every attention to a observer.
 #[allow(missing_debug_implementations)]
-pub struct Watched<'b, W> {
+pub struct ObservedBackend<'b, W> {
     backend: &'b dyn Backend,
     /// Whether to attend densely beside.
     dense: bool,
-    watcher: Arc<Mutex<W>>,
+    observer: Arc<Mutex<W>>,
 }
 
 /// Is shown every attention.
-pub trait Watcher: Send + 'static {
+pub trait Observer: Send + 'static {
     /// One layer has attended.
     fn see(&mut self, attended: &LayerAttended<'_>);
 }
@@ -53,12 +53,12 @@ impl LayerAttended<'_> {
 }
 
 /// One layer.
-struct WatchedAttention<W> {
+struct ObservedAttention<W> {
     layer: usize,
     attention: Box<dyn Attention>,
     dense: Option<Dense>,
     promise: Option<Promise>,
-    watcher: Arc<Mutex<W>>,
+    observer: Arc<Mutex<W>>,
 }
 
 /// The same tokens, attended to densely.
@@ -82,23 +82,23 @@ pub(crate) struct Seen {
     bars: Bars,
 }
 
-impl<'b, W: Watcher> Watched<'b, W> {
+impl<'b, W: Observer> ObservedBackend<'b, W> {
     /// With `dense`, the same is attended to densely too, which takes its time and memory.
-    pub fn new(backend: &'b dyn Backend, dense: bool, watcher: W) -> Self {
-        Self { backend, dense, watcher: Arc::new(Mutex::new(watcher)) }
+    pub fn new(backend: &'b dyn Backend, dense: bool, observer: W) -> Self {
+        Self { backend, dense, observer: Arc::new(Mutex::new(observer)) }
     }
 
-    /// The watcher, who sees nothing as long as this is held.
-    pub fn watcher(&self) -> MutexGuard<'_, W> {
-        locked(&self.watcher)
+    /// The observer, who sees nothing as long as this is held.
+    pub fn observer(&self) -> MutexGuard<'_, W> {
+        locked(&self.observer)
     }
 }
 
-fn locked<W>(watcher: &Mutex<W>) -> MutexGuard<'_, W> {
-    watcher.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked<W>(observer: &Mutex<W>) -> MutexGuard<'_, W> {
+    observer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<W: Watcher> Backend for Watched<'_, W> {
+impl<W: Observer> Backend for ObservedBackend<'_, W> {
     fn name(&self) -> &str {
         self.backend.name()
     }
@@ -122,12 +122,12 @@ impl<W: Watcher> Backend for Watched<'_, W> {
         let dense = self.dense.then(dense).transpose()?;
         let dense = dense.map(|attention| Dense { attention, lengths });
         let attention = self.backend.start(pipeline, layer, shape, options)?;
-        let watcher = self.watcher.clone();
-        Ok(Box::new(WatchedAttention { layer, attention, dense, promise, watcher }))
+        let observer = self.observer.clone();
+        Ok(Box::new(ObservedAttention { layer, attention, dense, promise, observer }))
     }
 }
 
-impl<W: Watcher> Attention for WatchedAttention<W> {
+impl<W: Observer> Attention for ObservedAttention<W> {
     fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
         if let Some(dense) = &mut self.dense {
             dense.append(keys, values)?;
@@ -151,15 +151,15 @@ impl<W: Watcher> Attention for WatchedAttention<W> {
         };
         let (exact, promise) = (dense.as_deref(), self.promise.as_ref());
         let attended = LayerAttended { layer: self.layer, output: &output, exact, promise };
-        locked(&self.watcher).see(&attended);
+        locked(&self.observer).see(&attended);
         Ok(output)
     }
 
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
         let dense = self.dense.as_ref().map(|dense| dense.fork(sequence)).transpose()?;
         let attention = self.attention.fork(sequence)?;
-        let (layer, promise, watcher) = (self.layer, self.promise, self.watcher.clone());
-        Ok(Box::new(Self { layer, attention, dense, promise, watcher }))
+        let (layer, promise, observer) = (self.layer, self.promise, self.observer.clone());
+        Ok(Box::new(Self { layer, attention, dense, promise, observer }))
     }
 
     fn len(&self) -> usize {
@@ -171,7 +171,7 @@ impl<W: Watcher> Attention for WatchedAttention<W> {
     }
 }
 
-impl Watcher for Seen {
+impl Observer for Seen {
     fn see(&mut self, attended: &LayerAttended<'_>) {
         self.add(attended.output);
         if attended.exact.is_some() {

@@ -2,10 +2,10 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{Attended, Kept, Record, Result};
+use crate::{AnswerCache, Attended, Record, Result};
 
 /// Keeps answers, counts them, and says how many there are.
-pub(crate) struct Desk<'a> {
+pub(crate) struct Collector<'a> {
     state: Mutex<State<'a>>,
     /// Answers that there will be.
     total: usize,
@@ -13,13 +13,13 @@ pub(crate) struct Desk<'a> {
 }
 
 struct State<'a> {
-    kept: &'a mut Kept,
+    kept: &'a mut AnswerCache,
     done: usize,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> Collector<'a> {
     pub(crate) fn new(
-        kept: &'a mut Kept,
+        kept: &'a mut AnswerCache,
         total: usize,
         progress: &'a (dyn Fn(usize, usize) + Sync),
     ) -> Self {

@@ -97,9 +97,9 @@ fn broken(
 ) -> (usize, usize) {
     let backend = Off(off);
     let scope = pipeline.promise().unwrap().scope;
-    let watched = Watched::new(&backend, true, Seen::default());
+    let observed = ObservedBackend::new(&backend, true, Seen::default());
     let shape = Shape { query_heads: HEADS, kv_heads: 1, head_dim: 2, value_dim: 2 };
-    let mut attention = watched.start(&Arc::new(pipeline), 0, shape, &Options::default()).unwrap();
+    let mut attention = observed.start(&Arc::new(pipeline), 0, shape, &Options::default()).unwrap();
     let values = Array3::from_shape_vec((1, 2, 2), vec![3.0, 4.0, other, 4.0]).unwrap();
     attention.append(Array3::zeros((1, 2, 2)).view(), values.view()).unwrap();
     // Some steps by themselves, the others in one call.
@@ -107,7 +107,7 @@ fn broken(
     for queries in std::iter::repeat_n(1, alone).chain([steps - alone]) {
         attention.attend(Array3::ones((HEADS, queries, 2)).view(), None).unwrap();
     }
-    let error = watched.watcher().summary().error.unwrap();
+    let error = observed.observer().summary().error.unwrap();
     error.violations.unwrap().of(scope)
 }
 
