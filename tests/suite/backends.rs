@@ -67,7 +67,8 @@ impl World {
         pipeline: &Arc<PipelineConfig>,
         options: &Options,
     ) -> Box<dyn Attention> {
-        let options = Options { record: true, fall_back: FallBack::Never, ..options.clone() };
+        let options =
+            Options { return_selection: true, fall_back: FallBack::Never, ..options.clone() };
         let mut attention = backend.start(pipeline, MODEL_LAYER, self.shape, &options).unwrap();
         // In three parts: what is appended together must not matter.
         for part in [0..1000, 1000..1001, 1001..TOKENS] {

@@ -141,7 +141,7 @@ fn heads_that_fall_back_leave_the_others_alone() {
     let mut queries = queries(shape, 3);
     queries.slice_mut(s![1, .., ..]).fill(0.0);
     let attend = |pipeline, fall_back| {
-        let options = Options { fall_back, record: true, ..Options::default() };
+        let options = Options { fall_back, return_selection: true, ..Options::default() };
         start(pipeline, shape, 4000, &options).attend(queries.view(), None).unwrap()
     };
     let wary = Arc::new(wary);
@@ -363,7 +363,7 @@ fn both_share_modes_agree_with_the_reference() {
             let run = |name: &str| {
                 let options = Options {
                     storage,
-                    record: true,
+                    return_selection: true,
                     fall_back: FallBack::Never,
                     ..Options::default()
                 };

@@ -86,7 +86,7 @@ fn what_fails_on_the_device_changes_nothing() {
 }
 
 fn check_failures<D: Device>(emulator: &D, pipeline: &Arc<PipelineConfig>) {
-    let options = Options { record: true, storage: Storage::Bf16, ..Options::default() };
+    let options = Options { return_selection: true, storage: Storage::Bf16, ..Options::default() };
     let start = |gpu: &dyn Backend| gpu.start(pipeline, 0, SHAPE, &options);
     let queries = numbers(SHAPE.query_heads, 3, SHAPE.head_dim);
 
@@ -130,7 +130,7 @@ fn forks_share_no_row_that_is_yet_to_come() {
 }
 
 fn check_forks(emulator: &Emulator, pipeline: &Arc<PipelineConfig>) {
-    let options = Options { record: true, ..Options::default() };
+    let options = Options { return_selection: true, ..Options::default() };
     let start = || Gpu::new(emulator.clone()).start(pipeline, 0, SHAPE, &options).unwrap();
     let mut original = start();
     append(&mut *original, SHAPE, 0..300).unwrap();
@@ -157,7 +157,8 @@ fn shapes_at_the_limits_are_answered_and_beyond_them_refused() {
 }
 
 fn check_limits(gpu: &dyn Backend) {
-    let options = Options { record: true, fall_back: FallBack::Never, ..Options::default() };
+    let options =
+        Options { return_selection: true, fall_back: FallBack::Never, ..Options::default() };
     let shape = |query_heads, kv_heads, head_dim, value_dim| Shape {
         query_heads,
         kv_heads,
@@ -287,7 +288,7 @@ fn forks_of_an_empty_sequence_share_networks() {
 #[test]
 fn sequences_do_not_disturb_one_another() {
     let Some(emulator) = common::emulator() else { return };
-    let options = Options { record: true, ..Options::default() };
+    let options = Options { return_selection: true, ..Options::default() };
     let gpu = Gpu::new(emulator.clone());
     let lengths = [700, 90, 400];
     let start = |gpu: &Gpu<Emulator>, length| {
@@ -318,7 +319,7 @@ fn rows_of_the_host_are_read_as_those_of_the_device() {
     for pipeline in [learning(), whole()] {
         let [near, far] = [Placement::Device, Placement::Host].map(|placement| {
             let device = Counting::new(emulator.clone());
-            let options = Options { record: true, placement, ..Options::default() };
+            let options = Options { return_selection: true, placement, ..Options::default() };
             let mut attention =
                 Gpu::new(device.clone()).start(&pipeline, 0, SHAPE, &options).unwrap();
             device.take();

@@ -144,7 +144,7 @@ fn started(
     pipeline: &Arc<PipelineConfig>,
     tokens: usize,
 ) -> Box<dyn Attention> {
-    let options = Options { record: true, scale: Some(0.25), ..Options::default() };
+    let options = Options { return_selection: true, scale: Some(0.25), ..Options::default() };
     let mut attention = backend.start(pipeline, 0, SHAPE, &options).unwrap();
     append(&mut *attention, 0..tokens);
     attention

@@ -160,7 +160,7 @@ impl Case {
         // A power of two: products of whole numbers stay exact, in whatever order they are summed.
         let scale = Some(0.25);
         let options = Options {
-            record: true,
+            return_selection: true,
             fall_back: FallBack::Never,
             scale,
             storage: self.storage,

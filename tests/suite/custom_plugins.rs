@@ -28,7 +28,8 @@ fn it_runs_on_every_backend_and_a_sample_certifies_the_rest() {
         Array3::from_shape_fn((1, 3000, 8), |(_, t, d)| ((t * 13 + d * 5) as f32).sin() + 1.0);
     let queries = Array3::from_shape_fn((2, 1, 8), |(h, _, d)| ((h + 2 * d) as f32).cos());
     for backend in available_backends() {
-        let options = Options { record: true, fall_back: FallBack::Never, ..Options::default() };
+        let options =
+            Options { return_selection: true, fall_back: FallBack::Never, ..Options::default() };
         let mut attention = backend.start(&pipeline, 0, shape, &options).unwrap();
         attention.append(rows.view(), rows.view()).unwrap();
         let output = attention.attend(queries.view(), None).unwrap();

@@ -78,7 +78,8 @@ impl Story {
     }
 
     fn start(&self, name: &str, pipeline: &Arc<PipelineConfig>) -> Box<dyn Attention> {
-        let options = Options { record: true, fall_back: FallBack::Never, ..Options::default() };
+        let options =
+            Options { return_selection: true, fall_back: FallBack::Never, ..Options::default() };
         let mut attention = backend(name).unwrap().start(pipeline, 0, SHAPE, &options).unwrap();
         self.append(&mut *attention, 0..self.prompt);
         if self.shown > 0 {

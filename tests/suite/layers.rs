@@ -33,7 +33,8 @@ fn run(backend: &dyn Backend, pipeline: &Arc<PipelineConfig>, layer: usize) -> O
     let mut normal = |dim| Array3::random_using(dim, StandardNormal, &mut rng);
     let (keys, values) = (normal((2, 900, 16)), normal((2, 900, 12)));
     let queries = normal((4, 1, 16));
-    let options = Options { record: true, fall_back: FallBack::Never, ..Options::default() };
+    let options =
+        Options { return_selection: true, fall_back: FallBack::Never, ..Options::default() };
     let mut attention = backend.start(pipeline, layer, SHAPE, &options).unwrap();
     attention.append(keys.view(), values.view()).unwrap();
     attention.attend(queries.view(), None).unwrap()

@@ -80,7 +80,7 @@ fn selectors_are_told_what_happens() {
     });
     for backend in available_backends() {
         let options = Options {
-            record: true,
+            return_selection: true,
             fall_back: FallBack::Never,
             sequence: 7,
             threads: Some(1),

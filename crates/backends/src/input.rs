@@ -1,7 +1,7 @@
 //! What is checked before anything changes.
 
 use ndarray::ArrayView3;
-use vattention_core::{Error, LARGEST, Result, Storage};
+use vattention_core::{Error, MAX_MAGNITUDE, Result, Storage};
 
 /// Tokens are numbered by u32, and the sampler's order needs a bit to spare.
 const MAX_TOKENS: usize = (1 << 31) - 1;
@@ -36,7 +36,7 @@ pub(crate) fn check_numbers(
 /// The largest magnitude that can be stored.
 pub(crate) fn largest(storage: Storage) -> f32 {
     match storage {
-        Storage::F32 | Storage::Bf16 => LARGEST,
+        Storage::F32 | Storage::Bf16 => MAX_MAGNITUDE,
         Storage::F16 => half::f16::MAX.to_f32(),
     }
 }

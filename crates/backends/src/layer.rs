@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ndarray::{Array2, Array3, ArrayView3, Axis, s};
 use vattention_core::{
-    Attention, Error, LARGEST, Options, Output, Pipeline, PipelineConfig, Result, RowReport,
+    Attention, Error, MAX_MAGNITUDE, Options, Output, Pipeline, PipelineConfig, Result, RowReport,
     Selection, Shape, Site, Storage, Timings,
 };
 
@@ -24,7 +24,7 @@ pub struct Layer<M> {
     shape: Shape,
     scale: f32,
     storage: Storage,
-    record: bool,
+    return_selection: bool,
     step: u32,
     heads: Vec<Head>,
     workers: Workers,
@@ -62,7 +62,7 @@ impl<M: Machine> Layer<M> {
             shape,
             scale,
             storage: options.storage,
-            record: options.record,
+            return_selection: options.return_selection,
             step: options.first_step,
             heads: (0..shape.kv_heads).map(head).collect::<Result<_>>()?,
             workers,
@@ -84,7 +84,7 @@ impl<M: Machine> Layer<M> {
         check_shape("queries", queries, self.shape.query_heads, self.shape.head_dim)?;
         check_numbers("queries", queries, f32::MAX)?;
         let scaled = queries.mapv(|q| q * self.scale);
-        check_numbers("scaled queries", &scaled.view(), LARGEST)?;
+        check_numbers("scaled queries", &scaled.view(), MAX_MAGNITUDE)?;
         Ok(scaled)
     }
 
@@ -122,7 +122,7 @@ impl<M: Machine> Layer<M> {
         let query = Array2::zeros((self.shape.query_heads, self.shape.head_dim));
         let queries = self.queries(&query, self.len());
         let views = views(&self.heads);
-        let heads = situations(&self.heads, &views, &queries, self.record);
+        let heads = situations(&self.heads, &views, &queries, self.return_selection);
         self.machine.would_be_alone(&heads, &self.workers)
     }
 
@@ -138,7 +138,7 @@ impl<M: Machine> Layer<M> {
         let mut out = Array3::zeros((heads, count, self.shape.value_dim));
         let mut log_denominator = Array2::zeros((heads, count));
         let mut rows: Vec<RowReport> = Vec::with_capacity(heads * count);
-        let mut selection = self.record.then(Selection::default);
+        let mut selection = self.return_selection.then(Selection::default);
         let mut timings = self.timed.then(Timings::default);
         for (t, &limit) in visible.iter().enumerate() {
             let query = scaled.slice(s![.., t, ..]).to_owned();
@@ -195,14 +195,14 @@ impl<M: Machine> Layer<M> {
             return Ok(None);
         }
         let views = views(&self.heads);
-        let heads = situations(&self.heads, &views, queries, self.record);
+        let heads = situations(&self.heads, &views, queries, self.return_selection);
         self.machine.answer_alone(&heads, &self.workers)
     }
 
     /// What it answers to what the selectors pick.
     fn answer_by_picks(&mut self, queries: &[Query]) -> Result<Vec<HeadStep>> {
         self.catch_up(if M::SHOWS_AHEAD { self.len() } else { queries[0].visible });
-        let listed = self.record || self.learns();
+        let listed = self.return_selection || self.learns();
         let views = views(&self.heads);
         let heads = situations(&self.heads, &views, queries, listed);
         self.machine.answer(heads, &self.workers)

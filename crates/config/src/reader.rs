@@ -18,7 +18,7 @@ use crate::twice::{Told, tell};
 use crate::words::{Subject, before, list};
 
 /// Bytes in a text, at most.
-const LARGEST: u64 = 16 << 20;
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// The keys of a pipeline file.
 const KEYS: [&str; 10] = [
@@ -403,9 +403,9 @@ fn as_table(node: &Node, subject: Subject<'_>) -> Option<String> {
 /// The text of a file, which may not be larger than any pipeline file is.
 fn read_limited(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
-    std::fs::File::open(path)?.take(LARGEST + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LARGEST {
-        let reason = format!("larger than {LARGEST} bytes, which no pipeline file is");
+    std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        let reason = format!("larger than {MAX_FILE_BYTES} bytes, which no pipeline file is");
         return Err(std::io::Error::other(reason));
     }
     Ok(text)

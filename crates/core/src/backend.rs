@@ -133,7 +133,7 @@ pub struct Options {
     /// Threads to use; `None` leaves it to the backend. The results do not depend on it.
     pub threads: Option<usize>,
     /// Whether outputs carry the [`Selection`].
-    pub record: bool,
+    pub return_selection: bool,
     /// Queries answered before this sequence came here: the number of its first step.
     pub first_step: u32,
     /// When to read everything in place of what the pipeline chose.
@@ -189,7 +189,7 @@ pub struct Output {
     pub log_denominator: Array2<f32>,
     /// One report per row, in (query, query head) order.
     pub rows: Vec<RowReport>,
-    /// What was read, rows in the same order, when [`Options::record`] is set.
+    /// What was read, rows in the same order, when [`Options::return_selection`] is set.
     pub selection: Option<Selection>,
     /// Where the time went, when [`Options::timed`] is set and the backend can tell.
     pub timings: Option<Timings>,

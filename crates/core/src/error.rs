@@ -16,7 +16,7 @@ pub enum Error {
         /// What was found.
         got: String,
     },
-    /// A number that cannot be stored or multiplied safely; see [`LARGEST`](crate::LARGEST).
+    /// A number that cannot be stored or multiplied safely; see [`MAX_MAGNITUDE`](crate::MAX_MAGNITUDE).
     #[error(
         "{tensor}{index:?} is {value:e}: expected a finite number of magnitude at most {limit:e}"
     )]

@@ -77,7 +77,7 @@ pub use stats::{
 };
 pub use stream::Stream;
 pub use tally::{ExactTally, Residual, Tally};
-pub use tokens::{Element, LARGEST, Tokens};
+pub use tokens::{Element, MAX_MAGNITUDE, Tokens};
 pub use top::Rank;
 pub use uniform::{Uniform, default_base};
 pub use weighed::{StratumMean, Weighed, Within};

@@ -9,7 +9,7 @@ use ndarray::Array2;
 
 /// The largest magnitude of a stored number or a scaled query: products of two sum over ten
 /// thousand dimensions, and over a group, without leaving f32.
-pub const LARGEST: f32 = 1e16;
+pub const MAX_MAGNITUDE: f32 = 1e16;
 
 /// Keys or values, `[len, dim]`, borrowed as they are stored.
 #[derive(Clone, Copy, Debug)]

@@ -61,7 +61,7 @@ pub fn compare(
         let scale = trace.info().scale.unwrap_or(layout.shape.default_scale());
         let count = settings.count(&layout);
         let exact = Exact::rows_with(&layer, &layout.shape, scale, count, Judge::new);
-        let options = Options { scale: Some(scale), record: true, ..Options::default() };
+        let options = Options { scale: Some(scale), return_selection: true, ..Options::default() };
         let answers = Answers { number, layout: &layout, layer: &layer, count, options };
         for (i, (entry, tally)) in entries.iter().zip(&mut tallies).enumerate() {
             let mut rows = exact.chunks(layout.shape.query_heads);

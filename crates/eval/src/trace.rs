@@ -23,7 +23,7 @@ use half::{bf16, f16};
 use memmap2::Mmap;
 use ndarray::Array3;
 use safetensors::tensor::{Dtype, SafeTensors};
-use vattention_core::{LARGEST, Shape, Storage};
+use vattention_core::{MAX_MAGNITUDE, Shape, Storage};
 
 use crate::{Error, Result};
 
@@ -192,11 +192,11 @@ impl Trace {
         let &[heads, rows, dim] = &tensor.shape[..] else {
             return Err(format!("tensor `{}`: expected rank 3", tensor.name));
         };
-        if let Some(i) = numbers.iter().position(|x| x.is_nan() || x.abs() > LARGEST) {
+        if let Some(i) = numbers.iter().position(|x| x.is_nan() || x.abs() > MAX_MAGNITUDE) {
             let place = [i / (rows * dim), i / dim % rows, i % dim];
             return Err(format!(
                 "tensor `{}`: {} at {place:?}; expected finite numbers of magnitude at most \
-                 {LARGEST:e}",
+                 {MAX_MAGNITUDE:e}",
                 tensor.name, numbers[i]
             ));
         }

@@ -1,4 +1,4 @@
-//! One layer but for its attention, which is somebody else's.
+//! One transformer layer, without its attention: a backend does that.
 
 use candle_core::Result as Numbers;
 

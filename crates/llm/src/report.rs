@@ -9,7 +9,7 @@ use vattention_core::{Output, RowReport, Selection, Timings};
 pub struct LayerReport {
     /// One per query head.
     pub rows: Vec<RowReport>,
-    /// The tokens read, if [`Options::record`](vattention_core::Options::record) is set.
+    /// The tokens read, if [`Options::return_selection`](vattention_core::Options::return_selection) is set.
     pub selection: Option<Selection>,
     /// Of adding the token's key and value, and of attending.
     pub time: Duration,

@@ -56,13 +56,13 @@ use vattention_core::{
 pub use codes::Codes;
 pub use vattention_core::Activation;
 
+use crate::bounded::Bounded;
 use crate::index_of::{IndexOf, counting};
-use crate::whole::Whole;
 use codes::pack;
 use weights::Weights;
 
 /// The signs in a code, 32 as the authors have.
-pub type Bits = Whole<1, 128, 32>;
+pub type Bits = Bounded<1, 128, 32>;
 
 /// The tokens whose codes agree with the query's in the most bits.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -9,12 +9,12 @@ mod quantise;
 
 use multiversion::multiversion;
 
-use crate::whole::Whole;
+use crate::bounded::Bounded;
 use coded::Coded;
 pub use quantise::Rounding;
 
 /// Bits of a quantised number, or 0 for exact ones.
-pub type LabelBits = Whole<0, 8, 0>;
+pub type LabelBits = Bounded<0, 8, 0>;
 
 /// Items side by side, so that vector instructions multiply several.
 const LANES: usize = 64;

@@ -3,6 +3,8 @@
 //! Linking this crate makes them known to pipeline files; the `vattention` facade does.
 
 mod auto;
+mod bounded;
+mod bounded;
 mod double_sparsity;
 mod h2o;
 mod hash_attention;
@@ -25,11 +27,11 @@ mod snapkv;
 mod tensor_file;
 mod top_p;
 mod twilight;
-mod whole;
 mod window;
 
 use vattention_core::{Error, Result, Selector};
 
+pub use bounded::Bounded;
 pub use double_sparsity::{DoubleSparsity, Importance};
 pub use h2o::H2o;
 pub use hash_attention::{Activation, Bits, Codes, HashAttention};
@@ -47,10 +49,9 @@ pub use rotated_codes::RotatedCodes;
 pub use sink::Sink;
 pub use snapkv::{Odd, Pooling, SnapKv};
 pub use twilight::Twilight;
-pub use whole::Whole;
 pub use window::Window;
 
-/// A worker, or the reason why there is none as the error of the component that it was to be of.
+/// What building a component gives: the worker, or an error that names the component.
 fn built(
     component: &str,
     worker: Result<impl Selector + 'static, String>,

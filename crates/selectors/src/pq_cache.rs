@@ -55,12 +55,12 @@ use vattention_core::{
 pub use codebook::{Codebook, PartTable};
 pub use codes::PartCodes;
 
-use crate::whole::Whole;
+use crate::bounded::Bounded;
 use codebook::{augmented, squared_norm};
 use k_means::k_means;
 
 /// The bits of one part's code, 6 as the authors have: there are `2^bits` centroids.
-pub type PartBits = Whole<1, 8, 6>;
+pub type PartBits = Bounded<1, 8, 6>;
 
 /// The tokens with the largest scores by product-quantised keys.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -95,7 +95,8 @@ impl Case {
         pipeline: &Arc<PipelineConfig>,
         queries: ArrayView3<'_, f32>,
     ) -> Output {
-        let options = Options { record: true, fall_back: FallBack::Never, ..Options::default() };
+        let options =
+            Options { return_selection: true, fall_back: FallBack::Never, ..Options::default() };
         let mut attention = backend.start(pipeline, LAYER, self.shape(), &options).unwrap();
         attention.append(self.input("keys").view(), self.input("values").view()).unwrap();
         attention.attend(queries, Some(&self.visible())).unwrap()

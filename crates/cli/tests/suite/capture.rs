@@ -150,7 +150,8 @@ fn replayed(world: &World) -> Vec<HashSet<usize>> {
 /// What a sequence read in layer 0 when the last tokens were decoded.
 fn decoded(world: &World, pipeline: &Arc<PipelineConfig>) -> Vec<HashSet<usize>> {
     let (model, tokens) = model(world);
-    let options = Options { record: true, fall_back: FallBack::Never, ..Options::default() };
+    let options =
+        Options { return_selection: true, fall_back: FallBack::Never, ..Options::default() };
     let session = Session::new(&model, &Cpu::default(), pipeline, &options).unwrap();
     let mut session = session.with_reading(Reading { observed: PROMPT, ..Reading::default() });
     let (prompt, last) = tokens.split_at(TOKENS - QUERIES);

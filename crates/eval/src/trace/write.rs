@@ -6,7 +6,7 @@ use std::path::Path;
 use half::{bf16, f16};
 use ndarray::Array3;
 use safetensors::Dtype;
-use vattention_core::{LARGEST, Storage};
+use vattention_core::{MAX_MAGNITUDE, Storage};
 
 use super::{FORMAT, Layer, TraceInfo};
 use crate::tensors::Tensors;
@@ -53,7 +53,7 @@ pub fn write_trace(
 
 /// The bytes of an array, or the number that does not survive rounding.
 fn encode(array: &Array3<f32>, storage: Storage) -> Result<(Dtype, Vec<u8>), f32> {
-    let largest = if storage == Storage::F16 { f16::MAX.to_f32() } else { LARGEST };
+    let largest = if storage == Storage::F16 { f16::MAX.to_f32() } else { MAX_MAGNITUDE };
     if let Some(&x) = array.iter().find(|x| x.is_nan() || x.abs() > largest) {
         return Err(x);
     }

@@ -11,7 +11,7 @@ use crate::rope::{Scaling, Sharpening, yarn_length};
 use crate::{Error, Result};
 
 /// The largest dimension: products of two fit.
-const LARGEST: usize = i32::MAX as usize;
+const MAX_SIZE: usize = i32::MAX as usize;
 
 /// The keys that matter here; others do not change what is computed.
 #[derive(Debug, Deserialize)]
@@ -97,8 +97,8 @@ pub(super) fn size(key: &str, value: Option<usize>) -> Result<usize, String> {
     match value {
         None => Err(format!("no `{key}`")),
         Some(0) => Err(format!("`{key}` is 0; expected at least 1")),
-        Some(value) if value > LARGEST => {
-            Err(format!("`{key}` is {value}; expected at most {LARGEST}"))
+        Some(value) if value > MAX_SIZE => {
+            Err(format!("`{key}` is {value}; expected at most {MAX_SIZE}"))
         }
         Some(value) => Ok(value),
     }

@@ -21,7 +21,7 @@ const ARCHITECTURES: [(&str, Architecture); 4] = [
 ];
 
 /// The largest dimension: products of two fit.
-const LARGEST: u64 = i32::MAX as u64;
+const MAX_SIZE: u64 = i32::MAX as u64;
 
 /// The widest head: selectors may keep the square of it.
 const WIDEST: usize = 1 << 14;
@@ -205,8 +205,8 @@ impl<'m> Keys<'m> {
         let name = self.name(key);
         match self.number(key)? {
             0 => Err(format!("`{name}` is 0; expected at least 1")),
-            size if size > LARGEST => {
-                Err(format!("`{name}` is {size}; expected at most {LARGEST}"))
+            size if size > MAX_SIZE => {
+                Err(format!("`{name}` is {size}; expected at most {MAX_SIZE}"))
             }
             size => Ok(size as usize),
         }

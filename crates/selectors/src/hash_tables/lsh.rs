@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::Tokens;
 use vattention_core::schemars::{self, JsonSchema};
 
-use crate::whole::Whole;
+use crate::bounded::Bounded;
 
 /// Keys hashed at a time.
 pub const BLOCK: usize = 128;
@@ -29,7 +29,7 @@ impl Transform {
 }
 
 /// The signs that a table hashes to, 10 as the authors have.
-pub type TableBits = Whole<1, 16, 10>;
+pub type TableBits = Bounded<1, 16, 10>;
 
 /// Hash tables of signs. A signature is a number of `bits` bits; bit `j` of table `t` is set where
 /// the product with vector `t · bits + j` is positive.

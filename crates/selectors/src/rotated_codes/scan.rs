@@ -12,7 +12,7 @@ use super::{BLOCK, PER_WORD};
 pub(super) const TOGETHER: usize = 4;
 
 /// The largest element of a rounded query.
-const LARGEST: f32 = 127.0;
+const MAX_INTEGER: f32 = 127.0;
 
 /// A query, rotated, and rounded to integers.
 #[derive(Clone, Debug)]
@@ -31,13 +31,13 @@ impl Query {
         let mut rotated = query.to_vec();
         rotate(&mut rotated);
         let peak = rotated.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
-        let integer = |x: f32| if peak > 0.0 { (x / peak * LARGEST).round() as i8 } else { 0 };
+        let integer = |x: f32| if peak > 0.0 { (x / peak * MAX_INTEGER).round() as i8 } else { 0 };
         let mut integers: Vec<i8> = rotated.iter().copied().map(integer).collect();
         let middle = 3 * integers.iter().copied().map(i32::from).sum::<i32>();
         integers.resize(query.len().next_multiple_of(PER_WORD), 0);
         let (fours, _) = integers.as_chunks::<4>();
         let words = fours.iter().map(|four| u32::from_le_bytes(four.map(|x| x as u8))).collect();
-        Self { rotated, words, middle, unit: shrink * (peak / LARGEST) / 2.0 }
+        Self { rotated, words, middle, unit: shrink * (peak / MAX_INTEGER) / 2.0 }
     }
 }
 

@@ -5,18 +5,18 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-/// A whole number from `LEAST` to `MOST`, by default `USUAL`.
+/// A whole number from `MIN` to `MAX`, by default `DEFAULT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
-pub struct Whole<const LEAST: u8, const MOST: u8, const USUAL: u8>(u8);
+pub struct Bounded<const MIN: u8, const MAX: u8, const DEFAULT: u8>(u8);
 
-impl<const LEAST: u8, const MOST: u8, const USUAL: u8> Whole<LEAST, MOST, USUAL> {
+impl<const MIN: u8, const MAX: u8, const DEFAULT: u8> Bounded<MIN, MAX, DEFAULT> {
     /// A number that is within the limits.
     ///
     /// # Panics
     /// If it is not; where the number is a constant, when that is compiled.
     pub const fn of(number: u8) -> Self {
-        assert!(LEAST <= number && number <= MOST, "within the limits");
+        assert!(MIN <= number && number <= MAX, "within the limits");
         Self(number)
     }
 
@@ -26,40 +26,40 @@ impl<const LEAST: u8, const MOST: u8, const USUAL: u8> Whole<LEAST, MOST, USUAL>
     }
 }
 
-impl<const LEAST: u8, const MOST: u8, const USUAL: u8> Default for Whole<LEAST, MOST, USUAL> {
+impl<const MIN: u8, const MAX: u8, const DEFAULT: u8> Default for Bounded<MIN, MAX, DEFAULT> {
     fn default() -> Self {
-        const { Self::of(USUAL) }
+        const { Self::of(DEFAULT) }
     }
 }
 
-impl<const LEAST: u8, const MOST: u8, const USUAL: u8> TryFrom<u64> for Whole<LEAST, MOST, USUAL> {
+impl<const MIN: u8, const MAX: u8, const DEFAULT: u8> TryFrom<u64> for Bounded<MIN, MAX, DEFAULT> {
     type Error = String;
 
     fn try_from(number: u64) -> Result<Self, String> {
         match u8::try_from(number) {
-            Ok(number) if LEAST <= number && number <= MOST => Ok(Self(number)),
-            _ => Err(format!("must be a whole number from {LEAST} to {MOST}, got {number}")),
+            Ok(number) if MIN <= number && number <= MAX => Ok(Self(number)),
+            _ => Err(format!("must be a whole number from {MIN} to {MAX}, got {number}")),
         }
     }
 }
 
-impl<const LEAST: u8, const MOST: u8, const USUAL: u8> From<Whole<LEAST, MOST, USUAL>> for u64 {
-    fn from(number: Whole<LEAST, MOST, USUAL>) -> Self {
+impl<const MIN: u8, const MAX: u8, const DEFAULT: u8> From<Bounded<MIN, MAX, DEFAULT>> for u64 {
+    fn from(number: Bounded<MIN, MAX, DEFAULT>) -> Self {
         number.0.into()
     }
 }
 
-impl<const LEAST: u8, const MOST: u8, const USUAL: u8> JsonSchema for Whole<LEAST, MOST, USUAL> {
+impl<const MIN: u8, const MAX: u8, const DEFAULT: u8> JsonSchema for Bounded<MIN, MAX, DEFAULT> {
     fn inline_schema() -> bool {
         true
     }
 
     fn schema_name() -> Cow<'static, str> {
-        format!("Whole{LEAST}To{MOST}").into()
+        format!("Bounded{MIN}To{MAX}").into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "integer", "minimum": LEAST, "maximum": MOST })
+        json_schema!({ "type": "integer", "minimum": MIN, "maximum": MAX })
     }
 }
 
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn only_numbers_within_the_limits_are_read() {
-        type Small = Whole<1, 8, 6>;
+        type Small = Bounded<1, 8, 6>;
         for number in 1..=8 {
             let small = Small::try_from(number).unwrap();
             assert_eq!(u64::from(small), number);
