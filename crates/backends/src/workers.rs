@@ -53,7 +53,7 @@ impl Pools {
     /// caller's: waking another would take longer than a short step.
     ///
     /// # Errors
-    /// [`Error::Backend`] if there cannot be so many.
+    /// [`Error::Backend`] if these threads cannot be started.
     pub fn workers(&self, backend: &str, threads: Option<usize>) -> Result<Workers> {
         match threads {
             None => Ok(Workers::Global),

@@ -67,7 +67,7 @@ impl<'a> Checkpoint<'a> {
     }
 
     /// Refuses work that does not fit into the memory that the system says is available: the weights,
-    /// and `rows` bytes of keys and values of so many tokens.
+    /// and `rows` bytes of keys and values of `tokens` tokens.
     pub(crate) fn expect_room(&self, tokens: usize, rows: u64) -> Result<(), Failure> {
         let needed = self.weight_bytes.saturating_add(rows);
         match available_memory() {
@@ -82,7 +82,7 @@ impl<'a> Checkpoint<'a> {
     }
 }
 
-/// Bytes of the keys and values of so many tokens in so many layers.
+/// Bytes of the keys and values of `tokens` tokens in `layers` layers.
 pub(crate) fn row_bytes(shape: &Shape, storage: Storage, layers: usize, tokens: usize) -> u64 {
     let token = vattention::eval::row_bytes(shape, storage).saturating_mul(shape.kv_heads as u64);
     token.saturating_mul(layers as u64).saturating_mul(tokens as u64)

@@ -171,7 +171,7 @@ fn elements(count: usize) -> String {
     }
 }
 
-/// The number that a key is, if a list of so many has an element of that number.
+/// The key as an index below `count`, if it is one.
 fn number(key: &str, count: usize) -> Option<usize> {
     key.parse().ok().filter(|number: &usize| *number < count && number.to_string() == key)
 }

@@ -16,7 +16,7 @@ pub enum AutoSize {
     /// As many as make what is read in all the least. What that is follows from the promise that
     /// the sample after it must keep ([`Row::sampling`](crate::Row::sampling)).
     Auto,
-    /// So many.
+    /// A fixed size.
     Fixed(Size),
 }
 

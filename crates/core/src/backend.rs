@@ -40,7 +40,7 @@ pub trait Backend: Send + Sync {
     /// results are those of one call after the other, in the order of `batch`.
     ///
     /// # Errors
-    /// If there cannot be so many threads; then nothing has changed. Each sequence has its own
+    /// If the threads cannot be started; then nothing has changed. Each sequence has its own
     /// result beside.
     fn attend_batch(
         &self,

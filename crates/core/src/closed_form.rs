@@ -7,7 +7,7 @@ use crate::{Assumptions, Kind, Size};
 /// can compute it too.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClosedForm {
-    /// So many tokens, whatever the sample says: drawn at once, and nothing is promised.
+    /// A fixed number of tokens, whatever the sample says: drawn at once, and nothing is promised.
     Size(Size),
     /// As a formula of the sample's statistics says.
     Formula {

@@ -15,7 +15,7 @@ const NEAR_CENSUS: usize = 32;
 pub(crate) enum Outcome {
     /// With a sample.
     Drawn(Drawn),
-    /// With so many tokens left to read that reading everything is faster.
+    /// The tokens left to read are so many that reading everything is faster.
     FellBack,
 }
 

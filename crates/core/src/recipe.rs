@@ -117,7 +117,7 @@ impl HashCodes<'_> {
 }
 
 impl Recipe<'_> {
-    /// How many tokens it takes, if there are so many.
+    /// How many tokens it takes, if that many are visible.
     pub fn count(&self) -> usize {
         match self {
             Self::Range(range) => range.len(),
@@ -127,7 +127,7 @@ impl Recipe<'_> {
         }
     }
 
-    /// The same among so many visible tokens: a range or a number beyond them is cut short.
+    /// The same among `visible` tokens: a range or a number beyond them is cut short.
     pub(crate) fn clipped(mut self, visible: usize) -> Self {
         match &mut self {
             Self::Range(range) => {

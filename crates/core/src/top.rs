@@ -35,7 +35,7 @@ mod sealed {
 /// With fewer scores than this, looking at all of them costs less than guessing.
 const WORTH_GUESSING: usize = 4096;
 
-/// One score in so many is looked at for a guess.
+/// One score in this many is looked at for a guess.
 const STRIDE: usize = 64;
 
 /// Ranks in a sample of every [`STRIDE`]-th score between which the `k`-th best of all lies, most

@@ -71,7 +71,7 @@ impl BudgetEstimator for Clt {
 }
 
 impl Clt {
-    /// Calls with the quantiles for values of so many numbers.
+    /// Calls with the quantiles for values of `value_dim` elements.
     fn with_quantiles<T>(&self, value_dim: usize, with: impl FnOnce(&Quantiles<'_>) -> T) -> T {
         let vector: &dyn Fn(f64) -> f64 = match self.0.combine {
             Combine::Exact => &|delta| c2(delta, value_dim).sqrt(),

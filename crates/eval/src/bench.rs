@@ -1,7 +1,7 @@
 //! Decode speed against dense attention, with cold caches.
 //!
 //! Every pipeline has as many layers as make a gigabyte of keys and values, and a *pass* is one
-//! decode step in each of them: one token of a model with so many layers, whose rows nobody has
+//! decode step in each of them: one token of a model with that many layers, whose rows nobody has
 //! read for as long. In every *round*, the machine first sums a gigabyte of memory in order, then
 //! dense attention and all pipelines make one pass each. What is told are medians over rounds, of
 //! ratios too, which are taken in each round: a machine that slows down for a while slows
@@ -84,7 +84,7 @@ impl Bench {
         Ok(report)
     }
 
-    /// Layers that each of so many pipelines has, at most.
+    /// The most layers that each of `pipelines` pipelines can have.
     ///
     /// # Errors
     /// A shape that cannot be, or too little memory.

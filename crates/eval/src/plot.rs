@@ -31,7 +31,7 @@ const FONT: i32 = 13;
 /// A place in pixels.
 type Pixel = (i32, i32);
 
-/// What `draw` draws on a white picture of so many pixels.
+/// What `draw` draws on a white picture of `size` pixels.
 fn picture(
     size: (u32, u32),
     draw: impl for<'a> FnOnce(&Canvas<'a>) -> Result<(), Failure<'a>>,

@@ -31,7 +31,7 @@ pub enum Error {
         /// What the system says.
         source: std::io::Error,
     },
-    /// There cannot be so many threads.
+    /// The threads for cases at once cannot be started.
     #[error("threads for cases at once: {0}")]
     Threads(rayon::ThreadPoolBuildError),
     /// A file does not hold answers.

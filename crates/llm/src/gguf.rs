@@ -97,7 +97,7 @@ impl Gguf {
         matrix(dtype, &bytes, shape).map_err(|reason| self.refuse(&own, &reason))
     }
 
-    /// Reads a vector of so many numbers.
+    /// Reads a vector of `size` elements.
     pub(crate) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
         let (own, dtype, bytes) = self.take(name, &[size])?;
         let numbers = numbers(dtype, &bytes, &[size]);

@@ -198,7 +198,7 @@ impl<'m> Prompt<'m> {
         })
     }
 
-    /// Goes through a layer. What is `known` of it has at least so many tokens.
+    /// Goes through a layer. What is `known` of it covers at least these tokens.
     fn pass(
         &mut self,
         layer: &Layer,

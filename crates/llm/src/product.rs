@@ -147,7 +147,7 @@ mod tests {
                     let before = numbers(n * m, 0.7);
                     let old =
                         |i: usize| if into == Into::Added { f64::from(before[i]) } else { 0.0 };
-                    // A sum of so many terms of at most 1, each rounded.
+                    // A sum of `inner` terms of at most 1, each rounded.
                     let limit = 2e-6 * inner as f64;
                     let close = |found: &[f32], expected: &[f64]| {
                         found

@@ -202,7 +202,7 @@ impl Scaling {
                 }
             }
             Self::Yarn { factor, fast, slow, original, .. } => {
-                // The pair that makes so many turns within `original`.
+                // The pair that makes `turns` turns within `original`.
                 let pair = |turns: f32| {
                     head_dim as f32 * (original / (turns * TAU)).ln() / (2.0 * theta.ln())
                 };

@@ -62,7 +62,7 @@ impl Weights {
         }
     }
 
-    /// Reads a vector of so many numbers.
+    /// Reads a vector of `size` elements.
     pub(crate) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
         match self {
             Self::Folder(folder) => folder.vector(name, size),

@@ -19,7 +19,7 @@
 //!
 //! `u_i` being a uniform number of its own. That is priority sampling with a threshold instead of a
 //! number of tokens: heavy tokens are certain, the probabilities are exact, and a larger threshold draws
-//! the same tokens and more. The threshold of a size is that at which so many are expected.
+//! the same tokens and more. The threshold of a size is that at which `size` tokens are drawn on average.
 //!
 //! Cost: a pass over what the index keeps of each visible token (`head_dim / 4 + 4` bytes of codes, `head_dim + 14`
 //! of copies, or the scores, for each row; codes for four rows together), and over what it foretells; the first draws are a pass,

@@ -59,7 +59,7 @@ impl Left {
         1.0 + ALLOWANCE * ((kurtosis - 1.0).max(0.0) / b).sqrt()
     }
 
-    /// So many tokens of which these are a part like any other.
+    /// The statistics of `tokens` tokens of which these are a random part.
     pub(crate) fn scaled_to(&self, tokens: usize) -> Self {
         let scale = tokens as f64 / self.tokens as f64;
         let [attention, squares, fourths] =

@@ -18,7 +18,7 @@ pub enum IndexOf {
 }
 
 impl IndexOf {
-    /// The members of a group of so many query heads that use its `i`-th index.
+    /// The members of a group of `group` query heads that use its `i`-th index.
     pub(crate) fn members(self, i: usize, group: usize) -> Range<usize> {
         match self {
             Self::QueryHead => i..i + 1,

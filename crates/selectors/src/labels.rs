@@ -2,7 +2,7 @@
 //! products with a query.
 //!
 //! With `bits` of 1 to 8 a number is `base + step · code`, with a base and a step for each vector
-//! and a code of so many bits; see [`quantise`]. With 0 bits it is kept as it is.
+//! and a code of a few bits; see [`quantise`]. With 0 bits it is kept as it is.
 
 mod coded;
 mod quantise;

@@ -4,7 +4,6 @@
 
 mod auto;
 mod bounded;
-mod bounded;
 mod double_sparsity;
 mod h2o;
 mod hash_attention;

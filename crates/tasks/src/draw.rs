@@ -51,7 +51,7 @@ impl Draw {
         }
     }
 
-    /// `count` different numbers below `end`, rising; all of them if there are not so many.
+    /// `count` different numbers below `end`, rising; all of them if there are fewer.
     pub(crate) fn places(&mut self, count: usize, end: usize) -> BTreeSet<usize> {
         let mut places = BTreeSet::new();
         for last in end - count.min(end)..end {
@@ -63,7 +63,7 @@ impl Draw {
         places
     }
 
-    /// `count` of some in random order; all of them if there are not so many.
+    /// `count` of some in random order; all of them if there are fewer.
     pub(crate) fn some<'a, T>(&mut self, count: usize, of: &'a [T]) -> Vec<&'a T> {
         let mut some: Vec<_> = self.places(count, of.len()).into_iter().map(|i| &of[i]).collect();
         self.shuffle(&mut some);
@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether each of so many outcomes comes as often as any other, within 5 standard deviations.
+    /// Whether each of `outcomes` outcomes comes as often as any other, within 5 standard deviations.
     fn assert_even(outcomes: usize, mut make: impl FnMut(&mut Draw) -> Vec<usize>) {
         let mut draw = Draw::new(Task::Vt, 0, 0);
         let mut counts = BTreeMap::<_, f64>::new();

@@ -41,7 +41,7 @@ impl Needles {
         if self.value == Class::Uuid { "uuid" } else { "number" }
     }
 
-    /// The text with so many sentences of hay.
+    /// The text with `hay` sentences of hay.
     fn text(self, source: &dyn Source, hay: usize, mut draw: Draw) -> Case {
         let niah = &source.templates().niah;
         let kinds = &niah.kinds[self.kind()];
@@ -78,7 +78,7 @@ impl Needles {
     }
 }
 
-/// So many values, all different as long as there are so many.
+/// `count` values, all different as long as the class has that many.
 fn values(source: &dyn Source, class: Class, count: usize, draw: &mut Draw) -> Vec<String> {
     let mut values = Vec::with_capacity(count);
     while values.len() < count {

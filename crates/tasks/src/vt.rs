@@ -11,7 +11,7 @@ const VARIABLES: usize = 5;
 /// The most tokens of the example.
 const EXAMPLE_TOKENS: usize = 500;
 
-/// A chain in so many sentences of noise, and the question for all of its variables.
+/// A chain in `noise` sentences of noise, and the question for all of its variables.
 fn text(source: &dyn Source, class: Class, noise: usize, mut draw: Draw) -> Case {
     let vt = &source.templates().vt;
     let variables = source.words(class, VARIABLES, &mut draw);

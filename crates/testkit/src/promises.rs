@@ -158,7 +158,7 @@ pub fn for_each_head(case: impl Fn(HeadKind) + Sync) {
     });
 }
 
-/// Whether so many samples of [`TRIALS`] contradict a failure rate of delta.
+/// Whether `broken` of [`TRIALS`] samples contradict a failure rate of delta.
 pub fn contradicted(broken: usize, delta: f64) -> bool {
     let trials = TRIALS as usize;
     broken > 0 && beta_reg(broken as f64, (trials - broken + 1) as f64, delta) < LEVEL

@@ -40,7 +40,7 @@ impl RowLayout {
         Self { head_dim, value_dim, value_offset: padded(head_dim), stride, bytes }
     }
 
-    /// Of so many rows.
+    /// Of `rows` rows.
     pub(super) fn bytes_of(self, rows: usize) -> usize {
         rows.saturating_mul(self.bytes)
     }

@@ -92,8 +92,8 @@ impl Recent {
 mod tests {
     use super::*;
 
-    /// So many steps, of which each way takes what is told of the number of steps before: how often everything was read, and
-    /// the time that it all took.
+    /// Takes `steps` steps, of which each way costs what `cost` says of the number of steps before: how often everything was
+    /// read, and the time in all.
     fn walk(steps: usize, cost: impl Fn(Way, usize) -> f64) -> (usize, f64) {
         let (mut pace, mut dense, mut total) = (Pace::default(), 0, 0.0);
         for step in 0..steps {

@@ -203,7 +203,7 @@ pub(crate) fn dense_from(visible: usize) -> usize {
     rows_worth(visible as f64, GATHERING)
 }
 
-/// How many rows, at a cost of so many in order each, take as long as `rows` in order.
+/// How many rows, each as slow as `cost` rows in order, take as long as `rows` in order.
 fn rows_worth(rows: f64, cost: f64) -> usize {
     (rows.max(0.0) / cost) as usize + 1
 }

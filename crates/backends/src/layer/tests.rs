@@ -44,7 +44,7 @@ fn heads_grow_together_or_not_at_all() {
     assert_eq!(rows(&layer, 1)[20..], rows(&layer, 1)[..20]);
 }
 
-/// The reference, which fails after so many calls.
+/// The reference, which fails after some calls.
 struct Mortal {
     calls: usize,
 }
@@ -165,7 +165,7 @@ impl Machine for Eager {
     }
 }
 
-/// The reference, which says that it answers alone, and does if more than so many tokens are visible.
+/// The reference, which says that it answers alone, and does if more than `visible` tokens are visible.
 #[derive(Clone, Debug)]
 struct Hermit {
     visible: usize,

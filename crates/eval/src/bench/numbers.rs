@@ -8,7 +8,7 @@
 use ndarray::{Array3, s};
 use vattention_core::Shape;
 
-/// One key in so many is long.
+/// One key in this many is long.
 const HEAVY_EVERY: u64 = 1024;
 /// How long.
 const HEAVY: f32 = 4.0;

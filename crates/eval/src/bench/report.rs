@@ -33,9 +33,9 @@ pub struct Machine {
 /// The speed of reading memory in order.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bandwidth {
-    /// On so many threads.
+    /// How many threads read.
     pub threads: usize,
-    /// The median over all rounds with so many.
+    /// The median over all rounds with that many threads.
     pub gb_s: f64,
     #[serde(skip)]
     rounds: Vec<f64>,

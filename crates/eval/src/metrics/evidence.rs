@@ -62,7 +62,7 @@ pub struct CountTest {
 }
 
 impl CountTest {
-    /// Of so many trials, where p-values below `limit` contradict delta.
+    /// Of `trials` trials, where p-values below `limit` contradict delta.
     ///
     /// Cost: O(log trials) p-values.
     pub fn new(trials: usize, delta: f64, limit: f64) -> Self {

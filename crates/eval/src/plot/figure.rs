@@ -90,7 +90,7 @@ impl Figure {
 }
 
 impl Figure {
-    /// Panels in rows of so many, each over a linear x.
+    /// Panels in rows of `columns`, each over a linear x.
     pub fn curves(title: &str, columns: usize, panels: Vec<CurvePanel<'_>>) -> Self {
         let panel = |CurvePanel { x, y, log, curves }: CurvePanel<'_>| Panel {
             title: String::new(),

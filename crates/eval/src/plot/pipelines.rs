@@ -21,7 +21,7 @@ const LINE: i32 = 19;
 const TOP: i32 = 72;
 /// Half of a point.
 const POINT: i32 = 5;
-/// So many pipelines are all named beside their points; of more, those on the front.
+/// Up to this many pipelines are all named beside their points; of more, those on the front.
 const FEW: usize = 12;
 /// Smaller errors are hardly more than rounding, and drawn below all others.
 const ROUNDING: f64 = 1e-5;

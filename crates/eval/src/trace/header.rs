@@ -111,7 +111,7 @@ impl Tensor {
         }
     }
 
-    /// Refuses what is not so many numbers of tokens.
+    /// Refuses what is not `count` numbers of tokens.
     fn expect_limits(&self, count: usize) -> Result<(), String> {
         if self.dtype != Dtype::I64 {
             return Err(format!("tensor `{}` is {:?}; expected I64", self.name, self.dtype));

@@ -77,7 +77,7 @@ pub(crate) fn tokenizer(metadata: &HashMap<String, Value>) -> Result<Tokenizer, 
     Ok(tokenizer)
 }
 
-/// The tokens that end a text, in ascending order, of a vocabulary of so many.
+/// The tokens that end a text, in ascending order, of a vocabulary of that size.
 ///
 /// # Errors
 /// As [`tokenizer`]; but a file may be without one.

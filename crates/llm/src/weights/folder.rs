@@ -75,7 +75,7 @@ impl Folder {
         self.shard(name, &shape)?.matrix(name, shape)
     }
 
-    /// Reads a vector of so many numbers.
+    /// Reads a vector of `size` elements.
     pub(crate) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
         self.shard(name, &[size])?.vector(name, size)
     }

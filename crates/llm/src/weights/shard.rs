@@ -75,7 +75,7 @@ impl Shard {
         matrix.map_err(|reason| self.refuse(name, &reason))
     }
 
-    /// Reads a vector of so many numbers. Refuses numbers that are not finite.
+    /// Reads a vector of `size` elements. Refuses numbers that are not finite.
     pub(super) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
         let (info, bytes) = self.find(name, &[size])?;
         in_f32(info.dtype, &bytes).map_err(|reason| self.refuse(name, &reason))

@@ -5,7 +5,7 @@ use multiversion::multiversion;
 use super::sizes::{RESOLUTION, Sizes};
 use super::uniforms::Uniforms;
 
-/// Candidates are looked for up to so many times the threshold: those of further looks.
+/// Candidates are looked for up to this many times the threshold: those of further looks.
 const AHEAD: f64 = 16.0;
 
 /// Draws by a uniform number for each token.

@@ -10,7 +10,7 @@
 
 use vattention_core::{Picks, Row};
 
-/// Tokens of the pilot, if that is no more than one in so many.
+/// Tokens of the pilot, if that is at most one in [`LEAST_DISTANCE`].
 const PILOT: usize = 64;
 const LEAST_DISTANCE: usize = 8;
 

@@ -111,7 +111,7 @@ impl Sizes {
         f64::from(if p * 256.0 < 1.0 { rounded_up(p * RESOLUTION) / RESOLUTION } else { p })
     }
 
-    /// The threshold at which so many are drawn on average; all, if there are no more.
+    /// The threshold at which `expected` tokens are drawn on average; all, if there are no more.
     ///
     /// Those that are certain at a threshold are taken out, and it is raised for the others, until
     /// no more are: a handful of rounds.
@@ -138,7 +138,7 @@ fn rounded_up(x: f32) -> f32 {
     if whole < x { whole + 1.0 } else { whole }
 }
 
-/// Sizes of more than one in so many are kept in order; there are fewer of them, as all sum to 1.
+/// Sizes of more than one in this many are kept in order; there are fewer of them, as all sum to 1.
 const LARGE: f64 = 4096.0;
 
 /// The largest sizes, so that those that are certain need not be looked for among all.

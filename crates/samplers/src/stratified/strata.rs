@@ -84,7 +84,7 @@ impl Strata {
         self.each.iter().map(of).collect()
     }
 
-    /// Draws on until there are so many of each, `[strata]`: the stratum of each new token.
+    /// Draws on until each stratum has its `draws`, `[strata]`: the stratum of each new token.
     pub(super) fn draw(&mut self, draws: &[usize]) -> Vec<(usize, u32)> {
         let lacking =
             |(stratum, &draws): (&Stratum, &usize)| draws.saturating_sub(stratum.met.len());
@@ -169,7 +169,7 @@ fn places(word: usize, bits: u64) -> impl Iterator<Item = u32> {
     (0..u64::BITS).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| 64 * word as u32 + bit)
 }
 
-/// The `i`-th of so many parts of `len`.
+/// The `i`-th of `parts` equal parts of `len`.
 fn part(len: usize, parts: usize, i: usize) -> std::ops::Range<usize> {
     i * len / parts..(i + 1) * len / parts
 }

@@ -89,7 +89,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Ranks at least the best `k` tokens, as far as there are so many.
+    /// Ranks at least the best `k` tokens; all, if there are fewer.
     fn rank(&mut self, k: usize) {
         let more = k.saturating_sub(self.ranked.len());
         self.ranked.extend(self.falling.by_ref().take(more));

@@ -11,7 +11,7 @@ use vattention_eval::Layer;
 use super::Settings;
 use super::labels::{middle, top};
 
-/// Tokens of a batch. What the networks make of so many stays in a core's cache; and it is too little
+/// Tokens of a batch. What the networks make of them stays in a core's cache; and it is too little
 /// for the tensor library to spread over threads, which are busy with other batches.
 const TOKENS: usize = 1000;
 
