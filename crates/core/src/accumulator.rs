@@ -5,7 +5,7 @@ use crate::{Picks, Row, Sample, SampleStats, Softmax, Weighed};
 
 /// What the members that read one list have read of it so far.
 ///
-/// The sampler decides which tokens are read; a accumulator reads them, each once, and keeps what the
+/// The sampler decides which tokens are read; an accumulator reads them, each once, and keeps what the
 /// statistics need. [`ExactAccumulator`] is the definition; a backend has its own, which sums the
 /// attention output on the way.
 pub trait Accumulator {

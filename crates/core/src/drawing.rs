@@ -313,7 +313,7 @@ impl<'a> Drawing<'a> {
         accumulator.sample(reader, &residuals[reader], &mut |sample, shift| {
             seen = of.take().map(|of| of(&**design, sample, shift));
         });
-        seen.expect("a accumulator shows its sample once")
+        seen.expect("an accumulator shows its sample once")
     }
 }
 

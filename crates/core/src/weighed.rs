@@ -161,7 +161,7 @@ impl Weighed {
         }
     }
 
-    /// The definition, of the sample that a accumulator shows.
+    /// The definition, of the sample that an accumulator shows.
     pub fn by_definition<T: Accumulator + ?Sized>(
         accumulator: &mut T,
         reader: usize,
