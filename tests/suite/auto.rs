@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use vattention::config::Loader;
-use vattention::eval::{HeadKind, Layer, Synth, binomial, try_layer};
+use vattention::eval::{HeadKind, Synth, TraceLayer, binomial, try_layer};
 use vattention::{NewTokens, Pipeline, PipelineConfig, Reading, Shape, Share, Site, Step, Tokens};
 
 const TOKENS: usize = 4096;
 const SHAPE: Shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 40, value_dim: 40 };
 
-fn layer(kind: HeadKind) -> Layer {
+fn layer(kind: HeadKind) -> TraceLayer {
     let (shape, value_mean) = (SHAPE, 0.7);
     let synth = Synth { kind, tokens: TOKENS, shape, queries: 1, prompt: 0, value_mean, seed: 5 };
     synth.layer().unwrap()
@@ -34,7 +34,7 @@ fn ratio(epsilon: f64) -> String {
 }
 
 /// What the query heads of a layer read, for each of `draws` samples.
-fn readings(pipeline: &Arc<PipelineConfig>, layer: &Layer, draws: u32) -> Vec<Reading> {
+fn readings(pipeline: &Arc<PipelineConfig>, layer: &TraceLayer, draws: u32) -> Vec<Reading> {
     let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape: SHAPE };
     let mut pipeline = Pipeline::new(pipeline, site).unwrap();
     let keys = Tokens::new(layer.keys.as_slice().unwrap(), TOKENS, SHAPE.head_dim);
@@ -52,7 +52,7 @@ fn readings(pipeline: &Arc<PipelineConfig>, layer: &Layer, draws: u32) -> Vec<Re
 }
 
 /// Tokens that a query head reads, on average.
-fn mean_read(pipeline: &Arc<PipelineConfig>, layer: &Layer) -> f64 {
+fn mean_read(pipeline: &Arc<PipelineConfig>, layer: &TraceLayer) -> f64 {
     let readings = readings(pipeline, layer, 20);
     let reports = readings.iter().flat_map(|reading| [reading.report(0), reading.report(1)]);
     let read: usize = reports.map(|report| report.certain + report.sampled).sum();
@@ -60,7 +60,7 @@ fn mean_read(pipeline: &Arc<PipelineConfig>, layer: &Layer) -> f64 {
 }
 
 /// The fewest tokens read with any fixed size, and those read with 5 %.
-fn fixed(layer: &Layer, share: &str, top: &str, estimator: &str) -> (f64, f64) {
+fn fixed(layer: &TraceLayer, share: &str, top: &str, estimator: &str) -> (f64, f64) {
     let read = |size: String| mean_read(&pipeline(share, top, &size, estimator), layer);
     let sizes = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024];
     let least =

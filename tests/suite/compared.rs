@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use ndarray::Array3;
 use serde::{Deserialize, Serialize};
 use vattention::eval::{
-    Comparison, Entry, Layer, Settings, Trace, TraceInfo, compare, write_trace,
+    Comparison, Entry, Trace, TraceInfo, TraceLayer, TraceSettings, compare, write_trace,
 };
 use vattention::schemars::{self, JsonSchema};
 use vattention::{
-    Attended, Picks, PipelineConfig, Prompt, Result, Row, Selector, SelectorConfig, Site, Storage,
-    backend, register, selectors, typetag,
+    Attended, Picks, PipelineConfig, PromptQueries, Result, Row, Selector, SelectorConfig, Site,
+    Storage, backend, register, selectors, typetag,
 };
 
 static OBSERVED: Mutex<usize> = Mutex::new(0);
@@ -29,7 +29,7 @@ impl SelectorConfig for Watch {
 register!(Selector, "watch", Watch, "counts the queries of prompts");
 
 impl Selector for Watch {
-    fn observe(&mut self, prompt: &Prompt<'_>) {
+    fn observe(&mut self, prompt: &PromptQueries<'_>) {
         *OBSERVED.lock().unwrap() += prompt.queries.dim().1;
     }
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
@@ -70,7 +70,7 @@ fn run(queries: &Array3<f32>, scale: f32) -> Comparison {
             ((h * 31 + t * 7 + d * 5 + salt) % 13) as f32 / 4.0 - 1.5
         })
     };
-    let layer = |salt| Layer {
+    let layer = |salt| TraceLayer {
         queries: queries.clone(),
         keys: make(2, 50, 4, salt),
         values: make(2, 50, 3, salt + 1),
@@ -98,7 +98,7 @@ fn run(queries: &Array3<f32>, scale: f32) -> Comparison {
             ..PipelineConfig::default()
         }),
     ];
-    let settings = Settings { queries: Some(2), ..Settings::default() };
+    let settings = TraceSettings { queries: Some(2), ..TraceSettings::default() };
     let backend = backend("cpu").unwrap();
     compare(&entries, &Trace::open(&path).unwrap(), &*backend, &settings, &|_, _| ()).unwrap().0
 }
@@ -112,7 +112,7 @@ fn dense_attention_has_no_error_and_the_rest_follows_the_trace() {
     let [dense, sink, _, learning] = &scaled.pipelines[..] else { panic!() };
     assert!(dense.output_error.max < 1e-5, "{dense:?}");
     assert!(dense.denominator_error.max < 1e-5 && dense.numerator_error.max < 1e-5);
-    // Layer 3 is dense; in layer 11, the last two queries read 4 of 20 and of 40 tokens.
+    // TraceLayer 3 is dense; in layer 11, the last two queries read 4 of 20 and of 40 tokens.
     assert!((sink.density.per_query_head.mean - 0.575).abs() < 1e-12, "{sink:?}");
     assert!(sink.denominator_error.mean > 0.1);
     // It has heard of two query heads before it reads of 20 tokens, and of four before 40: of the

@@ -12,7 +12,7 @@ use vattention::cuda::Gpu;
 use vattention::schemars::{self, JsonSchema};
 use vattention::{
     Activation, Affine, Attention, Backend, CodeMap, HashCodes, Network, NewTokens, Options,
-    Output, Picks, PipelineConfig, Recipe, Result, Row, Score, Selector, SelectorConfig, Shape,
+    Output, Picks, PipelineConfig, Result, Row, Score, Selector, SelectorConfig, SelectorOp, Shape,
     Site, Step, register, typetag,
 };
 
@@ -81,16 +81,16 @@ impl Odd {
 impl Selector for Odd {
     fn append(&mut self, _: &NewTokens<'_>) {}
 
-    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
+    fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
         match self.how {
-            How::Beyond => Some(Recipe::Range(90..(1 << 32) + 1)),
-            How::TooMany => Some(Recipe::TopLogits { count: 1 << 32, score: Score::Head }),
-            How::AtTimes => step.visible.is_multiple_of(2).then_some(Recipe::Range(3..9)),
-            How::ByHead if self.kv_head == 0 => Some(Recipe::Range(0..5)),
-            How::ByHead => Some(Recipe::TopLogits { count: 7, score: Score::Head }),
+            How::Beyond => Some(SelectorOp::Range(90..(1 << 32) + 1)),
+            How::TooMany => Some(SelectorOp::TopLogits { count: 1 << 32, score: Score::Head }),
+            How::AtTimes => step.visible.is_multiple_of(2).then_some(SelectorOp::Range(3..9)),
+            How::ByHead if self.kv_head == 0 => Some(SelectorOp::Range(0..5)),
+            How::ByHead => Some(SelectorOp::TopLogits { count: 7, score: Score::Head }),
             How::Growing => Some(match self.map(step.visible) {
-                None => Recipe::Range(0..5),
-                Some(map) => Recipe::TopCodes {
+                None => SelectorOp::Range(0..5),
+                Some(map) => SelectorOp::TopCodes {
                     count: 7,
                     score: Score::Head,
                     codes: HashCodes { maps: vec![map] },

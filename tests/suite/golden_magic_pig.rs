@@ -16,7 +16,7 @@ use serde_json::Value;
 use vattention::schemars::{self, JsonSchema};
 use vattention::selectors::{BLOCK, Collisions, Lsh, Rule, Sink, TableBits, Transform, Window};
 use vattention::{
-    Design, Evidence, Picks, PipelineConfig, Result, Row, Sampler, SamplerConfig, Share, Site,
+    Assurance, Design, Picks, PipelineConfig, Result, Row, Sampler, SamplerConfig, Share, Site,
     Size, Stream, available_backends, register, typetag,
 };
 
@@ -175,8 +175,8 @@ impl SamplerConfig for Peer {
         Size::Tokens(1)
     }
 
-    fn evidence(&self) -> Evidence {
-        Evidence::Nothing
+    fn evidence(&self) -> Assurance {
+        Assurance::Nothing
     }
 }
 

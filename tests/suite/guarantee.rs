@@ -13,7 +13,7 @@ use ndarray_rand::rand_distr::{Distribution, Pareto, StandardNormal};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use vattention::estimators::{Clt, Combine, Ratio, Terms};
-use vattention::eval::{Exact, Layer, LayerTrials, binomial, try_layer};
+use vattention::eval::{Exact, LayerTrials, TraceLayer, binomial, try_layer};
 use vattention::schemars::{self, JsonSchema};
 use vattention::selectors::OracleTopK;
 use vattention::{
@@ -55,7 +55,7 @@ impl Head {
     }
 
     /// One KV head with two query heads, whose logits are independent of each other.
-    fn layer(self) -> Layer {
+    fn layer(self) -> TraceLayer {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let mut keys = Array3::zeros((1, TOKENS, 2));
         let mut values = Array3::zeros((1, TOKENS, VALUE_DIM));
@@ -71,7 +71,7 @@ impl Head {
         }
         let mut queries = Array3::zeros((2, 1, 2));
         (queries[[0, 0, 0]], queries[[1, 0, 1]]) = (1.0, 1.0);
-        Layer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
+        TraceLayer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
     }
 }
 
@@ -89,7 +89,7 @@ fn exact_top() -> Box<dyn SelectorConfig> {
 
 /// Runs an estimator after a selector, and counts by a promise.
 fn run(
-    layer: &Layer,
+    layer: &TraceLayer,
     selector: Box<dyn SelectorConfig>,
     share: Share,
     estimator: Box<dyn BudgetEstimator>,

@@ -9,7 +9,7 @@ use ndarray_rand::rand::SeedableRng;
 use ndarray_rand::rand_distr::StandardNormal;
 use rand_chacha::ChaCha8Rng;
 use vattention::config::{Loader, load};
-use vattention::eval::{Entry, Settings, Trace, at_epsilon, compare};
+use vattention::eval::{Entry, Trace, TraceSettings, at_epsilon, compare};
 use vattention::{Backend, FallBack, Fraction, Options, Output, PipelineConfig, Shape, backend};
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 12 };
@@ -80,7 +80,7 @@ fn a_comparison_counts_layers_with_settings() {
     ));
     let pyramid = load(common::root("configs/pyramid-kv.toml")).unwrap();
     let entry = |pipeline| Entry { pipeline, file: String::new(), set: None };
-    let settings = Settings { queries: Some(1), ..Settings::default() };
+    let settings = TraceSettings { queries: Some(1), ..TraceSettings::default() };
     let entries = [entry(only_second), entry(pyramid)];
     let backend = backend("cpu").unwrap();
     let report = compare(&entries, &trace, &*backend, &settings, &|_, _| ()).unwrap().0;

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use vattention::backends::{Cpu, Reference};
 use vattention::config::Loader;
 use vattention::cuda::Gpu;
-use vattention::eval::{Exact, Layer, binomial};
+use vattention::eval::{Exact, TraceLayer, binomial};
 use vattention::{Backend, FallBack, Options, PipelineConfig};
 
 const TOKENS: usize = 2000;
@@ -40,7 +40,7 @@ const ODD: [Odd; 6] = [
 ];
 
 /// One KV head with two query heads.
-fn layer(odd: Odd) -> Layer {
+fn layer(odd: Odd) -> TraceLayer {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let mut normal = || -> f32 { StandardNormal.sample(&mut rng) };
     let mut keys = Array3::from_shape_fn((1, TOKENS, 2), |_| 0.5 * normal());
@@ -55,7 +55,7 @@ fn layer(odd: Odd) -> Layer {
         }
     }
     let queries = Array3::from_shape_fn((2, 1, 2), |(head, _, i)| f32::from(u8::from(i == head)));
-    Layer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
+    TraceLayer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
 }
 
 fn pipeline(mode: &str) -> Arc<PipelineConfig> {
@@ -67,7 +67,7 @@ fn pipeline(mode: &str) -> Arc<PipelineConfig> {
 }
 
 /// Violations of the worse head in so many steps, and the mean sample.
-fn run(backend: &dyn Backend, mode: &str, layer: &Layer, steps: usize) -> (usize, f64) {
+fn run(backend: &dyn Backend, mode: &str, layer: &TraceLayer, steps: usize) -> (usize, f64) {
     let shape = layer.shape();
     let options = Options { scale: Some(1.0), fall_back: FallBack::Never, ..Options::default() };
     let mut attention = backend.start(&pipeline(mode), 0, shape, &options).unwrap();

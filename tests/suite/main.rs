@@ -28,6 +28,7 @@ mod invariants;
 mod layers;
 mod magnitudes;
 mod modes;
+mod names;
 mod parity;
 mod priority;
 mod promises;

@@ -69,13 +69,13 @@ impl Head {
 }
 
 /// One row of one head: a query head that sees all tokens.
-struct Bench {
+struct PromiseTrials {
     keys: Vec<f32>,
     values: Vec<f32>,
     exact: Softmax,
 }
 
-impl Bench {
+impl PromiseTrials {
     fn new(head: Head) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let mut bench = Self {
@@ -266,7 +266,7 @@ const TERMS: [(usize, f64, f64); 3] = [(50, 0.1, 0.1), (128, 0.05, 0.05), (800, 
 
 /// Checks a head for one target after both selections, in every mode that can be.
 fn check(head: Head, target: Target, terms: &[(usize, f64, f64)]) -> Vec<(Cell, Found)> {
-    let bench = Bench::new(head);
+    let bench = PromiseTrials::new(head);
     let mut all = Vec::new();
     for selection in [Selection::Exact, Selection::Forgetful] {
         for &(base, epsilon, delta) in terms {

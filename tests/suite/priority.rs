@@ -11,7 +11,7 @@ use vattention::selectors::OracleTopK;
 use vattention::{Assumption, AutoSize, Kind, Score, Size};
 
 use vattention_testkit::promises::{
-    HeadKind, LEVEL, Length, TOKENS, TRIALS, contradicted, for_each_head,
+    LEVEL, Length, PromiseHead, TOKENS, TRIALS, contradicted, for_each_head,
 };
 
 use crate::common::draws::{BASE, ENDS, FIRST, bench, only, ratio};
@@ -44,8 +44,8 @@ fn the_asymptotic_modes_keep_their_promise(index: LogitIndex) {
             println!("{cell}");
             assert!(!contradicted(found.broken, delta), "{cell}");
             assert!(found.unheld <= TRIALS as usize / 20, "{cell}");
-            let too_easy =
-                matches!(head, HeadKind::OneDirection(_)) || found.read < (ENDS + 2 * BASE) as f64;
+            let too_easy = matches!(head, PromiseHead::OneDirection(_))
+                || found.read < (ENDS + 2 * BASE) as f64;
             if mode == Mode::Strict || delta < 0.2 || too_easy {
                 continue;
             }
@@ -90,7 +90,7 @@ fn tokens_that_could_shift_the_output_too_far_are_met() {
     let cells = [(0.01, 0.01, 0.05), (0.02, 0.01, 0.05), (0.02, 0.02, 0.01), (0.1, 0.1, 0.1)];
     for (share, epsilon, delta) in cells {
         for mode in [Mode::Default, Mode::Strict] {
-            let head = HeadKind::OneDirection(Length::Opposite(share));
+            let head = PromiseHead::OneDirection(Length::Opposite(share));
             let estimator = Box::new(ratio(mode, epsilon, delta));
             let bench = bench(head, only(Box::new(priority(LogitIndex::Keys)), estimator));
             let found = bench.run();
@@ -130,7 +130,7 @@ fn tokens_are_drawn_with_the_probability_that_is_told() {
     let mut once = ratio(Mode::Default, 0.9, 0.5);
     once.rounds = std::num::NonZeroU8::MIN;
     let bench =
-        bench(HeadKind::Gaussian, only(Box::new(priority(LogitIndex::Codes)), Box::new(once)));
+        bench(PromiseHead::Gaussian, only(Box::new(priority(LogitIndex::Codes)), Box::new(once)));
     let (mut drawn, mut pairs) = (vec![0; TOKENS], vec![0; TOKENS]);
     let mut told = vec![0.0; TOKENS];
     for sequence in 0..TRIALS {

@@ -3,7 +3,7 @@
 
 use crate::common;
 use vattention::config::load;
-use vattention_testkit::promises::{Bench, HeadKind, contradicted, for_each_head};
+use vattention_testkit::promises::{PromiseHead, PromiseTrials, contradicted, for_each_head};
 
 #[test]
 fn every_shipped_promise_is_kept_on_every_kind_of_head() {
@@ -16,10 +16,10 @@ fn every_shipped_promise_is_kept_on_every_kind_of_head() {
     for_each_head(|head| {
         for (pipeline, promise) in &promised {
             let name = &pipeline.name;
-            let found = Bench::new(head, pipeline).run();
+            let found = PromiseTrials::new(head, pipeline).run();
             println!("{head:?}, {name}: {found:?}");
             // What the paper's constants lack on skewed values is in docs/guarantees.md, section 8.
-            let lacking = name.contains("paper") && matches!(head, HeadKind::OneDirection(_));
+            let lacking = name.contains("paper") && matches!(head, PromiseHead::OneDirection(_));
             let broken = contradicted(found.broken, promise.delta.get());
             assert!(lacking || !broken, "{head:?}, {name}: {} broken", found.broken);
         }

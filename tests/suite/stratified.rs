@@ -12,7 +12,9 @@ use vattention::samplers::Stratified;
 use vattention::selectors::OracleTopK;
 use vattention::{AutoSize, BudgetEstimator, PipelineConfig, SamplerConfig, Score, Size, Uniform};
 
-use vattention_testkit::promises::{HeadKind, LEVEL, TOKENS, TRIALS, contradicted, for_each_head};
+use vattention_testkit::promises::{
+    LEVEL, PromiseHead, TOKENS, TRIALS, contradicted, for_each_head,
+};
 
 use crate::common::draws::{BASE, ENDS, FIRST, bench, only, ratio};
 use crate::common::mistakes::QuarterOfTheVariance;
@@ -66,7 +68,7 @@ fn tokens_are_drawn_with_the_probability_that_is_told() {
     let mut once = ratio(Mode::Default, 0.9, 0.5);
     once.rounds = std::num::NonZeroU8::MIN;
     let config = after_top_k(only(stratified(), Box::new(once)));
-    let bench = bench(HeadKind::Gaussian, config);
+    let bench = bench(PromiseHead::Gaussian, config);
     let (mut drawn, mut told) = (vec![0; TOKENS], vec![0.0; TOKENS]);
     for sequence in 0..TRIALS {
         bench.read(sequence, |_, reading| {

@@ -6,9 +6,9 @@ use ndarray::{Array3, s};
 use serde::{Deserialize, Serialize};
 use vattention::schemars::{self, JsonSchema};
 use vattention::{
-    Attended, FallBack, NewTokens, Options, Picks, PipelineConfig, Prompt, Result, Row, Selector,
-    SelectorConfig, Shape, Share, Site, Size, available_backends, estimators::Ratio, register,
-    typetag,
+    Attended, FallBack, NewTokens, Options, Picks, PipelineConfig, PromptQueries, Result, Row,
+    Selector, SelectorConfig, Shape, Share, Site, Size, available_backends, estimators::Ratio,
+    register, typetag,
 };
 
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +39,7 @@ impl Selector for Probe {
         let told = Told::Append { kv_head: self.kv_head, first: new.first, len: new.keys.len() };
         TOLD.lock().unwrap().push(told);
     }
-    fn observe(&mut self, prompt: &Prompt<'_>) {
+    fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let told = Told::Observe { kv_head: self.kv_head, last: *prompt.queries.last().unwrap() };
         TOLD.lock().unwrap().push(told);
     }

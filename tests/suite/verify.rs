@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ndarray::{Array3, s};
 use serde::{Deserialize, Serialize};
 use vattention::eval::{
-    Cause, Layer, Trace, TraceInfo, Verification, at_epsilon, verify, write_trace,
+    Cause, Trace, TraceInfo, TraceLayer, Verification, at_epsilon, verify, write_trace,
 };
 use vattention::schemars::{self, JsonSchema};
 use vattention::{
@@ -17,7 +17,7 @@ use vattention::{
 
 /// One head, twenty queries, 3,000 tokens. To the query `hidden`, if any, three far tokens are nearly
 /// all of the attention, which no sample of a hundred finds; the others attend to everything alike.
-fn layer(hidden: Option<usize>) -> Layer {
+fn layer(hidden: Option<usize>) -> TraceLayer {
     let mut keys = Array3::zeros((1, 3000, 2));
     let mut values = Array3::from_elem((1, 3000, 1), 1.0);
     for token in [700, 1500, 2300] {
@@ -28,21 +28,21 @@ fn layer(hidden: Option<usize>) -> Layer {
     if let Some(query) = hidden {
         queries[[0, query, 0]] = 1.0;
     }
-    Layer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
+    TraceLayer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
 }
 
 fn fraction(x: f64) -> Fraction {
     Fraction::try_from(x).unwrap()
 }
 
-fn run(layer: Layer, trials: u32) -> vattention::eval::Result<Verification> {
+fn run(layer: TraceLayer, trials: u32) -> vattention::eval::Result<Verification> {
     let tenth = fraction(0.1);
     let estimator = Some(Box::new(Ratio::new(tenth, tenth)) as _);
     run_pipeline(layer, PipelineConfig { estimator, ..PipelineConfig::default() }, trials)
 }
 
 fn run_pipeline(
-    layer: Layer,
+    layer: TraceLayer,
     pipeline: PipelineConfig,
     trials: u32,
 ) -> vattention::eval::Result<Verification> {
@@ -66,7 +66,7 @@ fn a_row_that_always_fails_is_not_hidden_among_others() {
 
 #[test]
 fn nothing_is_held_where_nothing_was_tried() {
-    let none = Layer { queries: Array3::zeros((1, 0, 2)), ..layer(None) };
+    let none = TraceLayer { queries: Array3::zeros((1, 0, 2)), ..layer(None) };
     let error = run(none, 2000).unwrap_err().to_string();
     assert!(error.contains("`layers.0.queries` holds no queries"), "{error}");
     let error = run(layer(None), 5).unwrap_err().to_string();
@@ -175,7 +175,7 @@ fn stubborn(tokens: usize, epsilon: f64) -> Stubborn {
 }
 
 /// The verdict on an estimator after a base sample.
-fn judge(layer: Layer, base: usize, estimator: Stubborn) -> Verification {
+fn judge(layer: TraceLayer, base: usize, estimator: Stubborn) -> Verification {
     let pipeline = PipelineConfig {
         sampler: Some(Box::new(Uniform { base: Size::Tokens(base) })),
         estimator: Some(Box::new(estimator)),
@@ -185,10 +185,10 @@ fn judge(layer: Layer, base: usize, estimator: Stubborn) -> Verification {
 }
 
 /// `heads` query heads of one KV head, one query, 3,000 equal weights, and the values given.
-fn flat(heads: usize, value: impl Fn(usize) -> f32) -> Layer {
+fn flat(heads: usize, value: impl Fn(usize) -> f32) -> TraceLayer {
     let values = Array3::from_shape_fn((1, 3000, 1), |(_, token, _)| value(token));
     let (queries, keys) = (Array3::zeros((heads, 1, 2)), Array3::zeros((1, 3000, 2)));
-    Layer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
+    TraceLayer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ndarray::{Array3, s};
 use safetensors::SafeTensors;
-use vattention::eval::{Layer, Trace};
+use vattention::eval::{Trace, TraceLayer};
 use vattention::selectors::HashAttention;
 use vattention::{NewTokens, Picks, SelectorConfig, Site, Step, Tokens};
 
@@ -13,7 +13,7 @@ use crate::common::{MODEL, root};
 const LAYERS: [usize; 2] = [9, 23];
 const BEST: usize = 32;
 
-fn layer(number: usize) -> Layer {
+fn layer(number: usize) -> TraceLayer {
     let trace = Trace::open(&root("data/smollm2.safetensors")).unwrap();
     trace.layer(number).unwrap().unwrap()
 }
@@ -23,7 +23,7 @@ const EDGE: usize = 128;
 
 /// The share of each query's 32 best keys among the picks of a sixteenth, both beside the edges, by
 /// query head.
-fn recall(number: usize, layer: &Layer, settings: &str) -> Vec<f64> {
+fn recall(number: usize, layer: &TraceLayer, settings: &str) -> Vec<f64> {
     let config: HashAttention = toml::from_str(&format!("size = 0.0625\n{settings}")).unwrap();
     let group = MODEL.group();
     let of_head = |head: usize| {

@@ -1,10 +1,10 @@
 //! One KV head of a sequence: its rows, and the pipeline that chooses among them.
 
 use ndarray::{ArcArray, ArrayView2, ArrayView3, Ix3};
-use vattention_core::{Attended, Pipeline, Prompt, Result, Site, Step};
+use vattention_core::{Attended, Pipeline, PromptQueries, Result, Site, Step};
 
 use crate::cache::{Cache, Room, View};
-use crate::machine::{HeadStep, Situation};
+use crate::executor::{HeadInput, HeadOutput};
 
 /// One KV head. Its selectors may not have been shown everything yet.
 #[derive(Debug)]
@@ -69,14 +69,14 @@ impl Head {
     }
 
     /// A query, and all that there is to answer it with.
-    pub(crate) fn situation<'a>(
+    pub(crate) fn input<'a>(
         &'a self,
         view: &'a View<'a>,
         query: &'a Query,
         listed: bool,
-    ) -> Situation<'a> {
+    ) -> HeadInput<'a> {
         let step = query.step(self.pipeline.site(), view);
-        Situation { pipeline: &self.pipeline, step, listed, cache: view }
+        HeadInput { pipeline: &self.pipeline, step, listed, cache: view }
     }
 
     /// Takes note of the last queries of a prompt, `[group, prompt, head_dim]`, scaled.
@@ -109,13 +109,13 @@ impl Head {
         for LastQueries { queries, tokens } in prompts.drain(..due) {
             show(pipeline, tokens);
             let (keys, values) = (view.keys().range(0..tokens), view.values().range(0..tokens));
-            pipeline.observe(&Prompt { site: &site, queries: queries.view(), keys, values });
+            pipeline.observe(&PromptQueries { site: &site, queries: queries.view(), keys, values });
         }
         show(pipeline, limit);
     }
 
     /// Tells the selectors how the attention of each member was spread.
-    pub(crate) fn learn(&mut self, query: &Query, answer: &HeadStep) {
+    pub(crate) fn learn(&mut self, query: &Query, answer: &HeadOutput) {
         let site = *self.pipeline.site();
         let cache = self.cache.view();
         let step = query.step(&site, &cache);

@@ -12,13 +12,13 @@ use vattention_core::{
 };
 
 use crate::cache::{Cache, Room, View};
+use crate::executor::{Executor, HeadInput, HeadOutput};
 use crate::head::{Head, Query};
 use crate::input::{check_lengths, check_numbers, check_shape, largest, limits};
-use crate::machine::{HeadStep, Machine, Situation};
 use crate::workers::Workers;
 
 /// One layer of one sequence: checks what it is given, keeps keys and values in memory, shows them
-/// to the selectors, and lets a machine answer.
+/// to the selectors, and lets an executor answer.
 #[derive(Debug)]
 pub struct Layer<M> {
     shape: Shape,
@@ -28,13 +28,13 @@ pub struct Layer<M> {
     step: u32,
     heads: Vec<Head>,
     workers: Workers,
-    machine: M,
+    executor: M,
     timed: bool,
     /// Whether a selector has panicked while it was shown something.
     lost: bool,
 }
 
-impl<M: Machine> Layer<M> {
+impl<M: Executor> Layer<M> {
     /// Before any token has arrived. KV heads share the workers.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl<M: Machine> Layer<M> {
         shape: Shape,
         options: &Options,
         workers: Workers,
-        machine: M,
+        executor: M,
     ) -> Result<Self> {
         shape.check()?;
         let scale = options.scale.unwrap_or(shape.default_scale());
@@ -66,7 +66,7 @@ impl<M: Machine> Layer<M> {
             step: options.first_step,
             heads: (0..shape.kv_heads).map(head).collect::<Result<_>>()?,
             workers,
-            machine,
+            executor,
             timed: options.timed,
             lost: false,
         })
@@ -103,27 +103,27 @@ impl<M: Machine> Layer<M> {
         self.lost = false;
     }
 
-    /// Shows the selectors all that is new, unless the machine can do without.
-    fn show_unless_alone(&mut self) {
+    /// Shows the selectors all that is new, unless the executor does not need their picks.
+    fn index_unless_planned(&mut self) {
         self.lost = true;
-        let alone = self.would_be_alone();
+        let planned = self.supports_plan();
         self.lost = false;
-        if M::SHOWS_AHEAD && !alone {
+        if M::INDEXES_AHEAD && !planned {
             self.catch_up(self.len());
         }
     }
 
-    /// Whether the machine would answer a query of all tokens without picks. Selectors that learn from
+    /// Whether the executor would answer a query of all tokens without picks. Selectors that learn from
     /// steps must know what was there before.
-    fn would_be_alone(&self) -> bool {
-        if !M::CAN_BE_ALONE || self.is_empty() || self.learns() {
+    fn supports_plan(&self) -> bool {
+        if !M::EXECUTES_PLANS || self.is_empty() || self.learns() {
             return false;
         }
         let query = Array2::zeros((self.shape.query_heads, self.shape.head_dim));
         let queries = self.queries(&query, self.len());
         let views = views(&self.heads);
-        let heads = situations(&self.heads, &views, &queries, self.return_selection);
-        self.machine.would_be_alone(&heads, &self.workers)
+        let heads = inputs(&self.heads, &views, &queries, self.return_selection);
+        self.executor.supports_plan(&heads, &self.workers)
     }
 
     /// Whether a selector waits for feedback.
@@ -166,9 +166,9 @@ impl<M: Machine> Layer<M> {
     }
 
     /// Answers one query, `[query_heads, head_dim]`, of every KV head.
-    fn step(&mut self, queries: &Array2<f32>, visible: usize) -> Result<Vec<HeadStep>> {
+    fn step(&mut self, queries: &Array2<f32>, visible: usize) -> Result<Vec<HeadOutput>> {
         let queries = self.queries(queries, visible);
-        let answers = match self.answer_alone(&queries)? {
+        let answers = match self.execute_plan(&queries)? {
             Some(answers) => answers,
             None => self.answer_by_picks(&queries)?,
         };
@@ -189,23 +189,23 @@ impl<M: Machine> Layer<M> {
             .collect()
     }
 
-    /// What the machine answers without picks of the selectors, if it can.
-    fn answer_alone(&mut self, queries: &[Query]) -> Result<Option<Vec<HeadStep>>> {
-        if !M::CAN_BE_ALONE {
+    /// What the executor answers without picks of the selectors, if it can.
+    fn execute_plan(&mut self, queries: &[Query]) -> Result<Option<Vec<HeadOutput>>> {
+        if !M::EXECUTES_PLANS {
             return Ok(None);
         }
         let views = views(&self.heads);
-        let heads = situations(&self.heads, &views, queries, self.return_selection);
-        self.machine.answer_alone(&heads, &self.workers)
+        let heads = inputs(&self.heads, &views, queries, self.return_selection);
+        self.executor.execute_plan(&heads, &self.workers)
     }
 
     /// What it answers to what the selectors pick.
-    fn answer_by_picks(&mut self, queries: &[Query]) -> Result<Vec<HeadStep>> {
-        self.catch_up(if M::SHOWS_AHEAD { self.len() } else { queries[0].visible });
+    fn answer_by_picks(&mut self, queries: &[Query]) -> Result<Vec<HeadOutput>> {
+        self.catch_up(if M::INDEXES_AHEAD { self.len() } else { queries[0].visible });
         let listed = self.return_selection || self.learns();
         let views = views(&self.heads);
-        let heads = situations(&self.heads, &views, queries, listed);
-        self.machine.answer(heads, &self.workers)
+        let heads = inputs(&self.heads, &views, queries, listed);
+        self.executor.answer(heads, &self.workers)
     }
 }
 
@@ -214,17 +214,17 @@ fn views(heads: &[Head]) -> Vec<View<'_>> {
 }
 
 /// Of each KV head, what there is to answer its query with.
-fn situations<'a>(
+fn inputs<'a>(
     heads: &'a [Head],
     views: &'a [View<'a>],
     queries: &'a [Query],
     listed: bool,
-) -> Vec<Situation<'a>> {
+) -> Vec<HeadInput<'a>> {
     let heads = heads.iter().zip(views).zip(queries);
-    heads.map(|((head, view), query)| head.situation(view, query, listed)).collect()
+    heads.map(|((head, view), query)| head.input(view, query, listed)).collect()
 }
 
-impl<M: Machine> Attention for Layer<M> {
+impl<M: Executor> Attention for Layer<M> {
     fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
         self.check_not_lost()?;
         let Shape { kv_heads, head_dim, value_dim, .. } = self.shape;
@@ -237,12 +237,12 @@ impl<M: Machine> Attention for Layer<M> {
         // All that can fail comes before anything is written.
         let rooms: Vec<Room> =
             self.heads.iter().map(|head| head.cache.room(new)).collect::<Result<_>>()?;
-        self.machine.append(first, keys, values)?;
+        self.executor.append(first, keys, values)?;
         let rows = keys.outer_iter().zip(values.outer_iter());
         for ((head, room), (keys, values)) in self.heads.iter_mut().zip(rooms).zip(rows) {
             head.append(keys, values, room);
         }
-        self.show_unless_alone();
+        self.index_unless_planned();
         Ok(())
     }
 
@@ -256,7 +256,7 @@ impl<M: Machine> Attention for Layer<M> {
         for (head, queries) in self.heads.iter_mut().zip(groups) {
             head.observe(queries);
         }
-        self.show_unless_alone();
+        self.index_unless_planned();
         Ok(())
     }
 
@@ -282,8 +282,8 @@ impl<M: Machine> Attention for Layer<M> {
 
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
         let heads = self.heads.iter().map(Head::fork).collect::<Result<_>>()?;
-        let machine = self.machine.fork(self.len())?;
-        let mut fork = Self { heads, workers: self.workers.clone(), machine, ..*self };
+        let executor = self.executor.fork(self.len())?;
+        let mut fork = Self { heads, workers: self.workers.clone(), executor, ..*self };
         if let Some(sequence) = sequence {
             fork.heads.iter_mut().for_each(|head| head.pipeline.set_sequence(sequence));
         }
@@ -296,6 +296,6 @@ impl<M: Machine> Attention for Layer<M> {
 
     fn index_bytes(&self) -> usize {
         let selectors = self.heads.iter().map(|head| head.pipeline.index_bytes());
-        selectors.sum::<usize>() + self.machine.index_bytes()
+        selectors.sum::<usize>() + self.executor.index_bytes()
     }
 }

@@ -2,20 +2,20 @@
 //!
 //! [`Reference`] is the judge: one thread, f64, ndarray, obviously right. [`Cpu`] is for use. They
 //! share the KV cache, the checks of input and the walk over KV heads, which are a [`Layer`], and
-//! differ in how its [`Machine`] answers the queries of a step.
+//! differ in how its [`Executor`] answers the queries of a step.
 
 mod cache;
 mod cpu;
+mod executor;
 mod head;
 mod input;
 mod layer;
-mod machine;
 mod reference;
 mod workers;
 
 pub use cache::store;
 pub use cpu::Cpu;
+pub use executor::{Executor, HeadInput, HeadOutput, RowOutput, RowSums};
 pub use layer::Layer;
-pub use machine::{HeadStep, Machine, RowStep, RowSums, Situation};
 pub use reference::Reference;
 pub use workers::{Pools, Workers};

@@ -11,8 +11,8 @@ use vattention_core::{
     Attention, Backend, List, Options, PipelineConfig, Result, Shape, Softmax, Timings, Tokens,
 };
 
+use crate::executor::{Executor, HeadInput, HeadOutput, RowSums};
 use crate::layer::Layer;
-use crate::machine::{HeadStep, Machine, RowSums, Situation};
 use crate::workers::Workers;
 
 /// Attention as it is defined, in f64. `threads` is ignored.
@@ -39,11 +39,11 @@ impl Backend for Reference {
     }
 }
 
-impl Machine for Reference {
+impl Executor for Reference {
     const FALLIBLE: bool = false;
-    const SHOWS_AHEAD: bool = false;
+    const INDEXES_AHEAD: bool = false;
 
-    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
+    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
         Ok(workers.map(heads, |head| answer(&head)))
     }
 
@@ -52,7 +52,7 @@ impl Machine for Reference {
     }
 }
 
-fn answer(head: &Situation<'_>) -> HeadStep {
+fn answer(head: &HeadInput<'_>) -> HeadOutput {
     let step = &head.step;
     let reading = head.pipeline.read(step);
     let mut rows = Vec::with_capacity(step.site.shape.group());
@@ -62,7 +62,7 @@ fn answer(head: &Situation<'_>) -> HeadStep {
         let readers = reading.readers(i).map(|member| step.row(member));
         rows.extend(readers.map(|row| attend_row(&keys, &values, row.query(), &list)));
     }
-    HeadStep::new(head, rows, &reading, Timings::default())
+    HeadOutput::new(head, rows, &reading, Timings::default())
 }
 
 /// `N = Σ e v / p` and `D = Σ e / p` of one row, from keys `[listed, head_dim]` and values

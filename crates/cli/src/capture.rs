@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use vattention::Storage;
-use vattention::eval::{Layer, TraceInfo, write_trace};
+use vattention::eval::{TraceInfo, TraceLayer, write_trace};
 use vattention::ndarray::{Array3, Axis, concatenate, s};
-use vattention_llm::{Config, LayerPrompt, Model, Reading};
+use vattention_llm::{Config, LayerPrompt, Model, PrefillOptions};
 
 use crate::checkpoint::{Checkpoint, read_text, row_bytes};
 use crate::dtype::Dtype;
@@ -149,26 +149,30 @@ impl Args {
         model: &Model,
         tokens: &[u32],
         chosen: &[usize],
-    ) -> Result<BTreeMap<usize, Layer>, Failure> {
+    ) -> Result<BTreeMap<usize, TraceLayer>, Failure> {
         let mut parts: BTreeMap<usize, Vec<LayerPrompt>> = BTreeMap::new();
         let (all, count) = (model.config().layers, self.chunks(tokens).len());
         let bar = progress::bar("layers");
         for (i, chunk) in self.chunks(tokens).enumerate() {
             let observed = if i + 1 < count { 0 } else { self.queries + self.prompt_queries };
-            model.read(chunk, Reading { observed, ..Reading::default() }, |number, layer| {
-                if chosen.contains(&number) {
-                    parts.entry(number).or_default().push(layer);
-                }
-                progress::show(&bar, i * all + number + 1, count * all);
-                Ok(())
-            })?;
+            model.read(
+                chunk,
+                PrefillOptions { observed, ..PrefillOptions::default() },
+                |number, layer| {
+                    if chosen.contains(&number) {
+                        parts.entry(number).or_default().push(layer);
+                    }
+                    progress::show(&bar, i * all + number + 1, count * all);
+                    Ok(())
+                },
+            )?;
         }
         bar.finish_and_clear();
         Ok(parts.into_iter().map(|(number, parts)| (number, self.layer(parts))).collect())
     }
 
     /// A layer of chunks side by side, with the queries that the last has kept parted.
-    fn layer(&self, mut chunks: Vec<LayerPrompt>) -> Layer {
+    fn layer(&self, mut chunks: Vec<LayerPrompt>) -> TraceLayer {
         let together = |of: fn(&LayerPrompt) -> &Array3<f32>| {
             let all: Vec<_> = chunks.iter().map(|chunk| of(chunk).view()).collect();
             concatenate(Axis(1), &all).expect("chunks are of the same heads")
@@ -178,7 +182,7 @@ impl Args {
         let tokens = keys.dim().1;
         let prompt_tokens = tokens - self.queries;
         let prompt = queries.slice(s![.., ..self.prompt_queries, ..]).to_owned();
-        Layer {
+        TraceLayer {
             queries: queries.slice(s![.., self.prompt_queries.., ..]).to_owned(),
             keys,
             values,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::eval::{
-    Comparison, Measured, Settings, Trace, Violations, compare, plot, write_beside,
+    Comparison, Measured, Trace, TraceSettings, Violations, compare, plot, write_beside,
 };
 use vattention::{Backend, Promise, Scope};
 
@@ -47,8 +47,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let inputs: Vec<&Path> = files.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
     let outputs = [("--json", &args.json), ("--dump", &args.dump), ("--plot", &args.plot)];
     check_outputs(&outputs.map(|(option, path)| (option, path.as_ref())), &inputs)?;
-    let settings =
-        Settings { layers: args.layers.clone(), queries: args.queries, dump: args.dump.is_some() };
+    let settings = TraceSettings {
+        layers: args.layers.clone(),
+        queries: args.queries,
+        dump: args.dump.is_some(),
+    };
     let lineup = args.pipelines.lineup(entries, &trace, &*backend, &settings)?;
     let bar = progress::bar("steps");
     let (comparison, dump) = compare(&lineup.run, &trace, &*backend, &settings, &|done, total| {

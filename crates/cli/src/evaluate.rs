@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use vattention::eval::{Entry, write_beside};
 use vattention::{FallBack, Fraction, Options, Storage};
 use vattention_evaluate::{
-    AnswerCache, Calibration, Evaluation, Files, Settings, Variant, fingerprint,
+    AnswerCache, DensityTexts, Evaluation, EvaluationSettings, Files, Variant, fingerprint,
 };
 use vattention_tasks::{Texts, tasks};
 
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(path) => AnswerCache::open(path)?,
         None => AnswerCache::default(),
     };
-    let settings = Settings {
+    let settings = EvaluationSettings {
         tasks,
         contexts: args.context.clone(),
         cases: args.cases as usize,
@@ -197,7 +197,7 @@ fn expect_room(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<(), Failure> 
     let at_once = args.at_once.get() as u64;
     let sequences = at_once.saturating_mul(if args.no_errors { 1 } else { 2 });
     // A case and the one before, whose beginning it may share; or texts to find densities on.
-    let texts = if args.densities.density.is_empty() { 0 } else { Calibration::TEXTS as u64 };
+    let texts = if args.densities.density.is_empty() { 0 } else { DensityTexts::TEXTS as u64 };
     let bytes = rows(Storage::F32).saturating_mul(at_once.saturating_mul(2).max(texts));
     checkpoint.expect_room(
         tokens,
@@ -216,8 +216,8 @@ fn variants(
     if lineup.run.iter().all(|entry| densities.leave(entry)) {
         return lineup.each(|entry| Ok::<_, String>(vec![stand(entry)]));
     }
-    let calibration = evaluation.calibration()?;
+    let density_texts = evaluation.density_texts()?;
     densities.make(lineup, stand, |entry, share| {
-        evaluation.at_density(&entry.pipeline, share, &calibration, kept)
+        evaluation.at_density(&entry.pipeline, share, &density_texts, kept)
     })
 }

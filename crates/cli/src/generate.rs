@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use vattention::{Backend, Options, Storage};
 use vattention_evaluate::ObservedBackend;
-use vattention_llm::{Generation, Session, Stop, Stream};
+use vattention_llm::{Generation, Session, Stop, TextStream};
 
 use crate::chat::ChatArgs;
 use crate::checkpoint::{Checkpoint, row_bytes};
@@ -201,7 +201,7 @@ the answer is empty. The model has a chat template, which is applied with --chat
 struct Answering<'m, 't, 'r> {
     session: Session<'m>,
     interrupt: Interrupt,
-    stream: Stream<'t>,
+    stream: TextStream<'t>,
     tally: Tally<'r>,
 }
 
@@ -252,7 +252,7 @@ fn read_densely(session: &mut Session<'_>, tokens: &[u32]) -> Result<Vec<f32>, F
 }
 
 /// Prints what a token completes; a reader that has gone away is no error.
-fn print(stream: &mut Stream<'_>, token: u32) -> Result<(), Failure> {
+fn print(stream: &mut TextStream<'_>, token: u32) -> Result<(), Failure> {
     let Some(text) = stream.push(token)? else { return Ok(()) };
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

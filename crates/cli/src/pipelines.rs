@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vattention::config::{ConfigError, Loader};
-use vattention::eval::{Entry, Settings, Trace, chosen_layers};
+use vattention::eval::{Entry, Trace, TraceSettings, chosen_layers};
 use vattention::{Backend, Fraction, Options, Shape};
 
 use crate::fail::note;
@@ -63,7 +63,7 @@ impl PipelineArgs {
         entries: Vec<Entry>,
         trace: &Trace,
         backend: &dyn Backend,
-        settings: &Settings,
+        settings: &TraceSettings,
     ) -> Result<Lineup<Entry>, Failure> {
         let fitting = Lineup::new(entries).fitting(&shapes(trace, settings)?, backend)?;
         let at = |entry: &Entry, share| entry.at_density(share, trace, backend, settings);
@@ -238,7 +238,10 @@ pub(crate) fn expect_fit(
 }
 
 /// The layers of a trace that settings name, checked against it, and their shapes.
-pub(crate) fn shapes(trace: &Trace, settings: &Settings) -> Result<Vec<(usize, Shape)>, Failure> {
+pub(crate) fn shapes(
+    trace: &Trace,
+    settings: &TraceSettings,
+) -> Result<Vec<(usize, Shape)>, Failure> {
     let layers = chosen_layers(trace, settings)?.into_iter();
     Ok(layers.map(|(number, layout)| (number, layout.shape)).collect())
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vattention::eval::study::{self, Study};
-use vattention::eval::{Entry, Settings, Trace, write_beside};
+use vattention::eval::{Entry, Trace, TraceSettings, write_beside};
 use vattention::{Backend, Fraction};
 
 use crate::compare::find_backend;
@@ -240,7 +240,7 @@ impl Pipelines {
             &[Entry],
             &Trace,
             &dyn Backend,
-            &Settings,
+            &TraceSettings,
             &dyn Fn(usize, usize),
         ) -> vattention::eval::Result<T>,
     ) -> Result<(T, Lineup<Entry>), Failure> {
@@ -268,12 +268,12 @@ impl On {
     }
 
     /// Opens the trace, and checks the outputs against it and `files`.
-    fn open(&self, files: &[PathBuf]) -> Result<(Trace, Settings), Failure> {
+    fn open(&self, files: &[PathBuf]) -> Result<(Trace, TraceSettings), Failure> {
         let trace = Trace::open(&self.trace)?;
         let inputs: Vec<&Path> = files.iter().chain([&self.trace]).map(PathBuf::as_path).collect();
         check_outputs(&[("--json", self.json.as_ref()), ("--plot", self.plot.as_ref())], &inputs)?;
         let (layers, queries) = (self.layers.clone(), self.queries);
-        Ok((trace, Settings { layers, queries, dump: false }))
+        Ok((trace, TraceSettings { layers, queries, dump: false }))
     }
 
     /// Writes what was found, and prints it.
@@ -296,7 +296,7 @@ impl On {
 /// Runs a study that samples rows.
 fn sampled<T>(
     trace: &Trace,
-    settings: &Settings,
+    settings: &TraceSettings,
     trials: u32,
     run: impl FnOnce(&Study<'_>) -> vattention::eval::Result<T>,
 ) -> Result<T, Failure> {

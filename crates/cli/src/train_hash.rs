@@ -7,7 +7,9 @@ use comfy_table::{CellAlignment, Table, presets};
 use vattention::eval::write_beside;
 use vattention::selectors::Bits;
 use vattention_train::Corpus;
-use vattention_train::hash::{Checkpoint, HeldOut, LayerRecall, Settings, Training, recall};
+use vattention_train::hash::{
+    Checkpoint, HeldOut, LayerRecall, Training, TrainingSettings, recall,
+};
 
 use crate::fail::note;
 use crate::outputs::{check_outputs, same_file};
@@ -35,22 +37,22 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "WIDTHS")]
     hidden: Option<Vec<usize>>,
     /// Optimiser steps for each layer of the model.
-    #[arg(long, default_value_t = Settings::default().steps)]
+    #[arg(long, default_value_t = TrainingSettings::default().steps)]
     steps: usize,
     /// Queries in a step.
-    #[arg(long, default_value_t = Settings::default().queries)]
+    #[arg(long, default_value_t = TrainingSettings::default().queries)]
     queries: usize,
     /// Tokens in a step, in a row.
-    #[arg(long, default_value_t = Settings::default().tokens)]
+    #[arg(long, default_value_t = TrainingSettings::default().tokens)]
     tokens: usize,
     /// Adam's learning rate.
-    #[arg(long, default_value_t = Settings::default().learning_rate)]
+    #[arg(long, default_value_t = TrainingSettings::default().learning_rate)]
     learning_rate: f64,
     /// Keys with the largest q·k that a query should find.
-    #[arg(long, default_value_t = Settings::default().top)]
+    #[arg(long, default_value_t = TrainingSettings::default().top)]
     top: usize,
     /// How much more each of these counts in the loss than another key.
-    #[arg(long, default_value_t = Settings::default().positive_weight)]
+    #[arg(long, default_value_t = TrainingSettings::default().positive_weight)]
     positive_weight: f64,
     /// Equal seeds make equal weights, on one machine.
     #[arg(long, default_value_t = 0)]
@@ -89,11 +91,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 impl Args {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> TrainingSettings {
         let Self { bits, steps, queries, tokens, learning_rate, .. } = *self;
         let Self { top, positive_weight, seed, .. } = *self;
         let hidden = self.hidden.clone();
-        Settings { bits, hidden, steps, queries, tokens, learning_rate, top, positive_weight, seed }
+        TrainingSettings {
+            bits,
+            hidden,
+            steps,
+            queries,
+            tokens,
+            learning_rate,
+            top,
+            positive_weight,
+            seed,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vattention::eval::{
-    Entry, Settings, Trace, Verification, at_epsilon, plot_errors, verify, write_beside,
+    Entry, Trace, TraceSettings, Verification, at_epsilon, plot_errors, verify, write_beside,
 };
 use vattention::{Fraction, PipelineConfig};
 
@@ -111,7 +111,7 @@ impl Args {
             let message = "--plot draws errors against epsilon; expected an [estimator] with one";
             return Err(Failure::input(format!("{}: {message}", entry.file)));
         }
-        let (settings, backend) = (Settings::default(), find_backend("cpu")?);
+        let (settings, backend) = (TraceSettings::default(), find_backend("cpu")?);
         expect_fit(&entry, &shapes(trace, &settings)?, &*backend)?;
         match self.density {
             Some(density) => Ok(entry.at_density(density, trace, &*backend, &settings)?),

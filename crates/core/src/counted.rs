@@ -1,8 +1,8 @@
 //! A step that a machine takes by itself: what it needs to know, and what to report of it.
 
 use crate::{
-    Assumptions, BudgetEstimator, Certificate, ClosedForm, Kind, Order, Pipeline, Recipe,
-    RowReport, Score, Share, Step,
+    Assumptions, BudgetEstimator, Certificate, ClosedForm, Kind, Order, Pipeline, RowReport, Score,
+    SelectorOp, Share, Step,
 };
 
 /// What the selectors and the estimator of one KV head do at one step.
@@ -10,7 +10,7 @@ use crate::{
 pub struct Plan<'a> {
     /// Of each selector, in order, and of no more than the visible tokens. Together they take at
     /// least one.
-    pub recipes: Vec<Recipe<'a>>,
+    pub ops: Vec<SelectorOp<'a>>,
     /// Whether the query heads of the group read one list.
     pub share: Share,
     /// How large the sample of the rest is, if there is one.
@@ -32,7 +32,7 @@ pub struct Sampled<'a> {
 
 impl Sampled<'_> {
     /// Whether its size follows from a bound on the weights that the selectors leave. Then their
-    /// recipes tell it: it is the best `q·k` left over by the last that takes a query head's best.
+    /// ops tell it: it is the best `q·k` left over by the last that takes a query head's best.
     pub fn needs_bound(&self) -> bool {
         matches!(self.budget, ClosedForm::Formula { formula, .. } if formula.needs_bound())
     }
@@ -67,18 +67,18 @@ impl Pipeline {
             None => None,
             Some(estimator) => Some(self.sampled(&**estimator, step)?),
         };
-        let recipes: Vec<Recipe<'_>> = self
+        let ops: Vec<SelectorOp<'_>> = self
             .selectors()
-            .map(|selector| Some(selector.recipe(step)?.clipped(step.visible)))
+            .map(|selector| Some(selector.op(step)?.clipped(step.visible)))
             .collect::<Option<_>>()?;
-        if recipes.iter().all(|recipe| recipe.count() == 0) {
+        if ops.iter().all(|op| op.count() == 0) {
             return None;
         }
         let needs_bound = sample.as_ref().is_some_and(Sampled::needs_bound);
-        if needs_bound && !self.told_bound(&recipes) {
+        if needs_bound && !self.told_bound(&ops) {
             return None;
         }
-        Some(Plan { recipes, share: config.share, sample })
+        Some(Plan { ops, share: config.share, sample })
     }
 
     /// The sample that an estimator asks for, if a machine can tell how large it is.
@@ -98,13 +98,13 @@ impl Pipeline {
         Some(Sampled { budget, base, looks, max_norm_v: self.max_norm_v(step.visible) })
     }
 
-    /// Whether the bound on what the selectors leave is one that their recipes tell: the best `q·k`
+    /// Whether the bound on what the selectors leave is one that their ops tell: the best `q·k`
     /// left over by those that take a query head's best, and nobody else's.
-    fn told_bound(&self, recipes: &[Recipe<'_>]) -> bool {
+    fn told_bound(&self, ops: &[SelectorOp<'_>]) -> bool {
         let bounding = || self.config().selectors.iter().map(|selector| selector.bounds_residual());
         let told =
-            |recipe: &Recipe<'_>| matches!(recipe, Recipe::TopLogits { score: Score::Head, .. });
-        bounding().any(|bounds| bounds) && bounding().eq(recipes.iter().map(told))
+            |op: &SelectorOp<'_>| matches!(op, SelectorOp::TopLogits { score: Score::Head, .. });
+        bounding().any(|bounds| bounds) && bounding().eq(ops.iter().map(told))
     }
 
     /// The random order in which the sample of one list is drawn.

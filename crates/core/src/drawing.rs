@@ -1,7 +1,7 @@
 //! The sample of the residual, drawn until the estimator is content.
 
+use crate::accumulator::{Accumulator, Residual};
 use crate::look::Look;
-use crate::tally::{Residual, Tally};
 use crate::{
     Assumptions, Budget, BudgetEstimator, Design, Fraction, Kind, Needs, Picks, ProofGoal, Radius,
     Sample, Size,
@@ -38,11 +38,11 @@ pub(crate) struct Drawn {
 
 /// A growing sample of the tokens that one list has not taken.
 pub(crate) struct Drawing<'a> {
-    pub(crate) tally: &'a mut dyn Tally,
+    pub(crate) accumulator: &'a mut dyn Accumulator,
     /// What is known of the residual to each reader of the list.
     residuals: &'a [Residual],
     design: Box<dyn Design + 'a>,
-    /// Whether the design is uniform: then the tally tells what the sample says.
+    /// Whether the design is uniform: then the accumulator tells what the sample says.
     uniform: bool,
     n_s: usize,
     visible: usize,
@@ -82,20 +82,20 @@ impl<'a> Drawing<'a> {
         base: usize,
         picks: &Picks,
         residuals: &'a [Residual],
-        tally: &'a mut dyn Tally,
+        accumulator: &'a mut dyn Accumulator,
     ) -> Self {
         let visible = picks.visible();
         let n_s = visible - picks.len();
         let (size, tokens, seen) = (0, Vec::new(), Vec::new());
-        Self { tally, residuals, design, uniform, n_s, visible, base, size, tokens, seen }
+        Self { accumulator, residuals, design, uniform, n_s, visible, base, size, tokens, seen }
     }
 
     /// Draws what `estimator` asks for.
     pub(crate) fn run(self, estimator: &dyn BudgetEstimator, picks: &Picks) -> Outcome {
-        if picks.len() >= self.tally.dense_from(false) {
+        if picks.len() >= self.accumulator.dense_from(false) {
             return Outcome::FellBack;
         }
-        self.tally.take(picks);
+        self.accumulator.take(picks);
         let demand = estimator.demand();
         let of = |size: Size| size.of(self.visible).max(self.least()).min(self.n_s);
         let epsilon = demand.epsilon.map_or(f64::INFINITY, Fraction::get);
@@ -111,7 +111,7 @@ impl<'a> Drawing<'a> {
 
     /// Draws all that a design finds whose samples cannot grow.
     pub(crate) fn draw_what_there_is(mut self, picks: &Picks) -> Drawn {
-        self.tally.take(picks);
+        self.accumulator.take(picks);
         self.design.extend(0, &mut self.tokens);
         let nothing = Budget { tokens: 0, kind: Kind::None, assumes: Assumptions::NONE };
         self.finish(nothing, false)
@@ -199,7 +199,7 @@ impl<'a> Drawing<'a> {
     /// Draws on to a size of `b`, or all. The sample is looked at again only if `judged`.
     fn extend(&mut self, b: usize, judged: bool) -> Result<(), DenseIsFaster> {
         let (size, drawn) = (b.min(self.n_s), self.tokens.len());
-        if size.saturating_sub(self.size) >= self.tally.dense_from(judged) {
+        if size.saturating_sub(self.size) >= self.accumulator.dense_from(judged) {
             return Err(DenseIsFaster);
         }
         if size > self.size {
@@ -208,7 +208,7 @@ impl<'a> Drawing<'a> {
         }
         // Tokens of different weights are read at the end, when these are known.
         if self.uniform || judged {
-            self.tally.draw(&self.tokens[drawn..], judged);
+            self.accumulator.draw(&self.tokens[drawn..], judged);
         }
         Ok(())
     }
@@ -243,7 +243,7 @@ impl<'a> Drawing<'a> {
     /// Of a uniform sample, or of none yet.
     fn by_formula(&mut self, asked: &Asked<'_>, reader: usize) -> Seen {
         let (size, estimator) = (self.size, asked.estimator);
-        let stats = self.tally.stats(reader, &self.residuals[reader]);
+        let stats = self.accumulator.stats(reader, &self.residuals[reader]);
         if asked.epsilon.is_infinite() {
             return Seen::enough(asked.limit, estimator.radius(&stats.at(asked.limit)));
         }
@@ -279,7 +279,7 @@ impl<'a> Drawing<'a> {
         };
         let (p, strata) = (self.design.probabilities(), self.design.strata());
         let residual = &self.residuals[reader];
-        let sample = self.tally.weighed(reader, residual, &p, strata.as_deref());
+        let sample = self.accumulator.weighed(reader, residual, &p, strata.as_deref());
         forecast(&Look::new(&*self.design, reader, size, &p, &sample, residual))
     }
 
@@ -308,12 +308,12 @@ impl<'a> Drawing<'a> {
 
     /// Shows what has been read of the sample.
     fn look<T>(&mut self, reader: usize, of: impl FnOnce(&dyn Design, &Sample<'_>, f64) -> T) -> T {
-        let Self { tally, design, residuals, .. } = self;
+        let Self { accumulator, design, residuals, .. } = self;
         let (mut of, mut seen) = (Some(of), None);
-        tally.sample(reader, &residuals[reader], &mut |sample, shift| {
+        accumulator.sample(reader, &residuals[reader], &mut |sample, shift| {
             seen = of.take().map(|of| of(&**design, sample, shift));
         });
-        seen.expect("a tally shows its sample once")
+        seen.expect("an accumulator shows its sample once")
     }
 }
 

@@ -9,6 +9,7 @@
 //! Attention over a list is `N^/D^`, with `N^ = Σ e v / p` and `D^ = Σ e / p` over its tokens,
 //! where `e = exp(scale · q·k)` and `p` is the probability with which a token came to be read.
 
+mod accumulator;
 mod assumption;
 mod auto_size;
 mod backend;
@@ -20,6 +21,7 @@ mod estimator;
 mod layers;
 mod look;
 mod network;
+mod op;
 mod order;
 mod picks;
 mod pipeline;
@@ -27,7 +29,6 @@ mod pipeline_config;
 mod prefix_max;
 mod promise;
 mod reading;
-mod recipe;
 mod registry;
 mod row;
 mod sampler;
@@ -38,12 +39,12 @@ mod size;
 mod softmax;
 mod stats;
 mod stream;
-mod tally;
 mod tokens;
 mod top;
 mod uniform;
 mod weighed;
 
+pub use accumulator::{Accumulator, ExactAccumulator, Residual};
 pub use assumption::{Assumption, Assumptions};
 pub use auto_size::AutoSize;
 pub use backend::{
@@ -55,6 +56,7 @@ pub use error::{Error, Result};
 pub use estimator::{Budget, BudgetEstimator, Needs, Radius, searched_budget};
 pub use layers::{LayerSettings, Layers};
 pub use network::{Activation, Affine, Network};
+pub use op::{CodeMap, HashCodes, SelectorOp};
 pub use order::{Draws, Order};
 pub use picks::Picks;
 pub use pipeline::{Choice, Pipeline};
@@ -62,12 +64,11 @@ pub use pipeline_config::{Conflict, PipelineConfig, Share};
 pub use prefix_max::PrefixMax;
 pub use promise::{Certificate, Demand, ErrorBar, Kind, Promise, Scope, Target};
 pub use reading::{List, Read, Reading};
-pub use recipe::{CodeMap, HashCodes, Recipe};
 pub use registry::{Component, ComponentKind, components, registry_faults};
 pub use row::{Row, Sampling, Score, Step};
-pub use sampler::{Design, Evidence, ProofGoal, Proved, Sampler, SamplerConfig, Unseen};
+pub use sampler::{Assurance, Design, ProofGoal, Proved, Sampler, SamplerConfig, Unseen};
 pub use selection::Selection;
-pub use selector::{Attended, NewTokens, Prompt, Selector, SelectorConfig};
+pub use selector::{Attended, NewTokens, PromptQueries, Selector, SelectorConfig};
 pub use shape::{Shape, Site};
 pub use size::{Fraction, Size};
 pub use softmax::Softmax;
@@ -76,7 +77,6 @@ pub use stats::{
     scale_up,
 };
 pub use stream::Stream;
-pub use tally::{ExactTally, Residual, Tally};
 pub use tokens::{Element, MAX_MAGNITUDE, Tokens};
 pub use top::Rank;
 pub use uniform::{Uniform, default_base};

@@ -5,7 +5,7 @@
 //! are told them as a uniform sample of that size would have them, which errs as much: they are divided
 //! by `n_s² (1/size − 1/n_s)`.
 
-use crate::tally::Residual;
+use crate::accumulator::Residual;
 use crate::{Design, SampleStats, Weighed, Within};
 
 /// One look at a sample, from which follows what a larger one would show.

@@ -2,15 +2,15 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::accumulator::{Accumulator, ExactAccumulator, Residual};
 use crate::drawing::{Drawing, Drawn, Outcome};
 use crate::reading::{Read, Reading};
 use crate::stats::norm;
 use crate::stream::SHARED;
-use crate::tally::{ExactTally, Residual, Tally};
 use crate::{
     Assumptions, Attended, Certificate, ClosedForm, Conflict, Error, Kind, Layers, NewTokens,
-    Picks, PipelineConfig, PrefixMax, Prompt, Result, Row, Sampler, Selector, Shape, Share, Site,
-    Step, Stream, Tokens,
+    Picks, PipelineConfig, PrefixMax, PromptQueries, Result, Row, Sampler, Selector, Shape, Share,
+    Site, Step, Stream, Tokens,
 };
 
 /// The pipeline of one KV head of one layer of one sequence. Cloning it forks it.
@@ -139,7 +139,7 @@ impl Pipeline {
     }
 
     /// Shows the selectors the last queries of a prompt.
-    pub fn observe(&mut self, prompt: &Prompt<'_>) {
+    pub fn observe(&mut self, prompt: &PromptQueries<'_>) {
         self.selectors.iter_mut().for_each(|selector| selector.observe(prompt));
     }
 
@@ -192,21 +192,22 @@ impl Pipeline {
     pub fn complete(&self, step: &Step<'_>, choice: &Choice) -> Reading {
         let rows = step.rows();
         let readers = rows.len() / choice.lists();
-        let tallies = rows.chunks(readers).map(ExactTally::new);
-        let reads =
-            tallies.enumerate().map(|(i, mut tally)| self.sample(step, choice, i, &mut tally));
+        let accumulators = rows.chunks(readers).map(ExactAccumulator::new);
+        let reads = accumulators
+            .enumerate()
+            .map(|(i, mut accumulator)| self.sample(step, choice, i, &mut accumulator));
         Reading::new(reads.collect(), rows.len())
     }
 
-    /// Completes one list of a choice with the help of a machine's `tally` of its readers.
+    /// Completes one list of a choice with the help of a machine's `accumulator` of its readers.
     ///
-    /// Without an estimator, and where everything is read, the tally is not asked to read.
+    /// Without an estimator, and where everything is read, the accumulator is not asked to read.
     pub fn sample(
         &self,
         step: &Step<'_>,
         choice: &Choice,
         list: usize,
-        tally: &mut dyn Tally,
+        accumulator: &mut dyn Accumulator,
     ) -> Read {
         let Some(picks) = &choice.picks[list] else {
             return Read::everything(step.visible, Certificate::exact(None));
@@ -215,7 +216,7 @@ impl Pipeline {
             return Read::everything(step.visible, self.exact());
         }
         let Some(sampler) = &self.sampler else {
-            return self.drop_residual(step, picks, tally);
+            return self.drop_residual(step, picks, accumulator);
         };
         let readers = step.site.shape.group() / choice.lists();
         let residual = |bound: &Option<f32>| Residual {
@@ -232,7 +233,7 @@ impl Pipeline {
         let design = sampler.design(rows, picks, &self.sample_stream(step, list));
         let how = self.config.sampler();
         let base = how.base().of(step.visible);
-        let drawing = Drawing::new(design, how.is_uniform(), base, picks, &residuals, tally);
+        let drawing = Drawing::new(design, how.is_uniform(), base, picks, &residuals, accumulator);
         let Some(estimator) = &self.config.estimator else {
             return self.drawn(step, picks, drawing.draw_what_there_is(picks), None);
         };
@@ -302,8 +303,13 @@ impl Pipeline {
     }
 
     /// The list of a pipeline that draws nothing.
-    fn drop_residual(&self, step: &Step<'_>, picks: &Arc<Picks>, tally: &mut dyn Tally) -> Read {
-        if picks.len() >= tally.dense_from(false) {
+    fn drop_residual(
+        &self,
+        step: &Step<'_>,
+        picks: &Arc<Picks>,
+        accumulator: &mut dyn Accumulator,
+    ) -> Read {
+        if picks.len() >= accumulator.dense_from(false) {
             return self.fall_back(step);
         }
         let certificate = Certificate {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::layers::Written;
 use crate::{
-    BudgetEstimator, Demand, Evidence, LayerSettings, Layers, Needs, Promise, SamplerConfig,
+    Assurance, BudgetEstimator, Demand, LayerSettings, Layers, Needs, Promise, SamplerConfig,
     Sampling, SelectorConfig, Uniform,
 };
 
@@ -159,7 +159,7 @@ impl PipelineConfig {
         let sampler = self.sampler();
         let draws = sampler.typetag_name();
         let Some(estimator) = &self.estimator else {
-            let idle = self.sampler.is_some() && sampler.evidence() != Evidence::Nothing;
+            let idle = self.sampler.is_some() && sampler.evidence() != Assurance::Nothing;
             return idle.then(|| {
                 let message =
                     "[sampler] says how to draw, but without [estimator] nothing is drawn";
@@ -174,7 +174,7 @@ impl PipelineConfig {
         }
         let bounded = self.selectors.iter().any(|selector| selector.bounds_residual());
         match (estimator.needs(), sampler.evidence()) {
-            (_, Evidence::Nothing) => Some((
+            (_, Assurance::Nothing) => Some((
                 "estimator",
                 format!(
                     "the draws of `{draws}` depend on each other, so its samples neither grow nor \
@@ -197,7 +197,7 @@ impl PipelineConfig {
                 ),
                 "leave out [sampler], or take `ratio` for an estimator",
             )),
-            (Needs::Proof, Evidence::Variances) => Some((
+            (Needs::Proof, Assurance::Variances) => Some((
                 "sampler",
                 format!(
                     "`{asks}` as it is set takes nothing for granted, and nothing bounds the weights \
@@ -205,7 +205,7 @@ impl PipelineConfig {
                 ),
                 "take `mode = \"default\"`, or the sampler `priority`",
             )),
-            (Needs::Variances, _) | (Needs::Proof, Evidence::Proof) => None,
+            (Needs::Variances, _) | (Needs::Proof, Assurance::Proof) => None,
         }
     }
 }

@@ -19,8 +19,8 @@ pub trait SamplerConfig: Debug + Send + Sync {
     fn base(&self) -> Size;
 
     /// What its samples tell of their own error.
-    fn evidence(&self) -> Evidence {
-        Evidence::Variances
+    fn evidence(&self) -> Assurance {
+        Assurance::Variances
     }
 
     /// Whether every token of the residual is as likely to be drawn as any other, without replacement,
@@ -42,7 +42,7 @@ pub trait SamplerConfig: Debug + Send + Sync {
 
 /// What a sample tells of its own error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Evidence {
+pub enum Assurance {
     /// Nothing, as draws depend on each other; nor can the sample grow. No estimator may follow.
     Nothing,
     /// The variances of the sums that it estimates, at its size and at any larger one.

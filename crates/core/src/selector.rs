@@ -7,7 +7,7 @@ use dyn_clone::DynClone;
 use ndarray::ArrayView3;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use crate::{Picks, Recipe, Result, Row, Site, Step, Tokens};
+use crate::{Picks, Result, Row, SelectorOp, Site, Step, Tokens};
 
 /// A selector as written in a pipeline file: parameters, no state.
 ///
@@ -94,7 +94,7 @@ pub trait Selector: DynClone + Send + Sync {
     }
 
     /// Takes note of the last queries of a prompt that was processed elsewhere.
-    fn observe(&mut self, prompt: &Prompt<'_>) {
+    fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let _ = prompt;
     }
 
@@ -130,8 +130,8 @@ pub trait Selector: DynClone + Send + Sync {
     ///
     /// Of a selector that
     /// [bounds](SelectorConfig::bounds_residual) what it leaves, machines know one bound: the best
-    /// score left over, by [`Recipe::TopLogits`] of one query head.
-    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
+    /// score left over, by [`SelectorOp::TopLogits`] of one query head.
+    fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
         let _ = step;
         None
     }
@@ -162,7 +162,7 @@ pub struct NewTokens<'a> {
 
 /// The last queries of a processed prompt, for one KV head.
 #[derive(Clone, Copy, Debug)]
-pub struct Prompt<'a> {
+pub struct PromptQueries<'a> {
     /// The KV head.
     pub site: &'a Site,
     /// The queries, `[group, prompt, head_dim]`, scaled; the last one is of the newest token.

@@ -2,7 +2,7 @@
 
 use crate::Softmax;
 use crate::Unseen;
-use crate::tally::Residual;
+use crate::accumulator::Residual;
 
 /// `Φ⁻¹(0.9)`: by how many of its own standard errors an estimated variance is raised. The true one is
 /// larger with probability 0.1, if estimates are normal.

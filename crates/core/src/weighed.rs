@@ -4,7 +4,7 @@
 //! `w = e (v − o^)`, and `w · m = e (v · μ − ē v · o^ − μ · o^ + ē |o^|²)`.
 
 use crate::stats::{drift, norm};
-use crate::{Residual, Sample, Softmax, Tally};
+use crate::{Accumulator, Residual, Sample, Softmax};
 
 /// What a sample comes to, and of each of its tokens what moments of it follow from. `b` tokens, in draw order, each drawn
 /// independently of the others or within its stratum.
@@ -161,16 +161,16 @@ impl Weighed {
         }
     }
 
-    /// The definition, of the sample that a tally shows.
-    pub fn by_definition<T: Tally + ?Sized>(
-        tally: &mut T,
+    /// The definition, of the sample that an accumulator shows.
+    pub fn by_definition<T: Accumulator + ?Sized>(
+        accumulator: &mut T,
         reader: usize,
         residual: &Residual,
         p: &[f64],
         strata: Option<&[usize]>,
     ) -> Self {
         let mut weighed = Self::default();
-        tally.sample(reader, residual, &mut |sample, shift| {
+        accumulator.sample(reader, residual, &mut |sample, shift| {
             weighed = Self::new(sample, p, strata, shift);
         });
         weighed

@@ -21,7 +21,7 @@ use vattention_cuda::{Device, Kernel, Program};
 
 pub use self::memory::Memory;
 pub use self::sanitizer::run_sanitized;
-pub use self::schedule::{Order, Schedule};
+pub use self::schedule::{Schedule, ThreadOrder};
 
 use self::compiler::Compiler;
 use self::library::Loaded;

@@ -2,7 +2,7 @@
 
 /// An order in which threads, or blocks, take turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum ThreadOrder {
     /// From the first to the last.
     #[default]
     Ascending,
@@ -12,7 +12,7 @@ pub enum Order {
     Random(u32),
 }
 
-impl Order {
+impl ThreadOrder {
     /// As `emulation.h` knows it.
     pub(crate) fn code(self) -> u64 {
         match self {
@@ -27,15 +27,15 @@ impl Order {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
     /// Of threads.
-    pub threads: Order,
+    pub threads: ThreadOrder,
     /// Of blocks, which run one after the other.
-    pub blocks: Order,
+    pub blocks: ThreadOrder,
 }
 
 impl Schedule {
     /// Schedules that tell wrong kernels from right ones.
     pub fn several() -> [Self; 4] {
-        use Order::{Ascending, Descending, Random};
+        use ThreadOrder::{Ascending, Descending, Random};
         [
             (Ascending, Ascending),
             (Descending, Descending),

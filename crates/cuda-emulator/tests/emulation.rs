@@ -4,7 +4,7 @@
 
 use vattention_core::Result;
 use vattention_cuda::{Argument, Device, Grid, Kernel, Program, Source};
-use vattention_cuda_emulator::{Emulator, Order, Schedule, or_skip, run_sanitized};
+use vattention_cuda_emulator::{Emulator, Schedule, ThreadOrder, or_skip, run_sanitized};
 
 /// Kernels of two warps.
 const KERNELS: Source = Source {
@@ -85,8 +85,13 @@ fn run(
     Ok(bytes.as_chunks().0.iter().map(|&bytes| u32::from_le_bytes(bytes)).collect())
 }
 
-fn orders() -> impl Iterator<Item = (Order, Order)> {
-    let orders = [Order::Ascending, Order::Descending, Order::Random(1), Order::Random(7)];
+fn orders() -> impl Iterator<Item = (ThreadOrder, ThreadOrder)> {
+    let orders = [
+        ThreadOrder::Ascending,
+        ThreadOrder::Descending,
+        ThreadOrder::Random(1),
+        ThreadOrder::Random(7),
+    ];
     orders.into_iter().flat_map(move |threads| orders.map(|blocks| (threads, blocks)))
 }
 

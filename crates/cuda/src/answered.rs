@@ -1,6 +1,6 @@
 //! From what a routine found to the answers of rows.
 
-use vattention_backends::{HeadStep, RowStep, RowSums, Situation};
+use vattention_backends::{HeadInput, HeadOutput, RowOutput, RowSums};
 use vattention_core::{Counted, List, Plan, RowReport, Softmax, Timings};
 
 use crate::launch::Progressed;
@@ -15,22 +15,22 @@ pub(crate) struct Answered<'a> {
 
 impl Answered<'_> {
     /// What it is for one KV head.
-    pub(crate) fn head(&self, kv_head: usize, head: &Situation<'_>, plan: &Plan<'_>) -> HeadStep {
+    pub(crate) fn head(&self, kv_head: usize, head: &HeadInput<'_>, plan: &Plan<'_>) -> HeadOutput {
         let group = self.kind.shape.group();
         let row = |member: usize| {
             let query_head = kv_head * group + member;
             let list = query_head / self.kind.readers();
             let report = head.pipeline.report(plan, &self.counted(head, kv_head, list));
-            RowStep {
+            RowOutput {
                 sums: RowSums { sums: self.sums(head, query_head, list), logits: Vec::new() },
                 list: self.tokens.as_ref().map(|tokens| tokens.list(list, &report)),
                 report,
             }
         };
-        HeadStep { rows: (0..group).map(row).collect(), timings: Timings::default() }
+        HeadOutput { rows: (0..group).map(row).collect(), timings: Timings::default() }
     }
 
-    fn counted(&self, head: &Situation<'_>, kv_head: usize, list: usize) -> Counted {
+    fn counted(&self, head: &HeadInput<'_>, kv_head: usize, list: usize) -> Counted {
         let Progressed { drawn, budget, held } = self.progress(list);
         let (visible, certain) = (head.step.visible, self.found.taken[list]);
         let read_by_group = self.found.read[kv_head];
@@ -42,7 +42,7 @@ impl Answered<'_> {
     }
 
     /// The certain part, and the sample for all of the rest.
-    fn sums(&self, head: &Situation<'_>, query_head: usize, list: usize) -> Softmax {
+    fn sums(&self, head: &HeadInput<'_>, query_head: usize, list: usize) -> Softmax {
         let mut sums = self.found.certain[query_head].clone();
         let drawn = self.progress(list).drawn;
         if drawn > 0 {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use vattention_backends::{Layer, Pools};
 use vattention_core::{Attention, Backend, Options, PipelineConfig, Result, Shape};
 
-use crate::machine::GpuMachine;
+use crate::executor::GpuExecutor;
 use crate::networks::Networks;
 use crate::routine::Routines;
 use crate::{Device, Driver};
@@ -49,7 +49,7 @@ impl<D: Device> Backend for Gpu<D> {
         shape.check()?;
         let workers = self.pools.workers(NAME, options.threads)?;
         let shared = (self.device.clone(), self.routines.clone(), self.networks.clone());
-        let machine = GpuMachine::new(shared, pipeline, shape, options)?;
+        let machine = GpuExecutor::new(shared, pipeline, shape, options)?;
         Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, machine)?))
     }
 }

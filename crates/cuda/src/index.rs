@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use vattention_core::{CodeMap, Plan, Recipe, Result};
+use vattention_core::{CodeMap, Plan, Result, SelectorOp};
 
 use crate::Device;
-use crate::launch::{Codes, Network, PageBounds, RowLayout};
+use crate::launch::{DeviceCodes, DeviceNetwork, PageBounds, RowLayout};
 use crate::networks::Networks;
 
 /// Of one KV head, what each selector keeps.
@@ -38,9 +38,9 @@ enum Kept<D: Device> {
 struct Mapped<D: Device> {
     key: Arc<vattention_core::Network>,
     query: Arc<vattention_core::Network>,
-    key_on_device: Arc<Network<D>>,
-    query_on_device: Arc<Network<D>>,
-    codes: Codes<D>,
+    key_on_device: Arc<DeviceNetwork<D>>,
+    query_on_device: Arc<DeviceNetwork<D>>,
+    codes: DeviceCodes<D>,
     /// Tokens.
     known: usize,
 }
@@ -102,15 +102,17 @@ impl<D: Device> Index<D> {
         capacity: usize,
         visible: usize,
     ) -> Result<Vec<ToldIndex>> {
-        self.selectors.resize_with(plan.recipes.len(), || Kept::Nothing);
-        let mut told = Vec::with_capacity(plan.recipes.len());
-        for (i, recipe) in plan.recipes.iter().enumerate() {
-            told.push(match recipe {
-                Recipe::TopCodes { codes, .. } => self.prepare_codes(i, &codes.maps, capacity)?,
-                Recipe::TopPages { page, .. } => {
+        self.selectors.resize_with(plan.ops.len(), || Kept::Nothing);
+        let mut told = Vec::with_capacity(plan.ops.len());
+        for (i, op) in plan.ops.iter().enumerate() {
+            told.push(match op {
+                SelectorOp::TopCodes { codes, .. } => {
+                    self.prepare_codes(i, &codes.maps, capacity)?
+                }
+                SelectorOp::TopPages { page, .. } => {
                     self.prepare_bounds(i, page.get().min(capacity), capacity, visible)?
                 }
-                Recipe::Range(_) | Recipe::TopLogits { .. } => ToldIndex::Nothing,
+                SelectorOp::Range(_) | SelectorOp::TopLogits { .. } => ToldIndex::Nothing,
             });
         }
         Ok(told)
@@ -163,7 +165,7 @@ impl<D: Device> Index<D> {
                     query: map.query().clone(),
                     key_on_device: self.networks.get(&self.device, map.key())?,
                     query_on_device: self.networks.get(&self.device, map.query())?,
-                    codes: Codes::new(&self.device, map.bits(), capacity)?,
+                    codes: DeviceCodes::new(&self.device, map.bits(), capacity)?,
                     known: 0,
                 });
             }

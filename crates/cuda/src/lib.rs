@@ -18,11 +18,11 @@ mod answered;
 mod device;
 #[allow(unsafe_code)]
 mod driver;
+mod executor;
 mod gpu;
 mod index;
 mod kernels;
 pub mod launch;
-mod machine;
 mod networks;
 mod routine;
 mod rows;

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use vattention_core::Result;
 
 use crate::Device;
-use crate::launch::Network;
+use crate::launch::DeviceNetwork;
 
 /// A network of the host, and the same on the device, as long as somebody has them.
-type Known<D> = (Weak<vattention_core::Network>, Weak<Network<D>>);
+type Known<D> = (Weak<vattention_core::Network>, Weak<DeviceNetwork<D>>);
 
 /// Networks of one device. A clone is the same ones.
 #[derive(Debug)]
@@ -34,14 +34,14 @@ impl<D: Device> Networks<D> {
         &self,
         device: &D,
         network: &Arc<vattention_core::Network>,
-    ) -> Result<Arc<Network<D>>> {
+    ) -> Result<Arc<DeviceNetwork<D>>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(of, copy)| of.strong_count() > 0 && copy.strong_count() > 0);
         let same = |(of, _): &&Known<D>| std::ptr::eq(of.as_ptr(), Arc::as_ptr(network));
         if let Some(copy) = known.iter().find(same).and_then(|(_, copy)| copy.upgrade()) {
             return Ok(copy);
         }
-        let copy = Arc::new(Network::new(device, network)?);
+        let copy = Arc::new(DeviceNetwork::new(device, network)?);
         known.push((Arc::downgrade(network), Arc::downgrade(&copy)));
         Ok(copy)
     }

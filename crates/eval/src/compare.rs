@@ -11,11 +11,11 @@ use vattention_core::{
 
 use crate::dump::Dump;
 use crate::measured::{Comparison, Judge, Tally};
-use crate::{Error, Exact, Layer, Layout, Result, Trace};
+use crate::{Error, Exact, Layout, Result, Trace, TraceLayer};
 
 /// What to compare on.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct TraceSettings {
     /// Layers of the trace; `None`: all.
     pub layers: Option<Vec<usize>>,
     /// How many of each layer's queries, the last ones; `None`: all. Selectors that learn from
@@ -48,7 +48,7 @@ pub fn compare(
     entries: &[Entry],
     trace: &Trace,
     backend: &dyn Backend,
-    settings: &Settings,
+    settings: &TraceSettings,
     progress: &dyn Fn(usize, usize),
 ) -> Result<(Comparison, Dump)> {
     let layers = chosen_layers(trace, settings)?;
@@ -85,7 +85,7 @@ pub fn compare(
     Ok((comparison, dump))
 }
 
-impl Settings {
+impl TraceSettings {
     /// How many queries of a layer to answer.
     pub(crate) fn count(&self, layout: &Layout) -> usize {
         self.queries.unwrap_or(layout.queries)
@@ -96,7 +96,7 @@ impl Settings {
 ///
 /// # Errors
 /// A setting that does not fit the trace.
-pub fn chosen_layers(trace: &Trace, settings: &Settings) -> Result<Vec<(usize, Layout)>> {
+pub fn chosen_layers(trace: &Trace, settings: &TraceSettings) -> Result<Vec<(usize, Layout)>> {
     let all: Vec<(usize, Layout)> = trace.layers().collect();
     let chosen = match &settings.layers {
         None => all,
@@ -148,7 +148,7 @@ fn list(numbers: impl Iterator<Item = impl ToString>) -> String {
 pub(crate) struct Answers<'a> {
     pub(crate) number: usize,
     pub(crate) layout: &'a Layout,
-    pub(crate) layer: &'a Layer,
+    pub(crate) layer: &'a TraceLayer,
     pub(crate) count: usize,
     /// Scale, and whether to record.
     pub(crate) options: Options,
@@ -205,7 +205,7 @@ fn load(
     pipeline: &Arc<PipelineConfig>,
     number: usize,
     layout: &Layout,
-    layer: &Layer,
+    layer: &TraceLayer,
     options: &Options,
 ) -> vattention_core::Result<Box<dyn Attention>> {
     let mut attention = backend.start(pipeline, number, layout.shape, options)?;
@@ -229,7 +229,7 @@ fn load(
 /// Answers one query of the layer.
 fn answer(
     attention: &mut dyn Attention,
-    layer: &Layer,
+    layer: &TraceLayer,
     query: usize,
 ) -> vattention_core::Result<Output> {
     let visible = layer.visible.as_ref().map(|visible| &visible[query..=query]);

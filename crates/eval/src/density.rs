@@ -8,7 +8,7 @@ use vattention_core::{Backend, Fraction, Options, PipelineConfig, RowReport};
 use crate::bench::{BY_LAYER, refusal};
 use crate::compare::{Answers, chosen_layers};
 use crate::metrics::MeanMax;
-use crate::{Entry, Error, Result, Settings, Trace, at_density, at_epsilon, sized};
+use crate::{Entry, Error, Result, Trace, TraceSettings, at_density, at_epsilon, sized};
 
 /// Halvings of the range of what is set.
 const HALVINGS: usize = 10;
@@ -71,7 +71,7 @@ impl Entry {
         density: Fraction,
         trace: &Trace,
         backend: &dyn Backend,
-        settings: &Settings,
+        settings: &TraceSettings,
     ) -> Result<Self> {
         let measure = |pipeline: &Arc<PipelineConfig>| {
             let one = Self { pipeline: pipeline.clone(), ..self.clone() };
@@ -89,7 +89,7 @@ fn density_on(
     trace: &Trace,
     entry: &Entry,
     backend: &dyn Backend,
-    settings: &Settings,
+    settings: &TraceSettings,
 ) -> Result<f64> {
     let mut shares = Vec::new();
     for (number, layout) in chosen_layers(trace, settings)? {

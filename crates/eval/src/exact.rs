@@ -3,7 +3,7 @@
 use ndarray::{Array1, ArrayView1, ArrayView2, Axis, s};
 use vattention_core::Shape;
 
-use crate::Layer;
+use crate::TraceLayer;
 
 /// Exact attention of one row.
 #[derive(Clone, Debug)]
@@ -19,13 +19,13 @@ pub struct Exact {
 impl Exact {
     /// Exact attention of a layer's last `queries` queries, in (query, query head) order, with
     /// queries multiplied by `scale`.
-    pub fn rows(layer: &Layer, shape: &Shape, scale: f32, queries: usize) -> Vec<Self> {
+    pub fn rows(layer: &TraceLayer, shape: &Shape, scale: f32, queries: usize) -> Vec<Self> {
         Self::rows_with(layer, shape, scale, queries, |exact, _| exact)
     }
 
     /// The same, made by `row` of its exact attention and its weights `e / D`, `[visible]`.
     pub(crate) fn rows_with<T: Clone>(
-        layer: &Layer,
+        layer: &TraceLayer,
         shape: &Shape,
         scale: f32,
         queries: usize,

@@ -23,7 +23,7 @@ pub use bench::{
     Bandwidth, Bench, BenchReport, BenchRow, Machine, at_density, available_memory, decides_itself,
     row_bytes, sized,
 };
-pub use compare::{Entry, Settings, chosen_layers, compare};
+pub use compare::{Entry, TraceSettings, chosen_layers, compare};
 pub use density::{Tuned, made_to_read, named};
 pub use dump::Dump;
 pub use error::{Error, Result};
@@ -38,9 +38,9 @@ pub use metrics::{
 pub use plot::{CurvePanel, Figure, Line, LinePanel, plot, plot_errors};
 pub use synth::{HeadKind, Synth};
 pub use tensors::Tensors;
-pub use trace::{Layer, Layout, Trace, TraceInfo, write_trace};
+pub use trace::{Layout, Trace, TraceInfo, TraceLayer, write_trace};
 pub use variant::Variant;
 pub use verify::{
-    Cause, Count, Failures, Fault, HeadCount, LayerTrials, StepCount, Tally, Verification,
+    Cause, Count, EvidenceCounts, Failures, Fault, HeadCount, LayerTrials, StepCount, Verification,
     at_epsilon, try_layer, verify,
 };

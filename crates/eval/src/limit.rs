@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use vattention_core::Promise;
 use vattention_estimators::formula::{c2, kappa};
 
-use crate::{Exact, Layer};
+use crate::{Exact, TraceLayer};
 
 /// The limit of one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,7 +51,7 @@ impl Certain {
 /// The limits of a layer's last `queries` queries for a promise of the output, in (query, query
 /// head) order, with queries multiplied by `scale`. Rows in parallel.
 pub fn limits(
-    layer: &Layer,
+    layer: &TraceLayer,
     scale: f32,
     queries: usize,
     promise: &Promise,

@@ -26,7 +26,7 @@ use rayon::prelude::*;
 
 use crate::compare::chosen_layers;
 use crate::metrics::MeanMax;
-use crate::{Error, Layout, Result, Settings, Trace};
+use crate::{Error, Layout, Result, Trace, TraceSettings};
 use head::Head;
 use natural::Natural;
 use population::Population;
@@ -49,7 +49,7 @@ pub struct Study<'a> {
     /// The trace.
     pub trace: &'a Trace,
     /// Its layers and queries.
-    pub settings: &'a Settings,
+    pub settings: &'a TraceSettings,
     /// Samples of each row, at least 1.
     pub trials: u32,
     /// Called with the number of rows done and of all, from any thread.

@@ -23,7 +23,7 @@ mod tests;
 use ndarray::Array3;
 use vattention_core::Shape;
 
-use crate::{Error, Layer, Result};
+use crate::{Error, Result, TraceLayer};
 
 pub use kind::HeadKind;
 use maker::{Maker, OSCILLATING};
@@ -45,7 +45,7 @@ pub struct Synth {
     pub shape: Shape,
     /// Queries per query head, at the last positions; each sees the tokens up to its own.
     pub queries: usize,
-    /// Prompt queries per query head, at the last positions; may be 0.
+    /// PromptQueries queries per query head, at the last positions; may be 0.
     pub prompt: usize,
     /// The standard deviation of the mean value's numbers; 0.7 is usual.
     pub value_mean: f64,
@@ -58,12 +58,12 @@ impl Synth {
     ///
     /// # Errors
     /// [`Error::Setting`] naming the option that is out of range.
-    pub fn layer(&self) -> Result<Layer> {
+    pub fn layer(&self) -> Result<TraceLayer> {
         self.check()?;
         let Shape { query_heads, kv_heads, head_dim, value_dim } = self.shape;
         let queries = |count| Array3::zeros((query_heads, count, head_dim));
         let first = self.tokens - self.queries + 1;
-        let mut layer = Layer {
+        let mut layer = TraceLayer {
             queries: queries(self.queries),
             keys: Array3::zeros((kv_heads, self.tokens, head_dim)),
             values: Array3::zeros((kv_heads, self.tokens, value_dim)),

@@ -64,7 +64,7 @@ pub struct Layout {
     pub tokens: usize,
     /// Queries.
     pub queries: usize,
-    /// Prompt queries, 0 if there are none.
+    /// PromptQueries queries, 0 if there are none.
     pub prompt: usize,
     /// Whether each query has its own limit of what it sees.
     pub causal: bool,
@@ -74,7 +74,7 @@ pub struct Layout {
 
 /// One layer's numbers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Layer {
+pub struct TraceLayer {
     /// `[query_heads, queries, head_dim]`, not scaled.
     pub queries: Array3<f32>,
     /// `[kv_heads, tokens, head_dim]`.
@@ -89,7 +89,7 @@ pub struct Layer {
     pub prompt_tokens: Option<usize>,
 }
 
-impl Layer {
+impl TraceLayer {
     /// How many of the tokens are there when pipelines see the prompt queries: without any, all.
     pub fn prompt_end(&self) -> usize {
         let tokens = self.keys.dim().1;
@@ -150,7 +150,7 @@ impl Trace {
     /// # Errors
     /// [`Error::Trace`] naming the tensor and place of a number that is not finite, or of a limit
     /// that is out of range.
-    pub fn layer(&self, number: usize) -> Option<Result<Layer>> {
+    pub fn layer(&self, number: usize) -> Option<Result<TraceLayer>> {
         let layer = self.layers.get(&number)?;
         Some(self.read(layer).map_err(|reason| Error::trace(&self.path, reason)))
     }
@@ -164,9 +164,9 @@ impl Trace {
         Err(Error::trace(&self.path, reason))
     }
 
-    fn read(&self, layer: &LayerTensors) -> Result<Layer, String> {
+    fn read(&self, layer: &LayerTensors) -> Result<TraceLayer, String> {
         let limits = |tensor: &Tensor| self.limits(tensor, layer.layout.tokens);
-        Ok(Layer {
+        Ok(TraceLayer {
             queries: self.numbers(&layer.queries)?,
             keys: self.numbers(&layer.keys)?,
             values: self.numbers(&layer.values)?,

@@ -14,7 +14,7 @@ use serde::Serialize;
 use vattention_core::{Assumptions, Demand, Kind, PipelineConfig, Promise, Scope};
 
 use crate::metrics::{Bars, CountTest, Evidence, LEVEL};
-use crate::{Error, Layer, Result, Trace};
+use crate::{Error, Result, Trace, TraceLayer};
 use bench::Bench;
 
 pub use cause::{Cause, Failures};
@@ -57,7 +57,7 @@ pub struct Verification {
     /// How it is judged; its trials are the fewest of any row.
     pub row_test: CountTest,
     /// What the violations of heads (of layers) say of delta.
-    pub evidence: Tally,
+    pub evidence: EvidenceCounts,
     /// Whether nothing contradicts the promise.
     pub held: bool,
     /// Why not.
@@ -70,7 +70,7 @@ pub struct Verification {
 
 /// Of how many heads (layers) the violations say what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Tally {
+pub struct EvidenceCounts {
     /// [`Evidence::WithinDelta`].
     pub within_delta: usize,
     /// [`Evidence::AboveDelta`].
@@ -178,7 +178,7 @@ fn judge(counts: &[Count], delta: f64) -> (Count, CountTest) {
     (worst, CountTest::new(trials, delta, LEVEL / counts.len() as f64))
 }
 
-impl FromIterator<Evidence> for Tally {
+impl FromIterator<Evidence> for EvidenceCounts {
     fn from_iter<I: IntoIterator<Item = Evidence>>(all: I) -> Self {
         let mut tally = Self::default();
         for evidence in all {
@@ -235,7 +235,7 @@ pub struct LayerTrials {
 pub(crate) fn layer_trials(
     pipeline: &Arc<PipelineConfig>,
     number: usize,
-    layer: &Layer,
+    layer: &TraceLayer,
     scale: Option<f32>,
     trials: usize,
     tick: &(impl Fn() + Sync),
@@ -259,7 +259,7 @@ fn demand(pipeline: &PipelineConfig) -> Result<Demand> {
 pub fn try_layer(
     pipeline: &Arc<PipelineConfig>,
     promise: &Promise,
-    layer: &Layer,
+    layer: &TraceLayer,
     scale: Option<f32>,
     trials: usize,
 ) -> Result<LayerTrials> {

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attended, Error, Record, Result};
+use crate::{Answered, Error, Record, Result};
 
 /// Answers and densities by what they depend on, and the file that they are kept in: a line of JSON
 /// for each.
 #[derive(Debug, Default)]
 pub struct AnswerCache {
     file: Option<(PathBuf, File)>,
-    answers: HashMap<String, Attended>,
+    answers: HashMap<String, Answered>,
     densities: HashMap<String, f64>,
 }
 
@@ -80,7 +80,7 @@ impl AnswerCache {
     }
 
     /// The answer that depends on the same.
-    pub(crate) fn find(&self, digest: &str) -> Option<Attended> {
+    pub(crate) fn find(&self, digest: &str) -> Option<Answered> {
         self.answers.get(digest).cloned()
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{AnswerCache, Attended, Record, Result};
+use crate::{AnswerCache, Answered, Record, Result};
 
 /// Keeps answers, counts them, and says how many there are.
 pub(crate) struct Collector<'a> {
@@ -27,7 +27,7 @@ impl<'a> Collector<'a> {
     }
 
     /// The answer that depends on the same, if it was kept.
-    pub(crate) fn find(&self, digest: &str) -> Option<Attended> {
+    pub(crate) fn find(&self, digest: &str) -> Option<Answered> {
         self.state().kept.find(digest)
     }
 

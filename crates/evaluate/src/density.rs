@@ -10,14 +10,14 @@ use vattention_llm::Prefilled;
 use crate::{AnswerCache, Error, Evaluation, Prompt, Result, Variant, at_once};
 
 /// Seeds of these texts, which no case has.
-const SEED: u64 = u64::MAX - Calibration::TEXTS as u64;
+const SEED: u64 = u64::MAX - DensityTexts::TEXTS as u64;
 
 /// Tokens of an answer that are waited for: what a pipeline reads hardly depends on how many.
 const TOKENS: usize = 8;
 
 /// Texts to measure densities on.
 #[allow(missing_debug_implementations)]
-pub struct Calibration {
+pub struct DensityTexts {
     texts: Vec<Text>,
 }
 
@@ -27,7 +27,7 @@ struct Text {
     read: OnceLock<Prefilled>,
 }
 
-impl Calibration {
+impl DensityTexts {
     /// How many there are: tasks and lengths in turn.
     pub const TEXTS: usize = 4;
 }
@@ -37,17 +37,17 @@ impl Evaluation<'_> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    pub fn calibration(&self) -> Result<Calibration> {
+    pub fn density_texts(&self) -> Result<DensityTexts> {
         let mut places = self.places();
         places.dedup_by_key(|place| (place.0, place.1));
-        let step = places.len().div_ceil(Calibration::TEXTS).max(1);
+        let step = places.len().div_ceil(DensityTexts::TEXTS).max(1);
         let some = places.into_iter().step_by(step).zip(SEED..);
         let texts = some.map(|((task, context, _), seed)| {
             let mut prompt = self.prompt(task, context, seed)?;
             prompt.case.tokens = prompt.case.tokens.min(TOKENS);
             Ok(Text { prompt, read: OnceLock::new() })
         });
-        Ok(Calibration { texts: texts.collect::<Result<_>>()? })
+        Ok(DensityTexts { texts: texts.collect::<Result<_>>()? })
     }
 
     /// The pipeline [made to read](made_to_read) about `density` of the tokens, in the mean over
@@ -62,12 +62,12 @@ impl Evaluation<'_> {
         &self,
         pipeline: &Arc<PipelineConfig>,
         density: Fraction,
-        calibration: &Calibration,
+        density_texts: &DensityTexts,
         kept: &mut AnswerCache,
     ) -> Result<Variant> {
         let kept = RefCell::new(kept);
         let measure = |pipeline: &Arc<PipelineConfig>| {
-            self.density(pipeline, calibration, &mut kept.borrow_mut())
+            self.density(pipeline, density_texts, &mut kept.borrow_mut())
         };
         let Tuned { pipeline, set } = made_to_read(pipeline, density, &measure)?;
         Ok(Variant { pipeline, asked: Some(density.get()), set: Some(set) })
@@ -76,13 +76,13 @@ impl Evaluation<'_> {
     fn density(
         &self,
         pipeline: &Arc<PipelineConfig>,
-        calibration: &Calibration,
+        density_texts: &DensityTexts,
         kept: &mut AnswerCache,
     ) -> Result<f64> {
         let kept = Mutex::new(kept);
         let kept = || kept.lock().unwrap_or_else(PoisonError::into_inner);
         let one = |(): &mut (), i: usize| {
-            let text = &calibration.texts[i];
+            let text = &density_texts.texts[i];
             let digest = self.digest(pipeline, &text.prompt, i)?;
             let known = kept().density(&digest);
             if known.is_some() {
@@ -94,7 +94,7 @@ impl Evaluation<'_> {
             }
             Ok(density)
         };
-        let measured = at_once::each(calibration.texts.len(), self.settings.at_once, || (), one)?;
+        let measured = at_once::each(density_texts.texts.len(), self.settings.at_once, || (), one)?;
         // A model that ends at once takes no step by the pipeline.
         let some: Vec<f64> = measured.into_iter().flatten().collect();
         Ok(some.iter().sum::<f64>() / some.len().max(1) as f64)

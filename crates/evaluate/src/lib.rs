@@ -18,14 +18,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{Backend, Options, PipelineConfig};
-use vattention_llm::{Model, Prefilled, Reading, Session, Tokenizer};
+use vattention_llm::{Model, PrefillOptions, Prefilled, Session, Tokenizer};
 use vattention_tasks::{Case, Task, Texts};
 
 pub use answer_cache::AnswerCache;
-pub use density::Calibration;
+pub use density::DensityTexts;
 pub use error::{Error, Result};
-pub use record::{Attended, Attention, ErrorOf, Files, Record, fingerprint};
-pub use report::{Report, Score, VariantResult, mean_of_counted};
+pub use record::{Answered, AttentionSummary, ErrorOf, Files, Record, fingerprint};
+pub use report::{Report, TaskScore, VariantResult, mean_of_counted};
 pub use talk::Talk;
 pub use vattention_eval::Variant;
 
@@ -46,7 +46,7 @@ pub enum Setup {
 
 /// What is asked, and how.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct EvaluationSettings {
     /// The tasks.
     pub tasks: Vec<Task>,
     /// Tokens of a case: those of the context, the question and the room for the answer.
@@ -86,7 +86,7 @@ pub struct Evaluation<'a> {
     /// The machine.
     pub backend: &'a dyn Backend,
     /// What is asked.
-    pub settings: Settings,
+    pub settings: EvaluationSettings,
     /// Files that pipelines name.
     pub files: Files,
 }
@@ -160,7 +160,7 @@ impl Evaluation<'_> {
 
     /// Every task at every length, case by case.
     fn places(&self) -> Vec<(Task, usize, usize)> {
-        let Settings { tasks, contexts, cases, .. } = &self.settings;
+        let EvaluationSettings { tasks, contexts, cases, .. } = &self.settings;
         let of = |context: usize, task: Task| (0..*cases).map(move |case| (task, context, case));
         let at = |&context: &usize| tasks.iter().flat_map(move |&task| of(context, task));
         contexts.iter().flat_map(at).collect()
@@ -204,7 +204,7 @@ impl Evaluation<'_> {
 
     /// Reads a prompt, but for the beginning that it has in common with the one before.
     fn read(&self, before: Option<&Prefilled>, prompt: &Prompt) -> Result<Prefilled> {
-        Ok(self.model.prefill_after(before, &prompt.dense, Reading::default())?)
+        Ok(self.model.prefill_after(before, &prompt.dense, PrefillOptions::default())?)
     }
 
     /// What a variant answers, and what its attention did meanwhile.
@@ -215,13 +215,13 @@ impl Evaluation<'_> {
         prompt: &Prompt,
         prefilled: &Prefilled,
         case: usize,
-    ) -> Result<Attended> {
+    ) -> Result<Answered> {
         let failed = |source| Error::pipeline(variant.name(), source);
         let (tokens, seen) = self
             .answer(&variant.pipeline, prompt, prefilled, case, self.settings.errors)
             .map_err(failed)?;
         let answer = self.tokenizer.decode(&tokens)?;
-        Ok(Attended { score: task.score(&prompt.case, &answer), answer, attention: seen.summary() })
+        Ok(Answered { score: task.score(&prompt.case, &answer), answer, attention: seen.summary() })
     }
 
     fn answer(
@@ -245,7 +245,7 @@ impl Evaluation<'_> {
 
     /// Changes with everything that an answer depends on, but for the program itself.
     fn digest(&self, pipeline: &PipelineConfig, prompt: &Prompt, case: usize) -> Result<String> {
-        let Settings { setup, errors, options, .. } = &self.settings;
+        let EvaluationSettings { setup, errors, options, .. } = &self.settings;
         let mut digest = Digest::default()
             .add(&self.fingerprint)
             .add(&(self.backend.name(), setup, errors, format!("{:?}", options.storage)))

@@ -217,11 +217,11 @@ impl Seen {
     }
 
     /// Means over rows.
-    pub(crate) fn summary(&self) -> record::Attention {
+    pub(crate) fn summary(&self) -> record::AttentionSummary {
         let rows = self.rows.max(1) as f64;
         let error =
             ErrorOf { mean: self.error / rows, max: self.largest, violations: self.violations };
-        record::Attention {
+        record::AttentionSummary {
             rows: self.rows,
             density: self.density / rows,
             held: self.held,

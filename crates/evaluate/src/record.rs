@@ -30,23 +30,23 @@ pub struct Record {
     pub case: usize,
     /// What was answered, and how.
     #[serde(flatten)]
-    pub attended: Attended,
+    pub attended: Answered,
 }
 
 /// What a pipeline answers, and what its attention did meanwhile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Attended {
+pub struct Answered {
     /// RULER's, from 0 to 1.
     pub score: f64,
     /// The text.
     pub answer: String,
     /// Over all steps by the pipeline and all layers.
-    pub attention: Attention,
+    pub attention: AttentionSummary,
 }
 
 /// What the attention of one answer read, and how far it was from dense attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Attention {
+pub struct AttentionSummary {
     /// Rows: query heads of all layers at all steps.
     pub rows: usize,
     /// The mean share of the visible tokens that a KV head's query heads read together.
@@ -84,7 +84,7 @@ impl Record {
         digest: String,
         variant: &Variant,
         (task, context, case): (Task, usize, usize),
-        attended: Attended,
+        attended: Answered,
     ) -> Self {
         Self { digest, pipeline: variant.name(), task: task.to_string(), context, case, attended }
     }

@@ -61,7 +61,7 @@ pub struct VariantResult {
     /// Error bars, if errors were measured.
     pub bars: Bars,
     /// Of each task at each length, in the report's order of lengths, then tasks.
-    pub scores: Vec<Score>,
+    pub scores: Vec<TaskScore>,
     /// The score less that of the first dense variant in the same case, over the cases of each
     /// length that count, `None` of fewer than two; empty without such a variant, and for itself.
     pub to_dense: Vec<Option<PairedDifference>>,
@@ -69,7 +69,7 @@ pub struct VariantResult {
 
 /// Accuracy on one task at one length.
 #[derive(Clone, Debug, Serialize)]
-pub struct Score {
+pub struct TaskScore {
     /// The task's name.
     pub task: String,
     /// Tokens of the cases.
@@ -77,7 +77,7 @@ pub struct Score {
     /// The mean of RULER's score over the cases, from 0 to 1.
     pub accuracy: f64,
     /// Whether its cases count in means: at least as many are answered by dense attention as
-    /// [`Settings::leave_out_below`](crate::Settings::leave_out_below) says.
+    /// [`EvaluationSettings::leave_out_below`](crate::EvaluationSettings::leave_out_below) says.
     pub counts: bool,
 }
 
@@ -188,13 +188,14 @@ impl VariantResult {
                 Some(of(sum, rows as f64 * error.mean, error.max))
             })
         };
-        let score = |(records, &counts): (&[&Record], &bool)| Score {
+        let score = |(records, &counts): (&[&Record], &bool)| TaskScore {
             task: records[0].task.clone(),
             context: records[0].context,
             accuracy: mean_score(records),
             counts,
         };
-        let scores: Vec<Score> = of_places(records, counts.len()).zip(counts).map(score).collect();
+        let scores: Vec<TaskScore> =
+            of_places(records, counts.len()).zip(counts).map(score).collect();
         let promise = variant.pipeline.promise();
         let violations: Option<Violations> = errors().map(|one| one?.1.violations).sum();
         Self {
@@ -224,7 +225,7 @@ fn of_places<T>(all: &[T], places: usize) -> impl Iterator<Item = &[T]> {
 }
 
 /// The mean over tasks that count; each has as many cases.
-pub fn mean_of_counted(scores: &[Score]) -> f64 {
+pub fn mean_of_counted(scores: &[TaskScore]) -> f64 {
     let counted = scores.iter().filter(|score| score.counts);
     let (sum, count) =
         counted.fold((0.0, 0), |(sum, count), score| (sum + score.accuracy, count + 1));

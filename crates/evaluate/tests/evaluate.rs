@@ -12,7 +12,7 @@ use vattention_config::Loader;
 use vattention_core::{FallBack, Fraction, Options, PipelineConfig};
 use vattention_eval::Evidence;
 use vattention_evaluate::{
-    AnswerCache, Evaluation, Files, Report, Settings, Setup, Variant, fingerprint,
+    AnswerCache, Evaluation, EvaluationSettings, Files, Report, Setup, Variant, fingerprint,
 };
 use vattention_llm::{Model, Tokenizer};
 use vattention_tasks::{Task, Texts};
@@ -64,7 +64,7 @@ impl World {
 
     /// An evaluation on short texts.
     fn evaluation(&self, setup: Setup, seed: u64) -> Evaluation<'_> {
-        let settings = Settings {
+        let settings = EvaluationSettings {
             tasks: vec![Task::NiahSingle1, Task::Vt],
             contexts: vec![300, 400],
             cases: 2,
@@ -229,10 +229,10 @@ fn other_files_are_refused_and_left_as_they_are() {
 fn pipelines_are_made_to_read_a_share() {
     let world = World::new();
     let evaluation = world.evaluation(Setup::B, 0);
-    let calibration = evaluation.calibration().unwrap();
+    let density_texts = evaluation.density_texts().unwrap();
     let density = Fraction::try_from(0.6).unwrap();
     let mut kept = AnswerCache::default();
-    let mut at = |pipeline| evaluation.at_density(&pipeline, density, &calibration, &mut kept);
+    let mut at = |pipeline| evaluation.at_density(&pipeline, density, &density_texts, &mut kept);
     let mass = "[[selectors]]\ntype = \"oracle-top-p\"\nmass = 0.5";
     let fitted: Vec<Variant> = [
         pipeline("top-k", TOP_K),
@@ -298,10 +298,10 @@ fn densities_that_were_measured_are_kept() {
     let path = folder.path().join("kept.jsonl");
     let density = Fraction::try_from(0.6).unwrap();
     let find = || {
-        let (calibration, mut kept) =
-            (evaluation.calibration().unwrap(), AnswerCache::open(&path).unwrap());
+        let (density_texts, mut kept) =
+            (evaluation.density_texts().unwrap(), AnswerCache::open(&path).unwrap());
         let found =
-            evaluation.at_density(&pipeline("top-k", TOP_K), density, &calibration, &mut kept);
+            evaluation.at_density(&pipeline("top-k", TOP_K), density, &density_texts, &mut kept);
         (found.unwrap().set, fs::read_to_string(&path).unwrap())
     };
     let first = find();

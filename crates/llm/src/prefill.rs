@@ -1,4 +1,4 @@
-//! Reading a prompt, layer by layer, with everything visible that is not later.
+//! PrefillOptions a prompt, layer by layer, with everything visible that is not later.
 
 use candle_core::Result as Numbers;
 use ndarray::{Array3, s};
@@ -11,7 +11,7 @@ use crate::{Error, Model, Result};
 
 /// How a prompt is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct PrefillOptions {
     /// Tokens that go through a layer at once, at least 1. The results depend on it by rounding
     /// alone, which is to 8 bits where a last block of one token is multiplied as a decoded one is
     /// ([`Model`]); memory grows with it.
@@ -20,7 +20,7 @@ pub struct Reading {
     pub observed: usize,
 }
 
-impl Default for Reading {
+impl Default for PrefillOptions {
     fn default() -> Self {
         Self { block: 512, observed: 64 }
     }
@@ -62,7 +62,7 @@ impl Model {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn prefill(&self, tokens: &[u32], reading: Reading) -> Result<Prefilled> {
+    pub fn prefill(&self, tokens: &[u32], reading: PrefillOptions) -> Result<Prefilled> {
         self.prefill_after(None, tokens, reading)
     }
 
@@ -76,7 +76,7 @@ impl Model {
         &self,
         other: Option<&Prefilled>,
         tokens: &[u32],
-        reading: Reading,
+        reading: PrefillOptions,
     ) -> Result<Prefilled> {
         let mut layers = Vec::new();
         let keep = |_, layer| {
@@ -100,7 +100,7 @@ impl Model {
     pub fn read(
         &self,
         tokens: &[u32],
-        reading: Reading,
+        reading: PrefillOptions,
         each: impl FnMut(usize, LayerPrompt) -> Result<()>,
     ) -> Result<Vec<f32>> {
         self.read_after(None, tokens, reading, each)
@@ -110,7 +110,7 @@ impl Model {
         &self,
         other: Option<&Prefilled>,
         tokens: &[u32],
-        reading: Reading,
+        reading: PrefillOptions,
         mut each: impl FnMut(usize, LayerPrompt) -> Result<()>,
     ) -> Result<Vec<f32>> {
         self.check_prompt(tokens)?;

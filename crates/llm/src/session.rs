@@ -10,14 +10,14 @@ use vattention_core::{Attention, Backend, Options, PipelineConfig};
 
 use crate::prefill::check_finite;
 use crate::report::LayerReport;
-use crate::{Error, Model, Reading, Result};
+use crate::{Error, Model, PrefillOptions, Result};
 
 /// One sequence of a model.
 #[allow(missing_debug_implementations)]
 pub struct Session<'m> {
     model: &'m Model,
     layers: Vec<Box<dyn Attention>>,
-    reading: Reading,
+    reading: PrefillOptions,
     /// Tokens so far.
     len: usize,
     reports: Vec<LayerReport>,
@@ -47,7 +47,7 @@ impl<'m> Session<'m> {
         Ok(Self {
             model,
             layers: (0..config.layers).map(start).collect::<Result<_>>()?,
-            reading: Reading::default(),
+            reading: PrefillOptions::default(),
             len: 0,
             reports: Vec::new(),
             ends: true,
@@ -57,7 +57,7 @@ impl<'m> Session<'m> {
 
     /// Reads prompts another way.
     #[must_use]
-    pub fn with_reading(self, reading: Reading) -> Self {
+    pub fn with_prefill_options(self, reading: PrefillOptions) -> Self {
         Self { reading, ..self }
     }
 

@@ -92,8 +92,8 @@ impl Tokenizer {
     }
 
     /// Decodes token by token.
-    pub fn stream(&self) -> Stream<'_> {
-        Stream { tokenizer: self, inner: self.inner.decode_stream(true) }
+    pub fn stream(&self) -> TextStream<'_> {
+        TextStream { tokenizer: self, inner: self.inner.decode_stream(true) }
     }
 
     fn refuse(&self, error: &tokenizers::Error) -> Error {
@@ -103,7 +103,7 @@ impl Tokenizer {
 
 /// The text of tokens that come one by one.
 #[allow(missing_debug_implementations)]
-pub struct Stream<'t> {
+pub struct TextStream<'t> {
     tokenizer: &'t Tokenizer,
     inner: DecodeStream<
         't,
@@ -115,7 +115,7 @@ pub struct Stream<'t> {
     >,
 }
 
-impl Stream<'_> {
+impl TextStream<'_> {
     /// The text that a token completes: none while a character lacks bytes.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ use std::f64::consts::{LN_2, SQRT_2};
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Design, Evidence, NewTokens, Picks, ProofGoal, Proved, Result, Row, Sample, Sampler,
+    Assurance, Design, NewTokens, Picks, ProofGoal, Proved, Result, Row, Sample, Sampler,
     SamplerConfig, Site, Size, Stream, Unseen, default_base, register, typetag,
 };
 
@@ -109,8 +109,8 @@ impl SamplerConfig for Priority {
         self.base
     }
 
-    fn evidence(&self) -> Evidence {
-        if self.index == LogitIndex::Keys { Evidence::Proof } else { Evidence::Variances }
+    fn evidence(&self) -> Assurance {
+        if self.index == LogitIndex::Keys { Assurance::Proof } else { Assurance::Variances }
     }
 
     fn wants_scores(&self) -> bool {

@@ -41,8 +41,8 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Attended, Fraction, NewTokens, Picks, Prompt, Result, Row, Selector, SelectorConfig, Site,
-    Size, register, typetag,
+    Attended, Fraction, NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig,
+    Site, Size, register, typetag,
 };
 
 use crate::kept::{Kept, keep};
@@ -109,7 +109,7 @@ impl Selector for Worker {
         self.scores.resize(self.kept.tokens().len(), 0.0);
     }
 
-    fn observe(&mut self, prompt: &Prompt<'_>) {
+    fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let kept = self.kept.tokens().to_vec();
         each_row(prompt, usize::MAX, &kept, |_, weights| self.add(weights.iter().copied()));
         self.evict(prompt.keys.len());

@@ -49,8 +49,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    AutoSize, CodeMap, HashCodes, NewTokens, Picks, Recipe, Result, Row, Score, Selector,
-    SelectorConfig, Site, Step, register, typetag,
+    AutoSize, CodeMap, HashCodes, NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig,
+    SelectorOp, Site, Step, register, typetag,
 };
 
 pub use codes::Codes;
@@ -195,9 +195,9 @@ impl Selector for Worker {
         self.indexes.iter().map(|index| index.codes.bytes()).sum()
     }
 
-    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
+    fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
         let AutoSize::Fixed(size) = self.size else { return None };
-        Some(Recipe::TopCodes {
+        Some(SelectorOp::TopCodes {
             count: size.of(step.visible),
             score: self.score,
             codes: HashCodes { maps: self.indexes.iter().map(|index| &*index.map).collect() },

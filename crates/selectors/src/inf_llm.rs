@@ -42,7 +42,7 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Attended, NewTokens, Picks, Prompt, Result, Row, Selector, SelectorConfig, Site, Size,
+    Attended, NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig, Site, Size,
     register, typetag,
 };
 
@@ -101,7 +101,7 @@ impl Selector for Worker {
         self.blocks.append(new.keys);
     }
 
-    fn observe(&mut self, prompt: &Prompt<'_>) {
+    fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let tokens: Vec<u32> = (0..prompt.keys.len() as u32).collect();
         each_row(prompt, usize::MAX, &tokens, |position, weights| {
             let near = (position + 1).saturating_sub(self.window);

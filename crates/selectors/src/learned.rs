@@ -1,6 +1,6 @@
 //! How attention was spread, as the selectors that learn from it see it.
 
-use vattention_core::Prompt;
+use vattention_core::PromptQueries;
 
 /// Calls `each` with the position of a prompt query and the softmax of its logits over those of
 /// `tokens` (ascending) that it may see, which are the first ones: for each of the last `queries`
@@ -9,7 +9,7 @@ use vattention_core::Prompt;
 /// Query `i` of `P` is of token `len − P + i` and sees the tokens up to itself. O(queries · group ·
 /// len · head_dim).
 pub(crate) fn each_row(
-    prompt: &Prompt<'_>,
+    prompt: &PromptQueries<'_>,
     queries: usize,
     tokens: &[u32],
     mut each: impl FnMut(usize, &[f32]),
@@ -58,7 +58,7 @@ pub(crate) fn rounded(weight: f32) -> f64 {
 #[cfg(test)]
 pub(crate) mod testing {
     use vattention_core::ndarray::{Array3, ArrayView3};
-    use vattention_core::{NewTokens, Picks, Prompt, Selector};
+    use vattention_core::{NewTokens, Picks, PromptQueries, Selector};
     use vattention_testkit::Head;
 
     /// Query heads of a [`Head`].
@@ -78,9 +78,9 @@ pub(crate) mod testing {
         head: &'a Head,
         tokens: usize,
         queries: ArrayView3<'a, f32>,
-    ) -> Prompt<'a> {
+    ) -> PromptQueries<'a> {
         let NewTokens { keys, values, .. } = head.part(0..tokens);
-        Prompt { site: head.site(), queries, keys, values }
+        PromptQueries { site: head.site(), queries, keys, values }
     }
 
     /// What a selector picks of the head's first `visible` tokens.
@@ -105,7 +105,7 @@ mod tests {
         let (keys, values) = (Tokens::new(&numbers, 4, 1), Tokens::new(&numbers, 4, 1));
         // Three queries of two members: the first asks for nothing, the second for large keys.
         let queries = Array3::from_shape_fn((2, 3, 1), |(member, _, _)| member as f32);
-        let prompt = Prompt { site: &site, queries: queries.view(), keys, values };
+        let prompt = PromptQueries { site: &site, queries: queries.view(), keys, values };
         let mut rows = Vec::new();
         each_row(&prompt, 2, &[0, 2, 3], |position, weights| {
             rows.push((position, weights.to_vec()));

@@ -24,8 +24,8 @@ mod auto;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    AutoSize, Picks, Recipe, Result, Row, Score, Selector, SelectorConfig, Site, Step, register,
-    typetag,
+    AutoSize, Picks, Result, Row, Score, Selector, SelectorConfig, SelectorOp, Site, Step,
+    register, typetag,
 };
 
 /// The tokens with the largest scores.
@@ -74,9 +74,9 @@ impl Selector for OracleTopK {
         self.score == Score::Group
     }
 
-    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
+    fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
         let AutoSize::Fixed(size) = self.size else { return None };
-        Some(Recipe::TopLogits { count: size.of(step.visible), score: self.score })
+        Some(SelectorOp::TopLogits { count: size.of(step.visible), score: self.score })
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

@@ -36,8 +36,8 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, PrefixMax, Recipe, Result, Row, Score, Selector, SelectorConfig, Site, Size,
-    Step, register, typetag,
+    NewTokens, Picks, PrefixMax, Result, Row, Score, Selector, SelectorConfig, SelectorOp, Site,
+    Size, Step, register, typetag,
 };
 
 use crate::labels::{LabelBits, Labels, Rounding};
@@ -166,10 +166,10 @@ impl Selector for Worker {
         self.full.iter().map(Labels::bytes).sum()
     }
 
-    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
+    fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
         let Quest { size, page, bits, score } = self.config;
         let count = size.of(step.visible);
-        (bits.get() == 0).then_some(Recipe::TopPages { count, score, page })
+        (bits.get() == 0).then_some(SelectorOp::TopPages { count, score, page })
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Picks, Recipe, Result, Row, Selector, SelectorConfig, Site, Size, Step, register, typetag,
+    Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Size, Step, register, typetag,
 };
 
 /// The first `size` tokens.
@@ -33,8 +33,8 @@ impl Selector for Sink {
         true
     }
 
-    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
-        Some(Recipe::Range(0..self.size.of(step.visible)))
+    fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
+        Some(SelectorOp::Range(0..self.size.of(step.visible)))
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

@@ -42,7 +42,8 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Prompt, Result, Row, Selector, SelectorConfig, Site, Size, register, typetag,
+    NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig, Site, Size, register,
+    typetag,
 };
 
 use crate::kept::Kept;
@@ -88,7 +89,7 @@ struct Worker {
 
 impl Worker {
     /// What the last queries of a prompt vote for the first `old` tokens kept, `[old]`.
-    fn votes(&self, prompt: &Prompt<'_>, old: usize) -> Vec<f64> {
+    fn votes(&self, prompt: &PromptQueries<'_>, old: usize) -> Vec<f64> {
         let mut votes = vec![0.0; old];
         each_row(prompt, self.config.window.get(), self.kept.tokens(), |_, weights| {
             votes.iter_mut().zip(weights).for_each(|(vote, &weight)| *vote += f64::from(weight));
@@ -102,7 +103,7 @@ impl Selector for Worker {
         self.kept.append(new);
     }
 
-    fn observe(&mut self, prompt: &Prompt<'_>) {
+    fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let SnapKv { size, window, pool, pooling } = &self.config;
         let tokens = prompt.keys.len();
         let size = size.of(tokens);

@@ -25,8 +25,8 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Attended, Fraction, NewTokens, Picks, Prompt, Result, Row, Score, Selector, SelectorConfig,
-    Site, register, typetag,
+    Attended, Fraction, NewTokens, Picks, PromptQueries, Result, Row, Score, Selector,
+    SelectorConfig, Site, register, typetag,
 };
 
 use crate::top_p::{Falling, attention};
@@ -72,7 +72,7 @@ impl Selector for Worker {
         self.inner.append(new);
     }
 
-    fn observe(&mut self, prompt: &Prompt<'_>) {
+    fn observe(&mut self, prompt: &PromptQueries<'_>) {
         self.inner.observe(prompt);
     }
 
@@ -258,7 +258,7 @@ mod tests {
             self.heard[0].fetch_add(new.keys.len(), Ordering::Relaxed);
         }
 
-        fn observe(&mut self, _: &Prompt<'_>) {
+        fn observe(&mut self, _: &PromptQueries<'_>) {
             self.heard[1].fetch_add(1, Ordering::Relaxed);
         }
 

@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Picks, Recipe, Result, Row, Selector, SelectorConfig, Site, Size, Step, register, typetag,
+    Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Size, Step, register, typetag,
 };
 
 /// The last `size` visible tokens.
@@ -34,8 +34,8 @@ impl Selector for Window {
         true
     }
 
-    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
-        Some(Recipe::Range(step.visible - self.size.of(step.visible)..step.visible))
+    fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
+        Some(SelectorOp::Range(step.visible - self.size.of(step.visible)..step.visible))
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

@@ -6,7 +6,7 @@ use ndarray_rand::rand_distr::{Distribution, Normal, StandardNormal, StudentT};
 use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use vattention_core::ndarray::ArrayView3;
-use vattention_core::{NewTokens, Prompt, Shape, Site, Step, Tokens};
+use vattention_core::{NewTokens, PromptQueries, Shape, Site, Step, Tokens};
 
 /// Keys, values and queries of one KV head with two query heads.
 #[derive(Clone)]
@@ -93,11 +93,11 @@ impl Head {
     }
 
     /// The queries of the newest token, as a prompt that was processed elsewhere.
-    pub fn prompt(&self) -> Prompt<'_> {
+    pub fn prompt(&self) -> PromptQueries<'_> {
         let NewTokens { keys, values, .. } = self.part(0..self.tokens);
         let queries = ArrayView3::from_shape((GROUP, 1, self.dim), &self.queries)
             .expect("a head has a query for each member of its group");
-        Prompt { site: &self.site, queries, keys, values }
+        PromptQueries { site: &self.site, queries, keys, values }
     }
 
     /// Some of its tokens, as they are appended.

@@ -29,7 +29,7 @@ pub const LEVEL: f64 = 1e-6;
 
 /// How the logits of a head are spread, and its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum HeadKind {
+pub enum PromiseHead {
     /// Equal weights.
     Flat,
     /// Logits have a standard deviation of 1/2.
@@ -64,21 +64,21 @@ pub enum Length {
 }
 
 /// Every kind of head on which promises are tried.
-pub const HEADS: [HeadKind; 14] = [
-    HeadKind::Flat,
-    HeadKind::Gaussian,
-    HeadKind::Cancelling,
-    HeadKind::LogNormal(1.0),
-    HeadKind::LogNormal(2.0),
-    HeadKind::LogNormal(3.0),
-    HeadKind::Needle,
-    HeadKind::Pareto(1.5),
-    HeadKind::OneDirection(Length::LogNormal(1.0)),
-    HeadKind::OneDirection(Length::LogNormal(1.5)),
-    HeadKind::OneDirection(Length::Exponential),
-    HeadKind::OneDirection(Length::Rectified),
-    HeadKind::OneDirection(Length::ZeroOrOne),
-    HeadKind::Tiny,
+pub const HEADS: [PromiseHead; 14] = [
+    PromiseHead::Flat,
+    PromiseHead::Gaussian,
+    PromiseHead::Cancelling,
+    PromiseHead::LogNormal(1.0),
+    PromiseHead::LogNormal(2.0),
+    PromiseHead::LogNormal(3.0),
+    PromiseHead::Needle,
+    PromiseHead::Pareto(1.5),
+    PromiseHead::OneDirection(Length::LogNormal(1.0)),
+    PromiseHead::OneDirection(Length::LogNormal(1.5)),
+    PromiseHead::OneDirection(Length::Exponential),
+    PromiseHead::OneDirection(Length::Rectified),
+    PromiseHead::OneDirection(Length::ZeroOrOne),
+    PromiseHead::Tiny,
 ];
 
 /// What many samples of a head came to. Counts are of the worse of two query heads.
@@ -104,7 +104,7 @@ pub struct Counts {
 
 /// One KV head with two query heads, whose logits are independent of each other, read by a pipeline.
 #[derive(Debug)]
-pub struct Bench {
+pub struct PromiseTrials {
     queries: Vec<f32>,
     keys: Vec<f32>,
     values: Vec<f32>,
@@ -138,7 +138,7 @@ const ROUNDING: f64 = 1e-6;
 pub fn check(config: PipelineConfig) {
     let config = Arc::new(config);
     for_each_head(|kind| {
-        let counts = Bench::new(kind, &config).run();
+        let counts = PromiseTrials::new(kind, &config).run();
         let delta = delta(&config);
         assert!(
             !contradicted(counts.broken, delta),
@@ -149,7 +149,7 @@ pub fn check(config: PipelineConfig) {
 }
 
 /// Runs a case for each kind of head, on two threads.
-pub fn for_each_head(case: impl Fn(HeadKind) + Sync) {
+pub fn for_each_head(case: impl Fn(PromiseHead) + Sync) {
     std::thread::scope(|scope| {
         for first in [0, 1] {
             let case = &case;
@@ -186,7 +186,7 @@ impl Length {
     }
 }
 
-impl HeadKind {
+impl PromiseHead {
     fn logit(self, token: usize, rng: &mut ChaCha8Rng) -> f64 {
         let normal: f64 = StandardNormal.sample(rng);
         match self {
@@ -253,12 +253,12 @@ impl HeadKind {
     }
 }
 
-impl Bench {
+impl PromiseTrials {
     /// A head of that kind, of which the pipeline has seen all tokens.
     ///
     /// # Panics
     /// If the pipeline cannot run.
-    pub fn new(kind: HeadKind, config: &Arc<PipelineConfig>) -> Self {
+    pub fn new(kind: PromiseHead, config: &Arc<PipelineConfig>) -> Self {
         let (keys, values) = kind.rows();
         let query = kind.query();
         let queries = vec![query, 0.0, query, 0.0, 0.0, query, 0.0, query];

@@ -1,7 +1,7 @@
 //! The laws of samplers. Each says what it demands, and its verdict says what was found instead.
 
 use vattention_core::{
-    Design, Evidence, Picks, Row, Sampler, SamplerConfig, Score, Site, Step, Stream,
+    Assurance, Design, Picks, Row, Sampler, SamplerConfig, Score, Site, Step, Stream,
 };
 
 use crate::laws::{Verdict, ensure};
@@ -117,7 +117,7 @@ pub fn leaves(config: &dyn SamplerConfig, head: &Head) -> Verdict {
 /// # Errors
 /// The list.
 pub fn nests(config: &dyn SamplerConfig, head: &Head) -> Verdict {
-    if config.evidence() == Evidence::Nothing {
+    if config.evidence() == Assurance::Nothing {
         return Ok(());
     }
     let sampler = filled(config, head.site(), head)?;
@@ -174,7 +174,7 @@ pub fn includes(config: &dyn SamplerConfig) -> Verdict {
 /// # Errors
 /// The mean error, or the ratio.
 pub fn foretells(config: &dyn SamplerConfig) -> Verdict {
-    if config.evidence() == Evidence::Nothing {
+    if config.evidence() == Assurance::Nothing {
         return Ok(());
     }
     let head = Head::new(300, 8, 5, Texture::Gaussian);

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use vattention_core::{
-    Attended, NewTokens, Picks, Recipe, Result, Row, Score, Selector, SelectorConfig, Site, Size,
-    Step, typetag,
+    Attended, NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, SelectorOp, Site,
+    Size, Step, typetag,
 };
 use vattention_testkit::{LAWS, run};
 
@@ -53,7 +53,7 @@ enum How {
     BoundOfOne,
     /// Tells of other tokens than it takes.
     Liar,
-    /// Tells what it takes, and promises a true bound that is not what its recipe leaves.
+    /// Tells what it takes, and promises a true bound that is not what its op leaves.
     Loose,
     /// Tells what it takes, which follows from the tokens that it has been shown.
     Learned,
@@ -160,12 +160,12 @@ impl Selector for Index {
         matches!(self.how, How::Divided | How::BoundOfOne)
     }
 
-    fn recipe(&self, step: &Step<'_>) -> Option<Recipe<'_>> {
+    fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
         let count = step.visible.div_ceil(8);
         match self.how {
-            How::Liar | How::Loose => Some(Recipe::TopLogits { count, score: Score::Head }),
-            How::Learned => Some(Recipe::Range(0..self.shown(step.visible))),
-            How::Late => self.tokens.first().map(|_| Recipe::Range(0..1)),
+            How::Liar | How::Loose => Some(SelectorOp::TopLogits { count, score: Score::Head }),
+            How::Learned => Some(SelectorOp::Range(0..self.shown(step.visible))),
+            How::Late => self.tokens.first().map(|_| SelectorOp::Range(0..1)),
             _ => None,
         }
     }

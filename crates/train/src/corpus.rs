@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use vattention_core::Shape;
-use vattention_eval::{Layer, Trace};
+use vattention_eval::{Trace, TraceLayer};
 
 use crate::{Error, Result};
 
@@ -74,7 +74,7 @@ impl Corpus {
     ///
     /// # Errors
     /// A number that is not finite, or a layer that is not there.
-    pub fn layer(&self, number: usize) -> impl Iterator<Item = Result<Layer>> + '_ {
+    pub fn layer(&self, number: usize) -> impl Iterator<Item = Result<TraceLayer>> + '_ {
         self.traces.iter().map(move |trace| {
             let missing = || Error::trace(trace.path(), format!("there is no layer {number}"));
             Ok(trace.layer(number).ok_or_else(missing)??)

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use ndarray::{Array2, Array3, ArrayView3, Axis, s};
-use vattention_eval::Layer;
+use vattention_eval::TraceLayer;
 
 use crate::{Corpus, Result};
 
@@ -99,7 +99,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, layer: &Layer) {
+    fn add(&mut self, layer: &TraceLayer) {
         let magnitudes = |rows: ArrayView3<'_, f32>| rows.mapv(|x| f64::from(x).abs());
         let keys = magnitudes(layer.keys.view());
         self.queries.add(&magnitudes(layer.queries.view()));

@@ -23,5 +23,5 @@ mod train;
 
 pub use checkpoint::Checkpoint;
 pub use recall::{LayerRecall, recall};
-pub use settings::Settings;
+pub use settings::TrainingSettings;
 pub use train::{HeldOut, Training, Weights};

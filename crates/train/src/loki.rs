@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use nalgebra::{DMatrix, SymmetricEigen};
 use ndarray::{ArrayView2, Axis};
-use vattention_eval::{Layer, Tensors};
+use vattention_eval::{Tensors, TraceLayer};
 
 use crate::{Corpus, Result};
 
@@ -93,7 +93,7 @@ impl Basis {
 }
 
 /// Adds `Σ k kᵀ` of each head.
-fn add_moments(layer: &Layer, moments: &mut [DMatrix<f64>]) {
+fn add_moments(layer: &TraceLayer, moments: &mut [DMatrix<f64>]) {
     for (keys, moment) in layer.keys.outer_iter().zip(moments) {
         *moment += second_moment(keys);
     }

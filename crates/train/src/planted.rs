@@ -7,7 +7,7 @@ use ndarray::Array3;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use vattention_core::Storage;
-use vattention_eval::{Layer, TraceInfo, write_trace};
+use vattention_eval::{TraceInfo, TraceLayer, write_trace};
 
 /// Numbers like a Gaussian's: sums of twelve uniform ones.
 pub(crate) fn noise(size: (usize, usize, usize), seed: u64) -> Array3<f32> {
@@ -17,8 +17,8 @@ pub(crate) fn noise(size: (usize, usize, usize), seed: u64) -> Array3<f32> {
 }
 
 /// Two KV heads of two query heads each, and 8 numbers.
-pub(crate) fn layer(seed: u64) -> Layer {
-    Layer {
+pub(crate) fn layer(seed: u64) -> TraceLayer {
+    TraceLayer {
         queries: noise((4, 32, 8), seed),
         keys: noise((2, 300, 8), seed + 1),
         values: noise((2, 300, 8), seed + 2),
@@ -29,9 +29,13 @@ pub(crate) fn layer(seed: u64) -> Layer {
 }
 
 /// A trace of some layers, in a folder.
-pub(crate) fn trace(folder: &tempfile::TempDir, name: &str, layers: &[(usize, Layer)]) -> PathBuf {
+pub(crate) fn trace(
+    folder: &tempfile::TempDir,
+    name: &str,
+    layers: &[(usize, TraceLayer)],
+) -> PathBuf {
     let path = folder.path().join(name);
-    let layers: BTreeMap<usize, Layer> = layers.iter().cloned().collect();
+    let layers: BTreeMap<usize, TraceLayer> = layers.iter().cloned().collect();
     write_trace(&path, &TraceInfo::default(), &layers, Storage::F32).unwrap();
     path
 }

@@ -7,7 +7,7 @@ use vattention::selectors::{Sink, Window};
 use vattention::{
     BudgetEstimator, Fraction, PipelineConfig, SamplerConfig, SelectorConfig, Share, Size,
 };
-use vattention_testkit::promises::{Bench, HeadKind};
+use vattention_testkit::promises::{PromiseHead, PromiseTrials};
 
 pub(crate) const BASE: usize = 64;
 
@@ -41,10 +41,10 @@ pub(crate) fn only(
 }
 
 /// A few sinks, a window, and what follows, each query head for itself.
-pub(crate) fn bench(head: HeadKind, mut config: PipelineConfig) -> Bench {
+pub(crate) fn bench(head: PromiseHead, mut config: PipelineConfig) -> PromiseTrials {
     let size = Size::Tokens(ENDS / 2);
     let ends: [Box<dyn SelectorConfig>; 2] = [Box::new(Sink { size }), Box::new(Window { size })];
     config.selectors.splice(0..0, ends);
     config.share = Share::Head;
-    Bench::new(head, &Arc::new(config))
+    PromiseTrials::new(head, &Arc::new(config))
 }

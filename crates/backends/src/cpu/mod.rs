@@ -7,7 +7,7 @@
 //! | `readers`   | the query heads that read one list, and their sums                               |
 //! | `sample`    | a drawn sample, and the memory it is kept in                                     |
 //! | `look`      | its statistics                                                                   |
-//! | `tally`     | what the sampler in core asks for, and the way to the output                     |
+//! | `accumulator`     | what the sampler in core asks for, and the way to the output                     |
 //! | `weighed`   | a sample whose tokens weigh `1 / π`                                              |
 //! | `pace`      | whether reading everything is faster, by the clock                               |
 //!
@@ -19,11 +19,11 @@ mod kernel;
 #[allow(unsafe_code, unsafe_op_in_unsafe_fn)]
 mod simd;
 
+mod accumulator;
 mod look;
 mod pace;
 mod readers;
 mod sample;
-mod tally;
 #[cfg(test)]
 mod tests;
 mod weighed;
@@ -38,13 +38,13 @@ use vattention_core::{
 
 pub(crate) use self::simd::CHUNK;
 
+use self::accumulator::{CpuTally, dense_from};
 use self::pace::{Pace, Way};
 use self::readers::Readers;
 use self::sample::Stored;
-use self::tally::{CpuTally, dense_from};
 use crate::cache::{Chunks, RowsView};
+use crate::executor::{Executor, HeadInput, HeadOutput, RowSums};
 use crate::layer::Layer;
-use crate::machine::{HeadStep, Machine, RowSums, Situation};
 use crate::workers::{Pools, Workers};
 
 /// KV heads in parallel on `options.threads` threads; by default, on rayon's global pool. All
@@ -75,7 +75,7 @@ impl Backend for Cpu {
         let by_clock = options.fall_back == FallBack::ByClock && !pipeline.is_dense();
         let paces = by_clock.then(|| vec![Pace::default(); shape.kv_heads]);
         let literal = options.fall_back == FallBack::Never;
-        let machine = CpuMachine { how: Answering { literal, split }, paces };
+        let machine = CpuExecutor { how: Answering { literal, split }, paces };
         Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, machine)?))
     }
 
@@ -91,7 +91,7 @@ impl Backend for Cpu {
 
 /// Answers KV heads in parallel.
 #[derive(Clone, Debug)]
-struct CpuMachine {
+struct CpuExecutor {
     how: Answering,
     /// Of each KV head, if the clock decides what is read.
     paces: Option<Vec<Pace>>,
@@ -106,10 +106,10 @@ struct Answering {
     split: bool,
 }
 
-impl Machine for CpuMachine {
+impl Executor for CpuExecutor {
     const FALLIBLE: bool = false;
 
-    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
+    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
         let how = self.how;
         let Some(paces) = &mut self.paces else {
             return Ok(workers.map(heads, |head| answer(&head, how, Way::Chosen)));
@@ -129,7 +129,7 @@ impl Machine for CpuMachine {
     }
 }
 
-fn answer(head: &Situation<'_>, how: Answering, way: Way) -> HeadStep {
+fn answer(head: &HeadInput<'_>, how: Answering, way: Way) -> HeadOutput {
     match head.cache.rows() {
         RowsView::F32(rows) => answer_over(head, how, way, rows),
         RowsView::F16(rows) => answer_over(head, how, way, rows),
@@ -138,12 +138,12 @@ fn answer(head: &Situation<'_>, how: Answering, way: Way) -> HeadStep {
 }
 
 fn answer_over<E: Stored>(
-    head: &Situation<'_>,
+    head: &HeadInput<'_>,
     how: Answering,
     way: Way,
     rows: Chunks<'_, E>,
-) -> HeadStep {
-    let Situation { pipeline, step, .. } = head;
+) -> HeadOutput {
+    let HeadInput { pipeline, step, .. } = head;
     if way == Way::Dense {
         return fall_back(head, how, rows, Timings::default());
     }
@@ -164,13 +164,13 @@ fn answer_over<E: Stored>(
     for (list, queries) in step.queries.chunks_exact(readers_of_list * head_dim).enumerate() {
         let begin = Instant::now();
         let readers = Readers::new(rows, queries, head_dim, value_dim, how.split);
-        let mut tally = CpuTally::new(&readers, step.visible, how.literal, feedback);
-        let read = pipeline.sample(step, &choice, list, &mut tally);
+        let mut accumulator = CpuTally::new(&readers, step.visible, how.literal, feedback);
+        let read = pipeline.sample(step, &choice, list, &mut accumulator);
         let attend = if read.fell_back {
             fell_back.extend((0..readers_of_list).map(|reader| list * readers_of_list + reader));
-            tally.attend()
+            accumulator.attend()
         } else {
-            let (sums, attend) = tally.finish(&read);
+            let (sums, attend) = accumulator.finish(&read);
             answers.extend(sums);
             attend
         };
@@ -185,37 +185,37 @@ fn answer_over<E: Stored>(
         fell_back.into_iter().zip(sums).for_each(|(member, sums)| answers.insert(member, sums));
         timings.attend += begin.elapsed();
     }
-    HeadStep::new(head, answers, &Reading::new(reads, group), timings)
+    HeadOutput::new(head, answers, &Reading::new(reads, group), timings)
 }
 
 /// Reads everything in place of what the pipeline chose, which took so long so far.
 fn fall_back<E: Stored>(
-    head: &Situation<'_>,
+    head: &HeadInput<'_>,
     how: Answering,
     rows: Chunks<'_, E>,
     mut timings: Timings,
-) -> HeadStep {
+) -> HeadOutput {
     let (begin, group) = (Instant::now(), head.step.site.shape.group());
     let sums = everything(head, how, rows, 0..group);
     timings.attend = begin.elapsed();
     let reading = Reading::new(vec![head.pipeline.fall_back(&head.step)], group);
-    HeadStep::new(head, sums, &reading, timings)
+    HeadOutput::new(head, sums, &reading, timings)
 }
 
 /// What some members of the group make of all visible tokens, which are read once for all of them.
 fn everything<E: Stored>(
-    head: &Situation<'_>,
+    head: &HeadInput<'_>,
     how: Answering,
     rows: Chunks<'_, E>,
     members: impl Iterator<Item = usize>,
 ) -> Vec<RowSums> {
-    let Situation { pipeline, step, .. } = head;
+    let HeadInput { pipeline, step, .. } = head;
     let Shape { head_dim, value_dim, .. } = step.site.shape;
     let queries: Vec<f32> = members.flat_map(|member| step.row(member).query()).copied().collect();
     let readers = Readers::new(rows, &queries, head_dim, value_dim, how.split);
     let feedback = pipeline.needs_feedback();
-    let tally = CpuTally::new(&readers, step.visible, how.literal, feedback);
-    tally.finish(&pipeline.fall_back(step)).0
+    let accumulator = CpuTally::new(&readers, step.visible, how.literal, feedback);
+    accumulator.finish(&pipeline.fall_back(step)).0
 }
 
 /// Whether reading everything is faster than all of several lists together.

@@ -6,16 +6,16 @@ use ndarray::Array2;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Assumptions, Budget, BudgetEstimator, Demand, ExactTally, Fraction, Kind, Picks, Pipeline,
-    PipelineConfig, Promise, Radius, Residual, Result, Row, SampleStats, Selector, SelectorConfig,
-    Shape, Site, Softmax, Step, Storage, Tally, Target, Weighed, typetag,
+    Accumulator, Assumptions, Budget, BudgetEstimator, Demand, ExactAccumulator, Fraction, Kind,
+    Picks, Pipeline, PipelineConfig, Promise, Radius, Residual, Result, Row, SampleStats, Selector,
+    SelectorConfig, Shape, Site, Softmax, Step, Storage, Target, Weighed, typetag,
 };
 
+use super::accumulator::CpuTally;
 use super::kernel::{Span, exp2};
 use super::readers::{Readers, Sums};
 use super::sample::Stored;
 use super::simd::{Element, Level};
-use super::tally::CpuTally;
 use crate::cache::{Cache, ChunkSizes, RowsView, View};
 
 /// One KV head and a query of its group, from a seed.
@@ -99,8 +99,8 @@ impl<E: Stored> AnyReaders for Readers<'_, E> {
 
     fn stats(&self, level: Level, picks: &Picks, parts: &[&[u32]], n: usize) -> Vec<SampleStats> {
         let readers = at(self, level);
-        let mut tally = CpuTally::new(&readers, n, true, false);
-        stats(&mut tally, picks, parts, readers.members())
+        let mut accumulator = CpuTally::new(&readers, n, true, false);
+        stats(&mut accumulator, picks, parts, readers.members())
     }
 
     fn weighed(
@@ -112,8 +112,8 @@ impl<E: Stored> AnyReaders for Readers<'_, E> {
         strata: bool,
     ) -> Vec<Weighed> {
         let readers = at(self, level);
-        let mut tally = CpuTally::new(&readers, n, true, false);
-        weighed(&mut tally, picks, parts, readers.members(), strata)
+        let mut accumulator = CpuTally::new(&readers, n, true, false);
+        weighed(&mut accumulator, picks, parts, readers.members(), strata)
     }
 }
 
@@ -125,37 +125,39 @@ fn at<'a, E: Element>(readers: &Readers<'a, E>, level: Level) -> Readers<'a, E> 
 
 /// The statistics of each reader after the sample was drawn in parts, with a look at each.
 fn stats(
-    tally: &mut dyn Tally,
+    accumulator: &mut dyn Accumulator,
     picks: &Picks,
     parts: &[&[u32]],
     readers: usize,
 ) -> Vec<SampleStats> {
-    looks(tally, picks, parts, readers, |tally, reader, residual, _| tally.stats(reader, residual))
+    looks(accumulator, picks, parts, readers, |accumulator, reader, residual, _| {
+        accumulator.stats(reader, residual)
+    })
 }
 
 /// What the sample says to each reader, if its tokens were drawn with probabilities from a quarter up, or within seven
 /// strata, of which one has no token.
 fn weighed(
-    tally: &mut dyn Tally,
+    accumulator: &mut dyn Accumulator,
     picks: &Picks,
     parts: &[&[u32]],
     readers: usize,
     strata: bool,
 ) -> Vec<Weighed> {
-    looks(tally, picks, parts, readers, |tally, reader, residual, drawn| {
+    looks(accumulator, picks, parts, readers, |accumulator, reader, residual, drawn| {
         let p: Vec<f64> = (0..drawn).map(|i| 0.25 + 0.75 / (1 + i % 9) as f64).collect();
         let of: Vec<usize> = (0..drawn).map(|i| [0, 1, 2, 4, 5, 6][i / 3 % 6]).collect();
-        tally.weighed(reader, residual, &p, strata.then_some(&of))
+        accumulator.weighed(reader, residual, &p, strata.then_some(&of))
     })
 }
 
 /// What each reader is told at the last look after the sample was drawn in parts.
 fn looks<T>(
-    tally: &mut dyn Tally,
+    accumulator: &mut dyn Accumulator,
     picks: &Picks,
     parts: &[&[u32]],
     readers: usize,
-    look: impl Fn(&mut dyn Tally, usize, &Residual, usize) -> T,
+    look: impl Fn(&mut dyn Accumulator, usize, &Residual, usize) -> T,
 ) -> Vec<T> {
     let residual = Residual {
         n_s: picks.visible() - picks.len(),
@@ -164,12 +166,12 @@ fn looks<T>(
         max_norm_v: 3.0,
         bound: Some(1.0),
     };
-    tally.take(picks);
+    accumulator.take(picks);
     let (mut last, mut drawn) = (Vec::new(), 0);
     for part in parts {
-        tally.draw(part, true);
+        accumulator.draw(part, true);
         drawn += part.len();
-        last = (0..readers).map(|reader| look(tally, reader, &residual, drawn)).collect();
+        last = (0..readers).map(|reader| look(accumulator, reader, &residual, drawn)).collect();
     }
     last
 }
@@ -185,17 +187,17 @@ fn long_lists_and_looks_at_large_samples_are_slower_than_reading_everything() {
         let view = world.cache.view();
         let RowsView::F32(rows) = view.rows() else { panic!("stored as f32") };
         let readers = Readers::new(rows, &world.queries, 32, 32, false);
-        let mut tally = CpuTally::new(&readers, 4000, false, false);
+        let mut accumulator = CpuTally::new(&readers, 4000, false, false);
         let from = |rows: f64| rows as usize + 1;
-        assert_eq!(tally.dense_from(false), from(4000.0 / 1.6));
-        assert_eq!(tally.dense_from(true), from(4000.0 / (1.6 + looking)));
-        tally.draw(&(0..600).collect::<Vec<_>>(), true);
-        assert_eq!(tally.dense_from(false), from(4000.0 / 1.6));
+        assert_eq!(accumulator.dense_from(false), from(4000.0 / 1.6));
+        assert_eq!(accumulator.dense_from(true), from(4000.0 / (1.6 + looking)));
+        accumulator.draw(&(0..600).collect::<Vec<_>>(), true);
+        assert_eq!(accumulator.dense_from(false), from(4000.0 / 1.6));
         let left = 4000.0 - 600.0 * looking / 2.0;
-        assert_eq!(tally.dense_from(true), from(left / (1.6 + looking)));
-        tally.draw(&(600..4000).collect::<Vec<_>>(), true);
+        assert_eq!(accumulator.dense_from(true), from(left / (1.6 + looking)));
+        accumulator.draw(&(600..4000).collect::<Vec<_>>(), true);
         let left = 4000.0 - 4000.0 * looking / 2.0;
-        assert_eq!(tally.dense_from(true), from(left.max(0.0) / (1.6 + looking)));
+        assert_eq!(accumulator.dense_from(true), from(left.max(0.0) / (1.6 + looking)));
         let literal = CpuTally::new(&readers, 4000, true, false);
         assert_eq!([true, false].map(|judged| literal.dense_from(judged)), [usize::MAX; 2]);
     }
@@ -216,11 +218,11 @@ fn feedback_is_told_the_logit_of_each_token_read() {
         let pipeline = Pipeline::new(&Arc::new(config), world.site).unwrap();
         let RowsView::F32(rows) = view.rows() else { panic!("stored as f32") };
         let readers = Readers::new(rows, &world.queries, 32, 5, false);
-        let mut tally = CpuTally::new(&readers, world.tokens, from == usize::MAX, true);
-        let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut tally);
+        let mut accumulator = CpuTally::new(&readers, world.tokens, from == usize::MAX, true);
+        let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut accumulator);
         assert_eq!(read.fell_back, from != usize::MAX);
         let list = read.list();
-        let (sums, _) = tally.finish(&read);
+        let (sums, _) = accumulator.finish(&read);
         for (member, got) in sums.iter().enumerate() {
             let row = step.row(member);
             let mut want = Softmax::new(0);
@@ -415,9 +417,9 @@ proptest! {
         let (first, second) = drawn.split_at(drawn.len() / 3);
         let rows = step.rows();
         let parts = [first, second];
-        let alike = stats(&mut ExactTally::new(&rows), &picks, &parts, rows.len());
+        let alike = stats(&mut ExactAccumulator::new(&rows), &picks, &parts, rows.len());
         let own = |strata| {
-            weighed(&mut ExactTally::new(&rows), &picks, &parts, rows.len(), strata)
+            weighed(&mut ExactAccumulator::new(&rows), &picks, &parts, rows.len(), strata)
         };
         let own = [own(false), own(true)];
         for level in Level::all() {
@@ -548,7 +550,7 @@ fn long_samples_are_judged_in_parts() {
     let drawn: Vec<u32> = (20..1121).rev().collect();
     let (first, second) = drawn.split_at(301);
     let rows = step.rows();
-    let want = stats(&mut ExactTally::new(&rows), &picks, &[first, second], rows.len());
+    let want = stats(&mut ExactAccumulator::new(&rows), &picks, &[first, second], rows.len());
     for level in Level::all() {
         let got = world
             .readers(&view, |readers| readers.stats(level, &picks, &[first, second], world.tokens));
@@ -591,8 +593,9 @@ fn statistics_are_right_at_any_magnitude() {
         picks.take_all((0..300).filter(|i| i % 7 == 6));
         let drawn = some_tokens(300, 2);
         let rows = step.rows();
-        let want = stats(&mut ExactTally::new(&rows), &picks, &[&drawn], rows.len());
-        let weighed = weighed(&mut ExactTally::new(&rows), &picks, &[&drawn], rows.len(), true);
+        let want = stats(&mut ExactAccumulator::new(&rows), &picks, &[&drawn], rows.len());
+        let weighed =
+            weighed(&mut ExactAccumulator::new(&rows), &picks, &[&drawn], rows.len(), true);
         for level in Level::all() {
             let got = world
                 .readers(&view, |readers| readers.weighed(level, &picks, &[&drawn], 300, true));
@@ -669,7 +672,7 @@ fn a_sample_far_below_the_certain_part_keeps_its_spread() {
     picks.take(0);
     let rows = step.rows();
     let drawn: Vec<u32> = (1..100).rev().collect();
-    let want = stats(&mut ExactTally::new(&rows), &picks, &[&drawn], 1);
+    let want = stats(&mut ExactAccumulator::new(&rows), &picks, &[&drawn], 1);
     for level in Level::all() {
         let got =
             world.readers(&view, |readers| readers.stats(level, &picks, &[&drawn], world.tokens));

@@ -2,7 +2,7 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    NewTokens, Picks, Prompt, Recipe, Row, Selector, SelectorConfig, Step, typetag,
+    NewTokens, Picks, PromptQueries, Row, Selector, SelectorConfig, SelectorOp, Step, typetag,
 };
 
 use super::*;
@@ -17,7 +17,7 @@ fn layer() -> Layer<Reference> {
     Layer::new(&pipeline, 0, SHAPE, &Options::default(), Workers::Serial, Reference).unwrap()
 }
 
-fn rows<M: Machine>(layer: &Layer<M>, head: usize) -> Vec<f32> {
+fn rows<M: Executor>(layer: &Layer<M>, head: usize) -> Vec<f32> {
     let view = layer.heads[head].cache.view();
     view.keys().to_array(0..layer.len()).into_iter().collect()
 }
@@ -56,14 +56,14 @@ impl Mortal {
     }
 }
 
-impl Machine for Mortal {
+impl Executor for Mortal {
     const FALLIBLE: bool = true;
 
     fn append(&mut self, _: usize, _: ArrayView3<'_, f32>, _: ArrayView3<'_, f32>) -> Result<()> {
         self.live()
     }
 
-    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
+    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
         self.live()?;
         Reference.answer(heads, workers)
     }
@@ -91,7 +91,7 @@ fn a_machine_that_fails_changes_nothing() {
     assert_eq!((layer.len(), rows(&layer, 1).len()), (5, 20));
     assert!(layer.fork(None).is_err());
 
-    layer.machine.calls = 3;
+    layer.executor.calls = 3;
     layer.attend(queries.view(), None).unwrap();
     assert_eq!(layer.step, 3);
 }
@@ -107,7 +107,7 @@ struct Witness {
 #[derive(Clone, Debug, PartialEq)]
 enum Shown {
     Token { token: usize, key: Vec<f32> },
-    Prompt { queries: Vec<f32>, tokens: usize },
+    PromptQueries { queries: Vec<f32>, tokens: usize },
 }
 
 #[typetag::serde(name = "witness")]
@@ -131,17 +131,20 @@ impl Selector for Witness {
         self.shown.lock().unwrap().extend(shown);
     }
 
-    fn observe(&mut self, prompt: &Prompt<'_>) {
+    fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let queries = prompt.queries.iter().copied().collect();
-        self.shown.lock().unwrap().push(Shown::Prompt { queries, tokens: prompt.keys.len() });
+        self.shown
+            .lock()
+            .unwrap()
+            .push(Shown::PromptQueries { queries, tokens: prompt.keys.len() });
     }
 
     fn needs_feedback(&self) -> bool {
         self.learns
     }
 
-    fn recipe(&self, _: &Step<'_>) -> Option<Recipe<'_>> {
-        Some(Recipe::Range(0..4))
+    fn op(&self, _: &Step<'_>) -> Option<SelectorOp<'_>> {
+        Some(SelectorOp::Range(0..4))
     }
 
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
@@ -153,10 +156,10 @@ impl Selector for Witness {
 #[derive(Clone, Copy, Debug)]
 struct Eager;
 
-impl Machine for Eager {
+impl Executor for Eager {
     const FALLIBLE: bool = false;
 
-    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
+    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
         Reference.answer(heads, workers)
     }
 
@@ -171,23 +174,23 @@ struct Hermit {
     visible: usize,
 }
 
-impl Machine for Hermit {
+impl Executor for Hermit {
     const FALLIBLE: bool = false;
-    const CAN_BE_ALONE: bool = true;
+    const EXECUTES_PLANS: bool = true;
 
-    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
+    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
         Reference.answer(heads, workers)
     }
 
-    fn would_be_alone(&self, _: &[Situation<'_>], _: &Workers) -> bool {
+    fn supports_plan(&self, _: &[HeadInput<'_>], _: &Workers) -> bool {
         true
     }
 
-    fn answer_alone(
+    fn execute_plan(
         &mut self,
-        heads: &[Situation<'_>],
+        heads: &[HeadInput<'_>],
         workers: &Workers,
-    ) -> Result<Option<Vec<HeadStep>>> {
+    ) -> Result<Option<Vec<HeadOutput>>> {
         let alone = heads[0].step.visible > self.visible;
         alone.then(|| self.answer(heads.to_vec(), workers)).transpose()
     }
@@ -199,7 +202,7 @@ impl Machine for Hermit {
 
 /// A prompt in two parts, its last queries, tokens and queries after it; what the selectors of the one
 /// KV head were shown after each, and again after a fork has done the last two as well.
-fn shown_by<M: Machine>(machine: M, learns: bool, visible: [usize; 2]) -> Vec<Vec<Shown>> {
+fn shown_by<M: Executor>(machine: M, learns: bool, visible: [usize; 2]) -> Vec<Vec<Shown>> {
     let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 2, value_dim: 1 };
     let witness = Witness { learns, ..Witness::default() };
     let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(witness.clone())];
@@ -236,7 +239,7 @@ fn selectors_are_shown_what_is_new_when_their_picks_are_needed() {
     assert_eq!(events, [5, 2, 1, 1, 0, 1, 0, 1, 0]);
     assert_eq!(at_once[1][1], Shown::Token { token: 6, key: vec![3.0, 4.0] });
     let queries = vec![0.0, 2.0, 6.0, 8.0, 12.0, 14.0];
-    assert_eq!(at_once[2], [Shown::Prompt { queries, tokens: 7 }]);
+    assert_eq!(at_once[2], [Shown::PromptQueries { queries, tokens: 7 }]);
 
     let never = shown_by(Hermit { visible: 6 }, false, [7, 8]);
     assert!(never.iter().all(Vec::is_empty), "{never:?}");
@@ -291,7 +294,7 @@ impl Selector for Leaking {
 /// does with tokens that it should not know.
 #[test]
 fn a_leaking_selector_is_found_by_the_reference() {
-    fn out<M: Machine>(machine: M, at_once: bool) -> Array3<f32> {
+    fn out<M: Executor>(machine: M, at_once: bool) -> Array3<f32> {
         let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(Leaking::default())];
         let pipeline = Arc::new(PipelineConfig { selectors, ..PipelineConfig::default() });
         let options = Options::default();

@@ -1,6 +1,6 @@
 //! The verdict in words.
 
-use vattention::eval::{Count, CountTest, Fault, Tally, Verification};
+use vattention::eval::{Count, CountTest, EvidenceCounts, Fault, Verification};
 use vattention::{Assumption, Demand, Scope};
 
 use crate::numbers::short;
@@ -81,7 +81,7 @@ fn grounds(verdict: &Verification) -> String {
 
 /// `8 heads: 6 within delta, 2 above delta, 0 contradict it`
 fn evidence(verdict: &Verification) -> String {
-    let Tally { within_delta, above_delta, contradicted } = verdict.evidence;
+    let EvidenceCounts { within_delta, above_delta, contradicted } = verdict.evidence;
     format!(
         "{} {}s: {within_delta} within delta, {above_delta} above delta, {contradicted} contradict it",
         within_delta + above_delta + contradicted,

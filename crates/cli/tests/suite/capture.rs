@@ -10,7 +10,7 @@ use vattention::config::Loader;
 use vattention::eval::Trace;
 use vattention::ndarray::{Array3, s};
 use vattention::{FallBack, Options, PipelineConfig, Selection, backends::Cpu};
-use vattention_llm::{Model, Prefilled, Reading, Session, Tokenizer};
+use vattention_llm::{Model, PrefillOptions, Prefilled, Session, Tokenizer};
 
 const TOKENS: usize = 400;
 const QUERIES: usize = 8;
@@ -42,7 +42,7 @@ fn model(world: &World) -> (Model, Vec<u32>) {
 
 fn prefill(world: &World) -> Prefilled {
     let (model, tokens) = model(world);
-    let reading = Reading { observed: QUERIES + PROMPT, ..Reading::default() };
+    let reading = PrefillOptions { observed: QUERIES + PROMPT, ..PrefillOptions::default() };
     model.prefill(&tokens, reading).unwrap()
 }
 
@@ -69,7 +69,7 @@ fn chunks_are_laid_side_by_side() {
     let (model, tokens) = model(&world);
     let more = ["--dtype", "f32", "--layers", "1", "--chunk", "150"];
     let layer = capture(&world, &more).layer(1).unwrap().unwrap();
-    let reading = Reading { observed: QUERIES + PROMPT, ..Reading::default() };
+    let reading = PrefillOptions { observed: QUERIES + PROMPT, ..PrefillOptions::default() };
     for (i, chunk) in tokens.chunks(150).enumerate() {
         let expected = &model.prefill(chunk, reading).unwrap().layers[1];
         let place = s![.., 150 * i..(150 * (i + 1)).min(TOKENS), ..];
@@ -153,7 +153,8 @@ fn decoded(world: &World, pipeline: &Arc<PipelineConfig>) -> Vec<HashSet<usize>>
     let options =
         Options { return_selection: true, fall_back: FallBack::Never, ..Options::default() };
     let session = Session::new(&model, &Cpu::default(), pipeline, &options).unwrap();
-    let mut session = session.with_reading(Reading { observed: PROMPT, ..Reading::default() });
+    let mut session = session
+        .with_prefill_options(PrefillOptions { observed: PROMPT, ..PrefillOptions::default() });
     let (prompt, last) = tokens.split_at(TOKENS - QUERIES);
     session.prefill(prompt).unwrap();
     let mut read = Vec::new();

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use vattention::ComponentKind;
-use vattention::eval::{Layer, Trace};
+use vattention::eval::{Trace, TraceLayer};
 
 fn vattention(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vattention")).args(args).output().unwrap()
@@ -499,7 +499,7 @@ fn problems_of_all_files_are_told_at_once() {
 }
 
 /// The exact output of one query head for one query, in f64.
-fn attention(layer: &Layer, head: usize, query: usize) -> Vec<f64> {
+fn attention(layer: &TraceLayer, head: usize, query: usize) -> Vec<f64> {
     let group = layer.queries.dim().0 / layer.keys.dim().0;
     let (kv_head, dim) = (head / group, layer.queries.dim().2);
     let number = |x: f32| f64::from(x);

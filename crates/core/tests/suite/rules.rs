@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Assumptions, Attended, Budget, BudgetEstimator, Demand, Design, Error, Evidence, ExactTally,
-    Fraction, Kind, LayerSettings, List, Picks, Pipeline, PipelineConfig, Promise, Radius, Reading,
-    Residual, Result, Row, Sample, SampleStats, Sampler, SamplerConfig, Selector, SelectorConfig,
-    Shape, Share, Site, Size, Softmax, Step, Stream, Tally, Target, Tokens, Uniform, typetag,
+    Accumulator, Assumptions, Assurance, Attended, Budget, BudgetEstimator, Demand, Design, Error,
+    ExactAccumulator, Fraction, Kind, LayerSettings, List, Picks, Pipeline, PipelineConfig,
+    Promise, Radius, Reading, Residual, Result, Row, Sample, SampleStats, Sampler, SamplerConfig,
+    Selector, SelectorConfig, Shape, Share, Site, Size, Softmax, Step, Stream, Target, Tokens,
+    Uniform, typetag,
 };
 
 /// Takes given tokens, offset by the member's number.
@@ -71,8 +72,8 @@ impl SamplerConfig for Draw {
         Size::Tokens(1)
     }
 
-    fn evidence(&self) -> Evidence {
-        Evidence::Nothing
+    fn evidence(&self) -> Assurance {
+        Assurance::Nothing
     }
 
     fn shares(&self) -> bool {
@@ -652,12 +653,12 @@ fn a_layer_reads_by_its_own_settings() {
 /// The definition, on a machine that reads everything faster than `from` rows of a list, or than
 /// `judged` ones that it looks at too.
 struct DenseFrom<'a> {
-    exact: ExactTally<'a>,
+    exact: ExactAccumulator<'a>,
     from: usize,
     judged: usize,
 }
 
-impl Tally for DenseFrom<'_> {
+impl Accumulator for DenseFrom<'_> {
     fn take(&mut self, picks: &Picks) {
         self.exact.take(picks);
     }
@@ -694,8 +695,8 @@ fn a_list_falls_back_when_what_is_left_to_read_is_as_long_as_the_machine_says() 
         let pipeline = Pipeline::new(&Arc::new(config), world.site).unwrap();
         let step = world.step();
         let rows = step.rows();
-        let mut tally = DenseFrom { exact: ExactTally::new(&rows), from, judged };
-        let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut tally);
+        let mut accumulator = DenseFrom { exact: ExactAccumulator::new(&rows), from, judged };
+        let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut accumulator);
         assert!(read.certificate.promise.is_some());
         assert_eq!(read.certificate.held, read.fell_back || rounds > 1);
         read.fell_back

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vattention_core::Result;
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Array, Codes, Lists, Pages, RowLayout};
+use vattention_cuda::launch::{Array, DeviceCodes, Lists, Pages, RowLayout};
 
 use super::shape::{GROUP, Shape};
 
@@ -33,10 +33,10 @@ pub(crate) fn rows<D: Device>(
 }
 
 /// Codes of all tokens for each query head, any bits.
-pub(crate) fn codes<D: Device>(device: &D, shape: Shape) -> Result<Vec<Codes<D>>> {
+pub(crate) fn codes<D: Device>(device: &D, shape: Shape) -> Result<Vec<DeviceCodes<D>>> {
     let mut words = words(u32::MAX);
     let head = |_| {
-        let codes = Codes::new(device, BITS, shape.tokens)?;
+        let codes = DeviceCodes::new(device, BITS, shape.tokens)?;
         codes.write(0, 0, &words.by_ref().take(shape.tokens).collect::<Vec<_>>())?;
         Ok(codes)
     };

@@ -3,8 +3,8 @@
 use vattention_core::{Result, Storage};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{
-    Array, Attend, Codes, Combine, ListTaken, Lists, Now, Pages, RowLayout, Score, Scores, Select,
-    Selecting, Sums, Take, Taken, Work,
+    Array, Attend, CombineSums, DeviceCodes, ListTaken, Lists, Now, Pages, RowLayout, ScoreCodes,
+    Scores, Select, Selecting, Sums, Take, Taken, Work,
 };
 
 use super::data::{self, BITS, LOG2_PAGE};
@@ -35,7 +35,7 @@ pub(crate) fn attend<'a, D: Device>(
     let heads: Vec<&Pages<D>> = heads.iter().collect();
     let mut work = Work::new(device);
     attend.add_heads(&mut work, &heads, lists, &queries, &records, None)?;
-    Combine::new(device)?.add(&mut work, &records, lists, &sums, false)?;
+    CombineSums::new(device)?.add(&mut work, &records, lists, &sums, false)?;
     // Logits differ by little, so a denominator is somewhat less than the tokens of the list.
     let tokens = lists.longest() as f64;
     let about = move |denominator: f64| (tokens / 8.0..=tokens).contains(&denominator);
@@ -47,7 +47,7 @@ pub(crate) fn attend<'a, D: Device>(
 pub(crate) struct Coded<'a, D: Device> {
     device: &'a D,
     shape: Shape,
-    codes: Vec<Codes<D>>,
+    codes: Vec<DeviceCodes<D>>,
     /// Of the queries, `[query_heads]`.
     queries: Array<D, u32>,
     now: Now<D>,
@@ -87,8 +87,8 @@ impl<'a, D: Device> Coded<'a, D> {
     }
 
     fn add_scores(&self, work: &mut Work<D>) -> Result<()> {
-        let codes: Vec<&Codes<D>> = self.codes.iter().collect();
-        let score = Score::new(self.device)?;
+        let codes: Vec<&DeviceCodes<D>> = self.codes.iter().collect();
+        let score = ScoreCodes::new(self.device)?;
         score.add_codes(work, &self.now, &codes, &self.queries, &self.scores)
     }
 

@@ -25,7 +25,7 @@ pub struct Attend<D: Device> {
     group: usize,
 }
 
-/// What [`Attend`] leaves for [`Combine`](super::Combine).
+/// What [`Attend`] leaves for [`CombineSums`](super::CombineSums).
 #[derive(Debug)]
 pub struct Records<D: Device> {
     pub(super) numbers: Array<D, f32>,

@@ -10,14 +10,14 @@ pub(super) const TOKENS_OF_THREAD: usize = 4;
 
 /// The codes of tokens, with room for more.
 #[derive(Debug)]
-pub struct Codes<D: Device> {
+pub struct DeviceCodes<D: Device> {
     /// The first words of all codes, then the second words, and so on, `[words, capacity]`.
     packed: Array<D, u32>,
     bits: usize,
     capacity: usize,
 }
 
-impl<D: Device> Codes<D> {
+impl<D: Device> DeviceCodes<D> {
     /// Room for codes of so many bits.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl<D: Device> Codes<D> {
         tokens * self.bits.div_ceil(32) * size_of::<u32>()
     }
 
-    /// Where they are, for [`Score`](super::Score).
+    /// Where they are, for [`ScoreCodes`](super::ScoreCodes).
     pub(crate) fn address(&self) -> u64 {
         self.packed.address()
     }

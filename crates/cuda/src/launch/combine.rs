@@ -9,7 +9,7 @@ use crate::{Device, Grid, Program};
 
 /// Merges what [`Attend`](super::Attend) found.
 #[derive(Clone, Debug)]
-pub struct Combine<D: Device> {
+pub struct CombineSums<D: Device> {
     device: D,
     module: D::Module,
 }
@@ -22,7 +22,7 @@ pub struct Sums<D: Device> {
     pub(super) value_dim: usize,
 }
 
-impl<D: Device> Combine<D> {
+impl<D: Device> CombineSums<D> {
     /// What is compiled.
     pub fn program() -> Program {
         Program { source: COMBINE, constants: Vec::new() }

@@ -3,8 +3,8 @@
 use vattention_core::{Activation, Error, Result};
 
 use super::codes::room;
-use super::network::{Network, NetworkShape};
-use super::{Array, Codes, MOST_BLOCKS, Now, Pages, RowLayout, Work, along_y, expect};
+use super::network::{DeviceNetwork, NetworkShape};
+use super::{Array, DeviceCodes, MOST_BLOCKS, Now, Pages, RowLayout, Work, along_y, expect};
 use crate::kernels::ENCODE;
 use crate::{Device, Grid, Program};
 
@@ -31,11 +31,11 @@ pub struct Encode<D: Device> {
 pub(crate) struct Encoding<'a, D: Device> {
     /// Tables of pages.
     pub(crate) tables: &'a Array<D, u64>,
-    /// [`Network`]s.
+    /// [`DeviceNetwork`]s.
     pub(crate) networks: &'a Array<D, u64>,
     /// How many of the first tokens have codes.
     pub(crate) known: &'a Array<D, u32>,
-    /// [`Codes`].
+    /// [`DeviceCodes`].
     pub(crate) codes: &'a Array<D, u64>,
 }
 
@@ -97,9 +97,9 @@ impl<D: Device> Encode<D> {
         work: &mut Work<D>,
         now: &Now<D>,
         heads: &[&Pages<D>],
-        networks: &[&Network<D>],
+        networks: &[&DeviceNetwork<D>],
         known: &[u32],
-        codes: &[&Codes<D>],
+        codes: &[&DeviceCodes<D>],
     ) -> Result<()> {
         for head in heads {
             head.keep_for(work, self.layout, now.capacity)?;
@@ -162,7 +162,7 @@ impl<D: Device> Encode<D> {
         &self,
         work: &mut Work<D>,
         queries: &Array<D, f32>,
-        networks: &[&Network<D>],
+        networks: &[&DeviceNetwork<D>],
         codes: &Array<D, u32>,
     ) -> Result<()> {
         let networks = self.networks(work, networks)?;
@@ -192,7 +192,11 @@ impl<D: Device> Encode<D> {
     }
 
     /// Where networks are, which are kept.
-    fn networks(&self, work: &mut Work<D>, networks: &[&Network<D>]) -> Result<Array<D, u64>> {
+    fn networks(
+        &self,
+        work: &mut Work<D>,
+        networks: &[&DeviceNetwork<D>],
+    ) -> Result<Array<D, u64>> {
         for network in networks {
             if *network.shape() != self.shape {
                 let expected = format!("{:?}", self.shape);

@@ -5,7 +5,9 @@ use vattention_core::{Denominator, Error, Formula, LAGS, Numerator, Population, 
 use super::attend::ITEM;
 use super::look::MOMENTS;
 use super::select::SPAN;
-use super::{Array, Given, Looked, Moments, Now, Progress, Proofs, Sums, Work, along_y, expect};
+use super::{
+    Array, Given, Looked, Now, Progress, Proofs, SampleMoments, Sums, Work, along_y, expect,
+};
 use crate::kernels::JUDGE;
 use crate::{Device, Grid, Program};
 
@@ -111,13 +113,13 @@ impl<D: Device> Judge<D> {
         &self,
         work: &mut Work<D>,
         now: &Now<D>,
-        (looked, moments): (&Looked<'_, D>, &Moments<D>),
+        (looked, moments): (&Looked<'_, D>, &SampleMoments<D>),
         proofs: Option<&Proofs<'_, D>>,
         progress: &Progress<D>,
         last: bool,
     ) -> Result<()> {
         let (lists, capacity) = (progress.lists(), progress.capacity());
-        let &Moments { ref numbers, group, items } = moments;
+        let &SampleMoments { ref numbers, group, items } = moments;
         let &Looked { certain_lengths, certain, sample, .. } = looked;
         expect("certain lists", lists, certain_lengths.len())?;
         expect("room for a sample", now.capacity, capacity)?;

@@ -41,7 +41,7 @@ pub struct Looked<'a, D: Device> {
 
 /// What [`Look`] leaves for [`Judge`](super::Judge).
 #[derive(Clone, Debug)]
-pub struct Moments<D: Device> {
+pub struct SampleMoments<D: Device> {
     /// `[lists, group, items, MOMENTS]`
     pub(super) numbers: Array<D, f64>,
     pub(super) group: usize,
@@ -49,7 +49,7 @@ pub struct Moments<D: Device> {
     pub(super) items: usize,
 }
 
-impl<D: Device> Moments<D> {
+impl<D: Device> SampleMoments<D> {
     /// What each item of each reader of each list has come to, `[lists · group][items]`: `D^` and
     /// `|N^|²`, which are the first item's; the squared deviations of e, of e v and of w; the squared
     /// products of differences of w. Items without tokens have anything.
@@ -88,10 +88,10 @@ impl<D: Device> Look<D> {
     ///
     /// # Errors
     /// If there is no memory.
-    pub fn moments(&self, lists: usize, group: usize, capacity: usize) -> Result<Moments<D>> {
+    pub fn moments(&self, lists: usize, group: usize, capacity: usize) -> Result<SampleMoments<D>> {
         let items = capacity.div_ceil(ITEM);
         let numbers = Array::zeros(&self.device, lists * group * items * MOMENTS)?;
-        Ok(Moments { numbers, group, items })
+        Ok(SampleMoments { numbers, group, items })
     }
 
     /// Adds a launch that looks at all drawn tokens of the lists that are not done.
@@ -107,7 +107,7 @@ impl<D: Device> Look<D> {
         now: &Now<D>,
         looked: &Looked<'_, D>,
         progress: &Progress<D>,
-        moments: &Moments<D>,
+        moments: &SampleMoments<D>,
     ) -> Result<()> {
         let (lists, capacity, group) = (progress.lists(), progress.capacity(), moments.group);
         let (readers, logits) = (lists * group, looked.logits);

@@ -2,14 +2,14 @@
 //!
 //! | kernel                    | what                                                      |
 //! |---------------------------|-----------------------------------------------------------|
-//! | [`Attend`], [`Combine`]   | weighted attention over lists of rows                     |
+//! | [`Attend`], [`CombineSums`]   | weighted attention over lists of rows                     |
 //! | [`Take`]                  | ranges of tokens, and what was drawn                      |
 //! | [`Encode`]                | hash codes of keys and of queries                         |
-//! | [`Score`]                 | bits that hash codes have in common                       |
+//! | [`ScoreCodes`]                 | bits that hash codes have in common                       |
 //! | [`ScorePages`]            | bounds of pages of keys, and what queries make of them    |
 //! | [`ScoreLogits`]           | logits of all tokens                                      |
 //! | [`Select`], [`ListTaken`] | the best scores among tokens not taken, and lists of them |
-//! | [`Sample`]                | a uniform sample of the others                            |
+//! | [`Draw`]                | a uniform sample of the others                            |
 //! | [`Open`]                  | how many of them to draw first                            |
 //! | [`Look`], [`Judge`]       | what the sample says, and how many more to draw; or how   |
 //! |                           | many, if that is proved                                   |
@@ -48,17 +48,17 @@ mod work;
 pub use array::Array;
 pub use attend::{Attend, Logits, Records};
 pub use bounds::{Bounds, Proofs};
-pub use codes::Codes;
+pub use codes::DeviceCodes;
 pub(crate) use combine::softmax;
-pub use combine::{Combine, Sums};
+pub use combine::{CombineSums, Sums};
 pub use encode::Encode;
 pub(crate) use encode::Encoding;
 pub use judge::Judge;
 pub use list_taken::ListTaken;
 pub use lists::Lists;
 pub use logits::ScoreLogits;
-pub use look::{Look, Looked, Moments};
-pub use network::{Network, NetworkShape};
+pub use look::{Look, Looked, SampleMoments};
+pub use network::{DeviceNetwork, NetworkShape};
 pub use now::Now;
 pub use open::Open;
 pub use page_bounds::PageBounds;
@@ -66,8 +66,8 @@ pub(crate) use progress::progressed;
 pub use progress::{Progress, Progressed};
 pub use rounds::{Opened, Rounds};
 pub use rows::{Pages, RowLayout};
-pub use sample::{Drawing, Sample};
-pub use score::Score;
+pub use sample::{Draw, Drawing};
+pub use score::ScoreCodes;
 pub(crate) use score_pages::Bounding;
 pub use score_pages::ScorePages;
 pub use scores::{Ranked, Scores};

@@ -40,12 +40,12 @@ impl NetworkShape {
 
 /// A network: its layers one after the other, each `[inputs + 1, outputs]`, the bias last.
 #[derive(Debug)]
-pub struct Network<D: Device> {
+pub struct DeviceNetwork<D: Device> {
     numbers: Array<D, f32>,
     shape: NetworkShape,
 }
 
-impl<D: Device> Network<D> {
+impl<D: Device> DeviceNetwork<D> {
     /// Copies a network.
     ///
     /// # Errors

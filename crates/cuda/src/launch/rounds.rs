@@ -3,8 +3,8 @@
 use vattention_core::{ClosedForm, Error, Result, Softmax};
 
 use super::{
-    Array, Attend, Bounds, Combine, Judge, Logits, Look, Looked, Moments, Now, Open, Pages,
-    Progress, Progressed, Proofs, Recorded, RowLayout, Sums, Work, expect,
+    Array, Attend, Bounds, CombineSums, Judge, Logits, Look, Looked, Now, Open, Pages, Progress,
+    Progressed, Proofs, Recorded, RowLayout, SampleMoments, Sums, Work, expect,
 };
 use crate::Device;
 
@@ -63,7 +63,7 @@ impl<D: Device> Rounds<D> {
         heads: Vec<Pages<D>>,
         capacity: usize,
         (form, rounds): (&ClosedForm, usize),
-    ) -> Result<(Self, Moments<D>)> {
+    ) -> Result<(Self, SampleMoments<D>)> {
         for head in &heads {
             if head.layout() != layout || head.rows() < capacity {
                 return Err(Error::shape("rows", format!("{capacity} as {layout:?}"), head.rows()));
@@ -195,7 +195,7 @@ impl<D: Device> Arrays<D> {
         device: &D,
         work: &mut Work<D>,
         (layout, group): (RowLayout, usize),
-        (look, judge, moments): (&Look<D>, &Judge<D>, &Moments<D>),
+        (look, judge, moments): (&Look<D>, &Judge<D>, &SampleMoments<D>),
         rounds: usize,
     ) -> Result<()> {
         let Self { now, certain_lengths, progress, .. } = self;
@@ -232,6 +232,6 @@ impl<D: Device> Arrays<D> {
         let records = attend.records(progress.lists(), progress.capacity())?;
         let logits = self.logits.beginning_at(&progress.first());
         attend.add(work, tables, &part, queries, &records, Some(&logits))?;
-        Combine::new(device)?.add(work, &records, &part, sample, more)
+        CombineSums::new(device)?.add(work, &records, &part, sample, more)
     }
 }

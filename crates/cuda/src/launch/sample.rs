@@ -15,7 +15,7 @@ const KEYS: usize = 8;
 
 /// Draws samples.
 #[derive(Clone, Debug)]
-pub struct Sample<D: Device> {
+pub struct Draw<D: Device> {
     module: D::Module,
 }
 
@@ -47,7 +47,7 @@ impl<D: Device> Drawing<D> {
     }
 }
 
-impl<D: Device> Sample<D> {
+impl<D: Device> Draw<D> {
     /// What is compiled.
     pub fn program() -> Program {
         Program { source: SAMPLE, constants: Vec::new() }

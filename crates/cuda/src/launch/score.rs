@@ -4,7 +4,7 @@ use vattention_core::{Error, Result};
 
 use super::codes::{TOKENS_OF_THREAD, room};
 use super::taken::stride;
-use super::{Array, Codes, Now, Scores, Work, along_y, expect};
+use super::{Array, DeviceCodes, Now, Scores, Work, along_y, expect};
 use crate::kernels::SCORE;
 use crate::{Device, Grid, Program};
 
@@ -13,12 +13,12 @@ const THREADS: usize = 256;
 
 /// Counts the bits that the codes of tokens have in common with those of queries.
 #[derive(Clone, Debug)]
-pub struct Score<D: Device> {
+pub struct ScoreCodes<D: Device> {
     device: D,
     module: D::Module,
 }
 
-impl<D: Device> Score<D> {
+impl<D: Device> ScoreCodes<D> {
     /// What is compiled.
     pub fn program() -> Program {
         Program { source: SCORE, constants: Vec::new() }
@@ -44,7 +44,7 @@ impl<D: Device> Score<D> {
         &self,
         work: &mut Work<D>,
         now: &Now<D>,
-        codes: &[&Codes<D>],
+        codes: &[&DeviceCodes<D>],
         queries: &Array<D, u32>,
         scores: &Scores<D, u16>,
     ) -> Result<()> {
@@ -60,7 +60,7 @@ impl<D: Device> Score<D> {
     }
 
     /// The same of codes whose addresses, `[rows, members]`, will have been written by then: of
-    /// [`Codes`] of so many bits, with room for as many tokens.
+    /// [`DeviceCodes`] of so many bits, with room for as many tokens.
     ///
     /// # Errors
     /// If a size does not fit another, or sums exceed 16 bits.

@@ -109,11 +109,11 @@ impl Inputs {
         let units: Vec<f32> = longest.iter().map(|&longest| unit(longest)).collect();
         self.units.put(&units, &mut all);
         self.longest.put(&longest, &mut all);
-        let mut recipes = 0;
+        let mut ops = 0;
         for (i, stage) in self.stages.iter().enumerate() {
             let used = if let Stage::Ranges(count) = kind.stages[i] { count } else { 1 };
-            stage.put(kind, heads, recipes..recipes + used, &mut all);
-            recipes += used;
+            stage.put(kind, heads, ops..ops + used, &mut all);
+            ops += used;
         }
         all
     }

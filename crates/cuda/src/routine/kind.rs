@@ -1,6 +1,6 @@
 //! What is the same in all steps of a pipeline: for what a routine is recorded.
 
-use vattention_core::{ClosedForm, Formula, HashCodes, Plan, Recipe, Score, Shape, Share};
+use vattention_core::{ClosedForm, Formula, HashCodes, Plan, Score, SelectorOp, Shape, Share};
 
 use crate::Driver;
 use crate::launch::{Encode, NetworkShape, RowLayout};
@@ -63,15 +63,15 @@ impl Kind {
     ) -> Option<Self> {
         let capacity = tokens.next_power_of_two().max(LEAST);
         let mut stages: Vec<Stage> = Vec::new();
-        for recipe in &plan.recipes {
-            match (recipe, stages.last_mut()) {
-                (Recipe::Range(_), Some(Stage::Ranges(count))) => *count += 1,
-                (Recipe::Range(_), _) => stages.push(Stage::Ranges(1)),
-                (&Recipe::TopLogits { score, .. }, _) => stages.push(Stage::Logits(score)),
-                (&Recipe::TopPages { score, page, .. }, _) => {
+        for op in &plan.ops {
+            match (op, stages.last_mut()) {
+                (SelectorOp::Range(_), Some(Stage::Ranges(count))) => *count += 1,
+                (SelectorOp::Range(_), _) => stages.push(Stage::Ranges(1)),
+                (&SelectorOp::TopLogits { score, .. }, _) => stages.push(Stage::Logits(score)),
+                (&SelectorOp::TopPages { score, page, .. }, _) => {
                     stages.push(Stage::Pages { score, page: page.get().min(capacity) });
                 }
-                (Recipe::TopCodes { score, codes, .. }, _) => {
+                (SelectorOp::TopCodes { score, codes, .. }, _) => {
                     let stage = CodesStage::new(*score, codes)?;
                     stages.push(Stage::Codes(stage.takes(shape, layout).then_some(stage)?));
                 }

@@ -11,9 +11,9 @@ use super::outputs::{self, Outputs, Sample};
 use super::stage::{CodesOnDevice, KeptOnDevice, StageOnDevice};
 use crate::Device;
 use crate::launch::{
-    Array, Attend, Bounding, Bounds, Combine, Drawing, Encode, Encoding, Judge, ListTaken, Lists,
-    Logits, Look, Looked, Moments, Open, Proofs, Ranked, Records, Sample as Draw, Score,
-    ScoreLogits, ScorePages, Scores, Select, Selecting, Take, Taken, Work,
+    Array, Attend, Bounding, Bounds, CombineSums, Draw, Drawing, Encode, Encoding, Judge,
+    ListTaken, Lists, Logits, Look, Looked, Open, Proofs, Ranked, Records, SampleMoments,
+    ScoreCodes, ScoreLogits, ScorePages, Scores, Select, Selecting, Take, Taken, Work,
 };
 
 impl<D: Device> Routine<D> {
@@ -33,7 +33,7 @@ impl<D: Device> Routine<D> {
             lists: Lists::room_of(device, said.taken.clone(), kind.capacity)?,
             records: attend.records(kind.lists(), kind.capacity)?,
             attend,
-            combine: Combine::new(device)?,
+            combine: CombineSums::new(device)?,
             work: Work::new(device),
         };
         recording.pick()?;
@@ -62,7 +62,7 @@ struct Recording<'a, D: Device> {
     bounds: Option<Bounds<D>>,
     lists: Lists<D>,
     attend: Attend<D>,
-    combine: Combine<D>,
+    combine: CombineSums<D>,
     /// Between the two.
     records: Records<D>,
     work: Work<D>,
@@ -127,7 +127,7 @@ impl<D: Device> Recording<'_, D> {
         let encode = Encode::new(self.device, layout, &stage.query)?;
         encode.add_queries(&mut self.work, queries, query_networks, &query_codes)?;
         let scores = Scores::new(self.device, self.kind.rows(), self.kind.capacity)?;
-        let score = Score::new(self.device)?;
+        let score = ScoreCodes::new(self.device)?;
         score.add(&mut self.work, now, codes, stage.bits(), &query_codes, &scores)?;
         self.select::<u16>(&scores, counts, false)
     }
@@ -255,7 +255,7 @@ fn proofs<'a, D: Device>(
 struct Judging<D: Device> {
     look: Look<D>,
     judge: Judge<D>,
-    moments: Moments<D>,
+    moments: SampleMoments<D>,
     /// Of the sample.
     logits: Logits<D>,
 }

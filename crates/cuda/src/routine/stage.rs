@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vattention_core::{HashCodes, Recipe, Score};
+use vattention_core::{HashCodes, Score, SelectorOp};
 
 use super::inputs::Told;
 use super::kind::{Kind, Stage};
@@ -130,34 +130,28 @@ impl StageInputs {
         }
     }
 
-    /// Puts what `recipes` of each head say.
-    pub(super) fn put(
-        &self,
-        kind: &Kind,
-        heads: &[Told<'_>],
-        recipes: Range<usize>,
-        all: &mut [u32],
-    ) {
-        let first = recipes.start;
+    /// Puts what `ops` of each head say.
+    pub(super) fn put(&self, kind: &Kind, heads: &[Told<'_>], ops: Range<usize>, all: &mut [u32]) {
+        let first = ops.start;
         let counts = |place: &Place<u32>, all: &mut [u32]| {
-            let count = |row: PickRow<'_>| row.head.plan.recipes[first].count() as u32;
+            let count = |row: PickRow<'_>| row.head.plan.ops[first].count() as u32;
             place.put(&rows(kind, heads).map(count).collect::<Vec<_>>(), all);
         };
         match self {
             Self::Ranges(place) => {
                 let ranges = rows(kind, heads)
-                    .flat_map(|row| row.head.plan.recipes[recipes.clone()].iter().flat_map(ends));
+                    .flat_map(|row| row.head.plan.ops[ops.clone()].iter().flat_map(ends));
                 place.put(&ranges.collect::<Vec<_>>(), all);
             }
             Self::Logits { counts: place, queries } => {
                 counts(place, all);
-                let of_row = |row: PickRow<'_>| row.query(&row.head.plan.recipes[first]);
+                let of_row = |row: PickRow<'_>| row.query(&row.head.plan.ops[first]);
                 queries.put(&rows(kind, heads).flat_map(of_row).collect::<Vec<_>>(), all);
             }
             Self::Pages { counts: place, queries, bounds, kept } => {
                 counts(place, all);
                 let parts = [f32::min, f32::max].map(|part| {
-                    let of_row = |row: PickRow<'_>| row.part(&row.head.plan.recipes[first], part);
+                    let of_row = |row: PickRow<'_>| row.part(&row.head.plan.ops[first], part);
                     rows(kind, heads).flat_map(of_row).collect::<Vec<_>>()
                 });
                 queries.put(&parts.concat(), all);
@@ -187,14 +181,14 @@ impl CodesInputs {
         }
     }
 
-    /// Puts what each head's `recipe` says.
-    fn put(&self, kind: &Kind, heads: &[Told<'_>], recipe: usize, all: &mut [u32]) {
+    /// Puts what each head's `op` says.
+    fn put(&self, kind: &Kind, heads: &[Told<'_>], op: usize, all: &mut [u32]) {
         let (mut queries, mut networks, mut compared) = (Vec::new(), Vec::new(), Vec::new());
         for row in rows(kind, heads) {
-            let Some((score, codes)) = codes_of(&row.head.plan.recipes[recipe]) else { continue };
+            let Some((score, codes)) = codes_of(&row.head.plan.ops[op]) else { continue };
             for member in row.counting(score) {
                 let map = codes.map_of(member);
-                let told = &row.head.indexes[recipe].maps()[map];
+                let told = &row.head.indexes[op].maps()[map];
                 queries.extend(codes.maps[map].unscaled(row.head.step.row(member).query()));
                 networks.push(told.query_network);
                 compared.push(told.codes.address);
@@ -204,7 +198,7 @@ impl CodesInputs {
         self.query_networks.put(&networks, all);
         self.codes.put(&compared, all);
         let maps = |head: &Told<'_>| -> Vec<(u64, ToldMap)> {
-            head.indexes[recipe].maps().iter().map(|&map| (head.table, map)).collect()
+            head.indexes[op].maps().iter().map(|&map| (head.table, map)).collect()
         };
         let maps: Vec<(u64, ToldMap)> = heads.iter().flat_map(maps).collect();
         self.kept
@@ -258,18 +252,18 @@ impl PickRow<'_> {
     }
 
     /// What logits are computed of: the row's own query, or the sum over the group.
-    fn query(&self, recipe: &Recipe<'_>) -> Vec<f32> {
+    fn query(&self, op: &SelectorOp<'_>) -> Vec<f32> {
         let row = self.head.step.row(self.member);
-        match recipe {
-            Recipe::TopLogits { score: Score::Group, .. } => row.query_of_group(),
+        match op {
+            SelectorOp::TopLogits { score: Score::Group, .. } => row.query_of_group(),
             _ => row.query().to_vec(),
         }
     }
 
     /// What the least keys of pages are multiplied by, with `f32::min`, or the largest, with
     /// `f32::max`: the negative or the positive parts of the queries that count, summed.
-    fn part(&self, recipe: &Recipe<'_>, part: fn(f32, f32) -> f32) -> Vec<f32> {
-        let Recipe::TopPages { score, .. } = recipe else { return Vec::new() };
+    fn part(&self, op: &SelectorOp<'_>, part: fn(f32, f32) -> f32) -> Vec<f32> {
+        let SelectorOp::TopPages { score, .. } = op else { return Vec::new() };
         let mut sums = vec![0.0; self.head.step.site.shape.head_dim];
         for member in self.counting(*score) {
             let row = self.head.step.row(member);
@@ -280,16 +274,16 @@ impl PickRow<'_> {
 }
 
 /// Where a range begins and ends.
-fn ends(recipe: &Recipe<'_>) -> [u32; 2] {
-    match recipe {
-        Recipe::Range(range) => [range.start as u32, range.end as u32],
+fn ends(op: &SelectorOp<'_>) -> [u32; 2] {
+    match op {
+        SelectorOp::Range(range) => [range.start as u32, range.end as u32],
         _ => [0, 0],
     }
 }
 
-fn codes_of<'a>(recipe: &'a Recipe<'a>) -> Option<(Score, &'a HashCodes<'a>)> {
-    match recipe {
-        Recipe::TopCodes { score, codes, .. } => Some((*score, codes)),
+fn codes_of<'a>(op: &'a SelectorOp<'a>) -> Option<(Score, &'a HashCodes<'a>)> {
+    match op {
+        SelectorOp::TopCodes { score, codes, .. } => Some((*score, codes)),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@ use std::io::Write;
 
 use vattention_core::{Activation, Storage};
 use vattention_cuda::launch::{
-    Attend, Combine, Encode, Judge, ListTaken, Look, NetworkShape, RowLayout, Sample, Score,
+    Attend, CombineSums, Draw, Encode, Judge, ListTaken, Look, NetworkShape, RowLayout, ScoreCodes,
     ScoreLogits, ScorePages, Select, Take,
 };
 use vattention_cuda::{Compiler, Driver, Program, Source};
@@ -96,14 +96,14 @@ fn every_program_compiles_for_every_architecture() {
         (program, budget((group / 2).max(1)), spilled)
     });
     let others = [
-        Combine::<Driver>::program(),
-        Score::<Driver>::program(),
+        CombineSums::<Driver>::program(),
+        ScoreCodes::<Driver>::program(),
         Select::<Driver, u16>::program(1),
         Select::<Driver, f32>::program(1),
         Select::<Driver, f32>::program(16),
         ListTaken::<Driver>::program(),
         Take::<Driver>::program(),
-        Sample::<Driver>::program(),
+        Draw::<Driver>::program(),
     ];
     let others = others.map(|program| (program, budget(1), 0));
     // It has a block for each list alone: there are fewer than a device could hold with 128 registers. On
@@ -153,6 +153,6 @@ fn a_program_that_is_none_is_refused_with_what_the_compiler_says() {
     let program = Program { source, constants: Vec::new() };
     let error = compiler.compile(&program, "sm_90").unwrap_err();
     assert!(error.contains("broken.cu(1): error: identifier \"y\" is undefined"), "{error}");
-    let error = compiler.compile(&Combine::<Driver>::program(), "sm_1").unwrap_err();
+    let error = compiler.compile(&CombineSums::<Driver>::program(), "sm_1").unwrap_err();
     assert!(error.contains("NVRTC refuses combine for sm_1"), "{error}");
 }

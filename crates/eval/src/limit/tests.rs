@@ -28,9 +28,9 @@ fn what_does_not_deviate_is_not_needed() {
 }
 
 /// A head with one query, which sees all but the last token.
-fn layer(values: &[f32]) -> Layer {
+fn layer(values: &[f32]) -> TraceLayer {
     let tokens = values.len() / 2;
-    Layer {
+    TraceLayer {
         queries: Array3::from_shape_fn((2, 1, 2), |(head, _, i)| (head + i) as f32),
         keys: Array3::from_shape_fn((1, tokens, 2), |(_, token, i)| ((token + i) % 5) as f32),
         values: Array3::from_shape_vec((1, tokens, 2), values.to_vec()).unwrap(),

@@ -7,7 +7,7 @@ use vattention_core::{NewTokens, Pipeline, Site, Step, Tokens};
 
 use super::natural::Natural;
 use super::population::Population;
-use crate::{Error, Layer, Result, Trace};
+use crate::{Error, Result, Trace, TraceLayer};
 
 /// Moments of fewer tokens mean little.
 const LEAST_RESIDUAL: usize = 128;
@@ -16,7 +16,7 @@ const LEAST_RESIDUAL: usize = 128;
 pub(super) struct Head<'a> {
     trace: &'a Trace,
     pipeline: Pipeline,
-    layer: &'a Layer,
+    layer: &'a TraceLayer,
     keys: Tokens<'a>,
     values: Tokens<'a>,
 }
@@ -26,7 +26,7 @@ impl<'a> Head<'a> {
         certain: &Natural,
         trace: &'a Trace,
         number: usize,
-        layer: &'a Layer,
+        layer: &'a TraceLayer,
         kv_head: usize,
     ) -> Result<Self> {
         let shape = layer.shape();

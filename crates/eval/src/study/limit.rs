@@ -10,7 +10,7 @@ use vattention_core::{Backend, Fraction, Promise, Target};
 use crate::compare::chosen_layers;
 use crate::metrics::MeanMax;
 use crate::plot::plot_with;
-use crate::{Certain, Comparison, Entry, Result, Settings, Trace, compare, limits};
+use crate::{Certain, Comparison, Entry, Result, Trace, TraceSettings, compare, limits};
 
 /// What the study found.
 #[derive(Clone, Debug, Serialize)]
@@ -48,7 +48,7 @@ pub fn limit(
     (epsilon, delta): (Fraction, Fraction),
     trace: &Trace,
     backend: &dyn Backend,
-    settings: &Settings,
+    settings: &TraceSettings,
     progress: &dyn Fn(usize, usize),
 ) -> Result<LimitStudy> {
     let (comparison, _) = compare(entries, trace, backend, settings, progress)?;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use vattention_core::{Backend, BudgetEstimator, Fraction, PipelineConfig};
 use vattention_estimators::Ratio;
 
-use crate::{Comparison, Entry, Error, Result, Settings, Trace, compare, plot};
+use crate::{Comparison, Entry, Error, Result, Trace, TraceSettings, compare, plot};
 
 /// What the study found.
 #[derive(Clone, Debug, Serialize)]
@@ -30,7 +30,7 @@ pub fn pareto(
     (epsilon, delta): (Fraction, Fraction),
     trace: &Trace,
     backend: &dyn Backend,
-    settings: &Settings,
+    settings: &TraceSettings,
     progress: &dyn Fn(usize, usize),
 ) -> Result<Pareto> {
     let mut all: Vec<Entry> = Vec::new();

@@ -7,7 +7,7 @@ use vattention_core::{Backend, Size, Target};
 
 use super::natural::{Natural, fraction};
 use crate::plot::{Axis, Figure, Panel, Series};
-use crate::{Entry, Measured, Result, Settings, Trace, compare};
+use crate::{Entry, Measured, Result, Trace, TraceSettings, compare};
 
 /// A parameter, and what it is varied over; the natural value is among the values.
 struct Parameter {
@@ -75,7 +75,7 @@ pub struct Variation {
 pub fn sensitivity(
     trace: &Trace,
     backend: &dyn Backend,
-    settings: &Settings,
+    settings: &TraceSettings,
     progress: &dyn Fn(usize, usize),
 ) -> Result<Sensitivity> {
     let cases: Vec<Case> = TARGETS.into_iter().flat_map(cases_of).collect();

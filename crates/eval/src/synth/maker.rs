@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::Synth;
 use super::kind::{HeadKind, Recipe};
-use crate::Layer;
+use crate::TraceLayer;
 
 pub(super) const SINKS: usize = 4;
 /// Tokens at either end among which nothing but sinks is planted.
@@ -50,7 +50,7 @@ impl<'a> Maker<'a> {
         Self { synth, recipe: synth.kind.recipe(), frequencies, rng }
     }
 
-    pub(super) fn fill(&mut self, layer: &mut Layer, kv_head: usize) {
+    pub(super) fn fill(&mut self, layer: &mut TraceLayer, kv_head: usize) {
         let text = self.text();
         let (mut keys, direction) = self.keys(&text);
         let covariance = covariance(&keys);

@@ -11,7 +11,7 @@ fn small(kind: HeadKind) -> Synth {
 
 /// Each query's scores over what it sees.
 fn scores(synth: &Synth) -> Vec<Vec<f64>> {
-    let Layer { queries, keys, visible, .. } = synth.layer().unwrap();
+    let TraceLayer { queries, keys, visible, .. } = synth.layer().unwrap();
     let scale = 1.0 / (synth.shape.head_dim as f32).sqrt();
     let mut all = Vec::new();
     for (head, rows) in queries.outer_iter().enumerate() {

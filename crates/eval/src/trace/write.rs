@@ -8,7 +8,7 @@ use ndarray::Array3;
 use safetensors::Dtype;
 use vattention_core::{MAX_MAGNITUDE, Storage};
 
-use super::{FORMAT, Layer, TraceInfo};
+use super::{FORMAT, TraceInfo, TraceLayer};
 use crate::tensors::Tensors;
 use crate::{Error, Result, write_beside};
 
@@ -19,7 +19,7 @@ use crate::{Error, Result, write_beside};
 pub fn write_trace(
     path: &Path,
     info: &TraceInfo,
-    layers: &BTreeMap<usize, Layer>,
+    layers: &BTreeMap<usize, TraceLayer>,
     storage: Storage,
 ) -> Result<()> {
     let mut tensors = Tensors::default();

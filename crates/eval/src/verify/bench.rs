@@ -6,13 +6,13 @@ use std::sync::Arc;
 use ndarray::s;
 use rayon::prelude::*;
 use vattention_core::{
-    Demand, NewTokens, Pipeline, PipelineConfig, Prompt, Scope, Shape, Site, Step, Tokens,
+    Demand, NewTokens, Pipeline, PipelineConfig, PromptQueries, Scope, Shape, Site, Step, Tokens,
 };
 
 use super::LayerTrials;
 use super::count::{Count, HeadCount, StepCount};
 use super::trials::{RowTrials, Trying};
-use crate::{Error, Exact, Layer, Result};
+use crate::{Error, Exact, Result, TraceLayer};
 
 /// One layer, ready for trials.
 pub(super) struct Bench<'a> {
@@ -40,7 +40,7 @@ impl<'a> Bench<'a> {
         pipeline: &Arc<PipelineConfig>,
         demand: &'a Demand,
         number: usize,
-        layer: &'a Layer,
+        layer: &'a TraceLayer,
         scale: Option<f32>,
     ) -> Result<Self> {
         let file = pipeline.name.clone();
@@ -177,7 +177,7 @@ fn largest(errors: impl Iterator<Item = f64>) -> f64 {
 }
 
 impl<'a> Head<'a> {
-    fn new(mut pipeline: Pipeline, layer: &'a Layer, kv_head: usize, scale: f32) -> Self {
+    fn new(mut pipeline: Pipeline, layer: &'a TraceLayer, kv_head: usize, scale: f32) -> Self {
         let (_, tokens, head_dim) = layer.keys.dim();
         let (_, _, value_dim) = layer.values.dim();
         let rows = |numbers: &'a ndarray::Array3<f32>, dim: usize, part: Range<usize>| {
@@ -196,7 +196,7 @@ impl<'a> Head<'a> {
         pipeline.append(&NewTokens { first: 0, keys, values });
         if let Some(prompt) = &layer.prompt {
             let queries = prompt.slice(s![members.clone(), .., ..]).mapv(|q| q * scale);
-            pipeline.observe(&Prompt { site: &site, queries: queries.view(), keys, values });
+            pipeline.observe(&PromptQueries { site: &site, queries: queries.view(), keys, values });
         }
         if end < tokens {
             let (keys, values) = both(end..tokens);

@@ -2,8 +2,8 @@
 
 use ndarray::{Array2, ArrayView1, Axis};
 use vattention_core::{
-    Demand, ExactTally, Fraction, List, Picks, Read, Residual, Row, SampleStats, Softmax, Tally,
-    Target,
+    Accumulator, Demand, ExactAccumulator, Fraction, List, Picks, Read, Residual, Row, SampleStats,
+    Softmax, Target,
 };
 
 use super::cause::Cause;
@@ -128,10 +128,10 @@ impl<'a> Judge<'a> {
     /// What a sample `drawn` beside certain `picks` says.
     fn stats(&self, picks: &Picks, drawn: &[u32]) -> SampleStats {
         let rows = [self.row];
-        let mut tally = ExactTally::new(&rows);
-        tally.take(picks);
-        tally.draw(drawn, true);
-        tally.stats(
+        let mut accumulator = ExactAccumulator::new(&rows);
+        accumulator.take(picks);
+        accumulator.draw(drawn, true);
+        accumulator.stats(
             0,
             &Residual {
                 n_s: picks.visible() - picks.len(),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ndarray::Array3;
 use proptest::prelude::*;
 use vattention_core::Storage;
-use vattention_eval::{Layer, Trace, TraceInfo, write_trace};
+use vattention_eval::{Trace, TraceInfo, TraceLayer, write_trace};
 
 /// A folder for one thread's files.
 fn path() -> PathBuf {
@@ -19,7 +19,7 @@ fn path() -> PathBuf {
 
 fn good() -> Vec<u8> {
     let numbers = |dim| Array3::from_elem(dim, 0.5);
-    let layer = Layer {
+    let layer = TraceLayer {
         queries: numbers((2, 2, 3)),
         keys: numbers((1, 4, 3)),
         values: numbers((1, 4, 2)),

@@ -7,14 +7,14 @@ use ndarray::Array3;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use vattention_core::{Shape, Storage};
-use vattention_eval::{Layer, Trace, TraceInfo, write_trace};
+use vattention_eval::{Trace, TraceInfo, TraceLayer, write_trace};
 
 fn numbers(dim: (usize, usize, usize), salt: usize) -> Array3<f32> {
     Array3::from_shape_fn(dim, |(i, j, k)| ((i * 31 + j * 7 + k + salt) % 17) as f32 / 8.0 - 1.0)
 }
 
-fn layer() -> Layer {
-    Layer {
+fn layer() -> TraceLayer {
+    TraceLayer {
         queries: numbers((4, 3, 6), 0),
         keys: numbers((2, 50, 6), 1),
         values: numbers((2, 50, 5), 2),
@@ -32,7 +32,7 @@ fn info() -> TraceInfo {
 fn what_is_written_is_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.safetensors");
-    let plain = Layer { visible: None, prompt: None, prompt_tokens: None, ..layer() };
+    let plain = TraceLayer { visible: None, prompt: None, prompt_tokens: None, ..layer() };
     let layers = BTreeMap::from([(3, layer()), (11, plain)]);
     for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
         write_trace(&path, &info(), &layers, storage).unwrap();

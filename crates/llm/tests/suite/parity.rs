@@ -10,7 +10,8 @@ use candle_core::{Device, Tensor};
 use vattention_backends::Cpu;
 use vattention_core::{Options, PipelineConfig, Storage};
 use vattention_llm::{
-    Architecture, Config, Generation, LayerReport, Model, Prefilled, Prompt, Reading, Session, Stop,
+    Architecture, Config, Generation, LayerReport, Model, PrefillOptions, Prefilled, Prompt,
+    Session, Stop,
 };
 
 /// What transformers computes.
@@ -115,8 +116,8 @@ fn configs_of_transformers_4_and_5_say_what_they_say() {
     assert_ne!(shape.query_heads * shape.head_dim, hidden_size);
 }
 
-fn reading(block: usize, observed: usize) -> Reading {
-    Reading { block, observed }
+fn reading(block: usize, observed: usize) -> PrefillOptions {
+    PrefillOptions { block, observed }
 }
 
 #[test]
@@ -127,7 +128,7 @@ fn a_prompt_in_blocks_is_a_prompt_at_once() {
         let expected = whole.prefill(&golden.prompt).unwrap();
         let next = whole.step(5).unwrap();
         for block in [1, 7, 20, 39, 40] {
-            let mut blocks = session(&model, &dense()).with_reading(reading(block, 64));
+            let mut blocks = session(&model, &dense()).with_prefill_options(reading(block, 64));
             let what = format!("{name}, blocks of {block}");
             assert_close(&blocks.prefill(&golden.prompt).unwrap(), &expected, 5e-5, &what);
             assert_close(&blocks.step(5).unwrap(), &next, 5e-5, &what);
@@ -138,7 +139,7 @@ fn a_prompt_in_blocks_is_a_prompt_at_once() {
 #[test]
 fn sequences_go_on_from_a_prompt_that_was_read_once() {
     let (model, golden) = (open("llama3"), Golden::open("llama3"));
-    let prefilled = model.prefill(&golden.prompt, Reading::default()).unwrap();
+    let prefilled = model.prefill(&golden.prompt, PrefillOptions::default()).unwrap();
     assert_eq!(prefilled.tokens, golden.prompt);
     for pipeline in [dense(), common::sparse(), common::snapkv()] {
         let mut alone = session(&model, &pipeline);
@@ -158,7 +159,7 @@ fn what_prompts_have_in_common_is_read_once() {
     for name in CASES {
         let (model, golden) = (open(name), Golden::open(name));
         for observed in [0, 1, 8, 64] {
-            let reading = Reading { block: 8, observed };
+            let reading = PrefillOptions { block: 8, observed };
             let alone = model.prefill(&golden.prompt, reading).unwrap();
             for common in [0, 7, 8, 20, golden.prompt.len()] {
                 let mut other = golden.prompt.clone();
@@ -176,8 +177,8 @@ fn what_prompts_have_in_common_is_read_once() {
         }
     }
     let (llama, qwen) = (open("llama3"), open("qwen3"));
-    let other = cut(llama.prefill(&[1, 2, 3], Reading::default()).unwrap());
-    let said = qwen.prefill_after(Some(&other), &[1, 2], Reading::default()).unwrap_err();
+    let other = cut(llama.prefill(&[1, 2, 3], PrefillOptions::default()).unwrap());
+    let said = qwen.prefill_after(Some(&other), &[1, 2], PrefillOptions::default()).unwrap_err();
     assert_eq!(said.to_string(), "prefill: the prompt has 1 layers; expected the model's 2");
 }
 
@@ -297,7 +298,8 @@ fn selectors_are_shown_the_last_queries_of_a_prompt() {
     let model = open("llama3");
     let prompt: Vec<u32> = (0..200).map(|i| (i * 37 + i / 11) % 126).collect();
     let run = |block, observed| {
-        let mut session = session(&model, &common::snapkv()).with_reading(reading(block, observed));
+        let mut session =
+            session(&model, &common::snapkv()).with_prefill_options(reading(block, observed));
         session.prefill(&prompt).unwrap();
         let logits = session.step(9).unwrap();
         (logits, session.density().unwrap())

@@ -8,7 +8,7 @@ use candle_core::{DType, Device, Tensor, safetensors};
 use tempfile::TempDir;
 use vattention_backends::Cpu;
 use vattention_core::{Options, PipelineConfig};
-use vattention_llm::{LayerPrompt, Model, Reading, Session, weight_bytes};
+use vattention_llm::{LayerPrompt, Model, PrefillOptions, Session, weight_bytes};
 
 /// A copy of a case with its numbers rounded to bf16, and stored as `dtype`.
 fn rounded(name: &str, dtype: DType) -> TempDir {
@@ -32,7 +32,7 @@ fn bits<'a>(numbers: impl IntoIterator<Item = &'a f32>) -> Vec<u32> {
 /// Everything that a prompt leaves, in blocks of that many tokens.
 fn prefill(model: &Model, block: usize) -> Vec<Vec<u32>> {
     let prompt: Vec<u32> = (0..100).map(|i| (i * 37 + i / 11) % 126).collect();
-    let prefilled = model.prefill(&prompt, Reading { block, observed: 100 }).unwrap();
+    let prefilled = model.prefill(&prompt, PrefillOptions { block, observed: 100 }).unwrap();
     let of_layer = |layer: &LayerPrompt| {
         bits([&layer.keys, &layer.values, &layer.queries].into_iter().flatten())
     };

@@ -2,7 +2,9 @@
 
 use half::{bf16, f16};
 use proptest::prelude::*;
-use vattention_core::{ExactTally, Residual, Shape, Softmax, Step, Stream, Tally, Tokens};
+use vattention_core::{
+    Accumulator, ExactAccumulator, Residual, Shape, Softmax, Step, Stream, Tokens,
+};
 use vattention_testkit::{Head, heads};
 
 use super::*;
@@ -121,13 +123,13 @@ proptest! {
             let mut design = design(&sampler, &rows, &picks);
             let mut tokens = Vec::new();
             design.extend(16, &mut tokens);
-            let mut tally = ExactTally::new(&rows);
-            tally.take(&picks);
-            tally.draw(&tokens, true);
+            let mut accumulator = ExactAccumulator::new(&rows);
+            accumulator.take(&picks);
+            accumulator.draw(&tokens, true);
             let (n_s, visible) = (head.tokens, head.tokens);
             let residual = Residual { n_s, visible, query_heads: 1, max_norm_v: 0.0, bound: None };
             let mut needed = None;
-            tally.sample(0, &residual, &mut |sample, shift| {
+            accumulator.sample(0, &residual, &mut |sample, shift| {
                 let goal = ProofGoal { epsilon, delta: 0.2, floor, base: 16, limit: head.tokens, shift };
                 needed = design.proved(sample, 0, &goal);
             });

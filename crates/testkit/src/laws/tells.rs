@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use vattention_core::{HashCodes, Picks, Recipe, Row, Score, Selector, SelectorConfig, Step};
+use vattention_core::{HashCodes, Picks, Row, Score, Selector, SelectorConfig, SelectorOp, Step};
 
 use super::{Verdict, build, ensure, filled};
 use crate::Head;
 
-/// A [`recipe`](vattention_core::Selector::recipe), followed to the letter, picks what the selector
+/// A [`op`](vattention_core::Selector::op), followed to the letter, picks what the selector
 /// does, and one by logits leaves the bound that it promises, if it promises one. A selector that has
 /// been shown nothing tells what one does that has been shown everything.
 ///
@@ -17,38 +17,38 @@ pub fn tells(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     let (selector, unshown) = (filled(config, head)?, build(config, head)?);
     for visible in [1, head.tokens.div_ceil(2), head.tokens] {
         let step = head.step(visible);
-        let recipes = [&selector, &unshown].map(|selector| selector.recipe(&step));
-        ensure(recipes[0].is_some() == recipes[1].is_some(), || {
-            "whether there is a recipe depends on what it has been shown".to_owned()
+        let ops = [&selector, &unshown].map(|selector| selector.op(&step));
+        ensure(ops[0].is_some() == ops[1].is_some(), || {
+            "whether there is a op depends on what it has been shown".to_owned()
         })?;
-        for recipe in recipes.iter().flatten() {
-            is_followed(recipe, config, &*selector, &step)?;
+        for op in ops.iter().flatten() {
+            is_followed(op, config, &*selector, &step)?;
         }
     }
     Ok(())
 }
 
-/// Whether a selector does what a recipe says.
+/// Whether a selector does what a op says.
 fn is_followed(
-    recipe: &Recipe<'_>,
+    op: &SelectorOp<'_>,
     config: &dyn SelectorConfig,
     selector: &dyn Selector,
     step: &Step<'_>,
 ) -> Verdict {
     let visible = step.visible;
-    ensure(!recipe.group_wide() || selector.group_wide(), || {
-        "the recipe is the same for the group, but group_wide() is false".to_owned()
+    ensure(!op.group_wide() || selector.group_wide(), || {
+        "the op is the same for the group, but group_wide() is false".to_owned()
     })?;
     for row in step.rows() {
         let mut asked = Picks::new(visible);
         asked.take_all((0..visible).filter(|token| token % 3 == 1));
         let mut told = asked.clone();
         selector.select(&row, &mut asked);
-        let left = follow(recipe, &row, &mut told);
+        let left = follow(op, &row, &mut told);
         let (bound, left) = (asked.residual_bound(), left.filter(|_| config.bounds_residual()));
-        let by_logits = matches!(recipe, Recipe::TopLogits { .. });
+        let by_logits = matches!(op, SelectorOp::TopLogits { .. });
         ensure(!by_logits || bound == left, || {
-            format!("promises the bound {bound:?}, but its recipe leaves {left:?}")
+            format!("promises the bound {bound:?}, but its op leaves {left:?}")
         })?;
         let (asked, told) = (asked.indices(), told.indices());
         ensure(asked == told, || {
@@ -58,18 +58,18 @@ fn is_followed(
     Ok(())
 }
 
-/// Does what a recipe says; says the bound that it leaves on the logits of the rest, if it does.
-fn follow(recipe: &Recipe<'_>, row: &Row<'_>, picks: &mut Picks) -> Option<f32> {
-    match recipe {
-        Recipe::Range(range) => {
+/// Does what a op says; says the bound that it leaves on the logits of the rest, if it does.
+fn follow(op: &SelectorOp<'_>, row: &Row<'_>, picks: &mut Picks) -> Option<f32> {
+    match op {
+        SelectorOp::Range(range) => {
             picks.take_range(range.clone());
             None
         }
-        Recipe::TopLogits { count, score } => {
+        SelectorOp::TopLogits { count, score } => {
             let left = picks.take_top(*count, &row.scores(*score));
             left.filter(|_| *score == Score::Head)
         }
-        Recipe::TopPages { count, score, page } => {
+        SelectorOp::TopPages { count, score, page } => {
             let bound = |token: usize| -> f32 {
                 let first = token - token % page.get();
                 let tokens = first..row.visible().min(first.saturating_add(page.get()));
@@ -80,7 +80,7 @@ fn follow(recipe: &Recipe<'_>, row: &Row<'_>, picks: &mut Picks) -> Option<f32> 
             picks.take_top(*count, &scores);
             None
         }
-        Recipe::TopCodes { count, score, codes } => {
+        SelectorOp::TopCodes { count, score, codes } => {
             let agreeing = |token: usize| -> u16 {
                 counting(row, *score).iter().map(|member| agreeing_bits(codes, member, token)).sum()
             };

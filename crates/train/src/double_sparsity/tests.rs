@@ -3,7 +3,7 @@ use ndarray::s;
 use super::*;
 use crate::planted;
 
-fn calibrated(layer: Layer) -> Channels {
+fn calibrated(layer: TraceLayer) -> Channels {
     let folder = tempfile::tempdir().unwrap();
     let path = planted::trace(&folder, "a", &[(3, layer)]);
     Channels::calibrate(&Corpus::open(&[path]).unwrap()).unwrap()

@@ -6,9 +6,9 @@ use candle_core::{Device, Result, Tensor};
 use ndarray::{ArrayView1, ArrayView2, Axis, s};
 use rand_chacha::rand_core::RngCore;
 use rayon::prelude::*;
-use vattention_eval::Layer;
+use vattention_eval::TraceLayer;
 
-use super::Settings;
+use super::TrainingSettings;
 use super::labels::{middle, top};
 
 /// Tokens of a batch. What the networks make of them stays in a core's cache; and it is too little
@@ -44,9 +44,9 @@ impl Batch {
     /// # Errors
     /// What the tensor library refuses.
     pub(super) fn draw(
-        layer: &Layer,
+        layer: &TraceLayer,
         queries: usize,
-        settings: &Settings,
+        settings: &TrainingSettings,
         rng: &mut impl RngCore,
     ) -> Result<Vec<Self>> {
         let chosen = some(queries, settings.queries.min(queries), rng);
@@ -60,7 +60,7 @@ impl Batch {
 
     /// One head's, which together hold the `run` of tokens.
     fn of(
-        layer: &Layer,
+        layer: &TraceLayer,
         head: usize,
         chosen: &[usize],
         run: Range<usize>,

@@ -7,7 +7,7 @@ use candle_core::{Device, Tensor, safetensors};
 use serde_json::{Value, json};
 use vattention_eval::{Tensors, write_beside};
 
-use super::Settings;
+use super::TrainingSettings;
 use super::adam::Moments;
 use super::train::Learner;
 use crate::{Corpus, Error, Result};
@@ -159,7 +159,7 @@ impl State {
 }
 
 /// What a checkpoint must have in common with the training that goes on from it.
-pub(super) fn identity(corpus: &Corpus, settings: &Settings, held_out: bool) -> Value {
+pub(super) fn identity(corpus: &Corpus, settings: &TrainingSettings, held_out: bool) -> Value {
     let traces: Vec<String> = corpus.paths().map(|path| path.display().to_string()).collect();
     let layers: Vec<usize> = corpus.layers().map(|(number, _)| number).collect();
     let mut all = json!({ "traces": traces, "layers": layers, "held_out": held_out });

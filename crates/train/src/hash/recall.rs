@@ -7,11 +7,11 @@ use ndarray::s;
 use vattention_core::{
     Fraction, NewTokens, Picks, Score, Selector, SelectorConfig, Shape, Site, Size, Step, Tokens,
 };
-use vattention_eval::Layer;
+use vattention_eval::TraceLayer;
 use vattention_selectors::{Activation, HashAttention, IndexOf};
 
 use super::labels::{middle, top};
-use super::{HeldOut, Settings};
+use super::{HeldOut, TrainingSettings};
 use crate::{Corpus, Result};
 
 /// The share of the tokens that may be picked.
@@ -36,7 +36,7 @@ pub struct LayerRecall {
 pub fn recall(
     weights: &Path,
     corpus: &Corpus,
-    settings: &Settings,
+    settings: &TrainingSettings,
     held_out: HeldOut<'_>,
 ) -> Result<Vec<LayerRecall>> {
     let trained = selector(Some(weights), settings);
@@ -64,7 +64,7 @@ pub fn recall(
     judged.layers().map(of_layer).collect()
 }
 
-fn selector(weights: Option<&Path>, settings: &Settings) -> HashAttention {
+fn selector(weights: Option<&Path>, settings: &TrainingSettings) -> HashAttention {
     let share = Fraction::try_from(SHARE).expect("a sixteenth lies between 0 and 1");
     HashAttention {
         size: Size::Share(share).into(),
@@ -97,7 +97,7 @@ impl Mean {
 fn add(
     config: &HashAttention,
     number: usize,
-    layer: &Layer,
+    layer: &TraceLayer,
     queries: Range<usize>,
     scale: f32,
     best: usize,

@@ -13,7 +13,7 @@ const LONGEST: usize = i32::MAX as usize;
 /// Equal settings and traces make equal weights, on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct TrainingSettings {
     /// Signs in a code.
     pub bits: Bits,
     /// Widths between the layers; `None`: two of `head_dim`.
@@ -34,7 +34,7 @@ pub struct Settings {
     pub seed: u64,
 }
 
-impl Default for Settings {
+impl Default for TrainingSettings {
     fn default() -> Self {
         Self {
             bits: Bits::default(),
@@ -50,7 +50,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl TrainingSettings {
     /// Refuses what cannot be trained with.
     ///
     /// # Errors

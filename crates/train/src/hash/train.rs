@@ -8,14 +8,14 @@ use rand_chacha::rand_core::SeedableRng;
 use rayon::prelude::*;
 use serde_json::Value;
 use vattention_core::Shape;
-use vattention_eval::{Layer, Tensors};
+use vattention_eval::{Tensors, TraceLayer};
 
 use super::adam::Adam;
 use super::batch::{Batch, below};
 use super::checkpoint::{Parameters, identity, push_all};
 use super::loss::loss;
 use super::model::Maps;
-use super::{Checkpoint, Settings};
+use super::{Checkpoint, TrainingSettings};
 use crate::{Corpus, Error, Result};
 
 /// Steps between two checkpoints.
@@ -36,7 +36,7 @@ pub struct Training<'a> {
     /// What is learnt from.
     pub corpus: &'a Corpus,
     /// How.
-    pub settings: &'a Settings,
+    pub settings: &'a TrainingSettings,
     /// What is not learnt from.
     pub held_out: HeldOut<'a>,
     /// Where the state is kept meanwhile.
@@ -84,7 +84,7 @@ impl Training<'_> {
     /// many are done, and its loss. The checkpoint is written now and then, and left where it is.
     ///
     /// # Errors
-    /// Settings, traces or a checkpoint that do not fit, or a loss that is not finite.
+    /// TrainingSettings, traces or a checkpoint that do not fit, or a loss that is not finite.
     pub fn run(
         &self,
         resume: bool,
@@ -136,7 +136,7 @@ impl Training<'_> {
         done: &BTreeMap<usize, Parameters>,
         show: &mut dyn FnMut(usize, f32),
     ) -> Result<()> {
-        let traces: Vec<Layer> = self.corpus.layer(number).collect::<Result<_>>()?;
+        let traces: Vec<TraceLayer> = self.corpus.layer(number).collect::<Result<_>>()?;
         while learner.step < self.settings.steps {
             let mut random = self.random(number, learner.step + 1);
             let layer = &traces[below(traces.len(), &mut random)];
@@ -176,7 +176,7 @@ impl Learner {
     }
 
     /// One step; the loss before it, averaged over what counts.
-    fn improve(&mut self, batches: &[Batch], settings: &Settings) -> Result<f32> {
+    fn improve(&mut self, batches: &[Batch], settings: &TrainingSettings) -> Result<f32> {
         let counted: usize = batches.iter().map(Batch::counted).sum();
         let slope = |batch| self.slope(batch, settings.positive_weight, counted.max(1));
         let slopes = batches.par_iter().map(slope).collect::<Result<Vec<_>>>()?;

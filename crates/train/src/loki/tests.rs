@@ -5,9 +5,9 @@ use crate::planted;
 
 const DIM: usize = 8;
 
-fn calibrated(layers: &[Layer]) -> Bases {
+fn calibrated(layers: &[TraceLayer]) -> Bases {
     let folder = tempfile::tempdir().unwrap();
-    let path = |(i, layer): (usize, &Layer)| {
+    let path = |(i, layer): (usize, &TraceLayer)| {
         planted::trace(&folder, &i.to_string(), &[(3, layer.clone())])
     };
     let paths: Vec<_> = layers.iter().enumerate().map(path).collect();

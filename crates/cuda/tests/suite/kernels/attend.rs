@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use vattention_core::{Error, Softmax, Storage};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{
-    Array, Attend, Combine, Lists, Logits, Pages, Records, RowLayout, Sums, Work,
+    Array, Attend, CombineSums, Lists, Logits, Pages, Records, RowLayout, Sums, Work,
 };
 use vattention_cuda_emulator::Schedule;
 
@@ -182,7 +182,7 @@ fn recorded() {
         let records = attend.records(1, lists.longest()).unwrap();
         let mut work = Work::new(&device);
         attend.add_heads(&mut work, &[&pages], &lists, &queries, &records, None).unwrap();
-        let combine = Combine::new(&device).unwrap();
+        let combine = CombineSums::new(&device).unwrap();
         combine.add(&mut work, &records, &lists, &sums, false).unwrap();
         work.record().unwrap()
     };
@@ -265,7 +265,7 @@ fn what_does_not_fit_is_refused() {
     let none = attend.records(1, 0).unwrap();
     refused(add(&none), "records: expected room for 20 tokens");
     let sums = Sums::new(&device, kind.group, kind.value_dim).unwrap();
-    let combine = Combine::new(&device).unwrap();
+    let combine = CombineSums::new(&device).unwrap();
     let merged = combine.add(&mut Work::new(&device), &none, &lists, &sums, false);
     refused(merged, "records: expected room for 20 tokens");
 }

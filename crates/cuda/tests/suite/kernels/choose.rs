@@ -5,8 +5,8 @@ use std::slice::from_ref;
 use vattention_core::{Order, Picks};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{
-    Array, Codes, Drawing, ListTaken, Lists, Progress, Recorded, Sample, Score, Scores, Select,
-    Selecting, Take, Taken, Work,
+    Array, DeviceCodes, Draw, Drawing, ListTaken, Lists, Progress, Recorded, ScoreCodes, Scores,
+    Select, Selecting, Take, Taken, Work,
 };
 use vattention_cuda_emulator::Schedule;
 
@@ -22,7 +22,7 @@ const DRAWN: usize = 30;
 /// What steps of one KV head write and leave, for some query heads.
 struct Room<D: Device> {
     clock: Clock<D>,
-    codes: Codes<D>,
+    codes: DeviceCodes<D>,
     queries: Array<D, u32>,
     keys: Array<D, u32>,
     ranges: Array<D, u32>,
@@ -36,7 +36,7 @@ struct Room<D: Device> {
 impl<D: Device> Room<D> {
     fn new(device: &D, members: usize) -> Self {
         let clock = Clock::new(device, CAPACITY);
-        let codes = Codes::new(device, 32, CAPACITY).unwrap();
+        let codes = DeviceCodes::new(device, 32, CAPACITY).unwrap();
         let queries = Array::zeros(device, members).unwrap();
         let keys = Array::zeros(device, 8).unwrap();
         let ranges = Array::zeros(device, 4 * members).unwrap();
@@ -51,12 +51,12 @@ impl<D: Device> Room<D> {
         progress.set(from_ref(&(0..DRAWN))).unwrap();
 
         let (take, list) = (Take::new(device).unwrap(), ListTaken::new(device).unwrap());
-        let (select, sample) = (Select::new(device).unwrap(), Sample::new(device).unwrap());
+        let (select, sample) = (Select::new(device).unwrap(), Draw::new(device).unwrap());
         let listing = list.counts(1, CAPACITY).unwrap();
         let (mut work, now) = (Work::new(device), &clock.now);
         take.add(&mut work, now, &ranges, &taken, true).unwrap();
         let of_members = vec![&codes; members];
-        let score = Score::new(device).unwrap();
+        let score = ScoreCodes::new(device).unwrap();
         score.add_codes(&mut work, now, &of_members, &queries, &scores).unwrap();
         select.add(&mut work, now, &scores, &counts, &taken, &selecting).unwrap();
         list.add(&mut work, now, &taken, members, &lists, &listing).unwrap();

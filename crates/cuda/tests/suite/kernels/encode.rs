@@ -5,7 +5,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use vattention_core::{Activation, Affine, Network};
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Array, Codes, Encode, Network as OnDevice, NetworkShape, Work};
+use vattention_cuda::launch::{
+    Array, DeviceCodes, DeviceNetwork as OnDevice, Encode, NetworkShape, Work,
+};
 use vattention_cuda_emulator::Schedule;
 
 use super::steps::Clock;
@@ -62,7 +64,7 @@ pub(crate) fn check_codes<D: Device>(
 
     let bits = widths[widths.len() - 1];
     let words = bits.div_ceil(32);
-    let codes: Vec<_> = (0..2).map(|_| Codes::new(device, bits, capacity).unwrap()).collect();
+    let codes: Vec<_> = (0..2).map(|_| DeviceCodes::new(device, bits, capacity).unwrap()).collect();
     let borrowed: Vec<_> = codes.iter().collect();
     let pages: Vec<_> = heads.iter().map(|head| head.pages(device, kind)).collect();
     let pages: Vec<_> = pages.iter().collect();

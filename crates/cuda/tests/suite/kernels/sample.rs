@@ -6,7 +6,7 @@ use std::slice::from_ref;
 use proptest::prelude::*;
 use vattention_core::{Draws, Order, Picks, Stream};
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Array, Drawing, Progress, Recorded, Sample, Take, Taken, Work};
+use vattention_cuda::launch::{Array, Draw, Drawing, Progress, Recorded, Take, Taken, Work};
 use vattention_cuda_emulator::Schedule;
 
 use super::steps::{CAPACITIES, Clock, assert_words, steps, stream, taken_before, united};
@@ -31,7 +31,7 @@ impl<D: Device> Room<D> {
         let keys = Array::zeros(device, lists * 8).unwrap();
         let progress = Progress::new(device, lists, capacity).unwrap();
         let drawing = Drawing::new(device, &keys, capacity).unwrap();
-        let (sample, now) = (Sample::new(device).unwrap(), &clock.now);
+        let (sample, now) = (Draw::new(device).unwrap(), &clock.now);
         let [mut count, mut draw, mut mark] = [(); 3].map(|()| Work::new(device));
         sample.add_count(&mut count, now, &taken, members, &drawing).unwrap();
         sample.add_draw(&mut draw, now, &taken, members, &drawing, &progress).unwrap();
@@ -151,7 +151,7 @@ fn what_does_not_fit_is_refused() {
     assert!(refused.contains("keys of orders: expected 8, got 9"), "{refused}");
     let clock = Clock::new(&device, 10);
     let taken = Taken::new(&device, 2, 10).unwrap();
-    let sample = Sample::new(&device).unwrap();
+    let sample = Draw::new(&device).unwrap();
     let add = |members, room, (lists, capacity)| {
         let drawing = Drawing::new(&device, &keys(16), room).unwrap();
         let progress = Progress::new(&device, lists, capacity).unwrap();

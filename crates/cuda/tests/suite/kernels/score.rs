@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Array, Codes, RowLayout, Score, ScoreLogits, Scores, Work};
+use vattention_cuda::launch::{
+    Array, DeviceCodes, RowLayout, ScoreCodes, ScoreLogits, Scores, Work,
+};
 use vattention_cuda_emulator::Schedule;
 
 use super::steps::{CAPACITIES, Clock, steps};
@@ -18,7 +20,7 @@ fn code(bits: usize, numbers: &mut Numbers) -> Vec<u32> {
 }
 
 /// Writes codes in two parts.
-fn write<D: Device>(on_device: &Codes<D>, codes: &[Vec<u32>]) {
+fn write<D: Device>(on_device: &DeviceCodes<D>, codes: &[Vec<u32>]) {
     for word in 0..on_device.bits().div_ceil(32) {
         let column: Vec<u32> = codes.iter().map(|code| code[word]).collect();
         let (some, more) = column.split_at(codes.len() / 2);
@@ -37,12 +39,12 @@ pub(crate) fn check_codes<D: Device>(
 ) {
     let mut numbers = Numbers::new(seed);
     let clock = Clock::new(device, capacity);
-    let on_device: Vec<Codes<D>> =
-        (0..rows * members).map(|_| Codes::new(device, bits, capacity).unwrap()).collect();
+    let on_device: Vec<DeviceCodes<D>> =
+        (0..rows * members).map(|_| DeviceCodes::new(device, bits, capacity).unwrap()).collect();
     let queries = Array::zeros(device, rows * members * bits.div_ceil(32)).unwrap();
     let scores = Scores::new(device, rows, capacity).unwrap();
     let mut work = Work::new(device);
-    let score = Score::new(device).unwrap();
+    let score = ScoreCodes::new(device).unwrap();
     let borrowed: Vec<_> = on_device.iter().collect();
     score.add_codes(&mut work, &clock.now, &borrowed, &queries, &scores).unwrap();
     let work = work.record().unwrap();
@@ -162,9 +164,10 @@ fn huge_logits_are_exact() {
 fn codes_that_do_not_fit_are_refused() {
     let Some(device) = emulator() else { return };
     let clock = Clock::new(&device, 10);
-    let score = Score::new(&device).unwrap();
+    let score = ScoreCodes::new(&device).unwrap();
     let add = |codes: &[(usize, usize)], queries, (rows, capacity)| {
-        let codes: Vec<_> = codes.iter().map(|&(bits, n)| Codes::new(&device, bits, n)).collect();
+        let codes: Vec<_> =
+            codes.iter().map(|&(bits, n)| DeviceCodes::new(&device, bits, n)).collect();
         let codes: Vec<_> = codes.into_iter().map(Result::unwrap).collect();
         let codes: Vec<_> = codes.iter().collect();
         let queries = Array::zeros(&device, queries).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use vattention_core::{Softmax, Storage};
 use vattention_cuda::Device;
-use vattention_cuda::launch::{Array, Attend, Combine, Lists, Logits, Pages, RowLayout};
+use vattention_cuda::launch::{Array, Attend, CombineSums, Lists, Logits, Pages, RowLayout};
 use vattention_cuda_emulator::{Emulator, or_skip};
 
 /// The emulator, or `None`, said on stderr, where there is no compiler.
@@ -239,6 +239,6 @@ pub(crate) fn run<D: Device>(device: &D, kind: Kind, heads: &[&Head], lists: &Li
     let logits = Logits::new(device, heads.len(), kind.group, lists.longest()).unwrap();
     let attend = Attend::new(device, kind.layout(), kind.group).unwrap();
     let records = attend.run(&pages, lists, &queries, Some(&logits)).unwrap();
-    let sums = Combine::new(device).unwrap().run(&records, lists).unwrap();
+    let sums = CombineSums::new(device).unwrap().run(&records, lists).unwrap();
     Found { sums: sums.read().unwrap(), logits: logits.read().unwrap() }
 }

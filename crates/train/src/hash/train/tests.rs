@@ -11,8 +11,8 @@ use crate::hash::recall;
 use crate::planted;
 
 /// Keys share a large number where queries have none, so angles say little and `q·k` much.
-fn learnable(seed: u64) -> Layer {
-    let mut layer = Layer {
+fn learnable(seed: u64) -> TraceLayer {
+    let mut layer = TraceLayer {
         queries: planted::noise((4, 128, 8), seed),
         keys: planted::noise((2, 800, 8), seed + 1),
         values: planted::noise((2, 800, 8), seed + 2),
@@ -25,8 +25,8 @@ fn learnable(seed: u64) -> Layer {
     layer
 }
 
-fn settings(steps: usize) -> Settings {
-    Settings { steps, queries: 32, tokens: 400, top: 16, ..Settings::default() }
+fn settings(steps: usize) -> TrainingSettings {
+    TrainingSettings { steps, queries: 32, tokens: 400, top: 16, ..TrainingSettings::default() }
 }
 
 struct Setup {
@@ -44,7 +44,12 @@ impl Setup {
         Self { folder, corpus, checkpoint }
     }
 
-    fn run(&self, settings: &Settings, resume: bool, losses: &mut Vec<f32>) -> Result<Vec<u8>> {
+    fn run(
+        &self,
+        settings: &TrainingSettings,
+        resume: bool,
+        losses: &mut Vec<f32>,
+    ) -> Result<Vec<u8>> {
         let held_out = HeldOut::LastQueries;
         let Self { corpus, checkpoint, .. } = self;
         let training = Training { corpus, settings, held_out, checkpoint };
@@ -61,7 +66,7 @@ impl Setup {
 #[test]
 fn a_relation_that_can_be_learnt_is_learnt() {
     let setup = Setup::new();
-    let wide = Settings { hidden: Some(vec![32]), learning_rate: 3e-3, ..settings(300) };
+    let wide = TrainingSettings { hidden: Some(vec![32]), learning_rate: 3e-3, ..settings(300) };
     let (settings, mut losses) = (wide, Vec::new());
     let weights = setup.run(&settings, false, &mut losses).unwrap();
     let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
@@ -89,7 +94,7 @@ fn a_resumed_training_ends_where_an_uninterrupted_one_does() {
     let resumed = setup.run(&settings, true, &mut steps).unwrap();
     assert_eq!((steps.len(), resumed == whole), (30, true));
     setup.checkpoint.remove().unwrap();
-    let seeded = Settings { seed: 1, ..settings.clone() };
+    let seeded = TrainingSettings { seed: 1, ..settings.clone() };
     assert_ne!(setup.run(&seeded, false, &mut Vec::new()).unwrap(), whole);
     let refused = setup.run(&settings, true, &mut Vec::new()).unwrap_err().to_string();
     assert!(refused.contains("was made with seed = 1; expected 0"), "{refused}");
@@ -112,7 +117,7 @@ fn queries_that_are_held_out_are_not_learnt_from() {
 #[test]
 fn a_loss_that_is_not_finite_ends_the_training() {
     let setup = Setup::new();
-    let wild = Settings { learning_rate: 1e38, ..settings(20) };
+    let wild = TrainingSettings { learning_rate: 1e38, ..settings(20) };
     let refused = setup.run(&wild, false, &mut Vec::new()).unwrap_err().to_string();
     assert!(refused.starts_with("--learning-rate: the loss became"), "{refused}");
 }
@@ -206,7 +211,7 @@ fn the_selector_computes_what_was_trained() {
 }
 
 /// `Σ ±1 · ±1` of each head's first query and every key, by the training's networks.
-fn agreeing(maps: &Maps, layer: &Layer) -> Vec<Vec<i32>> {
+fn agreeing(maps: &Maps, layer: &TraceLayer) -> Vec<Vec<i32>> {
     let tensor = |heads: Vec<ndarray::ArrayView2<'_, f32>>| {
         let (rows, dim) = heads[0].dim();
         let numbers: Vec<f32> = heads.iter().flat_map(|head| head.iter().copied()).collect();

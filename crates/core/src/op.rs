@@ -1,4 +1,4 @@
-//! What a selector does, told so that a machine can do it by itself.
+//! What a selector does, as an operation that a device can execute by itself.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use crate::{Error, Network, Result, Score};
 
 /// How a selector picks tokens at one step, among those that nobody before it took.
 #[derive(Clone, Debug)]
-pub enum Recipe<'a> {
+pub enum SelectorOp<'a> {
     /// It takes a range.
     Range(Range<usize>),
     /// It takes the `count` tokens with the largest `q·k`, lower index first among equals.
@@ -116,7 +116,7 @@ impl HashCodes<'_> {
     }
 }
 
-impl Recipe<'_> {
+impl SelectorOp<'_> {
     /// How many tokens it takes, if that many are visible.
     pub fn count(&self) -> usize {
         match self {

@@ -7,15 +7,15 @@ use crate::cache::View;
 use crate::workers::Workers;
 
 /// Answers the steps of one layer of one sequence; a [`Layer`](crate::Layer) does all the rest.
-pub trait Machine: Send + Sized + 'static {
+pub trait Executor: Send + Sized + 'static {
     /// Whether [`answer`](Self::answer) can fail.
     const FALLIBLE: bool;
 
-    /// Whether it can [answer alone](Self::answer_alone), for some pipelines.
-    const CAN_BE_ALONE: bool = false;
+    /// Whether it can [execute plans](Self::execute_plan), of some pipelines.
+    const EXECUTES_PLANS: bool = false;
 
-    /// Whether selectors may be shown tokens sooner than a row sees them.
-    const SHOWS_AHEAD: bool = true;
+    /// Whether selectors may index tokens sooner than a row sees them.
+    const INDEXES_AHEAD: bool = true;
 
     /// Stores rows that are about to be the tokens from `first` on: keys `[kv_heads, new,
     /// head_dim]` and values `[kv_heads, new, value_dim]`, which can be stored.
@@ -35,25 +35,25 @@ pub trait Machine: Send + Sized + 'static {
     /// Answers one query of each KV head, in their order.
     ///
     /// # Errors
-    /// If the machine fails.
-    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>>;
+    /// If the device fails.
+    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>>;
 
-    /// Whether it would answer such queries alone.
-    fn would_be_alone(&self, heads: &[Situation<'_>], workers: &Workers) -> bool {
+    /// Whether it would execute such queries' plans.
+    fn supports_plan(&self, heads: &[HeadInput<'_>], workers: &Workers) -> bool {
         let _ = (heads, workers);
         false
     }
 
-    /// Does what [`answer`](Self::answer) does from what the selectors tell of themselves, without
+    /// Does what [`answer`](Self::answer) does from the selectors' [operations](vattention_core::SelectorOp), without
     /// their picks, if it can. They may not have been shown all tokens.
     ///
     /// # Errors
-    /// If the machine fails.
-    fn answer_alone(
+    /// If the device fails.
+    fn execute_plan(
         &mut self,
-        heads: &[Situation<'_>],
+        heads: &[HeadInput<'_>],
         workers: &Workers,
-    ) -> Result<Option<Vec<HeadStep>>> {
+    ) -> Result<Option<Vec<HeadOutput>>> {
         let _ = (heads, workers);
         Ok(None)
     }
@@ -63,7 +63,7 @@ pub trait Machine: Send + Sized + 'static {
         0
     }
 
-    /// A machine that goes on from the first `len` tokens.
+    /// An executor that goes on from the first `len` tokens.
     ///
     /// # Errors
     /// If its state cannot be copied.
@@ -72,7 +72,7 @@ pub trait Machine: Send + Sized + 'static {
 
 /// One KV head at one step.
 #[derive(Clone, Debug)]
-pub struct Situation<'a> {
+pub struct HeadInput<'a> {
     /// What to read is its choice.
     pub pipeline: &'a Pipeline,
     /// Queries, and the tokens they may read.
@@ -84,16 +84,16 @@ pub struct Situation<'a> {
 
 /// What one KV head makes of one query.
 #[derive(Debug)]
-pub struct HeadStep {
+pub struct HeadOutput {
     /// Of each member of the group.
-    pub rows: Vec<RowStep>,
+    pub rows: Vec<RowOutput>,
     /// Where the time went, as far as it is known.
     pub timings: Timings,
 }
 
-/// What a machine answers for one row.
+/// What an executor answers for one row.
 #[derive(Debug)]
-pub struct RowStep {
+pub struct RowOutput {
     /// What it sums up.
     pub sums: RowSums,
     /// How much was read, and what that is worth.
@@ -102,7 +102,7 @@ pub struct RowStep {
     pub list: Option<List>,
 }
 
-/// What a machine sums up for one row.
+/// What an executor sums up for one row.
 #[derive(Clone, Debug)]
 pub struct RowSums {
     /// `N^` and `D^`.
@@ -111,15 +111,15 @@ pub struct RowSums {
     pub logits: Vec<f64>,
 }
 
-impl HeadStep {
+impl HeadOutput {
     /// Of the sums of each member, and what they are over.
     pub fn new(
-        head: &Situation<'_>,
+        head: &HeadInput<'_>,
         sums: Vec<RowSums>,
         reading: &Reading,
         timings: Timings,
     ) -> Self {
-        let row = |(member, sums)| RowStep {
+        let row = |(member, sums)| RowOutput {
             sums,
             report: reading.report(member),
             list: head.listed.then(|| reading.list(member)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ndarray::ArrayView3;
-use vattention_backends::{HeadStep, Machine, RowSums, Situation, Workers};
+use vattention_backends::{Executor, HeadInput, HeadOutput, RowSums, Workers};
 use vattention_core::{
     Options, PipelineConfig, Plan, Read, Reading, Result, Shape, Share, Softmax, Timings,
 };
@@ -14,7 +14,7 @@ use vattention_core::{
 use crate::Device;
 use crate::answered::Answered;
 use crate::index::Index;
-use crate::launch::{Array, Attend, Combine, Lists, Logits, RowLayout};
+use crate::launch::{Array, Attend, CombineSums, Lists, Logits, RowLayout};
 use crate::networks::Networks;
 use crate::routine::{Kind, Routine, Routines, Told};
 use crate::rows::Rows;
@@ -24,13 +24,13 @@ const LOG2_PAGE: u32 = 8;
 
 /// One layer of one sequence on a device.
 #[derive(Debug)]
-pub(crate) struct GpuMachine<D: Device> {
+pub(crate) struct GpuExecutor<D: Device> {
     device: D,
     shape: Shape,
     rows: Rows<D>,
     /// By the number of query heads that read one list.
     attend: BTreeMap<usize, Attend<D>>,
-    combine: Combine<D>,
+    combine: CombineSums<D>,
     routines: Routines<D>,
     /// The one that was used last.
     routine: Option<Arc<Routine<D>>>,
@@ -38,7 +38,7 @@ pub(crate) struct GpuMachine<D: Device> {
     indexes: Vec<Index<D>>,
 }
 
-impl<D: Device> GpuMachine<D> {
+impl<D: Device> GpuExecutor<D> {
     /// No rows, and the kernels compiled that the pipeline needs.
     pub(crate) fn new(
         (device, routines, networks): (D, Routines<D>, Networks<D>),
@@ -52,7 +52,7 @@ impl<D: Device> GpuMachine<D> {
         let attend = readers
             .map(|readers| Ok((readers, Attend::new(&device, layout, readers)?)))
             .collect::<Result<_>>()?;
-        let combine = Combine::new(&device)?;
+        let combine = CombineSums::new(&device)?;
         let rows = Rows::new(device.clone(), layout, shape.kv_heads, options.placement)?;
         let index = Index::new(device.clone(), networks, layout);
         let indexes = (0..shape.kv_heads).map(|_| index.emptied()).collect();
@@ -61,7 +61,7 @@ impl<D: Device> GpuMachine<D> {
 
     /// What each query head makes of what it reads: one launch for all KV heads, and one for the
     /// sums.
-    fn attend(&self, heads: &[Situation<'_>], readings: &[&Reading]) -> Result<Vec<RowSums>> {
+    fn attend(&self, heads: &[HeadInput<'_>], readings: &[&Reading]) -> Result<Vec<RowSums>> {
         let reads: Vec<&Read> = readings.iter().flat_map(|reading| reading.reads()).collect();
         let lists = lists(&self.device, &reads)?;
         let rows: Vec<_> = readings
@@ -90,7 +90,7 @@ impl<D: Device> GpuMachine<D> {
     /// What each KV head does at a step, and what a routine has to be recorded for, if all do the same.
     fn planned<'h>(
         &self,
-        heads: &'h [Situation<'_>],
+        heads: &'h [HeadInput<'_>],
         workers: &Workers,
     ) -> Option<(Vec<Plan<'h>>, Kind)> {
         let plans = workers.map(heads.iter().collect(), |head| head.pipeline.plan(&head.step));
@@ -105,10 +105,10 @@ impl<D: Device> GpuMachine<D> {
     /// The device does everything.
     fn answer_by_routine(
         &mut self,
-        heads: &[Situation<'_>],
+        heads: &[HeadInput<'_>],
         plans: Vec<Plan<'_>>,
         kind: &Kind,
-    ) -> Result<Vec<HeadStep>> {
+    ) -> Result<Vec<HeadOutput>> {
         let begin = Instant::now();
         let routine = match &self.routine {
             Some(routine) if routine.kind() == kind => routine.clone(),
@@ -129,7 +129,7 @@ impl<D: Device> GpuMachine<D> {
             index.advance(&told.indexes, told.step.visible);
         }
         let answered = Answered { kind, found, tokens };
-        let mut steps: Vec<HeadStep> =
+        let mut steps: Vec<HeadOutput> =
             (0..heads.len()).map(|i| answered.head(i, &heads[i], &told[i].plan)).collect();
         // The device answers all KV heads at once: what that takes is told once.
         steps[0].timings.attend = begin.elapsed();
@@ -137,9 +137,9 @@ impl<D: Device> GpuMachine<D> {
     }
 }
 
-impl<D: Device> Machine for GpuMachine<D> {
+impl<D: Device> Executor for GpuExecutor<D> {
     const FALLIBLE: bool = true;
-    const CAN_BE_ALONE: bool = true;
+    const EXECUTES_PLANS: bool = true;
 
     fn append(
         &mut self,
@@ -150,30 +150,30 @@ impl<D: Device> Machine for GpuMachine<D> {
         self.rows.write(first, keys, values)
     }
 
-    fn would_be_alone(&self, heads: &[Situation<'_>], workers: &Workers) -> bool {
+    fn supports_plan(&self, heads: &[HeadInput<'_>], workers: &Workers) -> bool {
         self.planned(heads, workers).is_some()
     }
 
-    fn answer_alone(
+    fn execute_plan(
         &mut self,
-        heads: &[Situation<'_>],
+        heads: &[HeadInput<'_>],
         workers: &Workers,
-    ) -> Result<Option<Vec<HeadStep>>> {
+    ) -> Result<Option<Vec<HeadOutput>>> {
         let Some((plans, kind)) = self.planned(heads, workers) else { return Ok(None) };
         self.answer_by_routine(heads, plans, &kind).map(Some)
     }
 
     /// The pipelines choose on the host.
-    fn answer(&mut self, heads: Vec<Situation<'_>>, workers: &Workers) -> Result<Vec<HeadStep>> {
+    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
         let mut chosen = workers.map(heads.iter().collect(), choose);
         let begin = Instant::now();
         let readings: Vec<&Reading> = chosen.iter().map(|(reading, _)| reading).collect();
         let mut rows = self.attend(&heads, &readings)?.into_iter();
         // The device answers all KV heads at once: what that takes is told once.
         chosen[0].1.attend = begin.elapsed();
-        let step = |(head, (reading, timings)): (&Situation<'_>, (Reading, Timings))| {
+        let step = |(head, (reading, timings)): (&HeadInput<'_>, (Reading, Timings))| {
             let sums = rows.by_ref().take(self.shape.group()).collect();
-            HeadStep::new(head, sums, &reading, timings)
+            HeadOutput::new(head, sums, &reading, timings)
         };
         Ok(heads.iter().zip(chosen).map(step).collect())
     }
@@ -197,7 +197,7 @@ impl<D: Device> Machine for GpuMachine<D> {
 }
 
 /// Selects and samples on the host, as it is defined.
-fn choose(head: &Situation<'_>) -> (Reading, Timings) {
+fn choose(head: &HeadInput<'_>) -> (Reading, Timings) {
     let begin = Instant::now();
     let choice = head.pipeline.choose(&head.step);
     let select = begin.elapsed();

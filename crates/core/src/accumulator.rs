@@ -5,10 +5,10 @@ use crate::{Picks, Row, Sample, SampleStats, Softmax, Weighed};
 
 /// What the members that read one list have read of it so far.
 ///
-/// The sampler decides which tokens are read; a tally reads them, each once, and keeps what the
-/// statistics need. [`ExactTally`] is the definition; a backend has its own, which sums the
+/// The sampler decides which tokens are read; an accumulator reads them, each once, and keeps what the
+/// statistics need. [`ExactAccumulator`] is the definition; a backend has its own, which sums the
 /// attention output on the way.
-pub trait Tally {
+pub trait Accumulator {
     /// Reads the tokens picked for certain. Called once, before any is drawn.
     fn take(&mut self, picks: &Picks);
 
@@ -65,7 +65,7 @@ pub struct Residual<Bound = f32> {
 
 /// The definition, in f64: reads one token at a time and computes the statistics afresh.
 #[derive(Debug)]
-pub struct ExactTally<'a> {
+pub struct ExactAccumulator<'a> {
     rows: &'a [Row<'a>],
     certain: Vec<Certain>,
     /// Of the drawn tokens, per row `[rows][b]`.
@@ -83,7 +83,7 @@ struct Certain {
     norms: Softmax,
 }
 
-impl<'a> ExactTally<'a> {
+impl<'a> ExactAccumulator<'a> {
     /// Nothing read yet, by rows of one KV head.
     pub fn new(rows: &'a [Row<'a>]) -> Self {
         let dim = rows[0].values().dim();
@@ -97,7 +97,7 @@ impl<'a> ExactTally<'a> {
     }
 }
 
-impl Tally for ExactTally<'_> {
+impl Accumulator for ExactAccumulator<'_> {
     fn take(&mut self, picks: &Picks) {
         let mut value = vec![0.0; self.rows[0].values().dim()];
         for token in picks.iter() {

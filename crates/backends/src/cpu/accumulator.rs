@@ -3,12 +3,12 @@
 use std::f64::consts::LN_2;
 use std::time::{Duration, Instant};
 
-use vattention_core::{Picks, Read, Residual, Sample as Shown, SampleStats, Tally, Weighed};
+use vattention_core::{Accumulator, Picks, Read, Residual, Sample as Shown, SampleStats, Weighed};
 
 use super::kernel::Span;
 use super::readers::{Readers, RowByRow, Sums, add};
 use super::sample::{Sample, Stored};
-use crate::machine::RowSums;
+use crate::executor::RowSums;
 
 /// A list that is read by gathering costs, row for row, this much more than reading everything
 /// in order.
@@ -137,7 +137,7 @@ impl<'a, E: Stored> CpuTally<'a, E> {
     }
 }
 
-impl<E: Stored> Tally for CpuTally<'_, E> {
+impl<E: Stored> Accumulator for CpuTally<'_, E> {
     fn take(&mut self, picks: &Picks) {
         let begin = Instant::now();
         self.read_certain(Span::List(&picks.indices()), true);
