@@ -7,7 +7,7 @@
 //! | `readers`   | the query heads that read one list, and their sums                               |
 //! | `sample`    | a drawn sample, and the memory it is kept in                                     |
 //! | `look`      | its statistics                                                                   |
-//! | `accumulator`     | what the sampler in core asks for, and the way to the output                     |
+//! | `accumulator` | what the sampler in core asks for, and the way to the output                   |
 //! | `weighed`   | a sample whose tokens weigh `1 / π`                                              |
 //! | `pace`      | whether reading everything is faster, by the clock                               |
 //!
