@@ -9,7 +9,7 @@ learnt=models/smollm2
 out=docs/real-model
 pipelines=real/pipelines
 haystack=texts/kjv-haystack.txt
-# Those that the model can do: without attention left out it answers at least a fifth.
+# Those of which the model by itself answers at least a fifth; and fwe, which is left out of means.
 tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery,fwe
 parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-lengths ruler-magic-pig baselines steps long speed studies"
 
