@@ -112,7 +112,7 @@ fn dense_attention_has_no_error_and_the_rest_follows_the_trace() {
     let [dense, sink, _, learning] = &scaled.pipelines[..] else { panic!() };
     assert!(dense.output_error.max < 1e-5, "{dense:?}");
     assert!(dense.denominator_error.max < 1e-5 && dense.numerator_error.max < 1e-5);
-    // TraceLayer 3 is dense; in layer 11, the last two queries read 4 of 20 and of 40 tokens.
+    // Layer 3 is dense; in layer 11, the last two queries read 4 of 20 and of 40 tokens.
     assert!((sink.density.per_query_head.mean - 0.575).abs() < 1e-12, "{sink:?}");
     assert!(sink.denominator_error.mean > 0.1);
     // It has heard of two query heads before it reads of 20 tokens, and of four before 40: of the

@@ -45,7 +45,7 @@ pub struct Synth {
     pub shape: Shape,
     /// Queries per query head, at the last positions; each sees the tokens up to its own.
     pub queries: usize,
-    /// PromptQueries queries per query head, at the last positions; may be 0.
+    /// Prompt queries per query head, at the last positions; may be 0.
     pub prompt: usize,
     /// The standard deviation of the mean value's numbers; 0.7 is usual.
     pub value_mean: f64,

@@ -64,7 +64,7 @@ pub struct Layout {
     pub tokens: usize,
     /// Queries.
     pub queries: usize,
-    /// PromptQueries queries, 0 if there are none.
+    /// Prompt queries, 0 if there are none.
     pub prompt: usize,
     /// Whether each query has its own limit of what it sees.
     pub causal: bool,

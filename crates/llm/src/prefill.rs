@@ -1,4 +1,4 @@
-//! PrefillOptions a prompt, layer by layer, with everything visible that is not later.
+//! Reading a prompt, layer by layer, with everything visible that is not later.
 
 use candle_core::Result as Numbers;
 use ndarray::{Array3, s};

@@ -19,7 +19,7 @@ pub(crate) const HEAD: &str = "lm_head.weight";
 
 /// Bytes that the weights of a checkpoint take in memory, known from the headers of its files. For each
 /// number of a matrix, 2 in bf16, 1.125 in Q8_0, .75 in Q4_1, what the file has in Q4_0, Q5_K and Q6_K, 1.31 in
-/// Q4_K (of which candle keeps a copy); 4 for every other number. PrefillOptions a prompt takes 4 more for each
+/// Q4_K (of which candle keeps a copy); 4 for every other number. Reading a prompt takes 4 more for each
 /// number of a layer's largest matrix that is not in f32.
 ///
 /// # Errors

@@ -19,7 +19,7 @@
 //! | `adds` | what was picked before stays |
 //! | `bounds` | a promised bound on untaken logits is true |
 //! | `agrees` | every query head of a group picks the same, if `group_wide()` says so |
-//! | `tells` | a `op()`, if there is one, is what the selector does, with the bound that it promises |
+//! | `tells` | an `op()`, if there is one, is what the selector does, with the bound that it promises |
 //! | `causal` | tokens that a row does not see change nothing of its picks |
 //!
 //! A sampler has laws of its own, and a macro, [`sampler_laws`](crate::sampler_laws!):

@@ -22,7 +22,7 @@ const LOOKING: f64 = 3.5;
 const LOOKS: f64 = 2.0;
 
 /// Reads each row once; sums for all readers at a time.
-pub(crate) struct CpuTally<'a, E: Stored> {
+pub(crate) struct CpuAccumulator<'a, E: Stored> {
     readers: &'a Readers<'a, E>,
     /// The tokens that reading everything would read; none if it is out of the question.
     visible: Option<usize>,
@@ -36,7 +36,7 @@ pub(crate) struct CpuTally<'a, E: Stored> {
     attend: Duration,
 }
 
-impl<'a, E: Stored> CpuTally<'a, E> {
+impl<'a, E: Stored> CpuAccumulator<'a, E> {
     /// Nothing read. With `literal`, no list is too long; with `feedback`, logits are kept.
     pub(crate) fn new(
         readers: &'a Readers<'a, E>,
@@ -137,7 +137,7 @@ impl<'a, E: Stored> CpuTally<'a, E> {
     }
 }
 
-impl<E: Stored> Accumulator for CpuTally<'_, E> {
+impl<E: Stored> Accumulator for CpuAccumulator<'_, E> {
     fn take(&mut self, picks: &Picks) {
         let begin = Instant::now();
         self.read_certain(Span::List(&picks.indices()), true);

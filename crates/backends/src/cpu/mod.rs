@@ -38,7 +38,7 @@ use vattention_core::{
 
 pub(crate) use self::simd::CHUNK;
 
-use self::accumulator::{CpuTally, dense_from};
+use self::accumulator::{CpuAccumulator, dense_from};
 use self::pace::{Pace, Way};
 use self::readers::Readers;
 use self::sample::Stored;
@@ -164,7 +164,7 @@ fn answer_over<E: Stored>(
     for (list, queries) in step.queries.chunks_exact(readers_of_list * head_dim).enumerate() {
         let begin = Instant::now();
         let readers = Readers::new(rows, queries, head_dim, value_dim, how.split);
-        let mut accumulator = CpuTally::new(&readers, step.visible, how.literal, feedback);
+        let mut accumulator = CpuAccumulator::new(&readers, step.visible, how.literal, feedback);
         let read = pipeline.sample(step, &choice, list, &mut accumulator);
         let attend = if read.fell_back {
             fell_back.extend((0..readers_of_list).map(|reader| list * readers_of_list + reader));
@@ -214,7 +214,7 @@ fn everything<E: Stored>(
     let queries: Vec<f32> = members.flat_map(|member| step.row(member).query()).copied().collect();
     let readers = Readers::new(rows, &queries, head_dim, value_dim, how.split);
     let feedback = pipeline.needs_feedback();
-    let accumulator = CpuTally::new(&readers, step.visible, how.literal, feedback);
+    let accumulator = CpuAccumulator::new(&readers, step.visible, how.literal, feedback);
     accumulator.finish(&pipeline.fall_back(step)).0
 }
 

@@ -11,7 +11,7 @@ use vattention_core::{
     SelectorConfig, Shape, Site, Softmax, Step, Storage, Target, Weighed, typetag,
 };
 
-use super::accumulator::CpuTally;
+use super::accumulator::CpuAccumulator;
 use super::kernel::{Span, exp2};
 use super::readers::{Readers, Sums};
 use super::sample::Stored;
@@ -99,7 +99,7 @@ impl<E: Stored> AnyReaders for Readers<'_, E> {
 
     fn stats(&self, level: Level, picks: &Picks, parts: &[&[u32]], n: usize) -> Vec<SampleStats> {
         let readers = at(self, level);
-        let mut accumulator = CpuTally::new(&readers, n, true, false);
+        let mut accumulator = CpuAccumulator::new(&readers, n, true, false);
         stats(&mut accumulator, picks, parts, readers.members())
     }
 
@@ -112,7 +112,7 @@ impl<E: Stored> AnyReaders for Readers<'_, E> {
         strata: bool,
     ) -> Vec<Weighed> {
         let readers = at(self, level);
-        let mut accumulator = CpuTally::new(&readers, n, true, false);
+        let mut accumulator = CpuAccumulator::new(&readers, n, true, false);
         weighed(&mut accumulator, picks, parts, readers.members(), strata)
     }
 }
@@ -187,7 +187,7 @@ fn long_lists_and_looks_at_large_samples_are_slower_than_reading_everything() {
         let view = world.cache.view();
         let RowsView::F32(rows) = view.rows() else { panic!("stored as f32") };
         let readers = Readers::new(rows, &world.queries, 32, 32, false);
-        let mut accumulator = CpuTally::new(&readers, 4000, false, false);
+        let mut accumulator = CpuAccumulator::new(&readers, 4000, false, false);
         let from = |rows: f64| rows as usize + 1;
         assert_eq!(accumulator.dense_from(false), from(4000.0 / 1.6));
         assert_eq!(accumulator.dense_from(true), from(4000.0 / (1.6 + looking)));
@@ -198,7 +198,7 @@ fn long_lists_and_looks_at_large_samples_are_slower_than_reading_everything() {
         accumulator.draw(&(600..4000).collect::<Vec<_>>(), true);
         let left = 4000.0 - 4000.0 * looking / 2.0;
         assert_eq!(accumulator.dense_from(true), from(left.max(0.0) / (1.6 + looking)));
-        let literal = CpuTally::new(&readers, 4000, true, false);
+        let literal = CpuAccumulator::new(&readers, 4000, true, false);
         assert_eq!([true, false].map(|judged| literal.dense_from(judged)), [usize::MAX; 2]);
     }
 }
@@ -218,7 +218,7 @@ fn feedback_is_told_the_logit_of_each_token_read() {
         let pipeline = Pipeline::new(&Arc::new(config), world.site).unwrap();
         let RowsView::F32(rows) = view.rows() else { panic!("stored as f32") };
         let readers = Readers::new(rows, &world.queries, 32, 5, false);
-        let mut accumulator = CpuTally::new(&readers, world.tokens, from == usize::MAX, true);
+        let mut accumulator = CpuAccumulator::new(&readers, world.tokens, from == usize::MAX, true);
         let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut accumulator);
         assert_eq!(read.fell_back, from != usize::MAX);
         let list = read.list();

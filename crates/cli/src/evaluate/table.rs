@@ -4,7 +4,7 @@ use std::path::Path;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::{Promise, Scope};
-use vattention_evaluate::{Report, Setup, VariantResult, mean_of_counted};
+use vattention_evaluate::{Report, Setup, TaskScore, VariantResult, mean_of_counted};
 
 use crate::numbers::{percent, short};
 
@@ -57,9 +57,8 @@ fn accuracy(report: &Report, place: usize, context: usize) -> String {
     let mut table = table();
     let heads = report.tasks.iter().map(String::as_str);
     table.set_header(["accuracy in %", "read", "mean", "to dense"].into_iter().chain(heads));
-    let count = report.tasks.len();
     for asked in &report.variants {
-        let scores = &asked.scores[place * count..][..count];
+        let scores = scores_at(report, asked, place);
         let mean = mean_of_counted(scores);
         let difference = asked.to_dense.get(place).copied().flatten();
         let difference = difference
@@ -83,11 +82,16 @@ fn accuracy(report: &Report, place: usize, context: usize) -> String {
 
 /// The tasks that do not count at one length.
 fn left_out(report: &Report, place: usize) -> Option<String> {
-    let count = report.tasks.len();
-    let scores = &report.variants.first()?.scores[place * count..][..count];
+    let scores = scores_at(report, report.variants.first()?, place).iter();
     let tasks: Vec<&str> =
-        scores.iter().filter(|score| !score.counts).map(|score| score.task.as_str()).collect();
+        scores.filter(|score| !score.counts).map(|score| score.task.as_str()).collect();
     (!tasks.is_empty()).then(|| tasks.join(", "))
+}
+
+/// Of each task at one length.
+fn scores_at<'a>(report: &Report, asked: &'a VariantResult, place: usize) -> &'a [TaskScore] {
+    let count = report.tasks.len();
+    &asked.scores[place * count..][..count]
 }
 
 fn points(share: f64) -> String {

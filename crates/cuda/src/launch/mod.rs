@@ -2,14 +2,14 @@
 //!
 //! | kernel                    | what                                                      |
 //! |---------------------------|-----------------------------------------------------------|
-//! | [`Attend`], [`CombineSums`]   | weighted attention over lists of rows                     |
+//! | [`Attend`], [`CombineSums`] | weighted attention over lists of rows                     |
 //! | [`Take`]                  | ranges of tokens, and what was drawn                      |
 //! | [`Encode`]                | hash codes of keys and of queries                         |
-//! | [`ScoreCodes`]                 | bits that hash codes have in common                       |
+//! | [`ScoreCodes`]            | bits that hash codes have in common                       |
 //! | [`ScorePages`]            | bounds of pages of keys, and what queries make of them    |
 //! | [`ScoreLogits`]           | logits of all tokens                                      |
 //! | [`Select`], [`ListTaken`] | the best scores among tokens not taken, and lists of them |
-//! | [`Draw`]                | a uniform sample of the others                            |
+//! | [`Draw`]                  | a uniform sample of the others                            |
 //! | [`Open`]                  | how many of them to draw first                            |
 //! | [`Look`], [`Judge`]       | what the sample says, and how many more to draw; or how   |
 //! |                           | many, if that is proved                                   |

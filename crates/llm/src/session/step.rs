@@ -10,7 +10,7 @@ use crate::linear::Scratch;
 use crate::{Error, LayerReport, Result};
 
 /// Known tokens from which on their linear maps are made together: weights are widened for that, which
-/// takes as long as the maps of some four tokens one by one.
+/// a few tokens are not worth.
 const TOGETHER: usize = 8;
 
 /// Known tokens whose linear maps are made together at most, which bounds memory.

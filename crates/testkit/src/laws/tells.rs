@@ -7,7 +7,7 @@ use vattention_core::{HashCodes, Picks, Row, Score, Selector, SelectorConfig, Se
 use super::{Verdict, build, ensure, filled};
 use crate::Head;
 
-/// A [`op`](vattention_core::Selector::op), followed to the letter, picks what the selector
+/// An [`op`](vattention_core::Selector::op), followed to the letter, picks what the selector
 /// does, and one by logits leaves the bound that it promises, if it promises one. A selector that has
 /// been shown nothing tells what one does that has been shown everything.
 ///
@@ -19,7 +19,7 @@ pub fn tells(config: &dyn SelectorConfig, head: &Head) -> Verdict {
         let step = head.step(visible);
         let ops = [&selector, &unshown].map(|selector| selector.op(&step));
         ensure(ops[0].is_some() == ops[1].is_some(), || {
-            "whether there is a op depends on what it has been shown".to_owned()
+            "whether there is an op depends on what it has been shown".to_owned()
         })?;
         for op in ops.iter().flatten() {
             is_followed(op, config, &*selector, &step)?;
@@ -28,7 +28,7 @@ pub fn tells(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     Ok(())
 }
 
-/// Whether a selector does what a op says.
+/// Whether a selector does what an op says.
 fn is_followed(
     op: &SelectorOp<'_>,
     config: &dyn SelectorConfig,
@@ -58,7 +58,7 @@ fn is_followed(
     Ok(())
 }
 
-/// Does what a op says; says the bound that it leaves on the logits of the rest, if it does.
+/// Does what an op says; says the bound that it leaves on the logits of the rest, if it does.
 fn follow(op: &SelectorOp<'_>, row: &Row<'_>, picks: &mut Picks) -> Option<f32> {
     match op {
         SelectorOp::Range(range) => {

@@ -84,7 +84,7 @@ impl Training<'_> {
     /// many are done, and its loss. The checkpoint is written now and then, and left where it is.
     ///
     /// # Errors
-    /// TrainingSettings, traces or a checkpoint that do not fit, or a loss that is not finite.
+    /// Settings, traces or a checkpoint that do not fit, or a loss that is not finite.
     pub fn run(
         &self,
         resume: bool,
