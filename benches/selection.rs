@@ -5,7 +5,8 @@
 use divan::{Bencher, black_box};
 use vattention::selectors::{Bits, Codes, LabelBits, Quest};
 use vattention::{
-    NewTokens, Order, Picks, Score, SelectorConfig, Shape, Site, Size, Step, Stream, Tokens,
+    Shape, Size,
+    plugin::{NewTokens, Order, Picks, Score, SelectorConfig, Site, Step, Stream, Tokens},
 };
 
 const TOKENS: [usize; 2] = [32_768, 131_072];

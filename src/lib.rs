@@ -2,8 +2,17 @@
 //! of the tokens and keeps a promise, `Pr(relative error > epsilon) ≤ delta`, for every head at
 //! every step.
 //!
-//! This crate is the whole workspace behind one name. Depending on it links every selector and
+//! This crate is the whole workspace behind one name. Depending on it links every selector, sampler and
 //! estimator, so that pipeline files may name them.
+//!
+//! | you want to | begin with |
+//! |---|---|
+//! | run a pipeline | [`config::load`], [`Backend::start`], [`Attention`], and what each row reports: [`RowReport`] |
+//! | write a selector, a sampler or an estimator | [`plugin`] |
+//! | let a pipeline choose what an engine's own kernels read | [`engine`] |
+//! | see what a sample says of its error | [`statistics`] |
+//! | know a part that is there | [`selectors`], [`samplers`], [`estimators`], [`backends`], [`cuda`] |
+//! | read traces, compare, verify, measure | [`eval`] |
 //!
 //! ```
 //! use std::sync::Arc;
@@ -30,9 +39,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod engine;
+pub mod plugin;
+pub mod statistics;
+
 pub use vattention_backends as backends;
 pub use vattention_config as config;
-pub use vattention_core::*;
+pub use vattention_core::{
+    Attention, Backend, Certificate, Conflict, Demand, Error, ErrorBar, FallBack, Fraction, Kind,
+    LayerSettings, Layers, Options, Output, PipelineConfig, Placement, Promise, Result, RowReport,
+    Scope, Shape, Share, Size, Storage, Target, Timings, Turn, ndarray,
+};
 pub use vattention_cuda as cuda;
 pub use vattention_estimators as estimators;
 pub use vattention_eval as eval;

@@ -3,8 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 use serde::{Deserialize, Serialize};
-use vattention::schemars::{self, JsonSchema};
-use vattention::{Picks, Result, Row, Selector, SelectorConfig, Site, register, typetag};
+use vattention::plugin::schemars::{self, JsonSchema};
+use vattention::{
+    Result,
+    plugin::{Picks, Row, Selector, SelectorConfig, Site, register, typetag},
+};
 
 /// A stranger's idea of a sink.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -26,7 +29,7 @@ register!(Selector, "sink", Sink, "another");
 #[test]
 fn a_name_that_two_crates_use_is_refused() {
     let clash = "two selectors are called `sink`, in the crates ";
-    assert!(vattention::registry_faults()[0].starts_with(clash));
+    assert!(vattention::plugin::registry_faults()[0].starts_with(clash));
     let error = vattention::config::Loader::default().parse("x.toml", "").unwrap_err();
     assert!(error.to_string().starts_with(clash), "{error}");
 }

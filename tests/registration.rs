@@ -4,10 +4,13 @@
 #![allow(clippy::unwrap_used)]
 
 use serde::{Deserialize, Serialize};
-use vattention::schemars::{self, JsonSchema};
+use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::{
-    Assumptions, BudgetEstimator, Demand, Fraction, Kind, Picks, Promise, Radius, Result, Row,
-    SampleStats, Selector, SelectorConfig, Site, Target, register, registry_faults, typetag,
+    Demand, Fraction, Kind, Promise, Result, Target,
+    plugin::{
+        Assumptions, BudgetEstimator, Picks, Radius, Row, SampleStats, Selector, SelectorConfig,
+        Site, register, registry_faults, typetag,
+    },
 };
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -27,7 +30,7 @@ impl Selector for EveryOther {
 register!(Selector, "other", EveryOther, "has two names");
 
 /// Not registered.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Frugal {}
 
 #[typetag::serde(name = "frugal")]
@@ -43,7 +46,7 @@ impl BudgetEstimator for Frugal {
 }
 
 /// Not registered, and its name is taken.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Ratio {}
 
 #[typetag::serde(name = "ratio")]

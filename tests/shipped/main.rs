@@ -1,4 +1,4 @@
-//! What is shipped is what the schema and the README say. Apart from `tests/suite`, because toys that are
+//! What is shipped is what the schema, the README and docs/pipelines.md say. Apart from `tests/suite`, because toys that are
 //! registered there are in its registry, too.
 
 #![allow(clippy::unwrap_used)]

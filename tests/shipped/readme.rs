@@ -1,16 +1,19 @@
-//! The README says what the registry says, and its commands are the ones that are run.
+//! README and docs/pipelines.md say what the registry says, and the README's commands are the ones that are run.
 
 use crate::files;
-use vattention::{ComponentKind, all_backends, components};
+use vattention::{
+    all_backends,
+    plugin::{ComponentKind, components},
+};
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(files::root(path)).unwrap()
 }
 
-/// The rows of the table under a heading, as cells.
+/// The rows of the table under a heading of the page on pipeline files, as cells.
 fn table(heading: &str) -> Vec<Vec<String>> {
-    let readme = read("README.md");
-    let section = readme.split(&format!("\n### {heading}\n")).nth(1).unwrap();
+    let page = read("docs/pipelines.md");
+    let section = page.split(&format!("\n## {heading}\n")).nth(1).unwrap();
     let section = section.split("\n#").next().unwrap().replace("\\|", "¦");
     let rows = section.lines().filter(|line| line.starts_with("| ")).skip(1);
     let cells = |row: &str| row.trim_matches('|').split(" | ").map(|c| c.trim().into()).collect();
@@ -101,14 +104,16 @@ fn the_custom_selector_is_the_examples() {
     assert!(read("examples/custom_plugins/src/every_nth.rs").contains(shown.trim()));
 }
 
-/// The pipeline that the README explains can be loaded.
+/// The pipelines that are explained can be loaded.
 #[test]
-fn the_pipeline_file_is_one() {
-    let readme = read("README.md");
-    let text = readme.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
-    let pipeline = vattention::config::Loader::default().parse("readme.toml", text).unwrap();
-    assert_eq!(pipeline.selectors.len(), 3);
-    assert!(pipeline.estimator.is_some());
+fn the_pipeline_files_are_ones() {
+    for (page, selectors) in [("README.md", 2), ("docs/pipelines.md", 3)] {
+        let text = read(page);
+        let text = text.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+        let pipeline = vattention::config::Loader::default().parse("page.toml", text).unwrap();
+        assert_eq!(pipeline.selectors.len(), selectors, "{page}");
+        assert!(pipeline.estimator.is_some(), "{page}");
+    }
 }
 
 /// The page of the shipped trace speaks of the file that is there.
@@ -118,11 +123,11 @@ fn the_trace_is_of_the_size_that_its_page_says() {
     assert!(read("data/README.md").contains(&format!("size    {bytes} bytes")));
 }
 
-/// The files that it shows are read, the second on top of the first.
+/// The files that the page on them shows are read, the second on top of the first.
 #[test]
-fn the_pipeline_files_can_be_read() {
-    let readme = read("README.md");
-    let files = readme.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+fn a_file_on_top_of_another_can_be_read() {
+    let page = read("docs/pipelines.md");
+    let files = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in ["base.toml", "child.toml"].into_iter().zip(files) {
         std::fs::write(folder.path().join(name), text).unwrap();

@@ -5,7 +5,11 @@ use std::sync::Arc;
 
 use vattention::config::Loader;
 use vattention::eval::{HeadKind, Synth, TraceLayer, binomial, try_layer};
-use vattention::{NewTokens, Pipeline, PipelineConfig, Reading, Shape, Share, Site, Step, Tokens};
+use vattention::{
+    PipelineConfig, Shape, Share,
+    engine::{Pipeline, Reading},
+    plugin::{NewTokens, Site, Step, Tokens},
+};
 
 const TOKENS: usize = 4096;
 const SHAPE: Shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 40, value_dim: 40 };

@@ -13,8 +13,8 @@ use rand_chacha::ChaCha8Rng;
 use vattention::backends::{Cpu, Reference};
 use vattention::config::load;
 use vattention::{
-    Attention, Backend, FallBack, Kind, Options, Output, Pipeline, PipelineConfig, Shape, Site,
-    Storage, backend,
+    Attention, Backend, FallBack, Kind, Options, Output, PipelineConfig, Shape, Storage, backend,
+    engine::Pipeline, plugin::Site,
 };
 
 /// Shapes with and without groups, and with values shorter and longer than keys; the last is that

@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use vattention::estimators::{Mode, Ratio};
 use vattention::samplers::{LogitIndex, Priority, Stratified};
 use vattention::selectors::OracleTopK;
-use vattention::{AutoSize, BudgetEstimator, PipelineConfig, SamplerConfig, Score, Size, Uniform};
+use vattention::{
+    PipelineConfig, Size,
+    plugin::{AutoSize, BudgetEstimator, SamplerConfig, Score, Uniform},
+};
 
 use vattention_testkit::promises::{Counts, TOKENS, TRIALS, contradicted, for_each_head};
 

@@ -49,7 +49,10 @@ impl World {
     }
 
     /// The bits of what is answered, and what was read for it.
-    fn answer(&self, attention: &mut dyn Attention) -> (Vec<u32>, Option<vattention::Selection>) {
+    fn answer(
+        &self,
+        attention: &mut dyn Attention,
+    ) -> (Vec<u32>, Option<vattention::engine::Selection>) {
         let Output { out, log_denominator, selection, .. } =
             attention.attend(self.queries.view(), None).unwrap();
         (out.iter().chain(&log_denominator).map(|x| x.to_bits()).collect(), selection)

@@ -8,10 +8,13 @@ use serde::{Deserialize, Serialize};
 use vattention::eval::{
     Comparison, Entry, Trace, TraceInfo, TraceLayer, TraceSettings, compare, write_trace,
 };
-use vattention::schemars::{self, JsonSchema};
+use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::{
-    Attended, Picks, PipelineConfig, PromptQueries, Result, Row, Selector, SelectorConfig, Site,
-    Storage, backend, register, selectors, typetag,
+    PipelineConfig, Result, Storage, backend,
+    plugin::{
+        Attended, Picks, PromptQueries, Row, Selector, SelectorConfig, Site, register, typetag,
+    },
+    selectors,
 };
 
 static OBSERVED: Mutex<usize> = Mutex::new(0);

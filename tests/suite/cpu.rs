@@ -14,13 +14,16 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use vattention::config::load;
 use vattention::estimators::Ratio;
-use vattention::schemars::{self, JsonSchema};
+use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::selectors::Sink;
 
 use vattention::{
-    Assumptions, Attention, Budget, BudgetEstimator, Demand, FallBack, Fraction, Kind, NewTokens,
-    Options, Output, Picks, PipelineConfig, Promise, Radius, Result, Row, SampleStats, Selector,
-    SelectorConfig, Shape, Share, Site, Size, Storage, Target, Turn, backend, register, typetag,
+    Attention, Demand, FallBack, Fraction, Kind, Options, Output, PipelineConfig, Promise, Result,
+    Shape, Share, Size, Storage, Target, Turn, backend,
+    plugin::{
+        Assumptions, Budget, BudgetEstimator, NewTokens, Picks, Radius, Row, SampleStats, Selector,
+        SelectorConfig, Site, register, typetag,
+    },
 };
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 40 };

@@ -11,8 +11,8 @@ use vattention::backends::Reference;
 use vattention::config::{Loader, load};
 use vattention::cuda::{Device, Gpu};
 use vattention::{
-    Attention, Backend, Error, FallBack, Options, PipelineConfig, Placement, Result, Selection,
-    Shape, Storage,
+    Attention, Backend, Error, FallBack, Options, PipelineConfig, Placement, Result, Shape,
+    Storage, engine::Selection,
 };
 use vattention_cuda_emulator::Emulator;
 

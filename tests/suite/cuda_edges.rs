@@ -9,11 +9,13 @@ use serde::{Deserialize, Serialize};
 use vattention::backends::Reference;
 use vattention::config::Loader;
 use vattention::cuda::Gpu;
-use vattention::schemars::{self, JsonSchema};
+use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::{
-    Activation, Affine, Attention, Backend, CodeMap, HashCodes, Network, NewTokens, Options,
-    Output, Picks, PipelineConfig, Result, Row, Score, Selector, SelectorConfig, SelectorOp, Shape,
-    Site, Step, register, typetag,
+    Attention, Backend, Options, Output, PipelineConfig, Result, Shape,
+    engine::{Activation, Affine, CodeMap, HashCodes, Network, SelectorOp},
+    plugin::{
+        NewTokens, Picks, Row, Score, Selector, SelectorConfig, Site, Step, register, typetag,
+    },
 };
 
 use crate::common::agreement::{compare_picks, compare_reports};

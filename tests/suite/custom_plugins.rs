@@ -8,7 +8,7 @@ mod every_nth;
 use crate::common;
 use ndarray::Array3;
 use vattention::config::{listing, load};
-use vattention::{ComponentKind, FallBack, Options, Shape, available_backends};
+use vattention::{FallBack, Options, Shape, available_backends, plugin::ComponentKind};
 
 #[test]
 fn it_is_listed_with_its_field() {

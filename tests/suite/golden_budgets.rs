@@ -10,8 +10,8 @@ use vattention::estimators::formula::{
     mcdiarmid_radius, mcdiarmid_radius_of, q_rob, ratio_grid, sdpa, sdpa_exact, sdpa_paper,
     serfling, whole_tokens, z_one, z_two,
 };
-use vattention::{BudgetEstimator, Target};
-use vattention::{Fraction, Sample, SampleStats, Softmax, estimators};
+use vattention::{Fraction, engine::Softmax, estimators, plugin::SampleStats, statistics::Sample};
+use vattention::{Target, plugin::BudgetEstimator};
 
 /// The rows, by id.
 fn rows() -> BTreeMap<u64, Value> {

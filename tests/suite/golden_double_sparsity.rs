@@ -12,7 +12,8 @@ use ndarray::{Array3, ArrayView1, ArrayViewMut1, s};
 use serde_json::Value;
 use vattention::selectors::{DoubleSparsity, Importance, IndexOf, LabelBits, Sink, Window};
 use vattention::{
-    NewTokens, Picks, Score, SelectorConfig, Site, Size, Step, Tokens, available_backends,
+    Size, available_backends,
+    plugin::{NewTokens, Picks, Score, SelectorConfig, Site, Step, Tokens},
 };
 
 /// A composition's selector, with a size of ours.

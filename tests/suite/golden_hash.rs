@@ -12,7 +12,7 @@ use ndarray::{ArrayView1, s};
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use serde_json::Value;
 use vattention::selectors::{Activation, HashAttention, IndexOf, Sink, Window};
-use vattention::{PipelineConfig, Score, Share, available_backends};
+use vattention::{PipelineConfig, Share, available_backends, plugin::Score};
 
 /// The peer's maps as a file of ours.
 fn write_weights(case: &Case, layers: usize, path: &Path) {

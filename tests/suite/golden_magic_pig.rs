@@ -13,11 +13,13 @@ use crate::common::peer::{Case, size};
 use ndarray::{Array2, s};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use vattention::schemars::{self, JsonSchema};
+use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::selectors::{BLOCK, Collisions, Lsh, Rule, Sink, TableBits, Transform, Window};
 use vattention::{
-    Assurance, Design, Picks, PipelineConfig, Result, Row, Sampler, SamplerConfig, Share, Site,
-    Size, Stream, available_backends, register, typetag,
+    PipelineConfig, Result, Share, Size, available_backends,
+    plugin::{
+        Assurance, Design, Picks, Row, Sampler, SamplerConfig, Site, Stream, register, typetag,
+    },
 };
 
 /// The reference's tables: for all heads the same.

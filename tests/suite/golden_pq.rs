@@ -6,7 +6,7 @@
 
 use crate::common::peer::Case;
 use ndarray::{Array3, Array5, ArrayView1, Axis, Ix5, s};
-use vattention::Picks;
+use vattention::plugin::Picks;
 use vattention::selectors::{Codebook, PartCodes};
 
 /// The first tokens and the last, which no code is needed for.

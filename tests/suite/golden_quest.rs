@@ -12,7 +12,8 @@ use ndarray::{Array1, Array3, s};
 use serde_json::Value;
 use vattention::selectors::{LabelBits, Quest};
 use vattention::{
-    NewTokens, Picks, Row, Score, Selector, SelectorConfig, Shape, Site, Size, Step, Tokens,
+    Shape, Size,
+    plugin::{NewTokens, Picks, Row, Score, Selector, SelectorConfig, Site, Step, Tokens},
 };
 
 const PAGE: usize = 16;

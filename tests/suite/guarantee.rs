@@ -14,11 +14,14 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use vattention::estimators::{Clt, Combine, Ratio, Terms};
 use vattention::eval::{Exact, LayerTrials, TraceLayer, binomial, try_layer};
-use vattention::schemars::{self, JsonSchema};
+use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::selectors::OracleTopK;
 use vattention::{
-    Budget, BudgetEstimator, Demand, FallBack, Fraction, Options, PipelineConfig, Promise, Radius,
-    SampleStats, Score, SelectorConfig, Share, Size, Target, Uniform, backend, register, typetag,
+    Demand, FallBack, Fraction, Options, PipelineConfig, Promise, Share, Size, Target, backend,
+    plugin::{
+        Budget, BudgetEstimator, Radius, SampleStats, Score, SelectorConfig, Uniform, register,
+        typetag,
+    },
 };
 
 const TOKENS: usize = 5000;
@@ -151,7 +154,7 @@ fn ratio(promise: &Promise) -> Box<dyn BudgetEstimator> {
 }
 
 /// An estimator with half of the budget that it has for variances as they are estimated.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Half(#[schemars(with = "serde_json::Value")] Box<dyn BudgetEstimator>);
 
 #[typetag::serde(name = "half")]

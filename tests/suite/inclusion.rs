@@ -3,9 +3,9 @@
 use std::num::NonZeroU16;
 
 use vattention::eval::binomial::p_value;
+use vattention::plugin::{Picks, SamplerConfig, Site, Stream};
 use vattention::samplers::LshSampler;
 use vattention::selectors::{BLOCK, HashTables, Rule, TableBits, Transform};
-use vattention::{Picks, SamplerConfig, Site, Stream};
 use vattention_testkit::{Head, Texture};
 
 /// Sequences, each with its own tables.

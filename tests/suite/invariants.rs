@@ -5,7 +5,12 @@ use ndarray_rand::rand_distr::{Distribution, StandardNormal};
 use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use vattention::estimators::{Clt, Combine, Hoeffding, Ratio, SubGaussian, Terms};
-use vattention::{BudgetEstimator, Fraction, Sample, SampleStats, Softmax, Target};
+use vattention::{
+    Fraction, Target,
+    engine::Softmax,
+    plugin::{BudgetEstimator, SampleStats},
+    statistics::Sample,
+};
 
 const DIM: usize = 3;
 const TARGETS: [Target; 3] = [Target::Denominator, Target::Numerator, Target::Sdpa];

@@ -11,9 +11,11 @@ use vattention::estimators::{Clt, Mode, Ratio, Terms};
 use vattention::eval::binomial;
 use vattention::selectors::OracleTopK;
 use vattention::{
-    Assumption, BudgetEstimator, Certificate, Fraction, Kind, NewTokens, Pipeline, PipelineConfig,
-    Reading, RowReport, Score, SelectorConfig, Shape, Site, Size, Softmax, Step, Target, Tokens,
-    Uniform,
+    Certificate, Fraction, Kind, PipelineConfig, RowReport, Shape, Size, Target,
+    engine::{Pipeline, Reading, Softmax},
+    plugin::{
+        Assumption, BudgetEstimator, NewTokens, Score, SelectorConfig, Site, Step, Tokens, Uniform,
+    },
 };
 
 const TOKENS: usize = 5000;

@@ -38,12 +38,12 @@ fn pipeline(maskers: &Value) -> Option<PipelineConfig> {
             "local" => Box::new(selectors::Window { size: size(&masker["window_size"]) }),
             "oracle_top_k" => Box::new(selectors::OracleTopK {
                 size: size(&masker["heavy_size"]).into(),
-                score: vattention::Score::Head,
+                score: vattention::plugin::Score::Head,
             }),
             "oracle_top_p" => Box::new(selectors::OracleTopP {
                 mass: serde_json::from_value(masker["top_p"].clone()).unwrap(),
                 of: selectors::MassOf::Residual,
-                score: vattention::Score::Head,
+                score: vattention::plugin::Score::Head,
             }),
             _ => return None,
         });

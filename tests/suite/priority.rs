@@ -8,7 +8,10 @@ use vattention::estimators::Mode;
 use vattention::eval::binomial;
 use vattention::samplers::{LogitIndex, Priority};
 use vattention::selectors::OracleTopK;
-use vattention::{Assumption, AutoSize, Kind, Score, Size};
+use vattention::{
+    Kind, Size,
+    plugin::{Assumption, AutoSize, Score},
+};
 
 use vattention_testkit::promises::{
     LEVEL, Length, PromiseHead, TOKENS, TRIALS, contradicted, for_each_head,

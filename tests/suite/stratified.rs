@@ -10,7 +10,10 @@ use vattention::estimators::{Mode, Ratio};
 use vattention::eval::binomial;
 use vattention::samplers::Stratified;
 use vattention::selectors::OracleTopK;
-use vattention::{AutoSize, BudgetEstimator, PipelineConfig, SamplerConfig, Score, Size, Uniform};
+use vattention::{
+    PipelineConfig, Size,
+    plugin::{AutoSize, BudgetEstimator, SamplerConfig, Score, Uniform},
+};
 
 use vattention_testkit::promises::{
     LEVEL, PromiseHead, TOKENS, TRIALS, contradicted, for_each_head,

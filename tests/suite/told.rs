@@ -4,11 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use ndarray::{Array3, s};
 use serde::{Deserialize, Serialize};
-use vattention::schemars::{self, JsonSchema};
+use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::{
-    Attended, FallBack, NewTokens, Options, Picks, PipelineConfig, PromptQueries, Result, Row,
-    Selector, SelectorConfig, Shape, Share, Site, Size, available_backends, estimators::Ratio,
-    register, typetag,
+    FallBack, Options, PipelineConfig, Result, Shape, Share, Size, available_backends,
+    estimators::Ratio,
+    plugin::{
+        Attended, NewTokens, Picks, PromptQueries, Row, Selector, SelectorConfig, Site, register,
+        typetag,
+    },
 };
 
 #[derive(Clone, Debug, PartialEq)]

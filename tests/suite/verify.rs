@@ -8,11 +8,14 @@ use serde::{Deserialize, Serialize};
 use vattention::eval::{
     Cause, Trace, TraceInfo, TraceLayer, Verification, at_epsilon, verify, write_trace,
 };
-use vattention::schemars::{self, JsonSchema};
+use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::{
-    Assumptions, Budget, BudgetEstimator, Demand, Design, Fraction, Kind, Picks, PipelineConfig,
-    Promise, Radius, Row, SampleStats, Sampler, SamplerConfig, Scope, Site, Size, Storage, Stream,
-    Target, Uniform, estimators::Ratio, register, typetag,
+    Demand, Fraction, Kind, PipelineConfig, Promise, Scope, Size, Storage, Target,
+    estimators::Ratio,
+    plugin::{
+        Assumptions, Budget, BudgetEstimator, Design, Picks, Radius, Row, SampleStats, Sampler,
+        SamplerConfig, Site, Stream, Uniform, register, typetag,
+    },
 };
 
 /// One head, twenty queries, 3,000 tokens. To the query `hidden`, if any, three far tokens are nearly
@@ -142,7 +145,7 @@ fn samples_are_drawn_anew_for_each_trial() {
 }
 
 /// Promises what it is told, and asks for `tokens` each time.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Stubborn {
     tokens: usize,
     epsilon: Fraction,
@@ -271,10 +274,15 @@ fn a_promise_about_a_step_is_about_all_heads_of_a_layer() {
 
 #[test]
 fn other_epsilons_are_of_what_promises() {
-    let estimator =
-        PipelineConfig { estimator: Some(Box::new(stubborn(9, 0.2))), ..PipelineConfig::default() };
-    let before = estimator.promise().unwrap();
-    let other = at_epsilon(&estimator, fraction(0.4)).unwrap();
-    assert_eq!(other.promise(), Some(Promise { epsilon: fraction(0.4), ..before }));
-    assert!(at_epsilon(&PipelineConfig::default(), fraction(0.4)).is_none());
+    let with = |estimator: Box<dyn BudgetEstimator>| PipelineConfig {
+        estimator: Some(estimator),
+        ..PipelineConfig::default()
+    };
+    let ratio = with(Box::new(Ratio::new(fraction(0.2), fraction(0.1))));
+    let other = at_epsilon(&ratio, fraction(0.4)).unwrap();
+    let promise = Promise::new(Target::Sdpa, fraction(0.4), fraction(0.1));
+    assert_eq!(other.promise(), Some(promise));
+    for nothing_to_set in [PipelineConfig::default(), with(Box::new(stubborn(9, 0.2)))] {
+        assert!(at_epsilon(&nothing_to_set, fraction(0.4)).is_none());
+    }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use vattention::config::shares;
 use vattention::eval::{Entry, Trace};
-use vattention::{BudgetEstimator, Fraction, PipelineConfig, Shape, Size};
+use vattention::{Fraction, PipelineConfig, Shape, Size, plugin::BudgetEstimator};
 use vattention_llm::Config;
 
 use crate::compare::find_backend;

@@ -89,7 +89,7 @@ pub fn main() -> ExitCode {
 
 /// Refuses to begin with plug-ins that pipeline files could not name.
 fn check_registry() -> Result<(), Failure> {
-    let faults = vattention::registry_faults();
+    let faults = vattention::plugin::registry_faults();
     if faults.is_empty() { Ok(()) } else { Err(Failure::input(faults.join("\nerror: "))) }
 }
 

@@ -1,8 +1,8 @@
 //! `vattention list` and `vattention schema`: what pipeline files may name.
 
 use serde_json::{Value, json};
-use vattention::ComponentKind;
 use vattention::config::{ComponentEntry, Field, listing, schema};
+use vattention::plugin::ComponentKind;
 
 use crate::{Failure, say};
 

@@ -6,8 +6,11 @@
 use std::process::{Command, ExitCode};
 
 use serde::{Deserialize, Serialize};
-use vattention::schemars::{self, JsonSchema};
-use vattention::{Picks, Result, Row, Selector, SelectorConfig, Site, register, typetag};
+use vattention::plugin::schemars::{self, JsonSchema};
+use vattention::{
+    Result,
+    plugin::{Picks, Row, Selector, SelectorConfig, Site, register, typetag},
+};
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct EveryOther {}

@@ -215,10 +215,15 @@ impl<'a> Drawing<'a> {
 
     /// The largest budget of any reader, with the weakest kind.
     fn required(&mut self, asked: &Asked<'_>) -> Budget {
-        self.together(|drawing, reader, so_far| match (drawing.uniform, asked.estimator.needs()) {
-            (true, _) => drawing.by_formula(asked, reader),
-            (false, Needs::Proof) => drawing.by_proof(asked, reader),
-            (false, _) => drawing.by_variances(asked, reader, so_far),
+        if self.uniform {
+            return self.together(|drawing, reader, _| drawing.by_formula(asked, reader));
+        }
+        if asked.estimator.needs() == Needs::Proof {
+            return self.together(|drawing, reader, _| drawing.by_proof(asked, reader));
+        }
+        let (p, strata) = (self.design.probabilities(), self.design.strata());
+        self.together(|drawing, reader, so_far| {
+            drawing.by_variances(asked, reader, so_far, &p, strata.as_deref())
         })
     }
 
@@ -252,8 +257,16 @@ impl<'a> Drawing<'a> {
         Seen { budget, radius: estimator.radius(&stats.at(drawn_next)).relative }
     }
 
-    /// The least size at which the variances that the design foretells suffice, or `so_far` if that does.
-    fn by_variances(&mut self, asked: &Asked<'_>, reader: usize, so_far: usize) -> Seen {
+    /// The least size at which the variances that the design foretells suffice, or `so_far` if that does. `p` and `strata`
+    /// are those of the tokens drawn.
+    fn by_variances(
+        &mut self,
+        asked: &Asked<'_>,
+        reader: usize,
+        so_far: usize,
+        p: &[f64],
+        strata: Option<&[usize]>,
+    ) -> Seen {
         let (size, n_s, epsilon) = (self.size, self.n_s, asked.epsilon);
         if size == n_s {
             return Seen::everything(n_s);
@@ -277,10 +290,9 @@ impl<'a> Drawing<'a> {
             let Radius { relative, kind, assumes } = radius(tokens.min(asked.limit).max(size));
             Seen { budget: Budget { tokens, kind, assumes }, radius: relative }
         };
-        let (p, strata) = (self.design.probabilities(), self.design.strata());
         let residual = &self.residuals[reader];
-        let sample = self.accumulator.weighed(reader, residual, &p, strata.as_deref());
-        forecast(&Look::new(&*self.design, reader, size, &p, &sample, residual))
+        let sample = self.accumulator.weighed(reader, residual, p, strata);
+        forecast(&Look::new(&*self.design, reader, size, p, &sample, residual))
     }
 
     /// The least size that the design proves to suffice.

@@ -2,11 +2,13 @@
 
 use std::fmt::Debug;
 
-use crate::{Assumptions, ClosedForm, Demand, Kind, Promise, SampleStats};
+use dyn_clone::DynClone;
+
+use crate::{Assumptions, ClosedForm, Demand, Kind, Promise, SampleStats, TunableDemand};
 
 /// Decides how many tokens of the residual must be in the sample.
 #[typetag::serde(tag = "type")]
-pub trait BudgetEstimator: Debug + Send + Sync {
+pub trait BudgetEstimator: Debug + DynClone + Send + Sync {
     /// How far the estimate from a sample may be off: the error bar; a pure function.
     ///
     /// It falls as samples of the same moments grow ([`SampleStats::at`]).
@@ -50,7 +52,14 @@ pub trait BudgetEstimator: Debug + Send + Sync {
         let _ = (query_heads, value_dim);
         None
     }
+
+    /// What of it can be set so that more or less is drawn, if anything can.
+    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+        None
+    }
 }
+
+dyn_clone::clone_trait_object!(BudgetEstimator);
 
 /// What an estimator must be told of a residual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -41,6 +41,7 @@ mod stats;
 mod stream;
 mod tokens;
 mod top;
+mod tunable;
 mod uniform;
 mod weighed;
 
@@ -79,6 +80,7 @@ pub use stats::{
 pub use stream::Stream;
 pub use tokens::{Element, MAX_MAGNITUDE, Tokens};
 pub use top::Rank;
+pub use tunable::{Tunable, TunableDemand};
 pub use uniform::{Uniform, default_base};
 pub use weighed::{StratumMean, Weighed, Within};
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use crate::accumulator::{Accumulator, ExactAccumulator, Residual};
 use crate::drawing::{Drawing, Drawn, Outcome};
 use crate::reading::{Read, Reading};
+use crate::row::GroupLogits;
 use crate::stats::norm;
 use crate::stream::SHARED;
 use crate::{
@@ -279,7 +280,7 @@ impl Pipeline {
     /// Runs the selectors, each seeing what those before it took: for all members at once as long
     /// as they pick alike, then for each.
     fn select(&self, step: &Step<'_>) -> Vec<Picks> {
-        let rows = step.rows();
+        let (rows, logits) = (step.rows(), GroupLogits::default());
         let sampling = self.config.sampling();
         let mut picks = vec![Picks::new(step.visible)];
         if self.sampler.is_some() && self.config.sampler().wants_scores() {
@@ -290,7 +291,8 @@ impl Pipeline {
                 picks.resize(rows.len(), picks[0].clone());
             }
             for (row, picks) in rows.iter().zip(&mut picks) {
-                selector.select(&row.for_selector(i, sampling.as_ref()), picks);
+                let row = row.sharing(&logits).for_selector(i, sampling.as_ref());
+                selector.select(&row, picks);
             }
         }
         picks

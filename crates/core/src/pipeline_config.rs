@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Selectors, and what to do with the tokens they leave: a strategy of sparse attention.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "Written")]
 pub struct PipelineConfig {
     /// What tables and plots call it.

@@ -1,5 +1,7 @@
 //! One decode step as a selector sees it.
 
+use std::sync::OnceLock;
+
 use ndarray::ArrayView2;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,7 +31,7 @@ const NOBODY: u16 = u16::MAX;
 impl<'a> Step<'a> {
     /// The row of one member of the group.
     pub fn row(&self, member: usize) -> Row<'a> {
-        Row { step: *self, member, purpose: NOBODY, sampling: None }
+        Row { step: *self, member, purpose: NOBODY, sampling: None, logits: None }
     }
 
     /// The rows of all members.
@@ -45,6 +47,24 @@ pub struct Row<'a> {
     member: usize,
     purpose: u16,
     sampling: Option<&'a Sampling>,
+    logits: Option<&'a GroupLogits>,
+}
+
+/// The logits of all rows of a step, `[group, visible]`, made when the first row asks for its own: so each key is read
+/// once for the group.
+#[derive(Debug, Default)]
+pub(crate) struct GroupLogits(OnceLock<Vec<f32>>);
+
+impl GroupLogits {
+    /// Those of one member of the group.
+    fn of(&self, step: &Step<'_>, member: usize) -> &[f32] {
+        let all = self.0.get_or_init(|| {
+            let mut all = vec![0.0; step.site.shape.group() * step.visible];
+            step.keys.dots(0..step.visible, step.queries, &mut all);
+            all
+        });
+        &all[member * step.visible..][..step.visible]
+    }
 }
 
 /// The sample that follows the selectors.
@@ -116,9 +136,20 @@ impl<'a> Row<'a> {
         self.step.keys.dot(token, self.query())
     }
 
-    /// The logits of the visible tokens, into `out` `[visible]`.
+    /// The logits of some visible tokens, `[tokens]`.
+    pub fn logits_of(&self, tokens: &[usize]) -> Vec<f32> {
+        let mut logits = vec![0.0; tokens.len()];
+        self.step.keys.dots_of(tokens, self.query(), &mut logits);
+        logits
+    }
+
+    /// The logits of the visible tokens, into `out` `[visible]`. While selectors choose, the first row of a step that asks
+    /// multiplies the keys for all of them.
     pub fn logits(&self, out: &mut [f32]) {
-        self.step.keys.dots(0..self.visible(), self.query(), out);
+        match self.logits {
+            Some(logits) => out.copy_from_slice(logits.of(&self.step, self.member)),
+            None => self.step.keys.dots(0..self.visible(), self.query(), out),
+        }
     }
 
     /// What a scoring selector ranks the visible tokens by, `[visible]`. O(visible · head_dim).
@@ -141,6 +172,11 @@ impl<'a> Row<'a> {
     /// The sample that will be drawn of what the selectors leave, if one is, for a promise.
     pub fn sampling(&self) -> Option<&'a Sampling> {
         self.sampling
+    }
+
+    /// The same row, one of several that share their `logits`.
+    pub(crate) fn sharing(self, logits: &'a GroupLogits) -> Self {
+        Self { logits: Some(logits), ..self }
     }
 
     /// The same row for the selector at `index` of the pipeline.
@@ -183,6 +219,10 @@ mod tests {
         let row = step.row(1);
         assert_eq!(row.query(), [10.0, 20.0]);
         assert_eq!(row.scores(Score::Head), [10.0, 20.0]);
+        let shared = GroupLogits::default();
+        for row in step.rows() {
+            assert_eq!(row.sharing(&shared).scores(Score::Head), row.scores(Score::Head));
+        }
         assert_eq!(row.scores(Score::Group), [12.0, 23.0]);
         assert_eq!((row.keys().len(), row.values().len()), (2, 2));
         let selector = row.for_selector(0, None);

@@ -8,7 +8,7 @@ use crate::{NewTokens, Picks, Result, Row, Sample, Site, Size, Stream};
 
 /// The `[sampler]` table of a pipeline file: parameters, no state. Without a `type` it is `uniform`.
 #[typetag::serde(tag = "type", default_variant = "uniform")]
-pub trait SamplerConfig: Debug + Send + Sync {
+pub trait SamplerConfig: Debug + DynClone + Send + Sync {
     /// Makes the worker of one KV head, before any token has arrived.
     ///
     /// # Errors
@@ -39,6 +39,8 @@ pub trait SamplerConfig: Debug + Send + Sync {
         false
     }
 }
+
+dyn_clone::clone_trait_object!(SamplerConfig);
 
 /// What a sample tells of its own error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

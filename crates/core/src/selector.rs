@@ -7,7 +7,7 @@ use dyn_clone::DynClone;
 use ndarray::ArrayView3;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use crate::{Picks, Result, Row, SelectorOp, Site, Step, Tokens};
+use crate::{Picks, Result, Row, SelectorOp, Site, Step, Tokens, Tunable};
 
 /// A selector as written in a pipeline file: parameters, no state.
 ///
@@ -39,7 +39,7 @@ use crate::{Picks, Result, Row, SelectorOp, Site, Step, Tokens};
 /// register!(Selector, "every-nth", EveryNth, "every n-th token");
 /// ```
 #[typetag::serde(tag = "type")]
-pub trait SelectorConfig: Debug + Send + Sync {
+pub trait SelectorConfig: Debug + DynClone + Send + Sync {
     /// Makes the worker of one KV head, before any token has arrived.
     ///
     /// # Errors
@@ -66,7 +66,14 @@ pub trait SelectorConfig: Debug + Send + Sync {
     fn needs_sampling(&self) -> bool {
         false
     }
+
+    /// What of it can be set so that it takes more or fewer tokens, if anything can.
+    fn tunable(&mut self) -> Option<Tunable<'_>> {
+        None
+    }
 }
+
+dyn_clone::clone_trait_object!(SelectorConfig);
 
 /// A selector in a field of another: a table like those of the pipeline. Whoever knows all selectors
 /// can say more of what is called `Selector`.

@@ -27,8 +27,8 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Budget, BudgetEstimator, ClosedForm, Demand, Needs, Radius, SampleStats, register,
-    searched_budget, typetag,
+    Budget, BudgetEstimator, ClosedForm, Demand, Needs, Radius, SampleStats, TunableDemand,
+    register, searched_budget, typetag,
 };
 
 use crate::formula::{c2, z_two};
@@ -67,6 +67,10 @@ impl BudgetEstimator for Clt {
 
     fn closed_form(&self, query_heads: usize, value_dim: usize) -> Option<ClosedForm> {
         self.with_quantiles(value_dim, |quantiles| closed_form(&self.0, query_heads, quantiles))
+    }
+
+    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+        Some(self.0.tunable())
     }
 }
 

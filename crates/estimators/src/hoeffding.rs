@@ -31,7 +31,7 @@ use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Assumption, Assumptions, Budget, BudgetEstimator, ClosedForm, Demand, Denominator, Formula,
     Fraction, Kind, Needs, Numerator, Population, Radius, SampleStats, Scope, Size, Target,
-    register, typetag,
+    TunableDemand, register, typetag,
 };
 
 use crate::formula::{
@@ -256,6 +256,11 @@ impl BudgetEstimator for Hoeffding {
         };
         let (kind, assumes) = self.ground();
         Some(ClosedForm::Formula { formula, kind, assumes })
+    }
+
+    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+        let Self { epsilon, size, delta, .. } = self;
+        Some(TunableDemand { epsilon: epsilon.as_mut(), size: size.as_mut(), delta })
     }
 }
 

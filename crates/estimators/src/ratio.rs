@@ -26,7 +26,7 @@ use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     ALLOWANCE, Assumptions, Budget, BudgetEstimator, ClosedForm, Demand, Denominator, Formula,
     Fraction, Kind, Needs, Numerator, Population, Radius, SampleStats, Scope, Size, Target,
-    register, searched_budget, typetag,
+    TunableDemand, register, searched_budget, typetag,
 };
 
 use crate::Mode;
@@ -167,6 +167,11 @@ impl BudgetEstimator for Ratio {
             allowance: ALLOWANCE,
         };
         Some(ClosedForm::Formula { formula, kind: Kind::Asymptotic, assumes: Assumptions::ALL })
+    }
+
+    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+        let Self { epsilon, size, delta, .. } = self;
+        Some(TunableDemand { epsilon: epsilon.as_mut(), size: size.as_mut(), delta })
     }
 }
 

@@ -15,8 +15,8 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Budget, BudgetEstimator, ClosedForm, Demand, Needs, Radius, SampleStats, register,
-    searched_budget, typetag,
+    Budget, BudgetEstimator, ClosedForm, Demand, Needs, Radius, SampleStats, TunableDemand,
+    register, searched_budget, typetag,
 };
 
 use crate::Terms;
@@ -53,6 +53,10 @@ impl BudgetEstimator for SubGaussian {
 
     fn closed_form(&self, query_heads: usize, _: usize) -> Option<ClosedForm> {
         closed_form(&self.0, query_heads, &QUANTILES)
+    }
+
+    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+        Some(self.0.tunable())
     }
 }
 

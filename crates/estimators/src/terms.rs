@@ -4,7 +4,7 @@ use std::num::NonZeroU8;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
-use vattention_core::{Demand, Fraction, Scope, Size, Target};
+use vattention_core::{Demand, Fraction, Scope, Size, Target, TunableDemand};
 
 use crate::Mode;
 use crate::formula::Combination;
@@ -95,6 +95,11 @@ impl Terms {
     pub(crate) fn demand(&self) -> Demand {
         let &Self { target, delta, floor, scope, epsilon, size, limit, .. } = self;
         Demand { target, delta, floor, scope, epsilon, size, limit }
+    }
+
+    pub(crate) fn tunable(&mut self) -> TunableDemand<'_> {
+        let Self { epsilon, size, delta, .. } = self;
+        TunableDemand { epsilon: epsilon.as_mut(), size: size.as_mut(), delta }
     }
 }
 

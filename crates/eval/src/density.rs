@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-use vattention_core::{Backend, Fraction, Options, PipelineConfig, RowReport};
+use vattention_core::{Backend, Fraction, Options, PipelineConfig, RowReport, Tunable};
 
 use crate::bench::{BY_LAYER, refusal};
 use crate::compare::{Answers, chosen_layers};
@@ -48,9 +47,10 @@ pub fn made_to_read<E: From<Error>>(
     }
     let refuse = |reason| refusal(pipeline, reason);
     let half = Fraction::try_from(density.get() / 2.0).map_err(refuse)?;
-    let certain = certain(pipeline).map_err(refuse)?;
+    let certain = PipelineConfig { estimator: None, sampler: None, ..(**pipeline).clone() };
     let found = search(&certain, half, Knob::Mass, measure)?;
-    let over = with_selectors(pipeline, &found.pipeline).map_err(refuse)?;
+    let selectors = found.pipeline.selectors.clone();
+    let over = PipelineConfig { selectors, ..(**pipeline).clone() };
     let tuned = search(&over, density, knob, measure)?;
     Ok(Tuned { set: format!("{}, {}", found.set, tuned.set), ..tuned })
 }
@@ -141,7 +141,7 @@ impl Knob {
                 let turned = at_epsilon(&*sized(pipeline, half)?, fraction);
                 turned.ok_or_else(|| refuse("its promise has no epsilon to set".into()))?
             }
-            Self::Mass => with_mass(pipeline, number).map_err(refuse)?,
+            Self::Mass => with_mass(pipeline, fraction),
             Self::Size => at_density(pipeline, fraction)?,
         };
         let name = format!("{self:?}").to_lowercase();
@@ -179,42 +179,20 @@ fn between(from: f64, to: f64, at: f64) -> f64 {
     from * (to / from).powf(at)
 }
 
-/// Whether a selector looks for a share of the attention.
+/// The masses that selectors look for.
+fn masses(pipeline: &mut PipelineConfig) -> impl Iterator<Item = &mut Fraction> {
+    pipeline.selectors.iter_mut().filter_map(|selector| match selector.tunable() {
+        Some(Tunable::Mass(mass)) => Some(mass),
+        _ => None,
+    })
+}
+
 fn has_mass(pipeline: &PipelineConfig) -> bool {
-    let table = |selector| serde_json::to_value(selector).unwrap_or_default();
-    pipeline.selectors.iter().any(|selector| table(selector).get("mass").is_some())
+    masses(&mut pipeline.clone()).next().is_some()
 }
 
-/// The pipeline without its sample.
-fn certain(pipeline: &PipelineConfig) -> Edited {
-    edited(pipeline, |tree| {
-        for key in ["estimator", "sampler"] {
-            tree.as_object_mut().and_then(|tree| tree.remove(key));
-        }
-    })
-}
-
-/// The pipeline with the selectors of another.
-fn with_selectors(pipeline: &PipelineConfig, other: &PipelineConfig) -> Edited {
-    let selectors = serde_json::to_value(&other.selectors).map_err(|error| error.to_string())?;
-    edited(pipeline, |tree| tree["selectors"] = selectors)
-}
-
-fn with_mass(pipeline: &PipelineConfig, mass: f64) -> Edited {
-    edited(pipeline, |tree| {
-        let tables = tree.get_mut("selectors").and_then(Value::as_array_mut);
-        for field in tables.into_iter().flatten().filter_map(|table| table.get_mut("mass")) {
-            *field = mass.into();
-        }
-    })
-}
-
-/// A pipeline that was changed, or why it cannot be.
-type Edited = Result<Arc<PipelineConfig>, String>;
-
-/// The pipeline with its table changed.
-fn edited(pipeline: &PipelineConfig, edit: impl FnOnce(&mut Value)) -> Edited {
-    let mut tree = serde_json::to_value(pipeline).map_err(|error| error.to_string())?;
-    edit(&mut tree);
-    serde_json::from_value(tree).map(Arc::new).map_err(|error| error.to_string())
+fn with_mass(pipeline: &PipelineConfig, mass: Fraction) -> Arc<PipelineConfig> {
+    let mut pipeline = pipeline.clone();
+    masses(&mut pipeline).for_each(|one| *one = mass);
+    Arc::new(pipeline)
 }

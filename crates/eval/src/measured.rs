@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    #[derive(Debug, Serialize, Deserialize)]
+    #[derive(Clone, Debug, Serialize, Deserialize)]
     struct Promising {
         scope: Scope,
     }

@@ -48,7 +48,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, register, typetag,
+    NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, Tunable, register,
+    typetag,
 };
 
 use crate::index_of::{IndexOf, counting};
@@ -109,6 +110,10 @@ impl SelectorConfig for DoubleSparsity {
 
     fn check(&self) -> Result<()> {
         crate::named("double-sparsity", calibration::check_file(&self.calibration))
+    }
+
+    fn tunable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Sizes(vec![&mut self.size]))
     }
 }
 

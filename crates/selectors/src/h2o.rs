@@ -42,7 +42,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Attended, Fraction, NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig,
-    Site, Size, register, typetag,
+    Site, Size, Tunable, register, typetag,
 };
 
 use crate::kept::{Kept, keep};
@@ -70,6 +70,10 @@ impl SelectorConfig for H2o {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
         let (kept, scores) = (Kept::default(), Vec::new());
         Ok(Box::new(Worker { config: self.clone(), kept, seen: 0, scores }))
+    }
+
+    fn tunable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Sizes(vec![&mut self.heavy, &mut self.recent]))
     }
 }
 

@@ -50,7 +50,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     AutoSize, CodeMap, HashCodes, NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig,
-    SelectorOp, Site, Step, register, typetag,
+    SelectorOp, Site, Step, Tunable, register, typetag,
 };
 
 pub use codes::Codes;
@@ -103,6 +103,11 @@ impl SelectorConfig for HashAttention {
 
     fn needs_sampling(&self) -> bool {
         self.size == AutoSize::Auto
+    }
+
+    fn tunable(&mut self) -> Option<Tunable<'_>> {
+        let AutoSize::Fixed(size) = &mut self.size else { return None };
+        Some(Tunable::Sizes(vec![size]))
     }
 }
 

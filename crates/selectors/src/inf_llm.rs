@@ -43,7 +43,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Attended, NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig, Site, Size,
-    register, typetag,
+    Tunable, register, typetag,
 };
 
 use crate::learned::{each_row, rounded};
@@ -86,6 +86,10 @@ impl SelectorConfig for InfLlm {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
         let blocks = Blocks::new(self.block.get(), self.representatives.get(), site.shape.head_dim);
         Ok(Box::new(Worker { size: self.size, window: self.window.get(), blocks }))
+    }
+
+    fn tunable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Sizes(vec![&mut self.size]))
     }
 }
 

@@ -43,8 +43,8 @@ use serde::{Deserialize, Serialize};
 use vattention_core::ndarray::Axis;
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, Tokens, register,
-    typetag,
+    NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, Tokens, Tunable,
+    register, typetag,
 };
 
 /// The tokens with the largest scores by the first principal components of the keys.
@@ -72,6 +72,10 @@ impl SelectorConfig for Loki {
 
     fn check(&self) -> Result<()> {
         crate::named("loki", basis::open(&self.basis).map(drop))
+    }
+
+    fn tunable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Sizes(vec![&mut self.size]))
     }
 }
 

@@ -24,7 +24,7 @@ mod auto;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    AutoSize, Picks, Result, Row, Score, Selector, SelectorConfig, SelectorOp, Site, Step,
+    AutoSize, Picks, Result, Row, Score, Selector, SelectorConfig, SelectorOp, Site, Step, Tunable,
     register, typetag,
 };
 
@@ -52,6 +52,11 @@ impl SelectorConfig for OracleTopK {
 
     fn needs_sampling(&self) -> bool {
         self.size == AutoSize::Auto
+    }
+
+    fn tunable(&mut self) -> Option<Tunable<'_>> {
+        let AutoSize::Fixed(size) = &mut self.size else { return None };
+        Some(Tunable::Sizes(vec![size]))
     }
 }
 

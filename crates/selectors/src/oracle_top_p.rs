@@ -20,7 +20,7 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Fraction, Picks, Result, Row, Score, Selector, SelectorConfig, Site, register, typetag,
+    Fraction, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Tunable, register, typetag,
 };
 
 use crate::top_p::{Falling, attention};
@@ -59,6 +59,10 @@ impl SelectorConfig for OracleTopP {
     fn bounds_residual(&self) -> bool {
         self.score == Score::Head
     }
+
+    fn tunable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Mass(&mut self.mass))
+    }
 }
 
 impl Selector for OracleTopP {
@@ -81,14 +85,14 @@ impl Selector for OracleTopP {
             let share = known.next_if(|(of, _)| **of == token);
             share.map_or(f32::MIN, |(_, share)| share.max(f64::MIN_POSITIVE).ln() as f32)
         }));
-        let (taken, left): (Vec<usize>, Vec<usize>) =
-            (0..tokens.len()).partition(|&i| picks.contains(tokens[i]));
-        let covered = taken.into_iter().map(|i| shares[i]).sum();
-        let mut falling = Falling::new(&shares, left);
+        let (taken, left): (Vec<_>, Vec<_>) =
+            tokens.into_iter().zip(&shares).partition(|&(token, _)| picks.contains(token));
+        let covered = taken.into_iter().map(|(_, share)| share).sum();
+        let mut falling = Falling::new(left.into_iter().map(|(token, share)| (token, *share)));
         let chosen = falling.until(covered, self.mass.get() * shares.iter().sum::<f64>());
-        picks.take_all(chosen.into_iter().map(|i| tokens[i]));
-        if let (Score::Head, Some(best)) = (self.score, falling.next()) {
-            picks.bound_residual(row.logit(tokens[best]));
+        picks.take_all(chosen);
+        if let (Score::Head, Some((best, _))) = (self.score, falling.next()) {
+            picks.bound_residual(row.logit(best));
         }
     }
 }

@@ -49,7 +49,7 @@ use vattention_core::ndarray::{Array2, ArrayView2, s};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     NewTokens, Order, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, Stream,
-    register, typetag,
+    Tunable, register, typetag,
 };
 
 pub use codebook::{Codebook, PartTable};
@@ -123,6 +123,10 @@ pub enum Metric {
 impl SelectorConfig for PqCache {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
         crate::built("pq-cache", self.worker(site))
+    }
+
+    fn tunable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Sizes(vec![&mut self.size]))
     }
 }
 

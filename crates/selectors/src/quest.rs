@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     NewTokens, Picks, PrefixMax, Result, Row, Score, Selector, SelectorConfig, SelectorOp, Site,
-    Size, Step, register, typetag,
+    Size, Step, Tunable, register, typetag,
 };
 
 use crate::labels::{LabelBits, Labels, Rounding};
@@ -73,6 +73,10 @@ impl SelectorConfig for Quest {
 
     fn bounds_residual(&self) -> bool {
         self.score == Score::Head
+    }
+
+    fn tunable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Sizes(vec![&mut self.size]))
     }
 }
 

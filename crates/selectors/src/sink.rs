@@ -10,7 +10,8 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Size, Step, register, typetag,
+    Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Size, Step, Tunable, register,
+    typetag,
 };
 
 /// The first `size` tokens.
@@ -25,6 +26,10 @@ pub struct Sink {
 impl SelectorConfig for Sink {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
         Ok(Box::new(self.clone()))
+    }
+
+    fn tunable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Sink)
     }
 }
 

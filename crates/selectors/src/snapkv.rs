@@ -42,8 +42,8 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig, Site, Size, register,
-    typetag,
+    NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig, Site, Size, Tunable,
+    register, typetag,
 };
 
 use crate::kept::Kept;
@@ -78,6 +78,10 @@ fn window() -> NonZeroUsize {
 impl SelectorConfig for SnapKv {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
         Ok(Box::new(Worker { config: self.clone(), kept: Kept::default() }))
+    }
+
+    fn tunable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Sizes(vec![&mut self.size]))
     }
 }
 

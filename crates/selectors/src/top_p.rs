@@ -1,5 +1,7 @@
 //! The fewest tokens that hold a share of the attention: what the top-p selectors have in common.
 
+use std::cmp::Ordering;
+
 use vattention_core::{Row, Score};
 
 /// How attention spreads over some tokens, 1 in all for each head that counts: `logits` gives
@@ -25,58 +27,72 @@ pub(crate) fn attention(
     shares
 }
 
-/// Indices of shares by falling share, lower first among equals; only as many are sorted as are
-/// asked for, and at most as many again.
-pub(crate) struct Falling<'a> {
-    shares: &'a [f64],
-    indices: Vec<usize>,
-    /// Indices that have been given.
+/// Indices by falling share, lower first among equals; hardly more are sorted than are asked for.
+pub(crate) struct Falling {
+    /// Index and share.
+    entries: Vec<(usize, f64)>,
+    /// Entries that have been given.
     given: usize,
-    /// Indices in their place.
+    /// Entries in their place.
     sorted: usize,
+    /// Entries that no later one goes before.
+    pooled: usize,
 }
 
-impl<'a> Falling<'a> {
-    pub(crate) fn new(shares: &'a [f64], indices: Vec<usize>) -> Self {
-        Self { shares, indices, given: 0, sorted: 0 }
+impl Falling {
+    pub(crate) fn new(shares: impl Iterator<Item = (usize, f64)>) -> Self {
+        Self { entries: shares.collect(), given: 0, sorted: 0, pooled: 0 }
     }
 
     /// Gives out indices until their shares, with what is `covered` already, exceed `enough`.
     pub(crate) fn until(&mut self, mut covered: f64, enough: f64) -> Vec<usize> {
         let mut given = Vec::new();
         while covered <= enough
-            && let Some(index) = self.next()
+            && let Some((index, share)) = self.next()
         {
-            covered += self.shares[index];
+            covered += share;
             given.push(index);
         }
         given
     }
 
-    /// Brings as many indices again into their place.
+    /// Brings as many entries again into their place. They come from a pool many times as large, so that it is seldom
+    /// that all are looked at.
     fn sort_on(&mut self) {
-        let by_share =
-            |a: &usize, b: &usize| self.shares[*b].total_cmp(&self.shares[*a]).then(a.cmp(b));
-        let rest = &mut self.indices[self.sorted..];
-        let more = self.sorted.max(64).min(rest.len());
-        if more < rest.len() {
-            rest.select_nth_unstable_by(more, by_share);
+        if self.sorted == self.pooled {
+            let rest = &mut self.entries[self.pooled..];
+            self.pooled += bring_forward(rest, 16 * self.sorted.max(64));
         }
-        rest[..more].sort_unstable_by(by_share);
+        let pool = &mut self.entries[self.sorted..self.pooled];
+        let more = bring_forward(pool, self.sorted.max(64));
+        pool[..more].sort_unstable_by(by_share);
         self.sorted += more;
     }
 }
 
-impl Iterator for Falling<'_> {
-    type Item = usize;
+/// Brings the first `count` of some entries before the others, or all that there are: how many.
+fn bring_forward(entries: &mut [(usize, f64)], count: usize) -> usize {
+    if count >= entries.len() {
+        return entries.len();
+    }
+    entries.select_nth_unstable_by(count, by_share);
+    count
+}
 
-    fn next(&mut self) -> Option<usize> {
+fn by_share(a: &(usize, f64), b: &(usize, f64)) -> Ordering {
+    b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
+}
+
+impl Iterator for Falling {
+    type Item = (usize, f64);
+
+    fn next(&mut self) -> Option<(usize, f64)> {
         if self.given == self.sorted {
             self.sort_on();
         }
-        let index = self.indices.get(self.given).copied();
-        self.given += usize::from(index.is_some());
-        index
+        let entry = self.entries.get(self.given).copied();
+        self.given += usize::from(entry.is_some());
+        entry
     }
 }
 
@@ -89,11 +105,12 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         /// What is sorted as it is asked for comes in the order of a sort.
         #[test]
-        fn falling_is_a_sort(shares in prop::collection::vec(0_u8..9, 0..400)) {
-            let shares: Vec<f64> = shares.into_iter().map(f64::from).collect();
-            let mut sorted: Vec<usize> = (0..shares.len()).collect();
-            sorted.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
-            prop_assert!(Falling::new(&shares, (0..shares.len()).rev().collect()).eq(sorted));
+        fn falling_is_a_sort(shares in prop::collection::vec(0_u16..999, 0..4000)) {
+            let shares: Vec<(usize, f64)> =
+                shares.into_iter().map(f64::from).enumerate().collect();
+            let mut sorted = shares.clone();
+            sorted.sort_by(|a, b| b.1.total_cmp(&a.1));
+            prop_assert!(Falling::new(shares.into_iter().rev()).eq(sorted));
         }
     }
 }

@@ -26,13 +26,13 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Attended, Fraction, NewTokens, Picks, PromptQueries, Result, Row, Score, Selector,
-    SelectorConfig, Site, register, typetag,
+    SelectorConfig, Site, Tunable, register, typetag,
 };
 
 use crate::top_p::{Falling, attention};
 
 /// The fewest tokens that hold more than `mass` of the attention on what another selector picks.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Twilight {
     /// The share of the candidates' attention to exceed.
@@ -57,6 +57,10 @@ impl SelectorConfig for Twilight {
 
     fn needs_sampling(&self) -> bool {
         self.of.needs_sampling()
+    }
+
+    fn tunable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Mass(&mut self.mass))
     }
 }
 
@@ -100,11 +104,10 @@ impl Selector for Worker {
         }
         let all = all.indices().into_iter().map(|token| token as usize);
         let candidates: Vec<usize> = all.filter(|&token| !picks.contains(token)).collect();
-        let logits = |row: &Row<'_>| candidates.iter().map(|&token| row.logit(token)).collect();
-        let shares = attention(row, self.score, logits);
+        let shares = attention(row, self.score, |row| row.logits_of(&candidates));
         let enough = self.mass.get() * shares.iter().sum::<f64>();
-        let chosen = Falling::new(&shares, (0..candidates.len()).collect()).until(0.0, enough);
-        picks.take_all(chosen.into_iter().map(|i| candidates[i]));
+        let mut falling = Falling::new(candidates.into_iter().zip(shares));
+        picks.take_all(falling.until(0.0, enough));
     }
 }
 

@@ -11,7 +11,8 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Size, Step, register, typetag,
+    Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Size, Step, Tunable, register,
+    typetag,
 };
 
 /// The last `size` visible tokens.
@@ -26,6 +27,10 @@ pub struct Window {
 impl SelectorConfig for Window {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
         Ok(Box::new(self.clone()))
+    }
+
+    fn tunable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Window(&mut self.size))
     }
 }
 

@@ -11,7 +11,7 @@
 //! Unbiased totals, of variance `Σ x² (1/π − 1)`.
 
 use serde::{Deserialize, Serialize};
-use vattention::{
+use vattention::plugin::{
     Design, NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream, register,
     schemars, typetag,
 };

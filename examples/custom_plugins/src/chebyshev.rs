@@ -9,9 +9,9 @@
 //! Asymptotic: moments are as estimated, and the tail was seen. Several times the sample of `ratio`.
 
 use serde::{Deserialize, Serialize};
-use vattention::{
+use vattention::plugin::{
     ALLOWANCE, Assumption, Assumptions, BudgetEstimator, Demand, Fraction, Kind, Promise, Radius,
-    SampleStats, Target, register, schemars, typetag,
+    SampleStats, Target, TunableDemand, register, schemars, typetag,
 };
 
 /// Chebyshev's inequality.
@@ -36,6 +36,11 @@ impl BudgetEstimator for Chebyshev {
 
     fn demand(&self) -> Demand {
         Demand::of(Promise::new(Target::Sdpa, self.epsilon, self.delta))
+    }
+
+    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+        let Self { epsilon, delta } = self;
+        Some(TunableDemand { epsilon: Some(epsilon), size: None, delta })
     }
 }
 

@@ -5,7 +5,9 @@
 //! Cost: O(visible / n) per row, no index.
 
 use serde::{Deserialize, Serialize};
-use vattention::{Picks, Result, Row, Selector, SelectorConfig, Site, register, schemars, typetag};
+use vattention::plugin::{
+    Picks, Result, Row, Selector, SelectorConfig, Site, register, schemars, typetag,
+};
 
 /// Every `n`-th token.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]

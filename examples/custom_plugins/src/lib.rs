@@ -8,7 +8,10 @@ pub mod every_nth;
 mod tests {
     use vattention::PipelineConfig;
     use vattention::selectors::OracleTopK;
-    use vattention::{AutoSize, Score, Share, Size};
+    use vattention::{
+        Share, Size,
+        plugin::{AutoSize, Score},
+    };
 
     use crate::by_length::ByLength;
     use crate::chebyshev::Chebyshev;

@@ -1,6 +1,6 @@
 //! What two backends must agree in, on logits that are exact.
 
-use vattention::{Assumptions, Certificate, Kind, Output};
+use vattention::{Certificate, Kind, Output, plugin::Assumptions};
 
 /// Reports are equal, but for samples whose sizes follow from statistics: these are within a token of
 /// each other, or within 1e-4.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use vattention::estimators::{Mode, Ratio};
 use vattention::selectors::{Sink, Window};
 use vattention::{
-    BudgetEstimator, Fraction, PipelineConfig, SamplerConfig, SelectorConfig, Share, Size,
+    Fraction, PipelineConfig, Share, Size,
+    plugin::{BudgetEstimator, SamplerConfig, SelectorConfig},
 };
 use vattention_testkit::promises::{PromiseHead, PromiseTrials};
 

@@ -3,9 +3,10 @@
 use ndarray_rand::rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
-use vattention::schemars::{self, JsonSchema};
+use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::{
-    Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, register, typetag,
+    Result, Size,
+    plugin::{Picks, Row, Score, Selector, SelectorConfig, Site, register, typetag},
 };
 
 /// Exact top-k that overlooks tokens at random, the same ones each time.

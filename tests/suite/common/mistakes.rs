@@ -1,11 +1,14 @@
 //! Mistakes in sampling, which counts of broken promises must find.
 
 use serde::{Deserialize, Serialize};
-use vattention::schemars::{self, JsonSchema};
-use vattention::{BudgetEstimator, Demand, Radius, SampleStats, register, typetag};
+use vattention::plugin::schemars::{self, JsonSchema};
+use vattention::{
+    Demand,
+    plugin::{BudgetEstimator, Radius, SampleStats, register, typetag},
+};
 
 /// Judges the error by a quarter of its variance.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct QuarterOfTheVariance(
     #[schemars(with = "serde_json::Value")] pub(crate) Box<dyn BudgetEstimator>,
 );

@@ -264,7 +264,7 @@ impl Selector for Listening {
 }
 
 /// Asks for most of the tokens, after a first look or before any.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Most {
     judged: bool,
 }

@@ -1,7 +1,7 @@
 //! The verdict in words.
 
 use vattention::eval::{Count, CountTest, EvidenceCounts, Fault, Verification};
-use vattention::{Assumption, Demand, Scope};
+use vattention::{Demand, Scope, plugin::Assumption};
 
 use crate::numbers::short;
 

@@ -9,7 +9,7 @@ use safetensors::SafeTensors;
 use vattention::config::Loader;
 use vattention::eval::Trace;
 use vattention::ndarray::{Array3, s};
-use vattention::{FallBack, Options, PipelineConfig, Selection, backends::Cpu};
+use vattention::{FallBack, Options, PipelineConfig, backends::Cpu, engine::Selection};
 use vattention_llm::{Model, PrefillOptions, Prefilled, Session, Tokenizer};
 
 const TOKENS: usize = 400;

@@ -5,8 +5,8 @@ use std::process::{Command, Output};
 
 use safetensors::SafeTensors;
 use serde_json::Value;
-use vattention::ComponentKind;
 use vattention::eval::{Trace, TraceLayer};
+use vattention::plugin::ComponentKind;
 
 fn vattention(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vattention")).args(args).output().unwrap()
@@ -724,7 +724,7 @@ fn list_and_schema_name_every_component() {
         let listed = list[part].as_array().unwrap();
         let names: Vec<&str> = listed.iter().map(|entry| entry["name"].as_str().unwrap()).collect();
         let registered: Vec<&str> =
-            vattention::components(kind).iter().map(|component| component.name).collect();
+            vattention::plugin::components(kind).iter().map(|component| component.name).collect();
         assert_eq!(names, registered);
         for (entry, name) in listed.iter().zip(names) {
             assert!(!entry["fields"].as_array().unwrap().is_empty(), "{name}");

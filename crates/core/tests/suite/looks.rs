@@ -11,7 +11,7 @@ use vattention_core::{
 
 static SEEN: Mutex<Vec<SampleStats>> = Mutex::new(Vec::new());
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Spy {}
 
 #[typetag::serde(name = "spy")]

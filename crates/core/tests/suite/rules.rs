@@ -112,7 +112,7 @@ const UNKNOWN: Radius =
     Radius { relative: f64::INFINITY, kind: Kind::None, assumes: Assumptions::NONE };
 
 /// Asks for `plus + times · b` tokens when it sees `b`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Ask {
     plus: usize,
     times: usize,
@@ -145,7 +145,7 @@ impl BudgetEstimator for Ask {
 }
 
 /// Asks for more tokens the larger the estimated denominator is.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct AskByNorm {}
 
 #[typetag::serde(name = "ask-by-norm")]
@@ -360,7 +360,7 @@ fn rule_5_a_group_shares_the_union_and_one_sample_and_the_largest_budget_counts(
 }
 
 /// Rests its promise on proved quantities where the output is larger than `above`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct ProvedAbove {
     above: f64,
 }
@@ -747,7 +747,7 @@ fn a_selector_for_all_members_reaches_each_before_and_after_one_for_each() {
 }
 
 /// Rests its promise on the bound on what was not picked.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct ProvedIfBounded {}
 
 #[typetag::serde(name = "proved-if-bounded")]

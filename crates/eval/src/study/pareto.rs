@@ -36,9 +36,8 @@ pub fn pareto(
     let mut all: Vec<Entry> = Vec::new();
     let mut known: Vec<Value> = Vec::new();
     for entry in entries {
-        for variant in variants(entry, epsilon, delta)? {
-            let nameless =
-                tree(&PipelineConfig { name: String::new(), ..copy(&variant)? }, &variant.file)?;
+        for variant in variants(entry, epsilon, delta) {
+            let nameless = nameless(&variant)?;
             if !known.contains(&nameless) {
                 known.push(nameless);
                 all.push(variant);
@@ -52,34 +51,30 @@ pub fn pareto(
 
 /// A pipeline as it stands, and with a sample if it has none, or without if it has; only as it
 /// stands where it draws itself, or has settings by layer.
-fn variants(entry: &Entry, epsilon: Fraction, delta: Fraction) -> Result<Vec<Entry>> {
+fn variants(entry: &Entry, epsilon: Fraction, delta: Fraction) -> Vec<Entry> {
     let config = &entry.pipeline;
     let draws_itself = config.draws() && config.estimator.is_none();
     if config.selectors.is_empty() || draws_itself || !config.layers.is_empty() {
-        return Ok(vec![entry.clone()]);
+        return vec![entry.clone()];
     }
     let other = if config.estimator.is_some() {
         let name = format!("{}, no sample", config.name);
-        PipelineConfig { name, sampler: None, estimator: None, ..copy(entry)? }
+        PipelineConfig { name, sampler: None, estimator: None, ..(**config).clone() }
     } else {
         let name = format!("{} + ratio", config.name);
         let ratio: Box<dyn BudgetEstimator> = Box::new(Ratio::new(epsilon, delta));
-        PipelineConfig { name, estimator: Some(ratio), ..copy(entry)? }
+        PipelineConfig { name, estimator: Some(ratio), ..(**config).clone() }
     };
-    Ok(vec![entry.clone(), Entry { pipeline: Arc::new(other), ..entry.clone() }])
+    vec![entry.clone(), Entry { pipeline: Arc::new(other), ..entry.clone() }]
 }
 
-fn copy(entry: &Entry) -> Result<PipelineConfig> {
-    let tree = tree(&entry.pipeline, &entry.file)?;
-    serde_json::from_value(tree).map_err(|error| refuse(&entry.file, &error))
-}
-
-fn tree(pipeline: &PipelineConfig, file: &str) -> Result<Value> {
-    serde_json::to_value(pipeline).map_err(|error| refuse(file, &error))
-}
-
-fn refuse(file: &str, error: &serde_json::Error) -> Error {
-    Error::Setting { option: "CONFIG", reason: format!("{file}: {error}") }
+/// A pipeline as written, without its name.
+fn nameless(entry: &Entry) -> Result<Value> {
+    let pipeline = PipelineConfig { name: String::new(), ..(*entry.pipeline).clone() };
+    serde_json::to_value(pipeline).map_err(|error| {
+        let reason = format!("{}: {error}", entry.file);
+        Error::Setting { option: "CONFIG", reason }
+    })
 }
 
 impl Pareto {

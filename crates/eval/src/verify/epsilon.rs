@@ -1,34 +1,35 @@
 //! A pipeline made to promise something else.
 
+use std::iter;
 use std::sync::Arc;
 
-use vattention_core::{Demand, Fraction, PipelineConfig};
+use vattention_core::{Fraction, PipelineConfig, TunableDemand};
 
-/// The pipeline with another epsilon in the field of that name of its estimator, at every layer that is
-/// not dense; `None` if it has none.
+/// The pipeline with another epsilon, at every layer that has an estimator; `None` if none has, or one has no epsilon to set.
 pub fn at_epsilon(pipeline: &PipelineConfig, epsilon: Fraction) -> Option<Arc<PipelineConfig>> {
-    with_estimator(pipeline, "epsilon", epsilon, |demand| demand.epsilon)
+    with_demand(pipeline, |demand| demand.epsilon.map(|old| *old = epsilon))
 }
 
 /// The pipeline with another delta, likewise.
 pub(crate) fn at_delta(pipeline: &PipelineConfig, delta: Fraction) -> Option<Arc<PipelineConfig>> {
-    with_estimator(pipeline, "delta", delta, |demand| Some(demand.delta))
+    with_demand(pipeline, |demand| {
+        *demand.delta = delta;
+        Some(())
+    })
 }
 
-/// The pipeline with a field of its estimators changed, if that is what they then demand.
-fn with_estimator(
+/// The pipeline with something set in its estimators, if all can be set.
+fn with_demand(
     pipeline: &PipelineConfig,
-    field: &str,
-    value: Fraction,
-    demanded: impl Fn(&Demand) -> Option<Fraction>,
+    set: impl Fn(TunableDemand<'_>) -> Option<()>,
 ) -> Option<Arc<PipelineConfig>> {
-    let mut tree = serde_json::to_value(pipeline).ok()?;
-    for (i, _) in pipeline.parts().enumerate().filter(|(_, part)| !part.reads_everything()) {
-        let table = if i == 0 { &mut tree } else { tree.get_mut("layers")?.get_mut(i - 1)? };
-        *table.get_mut("estimator")?.get_mut(field)? = value.get().into();
+    let mut other = pipeline.clone();
+    let layers = other.layers.iter_mut().map(|layer| &mut layer.pipeline);
+    let of_layers = layers.map(|pipeline| &mut Arc::make_mut(pipeline).estimator);
+    let mut estimators = iter::once(&mut other.estimator).chain(of_layers).flatten().peekable();
+    estimators.peek()?;
+    for estimator in estimators {
+        set(estimator.tunable()?)?;
     }
-    let other: PipelineConfig = serde_json::from_value(tree).ok()?;
-    let demands = || other.parts().filter_map(PipelineConfig::demand);
-    let changed = demands().all(|demand| demanded(&demand) == Some(value));
-    (demands().next().is_some() && changed).then(|| Arc::new(other))
+    Some(Arc::new(other))
 }

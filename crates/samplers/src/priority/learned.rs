@@ -25,8 +25,9 @@ pub(super) fn pilot(picks: &Picks) -> Vec<usize> {
 /// from these. All are alike if nobody has given scores.
 pub(super) fn learn(row: &Row<'_>, picks: &Picks, pilot: &[usize], out: &mut [f32]) -> f64 {
     let score = |token: usize| picks.scores().map_or(0.0, |scores| f64::from(scores[token]));
-    let point = |&token: &usize| (score(token), f64::from(row.logit(token)));
-    let line = Line::through(&pilot.iter().map(point).collect::<Vec<_>>());
+    let logits = row.logits_of(pilot).into_iter().map(f64::from);
+    let points: Vec<_> = pilot.iter().map(|&token| score(token)).zip(logits).collect();
+    let line = Line::through(&points);
     for (token, out) in out.iter_mut().enumerate() {
         *out = line.at(score(token)).clamp(MOST.0, MOST.1) as f32;
     }

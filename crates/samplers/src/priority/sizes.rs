@@ -152,9 +152,8 @@ struct Largest {
 
 impl Largest {
     fn new(all: &[f32]) -> Self {
-        let is_large = |size: f32| size * LARGE as f32 >= 1.0;
-        let large = all.iter().copied().filter(|&size| is_large(size));
-        let mut sizes: Vec<f64> = large.map(f64::from).collect();
+        let mut sizes = Vec::new();
+        add_large(all, &mut sizes);
         sizes.sort_unstable_by(|a, b| b.total_cmp(a));
         let mut rest = vec![below(all, 1.0 / LARGE as f32).1];
         for size in sizes.iter().rev() {
@@ -299,6 +298,17 @@ fn raise(sizes: &mut [f32], by: f32) {
     for size in sizes {
         let scaled = *size * by;
         *size = if scaled > LEAST { scaled } else { LEAST };
+    }
+}
+
+/// Adds the large ones of some sizes.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn add_large(sizes: &[f32], out: &mut Vec<f64>) {
+    let is_large = |size: f32| size * LARGE as f32 >= 1.0;
+    for sizes in sizes.chunks(4 * LANES) {
+        if sizes.iter().fold(false, |any, &size| any | is_large(size)) {
+            out.extend(sizes.iter().filter(|&&size| is_large(size)).map(|&size| f64::from(size)));
+        }
     }
 }
 

@@ -166,7 +166,10 @@ fn levels(picks: &Picks) -> Vec<Vec<u32>> {
 
 /// The tokens whose bits are set in a word.
 fn places(word: usize, bits: u64) -> impl Iterator<Item = u32> {
-    (0..u64::BITS).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| 64 * word as u32 + bit)
+    let without_lowest = |&bits: &u64| Some(bits & bits.wrapping_sub(1));
+    std::iter::successors(Some(bits), without_lowest)
+        .take_while(|&bits| bits != 0)
+        .map(move |bits| 64 * word as u32 + bits.trailing_zeros())
 }
 
 /// The `i`-th of `parts` equal parts of `len`.

@@ -32,21 +32,22 @@ pub(super) fn take(
     let mut pilot = Vec::new();
     Order::new(row.visible(), &rows[0].stream()).draws().fill(picks, PILOT, &mut pilot);
     let mut heads: Vec<Head<'_>> = rows.iter().map(Head::new).collect();
+    let picked: Vec<usize> = picks.iter().collect();
+    let pilot: Vec<usize> = pilot.into_iter().map(|token| token as usize).collect();
     for head in &mut heads {
-        head.read(&picks.indices());
+        head.read(&picked);
         head.pilot = head.read(&pilot);
     }
-    picks.take_all(pilot.iter().map(|&token| token as usize));
-    let as_shares: Vec<f64> = scores.iter().map(|&score| score.into()).collect();
-    let mut ranking = Falling::new(&as_shares, picks.residual().collect());
+    picks.take_all(pilot.iter().copied());
+    let mut ranking = Falling::new(picks.residual().map(|token| (token, scores[token].into())));
     let base = sampling.base.of(row.visible()) as f64;
     let (mut taken, mut left) = (0, row.visible() - picks.len());
     while left > 0 {
-        let chunk: Vec<u32> =
-            ranking.by_ref().take(CHUNK.max(taken / 4)).map(|token| token as u32).collect();
+        let chunk: Vec<usize> =
+            ranking.by_ref().take(CHUNK.max(taken / 4)).map(|(token, _)| token).collect();
         (taken, left) = (taken + chunk.len(), left - chunk.len());
-        let worst = scores[chunk[chunk.len() - 1] as usize];
-        let beyond: Vec<bool> = pilot.iter().map(|&token| scores[token as usize] < worst).collect();
+        let worst = scores[chunk[chunk.len() - 1]];
+        let beyond: Vec<bool> = pilot.iter().map(|&token| scores[token] < worst).collect();
         let (mut with, mut without) = (base, base);
         for head in &mut heads {
             let read = head.read(&chunk);
@@ -82,9 +83,8 @@ impl<'a> Head<'a> {
     }
 
     /// Reads tokens, and returns their weights.
-    fn read(&mut self, tokens: &[u32]) -> Vec<f64> {
-        let logits: Vec<f64> =
-            tokens.iter().map(|&token| self.row.logit(token as usize).into()).collect();
+    fn read(&mut self, tokens: &[usize]) -> Vec<f64> {
+        let logits: Vec<f64> = self.row.logits_of(tokens).into_iter().map(f64::from).collect();
         if self.shift == f64::NEG_INFINITY {
             self.shift = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         }
@@ -92,7 +92,7 @@ impl<'a> Head<'a> {
             logits.into_iter().map(|logit| (logit - self.shift).exp().min(MOST)).collect();
         let mut value = vec![0.0; self.row.values().dim()];
         for (&token, &weight) in tokens.iter().zip(&weights) {
-            self.row.values().copy_row(token as usize, &mut value);
+            self.row.values().copy_row(token, &mut value);
             self.seen.add(weight, &value);
         }
         weights

@@ -22,9 +22,8 @@ pub(super) fn count(
     picks: &Picks,
     sampling: &Sampling,
 ) -> usize {
-    let scores: Vec<f64> = scores.iter().map(|&score| score.into()).collect();
     let mut search = Search {
-        falling: Falling::new(&scores, picks.residual().collect()),
+        falling: Falling::new(picks.residual().map(|token| (token, scores[token].into()))),
         ranked: Vec::new(),
         base: sampling.base.of(row.visible()) as f64,
         heads: match score {
@@ -81,7 +80,7 @@ impl<'a> Head<'a> {
 
 /// The tokens by falling score, and the heads that must agree on how many to take.
 struct Search<'a> {
-    falling: Falling<'a>,
+    falling: Falling,
     /// The best so far.
     ranked: Vec<usize>,
     base: f64,
@@ -92,7 +91,7 @@ impl Search<'_> {
     /// Ranks at least the best `k` tokens; all, if there are fewer.
     fn rank(&mut self, k: usize) {
         let more = k.saturating_sub(self.ranked.len());
-        self.ranked.extend(self.falling.by_ref().take(more));
+        self.ranked.extend(self.falling.by_ref().take(more).map(|(token, _)| token));
     }
 
     /// The number of certain tokens, at least `from`, which are taken, that makes all that is read

@@ -1,0 +1,145 @@
+//! Dot products of rows with queries. However many are made together, each is the same to the last bit.
+
+use std::ops::Range;
+
+use multiversion::multiversion;
+
+use super::{Blocks, Element, Layout};
+
+/// Numbers multiplied at a time.
+const LANES: usize = 16;
+
+/// Queries that meet a row while it is in registers.
+const TILE: usize = 4;
+
+/// A part of `G` queries: [`LANES`] numbers of each.
+type Part<const G: usize> = [[f32; LANES]; G];
+
+/// The dot products of a range of rows with queries `[queries · dim]`, into `out` `[queries, range.len()]`: each the same
+/// as [`dot`]'s.
+pub(super) fn dots<T: Element>(
+    layout: &Layout,
+    rows: Blocks<'_, T>,
+    range: &Range<usize>,
+    queries: &[f32],
+    out: &mut [f32],
+) {
+    if range.is_empty() {
+        return;
+    }
+    let tiles = queries.chunks(TILE * layout.dim).zip(out.chunks_mut(TILE * range.len()));
+    for (queries, out) in tiles {
+        match queries.len() / layout.dim {
+            4 => tile(layout, rows, range, &parts::<4>(queries, layout.dim), out),
+            3 => tile(layout, rows, range, &parts::<3>(queries, layout.dim), out),
+            2 => tile(layout, rows, range, &parts::<2>(queries, layout.dim), out),
+            _ => tile(layout, rows, range, &parts::<1>(queries, layout.dim), out),
+        }
+    }
+}
+
+/// Queries `[G · dim]` part by part; the last is filled with zeros.
+fn parts<const G: usize>(queries: &[f32], dim: usize) -> Vec<Part<G>> {
+    let mut parts = vec![[[0.0; LANES]; G]; dim.div_ceil(LANES)];
+    for (g, query) in queries.chunks_exact(dim).enumerate() {
+        for (part, numbers) in parts.iter_mut().zip(query.chunks(LANES)) {
+            part[g][..numbers.len()].copy_from_slice(numbers);
+        }
+    }
+    parts
+}
+
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
+    "x86_64+avx2+fma+bmi2+popcnt+f16c"
+))]
+fn tile<T: Element, const G: usize>(
+    layout: &Layout,
+    rows: Blocks<'_, T>,
+    range: &Range<usize>,
+    queries: &[Part<G>],
+    out: &mut [f32],
+) {
+    let mut done = 0;
+    while done < range.len() {
+        let (block, rows) = layout.rest_of_block(rows, range.start + done);
+        let until = range.len().min(done.saturating_add(rows));
+        for (row, token) in (done..until).enumerate() {
+            let products = products(&block[row * layout.stride..][..layout.dim], queries);
+            for (g, product) in products.into_iter().enumerate() {
+                out[g * range.len() + token] = product;
+            }
+        }
+        done = until;
+    }
+}
+
+/// The dot products of some rows with a query, into `out` `[tokens]`: each the same as [`dot`]'s.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
+    "x86_64+avx2+fma+bmi2+popcnt+f16c"
+))]
+pub(super) fn dots_of<T: Element>(
+    layout: &Layout,
+    rows: Blocks<'_, T>,
+    tokens: &[usize],
+    query: &[f32],
+    out: &mut [f32],
+) {
+    for (&token, out) in tokens.iter().zip(out) {
+        *out = dot(layout.row(rows, token), query);
+    }
+}
+
+/// The dot products of one row with `G` queries.
+#[inline(always)]
+fn products<T: Element, const G: usize>(row: &[T], queries: &[Part<G>]) -> [f32; G] {
+    let mut sums = [[0.0; LANES]; G];
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    for (chunk, queries) in chunks.iter().zip(queries) {
+        let numbers = chunk.map(Element::wide);
+        add_products(&mut sums, &numbers, queries);
+    }
+    // Apart, so that the sums of whole chunks stay in registers.
+    if !rest.is_empty() {
+        let mut numbers = [0.0; LANES];
+        numbers.iter_mut().zip(rest).for_each(|(number, x)| *number = x.wide());
+        add_products(&mut sums, &numbers, &queries[chunks.len()]);
+    }
+    sums.map(add_up)
+}
+
+#[inline(always)]
+fn add_products<const G: usize>(sums: &mut Part<G>, numbers: &[f32; LANES], queries: &Part<G>) {
+    for (sums, query) in sums.iter_mut().zip(queries) {
+        for ((sum, x), q) in sums.iter_mut().zip(numbers).zip(query) {
+            *sum += x * q;
+        }
+    }
+}
+
+/// The dot product of one row with a query, in [`LANES`] partial sums, added up in a fixed order.
+#[inline(always)]
+pub(super) fn dot<T: Element>(row: &[T], query: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; LANES];
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    let (query_chunks, query_rest) = query.as_chunks::<LANES>();
+    for (chunk, q) in chunks.iter().zip(query_chunks) {
+        for ((sum, x), q) in sums.iter_mut().zip(chunk).zip(q) {
+            *sum += x.wide() * q;
+        }
+    }
+    if !rest.is_empty() {
+        for ((sum, x), q) in sums.iter_mut().zip(rest).zip(query_rest) {
+            *sum += x.wide() * q;
+        }
+    }
+    add_up(sums)
+}
+
+#[inline(always)]
+fn add_up(sums: [f32; LANES]) -> f32 {
+    let eight: [f32; LANES / 2] = std::array::from_fn(|i| sums[i] + sums[i + 8]);
+    let four: [f32; LANES / 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
+    (four[0] + four[2]) + (four[1] + four[3])
+}

@@ -1,0 +1,171 @@
+use super::*;
+use proptest::prelude::*;
+
+/// `rows`, with `before` rows above, `left` numbers before each and as many after: all NaN.
+fn framed(rows: &[f32], dim: usize, before: usize, left: usize) -> Vec<f32> {
+    let stride = dim + 2 * left;
+    let mut all = vec![f32::NAN; (before + rows.len() / dim) * stride];
+    for (i, x) in rows.iter().enumerate() {
+        all[(before + i / dim) * stride + left + i % dim] = *x;
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    /// Every precision and layout gives the same rows and dot products, exact on small integers.
+    #[test]
+    fn layouts_agree(
+        len in 0usize..40,
+        dim in 1usize..70,
+        before in 0usize..9,
+        left in 0usize..3,
+        per_block in 1_usize..9,
+        seed: u8,
+    ) {
+        let small = |i: usize| ((i * 7 + usize::from(seed)) % 5) as f32 - 2.0;
+        let query: Vec<f32> = (0..dim).map(small).collect();
+        let rows: Vec<f32> = (0..len * dim).map(|i| small(i + 3)).collect();
+        let stride = dim + 2 * left;
+        let wide = framed(&rows, dim, before, left);
+        let half: Vec<f16> = rows.iter().map(|&x| f16::from_f32(x)).collect();
+        let brain: Vec<bf16> = wide.iter().map(|&x| bf16::from_f32(x)).collect();
+        let half_blocks: Vec<&[f16]> = half.chunks(per_block * dim).collect();
+        let brain_blocks: Vec<&[bf16]> = brain.chunks(per_block * stride).collect();
+        let (all, columns) = (before + len, left..left + dim);
+        let views = [
+            Tokens::new(&rows, len, dim),
+            Tokens::strided(&wide[left.min(wide.len())..], all, dim, stride).range(before..all),
+            Tokens::new(&brain, all, stride).range(before..all).columns(columns.clone()),
+            Tokens::blocks(&half_blocks, per_block, len, dim),
+            Tokens::blocks(&brain_blocks, per_block, all, stride).columns(columns).range(before..all),
+        ];
+        for tokens in views {
+            prop_assert_eq!((tokens.len(), tokens.dim()), (len, dim));
+            let array = tokens.to_array(0..len);
+            prop_assert!(array.iter().eq(&rows));
+            let mut dots = vec![0.0; len];
+            tokens.dots(0..len, &query, &mut dots);
+            for (i, &got) in dots.iter().enumerate() {
+                let want: f32 = array.row(i).iter().zip(&query).map(|(x, q)| x * q).sum();
+                prop_assert_eq!(got, want);
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_of_parts_add_up() {
+    let numbers: Vec<f32> = (0..20).map(|i| i as f32).collect();
+    let tokens =
+        Tokens::new(&numbers, 4, 5).range(1..4).columns(1..5).range(1..3).range(1..2).columns(2..3);
+    assert_eq!((tokens.len(), tokens.to_array(0..1).as_slice()), (1, Some(&[18.0][..])));
+    assert!(tokens.range(1..1).is_empty());
+}
+
+#[test]
+fn every_half_is_widened_exactly() {
+    for bits in 0..=u16::MAX {
+        let (half, brain) = (f16::from_bits(bits), bf16::from_bits(bits));
+        if half.is_finite() {
+            assert_eq!(half.wide().to_bits(), half.to_f32().to_bits());
+        }
+        if brain.is_finite() {
+            assert_eq!(brain.wide().to_bits(), brain.to_f32().to_bits());
+        }
+    }
+}
+
+/// One by one or together, in any precision, the sums are the same to the last bit.
+#[test]
+fn dots_are_what_dot_gives() {
+    let real = |i: usize| ((i * 7919 % 1000) as f32 / 300.0 - 1.6).powi(3);
+    for dim in [1, 7, 16, 40, 128] {
+        let queries: Vec<f32> = (0..dim * 11).map(real).collect();
+        let rows: Vec<f32> = (dim..dim * 51).map(real).collect();
+        let half: Vec<f16> = rows.iter().map(|&x| f16::from_f32(x)).collect();
+        let brain: Vec<bf16> = rows.iter().map(|&x| bf16::from_f32(x)).collect();
+        let all = [
+            Tokens::new(&rows, 50, dim),
+            Tokens::new(&half, 50, dim),
+            Tokens::new(&brain, 50, dim),
+        ];
+        for tokens in all {
+            let some = [3, 49, 3, 10];
+            let mut gathered = [f32::NAN; 4];
+            tokens.dots_of(&some, &queries[..dim], &mut gathered);
+            assert_eq!(gathered, some.map(|token| tokens.dot(token, &queries[..dim])));
+            for count in 0..=11 {
+                let mut together = vec![f32::NAN; count * 40];
+                tokens.dots(10..50, &queries[..count * dim], &mut together);
+                for (query, products) in queries.chunks(dim).zip(together.chunks(40)) {
+                    let same = |(i, &x): (usize, &f32)| x == tokens.dot(10 + i, query);
+                    assert!(products.iter().enumerate().all(same), "{count} of {dim}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "3 rows need")]
+fn a_slice_too_short_is_refused() {
+    Tokens::new(&[0.0_f32; 8], 3, 3);
+}
+
+#[test]
+#[should_panic(expected = "block 1 holds less than 1 rows")]
+fn a_block_too_short_is_refused() {
+    Tokens::blocks(&[&[0.0_f32; 6], &[0.0; 2]], 2, 3, 3);
+}
+
+#[test]
+#[should_panic(expected = "5 rows need more than 2 blocks")]
+fn too_few_blocks_are_refused() {
+    Tokens::blocks(&[&[0.0_f32; 6], &[0.0; 6]], 2, 5, 3);
+}
+
+#[test]
+#[should_panic(expected = "a block has rows")]
+fn blocks_without_rows_are_refused() {
+    Tokens::blocks(&[&[0.0_f32; 9]], 0, 3, 3);
+}
+
+/// Around every border of a page, rows are those of the tokens read one by one.
+#[test]
+fn pages_may_have_any_number_of_rows() {
+    const DIM: usize = 5;
+    for per_page in [1, 3, 16, 48, 100] {
+        for len in [1, per_page - 1, per_page, per_page + 1, 2 * per_page, 3 * per_page + 2] {
+            let numbers: Vec<f32> = (0..len * DIM).map(|i| (i % 1009) as f32).collect();
+            let pages: Vec<&[f32]> = numbers.chunks(per_page * DIM).collect();
+            let tokens = Tokens::blocks(&pages, per_page, len, DIM);
+            let query = [1.0, -2.0, 3.0, -4.0, 5.0];
+            let row = |token: usize| &numbers[token * DIM..][..DIM];
+            for first in [0, per_page - 1, per_page, per_page + 1].map(|first| first.min(len)) {
+                let mut dots = vec![0.0; len - first];
+                tokens.dots(first..len, &query, &mut dots);
+                let part = tokens.range(first..len);
+                for (i, &got) in dots.iter().enumerate() {
+                    let mut copied = [0.0; DIM];
+                    part.copy_row(i, &mut copied);
+                    assert_eq!(copied, row(first + i), "{first} + {i} of {len} by {per_page}");
+                    assert_eq!(part.dot(i, &query), got);
+                    assert_eq!(got, dot(row(first + i), &query));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "3..6 of 5 numbers")]
+fn columns_beyond_a_row_are_refused() {
+    let _ = Tokens::new(&[0.0_f32; 10], 2, 5).columns(3..6);
+}
+
+#[test]
+#[should_panic(expected = "1..3 of 2 rows")]
+fn rows_beyond_the_last_are_refused() {
+    let _ = Tokens::new(&[0.0_f32; 10], 2, 5).range(1..3);
+}

@@ -1,0 +1,7 @@
+//! What a sample says of its own error: the moments of a uniform one, and of one whose tokens were drawn with probabilities
+//! of their own. Docs and equations: `docs/guarantees.md`.
+
+pub use vattention_core::{
+    Deviations, LAGS, Moments, Sample, SampleStats, StratumMean, Weighed, Within, drift,
+    mean_of_lagged_squares, scale_up,
+};
