@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use vattention::config::shares;
 use vattention::eval::{Entry, Trace};
 use vattention::{Fraction, PipelineConfig, Shape, Size, plugin::BudgetEstimator};
-use vattention_llm::Config;
 
 use crate::compare::find_backend;
 use crate::pipelines::{Changes, fits};
@@ -22,6 +21,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// A model's folder or GGUF file, in whose layers they must be able to run.
+    #[cfg(feature = "models")]
     #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
 }
@@ -53,9 +53,9 @@ impl Args {
             let trace = Trace::open(path)?;
             layers.extend(trace.layers().map(|(number, layout)| (number, layout.shape)));
         }
-        if let Some(dir) = &self.model {
-            let config = Config::open(dir)?;
-            layers.extend((0..config.layers).map(|layer| (layer, config.shape)));
+        #[cfg(feature = "models")]
+        if let Some(model) = &self.model {
+            layers.extend(crate::models::layers(model)?);
         }
         Ok(layers)
     }

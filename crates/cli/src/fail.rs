@@ -52,30 +52,6 @@ impl From<vattention::eval::Error> for Failure {
     }
 }
 
-impl From<vattention_evaluate::Error> for Failure {
-    fn from(error: vattention_evaluate::Error) -> Self {
-        Self::input(error)
-    }
-}
-
-impl From<vattention_tasks::Error> for Failure {
-    fn from(error: vattention_tasks::Error) -> Self {
-        Self::input(error)
-    }
-}
-
-impl From<vattention_llm::Error> for Failure {
-    fn from(error: vattention_llm::Error) -> Self {
-        Self::input(error)
-    }
-}
-
-impl From<vattention_train::Error> for Failure {
-    fn from(error: vattention_train::Error) -> Self {
-        Self::input(error)
-    }
-}
-
 /// Tells what is worth knowing beside the results.
 pub(crate) fn note(message: &str) {
     complain(&format!("note: {message}\n"));

@@ -1,31 +1,25 @@
 //! The `vattention` command, as a library: a program that links its own selectors and calls [`main`]
-//! is a `vattention` that knows them.
+//! is a `vattention` that knows them. Without the feature `models`, which is a default, it has no commands that run language
+//! models or learn from traces, and compiles no tensor library.
 //!
 //! Exit codes: 0 fine, 1 the answer is no, 2 the input is wrong.
 
 mod bench;
-mod calibrate;
-mod capture;
-mod chat;
 mod check;
-mod checkpoint;
 mod compare;
 mod dtype;
-mod evaluate;
 mod fail;
 mod fall_back;
-mod generate;
 mod list;
+#[cfg(feature = "models")]
+mod models;
 mod numbers;
 mod outputs;
 mod pipelines;
-mod plot_steps;
 mod progress;
-mod setup;
 mod study;
 mod synth;
 mod trace;
-mod train_hash;
 mod verify;
 
 use std::process::ExitCode;
@@ -53,12 +47,6 @@ enum Command {
     Study(study::Command),
     /// Measure decode speed against dense attention, with cold caches.
     Bench(bench::Args),
-    /// Let a language model answer by a pipeline, and tell what that read.
-    Generate(generate::Args),
-    /// Show what `generate --steps` wrote: how errors, densities and error bars went.
-    PlotSteps(plot_steps::Args),
-    /// Ask a model tasks whose answers lie far back, and judge pipelines by what it answers.
-    Evaluate(evaluate::Args),
     /// Show every problem in pipeline files, or the pipelines they make.
     Check(check::Args),
     /// List what pipeline files may name, with fields, defaults and meanings.
@@ -67,15 +55,11 @@ enum Command {
     Schema,
     /// Make a trace of synthetic heads of known difficulty.
     Synth(synth::Args),
-    /// Make a trace of a language model and a text.
-    Capture(capture::Args),
     /// Show what is in a trace, and check all of it.
     Trace(trace::Args),
-    /// Find in traces what a selector ranks by.
-    #[command(subcommand)]
-    Calibrate(calibrate::Command),
-    /// Train the maps of `hash-attention` on traces.
-    TrainHash(train_hash::Args),
+    #[cfg(feature = "models")]
+    #[command(flatten)]
+    Models(models::Command),
 }
 
 /// Runs the command line that the program was called with.
@@ -99,17 +83,13 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Verify(args) => verify::run(&args),
         Command::Study(command) => study::run(&command),
         Command::Bench(args) => bench::run(&args),
-        Command::Generate(args) => generate::run(&args),
-        Command::PlotSteps(args) => plot_steps::run(&args),
-        Command::Evaluate(args) => evaluate::run(&args),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),
         Command::Schema => list::print_schema(),
         Command::Synth(args) => synth::run(&args),
-        Command::Capture(args) => capture::run(&args),
         Command::Trace(args) => trace::run(&args),
-        Command::Calibrate(command) => calibrate::run(&command),
-        Command::TrainHash(args) => train_hash::run(&args),
+        #[cfg(feature = "models")]
+        Command::Models(command) => models::run(&command),
     }
 }
 

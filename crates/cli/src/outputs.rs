@@ -16,6 +16,7 @@ pub(crate) struct Interrupt {
     asked: Arc<AtomicBool>,
 }
 
+#[cfg(feature = "models")]
 impl Interrupt {
     /// From now on the first Ctrl-C is for the one who asks; the next one ends the command.
     pub(crate) fn end_work_only(&self) {
@@ -26,7 +27,9 @@ impl Interrupt {
     pub(crate) fn asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
+}
 
+impl Interrupt {
     /// Takes a Ctrl-C, if it is for the work.
     fn take(&self) -> bool {
         let taken = self.work_only.swap(false, Ordering::Relaxed);

@@ -11,7 +11,9 @@ mod file;
 mod limit;
 mod measured;
 mod metrics;
+#[cfg(feature = "plots")]
 mod plot;
+#[cfg(feature = "plots")]
 pub mod study;
 mod synth;
 mod tensors;
@@ -35,6 +37,7 @@ pub use metrics::{
     Bars, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference, RowError,
     Violations, binomial,
 };
+#[cfg(feature = "plots")]
 pub use plot::{CurvePanel, Figure, Line, LinePanel, plot, plot_errors};
 pub use synth::{HeadKind, Synth};
 pub use tensors::Tensors;
@@ -42,5 +45,5 @@ pub use trace::{Layout, Trace, TraceInfo, TraceLayer, write_trace};
 pub use variant::Variant;
 pub use verify::{
     Cause, Count, EvidenceCounts, Failures, Fault, HeadCount, LayerTrials, StepCount, Verification,
-    at_epsilon, try_layer, verify,
+    at_delta, at_epsilon, try_layer, verify,
 };

@@ -19,8 +19,7 @@ use bench::Bench;
 
 pub use cause::{Cause, Failures};
 pub use count::{Count, HeadCount, StepCount};
-pub(crate) use epsilon::at_delta;
-pub use epsilon::at_epsilon;
+pub use epsilon::{at_delta, at_epsilon};
 
 /// The verdict on a promise, or on error bars where a size is asked for.
 ///
@@ -232,6 +231,7 @@ pub struct LayerTrials {
 }
 
 /// [`verify`] for one layer in memory, judged by what the pipeline demands.
+#[cfg(feature = "plots")]
 pub(crate) fn layer_trials(
     pipeline: &Arc<PipelineConfig>,
     number: usize,

@@ -10,8 +10,8 @@ pub fn at_epsilon(pipeline: &PipelineConfig, epsilon: Fraction) -> Option<Arc<Pi
     with_demand(pipeline, |demand| demand.epsilon.map(|old| *old = epsilon))
 }
 
-/// The pipeline with another delta, likewise.
-pub(crate) fn at_delta(pipeline: &PipelineConfig, delta: Fraction) -> Option<Arc<PipelineConfig>> {
+/// The pipeline with another delta, at every layer that has an estimator; `None` if none has, or one has no delta to set.
+pub fn at_delta(pipeline: &PipelineConfig, delta: Fraction) -> Option<Arc<PipelineConfig>> {
     with_demand(pipeline, |demand| {
         *demand.delta = delta;
         Some(())

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::eval::{CurvePanel, Figure, Line, write_beside};
 
-use crate::generate::{Step, Written};
+use crate::models::generate::{Step, Written};
 use crate::numbers::{percent, short};
 use crate::outputs::check_outputs;
 use crate::{Failure, say};

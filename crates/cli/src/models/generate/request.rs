@@ -3,8 +3,8 @@
 use vattention_llm::Generation;
 
 use crate::Failure;
-use crate::checkpoint::{Checkpoint, read_text};
-use crate::setup::Setup;
+use crate::models::checkpoint::{Checkpoint, read_text};
+use crate::models::setup::Setup;
 
 use super::Args;
 use super::report::Tokens;

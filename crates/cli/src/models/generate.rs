@@ -15,15 +15,15 @@ use vattention::{Backend, Options, Storage};
 use vattention_evaluate::ObservedBackend;
 use vattention_llm::{Generation, Session, Stop, TextStream};
 
-use crate::chat::ChatArgs;
-use crate::checkpoint::{Checkpoint, row_bytes};
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
 use crate::fail::note;
 use crate::fall_back::FallBack;
+use crate::models::chat::ChatArgs;
+use crate::models::checkpoint::{Checkpoint, row_bytes};
+use crate::models::setup::Setup;
 use crate::outputs::{Interrupt, check_outputs_unless, write_json};
 use crate::pipelines::{Changes, expect_fit};
-use crate::setup::Setup;
 use crate::{Failure, progress, say};
 
 use report::Report;

@@ -12,14 +12,14 @@ use vattention_evaluate::{
 };
 use vattention_tasks::{Texts, tasks};
 
-use crate::chat::ChatArgs;
-use crate::checkpoint::{Checkpoint, row_bytes};
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
+use crate::models::chat::ChatArgs;
+use crate::models::checkpoint::{Checkpoint, row_bytes};
+use crate::models::setup::Setup;
 use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
 use crate::pipelines::{Changes, Densities, Lineup, Loaded};
-use crate::setup::Setup;
 use crate::{Failure, progress, say};
 
 /// In a model's folder: words of tasks that it was trained on.

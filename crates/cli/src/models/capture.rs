@@ -8,8 +8,8 @@ use vattention::eval::{TraceInfo, TraceLayer, write_trace};
 use vattention::ndarray::{Array3, Axis, concatenate, s};
 use vattention_llm::{Config, LayerPrompt, Model, PrefillOptions};
 
-use crate::checkpoint::{Checkpoint, read_text, row_bytes};
 use crate::dtype::Dtype;
+use crate::models::checkpoint::{Checkpoint, read_text, row_bytes};
 use crate::outputs::check_outputs;
 use crate::{Failure, progress, say};
 

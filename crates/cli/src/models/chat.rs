@@ -3,7 +3,7 @@
 use vattention_evaluate::Talk;
 
 use crate::Failure;
-use crate::checkpoint::Checkpoint;
+use crate::models::checkpoint::Checkpoint;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChatArgs {

@@ -1,0 +1,76 @@
+//! Commands that run language models, or learn from traces what selectors rank by: those that need a tensor library.
+
+mod calibrate;
+mod capture;
+mod chat;
+mod checkpoint;
+mod evaluate;
+mod generate;
+mod plot_steps;
+mod setup;
+mod train_hash;
+
+use std::path::Path;
+
+use clap::Subcommand;
+use vattention::Shape;
+
+use crate::Failure;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Let a language model answer by a pipeline, and tell what that read.
+    Generate(generate::Args),
+    /// Show what `generate --steps` wrote: how errors, densities and error bars went.
+    PlotSteps(plot_steps::Args),
+    /// Ask a model tasks whose answers lie far back, and judge pipelines by what it answers.
+    Evaluate(evaluate::Args),
+    /// Make a trace of a language model and a text.
+    Capture(capture::Args),
+    /// Find in traces what a selector ranks by.
+    #[command(subcommand)]
+    Calibrate(calibrate::Command),
+    /// Train the maps of `hash-attention` on traces.
+    TrainHash(train_hash::Args),
+}
+
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Generate(args) => generate::run(args),
+        Command::PlotSteps(args) => plot_steps::run(args),
+        Command::Evaluate(args) => evaluate::run(args),
+        Command::Capture(args) => capture::run(args),
+        Command::Calibrate(command) => calibrate::run(command),
+        Command::TrainHash(args) => train_hash::run(args),
+    }
+}
+
+/// The layers of a model, and the shape that all have.
+pub(crate) fn layers(model: &Path) -> Result<impl Iterator<Item = (usize, Shape)>, Failure> {
+    let config = vattention_llm::Config::open(model)?;
+    Ok((0..config.layers).map(move |layer| (layer, config.shape)))
+}
+
+impl From<vattention_evaluate::Error> for Failure {
+    fn from(error: vattention_evaluate::Error) -> Self {
+        Self::input(error)
+    }
+}
+
+impl From<vattention_tasks::Error> for Failure {
+    fn from(error: vattention_tasks::Error) -> Self {
+        Self::input(error)
+    }
+}
+
+impl From<vattention_llm::Error> for Failure {
+    fn from(error: vattention_llm::Error) -> Self {
+        Self::input(error)
+    }
+}
+
+impl From<vattention_train::Error> for Failure {
+    fn from(error: vattention_train::Error) -> Self {
+        Self::input(error)
+    }
+}
