@@ -109,9 +109,9 @@ evaluate() { # a name for what comes out, options
         --leave-out-below 0.2 --json target/real/$name.json "$@" | whole $name
 }
 
-# Which tasks the model can do at all.
+# Which tasks the model can do at all. What it cannot do at 2048 and 4096 tokens is not asked at 8191.
 part_ruler-all() {
-    evaluate ruler-all --pipelines configs/dense.toml --cases 10 --context 2048,4096,8191 --no-errors \
+    evaluate ruler-all --pipelines configs/dense.toml --cases 10 --context 2048,4096 --no-errors \
         --tasks $tasks,niah_multikey_2,niah_multikey_3,vt,cwe,fwe
 }
 

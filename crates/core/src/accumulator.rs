@@ -99,12 +99,14 @@ impl<'a> ExactAccumulator<'a> {
 
 impl Accumulator for ExactAccumulator<'_> {
     fn take(&mut self, picks: &Picks) {
+        let tokens: Vec<usize> = picks.iter().collect();
+        let logits: Vec<Vec<f32>> = self.rows.iter().map(|row| row.logits_of(&tokens)).collect();
         let mut value = vec![0.0; self.rows[0].values().dim()];
-        for token in picks.iter() {
+        for (i, &token) in tokens.iter().enumerate() {
             self.rows[0].values().copy_row(token, &mut value);
             let norm = norm(&value) as f32;
-            for (row, certain) in self.rows.iter().zip(&mut self.certain) {
-                let logit = f64::from(row.logit(token));
+            for (logits, certain) in logits.iter().zip(&mut self.certain) {
+                let logit = f64::from(logits[i]);
                 certain.sums.add(logit, 1.0, &value);
                 certain.norms.add(logit, 1.0, &[norm]);
             }
@@ -112,12 +114,12 @@ impl Accumulator for ExactAccumulator<'_> {
     }
 
     fn draw(&mut self, tokens: &[u32], _: bool) {
+        let tokens: Vec<usize> = tokens.iter().map(|&token| token as usize).collect();
+        for (row, logits) in self.rows.iter().zip(&mut self.logits) {
+            logits.extend(row.logits_of(&tokens).into_iter().map(f64::from));
+        }
         let mut value = vec![0.0; self.rows[0].values().dim()];
-        for &token in tokens {
-            let token = token as usize;
-            for (row, logits) in self.rows.iter().zip(&mut self.logits) {
-                logits.push(f64::from(row.logit(token)));
-            }
+        for token in tokens {
             self.rows[0].values().copy_row(token, &mut value);
             self.values.extend_from_slice(&value);
         }
