@@ -16,8 +16,7 @@ use vattention::config::Loader;
 use vattention::ndarray::{Array1, Array3, ArrayView2, Axis, s};
 use vattention::{
     Backend, Options, PipelineConfig, Shape, Storage,
-    engine::{Pipeline, Reading, Softmax},
-    plugin::{NewTokens, Site, Step, Tokens},
+    engine::{NewTokens, Pipeline, Reading, Site, Softmax, Step, Tokens},
 };
 
 const SHAPE: Shape = Shape { query_heads: 8, kv_heads: 2, head_dim: 64, value_dim: 64 };

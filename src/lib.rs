@@ -14,6 +14,8 @@
 //! | know a part that is there | [`selectors`], [`samplers`], [`estimators`], [`backends`], [`cuda`] |
 //! | read traces, compare, verify, measure | [`eval`] |
 //!
+//! The feature `plots` (off by default) adds plots and the paper's studies to [`eval`].
+//!
 //! ```
 //! use std::sync::Arc;
 //! use vattention::{Attention, Backend, Options, Shape, backends::Cpu, config::Loader};

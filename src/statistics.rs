@@ -1,5 +1,5 @@
 //! What a sample says of its own error: the moments of a uniform one, and of one whose tokens were drawn with probabilities
-//! of their own. Docs and equations: `docs/guarantees.md`.
+//! of their own. `docs/guarantees.md` in the repository has the equations.
 
 pub use vattention_core::{
     Deviations, LAGS, Moments, Sample, SampleStats, StratumMean, Weighed, Within, drift,

@@ -27,16 +27,17 @@ pub(crate) fn check_numbers(
     array: &ArrayView3<'_, f32>,
     limit: f32,
 ) -> Result<()> {
-    // Looking at all of a row, good or bad, is what vectors can do.
-    let fits = |row: &[f32]| row.iter().fold(true, |fits, x| fits & (x.abs() <= limit));
+    // Not of a NaN.
+    let fits = |x: &f32| x.abs() <= limit;
+    // A row is looked at to its end, which vectors can do.
     let row_fits = |row: ArrayView1<'_, f32>| match row.as_slice() {
-        Some(row) => fits(row),
-        None => row.iter().all(|x| x.abs() <= limit),
+        Some(row) => row.iter().fold(true, |all, x| all & fits(x)),
+        None => row.iter().all(fits),
     };
     if array.rows().into_iter().all(row_fits) {
         return Ok(());
     }
-    let bad = array.indexed_iter().find(|(_, x)| x.is_nan() || x.abs() > limit);
+    let bad = array.indexed_iter().find(|(_, x)| !fits(x));
     bad.map_or(Ok(()), |((i, j, k), &value)| {
         Err(Error::Number { tensor, index: vec![i, j, k], value, limit })
     })

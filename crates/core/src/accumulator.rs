@@ -63,7 +63,7 @@ pub struct Residual<Bound = f32> {
     pub bound: Option<Bound>,
 }
 
-/// The definition, in f64: reads one token at a time and computes the statistics afresh.
+/// The definition: sums in f64, of one token after the other, and statistics afresh at each look.
 #[derive(Debug)]
 pub struct ExactAccumulator<'a> {
     rows: &'a [Row<'a>],

@@ -221,6 +221,9 @@ impl<'a> Drawing<'a> {
         if asked.estimator.needs() == Needs::Proof {
             return self.together(|drawing, reader, _| drawing.by_proof(asked, reader));
         }
+        if self.complete() {
+            return self.together(|drawing, _, _| Seen::everything(drawing.n_s));
+        }
         let (p, strata) = (self.design.probabilities(), self.design.strata());
         self.together(|drawing, reader, so_far| {
             drawing.by_variances(asked, reader, so_far, &p, strata.as_deref())
@@ -268,9 +271,6 @@ impl<'a> Drawing<'a> {
         strata: Option<&[usize]>,
     ) -> Seen {
         let (size, n_s, epsilon) = (self.size, self.n_s, asked.epsilon);
-        if size == n_s {
-            return Seen::everything(n_s);
-        }
         let forecast = |look: &Look<'_>| {
             let radius = |size: usize| asked.estimator.radius(&look.at(size));
             if epsilon.is_infinite() {

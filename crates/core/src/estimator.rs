@@ -53,7 +53,8 @@ pub trait BudgetEstimator: Debug + DynClone + Send + Sync {
         None
     }
 
-    /// What of it can be set so that more or less is drawn, if anything can.
+    /// What of it can be set so that more or less is drawn: the [demand](Self::demand) follows. Without it no epsilon is searched
+    /// for a given share.
     fn tunable(&mut self) -> Option<TunableDemand<'_>> {
         None
     }

@@ -43,6 +43,7 @@ mod tokens;
 mod top;
 mod tunable;
 mod uniform;
+mod uniforms;
 mod weighed;
 
 pub use accumulator::{Accumulator, ExactAccumulator, Residual};
@@ -82,6 +83,7 @@ pub use tokens::{Element, MAX_MAGNITUDE, Tokens};
 pub use top::Rank;
 pub use tunable::{Tunable, TunableDemand};
 pub use uniform::{Uniform, default_base};
+pub use uniforms::Uniforms;
 pub use weighed::{StratumMean, Weighed, Within};
 
 pub use {inventory, ndarray, schemars, typetag};

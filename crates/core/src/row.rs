@@ -50,8 +50,8 @@ pub struct Row<'a> {
     logits: Option<&'a GroupLogits>,
 }
 
-/// The logits of all rows of a step, `[group, visible]`, made when the first row asks for its own: so each key is read
-/// once for the group.
+/// The logits of all rows of a step, `[group, visible]`, made when the first row asks for its own: so a key is read once for
+/// every four of them.
 #[derive(Debug, Default)]
 pub(crate) struct GroupLogits(OnceLock<Vec<f32>>);
 
@@ -144,7 +144,10 @@ impl<'a> Row<'a> {
     }
 
     /// The logits of the visible tokens, into `out` `[visible]`. While selectors choose, the first row of a step that asks
-    /// multiplies the keys for all of them.
+    /// multiplies the keys for all rows.
+    ///
+    /// # Panics
+    /// If `out` is not as long.
     pub fn logits(&self, out: &mut [f32]) {
         match self.logits {
             Some(logits) => out.copy_from_slice(logits.of(&self.step, self.member)),

@@ -92,8 +92,8 @@ impl Debug for dyn Sampler {
 /// A size is the number of tokens that are expected to be drawn. A total `Σ x` over the residual is
 /// estimated by `Σ x / π` over the sample, which is unbiased, π being the probability of inclusion.
 pub trait Design {
-    /// Draws on to a larger size, and appends what is new to `out`. What was drawn stays drawn; at
-    /// `n_s` every token is.
+    /// Draws on to a larger size, and appends what is new to `out`. What was drawn stays drawn; at a size of
+    /// `n_s` every token is drawn.
     fn extend(&mut self, size: usize, out: &mut Vec<u32>);
 
     /// π of each token drawn so far, in draw order, in (0, 1].

@@ -67,7 +67,8 @@ pub trait SelectorConfig: Debug + DynClone + Send + Sync {
         false
     }
 
-    /// What of it can be set so that it takes more or fewer tokens, if anything can.
+    /// What of it can be set so that it takes more or fewer tokens. Without it the selector is left as it is, and a pipeline in
+    /// which nothing else can be set is made to read no given share.
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         None
     }

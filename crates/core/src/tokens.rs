@@ -220,6 +220,9 @@ impl<'a> Tokens<'a> {
 
     /// The dot products of a range of rows with queries `[queries · dim]`, into `out` `[queries, range.len()]`. Each row is
     /// fetched once for every four queries.
+    ///
+    /// # Panics
+    /// If rows have no element, queries are not as long as them, or `out` is not as large.
     pub fn dots(&self, range: Range<usize>, queries: &[f32], out: &mut [f32]) {
         match self.rows {
             Rows::F32(rows) => dots(&self.layout, rows, &range, queries, out),
@@ -229,6 +232,9 @@ impl<'a> Tokens<'a> {
     }
 
     /// The dot products of some rows with `query` `[dim]`, into `out` `[tokens]`.
+    ///
+    /// # Panics
+    /// If there is no such row, or `out` is not as long.
     pub fn dots_of(&self, tokens: &[usize], query: &[f32], out: &mut [f32]) {
         match self.rows {
             Rows::F32(rows) => dots_of(&self.layout, rows, tokens, query, out),

@@ -7,7 +7,7 @@ use crate::{Fraction, Size};
 pub enum Tunable<'a> {
     /// Sizes, which add up.
     Sizes(Vec<&'a mut Size>),
-    /// None: a sink, which is read beside what is chosen.
+    /// Nothing is set: a sink, which is read beside what is chosen.
     Sink,
     /// The size of a window, which is read beside what is chosen: it is set only where nothing is.
     Window(&'a mut Size),

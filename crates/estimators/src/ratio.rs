@@ -13,7 +13,7 @@
 //!
 //! # Guarantee
 //! (eq. 12, 13.) Asymptotic: `Pr(|out − SDPA| > ε |SDPA|) ≤ δ` once the sample has seen the residual's tail, with
-//! 6 times fewer sampled tokens than the paper's theorem on the shipped trace. It can fail where a few tokens that
+//! 3.5 times fewer sampled tokens than the paper's theorem on the shipped trace. It can fail where a few tokens that
 //! no selector took carry much of the output and the sample missed them all; put a selector that
 //! finds heavy tokens in front. Where values cancel, `|N|` is small and everything is read.
 //!

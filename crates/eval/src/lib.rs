@@ -1,5 +1,5 @@
 //! Measuring pipelines: captured or synthetic traces, and how far a pipeline is from exact
-//! attention on them.
+//! attention on them. The feature `plots` adds plots, and the studies of the paper, which are drawn.
 
 mod bench;
 mod compare;

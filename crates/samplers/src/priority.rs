@@ -48,7 +48,6 @@ mod learned;
 mod rigorous;
 mod scratch;
 mod sizes;
-mod uniforms;
 
 use std::f64::consts::{LN_2, SQRT_2};
 
@@ -56,14 +55,13 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     Assurance, Design, NewTokens, Picks, ProofGoal, Proved, Result, Row, Sample, Sampler,
-    SamplerConfig, Site, Size, Stream, Unseen, default_base, register, typetag,
+    SamplerConfig, Site, Size, Stream, Uniforms, Unseen, default_base, register, typetag,
 };
 
 use draws::Draws;
 use index::{Index, Scan};
 use rigorous::Rigorous;
 use sizes::Sizes;
-use uniforms::Uniforms;
 
 /// A sample drawn by approximate attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -27,7 +27,7 @@ pub(crate) fn attention(
     shares
 }
 
-/// Indices by falling share, lower first among equals; hardly more are sorted than are asked for.
+/// Indices by falling share, lower first among equals; at most twice as many are sorted as are asked for.
 pub(crate) struct Falling {
     /// Index and share.
     entries: Vec<(usize, f64)>,
@@ -35,7 +35,7 @@ pub(crate) struct Falling {
     given: usize,
     /// Entries in their place.
     sorted: usize,
-    /// Entries that no later one goes before.
+    /// Entries that hold the largest shares, of which the first `sorted` are in order.
     pooled: usize,
 }
 

@@ -1,7 +1,7 @@
 //! The laws of estimators. Each says what it demands, and its verdict says what was found instead.
 
 use proptest::prelude::*;
-use vattention_core::{BudgetEstimator, Needs, SampleStats};
+use vattention_core::{BudgetEstimator, Fraction, Needs, SampleStats, Size, TunableDemand};
 
 use crate::laws::{Verdict, ensure};
 
@@ -16,10 +16,10 @@ const ROUNDING: f64 = 1e-6;
 /// # Errors
 /// What became of it.
 pub fn round_trips(estimator: &dyn BudgetEstimator, _: &SampleStats) -> Verdict {
-    let text = serde_json::to_string(estimator).map_err(|e| format!("cannot be written: {e}"))?;
-    let again: Box<dyn BudgetEstimator> =
-        serde_json::from_str(&text).map_err(|e| format!("{text} cannot be read again: {e}"))?;
-    let text_again = serde_json::to_string(&*again).map_err(|e| e.to_string())?;
+    let again = copy(estimator)?;
+    let [text, text_again] = [estimator, &*again].map(serde_json::to_string);
+    let (text, text_again) =
+        (text.map_err(|e| e.to_string())?, text_again.map_err(|e| e.to_string())?);
     ensure(text == text_again, || format!("{text} became {text_again}"))
 }
 
@@ -68,6 +68,46 @@ pub fn scales(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdict {
     ensure(radius == scaled || (scaled / radius - 1.0).abs() <= ROUNDING, || {
         format!("the radius is {radius}, and {scaled} where all weights are four times as large")
     })
+}
+
+/// What [`tunable`](BudgetEstimator::tunable) lets be set is what the estimator then demands.
+///
+/// # Errors
+/// What it demands instead.
+pub fn is_set(estimator: &dyn BudgetEstimator, _: &SampleStats) -> Verdict {
+    let mut other = copy(estimator)?;
+    let (share, delta) = (fraction(0.037), fraction(0.041));
+    let Some(TunableDemand { epsilon, size, delta: old_delta }) = other.tunable() else {
+        return Ok(());
+    };
+    let (has_epsilon, has_size) = (epsilon.is_some(), size.is_some());
+    if let Some(old) = epsilon {
+        *old = share;
+    }
+    if let Some(old) = size {
+        *old = Size::Share(share);
+    }
+    *old_delta = delta;
+    let demand = other.demand();
+    let epsilon = demand.epsilon.is_some() == has_epsilon
+        && demand.epsilon.is_none_or(|epsilon| epsilon == share);
+    let size = demand.size.is_some() == has_size
+        && demand.size.is_none_or(|size| size == Size::Share(share));
+    ensure(epsilon && size && demand.delta == delta, || {
+        format!(
+            "epsilon or size were set to {share:?}, delta to {delta:?}, but it demands {demand:?}"
+        )
+    })
+}
+
+/// What is written of an estimator, read again.
+fn copy(estimator: &dyn BudgetEstimator) -> Result<Box<dyn BudgetEstimator>, String> {
+    let text = serde_json::to_string(estimator).map_err(|e| format!("cannot be written: {e}"))?;
+    serde_json::from_str(&text).map_err(|e| format!("{text} cannot be read again: {e}"))
+}
+
+fn fraction(x: f64) -> Fraction {
+    Fraction::try_from(x).expect("a number between 0 and 1")
 }
 
 fn times_four(stats: &SampleStats) -> SampleStats {

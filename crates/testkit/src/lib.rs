@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `round_trips` | a config that is written and read again is the same |
 //! | `repeats` | asked twice, a selector picks the same |
-//! | `grows` | what is appended together does not matter |
+//! | `grows` | tokens appended at once or in parts give the same picks |
 //! | `forks` | a clone goes on as the original would, and leaves it alone |
 //! | `adds` | what was picked before stays |
 //! | `bounds` | a promised bound on untaken logits is true |
@@ -28,7 +28,7 @@
 //! |---|---|
 //! | `round_trips` | a config that is written and read again is the same |
 //! | `repeats` | asked twice, a sampler draws the same |
-//! | `grows` | what is appended together does not matter |
+//! | `grows` | tokens appended at once or in parts give the same draws |
 //! | `forks` | a clone goes on as the original would, and leaves it alone |
 //! | `causal` | tokens that a row does not see change nothing of its draws |
 //! | `leaves` | what was taken is not drawn, and nothing is drawn twice |
@@ -44,6 +44,7 @@
 //! | `falls` | a radius is no negative number, and falls as a sample grows |
 //! | `agrees` | a budget is the least size whose radius is epsilon |
 //! | `scales` | weights that are all four times as large change nothing |
+//! | `is_set` | what `tunable()` lets be set is what it then demands |
 //!
 //! [`promise!`](crate::promise!) makes one test of a whole pipeline: whether it keeps what it promises
 //! on every kind of head.
@@ -242,6 +243,11 @@ macro_rules! estimator_laws {
             #[test]
             fn scales() {
                 obeys($crate::estimator_laws::scales);
+            }
+
+            #[test]
+            fn is_set() {
+                obeys($crate::estimator_laws::is_set);
             }
         }
     };

@@ -1,4 +1,4 @@
-//! Selectors that are broken on purpose fail exactly the laws that they break; good ones none.
+//! Parts that are broken on purpose fail exactly the laws that they break; good ones none.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use vattention_core::{
-    Attended, NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, SelectorOp, Site,
-    Size, Step, typetag,
+    Assumptions, Attended, BudgetEstimator, Demand, Fraction, Kind, NewTokens, Picks, Promise,
+    Radius, Result, Row, SampleStats, Score, Selector, SelectorConfig, SelectorOp, Site, Size,
+    Step, Target, TunableDemand, typetag,
 };
 use vattention_testkit::{LAWS, run};
 
@@ -261,3 +262,34 @@ vattention_testkit::laws!(
     top_k_by_group,
     vattention_selectors::OracleTopK { size: Size::Tokens(7).into(), score: Score::Group }
 );
+
+/// An estimator of which what is set is not what it demands.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Deaf {
+    epsilon: Fraction,
+    ignored: Fraction,
+}
+
+#[typetag::serde(name = "deaf")]
+impl BudgetEstimator for Deaf {
+    fn radius(&self, _: &SampleStats) -> Radius {
+        Radius::new(0.0, Kind::Asymptotic, Assumptions::ALL)
+    }
+
+    fn demand(&self) -> Demand {
+        Demand::of(Promise::new(Target::Sdpa, self.epsilon, self.epsilon))
+    }
+
+    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+        let Self { epsilon, ignored } = self;
+        Some(TunableDemand { epsilon: Some(ignored), size: None, delta: epsilon })
+    }
+}
+
+#[test]
+#[should_panic(expected = "epsilon or size were set to")]
+fn an_estimator_that_does_not_demand_what_is_set_is_found_out() {
+    let tenth = Fraction::try_from(0.1).unwrap();
+    let deaf = Deaf { epsilon: tenth, ignored: tenth };
+    vattention_testkit::run_estimator(vattention_testkit::estimator_laws::is_set, &deaf, 1);
+}

@@ -12,8 +12,8 @@
 
 use serde::{Deserialize, Serialize};
 use vattention::plugin::{
-    Design, NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream, register,
-    schemars, typetag,
+    Design, NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream, Uniforms,
+    register, schemars, typetag,
 };
 
 /// A sample by the norms of the values.
@@ -60,16 +60,13 @@ impl Sampler for Worker {
         picks: &'a Picks,
         stream: &Stream,
     ) -> Box<dyn Design + 'a> {
-        let uniforms: Vec<f64> = stream
-            .words()
-            .take(picks.visible())
-            .map(|word| f64::from(word) / 2_f64.powi(32))
-            .collect();
+        let uniforms = Uniforms::new(stream);
+        let uniform = |token: usize| f64::from(uniforms.at(token as u32)) / 2_f64.powi(32);
         let square = |token: usize| f64::from(self.squares[token]);
         let mean = (0..picks.visible()).map(square).sum::<f64>() / picks.visible() as f64;
         // Where all values are 0, any tokens will do.
         let size = |token: usize| (square(token) + mean).sqrt().max(f64::MIN_POSITIVE);
-        let size_of = |token: usize| (token, size(token), uniforms[token]);
+        let size_of = |token: usize| (token, size(token), uniform(token));
         let left = picks.residual().map(size_of).collect();
         Box::new(Poisson { left, threshold: 0.0, drawn: Vec::new() })
     }

@@ -17,6 +17,9 @@ type Part<const G: usize> = [[f32; LANES]; G];
 
 /// The dot products of a range of rows with queries `[queries · dim]`, into `out` `[queries, range.len()]`: each the same
 /// as [`dot`]'s.
+///
+/// # Panics
+/// If there is no element, or `out` is not as large.
 pub(super) fn dots<T: Element>(
     layout: &Layout,
     rows: Blocks<'_, T>,
@@ -24,6 +27,9 @@ pub(super) fn dots<T: Element>(
     queries: &[f32],
     out: &mut [f32],
 ) {
+    let count = queries.len() / layout.dim;
+    assert_eq!(queries.len(), count * layout.dim, "whole queries");
+    assert_eq!(out.len(), count * range.len(), "a product of each query and row");
     if range.is_empty() {
         return;
     }
@@ -86,6 +92,7 @@ pub(super) fn dots_of<T: Element>(
     query: &[f32],
     out: &mut [f32],
 ) {
+    assert_eq!(tokens.len(), out.len(), "a product of each row");
     for (&token, out) in tokens.iter().zip(out) {
         *out = dot(layout.row(rows, token), query);
     }

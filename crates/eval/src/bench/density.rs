@@ -93,15 +93,14 @@ fn parts(pipeline: &mut PipelineConfig) -> std::result::Result<Vec<Vec<&mut Size
 
 /// The pipeline with another window, if sink and window are everything.
 fn with_window(pipeline: &PipelineConfig, density: Fraction) -> Option<Arc<PipelineConfig>> {
-    let mut pipeline = pipeline.clone();
     if pipeline.draws() {
         return None;
     }
-    let mut window = None;
+    let (mut pipeline, mut window) = (pipeline.clone(), None);
     for selector in &mut pipeline.selectors {
         match selector.tunable()? {
             Tunable::Sink => {}
-            Tunable::Window(size) => window = Some(size),
+            Tunable::Window(size) => window = window.or(Some(size)),
             Tunable::Sizes(_) | Tunable::Mass(_) => return None,
         }
     }

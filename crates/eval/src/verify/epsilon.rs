@@ -10,7 +10,7 @@ pub fn at_epsilon(pipeline: &PipelineConfig, epsilon: Fraction) -> Option<Arc<Pi
     with_demand(pipeline, |demand| demand.epsilon.map(|old| *old = epsilon))
 }
 
-/// The pipeline with another delta, at every layer that has an estimator; `None` if none has, or one has no delta to set.
+/// The pipeline with another delta, at every layer that has an estimator; `None` if none has, or one is not [tunable](vattention_core::BudgetEstimator::tunable).
 pub fn at_delta(pipeline: &PipelineConfig, delta: Fraction) -> Option<Arc<PipelineConfig>> {
     with_demand(pipeline, |demand| {
         *demand.delta = delta;

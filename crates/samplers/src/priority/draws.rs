@@ -1,9 +1,9 @@
 //! Which tokens are drawn at a threshold.
 
 use multiversion::multiversion;
+use vattention_core::Uniforms;
 
 use super::sizes::{RESOLUTION, Sizes};
-use super::uniforms::Uniforms;
 
 /// Candidates are looked for up to this many times the threshold: those of further looks.
 const AHEAD: f64 = 16.0;

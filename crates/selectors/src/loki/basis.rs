@@ -54,7 +54,7 @@ fn check_orthonormal(name: &str, basis: &[f32], rank: usize, dim: usize) -> Resu
     let rows = Tokens::new(basis, rank, dim);
     let mut products = vec![0.0; rank];
     for (i, row) in basis.chunks_exact(dim).enumerate() {
-        rows.dots(0..i + 1, row, &mut products);
+        rows.dots(0..i + 1, row, &mut products[..=i]);
         for (j, &product) in products[..=i].iter().enumerate() {
             let expected = if i == j { 1.0 } else { 0.0 };
             if (product - expected).abs() > TOLERANCE {

@@ -1,25 +1,26 @@
 //! A uniform number for each token of a row.
 
-use vattention_core::Stream;
+use crate::Stream;
 
 /// Independent uniform numbers, one for each token, keyed by a row's stream: a counter that is mixed twice, with
 /// a word of the key before each time, so that any may be asked for in any order, by operations that vectors have.
 ///
 /// The mixing is by Wellons, "Prospecting for hash functions" (2018).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Uniforms {
+pub struct Uniforms {
     key: [u32; 2],
 }
 
 impl Uniforms {
-    pub(super) fn new(stream: &Stream) -> Self {
+    /// Those of a row, and not of any other purpose of its stream.
+    pub fn new(stream: &Stream) -> Self {
         let [first, second, ..] = stream.block(0);
         Self { key: [first, second] }
     }
 
-    /// A number in 0..2³².
+    /// A number in 0..2³², for any token.
     #[inline(always)]
-    pub(super) fn at(self, token: u32) -> u32 {
+    pub fn at(self, token: u32) -> u32 {
         let x = mixed(token.wrapping_mul(0x9E37_79B9) ^ self.key[0]);
         mixed(x ^ self.key[1])
     }
