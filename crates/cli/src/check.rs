@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use vattention::config::shares;
 use vattention::eval::{Entry, Trace};
-use vattention::{Fraction, PipelineConfig, Shape, Size, plugin::BudgetEstimator};
+use vattention::plugin::{BudgetEstimator, Uniform};
+use vattention::{Fraction, PipelineConfig, Shape, Size};
 
 use crate::compare::find_backend;
 use crate::pipelines::{Changes, fits};
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::all(&misfits));
     }
     for (i, Entry { pipeline, file, .. }) in entries.iter().enumerate() {
-        let text = toml::to_string(&in_full(pipeline)?).map_err(Failure::input)?;
+        let text = toml::to_string(&in_full(pipeline)).map_err(Failure::input)?;
         let gap = if i > 0 { "\n" } else { "" };
         say(&format!("{gap}# {file}\n{}{}", text.trim_end(), in_tokens(pipeline)))?;
     }
@@ -62,15 +63,15 @@ impl Args {
 }
 
 /// The pipeline with the sampler that it draws by, where the file names none.
-fn in_full(pipeline: &PipelineConfig) -> Result<PipelineConfig, Failure> {
-    let mut tree = serde_json::to_value(pipeline).map_err(Failure::input)?;
+fn in_full(pipeline: &PipelineConfig) -> PipelineConfig {
+    let mut pipeline = pipeline.clone();
     let looks = |estimator: &dyn BudgetEstimator| {
         estimator.demand().size.is_none() && estimator.rounds() > 0
     };
     if pipeline.estimator.as_deref().is_some_and(looks) && pipeline.sampler.is_none() {
-        tree["sampler"] = serde_json::to_value(pipeline.sampler()).map_err(Failure::input)?;
+        pipeline.sampler = Some(Box::new(Uniform::DEFAULT));
     }
-    serde_json::from_value(tree).map_err(Failure::input)
+    pipeline
 }
 
 /// Contexts at which shares are shown in tokens.

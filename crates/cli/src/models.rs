@@ -45,10 +45,9 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     }
 }
 
-/// The layers of a model, and the shape that all have.
-pub(crate) fn layers(model: &Path) -> Result<impl Iterator<Item = (usize, Shape)>, Failure> {
-    let config = vattention_llm::Config::open(model)?;
-    Ok((0..config.layers).map(move |layer| (layer, config.shape)))
+/// The layers of a model, and their shapes.
+pub(crate) fn layers(model: &Path) -> Result<Vec<(usize, Shape)>, Failure> {
+    Ok(checkpoint::layers(&vattention_llm::Config::open(model)?))
 }
 
 impl From<vattention_evaluate::Error> for Failure {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use vattention_core::{BudgetEstimator, Fraction, Needs, SampleStats, Size, TunableDemand};
 
-use crate::laws::{Verdict, ensure};
+use crate::laws::{Verdict, ensure, read_again};
 
 /// A law: an estimator obeys it for what a sample says, or not.
 pub type EstimatorLaw = fn(&dyn BudgetEstimator, &SampleStats) -> Verdict;
@@ -16,10 +16,8 @@ const ROUNDING: f64 = 1e-6;
 /// # Errors
 /// What became of it.
 pub fn round_trips(estimator: &dyn BudgetEstimator, _: &SampleStats) -> Verdict {
-    let again = copy(estimator)?;
-    let [text, text_again] = [estimator, &*again].map(serde_json::to_string);
-    let (text, text_again) =
-        (text.map_err(|e| e.to_string())?, text_again.map_err(|e| e.to_string())?);
+    let (text, again) = read_again::<Box<dyn BudgetEstimator>>(estimator)?;
+    let text_again = serde_json::to_string(&*again).map_err(|e| e.to_string())?;
     ensure(text == text_again, || format!("{text} became {text_again}"))
 }
 
@@ -75,35 +73,26 @@ pub fn scales(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdict {
 /// # Errors
 /// What it demands instead.
 pub fn is_set(estimator: &dyn BudgetEstimator, _: &SampleStats) -> Verdict {
-    let mut other = copy(estimator)?;
+    let (_, mut other) = read_again::<Box<dyn BudgetEstimator>>(estimator)?;
     let (share, delta) = (fraction(0.037), fraction(0.041));
     let Some(TunableDemand { epsilon, size, delta: old_delta }) = other.tunable() else {
         return Ok(());
     };
-    let (has_epsilon, has_size) = (epsilon.is_some(), size.is_some());
-    if let Some(old) = epsilon {
+    let epsilon = epsilon.map(|old| {
         *old = share;
-    }
-    if let Some(old) = size {
+        share
+    });
+    let size = size.map(|old| {
         *old = Size::Share(share);
-    }
+        *old
+    });
     *old_delta = delta;
     let demand = other.demand();
-    let epsilon = demand.epsilon.is_some() == has_epsilon
-        && demand.epsilon.is_none_or(|epsilon| epsilon == share);
-    let size = demand.size.is_some() == has_size
-        && demand.size.is_none_or(|size| size == Size::Share(share));
-    ensure(epsilon && size && demand.delta == delta, || {
+    ensure((demand.epsilon, demand.size, demand.delta) == (epsilon, size, delta), || {
         format!(
             "epsilon or size were set to {share:?}, delta to {delta:?}, but it demands {demand:?}"
         )
     })
-}
-
-/// What is written of an estimator, read again.
-fn copy(estimator: &dyn BudgetEstimator) -> Result<Box<dyn BudgetEstimator>, String> {
-    let text = serde_json::to_string(estimator).map_err(|e| format!("cannot be written: {e}"))?;
-    serde_json::from_str(&text).map_err(|e| format!("{text} cannot be read again: {e}"))
 }
 
 fn fraction(x: f64) -> Fraction {

@@ -6,6 +6,10 @@ mod tells;
 pub use causal::causal;
 pub use tells::tells;
 
+use std::fmt::Debug;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use vattention_core::{Attended, Picks, Row, Selector, SelectorConfig};
 
 use crate::Head;
@@ -34,10 +38,25 @@ pub const LAWS: [(&str, Law); 9] = [
 /// # Errors
 /// What became of it.
 pub fn round_trips(config: &dyn SelectorConfig, _: &Head) -> Verdict {
-    let text = serde_json::to_string(config).map_err(|e| format!("cannot be written: {e}"))?;
-    let again: Box<dyn SelectorConfig> =
+    is_read_again::<Box<dyn SelectorConfig>>(config)
+}
+
+/// What is written of a part, and what is read from that.
+pub(crate) fn read_again<T: DeserializeOwned>(
+    part: &(impl Serialize + ?Sized),
+) -> Result<(String, T), String> {
+    let text = serde_json::to_string(part).map_err(|e| format!("cannot be written: {e}"))?;
+    let again =
         serde_json::from_str(&text).map_err(|e| format!("{text} cannot be read again: {e}"))?;
-    let (before, after) = (format!("{config:?}"), format!("{again:?}"));
+    Ok((text, again))
+}
+
+/// Whether a part that is written and read again is the same.
+pub(crate) fn is_read_again<T: DeserializeOwned + Debug>(
+    part: &(impl Serialize + Debug + ?Sized),
+) -> Verdict {
+    let (text, again) = read_again::<T>(part)?;
+    let (before, after) = (format!("{part:?}"), format!("{again:?}"));
     ensure(before == after, || format!("{before} became {after} on the way through {text}"))
 }
 

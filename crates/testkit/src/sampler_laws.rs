@@ -4,7 +4,7 @@ use vattention_core::{
     Assurance, Design, Picks, Row, Sampler, SamplerConfig, Score, Site, Step, Stream,
 };
 
-use crate::laws::{Verdict, ensure};
+use crate::laws::{Verdict, ensure, is_read_again};
 use crate::{Head, Texture};
 
 /// A law: a sampler obeys it on a head, or not.
@@ -24,11 +24,7 @@ type Drawn = (u32, f64);
 /// # Errors
 /// What became of it.
 pub fn round_trips(config: &dyn SamplerConfig, _: &Head) -> Verdict {
-    let text = serde_json::to_string(config).map_err(|e| format!("cannot be written: {e}"))?;
-    let again: Box<dyn SamplerConfig> =
-        serde_json::from_str(&text).map_err(|e| format!("{text} cannot be read again: {e}"))?;
-    let (before, after) = (format!("{config:?}"), format!("{again:?}"));
-    ensure(before == after, || format!("{before} became {after} on the way through {text}"))
+    is_read_again::<Box<dyn SamplerConfig>>(config)
 }
 
 /// Asked twice, with another row between, a sampler draws the same.

@@ -18,6 +18,11 @@ pub(crate) struct Checkpoint<'a> {
     pub(crate) weight_bytes: u64,
 }
 
+/// The layers of a model, and their shapes.
+pub(crate) fn layers(config: &Config) -> Vec<(usize, Shape)> {
+    (0..config.layers).map(|layer| (layer, config.shape)).collect()
+}
+
 impl<'a> Checkpoint<'a> {
     /// Reads all but the weights.
     pub(crate) fn open(path: &'a Path) -> Result<Self, Failure> {
@@ -44,7 +49,7 @@ impl<'a> Checkpoint<'a> {
 
     /// The layers, and their shapes.
     pub(crate) fn layers(&self) -> Vec<(usize, Shape)> {
-        (0..self.config.layers).map(|layer| (layer, self.config.shape)).collect()
+        layers(&self.config)
     }
 
     /// The chat template, if there is one.
