@@ -1,21 +1,22 @@
-//! How an engine plugs in: with a KV cache of its own, of which pipelines borrow views, and with the
-//! library's.
+//! How an engine plugs in: with a KV cache of its own, over which the library's kernels go or its own do, and with
+//! the library's cache.
 //!
 //!     cargo run --release --example engine
 //!
 //! The engine here has one layer and a cache in pages of 64 tokens, as serving systems have, each row a
-//! key and then a value in bf16. It asks a pipeline which rows to read, reads them itself, and compares
-//! the outputs with attention to all of them, and with what the library's own cache gives.
+//! key and then a value in bf16. It goes all three ways at each step, and shows how long each took and how far
+//! its output is from attention to all tokens.
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Instant;
 
 use half::bf16;
-use vattention::backends::Cpu;
+use vattention::backends::{Cpu, HeadInput};
 use vattention::config::Loader;
 use vattention::ndarray::{Array1, Array3, ArrayView2, Axis, s};
 use vattention::{
-    Backend, Options, PipelineConfig, Shape, Storage,
+    Backend, FallBack, Options, PipelineConfig, Shape, Storage,
     engine::{NewTokens, Pipeline, Reading, Site, Softmax, Step, Tokens},
 };
 
@@ -55,23 +56,41 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut engine = Engine::new(&pipeline)?;
     engine.append(&keys, &values);
-    let options = Options { storage: Storage::Bf16, ..Options::default() };
+    let options = Options { storage: Storage::Bf16, threads: Some(1), ..Options::default() };
     let mut library = Cpu::default().start(&pipeline, 0, SHAPE, &options)?;
     library.append(keys.view(), values.view())?;
 
-    println!("step   rows read by each KV head   error of the engine's output   of the library's");
+    println!("Milliseconds, and the largest error of a head:\n");
+    println!("step   read   library's cache   engine's, library's kernels   engine's, its own");
     for step in 0..STEPS {
         let query = queries.slice(s![.., step..=step, ..]);
-        let answer = engine.attend(query.index_axis(Axis(1), 0), step as u32);
-        let output = library.attend(query, None)?;
-        let theirs: Vec<Array1<f64>> =
+        let of_group = query.index_axis(Axis(1), 0);
+        let dense = engine.dense(of_group);
+        let (output, its) = timed(|| library.attend(query, None));
+        let output = output?;
+        let out: Vec<Array1<f64>> =
             output.out.outer_iter().map(|head| head.row(0).mapv(f64::from)).collect();
-        let dense = engine.dense(query.index_axis(Axis(1), 0));
-        let read: Vec<String> = answer.read.iter().map(|x| format!("{:.1} %", x * 100.0)).collect();
-        let (ours, theirs) = (largest_error(&answer.out, &dense), largest_error(&theirs, &dense));
-        println!("{step:>4}   {:>25}   {ours:>28.4}   {theirs:>16.4}", read.join(", "));
+        let (by_kernels, ours) = timed(|| engine.attend(of_group, step as u32));
+        let (by_itself, own) = timed(|| engine.attend_itself(of_group, step as u32));
+        let read = output.rows.iter().map(|row| row.density_of_group()).fold(0.0, f64::max);
+        let shown =
+            |out: &[Array1<f64>], ms: f64| format!("{ms:.2} ms, {:.4}", largest_error(out, &dense));
+        println!(
+            "{step:>4}   {:>4.1} %  {:>15}   {:>27}   {:>17}",
+            100.0 * read,
+            shown(&out, its),
+            shown(&by_kernels?, ours),
+            shown(&by_itself, own)
+        );
     }
     Ok(())
+}
+
+/// What something comes to, and the milliseconds that it takes.
+fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let begin = Instant::now();
+    let result = work();
+    (result, 1e3 * begin.elapsed().as_secs_f64())
 }
 
 /// An engine with one layer.
@@ -87,14 +106,6 @@ struct PagedCache {
     /// `[pages][rows · ROW]`
     pages: Vec<Vec<bf16>>,
     len: usize,
-}
-
-/// What a step comes to.
-struct Answer {
-    /// Of each query head, `[value_dim]`.
-    out: Vec<Array1<f64>>,
-    /// Of each KV head, the share of its rows that was read.
-    read: Vec<f64>,
 }
 
 impl Engine {
@@ -124,9 +135,27 @@ impl Engine {
         }
     }
 
-    /// Answers one query of each head, `[query_heads, head_dim]`.
-    fn attend(&self, queries: ArrayView2<'_, f32>, step: u32) -> Answer {
-        let mut answer = Answer { out: Vec::new(), read: Vec::new() };
+    /// Answers one query of each head, `[query_heads, head_dim]`, by the library's kernels.
+    fn attend(
+        &self,
+        queries: ArrayView2<'_, f32>,
+        step: u32,
+    ) -> vattention::Result<Vec<Array1<f64>>> {
+        let mut answers = Vec::new();
+        self.each_head(queries, step, |pipeline, step| {
+            let head = HeadInput { pipeline, step: step.clone(), listed: false };
+            answers.push(Cpu::answer(&head, FallBack::ByCount));
+        });
+        let mut out = Vec::new();
+        for answer in answers {
+            out.extend(answer?.rows.iter().map(|row| Array1::from(row.sums.sums.output())));
+        }
+        Ok(out)
+    }
+
+    /// The same by loops of its own.
+    fn attend_itself(&self, queries: ArrayView2<'_, f32>, step: u32) -> Vec<Array1<f64>> {
+        let mut out = Vec::new();
         self.each_head(queries, step, |pipeline, step| {
             // What to read, and the probabilities with which that was drawn.
             let reading: Reading = pipeline.read(step);
@@ -134,11 +163,10 @@ impl Engine {
                 let list = reading.list(row.member());
                 let weighted = list.indices.iter().zip(&list.probabilities);
                 let weighted = weighted.map(|(&token, &p)| (token as usize, 1.0 / f64::from(p)));
-                answer.out.push(sum_up(step, row.member(), weighted));
+                out.push(sum_up(step, row.member(), weighted));
             }
-            answer.read.push(reading.report(0).density_of_group());
         });
-        answer
+        out
     }
 
     /// Attention of each query to all tokens.

@@ -1,7 +1,10 @@
 //! What a promise rests on, in a whole pipeline.
 
+use crate::common::{backends, normal};
 use ndarray::Array3;
-use vattention::{Certificate, FallBack, Kind, Options, Shape, available_backends, config::Loader};
+use vattention::{
+    Certificate, FallBack, Kind, Options, RowReport, Shape, available_backends, config::Loader,
+};
 
 /// The bound of an exact selector reaches the estimator, and makes its promise a proof.
 #[test]
@@ -33,6 +36,52 @@ fn exact_top_k_and_hoeffding_make_a_proof() {
 fn a_pipeline_whose_bound_nobody_proves_is_refused() {
     let error = Loader::default().parse("proof.toml", &proof("group")).unwrap_err().to_string();
     assert!(error.contains("needs a proved bound"), "{error}");
+}
+
+/// Whoever does without the error bar of a budget reads the same; a promise is looked at all the same.
+#[test]
+fn without_error_bars_the_same_is_read() {
+    let shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 32 };
+    let (keys, values) = (normal((2, 3000, 32), 1), normal((2, 3000, 32), 2));
+    let queries = normal((4, 2, 32), 3);
+    for (sampler, asked) in ["uniform", "stratified", "priority"]
+        .into_iter()
+        .flat_map(|s| [(s, "size"), (s, "epsilon")])
+    {
+        let text = format!(
+            "[[selectors]]\ntype = \"oracle-top-k\"\nsize = 0.05\n[sampler]\ntype = \"{sampler}\"\n\
+             [estimator]\ntype = \"ratio\"\n{asked} = 0.1\ndelta = 0.1"
+        );
+        let pipeline = Loader::default().parse("budget.toml", &text).unwrap();
+        for backend in backends() {
+            let context = format!("{sampler}, {asked}, {}", backend.name());
+            let run = |omit_error_bars| {
+                let options = Options {
+                    fall_back: FallBack::Never,
+                    return_selection: true,
+                    omit_error_bars,
+                    ..Options::default()
+                };
+                let mut attention = backend.start(&pipeline, 0, shape, &options).unwrap();
+                attention.append(keys.view(), values.view()).unwrap();
+                attention.attend(queries.view(), None).unwrap()
+            };
+            let (with, without) = (run(false), run(true));
+            assert_eq!(with.selection, without.selection, "{context}");
+            let apart = (&with.out - &without.out).mapv(f32::abs);
+            assert!(apart.iter().all(|&x| x < 1e-5), "{context}: {apart}");
+            for (with, without) in with.rows.into_iter().zip(without.rows) {
+                if asked == "epsilon" {
+                    assert_eq!(with.certificate, without.certificate, "{context}");
+                    continue;
+                }
+                assert!(without.certificate.bar.is_none(), "{context}: {without:?}");
+                assert!(without.certificate.promise.is_none() && !without.certificate.held);
+                let unread = |certificate| RowReport { certificate, ..with };
+                assert_eq!(unread(without.certificate), without, "{context}");
+            }
+        }
+    }
 }
 
 fn proof(score: &str) -> String {

@@ -5,12 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{MODEL, MODEL_LAYER};
+use crate::common::{MODEL, MODEL_LAYER, normal};
 use ndarray::{Array3, ArrayView3, s};
-use ndarray_rand::RandomExt;
-use ndarray_rand::rand::SeedableRng;
-use ndarray_rand::rand_distr::StandardNormal;
-use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use vattention::config::load;
 use vattention::estimators::Ratio;
@@ -27,10 +23,6 @@ use vattention::{
 };
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 40 };
-
-fn normal(dim: (usize, usize, usize), seed: u64) -> Array3<f32> {
-    Array3::random_using(dim, StandardNormal, &mut ChaCha8Rng::seed_from_u64(seed))
-}
 
 /// A sequence of `tokens` tokens.
 fn start(

@@ -17,20 +17,21 @@ use half::{bf16, f16};
 use ndarray::ArrayView2;
 use vattention_core::{Result, Storage};
 
-use self::block::Block;
+use self::block::{Block, Pages};
+use self::layout::CacheRow;
 pub(crate) use self::layout::ChunkSizes;
-use self::layout::RowLayout;
 use self::number::Number;
 pub use self::number::store;
 use self::view::Slices;
-pub(crate) use self::view::{Chunks, RowsView, View};
+pub(crate) use self::view::View;
 
 /// Rows of one KV head, growing.
 #[derive(Debug)]
 pub(crate) struct Cache {
     storage: Storage,
-    row: RowLayout,
+    row: CacheRow,
     sizes: ChunkSizes,
+    pages: Pages,
     len: usize,
     full: Vec<Arc<Block>>,
     /// The rows behind the full chunks; none if there are none.
@@ -48,7 +49,7 @@ pub(crate) struct Room {
 
 impl Cache {
     pub(crate) fn new(storage: Storage, head_dim: usize, value_dim: usize) -> Self {
-        let sizes = ChunkSizes::of_huge_pages(RowLayout::new(storage, head_dim, value_dim));
+        let sizes = ChunkSizes::of_huge_pages(CacheRow::new(storage, head_dim, value_dim));
         Self::with_chunks(storage, head_dim, value_dim, sizes)
     }
 
@@ -58,8 +59,13 @@ impl Cache {
         value_dim: usize,
         sizes: ChunkSizes,
     ) -> Self {
-        let row = RowLayout::new(storage, head_dim, value_dim);
-        Self { storage, row, sizes, len: 0, full: Vec::new(), tail: None }
+        let row = CacheRow::new(storage, head_dim, value_dim);
+        Self { storage, row, sizes, pages: Pages::Huge, len: 0, full: Vec::new(), tail: None }
+    }
+
+    /// The same, empty, in small pages of memory.
+    pub(crate) fn in_small_pages(self) -> Self {
+        Self { pages: Pages::Small, ..self }
     }
 
     /// Tokens held.
@@ -77,7 +83,8 @@ impl Cache {
         let (tokens, full) = (self.in_tail() + new, self.sizes.full());
         let holds = self.tail.as_ref().map_or(0, |tail| tail.bytes() / self.row.bytes);
         let tail = (tokens.min(full) > holds).then(|| self.larger_tail(tokens)).transpose()?;
-        let more = (1..tokens.div_ceil(full)).map(|_| Block::new(self.row.bytes_of(full)));
+        let more =
+            (1..tokens.div_ceil(full)).map(|_| Block::new(self.row.bytes_of(full), self.pages));
         Ok(Room { tail, more: more.collect::<Result<_>>()? })
     }
 
@@ -89,7 +96,7 @@ impl Cache {
         let bytes = self.row.bytes_of(tokens);
         match &self.tail {
             Some(tail) => tail.copy(self.row.bytes_of(self.in_tail()), bytes),
-            None => Block::new(bytes),
+            None => Block::new(bytes, self.pages),
         }
     }
 
@@ -114,7 +121,7 @@ impl Cache {
         values: ArrayView2<'_, f32>,
         room: Room,
     ) {
-        let RowLayout { head_dim, value_dim, value_offset, stride, .. } = self.row;
+        let CacheRow { head_dim, value_dim, value_offset, stride, .. } = self.row;
         self.tail = room.tail.or(self.tail.take());
         let mut more = room.more.into_iter();
         for (key, value) in keys.outer_iter().zip(values.outer_iter()) {

@@ -1,9 +1,10 @@
 //! What backends differ in, behind the walk over KV heads.
 
 use ndarray::ArrayView3;
-use vattention_core::{List, Pipeline, Reading, Result, RowReport, Softmax, Step, Timings};
+use vattention_core::{
+    Error, List, Pipeline, Reading, Result, RowReport, Shape, Softmax, Step, Timings,
+};
 
-use crate::cache::View;
 use crate::workers::Workers;
 
 /// Answers the steps of one layer of one sequence; a [`Layer`](crate::Layer) does all the rest.
@@ -79,7 +80,6 @@ pub struct HeadInput<'a> {
     pub step: Step<'a>,
     /// Whether the lists of tokens read are wanted.
     pub listed: bool,
-    pub(crate) cache: &'a View<'a>,
 }
 
 /// What one KV head makes of one query.
@@ -111,6 +111,26 @@ pub struct RowSums {
     pub logits: Vec<f64>,
 }
 
+impl HeadInput<'_> {
+    /// Refuses a step whose parts do not fit together.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Step { site, queries, keys, values, visible, .. } = &self.step;
+        let Shape { head_dim, value_dim, .. } = site.shape;
+        let fits = |what: &str, expected: usize, got: usize| {
+            if got == expected { Ok(()) } else { Err(Error::shape(what, expected, got)) }
+        };
+        fits("queries", site.shape.group() * head_dim, queries.len())?;
+        fits("head_dim of the keys", head_dim, keys.dim())?;
+        fits("value_dim of the values", value_dim, values.dim())?;
+        fits("values", keys.len(), values.len())?;
+        if *visible == 0 || *visible > keys.len() {
+            let expected = format!("1 to {} (the keys)", keys.len());
+            return Err(Error::shape("visible", expected, visible));
+        }
+        Ok(())
+    }
+}
+
 impl HeadOutput {
     /// Of the sums of each member, and what they are over.
     pub fn new(
@@ -129,8 +149,8 @@ impl HeadOutput {
 }
 
 impl RowSums {
-    /// `e / D^` of each token read.
-    pub(crate) fn weights(&self) -> Vec<f32> {
+    /// `e / D^` of each token read, ascending: what selectors that wait for feedback are told.
+    pub fn weights(&self) -> Vec<f32> {
         let log_d = self.sums.log_denominator();
         self.logits.iter().map(|logit| (logit - log_d).exp() as f32).collect()
     }

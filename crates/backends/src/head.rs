@@ -76,7 +76,7 @@ impl Head {
         listed: bool,
     ) -> HeadInput<'a> {
         let step = query.step(self.pipeline.site(), view);
-        HeadInput { pipeline: &self.pipeline, step, listed, cache: view }
+        HeadInput { pipeline: &self.pipeline, step, listed }
     }
 
     /// Takes note of the last queries of a prompt, `[group, prompt, head_dim]`, scaled.

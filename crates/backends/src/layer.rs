@@ -56,7 +56,12 @@ impl<M: Executor> Layer<M> {
             let site =
                 Site { seed: pipeline.seed, sequence: options.sequence, layer, kv_head, shape };
             let cache = Cache::new(options.storage, shape.head_dim, shape.value_dim);
-            Ok(Head::new(cache, Pipeline::new(pipeline, site)?))
+            let cache = if options.small_pages { cache.in_small_pages() } else { cache };
+            let mut pipeline = Pipeline::new(pipeline, site)?;
+            if options.omit_error_bars {
+                pipeline.omit_error_bars();
+            }
+            Ok(Head::new(cache, pipeline))
         };
         Ok(Self {
             shape,

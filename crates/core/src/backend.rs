@@ -130,6 +130,9 @@ pub struct Options {
     pub storage: Storage,
     /// Where a device keeps rows.
     pub placement: Placement,
+    /// Keep rows of the host in small pages of memory, even where the system has huge ones: to measure what those
+    /// bring.
+    pub small_pages: bool,
     /// Threads to use; `None` leaves it to the backend. The results do not depend on it.
     pub threads: Option<usize>,
     /// Whether outputs carry the [`Selection`].
@@ -138,6 +141,8 @@ pub struct Options {
     pub first_step: u32,
     /// When to read everything in place of what the pipeline chose.
     pub fall_back: FallBack,
+    /// Whether samples of a given `size` are not looked at: steps are faster, and rows carry no error bar.
+    pub omit_error_bars: bool,
     /// Whether outputs carry [`Timings`].
     pub timed: bool,
 }

@@ -90,8 +90,13 @@ impl<'a> Drawing<'a> {
         Self { accumulator, residuals, design, uniform, n_s, visible, base, size, tokens, seen }
     }
 
-    /// Draws what `estimator` asks for.
-    pub(crate) fn run(self, estimator: &dyn BudgetEstimator, picks: &Picks) -> Outcome {
+    /// Draws what `estimator` asks for. A sample of a given size is looked at if an `error_bar` is wanted.
+    pub(crate) fn run(
+        self,
+        estimator: &dyn BudgetEstimator,
+        picks: &Picks,
+        error_bar: bool,
+    ) -> Outcome {
         if picks.len() >= self.accumulator.dense_from(false) {
             return Outcome::FellBack;
         }
@@ -102,7 +107,8 @@ impl<'a> Drawing<'a> {
         let limit = demand.size.or(demand.limit).map_or(self.n_s, of);
         let asked = Asked { estimator, epsilon, limit };
         let drawn = match (demand.size, estimator.rounds()) {
-            (Some(_), _) => self.draw_size(&asked),
+            (Some(_), _) if error_bar => self.draw_size(&asked),
+            (Some(_), _) => self.draw_unseen(limit),
             (None, 0) => self.draw_once(&asked),
             (None, rounds) => self.draw_by_looks(&asked, rounds),
         };
@@ -113,8 +119,13 @@ impl<'a> Drawing<'a> {
     pub(crate) fn draw_what_there_is(mut self, picks: &Picks) -> Drawn {
         self.accumulator.take(picks);
         self.design.extend(0, &mut self.tokens);
-        let nothing = Budget { tokens: 0, kind: Kind::None, assumes: Assumptions::NONE };
-        self.finish(nothing, false)
+        self.finish(unseen(0), false)
+    }
+
+    /// Draws a size, and does not look at it.
+    fn draw_unseen(mut self, size: usize) -> Result<Drawn, DenseIsFaster> {
+        self.extend(size, false)?;
+        Ok(self.finish(unseen(size), false))
     }
 
     /// Draws a size, and looks at it for the error bar. A part of it would not tell enough of skewed values.
@@ -327,6 +338,11 @@ impl<'a> Drawing<'a> {
         });
         seen.expect("an accumulator shows its sample once")
     }
+}
+
+/// What is known of a sample that nobody looks at.
+fn unseen(tokens: usize) -> Budget {
+    Budget { tokens, kind: Kind::None, assumes: Assumptions::NONE }
 }
 
 impl Seen {

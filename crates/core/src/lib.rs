@@ -79,7 +79,7 @@ pub use stats::{
     scale_up,
 };
 pub use stream::Stream;
-pub use tokens::{Element, MAX_MAGNITUDE, Tokens};
+pub use tokens::{BlockLayout, Blocks, Element, MAX_MAGNITUDE, StoredRows, Tokens};
 pub use top::Rank;
 pub use tunable::{Tunable, TunableDemand};
 pub use uniform::{Uniform, default_base};

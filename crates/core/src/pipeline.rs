@@ -23,6 +23,8 @@ pub struct Pipeline {
     /// If tokens are drawn.
     sampler: Option<Box<dyn Sampler>>,
     dense: bool,
+    /// Whether samples of a given size are looked at for their error bars.
+    error_bars: bool,
     /// The norm of each value.
     norms_v: PrefixMax,
     /// How the budget is computed, found when a machine first asks.
@@ -73,9 +75,16 @@ impl Pipeline {
         };
         let draws = config.draws() && !dense;
         let sampler = draws.then(|| config.sampler().build(&site)).transpose()?;
-        let closed_form = OnceLock::new();
-        let norms_v = PrefixMax::default();
-        Ok(Self { config: config.clone(), site, selectors, sampler, dense, norms_v, closed_form })
+        Ok(Self {
+            config: config.clone(),
+            site,
+            selectors,
+            sampler,
+            dense,
+            error_bars: true,
+            norms_v: PrefixMax::default(),
+            closed_form: OnceLock::new(),
+        })
     }
 
     pub(crate) fn config(&self) -> &PipelineConfig {
@@ -112,6 +121,12 @@ impl Pipeline {
     /// Gives the pipeline another sequence number, hence other samples.
     pub fn set_sequence(&mut self, sequence: u32) {
         self.site.sequence = sequence;
+    }
+
+    /// Leaves out the error bars of samples of a given `size`, which need not be looked at then: steps are faster.
+    /// Samples that promise something are looked at as before.
+    pub fn omit_error_bars(&mut self) {
+        self.error_bars = false;
     }
 
     /// Takes note of new tokens.
@@ -238,7 +253,7 @@ impl Pipeline {
         let Some(estimator) = &self.config.estimator else {
             return self.drawn(step, picks, drawing.draw_what_there_is(picks), None);
         };
-        match drawing.run(&**estimator, picks) {
+        match drawing.run(&**estimator, picks, self.error_bars) {
             Outcome::FellBack => self.fall_back(step),
             Outcome::Drawn(drawn) => {
                 let budget = Some(drawn.budget);

@@ -1,14 +1,17 @@
 //! Borrowed rows of a KV cache, in whatever precision and layout it keeps them.
 
 mod products;
+mod stored;
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
-use half::{bf16, f16, slice::HalfFloatSliceExt};
+use half::{bf16, f16};
 use ndarray::Array2;
 
 use products::{dot, dots, dots_of};
+
+pub use stored::{BlockLayout, Blocks, Element, StoredRows};
 
 /// The largest magnitude of a stored number or a scaled query: products of two sum over ten
 /// thousand dimensions, and over a group, without leaving f32.
@@ -17,107 +20,8 @@ pub const MAX_MAGNITUDE: f32 = 1e16;
 /// Keys or values, `[len, dim]`, borrowed as they are stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Tokens<'a> {
-    rows: Rows<'a>,
-    layout: Layout,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Layout {
-    len: usize,
-    dim: usize,
-    /// Numbers from row to row.
-    stride: usize,
-    /// Stored rows before token 0.
-    first: usize,
-    /// Numbers of a stored row before those seen.
-    column: usize,
-    /// Rows in a block.
-    per_block: NonZeroUsize,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Rows<'a> {
-    F32(Blocks<'a, f32>),
-    F16(Blocks<'a, f16>),
-    Bf16(Blocks<'a, bf16>),
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Blocks<'a, T> {
-    One(&'a [T]),
-    Many(&'a [&'a [T]]),
-}
-
-/// A number type that a cache may store: `f32`, `f16` or `bf16`.
-pub trait Element: Copy + sealed::Sealed {
-    /// The same number, in operations that vectors have.
-    #[doc(hidden)]
-    fn wide(self) -> f32;
-    /// Widens `from` into `into`, which is as long.
-    #[doc(hidden)]
-    fn widen(from: &[Self], into: &mut [f32]);
-    #[doc(hidden)]
-    fn rows<'a>(one: Option<&'a [Self]>, many: &'a [&'a [Self]]) -> sealed::AnyRows<'a>;
-}
-
-mod sealed {
-    use half::{bf16, f16};
-
-    pub trait Sealed {}
-    impl Sealed for f32 {}
-    impl Sealed for f16 {}
-    impl Sealed for bf16 {}
-
-    /// Keeps the enum of layouts out of the public trait.
-    #[derive(Debug)]
-    pub struct AnyRows<'a>(pub(super) super::Rows<'a>);
-}
-
-fn blocks<'a, T>(one: Option<&'a [T]>, many: &'a [&'a [T]]) -> Blocks<'a, T> {
-    one.map_or(Blocks::Many(many), Blocks::One)
-}
-
-impl Element for f32 {
-    #[inline(always)]
-    fn wide(self) -> f32 {
-        self
-    }
-    fn widen(from: &[Self], into: &mut [f32]) {
-        into.copy_from_slice(from);
-    }
-    fn rows<'a>(one: Option<&'a [Self]>, many: &'a [&'a [Self]]) -> sealed::AnyRows<'a> {
-        sealed::AnyRows(Rows::F32(blocks(one, many)))
-    }
-}
-
-impl Element for f16 {
-    /// Shifted into place, the exponent is too small by the difference of the biases, subnormal
-    /// or not: 112. Infinity and NaN are not stored.
-    #[inline(always)]
-    fn wide(self) -> f32 {
-        let bits = u32::from(self.to_bits());
-        let magnitude = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
-        f32::from_bits(magnitude.to_bits() | (bits & 0x8000) << 16)
-    }
-    fn widen(from: &[Self], into: &mut [f32]) {
-        from.convert_to_f32_slice(into);
-    }
-    fn rows<'a>(one: Option<&'a [Self]>, many: &'a [&'a [Self]]) -> sealed::AnyRows<'a> {
-        sealed::AnyRows(Rows::F16(blocks(one, many)))
-    }
-}
-
-impl Element for bf16 {
-    #[inline(always)]
-    fn wide(self) -> f32 {
-        f32::from_bits(u32::from(self.to_bits()) << 16)
-    }
-    fn widen(from: &[Self], into: &mut [f32]) {
-        from.convert_to_f32_slice(into);
-    }
-    fn rows<'a>(one: Option<&'a [Self]>, many: &'a [&'a [Self]]) -> sealed::AnyRows<'a> {
-        sealed::AnyRows(Rows::Bf16(blocks(one, many)))
-    }
+    rows: StoredRows<'a>,
+    layout: BlockLayout,
 }
 
 impl<'a> Tokens<'a> {
@@ -130,8 +34,8 @@ impl<'a> Tokens<'a> {
         let needed = if len == 0 { 0 } else { (len - 1) * stride + dim };
         assert!(data.len() >= needed, "{len} rows need {needed} numbers, got {}", data.len());
         Self {
-            rows: T::rows(Some(data), &[]).0,
-            layout: Layout::new(len, dim, stride, NonZeroUsize::MAX),
+            rows: T::rows(Blocks::One(data)),
+            layout: BlockLayout::new(len, dim, stride, NonZeroUsize::MAX),
         }
     }
 
@@ -164,8 +68,8 @@ impl<'a> Tokens<'a> {
             let rows = per_block.get().min(len - i * per_block.get());
             assert!(block.len() >= rows * dim, "block {i} holds less than {rows} rows");
         }
-        let layout = Layout::new(len, dim, dim, per_block);
-        Self { rows: T::rows(None, blocks).0, layout }
+        let layout = BlockLayout::new(len, dim, dim, per_block);
+        Self { rows: T::rows(Blocks::Many(blocks)), layout }
     }
 
     /// Some numbers of each row: `[len, range.len()]`.
@@ -176,9 +80,28 @@ impl<'a> Tokens<'a> {
     pub fn columns(mut self, range: Range<usize>) -> Self {
         let dim = self.layout.dim;
         assert!(range.start <= range.end && range.end <= dim, "{range:?} of {dim} numbers");
+        self.layout.zeros *= usize::from(range.end == dim);
         self.layout.column += range.start;
         self.layout.dim = range.len();
         self
+    }
+
+    /// The same rows, behind each of which there are `zeros` zeros, in its own row. That is taken for granted: kernels
+    /// that go over many numbers at a time read them.
+    ///
+    /// # Panics
+    /// If rows are not so far apart.
+    #[must_use]
+    pub fn padded(mut self, zeros: usize) -> Self {
+        let BlockLayout { column, dim, stride, .. } = self.layout;
+        assert!(zeros <= stride - column - dim, "{zeros} zeros behind {dim} of {stride} numbers");
+        self.layout.zeros = zeros;
+        self
+    }
+
+    /// The rows as they lie: for kernels that read them where they are.
+    pub fn stored(&self) -> (StoredRows<'a>, BlockLayout) {
+        (self.rows, self.layout)
     }
 
     /// Some of the rows: `[range.len(), dim]`.
@@ -212,9 +135,9 @@ impl<'a> Tokens<'a> {
     /// The dot product of row `token` with `query` `[dim]`, in f32.
     pub fn dot(&self, token: usize, query: &[f32]) -> f32 {
         match self.rows {
-            Rows::F32(rows) => dot(self.layout.row(rows, token), query),
-            Rows::F16(rows) => dot(self.layout.row(rows, token), query),
-            Rows::Bf16(rows) => dot(self.layout.row(rows, token), query),
+            StoredRows::F32(rows) => dot(self.layout.row(rows, token), query),
+            StoredRows::F16(rows) => dot(self.layout.row(rows, token), query),
+            StoredRows::Bf16(rows) => dot(self.layout.row(rows, token), query),
         }
     }
 
@@ -225,9 +148,9 @@ impl<'a> Tokens<'a> {
     /// If rows have no element, queries are not as long as them, or `out` is not as large.
     pub fn dots(&self, range: Range<usize>, queries: &[f32], out: &mut [f32]) {
         match self.rows {
-            Rows::F32(rows) => dots(&self.layout, rows, &range, queries, out),
-            Rows::F16(rows) => dots(&self.layout, rows, &range, queries, out),
-            Rows::Bf16(rows) => dots(&self.layout, rows, &range, queries, out),
+            StoredRows::F32(rows) => dots(&self.layout, rows, &range, queries, out),
+            StoredRows::F16(rows) => dots(&self.layout, rows, &range, queries, out),
+            StoredRows::Bf16(rows) => dots(&self.layout, rows, &range, queries, out),
         }
     }
 
@@ -237,18 +160,18 @@ impl<'a> Tokens<'a> {
     /// If there is no such row, or `out` is not as long.
     pub fn dots_of(&self, tokens: &[usize], query: &[f32], out: &mut [f32]) {
         match self.rows {
-            Rows::F32(rows) => dots_of(&self.layout, rows, tokens, query, out),
-            Rows::F16(rows) => dots_of(&self.layout, rows, tokens, query, out),
-            Rows::Bf16(rows) => dots_of(&self.layout, rows, tokens, query, out),
+            StoredRows::F32(rows) => dots_of(&self.layout, rows, tokens, query, out),
+            StoredRows::F16(rows) => dots_of(&self.layout, rows, tokens, query, out),
+            StoredRows::Bf16(rows) => dots_of(&self.layout, rows, tokens, query, out),
         }
     }
 
     /// Copies row `token` into `out` `[dim]`.
     pub fn copy_row(&self, token: usize, out: &mut [f32]) {
         match self.rows {
-            Rows::F32(rows) => f32::widen(self.layout.row(rows, token), out),
-            Rows::F16(rows) => f16::widen(self.layout.row(rows, token), out),
-            Rows::Bf16(rows) => bf16::widen(self.layout.row(rows, token), out),
+            StoredRows::F32(rows) => f32::widen(self.layout.row(rows, token), out),
+            StoredRows::F16(rows) => f16::widen(self.layout.row(rows, token), out),
+            StoredRows::Bf16(rows) => bf16::widen(self.layout.row(rows, token), out),
         }
     }
 
@@ -266,28 +189,6 @@ impl<'a> Tokens<'a> {
             self.copy_row(token, out);
         }
         Array2::from_shape_vec((rows, dim), data).expect("rows · dim numbers were made")
-    }
-}
-
-impl Layout {
-    fn new(len: usize, dim: usize, stride: usize, per_block: NonZeroUsize) -> Self {
-        Self { len, dim, stride, first: 0, column: 0, per_block }
-    }
-
-    /// What its block holds from a row's first number on, and how many rows begin there.
-    #[inline(always)]
-    fn rest_of_block<'a, T>(&self, rows: Blocks<'a, T>, token: usize) -> (&'a [T], usize) {
-        let token = self.first + token;
-        let (block, row) = match rows {
-            Blocks::One(data) => (data, token),
-            Blocks::Many(blocks) => (blocks[token / self.per_block], token % self.per_block),
-        };
-        (&block[row * self.stride + self.column..], self.per_block.get() - row)
-    }
-
-    #[inline(always)]
-    fn row<'a, T>(&self, rows: Blocks<'a, T>, token: usize) -> &'a [T] {
-        &self.rest_of_block(rows, token).0[..self.dim]
     }
 }
 

@@ -10,6 +10,11 @@ pub(crate) mod peer;
 
 use std::path::{Path, PathBuf};
 
+use ndarray::Array3;
+use ndarray_rand::RandomExt;
+use ndarray_rand::rand::SeedableRng;
+use ndarray_rand::rand_distr::StandardNormal;
+use rand_chacha::ChaCha8Rng;
 use vattention::cuda::Gpu;
 use vattention::{Backend, Shape, available_backends};
 use vattention_cuda_emulator::{Emulator, or_skip};
@@ -21,6 +26,11 @@ pub(crate) const MODEL: Shape = Shape { query_heads: 9, kv_heads: 3, head_dim: 6
 
 /// A layer that the files of `weights/` have.
 pub(crate) const MODEL_LAYER: usize = 9;
+
+/// Normal numbers of a seed.
+pub(crate) fn normal(dim: (usize, usize, usize), seed: u64) -> Array3<f32> {
+    Array3::random_using(dim, StandardNormal, &mut ChaCha8Rng::seed_from_u64(seed))
+}
 
 /// Whether a pipeline file uses one of `weights/`, and so runs on the model's heads only.
 pub(crate) fn is_trained(config: &Path) -> bool {

@@ -20,22 +20,33 @@ pub(super) struct Block {
     map: MmapMut,
     offset: usize,
     bytes: usize,
+    pages: Pages,
+}
+
+/// What pages a block is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Pages {
+    /// Huge ones where it is large and there are any.
+    #[default]
+    Huge,
+    /// Small ones.
+    Small,
 }
 
 impl Block {
     /// `bytes` zeros, at least 1. What is never written takes no memory.
-    pub(super) fn new(bytes: usize) -> Result<Self> {
+    pub(super) fn new(bytes: usize, pages: Pages) -> Result<Self> {
         let refused = || Error::Memory { bytes };
-        let huge = bytes > HUGE_PAGE / 2;
-        let mapped = if huge { with_slack(bytes).ok_or_else(refused)? } else { bytes };
+        let large = bytes > HUGE_PAGE / 2;
+        let mapped = if large { with_slack(bytes).ok_or_else(refused)? } else { bytes };
         let map = MmapMut::map_anon(mapped).map_err(|_| refused())?;
-        let offset = if huge { ask_for_huge_pages(&map) } else { 0 };
-        Ok(Self { map, offset, bytes })
+        let offset = if large { advise(&map, pages) } else { 0 };
+        Ok(Self { map, offset, bytes, pages })
     }
 
     /// As [`Self::new`], beginning with the first `used` bytes of this one.
     pub(super) fn copy(&self, used: usize, bytes: usize) -> Result<Self> {
-        let mut copy = Self::new(bytes)?;
+        let mut copy = Self::new(bytes, self.pages)?;
         copy.map[copy.offset..][..used].copy_from_slice(&self.map[self.offset..][..used]);
         Ok(copy)
     }
@@ -60,12 +71,15 @@ fn with_slack(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(HUGE_PAGE)?.checked_add(HUGE_PAGE)
 }
 
-/// Returns where the first huge page begins.
-fn ask_for_huge_pages(map: &MmapMut) -> usize {
+/// Asks for pages; returns where the first huge one begins, or would.
+fn advise(map: &MmapMut, pages: Pages) -> usize {
     // A system without huge pages refuses, and small ones do. All of the map is advised, its slack
     // too: neighbours of one kind are one entry in the kernel's list of maps, which is limited.
     #[cfg(target_os = "linux")]
-    let _ = map.advise(memmap2::Advice::HugePage);
+    let _ = map.advise(match pages {
+        Pages::Huge => memmap2::Advice::HugePage,
+        Pages::Small => memmap2::Advice::NoHugePage,
+    });
     to_huge_page(map.as_ptr().addr())
 }
 

@@ -15,7 +15,7 @@ const FIRST: usize = 64;
 ///
 /// Sizes that overflow are as large as can be: what does not fit is refused where it is allocated.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RowLayout {
+pub(super) struct CacheRow {
     pub(super) head_dim: usize,
     pub(super) value_dim: usize,
     /// Where V begins.
@@ -26,7 +26,7 @@ pub(super) struct RowLayout {
     pub(super) bytes: usize,
 }
 
-impl RowLayout {
+impl CacheRow {
     /// Keys and values are padded to whole chunks, so that no kernel needs code for a rest.
     pub(super) fn new(storage: Storage, head_dim: usize, value_dim: usize) -> Self {
         let padded = |dim: usize| dim.checked_next_multiple_of(CHUNK).unwrap_or(usize::MAX);
@@ -56,7 +56,7 @@ pub(crate) struct ChunkSizes {
 
 impl ChunkSizes {
     /// A huge page each, or as much of one as a power of two fills.
-    pub(super) fn of_huge_pages(row: RowLayout) -> Self {
+    pub(super) fn of_huge_pages(row: CacheRow) -> Self {
         Self::new(FIRST, (HUGE_PAGE / row.bytes).max(1).ilog2())
     }
 

@@ -5,7 +5,7 @@ use vattention_core::{Error, Storage};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::block::HUGE_PAGE;
-use super::view::{Chunks, RowsView};
+use super::view::{Slices, View};
 use super::*;
 
 const STORAGES: [Storage; 3] = [Storage::F32, Storage::F16, Storage::Bf16];
@@ -38,29 +38,30 @@ fn grow_by(cache: &mut Cache, keys: &Array2<f32>, values: &Array2<f32>, by: &[us
 
 /// Every byte of every row, padding too.
 fn bytes(cache: &Cache) -> Vec<u8> {
-    fn of<T: IntoBytes + Immutable>(rows: Chunks<'_, T>) -> Vec<u8> {
-        let per_chunk = rows.stride << rows.log2_per_chunk;
-        let (last, full) = rows.chunks.split_last().unwrap();
+    fn of<T: IntoBytes + Immutable>(view: &View<'_>, chunks: &[&[T]]) -> Vec<u8> {
+        let per_chunk = view.row.stride << view.log2_per_chunk;
+        let (last, full) = chunks.split_last().unwrap();
         assert!(full.iter().all(|chunk| chunk.len() == per_chunk));
-        assert_eq!(full.len() * per_chunk + last.len(), rows.len * rows.stride);
-        rows.chunks.iter().flat_map(|chunk| chunk.as_bytes()).copied().collect()
+        assert_eq!(full.len() * per_chunk + last.len(), view.len * view.row.stride);
+        chunks.iter().flat_map(|chunk| chunk.as_bytes()).copied().collect()
     }
-    match cache.view().rows() {
-        RowsView::F32(rows) => of(rows),
-        RowsView::F16(rows) => of(rows),
-        RowsView::Bf16(rows) => of(rows),
+    let view = cache.view();
+    match &view.slices {
+        Slices::F32(chunks) => of(&view, chunks),
+        Slices::F16(chunks) => of(&view, chunks),
+        Slices::Bf16(chunks) => of(&view, chunks),
     }
 }
 
 /// Numbers stored that are not zero.
-fn not_zero(rows: RowsView<'_>) -> usize {
-    fn of<T: Number>(rows: Chunks<'_, T>) -> usize {
-        rows.chunks.concat().iter().filter(|x| x.as_bytes().iter().any(|&byte| byte != 0)).count()
+fn not_zero(view: &View<'_>) -> usize {
+    fn of<T: Number>(chunks: &[&[T]]) -> usize {
+        chunks.concat().iter().filter(|x| x.as_bytes().iter().any(|&byte| byte != 0)).count()
     }
-    match rows {
-        RowsView::F32(rows) => of(rows),
-        RowsView::F16(rows) => of(rows),
-        RowsView::Bf16(rows) => of(rows),
+    match &view.slices {
+        Slices::F32(chunks) => of(chunks),
+        Slices::F16(chunks) => of(chunks),
+        Slices::Bf16(chunks) => of(chunks),
     }
 }
 
@@ -113,7 +114,7 @@ proptest! {
         prop_assert_eq!(view.keys().to_array(0..len), &keys);
         prop_assert_eq!(view.values().to_array(0..len), &values);
         let given = keys.iter().chain(&values).filter(|&&x| x != 0.0).count();
-        prop_assert_eq!(not_zero(view.rows()), given, "padding is not zero");
+        prop_assert_eq!(not_zero(&view), given, "padding is not zero");
 
         let (first, rest) = (first.min(len), len.saturating_sub(first));
         let new = view.range(first..len);
@@ -190,8 +191,8 @@ fn rows_are_padded_and_chunks_fill_huge_pages() {
 
 /// Addresses as the chunks of a view have them.
 fn addresses(cache: &Cache) -> Vec<usize> {
-    match cache.view().rows() {
-        RowsView::F32(rows) => rows.chunks.iter().map(|chunk| chunk.as_ptr().addr()).collect(),
+    match cache.view().slices {
+        Slices::F32(chunks) => chunks.iter().map(|chunk| chunk.as_ptr().addr()).collect(),
         _ => unreachable!("the tests of addresses store f32"),
     }
 }

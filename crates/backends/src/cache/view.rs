@@ -3,15 +3,15 @@
 use std::ops::Range;
 
 use half::{bf16, f16};
-use vattention_core::{Element, NewTokens, Tokens};
+use vattention_core::{NewTokens, Tokens};
 
-use super::layout::RowLayout;
+use super::layout::CacheRow;
 
 /// All rows of a cache. It owns the list of their chunks, for others to borrow.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     pub(super) slices: Slices<'a>,
-    pub(super) row: RowLayout,
+    pub(super) row: CacheRow,
     pub(super) log2_per_chunk: u32,
     pub(super) len: usize,
 }
@@ -24,55 +24,28 @@ pub(super) enum Slices<'a> {
     Bf16(Vec<&'a [bf16]>),
 }
 
-/// The rows themselves, for kernels that know how they lie.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum RowsView<'a> {
-    F32(Chunks<'a, f32>),
-    F16(Chunks<'a, f16>),
-    Bf16(Chunks<'a, bf16>),
-}
-
-/// Rows in chunks: row `t` begins at number `(t mod per_chunk) · stride` of chunk `t / per_chunk`.
-#[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_field_names, reason = "a chunk is a chunk")]
-pub(crate) struct Chunks<'a, T> {
-    /// Whole rows, 64-byte aligned; all chunks but the last have `per_chunk` of them.
-    pub(crate) chunks: &'a [&'a [T]],
-    /// `per_chunk = 2^log2_per_chunk`.
-    pub(crate) log2_per_chunk: u32,
-    /// Numbers from row to row, a multiple of 32.
-    pub(crate) stride: usize,
-    /// Where a row's value begins, a multiple of 32. Behind key and value are zeros, up to there
-    /// and up to the next row.
-    pub(crate) value_offset: usize,
-    /// Rows in all.
-    pub(crate) len: usize,
-}
-
 impl View<'_> {
-    /// The rows, as they lie.
-    pub(crate) fn rows(&self) -> RowsView<'_> {
+    /// Whole rows, `[len, stride]`.
+    fn rows(&self) -> Tokens<'_> {
+        let per_chunk = 1 << self.log2_per_chunk;
         match &self.slices {
-            Slices::F32(chunks) => RowsView::F32(self.chunks(chunks)),
-            Slices::F16(chunks) => RowsView::F16(self.chunks(chunks)),
-            Slices::Bf16(chunks) => RowsView::Bf16(self.chunks(chunks)),
+            Slices::F32(chunks) => Tokens::blocks(chunks, per_chunk, self.len, self.row.stride),
+            Slices::F16(chunks) => Tokens::blocks(chunks, per_chunk, self.len, self.row.stride),
+            Slices::Bf16(chunks) => Tokens::blocks(chunks, per_chunk, self.len, self.row.stride),
         }
     }
 
-    fn chunks<'a, T>(&self, chunks: &'a [&'a [T]]) -> Chunks<'a, T> {
-        let RowLayout { stride, value_offset, .. } = self.row;
-        Chunks { chunks, log2_per_chunk: self.log2_per_chunk, stride, value_offset, len: self.len }
-    }
-
-    /// All keys, `[len, head_dim]`.
+    /// All keys, `[len, head_dim]`, and the zeros behind them.
     pub(crate) fn keys(&self) -> Tokens<'_> {
-        self.rows().tokens().0.columns(0..self.row.head_dim)
+        let CacheRow { head_dim, value_offset, .. } = self.row;
+        self.rows().columns(0..head_dim).padded(value_offset - head_dim)
     }
 
-    /// All values, `[len, value_dim]`.
+    /// All values, `[len, value_dim]`, and the zeros behind them.
     pub(crate) fn values(&self) -> Tokens<'_> {
-        let (rows, offset) = self.rows().tokens();
-        rows.columns(offset..offset + self.row.value_dim)
+        let CacheRow { value_dim, value_offset, stride, .. } = self.row;
+        let end = value_offset + value_dim;
+        self.rows().columns(value_offset..end).padded(stride - end)
     }
 
     /// Some of the tokens.
@@ -80,22 +53,5 @@ impl View<'_> {
         let (keys, values) = (self.keys(), self.values());
         let first = tokens.start;
         NewTokens { first, keys: keys.range(tokens.clone()), values: values.range(tokens) }
-    }
-}
-
-impl<'a> RowsView<'a> {
-    /// Whole rows, `[len, stride]`, and where a value begins in one.
-    fn tokens(self) -> (Tokens<'a>, usize) {
-        match self {
-            Self::F32(rows) => (rows.tokens(), rows.value_offset),
-            Self::F16(rows) => (rows.tokens(), rows.value_offset),
-            Self::Bf16(rows) => (rows.tokens(), rows.value_offset),
-        }
-    }
-}
-
-impl<'a, T: Element> Chunks<'a, T> {
-    fn tokens(self) -> Tokens<'a> {
-        Tokens::blocks(self.chunks, 1 << self.log2_per_chunk, self.len, self.stride)
     }
 }

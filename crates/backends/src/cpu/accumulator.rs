@@ -195,7 +195,7 @@ impl<E: Stored> Accumulator for CpuAccumulator<'_, E> {
 /// What one look of all readers at a token costs, in rows read in order.
 fn look<E: Stored>(readers: &Readers<'_, E>) -> f64 {
     let numbers = (readers.members() * readers.value_dim()) as f64;
-    LOOKING * numbers / (readers.rows.stride * size_of::<E>()) as f64
+    LOOKING * numbers / readers.rows.bytes() as f64
 }
 
 /// How many rows of lists take as long as all `visible` ones in order.

@@ -6,11 +6,10 @@ use vattention_core::{
     Deviations, Moments, Residual, SampleStats, drift, mean_of_lagged_squares, scale_up,
 };
 
-use super::kernel::{Centre, LaggedSquares, Line, Spread, Tokens, exp2, scores, spread};
+use super::kernel::{Centre, LaggedSquares, Line, Rows, Spread, Tokens, exp2, scores, spread};
 use super::readers::{Readers, Sums, vectors};
 use super::sample::{Kept, Stored};
 use super::simd::{CHUNK, Element, LANES, Level};
-use crate::cache::Chunks;
 
 /// Tokens whose values stay in the second-level cache while all readers go over them.
 const PART: usize = 256;
@@ -126,10 +125,8 @@ fn factors<E: Element>(readers: &Readers<'_, E>, passes: &[Pass]) -> Vec<Line> {
 
 /// Values `[rows · stride]` times factors, `[factors][rows]`.
 fn products<E: Element>(level: Level, values: &[E], stride: usize, factors: &[Line]) -> Vec<f32> {
-    let len = values.len() / stride;
-    let (chunks, value_offset) = (&[values][..], stride);
-    let rows = Chunks { chunks, log2_per_chunk: usize::BITS - 1, stride, value_offset, len };
-    let mut products = vec![0.0; len * factors.len() * LANES / stride];
+    let rows = Rows::of_values(values, stride);
+    let mut products = vec![0.0; rows.len() * factors.len() * LANES / stride];
     scores(level, &rows, factors, &mut products);
     products
 }

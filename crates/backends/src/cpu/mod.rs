@@ -3,7 +3,7 @@
 //! | file        | what                                                                             |
 //! |-------------|----------------------------------------------------------------------------------|
 //! | `simd`      | sixteen numbers at a time, on AVX-512, AVX2 or in plain Rust                     |
-//! | `kernel`    | attention over a range or a list of rows; what the statistics need of a sample   |
+//! | `kernel`    | attention over a range or a list of rows, wherever they lie; what the statistics need of a sample |
 //! | `readers`   | the query heads that read one list, and their sums                               |
 //! | `sample`    | a drawn sample, and the memory it is kept in                                     |
 //! | `look`      | its statistics                                                                   |
@@ -39,10 +39,10 @@ use vattention_core::{
 pub(crate) use self::simd::CHUNK;
 
 use self::accumulator::{CpuAccumulator, dense_from};
+use self::kernel::{AnyRows, Rows};
 use self::pace::{Pace, Way};
 use self::readers::Readers;
 use self::sample::Stored;
-use crate::cache::{Chunks, RowsView};
 use crate::executor::{Executor, HeadInput, HeadOutput, RowSums};
 use crate::layer::Layer;
 use crate::workers::{Pools, Workers};
@@ -52,6 +52,23 @@ use crate::workers::{Pools, Workers};
 #[derive(Debug, Default)]
 pub struct Cpu {
     pools: Pools,
+}
+
+impl Cpu {
+    /// Answers one step of one KV head over rows that somebody else keeps, on the calling thread, as the backend does over
+    /// its own: rows are read where they lie, each once for all query heads of its list. Cost: that of the
+    /// pipeline and of the rows that it reads, and a check of where each page of rows ends.
+    ///
+    /// `head.pipeline` must have been shown all tokens. Time is the caller's to keep: [`FallBack::ByClock`] is
+    /// `ByCount` here.
+    ///
+    /// # Errors
+    /// If `head.step` has fewer keys or values than are visible, or of different number types, or whose dimension is no
+    /// multiple of 32 without [zeros behind](vattention_core::Tokens::padded); or queries of another shape.
+    pub fn answer(head: &HeadInput<'_>, fall_back: FallBack) -> Result<HeadOutput> {
+        head.check()?;
+        answer(head, Answering::new(fall_back, false), Way::Chosen)
+    }
 }
 
 impl Backend for Cpu {
@@ -74,8 +91,8 @@ impl Backend for Cpu {
         let split = workers.threads() > 1;
         let by_clock = options.fall_back == FallBack::ByClock && !pipeline.is_dense();
         let paces = by_clock.then(|| vec![Pace::default(); shape.kv_heads]);
-        let literal = options.fall_back == FallBack::Never;
-        let machine = CpuExecutor { how: Answering { literal, split }, paces };
+        let how = Answering::new(options.fall_back, split);
+        let machine = CpuExecutor { how, paces };
         Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, machine)?))
     }
 
@@ -106,22 +123,32 @@ struct Answering {
     split: bool,
 }
 
+impl Answering {
+    fn new(fall_back: FallBack, split: bool) -> Self {
+        Self { literal: fall_back == FallBack::Never, split }
+    }
+}
+
 impl Executor for CpuExecutor {
     const FALLIBLE: bool = false;
 
     fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
         let how = self.how;
         let Some(paces) = &mut self.paces else {
-            return Ok(workers.map(heads, |head| answer(&head, how, Way::Chosen)));
+            return workers
+                .map(heads, |head| answer(&head, how, Way::Chosen))
+                .into_iter()
+                .collect();
         };
         let heads = heads.into_iter().zip(paces).collect();
-        Ok(workers.map(heads, |(head, pace)| {
+        let answers = workers.map(heads, |(head, pace)| {
             let (way, visible, begin) =
                 (pace.way(head.step.visible), head.step.visible, Instant::now());
             let answer = answer(&head, how, way);
             pace.took(way, visible, begin.elapsed());
             answer
-        }))
+        });
+        answers.into_iter().collect()
     }
 
     fn fork(&self, _len: usize) -> Result<Self> {
@@ -129,19 +156,19 @@ impl Executor for CpuExecutor {
     }
 }
 
-fn answer(head: &HeadInput<'_>, how: Answering, way: Way) -> HeadOutput {
-    match head.cache.rows() {
-        RowsView::F32(rows) => answer_over(head, how, way, rows),
-        RowsView::F16(rows) => answer_over(head, how, way, rows),
-        RowsView::Bf16(rows) => answer_over(head, how, way, rows),
-    }
+fn answer(head: &HeadInput<'_>, how: Answering, way: Way) -> Result<HeadOutput> {
+    Ok(match AnyRows::new(head.step.keys, head.step.values)? {
+        AnyRows::F32(rows) => answer_over(head, how, way, rows),
+        AnyRows::F16(rows) => answer_over(head, how, way, rows),
+        AnyRows::Bf16(rows) => answer_over(head, how, way, rows),
+    })
 }
 
 fn answer_over<E: Stored>(
     head: &HeadInput<'_>,
     how: Answering,
     way: Way,
-    rows: Chunks<'_, E>,
+    rows: Rows<'_, E>,
 ) -> HeadOutput {
     let HeadInput { pipeline, step, .. } = head;
     if way == Way::Dense {
@@ -192,7 +219,7 @@ fn answer_over<E: Stored>(
 fn fall_back<E: Stored>(
     head: &HeadInput<'_>,
     how: Answering,
-    rows: Chunks<'_, E>,
+    rows: Rows<'_, E>,
     mut timings: Timings,
 ) -> HeadOutput {
     let (begin, group) = (Instant::now(), head.step.site.shape.group());
@@ -206,7 +233,7 @@ fn fall_back<E: Stored>(
 fn everything<E: Stored>(
     head: &HeadInput<'_>,
     how: Answering,
-    rows: Chunks<'_, E>,
+    rows: Rows<'_, E>,
     members: impl Iterator<Item = usize>,
 ) -> Vec<RowSums> {
     let HeadInput { pipeline, step, .. } = head;

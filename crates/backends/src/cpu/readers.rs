@@ -5,9 +5,8 @@ use std::f64::consts::{LN_2, LOG2_E};
 use rayon::prelude::*;
 use vattention_core::Softmax;
 
-use super::kernel::{Line, Pass, PerRow, Span, TileSums, attend, heads_per_tile};
+use super::kernel::{Line, Pass, PerRow, Rows, Span, TileSums, attend, heads_per_tile};
 use super::simd::{CHUNK, Element, LANES, Level, from_lanes, to_lanes};
-use crate::cache::Chunks;
 
 /// Rows that are summed in f32 before their sums go to f64: a unit of work, whatever the number
 /// of threads.
@@ -17,7 +16,7 @@ const PIECE: usize = 4096;
 #[derive(Clone, Debug)]
 pub(crate) struct Readers<'a, E> {
     pub(crate) level: Level,
-    pub(crate) rows: Chunks<'a, E>,
+    pub(crate) rows: Rows<'a, E>,
     /// Query heads, and how many of them share a tile.
     members: usize,
     per_tile: usize,
@@ -55,7 +54,7 @@ impl RowByRow {
 impl<'a, E: Element> Readers<'a, E> {
     /// Readers with `queries` `[members · head_dim]`, scaled.
     pub(crate) fn new(
-        rows: Chunks<'a, E>,
+        rows: Rows<'a, E>,
         queries: &[f32],
         head_dim: usize,
         value_dim: usize,

@@ -12,11 +12,11 @@ use vattention_core::{
 };
 
 use super::accumulator::CpuAccumulator;
-use super::kernel::{Span, exp2};
+use super::kernel::{AnyRows, Rows, Span, exp2};
 use super::readers::{Readers, Sums};
 use super::sample::Stored;
 use super::simd::{Element, Level};
-use crate::cache::{Cache, ChunkSizes, RowsView, View};
+use crate::cache::{Cache, ChunkSizes, View};
 
 /// One KV head and a query of its group, from a seed.
 struct World {
@@ -64,18 +64,26 @@ impl World {
     /// Calls `with` with readers of the stored type.
     fn readers<T>(&self, view: &View<'_>, with: impl Fn(&dyn AnyReaders) -> T) -> T {
         let Shape { head_dim, value_dim, .. } = self.site.shape;
-        match view.rows() {
-            RowsView::F32(rows) => {
+        match AnyRows::new(view.keys(), view.values()).unwrap() {
+            AnyRows::F32(rows) => {
                 with(&Readers::new(rows, &self.queries, head_dim, value_dim, false))
             }
-            RowsView::F16(rows) => {
+            AnyRows::F16(rows) => {
                 with(&Readers::new(rows, &self.queries, head_dim, value_dim, false))
             }
-            RowsView::Bf16(rows) => {
+            AnyRows::Bf16(rows) => {
                 with(&Readers::new(rows, &self.queries, head_dim, value_dim, false))
             }
         }
     }
+}
+
+/// The rows of a cache in f32.
+fn wide<'a>(view: &'a View<'_>) -> Rows<'a, f32> {
+    let AnyRows::F32(rows) = AnyRows::new(view.keys(), view.values()).unwrap() else {
+        panic!("stored as f32")
+    };
+    rows
 }
 
 /// Readers of any stored type, at any level.
@@ -185,8 +193,7 @@ fn long_lists_and_looks_at_large_samples_are_slower_than_reading_everything() {
     for (group, looking) in [(1, 0.875), (4, 3.5)] {
         let world = World::new(group, (32, 32), 4000, Storage::F32, 3);
         let view = world.cache.view();
-        let RowsView::F32(rows) = view.rows() else { panic!("stored as f32") };
-        let readers = Readers::new(rows, &world.queries, 32, 32, false);
+        let readers = Readers::new(wide(&view), &world.queries, 32, 32, false);
         let mut accumulator = CpuAccumulator::new(&readers, 4000, false, false);
         let from = |rows: f64| rows as usize + 1;
         assert_eq!(accumulator.dense_from(false), from(4000.0 / 1.6));
@@ -216,8 +223,7 @@ fn feedback_is_told_the_logit_of_each_token_read() {
             ..PipelineConfig::default()
         };
         let pipeline = Pipeline::new(&Arc::new(config), world.site).unwrap();
-        let RowsView::F32(rows) = view.rows() else { panic!("stored as f32") };
-        let readers = Readers::new(rows, &world.queries, 32, 5, false);
+        let readers = Readers::new(wide(&view), &world.queries, 32, 5, false);
         let mut accumulator = CpuAccumulator::new(&readers, world.tokens, from == usize::MAX, true);
         let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut accumulator);
         assert_eq!(read.fell_back, from != usize::MAX);
@@ -637,9 +643,8 @@ fn equal_values_come_out_as_they_went_in() {
     let (keys, values) = (Array2::zeros((tokens, 32)), Array2::from_elem((tokens, 32), value));
     cache.append(keys.view(), values.view(), room);
     let view = cache.view();
-    let RowsView::F32(rows) = view.rows() else { unreachable!("stored as f32") };
     for group in [1, 4] {
-        let readers = Readers::new(rows, &vec![1.0; group * 32], 32, 32, false);
+        let readers = Readers::new(wide(&view), &vec![1.0; group * 32], 32, 32, false);
         for level in Level::all() {
             let sums = at(&readers, level).read(Span::Range(0, tokens), None, false);
             for x in sums.iter().flat_map(|sums| sums.softmax.output()) {

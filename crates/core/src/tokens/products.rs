@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use multiversion::multiversion;
 
-use super::{Blocks, Element, Layout};
+use super::{BlockLayout, Blocks, Element};
 
 /// Numbers multiplied at a time.
 const LANES: usize = 16;
@@ -21,7 +21,7 @@ type Part<const G: usize> = [[f32; LANES]; G];
 /// # Panics
 /// If there is no element, or `out` is not as large.
 pub(super) fn dots<T: Element>(
-    layout: &Layout,
+    layout: &BlockLayout,
     rows: Blocks<'_, T>,
     range: &Range<usize>,
     queries: &[f32],
@@ -60,7 +60,7 @@ fn parts<const G: usize>(queries: &[f32], dim: usize) -> Vec<Part<G>> {
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
 ))]
 fn tile<T: Element, const G: usize>(
-    layout: &Layout,
+    layout: &BlockLayout,
     rows: Blocks<'_, T>,
     range: &Range<usize>,
     queries: &[Part<G>],
@@ -86,7 +86,7 @@ fn tile<T: Element, const G: usize>(
     "x86_64+avx2+fma+bmi2+popcnt+f16c"
 ))]
 pub(super) fn dots_of<T: Element>(
-    layout: &Layout,
+    layout: &BlockLayout,
     rows: Blocks<'_, T>,
     tokens: &[usize],
     query: &[f32],

@@ -15,15 +15,13 @@ mod spread;
 mod value;
 
 pub(crate) use products::{dots, fours, weigh};
-pub(crate) use rows::Span;
+pub(crate) use rows::{AnyRows, Rows, Span};
 pub(crate) use score::scores;
 pub(crate) use spread::{Centre, LaggedSquares, Spread, Tokens, exp2, spread};
 
 use rows::{BLOCK_ROWS, Block, prefetch_block};
 use score::Keys;
 use value::{Values, norm_block};
-
-use crate::cache::Chunks;
 
 use super::simd::{CHUNK, Element, Kernel, LANES, Level, Simd};
 
@@ -35,7 +33,7 @@ const LEAST: f32 = f32::MIN;
 /// Which rows are read, and what for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pass<'a, E> {
-    pub(crate) rows: Chunks<'a, E>,
+    pub(crate) rows: Rows<'a, E>,
     pub(crate) tokens: Span<'a>,
     /// `log2` of each token's weight; absent: all weigh 1.
     pub(crate) log_weights: Option<&'a [f32]>,
@@ -163,9 +161,8 @@ fn attend_tiles<E: Element, const NORMS: bool>(
 impl<E: Element> Pass<'_, E> {
     fn check(&self, heads: usize, sums: &[TileSums], per_row: Option<&PerRow<'_>>) {
         let (rows, count) = (&self.rows, self.tokens.len());
-        rows.check();
         assert!([1, 2, 4].contains(&heads), "{heads} heads in a tile");
-        assert!(self.tokens.end() <= rows.len, "a token past the end of the cache");
+        assert!(self.tokens.end() <= rows.len(), "a token past the end of the cache");
         assert_eq!(self.queries.len(), sums.len() * heads * rows.key_chunks() * 2, "queries");
         for tile in sums {
             assert_eq!(tile.numerator.len(), heads * rows.value_chunks() * 2, "numerators");

@@ -1,7 +1,11 @@
 //! Rows of one KV head, and blocks of them to go over.
 
+use std::num::NonZeroUsize;
+
+use half::{bf16, f16};
+use vattention_core::{BlockLayout, Blocks, Error, Result, StoredRows, Tokens};
+
 use super::LANES;
-use crate::cache::Chunks;
 use crate::cpu::simd::{CHUNK, Element, Simd};
 
 /// Bytes of keys and values in a block.
@@ -56,92 +60,217 @@ impl Span<'_> {
     }
 }
 
-impl<E> Chunks<'_, E> {
+/// Keys and values of one KV head, of one number type, where they lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows<'a, E> {
+    keys: Vectors<'a, E>,
+    values: Vectors<'a, E>,
+}
+
+/// A vector of each token, in whole chunks. What is in `blocks` was checked: every row is there.
+#[derive(Clone, Copy, Debug)]
+struct Vectors<'a, E> {
+    blocks: Blocks<'a, E>,
+    /// `per_block = 2^log2_per_block`, if it is a power of two.
+    log2_per_block: Option<u32>,
+    layout: BlockLayout,
+    /// Chunks of [`CHUNK`] numbers in a vector.
+    chunks: usize,
+}
+
+/// Rows of any number type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AnyRows<'a> {
+    F32(Rows<'a, f32>),
+    F16(Rows<'a, f16>),
+    Bf16(Rows<'a, bf16>),
+}
+
+impl<'a> AnyRows<'a> {
+    /// Of as many keys as values.
+    ///
+    /// # Errors
+    /// As [`Rows::new`], or if keys and values are of different types.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub(crate) fn new(keys: Tokens<'a>, values: Tokens<'a>) -> Result<Self> {
+        let ((keys, k), (values, v)) = (keys.stored(), values.stored());
+        Ok(match (keys, values) {
+            (StoredRows::F32(keys), StoredRows::F32(values)) => {
+                Self::F32(Rows::new((keys, k), (values, v))?)
+            }
+            (StoredRows::F16(keys), StoredRows::F16(values)) => {
+                Self::F16(Rows::new((keys, k), (values, v))?)
+            }
+            (StoredRows::Bf16(keys), StoredRows::Bf16(values)) => {
+                Self::Bf16(Rows::new((keys, k), (values, v))?)
+            }
+            _ => return Err(Error::shape("values", "stored as the keys are", "another type")),
+        })
+    }
+}
+
+impl<'a, E: Copy> Rows<'a, E> {
+    /// Of as many keys as values.
+    ///
+    /// # Errors
+    /// If vectors are not whole chunks long, with the zeros behind them.
+    ///
+    /// # Panics
+    /// If the blocks do not hold what the layouts say.
+    fn new(
+        keys: (Blocks<'a, E>, BlockLayout),
+        values: (Blocks<'a, E>, BlockLayout),
+    ) -> Result<Self> {
+        let (keys, values) = (Vectors::new("keys", keys)?, Vectors::new("values", values)?);
+        assert_eq!(keys.layout.len, values.layout.len, "a value for each key");
+        Ok(Self { keys, values })
+    }
+
+    /// Values alone, `[len · stride]`, one after the other, for [`scores`](super::scores).
+    ///
+    /// # Panics
+    /// If rows are not whole chunks, or not whole.
+    pub(crate) fn of_values(values: &'a [E], stride: usize) -> Self {
+        assert!(values.len().is_multiple_of(stride) && stride.is_multiple_of(CHUNK), "whole rows");
+        let layout = BlockLayout {
+            len: values.len() / stride,
+            dim: stride,
+            stride,
+            first: 0,
+            column: 0,
+            zeros: 0,
+            per_block: NonZeroUsize::MAX,
+        };
+        let (blocks, chunks) = (Blocks::One(values), stride / CHUNK);
+        let values = Vectors { blocks, log2_per_block: None, layout, chunks };
+        Self { keys: values, values }
+    }
+
+    /// Tokens.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.layout.len
+    }
+
     /// Chunks of [`CHUNK`] numbers in a key.
     pub(crate) fn key_chunks(&self) -> usize {
-        self.value_offset / CHUNK
+        self.keys.chunks
     }
 
     /// Chunks of [`CHUNK`] numbers in a value.
     pub(crate) fn value_chunks(&self) -> usize {
-        (self.stride - self.value_offset) / CHUNK
+        self.values.chunks
     }
 
-    /// Refuses rows that are not where they should be.
-    pub(crate) fn check(&self) {
-        let per_chunk = 1_usize << self.log2_per_chunk;
-        let (whole, last) = (self.len / per_chunk, self.len % per_chunk);
-        assert!(self.stride.is_multiple_of(CHUNK) && self.value_offset.is_multiple_of(CHUNK));
-        assert!(self.value_offset <= self.stride && whole + last.min(1) <= self.chunks.len());
-        let full = |chunk: &&[E]| chunk.len() >= per_chunk.saturating_mul(self.stride);
-        assert!(self.chunks[..whole].iter().all(full), "a chunk that should be full");
-        assert!(last == 0 || self.chunks[whole].len() >= last * self.stride, "the last chunk");
+    /// Bytes that are read of a token.
+    pub(crate) fn bytes(&self) -> usize {
+        (self.key_chunks() + self.value_chunks()) * CHUNK * size_of::<E>()
     }
 
-    /// The chunk of a token, and where its row begins there.
-    #[inline(always)]
-    fn place(&self, token: usize) -> (usize, usize) {
-        let in_chunk = token & ((1 << self.log2_per_chunk) - 1);
-        (token >> self.log2_per_chunk, in_chunk * self.stride)
+    /// The value of a token, with its zeros.
+    ///
+    /// # Panics
+    /// If there is no such token.
+    pub(crate) fn value(&self, token: usize) -> &'a [E] {
+        assert!(token < self.len(), "token {token} of {}", self.len());
+        // SAFETY: it is one of the rows, each of which is in its block.
+        unsafe { std::slice::from_raw_parts(self.values.at(token), self.value_chunks() * CHUNK) }
     }
 
-    /// The value of a token, with its padding.
-    pub(crate) fn value(&self, token: usize) -> &[E] {
-        let (chunk, row) = self.place(token);
-        &self.chunks[chunk][row + self.value_offset..row + self.stride]
+    /// Rows in a block, whole tiles of them.
+    fn block<const H: usize>(&self) -> usize {
+        let rows = BLOCK_BYTES / self.bytes();
+        rows.next_multiple_of(LANES / H).clamp(LANES / H, BLOCK_ROWS)
+    }
+}
+
+impl<'a, E: Copy> Vectors<'a, E> {
+    fn new(what: &str, (blocks, layout): (Blocks<'a, E>, BlockLayout)) -> Result<Self> {
+        let BlockLayout { len, dim, stride, first, column, zeros, per_block } = layout;
+        let padded = dim.next_multiple_of(CHUNK);
+        if dim == 0 || padded > dim + zeros {
+            let expected = format!("a multiple of {CHUNK} numbers, or zeros up to one behind them");
+            return Err(Error::shape(what, expected, dim));
+        }
+        let (chunks, end) = (padded / CHUNK, first + len);
+        let holds = |block: &[E], rows: usize| {
+            rows == 0
+                || block.len() >= (rows - 1).saturating_mul(stride).saturating_add(column + padded)
+        };
+        let there = match blocks {
+            Blocks::One(block) => holds(block, end),
+            Blocks::Many(blocks) => {
+                let of = |(i, block): (usize, &&[E])| {
+                    holds(block, per_block.get().min(end.saturating_sub(i * per_block.get())))
+                };
+                blocks.len() >= end.div_ceil(per_block.get()) && blocks.iter().enumerate().all(of)
+            }
+        };
+        assert!(there, "{what} past the end of a block");
+        let log2_per_block = per_block.is_power_of_two().then(|| per_block.ilog2());
+        Ok(Self { blocks, log2_per_block, layout, chunks })
     }
 
     /// # Safety
     /// The token must be one of the rows.
     #[inline(always)]
-    unsafe fn key(&self, token: usize) -> *const E {
-        let (chunk, row) = self.place(token);
-        self.chunks.get_unchecked(chunk).as_ptr().add(row)
-    }
-
-    /// Rows in a block, whole tiles of them.
-    fn block<const H: usize>(&self) -> usize {
-        let rows = BLOCK_BYTES / (self.stride * size_of::<E>());
-        rows.next_multiple_of(LANES / H).clamp(LANES / H, BLOCK_ROWS)
+    unsafe fn at(&self, token: usize) -> *const E {
+        let BlockLayout { first, stride, column, per_block, .. } = self.layout;
+        let row = first + token;
+        let (block, row) = match (self.blocks, self.log2_per_block) {
+            (Blocks::One(block), _) => (block, row),
+            (Blocks::Many(blocks), Some(log2)) => {
+                (*blocks.get_unchecked(row >> log2), row & ((1 << log2) - 1))
+            }
+            (Blocks::Many(blocks), None) => {
+                (*blocks.get_unchecked(row / per_block), row % per_block)
+            }
+        };
+        block.as_ptr().add(row * stride + column)
     }
 }
 
-/// The rows of a block: pointers to their keys, the last repeated to fill a tile.
+/// The rows of a block: pointers to their keys, the last repeated to fill a tile, and to their values.
 pub(crate) struct Block<E> {
     pub(crate) keys: [*const E; BLOCK_ROWS],
+    pub(crate) values: [*const E; BLOCK_ROWS],
     pub(crate) len: usize,
 }
 
-impl<E> Block<E> {
+impl<E: Copy> Block<E> {
     /// The block from the pass's `first` row on.
     #[inline(always)]
     pub(crate) unsafe fn new<const H: usize>(
-        rows: &Chunks<'_, E>,
+        rows: &Rows<'_, E>,
         tokens: &Span<'_>,
         first: usize,
     ) -> Self {
         let len = rows.block::<H>().min(tokens.len().saturating_sub(first));
-        let mut keys = [std::ptr::null(); BLOCK_ROWS];
-        for (i, key) in keys.iter_mut().enumerate().take(len) {
-            *key = rows.key(tokens.token(first + i));
+        let (mut keys, mut values) =
+            ([std::ptr::null(); BLOCK_ROWS], [std::ptr::null(); BLOCK_ROWS]);
+        for i in 0..len {
+            let token = tokens.token(first + i);
+            keys[i] = rows.keys.at(token);
+            values[i] = rows.values.at(token);
         }
         if len > 0 {
             let tiles = len.next_multiple_of(LANES / H);
             let last = keys[len - 1];
             keys[len..tiles].fill(last);
         }
-        Self { keys, len }
+        Self { keys, values, len }
     }
 }
 
 #[inline(always)]
-pub(crate) unsafe fn prefetch_block<S: Simd, E: Element>(rows: &Chunks<'_, E>, block: &Block<E>) {
-    for &key in &block.keys[..block.len] {
+pub(crate) unsafe fn prefetch_block<S: Simd, E: Element>(rows: &Rows<'_, E>, block: &Block<E>) {
+    for row in 0..block.len {
         for chunk in 0..rows.key_chunks() {
-            prefetch::<S, E>(key.add(chunk * CHUNK));
+            prefetch::<S, E>(block.keys[row].add(chunk * CHUNK));
         }
         for chunk in 0..rows.value_chunks() {
-            prefetch::<S, E>(key.add(rows.value_offset + chunk * CHUNK));
+            prefetch::<S, E>(block.values[row].add(chunk * CHUNK));
         }
     }
 }

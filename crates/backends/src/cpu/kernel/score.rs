@@ -1,14 +1,13 @@
 //! Logits: rows times queries.
 
-use super::rows::{BLOCK_ROWS, Block, Span, prefetch};
+use super::rows::{BLOCK_ROWS, Block, Rows, Span, prefetch};
 use super::{LANES, LEAST, Line, flat};
-use crate::cache::Chunks;
 use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
 
 /// Keys to multiply with queries.
 #[derive(Clone, Copy)]
 pub(crate) struct Keys<'a, E> {
-    pub(crate) rows: &'a Chunks<'a, E>,
+    pub(crate) rows: &'a Rows<'a, E>,
     pub(crate) block: &'a Block<E>,
     /// The rows to fetch meanwhile, the first `ahead` of them.
     pub(crate) next: &'a Block<E>,
@@ -90,12 +89,11 @@ impl<E: Element> Keys<'_, E> {
 /// If a size does not fit.
 pub(crate) fn scores<E: Element>(
     level: Level,
-    rows: &Chunks<'_, E>,
+    rows: &Rows<'_, E>,
     queries: &[Line],
     out: &mut [f32],
 ) {
-    rows.check();
-    let count = rows.len;
+    let count = rows.len();
     let tiles = queries.len() / (4 * rows.key_chunks() * 2);
     assert_eq!(queries.len(), tiles * 4 * rows.key_chunks() * 2, "queries");
     assert_eq!(out.len(), count * tiles * 4, "scores");
@@ -104,7 +102,7 @@ pub(crate) fn scores<E: Element>(
 }
 
 struct Scores<'a, 'r, E> {
-    rows: &'a Chunks<'r, E>,
+    rows: &'a Rows<'r, E>,
     queries: &'a [Line],
     tiles: usize,
     out: &'a mut [f32],
@@ -116,7 +114,7 @@ impl<E: Element> Kernel for Scores<'_, '_, E> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let Self { rows, queries, tiles, out } = self;
-        let tokens = Span::Range(0, rows.len);
+        let tokens = Span::Range(0, rows.len());
         let mut first = 0;
         while first < tokens.len() {
             let block = Block::new::<4>(rows, &tokens, first);
@@ -126,8 +124,8 @@ impl<E: Element> Kernel for Scores<'_, '_, E> {
                 let used = &mut lines[..block.len.div_ceil(4)];
                 let keys = Keys { rows, block: &block, next: &block, ahead: 0, queries };
                 keys.score::<S, 4>(used);
-                for (head, out) in out.chunks_exact_mut(rows.len).skip(tile * 4).take(4).enumerate()
-                {
+                let heads = out.chunks_exact_mut(tokens.len()).skip(tile * 4).take(4);
+                for (head, out) in heads.enumerate() {
                     let scores = flat(used).iter().skip(head).step_by(4);
                     out[first..][..block.len].iter_mut().zip(scores).for_each(|(out, x)| *out = *x);
                 }

@@ -1,14 +1,13 @@
 //! Values: weights times rows.
 
-use super::rows::{BLOCK_ROWS, Block, prefetch};
+use super::rows::{BLOCK_ROWS, Block, Rows, prefetch};
 use super::{LANES, TileSums};
-use crate::cache::Chunks;
 use crate::cpu::simd::{CHUNK, Element, Simd};
 
 /// Values to add, and to what.
 #[derive(Clone, Copy)]
 pub(crate) struct Values<'a, E> {
-    pub(crate) rows: &'a Chunks<'a, E>,
+    pub(crate) rows: &'a Rows<'a, E>,
     pub(crate) block: &'a Block<E>,
     /// The rows to fetch meanwhile, the first `ahead` of them.
     pub(crate) next: &'a Block<E>,
@@ -71,7 +70,7 @@ impl<E: Element> Values<'_, E> {
     ) {
         let Self { rows, block, next, ahead, weights } = *self;
         let stride = rows.value_chunks() * CHUNK;
-        let offset = rows.value_offset + chunk * CHUNK;
+        let offset = chunk * CHUNK;
         let mut sums = [[(S::splat(0.0), S::splat(0.0)); C]; N];
         for (head, sums) in sums.iter_mut().enumerate() {
             for (c, sum) in sums.iter_mut().enumerate() {
@@ -82,10 +81,10 @@ impl<E: Element> Values<'_, E> {
         for row in 0..block.len {
             if row < ahead {
                 for c in 0..C {
-                    prefetch::<S, E>(next.keys[row].add(offset + c * CHUNK));
+                    prefetch::<S, E>(next.values[row].add(offset + c * CHUNK));
                 }
             }
-            let value = block.keys[row].add(offset);
+            let value = block.values[row].add(offset);
             for c in 0..C {
                 let (low, high) = E::widen::<S>(value.add(c * CHUNK));
                 for (head, sums) in sums.iter_mut().enumerate() {
@@ -111,14 +110,14 @@ const LEAST_SQUARE: f32 = 1e-28;
 /// The lengths of the values of a block, which the first-level cache holds.
 #[inline(always)]
 pub(crate) unsafe fn norm_block<S: Simd, E: Element>(
-    rows: &Chunks<'_, E>,
+    rows: &Rows<'_, E>,
     block: &Block<E>,
     norms: &mut [f32; BLOCK_ROWS],
 ) {
     for first in (0..block.len).step_by(LANES) {
         let mut squares = [S::splat(0.0); LANES];
         for (i, sum) in squares.iter_mut().enumerate().take(block.len - first) {
-            let value = block.keys[first + i].add(rows.value_offset);
+            let value = block.values[first + i];
             for chunk in 0..rows.value_chunks() {
                 let (low, high) = E::widen::<S>(value.add(chunk * CHUNK));
                 *sum = S::fma(low, low, S::fma(high, high, *sum));
@@ -130,17 +129,17 @@ pub(crate) unsafe fn norm_block<S: Simd, E: Element>(
         *norm = if *norm >= LEAST_SQUARE {
             norm.sqrt()
         } else {
-            small_norm::<S, E>(rows, block.keys[i])
+            small_norm::<S, E>(rows, block.values[i])
         };
     }
 }
 
-/// The length of the value of a row whose square f32 hardly holds.
+/// The length of a value whose square f32 hardly holds.
 #[inline(always)]
-unsafe fn small_norm<S: Simd, E: Element>(rows: &Chunks<'_, E>, row: *const E) -> f32 {
+unsafe fn small_norm<S: Simd, E: Element>(rows: &Rows<'_, E>, value: *const E) -> f32 {
     let mut squares = 0.0;
     for chunk in 0..rows.value_chunks() {
-        let (low, high) = E::widen::<S>(row.add(rows.value_offset + chunk * CHUNK));
+        let (low, high) = E::widen::<S>(value.add(chunk * CHUNK));
         let mut numbers = [0.0; CHUNK];
         S::store(numbers.as_mut_ptr(), low);
         S::store(numbers.as_mut_ptr().add(LANES), high);

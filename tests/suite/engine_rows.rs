@@ -1,0 +1,198 @@
+//! Rows that an engine keeps, in its own pages, are answered as those of the library's cache.
+
+use std::sync::Arc;
+
+use crate::common::{normal, root};
+use half::{bf16, f16};
+use ndarray::{Array3, ArrayView2, s};
+use vattention::backends::{Cpu, HeadInput, HeadOutput};
+use vattention::config::{Loader, load};
+use vattention::engine::{Attended, Element, NewTokens, Pipeline, Site, Step, Tokens};
+use vattention::{Backend, FallBack, Options, PipelineConfig, Shape, Storage};
+
+const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 64, value_dim: 96 };
+const TOKENS: usize = 3000;
+const STEPS: usize = 3;
+
+/// An engine's pages, `[pages][rows · heads · dim]`: the vectors of all KV heads of a token side by side.
+struct Pages<E> {
+    pages: Vec<Vec<E>>,
+    rows: usize,
+    heads: usize,
+    dim: usize,
+}
+
+impl<E: Element + 'static> Pages<E> {
+    /// Of `vectors` `[heads, tokens, dim]`, each followed by zeros up to `dim`.
+    fn new(vectors: &Array3<f32>, dim: usize, rows: usize, number: fn(f32) -> E) -> Self {
+        let (heads, tokens, own) = vectors.dim();
+        let of_token = |token: usize| {
+            (0..heads).flat_map(move |head| {
+                (0..dim).map(move |i| if i < own { vectors[[head, token, i]] } else { 0.0 })
+            })
+        };
+        let all: Vec<usize> = (0..tokens).collect();
+        let page = |page: &[usize]| page.iter().flat_map(|&t| of_token(t)).map(number).collect();
+        Self { pages: all.chunks(rows).map(page).collect(), rows, heads, dim }
+    }
+
+    fn slices(&self) -> Vec<&[E]> {
+        self.pages.iter().map(Vec::as_slice).collect()
+    }
+
+    /// One head's vectors, of which the last `zeros` numbers are zeros.
+    fn view<'a>(&self, slices: &'a [&'a [E]], head: usize, len: usize, zeros: usize) -> Tokens<'a> {
+        let first = head * self.dim;
+        let all = Tokens::blocks(slices, self.rows, len, self.heads * self.dim);
+        all.columns(first..first + self.dim - zeros).padded(zeros)
+    }
+}
+
+/// What an engine has of a sequence, and what is asked.
+struct Engine<E> {
+    shape: Shape,
+    keys: Pages<E>,
+    values: Pages<E>,
+    queries: Array3<f32>,
+    pipelines: Vec<Pipeline>,
+}
+
+impl<E: Element + 'static> Engine<E> {
+    /// What each KV head answers at each step.
+    fn run(mut self, fall_back: FallBack) -> Vec<HeadOutput> {
+        let Shape { head_dim, value_dim, kv_heads, .. } = self.shape;
+        let (keys, values) = (self.keys.slices(), self.values.slices());
+        let (key_zeros, value_zeros) = (self.keys.dim - head_dim, self.values.dim - value_dim);
+        let mut answers = Vec::new();
+        for step in 0..STEPS {
+            for kv_head in 0..kv_heads {
+                let pipeline = &mut self.pipelines[kv_head];
+                let keys = self.keys.view(&keys, kv_head, TOKENS, key_zeros);
+                let values = self.values.view(&values, kv_head, TOKENS, value_zeros);
+                if step == 0 {
+                    pipeline.append(&NewTokens { first: 0, keys, values });
+                }
+                let group = kv_head * self.shape.group()..(kv_head + 1) * self.shape.group();
+                let queries: ArrayView2<'_, f32> = self.queries.slice(s![group, step, ..]);
+                let queries: Vec<f32> =
+                    queries.iter().map(|q| q * self.shape.default_scale()).collect();
+                let site = *pipeline.site();
+                let step = Step {
+                    site: &site,
+                    queries: &queries,
+                    keys,
+                    values,
+                    visible: TOKENS - 7 * (STEPS - 1 - step),
+                    step: step as u32,
+                };
+                let head = HeadInput { pipeline, step: step.clone(), listed: true };
+                let answer = Cpu::answer(&head, fall_back).unwrap();
+                if pipeline.needs_feedback() {
+                    for (member, row) in answer.rows.iter().enumerate() {
+                        let tokens = &row.list.as_ref().unwrap().indices;
+                        let attended = Attended { tokens, weights: &row.sums.weights() };
+                        pipeline.feedback(&step.row(member), &attended);
+                    }
+                }
+                answers.push(answer);
+            }
+        }
+        answers
+    }
+}
+
+fn pipelines(config: &Arc<PipelineConfig>, shape: Shape) -> Vec<Pipeline> {
+    let pipeline = |kv_head| {
+        let site = Site { seed: config.seed, sequence: 0, layer: 0, kv_head, shape };
+        Pipeline::new(config, site).unwrap()
+    };
+    (0..shape.kv_heads).map(pipeline).collect()
+}
+
+/// Runs both, and compares every output, list and report.
+fn compare<E: Element + 'static>(
+    config: &Arc<PipelineConfig>,
+    shape: Shape,
+    storage: Storage,
+    rows: usize,
+    number: fn(f32) -> E,
+) {
+    let context = format!("{}, {storage:?}, pages of {rows}, {shape:?}", config.name);
+    let keys = normal((shape.kv_heads, TOKENS, shape.head_dim), 1);
+    let values = normal((shape.kv_heads, TOKENS, shape.value_dim), 2);
+    let queries = normal((shape.query_heads, STEPS, shape.head_dim), 3);
+    for fall_back in [FallBack::Never, FallBack::ByCount] {
+        let options = Options { storage, fall_back, return_selection: true, ..Options::default() };
+        let mut library = Cpu::default().start(config, 0, shape, &options).unwrap();
+        library.append(keys.view(), values.view()).unwrap();
+        let visible: Vec<usize> = (0..STEPS).map(|step| TOKENS - 7 * (STEPS - 1 - step)).collect();
+        let want = library.attend(queries.view(), Some(&visible)).unwrap();
+        let padded = |dim: usize| dim.next_multiple_of(32);
+        let engine = Engine {
+            shape,
+            keys: Pages::new(&keys, padded(shape.head_dim), rows, number),
+            values: Pages::new(&values, padded(shape.value_dim), rows, number),
+            queries: queries.clone(),
+            pipelines: pipelines(config, shape),
+        };
+        let selection = want.selection.as_ref().unwrap();
+        for (i, answer) in engine.run(fall_back).iter().enumerate() {
+            let (step, kv_head) = (i / shape.kv_heads, i % shape.kv_heads);
+            for (member, row) in answer.rows.iter().enumerate() {
+                let head = kv_head * shape.group() + member;
+                let out: Vec<f32> = row.sums.sums.output().iter().map(|&x| x as f32).collect();
+                assert_eq!(want.out.slice(s![head, step, ..]).to_vec(), out, "{context}");
+                let place = step * shape.query_heads + head;
+                assert_eq!(want.rows[place], row.report, "{context}");
+                let list = row.list.as_ref().unwrap();
+                assert_eq!(selection.row(place), (&list.indices[..], &list.probabilities[..]));
+            }
+        }
+    }
+}
+
+/// Keys and values apart, in pages of a power of two or not, with other heads between the rows of one, padded or whole chunks.
+#[test]
+fn pages_of_an_engine_are_answered_as_the_librarys_own() {
+    let padded = Shape { head_dim: 40, value_dim: 24, ..SHAPE };
+    for name in ["dense", "oracle-top-k", "vattention-oracle", "priority", "stratified", "h2o"] {
+        let config = load(root("configs").join(format!("{name}.toml"))).unwrap();
+        for shape in [SHAPE, padded] {
+            compare(&config, shape, Storage::F32, 64, |x| x);
+            compare(&config, shape, Storage::F16, 20, f16::from_f32);
+            compare(&config, shape, Storage::Bf16, 16, bf16::from_f32);
+        }
+    }
+}
+
+/// Each is an error that says what was expected.
+#[test]
+fn rows_that_kernels_cannot_read_are_refused() {
+    let config = Loader::default().parse("dense.toml", "").unwrap();
+    let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 40, value_dim: 32 };
+    let pipeline = &pipelines(&config, shape)[0];
+    let (wide, half) = (vec![1.0_f32; 64 * 10], vec![f16::ONE; 64 * 10]);
+    let keys = Tokens::strided(&wide, 10, 40, 64).padded(24);
+    let values = Tokens::new(&wide, 10, 32);
+    let refused = |keys, values, visible, queries: &[f32]| {
+        let step = Step { site: pipeline.site(), queries, keys, values, visible, step: 0 };
+        let head = HeadInput { pipeline, step, listed: false };
+        Cpu::answer(&head, FallBack::Never)
+            .map_or_else(|error| error.to_string(), |_| String::new())
+    };
+    let queries = [0.5; 80];
+    assert_eq!(refused(keys, values, 10, &queries), "");
+    let unpadded = Tokens::strided(&wide, 10, 40, 64);
+    for (problem, said) in [
+        (refused(unpadded, values, 10, &queries), "a multiple of 32"),
+        (refused(keys, Tokens::new(&half, 10, 32), 10, &queries), "stored as the keys are"),
+        (refused(keys, values.range(0..9), 10, &queries), "values"),
+        (refused(keys, Tokens::new(&wide, 10, 64), 10, &queries), "value_dim"),
+        (refused(values, values, 10, &queries), "head_dim"),
+        (refused(keys, values, 11, &queries), "1 to 10"),
+        (refused(keys, values, 0, &queries), "1 to 10"),
+        (refused(keys, values, 10, &queries[..40]), "queries"),
+    ] {
+        assert!(problem.contains(said), "{said}: {problem:?}");
+    }
+}
