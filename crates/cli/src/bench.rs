@@ -3,10 +3,14 @@
 mod builtin;
 mod table;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use vattention::eval::{Bench, Entry, Variant, at_density, decides_itself};
+use vattention::eval::{
+    Bench, BenchHeads, Entry, Trace, TracedHeads, Variant, at_density, decides_itself, plot_bench,
+    write_beside,
+};
 use vattention::{Fraction, Placement, Shape, Storage};
 
 use crate::compare::find_backend;
@@ -21,9 +25,13 @@ use crate::{Failure, progress, say};
 pub(crate) struct Args {
     /// Pipeline files; by default, pipelines that are built in.
     configs: Vec<PathBuf>,
-    /// Tokens in the cache, between commas.
-    #[arg(long, value_delimiter = ',', value_parser = tokens, default_value = "8192,32768,131072")]
-    tokens: Vec<usize>,
+    /// Measure on the heads of a trace, layer by layer, in place of made-up ones.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["heads", "kv_heads", "head_dim"])]
+    trace: Option<PathBuf>,
+    /// Tokens in the cache, between commas; by default, 8192, 32768 and 131072, or those of the trace. Beyond its
+    /// tokens a trace begins again.
+    #[arg(long, value_delimiter = ',', value_parser = tokens)]
+    tokens: Option<Vec<usize>>,
     /// Query heads.
     #[arg(long, default_value_t = 32)]
     heads: usize,
@@ -50,9 +58,15 @@ pub(crate) struct Args {
     /// Keep rows in the host's memory, from which a GPU fetches those that it reads.
     #[arg(long)]
     offload: bool,
+    /// Forbid huge pages for the host's rows: to see what they bring.
+    #[arg(long)]
+    small_pages: bool,
     /// When to read everything in place of what a pipeline chose, because that is faster.
     #[arg(long, value_enum, default_value = "by-count")]
     fall_back: FallBack,
+    /// Do not look at samples of a given size: steps are faster, and their rows have no error bar.
+    #[arg(long)]
+    omit_error_bars: bool,
     #[command(flatten)]
     changes: Changes,
     /// Seconds to measure each set of pipelines, after warming up; five rounds at least.
@@ -65,17 +79,22 @@ pub(crate) struct Args {
     /// Write the results as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Draw the time of a step, and what it reads, against the tokens, as SVG.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let Loaded { entries, files } = load(args)?;
-    let inputs: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
-    check_outputs(&[("--json", args.json.as_ref())], &inputs)?;
-    let bench = bench(args);
+    let inputs: Vec<&Path> = files.iter().chain(&args.trace).map(PathBuf::as_path).collect();
+    check_outputs(&[("--json", args.json.as_ref()), ("--plot", args.plot.as_ref())], &inputs)?;
+    let bench = bench(args)?;
     let count = entries.len() * args.density.len().max(1);
     let layers = 0..bench.most_layers(count)?;
-    let layers: Vec<_> = layers.map(|layer| (layer, bench.shape)).collect();
+    let numbers: BTreeSet<usize> = layers.map(|layer| bench.heads.number(layer)).collect();
+    let shape = bench.heads.shape();
+    let layers: Vec<_> = numbers.into_iter().map(|number| (number, shape)).collect();
     let lineup = Lineup::new(entries).fitting(&layers, &*backend)?;
     let lineup = lineup.each(|entry| variants(&entry, &args.density))?;
     let bar = progress::bar("parts");
@@ -84,26 +103,42 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })?;
     bar.finish_and_clear();
     say(&table::show(&report))?;
+    if let Some(path) = &args.plot {
+        write_beside(path, plot_bench(&report).as_bytes())?;
+    }
     args.json.as_ref().map_or(Ok(()), |path| write_json(path, &lineup.told(&report)))
 }
 
-fn bench(args: &Args) -> Bench {
-    let shape = Shape {
-        query_heads: args.heads,
-        kv_heads: args.kv_heads,
-        head_dim: args.head_dim,
-        value_dim: args.head_dim,
-    };
-    Bench {
-        shape,
-        tokens: args.tokens.clone(),
+fn bench(args: &Args) -> Result<Bench, Failure> {
+    let (heads, all_tokens) = heads(args)?;
+    Ok(Bench {
+        heads,
+        tokens: args.tokens.clone().unwrap_or(all_tokens),
         storages: args.dtype.iter().map(|&dtype| Storage::from(dtype)).collect(),
         threads: args.threads.clone().unwrap_or_else(all_threads),
         fall_back: args.fall_back.into(),
+        omit_error_bars: args.omit_error_bars,
+        small_pages: args.small_pages,
         placement: if args.offload { Placement::Host } else { Placement::Device },
         time: args.seconds,
         cold_bytes: args.cold_bytes,
-    }
+    })
+}
+
+/// What is measured on, and with how many tokens unless that is said.
+fn heads(args: &Args) -> Result<(BenchHeads, Vec<usize>), Failure> {
+    let Some(path) = &args.trace else {
+        let shape = Shape {
+            query_heads: args.heads,
+            kv_heads: args.kv_heads,
+            head_dim: args.head_dim,
+            value_dim: args.head_dim,
+        };
+        return Ok((BenchHeads::MadeUp(shape), vec![8192, 32768, 131_072]));
+    };
+    let traced = TracedHeads::new(&Trace::open(path)?)?;
+    let tokens = traced.tokens();
+    Ok((BenchHeads::Traced(traced), vec![tokens]))
 }
 
 /// One thread, and as many as the machine runs at once.

@@ -10,6 +10,7 @@
 mod bandwidth;
 mod density;
 mod group;
+mod heads;
 mod memory;
 mod numbers;
 mod report;
@@ -18,7 +19,7 @@ mod tally;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vattention_core::{Backend, FallBack, PipelineConfig, Placement, Shape, Storage};
+use vattention_core::{Backend, FallBack, PipelineConfig, Placement, Storage};
 
 use crate::{Error, Result, Variant};
 use bandwidth::Memory;
@@ -27,14 +28,15 @@ use memory::Plan;
 
 pub(crate) use density::{BY_LAYER, refusal};
 pub use density::{at_density, decides_itself, sized};
+pub use heads::{BenchHeads, TracedHeads};
 pub use memory::{available_memory, row_bytes};
 pub use report::{Bandwidth, BenchReport, BenchRow, Machine};
 
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// The dimensions of a layer.
-    pub shape: Shape,
+    /// The layers.
+    pub heads: BenchHeads,
     /// Tokens in a cache, each at least 1.
     pub tokens: Vec<usize>,
     /// How caches store rows.
@@ -43,8 +45,12 @@ pub struct Bench {
     pub threads: Vec<usize>,
     /// Where a device keeps rows.
     pub placement: Placement,
+    /// Whether the host's memory is forbidden huge pages.
+    pub small_pages: bool,
     /// When pipelines read everything instead.
     pub fall_back: FallBack,
+    /// Whether samples of a given size get no error bars.
+    pub omit_error_bars: bool,
     /// How long to measure each set of pipelines, after warming up; five rounds at least.
     pub time: Duration,
     /// Bytes of keys and values in all layers of a pipeline, of which there are 2 to 4096; and of
@@ -72,11 +78,11 @@ impl Bench {
         let groups: Vec<(Set, Vec<Variant>)> =
             sets.into_iter().flat_map(|set| grouped(set, variants)).collect();
         let memory = Memory::new(self.cold_bytes)?;
-        let mut report = BenchReport::new(backend.name());
+        let mut report = BenchReport::new(backend.name(), self.heads.path());
         for (i, (set, variants)) in groups.iter().enumerate() {
             let part =
                 |share: f64| progress(100 * i + (100.0 * share) as usize, 100 * groups.len());
-            let mut group = Group::start(variants, backend, self.shape, *set)?;
+            let mut group = Group::start(variants, backend, &self.heads, *set)?;
             group.fill(&|share| part(0.5 * share))?;
             let measured = group.measure(&memory, self.time, &|share| part(0.5 + 0.5 * share))?;
             report.add(i, set, measured);
@@ -95,7 +101,7 @@ impl Bench {
 
     /// Every combination of tokens, storage and threads, checked against the memory.
     fn sets(&self, pipelines: usize) -> Result<Vec<Set>> {
-        self.shape.check().map_err(|error| Error::Setting {
+        self.heads.shape().check().map_err(|error| Error::Setting {
             option: "--heads, --kv-heads, --head-dim",
             reason: error.to_string(),
         })?;
@@ -109,7 +115,9 @@ impl Bench {
                     storage,
                     threads,
                     placement: self.placement,
+                    small_pages: self.small_pages,
                     fall_back: self.fall_back,
+                    omit_error_bars: self.omit_error_bars,
                     plan,
                 }));
             }
@@ -146,7 +154,9 @@ mod tests {
                 storage: Storage::F32,
                 threads: 1,
                 placement: Placement::Device,
+                small_pages: false,
                 fall_back: FallBack::ByCount,
+                omit_error_bars: false,
                 plan,
             };
             let name = |one: &Variant| one.pipeline.name.clone();

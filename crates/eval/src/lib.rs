@@ -22,8 +22,8 @@ mod variant;
 mod verify;
 
 pub use bench::{
-    Bandwidth, Bench, BenchReport, BenchRow, Machine, at_density, available_memory, decides_itself,
-    row_bytes, sized,
+    Bandwidth, Bench, BenchHeads, BenchReport, BenchRow, Machine, TracedHeads, at_density,
+    available_memory, decides_itself, row_bytes, sized,
 };
 pub use compare::{Entry, TraceSettings, chosen_layers, compare};
 pub use density::{Tuned, made_to_read, named};
@@ -38,7 +38,7 @@ pub use metrics::{
     Violations, binomial,
 };
 #[cfg(feature = "plots")]
-pub use plot::{CurvePanel, Figure, Line, LinePanel, plot, plot_errors};
+pub use plot::{CurvePanel, Figure, Line, LinePanel, plot, plot_bench, plot_errors};
 pub use synth::{HeadKind, Synth};
 pub use tensors::Tensors;
 pub use trace::{Layout, Trace, TraceInfo, TraceLayer, write_trace};

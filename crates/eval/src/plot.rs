@@ -1,6 +1,7 @@
 //! Pictures, as SVG.
 
 mod axis;
+mod bench;
 mod figure;
 mod heads;
 mod labels;
@@ -14,6 +15,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use labels::Label;
 
+pub use bench::plot_bench;
 pub use figure::{CurvePanel, Figure, Line, LinePanel};
 pub use heads::plot_errors;
 pub use pipelines::plot;

@@ -3,9 +3,9 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::eval::{BenchReport, BenchRow};
 
-const HEADER: [&str; 16] = [
+const HEADER: [&str; 17] = [
     "pipeline", "tokens", "threads", "dtype", "density", "sampled", "ms", "GB/s", "of read",
-    "speed-up", "error", "broken", "select", "sample", "attend", "",
+    "speed-up", "error", "broken", "select", "sample", "attend", "huge", "",
 ];
 
 const LEGEND: &str = "\
@@ -17,7 +17,8 @@ of read   that, of the speed of reading memory in order in the same round
 speed-up  the time of dense attention in the same round over this one's
 error     of the output, relative to dense attention's in the same round; the mean over all rows that were timed
 broken    rows whose error exceeded what the pipeline promises, or steps, if it promises that of whole steps
-select, sample, attend  shares of the time; - where the backend does not tell";
+select, sample, attend  shares of the time; - where the backend does not tell
+huge      the share of the process's memory that is in huge pages, without which gathered rows are slower";
 
 pub(super) fn show(report: &BenchReport) -> String {
     let mut table = Table::new();
@@ -40,6 +41,7 @@ fn heading(report: &BenchReport) -> String {
         "{cpu}, {} core{plural}, {}, backend {}",
         machine.cores, machine.arch, report.backend
     )];
+    lines.extend(report.trace.iter().map(|trace| format!("heads of {trace}")));
     for one in &report.bandwidth_gb_s {
         let plural = if one.threads == 1 { "" } else { "s" };
         lines.push(format!("{} thread{plural} read {:.1} GB/s in order", one.threads, one.gb_s));
@@ -47,7 +49,7 @@ fn heading(report: &BenchReport) -> String {
     lines.join("\n")
 }
 
-fn cells(row: &BenchRow) -> [String; 16] {
+fn cells(row: &BenchRow) -> [String; 17] {
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     let part = |share: Option<f64>| {
         share.map_or_else(|| "-".into(), |share| format!("{:.0} %", 100.0 * share))
@@ -68,6 +70,7 @@ fn cells(row: &BenchRow) -> [String; 16] {
         part(row.select_share),
         part(row.sample_share),
         part(row.attend_share),
+        part(row.huge_pages),
         mark(row.fell_back),
     ]
 }

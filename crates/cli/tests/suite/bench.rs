@@ -17,10 +17,15 @@ fn vattention(args: &[&str]) -> Output {
 /// What is printed, and the JSON.
 #[track_caller]
 fn measure(tokens: &str, more: &[&str]) -> (String, Value) {
+    report(&small(tokens, more))
+}
+
+/// The same of any arguments.
+#[track_caller]
+fn report(args: &[&str]) -> (String, Value) {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("bench.json");
-    let args = small(tokens, &[more, &["--json", json.to_str().unwrap()]].concat());
-    let output = vattention(&args);
+    let output = vattention(&[args, &["--json", json.to_str().unwrap()]].concat());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.is_empty(), "nothing on standard error without a terminal: {said}");
@@ -58,7 +63,10 @@ fn rows(report: &Value) -> &Vec<Value> {
 #[test]
 fn the_json_has_the_keys_that_other_tools_read() {
     let (_, report) = measure("1024", &["--threads", "1,2", "--density", "0.1"]);
-    assert_eq!(keys(&report), ["backend", "bandwidth_gb_s", "left_out", "machine", "rows"]);
+    assert_eq!(
+        keys(&report),
+        ["backend", "bandwidth_gb_s", "left_out", "machine", "rows", "trace"]
+    );
     assert_eq!(keys(&report["machine"]), ["arch", "cores", "cpu"]);
     let bandwidth = report["bandwidth_gb_s"].as_array().unwrap();
     assert_eq!(bandwidth.len(), 2);
@@ -80,6 +88,7 @@ fn the_json_has_the_keys_that_other_tools_read() {
                 "fell_back",
                 "gb_s",
                 "group",
+                "huge_pages",
                 "judged",
                 "layers",
                 "ms",
@@ -123,6 +132,73 @@ fn every_group_begins_with_dense_attention() {
     for word in ["in order", "speed-up", "dense", "ratio", "1.00 x", "100.0 %"] {
         assert!(table.contains(word), "{word} is not in {table}");
     }
+}
+
+/// The shipped trace's two layers, with files that were learned for them, and its tokens once and over again.
+#[test]
+fn heads_of_a_trace_are_measured_by_files_that_know_its_layers() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/smollm2.safetensors");
+    let (hash, priority) = (config("vattention-hash"), config("priority"));
+    let args = ["bench", &hash, &priority, "--trace", trace, "--threads", "1", "--seconds", "0"];
+    let args = [&args[..], &["--cold-bytes", "18000000"]].concat();
+    let (table, once) = report(&args);
+    assert!(table.contains("heads of") && once["trace"] == trace, "{table}");
+    assert_eq!((rows(&once).len(), &once["left_out"]), (3, &Value::Array(Vec::new())));
+    assert!(rows(&once).iter().all(|row| row["tokens"] == 6144 && row["layers"] == 4));
+    let (_, again) = report(&[&args[..], &["--tokens", "3000,12288"]].concat());
+    assert_eq!(rows(&again).len(), 6);
+    for row in [&rows(&again)[2], &rows(&again)[5]] {
+        assert_eq!(row["pipeline"], rows(&once)[2]["pipeline"]);
+        assert!(number(row, "density") < 0.5 && number(row, "error") < 0.1, "{row}");
+    }
+}
+
+/// Nothing is measured of a file that is no trace, or of heads that are said twice.
+#[test]
+fn a_trace_that_cannot_be_measured_is_refused() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/smollm2.safetensors");
+    for (args, said) in [
+        (vec!["bench", "--trace", trace, "--heads", "8"], "cannot be used with"),
+        (vec!["bench", "--trace", trace, "--head-dim", "64"], "cannot be used with"),
+        (
+            vec!["bench", "--trace", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")],
+            "Cargo.toml",
+        ),
+        (vec!["bench", "--trace", "nowhere.safetensors"], "nowhere.safetensors"),
+    ] {
+        let output = vattention(&args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(said), "{args:?}: {error}");
+    }
+}
+
+/// Chunks of 2 MiB are in huge pages, if the system has any to give, and never where they are forbidden.
+#[test]
+fn huge_pages_can_be_forbidden() {
+    let share = |more: &[&str]| {
+        let (_, report) = measure("16384", &[&["--threads", "1"], more].concat());
+        rows(&report)[0]["huge_pages"].as_f64()
+    };
+    let (Some(with), Some(without)) = (share(&[]), share(&["--small-pages"])) else { return };
+    assert!((0.0..=1.0).contains(&with) && without <= with, "{with}, {without}");
+    assert!(with < 0.5 || without < with / 2.0, "{with}, {without}");
+}
+
+/// A line for each pipeline, in panels for each number of threads.
+#[test]
+fn the_plot_has_every_pipeline() {
+    let folder = tempfile::tempdir().unwrap();
+    let plot = folder.path().join("growth.svg");
+    let more = ["--threads", "1,2", "--density", "0.1", "--plot", plot.to_str().unwrap()];
+    assert!(vattention(&small("512,1024,2048", &more)).status.success());
+    let svg = std::fs::read_to_string(&plot).unwrap();
+    for said in
+        ["dense", "tokens", "ms for a step", "share of the tokens read", "bf16, 2 threads", "10 %"]
+    {
+        assert!(svg.contains(said), "{said} is not in the plot");
+    }
+    assert!(refuse(&["--plot", "nowhere/growth.svg"]).contains("nowhere/growth.svg"));
 }
 
 /// Sink and window take 256 of the 1024 tokens; ten percent more are 102 or 2 · 51.

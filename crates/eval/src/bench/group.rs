@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use ndarray::Array3;
 use rayon::prelude::*;
-use vattention_core::{Attention, Backend, FallBack, Options, Output, Placement, Shape, Storage};
+use vattention_core::{Attention, Backend, FallBack, Options, Output, Placement, Storage};
 
 use super::bandwidth::{Memory, pool};
-use super::memory::{Plan, row_bytes};
-use super::numbers;
+use super::heads::BenchHeads;
+use super::memory::{Plan, huge_share, row_bytes};
 use super::tally::{Measured, Tally};
 use crate::{Error, Result, Variant};
 
@@ -16,8 +16,6 @@ use crate::{Error, Result, Variant};
 const BLOCK: usize = 512;
 /// Rounds before the clock is read.
 const WARM_UP: usize = 2;
-/// The prompt's number as a query: that of no round.
-const PROMPT: usize = u32::MAX as usize;
 /// Rounds measured at least, however long they take.
 const LEAST: usize = 5;
 
@@ -28,13 +26,15 @@ pub(super) struct Set {
     pub(super) storage: Storage,
     pub(super) threads: usize,
     pub(super) placement: Placement,
+    pub(super) small_pages: bool,
     pub(super) fall_back: FallBack,
+    pub(super) omit_error_bars: bool,
     pub(super) plan: Plan,
 }
 
 /// Dense attention and others, all with the same tokens in the same number of layers.
 pub(super) struct Group<'a> {
-    shape: Shape,
+    heads: &'a BenchHeads,
     set: Set,
     runners: Vec<Runner<'a>>,
 }
@@ -50,21 +50,27 @@ impl<'a> Group<'a> {
     pub(super) fn start(
         variants: &'a [Variant],
         backend: &dyn Backend,
-        shape: Shape,
+        heads: &'a BenchHeads,
         set: Set,
     ) -> Result<Self> {
-        let options = Options {
+        let shape = heads.shape();
+        let options = |layer| Options {
+            sequence: heads.sequence(layer),
+            scale: heads.scale(),
             storage: set.storage,
             threads: Some(set.threads),
             placement: set.placement,
+            small_pages: set.small_pages,
             fall_back: set.fall_back,
+            omit_error_bars: set.omit_error_bars,
             timed: true,
             ..Options::default()
         };
         let runner = |variant: &'a Variant| {
             let start = |layer| {
-                let started = backend.start(&variant.pipeline, layer, shape, &options);
-                started.map_err(|source| variant.refuse(layer, source))
+                let number = heads.number(layer);
+                let started = backend.start(&variant.pipeline, number, shape, &options(layer));
+                started.map_err(|source| variant.refuse(number, source))
             };
             let layers = (0..set.plan.layers).map(start).collect::<Result<_>>()?;
             let bytes = row_bytes(&shape, set.storage);
@@ -72,7 +78,7 @@ impl<'a> Group<'a> {
             Ok(Runner { variant, layers, tally })
         };
         let runners = variants.iter().map(runner).collect::<Result<_>>()?;
-        Ok(Self { shape, set, runners })
+        Ok(Self { heads, set, runners })
     }
 
     /// Gives every pipeline the same tokens, and a prompt of one query, without which some
@@ -82,15 +88,15 @@ impl<'a> Group<'a> {
         for layer in 0..plan.layers {
             for first in (0..tokens).step_by(BLOCK) {
                 let count = BLOCK.min(tokens - first);
-                let keys = numbers::keys(&self.shape, layer, first, count);
-                let values = numbers::values(&self.shape, layer, first, count);
+                let keys = self.heads.keys(layer, first, count);
+                let values = self.heads.values(layer, first, count);
                 self.runners
                     .par_iter_mut()
                     .try_for_each(|runner| runner.append(layer, &keys, &values))?;
                 let done = layer as f64 + (first + count) as f64 / tokens as f64;
                 progress(done / plan.layers as f64);
             }
-            let prompt = numbers::queries(&self.shape, layer, PROMPT);
+            let prompt = self.heads.prompt(layer, tokens);
             self.runners.par_iter_mut().try_for_each(|runner| runner.observe(layer, &prompt))?;
         }
         Ok(())
@@ -109,6 +115,7 @@ impl<'a> Group<'a> {
             self.round(round)?;
         }
         self.runners.iter_mut().for_each(|runner| runner.tally.forget());
+        let huge_pages = huge_share();
         let (start, mut bandwidth) = (Instant::now(), Vec::new());
         while bandwidth.len() < LEAST || start.elapsed() < time {
             bandwidth.push(memory.read(&pool));
@@ -118,7 +125,7 @@ impl<'a> Group<'a> {
             progress(of_rounds.min(of_time).min(1.0));
         }
         let tallies = self.runners.into_iter().map(|runner| (runner.variant, runner.tally));
-        Ok(Measured { bandwidth, tallies: tallies.collect() })
+        Ok(Measured { bandwidth, huge_pages, tallies: tallies.collect() })
     }
 
     /// Lets every pipeline make a pass with the same queries, dense attention first, whose outputs the others' are
@@ -126,7 +133,7 @@ impl<'a> Group<'a> {
     fn round(&mut self, round: usize) -> Result<()> {
         let layers = 0..self.set.plan.layers;
         let queries: Vec<Array3<f32>> =
-            layers.map(|layer| numbers::queries(&self.shape, layer, round)).collect();
+            layers.map(|layer| self.heads.queries(layer, round)).collect();
         let Some((dense, others)) = self.runners.split_first_mut() else { return Ok(()) };
         let exact = dense.pass(&queries)?;
         for runner in others {

@@ -14,9 +14,19 @@ const MOST_LAYERS: u64 = 4096;
 /// Bytes of memory that can be had without swapping, where the system says so.
 pub fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(1024 * kibibytes)
+    Some((1024.0 * kibibytes(&text, "MemAvailable:")?) as u64)
+}
+
+/// The share of this process's memory, but for files, that is in huge pages, where the system says so.
+pub(super) fn huge_share() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+    Some(kibibytes(&text, "AnonHugePages:")? / kibibytes(&text, "Anonymous:")?.max(1.0))
+}
+
+/// The number of a line `name 123 kB`.
+fn kibibytes(text: &str, name: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
 /// Bytes that may be taken, where the system says how many are available.
@@ -55,8 +65,9 @@ impl Plan {
         pipelines: usize,
         allowance: Option<u64>,
     ) -> Result<Self> {
-        let layer = row_bytes(&bench.shape, storage)
-            .saturating_mul(bench.shape.kv_heads as u64)
+        let shape = bench.heads.shape();
+        let layer = row_bytes(&shape, storage)
+            .saturating_mul(shape.kv_heads as u64)
             .saturating_mul(tokens as u64);
         let layers = (bench.cold_bytes as u64).div_ceil(layer).clamp(2, MOST_LAYERS);
         let caches = layer.saturating_mul(layers);
@@ -89,17 +100,20 @@ mod tests {
     use vattention_core::{FallBack, Placement};
 
     use super::*;
+    use crate::bench::BenchHeads;
 
     /// 1024 tokens of 64 bytes in one KV head are 64 KiB.
     fn plan(cold_bytes: usize, pipelines: usize, allowance: Option<u64>) -> Result<Plan> {
         let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 16, value_dim: 16 };
         let bench = Bench {
-            shape,
+            heads: BenchHeads::MadeUp(shape),
             tokens: vec![1024],
             storages: vec![Storage::Bf16],
             threads: vec![1],
             placement: Placement::Device,
+            small_pages: false,
             fall_back: FallBack::ByCount,
+            omit_error_bars: false,
             time: Duration::ZERO,
             cold_bytes,
         };

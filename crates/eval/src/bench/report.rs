@@ -1,5 +1,7 @@
 //! What is told of a bench.
 
+use std::path::Path;
+
 use serde::Serialize;
 use vattention_core::Storage;
 
@@ -13,6 +15,8 @@ pub struct BenchReport {
     pub machine: Machine,
     /// The backend's name.
     pub backend: String,
+    /// The trace that the heads are of, unless they are made up.
+    pub trace: Option<String>,
     /// How fast memory was read in order.
     pub bandwidth_gb_s: Vec<Bandwidth>,
     /// In the order in which they were measured; each group begins with dense attention.
@@ -75,6 +79,8 @@ pub struct BenchRow {
     pub sample_share: Option<f64>,
     /// The share that reading keys and values took.
     pub attend_share: Option<f64>,
+    /// The share of the process's memory that was in huge pages, if the system tells.
+    pub huge_pages: Option<f64>,
     /// The share of rows for which everything was read because that is faster.
     pub fell_back: f64,
     /// The mean relative error of the output, to dense attention's.
@@ -91,17 +97,18 @@ pub struct BenchRow {
 }
 
 impl BenchReport {
-    pub(super) fn new(backend: &str) -> Self {
+    pub(super) fn new(backend: &str, trace: Option<&Path>) -> Self {
         Self {
             machine: Machine::this(),
             backend: backend.into(),
+            trace: trace.map(|path| path.display().to_string()),
             bandwidth_gb_s: Vec::new(),
             rows: Vec::new(),
         }
     }
 
     pub(super) fn add(&mut self, group: usize, set: &Set, measured: Measured<'_>) {
-        let Measured { bandwidth, tallies } = measured;
+        let Measured { bandwidth, huge_pages, tallies } = measured;
         let Some((_, dense)) = tallies.first() else { return };
         for (variant, tally) in &tallies {
             let mut row = BenchRow::new(group, set, tally, dense, &bandwidth);
@@ -110,6 +117,7 @@ impl BenchReport {
             (row.broken, row.judged) = counts.unzip();
             row.pipeline.clone_from(&variant.pipeline.name);
             row.asked_density = variant.asked;
+            row.huge_pages = huge_pages;
             self.rows.push(row);
         }
         self.add_bandwidth(set.threads, bandwidth);
@@ -148,6 +156,7 @@ impl BenchRow {
             select_share: shares.map(|[select, _, _]| select),
             sample_share: shares.map(|[_, sample, _]| sample),
             attend_share: shares.map(|[_, _, attend]| attend),
+            huge_pages: None,
             fell_back: tally.fell_back(),
             error: tally.error(),
             broken: None,

@@ -13,6 +13,8 @@ use crate::metrics::{RowError, Violations};
 pub(super) struct Measured<'a> {
     /// GB/s of the sequential read in each round.
     pub(super) bandwidth: Vec<f64>,
+    /// The share of memory in huge pages, where the system says so.
+    pub(super) huge_pages: Option<f64>,
     /// Dense attention, then the others, with a pass of each in each round.
     pub(super) tallies: Vec<(&'a Variant, Tally)>,
 }
