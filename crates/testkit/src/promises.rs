@@ -11,8 +11,8 @@ use ndarray_rand::rand_distr::{Distribution, Exp1, Pareto, StandardNormal};
 use rand_chacha::ChaCha8Rng;
 use statrs::function::beta::beta_reg;
 use vattention_core::{
-    Certificate, Choice, Fraction, Kind, NewTokens, Pipeline, PipelineConfig, Reading, Shape, Site,
-    Softmax, Step, Target, Tokens,
+    Certificate, Choice, Fraction, Kind, NewTokens, Pipeline, PipelineConfig, Read, Reading, Shape,
+    Site, Step, Target, Tokens,
 };
 
 /// Tokens of each head.
@@ -117,10 +117,18 @@ pub struct PromiseTrials {
 /// Exact attention of one row.
 #[derive(Clone, Debug)]
 struct Exact {
-    output: Vec<f64>,
-    log_denominator: f64,
+    /// `e` of each token, relative to the largest.
+    e: Vec<f64>,
+    sums: Sums,
     /// `Σ e |v| / D`.
     mean_norm: f64,
+}
+
+/// `Σ e v / p` and `Σ e / p` over some tokens.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    numerator: [f64; VALUE_DIM],
+    denominator: f64,
 }
 
 const SHAPE: Shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 4, value_dim: VALUE_DIM };
@@ -275,14 +283,21 @@ impl PromiseTrials {
             step: 0,
         };
         let choice = pipeline.choose(&step);
-        let all = |member| (0..TOKENS as u32).map(move |token| (member, token, 1.0));
-        let exact = (0..2).map(|member| Exact::new(&step, all(member))).collect();
+        let exact = (0..2).map(|member| Exact::new(&step, &values, member)).collect();
         Self { queries, keys, values, exact, pipeline, choice }
     }
 
     /// Reads as `sequence`, and shows what was read.
     pub fn read<T>(&self, sequence: u32, show: impl FnOnce(&Step<'_>, &Reading) -> T) -> T {
-        let mut pipeline = self.pipeline.clone();
+        self.read_by(&mut self.pipeline.clone(), sequence, show)
+    }
+
+    fn read_by<T>(
+        &self,
+        pipeline: &mut Pipeline,
+        sequence: u32,
+        show: impl FnOnce(&Step<'_>, &Reading) -> T,
+    ) -> T {
         pipeline.set_sequence(sequence);
         let step = Step {
             site: pipeline.site(),
@@ -301,13 +316,14 @@ impl PromiseTrials {
     /// If a row certifies nothing.
     pub fn run(&self) -> Counts {
         let (mut broken, mut outside, mut found) = ([0; 2], [0; 2], Counts::default());
+        let mut pipeline = self.pipeline.clone();
         for sequence in 0..TRIALS {
-            self.read(sequence, |step, reading| {
+            self.read_by(&mut pipeline, sequence, |_, reading| {
                 for (member, exact) in self.exact.iter().enumerate() {
                     let report = reading.report(member);
                     let certificate = report.certificate;
                     let (error, allowed) =
-                        (exact.error(step, reading, member), allowed(&certificate));
+                        (exact.error(&self.values, reading, member), allowed(&certificate));
                     broken[member] += usize::from(error > allowed);
                     let radius = certificate.bar.map_or(f64::INFINITY, |bar| bar.radius);
                     outside[member] += usize::from(error > radius + ROUNDING);
@@ -335,40 +351,65 @@ fn allowed(certificate: &Certificate) -> f64 {
 }
 
 impl Exact {
-    /// Over tokens of a member's row, each with its probability.
-    fn new(step: &Step<'_>, tokens: impl Iterator<Item = (usize, u32, f32)>) -> Self {
-        let (mut sums, mut norms) = (Softmax::new(VALUE_DIM), Softmax::new(1));
-        let mut value = [0.0; VALUE_DIM];
-        for (member, token, p) in tokens {
-            let logit = f64::from(step.row(member).logit(token as usize));
-            step.values.copy_row(token as usize, &mut value);
-            let weight = 1.0 / f64::from(p);
-            sums.add(logit, weight, &value);
-            let length = value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
-            norms.add(logit, weight, &[length as f32]);
+    /// Attention of a member of the group, of values `[TOKENS, VALUE_DIM]`.
+    fn new(step: &Step<'_>, values: &[f32], member: usize) -> Self {
+        let row = step.row(member);
+        let logits: Vec<f64> = (0..TOKENS).map(|token| f64::from(row.logit(token))).collect();
+        let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let e: Vec<f64> = logits.iter().map(|logit| (logit - largest).exp()).collect();
+        let (mut sums, mut norms) = (Sums::default(), 0.0);
+        for (value, &e) in values.chunks_exact(VALUE_DIM).zip(&e) {
+            sums.add(e, value);
+            norms += e * length(value.iter().map(|&v| f64::from(v)));
         }
-        let mean_norm = norms.output()[0];
-        Self { output: sums.output(), log_denominator: sums.log_denominator(), mean_norm }
+        Self { e, mean_norm: norms / sums.denominator, sums }
     }
 
     /// How far a reading is off in what is promised.
-    fn error(&self, step: &Step<'_>, reading: &Reading, member: usize) -> f64 {
-        let list = reading.list(member);
-        let tokens = list.indices.iter().zip(&list.probabilities);
-        let found = Self::new(step, tokens.map(|(&token, &p)| (member, token, p)));
+    fn error(&self, values: &[f32], reading: &Reading, member: usize) -> f64 {
+        let found = self.sums_of(values, reading.of(member));
         let certificate = reading.report(member).certificate;
         let bar = certificate.bar.map(|bar| (bar.target, bar.floor));
         let promise = certificate.promise.map(|promise| (promise.target, promise.floor));
         let (target, floor) = promise.or(bar).unwrap_or((Target::Sdpa, None));
-        let share = (found.log_denominator - self.log_denominator).exp();
+        let share = found.denominator / self.sums.denominator;
         let scale = match target {
             Target::Denominator => return (share - 1.0).abs(),
             Target::Numerator => share,
             Target::Sdpa => 1.0,
         };
-        let apart = found.output.iter().zip(&self.output).map(|(got, want)| got * scale - want);
+        let (got, want) = (found.output(), self.sums.output());
+        let apart = got.iter().zip(want).map(|(got, want)| got * scale - want);
         let floor = floor.map_or(0.0, Fraction::get) * self.mean_norm;
-        length(apart) / length(self.output.iter().copied()).max(floor)
+        length(apart) / length(want.into_iter()).max(floor)
+    }
+
+    /// What the tokens of a list come to.
+    fn sums_of(&self, values: &[f32], read: &Read) -> Sums {
+        let (mut sums, certain) = (Sums::default(), read.len() - read.drawn().len());
+        let alike = read.uniform_probability();
+        for (place, token) in read.tokens().into_iter().enumerate() {
+            let p = match (place.checked_sub(certain), read.probabilities()) {
+                (None, _) => 1.0,
+                (Some(drawn), Some(p)) => p[drawn],
+                (Some(_), None) => alike,
+            };
+            let token = token as usize;
+            let value = &values[token * VALUE_DIM..][..VALUE_DIM];
+            sums.add(self.e[token] / f64::from(p), value);
+        }
+        sums
+    }
+}
+
+impl Sums {
+    fn add(&mut self, e: f64, value: &[f32]) {
+        self.denominator += e;
+        self.numerator.iter_mut().zip(value).for_each(|(sum, &v)| *sum += e * f64::from(v));
+    }
+
+    fn output(&self) -> [f64; VALUE_DIM] {
+        self.numerator.map(|sum| sum / self.denominator)
     }
 }
 
