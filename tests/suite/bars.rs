@@ -5,11 +5,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vattention::estimators::{Mode, Ratio};
+use vattention::estimators::{Clt, Hoeffding, Mode, Ratio, SubGaussian, Terms};
 use vattention::samplers::{LogitIndex, Priority, Stratified};
 use vattention::selectors::OracleTopK;
 use vattention::{
-    PipelineConfig, Size,
+    PipelineConfig, Size, Target,
     plugin::{AutoSize, BudgetEstimator, SamplerConfig, Score, Uniform},
 };
 
@@ -71,6 +71,27 @@ fn bars_of_a_budget_are_as_sure_as_they_say() {
     assert!(proved >= 6, "only {proved} cells prove something");
 }
 
+/// Those of the other estimators, of the output by a uniform sample.
+#[test]
+fn every_estimator_says_what_a_budget_bought() {
+    let (size, delta) = (Some(Size::Tokens(200)), fraction(0.2));
+    let terms = || Terms { epsilon: None, size, ..Terms::new(Target::Sdpa, delta, delta) };
+    for_each_head(|head| {
+        let hoeffding =
+            Hoeffding { epsilon: None, size, ..Hoeffding::new(Target::Denominator, delta, delta) };
+        let all: [Box<dyn BudgetEstimator>; 3] =
+            [Box::new(Clt(terms())), Box::new(SubGaussian(terms())), Box::new(hoeffding)];
+        for estimator in all {
+            let name = estimator.typetag_name();
+            let found =
+                bench(head, after_top_k(Box::new(Uniform { base: FIRST }), estimator)).run();
+            println!("{head:?}, {name}: {found:?}");
+            assert!(!contradicted(found.outside, delta.get()), "{head:?}, {name}: {found:?}");
+            assert!(found.most_drawn <= 200, "{head:?}, {name}: {found:?}");
+        }
+    });
+}
+
 /// Of a limit that suffices for some heads only: the others say so, with bars that are as sure.
 #[test]
 fn what_a_limit_does_not_suffice_for_is_not_promised() {
@@ -89,7 +110,9 @@ fn what_a_limit_does_not_suffice_for_is_not_promised() {
             let by_attention =
                 |&index: &LogitIndex| only(Box::new(Priority { base: FIRST, index }), limited());
             let uniform = after_top_k(Box::new(Uniform { base: FIRST }), limited());
-            for config in indexes.iter().map(by_attention).chain([uniform]) {
+            let strata = || after_top_k(Box::new(Stratified { base: FIRST }), limited());
+            let strata = (mode == Mode::Default).then(strata);
+            for config in indexes.iter().map(by_attention).chain([uniform]).chain(strata) {
                 let found = bench(head, config).run();
                 let cell = format!("{head:?}, {mode:?}: {found:?}");
                 println!("{cell}");

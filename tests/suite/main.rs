@@ -8,6 +8,7 @@ mod backends;
 mod bars;
 mod cache;
 mod certificates;
+mod combinations;
 mod common;
 mod compared;
 mod cpu;

@@ -4,6 +4,7 @@
 //!
 //! The sampler is also run with mistakes, which the same count must find.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vattention::estimators::{Mode, Ratio};
@@ -11,12 +12,12 @@ use vattention::eval::binomial;
 use vattention::samplers::Stratified;
 use vattention::selectors::OracleTopK;
 use vattention::{
-    PipelineConfig, Size,
+    PipelineConfig, Share, Size,
     plugin::{AutoSize, BudgetEstimator, SamplerConfig, Score, Uniform},
 };
 
 use vattention_testkit::promises::{
-    LEVEL, PromiseHead, TOKENS, TRIALS, contradicted, for_each_head,
+    LEVEL, PromiseHead, PromiseTrials, TOKENS, TRIALS, contradicted, for_each_head,
 };
 
 use crate::common::draws::{BASE, ENDS, FIRST, bench, only, ratio};
@@ -63,6 +64,18 @@ fn the_promise_is_kept_with_no_more_tokens_than_a_uniform_sample_needs() {
     });
     assert!(gained.into_inner() >= 4, "strata gain too little");
     assert!(proved.into_inner() >= 2, "a quarter of the variance is not found");
+}
+
+/// One list for two query heads, whose logits are independent of each other, keeps the promise of each.
+#[test]
+fn a_shared_list_keeps_each_heads_promise() {
+    for_each_head(|head| {
+        let config = after_top_k(only(stratified(), Box::new(ratio(Mode::Default, 0.1, 0.1))));
+        assert_eq!(config.share, Share::Group);
+        let found = PromiseTrials::new(head, &Arc::new(config)).run();
+        println!("{head:?}: {found:?}");
+        assert!(!contradicted(found.broken, 0.1), "{head:?}: {found:?}");
+    });
 }
 
 /// With one look at few tokens, each token of the rest is drawn as often as its probability says.

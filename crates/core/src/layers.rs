@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::pipeline_config::{Conflict, PipelineConfig, Share};
-use crate::{BudgetEstimator, Promise, SamplerConfig, Scope, SelectorConfig};
+use crate::{BudgetEstimator, Demand, SamplerConfig, Scope, SelectorConfig};
 
 /// One layer (`3`), layers from one to before another (`"2..30"`), or all from one on (`"30.."`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +178,7 @@ impl PipelineConfig {
             if settings.pipeline.share != self.share {
                 conflict("`share` is the same at all layers".into(), "share as the others do");
             }
-            if let Some((here, elsewhere)) = self.other_promise(&settings.pipeline) {
+            if let Some((here, elsewhere)) = self.other_demand(&settings.pipeline) {
                 conflict(
                     format!("{here} at these layers, and {elsewhere} at others"),
                     "a promise is counted over all layers, so it must be the same at each that is \
@@ -189,21 +189,28 @@ impl PipelineConfig {
         found
     }
 
-    /// What a part promises, and what another does, if that is something else.
-    fn other_promise(&self, part: &Self) -> Option<(String, String)> {
-        let words = |promise: Option<Promise>| {
-            let Some(Promise { target, epsilon, delta, floor, scope }) = promise else {
+    /// What a part promises or says of its error, and what another does, if that is something else.
+    fn other_demand(&self, part: &Self) -> Option<(String, String)> {
+        let words = |demand: Option<Demand>| {
+            let Some(Demand { target, epsilon, delta, floor, scope, .. }) = demand else {
                 return "nothing is promised".to_owned();
             };
             let floor = floor.map_or(String::new(), |floor| format!(", floor {}", floor.get()));
             let scope = if scope == Scope::Step { ", scope step" } else { "" };
-            let (epsilon, delta) = (epsilon.get(), delta.get());
-            format!("{target} is promised within epsilon {epsilon}, delta {delta}{floor}{scope}")
+            let within = match epsilon {
+                Some(epsilon) => format!("is promised within epsilon {}", epsilon.get()),
+                None => "has an error bar".into(),
+            };
+            format!("{target} {within}, delta {}{floor}{scope}", delta.get())
         };
+        let alike = |one: Demand| Demand { size: None, limit: None, ..one };
         let mut sparse = self.parts().filter(|part| !part.reads_everything());
-        let first = sparse.next()?.own_promise();
-        let here = part.own_promise();
-        (!part.reads_everything() && here != first).then(|| (words(here), words(first)))
+        let first = sparse.next()?.demand().map(alike);
+        let here = part.demand().map(alike);
+        let promised = [here, first].into_iter().flatten().any(|demand| demand.epsilon.is_some());
+        let differs =
+            if promised { here != first } else { here.zip(first).is_some_and(|(a, b)| a != b) };
+        (!part.reads_everything() && differs).then(|| (words(here), words(first)))
     }
 }
 

@@ -75,8 +75,8 @@ pub use shape::{Shape, Site};
 pub use size::{Fraction, Size};
 pub use softmax::Softmax;
 pub use stats::{
-    ALLOWANCE, Deviations, LAGS, Moments, Sample, SampleStats, drift, mean_of_lagged_squares,
-    scale_up,
+    ALLOWANCE, Deviations, LAGS, LEAST_LEFT, Moments, Sample, SampleStats, drift,
+    mean_of_lagged_squares, scale_up,
 };
 pub use stream::Stream;
 pub use tokens::{BlockLayout, Blocks, Element, MAX_MAGNITUDE, StoredRows, Tokens};

@@ -6,6 +6,7 @@
 //! by `n_s² (1/size − 1/n_s)`.
 
 use crate::accumulator::Residual;
+use crate::stats::LEAST_LEFT;
 use crate::{Design, SampleStats, Weighed, Within};
 
 /// One look at a sample, from which follows what a larger one would show.
@@ -133,7 +134,7 @@ fn stats(size: usize, sample: &Weighed, variance_n: f64, residual: &Residual) ->
         d: sample.d,
         d_certain: sample.d_certain,
         norm_n: norm_squared.sqrt(),
-        norm_n_debiased: (norm_squared - variance_n).max(0.05 * norm_squared).sqrt(),
+        norm_n_debiased: (norm_squared - variance_n).max(LEAST_LEFT * norm_squared).sqrt(),
         drift: sample.drift,
         var_e: f64::NAN,
         trace_ev: f64::NAN,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::layers::Written;
 use crate::{
     Assurance, BudgetEstimator, Demand, LayerSettings, Layers, Needs, Promise, SamplerConfig,
-    Sampling, SelectorConfig, Uniform,
+    Sampling, SelectorConfig, Target, Uniform,
 };
 
 /// Selectors, and what to do with the tokens they leave: a strategy of sparse attention.
@@ -172,6 +172,7 @@ impl PipelineConfig {
                         `size` for a budget";
             return Some(("estimator", format!("`{asks}` {conflict}"), help));
         }
+        let target = estimator.demand().target;
         let bounded = self.selectors.iter().any(|selector| selector.bounds_residual());
         match (estimator.needs(), sampler.evidence()) {
             (_, Assurance::Nothing) => Some((
@@ -204,6 +205,14 @@ impl PipelineConfig {
                      of the tokens that `{draws}` has not drawn"
                 ),
                 "take `mode = \"default\"`, or the sampler `priority`",
+            )),
+            (Needs::Proof, Assurance::Proof) if target != Target::Sdpa => Some((
+                "estimator",
+                format!(
+                    "`{asks}` as it is set takes nothing for granted, and of samples by `{draws}` only the \
+                     error of the output is proved, not that of the {target}"
+                ),
+                "write `target = \"sdpa\"`, take `mode = \"default\"`, or leave out [sampler]",
             )),
             (Needs::Variances, _) | (Needs::Proof, Assurance::Proof) => None,
         }

@@ -49,7 +49,7 @@ pub enum Assurance {
     Nothing,
     /// The variances of the sums that it estimates, at its size and at any larger one.
     Variances,
-    /// [Proofs](Design::proved) for every finite sample, too.
+    /// [Proofs](Design::proved) of the output's error for every finite sample, too.
     Proof,
 }
 

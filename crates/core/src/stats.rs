@@ -304,6 +304,9 @@ fn sum_e_norm_v(e: &[f64], values: &[f32], dim: usize) -> f64 {
     e.iter().zip(values.chunks_exact(dim)).map(|(e, row)| e * norm(row)).sum()
 }
 
+/// The least share of its square that a norm is taken for, without the noise in it (eq. 8).
+pub const LEAST_LEFT: f64 = 0.05;
+
 /// `|N^|²` overestimates `|N|²` by `n_s² Tr (1/b − 1/n_s)` (docs/guarantees.md, eq. 3 and 8).
 fn debiased(norm_squared: f64, trace_ev: f64, b: usize, n_s: usize) -> f64 {
     if b == 0 {
@@ -311,7 +314,7 @@ fn debiased(norm_squared: f64, trace_ev: f64, b: usize, n_s: usize) -> f64 {
     }
     let n_s = n_s as f64;
     let excess = n_s * n_s * trace_ev * (1.0 / b as f64 - 1.0 / n_s).max(0.0);
-    (norm_squared - excess).max(0.05 * norm_squared)
+    (norm_squared - excess).max(LEAST_LEFT * norm_squared)
 }
 
 /// `b Σ x⁴ / (Σ x²)²` of deviations `x`; 1 if they are all zero.

@@ -19,9 +19,7 @@ use vattention_core::{Assumption, Assumptions, Kind, Radius, SampleStats, Target
 
 use crate::goal::Goal;
 use crate::observed::Observed;
-
-/// The part of delta for having missed more than was counted.
-const UNSEEN_SHARE: f64 = 0.1;
+use crate::unseen::UNSEEN_SHARE;
 
 /// How far the sample may be off, given how far it may be by the central limit theorem, of statistics
 /// whose variances are raised.

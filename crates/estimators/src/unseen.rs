@@ -7,7 +7,7 @@
 //! together are.
 //!
 //! # Guarantee
-//! (docs/guarantees.md, theorem 8.) Asymptotic. Of the tail nothing is assumed, if the design proved what
+//! (docs/guarantees.md, theorem 6.) Asymptotic. Of the tail nothing is assumed, if the design proved what
 //! it says.
 
 use vattention_core::{Assumption, Assumptions, Kind, Radius, SampleStats, Target, Unseen};
@@ -15,8 +15,8 @@ use vattention_core::{Assumption, Assumptions, Kind, Radius, SampleStats, Target
 use crate::Mode;
 use crate::goal::Goal;
 
-/// The part of delta for missing tokens that would shift the target further.
-const UNSEEN_SHARE: f64 = 0.1;
+/// The part of delta for missing tokens that would shift the target further than was counted.
+pub(crate) const UNSEEN_SHARE: f64 = 0.1;
 
 /// How far the sample may be off, given how far it may be by the central limit theorem.
 pub(crate) fn radius(

@@ -11,3 +11,11 @@ pub use lsh::LshSampler;
 pub use priority::{LogitIndex, Priority};
 pub use stratified::Stratified;
 pub use vattention_core::Uniform;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vattention_core::Size;
+
+    vattention_testkit::sampler_laws!(uniform, Uniform { base: Size::Tokens(16) });
+}

@@ -13,7 +13,7 @@
 //! the last term is noise in `m`. The variance of a sample of `b` is raised as the estimator does, by
 //! `1 + z √((n_s Σ a⁴ / (Σ a²)² − 1) / b)`.
 
-use vattention_core::{ALLOWANCE, Fraction, Promise, Target};
+use vattention_core::{ALLOWANCE, Fraction, LEAST_LEFT, Promise, Target};
 
 /// `q` for an output whose covariance spreads over some dozen directions (eq. 6).
 const FOR_OUTPUTS: f64 = 1.3;
@@ -23,9 +23,6 @@ const FOR_SUMS: f64 = 2.7;
 
 /// `z(δ_D)²` at the split of δ that is usual for the output.
 const BESIDE_OUTPUTS: f64 = 4.0;
-
-/// The least share of its square that a norm is taken for, without the noise in it (eq. 8).
-const LEAST_LEFT: f64 = 0.05;
 
 /// Tokens that were not read, and their attention in any unit.
 #[derive(Clone, Copy, Debug)]

@@ -145,6 +145,18 @@ fn files_that_extend_and_changes_reach_the_settings_of_layers() {
     assert_eq!(at(&set.load(&path).unwrap(), 2)["selectors"][1]["size"], 0.3);
 }
 
+/// Error bars are counted over all layers too, whatever the sizes of the samples.
+#[test]
+fn error_bars_say_the_same_at_all_layers() {
+    let budget = "[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.1\n[[layers]]\nat = [1]\n";
+    let parse = |more: &str| Loader::default().parse("p.toml", &format!("{budget}{more}"));
+    assert!(parse("estimator.size = 0.2").is_ok());
+    let said = parse("estimator.delta = 0.2").unwrap_err().to_string();
+    let expected =
+        "sdpa has an error bar, delta 0.2 at these layers, and sdpa has an error bar, delta 0.1";
+    assert!(said.contains(expected), "{said}");
+}
+
 /// Each fault once, where it was written.
 #[test]
 fn what_is_wrong_with_settings_of_layers_is_told_where_they_are() {
@@ -181,7 +193,7 @@ fn what_is_wrong_with_settings_of_layers_is_told_where_they_are() {
         (
             "[[layers]]\nat = [1]\nestimator = { type = \"clt\", target = \"sdpa\", delta = 0.1, size = 9 }",
             1,
-            "nothing is promised at these layers",
+            "sdpa has an error bar, delta 0.1 at these layers",
         ),
     ] {
         let error = refuse(layers);

@@ -125,9 +125,9 @@ proptest! {
     /// at the sizes of a list alone.
     #[test]
     fn estimators_obey_their_laws(told in told(), stats in stats()) {
-        use estimator_laws::{agrees, falls, scales};
+        use estimator_laws::{agrees, falls, is_set, round_trips, scales};
         for estimator in told.estimators() {
-            for law in [falls, agrees, scales] {
+            for law in [falls, agrees, is_set, round_trips, scales] {
                 prop_assert_eq!(law(&*estimator, &stats), Ok(()), "{:?}", estimator);
             }
             if told.mode == Mode::Rigorous {

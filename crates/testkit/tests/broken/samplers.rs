@@ -1,0 +1,148 @@
+//! Samplers.
+
+use serde::{Deserialize, Serialize};
+use vattention_core::{
+    Design, NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream, Uniforms,
+    typetag,
+};
+use vattention_testkit::Verdict;
+use vattention_testkit::sampler_laws::{
+    causal, foretells, forks, grows, includes, leaves, nests, repeats, round_trips,
+};
+
+/// Draws each token by itself, all with one probability; broken in one way, or none.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct ByItself {
+    how: Fault,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+enum Fault {
+    None,
+    /// Draws more than it says.
+    Understates,
+    /// Foretells a quarter of the variance.
+    Confident,
+    /// A larger sample is another one.
+    Afresh,
+    /// Draws what was taken.
+    Greedy,
+    /// Draws among tokens that the row does not see.
+    LooksAhead,
+}
+
+#[typetag::serde(name = "by-itself")]
+impl SamplerConfig for ByItself {
+    fn build(&self, _: &Site) -> Result<Box<dyn Sampler>> {
+        Ok(Box::new(Worker { how: self.how, tokens: 0 }))
+    }
+
+    fn base(&self) -> Size {
+        Size::Tokens(16)
+    }
+}
+
+#[derive(Clone)]
+struct Worker {
+    how: Fault,
+    tokens: usize,
+}
+
+impl Sampler for Worker {
+    fn append(&mut self, new: &NewTokens<'_>) {
+        self.tokens += new.keys.len();
+    }
+
+    fn design<'a>(
+        &'a self,
+        _: &[Row<'a>],
+        picks: &'a Picks,
+        stream: &Stream,
+    ) -> Box<dyn Design + 'a> {
+        let left: Vec<usize> = match self.how {
+            Fault::Greedy => (0..picks.visible()).collect(),
+            Fault::LooksAhead => (0..self.tokens).filter(|&token| !picks.contains(token)).collect(),
+            _ => picks.residual().collect(),
+        };
+        Box::new(Draws { how: self.how, uniforms: Uniforms::new(stream), left, p: 0.0, drawn: 0 })
+    }
+}
+
+struct Draws {
+    how: Fault,
+    uniforms: Uniforms,
+    left: Vec<usize>,
+    p: f64,
+    drawn: usize,
+}
+
+impl Draws {
+    fn number(&self, token: usize) -> f64 {
+        let number = f64::from(self.uniforms.at(token as u32)) / 2_f64.powi(32);
+        // Above the probability that every token had before.
+        if self.how == Fault::Afresh { (number + self.p) % 1.0 } else { number }
+    }
+
+    fn probability(&self, size: usize) -> f64 {
+        (size as f64 / self.left.len() as f64).min(1.0)
+    }
+}
+
+impl Design for Draws {
+    fn extend(&mut self, size: usize, out: &mut Vec<u32>) {
+        let (before, now) = (self.p, self.probability(size));
+        let now = if self.how == Fault::Understates { (1.5 * now).min(1.0) } else { now };
+        let joins =
+            |&token: &usize| (before..now).contains(&self.number(token)).then_some(token as u32);
+        let new: Vec<u32> = self.left.iter().filter_map(joins).collect();
+        self.drawn += new.len();
+        out.extend(new);
+        self.p = now;
+    }
+
+    fn probabilities(&self) -> Vec<f64> {
+        let stated =
+            if self.how == Fault::Understates && self.p < 1.0 { self.p / 1.5 } else { self.p };
+        vec![stated; self.drawn]
+    }
+
+    fn factors(&self, size: usize) -> Vec<f64> {
+        let factor = (1.0 / self.probability(size) - 1.0) / self.p;
+        vec![if self.how == Fault::Confident { factor / 4.0 } else { factor }; self.drawn]
+    }
+}
+
+/// The laws that a sampler breaks.
+fn broken(how: Fault) -> Vec<&'static str> {
+    let config = ByItself { how };
+    let of_heads: [(&str, vattention_testkit::SamplerLaw); 7] = [
+        ("round_trips", round_trips),
+        ("repeats", repeats),
+        ("grows", grows),
+        ("forks", forks),
+        ("causal", causal),
+        ("leaves", leaves),
+        ("nests", nests),
+    ];
+    let of_sequences: [(&str, fn(&dyn SamplerConfig) -> Verdict); 2] =
+        [("includes", includes), ("foretells", foretells)];
+    let breaks = |law| {
+        let attempt =
+            std::panic::AssertUnwindSafe(|| vattention_testkit::run_sampler(law, &config, 64));
+        std::panic::catch_unwind(attempt).is_err()
+    };
+    let of_heads = of_heads.into_iter().filter(|(_, law)| breaks(*law)).map(|(name, _)| name);
+    let wrong = |law: fn(&dyn SamplerConfig) -> Verdict| law(&config).is_err();
+    let of_sequences = of_sequences.into_iter().filter(|(_, law)| wrong(*law));
+    of_heads.chain(of_sequences.map(|(name, _)| name)).collect()
+}
+
+#[test]
+fn broken_samplers_fail_exactly_the_laws_they_break() {
+    assert_eq!(broken(Fault::None), [""; 0]);
+    assert_eq!(broken(Fault::Understates), ["includes", "foretells"]);
+    assert_eq!(broken(Fault::Confident), ["foretells"]);
+    assert_eq!(broken(Fault::Afresh), ["nests", "foretells"]);
+    assert_eq!(broken(Fault::Greedy), ["leaves", "nests"]);
+    assert_eq!(broken(Fault::LooksAhead), ["causal", "leaves"]);
+}
