@@ -202,9 +202,7 @@ impl Seen {
             }
             let certificate = |head: usize| &output.rows[query * heads + head].certificate;
             for (head, row) in step.iter().enumerate() {
-                if let Some(bar) = &certificate(head).bar {
-                    self.bars.add(certificate(head), row.barred(bar));
-                }
+                self.bars.add_row(certificate(head), row);
             }
             if let Some(promise) = promise {
                 let violations = self.violations.get_or_insert_default();

@@ -30,7 +30,7 @@ use report::Report;
 use request::Request;
 use tally::Tally;
 
-pub(crate) use steps::{Beside, Step, Written};
+pub(crate) use steps::{Beside, Outside, Step, Written};
 use steps::{Errors, Record};
 
 const HELP: &str = "\
@@ -54,10 +54,12 @@ pipeline: count, median_seconds, attention_share of their time, and of the time 
 there, select_share, sample_share and attend_share, null where the backend does not tell; memory, in
 bytes; density, and layers: of each its density, sampled, held and bar as the table shows
 them; with --steps beside: compared, how many tokens of the answer, its end among them, and same, how
-many before the first that dense attention would not give.
+many before the first that dense attention would not give; and bars: rows that have an error bar and did not
+read everything, and how many errors were outside.
 
 --steps: model, pipeline, setup, beside, and steps: of each tokens, how many the sequence had, and each
-layer's error (the mean relative error of its query heads), density and bar, null where there is none.";
+layer's error (the mean relative error of its query heads), density and bar, null where there is none, how many
+of its query heads have one and did not read everything (barred), and whose error was larger (outside).";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -177,6 +179,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         density: tally.density(),
         layers: tally.layers(),
         beside,
+        bars: record.as_ref().map(Record::outside),
     };
     if let (Some(path), Some(record)) = (&args.steps, record) {
         write_json(path, &record.written(&report))?;

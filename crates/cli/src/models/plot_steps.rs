@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::eval::{CurvePanel, Figure, Line, write_beside};
 
-use crate::models::generate::{Step, Written};
+use crate::models::generate::{Outside, Step, Written};
 use crate::numbers::{percent, short};
 use crate::outputs::check_outputs;
 use crate::{Failure, say};
 
 const HELP: &str = "\
-Columns are means over steps and layers; worst is the layer with the largest mean error. The plot has
+Columns are means over steps and layers; worst is the layer with the largest mean error; outside, how many rows had an error
+larger than their bar, of those with a bar. The plot has
 the means over layers of some 200 parts of the steps above, and those over the steps of each layer below.";
 
 /// Parts of the steps that a curve has a point for, at most.
@@ -56,7 +57,10 @@ fn read(path: &Path) -> Result<Written, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
     let written: Written = serde_json::from_str(&text).map_err(|error| failed(&error))?;
     let layers = written.layers();
-    let fits = |step: &Step| [step.error.len(), step.density.len(), step.bar.len()] == [layers; 3];
+    let fits = |step: &Step| {
+        let Step { error, density, bar, barred, outside, .. } = step;
+        [error.len(), density.len(), bar.len(), barred.len(), outside.len()] == [layers; 5]
+    };
     if layers == 0 {
         return Err(failed(&"there are no steps by a pipeline"));
     }
@@ -113,6 +117,7 @@ fn table(all: &[Written]) -> Table {
         "error",
         "worst",
         "bar",
+        "outside",
         "beside dense attention",
     ]);
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
@@ -125,10 +130,11 @@ fn table(all: &[Written]) -> Table {
             or_dash(mean(error).map(short)),
             or_dash(written.worst().map(|(at, error)| format!("{} (layer {at})", short(error)))),
             or_dash(mean(bar).map(short)),
+            Outside::of(&written.steps).to_string(),
             or_dash(written.beside.map(|beside| beside.to_string())),
         ]);
     }
-    for column in table.column_iter_mut().skip(1).take(5) {
+    for column in table.column_iter_mut().skip(1).take(6) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table

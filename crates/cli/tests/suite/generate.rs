@@ -244,6 +244,12 @@ fn every_step_is_told_beside_dense_attention() {
     let errors = || promised.iter().flat_map(|step| of_layers(step, "error"));
     assert!(errors().all(|error| (0.0..1.0).contains(&error.unwrap())));
     assert!(errors().any(|error| error.unwrap() > 0.0), "a sample errs");
+    let sum = |key: &str| -> f64 {
+        promised.iter().flat_map(|step| of_layers(step, key)).map(Option::unwrap).sum()
+    };
+    let (rows, outside) = (sum("barred"), sum("outside"));
+    assert!(rows > 0.0 && outside <= rows, "{outside} of {rows}");
+    assert_eq!(report["bars"], json!({"rows": rows as u64, "outside": outside as u64}));
 
     world.write("ends.toml", "[[selectors]]\ntype = \"sink\"\nsize = 16\n");
     let (said, report, _) = steps("ends.toml", "ends.json");
@@ -265,7 +271,7 @@ fn every_step_is_told_beside_dense_attention() {
     world.write(
         "ragged.json",
         r#"{"model": "", "pipeline": "", "setup": "b", "steps": [
-        {"tokens": 1, "error": [0.1], "density": [1.0], "bar": []}]}"#,
+        {"tokens": 1, "error": [0.1], "density": [1.0], "bar": [], "barred": [1], "outside": [0]}]}"#,
     );
     world.refuse(&["plot-steps", "ragged.json"], "ragged.json: step 0 has not 1 layers");
     let overwritten = ["plot-steps", "ends.json", "--plot", "ends.json"];

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::{Certificate, Kind};
 
+use super::RowError;
+
 /// An error that is larger than its bar by so little may be rounding, to f32 or of it.
 pub(crate) const ROUNDING: f64 = 1e-5;
 
@@ -33,6 +35,13 @@ impl Bars {
             self.widest = self.widest.max(bar.radius);
         } else {
             self.unbounded += 1;
+        }
+    }
+
+    /// Adds a row, of which it is known how far it is from exact attention.
+    pub fn add_row(&mut self, certificate: &Certificate, error: &RowError) {
+        if let Some(bar) = &certificate.bar {
+            self.add(certificate, error.barred(bar));
         }
     }
 

@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use vattention_llm::{Generation, Stop};
 
-use super::steps::Beside;
+use super::steps::{Beside, Outside};
 use crate::numbers::{percent, short};
 
 /// All that was measured.
@@ -27,6 +27,9 @@ pub(super) struct Report {
     pub(super) layers: Vec<LayerRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) beside: Option<Beside>,
+    /// With `--steps`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bars: Option<Outside>,
 }
 
 /// How many tokens the parts have.
@@ -98,6 +101,9 @@ impl Report {
             vec![self.setup_line(), self.token_line(), self.time_line(), self.memory_line()];
         lines
             .extend(self.beside.as_ref().map(|beside| format!("beside dense attention: {beside}")));
+        lines.extend(
+            self.bars.as_ref().map(|bars| format!("errors larger than their bar: {bars} rows")),
+        );
         parts.push(lines.join("\n"));
         parts.join("\n\n")
     }

@@ -42,7 +42,7 @@ impl Request {
         }
         let context = dense.len();
         let most = context.saturating_add(question.len()).saturating_add(args.tokens);
-        checkpoint.config.check_length(most).map_err(|error| {
+        checkpoint.check_length(most).map_err(|error| {
             let asked = question.len();
             let parts = format!(
                 "{context} of {option}, {asked} of --question, {} of --tokens",

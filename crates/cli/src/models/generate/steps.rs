@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 use vattention::Target;
+use vattention::eval::Bars;
 use vattention_evaluate::{LayerAttended, ObservedBackend, Observer};
 use vattention_llm::{Generation, Session, Stop};
 
@@ -36,6 +37,19 @@ pub(crate) struct Step {
     pub(crate) density: Vec<f32>,
     /// The mean radius of the error bars; `None` if there are none.
     pub(crate) bar: Vec<Option<f32>>,
+    /// Query heads that have an error bar and did not read everything.
+    pub(crate) barred: Vec<usize>,
+    /// Those of them whose error was larger than the bar.
+    pub(crate) outside: Vec<usize>,
+}
+
+/// How often the truth was outside of an error bar, over all steps and layers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Outside {
+    /// Rows that have an error bar and did not read everything.
+    pub(crate) rows: usize,
+    /// Those whose error was larger.
+    pub(crate) outside: usize,
 }
 
 /// An answer beside the one by dense attention.
@@ -51,6 +65,7 @@ pub(crate) struct Beside {
 #[derive(Debug, Default)]
 pub(super) struct Errors {
     of_layers: Vec<f64>,
+    bars: Vec<Bars>,
 }
 
 /// The steps so far.
@@ -63,8 +78,15 @@ impl Observer for Errors {
     fn see(&mut self, attended: &LayerAttended<'_>) {
         let errors = attended.errors();
         let sum: f64 = errors.iter().map(|row| row.of(Target::Sdpa)).sum();
-        self.of_layers.resize(self.of_layers.len().max(attended.layer + 1), f64::NAN);
+        let layers = self.of_layers.len().max(attended.layer + 1);
+        self.of_layers.resize(layers, f64::NAN);
         self.of_layers[attended.layer] = sum / errors.len() as f64;
+        let mut bars = Bars::default();
+        for (error, row) in errors.iter().zip(&attended.output.rows) {
+            bars.add_row(&row.certificate, error);
+        }
+        self.bars.resize(layers, Bars::default());
+        self.bars[attended.layer] = bars;
     }
 }
 
@@ -78,12 +100,20 @@ impl<'w> Record<'w> {
         let finite = |x: f64| x.is_finite().then_some(x as f32);
         let mean = |radii: Vec<f64>| radii.iter().sum::<f64>() / radii.len() as f64;
         let reports = session.reports();
+        let errors = self.observed.observer();
         self.steps.push(Step {
             tokens: session.len(),
-            error: self.observed.observer().of_layers.iter().map(|&error| finite(error)).collect(),
+            error: errors.of_layers.iter().map(|&error| finite(error)).collect(),
             density: reports.iter().map(|layer| layer.density() as f32).collect(),
             bar: reports.iter().map(|layer| finite(mean(radii(layer).collect()))).collect(),
+            barred: errors.bars.iter().map(|bars| bars.rows).collect(),
+            outside: errors.bars.iter().map(|bars| bars.outside).collect(),
         });
+    }
+
+    /// How often the truth was outside.
+    pub(super) fn outside(&self) -> Outside {
+        Outside::of(&self.steps)
     }
 
     pub(super) fn written(self, report: &Report) -> Written {
@@ -94,6 +124,19 @@ impl<'w> Record<'w> {
             beside: report.beside,
             steps: self.steps,
         }
+    }
+}
+
+impl Outside {
+    pub(crate) fn of(steps: &[Step]) -> Self {
+        let sum = |of: fn(&Step) -> &Vec<usize>| steps.iter().flat_map(of).sum();
+        Self { rows: sum(|step| &step.barred), outside: sum(|step| &step.outside) }
+    }
+}
+
+impl fmt::Display for Outside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.outside, self.rows)
     }
 }
 
