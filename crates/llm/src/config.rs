@@ -54,8 +54,8 @@ pub struct Config {
     pub vocab_size: usize,
     /// Tokens that a sequence can have.
     pub context: usize,
-    /// What limits the context: a key of `config.json`, or of a GGUF file behind its architecture.
-    pub context_key: &'static str,
+    /// What limits the context: a key of `config.json`, or of a GGUF file.
+    pub context_key: String,
     /// The base of the rotary frequencies.
     pub rope_theta: f32,
     /// How they are scaled.
@@ -124,7 +124,7 @@ impl Config {
             shape: shape(raw, architecture, hidden_size, query_heads)?,
             vocab_size: size("vocab_size", raw.vocab_size)?,
             context,
-            context_key,
+            context_key: context_key.into(),
             rope_theta: raw.rope_theta()?,
             rope_scaling: raw.rope_scaling()?,
             query_scaling: raw.query_scaling()?,
@@ -140,8 +140,8 @@ impl Config {
     /// # Errors
     /// [`Error::Input`] that names the key of the checkpoint that says so.
     pub fn check_length(&self, tokens: usize) -> Result<()> {
-        let Self { context, context_key, .. } = *self;
-        if tokens <= context {
+        let Self { context, context_key, .. } = self;
+        if tokens <= *context {
             return Ok(());
         }
         let beyond = if context_key.ends_with("sliding_window") {

@@ -121,7 +121,7 @@ impl Args {
                  {last} tokens {what}"
             )));
         }
-        checkpoint.config.check_length(first).map_err(|error| {
+        checkpoint.check_length(first).map_err(|error| {
             Failure::input(format!(
                 "{error}; --tokens N takes the first N of the text, --chunk N reads N at a time"
             ))

@@ -47,6 +47,12 @@ impl<'a> Checkpoint<'a> {
         entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
     }
 
+    /// Refuses sequences of more tokens than the model can have: what is wrong, and in which file it says so.
+    pub(crate) fn check_length(&self, tokens: usize) -> Result<(), String> {
+        let named = |error| format!("{}: {error}", self.path.display());
+        self.config.check_length(tokens).map_err(named)
+    }
+
     /// The layers, and their shapes.
     pub(crate) fn layers(&self) -> Vec<(usize, Shape)> {
         layers(&self.config)

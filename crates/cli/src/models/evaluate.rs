@@ -192,7 +192,7 @@ fn check_files(
 fn expect_room(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<(), Failure> {
     let config = &checkpoint.config;
     let tokens = args.context.iter().copied().max().unwrap_or(0);
-    config.check_length(tokens)?;
+    checkpoint.check_length(tokens).map_err(Failure::input)?;
     let rows = |storage| row_bytes(&config.shape, storage, config.layers, tokens);
     let at_once = args.at_once.get() as u64;
     let sequences = at_once.saturating_mul(if args.no_errors { 1 } else { 2 });

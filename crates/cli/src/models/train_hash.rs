@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut forecast = Forecast::default();
     let weights = training.run(args.resume, &mut |done, total, _| {
         progress::show(&bar, done, total);
-        if let Some(left) = forecast.left(done, total) {
+        if let Some(left) = forecast.left(done, total, Instant::now()) {
             note(&format!("{total} steps; some {} minutes are left", left.as_secs().div_ceil(60)));
         }
     })?;
@@ -122,13 +122,13 @@ impl Forecast {
     const TIMED: usize = 4;
 
     /// The time left, once, if it is worth telling.
-    fn left(&mut self, done: usize, total: usize) -> Option<Duration> {
-        let (first, begin) = *self.first.get_or_insert_with(|| (done, Instant::now()));
+    fn left(&mut self, done: usize, total: usize, now: Instant) -> Option<Duration> {
+        let (first, begin) = *self.first.get_or_insert((done, now));
         if self.told || done - first < Self::TIMED {
             return None;
         }
         self.told = true;
-        let left = begin.elapsed().mul_f64((total - done) as f64 / (done - first) as f64);
+        let left = now.duration_since(begin).mul_f64((total - done) as f64 / (done - first) as f64);
         (left > Duration::from_secs(60)).then_some(left)
     }
 }
@@ -180,4 +180,23 @@ fn table(found: &[LayerRecall]) -> Table {
 
 fn mean(numbers: &[f64]) -> f64 {
     numbers.iter().sum::<f64>() / numbers.len() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Told once, after four steps, from where a training goes on; nothing of what takes a minute.
+    #[test]
+    fn the_first_steps_tell_how_long_it_will_take() {
+        let begin = Instant::now();
+        let after = |seconds: u64| begin + Duration::from_secs(seconds);
+        let mut forecast = Forecast::default();
+        assert_eq!(forecast.left(10, 100, begin), None);
+        assert_eq!(forecast.left(13, 100, after(30)), None);
+        assert_eq!(forecast.left(14, 100, after(40)), Some(Duration::from_secs(860)));
+        assert_eq!(forecast.left(15, 100, after(50)), None);
+        let mut short = Forecast::default();
+        assert_eq!([(0, 0), (4, 40)].map(|(done, at)| short.left(done, 10, after(at))), [None; 2]);
+    }
 }

@@ -56,6 +56,9 @@ fn every_command_takes_a_file() {
     world.succeed(&evaluate);
     let again = fs::read_to_string(world.path("kept.jsonl")).unwrap();
     assert_eq!(again, kept, "the same file is the same model");
+    world.succeed(&[&evaluate[..], &["--chat", "--system", "Be brief."]].concat());
+    let told = fs::read_to_string(world.path("kept.jsonl")).unwrap();
+    assert_eq!(told.lines().count(), 3, "and what the system says another one");
 }
 
 /// What a template says around a text is all that a chat changes.
@@ -105,7 +108,23 @@ fn what_is_wrong_with_a_file_is_said() {
         &[],
         "expected a folder with config.json, tokenizer.json and safetensors",
     );
-    refuse(MODEL, &["--tokens", "3000"], "expected at most `context_length` = 2048");
+    let long = "chat.gguf: context: the sequence would have";
+    refuse(MODEL, &["--tokens", "3000"], long);
+    refuse(MODEL, &["--tokens", "3000"], "expected at most `llama.context_length` = 2048");
+    world.refuse(
+        &[
+            "evaluate",
+            "--model",
+            MODEL,
+            "--pipelines",
+            "dense.toml",
+            "--context",
+            "3000",
+            "--tasks",
+            "niah_single_1",
+        ],
+        "chat.gguf: context: the sequence would have 3000 tokens",
+    );
     refuse(MODEL, &["--system", "Be brief."], "--chat");
     let plain = recall().display().to_string();
     refuse(&plain, &["--chat"], "has no chat template; expected one in chat_template.jinja");
@@ -118,5 +137,74 @@ fn what_is_wrong_with_a_file_is_said() {
         world.copy_model(&recall(), &name, json!({}));
         world.write(&format!("{name}/chat_template.jinja"), template);
         refuse(&name, &["--chat"], expected);
+        let evaluate =
+            ["evaluate", "--model", &name, "--pipelines", "dense.toml", "--context", "400"];
+        let tasks = ["--tasks", "niah_single_1", "--cases", "1", "--chat"];
+        world.refuse(&[&evaluate[..], &tasks].concat(), expected);
+    }
+}
+
+/// The file with other bytes behind the place where `after` ends.
+fn patched(after: &str, skip: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut file = fs::read(MODEL).unwrap();
+    let found = file.windows(after.len()).position(|window| window == after.as_bytes()).unwrap();
+    let at = found + after.len() + skip;
+    file[at..at + bytes.len()].copy_from_slice(bytes);
+    file
+}
+
+/// Exit code 2, before anything is computed: what the header says of architecture, tensors and tokens. Behind a tensor's name
+/// are the number of its dimensions, these, and its type.
+#[test]
+fn a_header_that_cannot_be_is_refused_by_every_command() {
+    let world = World::new();
+    let u64s = |x: u64| x.to_le_bytes().to_vec();
+    for (name, file, expected) in [
+        (
+            "architecture.gguf",
+            patched("general.architecture", 4 + 8, b"gemma"),
+            "architecture.gguf: `general.architecture` is \"gemma\"; expected one of llama, mistral3",
+        ),
+        (
+            "type.gguf",
+            patched("blk.0.ffn_gate.weight", 4 + 16, &18_u32.to_le_bytes()),
+            "type.gguf: not a whole GGUF file of tensors in F32, F16, BF16",
+        ),
+        (
+            "size.gguf",
+            patched("blk.0.ffn_gate.weight", 4 + 8, &u64s(96)),
+            "size.gguf: tensor `blk.0.ffn_gate.weight` has shape [96",
+        ),
+        (
+            "vocabulary.gguf",
+            patched("token_embd.weight", 4 + 8, &u64s(100)),
+            "vocabulary.gguf: tensor `token_embd.weight` has shape [100",
+        ),
+    ] {
+        world.write(name, &file);
+        let pipeline = ["--pipeline", "dense.toml"];
+        world.refuse(
+            &[&["generate", "--model", name, "--prompt", "Hello"], &pipeline[..]].concat(),
+            expected,
+        );
+        world.refuse(
+            &[
+                "evaluate",
+                "--model",
+                name,
+                "--pipelines",
+                "dense.toml",
+                "--context",
+                "400",
+                "--tasks",
+                "niah_single_1",
+                "--cases",
+                "1",
+            ],
+            expected,
+        );
+        let capture = ["capture", "--model", name, "--text", "context.txt", "--tokens", "100"];
+        world.refuse(&[&capture[..], &["-o", "never.safetensors"]].concat(), expected);
+        assert!(!world.path("never.safetensors").exists());
     }
 }

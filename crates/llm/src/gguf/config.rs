@@ -140,14 +140,14 @@ fn shape(
 }
 
 /// Within its sliding window a model attends to everything.
-fn context(keys: &Keys<'_>, architecture: Architecture) -> Result<(usize, &'static str), String> {
+fn context(keys: &Keys<'_>, architecture: Architecture) -> Result<(usize, String), String> {
     let positions = keys.size("context_length")?;
     let slides = architecture != Architecture::Qwen2 && keys.has("attention.sliding_window");
     match slides.then(|| keys.number("attention.sliding_window")).transpose()? {
         Some(window) if window > 0 && (window as usize) < positions => {
-            Ok((window as usize, "attention.sliding_window"))
+            Ok((window as usize, keys.name("attention.sliding_window")))
         }
-        _ => Ok((positions, "context_length")),
+        _ => Ok((positions, keys.name("context_length"))),
     }
 }
 

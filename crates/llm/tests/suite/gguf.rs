@@ -15,7 +15,9 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 use vattention_backends::Cpu;
 use vattention_core::Options;
-use vattention_llm::{Architecture, Config, Model, Session, best, weight_bytes};
+use vattention_llm::{
+    Architecture, ChatTemplate, Config, Model, Session, Tokenizer, best, weight_bytes,
+};
 
 fn gguf(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/gguf/{name}.gguf"))
@@ -345,6 +347,49 @@ proptest! {
             prop_assert!(model.config().layers <= 4096);
         }
     }
+}
+
+/// Where a damaged vocabulary or template is found out does not matter, if only as an error.
+fn read_all(path: &Path) {
+    let Ok(config) = Config::open(path) else { return };
+    if let Ok(tokenizer) = Tokenizer::open(path, &config) {
+        let _ = tokenizer.first("Hello world").and_then(|tokens| tokenizer.decode(&tokens));
+    }
+    if let Ok(Some(template)) = ChatTemplate::open(path) {
+        let _ = template.render(None, "Hello world", "");
+    }
+}
+
+/// A file with a vocabulary, merges and a template, as the command's tests have.
+fn with_vocabulary() -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/golden/chat.gguf");
+    fs::read(path).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 300, ..ProptestConfig::default() })]
+    #[test]
+    fn damaged_vocabularies_do_no_harm(damage in proptest::collection::vec((24_usize..11_000, any::<u8>()), 1..6)) {
+        let mut bytes = with_vocabulary();
+        for (place, byte) in damage {
+            bytes[place] = byte;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("damaged.gguf");
+        fs::write(&path, &bytes).unwrap();
+        read_all(&path);
+    }
+}
+
+/// Candle divides by it.
+#[test]
+fn an_alignment_of_zero_is_refused() {
+    assert_refused(
+        "llama3",
+        "general.alignment",
+        Some(Value::U32(0)),
+        "its header cannot be read; is `general.alignment` 0?",
+    );
 }
 
 /// The real model, which `tools/get_smollm2.py` gets.

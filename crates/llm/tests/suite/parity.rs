@@ -105,7 +105,7 @@ fn configs_of_transformers_4_and_5_say_what_they_say() {
     assert_eq!(llama3.architecture, Architecture::Llama);
     assert!(llama3.tied);
     assert_eq!(llama3.ends, [127]);
-    assert_eq!((llama3.context, llama3.context_key), (2048, "max_position_embeddings"));
+    assert_eq!((llama3.context, &*llama3.context_key), (2048, "max_position_embeddings"));
     let text = std::fs::read_to_string(case("llama3").join("config.json")).unwrap();
     assert!(text.contains("rope_scaling") && text.contains("torch_dtype"));
     let text = std::fs::read_to_string(case("llama-sharded").join("config.json")).unwrap();
