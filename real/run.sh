@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Everything that is measured on the real model, SmolLM2-135M-Instruct: `just real PART...`, all parts without one.
-# Parts that take long go on from where they were interrupted. One at a time: they write the same files.
+# Parts go on from where they were interrupted. Those that ask the model stop after 38 minutes if they are not whole, say so, and
+# exit with 75: run them again. On two cores ruler and ruler-densities take two such runs, ruler-8191 three; learn half an hour, studies
+# 25 minutes, verify ten for each pipeline; the others less. One at a time: they write the same files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,14 +13,20 @@ pipelines=real/pipelines
 haystack=texts/kjv-haystack.txt
 # Those of which the model by itself answers at least a fifth, as ruler-all shows.
 tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery
-parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-lengths ruler-magic-pig baselines steps long speed studies"
+parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig baselines steps long speed studies"
 
-vattention() { target/release/vattention "$@"; }
+vattention=target/release/vattention
 
-# Shows what a command prints, and keeps it under a name once it is whole: an interruption loses no finished table.
-whole() {
-    tee target/real/$1.part
-    mv target/real/$1.part $out/$1.txt
+# Shows what a command prints, and keeps it under a name once that is whole: an interruption loses no finished table.
+whole() { # a name, a command
+    local name=$1 status=0
+    shift
+    "$@" | tee target/real/$name.part || status=$?
+    case $status in
+        0) mv target/real/$name.part $out/$name.txt ;;
+        124) echo "$name is not whole yet; the same command goes on" >&2; exit 75 ;;
+        *) exit $status ;;
+    esac
 }
 missing() { [ ! -e "$1" ]; }
 
@@ -34,8 +42,7 @@ part_gguf() { cargo test --release -p vattention-llm --test suite gguf:: -- --ig
 # Reading a prompt, beside transformers and llama.cpp.
 part_prefill() {
     .venv-prefill/bin/python -c 'import llama_cpp, torch' 2>/dev/null || python3 tools/bench_prefill.py --install
-    .venv-prefill/bin/python tools/bench_prefill.py --model $model --text $haystack --json target/real/prefill.json |
-        whole prefill
+    whole prefill .venv-prefill/bin/python tools/bench_prefill.py --model $model --text $haystack --json target/real/prefill.json
 }
 
 # Channels, bases and hash maps of all layers, from other text than is asked.
@@ -58,24 +65,24 @@ capture() { # a text, what its trace's name ends with, tokens, options
     local text=$1 trace=target/real/$1$2.safetensors tokens=$3
     shift 3
     missing $trace || return 0
-    vattention capture --model $model --text texts/$text.txt --tokens $tokens "$@" -o $trace
+    $vattention capture --model $model --text texts/$text.txt --tokens $tokens "$@" -o $trace
 }
 
 learn() { # a name for the recall, what names of files begin with, the trace that it is measured on, traces
     local name=$1 to=$2 held_out=$3
     shift 3
-    missing ${to}channels.json && vattention calibrate double-sparsity --trace "$@" -o ${to}channels.json
-    missing ${to}basis.safetensors && vattention calibrate loki --trace "$@" -o ${to}basis.safetensors
+    missing ${to}channels.json && $vattention calibrate double-sparsity --trace "$@" -o ${to}channels.json
+    missing ${to}basis.safetensors && $vattention calibrate loki --trace "$@" -o ${to}basis.safetensors
     missing ${to}hash.safetensors || return 0
     local resume=
     missing ${to}hash.safetensors.checkpoint || resume=--resume
-    vattention train-hash --trace "$@" --held-out "$held_out" -o ${to}hash.safetensors $resume | whole $name
+    whole $name $vattention train-hash --trace "$@" --held-out "$held_out" -o ${to}hash.safetensors $resume
 }
 
 # The trace that is shipped, and that of all layers.
 part_traces() {
     missing data/smollm2.safetensors &&
-        vattention capture --model $model --text texts/kjv-trace.txt --tokens 6144 --layers 9,23 -o data/smollm2.safetensors
+        $vattention capture --model $model --text texts/kjv-trace.txt --tokens 6144 --layers 9,23 -o data/smollm2.safetensors
     capture kjv-trace "" 8192 --queries 32
 }
 
@@ -96,17 +103,17 @@ verify() { # options, pipelines
     for file in "$@"; do
         verdict=target/real/verify-$(basename $file .toml).json
         # A promise that is broken is a result, too.
-        missing $verdict && { vattention verify $file $options --trace target/real/kjv-trace.safetensors --json $verdict ||
+        missing $verdict && { $vattention verify $file $options --trace target/real/kjv-trace.safetensors --json $verdict ||
             [ $? = 1 ]; }
     done
-    python3 real/promises.py target/real/verify-*.json | whole promises
+    whole promises python3 real/promises.py target/real/verify-*.json
 }
 
 evaluate() { # a name for what comes out, options
     local name=$1
     shift
-    vattention evaluate --model $model --dtype bf16 --at-once $(nproc) --haystack $haystack --results $out/answers.jsonl \
-        --leave-out-below 0.2 --json target/real/$name.json "$@" | whole $name
+    whole $name timeout --foreground --signal INT 38m $vattention evaluate --model $model --dtype bf16 --at-once $(nproc) \
+        --haystack $haystack --results $out/answers.jsonl --leave-out-below 0.2 --json target/real/$name.json "$@"
 }
 
 # Which tasks the model can do at all. What it cannot do at 2048 and 4096 tokens is not asked at 8191.
@@ -117,7 +124,7 @@ part_ruler-all() {
 
 # Every method at 4096 tokens and a tenth read; fwe, which no mean has, is among the texts on which a tenth was searched.
 part_ruler() {
-    evaluate ruler --tasks $tasks,fwe --context 4096 --cases 10 --density 0.1 \
+    evaluate ruler --tasks $tasks,fwe --context 4096 --cases 10 --density 0.1 --plot $out/ruler.svg \
         --pipelines configs/{dense,snapkv,h2o,priority}.toml \
         $pipelines/{streaming-llm,oracle-top-k,oracle-top-p,hash-attention,quest,pq-cache,double-sparsity,loki}.toml \
         $pipelines/vattention-{oracle-top-k,oracle-top-p,hash-attention}.toml
@@ -126,7 +133,7 @@ part_ruler() {
 # The paper's headline at other densities; the baselines with an index of 32 bits a token and 512 tokens read; MagicPIG
 # with its own sizes. In one run, because a case's context is read once for all pipelines.
 part_ruler-densities() {
-    headline ruler-densities --tasks $tasks --context 4096 --density 0.05,0.2 \
+    headline ruler-densities --tasks $tasks --context 4096 --density 0.05,0.2 --plot $out/ruler-densities.svg \
         --as-they-stand $pipelines/32-bits/*.toml $pipelines/magic-pig.toml
 }
 
@@ -139,10 +146,8 @@ headline() { # a name for what comes out, options
 }
 
 # The same at other lengths.
-part_ruler-lengths() {
-    headline ruler-2048 --tasks $tasks --context 2048 --density 0.1 --no-errors
-    headline ruler-8191 --tasks $tasks --context 8191 --density 0.1 --no-errors
-}
+part_ruler-2048() { headline ruler-2048 --tasks $tasks --context 2048 --density 0.1 --no-errors; }
+part_ruler-8191() { headline ruler-8191 --tasks $tasks --context 8191 --density 0.1 --no-errors; }
 
 # MagicPIG reads the answer alone, as its authors have it.
 part_ruler-magic-pig() {
@@ -153,20 +158,21 @@ part_ruler-magic-pig() {
 # The same baselines on the trace of all layers: the error of the output.
 part_baselines() {
     capture kjv-trace "" 8192 --queries 32
-    vattention compare $pipelines/32-bits/*.toml --trace target/real/kjv-trace.safetensors \
-        --json target/real/baselines.json | whole baselines
+    whole baselines $vattention compare $pipelines/32-bits/*.toml --trace target/real/kjv-trace.safetensors \
+        --json target/real/baselines.json
 }
 
 # A long answer, step by step beside dense attention.
 part_steps() {
-    local name written=()
-    for name in priority vattention-oracle oracle-top-k streaming-llm; do
+    local file name written=()
+    for file in $pipelines/priority-8-bit.toml configs/{vattention-oracle,oracle-top-k,streaming-llm}.toml; do
+        name=$(basename $file .toml)
         written+=(target/real/steps-$name.json)
         missing target/real/steps-$name.json || continue
-        vattention generate --model $model --pipeline configs/$name.toml --chat --tokens 4000 --ignore-eos \
+        $vattention generate --model $model --pipeline $file --chat --tokens 4000 --ignore-eos \
             --prompt "Tell me a long story about a lighthouse keeper, chapter by chapter." --steps target/real/steps-$name.json > /dev/null
     done
-    vattention plot-steps "${written[@]}" --plot $out/steps.svg | whole steps
+    whole steps $vattention plot-steps "${written[@]}" --plot $out/steps.svg
 }
 
 # Memories that are longer than the model's context: chunks of 4096 tokens, each read by itself, side by side.
@@ -174,8 +180,8 @@ part_long() {
     local tokens
     for tokens in 32768 131072; do
         capture vim-manual -$tokens $tokens --layers 9,23 --chunk 4096
-        vattention compare configs/{dense,priority,priority-rigorous,oracle-top-k,vattention-oracle,vattention-auto}.toml \
-            --trace target/real/vim-manual-$tokens.safetensors | whole long-$tokens
+        whole long-$tokens $vattention compare configs/{dense,priority-rigorous,oracle-top-k,vattention-oracle,vattention-auto}.toml \
+            $pipelines/priority-8-bit.toml --trace target/real/vim-manual-$tokens.safetensors
     done
 }
 
@@ -185,17 +191,26 @@ part_speed() {
     head -c 28000 texts/kjv-trace.txt > target/real/speed-text.txt
     for file in configs/{dense,priority,priority-rigorous,vattention-oracle,snapkv}.toml \
         $pipelines/{hash-attention,double-sparsity,loki,quest,pq-cache}.toml; do
-        vattention generate --model $model --dtype bf16 --context target/real/speed-text.txt --tokens 33 \
+        $vattention generate --model $model --dtype bf16 --context target/real/speed-text.txt --tokens 33 \
             --pipeline $file --json target/real/speed-$(basename $file .toml).json > /dev/null
     done
-    python3 real/speed.py target/real/speed-*.json | whole speed
+    whole speed python3 real/speed.py target/real/speed-*.json
 }
 
-# The studies of the paper's figures, on all layers.
+# The studies of the paper's figures, on all layers: eight of the trace's 32 queries are 2160 rows.
 part_studies() {
     capture kjv-trace "" 8192 --queries 32
-    # Eight of its 32 queries are 2160 rows.
-    just studies target/real/kjv-trace.safetensors smollm2-all --queries 8
+    local name
+    for name in tightness epsilon base-sample normality sensitivity coverage bias; do study $name; done
+    study calibration configs/{priority,vattention-oracle,stratified}.toml $pipelines/vattention-hash-attention.toml configs/hybrid.toml
+    study pareto configs/{dense,oracle-top-k,twilight}.toml $pipelines/{hash-attention,quest,loki,double-sparsity,pq-cache,streaming-llm}.toml
+    study limit configs/{vattention-oracle,hybrid,vattention-paper-{denominator,numerator,sdpa}-clt}.toml $pipelines/vattention-hash-attention.toml
+}
+
+study() { # a name, pipelines
+    local name=$1
+    missing $out/study-$name.txt || return 0
+    whole study-$name $vattention study "$@" --trace target/real/kjv-trace.safetensors --queries 8 --plot $out/study-$name.svg
 }
 
 mkdir -p target/real $out
