@@ -16,7 +16,7 @@ use vattention::backends::{Cpu, HeadInput};
 use vattention::config::Loader;
 use vattention::ndarray::{Array1, Array3, ArrayView2, Axis, s};
 use vattention::{
-    Backend, FallBack, Options, PipelineConfig, Shape, Storage,
+    Backend, FallBack, Options, PipelineConfig, RowReport, Shape, Storage,
     engine::{NewTokens, Pipeline, Reading, Site, Softmax, Step, Tokens},
 };
 
@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             output.out.outer_iter().map(|head| head.row(0).mapv(f64::from)).collect();
         let (by_kernels, ours) = timed(|| engine.attend(of_group, step as u32));
         let (by_itself, own) = timed(|| engine.attend_itself(of_group, step as u32));
-        let read = output.rows.iter().map(|row| row.density_of_group()).fold(0.0, f64::max);
+        let read = output.rows.iter().map(RowReport::density_of_group).fold(0.0, f64::max);
         let shown =
             |out: &[Array1<f64>], ms: f64| format!("{ms:.2} ms, {:.4}", largest_error(out, &dense));
         println!(
@@ -143,7 +143,7 @@ impl Engine {
     ) -> vattention::Result<Vec<Array1<f64>>> {
         let mut answers = Vec::new();
         self.each_head(queries, step, |pipeline, step| {
-            let head = HeadInput { pipeline, step: step.clone(), listed: false };
+            let head = HeadInput { pipeline, step: *step, listed: false };
             answers.push(Cpu::answer(&head, FallBack::ByCount));
         });
         let mut out = Vec::new();

@@ -16,7 +16,7 @@ const STEPS: usize = 3;
 
 /// An engine's pages, `[pages][rows · heads · dim]`: the vectors of all KV heads of a token side by side.
 struct Pages<E> {
-    pages: Vec<Vec<E>>,
+    numbers: Vec<Vec<E>>,
     rows: usize,
     heads: usize,
     dim: usize,
@@ -33,11 +33,11 @@ impl<E: Element + 'static> Pages<E> {
         };
         let all: Vec<usize> = (0..tokens).collect();
         let page = |page: &[usize]| page.iter().flat_map(|&t| of_token(t)).map(number).collect();
-        Self { pages: all.chunks(rows).map(page).collect(), rows, heads, dim }
+        Self { numbers: all.chunks(rows).map(page).collect(), rows, heads, dim }
     }
 
     fn slices(&self) -> Vec<&[E]> {
-        self.pages.iter().map(Vec::as_slice).collect()
+        self.numbers.iter().map(Vec::as_slice).collect()
     }
 
     /// One head's vectors, of which the last `zeros` numbers are zeros.
@@ -85,7 +85,7 @@ impl<E: Element + 'static> Engine<E> {
                     visible: TOKENS - 7 * (STEPS - 1 - step),
                     step: step as u32,
                 };
-                let head = HeadInput { pipeline, step: step.clone(), listed: true };
+                let head = HeadInput { pipeline, step, listed: true };
                 let answer = Cpu::answer(&head, fall_back).unwrap();
                 if pipeline.needs_feedback() {
                     for (member, row) in answer.rows.iter().enumerate() {

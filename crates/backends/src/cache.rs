@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 use ndarray::ArrayView2;
-use vattention_core::{Result, Storage};
+use vattention_core::{PageSize, Result, Storage};
 
-use self::block::{Block, Pages};
+use self::block::Block;
 use self::layout::CacheRow;
 pub(crate) use self::layout::ChunkSizes;
 use self::number::Number;
@@ -31,7 +31,7 @@ pub(crate) struct Cache {
     storage: Storage,
     row: CacheRow,
     sizes: ChunkSizes,
-    pages: Pages,
+    pages: PageSize,
     len: usize,
     full: Vec<Arc<Block>>,
     /// The rows behind the full chunks; none if there are none.
@@ -60,12 +60,12 @@ impl Cache {
         sizes: ChunkSizes,
     ) -> Self {
         let row = CacheRow::new(storage, head_dim, value_dim);
-        Self { storage, row, sizes, pages: Pages::Huge, len: 0, full: Vec::new(), tail: None }
+        Self { storage, row, sizes, pages: PageSize::Huge, len: 0, full: Vec::new(), tail: None }
     }
 
-    /// The same, empty, in small pages of memory.
-    pub(crate) fn in_small_pages(self) -> Self {
-        Self { pages: Pages::Small, ..self }
+    /// The same, empty, in other pages of memory.
+    pub(crate) fn in_pages(self, pages: PageSize) -> Self {
+        Self { pages, ..self }
     }
 
     /// Tokens held.

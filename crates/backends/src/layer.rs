@@ -56,7 +56,7 @@ impl<M: Executor> Layer<M> {
             let site =
                 Site { seed: pipeline.seed, sequence: options.sequence, layer, kv_head, shape };
             let cache = Cache::new(options.storage, shape.head_dim, shape.value_dim);
-            let cache = if options.small_pages { cache.in_small_pages() } else { cache };
+            let cache = cache.in_pages(options.page_size);
             let mut pipeline = Pipeline::new(pipeline, site)?;
             if options.omit_error_bars {
                 pipeline.omit_error_bars();

@@ -11,7 +11,7 @@ use vattention::eval::{
     Bench, BenchHeads, Entry, Trace, TracedHeads, Variant, at_density, decides_itself, plot_bench,
     write_beside,
 };
-use vattention::{Fraction, Placement, Shape, Storage};
+use vattention::{Fraction, PageSize, Placement, Shape, Storage};
 
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
@@ -118,7 +118,7 @@ fn bench(args: &Args) -> Result<Bench, Failure> {
         threads: args.threads.clone().unwrap_or_else(all_threads),
         fall_back: args.fall_back.into(),
         omit_error_bars: args.omit_error_bars,
-        small_pages: args.small_pages,
+        page_size: if args.small_pages { PageSize::Small } else { PageSize::Huge },
         placement: if args.offload { Placement::Host } else { Placement::Device },
         time: args.seconds,
         cold_bytes: args.cold_bytes,

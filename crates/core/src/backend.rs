@@ -130,9 +130,8 @@ pub struct Options {
     pub storage: Storage,
     /// Where a device keeps rows.
     pub placement: Placement,
-    /// Keep rows of the host in small pages of memory, even where the system has huge ones: to measure what those
-    /// bring.
-    pub small_pages: bool,
+    /// In what pages of memory the host's rows are.
+    pub page_size: PageSize,
     /// Threads to use; `None` leaves it to the backend. The results do not depend on it.
     pub threads: Option<usize>,
     /// Whether outputs carry the [`Selection`].
@@ -171,6 +170,16 @@ pub enum Placement {
     /// In memory of the host: it fetches those that it reads over the bus, and has room for longer
     /// contexts.
     Host,
+}
+
+/// How large pages of the host's memory are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageSize {
+    /// Huge ones, where the system has any: rows that are gathered are read faster.
+    #[default]
+    Huge,
+    /// Small ones: to measure what the others bring.
+    Small,
 }
 
 /// How a cache stores rows.

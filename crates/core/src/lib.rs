@@ -50,7 +50,8 @@ pub use accumulator::{Accumulator, ExactAccumulator, Residual};
 pub use assumption::{Assumption, Assumptions};
 pub use auto_size::AutoSize;
 pub use backend::{
-    Attention, Backend, FallBack, Options, Output, Placement, RowReport, Storage, Timings, Turn,
+    Attention, Backend, FallBack, Options, Output, PageSize, Placement, RowReport, Storage,
+    Timings, Turn,
 };
 pub use closed_form::{ClosedForm, Denominator, Formula, Numerator, Population, Split};
 pub use counted::{Counted, Plan, Sampled};

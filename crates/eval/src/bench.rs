@@ -19,7 +19,7 @@ mod tally;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vattention_core::{Backend, FallBack, PipelineConfig, Placement, Storage};
+use vattention_core::{Backend, FallBack, PageSize, PipelineConfig, Placement, Storage};
 
 use crate::{Error, Result, Variant};
 use bandwidth::Memory;
@@ -45,8 +45,8 @@ pub struct Bench {
     pub threads: Vec<usize>,
     /// Where a device keeps rows.
     pub placement: Placement,
-    /// Whether the host's memory is forbidden huge pages.
-    pub small_pages: bool,
+    /// What pages of memory the host's rows are in.
+    pub page_size: PageSize,
     /// When pipelines read everything instead.
     pub fall_back: FallBack,
     /// Whether samples of a given size get no error bars.
@@ -115,7 +115,7 @@ impl Bench {
                     storage,
                     threads,
                     placement: self.placement,
-                    small_pages: self.small_pages,
+                    page_size: self.page_size,
                     fall_back: self.fall_back,
                     omit_error_bars: self.omit_error_bars,
                     plan,
@@ -154,7 +154,7 @@ mod tests {
                 storage: Storage::F32,
                 threads: 1,
                 placement: Placement::Device,
-                small_pages: false,
+                page_size: PageSize::Huge,
                 fall_back: FallBack::ByCount,
                 omit_error_bars: false,
                 plan,

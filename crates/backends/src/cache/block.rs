@@ -1,7 +1,7 @@
 //! Aligned memory, zero at first.
 
 use memmap2::MmapMut;
-use vattention_core::{Error, Result};
+use vattention_core::{Error, PageSize, Result};
 use zerocopy::FromBytes;
 
 use super::number::Number;
@@ -20,22 +20,12 @@ pub(super) struct Block {
     map: MmapMut,
     offset: usize,
     bytes: usize,
-    pages: Pages,
-}
-
-/// What pages a block is made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Pages {
-    /// Huge ones where it is large and there are any.
-    #[default]
-    Huge,
-    /// Small ones.
-    Small,
+    pages: PageSize,
 }
 
 impl Block {
     /// `bytes` zeros, at least 1. What is never written takes no memory.
-    pub(super) fn new(bytes: usize, pages: Pages) -> Result<Self> {
+    pub(super) fn new(bytes: usize, pages: PageSize) -> Result<Self> {
         let refused = || Error::Memory { bytes };
         let large = bytes > HUGE_PAGE / 2;
         let mapped = if large { with_slack(bytes).ok_or_else(refused)? } else { bytes };
@@ -72,13 +62,13 @@ fn with_slack(bytes: usize) -> Option<usize> {
 }
 
 /// Asks for pages; returns where the first huge one begins, or would.
-fn advise(map: &MmapMut, pages: Pages) -> usize {
+fn advise(map: &MmapMut, pages: PageSize) -> usize {
     // A system without huge pages refuses, and small ones do. All of the map is advised, its slack
     // too: neighbours of one kind are one entry in the kernel's list of maps, which is limited.
     #[cfg(target_os = "linux")]
     let _ = map.advise(match pages {
-        Pages::Huge => memmap2::Advice::HugePage,
-        Pages::Small => memmap2::Advice::NoHugePage,
+        PageSize::Huge => memmap2::Advice::HugePage,
+        PageSize::Small => memmap2::Advice::NoHugePage,
     });
     to_huge_page(map.as_ptr().addr())
 }

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use ndarray::Array3;
 use rayon::prelude::*;
-use vattention_core::{Attention, Backend, FallBack, Options, Output, Placement, Storage};
+use vattention_core::{
+    Attention, Backend, FallBack, Options, Output, PageSize, Placement, Storage,
+};
 
 use super::bandwidth::{Memory, pool};
 use super::heads::BenchHeads;
@@ -26,7 +28,7 @@ pub(super) struct Set {
     pub(super) storage: Storage,
     pub(super) threads: usize,
     pub(super) placement: Placement,
-    pub(super) small_pages: bool,
+    pub(super) page_size: PageSize,
     pub(super) fall_back: FallBack,
     pub(super) omit_error_bars: bool,
     pub(super) plan: Plan,
@@ -60,7 +62,7 @@ impl<'a> Group<'a> {
             storage: set.storage,
             threads: Some(set.threads),
             placement: set.placement,
-            small_pages: set.small_pages,
+            page_size: set.page_size,
             fall_back: set.fall_back,
             omit_error_bars: set.omit_error_bars,
             timed: true,

@@ -97,7 +97,7 @@ impl Plan {
 mod tests {
     use std::time::Duration;
 
-    use vattention_core::{FallBack, Placement};
+    use vattention_core::{FallBack, PageSize, Placement};
 
     use super::*;
     use crate::bench::BenchHeads;
@@ -111,7 +111,7 @@ mod tests {
             storages: vec![Storage::Bf16],
             threads: vec![1],
             placement: Placement::Device,
-            small_pages: false,
+            page_size: PageSize::Huge,
             fall_back: FallBack::ByCount,
             omit_error_bars: false,
             time: Duration::ZERO,

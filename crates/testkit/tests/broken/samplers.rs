@@ -112,6 +112,9 @@ impl Design for Draws {
     }
 }
 
+/// A law of many sequences.
+type OfSequences = fn(&dyn SamplerConfig) -> Verdict;
+
 /// The laws that a sampler breaks.
 fn broken(how: Fault) -> Vec<&'static str> {
     let config = ByItself { how };
@@ -124,15 +127,14 @@ fn broken(how: Fault) -> Vec<&'static str> {
         ("leaves", leaves),
         ("nests", nests),
     ];
-    let of_sequences: [(&str, fn(&dyn SamplerConfig) -> Verdict); 2] =
-        [("includes", includes), ("foretells", foretells)];
+    let of_sequences: [(&str, OfSequences); 2] = [("includes", includes), ("foretells", foretells)];
     let breaks = |law| {
         let attempt =
             std::panic::AssertUnwindSafe(|| vattention_testkit::run_sampler(law, &config, 64));
         std::panic::catch_unwind(attempt).is_err()
     };
     let of_heads = of_heads.into_iter().filter(|(_, law)| breaks(*law)).map(|(name, _)| name);
-    let wrong = |law: fn(&dyn SamplerConfig) -> Verdict| law(&config).is_err();
+    let wrong = |law: OfSequences| law(&config).is_err();
     let of_sequences = of_sequences.into_iter().filter(|(_, law)| wrong(*law));
     of_heads.chain(of_sequences.map(|(name, _)| name)).collect()
 }
