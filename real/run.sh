@@ -202,9 +202,9 @@ part_studies() {
     capture kjv-trace "" 8192 --queries 32
     local name
     for name in tightness epsilon base-sample normality sensitivity coverage bias; do study $name; done
-    study calibration configs/{priority,vattention-oracle,stratified}.toml $pipelines/vattention-hash-attention.toml configs/hybrid.toml
     study pareto configs/{dense,oracle-top-k,twilight}.toml $pipelines/{hash-attention,quest,loki,double-sparsity,pq-cache,streaming-llm}.toml
     study limit configs/{vattention-oracle,hybrid,vattention-paper-{denominator,numerator,sdpa}-clt}.toml $pipelines/vattention-hash-attention.toml
+    study calibration configs/{priority,vattention-oracle,hybrid}.toml $pipelines/vattention-hash-attention.toml --trials 64
 }
 
 study() { # a name, pipelines

@@ -172,8 +172,8 @@ fn a_header_that_cannot_be_is_refused_by_every_command() {
         ),
         (
             "size.gguf",
-            patched("blk.0.ffn_gate.weight", 4 + 8, &u64s(96)),
-            "size.gguf: tensor `blk.0.ffn_gate.weight` has shape [96",
+            patched("blk.0.ffn_gate.weight", 4 + 8, &u64s(80)),
+            "size.gguf: tensor `blk.0.ffn_gate.weight` has shape [80",
         ),
         (
             "vocabulary.gguf",
