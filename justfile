@@ -27,6 +27,17 @@ studies TRACE="data/smollm2.safetensors" NAME="smollm2" *ARGS:
     study pareto configs/{dense,oracle-top-k,hash-attention,quest,loki,double-sparsity,pq-cache,streaming-llm,twilight}.toml
     study limit configs/{vattention-oracle,vattention-hash,hybrid,vattention-paper-{denominator,numerator,sdpa}-clt}.toml
 
+# Whether error bars are as sure as they say, on each kind of synthetic head: the last table of docs/studies.md.
+calibration:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cargo build --release --quiet
+    for kind in diffuse typical sharp vsharp local osc needle heavy; do
+        trace=target/calibration-$kind.safetensors
+        target/release/vattention synth --kind $kind --tokens 4096 --query-heads 4 --kv-heads 1 --head-dim 64 --queries 8 -o $trace
+        target/release/vattention study calibration configs/{priority,vattention-oracle,stratified,hybrid}.toml --deltas 0.02,0.1,0.3,0.5 --trace $trace
+    done
+
 # Decode speed against dense attention and the speed of memory, and the kernels by themselves.
 bench *ARGS:
     cargo run --release -- bench {{ARGS}}
