@@ -202,7 +202,10 @@ impl<'a, E: Copy> Vectors<'a, E> {
             Blocks::One(block) => holds(block, end),
             Blocks::Many(blocks) => {
                 let of = |(i, block): (usize, &&[E])| {
-                    holds(block, per_block.get().min(end.saturating_sub(i * per_block.get())))
+                    holds(
+                        block,
+                        per_block.get().min(end.saturating_sub(i.saturating_mul(per_block.get()))),
+                    )
                 };
                 blocks.len() >= end.div_ceil(per_block.get()) && blocks.iter().enumerate().all(of)
             }
