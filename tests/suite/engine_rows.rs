@@ -14,6 +14,11 @@ const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 64, value_di
 const TOKENS: usize = 3000;
 const STEPS: usize = 3;
 
+/// Tokens that a step sees: the last all of them.
+fn visible(step: usize) -> usize {
+    TOKENS - 7 * (STEPS - 1 - step)
+}
+
 /// An engine's pages, `[pages][rows · heads · dim]`: the vectors of all KV heads of a token side by side.
 struct Pages<E> {
     numbers: Vec<Vec<E>>,
@@ -82,7 +87,7 @@ impl<E: Element + 'static> Engine<E> {
                     queries: &queries,
                     keys,
                     values,
-                    visible: TOKENS - 7 * (STEPS - 1 - step),
+                    visible: visible(step),
                     step: step as u32,
                 };
                 let head = HeadInput { pipeline, step, listed: true };
@@ -125,7 +130,7 @@ fn compare<E: Element + 'static>(
         let options = Options { storage, fall_back, return_selection: true, ..Options::default() };
         let mut library = Cpu::default().start(config, 0, shape, &options).unwrap();
         library.append(keys.view(), values.view()).unwrap();
-        let visible: Vec<usize> = (0..STEPS).map(|step| TOKENS - 7 * (STEPS - 1 - step)).collect();
+        let visible: Vec<usize> = (0..STEPS).map(visible).collect();
         let want = library.attend(queries.view(), Some(&visible)).unwrap();
         let padded = |dim: usize| dim.next_multiple_of(32);
         let engine = Engine {

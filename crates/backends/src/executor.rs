@@ -5,6 +5,7 @@ use vattention_core::{
     Error, List, Pipeline, Reading, Result, RowReport, Shape, Softmax, Step, Timings,
 };
 
+use crate::input::{check_lengths, limits};
 use crate::workers::Workers;
 
 /// Answers the steps of one layer of one sequence; a [`Layer`](crate::Layer) does all the rest.
@@ -122,11 +123,8 @@ impl HeadInput<'_> {
         fits("queries", site.shape.group() * head_dim, queries.len())?;
         fits("head_dim of the keys", head_dim, keys.dim())?;
         fits("value_dim of the values", value_dim, values.dim())?;
-        fits("values", keys.len(), values.len())?;
-        if *visible == 0 || *visible > keys.len() {
-            let expected = format!("1 to {} (the keys)", keys.len());
-            return Err(Error::shape("visible", expected, visible));
-        }
+        check_lengths(keys.len(), values.len(), 0)?;
+        limits(Some(&[*visible]), 1, keys.len())?;
         Ok(())
     }
 }

@@ -108,7 +108,7 @@ impl<'a> Drawing<'a> {
         let asked = Asked { estimator, epsilon, limit };
         let drawn = match (demand.size, estimator.rounds()) {
             (Some(_), _) if error_bar => self.draw_size(&asked),
-            (Some(_), _) => self.draw_unseen(limit),
+            (Some(_), _) => self.draw_unjudged(limit),
             (None, 0) => self.draw_once(&asked),
             (None, rounds) => self.draw_by_looks(&asked, rounds),
         };
@@ -119,13 +119,13 @@ impl<'a> Drawing<'a> {
     pub(crate) fn draw_what_there_is(mut self, picks: &Picks) -> Drawn {
         self.accumulator.take(picks);
         self.design.extend(0, &mut self.tokens);
-        self.finish(unseen(0), false)
+        self.finish(unjudged(0), false)
     }
 
     /// Draws a size, and does not look at it.
-    fn draw_unseen(mut self, size: usize) -> Result<Drawn, DenseIsFaster> {
+    fn draw_unjudged(mut self, size: usize) -> Result<Drawn, DenseIsFaster> {
         self.extend(size, false)?;
-        Ok(self.finish(unseen(size), false))
+        Ok(self.finish(unjudged(size), false))
     }
 
     /// Draws a size, and looks at it for the error bar. A part of it would not tell enough of skewed values.
@@ -341,7 +341,7 @@ impl<'a> Drawing<'a> {
 }
 
 /// What is known of a sample that nobody looks at.
-fn unseen(tokens: usize) -> Budget {
+fn unjudged(tokens: usize) -> Budget {
     Budget { tokens, kind: Kind::None, assumes: Assumptions::NONE }
 }
 

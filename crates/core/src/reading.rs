@@ -136,12 +136,15 @@ impl Read {
 
     /// The tokens in order, with their probabilities. O(visible / 64 + len log len).
     pub fn list(&self) -> List {
-        let (indices, probabilities) = self.entries().into_iter().unzip();
+        let mut entries = self.entries();
+        entries.sort_unstable_by_key(|&(token, _)| token);
+        let (indices, probabilities) = entries.into_iter().unzip();
         let (sampled, budget, certificate) = (self.sampled_len(), self.budget, self.certificate);
         List { indices, probabilities, sampled, budget, certificate }
     }
 
-    fn entries(&self) -> Vec<(u32, f32)> {
+    /// The [tokens](Self::tokens) read, each with its inclusion probability.
+    pub fn entries(&self) -> Vec<(u32, f32)> {
         let Some(picks) = self.picks() else {
             return (0..self.visible as u32).map(|token| (token, 1.0)).collect();
         };
@@ -149,9 +152,7 @@ impl Read {
         let p = |place: usize| self.probabilities.as_ref().map_or(alike, |all| all[place]);
         let picked = picks.indices().into_iter().map(|token| (token, 1.0));
         let drawn = self.drawn.iter().enumerate().map(|(place, &token)| (token, p(place)));
-        let mut entries: Vec<_> = picked.chain(drawn).collect();
-        entries.sort_unstable_by_key(|&(token, _)| token);
-        entries
+        picked.chain(drawn).collect()
     }
 }
 

@@ -386,14 +386,8 @@ impl Exact {
 
     /// What the tokens of a list come to.
     fn sums_of(&self, values: &[f32], read: &Read) -> Sums {
-        let (mut sums, certain) = (Sums::default(), read.len() - read.drawn().len());
-        let alike = read.uniform_probability();
-        for (place, token) in read.tokens().into_iter().enumerate() {
-            let p = match (place.checked_sub(certain), read.probabilities()) {
-                (None, _) => 1.0,
-                (Some(drawn), Some(p)) => p[drawn],
-                (Some(_), None) => alike,
-            };
+        let mut sums = Sums::default();
+        for (token, p) in read.entries() {
             let token = token as usize;
             let value = &values[token * VALUE_DIM..][..VALUE_DIM];
             sums.add(self.e[token] / f64::from(p), value);

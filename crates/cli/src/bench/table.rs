@@ -35,11 +35,13 @@ pub(super) fn show(report: &BenchReport) -> String {
 
 fn heading(report: &BenchReport) -> String {
     let machine = &report.machine;
-    let cpu = machine.cpu.as_deref().unwrap_or("a processor without a name");
     let plural = if machine.cores == 1 { "" } else { "s" };
     let mut lines = vec![format!(
-        "{cpu}, {} core{plural}, {}, backend {}",
-        machine.cores, machine.arch, report.backend
+        "{}, {} core{plural}, {}, backend {}",
+        machine.name(),
+        machine.cores,
+        machine.arch,
+        report.backend
     )];
     lines.extend(report.trace.iter().map(|trace| format!("heads of {trace}")));
     for one in &report.bandwidth_gb_s {

@@ -158,7 +158,6 @@ fn patched(after: &str, skip: usize, bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn a_header_that_cannot_be_is_refused_by_every_command() {
     let world = World::new();
-    let u64s = |x: u64| x.to_le_bytes().to_vec();
     for (name, file, expected) in [
         (
             "architecture.gguf",
@@ -172,12 +171,12 @@ fn a_header_that_cannot_be_is_refused_by_every_command() {
         ),
         (
             "size.gguf",
-            patched("blk.0.ffn_gate.weight", 4 + 8, &u64s(80)),
+            patched("blk.0.ffn_gate.weight", 4 + 8, &80_u64.to_le_bytes()),
             "size.gguf: tensor `blk.0.ffn_gate.weight` has shape [80",
         ),
         (
             "vocabulary.gguf",
-            patched("token_embd.weight", 4 + 8, &u64s(100)),
+            patched("token_embd.weight", 4 + 8, &100_u64.to_le_bytes()),
             "vocabulary.gguf: tensor `token_embd.weight` has shape [100",
         ),
     ] {

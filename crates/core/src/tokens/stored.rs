@@ -110,7 +110,8 @@ impl Element for bf16 {
 }
 
 impl BlockLayout {
-    pub(super) fn new(len: usize, dim: usize, stride: usize, per_block: NonZeroUsize) -> Self {
+    /// Of rows that begin with the first number of their blocks.
+    pub fn new(len: usize, dim: usize, stride: usize, per_block: NonZeroUsize) -> Self {
         Self { len, dim, stride, first: 0, column: 0, zeros: 0, per_block }
     }
 

@@ -168,6 +168,11 @@ impl BenchRow {
 }
 
 impl Machine {
+    /// The processor's name, or words for one that has none.
+    pub fn name(&self) -> &str {
+        self.cpu.as_deref().unwrap_or("a processor without a name")
+    }
+
     fn this() -> Self {
         let cpu = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("model name"))?;

@@ -32,9 +32,8 @@ pub fn plot_bench(report: &BenchReport) -> String {
             panel(Axis::log("share of the tokens read").in_percent(), |row| row.density),
         ]
     });
-    let cpu = report.machine.cpu.as_deref().unwrap_or("a processor without a name");
     let trace = report.trace.as_ref().map_or(String::new(), |trace| format!(", heads of {trace}"));
-    let title = format!("{cpu}, backend {}{trace}", report.backend);
+    let title = format!("{}, backend {}{trace}", report.machine.name(), report.backend);
     Figure { title, columns: 2, panels: panels.collect() }.svg()
 }
 

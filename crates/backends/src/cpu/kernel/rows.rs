@@ -133,18 +133,9 @@ impl<'a, E: Copy> Rows<'a, E> {
     /// # Panics
     /// If rows are not whole chunks, or not whole.
     pub(crate) fn of_values(values: &'a [E], stride: usize) -> Self {
-        assert!(values.len().is_multiple_of(stride) && stride.is_multiple_of(CHUNK), "whole rows");
-        let layout = BlockLayout {
-            len: values.len() / stride,
-            dim: stride,
-            stride,
-            first: 0,
-            column: 0,
-            zeros: 0,
-            per_block: NonZeroUsize::MAX,
-        };
-        let (blocks, chunks) = (Blocks::One(values), stride / CHUNK);
-        let values = Vectors { blocks, log2_per_block: None, layout, chunks };
+        assert!(values.len().is_multiple_of(stride), "whole rows");
+        let layout = BlockLayout::new(values.len() / stride, stride, stride, NonZeroUsize::MAX);
+        let values = Vectors::new("values", (Blocks::One(values), layout)).expect("whole chunks");
         Self { keys: values, values }
     }
 
@@ -187,7 +178,8 @@ impl<'a, E: Copy> Rows<'a, E> {
 
 impl<'a, E: Copy> Vectors<'a, E> {
     fn new(what: &str, (blocks, layout): (Blocks<'a, E>, BlockLayout)) -> Result<Self> {
-        let BlockLayout { len, dim, stride, first, column, zeros, per_block } = layout;
+        let BlockLayout { len, dim, stride, first, column, zeros, .. } = layout;
+        let per_block = layout.per_block.get();
         let padded = dim.next_multiple_of(CHUNK);
         if dim == 0 || padded > dim + zeros {
             let expected = format!("a multiple of {CHUNK} numbers, or zeros up to one behind them");
@@ -198,20 +190,17 @@ impl<'a, E: Copy> Vectors<'a, E> {
             rows == 0
                 || block.len() >= (rows - 1).saturating_mul(stride).saturating_add(column + padded)
         };
+        let rows_of = |i: usize| end.saturating_sub(i.saturating_mul(per_block)).min(per_block);
         let there = match blocks {
             Blocks::One(block) => holds(block, end),
             Blocks::Many(blocks) => {
-                let of = |(i, block): (usize, &&[E])| {
-                    holds(
-                        block,
-                        per_block.get().min(end.saturating_sub(i.saturating_mul(per_block.get()))),
-                    )
-                };
-                blocks.len() >= end.div_ceil(per_block.get()) && blocks.iter().enumerate().all(of)
+                let mut all = blocks.iter().enumerate();
+                blocks.len() >= end.div_ceil(per_block)
+                    && all.all(|(i, block)| holds(block, rows_of(i)))
             }
         };
         assert!(there, "{what} past the end of a block");
-        let log2_per_block = per_block.is_power_of_two().then(|| per_block.ilog2());
+        let log2_per_block = per_block.is_power_of_two().then_some(per_block.ilog2());
         Ok(Self { blocks, log2_per_block, layout, chunks })
     }
 

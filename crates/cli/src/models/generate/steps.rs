@@ -61,11 +61,17 @@ pub(crate) struct Beside {
     pub(crate) same: usize,
 }
 
-/// The errors of each layer's last attention.
+/// How far each layer's last attention was off.
 #[derive(Debug, Default)]
 pub(super) struct Errors {
-    of_layers: Vec<f64>,
-    bars: Vec<Bars>,
+    of_layers: Vec<LayerErrors>,
+}
+
+/// The mean error of the query heads, and their bars.
+#[derive(Clone, Copy, Debug, Default)]
+struct LayerErrors {
+    mean: f64,
+    bars: Bars,
 }
 
 /// The steps so far.
@@ -78,15 +84,14 @@ impl Observer for Errors {
     fn see(&mut self, attended: &LayerAttended<'_>) {
         let errors = attended.errors();
         let sum: f64 = errors.iter().map(|row| row.of(Target::Sdpa)).sum();
-        let layers = self.of_layers.len().max(attended.layer + 1);
-        self.of_layers.resize(layers, f64::NAN);
-        self.of_layers[attended.layer] = sum / errors.len() as f64;
         let mut bars = Bars::default();
         for (error, row) in errors.iter().zip(&attended.output.rows) {
             bars.add_row(&row.certificate, error);
         }
-        self.bars.resize(layers, Bars::default());
-        self.bars[attended.layer] = bars;
+        let layers = self.of_layers.len().max(attended.layer + 1);
+        let unknown = LayerErrors { mean: f64::NAN, ..LayerErrors::default() };
+        self.of_layers.resize(layers, unknown);
+        self.of_layers[attended.layer] = LayerErrors { mean: sum / errors.len() as f64, bars };
     }
 }
 
@@ -100,14 +105,15 @@ impl<'w> Record<'w> {
         let finite = |x: f64| x.is_finite().then_some(x as f32);
         let mean = |radii: Vec<f64>| radii.iter().sum::<f64>() / radii.len() as f64;
         let reports = session.reports();
-        let errors = self.observed.observer();
+        let observer = self.observed.observer();
+        let errors = &observer.of_layers;
         self.steps.push(Step {
             tokens: session.len(),
-            error: errors.of_layers.iter().map(|&error| finite(error)).collect(),
+            error: errors.iter().map(|layer| finite(layer.mean)).collect(),
             density: reports.iter().map(|layer| layer.density() as f32).collect(),
             bar: reports.iter().map(|layer| finite(mean(radii(layer).collect()))).collect(),
-            barred: errors.bars.iter().map(|bars| bars.rows).collect(),
-            outside: errors.bars.iter().map(|bars| bars.outside).collect(),
+            barred: errors.iter().map(|layer| layer.bars.rows).collect(),
+            outside: errors.iter().map(|layer| layer.bars.outside).collect(),
         });
     }
 
