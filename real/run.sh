@@ -13,7 +13,7 @@ pipelines=real/pipelines
 haystack=texts/kjv-haystack.txt
 # Those of which the model by itself answers at least a fifth, as ruler-all shows.
 tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery
-parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig baselines steps long speed studies"
+parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig ruler-epsilon baselines steps long speed studies"
 
 vattention=target/release/vattention
 
@@ -155,6 +155,12 @@ part_ruler-magic-pig() {
         --pipelines configs/dense.toml $pipelines/magic-pig.toml
 }
 
+# What a promise costs and keeps, by its epsilon.
+part_ruler-epsilon() {
+    evaluate ruler-epsilon --tasks $tasks --context 2048 --cases 10 --epsilon 0.05,0.1,0.2,0.4,0.8 --plot $out/ruler-epsilon.svg \
+        --pipelines configs/{dense,priority}.toml $pipelines/vattention-{oracle-top-k,hash-attention}.toml
+}
+
 # The same baselines on the trace of all layers: the error of the output.
 part_baselines() {
     capture kjv-trace "" 8192 --queries 32
@@ -165,7 +171,7 @@ part_baselines() {
 # A long answer, step by step beside dense attention.
 part_steps() {
     local file name written=()
-    for file in $pipelines/priority-8-bit.toml configs/{vattention-oracle,oracle-top-k,streaming-llm}.toml; do
+    for file in configs/{priority,vattention-oracle,oracle-top-k,streaming-llm}.toml; do
         name=$(basename $file .toml)
         written+=(target/real/steps-$name.json)
         missing target/real/steps-$name.json || continue
@@ -173,6 +179,7 @@ part_steps() {
             --prompt "Tell me a long story about a lighthouse keeper, chapter by chapter." --steps target/real/steps-$name.json > /dev/null
     done
     whole steps $vattention plot-steps "${written[@]}" --plot $out/steps.svg
+    whole steps-last $vattention plot-steps "${written[@]}" --last 1000
 }
 
 # Memories that are longer than the model's context: chunks of 4096 tokens, each read by itself, side by side.
@@ -180,8 +187,8 @@ part_long() {
     local tokens
     for tokens in 32768 131072; do
         capture vim-manual -$tokens $tokens --layers 9,23 --chunk 4096
-        whole long-$tokens $vattention compare configs/{dense,priority-rigorous,oracle-top-k,vattention-oracle,vattention-auto}.toml \
-            $pipelines/priority-8-bit.toml --trace target/real/vim-manual-$tokens.safetensors
+        whole long-$tokens $vattention compare configs/{dense,priority,priority-rigorous,oracle-top-k,vattention-oracle,vattention-auto}.toml \
+            --trace target/real/vim-manual-$tokens.safetensors
     done
 }
 
@@ -189,8 +196,8 @@ part_long() {
 part_speed() {
     local file
     head -c 28000 texts/kjv-trace.txt > target/real/speed-text.txt
-    for file in configs/{dense,priority,priority-rigorous,vattention-oracle,snapkv}.toml \
-        $pipelines/{hash-attention,double-sparsity,loki,quest,pq-cache}.toml; do
+    for file in configs/{dense,priority,priority-rigorous,vattention-oracle,vattention-auto,stratified,snapkv,h2o}.toml \
+        $pipelines/{hash-attention,double-sparsity,loki,quest,pq-cache,vattention-channels,vattention-hash-attention}.toml; do
         $vattention generate --model $model --dtype bf16 --context target/real/speed-text.txt --tokens 33 \
             --pipeline $file --json target/real/speed-$(basename $file .toml).json > /dev/null
     done

@@ -36,7 +36,7 @@ VENV = ROOT / ".venv-prefill"
 HOW = f"python3 tools/bench_prefill.py --install, then run it with {VENV.name}/bin/python"
 MODEL = ROOT / "models" / "smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 TEXT = ROOT / "texts" / "kjv-haystack.txt"
-PACKAGES = {"torch": ["torch", "transformers", "gguf"], "llama.cpp": ["llama_cpp"]}
+PACKAGES = {"torch": ["torch", "transformers", "gguf", "accelerate"], "llama.cpp": ["llama_cpp"]}
 
 
 def counts(text: str) -> list[int]:

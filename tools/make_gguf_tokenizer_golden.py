@@ -40,6 +40,9 @@ naïve café résumé über Straße Ελλάδα Привет мир 你好世�
 好م好م好م好م好م好م好م好م好م好م好م好م म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301म्\u0301
 camelCaseWords HTTPServer snake_case_words kebab-case/path/to/file.txt https://example.com/?q=1&r=2 <b>bold</b>
 """.split("\n")
+# So often that merges join what only some families cut: at ends of lines, within suffixes and among spaces.
+LETTERS = "bcdfghjklmnpqrtvwxyz"
+CUT_BY_SOME = [text.join(LETTERS) for text in [";\n\n", " \n\n", "\n\n", "'stu", " " * 6]]
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
@@ -66,6 +69,9 @@ TEXTS = [
     " lead and trail ",
     "你好م م  م好م  5म्\u0301م  ",
     "wholeword Xwholeword wholewords",
+    "a;\n\nb; \n\nc \n\n\nd",
+    "'stu it'stu 'Stu",
+    "      six       seven              fourteen",
     "x" * 20 + " " * 17 + "\n" * 5 + "y",
 ]
 
@@ -100,23 +106,55 @@ def gpt2(*before):
     return pre_tokenizers.Sequence([*before, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
 
 
+SUFFIX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+GPT4O = TEKKEN.replace(r"+|[^", rf"+{SUFFIX}?|[^").replace(r"*|\p{N}", rf"*{SUFFIX}?|\p{{N}}{{1,3}}")
+QWEN2 = LLAMA3.replace("{1,3}", "")
+KANA = "[一-龥\u3040-ゟ゠-ヿ]+"
+DEEPSEEK = (
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"""
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
+YOUTU = "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\u3040-ゟ゠-ヿ]+"
+
+
 DIGITS = pre_tokenizers.Digits(individual_digits=True)
-# Name, pre-tokenizer, composes characters, ignores merges, adds <s> unless told, adds <s> and </s> by keys.
+# One name of each way to cut. Name, pre-tokenizer, composes characters, ignores merges, adds <s> unless told, adds <s> and </s> by keys.
 FAMILIES = [
     ("gpt-2", gpt2(), False, False, False, {}),
     ("smollm", gpt2(DIGITS), False, False, False, {"bos": False}),
     ("command-r", gpt2(DIGITS), True, False, False, {"bos": True}),
     ("llama-bpe", steps(LLAMA3), False, True, True, {}),
     ("smaug-bpe", steps(LLAMA3), False, False, False, {"bos": True, "eos": True}),
-    ("qwen2", steps(LLAMA3.replace("{1,3}", "")), True, False, False, {"bos": False}),
+    ("qwen2", steps(QWEN2), True, False, False, {"bos": False}),
     ("tekken", steps(TEKKEN), False, True, True, {}),
     ("deepseek-llm", steps("[\r\n]", CASED, r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", CJK, r"\p{N}+"), False, False,
      False, {"bos": True}),
     ("deepseek-coder", steps("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK, DIGITS), False, False, False, {"eos": True}),
-    ("deepseek-v3", steps(
-        r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
-        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"""
-        r"|\s*[\r\n]+|\s+(?!\S)|\s+"), False, False, False, {"bos": True}),
+    ("deepseek-v3", steps(r"\p{N}{1,3}", KANA, DEEPSEEK), False, False, False, {"bos": True}),
+    ("spark2_5", steps(r"\p{N}{1,3}", KANA, DEEPSEEK.replace(r"[\r\n]*|\s*[\r\n]+", r"|[\r\n]"), DIGITS), False, False,
+     False, {}),
+    ("youtu", steps(YOUTU, GPT4O.replace("{1,3}", "")), False, True, False, {}),
+    ("laguna", steps(r"[^\n]+|[\n]+", QWEN2), False, False, False, {}),
+    ("qwen35", steps(
+        SUFFIX + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"),
+     True, False, False, {}),
+    ("ufakzeka", steps(QWEN2.removeprefix(SUFFIX + "|")), False, False, False, {}),
+    ("seed-coder", steps(QWEN2.replace(r"\p{N}]+[\r\n]*", r"\p{N}\r\n]+")), False, False, False, {}),
+    ("bailingmoe", steps(
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"),
+     False, False, False, {}),
+    ("exaone-moe", steps(
+        SUFFIX + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]"
+        r"|\s+(?!\S)|\s+"), False, False, False, {}),
+    ("minicpm5", steps(r"\p{N}{1,3}", LLAMA3.replace("{1,3}", "+")), False, True, False, {}),
+    ("jais-2", steps(LLAMA3.replace(r"\s+(?!\S)|\s+", "|".join(
+        [rf"\s{{{n}}}(?!\S)" for n in [512, 256, 128, 64, 32, 16, 8, 4, "1,2"]] + [r"\s{1}"]))), False, False, False, {}),
+    ("gpt-4o", steps(GPT4O), False, False, False, {}),
+    ("tiny_aya", steps(r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O), False, False, False, {}),
+    ("bloom", steps(BLOOM), False, False, False, {}),
+    ("viking", steps(BLOOM, DIGITS), False, False, False, {}),
+    ("superbpe", steps(r"\p{N}+", r"(?=(\d{3})+(?!\d))"), False, False, False, {}),
     ("default", steps(
         r"[\p{P}\$\+<=>\^~\|]+", r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)",
         r"\p{N}+", "[0-9][0-9][0-9]"), False, False, False, {}),
@@ -152,18 +190,37 @@ def case(tokenizer, metadata, texts):
     }
 
 
-def byte_level(name, pre, composes, ignores, bos, keys):
+def train_byte_level():
+    """The model that all byte-level families share here, as tokenizers writes it."""
     # Trained on whole lines: merges that no word has show where a family cuts.
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=456, initial_alphabet=sorted(alphabet), show_progress=False)
-    tokenizer.train_from_iterator(CORPUS, trainer)
+    trainer = trainers.BpeTrainer(vocab_size=480, initial_alphabet=sorted(alphabet), show_progress=False)
+    tokenizer.train_from_iterator(CORPUS + CUT_BY_SOME, trainer)
     trained = json.loads(tokenizer.to_str())
     vocab = trained["model"]["vocab"]
     # A word that no merge makes: only where merges are ignored it is one token.
     for token in ["Ġwholeword", *SPECIAL]:
         vocab[token] = len(vocab)
+    return trained
+
+
+def vocabulary(trained):
+    """The metadata that say what the tokens are."""
+    vocab = trained["model"]["vocab"]
+    tokens = sorted(vocab, key=vocab.get)
+    return {
+        "tokens": tokens,
+        "token_type": [SPECIAL.get(token, 1) for token in tokens],
+        "merges": [" ".join(merge) for merge in trained["model"]["merges"]],
+        "bos_token_id": vocab["<s>"],
+        "eos_token_id": vocab["</s>"],
+    }
+
+
+def byte_level(trained, name, pre, composes, ignores, bos, keys):
+    """A case without its vocabulary."""
     trained["model"]["ignore_merges"] = ignores
     tokenizer = Tokenizer.from_str(json.dumps(trained))
     tokenizer.pre_tokenizer = pre
@@ -172,18 +229,8 @@ def byte_level(name, pre, composes, ignores, bos, keys):
     tokenizer.decoder = decoders.ByteLevel()
     add(tokenizer, SPECIAL)
     around(tokenizer, keys.get("bos", bos), keys.get("eos", False))
-    tokens = sorted(vocab, key=vocab.get)
-    metadata = {
-        "model": "gpt2",
-        "pre": name,
-        "tokens": tokens,
-        "token_type": [SPECIAL.get(token, 1) for token in tokens],
-        "merges": [" ".join(merge) for merge in trained["model"]["merges"]],
-        "bos_token_id": vocab["<s>"],
-        "eos_token_id": vocab["</s>"],
-        **{f"add_{key}_token": value for key, value in keys.items()},
-    }
-    return case(tokenizer, metadata, TEXTS)
+    told = {f"add_{key}_token": value for key, value in keys.items()}
+    return case(tokenizer, {"model": "gpt2", "pre": name, **told}, TEXTS)
 
 
 def sentence_piece(prefix):
@@ -376,10 +423,12 @@ def main():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(data, ensure_ascii=False, separators=(",", ":")) + "\n")
 
-    cases = {name: byte_level(name, *rest) for name, *rest in FAMILIES}
+    trained = train_byte_level()
+    cases = {name: byte_level(trained, name, *rest) for name, *rest in FAMILIES}
     cases["llama"] = sentence_piece(True)
     cases["llama-no-prefix"] = sentence_piece(False)
     write("gguf-tokenizer/texts.json", TEXTS)
+    write("gguf-tokenizer/byte-level.json", vocabulary(trained))
     for name, made in cases.items():
         write(f"gguf-tokenizer/{name}.json", made)
     write("chat/chats.json", CHATS)

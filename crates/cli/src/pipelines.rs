@@ -2,10 +2,11 @@
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Serialize;
 use vattention::config::{ConfigError, Loader};
-use vattention::eval::{Entry, Trace, TraceSettings, chosen_layers};
+use vattention::eval::{Entry, Trace, TraceSettings, at_epsilon, chosen_layers};
 use vattention::{Backend, Fraction, Options, Shape};
 
 use crate::fail::note;
@@ -21,7 +22,7 @@ pub(crate) struct PipelineArgs {
     #[command(flatten)]
     pub(crate) changes: Changes,
     #[command(flatten)]
-    pub(crate) densities: Densities,
+    pub(crate) variations: Variations,
 }
 
 /// Changes to pipelines.
@@ -32,9 +33,9 @@ pub(crate) struct Changes {
     pub(crate) set: Vec<String>,
 }
 
-/// Shares of the tokens to read.
+/// What each pipeline is run with, one after the other.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Densities {
+pub(crate) struct Variations {
     /// Shares of the tokens, between commas, that each pipeline is made to read, sink and window
     /// counted: by its epsilon if it promises something, else by mass or sizes. A dense pipeline
     /// stays as it is. By default, pipelines run as they stand.
@@ -43,6 +44,10 @@ pub(crate) struct Densities {
     /// More pipeline files, which stay as they stand beside `--density`.
     #[arg(long, requires = "density", num_args = 1.., value_name = "FILE")]
     pub(crate) as_they_stand: Vec<PathBuf>,
+    /// Epsilons, between commas: a pipeline that promises one runs with each of them.
+    #[arg(long, value_delimiter = ',', value_parser = fraction, value_name = "EPSILONS")]
+    #[arg(conflicts_with = "density")]
+    epsilon: Vec<Fraction>,
 }
 
 /// Pipelines, and the files that they were made of.
@@ -54,7 +59,7 @@ pub(crate) struct Loaded {
 impl PipelineArgs {
     /// Loads the pipelines, or every problem in any of them.
     pub(crate) fn load(&self) -> Result<Loaded, Failure> {
-        self.densities.load(&self.configs, &self.changes)
+        self.variations.load(&self.configs, &self.changes)
     }
 
     /// Those that can run on a trace, at each density.
@@ -67,7 +72,7 @@ impl PipelineArgs {
     ) -> Result<Lineup<Entry>, Failure> {
         let fitting = Lineup::new(entries).fitting(&shapes(trace, settings)?, backend)?;
         let at = |entry: &Entry, share| entry.at_density(share, trace, backend, settings);
-        self.densities.make(fitting, |entry| entry, at)
+        self.variations.make(fitting, |entry| entry, at)
     }
 }
 
@@ -100,15 +105,29 @@ impl Changes {
     }
 }
 
-impl Densities {
-    /// Loads pipelines, and those that stay as they stand, or every problem in any of them.
+impl Variations {
+    /// Loads pipelines with each epsilon, and those that stay as they stand, or every problem in any of them.
     pub(crate) fn load(&self, paths: &[PathBuf], changes: &Changes) -> Result<Loaded, Failure> {
         if let Some(both) = self.as_they_stand.iter().find(|path| paths.contains(path)) {
             let both = both.display();
             let reason = "it is among the pipelines that read a share; expected a file once";
             return Err(Failure::input(format!("--as-they-stand: {both}: {reason}")));
         }
-        changes.load(&[paths, &self.as_they_stand].concat())
+        let mut loaded = changes.load(&[paths, &self.as_they_stand].concat())?;
+        loaded.entries = loaded.entries.into_iter().flat_map(|one| self.at_epsilons(one)).collect();
+        Ok(loaded)
+    }
+
+    /// A pipeline with each epsilon, or as it stands if there is none to set.
+    fn at_epsilons(&self, entry: Entry) -> Vec<Entry> {
+        let at = |&epsilon| {
+            let mut pipeline = at_epsilon(&entry.pipeline, epsilon)?;
+            let own = Arc::get_mut(&mut pipeline).expect("nobody else holds what was just made");
+            own.name = format!("{}, epsilon {}", own.name, epsilon.get());
+            Some(Entry { pipeline, file: entry.file.clone(), set: None })
+        };
+        let varied: Vec<Entry> = self.epsilon.iter().filter_map(at).collect();
+        if varied.is_empty() { vec![entry] } else { varied }
     }
 
     /// Whether a pipeline stays as it stands: without a density, if it is dense, or if that was said.

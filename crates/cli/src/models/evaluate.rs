@@ -19,7 +19,7 @@ use crate::models::checkpoint::{Checkpoint, row_bytes};
 use crate::models::setup::Setup;
 use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
-use crate::pipelines::{Changes, Densities, Lineup, Loaded};
+use crate::pipelines::{Changes, Lineup, Loaded, Variations};
 use crate::{Failure, progress, say};
 
 /// In a model's folder: words of tasks that it was trained on.
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     changes: Changes,
     #[command(flatten)]
-    densities: Densities,
+    variations: Variations,
     /// Tasks between commas, by RULER's names, or groups: ruler, ruler-hard.
     #[arg(long, value_delimiter = ',', required = true)]
     tasks: Vec<String>,
@@ -99,7 +99,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
-    let Loaded { entries, files } = args.densities.load(&args.pipelines, &args.changes)?;
+    let Loaded { entries, files } = args.variations.load(&args.pipelines, &args.changes)?;
     let tasks = tasks(&args.tasks).map_err(|error| Failure::input(format!("--tasks: {error}")))?;
     let texts = texts(args)?;
     let checkpoint = Checkpoint::open(&args.model)?;
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         settings,
         files: Files::default(),
     };
-    let lineup = variants(&evaluation, lineup, &args.densities, &mut kept)?;
+    let lineup = variants(&evaluation, lineup, &args.variations, &mut kept)?;
     let bar = progress::bar("answers");
     let report = evaluation.run(&lineup.run, &mut kept, &|done, total| {
         progress::show(&bar, done, total);
@@ -197,7 +197,7 @@ fn expect_room(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<(), Failure> 
     let at_once = args.at_once.get() as u64;
     let sequences = at_once.saturating_mul(if args.no_errors { 1 } else { 2 });
     // A case and the one before, whose beginning it may share; or texts to find densities on.
-    let texts = if args.densities.density.is_empty() { 0 } else { DensityTexts::TEXTS as u64 };
+    let texts = if args.variations.density.is_empty() { 0 } else { DensityTexts::TEXTS as u64 };
     let bytes = rows(Storage::F32).saturating_mul(at_once.saturating_mul(2).max(texts));
     checkpoint.expect_room(
         tokens,
@@ -209,15 +209,15 @@ fn expect_room(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<(), Failure> 
 fn variants(
     evaluation: &Evaluation<'_>,
     lineup: Lineup<Entry>,
-    densities: &Densities,
+    variations: &Variations,
     kept: &mut AnswerCache,
 ) -> Result<Lineup<Variant>, Failure> {
     let stand = |entry: Entry| Variant::as_it_stands(entry.pipeline);
-    if lineup.run.iter().all(|entry| densities.leave(entry)) {
+    if lineup.run.iter().all(|entry| variations.leave(entry)) {
         return lineup.each(|entry| Ok::<_, String>(vec![stand(entry)]));
     }
     let density_texts = evaluation.density_texts()?;
-    densities.make(lineup, stand, |entry, share| {
+    variations.make(lineup, stand, |entry, share| {
         evaluation.at_density(&entry.pipeline, share, &density_texts, kept)
     })
 }

@@ -1,5 +1,6 @@
 //! `vattention plot-steps`: how errors, densities and error bars went over the steps of a long answer.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -24,6 +25,9 @@ pub(crate) struct Args {
     /// What `generate --steps` wrote.
     #[arg(required = true, value_name = "FILES")]
     files: Vec<PathBuf>,
+    /// Tell of that many steps at the end alone; the plot has all.
+    #[arg(long, value_name = "STEPS")]
+    last: Option<NonZeroUsize>,
     /// Draw them, as SVG.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -42,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let inputs: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
     check_outputs(&[("--plot", args.plot.as_ref())], &inputs)?;
     let all = inputs.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    say(&table(&all).to_string())?;
+    say(&table(&all, args.last).to_string())?;
     if let Some(path) = &args.plot {
         write_beside(path, figure(&all).svg().as_bytes())?;
     }
@@ -83,13 +87,10 @@ impl Written {
         (count > 0).then(|| sum / f64::from(count))
     }
 
-    fn of_layer(&self, layer: usize, of: OfLayer) -> Option<f64> {
-        Self::mean(&self.steps, layer..layer + 1, of)
-    }
-
-    /// The layer with the largest mean error, and that.
-    fn worst(&self) -> Option<(usize, f64)> {
-        let layers = (0..self.layers()).filter_map(|at| Some((at, self.of_layer(at, error)?)));
+    /// The layer with the largest mean error over some steps, and that.
+    fn worst(&self, steps: &[Step]) -> Option<(usize, f64)> {
+        let of_layer = |at| Some((at, Self::mean(steps, at..at + 1, error)?));
+        let layers = (0..self.layers()).filter_map(of_layer);
         layers.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 }
@@ -107,7 +108,7 @@ fn bar(step: &Step, layer: usize) -> Option<f64> {
     step.bar[layer].map(f64::from)
 }
 
-fn table(all: &[Written]) -> Table {
+fn table(all: &[Written], last: Option<NonZeroUsize>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header([
@@ -122,15 +123,19 @@ fn table(all: &[Written]) -> Table {
     ]);
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     for written in all {
-        let mean = |of| Written::mean(&written.steps, 0..written.layers(), of);
+        let shown = last.map_or(written.steps.len(), |last| last.get().min(written.steps.len()));
+        let steps = &written.steps[written.steps.len() - shown..];
+        let mean = |of| Written::mean(steps, 0..written.layers(), of);
         table.add_row([
             written.pipeline.clone(),
-            written.steps.len().to_string(),
+            steps.len().to_string(),
             or_dash(mean(density).map(percent)),
             or_dash(mean(error).map(short)),
-            or_dash(written.worst().map(|(at, error)| format!("{} (layer {at})", short(error)))),
+            or_dash(
+                written.worst(steps).map(|(at, error)| format!("{} (layer {at})", short(error))),
+            ),
             or_dash(mean(bar).map(short)),
-            Outside::of(&written.steps).to_string(),
+            Outside::of(steps).to_string(),
             or_dash(written.beside.map(|beside| beside.to_string())),
         ]);
     }
@@ -164,6 +169,7 @@ fn over_steps(written: &Written, of: OfLayer) -> Vec<(f64, f64)> {
 }
 
 fn over_layers(written: &Written, of: OfLayer) -> Vec<(f64, f64)> {
-    let point = |layer: usize| Some((layer as f64, written.of_layer(layer, of)?));
+    let point =
+        |layer: usize| Some((layer as f64, Written::mean(&written.steps, layer..layer + 1, of)?));
     (0..written.layers()).filter_map(point).collect()
 }

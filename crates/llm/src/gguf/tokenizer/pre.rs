@@ -76,6 +76,25 @@ const DEEPSEEK_V3: &str = concat!(
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
 
+const GPT4O: &str = concat!(
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+);
+/// As [`GPT4O`], but for digits, each by itself.
+const YOUTU: &str = concat!(
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+);
+const SPARK: &str = concat!(
+    r##"[!"\#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}\~][A-Za-z]+"##,
+    r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+",
+);
+const BLOOM: &str = r" ?[^(\s|[.,!?…。，、।۔،])]+";
+const THREE_DIGITS: &str = r"\p{N}{1,3}";
+const CJK_AND_KANA: &str = r"[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+";
+
 /// What is known. The expressions are those of the tokenizers' own tokenizer.json; where a name
 /// stands for many tokenizers, and in what `default` means, llama.cpp's.
 const KNOWN: &[PreTokenizer] = &[
@@ -96,15 +115,19 @@ const KNOWN: &[PreTokenizer] = &[
             "gigachat",
             "a.x-4.0",
             "mellum",
+            "exaone4",
+            "trillion",
+            "granite-docling",
         ],
         steps: &[Match(GPT2)],
         ..PLAIN
     },
     PreTokenizer {
-        names: &["smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b"],
+        names: &["smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2"],
         steps: &[EachDigit, Match(GPT2)],
         ..PLAIN
     },
+    PreTokenizer { names: &["modern-bert"], steps: &[Match(GPT2)], nfc: true, ..PLAIN },
     PreTokenizer { names: &["command-r"], steps: &[EachDigit, Match(GPT2)], nfc: true, ..PLAIN },
     PreTokenizer {
         names: &[
@@ -116,17 +139,115 @@ const KNOWN: &[PreTokenizer] = &[
             "pixtral",
             "midm-2.0",
             "lfm2",
+            "jina-v5-nano",
         ],
         steps: &[Match(LLAMA3)],
         ignore_merges: true,
         add_bos: true,
         ..PLAIN
     },
-    PreTokenizer { names: &["smaug-bpe", "dbrx"], steps: &[Match(LLAMA3)], ..PLAIN },
+    PreTokenizer { names: &["smaug-bpe", "dbrx", "chatglm-bpe"], steps: &[Match(LLAMA3)], ..PLAIN },
+    PreTokenizer {
+        names: &["glm4", "glm5"],
+        steps: &[Match(LLAMA3)],
+        ignore_merges: true,
+        ..PLAIN
+    },
     PreTokenizer { names: &["qwen2"], steps: &[Match(QWEN2)], nfc: true, ..PLAIN },
     PreTokenizer {
-        names: &["deepseek-r1-qwen", "megrez", "stablelm2"],
+        names: &[
+            "deepseek-r1-qwen",
+            "megrez",
+            "stablelm2",
+            "kormo",
+            "f2llmv2",
+            "hunyuan",
+            "solar-open",
+            "grok-2",
+        ],
         steps: &[Match(QWEN2)],
+        ..PLAIN
+    },
+    PreTokenizer { names: &["laguna"], steps: &[Match(r"[^\n]+|[\n]+"), Match(QWEN2)], ..PLAIN },
+    PreTokenizer {
+        names: &["qwen35"],
+        steps: &[Match(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        )],
+        nfc: true,
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["ufakzeka"],
+        steps: &[Match(
+            r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        )],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["seed-coder"],
+        steps: &[Match(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+",
+        )],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["bailingmoe", "bailingmoe2", "llada-moe"],
+        steps: &[Match(
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+        )],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["exaone-moe"],
+        steps: &[Match(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
+        )],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["minicpm5"],
+        steps: &[
+            Match(THREE_DIGITS),
+            Match(
+                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+            ),
+        ],
+        ignore_merges: true,
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["jais-2"],
+        steps: &[Match(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}",
+        )],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"],
+        steps: &[Match(GPT4O)],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["granite-embed-multi-97m"],
+        steps: &[Match(GPT4O)],
+        ignore_merges: true,
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["tiny_aya", "cohere2moe"],
+        steps: &[Match(r"\d{1,3}(?=(?:\d{3})*\b)"), Match(GPT4O)],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["poro-chat", "bloom", "gpt3-finnish"],
+        steps: &[Match(BLOOM)],
+        ..PLAIN
+    },
+    PreTokenizer { names: &["viking"], steps: &[Match(BLOOM), EachDigit], ..PLAIN },
+    PreTokenizer {
+        names: &["superbpe"],
+        steps: &[Match(r"\p{N}+"), Match(r"(?=(\d{3})+(?!\d))")],
         ..PLAIN
     },
     PreTokenizer {
@@ -154,12 +275,27 @@ const KNOWN: &[PreTokenizer] = &[
         ..PLAIN
     },
     PreTokenizer {
-        names: &["deepseek-v3"],
+        names: &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
+        steps: &[Match(THREE_DIGITS), Match(CJK_AND_KANA), Match(DEEPSEEK_V3)],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["spark2_5"],
+        steps: &[Match(THREE_DIGITS), Match(CJK_AND_KANA), Match(SPARK), EachDigit],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["youtu"],
         steps: &[
-            Match(r"\p{N}{1,3}"),
-            Match(r"[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+"),
-            Match(DEEPSEEK_V3),
+            Match(concat!(
+                r"[\x{AC00}-\x{D7A3}\x{3131}-\x{318E}]+",
+                r"|[\x{FF01}\x{2026}\x{201C}\x{201D}\x{2018}\x{2019}\x{2014}\x{FF1A}\x{FF1B}\x{FF0C}",
+                r"\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+",
+                r"|[\x{3105}-\x{312F}]+|[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+",
+            )),
+            Match(YOUTU),
         ],
+        ignore_merges: true,
         ..PLAIN
     },
     PreTokenizer {
