@@ -47,7 +47,7 @@ pub(crate) struct Variations {
     /// Epsilons, between commas: a pipeline that promises one runs with each of them.
     #[arg(long, value_delimiter = ',', value_parser = fraction, value_name = "EPSILONS")]
     #[arg(conflicts_with = "density")]
-    epsilon: Vec<Fraction>,
+    epsilons: Vec<Fraction>,
 }
 
 /// Pipelines, and the files that they were made of.
@@ -126,7 +126,7 @@ impl Variations {
             own.name = format!("{}, epsilon {}", own.name, epsilon.get());
             Some(Entry { pipeline, file: entry.file.clone(), set: None })
         };
-        let varied: Vec<Entry> = self.epsilon.iter().filter_map(at).collect();
+        let varied: Vec<Entry> = self.epsilons.iter().filter_map(at).collect();
         if varied.is_empty() { vec![entry] } else { varied }
     }
 

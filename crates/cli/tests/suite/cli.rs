@@ -485,6 +485,25 @@ fn pipelines_are_made_to_read_a_share_of_a_trace() {
     assert_eq!(epsilon, pipelines[5]["set"], "as compare finds it");
 }
 
+/// One row for each epsilon of what promises one; the smaller, the more is read.
+#[test]
+fn pipelines_run_with_several_epsilons() {
+    let world = World::new();
+    let json = world.path("out.json");
+    let [top_k, vattention] = ["oracle-top-k", "vattention-oracle"].map(config);
+    let args = ["compare", &top_k, &vattention, "--epsilons", "0.05,0.5"];
+    succeed(&[&args[..], &["--trace", &world.trace, "--json", text(&json)]].concat());
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let pipelines = report["pipelines"].as_array().unwrap();
+    let names: Vec<&str> = pipelines.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names[0], "oracle top-k");
+    assert!(names[1].ends_with(", epsilon 0.05") && names[2].ends_with(", epsilon 0.5"));
+    let read = |at: usize| pipelines[at]["density"]["per_kv_head"]["mean"].as_f64().unwrap();
+    assert!(names.len() == 3 && read(1) > read(2), "{} and {}", read(1), read(2));
+    let both = ["--density", "0.1", "--trace", &world.trace];
+    assert!(refuse(&[&args[..], &both].concat()).contains("cannot be used with"));
+}
+
 #[test]
 fn problems_of_all_files_are_told_at_once() {
     let malformed =

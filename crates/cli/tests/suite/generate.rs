@@ -265,6 +265,10 @@ fn every_step_is_told_beside_dense_attention() {
     assert_eq!(plot.matches("relative error").count(), 2, "over steps, and over layers");
 
     world.write("none.json", r#"{"model": "", "pipeline": "", "setup": "b", "steps": []}"#);
+    let last = world.succeed(&[&["plot-steps"], &files[..], &["--last", "2"]].concat());
+    assert_ne!(last, said, "means of two steps");
+    let steps = |line: &str| line.split_whitespace().any(|cell| cell == "2");
+    assert!(last.lines().skip(1).all(steps), "{last}");
     world.refuse(&["plot-steps", "none.json"], "none.json: there are no steps by a pipeline");
     world.refuse(&["plot-steps", "out.json"], "out.json: invalid type: map, expected a sequence");
     world.refuse(&["plot-steps", "missing.json"], "missing.json: ");
