@@ -299,6 +299,73 @@ fn forks_go_on_from_the_same_tokens() {
     }
 }
 
+/// After tokens were taken back, a sequence answers as one that never had them, at the same step; those whose selectors
+/// learn from steps refuse, and go on.
+#[test]
+fn tokens_that_are_taken_back_leave_no_trace() {
+    const KEPT: usize = TOKENS - 200;
+    for path in common::configs() {
+        let shape = if common::is_trained(&path) { MODEL } else { SHAPES[1] };
+        let (world, pipeline) = (World::normal(shape, 10), load(&path).unwrap());
+        let append = |attention: &mut Box<dyn Attention>, tokens: std::ops::Range<usize>| {
+            let new = s![.., tokens, ..];
+            attention.append(world.keys.slice(new), world.values.slice(new)).unwrap();
+        };
+        let prompt = world.queries.slice(s![.., ..2, ..]);
+        let attend = |attention: &mut Box<dyn Attention>, query: usize| {
+            let output = attention.attend(world.queries.slice(s![.., query..=query, ..]), None);
+            let Output { out, rows, selection, .. } = output.unwrap();
+            (out, rows, selection)
+        };
+        // An emulated GPU is slow: a pipeline without an index, one that it keeps, and one of the host's.
+        let emulated =
+            ["dense", "quest", "hybrid"].contains(&path.file_stem().unwrap().to_str().unwrap());
+        for backend in common::backends().iter().filter(|one| emulated || one.name() != "cuda") {
+            let options = |first_step| Options {
+                first_step,
+                storage: Storage::Bf16,
+                return_selection: true,
+                ..Options::default()
+            };
+            let start =
+                |step| backend.start(&pipeline, MODEL_LAYER, shape, &options(step)).unwrap();
+            let context = format!("{} on {}", path.display(), backend.name());
+            let mut longer = start(0);
+            append(&mut longer, 0..KEPT - 100);
+            longer.observe(prompt).unwrap();
+            append(&mut longer, KEPT - 100..TOKENS);
+            attend(&mut longer, 0);
+            longer.observe(world.queries.slice(s![.., 1.., ..])).unwrap();
+            if learns(&world, &pipeline) && longer.truncate(KEPT).is_err() {
+                let said = longer.truncate(KEPT).unwrap_err().to_string();
+                assert!(said.contains("learns from steps"), "{said}");
+                assert_eq!(longer.len(), TOKENS, "{context}");
+                continue;
+            }
+            let mut fork = longer.fork(None).unwrap();
+            let untouched = attend(&mut fork, 1);
+            let mut fork = longer.fork(None).unwrap();
+            let said = longer.truncate(TOKENS + 1).unwrap_err().to_string();
+            assert!(said.contains(&format!("at most {TOKENS}")), "{said}");
+            longer.truncate(TOKENS).unwrap();
+            longer.truncate(KEPT).unwrap();
+            let mut shorter = start(1);
+            append(&mut shorter, 0..KEPT - 100);
+            shorter.observe(prompt).unwrap();
+            append(&mut shorter, KEPT - 100..KEPT);
+            assert_eq!(longer.len(), KEPT);
+            assert_eq!(attend(&mut longer, 1), attend(&mut shorter, 1), "{context}");
+            append(&mut longer, KEPT..KEPT + 1);
+            append(&mut shorter, KEPT..KEPT + 1);
+            assert_eq!(attend(&mut longer, 2), attend(&mut shorter, 2), "{context}, and on");
+            assert_eq!(longer.index_bytes(), shorter.index_bytes(), "{context}");
+            longer.truncate(0).unwrap();
+            assert!(longer.is_empty() && longer.attend(prompt, None).is_err(), "{context}");
+            assert_eq!(attend(&mut fork, 1), untouched, "{context}, the fork");
+        }
+    }
+}
+
 /// Reports say what was read and what that is worth.
 #[test]
 fn reports_agree_with_selections() {

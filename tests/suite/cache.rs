@@ -98,6 +98,13 @@ proptest! {
                 assert_eq!(world.answer(&mut *attention), judgement, "{name}, by {by:?}");
             }
 
+            let mut longer = start();
+            world.append(&mut *longer, 0..forked_at, &by);
+            other.append(&mut *longer, forked_at..tokens, &by);
+            longer.truncate(forked_at).unwrap();
+            world.append(&mut *longer, forked_at..tokens, &by);
+            assert_eq!(world.answer(&mut *longer), judgement, "{name}, truncated");
+
             let mut original = start();
             world.append(&mut *original, 0..forked_at, &by);
             let mut fork = original.fork(None).unwrap();

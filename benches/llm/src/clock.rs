@@ -68,6 +68,10 @@ impl Attention for ClockedAttention {
         self.timed(|inner| inner.attend(queries, visible))
     }
 
+    fn truncate(&mut self, tokens: usize) -> Result<()> {
+        self.inner.truncate(tokens)
+    }
+
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
         Ok(Box::new(Self { inner: self.inner.fork(sequence)?, log: self.log.clone() }))
     }

@@ -139,9 +139,16 @@ impl Cache {
 
     /// A cache that goes on from the same rows. It copies the last chunk and shares the others.
     pub(crate) fn fork(&self) -> Result<Self> {
-        let used = self.row.bytes_of(self.in_tail());
-        let tail = self.tail.as_ref().map(|tail| tail.copy(used, tail.bytes())).transpose()?;
-        Ok(Self { full: self.full.clone(), tail, ..*self })
+        self.truncated(self.len)
+    }
+
+    /// A cache of the first `tokens` rows: it copies what is behind the full chunks, and shares those.
+    pub(crate) fn truncated(&self, tokens: usize) -> Result<Self> {
+        let (full, behind) = (tokens / self.sizes.full(), tokens % self.sizes.full());
+        let last = self.full.get(full).map(|block| &**block).or(self.tail.as_ref());
+        let copy = |block: &Block| block.copy(self.row.bytes_of(behind), block.bytes());
+        let tail = last.filter(|_| behind > 0).map(copy).transpose()?;
+        Ok(Self { len: tokens, full: self.full[..full].to_vec(), tail, ..*self })
     }
 
     /// All rows, to be read.

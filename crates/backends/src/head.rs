@@ -13,8 +13,9 @@ pub(crate) struct Head {
     pub(crate) pipeline: Pipeline,
     /// Tokens that the selectors have been shown, the first ones.
     shown: usize,
-    /// What else they have not been shown, in order.
+    /// What else there is to show, in order, and how much of it they have been shown.
     prompts: Vec<LastQueries>,
+    prompts_shown: usize,
 }
 
 /// The last queries of a prompt, `[group, prompt, head_dim]`, scaled, and how many tokens there were.
@@ -43,15 +44,26 @@ impl Query {
 
 impl Head {
     pub(crate) fn new(cache: Cache, pipeline: Pipeline) -> Self {
-        Self { cache, pipeline, shown: 0, prompts: Vec::new() }
+        Self { cache, pipeline, shown: 0, prompts: Vec::new(), prompts_shown: 0 }
     }
 
     pub(crate) fn fork(&self) -> Result<Self> {
         Ok(Self {
             cache: self.cache.fork()?,
             pipeline: self.pipeline.clone(),
-            shown: self.shown,
             prompts: self.prompts.clone(),
+            ..*self
+        })
+    }
+
+    /// The same head over the first `tokens` tokens, of which the selectors have been shown nothing.
+    pub(crate) fn truncated(&self, tokens: usize) -> Result<Self> {
+        Ok(Self {
+            cache: self.cache.truncated(tokens)?,
+            pipeline: self.pipeline.truncated(tokens)?,
+            shown: 0,
+            prompts: self.prompts[..self.prompts_within(tokens)].to_vec(),
+            prompts_shown: 0,
         })
     }
 
@@ -87,7 +99,8 @@ impl Head {
 
     /// Tokens and prompts of the first `limit` tokens that the selectors have not been shown.
     pub(crate) fn unshown(&self, limit: usize) -> (usize, usize) {
-        (limit.saturating_sub(self.shown), self.prompts_within(limit))
+        let prompts = self.prompts_within(limit).saturating_sub(self.prompts_shown);
+        (limit.saturating_sub(self.shown), prompts)
     }
 
     fn prompts_within(&self, limit: usize) -> usize {
@@ -98,7 +111,7 @@ impl Head {
     /// which it came.
     pub(crate) fn catch_up(&mut self, limit: usize) {
         let due = self.prompts_within(limit);
-        let Self { cache, pipeline, shown, prompts } = self;
+        let Self { cache, pipeline, shown, prompts, prompts_shown } = self;
         let (site, view) = (*pipeline.site(), cache.view());
         let mut show = |pipeline: &mut Pipeline, tokens| {
             if *shown < tokens {
@@ -106,11 +119,14 @@ impl Head {
                 *shown = tokens;
             }
         };
-        for LastQueries { queries, tokens } in prompts.drain(..due) {
+        let known = (*prompts_shown).min(due);
+        for LastQueries { queries, tokens } in &prompts[known..due] {
+            let tokens = *tokens;
             show(pipeline, tokens);
             let (keys, values) = (view.keys().range(0..tokens), view.values().range(0..tokens));
             pipeline.observe(&PromptQueries { site: &site, queries: queries.view(), keys, values });
         }
+        *prompts_shown = due.max(known);
         show(pipeline, limit);
     }
 

@@ -285,6 +285,22 @@ impl<M: Executor> Attention for Layer<M> {
         answered
     }
 
+    fn truncate(&mut self, tokens: usize) -> Result<()> {
+        self.check_not_lost()?;
+        if tokens > self.len() {
+            let expected = format!("at most {} (the tokens appended)", self.len());
+            return Err(Error::shape("tokens to keep", expected, tokens));
+        }
+        if self.learns() {
+            return Err(Error::Learns);
+        }
+        let executor = self.executor.fork(tokens)?;
+        self.heads = self.heads.iter().map(|head| head.truncated(tokens)).collect::<Result<_>>()?;
+        self.executor = executor;
+        self.index_unless_planned();
+        Ok(())
+    }
+
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
         let heads = self.heads.iter().map(Head::fork).collect::<Result<_>>()?;
         let executor = self.executor.fork(self.len())?;

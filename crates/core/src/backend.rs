@@ -74,8 +74,6 @@ impl Turn<'_> {
 }
 
 /// Attention of one layer of one sequence. Owns the keys and values.
-///
-/// There is no way to take tokens back: [`fork`](Self::fork) before speculating.
 pub trait Attention: Send {
     /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`.
     ///
@@ -98,6 +96,14 @@ pub trait Attention: Send {
     /// changed.
     fn attend(&mut self, queries: ArrayView3<'_, f32>, visible: Option<&[usize]>)
     -> Result<Output>;
+
+    /// Takes back all but the first `tokens` tokens. The step goes on: samples are not drawn again. Selectors and samplers
+    /// make their indexes anew, which costs what appending those tokens did; to speculate again and again,
+    /// [`fork`](Self::fork) before it.
+    ///
+    /// # Errors
+    /// More tokens than there are, or [`Error::Learns`](crate::Error::Learns); then nothing has changed.
+    fn truncate(&mut self, tokens: usize) -> Result<()>;
 
     /// A sequence that goes on from the same tokens and step, independently. A new `sequence`
     /// number makes its samples independent too.

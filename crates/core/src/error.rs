@@ -52,6 +52,11 @@ pub enum Error {
     /// A selector panicked while it was shown tokens or a prompt, so it does not know all of them.
     #[error("a selector has panicked while it was shown new tokens: the sequence cannot go on")]
     Lost,
+    /// A selector learns from every step: what it learned of tokens that are taken back cannot be told from the rest.
+    #[error(
+        "a selector learns from steps, and tokens cannot be taken back from it: expected a fork from before they came"
+    )]
+    Learns,
     /// There is no memory for what was asked.
     #[error("out of memory: {bytes} bytes more cannot be had")]
     Memory {

@@ -68,23 +68,29 @@ impl Pipeline {
         let config = config.at(site.layer);
         let always = |layers: &Layers| layers.contains(site.layer);
         let dense = config.reads_everything() || config.dense_layers.iter().any(always);
-        let selectors = if dense {
-            Vec::new()
-        } else {
-            config.selectors.iter().map(|selector| selector.build(&site)).collect::<Result<_>>()?
-        };
-        let draws = config.draws() && !dense;
-        let sampler = draws.then(|| config.sampler().build(&site)).transpose()?;
-        Ok(Self {
+        Self {
             config: config.clone(),
             site,
-            selectors,
-            sampler,
+            selectors: Vec::new(),
+            sampler: None,
             dense,
             error_bars: true,
             norms_v: PrefixMax::default(),
             closed_form: OnceLock::new(),
-        })
+        }
+        .built()
+    }
+
+    /// With selectors and a sampler that have been shown nothing.
+    fn built(mut self) -> Result<Self> {
+        let (config, site) = (&self.config, &self.site);
+        if !self.dense {
+            let built = config.selectors.iter().map(|selector| selector.build(site));
+            self.selectors = built.collect::<Result<_>>()?;
+            let sampler = config.draws().then(|| config.sampler().build(site));
+            self.sampler = sampler.transpose()?;
+        }
+        Ok(self)
     }
 
     pub(crate) fn config(&self) -> &PipelineConfig {
@@ -133,6 +139,18 @@ impl Pipeline {
     pub fn append(&mut self, new: &NewTokens<'_>) {
         self.measure(new.values);
         self.show(new);
+    }
+
+    /// The same pipeline over the first `tokens` tokens, whose selectors and sampler have been shown nothing.
+    ///
+    /// # Errors
+    /// If one cannot be built again.
+    pub fn truncated(&self, tokens: usize) -> Result<Self> {
+        let mut norms_v = self.norms_v.clone();
+        norms_v.truncate(tokens);
+        let Self { config, closed_form, .. } = self;
+        let (config, closed_form) = (config.clone(), closed_form.clone());
+        Self { config, closed_form, norms_v, selectors: Vec::new(), sampler: None, ..*self }.built()
     }
 
     /// The part of [`append`](Self::append) that every step needs: how long the values are.

@@ -18,6 +18,12 @@ impl PrefixMax {
         self.len += 1;
     }
 
+    /// Forgets all but the first `count` numbers.
+    pub fn truncate(&mut self, count: usize) {
+        self.records.retain(|&(before, _)| before < count);
+        self.len = self.len.min(count);
+    }
+
     /// The largest of the first `count` numbers, 0 of none. O(log records).
     pub fn of(&self, count: usize) -> f64 {
         let records = self.records.partition_point(|&(before, _)| before < count);
@@ -41,5 +47,9 @@ mod tests {
             assert_eq!(largest.of(count), want, "of the first {count}");
         }
         assert_eq!(largest.records.len(), 3);
+        largest.truncate(6);
+        largest.push(4.5);
+        largest.push(6.0);
+        assert_eq!([5, 7, 8].map(|count| largest.of(count)), [5.0, 5.0, 6.0]);
     }
 }

@@ -155,6 +155,11 @@ impl<W: Observer> Attention for ObservedAttention<W> {
         Ok(output)
     }
 
+    fn truncate(&mut self, tokens: usize) -> Result<()> {
+        self.attention.truncate(tokens)?;
+        self.dense.as_mut().map_or(Ok(()), |dense| dense.attention.truncate(tokens))
+    }
+
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
         let dense = self.dense.as_ref().map(|dense| dense.fork(sequence)).transpose()?;
         let attention = self.attention.fork(sequence)?;

@@ -61,6 +61,10 @@ impl<F: Fn(usize, usize) -> f32 + Clone + Send + 'static> Attention for OffAtten
         Ok(output)
     }
 
+    fn truncate(&mut self, tokens: usize) -> Result<()> {
+        self.dense.truncate(tokens)
+    }
+
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
         let dense = self.dense.fork(sequence)?;
         Ok(Box::new(Self { dense, off: self.off.clone(), step: self.step }))

@@ -73,6 +73,10 @@ impl Attention for Layer {
         self.inner.attend(queries, visible)
     }
 
+    fn truncate(&mut self, tokens: usize) -> Result<()> {
+        self.inner.truncate(tokens)
+    }
+
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
         let inner = self.inner.fork(sequence)?;
         Ok(Box::new(Self { number: self.number, kept: self.kept.clone(), inner }))
