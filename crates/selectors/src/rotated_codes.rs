@@ -13,7 +13,7 @@
 //! is rounded to 8 bits, so that products are sums of integers: every machine gives the same.
 //!
 //! Tokens behind the last whole block that a row sees are scored by their keys. Memory: 2 bits for each element,
-//! 2 bytes, and the 64th part of a mean; 34 bytes and 4 for keys of 128. Cost of scoring: one pass over that, for up
+//! 2 bytes, and the 64th part of a mean and of 8 bytes; 34 bytes and 4 for keys of 128. Cost of scoring: one pass over that, for up
 //! to four rows together.
 
 mod rotation;
@@ -28,6 +28,9 @@ use scan::{Query, add_codes};
 
 /// Tokens that share a mean.
 const BLOCK: usize = 64;
+
+/// Blocks whose means lie side by side.
+const GROUP: usize = 16;
 
 /// Elements of a key whose codes share a word.
 const PER_WORD: usize = 16;
@@ -48,8 +51,10 @@ pub struct RotatedCodes {
     words: Vec<u32>,
     /// `f`, `[blocks · BLOCK]`.
     factors: Vec<bf16>,
-    /// Rotated means, `[blocks · dim]`.
+    /// Rotated means, `[groups][dim][GROUP]`.
     means: Vec<bf16>,
+    /// The sum of the squares of the factors of all blocks before, `[blocks + 1]`.
+    squares: Vec<f64>,
     /// Keys that make no block yet, `[tokens · dim]`.
     rest: Vec<f32>,
 }
@@ -57,8 +62,8 @@ pub struct RotatedCodes {
 impl RotatedCodes {
     /// Of no keys of `dim` elements.
     pub fn new(dim: usize) -> Self {
-        let (words, factors) = (Vec::new(), Vec::new());
-        Self { dim, words, factors, means: Vec::new(), rest: Vec::new() }
+        let (words, factors, means, rest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { dim, words, factors, means, squares: vec![0.0], rest }
     }
 
     /// Takes note of new keys `[tokens, dim]`. O(dim log dim) for each.
@@ -75,7 +80,10 @@ impl RotatedCodes {
 
     /// Bytes of codes, factors and means.
     pub fn bytes(&self) -> usize {
-        size_of_val(&self.words[..]) + size_of_val(&self.factors[..]) + size_of_val(&self.means[..])
+        size_of_val(&self.words[..])
+            + size_of_val(&self.factors[..])
+            + size_of_val(&self.means[..])
+            + size_of_val(&self.squares[..])
     }
 
     /// Sets the logits of all visible tokens of rows that see as many, `[rows][visible]`. What the codes add to `q·c` is
@@ -97,11 +105,11 @@ impl RotatedCodes {
     }
 
     /// The deviation of the logits of the coded tokens that a row sees, as the module foretells it, at random: the
-    /// root of the mean of its square. O(visible), two bytes each.
+    /// root of the mean of its square. O(dim).
     pub fn deviation(&self, row: &Row<'_>) -> f64 {
-        let factors = &self.factors[..self.coded(row)];
+        let coded = self.coded(row);
         let query = row.query().iter().map(|&q| f64::from(q).powi(2)).sum::<f64>().sqrt();
-        DEVIATION * query * (scan::squares(factors) / factors.len().max(1) as f64).sqrt()
+        DEVIATION * query * (self.squares[coded / BLOCK] / coded.max(1) as f64).sqrt()
     }
 
     /// Tokens in whole blocks that a row sees.
@@ -116,10 +124,12 @@ impl RotatedCodes {
         let mean = mean(&self.rest, dim);
         let words = dim.div_ceil(PER_WORD);
         self.words.resize((block + 1) * words * BLOCK, 0);
+        let mut squares = self.squares[block];
         for (token, key) in self.rest.chunks_exact_mut(dim).enumerate() {
             key.iter_mut().zip(&mean).for_each(|(x, c)| *x -= c.to_f32());
-            let factor = quantise(key);
-            self.factors.push(bf16::from_f32(factor));
+            let factor = bf16::from_f32(quantise(key));
+            squares += factor.to_f64().powi(2);
+            self.factors.push(factor);
             for (j, part) in key.chunks(PER_WORD).enumerate() {
                 let codes = part.iter().enumerate();
                 let word = codes.fold(0, |word, (i, &code)| {
@@ -128,7 +138,12 @@ impl RotatedCodes {
                 self.words[(block * words + j) * BLOCK + token] = word;
             }
         }
-        self.means.extend(mean);
+        self.squares.push(squares);
+        let group = block / GROUP * GROUP * dim;
+        self.means.resize(group + GROUP * dim, bf16::ZERO);
+        for (i, c) in mean.into_iter().enumerate() {
+            self.means[group + i * GROUP + block % GROUP] = c;
+        }
         self.rest.clear();
     }
 }

@@ -6,7 +6,7 @@ use vattention_core::Uniforms;
 use super::sizes::{RESOLUTION, Sizes};
 
 /// Candidates are looked for up to this many times the threshold: those of further looks.
-const AHEAD: f64 = 16.0;
+const AHEAD: f64 = 8.0;
 
 /// Draws by a uniform number for each token.
 #[derive(Debug)]
@@ -53,10 +53,17 @@ impl Draws {
                 t > 0.0 && uniform < sizes.probability(candidate.token as usize, t)
             }
         };
-        let is_new =
-            |candidate: &&Candidate| is_drawn(candidate, t) && !is_drawn(candidate, before);
+        let (near, far) = (before as f32 * (1.0 - NEAR), t as f32 * (1.0 + NEAR));
+        let is_new = |candidate: &&Candidate| {
+            candidate.from >= near
+                && candidate.from <= far
+                && is_drawn(candidate, t)
+                && !is_drawn(candidate, before)
+        };
         let mut new: Vec<Candidate> = self.candidates.iter().filter(is_new).copied().collect();
-        new.sort_unstable_by(|a, b| a.from.total_cmp(&b.from).then(a.token.cmp(&b.token)));
+        // Thresholds are positive: their bits are in the same order.
+        let order = |new: &Candidate| u64::from(new.from.to_bits()) << 32 | u64::from(new.token);
+        new.sort_unstable_by_key(order);
         new.into_iter().map(|candidate| candidate.token)
     }
 

@@ -51,9 +51,8 @@ impl Sizes {
         let taken = || picks.iter().chain(pilot.iter().copied());
         let unit = unit(scans[0].norms);
         let of_each = scans.iter().map(|scan| of_reader(scan, unit, taken()));
-        let (mut own, mut readers): (Vec<_>, Vec<_>) = of_each.unzip();
-        let (mut shares, total) =
-            if own.len() == 1 { (own.remove(0), 1.0) } else { root_of_squares(&own) };
+        let (own, mut readers): (Vec<_>, Vec<_>) = of_each.unzip();
+        let (mut shares, total) = root_of_squares(own);
         raise(&mut shares, 1.0 / total as f32);
         taken().for_each(|token| shares[token] = 0.0);
         for reader in &mut readers {
@@ -139,7 +138,7 @@ fn rounded_up(x: f32) -> f32 {
 }
 
 /// Sizes of more than one in this many are kept in order; there are fewer of them, as all sum to 1.
-const LARGE: f64 = 4096.0;
+const LARGE: f64 = 2048.0;
 
 /// The largest sizes, so that those that are certain need not be looked for among all.
 #[derive(Debug)]
@@ -173,8 +172,15 @@ impl Largest {
     }
 }
 
-/// One reader's sizes of the tokens that are not taken, which sum to 1, and what they summed to before.
-fn of_reader(scan: &Scan<'_>, unit: f32, taken: impl Iterator<Item = usize>) -> (Scratch, Total) {
+/// One reader's sizes, of any unit.
+struct Own {
+    sizes: Scratch,
+    /// What makes them sum to 1.
+    scale: f32,
+}
+
+/// One reader's sizes of the tokens that are not taken, and what they sum to.
+fn of_reader(scan: &Scan<'_>, unit: f32, taken: impl Iterator<Item = usize>) -> (Own, Total) {
     let most = largest(&scan.scores);
     let mut sizes = Scratch::new(scan.scores.len());
     let [weights, squares] = weigh(&scan.scores, scan.norms, most, unit, &mut sizes);
@@ -184,15 +190,15 @@ fn of_reader(scan: &Scan<'_>, unit: f32, taken: impl Iterator<Item = usize>) -> 
         sizes[token] = 0.0;
         left -= 1;
     }
-    let total = lengthen(&mut sizes, scan.norms, unit, square as f32);
+    let mut total = lengthen(&mut sizes, scan.norms, unit, square as f32);
     // Beside what is taken, all that is left may weigh too little for a number.
-    if total > 0.0 {
-        raise(&mut sizes, 1.0 / total as f32);
-    } else {
-        sizes.fill(1.0 / left as f32);
+    if total == 0.0 {
+        sizes.fill(1.0);
+        total = left as f64;
     }
     let (log, unit) = (total.ln() + f64::from(most), f64::from(unit));
-    (sizes, Total { log: log - unit.ln(), length: square.sqrt() / unit })
+    let own = Own { sizes, scale: 1.0 / total as f32 };
+    (own, Total { log: log - unit.ln(), length: square.sqrt() / unit })
 }
 
 /// What norms are multiplied by, so that their squares are in range: the inverse of the largest, or of the power of
@@ -205,29 +211,30 @@ fn unit(norms: &[bf16]) -> f32 {
 }
 
 /// Numbers that are summed side by side.
-const LANES: usize = 16;
+const LANES: usize = 64;
 
-/// Numbers whose sums stay in f32.
-const PART: usize = 256;
+/// Numbers whose sums stay in f32, and which stay in the first-level cache while several things are done to them.
+const PART: usize = 1024;
 
-/// The sum of what `of` makes of the numbers at each place, in an order that does not depend on the machine.
+/// The sum of what `of` makes of up to [`PART`] numbers at each place, in an order that does not depend on the machine.
 #[inline(always)]
 fn sum_of<T: Copy>(a: &[f32], b: &[T], of: impl Fn(f32, T) -> f32) -> f64 {
-    let mut total = 0.0;
-    for (a, b) in a.chunks(PART).zip(b.chunks(PART)) {
-        let mut sums = [0.0_f32; LANES];
-        let ((a, rest_a), (b, rest_b)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-        for (a, b) in a.iter().zip(b) {
-            for lane in 0..LANES {
-                sums[lane] += of(a[lane], b[lane]);
-            }
+    let mut sums = [0.0_f32; LANES];
+    let ((a, rest_a), (b, rest_b)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            sums[lane] += of(a[lane], b[lane]);
         }
-        for (sum, (a, b)) in sums.iter_mut().zip(rest_a.iter().zip(rest_b)) {
-            *sum += of(*a, *b);
-        }
-        total += f64::from(sums.iter().sum::<f32>());
     }
-    total
+    for (sum, (a, b)) in sums.iter_mut().zip(rest_a.iter().zip(rest_b)) {
+        *sum += of(*a, *b);
+    }
+    for half in [32, 16, 8, 4, 2, 1] {
+        for lane in 0..half {
+            sums[lane] += sums[lane + half];
+        }
+    }
+    f64::from(sums[0])
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
@@ -245,67 +252,89 @@ fn largest(numbers: &[f32]) -> f32 {
 /// Sets `e^(score − most)`, and sums it, and its product with the square of the norm.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn weigh(scores: &[f32], norms: &[bf16], most: f32, unit: f32, out: &mut [f32]) -> [f64; 2] {
-    for (out, score) in out.iter_mut().zip(scores) {
-        *out = exp(score - most);
-    }
     let times_square = |weight: f32, norm: bf16| {
         let norm = unit * norm.wide();
         weight * (norm * norm)
     };
-    [sum_of(out, out, |weight, _| weight), sum_of(out, norms, times_square)]
+    let [mut weights, mut squares] = [0.0; 2];
+    for ((out, scores), norms) in
+        out.chunks_mut(PART).zip(scores.chunks(PART)).zip(norms.chunks(PART))
+    {
+        for (out, score) in out.iter_mut().zip(scores) {
+            *out = exp(score - most);
+        }
+        weights += sum_of(out, out, |weight, _| weight);
+        squares += sum_of(out, norms, times_square);
+    }
+    [weights, squares]
 }
 
 /// Multiplies each by `√(|v|² + m²)`, and sums.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn lengthen(sizes: &mut [f32], norms: &[bf16], unit: f32, square: f32) -> f64 {
-    for (size, norm) in sizes.iter_mut().zip(norms) {
-        let norm = unit * norm.wide();
-        *size *= (norm * norm + square).sqrt();
+    let mut total = 0.0;
+    for (sizes, norms) in sizes.chunks_mut(PART).zip(norms.chunks(PART)) {
+        for (size, norm) in sizes.iter_mut().zip(norms) {
+            let norm = unit * norm.wide();
+            *size *= (norm * norm + square).sqrt();
+        }
+        total += sum_of(sizes, sizes, |size, _| size);
     }
-    sum_of(sizes, sizes, |size, _| size)
+    total
 }
 
-/// The root of the sum of the squares of each reader's sizes, and what these sum to.
-fn root_of_squares(own: &[Scratch]) -> (Scratch, f64) {
-    let mut sums = Scratch::new(own[0].len());
-    sums.fill(0.0);
-    for own in own {
-        add_squares(&mut sums, own);
+/// The root of the sum of the squares of each reader's sizes, which sum to 1 each, and what the roots sum to.
+fn root_of_squares(mut own: Vec<Own>) -> (Scratch, f64) {
+    let first = own.swap_remove(0);
+    let mut sizes = first.sizes;
+    raise(&mut sizes, first.scale);
+    if own.is_empty() {
+        return (sizes, 1.0);
     }
-    let total = root(&mut sums);
-    (sums, total)
+    let total = add_squares(&mut sizes, &own);
+    (sizes, total)
 }
 
+/// Puts the root of the sum of squares in place of each number, and sums.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn add_squares(sums: &mut [f32], sizes: &[f32]) {
-    for (sum, size) in sums.iter_mut().zip(sizes) {
-        *sum += size * size;
+fn add_squares(sizes: &mut [f32], others: &[Own]) -> f64 {
+    let mut total = 0.0;
+    for (part, sizes) in sizes.chunks_mut(PART).enumerate() {
+        for size in &mut *sizes {
+            *size *= *size;
+        }
+        for Own { sizes: own, scale } in others {
+            for (size, own) in sizes.iter_mut().zip(&own[part * PART..]) {
+                let own = at_least(own * scale);
+                *size += own * own;
+            }
+        }
+        for size in &mut *sizes {
+            *size = size.sqrt();
+        }
+        total += sum_of(sizes, sizes, |size, _| size);
     }
-}
-
-/// Takes the root of each, and sums.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn root(sizes: &mut [f32]) -> f64 {
-    for size in sizes.iter_mut() {
-        *size = size.sqrt();
-    }
-    sum_of(sizes, sizes, |size, _| size)
+    total
 }
 
 /// Multiplies each, but leaves none below the least.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn raise(sizes: &mut [f32], by: f32) {
     for size in sizes {
-        let scaled = *size * by;
-        *size = if scaled > LEAST { scaled } else { LEAST };
+        *size = at_least(*size * by);
     }
+}
+
+#[inline(always)]
+fn at_least(size: f32) -> f32 {
+    if size > LEAST { size } else { LEAST }
 }
 
 /// Adds the large ones of some sizes.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn add_large(sizes: &[f32], out: &mut Vec<f64>) {
     let is_large = |size: f32| size * LARGE as f32 >= 1.0;
-    for sizes in sizes.chunks(4 * LANES) {
+    for sizes in sizes.chunks(LANES) {
         if sizes.iter().fold(false, |any, &size| any | is_large(size)) {
             out.extend(sizes.iter().filter(|&&size| is_large(size)).map(|&size| f64::from(size)));
         }
@@ -315,8 +344,12 @@ fn add_large(sizes: &[f32], out: &mut Vec<f64>) {
 /// How many sizes are no smaller than a limit, and what the others sum to.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn below(sizes: &[f32], limit: f32) -> (usize, f64) {
-    let count: u32 = sizes.iter().map(|&size| u32::from(size >= limit)).sum();
-    (count as usize, sum_of(sizes, sizes, |size, _| if size < limit { size } else { 0.0 }))
+    let (mut count, mut total) = (0, 0.0);
+    for sizes in sizes.chunks(PART) {
+        count += sizes.iter().map(|&size| u32::from(size >= limit)).sum::<u32>();
+        total += sum_of(sizes, sizes, |size, _| if size < limit { size } else { 0.0 });
+    }
+    (count as usize, total)
 }
 
 /// `e^x` for `x ≤ 0`, to 1e-5; no less than `2^-100`. In operations that vectors have.

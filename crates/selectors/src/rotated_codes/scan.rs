@@ -1,12 +1,17 @@
 //! Products of codes with queries.
 
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod vnni;
+
 use half::bf16;
 use multiversion::multiversion;
 use multiversion::target::match_target;
 use vattention_core::Element;
 
 use super::rotation::rotate;
-use super::{BLOCK, PER_WORD};
+use super::{BLOCK, GROUP, PER_WORD};
 
 /// Queries that codes are unpacked for once.
 pub(super) const TOGETHER: usize = 4;
@@ -45,7 +50,10 @@ impl Query {
 type Products = [i32; BLOCK];
 
 /// Sets the logits of the first `tokens`, in whole blocks, `[queries][..]`, as codes foretell them.
-#[multiversion(targets("x86_64+avx2+fma+f16c"))]
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vnni+fma+f16c",
+    "x86_64+avx2+fma+f16c"
+))]
 pub(super) fn add_codes(
     words: &[u32],
     factors: &[bf16],
@@ -57,12 +65,22 @@ pub(super) fn add_codes(
     let Some(first) = queries.first() else { return };
     let dim = first.rotated.len();
     let per_block = dim.div_ceil(PER_WORD) * BLOCK;
-    let blocks = words.chunks_exact(per_block).zip(means.chunks_exact(dim));
-    for (block, (words, mean)) in blocks.enumerate().take(tokens / BLOCK) {
-        let mut products = [[0; BLOCK]; TOGETHER];
-        let integers: [&[u32]; TOGETHER] =
-            std::array::from_fn(|i| &queries[i.min(queries.len() - 1)].words[..]);
+    let of_each = |i: usize| &queries[i.min(queries.len() - 1)];
+    let integers: [&[u32]; TOGETHER] = std::array::from_fn(|i| &of_each(i).words[..]);
+    let rotated: [&[f32]; TOGETHER] = std::array::from_fn(|i| &of_each(i).rotated[..]);
+    let (mut products, mut centres) = ([[0; BLOCK]; TOGETHER], [[0.0; GROUP]; TOGETHER]);
+    for (block, words) in words.chunks_exact(per_block).enumerate().take(tokens / BLOCK) {
+        let place = block % GROUP;
+        if place == 0 {
+            centres = products_with_means(rotated, &means[block * dim..][..GROUP * dim]);
+        }
         match_target! {
+            "x86_64+avx512vnni" => match queries.len() {
+                1 => vnni::products::<1>(words, integers, &mut products),
+                2 => vnni::products::<2>(words, integers, &mut products),
+                3 => vnni::products::<3>(words, integers, &mut products),
+                _ => vnni::products::<4>(words, integers, &mut products),
+            },
             "x86_64+avx2" => match queries.len() {
                 1 => avx2::products::<1>(words, integers, &mut products),
                 2 => avx2::products::<2>(words, integers, &mut products),
@@ -72,10 +90,9 @@ pub(super) fn add_codes(
             _ => products_plain(words, &integers[..queries.len()], &mut products),
         }
         let factors = &factors[block * BLOCK..][..BLOCK];
-        for ((query, out), products) in queries.iter().zip(&mut *out).zip(&products) {
-            let centre = product(&query.rotated, mean);
-            let out = &mut out[block * BLOCK..][..BLOCK];
-            for ((out, factor), product) in out.iter_mut().zip(factors).zip(products) {
+        for (i, (query, out)) in queries.iter().zip(&mut *out).enumerate() {
+            let (centre, out) = (centres[i][place], &mut out[block * BLOCK..][..BLOCK]);
+            for ((out, factor), product) in out.iter_mut().zip(factors).zip(&products[i]) {
                 // Codes 0, 1, 2, 3 stand for −3/2, −1/2, 1/2, 3/2.
                 let twice = (2 * product - query.middle) as f32;
                 *out = centre + query.unit * factor.wide() * twice;
@@ -84,46 +101,30 @@ pub(super) fn add_codes(
     }
 }
 
-/// The sum of the squares of the factors of whole blocks.
-#[multiversion(targets("x86_64+avx2+fma+f16c"))]
-pub(super) fn squares(factors: &[bf16]) -> f64 {
-    let mut sums = [0.0_f64; BLOCK];
-    for factors in factors.as_chunks::<BLOCK>().0 {
-        for (sum, factor) in sums.iter_mut().zip(factors) {
-            let factor = f64::from(factor.wide());
-            *sum += factor * factor;
-        }
-    }
-    sums.iter().sum()
-}
-
-/// The product of a rotated query with a mean, in an order that does not depend on the machine.
+/// The products of rotated queries with the means of a group of blocks `[dim][GROUP]`, in an order that does not depend on
+/// the machine.
 #[inline(always)]
-fn product(query: &[f32], mean: &[bf16]) -> f32 {
-    const LANES: usize = 16;
-    let ((query, query_rest), (mean, mean_rest)) =
-        (query.as_chunks::<LANES>(), mean.as_chunks::<LANES>());
-    let mut sums = [0.0_f32; LANES];
-    for (query, mean) in query.iter().zip(mean) {
-        for lane in 0..LANES {
-            sums[lane] += query[lane] * mean[lane].wide();
+fn products_with_means(
+    queries: [&[f32]; TOGETHER],
+    means: &[bf16],
+) -> [[f32; GROUP]; TOGETHER] {
+    let mut sums = [[0.0_f32; GROUP]; TOGETHER];
+    for (i, means) in means.as_chunks::<GROUP>().0.iter().enumerate() {
+        for (sums, query) in sums.iter_mut().zip(queries) {
+            let q = query[i];
+            for (sum, mean) in sums.iter_mut().zip(means) {
+                *sum += q * mean.wide();
+            }
         }
     }
-    for (sum, (q, c)) in sums.iter_mut().zip(query_rest.iter().zip(mean_rest)) {
-        *sum += q * c.wide();
-    }
-    for half in [8, 4, 2, 1] {
-        for lane in 0..half {
-            sums[lane] += sums[lane + half];
-        }
-    }
-    sums[0]
+    sums
 }
 
-/// What [`avx2::products`] computes, as plain Rust.
+/// What [`avx2::products`] and [`vnni::products`] compute, as plain Rust.
 #[inline(always)]
 pub(super) fn products_plain(words: &[u32], queries: &[&[u32]], out: &mut [Products]) {
     for (query, out) in queries.iter().zip(out) {
+        out.fill(0);
         for (words, query) in words.chunks_exact(BLOCK).zip(query.chunks_exact(4)) {
             for (shift, integers) in query.iter().enumerate() {
                 for (byte, integer) in integers.to_le_bytes().into_iter().enumerate() {
@@ -134,69 +135,5 @@ pub(super) fn products_plain(words: &[u32], queries: &[&[u32]], out: &mut [Produ
                 }
             }
         }
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-pub(super) mod avx2 {
-    //! Sixteen tokens at a time: the codes of four elements of a token are four bytes.
-
-    #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
-    use std::arch::x86_64::*;
-
-    use super::{BLOCK, Products, TOGETHER};
-
-    /// Tokens in a register.
-    const LANES: usize = 8;
-
-    /// Words of codes whose products 16 bits hold: a word adds `4 · 2 · 3 · 127` at the most.
-    const WORDS: usize = 8;
-
-    /// Products of a block's codes with `H` queries.
-    #[target_feature(enable = "avx2")]
-    pub(in super::super) fn products<const H: usize>(
-        words: &[u32],
-        queries: [&[u32]; TOGETHER],
-        out: &mut [Products; TOGETHER],
-    ) {
-        let three = _mm256_set1_epi8(3);
-        let one = _mm256_set1_epi16(1);
-        for first in (0..BLOCK).step_by(2 * LANES) {
-            let mut totals = [[_mm256_setzero_si256(); 2]; H];
-            for (part, words) in words.chunks(WORDS * BLOCK).enumerate() {
-                let mut sums = [[_mm256_setzero_si256(); 2]; H];
-                for (j, words) in words.chunks_exact(BLOCK).enumerate() {
-                    let mut codes = [load(&words[first..]), load(&words[first + LANES..])];
-                    for shift in 0..4 {
-                        let place = 4 * (part * WORDS + j) + shift;
-                        let low = codes.map(|codes| _mm256_and_si256(codes, three));
-                        for (sums, query) in sums.iter_mut().zip(&queries) {
-                            let query = _mm256_set1_epi32(query[place] as i32);
-                            for (sum, low) in sums.iter_mut().zip(low) {
-                                *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(low, query));
-                            }
-                        }
-                        codes = codes.map(|codes| _mm256_srli_epi32::<2>(codes));
-                    }
-                }
-                for (totals, sums) in totals.iter_mut().zip(sums) {
-                    for (total, sum) in totals.iter_mut().zip(sums) {
-                        *total = _mm256_add_epi32(*total, _mm256_madd_epi16(sum, one));
-                    }
-                }
-            }
-            for (out, totals) in out.iter_mut().zip(totals) {
-                for (half, total) in totals.into_iter().enumerate() {
-                    let numbers: [i32; LANES] = bytemuck::must_cast(total);
-                    out[first + half * LANES..][..LANES].copy_from_slice(&numbers);
-                }
-            }
-        }
-    }
-
-    #[target_feature(enable = "avx2")]
-    fn load(words: &[u32]) -> __m256i {
-        let words: [u32; LANES] = words[..LANES].try_into().expect("as many words as lanes");
-        bytemuck::must_cast(words)
     }
 }

@@ -126,21 +126,30 @@ proptest! {
         let words = &words[..used * BLOCK];
         let mut plain = [[0; BLOCK]; 4];
         scan::products_plain(words, &queries, &mut plain);
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") {
+        for on in MACHINES {
             let mut vector = [[0; BLOCK]; 4];
-            on_avx2(words, queries, &mut vector);
+            on(words, queries, &mut vector);
             prop_assert_eq!(plain, vector);
         }
         prop_assert!(plain.iter().flatten().all(|x| x.abs() <= (used * PER_WORD * 3 * 127) as i32));
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+/// Products as machines with and without certain instructions make them; plain where this one lacks them.
+const MACHINES: [fn(&[u32], [&[u32]; 4], &mut [[i32; BLOCK]; 4]); 2] = [on_avx2, on_vnni];
+
 #[multiversion(targets("x86_64+avx2"))]
 fn on_avx2(words: &[u32], queries: [&[u32]; 4], out: &mut [[i32; BLOCK]; 4]) {
     multiversion::target::match_target! {
         "x86_64+avx2" => scan::avx2::products::<4>(words, queries, out),
+        _ => scan::products_plain(words, &queries, out),
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vnni"))]
+fn on_vnni(words: &[u32], queries: [&[u32]; 4], out: &mut [[i32; BLOCK]; 4]) {
+    multiversion::target::match_target! {
+        "x86_64+avx512vnni" => scan::vnni::products::<4>(words, queries, out),
         _ => scan::products_plain(words, &queries, out),
     }
 }
