@@ -1,7 +1,7 @@
 //! The sample of the residual, drawn until the estimator is content.
 
 use crate::accumulator::{Accumulator, Residual};
-use crate::look::Look;
+use crate::look::{Look, Present};
 use crate::{
     Assumptions, Budget, BudgetEstimator, Design, Fraction, Kind, Needs, Picks, ProofGoal, Radius,
     Sample, Size,
@@ -235,9 +235,9 @@ impl<'a> Drawing<'a> {
         if self.complete() {
             return self.together(|drawing, _, _| Seen::everything(drawing.n_s));
         }
-        let (p, strata) = (self.design.probabilities(), self.design.strata());
+        let present = Present::new(&*self.design, self.size);
         self.together(|drawing, reader, so_far| {
-            drawing.by_variances(asked, reader, so_far, &p, strata.as_deref())
+            drawing.by_variances(asked, reader, so_far, &present)
         })
     }
 
@@ -271,15 +271,13 @@ impl<'a> Drawing<'a> {
         Seen { budget, radius: estimator.radius(&stats.at(drawn_next)).relative }
     }
 
-    /// The least size at which the variances that the design foretells suffice, or `so_far` if that does. `p` and `strata`
-    /// are those of the tokens drawn.
+    /// The least size at which the variances that the design foretells suffice, or `so_far` if that does.
     fn by_variances(
         &mut self,
         asked: &Asked<'_>,
         reader: usize,
         so_far: usize,
-        p: &[f64],
-        strata: Option<&[usize]>,
+        present: &Present,
     ) -> Seen {
         let (size, n_s, epsilon) = (self.size, self.n_s, asked.epsilon);
         let forecast = |look: &Look<'_>| {
@@ -302,8 +300,9 @@ impl<'a> Drawing<'a> {
             Seen { budget: Budget { tokens, kind, assumes }, radius: relative }
         };
         let residual = &self.residuals[reader];
-        let sample = self.accumulator.weighed(reader, residual, p, strata);
-        forecast(&Look::new(&*self.design, reader, size, p, &sample, residual))
+        let Present { probabilities, strata, .. } = present;
+        let sample = self.accumulator.weighed(reader, residual, probabilities, strata.as_deref());
+        forecast(&Look::new(&*self.design, present, reader, &sample, residual))
     }
 
     /// The least size that the design proves to suffice.

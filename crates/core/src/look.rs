@@ -5,25 +5,52 @@
 //! are told them as a uniform sample of that size would have them, which errs as much: they are divided
 //! by `n_s² (1/size − 1/n_s)`.
 
+use multiversion::multiversion;
+
 use crate::accumulator::Residual;
 use crate::stats::LEAST_LEFT;
 use crate::{Design, SampleStats, Weighed, Within};
 
+/// What a design says of the tokens that it has drawn.
+pub(crate) struct Present {
+    size: usize,
+    pub(crate) probabilities: Vec<f64>,
+    pub(crate) strata: Option<Vec<usize>>,
+    /// φ of each at this size.
+    factors: Vec<f64>,
+}
+
+impl Present {
+    /// Of a sample of `size`.
+    pub(crate) fn new(design: &dyn Design, size: usize) -> Self {
+        let (probabilities, strata) = (design.probabilities(), design.strata());
+        Self { size, probabilities, strata, factors: design.factors(size) }
+    }
+}
+
 /// One look at a sample, from which follows what a larger one would show.
 pub(crate) struct Look<'a> {
     design: &'a dyn Design,
+    present: &'a Present,
     reader: usize,
     shift: f64,
     /// All but what depends on the size.
     stats: SampleStats,
-    /// `|x − m|²` of each token drawn, for `w`, `e v` and `e`.
-    squares: Vec<[f64; 3]>,
+    /// `|x − m|²` of each token drawn.
+    squares: Squares,
     /// How much of its own square a term adds to the variance of a variance.
     shares: Vec<f64>,
-    /// The stratum of each, and how many tokens each stratum has drawn.
-    strata: Option<(Vec<usize>, Vec<f64>)>,
+    /// How many tokens each stratum has drawn.
+    of_strata: Vec<f64>,
     /// `1 / rank`, and how much of it is due to the heaviest terms.
     inverse_rank: f64,
+}
+
+/// `|x − m|²` of each token drawn.
+struct Squares {
+    w: Vec<f64>,
+    ev: Vec<f64>,
+    e: Vec<f64>,
 }
 
 /// The variances of a total at a size, and the squared relative error of its estimate.
@@ -33,37 +60,49 @@ struct Variance {
 }
 
 impl<'a> Look<'a> {
-    /// Looks at a sample of `size` whose tokens were drawn with probabilities `p`. O(drawn).
+    /// Looks at a sample. O(drawn).
     pub(crate) fn new(
         design: &'a dyn Design,
+        present: &'a Present,
         reader: usize,
-        size: usize,
-        p: &[f64],
         sample: &Weighed,
         residual: &Residual,
     ) -> Self {
-        let squares: Vec<[f64; 3]> = (0..sample.e.len()).map(|i| squares_of(sample, i)).collect();
-        let factors = design.factors(size);
-        let pairs = match &sample.within {
-            None => alignment_of_tokens(sample, &factors, &squares),
-            Some(within) => alignment_of_differences(sample, &within.of, &factors),
+        let Present { size, probabilities, strata, factors } = present;
+        let squares = match &sample.within {
+            None => Squares::new(sample),
+            Some(within) => Squares::within(sample, within),
         };
-        let terms = factors.iter().zip(&squares).map(|(factor, [w, ..])| factor * w);
-        let inverse_rank = pairs.map_or(1.0, |pairs| pairs.min(1.0) + own_share(terms));
-        let stats = stats(size, sample, variance_n(&factors, &squares), residual);
-        let share = |p: &f64| if sample.within.is_some() { 1.0 } else { 1.0 - p };
-        let strata = sample.within.as_ref().map(|within| {
-            let drawn = Within::drawn(&within.of).into_iter().map(|drawn| drawn as f64);
-            (within.of.clone(), drawn.collect())
-        });
-        let (shift, shares) = (sample.shift, p.iter().map(share).collect());
-        Self { design, reader, shift, stats, squares, shares, strata, inverse_rank }
+        let pairs = match &sample.within {
+            None => alignment_of_tokens(sample, factors, &squares.w),
+            Some(within) => alignment_of_differences(sample, &within.of, factors),
+        };
+        let [trace, squared, variance_n] = traces(factors, &squares.w, &squares.ev);
+        // What terms add that are parallel to themselves: 1 over the number of terms that would weigh as much if all weighed the
+        // same.
+        let own_share = if trace > 0.0 { squared / (trace * trace) } else { 0.0 };
+        let share = |p: &f64| if strata.is_some() { 1.0 } else { 1.0 - p };
+        let drawn = strata.as_deref().map_or_else(Vec::new, Within::drawn);
+        Self {
+            design,
+            present,
+            reader,
+            shift: sample.shift,
+            stats: stats(*size, sample, variance_n, residual),
+            squares,
+            shares: probabilities.iter().map(share).collect(),
+            of_strata: drawn.into_iter().map(|drawn| drawn as f64).collect(),
+            inverse_rank: pairs.map_or(1.0, |pairs| pairs.min(1.0) + own_share),
+        }
     }
 
     /// What a sample of `size` says, at least that of the one looked at and less than the residual.
     pub(crate) fn at(&self, size: usize) -> SampleStats {
-        let factors = self.design.factors(size);
-        let [w, ev, e] = self.variances(&factors);
+        let [w, ev, e] = if size == self.present.size {
+            self.variances(&self.present.factors)
+        } else {
+            self.variances(&self.design.factors(size))
+        };
         let (b, n_s) = (size as f64, self.stats.n_s as f64);
         let alike = n_s * n_s * (1.0 / b - 1.0 / n_s);
         SampleStats {
@@ -81,44 +120,113 @@ impl<'a> Look<'a> {
     }
 
     fn variances(&self, factors: &[f64]) -> [Variance; 3] {
-        let (mut totals, mut fourths) = ([0.0; 3], [0.0; 3]);
-        for ((factor, squares), share) in factors.iter().zip(&self.squares).zip(&self.shares) {
-            for which in 0..3 {
-                let term = factor * squares[which];
-                totals[which] += term;
-                fourths[which] += term * term * share;
+        let Squares { w, ev, e } = &self.squares;
+        [w, ev, e].map(|squares| {
+            let [total, mut fourths] = total_and_fourths(factors, squares, &self.shares);
+            if let Some(of) = &self.present.strata {
+                let mut sums = vec![0.0; self.of_strata.len()];
+                for ((&stratum, factor), square) in of.iter().zip(factors).zip(squares) {
+                    sums[stratum] += factor * square;
+                }
+                let means = sums.iter().zip(&self.of_strata).map(|(sum, n)| sum * sum / n.max(1.0));
+                fourths -= means.sum::<f64>();
             }
-        }
-        if let Some((of, drawn)) = &self.strata {
-            let mut sums = vec![[0.0; 3]; drawn.len()];
-            for ((&stratum, factor), squares) in of.iter().zip(factors).zip(&self.squares) {
-                (0..3).for_each(|which| sums[stratum][which] += factor * squares[which]);
-            }
-            for (sums, n) in sums.iter().zip(drawn) {
-                (0..3).for_each(|which| fourths[which] -= sums[which].powi(2) / n.max(1.0));
-            }
-        }
-        [0, 1, 2].map(|which| {
-            let (total, fourths) = (totals[which], fourths[which].max(0.0));
+            let fourths = fourths.max(0.0);
             Variance { total, doubt: if total > 0.0 { fourths / (total * total) } else { 0.0 } }
         })
     }
 }
 
-/// `|x − m|²` of a token, for `w`, `e v` and `e`, by products of its value.
-fn squares_of(sample: &Weighed, i: usize) -> [f64; 3] {
-    let Weighed { e, norms, by_out, out_squared, within, .. } = sample;
-    let (w, e, by_out) = (sample.square(i), e[i], by_out[i]);
-    let ev = (e * norms[i]).powi(2);
-    let Some(within) = within else { return [w.max(0.0), ev, e * e] };
-    let (mean, by_mean) = (within.means[within.of[i]], within.by_mean[i]);
-    let along = e * (by_mean - mean.e * by_out - mean.by_out + mean.e * out_squared);
-    let mean_w = mean.squared - mean.e * (2.0 * mean.by_out - mean.e * out_squared);
-    [
-        (w - 2.0 * along + mean_w).max(0.0),
-        (ev - 2.0 * e * by_mean + mean.squared).max(0.0),
-        (e - mean.e).powi(2),
-    ]
+/// Numbers that are summed side by side.
+const LANES: usize = 16;
+
+/// The sums of what `of` makes of the numbers at each place.
+#[inline(always)]
+fn sums_of<const N: usize>(
+    a: &[f64],
+    b: &[f64],
+    c: &[f64],
+    of: impl Fn(f64, f64, f64) -> [f64; N],
+) -> [f64; N] {
+    let mut sums = [[0.0; LANES]; N];
+    let (a, b, c) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>(), c.as_chunks::<LANES>());
+    for ((a, b), c) in a.0.iter().zip(b.0).zip(c.0) {
+        for lane in 0..LANES {
+            let terms = of(a[lane], b[lane], c[lane]);
+            for (sums, term) in sums.iter_mut().zip(terms) {
+                sums[lane] += term;
+            }
+        }
+    }
+    for (lane, ((a, b), c)) in a.1.iter().zip(b.1).zip(c.1).enumerate() {
+        for (sums, term) in sums.iter_mut().zip(of(*a, *b, *c)) {
+            sums[lane] += term;
+        }
+    }
+    sums.map(|sums| sums.iter().sum())
+}
+
+/// `Σ φ |x − m|²`, and of the squares of its terms, each times its share.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
+fn total_and_fourths(factors: &[f64], squares: &[f64], shares: &[f64]) -> [f64; 2] {
+    sums_of(factors, squares, shares, |factor, square, share| {
+        let term = factor * square;
+        [term, term * term * share]
+    })
+}
+
+/// Of the total of `w` the variance, and the sum of the squares of its terms; the variance of `N^`.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
+fn traces(factors: &[f64], w: &[f64], ev: &[f64]) -> [f64; 3] {
+    sums_of(factors, w, ev, |factor, w, ev| {
+        let term = factor * w;
+        [term, term * term, factor * ev]
+    })
+}
+
+impl Squares {
+    /// Of tokens that were drawn independently of each other.
+    fn new(sample: &Weighed) -> Self {
+        let zeros = || vec![0.0; sample.e.len()];
+        let mut squares = Self { w: zeros(), ev: zeros(), e: zeros() };
+        set_squares(sample, &mut squares);
+        squares
+    }
+
+    /// Of tokens that were drawn within strata.
+    fn within(sample: &Weighed, within: &Within) -> Self {
+        let Weighed { e, norms, by_out, out_squared, .. } = sample;
+        let square = |i: usize| {
+            let (w, e, by_out) = (sample.square(i), e[i], by_out[i]);
+            let ev = (e * norms[i]).powi(2);
+            let (mean, by_mean) = (within.means[within.of[i]], within.by_mean[i]);
+            let along = e * (by_mean - mean.e * by_out - mean.by_out + mean.e * out_squared);
+            let mean_w = mean.squared - mean.e * (2.0 * mean.by_out - mean.e * out_squared);
+            (
+                (w - 2.0 * along + mean_w).max(0.0),
+                (ev - 2.0 * e * by_mean + mean.squared).max(0.0),
+                (e - mean.e).powi(2),
+            )
+        };
+        let (w, (ev, e)) =
+            (0..e.len()).map(square).map(|(w, ev, e)| (w, (ev, e))).unzip();
+        Self { w, ev, e }
+    }
+}
+
+/// `|w|²`, `|e v|²` and `e²` of each token, by products of its value.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
+fn set_squares(sample: &Weighed, out: &mut Squares) {
+    let Weighed { e, norms, by_out, out_squared, .. } = sample;
+    let tokens = e.iter().zip(norms).zip(by_out);
+    let out = out.w.iter_mut().zip(&mut out.ev).zip(&mut out.e);
+    for (((e, norm), by_out), ((out_w, out_ev), out_e)) in tokens.zip(out) {
+        let (e, norm) = (e * e, norm * norm);
+        let w = e * (norm - 2.0 * by_out + out_squared);
+        *out_w = if w > 0.0 { w } else { 0.0 };
+        *out_ev = e * norm;
+        *out_e = e;
+    }
 }
 
 /// All statistics of a sample of `size` that do not depend on a larger one; variances are missing.
@@ -149,22 +257,23 @@ fn stats(size: usize, sample: &Weighed, variance_n: f64, residual: &Residual) ->
     }
 }
 
-/// The variance of `N^`.
-fn variance_n(factors: &[f64], squares: &[[f64; 3]]) -> f64 {
-    factors.iter().zip(squares).map(|(factor, [_, ev, _])| factor * ev).sum()
-}
-
 /// `Tr(S²) / Tr(S)²` of the covariance `S` of a total of `w`, from pairs of different tokens, each weighed by what
 /// it adds to the trace (docs/guarantees.md, eq. 7'). `None` of fewer than four tokens.
-fn alignment_of_tokens(sample: &Weighed, factors: &[f64], squares: &[[f64; 3]]) -> Option<f64> {
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
+fn alignment_of_tokens(sample: &Weighed, factors: &[f64], squares: &[f64]) -> Option<f64> {
+    const FOUR: usize = Weighed::FOUR;
+    let Weighed { e, by_out, out_squared, fours, .. } = sample;
     let (mut parallel, mut all) = (0.0, 0.0);
-    for four in 0..sample.fours.len() {
-        let products = sample.products(four);
-        for (product, (i, j)) in products.into_iter().zip(Weighed::PAIRS) {
-            let (i, j) = (Weighed::FOUR * four + i, Weighed::FOUR * four + j);
-            let factor = factors[i] * factors[j];
-            parallel += factor * product * product;
-            all += factor * squares[i][0] * squares[j][0];
+    let (e, by_out) = (e.as_chunks::<FOUR>().0, by_out.as_chunks::<FOUR>().0);
+    let (factors, squares) = (factors.as_chunks::<FOUR>().0, squares.as_chunks::<FOUR>().0);
+    let tokens = e.iter().zip(by_out).zip(factors.iter().zip(squares));
+    for (products, ((e, by_out), (factors, squares))) in fours.iter().zip(tokens) {
+        let weights: [f64; FOUR] = std::array::from_fn(|i| factors[i] * e[i] * e[i]);
+        let terms: [f64; FOUR] = std::array::from_fn(|i| factors[i] * squares[i]);
+        for (product, (i, j)) in products.iter().zip(Weighed::PAIRS) {
+            let product = product - by_out[i] - by_out[j] + out_squared;
+            parallel += weights[i] * weights[j] * (product * product);
+            all += terms[i] * terms[j];
         }
     }
     (all > 0.0).then(|| parallel / all)
@@ -192,13 +301,6 @@ fn alignment_of_differences(sample: &Weighed, strata: &[usize], factors: &[f64])
         }
     }
     (all > 0.0).then(|| parallel / all)
-}
-
-/// What terms add to `1 / rank` that are parallel to themselves: 1 over the number of terms that would weigh as much
-/// if all weighed the same.
-fn own_share(terms: impl Iterator<Item = f64>) -> f64 {
-    let (sum, squares) = terms.fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
-    if sum > 0.0 { squares / (sum * sum) } else { 0.0 }
 }
 
 #[cfg(test)]

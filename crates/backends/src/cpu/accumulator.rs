@@ -72,7 +72,8 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
             Some(_) => match read.probabilities() {
                 None => self.weigh_sample(1.0 / f64::from(read.uniform_probability())),
                 Some(p) if self.sample.len() == p.len() => {
-                    add(&mut self.certain, &self.sample.weighed_sums(self.readers, p));
+                    let sums = self.sample.weighed_sums(self.readers, p);
+                    add(&mut self.certain, &sums);
                 }
                 Some(p) => self.read_weighted(read.drawn(), p),
             },
@@ -175,8 +176,7 @@ impl<E: Stored> Accumulator for CpuAccumulator<'_, E> {
         p: &[f64],
         strata: Option<&[usize]>,
     ) -> Weighed {
-        let certain = &self.certain[reader];
-        let weighed = self.sample.weighed(self.readers, certain, reader, p, strata);
+        let weighed = self.sample.weighed(self.readers, &self.certain, reader, p, strata);
         weighed.unwrap_or_else(|| Weighed::by_definition(self, reader, residual, p, strata))
     }
 

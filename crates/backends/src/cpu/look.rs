@@ -124,7 +124,12 @@ fn factors<E: Element>(readers: &Readers<'_, E>, passes: &[Pass]) -> Vec<Line> {
 }
 
 /// Values `[rows · stride]` times factors, `[factors][rows]`.
-fn products<E: Element>(level: Level, values: &[E], stride: usize, factors: &[Line]) -> Vec<f32> {
+pub(crate) fn products<E: Element>(
+    level: Level,
+    values: &[E],
+    stride: usize,
+    factors: &[Line],
+) -> Vec<f32> {
     let rows = Rows::of_values(values, stride);
     let mut products = vec![0.0; rows.len() * factors.len() * LANES / stride];
     scores(level, &rows, factors, &mut products);

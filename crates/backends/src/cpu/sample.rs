@@ -11,6 +11,7 @@ use super::kernel::Span;
 use super::look::Look;
 use super::readers::{Readers, RowByRow, Sums, add};
 use super::simd::{CHUNK, Element};
+use super::weighed::Drawn;
 
 /// Samples whose memory a thread keeps: one, and one of a KV head that it begins while it waits.
 const POOLED: usize = 2;
@@ -23,6 +24,8 @@ pub(crate) struct Sample<E: Stored> {
     pub(crate) kept: Kept<E>,
     /// What was made of all that at the last look, for each reader.
     looks: Vec<Look>,
+    /// The same of a sample whose tokens have weights.
+    pub(crate) drawn: Option<Drawn>,
 }
 
 /// What is kept of each token.
@@ -80,7 +83,7 @@ impl<E: Stored> Sample<E> {
     pub(crate) fn new(readers: &Readers<'_, E>) -> Self {
         let mut kept = E::pool().with_borrow_mut(Vec::pop).unwrap_or_default();
         kept.rows.logits.resize(readers.members(), Vec::new());
-        Self { sums: readers.nothing(), kept, looks: Vec::new() }
+        Self { sums: readers.nothing(), kept, looks: Vec::new(), drawn: None }
     }
 
     /// The sums of each reader, unweighted.
@@ -105,6 +108,7 @@ impl<E: Stored> Sample<E> {
             self.kept.values.extend_from_slice(readers.rows.value(token as usize));
         }
         self.looks.clear();
+        self.drawn = None;
     }
 
     /// Reads more tokens, for their sums alone: there can be no look after that.

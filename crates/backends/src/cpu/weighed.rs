@@ -6,6 +6,7 @@ use std::ops::{Range, RangeInclusive};
 use vattention_core::{Softmax, StratumMean, Weighed, Within};
 
 use super::kernel::{dots, exp2, fours, weigh};
+use super::look::products;
 use super::readers::{Readers, Sums, vectors};
 use super::sample::{Kept, Sample, Stored};
 use super::simd::{CHUNK, from_lanes};
@@ -13,53 +14,115 @@ use super::simd::{CHUNK, from_lanes};
 /// Lengths of values whose products f32 holds with room for smaller ones beside them.
 const FITTING: RangeInclusive<f32> = 1e-12..=1e12;
 
-/// Sums over the sample.
-struct Drawn {
+/// Readers whose sums are made together.
+const TOGETHER: usize = 4;
+
+/// What a sample comes to for all readers, with given probabilities.
+#[derive(Debug)]
+pub(crate) struct Drawn {
+    /// Of each token, `[b]`.
+    p: Vec<f64>,
+    readers: Vec<OfReader>,
+}
+
+/// Sums over the sample of one reader.
+#[derive(Debug)]
+struct OfReader {
     /// `e`, relative to the shift of the sums, `[b]`.
     e: Vec<f32>,
     /// Weighed.
     sums: Sums,
+    /// Values times the output of the certain tokens and these, `[b]`; empty until they are asked for.
+    by_out: Vec<f32>,
 }
 
 impl Drawn {
-    /// Of a reader with `logits` in powers of two, `[b]`.
-    fn new<E: Stored>(
+    fn new<E: Stored>(readers: &Readers<'_, E>, kept: &Kept<E>, p: &[f64]) -> Self {
+        let weights: Vec<f32> = p.iter().map(|p| (1.0 / p) as f32).collect();
+        let of_readers = kept.rows.logits.chunks(TOGETHER);
+        let of_readers =
+            of_readers.flat_map(|logits| OfReader::together(readers, kept, logits, &weights));
+        Self { p: p.to_vec(), readers: of_readers.collect() }
+    }
+
+    /// Multiplies the values with each reader's output.
+    fn multiply<E: Stored>(&mut self, readers: &Readers<'_, E>, kept: &Kept<E>, certain: &[Sums]) {
+        let outs: Vec<f32> = self
+            .readers
+            .iter()
+            .zip(certain)
+            .flat_map(|(drawn, certain)| {
+                let mut all = certain.clone();
+                all.add(&drawn.sums);
+                all.softmax.output()
+            })
+            .map(|x| x as f32)
+            .collect();
+        let chunks = readers.rows.value_chunks();
+        let outs = vectors::<E>(&outs, readers.value_dim(), 1.0, TOGETHER, chunks);
+        let products = products(readers.level, &kept.values, chunks * CHUNK, &outs);
+        for (drawn, by_out) in self.readers.iter_mut().zip(products.chunks(self.p.len().max(1))) {
+            drawn.by_out = by_out.to_vec();
+        }
+    }
+}
+
+impl OfReader {
+    /// Of up to [`TOGETHER`] readers with `logits` in powers of two, `[b]`, of tokens that weigh `weights` `[b]`.
+    fn together<E: Stored>(
         readers: &Readers<'_, E>,
         kept: &Kept<E>,
-        logits: &[f32],
-        p: impl Iterator<Item = f64>,
-    ) -> Self {
-        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let mut e = Vec::new();
-        exp2(readers.level, logits, largest, &mut e);
-        let weights: Vec<f32> = e.iter().zip(p).map(|(&e, p)| (f64::from(e) / p) as f32).collect();
-        let stride = readers.rows.value_chunks() * CHUNK;
-        let lanes = weigh(readers.level, &kept.values, stride, &weights);
-        let mut numerator = vec![0.0; readers.value_dim()];
-        from_lanes::<E>(&lanes, &mut numerator);
-        let shift = if e.is_empty() { f64::NEG_INFINITY } else { f64::from(largest) * LN_2 };
-        let denominator = weights.iter().map(|&w| f64::from(w)).sum();
-        let norms = weights.iter().zip(&kept.rows.norms);
-        let norms = norms.map(|(&w, &norm)| f64::from(w) * f64::from(norm)).sum();
-        Self { e, sums: Sums { softmax: Softmax::from_sums(shift, denominator, numerator), norms } }
+        logits: &[Vec<f32>],
+        weights: &[f32],
+    ) -> Vec<Self> {
+        let largest = |logits: &Vec<f32>| logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let shifts: Vec<f32> = logits.iter().map(largest).collect();
+        let e = logits.iter().zip(&shifts).map(|(logits, &shift)| {
+            let mut e = Vec::new();
+            exp2(readers.level, logits, shift, &mut e);
+            e
+        });
+        let e: Vec<Vec<f32>> = e.collect();
+        let times = |e: &Vec<f32>| e.iter().zip(weights).map(|(e, weight)| e * weight).collect();
+        let weights: Vec<Vec<f32>> = e.iter().map(times).collect();
+        let (stride, dim) = (readers.rows.value_chunks() * CHUNK, readers.value_dim());
+        let of_each: [&[f32]; TOGETHER] =
+            std::array::from_fn(|i| &weights[i.min(weights.len() - 1)][..]);
+        let numerators = weigh(readers.level, &kept.values, stride, of_each);
+        let readers = e.into_iter().zip(&shifts).zip(weights.iter().zip(numerators));
+        let sums = readers.map(|((e, &shift), (weights, lanes))| {
+            let mut numerator = vec![0.0; dim];
+            from_lanes::<E>(&lanes, &mut numerator);
+            let shift = if e.is_empty() { f64::NEG_INFINITY } else { f64::from(shift) * LN_2 };
+            let denominator = weights.iter().map(|&w| f64::from(w)).sum();
+            let norms = weights.iter().zip(&kept.rows.norms);
+            let norms = norms.map(|(&w, &norm)| f64::from(w) * f64::from(norm)).sum();
+            let softmax = Softmax::from_sums(shift, denominator, numerator);
+            Self { e, sums: Sums { softmax, norms }, by_out: Vec::new() }
+        });
+        sums.collect()
     }
 }
 
 impl<E: Stored> Sample<E> {
     /// The sums of each reader, weighed by the probabilities `p` `[b]` of the tokens that were drawn and kept.
-    pub(crate) fn weighed_sums(&self, readers: &Readers<'_, E>, p: &[f32]) -> Vec<Sums> {
-        let of_reader = |logits: &Vec<f32>| {
-            Drawn::new(readers, &self.kept, logits, p.iter().map(|&p| f64::from(p))).sums
+    pub(crate) fn weighed_sums(&mut self, readers: &Readers<'_, E>, p: &[f32]) -> Vec<Sums> {
+        let is_of = |drawn: &Drawn| {
+            drawn.p.len() == p.len() && drawn.p.iter().zip(p).all(|(&a, &b)| a as f32 == b)
         };
-        self.kept.rows.logits.iter().map(of_reader).collect()
+        let drawn = self.drawn.take().filter(is_of).unwrap_or_else(|| {
+            let p: Vec<f64> = p.iter().map(|&p| f64::from(p)).collect();
+            Drawn::new(readers, &self.kept, &p)
+        });
+        drawn.readers.into_iter().map(|of_reader| of_reader.sums).collect()
     }
 
-    /// What the sample says to a reader whose certain tokens come to `certain`, if its tokens were drawn with
+    /// What the sample says to a reader, of those whose certain tokens come to `certain`, if its tokens were drawn with
     /// probabilities `p` `[b]`, within `strata` `[b]` if there are any; `None` if f32 does not hold products of its values.
     pub(crate) fn weighed(
         &mut self,
         readers: &Readers<'_, E>,
-        certain: &Sums,
+        certain: &[Sums],
         reader: usize,
         p: &[f64],
         strata: Option<&[usize]>,
@@ -69,24 +132,27 @@ impl<E: Stored> Sample<E> {
         if !FITTING.contains(&longest) {
             return None;
         }
-        let drawn = Drawn::new(readers, kept, &kept.rows.logits[reader], p.iter().copied());
-        let (mut certain, own) = (certain.clone(), drawn.sums.softmax.shift());
+        if self.drawn.as_ref().is_none_or(|drawn| drawn.p != p) {
+            kept.multiply(readers);
+            let mut drawn = Drawn::new(readers, kept, p);
+            drawn.multiply(readers, kept, certain);
+            self.drawn = Some(drawn);
+        }
+        let drawn = &self.drawn.as_ref().expect("it was made").readers[reader];
+        let (mut certain, own) = (certain[reader].clone(), drawn.sums.softmax.shift());
         let shift = certain.softmax.shift().max(own);
         certain.rebase(shift);
         let mut all = certain.clone();
         all.add(&drawn.sums);
         let scale = (own - shift).exp();
-        let e = drawn.e.iter().map(|&e| scale * f64::from(e)).collect();
-        let norms = kept.rows.norms.iter().map(|&norm| f64::from(norm)).collect();
-        let output = all.softmax.output();
-        let out: Vec<f32> = output.iter().map(|&x| x as f32).collect();
-        let out = vectors::<E>(&out, out.len(), 1.0, 1, readers.rows.value_chunks());
-        let by_out = dots(readers.level, &kept.values, &out);
-        kept.multiply(readers);
+        let wide = |numbers: &[f32], unit: f64| numbers.iter().map(|&x| unit * f64::from(x)).collect();
+        let within =
+            strata.map(|of| kept.within(readers, of, &drawn.e, scale, &all.softmax.output()));
+        let (e, norms) = (wide(&drawn.e, scale), wide(&kept.rows.norms, 1.0));
         Some(Weighed {
-            by_out: by_out.into_iter().map(f64::from).collect(),
+            by_out: wide(&drawn.by_out, 1.0),
             fours: kept.fours.iter().map(|four| four.map(f64::from)).collect(),
-            within: strata.map(|of| kept.within(readers, of, &drawn.e, scale, &output)),
+            within,
             ..Weighed::of_sums(shift, &certain.softmax, &all.softmax, all.norms, e, norms)
         })
     }
@@ -129,7 +195,7 @@ impl<E: Stored> Kept<E> {
             let (mean_e, mean) = &mut means[of[run.start]];
             let share = 1.0 / drawn[of[run.start]] as f64;
             *mean_e += share * e[run.clone()].iter().map(|&e| f64::from(e)).sum::<f64>();
-            let lanes = weigh(readers.level, values(&run), chunks * CHUNK, &e[run]);
+            let [lanes] = weigh(readers.level, values(&run), chunks * CHUNK, [&e[run]]);
             let mut sums = vec![0.0; dim];
             from_lanes::<E>(&lanes, &mut sums);
             mean.iter_mut().zip(sums).for_each(|(mean, sum)| *mean += share * sum);

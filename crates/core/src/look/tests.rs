@@ -34,20 +34,21 @@ impl Design for Given {
 
 /// Estimates from the tokens drawn: of `Σ e`, and of the variances of `Σ e` and `Σ e v` at a size.
 fn estimates(drawn: &[usize], design: &Given, size: usize) -> [f64; 3] {
-    let stats = looked_at(drawn, design, VALUES.len(), size).at(size);
+    let stats = looked_at(drawn, design, VALUES.len(), size);
     let (b, n_s) = (size as f64, VALUES.len() as f64);
     let alike = n_s * n_s * (1.0 / b - 1.0 / n_s);
     [stats.d, stats.var_e * alike, stats.trace_ev * alike]
 }
 
-/// A look at the tokens drawn, of `n_s`; tokens beyond those that have values repeat them.
-fn looked_at<'a>(drawn: &[usize], design: &'a dyn Design, n_s: usize, size: usize) -> Look<'a> {
+/// What a look at the tokens drawn says, of `n_s`; tokens beyond those that have values repeat them.
+fn looked_at(drawn: &[usize], design: &dyn Design, n_s: usize, size: usize) -> SampleStats {
     with_sample(drawn, n_s, |sample| {
         let Sample { n_s, visible, query_heads, max_norm_v, .. } = *sample;
         let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
-        let (p, strata) = (design.probabilities(), design.strata());
-        let sample = Weighed::new(sample, &p, strata.as_deref(), 0.0);
-        Look::new(design, 0, size, &p, &sample, &residual)
+        let present = Present::new(design, size);
+        let strata = present.strata.as_deref();
+        let sample = Weighed::new(sample, &present.probabilities, strata, 0.0);
+        Look::new(design, &present, 0, &sample, &residual).at(size)
     })
 }
 
@@ -155,7 +156,7 @@ fn of_a_uniform_sample_it_is_what_sums_say() {
     let factor = n_s * n_s * (1.0 / b - 1.0 / n_s) / (b - 1.0);
     let design =
         Given { p: vec![b / n_s; 40], factors: vec![factor; 40], strata: Some(vec![0; 40]) };
-    let look = looked_at(&drawn, &design, 300, 40).at(40);
+    let look = looked_at(&drawn, &design, 300, 40);
     let sums = with_sample(&drawn, 300, SampleStats::new);
     let numbers = |stats: &SampleStats| {
         [
@@ -193,7 +194,7 @@ fn ranks_of_pairs() {
             fours: values.chunks_exact(Weighed::FOUR).map(four).collect(),
             ..Weighed::default()
         };
-        let squares: Vec<[f64; 3]> = (0..500).map(|i| [dot(of(i), of(i)), 0.0, 0.0]).collect();
+        let squares: Vec<f64> = (0..500).map(|i| dot(of(i), of(i))).collect();
         let factors = [2.0; 500];
         // Two and two of a stratum, then four.
         let strata: Vec<usize> =

@@ -5,8 +5,10 @@ use vattention_core::Uniforms;
 
 use super::sizes::{RESOLUTION, Sizes};
 
-/// Candidates are looked for up to this many times the threshold: those of further looks.
-const AHEAD: f64 = 8.0;
+/// Candidates are those of further looks, too: at up to this many times the threshold, but of all tokens a share, as going over
+/// these costs less than having candidates that are not needed.
+const AHEAD: (f64, f64) = (1.5, 32.0);
+const TOKENS_TO_ONE: f64 = 16.0;
 
 /// Draws by a uniform number for each token.
 #[derive(Debug)]
@@ -42,8 +44,10 @@ impl Draws {
         t: f64,
     ) -> impl Iterator<Item = u32> {
         if t > self.reach {
-            self.reach = AHEAD * t;
-            self.candidates = self.candidates(sizes, self.reach as f32);
+            let enough = sizes.shares().len() as f64 / TOKENS_TO_ONE;
+            self.reach = enough.clamp(AHEAD.0 * t, AHEAD.1 * t);
+            self.candidates.clear();
+            find(sizes.shares(), self.uniforms, self.reach as f32, &mut self.candidates);
         }
         let is_drawn = |candidate: &Candidate, t: f64| match t as f32 {
             far if candidate.from < far * (1.0 - NEAR) => true,
@@ -66,19 +70,6 @@ impl Draws {
         new.sort_unstable_by_key(order);
         new.into_iter().map(|candidate| candidate.token)
     }
-
-    /// All tokens that are drawn at a threshold, and perhaps a few more.
-    fn candidates(&self, sizes: &Sizes, t: f32) -> Vec<Candidate> {
-        let shares = sizes.shares();
-        let mut tokens = Vec::new();
-        find(shares, self.uniforms, t, &mut tokens);
-        let candidate = |token: u32| {
-            let uniform = self.uniforms.at(token);
-            let from = uniform as f32 / RESOLUTION / shares[token as usize];
-            Candidate { token, uniform, from }
-        };
-        tokens.into_iter().map(candidate).collect()
-    }
 }
 
 /// Tokens that are looked at together.
@@ -87,24 +78,29 @@ const LANES: usize = 16;
 /// More than a uniform number of 24 bits and the probability are off.
 const SLACK: f32 = 1.0 / (1 << 23) as f32;
 
+/// Finds all tokens that are drawn at a threshold, and perhaps a few more.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn find(shares: &[f32], uniforms: Uniforms, t: f32, out: &mut Vec<u32>) {
-    let near = |token: u32, share: f32| {
-        let uniform = (uniforms.at(token) >> 8) as f32 / (1 << 24) as f32;
+fn find(shares: &[f32], uniforms: Uniforms, t: f32, out: &mut Vec<Candidate>) {
+    let near = |uniform: u32, share: f32| {
+        let uniform = (uniform >> 8) as f32 / (1 << 24) as f32;
         share > 0.0 && uniform <= t * share + SLACK
     };
     let (whole, rest) = shares.as_chunks::<LANES>();
-    for (i, shares) in whole.iter().enumerate() {
+    let mut last = [0.0; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    for (i, shares) in whole.iter().chain([&last]).enumerate() {
         let first = (i * LANES) as u32;
-        let mut found = [false; LANES];
-        for (lane, found) in found.iter_mut().enumerate() {
-            *found = near(first + lane as u32, shares[lane]);
+        let (mut found, mut numbers) = ([false; LANES], [0; LANES]);
+        for lane in 0..LANES {
+            numbers[lane] = uniforms.at(first + lane as u32);
+            found[lane] = near(numbers[lane], shares[lane]);
         }
-        if found.contains(&true) {
-            out.extend((0..LANES).filter(|&lane| found[lane]).map(|lane| first + lane as u32));
+        if !found.contains(&true) {
+            continue;
+        }
+        for lane in (0..LANES).filter(|&lane| found[lane]) {
+            let (token, uniform) = (first + lane as u32, numbers[lane]);
+            out.push(Candidate { token, uniform, from: uniform as f32 / RESOLUTION / shares[lane] });
         }
     }
-    let first = shares.len() - rest.len();
-    let rest = rest.iter().enumerate().map(|(i, share)| ((first + i) as u32, *share));
-    out.extend(rest.filter(|&(token, share)| near(token, share)).map(|(token, _)| token));
 }

@@ -137,8 +137,10 @@ fn rounded_up(x: f32) -> f32 {
     if whole < x { whole + 1.0 } else { whole }
 }
 
-/// Sizes of more than one in this many are kept in order; there are fewer of them, as all sum to 1.
-const LARGE: f64 = 2048.0;
+/// Sizes of more than one in so many are kept in order: in a share of the tokens, within bounds. There are fewer of them, as
+/// all sum to 1.
+const LARGE: (f32, f32) = (2048.0, 8192.0);
+const TOKENS_TO_ONE: f32 = 8.0;
 
 /// The largest sizes, so that those that are certain need not be looked for among all.
 #[derive(Debug)]
@@ -147,24 +149,27 @@ struct Largest {
     sizes: Vec<f64>,
     /// `rest[i]` is the sum of all sizes but the first `i` of these.
     rest: Vec<f64>,
+    /// The least of sizes that are kept in order.
+    least: f32,
 }
 
 impl Largest {
     fn new(all: &[f32]) -> Self {
         let mut sizes = Vec::new();
-        add_large(all, &mut sizes);
+        let least = 1.0 / (all.len() as f32 / TOKENS_TO_ONE).clamp(LARGE.0, LARGE.1);
+        add_large(all, least, &mut sizes);
         sizes.sort_unstable_by(|a, b| b.total_cmp(a));
-        let mut rest = vec![below(all, 1.0 / LARGE as f32).1];
+        let mut rest = vec![below(all, least).1];
         for size in sizes.iter().rev() {
             rest.push(rest[rest.len() - 1] + size);
         }
         rest.reverse();
-        Self { sizes, rest }
+        Self { sizes, rest, least }
     }
 
     /// How many of `all` are certain at a threshold, which the larger sizes are, and what the others sum to.
     fn split(&self, all: &[f32], t: f64) -> (usize, f64) {
-        if t <= LARGE {
+        if t * f64::from(self.least) <= 1.0 {
             let certain = self.sizes.partition_point(|size| t * size >= 1.0);
             return (certain, self.rest[certain]);
         }
@@ -330,10 +335,10 @@ fn at_least(size: f32) -> f32 {
     if size > LEAST { size } else { LEAST }
 }
 
-/// Adds the large ones of some sizes.
+/// Adds those of some sizes that are no smaller than a limit.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn add_large(sizes: &[f32], out: &mut Vec<f64>) {
-    let is_large = |size: f32| size * LARGE as f32 >= 1.0;
+fn add_large(sizes: &[f32], least: f32, out: &mut Vec<f64>) {
+    let is_large = |size: f32| size >= least;
     for sizes in sizes.chunks(LANES) {
         if sizes.iter().fold(false, |any, &size| any | is_large(size)) {
             out.extend(sizes.iter().filter(|&&size| is_large(size)).map(|&size| f64::from(size)));

@@ -3,53 +3,78 @@
 use super::{FOLD, LANES, Line};
 use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};
 
-/// `Σ weight · value`, in the lanes' order, `[chunks · CHUNK]`.
+/// `Σ weight · value` with each of some lists of weights, in the lanes' order, `[H][chunks · CHUNK]`.
 ///
 /// # Panics
 /// If there is not a weight for each value.
-pub(crate) fn weigh<E: Element>(
+pub(crate) fn weigh<E: Element, const H: usize>(
     level: Level,
     values: &[E],
     stride: usize,
-    weights: &[f32],
-) -> Vec<f64> {
+    weights: [&[f32]; H],
+) -> [Vec<f64>; H] {
     check(values, stride);
-    assert_eq!(values.len(), weights.len() * stride, "weights");
+    assert!(weights.iter().all(|weights| weights.len() * stride == values.len()), "weights");
     // SAFETY: there is a row of values for each weight, and a row is whole chunks.
     unsafe { level.run(Weigh { values, stride, weights }) }
 }
 
-struct Weigh<'a, E> {
+struct Weigh<'a, E, const H: usize> {
     values: &'a [E],
     stride: usize,
-    weights: &'a [f32],
+    weights: [&'a [f32]; H],
 }
 
-impl<E: Element> Kernel for Weigh<'_, E> {
-    type Output = Vec<f64>;
+impl<E: Element, const H: usize> Kernel for Weigh<'_, E, H> {
+    type Output = [Vec<f64>; H];
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> Vec<f64> {
+    unsafe fn run<S: Simd>(self) -> [Vec<f64>; H] {
         let Self { values, stride, weights } = self;
-        let mut sums = vec![0.0; stride];
-        for (part, weights) in weights.chunks(FOLD).enumerate() {
-            let first = values.as_ptr().add(part * FOLD * stride);
+        let rows = values.len() / stride;
+        let mut sums = [(); H].map(|()| vec![0.0; stride]);
+        for first in (0..rows).step_by(FOLD) {
+            let rows = FOLD.min(rows - first);
             for at in (0..stride).step_by(CHUNK) {
-                let mut sum = (S::splat(0.0), S::splat(0.0));
-                for (row, weight) in weights.iter().enumerate() {
-                    let (low, high) = E::widen::<S>(first.add(row * stride + at));
-                    let weight = S::splat(*weight);
-                    sum = (S::fma(low, weight, sum.0), S::fma(high, weight, sum.1));
+                let from = values.as_ptr().add(first * stride + at);
+                let lanes: [[f32; CHUNK]; H] = if S::WIDE {
+                    weighed::<S, E, H>(from, stride, rows, weights.map(|w| w.as_ptr().add(first)))
+                } else {
+                    let of = |w: &[f32]| weighed::<S, E, 1>(from, stride, rows, [w.as_ptr().add(first)]);
+                    weights.map(|weights| of(weights)[0])
+                };
+                for (sums, lanes) in sums.iter_mut().zip(lanes) {
+                    let folded = sums[at..at + CHUNK].iter_mut().zip(lanes);
+                    folded.for_each(|(sum, lane)| *sum += f64::from(lane));
                 }
-                let mut lanes = [0.0; CHUNK];
-                S::store(lanes.as_mut_ptr(), sum.0);
-                S::store(lanes.as_mut_ptr().add(LANES), sum.1);
-                let folded = sums[at..at + CHUNK].iter_mut().zip(lanes);
-                folded.for_each(|(sum, lane)| *sum += f64::from(lane));
             }
         }
         sums
     }
+}
+
+/// Sums of one chunk of rows.
+#[inline(always)]
+unsafe fn weighed<S: Simd, E: Element, const H: usize>(
+    from: *const E,
+    stride: usize,
+    rows: usize,
+    weights: [*const f32; H],
+) -> [[f32; CHUNK]; H] {
+    let mut sums = [(S::splat(0.0), S::splat(0.0)); H];
+    for row in 0..rows {
+        let (low, high) = E::widen::<S>(from.add(row * stride));
+        for (sum, weights) in sums.iter_mut().zip(weights) {
+            let weight = S::splat(*weights.add(row));
+            *sum = (S::fma(low, weight, sum.0), S::fma(high, weight, sum.1));
+        }
+    }
+    let mut lanes = [[0.0; CHUNK]; H];
+    for (lanes, sum) in lanes.iter_mut().zip(sums) {
+        S::store(lanes.as_mut_ptr(), sum.0);
+        S::store(lanes.as_mut_ptr().add(LANES), sum.1);
+    }
+    lanes
 }
 
 /// The product of each value with a vector in the lanes' order, `[rows]`.
