@@ -208,8 +208,7 @@ impl Squares {
                 (e - mean.e).powi(2),
             )
         };
-        let (w, (ev, e)) =
-            (0..e.len()).map(square).map(|(w, ev, e)| (w, (ev, e))).unzip();
+        let (w, (ev, e)) = (0..e.len()).map(square).map(|(w, ev, e)| (w, (ev, e))).unzip();
         Self { w, ev, e }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Kept<E> {
     /// `[b][value_chunks · CHUNK]`
     pub(crate) values: Vec<E>,
     /// Products of the values of four tokens, as far as they were asked for.
-    pub(crate) fours: Vec<[f32; 6]>,
+    pub(crate) fours: Vec<[f64; 6]>,
 }
 
 impl<E: Stored> Kept<E> {

@@ -22,6 +22,8 @@ const TOGETHER: usize = 4;
 pub(crate) struct Drawn {
     /// Of each token, `[b]`.
     p: Vec<f64>,
+    /// Lengths of values, `[b]`.
+    norms: Vec<f64>,
     readers: Vec<OfReader>,
 }
 
@@ -42,7 +44,7 @@ impl Drawn {
         let of_readers = kept.rows.logits.chunks(TOGETHER);
         let of_readers =
             of_readers.flat_map(|logits| OfReader::together(readers, kept, logits, &weights));
-        Self { p: p.to_vec(), readers: of_readers.collect() }
+        Self { p: p.to_vec(), norms: wide(&kept.rows.norms, 1.0), readers: of_readers.collect() }
     }
 
     /// Multiplies the values with each reader's output.
@@ -138,24 +140,28 @@ impl<E: Stored> Sample<E> {
             drawn.multiply(readers, kept, certain);
             self.drawn = Some(drawn);
         }
-        let drawn = &self.drawn.as_ref().expect("it was made").readers[reader];
+        let all_drawn = self.drawn.as_ref().expect("it was made");
+        let (drawn, norms) = (&all_drawn.readers[reader], all_drawn.norms.clone());
         let (mut certain, own) = (certain[reader].clone(), drawn.sums.softmax.shift());
         let shift = certain.softmax.shift().max(own);
         certain.rebase(shift);
         let mut all = certain.clone();
         all.add(&drawn.sums);
         let scale = (own - shift).exp();
-        let wide = |numbers: &[f32], unit: f64| numbers.iter().map(|&x| unit * f64::from(x)).collect();
         let within =
             strata.map(|of| kept.within(readers, of, &drawn.e, scale, &all.softmax.output()));
-        let (e, norms) = (wide(&drawn.e, scale), wide(&kept.rows.norms, 1.0));
+        let e = wide(&drawn.e, scale);
         Some(Weighed {
             by_out: wide(&drawn.by_out, 1.0),
-            fours: kept.fours.iter().map(|four| four.map(f64::from)).collect(),
+            fours: kept.fours.clone(),
             within,
             ..Weighed::of_sums(shift, &certain.softmax, &all.softmax, all.norms, e, norms)
         })
     }
+}
+
+fn wide(numbers: &[f32], unit: f64) -> Vec<f64> {
+    numbers.iter().map(|&x| unit * f64::from(x)).collect()
 }
 
 /// Where tokens that lie side by side are of one stratum.
@@ -173,7 +179,8 @@ impl<E: Stored> Kept<E> {
         let stride = readers.rows.value_chunks() * CHUNK;
         let whole = self.rows.norms.len() / Weighed::FOUR * Weighed::FOUR;
         let new = Weighed::FOUR * self.fours.len() * stride..whole * stride;
-        self.fours.extend(fours(readers.level, &self.values[new], stride));
+        let new = fours(readers.level, &self.values[new], stride);
+        self.fours.extend(new.iter().map(|four| four.map(f64::from)));
     }
 
     /// What the tokens have to do with the means of the strata `of` that they were drawn within: `e` are theirs, relative

@@ -7,7 +7,7 @@ use super::sizes::{RESOLUTION, Sizes};
 
 /// Candidates are those of further looks, too: at up to this many times the threshold, but of all tokens a share, as going over
 /// these costs less than having candidates that are not needed.
-const AHEAD: (f64, f64) = (1.5, 32.0);
+const AHEAD: (f64, f64) = (1.5, 16.0);
 const TOKENS_TO_ONE: f64 = 16.0;
 
 /// Draws by a uniform number for each token.
@@ -98,9 +98,16 @@ fn find(shares: &[f32], uniforms: Uniforms, t: f32, out: &mut Vec<Candidate>) {
         if !found.contains(&true) {
             continue;
         }
-        for lane in (0..LANES).filter(|&lane| found[lane]) {
+        let mut left = (0..LANES).fold(0_u32, |bits, lane| bits | u32::from(found[lane]) << lane);
+        while left != 0 {
+            let lane = left.trailing_zeros() as usize;
             let (token, uniform) = (first + lane as u32, numbers[lane]);
-            out.push(Candidate { token, uniform, from: uniform as f32 / RESOLUTION / shares[lane] });
+            out.push(Candidate {
+                token,
+                uniform,
+                from: uniform as f32 / RESOLUTION / shares[lane],
+            });
+            left &= left - 1;
         }
     }
 }

@@ -146,7 +146,7 @@ const TOKENS_TO_ONE: f32 = 8.0;
 #[derive(Debug)]
 struct Largest {
     /// Falling.
-    sizes: Vec<f64>,
+    sizes: Vec<f32>,
     /// `rest[i]` is the sum of all sizes but the first `i` of these.
     rest: Vec<f64>,
     /// The least of sizes that are kept in order.
@@ -158,10 +158,11 @@ impl Largest {
         let mut sizes = Vec::new();
         let least = 1.0 / (all.len() as f32 / TOKENS_TO_ONE).clamp(LARGE.0, LARGE.1);
         add_large(all, least, &mut sizes);
-        sizes.sort_unstable_by(|a, b| b.total_cmp(a));
+        // They are positive: their bits are in the same order.
+        sizes.sort_unstable_by_key(|size| !size.to_bits());
         let mut rest = vec![below(all, least).1];
-        for size in sizes.iter().rev() {
-            rest.push(rest[rest.len() - 1] + size);
+        for &size in sizes.iter().rev() {
+            rest.push(rest[rest.len() - 1] + f64::from(size));
         }
         rest.reverse();
         Self { sizes, rest, least }
@@ -170,7 +171,7 @@ impl Largest {
     /// How many of `all` are certain at a threshold, which the larger sizes are, and what the others sum to.
     fn split(&self, all: &[f32], t: f64) -> (usize, f64) {
         if t * f64::from(self.least) <= 1.0 {
-            let certain = self.sizes.partition_point(|size| t * size >= 1.0);
+            let certain = self.sizes.partition_point(|&size| t * f64::from(size) >= 1.0);
             return (certain, self.rest[certain]);
         }
         below(all, (1.0 / t) as f32)
@@ -337,11 +338,11 @@ fn at_least(size: f32) -> f32 {
 
 /// Adds those of some sizes that are no smaller than a limit.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn add_large(sizes: &[f32], least: f32, out: &mut Vec<f64>) {
+fn add_large(sizes: &[f32], least: f32, out: &mut Vec<f32>) {
     let is_large = |size: f32| size >= least;
     for sizes in sizes.chunks(LANES) {
         if sizes.iter().fold(false, |any, &size| any | is_large(size)) {
-            out.extend(sizes.iter().filter(|&&size| is_large(size)).map(|&size| f64::from(size)));
+            out.extend(sizes.iter().filter(|&&size| is_large(size)));
         }
     }
 }

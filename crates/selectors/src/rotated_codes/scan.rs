@@ -104,10 +104,7 @@ pub(super) fn add_codes(
 /// The products of rotated queries with the means of a group of blocks `[dim][GROUP]`, in an order that does not depend on
 /// the machine.
 #[inline(always)]
-fn products_with_means(
-    queries: [&[f32]; TOGETHER],
-    means: &[bf16],
-) -> [[f32; GROUP]; TOGETHER] {
+fn products_with_means(queries: [&[f32]; TOGETHER], means: &[bf16]) -> [[f32; GROUP]; TOGETHER] {
     let mut sums = [[0.0_f32; GROUP]; TOGETHER];
     for (i, means) in means.as_chunks::<GROUP>().0.iter().enumerate() {
         for (sums, query) in sums.iter_mut().zip(queries) {

@@ -40,7 +40,8 @@ impl<E: Element, const H: usize> Kernel for Weigh<'_, E, H> {
                 let lanes: [[f32; CHUNK]; H] = if S::WIDE {
                     weighed::<S, E, H>(from, stride, rows, weights.map(|w| w.as_ptr().add(first)))
                 } else {
-                    let of = |w: &[f32]| weighed::<S, E, 1>(from, stride, rows, [w.as_ptr().add(first)]);
+                    let of =
+                        |w: &[f32]| weighed::<S, E, 1>(from, stride, rows, [w.as_ptr().add(first)]);
                     weights.map(|weights| of(weights)[0])
                 };
                 for (sums, lanes) in sums.iter_mut().zip(lanes) {
