@@ -67,6 +67,9 @@ pub(crate) struct Args {
     /// Do not look at samples of a given size: steps are faster, and their rows have no error bar.
     #[arg(long)]
     omit_error_bars: bool,
+    /// Sequences that attend at once; of several, lengths differ, from about half of the tokens to all.
+    #[arg(long, value_parser = sequences, default_value = "1")]
+    sequences: usize,
     #[command(flatten)]
     changes: Changes,
     /// Seconds to measure each set of pipelines, after warming up; five rounds at least.
@@ -118,6 +121,7 @@ fn bench(args: &Args) -> Result<Bench, Failure> {
         threads: args.threads.clone().unwrap_or_else(all_threads),
         fall_back: args.fall_back.into(),
         omit_error_bars: args.omit_error_bars,
+        sequences: args.sequences,
         page_size: if args.small_pages { PageSize::Small } else { PageSize::Huge },
         placement: if args.offload { Placement::Host } else { Placement::Device },
         time: args.seconds,
@@ -176,6 +180,10 @@ fn tokens(text: &str) -> Result<usize, String> {
 }
 
 fn threads(text: &str) -> Result<usize, String> {
+    whole(text, 1024)
+}
+
+fn sequences(text: &str) -> Result<usize, String> {
     whole(text, 1024)
 }
 

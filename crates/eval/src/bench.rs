@@ -51,6 +51,8 @@ pub struct Bench {
     pub fall_back: FallBack,
     /// Whether samples of a given size get no error bars.
     pub omit_error_bars: bool,
+    /// Sequences that attend at once, at least 1.
+    pub sequences: usize,
     /// How long to measure each set of pipelines, after warming up; five rounds at least.
     pub time: Duration,
     /// Bytes of keys and values in all layers of a pipeline, of which there are 2 to 4096; and of
@@ -84,7 +86,8 @@ impl Bench {
                 |share: f64| progress(100 * i + (100.0 * share) as usize, 100 * groups.len());
             let mut group = Group::start(variants, backend, &self.heads, *set)?;
             group.fill(&|share| part(0.5 * share))?;
-            let measured = group.measure(&memory, self.time, &|share| part(0.5 + 0.5 * share))?;
+            let measured =
+                group.measure(backend, &memory, self.time, &|share| part(0.5 + 0.5 * share))?;
             report.add(i, set, measured);
         }
         Ok(report)
@@ -118,6 +121,7 @@ impl Bench {
                     page_size: self.page_size,
                     fall_back: self.fall_back,
                     omit_error_bars: self.omit_error_bars,
+                    sequences: self.sequences,
                     plan,
                 }));
             }
@@ -157,6 +161,7 @@ mod tests {
                 page_size: PageSize::Huge,
                 fall_back: FallBack::ByCount,
                 omit_error_bars: false,
+                sequences: 1,
                 plan,
             };
             let name = |one: &Variant| one.pipeline.name.clone();

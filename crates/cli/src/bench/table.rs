@@ -44,6 +44,10 @@ fn heading(report: &BenchReport) -> String {
         report.backend
     )];
     lines.extend(report.trace.iter().map(|trace| format!("heads of {trace}")));
+    let at_once = report.rows.first().map_or(1, |row| row.sequences);
+    if at_once > 1 {
+        lines.push(format!("{at_once} sequences at once, of about half of the tokens to all"));
+    }
     for one in &report.bandwidth_gb_s {
         let plural = if one.threads == 1 { "" } else { "s" };
         lines.push(format!("{} thread{plural} read {:.1} GB/s in order", one.threads, one.gb_s));

@@ -98,6 +98,7 @@ fn the_json_has_the_keys_that_other_tools_read() {
                 "sample_share",
                 "sampled",
                 "select_share",
+                "sequences",
                 "speedup_over_dense",
                 "threads",
                 "tokens",
@@ -113,6 +114,21 @@ fn the_json_has_the_keys_that_other_tools_read() {
             assert!(row[key].is_null() || (0.0..=1.0).contains(&number(row, key)), "{row}");
         }
     }
+}
+
+/// Of half of the tokens to all: dense attention of three sequences, of 683, 854 and 1024 tokens, reads 2561 rows of
+/// 2 KV heads in a batch.
+#[test]
+fn sequences_attend_at_once() {
+    let (table, report) = measure("1024", &["--threads", "2", "--sequences", "3"]);
+    assert!(table.contains("3 sequences at once, of about half of the tokens to all\n"), "{table}");
+    for row in rows(&report) {
+        assert_eq!((&row["sequences"], &row["layers"]), (&3.into(), &6.into()), "{row}");
+    }
+    let dense = &rows(&report)[0];
+    let bytes = number(dense, "gb_s") * 1e6 * number(dense, "ms");
+    assert!((bytes / (2561.0 / 3.0 * 2.0 * 256.0) - 1.0).abs() < 0.1, "{bytes}");
+    assert!(refuse(&["--sequences", "0"]).contains("expected a whole number from 1 to 1024"));
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use ndarray::Array3;
+use ndarray::{Array3, ArrayView3};
 use rayon::prelude::*;
 use vattention_core::{
-    Attention, Backend, FallBack, Options, Output, PageSize, Placement, Storage,
+    Attention, Backend, FallBack, Options, Output, PageSize, Placement, Storage, Turn,
 };
 
 use super::bandwidth::{Memory, pool};
@@ -31,7 +31,17 @@ pub(super) struct Set {
     pub(super) page_size: PageSize,
     pub(super) fall_back: FallBack,
     pub(super) omit_error_bars: bool,
+    /// Sequences that attend at once: so many layers that follow each other are the same one of as many sequences.
+    pub(super) sequences: usize,
     pub(super) plan: Plan,
+}
+
+impl Set {
+    /// Tokens of a layer. Sequences of a batch have different lengths, from about half of the tokens to all.
+    fn tokens_of(&self, layer: usize) -> usize {
+        let sequence = 1 + layer % self.sequences;
+        (self.tokens * (self.sequences + sequence)).div_ceil(2 * self.sequences)
+    }
 }
 
 /// Dense attention and others, all with the same tokens in the same number of layers.
@@ -86,8 +96,9 @@ impl<'a> Group<'a> {
     /// Gives every pipeline the same tokens, and a prompt of one query, without which some
     /// selectors would take everything. `progress` is told the share that is done.
     pub(super) fn fill(&mut self, progress: &dyn Fn(f64)) -> Result<()> {
-        let Set { tokens, plan, .. } = self.set;
+        let plan = self.set.plan;
         for layer in 0..plan.layers {
+            let tokens = self.set.tokens_of(layer);
             for first in (0..tokens).step_by(BLOCK) {
                 let count = BLOCK.min(tokens - first);
                 let keys = self.heads.keys(layer, first, count);
@@ -107,6 +118,7 @@ impl<'a> Group<'a> {
     /// Measures until `time` is over. `progress` is told the share that is done.
     pub(super) fn measure(
         mut self,
+        backend: &dyn Backend,
         memory: &Memory,
         time: Duration,
         progress: &dyn Fn(f64),
@@ -114,14 +126,14 @@ impl<'a> Group<'a> {
         let pool = pool(self.set.threads)?;
         for round in 0..WARM_UP {
             memory.read(&pool);
-            self.round(round)?;
+            self.round(backend, round)?;
         }
         self.runners.iter_mut().for_each(|runner| runner.tally.forget());
         let huge_pages = huge_share();
         let (start, mut bandwidth) = (Instant::now(), Vec::new());
         while bandwidth.len() < LEAST || start.elapsed() < time {
             bandwidth.push(memory.read(&pool));
-            self.round(WARM_UP + bandwidth.len())?;
+            self.round(backend, WARM_UP + bandwidth.len())?;
             let of_rounds = bandwidth.len() as f64 / LEAST as f64;
             let of_time = start.elapsed().as_secs_f64() / time.as_secs_f64().max(1e-9);
             progress(of_rounds.min(of_time).min(1.0));
@@ -132,14 +144,14 @@ impl<'a> Group<'a> {
 
     /// Lets every pipeline make a pass with the same queries, dense attention first, whose outputs the others' are
     /// compared with.
-    fn round(&mut self, round: usize) -> Result<()> {
+    fn round(&mut self, backend: &dyn Backend, round: usize) -> Result<()> {
         let layers = 0..self.set.plan.layers;
         let queries: Vec<Array3<f32>> =
             layers.map(|layer| self.heads.queries(layer, round)).collect();
         let Some((dense, others)) = self.runners.split_first_mut() else { return Ok(()) };
-        let exact = dense.pass(&queries)?;
+        let exact = dense.pass(backend, &self.set, &queries)?;
         for runner in others {
-            let outputs = runner.pass(&queries)?;
+            let outputs = runner.pass(backend, &self.set, &queries)?;
             runner.tally.judge(&outputs, &exact, runner.variant.pipeline.promise().as_ref());
         }
         Ok(())
@@ -157,17 +169,47 @@ impl Runner<'_> {
         observed.map_err(|source| self.variant.refuse(layer, source))
     }
 
-    /// Answers one query in each layer, and notes how long that took.
-    fn pass(&mut self, queries: &[Array3<f32>]) -> Result<Vec<Output>> {
+    /// Answers one query in each layer, of a batch of sequences at a time, and notes how long that took.
+    fn pass(
+        &mut self,
+        backend: &dyn Backend,
+        set: &Set,
+        queries: &[Array3<f32>],
+    ) -> Result<Vec<Output>> {
         let mut outputs: Vec<Output> = Vec::with_capacity(queries.len());
         let start = Instant::now();
-        for (number, (layer, queries)) in self.layers.iter_mut().zip(queries).enumerate() {
-            let output = layer.attend(queries.view(), None);
-            outputs.push(output.map_err(|source| self.variant.refuse(number, source))?);
+        let batches = self.layers.chunks_mut(set.sequences).zip(queries.chunks(set.sequences));
+        for (layers, queries) in batches {
+            let first = outputs.len();
+            let refuse = |source| self.variant.refuse(first, source);
+            let views = queries.iter().map(|queries| queries.view());
+            let answered = attend(backend, layers, views, set.threads).map_err(refuse)?;
+            for output in answered {
+                outputs.push(output.map_err(refuse)?);
+            }
         }
         self.tally.add(start.elapsed(), &outputs);
         Ok(outputs)
     }
+}
+
+/// One step of a layer of each sequence of a batch; of a single one by itself.
+fn attend<'q>(
+    backend: &dyn Backend,
+    layers: &mut [Box<dyn Attention>],
+    queries: impl Iterator<Item = ArrayView3<'q, f32>>,
+    threads: usize,
+) -> vattention_core::Result<Vec<vattention_core::Result<Output>>> {
+    let turns = layers.iter_mut().zip(queries).map(|(layer, queries)| Turn {
+        attention: &mut **layer,
+        queries,
+        visible: None,
+    });
+    let turns: Vec<Turn<'_>> = turns.collect();
+    if turns.len() == 1 {
+        return Ok(turns.into_iter().map(Turn::attend).collect());
+    }
+    backend.attend_batch(turns, Some(threads))
 }
 
 impl Variant {

@@ -57,7 +57,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// As many layers as make `cold_bytes`, and as many pipelines together as fit.
+    /// As many layers as make `cold_bytes`, in whole batches, and as many pipelines together as fit.
     pub(super) fn new(
         bench: &Bench,
         tokens: usize,
@@ -70,6 +70,8 @@ impl Plan {
             .saturating_mul(shape.kv_heads as u64)
             .saturating_mul(tokens as u64);
         let layers = (bench.cold_bytes as u64).div_ceil(layer).clamp(2, MOST_LAYERS);
+        let batch = bench.sequences as u64;
+        let layers = layers.next_multiple_of(batch).min(MOST_LAYERS / batch * batch);
         let caches = layer.saturating_mul(layers);
         let buffer = bench.cold_bytes as u64;
         let Some(allowance) = allowance else {
@@ -114,6 +116,7 @@ mod tests {
             page_size: PageSize::Huge,
             fall_back: FallBack::ByCount,
             omit_error_bars: false,
+            sequences: 1,
             time: Duration::ZERO,
             cold_bytes,
         };

@@ -54,6 +54,8 @@ pub struct BenchRow {
     pub tokens: usize,
     /// Threads.
     pub threads: usize,
+    /// Sequences that attended at once, of different lengths, from about half of the tokens to all.
+    pub sequences: usize,
     /// How rows are stored: f32, f16 or bf16.
     pub dtype: String,
     /// The group: rows of one group were measured together.
@@ -64,7 +66,7 @@ pub struct BenchRow {
     pub density: f64,
     /// Tokens drawn for a query head; the mean.
     pub sampled: f64,
-    /// Milliseconds of one decode step of one layer.
+    /// Milliseconds of one decode step of one layer of one sequence.
     pub ms: f64,
     /// Keys and values read, over the time: of a shared list once for its KV head, of separate
     /// lists once for each query head.
@@ -144,6 +146,7 @@ impl BenchRow {
             pipeline: String::new(),
             tokens: set.tokens,
             threads: set.threads,
+            sequences: set.sequences,
             dtype: dtype(set.storage).into(),
             group,
             asked_density: None,
