@@ -157,7 +157,7 @@ part_ruler-magic-pig() {
 
 # What a promise costs and keeps, by its epsilon.
 part_ruler-epsilon() {
-    evaluate ruler-epsilon --tasks $tasks --context 2048 --cases 10 --epsilons 0.05,0.1,0.2,0.4,0.8 --plot $out/ruler-epsilon.svg \
+    evaluate ruler-epsilon --tasks $tasks --context 2048 --cases 10 --epsilons 0.05,0.1,0.2,0.4,0.8 \
         --pipelines configs/{dense,priority}.toml $pipelines/vattention-oracle-top-k.toml
 }
 
