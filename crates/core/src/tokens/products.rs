@@ -1,8 +1,12 @@
 //! Dot products of rows with queries. However many are made together, each is the same to the last bit.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
 use std::ops::Range;
 
 use multiversion::multiversion;
+use multiversion::target::match_target;
 
 use super::{BlockLayout, Blocks, Element};
 
@@ -11,6 +15,9 @@ const LANES: usize = 16;
 
 /// Queries that meet a row while it is in registers.
 const TILE: usize = 4;
+
+/// Rows that are fetched from memory together.
+const AT_ONCE: usize = 32;
 
 /// A part of `G` queries: [`LANES`] numbers of each.
 type Part<const G: usize> = [[f32; LANES]; G];
@@ -55,10 +62,7 @@ fn parts<const G: usize>(queries: &[f32], dim: usize) -> Vec<Part<G>> {
     parts
 }
 
-#[multiversion(targets(
-    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
-    "x86_64+avx2+fma+bmi2+popcnt+f16c"
-))]
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+f16c", "x86_64+avx2+f16c"))]
 fn tile<T: Element, const G: usize>(
     layout: &BlockLayout,
     rows: Blocks<'_, T>,
@@ -66,25 +70,34 @@ fn tile<T: Element, const G: usize>(
     queries: &[Part<G>],
     out: &mut [f32],
 ) {
+    // Rows come from memory in order, some at a time: while products are made, few would be under way.
+    let (dim, stride) = (layout.dim, layout.stride);
+    let mut near = Vec::with_capacity(AT_ONCE * dim);
     let mut done = 0;
     while done < range.len() {
         let (block, rows) = layout.rest_of_block(rows, range.start + done);
-        let until = range.len().min(done.saturating_add(rows));
-        for (row, token) in (done..until).enumerate() {
-            let products = products(&block[row * layout.stride..][..layout.dim], queries);
+        let count = rows.min(range.len() - done).min(AT_ONCE);
+        near.clear();
+        if stride == dim {
+            near.extend_from_slice(&block[..count * dim]);
+        } else {
+            block.chunks(stride).take(count).for_each(|row| near.extend_from_slice(&row[..dim]));
+        }
+        for (row, token) in near.chunks_exact(dim).zip(done..done + count) {
+            let products = match_target! {
+                "x86_64+avx512f" => avx512::products(row, queries),
+                _ => products(row, queries),
+            };
             for (g, product) in products.into_iter().enumerate() {
                 out[g * range.len() + token] = product;
             }
         }
-        done = until;
+        done += count;
     }
 }
 
 /// The dot products of some rows with a query, into `out` `[tokens]`: each the same as [`dot`]'s.
-#[multiversion(targets(
-    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
-    "x86_64+avx2+fma+bmi2+popcnt+f16c"
-))]
+#[multiversion(targets("x86_64+avx2+fma+bmi2+popcnt+f16c"))]
 pub(super) fn dots_of<T: Element>(
     layout: &BlockLayout,
     rows: Blocks<'_, T>,
@@ -104,16 +117,23 @@ fn products<T: Element, const G: usize>(row: &[T], queries: &[Part<G>]) -> [f32;
     let mut sums = [[0.0; LANES]; G];
     let (chunks, rest) = row.as_chunks::<LANES>();
     for (chunk, queries) in chunks.iter().zip(queries) {
-        let numbers = chunk.map(Element::wide);
-        add_products(&mut sums, &numbers, queries);
+        add_products(&mut sums, &wide(chunk), queries);
     }
     // Apart, so that the sums of whole chunks stay in registers.
     if !rest.is_empty() {
-        let mut numbers = [0.0; LANES];
-        numbers.iter_mut().zip(rest).for_each(|(number, x)| *number = x.wide());
-        add_products(&mut sums, &numbers, &queries[chunks.len()]);
+        add_products(&mut sums, &wide(rest), &queries[chunks.len()]);
     }
     sums.map(add_up)
+}
+
+/// Up to [`LANES`] numbers, and zeros. A loop: `map` of an array is not always made part of its caller.
+#[inline(always)]
+fn wide<T: Element>(row: &[T]) -> [f32; LANES] {
+    let mut numbers = [0.0; LANES];
+    for (number, x) in numbers.iter_mut().zip(row) {
+        *number = x.wide();
+    }
+    numbers
 }
 
 #[inline(always)]
