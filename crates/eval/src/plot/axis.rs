@@ -43,9 +43,14 @@ impl Axis {
         linear_ticks(ends.0, ends.1)
     }
 
-    /// At most four digits.
+    /// At most four digits, from ten thousand on by thousands and millions.
     fn label(&self, number: f64) -> String {
-        let (number, unit) = if self.percent { (100.0 * number, " %") } else { (number, "") };
+        let (number, unit) = match number.abs() {
+            _ if self.percent => (100.0 * number, " %"),
+            1e6.. => (number / 1e6, "M"),
+            1e4.. => (number / 1e3, "k"),
+            _ => (number, ""),
+        };
         let digits = if number == 0.0 { 0 } else { 3 - number.abs().log10().floor() as i32 };
         let scale = 10_f64.powi(digits);
         format!("{}{unit}", (number * scale).round() / scale)
@@ -181,6 +186,8 @@ mod tests {
         let (ticked, below) = ticked.with_below("exact");
         assert_eq!(labels(&ticked)[0], "exact");
         assert!(ticked.ends()[0] < below && below < 0.07_f64.log10());
+        let ticked = Ticked::at(&Axis::log("tokens"), &[5000.0, 10_000.0, 5e5, 2e6]);
+        assert_eq!(labels(&ticked), ["5000", "10k", "500k", "2M"]);
         let ticked = Ticked::at(&Axis::log("epsilon"), &[0.05, 0.1, 0.2]);
         assert_eq!(labels(&ticked), ["0.05", "0.1", "0.2"]);
     }
