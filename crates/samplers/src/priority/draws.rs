@@ -99,8 +99,9 @@ fn find(shares: &[f32], uniforms: Uniforms, far: f32, out: &mut Candidates) {
         let (mut numbers, mut from) = ([0; LANES], [0.0; LANES]);
         for lane in 0..LANES {
             numbers[lane] = uniforms.at(first + lane as u32);
-            // Never of a token without a size.
-            from[lane] = numbers[lane] as f32 / RESOLUTION / shares[lane];
+            // No threshold draws a token without a size.
+            let share = if shares[lane] > 0.0 { shares[lane] } else { f32::NAN };
+            from[lane] = numbers[lane] as f32 / RESOLUTION / share;
         }
         let found = match_target! {
             "x86_64+avx512f" => avx512::found(first, numbers, from, far),
