@@ -135,8 +135,11 @@ proptest! {
     }
 }
 
-/// Products as machines with and without certain instructions make them; plain where this one lacks them.
-const MACHINES: [fn(&[u32], [&[u32]; 4], &mut [[i32; BLOCK]; 4]); 2] = [on_avx2, on_vnni];
+/// Sets the products of words of codes with four queries.
+type Products = fn(&[u32], [&[u32]; 4], &mut [[i32; BLOCK]; 4]);
+
+/// As machines with certain instructions make them; plain where this one lacks them.
+const MACHINES: [Products; 2] = [on_avx2, on_vnni];
 
 #[multiversion(targets("x86_64+avx2"))]
 fn on_avx2(words: &[u32], queries: [&[u32]; 4], out: &mut [[i32; BLOCK]; 4]) {
