@@ -88,9 +88,14 @@ impl OfReader {
         let times = |e: &Vec<f32>| e.iter().zip(weights).map(|(e, weight)| e * weight).collect();
         let weights: Vec<Vec<f32>> = e.iter().map(times).collect();
         let (stride, dim) = (readers.rows.value_chunks() * CHUNK, readers.value_dim());
-        let of_each: [&[f32]; TOGETHER] =
-            std::array::from_fn(|i| &weights[i.min(weights.len() - 1)][..]);
-        let numerators = weigh(readers.level, &kept.values, stride, of_each);
+        let (level, values) = (readers.level, &kept.values[..]);
+        let numerators: Vec<Vec<f64>> = match &weights[..] {
+            [a] => weigh(level, values, stride, [a]).into(),
+            [a, b] => weigh(level, values, stride, [a, b]).into(),
+            [a, b, c] => weigh(level, values, stride, [a, b, c]).into(),
+            [a, b, c, d] => weigh(level, values, stride, [a, b, c, d]).into(),
+            _ => unreachable!("at most {TOGETHER}"),
+        };
         let readers = e.into_iter().zip(&shifts).zip(weights.iter().zip(numerators));
         let sums = readers.map(|((e, &shift), (weights, lanes))| {
             let mut numerator = vec![0.0; dim];
