@@ -1,0 +1,143 @@
+//! What the command's tools do: pipelines compared, verified and studied on a trace.
+
+use pyo3::prelude::*;
+use serde::{Deserialize, Serialize};
+use vattention::Fraction;
+use vattention::eval::study::{self as studies, Study};
+use vattention::eval::{self, Entry, TraceSettings};
+
+use crate::attention::find_backend;
+use crate::error::tool;
+use crate::interrupt::run_long;
+use crate::pipeline::Pipeline;
+use crate::trace::Trace;
+
+/// The results as dicts and lists.
+fn plain<'py>(py: Python<'py>, found: &impl Serialize) -> PyResult<Bound<'py, PyAny>> {
+    Ok(pythonize::pythonize(py, found)?)
+}
+
+fn entries(pipelines: &[PyRef<'_, Pipeline>]) -> Vec<Entry> {
+    pipelines.iter().map(|pipeline| pipeline.entry()).collect()
+}
+
+#[pyfunction]
+#[pyo3(signature = (pipelines, trace, *, layers = None, queries = None, backend = "cpu", progress = None))]
+pub(crate) fn compare<'py>(
+    py: Python<'py>,
+    pipelines: Vec<PyRef<'py, Pipeline>>,
+    trace: &Trace,
+    layers: Option<Vec<usize>>,
+    queries: Option<usize>,
+    backend: &str,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (entries, backend) = (entries(&pipelines), find_backend(backend)?);
+    let settings = TraceSettings { layers, queries, dump: false };
+    let trace = &trace.trace;
+    let found = run_long(py, progress, |report| {
+        eval::compare(&entries, trace, backend, &settings, report)
+    })?;
+    plain(py, &found.map_err(tool)?.0)
+}
+
+#[pyfunction]
+#[pyo3(signature = (pipeline, trace, *, trials = 2000, progress = None))]
+pub(crate) fn verify<'py>(
+    py: Python<'py>,
+    pipeline: &Pipeline,
+    trace: &Trace,
+    trials: u32,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let trace = &trace.trace;
+    let found =
+        run_long(py, progress, |report| eval::verify(&pipeline.config, trace, trials, report))?;
+    plain(py, &found.map_err(tool)?)
+}
+
+/// A study and its parameters.
+#[derive(Deserialize)]
+#[serde(tag = "study", rename_all = "kebab-case", deny_unknown_fields)]
+enum Asked {
+    Tightness { trials: u32, epsilon: Fraction, delta: Fraction },
+    Epsilon { trials: u32, epsilons: Vec<Fraction>, delta: Fraction },
+    BaseSample { trials: u32, sizes: Vec<usize> },
+    Normality { trials: u32, sizes: Vec<usize> },
+    Coverage { trials: u32, share: Fraction, mass: Fraction },
+    Bias { trials: u32, shares: Vec<Fraction> },
+    Calibration { trials: u32, deltas: Vec<Fraction> },
+    Sensitivity { backend: String },
+    Pareto { backend: String, epsilon: Fraction, delta: Fraction },
+    Limit { backend: String, epsilon: Fraction, delta: Fraction },
+}
+
+#[pyfunction]
+#[pyo3(signature = (asked, pipelines, trace, *, layers = None, queries = None, progress = None))]
+pub(crate) fn study<'py>(
+    py: Python<'py>,
+    asked: &Bound<'py, PyAny>,
+    pipelines: Vec<PyRef<'py, Pipeline>>,
+    trace: &Trace,
+    layers: Option<Vec<usize>>,
+    queries: Option<usize>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let asked: Asked = pythonize::depythonize(asked)?;
+    let (entries, trace) = (entries(&pipelines), &trace.trace);
+    let settings = TraceSettings { layers, queries, dump: false };
+    macro_rules! sampled {
+        ($trials:expr, $run:expr) => {{
+            let trials = $trials;
+            let found = run_long(py, progress, |report| {
+                $run(&Study { trace, settings: &settings, trials, progress: report })
+            })?;
+            plain(py, &found.map_err(tool)?)
+        }};
+    }
+    macro_rules! compared {
+        ($backend:expr, $run:expr) => {{
+            let backend = find_backend(&$backend)?;
+            let found = run_long(py, progress, |report| $run(backend, report))?;
+            plain(py, &found.map_err(tool)?)
+        }};
+    }
+    match asked {
+        Asked::Tightness { trials, epsilon, delta } => {
+            sampled!(trials, |on: &Study<'_>| studies::tightness(on, epsilon, delta))
+        }
+        Asked::Epsilon { trials, epsilons, delta } => {
+            sampled!(trials, |on: &Study<'_>| studies::epsilon(on, &epsilons, delta))
+        }
+        Asked::BaseSample { trials, sizes } => {
+            sampled!(trials, |on: &Study<'_>| studies::base_sample(on, &sizes))
+        }
+        Asked::Normality { trials, sizes } => {
+            sampled!(trials, |on: &Study<'_>| studies::normality(on, &sizes))
+        }
+        Asked::Coverage { trials, share, mass } => {
+            sampled!(trials, |on: &Study<'_>| studies::coverage(on, share, mass))
+        }
+        Asked::Bias { trials, shares } => {
+            sampled!(trials, |on: &Study<'_>| studies::bias(on, &shares))
+        }
+        Asked::Calibration { trials, deltas } => {
+            sampled!(trials, |on: &Study<'_>| studies::calibration(on, &entries, &deltas))
+        }
+        Asked::Sensitivity { backend } => {
+            compared!(backend, |backend, report| {
+                studies::sensitivity(trace, backend, &settings, report)
+            })
+        }
+        Asked::Pareto { backend, epsilon, delta } => {
+            compared!(backend, |backend, report| {
+                studies::pareto(&entries, (epsilon, delta), trace, backend, &settings, report)
+            })
+        }
+        Asked::Limit { backend, epsilon, delta } => {
+            compared!(backend, |backend, report| {
+                studies::limit(&entries, (epsilon, delta), trace, backend, &settings, report)
+            })
+        }
+    }
+}
