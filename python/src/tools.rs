@@ -1,5 +1,6 @@
 //! What the command's tools do: pipelines compared, verified and studied on a trace.
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 use vattention::Fraction;
@@ -83,7 +84,8 @@ pub(crate) fn study<'py>(
     queries: Option<usize>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let asked: Asked = pythonize::depythonize(asked)?;
+    let asked: Asked = pythonize::depythonize(asked)
+        .map_err(|error| PyValueError::new_err(format!("study: {error}")))?;
     let (entries, trace) = (entries(&pipelines), &trace.trace);
     let settings = TraceSettings { layers, queries, dump: false };
     macro_rules! sampled {

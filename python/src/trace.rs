@@ -1,7 +1,7 @@
 //! Traces: captured queries, keys and values in safetensors files.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use numpy::ndarray::{Array3, Ix3};
 use numpy::{PyArray1, PyArray3};
@@ -143,13 +143,19 @@ pub(crate) fn write_trace(
     let layers = layers.iter().map(|(&number, parts)| Ok((number, layer_of(number, parts)?)));
     let layers = layers.collect::<PyResult<BTreeMap<_, _>>>()?;
     let info = TraceInfo { scale, model, source };
-    py.detach(|| {
+    let write = || {
         vattention::eval::write_trace(&path, &info, &layers, storage)?;
-        // What is not a trace is said now, and not to whoever reads it.
-        vattention::eval::Trace::open(&path)
-    })
-    .map_err(tool)?;
-    Ok(())
+        // What is no trace is told now, not to whoever reads it, and is not left behind.
+        readable(&path).inspect_err(|_| drop(std::fs::remove_file(&path)))
+    };
+    py.detach(write).map_err(tool)
+}
+
+/// Refuses a file that is no trace.
+fn readable(path: &Path) -> vattention::eval::Result<()> {
+    let trace = vattention::eval::Trace::open(path)?;
+    let mut layers = trace.layers().filter_map(|(number, _)| trace.layer(number));
+    layers.try_for_each(|layer| layer.map(drop))
 }
 
 /// A layer of a dict, as `Trace.layer` gives one.
