@@ -35,6 +35,15 @@ pub(crate) fn find_backend(name: &str) -> PyResult<&'static dyn Backend> {
 }
 
 /// One layer of one sequence: owns its keys and values, and attends by a pipeline.
+///
+/// Query heads are a multiple of KV heads; `value_dim` is `head_dim` if it is not given. `sequence` and the pipeline's seed key the
+/// random samples. `scale` multiplies queries, by default 1 / sqrt(head_dim). `storage` rounds what is stored: f32, f16 or bf16.
+/// `threads` are all cores by default; results do not depend on them. `backend` is cpu, reference or cuda. `fall_back` says when
+/// everything is read in place of what was chosen: never, by-count (where a list is too long to be faster), by-clock (where that has
+/// been faster). `return_selection` keeps what was read, `omit_error_bars` leaves out bars that a pipeline with a fixed sample need not
+/// compute, `check` attends densely beside and reports errors.
+///
+/// Raises ValueError for a shape, a pipeline or an option that cannot work, by name.
 #[pyclass(frozen, module = "vattention")]
 pub(crate) struct Attention {
     backend: &'static dyn Backend,
@@ -98,6 +107,10 @@ impl Attention {
         Ok(Self { backend, pipeline, layer: Mutex::new(started) })
     }
 
+    /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`, keys after their rotary embedding.
+    ///
+    /// Cost: a copy, and what the selectors' indexes need. An error leaves everything as it was: ValueError for a shape or for a number that
+    /// is not finite or cannot be stored, TypeError for a type, MemoryError.
     fn append(
         &self,
         py: Python<'_>,
@@ -110,12 +123,22 @@ impl Attention {
         self.run(py, |layer| layer.append(keys.view(), values.view()))
     }
 
+    /// Shows the selectors the last queries of a prompt that was processed elsewhere, `[query_heads, prompt, head_dim]`; the last is the
+    /// newest token's.
+    ///
+    /// Raises as `append`.
     fn observe(&self, py: Python<'_>, queries: &Bound<'_, PyAny>) -> PyResult<()> {
         let queries = Given::new("queries", queries)?;
         let queries: CowArray<'_, f32, Ix3> = queries.array("[query_heads, prompt, head_dim]")?;
         self.run(py, |layer| layer.sequence.observe(queries.view()))
     }
 
+    /// Attends from queries `[query_heads, queries, head_dim]`, in order, one step each. Query `t` reads the first `visible[t]` tokens,
+    /// 1 to all, or all.
+    ///
+    /// Cost: the pipeline, for each query. Other Python threads go on meanwhile. An error leaves everything as it was: ValueError for a shape, a
+    /// limit or a number that is not finite, TypeError for a type, RuntimeError if the object is in use. Ctrl-C ends a call of many queries;
+    /// steps that are done then stay done.
     #[pyo3(signature = (queries, visible = None))]
     fn attend(
         &self,
@@ -148,6 +171,9 @@ impl Attention {
         Ok(Output::new(py, answer.map_or_else(none, Ok)?, self.pipeline.promise()))
     }
 
+    /// Takes back all but the first `tokens` tokens, which costs what appending those did.
+    ///
+    /// Raises ValueError if there are fewer, RuntimeError if a selector learns from steps: fork before.
     fn truncate(&self, py: Python<'_>, tokens: usize) -> PyResult<()> {
         self.run(py, |layer| {
             layer.sequence.truncate(tokens)?;
@@ -155,6 +181,8 @@ impl Attention {
         })
     }
 
+    /// A sequence that goes on from the same tokens and step, independently. A new `sequence` number makes its samples independent, too.
+    /// Forks share memory.
     #[pyo3(signature = (sequence = None))]
     fn fork(&self, py: Python<'_>, sequence: Option<u32>) -> PyResult<Self> {
         let forked = self.run(py, |layer| {
@@ -169,6 +197,7 @@ impl Attention {
         Ok(self.lock()?.sequence.len())
     }
 
+    /// Bytes that selectors keep beside keys and values.
     #[getter]
     fn index_bytes(&self) -> PyResult<usize> {
         Ok(self.lock()?.sequence.index_bytes())
@@ -249,7 +278,9 @@ fn rows_of(
     })
 }
 
-/// Appends to several sequences: keys `[sequences, kv_heads, new, head_dim]`, and values likewise.
+/// Appends to several sequences: keys `[sequences, kv_heads, new, head_dim]` and values `[sequences, kv_heads, new, value_dim]`.
+///
+/// Raises as `Attention.append`; then sequences before the one at fault have theirs.
 #[pyfunction]
 pub(crate) fn append_batch(
     py: Python<'_>,
@@ -270,7 +301,9 @@ pub(crate) fn append_batch(
     Ok(())
 }
 
-/// Lets several sequences attend at once: queries `[sequences, query_heads, queries, head_dim]`.
+/// Lets several sequences attend at once: queries `[sequences, query_heads, queries, head_dim]`, and limits for each.
+///
+/// Raises as `Attention.attend`; ValueError if the sequences are not of one backend.
 #[pyfunction]
 #[pyo3(signature = (attentions, queries, visible = None, *, threads = None))]
 pub(crate) fn attend_batch(

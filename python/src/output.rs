@@ -39,8 +39,10 @@ impl Answer {
 /// The answers to some queries of one layer of one sequence, and a report for each row.
 #[pyclass(frozen, module = "vattention")]
 pub(crate) struct Output {
+    /// The outputs, `[query_heads, queries, value_dim]`.
     #[pyo3(get)]
     out: Py<PyArray3<f32>>,
+    /// The estimated log-sum-exp of the visible logits, `[query_heads, queries]`.
     #[pyo3(get)]
     log_denominator: Py<PyArray2<f32>>,
     rows: Vec<RowReport>,
@@ -195,17 +197,21 @@ impl Output {
 
 #[pymethods]
 impl Output {
+    /// A dict for each row, in (query, query head) order: what it read, and what is promised for it; `pandas.DataFrame` takes them.
     #[getter]
     fn rows<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let rows = 0..self.rows.len();
         rows.map(|row| Ok(pythonize::pythonize(py, &self.row(row))?)).collect()
     }
 
+    /// All rows together.
     fn summary<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = pythonize::pythonize(py, &self.all())?;
         Ok(all.cast_into()?)
     }
 
+    /// What was read, with `return_selection=True`: `indptr` `[rows + 1]`, `indices` and `probabilities`. Row `r` read the tokens
+    /// `indices[indptr[r]:indptr[r + 1]]`, ascending, each with its probability of being read.
     #[getter]
     #[allow(clippy::type_complexity)] // Three arrays.
     fn selection<'py>(

@@ -51,23 +51,33 @@ impl Pipeline {
 
 #[pymethods]
 impl Pipeline {
+    /// Loads a pipeline file, the files that it extends, and changes such as `"estimator.epsilon=0.1"`, in order.
+    ///
+    /// Raises PipelineError with every problem in them.
     #[staticmethod]
     #[pyo3(signature = (path, *set))]
     fn load(py: Python<'_>, path: PathBuf, set: Vec<String>) -> PyResult<Self> {
         Self::read(py, Source::File(path), set)
     }
 
+    /// Reads a pipeline from TOML text, which goes by `name` in messages; `extends` is relative to it.
+    ///
+    /// Raises PipelineError with every problem in it.
     #[staticmethod]
     #[pyo3(signature = (text, *set, name = "pipeline"))]
     fn parse(py: Python<'_>, text: String, set: Vec<String>, name: &str) -> PyResult<Self> {
         Self::read(py, Source::Text { name: name.into(), text }, set)
     }
 
+    /// The same pipeline with more changes, such as `"selectors.0.size=64"`. Its file is read again.
+    ///
+    /// Raises PipelineError with every problem in them.
     #[pyo3(signature = (*changes))]
     fn set(&self, py: Python<'_>, changes: Vec<String>) -> PyResult<Self> {
         Self::read(py, self.source.clone(), [self.set.clone(), changes].concat())
     }
 
+    /// Raises ValueError if the pipeline cannot run in layers of this shape; `value_dim` is `head_dim` if it is not given.
     #[allow(clippy::too_many_arguments)] // Keywords in Python.
     #[pyo3(signature = (query_heads, kv_heads, head_dim, value_dim = None, *, layer = 0, backend = "cpu"))]
     fn check(
@@ -88,22 +98,26 @@ impl Pipeline {
         started.map_err(core)
     }
 
+    /// Its name: what the file says, or the file's own name.
     #[getter]
     fn name(&self) -> &str {
         &self.config.name
     }
 
+    /// Whether it reads everything.
     #[getter]
     fn is_dense(&self) -> bool {
         self.config.is_dense()
     }
 
+    /// What is promised, or None: target, epsilon, delta, floor, scope.
     #[getter]
     fn promise<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let promise = self.config.promise();
         promise.map(|promise| Ok(pythonize::pythonize(py, &promise)?)).transpose()
     }
 
+    /// The pipeline in full, as a file that means the same.
     fn to_toml(&self) -> PyResult<String> {
         toml::to_string(&*self.config).map_err(|error| PyValueError::new_err(error.to_string()))
     }

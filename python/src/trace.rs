@@ -16,7 +16,9 @@ use crate::array::Given;
 use crate::attention::storage_named;
 use crate::error::tool;
 
-/// A trace file, of which layers are read when they are asked for.
+/// A trace file, of which layers are read when they are asked for. It must not change while it is open.
+///
+/// Raises OSError if it cannot be read, ValueError if it is damaged.
 #[pyclass(frozen, module = "vattention")]
 pub(crate) struct Trace {
     pub(crate) trace: vattention::eval::Trace,
@@ -66,26 +68,31 @@ impl Trace {
         Ok(Self { trace })
     }
 
+    /// The file, as it was given.
     #[getter]
     fn path(&self) -> String {
         self.trace.path().display().to_string()
     }
 
+    /// What queries are multiplied by; None is 1 / sqrt(head_dim).
     #[getter]
     fn scale(&self) -> Option<f32> {
         self.trace.info().scale
     }
 
+    /// The model it was captured from, if the file says so.
     #[getter]
     fn model(&self) -> Option<&str> {
         self.trace.info().model.as_deref()
     }
 
+    /// The text it was captured on, if the file says so.
     #[getter]
     fn source(&self) -> Option<&str> {
         self.trace.info().source.as_deref()
     }
 
+    /// The dimensions of each layer, by number.
     #[getter]
     fn layers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let layers = PyDict::new(py);
@@ -96,6 +103,9 @@ impl Trace {
         Ok(layers)
     }
 
+    /// The numbers of one layer: queries, keys, values, and prompt, visible and prompt_tokens if it has them.
+    ///
+    /// Raises KeyError if there is no such layer, ValueError if its numbers are damaged.
     fn layer<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyDict>> {
         let read = py.detach(|| self.trace.layer(number));
         let layer = read.ok_or_else(|| {
@@ -128,6 +138,9 @@ impl Trace {
     }
 }
 
+/// Writes a trace of layers as `Trace.layer` gives them, by number, rounded to `storage` (f32, f16 or bf16).
+///
+/// Raises ValueError for what is no trace, by tensor, and OSError if the file cannot be written; then no file is left.
 #[pyfunction]
 #[pyo3(signature = (path, layers, *, storage = "f16", scale = None, model = None, source = None))]
 pub(crate) fn write_trace(

@@ -39,9 +39,7 @@ def test_read_only_and_broadcast():
     queries.flags.writeable = False
     np.testing.assert_array_equal(filled().attend(queries).out, filled().attend(QUERIES).out)
     ones = np.broadcast_to(np.float32(1), (QUERY_HEADS, 1, DIM))
-    np.testing.assert_array_equal(
-        filled().attend(ones).out, filled().attend(np.ones((QUERY_HEADS, 1, DIM), np.float32)).out
-    )
+    np.testing.assert_array_equal(filled().attend(ones).out, filled().attend(np.ones((QUERY_HEADS, 1, DIM), np.float32)).out)
 
 
 def test_no_tokens():

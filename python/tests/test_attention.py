@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 from shared import CONFIGS, DENSE, DIM, KV_HEADS, PROMISE, QUERY_HEADS, exact, filled, normal
 
-from vattention import Attention, Pipeline, append_batch, attend_batch, _vattention
+from vattention import Attention, Pipeline, _vattention, append_batch, attend_batch
 
 PIPELINE = Pipeline.parse(PROMISE)
 

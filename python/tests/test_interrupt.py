@@ -57,7 +57,5 @@ def test_progress_may_raise():
         raise LookupError("enough")
 
     with pytest.raises(LookupError, match="enough"):
-        _vattention.verify(
-            Pipeline.load(CONFIGS / "vattention-oracle.toml"), Trace(TRACE), trials=1_000_000, progress=stop
-        )
+        _vattention.verify(Pipeline.load(CONFIGS / "vattention-oracle.toml"), Trace(TRACE), trials=1_000_000, progress=stop)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

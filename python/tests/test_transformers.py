@@ -153,8 +153,6 @@ def test_tensors_of_every_type_are_taken():
         assert (filled().attend(rounded).out == expected).all()
         strided = rounded.transpose(0, 1).contiguous().transpose(0, 1)
         assert (filled().attend(strided).out == expected).all()
-    with pytest.raises(ValueError, match="queries: .*gradient"):
-        filled().attend(queries.requires_grad_())
     with pytest.raises((TypeError, ValueError), match="queries: "):
         filled().attend(torch.empty(QUERY_HEADS, 2, DIM, device="meta"))
 
@@ -324,11 +322,12 @@ def smollm2():
 
 def test_smollm2(smollm2):
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(100, 40_000, (2, 300), generator=generator)
+    ids = torch.randint(100, 40_000, (2, 200), generator=generator)
     mask = torch.ones_like(ids)
     mask[0, :100] = 0
     inputs = {"input_ids": ids, "attention_mask": mask}
-    expected = generated(smollm2, inputs)
-    assert_same(generated(smollm2, inputs, vt.VAttentionCache(smollm2.config, DENSE)), expected)
+    expected = generated(smollm2, inputs, max_new_tokens=6)
     tiny = Pipeline.load(CONFIGS / "priority.toml", "estimator.epsilon=1e-7")
-    assert_same(generated(smollm2, inputs, vt.VAttentionCache(smollm2.config, tiny)), expected)
+    for pipeline in (DENSE, tiny):
+        cache = vt.VAttentionCache(smollm2.config, pipeline)
+        assert_same(generated(smollm2, inputs, cache, max_new_tokens=6), expected)

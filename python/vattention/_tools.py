@@ -72,9 +72,7 @@ def compare(
         )
 
 
-def verify(
-    pipeline: Pipeline | _Path, trace: Trace | _Path, *, trials: int = 2000, progress: bool = False
-) -> Result:
+def verify(pipeline: Pipeline | _Path, trace: Trace | _Path, *, trials: int = 2000, progress: bool = False) -> Result:
     """Draws `trials` samples for each KV head of a trace and tells whether a pipeline keeps its promise, as `vattention verify` does.
 
     `result["held"]` is whether nothing contradicts it, `result["fault"]` where and why it fails, `result["heads"]` what each query head
@@ -140,7 +138,7 @@ def _bar(wanted: bool, unit: str) -> Iterator[Progress]:
         yield None
         return
     try:
-        from tqdm.auto import tqdm
+        from tqdm.auto import tqdm  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         yield None
         return

@@ -13,7 +13,6 @@ _Path: TypeAlias = str | PathLike[str]
 _Array: TypeAlias = Any
 _Storage: TypeAlias = Literal["f32", "f16", "bf16"]
 
-
 class PipelineError(ValueError):
     problems: list[Problem]
 
@@ -126,9 +125,7 @@ def compare(
     backend: str = "cpu",
     progress: Progress = None,
 ) -> dict[str, Any]: ...
-def verify(
-    pipeline: Pipeline, trace: Trace, *, trials: int = 2000, progress: Progress = None
-) -> dict[str, Any]: ...
+def verify(pipeline: Pipeline, trace: Trace, *, trials: int = 2000, progress: Progress = None) -> dict[str, Any]: ...
 def study(
     asked: Mapping[str, Any],
     pipelines: Sequence[Pipeline],

@@ -49,6 +49,9 @@ _STORAGE: dict[torch.dtype, Literal["f32", "f16", "bf16"]] = {
     torch.bfloat16: "bf16",
 }
 
+_SDPA = AttentionInterface()["sdpa"]  # type: ignore[no-untyped-call, unused-ignore]
+_SDPA_MASK = AttentionMaskInterface()["sdpa"]  # type: ignore[no-untyped-call, unused-ignore]
+
 _UNSUPPORTED = {
     "softcap": "caps its logits",
     "s_aux": "attends to sinks that are parameters",
@@ -74,9 +77,7 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
     ended in the middle.
     """
 
-    def __init__(
-        self, config: Any, pipeline: Pipeline | str | PathLike[str], *, check: bool = False, **options: Any
-    ) -> None:
+    def __init__(self, config: Any, pipeline: Pipeline | str | PathLike[str], *, check: bool = False, **options: Any) -> None:
         if not isinstance(pipeline, Pipeline):
             pipeline = Pipeline.load(fspath(pipeline))
         config = config.get_text_config(decoder=True)
@@ -129,7 +130,7 @@ class _Turn:
             self.checked_mask = None
 
 
-class _Layer(CacheLayerMixin):  # type: ignore[misc, unused-ignore]
+class _Layer(CacheLayerMixin):  # type: ignore[misc, no-untyped-call, unused-ignore]
     """One layer's keys and values, given over to the attention function by way of the keys."""
 
     is_compileable = False
@@ -138,7 +139,7 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc, unused-ignore]
     supports_early_init = False
 
     def __init__(self, number: int, window: int | None, turn: _Turn) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
         self.number = number
         self.window = window
         self.turn = turn
@@ -150,9 +151,7 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc, unused-ignore]
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         self.is_initialized = True
 
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
         self.turn.begin(self)
         self.lazy_initialization(key_states, value_states)
         if self.window is not None and self.length + key_states.shape[2] > self.window:
@@ -208,12 +207,10 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc, unused-ignore]
         self.turn.thread = None
 
 
-class _PipelineLayer(_Layer):
+class _PipelineLayer(_Layer):  # type: ignore[no-untyped-call, unused-ignore]
     """A layer that attends by a pipeline: one `Attention` for each sequence of the batch."""
 
-    def __init__(
-        self, number: int, window: int | None, turn: _Turn, pipeline: Pipeline, options: dict[str, Any]
-    ) -> None:
+    def __init__(self, number: int, window: int | None, turn: _Turn, pipeline: Pipeline, options: dict[str, Any]) -> None:
         super().__init__(number, window, turn)
         self.pipeline = pipeline
         self.options = options
@@ -278,9 +275,7 @@ class _PipelineLayer(_Layer):
             **{"storage": _STORAGE[query.dtype], **self.options},
         )
 
-    def decode(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
-    ) -> torch.Tensor:
+    def decode(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Tokens after the first prompt: each attends by the pipeline."""
         new = query.shape[2]
         visible = None
@@ -345,11 +340,9 @@ class _PipelineLayer(_Layer):
         self.clear()
 
 
-def _layers(
-    config: Any, start: Callable[[int, int | None, _Turn], _Layer]
-) -> tuple[list[CacheLayerMixin], list[Any]]:
+def _layers(config: Any, start: Callable[[int, int | None, _Turn], _Layer]) -> tuple[list[Any], list[Any]]:
     """The layers of a cache for a model: ours in the place of those with full attention."""
-    layers: list[CacheLayerMixin] = list(DynamicCache(config=config).layers)
+    layers: list[Any] = list(DynamicCache(config=config).layers)
     turn = _Turn(config)
     kinds = {type(layer) for layer in layers}
     kind = DynamicLayer if DynamicLayer in kinds else DynamicSlidingWindowLayer
@@ -404,7 +397,7 @@ def _torch_attention(
     options: dict[str, Any],
 ) -> torch.Tensor:
     """What `transformers` does by "sdpa": [batch, queries, heads, dim]."""
-    output, _ = AttentionInterface()["sdpa"](module, query, key, value, mask, **options)
+    output, _ = _SDPA(module, query, key, value, mask, **options)
     return cast(torch.Tensor, output)
 
 
@@ -423,10 +416,10 @@ def attention(
 
 
 AttentionInterface.register(NAME, attention)
-AttentionMaskInterface.register(NAME, AttentionMaskInterface()["sdpa"])
+AttentionMaskInterface.register(NAME, _SDPA_MASK)
 
 
-class _CapturedLayer(_Layer):
+class _CapturedLayer(_Layer):  # type: ignore[no-untyped-call, unused-ignore]
     """A layer that keeps what attention is given."""
 
     def __init__(self, number: int, window: int | None, turn: _Turn, queries: int, prompt: int) -> None:
@@ -459,14 +452,12 @@ class _CapturedLayer(_Layer):
 
 
 @torch.no_grad()
-def capture(
-    model: PreTrainedModel, input_ids: torch.Tensor, *, queries: int = 32, prompt: int = OBSERVED
-) -> dict[int, TraceLayer]:
+def capture(model: PreTrainedModel, input_ids: torch.Tensor, *, queries: int = 32, prompt: int = OBSERVED) -> dict[int, TraceLayer]:
     """Queries, keys and values of a model's layers on one text, for `write_trace`.
 
-    `input_ids` `[1, tokens]`. The last `queries` tokens are the decoded ones, each of which sees the tokens up to itself; the `prompt` tokens
-    before them are the end of the prompt, which selectors are shown. Layers are those that `VAttentionCache` would take. Queries are
-    not scaled: a trace of a model that does not scale by `1 / sqrt(head_dim)` is written with that `scale`, `layers.scale`.
+    `input_ids` `[1, tokens]`. The last `queries` tokens are the decoded ones, each of which sees the tokens up to itself; the `prompt`
+    tokens before them are the end of the prompt, which selectors are shown. Layers are those that `VAttentionCache` would take. Queries
+    of a model that does not scale by `1 / sqrt(head_dim)` are multiplied such that this is their scale.
 
     Cost: one dense pass of the model. Memory: keys and values of all tokens and layers in f32.
 
@@ -476,12 +467,13 @@ def capture(
         raise ValueError(f"input_ids: expected shape [1, tokens], got {list(input_ids.shape)}")
     if queries < 1 or prompt < 1 or input_ids.shape[1] < queries + prompt:
         raise ValueError(
-            f"input_ids: expected at least {queries} queries and {prompt} tokens of a prompt, 1 or more each, got {input_ids.shape[1]} tokens"
+            f"input_ids: expected at least {queries} queries and {prompt} tokens of a prompt, 1 or more each, "
+            f"got {input_ids.shape[1]} tokens"
         )
     config = model.config.get_text_config(decoder=True)
     _refuse_config(config)
     layers, ours = _layers(config, lambda number, window, turn: _CapturedLayer(number, window, turn, queries, prompt))
-    before = config._attn_implementation
+    before: Any = config._attn_implementation
     model.set_attn_implementation(NAME)
     try:
         model(input_ids=input_ids, past_key_values=Cache(layers=layers), logits_to_keep=1)
