@@ -13,6 +13,23 @@ _Path: TypeAlias = str | PathLike[str]
 _Array: TypeAlias = Any
 _Storage: TypeAlias = Literal["f32", "f16", "bf16"]
 
+__all__ = [
+    "Attention",
+    "Output",
+    "Pipeline",
+    "PipelineError",
+    "Trace",
+    "append_batch",
+    "attend_batch",
+    "broken_law",
+    "compare",
+    "panic_for_test",
+    "register_selector",
+    "study",
+    "verify",
+    "write_trace",
+]
+
 class PipelineError(ValueError):
     problems: list[Problem]
 
