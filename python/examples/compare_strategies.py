@@ -3,8 +3,8 @@
     python examples/compare_strategies.py                         # the small model of this repository, which finds needles
     python examples/compare_strategies.py MODEL-FOLDER TEXT-FILE  # yours, on the CPU
 
-A trace of one text is captured, on which every pipeline in configs/ is compared with exact attention; then the model goes on with the text by
-the best of them, each step beside dense attention.
+A trace of one text is captured, on which pipelines are compared with exact attention; then the model goes on with the text by some
+of them, each step beside dense attention.
 """
 
 import sys

@@ -32,7 +32,7 @@ except KeyboardInterrupt:
     [
         (f"vattention.verify({str(CONFIGS / 'vattention-oracle.toml')!r}, {str(TRACE)!r}, trials=1_000_000)", ""),
         (f"vattention.compare([{str(CONFIGS / 'vattention-oracle.toml')!r}] * 1000, {str(TRACE)!r})", ""),
-        (f"vattention.study('tightness', {str(TRACE)!r}, trials=500)", ""),
+        (f"vattention.study('tightness', {str(TRACE)!r}, trials=50)", ""),
         (
             "from shared import *; a = filled(tokens=50_000); a.attend(normal(4, 100_000, 16))",
             "assert len(a) == 50_000; a.attend(normal(4, 1, 16))",

@@ -103,7 +103,7 @@ def test_a_promise_of_nearly_nothing_is_dense(name):
         ({"num_beams": 3, "num_return_sequences": 2}, (6, 0)),
         ({"do_sample": True, "num_return_sequences": 3}, (6, 0)),
         ({"num_beams": 2, "do_sample": True}, (0,)),
-        ({"prompt_lookup_num_tokens": 3, "max_new_tokens": 40}, (0,)),
+        ({"prompt_lookup_num_tokens": 3, "max_new_tokens": 40, "eos_token_id": 100}, (0,)),
     ],
     ids=["beams", "sequences", "sampled beams", "prompt lookup"],
 )

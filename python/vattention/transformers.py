@@ -194,8 +194,9 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc, no-untyped-call, unused-ign
     def get_seq_length(self) -> int:
         return self.length
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.length + query_length, 0
+    def get_mask_sizes(self, query_length: int | torch.Tensor) -> tuple[int, int]:
+        new = query_length if isinstance(query_length, int) else len(query_length)  # Older versions give their positions.
+        return self.length + new, 0
 
     def get_max_length(self) -> int:
         return -1
@@ -251,14 +252,25 @@ class _PipelineLayer(_Layer):  # type: ignore[no-untyped-call, unused-ignore]
     ) -> torch.Tensor:
         """The first prompt: torch attends, and what is not padding is stored."""
         output = _torch_attention(module, query, key, value, mask, options)
-        self.module, self.dtype = weakref.ref(module), query.dtype
-        self.sequences = [self.start(query, key, value, options) for _ in query]
-        self.steps = [0] * len(query)
+        self.begin(module, query, key, value, options)
         for place, attention in enumerate(self.sequences):
             real = _unpadded(mask, place, key.shape[2])
             attention.append(key[place][:, real], value[place][:, real])
             attention.observe(query[place][:, real][:, -OBSERVED:])
         return output
+
+    def begin(
+        self,
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        options: dict[str, Any],
+    ) -> None:
+        """Makes an empty sequence for each of the batch."""
+        self.module, self.dtype = weakref.ref(module), query.dtype
+        self.sequences = [self.start(query, key, value, options) for _ in query]
+        self.steps = [0] * len(query)
 
     def start(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: dict[str, Any]) -> Attention:
         if query.dtype not in _STORAGE:
@@ -305,14 +317,13 @@ class _PipelineLayer(_Layer):  # type: ignore[no-untyped-call, unused-ignore]
             self.steps[place] += new
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Takes back the newest `-tokens_to_remove` tokens of every sequence."""
-        if tokens_to_remove > 0:
-            raise ValueError(f"crop: expected how many tokens to remove as a negative number, got {tokens_to_remove}")
-        if tokens_to_remove == 0:
+        """Takes back the newest `-tokens_to_remove` tokens of every sequence; older versions say how many to keep."""
+        removed = -tokens_to_remove if tokens_to_remove <= 0 else max(self.length - tokens_to_remove, 0)
+        if removed == 0:
             return
         for attention in self.sequences:
-            attention.truncate(len(attention) + tokens_to_remove)
-        self.length += tokens_to_remove
+            attention.truncate(len(attention) - removed)
+        self.length -= removed
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         self.take(beam_idx.tolist())
