@@ -12,7 +12,7 @@ use vattention::{
 };
 
 use crate::array::Given;
-use crate::error::{core, guarded};
+use crate::error::{check_process, core, guarded};
 use crate::output::{Answer, Output};
 use crate::pipeline::Pipeline;
 
@@ -136,9 +136,9 @@ impl Attention {
     /// Attends from queries `[query_heads, queries, head_dim]`, in order, one step each. Query `t` reads the first `visible[t]` tokens,
     /// 1 to all, or all.
     ///
-    /// Cost: the pipeline, for each query. Other Python threads go on meanwhile. An error leaves everything as it was: ValueError for a shape, a
-    /// limit or a number that is not finite, TypeError for a type, RuntimeError if the object is in use. Ctrl-C ends a call of many queries;
-    /// steps that are done then stay done.
+    /// Cost: the pipeline, for each query. Other Python threads go on meanwhile. An error leaves everything as it was: ValueError for a
+    /// shape, a limit or a number that is not finite, TypeError for a type, RuntimeError if the object is in use. A call of more than 32 queries
+    /// is made in parts of 32, between which Ctrl-C ends it; steps of parts that are done stay done then, and after an error.
     #[pyo3(signature = (queries, visible = None))]
     fn attend(
         &self,
@@ -223,6 +223,7 @@ impl Attention {
         py: Python<'_>,
         work: impl FnOnce(&mut Layer) -> vattention::Result<T> + Send,
     ) -> PyResult<T> {
+        check_process()?;
         py.detach(|| {
             let mut layer = self.lock()?;
             guarded(|| work(&mut layer))?.map_err(core)
@@ -313,6 +314,7 @@ pub(crate) fn attend_batch(
     visible: Option<Vec<Vec<usize>>>,
     threads: Option<usize>,
 ) -> PyResult<Vec<Output>> {
+    check_process()?;
     let queries = Given::new("queries", queries)?;
     let shape = "[sequences, query_heads, queries, head_dim]";
     let queries: CowArray<'_, f32, Ix4> = queries.array(shape)?;

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
 use pyo3::create_exception;
 use pyo3::exceptions::{
@@ -66,6 +67,18 @@ pub(crate) fn tool(error: eval::Error) -> PyErr {
         }
         _ => PyValueError::new_err(message),
     }
+}
+
+/// Refuses to compute in a fork of a process that has computed: its threads are not there, and would be waited for.
+pub(crate) fn check_process() -> PyResult<()> {
+    static PROCESS: OnceLock<u32> = OnceLock::new();
+    let process = std::process::id();
+    if *PROCESS.get_or_init(|| process) == process {
+        return Ok(());
+    }
+    Err(PyRuntimeError::new_err(
+        "vattention was used before this process was forked: expected multiprocessing's start method `spawn`",
+    ))
 }
 
 /// What ends a call that was interrupted, on its way through code that knows nothing of it.

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
-use crate::error::{Interrupted, exception_of, guarded};
+use crate::error::{Interrupted, check_process, exception_of, guarded};
+
+/// What is called with the steps done and of all, from any thread.
+pub(crate) type Report<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
 /// How long Ctrl-C may wait.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -43,8 +46,9 @@ impl Steps {
 pub(crate) fn run_long<T: Send>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
-    run: impl FnOnce(&(dyn Fn(usize, usize) + Sync)) -> T + Send,
+    run: impl FnOnce(&Report<'_>) -> T + Send,
 ) -> PyResult<T> {
+    check_process()?;
     py.detach(|| {
         let steps = Steps::default();
         let (finished, wait) = channel();

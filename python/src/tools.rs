@@ -3,13 +3,13 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
-use vattention::Fraction;
 use vattention::eval::study::{self as studies, Study};
 use vattention::eval::{self, Entry, TraceSettings};
+use vattention::{Backend, Fraction};
 
 use crate::attention::find_backend;
 use crate::error::tool;
-use crate::interrupt::run_long;
+use crate::interrupt::{Report, run_long};
 use crate::pipeline::Pipeline;
 use crate::trace::Trace;
 
@@ -73,6 +73,43 @@ enum Asked {
     Limit { backend: String, epsilon: Fraction, delta: Fraction },
 }
 
+/// What a study is made on.
+struct On<'a> {
+    trace: &'a eval::Trace,
+    settings: TraceSettings,
+    progress: Option<Py<PyAny>>,
+}
+
+impl On<'_> {
+    /// Runs a study that samples rows.
+    fn sampled<T: Serialize + Send>(
+        self,
+        py: Python<'_>,
+        trials: u32,
+        run: impl FnOnce(&Study<'_>) -> eval::Result<T> + Send,
+    ) -> PyResult<Bound<'_, PyAny>> {
+        let Self { trace, settings, progress } = self;
+        let found = run_long(py, progress, |report| {
+            run(&Study { trace, settings: &settings, trials, progress: report })
+        })?;
+        plain(py, &found.map_err(tool)?)
+    }
+
+    /// Runs a study that answers queries.
+    fn answered<T: Serialize + Send>(
+        self,
+        py: Python<'_>,
+        backend: &str,
+        run: impl FnOnce(&eval::Trace, &dyn Backend, &TraceSettings, &Report<'_>) -> eval::Result<T>
+        + Send,
+    ) -> PyResult<Bound<'_, PyAny>> {
+        let Self { trace, settings, progress } = self;
+        let backend = find_backend(backend)?;
+        let found = run_long(py, progress, |report| run(trace, backend, &settings, report))?;
+        plain(py, &found.map_err(tool)?)
+    }
+}
+
 #[pyfunction]
 #[pyo3(signature = (asked, pipelines, trace, *, layers = None, queries = None, progress = None))]
 pub(crate) fn study<'py>(
@@ -86,59 +123,44 @@ pub(crate) fn study<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let asked: Asked = pythonize::depythonize(asked)
         .map_err(|error| PyValueError::new_err(format!("study: {error}")))?;
-    let (entries, trace) = (entries(&pipelines), &trace.trace);
+    let entries = &entries(&pipelines)[..];
     let settings = TraceSettings { layers, queries, dump: false };
-    macro_rules! sampled {
-        ($trials:expr, $run:expr) => {{
-            let trials = $trials;
-            let found = run_long(py, progress, |report| {
-                $run(&Study { trace, settings: &settings, trials, progress: report })
-            })?;
-            plain(py, &found.map_err(tool)?)
-        }};
-    }
-    macro_rules! compared {
-        ($backend:expr, $run:expr) => {{
-            let backend = find_backend(&$backend)?;
-            let found = run_long(py, progress, |report| $run(backend, report))?;
-            plain(py, &found.map_err(tool)?)
-        }};
-    }
+    let on = On { trace: &trace.trace, settings, progress };
     match asked {
         Asked::Tightness { trials, epsilon, delta } => {
-            sampled!(trials, |on: &Study<'_>| studies::tightness(on, epsilon, delta))
+            on.sampled(py, trials, |study| studies::tightness(study, epsilon, delta))
         }
         Asked::Epsilon { trials, epsilons, delta } => {
-            sampled!(trials, |on: &Study<'_>| studies::epsilon(on, &epsilons, delta))
+            on.sampled(py, trials, |study| studies::epsilon(study, &epsilons, delta))
         }
         Asked::BaseSample { trials, sizes } => {
-            sampled!(trials, |on: &Study<'_>| studies::base_sample(on, &sizes))
+            on.sampled(py, trials, |study| studies::base_sample(study, &sizes))
         }
         Asked::Normality { trials, sizes } => {
-            sampled!(trials, |on: &Study<'_>| studies::normality(on, &sizes))
+            on.sampled(py, trials, |study| studies::normality(study, &sizes))
         }
         Asked::Coverage { trials, share, mass } => {
-            sampled!(trials, |on: &Study<'_>| studies::coverage(on, share, mass))
+            on.sampled(py, trials, |study| studies::coverage(study, share, mass))
         }
         Asked::Bias { trials, shares } => {
-            sampled!(trials, |on: &Study<'_>| studies::bias(on, &shares))
+            on.sampled(py, trials, |study| studies::bias(study, &shares))
         }
         Asked::Calibration { trials, deltas } => {
-            sampled!(trials, |on: &Study<'_>| studies::calibration(on, &entries, &deltas))
+            on.sampled(py, trials, |study| studies::calibration(study, entries, &deltas))
         }
         Asked::Sensitivity { backend } => {
-            compared!(backend, |backend, report| {
-                studies::sensitivity(trace, backend, &settings, report)
+            on.answered(py, &backend, |trace, backend, settings, report| {
+                studies::sensitivity(trace, backend, settings, report)
             })
         }
         Asked::Pareto { backend, epsilon, delta } => {
-            compared!(backend, |backend, report| {
-                studies::pareto(&entries, (epsilon, delta), trace, backend, &settings, report)
+            on.answered(py, &backend, |trace, backend, settings, report| {
+                studies::pareto(entries, (epsilon, delta), trace, backend, settings, report)
             })
         }
         Asked::Limit { backend, epsilon, delta } => {
-            compared!(backend, |backend, report| {
-                studies::limit(&entries, (epsilon, delta), trace, backend, &settings, report)
+            on.answered(py, &backend, |trace, backend, settings, report| {
+                studies::limit(entries, (epsilon, delta), trace, backend, settings, report)
             })
         }
     }

@@ -1,5 +1,6 @@
 """A sequence's layer: what it answers, reports, and refuses."""
 
+import os
 import threading
 import time
 
@@ -199,3 +200,18 @@ def test_a_panic_is_an_exception_that_names_a_bug():
     with pytest.raises(BaseException, match="a bug in vattention, please report it: index out of bounds") as raised:
         _vattention.panic_for_test("index out of bounds")
     assert type(raised.value).__name__ == "PanicException"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_is_refused_and_does_not_hang():
+    attention, queries = filled(), normal(QUERY_HEADS, 1, DIM)
+    attention.attend(queries)
+    child = os.fork()
+    if child == 0:
+        try:
+            attention.attend(queries)
+        except RuntimeError as error:
+            os._exit(0 if "start method `spawn`" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -16,6 +16,7 @@ transformers = needed("transformers")
 vt = needed("vattention.transformers")
 
 TOLERANCE = 1e-4
+torch.set_num_threads(1)  # Small models wait for threads more than they gain.
 SMOLLM2 = ROOT / "models" / "smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 SIZES = {
