@@ -96,13 +96,13 @@ impl On<'_> {
     }
 
     /// Runs a study that answers queries.
-    fn answered<T: Serialize + Send>(
+    fn answered<'py, T: Serialize + Send>(
         self,
-        py: Python<'_>,
+        py: Python<'py>,
         backend: &str,
         run: impl FnOnce(&eval::Trace, &dyn Backend, &TraceSettings, &Report<'_>) -> eval::Result<T>
         + Send,
-    ) -> PyResult<Bound<'_, PyAny>> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         let Self { trace, settings, progress } = self;
         let backend = find_backend(backend)?;
         let found = run_long(py, progress, |report| run(trace, backend, &settings, report))?;
