@@ -26,6 +26,7 @@ from transformers import AttentionInterface, AutoModelForCausalLM, AutoTokenizer
 
 import vattention.transformers as vt
 from vattention import Pipeline
+from vattention.transformers._function import Call
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOLLM2 = ROOT / "models" / "smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -92,7 +93,7 @@ def filled(model, rows, length, pipeline):
         for layer, block, (keys, values) in zip(cache.layers, model.model.layers, rows, strict=True):
             module = block.self_attn
             query = torch.empty(1, module.config.num_attention_heads, 1, module.head_dim)
-            layer.begin(module, query, keys, values, {"scaling": module.scaling})
+            layer.begin(Call(module, query, keys, values, None, {"scaling": module.scaling}))
             layer.sequences[0].append(repeated(keys, length)[0], repeated(values, length)[0])
             layer.length = length
     cache.update = CLOCK.timed(cache.update)
