@@ -8,7 +8,7 @@ import threading
 import pytest
 from shared import CONFIGS, DENSE, PROMISE, ROOT
 
-from vattention import Pipeline, Trace, compare, write_trace
+from vattention import Attention, Pipeline, Trace, compare, write_trace
 
 needed = importlib.import_module if "VATTENTION_REQUIRE_TRANSFORMERS" in os.environ else pytest.importorskip
 torch = needed("torch")
@@ -308,6 +308,14 @@ def test_capture(name, tmp_path):
     layout = trace.layers[5]
     assert (layout["tokens"], layout["queries"], layout["prompt"]) == (60, 4, 8)
     assert compare([DENSE], trace)["pipelines"][0]["output_error"]["max"] < 1e-5
+    layer, model_output = layers[5], []
+    model.get_decoder().layers[5].self_attn.o_proj.register_forward_pre_hook(lambda _, inputs: model_output.append(inputs[0]))
+    with torch.no_grad():
+        model(inputs["input_ids"])
+    attention = Attention(DENSE, 4, 2, 16)
+    attention.append(layer["keys"], layer["values"])
+    captured = attention.attend(layer["queries"], layer["visible"].tolist()).out.transpose(1, 0, 2).reshape(4, -1)
+    assert abs(captured - model_output[0][0, -4:].numpy()).max() < TOLERANCE, "with the model's own scale"
     with pytest.raises(ValueError, match=r"expected shape \[1, tokens\]"):
         vt.capture(model, prompt()["input_ids"])
     with pytest.raises(ValueError, match="expected at least 32 queries and 64 tokens"):
