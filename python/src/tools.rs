@@ -60,7 +60,7 @@ pub(crate) fn verify<'py>(
 /// A study and its parameters.
 #[derive(Deserialize)]
 #[serde(tag = "study", rename_all = "kebab-case", deny_unknown_fields)]
-enum Asked {
+enum StudyRequest {
     Tightness { trials: u32, epsilon: Fraction, delta: Fraction },
     Epsilon { trials: u32, epsilons: Vec<Fraction>, delta: Fraction },
     BaseSample { trials: u32, sizes: Vec<usize> },
@@ -111,54 +111,54 @@ impl On<'_> {
 }
 
 #[pyfunction]
-#[pyo3(signature = (asked, pipelines, trace, *, layers = None, queries = None, progress = None))]
+#[pyo3(signature = (request, pipelines, trace, *, layers = None, queries = None, progress = None))]
 pub(crate) fn study<'py>(
     py: Python<'py>,
-    asked: &Bound<'py, PyAny>,
+    request: &Bound<'py, PyAny>,
     pipelines: Vec<PyRef<'py, Pipeline>>,
     trace: &Trace,
     layers: Option<Vec<usize>>,
     queries: Option<usize>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let asked: Asked = pythonize::depythonize(asked)
+    let request: StudyRequest = pythonize::depythonize(request)
         .map_err(|error| PyValueError::new_err(format!("study: {error}")))?;
     let entries = &entries(&pipelines)[..];
     let settings = TraceSettings { layers, queries, dump: false };
     let on = On { trace: &trace.trace, settings, progress };
-    match asked {
-        Asked::Tightness { trials, epsilon, delta } => {
+    match request {
+        StudyRequest::Tightness { trials, epsilon, delta } => {
             on.sampled(py, trials, |study| studies::tightness(study, epsilon, delta))
         }
-        Asked::Epsilon { trials, epsilons, delta } => {
+        StudyRequest::Epsilon { trials, epsilons, delta } => {
             on.sampled(py, trials, |study| studies::epsilon(study, &epsilons, delta))
         }
-        Asked::BaseSample { trials, sizes } => {
+        StudyRequest::BaseSample { trials, sizes } => {
             on.sampled(py, trials, |study| studies::base_sample(study, &sizes))
         }
-        Asked::Normality { trials, sizes } => {
+        StudyRequest::Normality { trials, sizes } => {
             on.sampled(py, trials, |study| studies::normality(study, &sizes))
         }
-        Asked::Coverage { trials, share, mass } => {
+        StudyRequest::Coverage { trials, share, mass } => {
             on.sampled(py, trials, |study| studies::coverage(study, share, mass))
         }
-        Asked::Bias { trials, shares } => {
+        StudyRequest::Bias { trials, shares } => {
             on.sampled(py, trials, |study| studies::bias(study, &shares))
         }
-        Asked::Calibration { trials, deltas } => {
+        StudyRequest::Calibration { trials, deltas } => {
             on.sampled(py, trials, |study| studies::calibration(study, entries, &deltas))
         }
-        Asked::Sensitivity { backend } => {
+        StudyRequest::Sensitivity { backend } => {
             on.answered(py, &backend, |trace, backend, settings, report| {
                 studies::sensitivity(trace, backend, settings, report)
             })
         }
-        Asked::Pareto { backend, epsilon, delta } => {
+        StudyRequest::Pareto { backend, epsilon, delta } => {
             on.answered(py, &backend, |trace, backend, settings, report| {
                 studies::pareto(entries, (epsilon, delta), trace, backend, settings, report)
             })
         }
-        Asked::Limit { backend, epsilon, delta } => {
+        StudyRequest::Limit { backend, epsilon, delta } => {
             on.answered(py, &backend, |trace, backend, settings, report| {
                 studies::limit(entries, (epsilon, delta), trace, backend, settings, report)
             })

@@ -111,10 +111,10 @@ def study(
     defaults = _DEFAULTS[name]
     if unknown := sorted(parameters.keys() - defaults.keys()):
         raise ValueError(f"{unknown[0]}: not of the study `{name}`; expected {', '.join(defaults)}")
-    asked: Mapping[str, Any] = {"study": name, **defaults, **parameters}
+    request: Mapping[str, Any] = {"study": name, **defaults, **parameters}
     with _bar(progress, "steps") as show:
         return _vattention.study(
-            asked,
+            request,
             [_pipeline(one) for one in pipelines],
             _trace(trace),
             layers=layers,

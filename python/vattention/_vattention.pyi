@@ -144,7 +144,7 @@ def compare(
 ) -> dict[str, Any]: ...
 def verify(pipeline: Pipeline, trace: Trace, *, trials: int = 2000, progress: Progress = None) -> dict[str, Any]: ...
 def study(
-    asked: Mapping[str, Any],
+    request: Mapping[str, Any],
     pipelines: Sequence[Pipeline],
     trace: Trace,
     *,
