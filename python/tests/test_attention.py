@@ -64,6 +64,22 @@ def test_reports():
     assert summary["violations"] == sum(bool(row["violated"]) for row in rows)
 
 
+def test_broken_promises_are_counted():
+    """One token of 4000 has nearly all of the attention, and nothing looks for it: samples miss it."""
+    keys, values = 0.1 * normal(KV_HEADS, 4000, DIM), 1 + normal(KV_HEADS, 4000, DIM)
+    keys[:, 1234], values[:, 1234] = 5, 50
+    blind = Pipeline.parse('[estimator]\ntype = "ratio"\nepsilon = 0.2\ndelta = 0.1\n')
+    attention = Attention(blind, QUERY_HEADS, KV_HEADS, DIM, check=True, fall_back="never")
+    attention.append(keys, values)
+    output = attention.attend(np.ones((QUERY_HEADS, 3, DIM), np.float32))
+    missed = [row for row in output.rows if row["error"] > 0.2]
+    assert len(missed) > QUERY_HEADS
+    assert all(row["violated"] for row in missed)
+    summary = output.summary()
+    assert summary["violations"] == len(missed)
+    assert summary["violated_steps"] == len({row["query"] for row in missed})
+
+
 def test_errors_are_of_the_output():
     queries = normal(QUERY_HEADS, 1, DIM)
     streaming = Pipeline.parse('[[selectors]]\ntype = "window"\nsize = 20\n')
