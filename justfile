@@ -43,6 +43,10 @@ bench *ARGS:
     cargo run --release -- bench {{ARGS}}
     cargo bench
 
+# The Python package: a wheel, its tests in empty environments, its types and examples.
+python:
+    python/test.sh
+
 # Format, and show what clippy says.
 tidy:
     cargo fmt --all

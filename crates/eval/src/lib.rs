@@ -2,6 +2,7 @@
 //! attention on them. The feature `plots` adds plots, and the studies of the paper, which are drawn.
 
 mod bench;
+mod beside;
 mod compare;
 mod density;
 mod dump;
@@ -25,6 +26,7 @@ pub use bench::{
     Bandwidth, Bench, BenchHeads, BenchReport, BenchRow, Machine, TracedHeads, at_density,
     available_memory, decides_itself, row_bytes, sized,
 };
+pub use beside::DenseBeside;
 pub use compare::{Entry, TraceSettings, chosen_layers, compare};
 pub use density::{Tuned, made_to_read, named};
 pub use dump::Dump;

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ndarray::{Array1, ArrayView1, ArrayView3, Axis, concatenate, s};
+use ndarray::{ArrayView3, s};
 use vattention_core::{
     Attention, Backend, Options, Output, PipelineConfig, Promise, Result, Shape, Target,
 };
-use vattention_eval::{Bars, Exact, RowError, Violations};
+use vattention_eval::{Bars, DenseBeside, Exact, RowError, Violations};
 
 use crate::record::{self, ErrorOf};
 
@@ -56,17 +56,9 @@ impl LayerAttended<'_> {
 struct ObservedAttention<W> {
     layer: usize,
     attention: Box<dyn Attention>,
-    dense: Option<Dense>,
+    dense: Option<DenseBeside>,
     promise: Option<Promise>,
     observer: Arc<Mutex<W>>,
-}
-
-/// The same tokens, attended to densely.
-struct Dense {
-    attention: Box<dyn Attention>,
-    /// Whether each value has its length over `√value_dim` as one more number, no larger than its
-    /// largest: what attention makes of these is `Σ e |v| / D`, which a floor is a share of.
-    lengths: bool,
 }
 
 /// Sums over rows.
@@ -115,12 +107,8 @@ impl<W: Observer> Backend for ObservedBackend<'_, W> {
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
         let promise = pipeline.promise();
-        let lengths = promise.is_some_and(|promise| promise.floor.is_some());
-        let value_dim = shape.value_dim + usize::from(lengths);
-        let dense_shape = Shape { value_dim, ..shape };
-        let dense = || self.backend.start(&Arc::default(), layer, dense_shape, options);
+        let dense = || DenseBeside::start(self.backend, pipeline, layer, shape, options);
         let dense = self.dense.then(dense).transpose()?;
-        let dense = dense.map(|attention| Dense { attention, lengths });
         let attention = self.backend.start(pipeline, layer, shape, options)?;
         let observer = self.observer.clone();
         Ok(Box::new(ObservedAttention { layer, attention, dense, promise, observer }))
@@ -157,7 +145,7 @@ impl<W: Observer> Attention for ObservedAttention<W> {
 
     fn truncate(&mut self, tokens: usize) -> Result<()> {
         self.attention.truncate(tokens)?;
-        self.dense.as_mut().map_or(Ok(()), |dense| dense.attention.truncate(tokens))
+        self.dense.as_mut().map_or(Ok(()), |dense| dense.truncate(tokens))
     }
 
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
@@ -231,51 +219,6 @@ impl Seen {
             bars: self.bars,
             error: self.compared.then_some(error),
         }
-    }
-}
-
-impl Dense {
-    fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
-        if !self.lengths {
-            return self.attention.append(keys, values);
-        }
-        let mean_square = |value: ArrayView1<'_, f32>| {
-            let squares = value.iter().map(|&x| f64::from(x).powi(2));
-            squares.sum::<f64>() / value.len() as f64
-        };
-        let lengths = values.map_axis(Axis(2), |value| mean_square(value).sqrt() as f32);
-        let lengths = lengths.insert_axis(Axis(2));
-        let values = concatenate(Axis(2), &[values, lengths.view()])
-            .expect("lengths are of the same heads and tokens");
-        self.attention.append(keys, values.view())
-    }
-
-    /// Exact attention as far as the backend knows it, in (query, query head) order.
-    fn attend(
-        &mut self,
-        queries: ArrayView3<'_, f32>,
-        visible: Option<&[usize]>,
-    ) -> Result<Vec<Exact>> {
-        let output = self.attention.attend(queries, visible)?;
-        let (heads, queries, numbers) = output.out.dim();
-        let value_dim = numbers - usize::from(self.lengths);
-        let row = |query: usize, head: usize| {
-            let all: Array1<f64> = output.out.slice(s![head, query, ..]).mapv(f64::from);
-            let length = if self.lengths { all[value_dim] } else { 0.0 };
-            Exact {
-                output: all.slice(s![..value_dim]).to_owned(),
-                log_denominator: f64::from(output.log_denominator[[head, query]]),
-                mean_norm_v: (value_dim as f64).sqrt() * length,
-            }
-        };
-        Ok((0..queries)
-            .flat_map(|query| (0..heads).map(move |head| (query, head)))
-            .map(|(query, head)| row(query, head))
-            .collect())
-    }
-
-    fn fork(&self, sequence: Option<u32>) -> Result<Self> {
-        Ok(Self { attention: self.attention.fork(sequence)?, lengths: self.lengths })
     }
 }
 

@@ -1,0 +1,45 @@
+"""Does a promise hold on your model? A trace of it, and thousands of samples of every head.
+
+python examples/capture_and_verify.py                                  # the small model of this repository
+python examples/capture_and_verify.py MODEL-FOLDER TEXT-FILE PIPELINE  # yours, on the CPU
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import vattention
+from vattention.transformers import capture
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main():
+    folder = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "models" / "recall")
+    text = Path(sys.argv[2] if len(sys.argv) > 2 else ROOT / "models" / "recall" / "haystack.txt").read_text()
+    pipeline = sys.argv[3] if len(sys.argv) > 3 else ROOT / "configs" / "priority.toml"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+
+    layers = capture(model, tokenizer(text, return_tensors="pt")["input_ids"], queries=8)
+    with tempfile.TemporaryDirectory() as temporary:
+        trace = Path(temporary) / "trace.safetensors"
+        vattention.write_trace(trace, layers)
+        verdict = vattention.verify(pipeline, trace, trials=400, progress=sys.stderr.isatty())
+
+    demand = verdict["demand"]
+    print(f"{verdict['pipeline']}: Pr({demand['target']} error > {demand['epsilon']}) <= {demand['delta']}")
+    print(f"{verdict['violations']} of {verdict['trials']} samples exceed epsilon; no head's rate is above {verdict['upper']:.3f}")
+    heads = pandas.DataFrame(verdict["heads"])[["layer", "query_head", "density", "violations", "trials", "p_value"]]
+    print(heads.to_string(index=False))
+    if verdict["held"]:
+        print("nothing contradicts the promise")
+    else:
+        print(f"the promise is broken: {verdict['fault']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Which pipeline suits your model? Every strategy on its own queries, keys and values, and on what it answers.
+
+    python examples/compare_strategies.py                         # the small model of this repository, which finds needles
+    python examples/compare_strategies.py MODEL-FOLDER TEXT-FILE  # yours, on the CPU
+
+A trace of one text is captured, on which pipelines are compared with exact attention; then the model goes on with the text by some
+of them, each step beside dense attention.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import vattention
+from vattention.transformers import VAttentionCache, capture
+
+ROOT = Path(__file__).resolve().parents[2]
+PIPELINES = ["dense", "priority", "vattention-oracle", "oracle-top-k", "quest", "pq-cache", "snapkv", "streaming-llm"]
+
+NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. " * 60
+NEEDLE = "One of the special magic numbers for amber_anchor is: 2998500. "
+QUESTION = "The special magic number for amber_anchor mentioned in the provided text is"
+
+
+def compared(layers):
+    """Each pipeline beside exact attention: what it reads, and how far off it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.safetensors"
+        vattention.write_trace(trace, layers)
+        found = vattention.compare([ROOT / "configs" / f"{name}.toml" for name in PIPELINES], trace)
+    table = pandas.json_normalize(found["pipelines"])
+    columns = ["name", "density.per_kv_head.mean", "output_error.mean", "output_error.max"]
+    return table[columns].set_axis(["pipeline", "read", "error", "largest"], axis="columns").sort_values("read")
+
+
+def main():
+    folder = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "models" / "recall")
+    text = Path(sys.argv[2]).read_text() if len(sys.argv) > 2 else NOISE + NEEDLE + NOISE + QUESTION
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", attn_implementation="vattention")
+    inputs = tokenizer(text, return_tensors="pt")
+
+    print(compared(capture(model, inputs["input_ids"])).to_string(index=False, float_format="{:.4f}".format))
+
+    for name in ["dense", "priority", "streaming-llm"]:
+        cache = VAttentionCache(model.config, ROOT / "configs" / f"{name}.toml", check=True)
+        tokens = model.generate(**inputs, past_key_values=cache, max_new_tokens=8, do_sample=False)
+        steps = pandas.DataFrame(cache.report())
+        answer = tokenizer.decode(tokens[0, inputs["input_ids"].shape[1] :])
+        print(f"\n{name}: {answer!r}, {steps['density'].mean():.1%} read, mean error {steps['error'].mean():.4f}")
+        if steps["violations"].notna().any():
+            print(f"the promise was broken in {int(steps['violations'].sum())} of {steps['rows'].sum()} rows")
+
+
+if __name__ == "__main__":
+    main()

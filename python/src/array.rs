@@ -1,0 +1,147 @@
+//! Arrays that come in: whatever knows DLPack, or becomes a numpy array.
+
+use dlpark::DlpackElement;
+use dlpark::ffi::{DLDataType, DLDataTypeCode, DLDevice, DLDeviceType};
+use dlpark::python::consumer::{ImportRequest, ImportedDlpack};
+use dlpark::tensor::TensorRef;
+use half::{bf16, f16};
+use numpy::ndarray::{
+    ArrayD, ArrayView, Axis, CowArray, Dimension, IntoDimension, IxDyn, ShapeBuilder,
+};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+/// An array that Python gave, kept alive.
+pub(crate) struct Given {
+    name: &'static str,
+    tensor: ImportedDlpack,
+}
+
+impl Given {
+    /// Takes hold of an array's memory, which is not copied.
+    pub(crate) fn new(name: &'static str, object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let refused = |error: PyErr| {
+            let reason = error.value(object.py()).to_string();
+            let refused = PyValueError::new_err(format!("{name}: {reason}"));
+            refused.set_cause(object.py(), Some(error));
+            refused
+        };
+        let request =
+            ImportRequest::new(as_dlpack(name, object)?.as_borrowed()).map_err(refused)?;
+        if let Ok(device) = request.device() {
+            check_device(name, device)?;
+        }
+        let tensor = request.import(None, None).map_err(refused)?;
+        Ok(Self { name, tensor })
+    }
+
+    /// The array in f32, `shape` in words: borrowed if it is f32 in memory, else copied.
+    pub(crate) fn array<D: Dimension>(&self, shape: &str) -> PyResult<CowArray<'_, f32, D>> {
+        let name = self.name;
+        let tensor = self.tensor.validate().map_err(|error| invalid(name, error))?;
+        check_device(name, tensor.device())?;
+        let array = match tensor.dtype() {
+            dtype if dtype.is::<f32>() => view::<f32>(name, &tensor)?.into(),
+            dtype if dtype.is::<f16>() => widened(view::<f16>(name, &tensor)?, f16::to_f32),
+            dtype if dtype.is::<bf16>() => widened(view::<bf16>(name, &tensor)?, bf16::to_f32),
+            other => {
+                let got = dtype_name(other);
+                return Err(PyTypeError::new_err(format!(
+                    "{name}: expected float32, float16 or bfloat16, got {got}"
+                )));
+            }
+        };
+        let got = array.shape().to_vec();
+        array.into_dimensionality().map_err(|_| {
+            PyValueError::new_err(format!("{name}: expected shape {shape}, got {got:?}"))
+        })
+    }
+}
+
+/// The object, or the numpy array of its buffer.
+fn as_dlpack<'py>(name: &str, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if object.hasattr("__dlpack__")? {
+        return Ok(object.clone());
+    }
+    let made = object.py().import("numpy")?.call_method1("asarray", (object,))?;
+    if made.getattr("dtype")?.getattr("hasobject")?.extract()? {
+        let got = object.get_type().name()?;
+        return Err(PyTypeError::new_err(format!(
+            "{name}: expected an array or a tensor (DLPack or buffer protocol), got {got}"
+        )));
+    }
+    Ok(made)
+}
+
+fn widened<T: Copy>(
+    view: ArrayView<'_, T, IxDyn>,
+    widen: fn(T) -> f32,
+) -> CowArray<'_, f32, IxDyn> {
+    let widened: ArrayD<f32> = view.mapv(widen);
+    widened.into()
+}
+
+/// The tensor's memory as it lies.
+fn view<'a, T: DlpackElement>(
+    name: &str,
+    tensor: &TensorRef<'a>,
+) -> PyResult<ArrayView<'a, T, IxDyn>> {
+    let refuse = |error| invalid(name, error);
+    let shape: Vec<usize> = tensor.shape().iter().map(|&n| n as usize).collect();
+    if tensor.num_elements() == 0 {
+        let none = ArrayView::from_shape(shape, &[]);
+        return none.map_err(|error| PyValueError::new_err(format!("{name}: {error}")));
+    }
+    // SAFETY: the producer says that the memory is the CPU's, and holds what shape and strides reach.
+    #[allow(unsafe_code)]
+    let mut first = unsafe { tensor.offset_data_ptr::<T>() }.map_err(refuse)?;
+    let strides = tensor.strides_or_compact().map_err(refuse)?;
+    let mut backwards = Vec::new();
+    for (axis, (&stride, &len)) in strides.iter().zip(&shape).enumerate() {
+        if stride < 0 && len > 1 {
+            first = first.wrapping_offset(stride as isize * (len as isize - 1));
+            backwards.push(Axis(axis));
+        }
+    }
+    let strides: Vec<usize> = strides.iter().map(|stride| stride.unsigned_abs() as usize).collect();
+    let layout = shape.into_dimension().strides(strides.into_dimension());
+    // SAFETY: as above; `first` is the lowest address, from which all strides go up. The tensor lives for `'a`.
+    #[allow(unsafe_code)]
+    let mut view = unsafe { ArrayView::from_shape_ptr(layout, first) };
+    for axis in backwards {
+        view.invert_axis(axis);
+    }
+    Ok(view)
+}
+
+fn check_device(name: &str, device: DLDevice) -> PyResult<()> {
+    let DLDevice { device_type, device_id } = device;
+    let kind = match device_type {
+        DLDeviceType::CPU | DLDeviceType::CUDAHOST | DLDeviceType::ROCMHOST => return Ok(()),
+        DLDeviceType::CUDA => "a CUDA device".into(),
+        DLDeviceType::ROCM => "a ROCm device".into(),
+        DLDeviceType::METAL => "a Metal device".into(),
+        DLDeviceType(other) => format!("a device of DLPack's kind {other}"),
+    };
+    Err(PyValueError::new_err(format!(
+        "{name}: expected a tensor in the CPU's memory, got one on {kind} ({device_id}); move it with .cpu()"
+    )))
+}
+
+fn dtype_name(dtype: DLDataType) -> String {
+    let DLDataType { code, bits, lanes } = dtype;
+    let kind = match code {
+        DLDataTypeCode::INT => "int",
+        DLDataTypeCode::UINT => "uint",
+        DLDataTypeCode::FLOAT => "float",
+        DLDataTypeCode::BFLOAT => "bfloat",
+        DLDataTypeCode::COMPLEX => "complex",
+        DLDataTypeCode::BOOL => return "bool".into(),
+        DLDataTypeCode(other) => return format!("DLPack's type {other} of {bits} bits"),
+    };
+    if lanes == 1 { format!("{kind}{bits}") } else { format!("{kind}{bits} in vectors of {lanes}") }
+}
+
+fn invalid(name: &str, error: dlpark::tensor::Error) -> PyErr {
+    PyValueError::new_err(format!("{name}: not a tensor that can be read: {error}"))
+}

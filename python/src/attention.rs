@@ -1,0 +1,383 @@
+//! Attention of one layer of one sequence, and of several at once.
+
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, TryLockError};
+
+use numpy::ndarray::{ArrayView3, Axis, CowArray, Ix3, Ix4};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use vattention::eval::{DenseBeside, RowError};
+use vattention::{
+    Attention as Sequence, Backend, FallBack, Options, PipelineConfig, Shape, Storage, Turn,
+    all_backends,
+};
+
+use crate::array::Given;
+use crate::error::{check_process, core, guarded};
+use crate::output::{Answer, Output};
+use crate::pipeline::Pipeline;
+
+/// Every backend, alive as long as the process: their threads are shared by all sequences.
+static BACKENDS: LazyLock<Vec<Box<dyn Backend>>> = LazyLock::new(all_backends);
+
+/// Queries that are answered before Ctrl-C is looked for.
+const QUERIES_AT_ONCE: usize = 32;
+
+/// The backend of that name, or which there are; or why it cannot run here.
+pub(crate) fn find_backend(name: &str) -> PyResult<&'static dyn Backend> {
+    let found = BACKENDS.iter().find(|backend| backend.name() == name);
+    let backend = found.ok_or_else(|| {
+        let known: Vec<_> = BACKENDS.iter().map(|backend| backend.name()).collect();
+        let known = known.join(", ");
+        PyValueError::new_err(format!("backend: no `{name}`; expected one of {known}"))
+    })?;
+    backend.available().map_err(core)?;
+    Ok(&**backend)
+}
+
+/// One layer of one sequence: owns its keys and values, and attends by a pipeline.
+///
+/// Query heads are a multiple of KV heads; `value_dim` is `head_dim` if it is not given. `sequence` and the pipeline's seed key the
+/// random samples. `scale` multiplies queries, by default 1 / sqrt(head_dim). `storage` rounds what is stored: f32, f16 or bf16.
+/// `threads` are all cores by default; results do not depend on them. `backend` is cpu, reference or cuda. `fall_back` says when
+/// everything is read in place of what was chosen: never, by-count (where a list is too long to be faster), by-clock (where that has
+/// been faster). `return_selection` keeps what was read, `omit_error_bars` leaves out bars that a pipeline with a fixed sample need not
+/// compute, `check` attends densely beside and reports errors.
+///
+/// Raises ValueError for a shape, a pipeline or an option that cannot work, by name.
+#[pyclass(frozen, module = "vattention")]
+pub(crate) struct Attention {
+    backend: &'static dyn Backend,
+    pipeline: Arc<PipelineConfig>,
+    layer: Mutex<Layer>,
+}
+
+/// A sequence, and dense attention to it if it is to be checked.
+struct Layer {
+    sequence: Box<dyn Sequence>,
+    dense: Option<DenseBeside>,
+}
+
+#[pymethods]
+impl Attention {
+    #[new]
+    #[allow(clippy::too_many_arguments)] // Keywords in Python.
+    #[pyo3(signature = (
+        pipeline, query_heads, kv_heads, head_dim, value_dim = None, *, layer = 0, sequence = 0, scale = None, storage = "f32",
+        threads = None, backend = "cpu", fall_back = "by-count", return_selection = false, omit_error_bars = false, check = false
+    ))]
+    fn new(
+        py: Python<'_>,
+        pipeline: &Pipeline,
+        query_heads: usize,
+        kv_heads: usize,
+        head_dim: usize,
+        value_dim: Option<usize>,
+        layer: usize,
+        sequence: u32,
+        scale: Option<f32>,
+        storage: &str,
+        threads: Option<usize>,
+        backend: &str,
+        fall_back: &str,
+        return_selection: bool,
+        omit_error_bars: bool,
+        check: bool,
+    ) -> PyResult<Self> {
+        let value_dim = value_dim.unwrap_or(head_dim);
+        let shape = Shape { query_heads, kv_heads, head_dim, value_dim };
+        let options = Options {
+            sequence,
+            scale,
+            storage: storage_named(storage)?,
+            threads,
+            return_selection,
+            fall_back: fall_back_named(fall_back)?,
+            omit_error_bars,
+            ..Options::default()
+        };
+        let backend = find_backend(backend)?;
+        let pipeline = pipeline.config.clone();
+        let start = || -> vattention::Result<Layer> {
+            let sequence = backend.start(&pipeline, layer, shape, &options)?;
+            let dense =
+                check.then(|| DenseBeside::start(backend, &pipeline, layer, shape, &options));
+            Ok(Layer { sequence, dense: dense.transpose()? })
+        };
+        let started = py.detach(|| guarded(start))?.map_err(core)?;
+        Ok(Self { backend, pipeline, layer: Mutex::new(started) })
+    }
+
+    /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`, keys after their rotary embedding.
+    ///
+    /// Cost: a copy, and what the selectors' indexes need. An error leaves everything as it was: ValueError for a shape or for a number that
+    /// is not finite or cannot be stored, TypeError for a type, MemoryError.
+    fn append(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        values: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let (keys, values) = (Given::new("keys", keys)?, Given::new("values", values)?);
+        let keys = keys.array("[kv_heads, new, head_dim]")?;
+        let values = values.array("[kv_heads, new, value_dim]")?;
+        self.run(py, |layer| layer.append(keys.view(), values.view()))
+    }
+
+    /// Shows the selectors the last queries of a prompt that was processed elsewhere, `[query_heads, prompt, head_dim]`; the last is the
+    /// newest token's.
+    ///
+    /// Raises as `append`.
+    fn observe(&self, py: Python<'_>, queries: &Bound<'_, PyAny>) -> PyResult<()> {
+        let queries = Given::new("queries", queries)?;
+        let queries: CowArray<'_, f32, Ix3> = queries.array("[query_heads, prompt, head_dim]")?;
+        self.run(py, |layer| layer.sequence.observe(queries.view()))
+    }
+
+    /// Attends from queries `[query_heads, queries, head_dim]`, in order, one step each. Query `t` reads the first `visible[t]` tokens,
+    /// 1 to all, or all.
+    ///
+    /// Cost: the pipeline, for each query. Other Python threads go on meanwhile. An error leaves everything as it was: ValueError for a
+    /// shape, a limit or a number that is not finite, TypeError for a type, RuntimeError if the object is in use. A call of more than 32 queries
+    /// is made in parts of 32, between which Ctrl-C ends it; steps of parts that are done stay done then, and after an error.
+    #[pyo3(signature = (queries, visible = None))]
+    fn attend(
+        &self,
+        py: Python<'_>,
+        queries: &Bound<'_, PyAny>,
+        visible: Option<Vec<usize>>,
+    ) -> PyResult<Output> {
+        let queries = Given::new("queries", queries)?;
+        let queries: CowArray<'_, f32, Ix3> = queries.array("[query_heads, queries, head_dim]")?;
+        if let Some(visible) = visible.as_ref().filter(|v| v.len() != queries.dim().1) {
+            let (expected, got) = (queries.dim().1, visible.len());
+            return Err(PyValueError::new_err(format!(
+                "visible: expected {expected}, one per query, got {got}"
+            )));
+        }
+        let mut answer: Option<Answer> = None;
+        let mut first = 0;
+        for some in queries.axis_chunks_iter(Axis(1), QUERIES_AT_ONCE) {
+            py.check_signals()?;
+            let next = first + some.dim().1;
+            let limits = visible.as_ref().map(|visible| &visible[first..next]);
+            let more = self.run(py, |layer| layer.attend(some, limits))?;
+            answer = Some(match answer {
+                None => more,
+                Some(answer) => answer.and(more),
+            });
+            first = next;
+        }
+        let none = || self.run(py, |layer| layer.attend(queries.view(), None));
+        Ok(Output::new(py, answer.map_or_else(none, Ok)?, self.pipeline.promise()))
+    }
+
+    /// Takes back all but the first `tokens` tokens, which costs what appending those did.
+    ///
+    /// Raises ValueError if there are fewer, RuntimeError if a selector learns from steps: fork before.
+    fn truncate(&self, py: Python<'_>, tokens: usize) -> PyResult<()> {
+        self.run(py, |layer| {
+            layer.sequence.truncate(tokens)?;
+            layer.dense.as_mut().map_or(Ok(()), |dense| dense.truncate(tokens))
+        })
+    }
+
+    /// A sequence that goes on from the same tokens and step, independently. A new `sequence` number makes its samples independent, too.
+    /// Forks share memory.
+    #[pyo3(signature = (sequence = None))]
+    fn fork(&self, py: Python<'_>, sequence: Option<u32>) -> PyResult<Self> {
+        let forked = self.run(py, |layer| {
+            let dense = layer.dense.as_ref().map(|dense| dense.fork(sequence)).transpose()?;
+            Ok(Layer { sequence: layer.sequence.fork(sequence)?, dense })
+        })?;
+        let pipeline = self.pipeline.clone();
+        Ok(Self { backend: self.backend, pipeline, layer: Mutex::new(forked) })
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.lock()?.sequence.len())
+    }
+
+    /// Bytes that selectors keep beside keys and values.
+    #[getter]
+    fn index_bytes(&self) -> PyResult<usize> {
+        Ok(self.lock()?.sequence.index_bytes())
+    }
+}
+
+impl Attention {
+    /// The layer, which nobody else may be using.
+    fn lock(&self) -> PyResult<MutexGuard<'_, Layer>> {
+        match self.layer.try_lock() {
+            Ok(layer) => Ok(layer),
+            // What a panic leaves is whole, or the library knows that it is lost.
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
+                "this Attention is in use, by another thread or twice in one batch: expected one call at a time; fork it",
+            )),
+        }
+    }
+
+    /// Works with the layer, without holding up other Python threads.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Layer) -> vattention::Result<T> + Send,
+    ) -> PyResult<T> {
+        check_process()?;
+        py.detach(|| {
+            let mut layer = self.lock()?;
+            guarded(|| work(&mut layer))?.map_err(core)
+        })
+    }
+}
+
+impl Layer {
+    fn append(
+        &mut self,
+        keys: ArrayView3<'_, f32>,
+        values: ArrayView3<'_, f32>,
+    ) -> vattention::Result<()> {
+        self.sequence.append(keys, values)?;
+        self.dense.as_mut().map_or(Ok(()), |dense| dense.append(keys, values))
+    }
+
+    fn attend(
+        &mut self,
+        queries: ArrayView3<'_, f32>,
+        visible: Option<&[usize]>,
+    ) -> vattention::Result<Answer> {
+        let output = self.sequence.attend(queries, visible)?;
+        self.checked(output, queries, visible)
+    }
+
+    /// An output, beside dense attention if that is asked for.
+    fn checked(
+        &mut self,
+        output: vattention::Output,
+        queries: ArrayView3<'_, f32>,
+        visible: Option<&[usize]>,
+    ) -> vattention::Result<Answer> {
+        let Some(dense) = &mut self.dense else { return Ok(Answer { output, errors: None }) };
+        let exact = dense.attend(queries, visible)?;
+        let errors = exact
+            .iter()
+            .zip(rows_of(&output))
+            .map(|(exact, (out, log_denominator))| RowError::new(out, log_denominator, exact));
+        let errors = errors.collect();
+        Ok(Answer { output, errors: Some(errors) })
+    }
+}
+
+/// Outputs and `ln D^` in (query, query head) order.
+fn rows_of(
+    output: &vattention::Output,
+) -> impl Iterator<Item = (numpy::ndarray::ArrayView1<'_, f32>, f64)> {
+    let by_query = output.out.axis_iter(Axis(1)).zip(output.log_denominator.axis_iter(Axis(1)));
+    by_query.flat_map(|(out, logs)| {
+        let heads = 0..out.dim().0;
+        heads.map(move |head| (out.index_axis_move(Axis(0), head), f64::from(logs[head])))
+    })
+}
+
+/// Appends to several sequences: keys `[sequences, kv_heads, new, head_dim]` and values `[sequences, kv_heads, new, value_dim]`.
+///
+/// Raises as `Attention.append`; then sequences before the one at fault have theirs.
+#[pyfunction]
+pub(crate) fn append_batch(
+    py: Python<'_>,
+    attentions: Vec<PyRef<'_, Attention>>,
+    keys: &Bound<'_, PyAny>,
+    values: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let (keys, values) = (Given::new("keys", keys)?, Given::new("values", values)?);
+    let keys: CowArray<'_, f32, Ix4> = keys.array("[sequences, kv_heads, new, head_dim]")?;
+    let values: CowArray<'_, f32, Ix4> = values.array("[sequences, kv_heads, new, value_dim]")?;
+    check_count("keys", keys.dim().0, attentions.len())?;
+    check_count("values", values.dim().0, attentions.len())?;
+    for ((attention, keys), values) in
+        attentions.iter().zip(keys.outer_iter()).zip(values.outer_iter())
+    {
+        attention.run(py, |layer| layer.append(keys, values))?;
+    }
+    Ok(())
+}
+
+/// Lets several sequences attend at once: queries `[sequences, query_heads, queries, head_dim]`, and limits for each.
+///
+/// Raises as `Attention.attend`; ValueError if the sequences are not of one backend.
+#[pyfunction]
+#[pyo3(signature = (attentions, queries, visible = None, *, threads = None))]
+pub(crate) fn attend_batch(
+    py: Python<'_>,
+    attentions: Vec<PyRef<'_, Attention>>,
+    queries: &Bound<'_, PyAny>,
+    visible: Option<Vec<Vec<usize>>>,
+    threads: Option<usize>,
+) -> PyResult<Vec<Output>> {
+    check_process()?;
+    let queries = Given::new("queries", queries)?;
+    let shape = "[sequences, query_heads, queries, head_dim]";
+    let queries: CowArray<'_, f32, Ix4> = queries.array(shape)?;
+    check_count("queries", queries.dim().0, attentions.len())?;
+    if let Some(visible) = &visible {
+        check_count("visible", visible.len(), attentions.len())?;
+    }
+    let Some(backend) = attentions.first().map(|first| first.backend) else {
+        return Ok(Vec::new());
+    };
+    if attentions.iter().any(|attention| attention.backend.name() != backend.name()) {
+        return Err(PyValueError::new_err("attentions: expected all of one backend"));
+    }
+    let limits = |i: usize| visible.as_ref().map(|visible| &visible[i][..]);
+    let all: Vec<&Attention> = attentions.iter().map(|attention| &**attention).collect();
+    let answered = py.detach(|| {
+        let mut layers = all.iter().map(|one| one.lock()).collect::<PyResult<Vec<_>>>()?;
+        let turns = layers.iter_mut().zip(queries.outer_iter()).enumerate();
+        let turns = turns.map(|(i, (layer, queries))| Turn {
+            attention: &mut *layer.sequence,
+            queries,
+            visible: limits(i),
+        });
+        let turns = turns.collect();
+        let outputs = guarded(|| backend.attend_batch(turns, threads))?.map_err(core)?;
+        let outputs = outputs.into_iter().zip(layers.iter_mut()).zip(queries.outer_iter());
+        let checked = outputs.enumerate().map(|(i, ((output, layer), queries))| {
+            output.and_then(|output| layer.checked(output, queries, limits(i))).map_err(core)
+        });
+        checked.collect::<PyResult<Vec<Answer>>>()
+    })?;
+    let outputs = answered.into_iter().zip(&all);
+    Ok(outputs.map(|(answer, one)| Output::new(py, answer, one.pipeline.promise())).collect())
+}
+
+fn check_count(name: &str, got: usize, expected: usize) -> PyResult<()> {
+    if got == expected {
+        return Ok(());
+    }
+    Err(PyValueError::new_err(format!(
+        "{name}: expected {expected} sequences, one per Attention, got {got}"
+    )))
+}
+
+/// How rows are stored, by name.
+pub(crate) fn storage_named(name: &str) -> PyResult<Storage> {
+    match name {
+        "f32" => Ok(Storage::F32),
+        "f16" => Ok(Storage::F16),
+        "bf16" => Ok(Storage::Bf16),
+        _ => {
+            Err(PyValueError::new_err(format!("storage: expected f32, f16 or bf16, got {name:?}")))
+        }
+    }
+}
+
+fn fall_back_named(name: &str) -> PyResult<FallBack> {
+    match name {
+        "never" => Ok(FallBack::Never),
+        "by-count" => Ok(FallBack::ByCount),
+        "by-clock" => Ok(FallBack::ByClock),
+        _ => Err(PyValueError::new_err(format!(
+            "fall_back: expected never, by-count or by-clock, got {name:?}"
+        ))),
+    }
+}

@@ -1,0 +1,115 @@
+//! How errors and panics become exceptions.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+
+use pyo3::create_exception;
+use pyo3::exceptions::{
+    PyKeyboardInterrupt, PyMemoryError, PyOSError, PyRuntimeError, PyValueError,
+};
+use pyo3::panic::PanicException;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use vattention::config::ConfigError;
+use vattention::{Error, eval};
+
+create_exception!(
+    vattention,
+    PipelineError,
+    PyValueError,
+    "What is wrong with a pipeline: every problem, with its place, as the command says it.\n\n\
+     `problems` has a dict for each: message, help (or None), and file, line and column (or None)."
+);
+
+/// The exception of problems in a pipeline.
+pub(crate) fn config(py: Python<'_>, error: &ConfigError) -> PyErr {
+    let problems = error.problems.iter().map(|problem| {
+        let place = problem.place();
+        let entry = PyDict::new(py);
+        entry.set_item("message", problem.message())?;
+        entry.set_item("help", problem.help())?;
+        entry.set_item("file", place.map(|(file, ..)| file))?;
+        entry.set_item("line", place.map(|(_, line, _)| line))?;
+        entry.set_item("column", place.map(|(.., column)| column))?;
+        Ok(entry)
+    });
+    let exception = PipelineError::new_err(error.to_string());
+    let problems: PyResult<Vec<_>> = problems.collect();
+    match problems.and_then(|problems| exception.value(py).setattr("problems", problems)) {
+        Ok(()) => exception,
+        Err(error) => error,
+    }
+}
+
+/// The exception of an error of the library.
+pub(crate) fn core(error: Error) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Error::Memory { .. } => PyMemoryError::new_err(message),
+        Error::Lost | Error::Learns | Error::Backend { .. } => PyRuntimeError::new_err(message),
+        _ => PyValueError::new_err(message),
+    }
+}
+
+/// The exception of an error of a tool.
+pub(crate) fn tool(error: eval::Error) -> PyErr {
+    let message = error.to_string();
+    match error {
+        eval::Error::File { .. } => PyOSError::new_err(message),
+        eval::Error::Pipeline { source, .. } => {
+            let cause = core(source);
+            Python::attach(|py| {
+                let exception = PyErr::from_type(cause.get_type(py), message);
+                exception.set_cause(py, Some(cause));
+                exception
+            })
+        }
+        _ => PyValueError::new_err(message),
+    }
+}
+
+/// Refuses to compute in a fork of a process that has computed: its threads are not there, and would be waited for.
+pub(crate) fn check_process() -> PyResult<()> {
+    static PROCESS: OnceLock<u32> = OnceLock::new();
+    let process = std::process::id();
+    if *PROCESS.get_or_init(|| process) == process {
+        return Ok(());
+    }
+    Err(PyRuntimeError::new_err(
+        "vattention was used before this process was forked: expected multiprocessing's start method `spawn`",
+    ))
+}
+
+/// What ends a call that was interrupted, on its way through code that knows nothing of it.
+pub(crate) struct Interrupted;
+
+/// Runs what may panic: because of a bug, because a selector in Python raised an exception, or because it was interrupted.
+pub(crate) fn guarded<T>(run: impl FnOnce() -> T) -> PyResult<T> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(exception_of)
+}
+
+/// The exception of what a panic carries.
+pub(crate) fn exception_of(panic: Box<dyn Any + Send>) -> PyErr {
+    let panic = match panic.downcast::<PyErr>() {
+        Ok(raised) => return *raised,
+        Err(panic) => panic,
+    };
+    if panic.is::<Interrupted>() {
+        return PyKeyboardInterrupt::new_err(());
+    }
+    let message = panic_message(&*panic);
+    PanicException::new_err(format!("a bug in vattention, please report it: {message}"))
+}
+
+/// What a panic says.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
+}
+
+/// Panics as a bug would, so that a test can see what becomes of it.
+#[pyfunction]
+pub(crate) fn panic_for_test(message: &str) -> PyResult<()> {
+    guarded(|| panic!("{message}"))
+}

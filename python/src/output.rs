@@ -1,0 +1,241 @@
+//! What attention answers, and what it says of it.
+
+use numpy::ndarray::{Axis, concatenate};
+use numpy::{PyArray1, PyArray2, PyArray3, PyArrayMethods, ToPyArray};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde::Serialize;
+use vattention::engine::Selection;
+use vattention::eval::{Bars, RowError, Violations};
+use vattention::{Kind, Promise, RowReport, Target};
+
+/// An output, and how far its rows are from dense attention, if that was asked for.
+pub(crate) struct Answer {
+    pub(crate) output: vattention::Output,
+    /// In (query, query head) order.
+    pub(crate) errors: Option<Vec<RowError>>,
+}
+
+impl Answer {
+    /// The answer to the queries of both, in order.
+    pub(crate) fn and(self, more: Self) -> Self {
+        let (mut output, other) = (self.output, more.output);
+        let joined = "answers of one sequence are of one shape";
+        output.out = concatenate(Axis(1), &[output.out.view(), other.out.view()]).expect(joined);
+        let logs = [output.log_denominator.view(), other.log_denominator.view()];
+        output.log_denominator = concatenate(Axis(1), &logs).expect(joined);
+        output.rows.extend(other.rows);
+        if let (Some(selection), Some(other)) = (&mut output.selection, &other.selection) {
+            (0..other.rows()).for_each(|row| {
+                let (indices, probabilities) = other.row(row);
+                selection.push(indices, probabilities);
+            });
+        }
+        let errors = self.errors.zip(more.errors);
+        Self { output, errors: errors.map(|(first, second)| [first, second].concat()) }
+    }
+}
+
+/// The answers to some queries of one layer of one sequence, and a report for each row.
+#[pyclass(frozen, module = "vattention")]
+pub(crate) struct Output {
+    /// The outputs, `[query_heads, queries, value_dim]`.
+    #[pyo3(get)]
+    out: Py<PyArray3<f32>>,
+    /// The estimated log-sum-exp of the visible logits, `[query_heads, queries]`.
+    #[pyo3(get)]
+    log_denominator: Py<PyArray2<f32>>,
+    rows: Vec<RowReport>,
+    errors: Option<Vec<RowError>>,
+    selection: Option<Selection>,
+    promise: Option<Promise>,
+    heads: usize,
+}
+
+/// One row, as Python is told of it.
+#[derive(Serialize)]
+struct Row {
+    query: usize,
+    query_head: usize,
+    visible: usize,
+    read: usize,
+    certain: usize,
+    sampled: usize,
+    read_by_group: usize,
+    budget: Option<usize>,
+    fell_back: bool,
+    kind: Kind,
+    assumes: vattention::plugin::Assumptions,
+    promised: bool,
+    held: bool,
+    bar: Option<f64>,
+    error: Option<f64>,
+    violated: Option<bool>,
+}
+
+/// All rows together.
+#[derive(Serialize)]
+struct Summary {
+    rows: usize,
+    visible: usize,
+    density: f64,
+    density_per_head: f64,
+    sampled: f64,
+    fell_back: usize,
+    exact: usize,
+    promised: usize,
+    held: usize,
+    kind: Option<Kind>,
+    bar: Option<f64>,
+    widest_bar: Option<f64>,
+    unbounded: usize,
+    error: Option<f64>,
+    largest_error: Option<f64>,
+    violations: Option<usize>,
+    violated_steps: Option<usize>,
+}
+
+impl Output {
+    pub(crate) fn new(py: Python<'_>, answer: Answer, promise: Option<Promise>) -> Self {
+        let vattention::Output { out, log_denominator, rows, selection, .. } = answer.output;
+        let heads = out.dim().0;
+        Self {
+            out: PyArray3::from_owned_array(py, out).unbind(),
+            log_denominator: PyArray2::from_owned_array(py, log_denominator).unbind(),
+            rows,
+            errors: answer.errors,
+            selection,
+            promise,
+            heads,
+        }
+    }
+
+    fn error(&self, row: usize) -> Option<&RowError> {
+        self.errors.as_ref().map(|errors| &errors[row])
+    }
+
+    /// Whether a row's error exceeds epsilon although it was promised not to; `None` if that is not known.
+    fn violated(&self, row: usize) -> Option<bool> {
+        let (promise, error) = (self.promise.as_ref()?, self.error(row)?);
+        Some(!self.rows[row].certificate.is_bar_alone() && error.exceeds(promise))
+    }
+
+    fn row(&self, row: usize) -> Row {
+        let report = &self.rows[row];
+        let certificate = &report.certificate;
+        Row {
+            query: row / self.heads,
+            query_head: row % self.heads,
+            visible: report.visible,
+            read: report.certain + report.sampled,
+            certain: report.certain,
+            sampled: report.sampled,
+            read_by_group: report.read_by_group,
+            budget: report.budget,
+            fell_back: report.fell_back,
+            kind: certificate.kind,
+            assumes: certificate.assumes,
+            promised: certificate.promise.is_some(),
+            held: certificate.held,
+            bar: certificate.bar.map(|bar| bar.radius),
+            error: self.error(row).map(|error| error.of(Target::Sdpa)),
+            violated: self.violated(row),
+        }
+    }
+
+    fn violations(&self) -> Option<Violations> {
+        self.promise.as_ref().and(self.errors.as_ref())?;
+        let mut violations = Violations::default();
+        for step in 0..self.rows.len() / self.heads {
+            let rows = step * self.heads..(step + 1) * self.heads;
+            violations.add_step(rows.map(|row| self.violated(row) == Some(true)));
+        }
+        Some(violations)
+    }
+
+    fn bars(&self) -> Bars {
+        let mut bars = Bars::default();
+        for (i, row) in self.rows.iter().enumerate() {
+            let error = row.certificate.bar.and_then(|bar| Some(self.error(i)?.barred(&bar)));
+            bars.add(&row.certificate, error.unwrap_or(0.0));
+        }
+        bars
+    }
+
+    fn all(&self) -> Summary {
+        let count = |of: fn(&RowReport) -> bool| self.rows.iter().filter(|row| of(row)).count();
+        let mean = |of: fn(&RowReport) -> f64| {
+            self.rows.iter().map(of).sum::<f64>() / self.rows.len().max(1) as f64
+        };
+        let errors = self
+            .errors
+            .as_ref()
+            .map(|errors| errors.iter().map(|error| error.of(Target::Sdpa)).collect::<Vec<f64>>());
+        let (bars, violations) = (self.bars(), self.violations());
+        let bounded = bars.rows > bars.unbounded;
+        Summary {
+            rows: self.rows.len(),
+            visible: self.rows.iter().map(|row| row.visible).max().unwrap_or(0),
+            density: mean(RowReport::density_of_group),
+            density_per_head: mean(RowReport::density),
+            sampled: mean(|row| row.sampled as f64),
+            fell_back: count(|row| row.fell_back),
+            exact: count(|row| row.certificate.kind == Kind::Exact),
+            promised: count(|row| row.certificate.promise.is_some()),
+            held: count(|row| row.certificate.held),
+            kind: self.rows.iter().map(|row| row.certificate.kind).min(),
+            bar: bars.mean(),
+            widest_bar: bounded.then_some(bars.widest),
+            unbounded: bars.unbounded,
+            error: errors.as_ref().map(|e| e.iter().sum::<f64>() / e.len().max(1) as f64),
+            largest_error: errors.map(|e| e.into_iter().fold(0.0, f64::max)),
+            violations: violations.map(|violations| violations.broken_rows),
+            violated_steps: violations.map(|violations| violations.broken_steps),
+        }
+    }
+}
+
+#[pymethods]
+impl Output {
+    /// A dict for each row, in (query, query head) order: what it read, and what is promised for it; `pandas.DataFrame` takes them.
+    #[getter]
+    fn rows<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let rows = 0..self.rows.len();
+        rows.map(|row| Ok(pythonize::pythonize(py, &self.row(row))?)).collect()
+    }
+
+    /// All rows together.
+    fn summary<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let all = pythonize::pythonize(py, &self.all())?;
+        Ok(all.cast_into()?)
+    }
+
+    /// What was read, with `return_selection=True`: `indptr` `[rows + 1]`, `indices` and `probabilities`. Row `r` read the tokens
+    /// `indices[indptr[r]:indptr[r + 1]]`, ascending, each with its probability of being read.
+    #[getter]
+    #[allow(clippy::type_complexity)] // Three arrays.
+    fn selection<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> Option<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<f32>>)>
+    {
+        let selection = self.selection.as_ref()?;
+        let indptr: Vec<i64> = selection.indptr.iter().map(|&begin| begin as i64).collect();
+        Some((
+            PyArray1::from_vec(py, indptr),
+            selection.indices.to_pyarray(py),
+            selection.probabilities.to_pyarray(py),
+        ))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let shape = self.out.bind(py).dims();
+        let all = self.all();
+        format!(
+            "<Output {shape:?}: {:.1} % read, {} of {} rows held>",
+            100.0 * all.density,
+            all.held,
+            all.rows
+        )
+    }
+}

@@ -1,0 +1,184 @@
+//! Selectors that are Python classes: `type = "python"` in a pipeline, and the name that the class was registered under.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use numpy::ndarray::Array2;
+use numpy::{PyArray1, PyArray2, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use vattention::plugin::{
+    Error, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, register, schemars,
+    typetag,
+};
+use vattention_testkit::laws::LAWS;
+
+use crate::error::panic_message;
+use crate::interrupt::run_long;
+use crate::pipeline::Pipeline;
+
+/// The classes, by name.
+static CLASSES: Mutex<BTreeMap<String, Py<PyAny>>> = Mutex::new(BTreeMap::new());
+
+/// A selector that is a Python class.
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Python {
+    /// The name that the class was registered under.
+    name: String,
+    /// What the class is called with, by keyword.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    settings: Map<String, Value>,
+}
+
+register!(Selector, "python", Python, "a class of Python, registered under a name; slow");
+
+#[typetag::serde(name = "python")]
+impl SelectorConfig for Python {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        pyo3::Python::attach(|py| {
+            let class = self.class(py)?;
+            let made = || {
+                let settings = pythonize::pythonize(py, &self.settings)?.cast_into::<PyDict>()?;
+                class.bind(py).call((), Some(&settings))
+            };
+            let object = made().map_err(|error| self.refuse(error.to_string()))?;
+            Ok(Box::new(Instance { object: object.unbind() }) as Box<dyn Selector>)
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        pyo3::Python::attach(|py| self.class(py).map(drop))
+    }
+}
+
+impl Python {
+    fn class(&self, py: pyo3::Python<'_>) -> Result<Py<PyAny>> {
+        let classes = classes();
+        let known = || match classes.len() {
+            0 => "none is registered".into(),
+            _ => {
+                format!("registered are {}", classes.keys().cloned().collect::<Vec<_>>().join(", "))
+            }
+        };
+        let found = classes.get(&self.name).map(|class| class.clone_ref(py));
+        found.ok_or_else(|| self.refuse(format!("no class of that name; {}", known())))
+    }
+
+    fn refuse(&self, reason: String) -> Error {
+        Error::Build { component: format!("python selector `{}`", self.name), reason }
+    }
+}
+
+fn classes() -> MutexGuard<'static, BTreeMap<String, Py<PyAny>>> {
+    CLASSES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The worker of one KV head. What it raises ends the call that asked it, as that exception.
+struct Instance {
+    object: Py<PyAny>,
+}
+
+/// What Python makes, or the exception on its way to whoever called.
+fn raising<T>(work: impl FnOnce(pyo3::Python<'_>) -> PyResult<T>) -> T {
+    pyo3::Python::attach(work).unwrap_or_else(|error| resume_unwind(Box::new(error)))
+}
+
+impl Clone for Instance {
+    fn clone(&self) -> Self {
+        let object = raising(|py| {
+            let copy = py.import("copy")?.call_method1("deepcopy", (&self.object,))?;
+            Ok(copy.unbind())
+        });
+        Self { object }
+    }
+}
+
+impl Selector for Instance {
+    fn append(&mut self, new: &NewTokens<'_>) {
+        let keys: Array2<f32> = new.keys.to_array(0..new.keys.len());
+        raising(|py| {
+            let keys = PyArray2::from_owned_array(py, keys);
+            self.object.call_method1(py, "append", (keys,)).map(drop)
+        });
+    }
+
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        let taken: Vec<i64> = picks.iter().map(|token| token as i64).collect();
+        let chosen = raising(|py| {
+            let query = PyArray1::from_slice(py, row.query());
+            let taken = PyArray1::from_vec(py, taken);
+            let chosen = self.object.call_method1(py, "select", (query, row.visible(), taken))?;
+            indices(chosen.bind(py), row.visible())
+        });
+        picks.take_all(chosen);
+    }
+}
+
+/// The tokens that a selector returned, which must be visible.
+fn indices(chosen: &Bound<'_, PyAny>, visible: usize) -> PyResult<Vec<usize>> {
+    let numpy = chosen.py().import("numpy")?;
+    let array = numpy.call_method1("asarray", (chosen,))?.call_method0("ravel")?;
+    let (kind, len): (char, usize) =
+        (array.getattr("dtype")?.getattr("kind")?.extract()?, array.len()?);
+    if len > 0 && !matches!(kind, 'i' | 'u') {
+        let got = array.getattr("dtype")?;
+        return Err(PyValueError::new_err(format!(
+            "select: expected indices of tokens, got numbers of type {got}"
+        )));
+    }
+    let array: PyReadonlyArray1<'_, i64> = array.call_method1("astype", ("int64",))?.extract()?;
+    let valid = |&token: &i64| match usize::try_from(token) {
+        Ok(index) if index < visible => Ok(index),
+        _ => Err(PyValueError::new_err(format!(
+            "select: expected tokens from 0 to {}, got {token}",
+            visible - 1
+        ))),
+    };
+    array.as_array().iter().map(valid).collect()
+}
+
+/// Registers a class under a name, in the place of any other that had it.
+#[pyfunction]
+pub(crate) fn register_selector(name: String, class: Py<PyAny>) {
+    classes().insert(name, class);
+}
+
+/// The first law that a selector of a pipeline breaks, with what is said of it, or nothing.
+#[pyfunction]
+#[pyo3(signature = (pipeline, selector, cases))]
+pub(crate) fn broken_law(
+    py: pyo3::Python<'_>,
+    pipeline: &Pipeline,
+    selector: usize,
+    cases: u32,
+) -> PyResult<Option<(&'static str, String)>> {
+    let selectors = &pipeline.config.selectors;
+    let config = selectors.get(selector).ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "selector: expected less than {}, got {selector}",
+            selectors.len()
+        ))
+    })?;
+    run_long(py, None, |report| {
+        LAWS.iter().enumerate().find_map(|(i, &(name, law))| {
+            report(i, LAWS.len());
+            let tried =
+                catch_unwind(AssertUnwindSafe(|| vattention_testkit::run(law, &**config, cases)));
+            tried.err().map(|panic| (name, found(panic)))
+        })
+    })
+}
+
+/// What a broken law, or an exception on the way, says.
+fn found(panic: Box<dyn Any + Send>) -> String {
+    match panic.downcast::<PyErr>() {
+        Ok(error) => error.to_string(),
+        Err(panic) => panic_message(&*panic).into(),
+    }
+}

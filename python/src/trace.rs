@@ -1,0 +1,210 @@
+//! Traces: captured queries, keys and values in safetensors files.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use numpy::ndarray::{Array3, Ix3};
+use numpy::{PyArray1, PyArray3};
+use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde::Serialize;
+use vattention::Storage;
+use vattention::eval::{Layout, TraceInfo, TraceLayer};
+
+use crate::array::Given;
+use crate::attention::storage_named;
+use crate::error::tool;
+
+/// A trace file, of which layers are read when they are asked for. It must not change while it is open.
+///
+/// Raises OSError if it cannot be read, ValueError if it is damaged.
+#[pyclass(frozen, module = "vattention")]
+pub(crate) struct Trace {
+    pub(crate) trace: vattention::eval::Trace,
+}
+
+/// What a layer's tensors are, known without reading its numbers.
+#[derive(Serialize)]
+struct LayerLayout {
+    query_heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    value_dim: usize,
+    tokens: usize,
+    queries: usize,
+    prompt: usize,
+    causal: bool,
+    storage: &'static str,
+}
+
+impl From<Layout> for LayerLayout {
+    fn from(layout: Layout) -> Self {
+        let Layout { shape, tokens, queries, prompt, causal, storage } = layout;
+        let storage = match storage {
+            Storage::F32 => "f32",
+            Storage::F16 => "f16",
+            Storage::Bf16 => "bf16",
+        };
+        Self {
+            query_heads: shape.query_heads,
+            kv_heads: shape.kv_heads,
+            head_dim: shape.head_dim,
+            value_dim: shape.value_dim,
+            tokens,
+            queries,
+            prompt,
+            causal,
+            storage,
+        }
+    }
+}
+
+#[pymethods]
+impl Trace {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let trace = py.detach(|| vattention::eval::Trace::open(&path)).map_err(tool)?;
+        Ok(Self { trace })
+    }
+
+    /// The file, as it was given.
+    #[getter]
+    fn path(&self) -> String {
+        self.trace.path().display().to_string()
+    }
+
+    /// What queries are multiplied by; None is 1 / sqrt(head_dim).
+    #[getter]
+    fn scale(&self) -> Option<f32> {
+        self.trace.info().scale
+    }
+
+    /// The model it was captured from, if the file says so.
+    #[getter]
+    fn model(&self) -> Option<&str> {
+        self.trace.info().model.as_deref()
+    }
+
+    /// The text it was captured on, if the file says so.
+    #[getter]
+    fn source(&self) -> Option<&str> {
+        self.trace.info().source.as_deref()
+    }
+
+    /// The dimensions of each layer, by number.
+    #[getter]
+    fn layers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let layers = PyDict::new(py);
+        for (number, layout) in self.trace.layers() {
+            let layout = pythonize::pythonize(py, &LayerLayout::from(layout))?;
+            layers.set_item(number, layout)?;
+        }
+        Ok(layers)
+    }
+
+    /// The numbers of one layer: queries, keys, values, and prompt, visible and prompt_tokens if it has them.
+    ///
+    /// Raises KeyError if there is no such layer, ValueError if its numbers are damaged.
+    fn layer<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyDict>> {
+        let read = py.detach(|| self.trace.layer(number));
+        let layer = read.ok_or_else(|| {
+            let known: Vec<usize> = self.trace.layers().map(|(number, _)| number).collect();
+            PyKeyError::new_err(format!("layer {number}: expected one of {known:?}"))
+        })?;
+        let layer = layer.map_err(tool)?;
+        let made = PyDict::new(py);
+        let put = |name: &str, array: Array3<f32>| {
+            made.set_item(name, PyArray3::from_owned_array(py, array))
+        };
+        put("queries", layer.queries)?;
+        put("keys", layer.keys)?;
+        put("values", layer.values)?;
+        if let Some(prompt) = layer.prompt {
+            put("prompt", prompt)?;
+        }
+        if let Some(visible) = layer.visible {
+            let visible: Vec<i64> = visible.into_iter().map(|limit| limit as i64).collect();
+            made.set_item("visible", PyArray1::from_vec(py, visible))?;
+        }
+        if let Some(prompt_tokens) = layer.prompt_tokens {
+            made.set_item("prompt_tokens", prompt_tokens)?;
+        }
+        Ok(made)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Trace {:?}: {} layers>", self.path(), self.trace.layers().count())
+    }
+}
+
+/// Writes a trace of layers as `Trace.layer` gives them, by number, rounded to `storage` (f32, f16 or bf16).
+///
+/// Raises ValueError for what is no trace, by tensor, and OSError if the file cannot be written; then no file is left.
+#[pyfunction]
+#[pyo3(signature = (path, layers, *, storage = "f16", scale = None, model = None, source = None))]
+pub(crate) fn write_trace(
+    py: Python<'_>,
+    path: PathBuf,
+    layers: BTreeMap<usize, Bound<'_, PyDict>>,
+    storage: &str,
+    scale: Option<f32>,
+    model: Option<String>,
+    source: Option<String>,
+) -> PyResult<()> {
+    let storage = storage_named(storage)?;
+    let layers = layers.iter().map(|(&number, parts)| Ok((number, layer_of(number, parts)?)));
+    let layers = layers.collect::<PyResult<BTreeMap<_, _>>>()?;
+    let info = TraceInfo { scale, model, source };
+    let write = || {
+        vattention::eval::write_trace(&path, &info, &layers, storage)?;
+        // What is no trace is told now, not to whoever reads it, and is not left behind.
+        readable(&path).inspect_err(|_| drop(std::fs::remove_file(&path)))
+    };
+    py.detach(write).map_err(tool)
+}
+
+/// Refuses a file that is no trace.
+fn readable(path: &Path) -> vattention::eval::Result<()> {
+    let trace = vattention::eval::Trace::open(path)?;
+    let mut layers = trace.layers().filter_map(|(number, _)| trace.layer(number));
+    layers.try_for_each(|layer| layer.map(drop))
+}
+
+/// A layer of a dict, as `Trace.layer` gives one.
+fn layer_of(number: usize, parts: &Bound<'_, PyDict>) -> PyResult<TraceLayer> {
+    const PARTS: [&str; 6] = ["queries", "keys", "values", "visible", "prompt", "prompt_tokens"];
+    for name in parts.keys() {
+        let name: String = name.extract()?;
+        if !PARTS.contains(&name.as_str()) {
+            let known = PARTS.join(", ");
+            return Err(PyValueError::new_err(format!(
+                "layers[{number}]: no part `{name}`; expected {known}"
+            )));
+        }
+    }
+    let optional = |name: &'static str| -> PyResult<Option<Array3<f32>>> {
+        let Some(array) = parts.get_item(name)?.filter(|array| !array.is_none()) else {
+            return Ok(None);
+        };
+        let given = Given::new(name, &array)?;
+        Ok(Some(given.array::<Ix3>("[heads, rows, dim]")?.into_owned()))
+    };
+    let needed = |name: &'static str| {
+        let missing = || PyValueError::new_err(format!("layers[{number}]: expected `{name}`"));
+        optional(name)?.ok_or_else(missing)
+    };
+    let visible: Option<Vec<usize>> = match parts.get_item("visible")? {
+        Some(limits) if !limits.is_none() => Some(limits.extract()?),
+        _ => None,
+    };
+    let prompt_tokens = parts.get_item("prompt_tokens")?;
+    Ok(TraceLayer {
+        queries: needed("queries")?,
+        keys: needed("keys")?,
+        values: needed("values")?,
+        visible,
+        prompt: optional("prompt")?,
+        prompt_tokens: prompt_tokens.map(|tokens| tokens.extract()).transpose()?.flatten(),
+    })
+}

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# The Python package as users have it: a wheel, installed in an empty environment, and its tests run away from the sources. Once
+# with the newest Python that is here and numpy alone, once with Python 3.11, torch and transformers; then its types, and the examples.
+# torch and transformers (5 GB) are kept in $VATTENTION_PYTHON_CACHE, by default a folder in the user's cache, for later runs; where they
+# cannot be installed, their part is left out, and it is said.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+root=$PWD
+cache=${VATTENTION_PYTHON_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vattention/python}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+
+step() { printf '\n== %s\n' "$*"; "$@"; }
+
+# The first of these commands that runs.
+first() {
+  local python
+  for python in "$@"; do
+    if "$python" -c '' 2>/dev/null; then command -v "$python"; return; fi
+  done
+}
+pyenv_python() { ls -d "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1".*/bin/python 2>/dev/null | sort -V | tail -1; }
+
+oldest=$(first "$(pyenv_python 3.11)" python3.11)
+newest=$(first "$(pyenv_python 3.14)" python3.14 "$(pyenv_python 3.13)" python3.13 "$(pyenv_python 3.12)" python3.12 "$oldest")
+[ -n "$newest" ] || { echo "the Python package is left out: no Python of 3.11 or newer is here"; exit 0; }
+oldest=${oldest:-$newest}
+
+# An environment with what a file of requirements says, made once for that file and Python.
+environment() { # python, requirements
+  local folder
+  folder=$cache/$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-$(sha256sum < "$2" | cut -c -16)
+  if [ ! -e "$folder/whole" ]; then
+    rm -rf "$folder" && mkdir -p "$cache"
+    "$1" -m venv "$folder" && "$folder/bin/python" -m pip install --quiet -r "$2" && touch "$folder/whole" || return
+  fi
+  echo "$folder"
+}
+
+# The tests of a wheel, in a new environment that sees the libraries of another.
+check() { # libraries, what to run with
+  local libraries=$1 fresh
+  shift
+  fresh=$work/$(basename "$libraries")
+  "$libraries/bin/python" -m venv --without-pip "$fresh"
+  "$libraries/bin/python" -m pip --python "$fresh" install --quiet --no-deps "$work"/wheels/*.whl
+  "$libraries/bin/python" -c 'import site; print(site.getsitepackages()[0])' > "$("$fresh/bin/python" -c 'import site; print(site.getsitepackages()[0])')/libraries.pth"
+  (cd "$work" && "$fresh/bin/python" "$@")
+}
+
+if ! small=$(environment "$newest" python/requirements/small.txt); then
+  echo "the Python package is left out: numpy, pytest and maturin cannot be installed"
+  exit 0
+fi
+step "$small/bin/maturin" build --release --locked --quiet --manifest-path python/Cargo.toml --interpreter "$newest" --out "$work/wheels"
+step check "$small" -m pytest -q "$root/python/tests"
+
+if large=$(environment "$oldest" python/requirements/large.txt); then
+  export VATTENTION_REQUIRE_TRANSFORMERS=1
+  step check "$large" -m pytest -q "$root/python/tests"
+  step check "$large" -m mypy --strict -p vattention
+  step check "$large" -m mypy.stubtest vattention._vattention
+  step check "$large" -m pyright --pythonpath "$work/$(basename "$large")/bin/python" "$root/python/vattention"
+  for example in "$root"/python/examples/*.py; do
+    step check "$large" "$example"
+  done
+else
+  echo "torch and transformers cannot be installed: their tests, the types and the examples are left out"
+fi

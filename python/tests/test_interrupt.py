@@ -1,0 +1,60 @@
+"""Ctrl-C ends long calls, and what was being worked with is whole."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from shared import CONFIGS, TRACE
+
+PROGRAM = """
+import os, signal, sys, threading, time
+import numpy as np
+import vattention
+sys.path.insert(0, {tests!r})
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Which a shell may have switched off.
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+begin = time.perf_counter()
+try:
+    {call}
+except KeyboardInterrupt:
+    took = time.perf_counter() - begin
+    assert 0.4 < took < 20, took
+    {after}
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "after"),
+    [
+        (f"vattention.verify({str(CONFIGS / 'vattention-oracle.toml')!r}, {str(TRACE)!r}, trials=1_000_000)", ""),
+        (f"vattention.compare([{str(CONFIGS / 'vattention-oracle.toml')!r}] * 1000, {str(TRACE)!r})", ""),
+        (f"vattention.study('tightness', {str(TRACE)!r}, trials=50)", ""),
+        (
+            "from shared import *; a = filled(tokens=50_000); a.attend(normal(4, 100_000, 16))",
+            "assert len(a) == 50_000; a.attend(normal(4, 1, 16))",
+        ),
+    ],
+    ids=["verify", "compare", "study", "attend"],
+)
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+def test_ctrl_c(call, after):
+    tests = os.path.dirname(__file__)
+    program = textwrap.dedent(PROGRAM).format(call=call, after=after, tests=tests)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert run.stdout == "interrupted\n", run.stderr
+    assert "panicked" not in run.stderr
+
+
+def test_progress_may_raise():
+    """As Ctrl-C does."""
+    from vattention import Pipeline, Trace, _vattention
+
+    def stop(done, total):
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        _vattention.verify(Pipeline.load(CONFIGS / "vattention-oracle.toml"), Trace(TRACE), trials=1_000_000, progress=stop)

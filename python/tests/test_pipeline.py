@@ -1,0 +1,65 @@
+"""Pipelines: read, changed and checked, with the command's messages."""
+
+import pytest
+from shared import CONFIGS, PROMISE
+
+from vattention import Attention, Pipeline, PipelineError
+
+
+def test_every_shipped_file_loads_and_is_written_as_it_was_read():
+    files = sorted(CONFIGS.glob("*.toml"))
+    assert len(files) > 30
+    for file in files:
+        pipeline = Pipeline.load(file)
+        assert Pipeline.parse(pipeline.to_toml(), name=str(file)).to_toml() == pipeline.to_toml()
+
+
+def test_promise():
+    promise = Pipeline.parse(PROMISE).promise
+    assert promise is not None
+    assert (promise["epsilon"], promise["delta"], promise["target"]) == (0.2, 0.1, "sdpa")
+    assert Pipeline.parse("").promise is None
+    assert Pipeline.parse("").is_dense
+
+
+def test_changes_add_up():
+    changed = Pipeline.load(CONFIGS / "priority.toml", "estimator.epsilon=0.3").set("estimator.delta=0.2")
+    promise = changed.set().promise
+    assert promise is not None
+    assert (promise["epsilon"], promise["delta"]) == (0.3, 0.2)
+
+
+def test_every_problem_has_its_place():
+    text = '[[selectors]]\ntype = "sinkk"\n\n[estimator]\ntype = "ratio"\nepsilon = 2\ndelta = 0.1\n'
+    with pytest.raises(PipelineError) as raised:
+        Pipeline.parse(text, name="mine.toml")
+    problems = raised.value.problems
+    assert [(one["file"], one["line"]) for one in problems] == [("mine.toml", 2), ("mine.toml", 6)]
+    assert "sink" in str(problems[0]["help"])
+    assert "mine.toml:2:8: " in str(raised.value)
+    assert isinstance(raised.value, ValueError)
+
+
+def test_a_file_that_is_not_there():
+    with pytest.raises(PipelineError, match="nowhere.toml"):
+        Pipeline.load("nowhere.toml")
+
+
+def test_a_change_that_does_not_fit():
+    with pytest.raises(PipelineError, match="unknown field `epsilom` in estimator .did you mean `epsilon`"):
+        Pipeline.parse(PROMISE).set("estimator.epsilom=0.1")
+
+
+def test_shapes():
+    pipeline = Pipeline.parse('[[selectors]]\ntype = "pq-cache"\nsize = 0.1\n')
+    pipeline.check(4, 2, 16)
+    with pytest.raises(ValueError, match="query_heads: expected a multiple of kv_heads = 2, got 3"):
+        pipeline.check(3, 2, 16)
+    with pytest.raises(ValueError, match="pq-cache"):
+        pipeline.check(4, 2, 15)
+    with pytest.raises(ValueError, match="backend: no `gpu`; expected one of reference, cpu, cuda"):
+        Attention(pipeline, 4, 2, 16, backend="gpu")
+    with pytest.raises(ValueError, match="storage: expected f32, f16 or bf16"):
+        Attention(pipeline, 4, 2, 16, storage="f64")
+    with pytest.raises(ValueError, match="fall_back: expected never, by-count or by-clock"):
+        Attention(pipeline, 4, 2, 16, fall_back="always")

@@ -1,0 +1,345 @@
+"""Generation with `transformers`: dense through us is transformers' own, whatever the model and the kind of generation."""
+
+import gc
+import importlib
+import os
+import threading
+
+import pytest
+from shared import CONFIGS, DENSE, PROMISE, ROOT
+
+from vattention import Attention, Pipeline, Trace, compare, write_trace
+
+needed = importlib.import_module if "VATTENTION_REQUIRE_TRANSFORMERS" in os.environ else pytest.importorskip
+torch = needed("torch")
+transformers = needed("transformers")
+vt = needed("vattention.transformers")
+
+TOLERANCE = 1e-4
+torch.set_num_threads(1)  # Small models wait for threads more than they gain.
+SMOLLM2 = ROOT / "models" / "smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+SIZES = {
+    "vocab_size": 101,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 4096,
+    "eos_token_id": None,
+    "bos_token_id": 1,
+    "pad_token_id": 0,
+}
+MODELS = {
+    "llama": lambda **more: transformers.LlamaConfig(**SIZES, **more),
+    "qwen3": lambda **more: transformers.Qwen3Config(**SIZES, **more),
+    "mistral": lambda **more: transformers.MistralConfig(**SIZES, sliding_window=64, **more),
+    "gemma3": lambda **more: transformers.Gemma3TextConfig(**SIZES, sliding_window=8, query_pre_attn_scalar=10, **more),
+}
+
+
+def checkpoint(name="llama", seed=0, **more):
+    """A random model whose attention is far from uniform."""
+    torch.manual_seed(seed)
+    config = MODELS[name](**more)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="vattention").eval()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            parameter.data *= 4
+    return model
+
+
+def prompt(*, tokens=20, padding=(6, 0), seed=1):
+    """Two random texts, the first with left padding."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(1, 101, (len(padding), tokens), generator=generator)
+    mask = torch.ones_like(ids)
+    for row, hidden in enumerate(padding):
+        mask[row, :hidden] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def generated(model, inputs, cache=None, seed=2, **options):
+    """What `generate` makes, with its logits; without a cache, by transformers' own."""
+    torch.manual_seed(seed)
+    options = {"max_new_tokens": 16, "do_sample": False, **options}
+    if cache is not None:
+        options["past_key_values"] = cache
+    return model.generate(**inputs, output_logits=True, return_dict_in_generate=True, **options)
+
+
+def assert_same(found, expected):
+    assert found.sequences.tolist() == expected.sequences.tolist()
+    for step, (one, other) in enumerate(zip(found.logits, expected.logits, strict=True)):
+        assert (one - other).abs().max() < TOLERANCE, f"step {step}"
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # `past_key_values` is called `cache` from 5.24 on.
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("padding", [(0,), (6, 0)], ids=["one", "padded"])
+def test_dense_is_transformers_own(name, padding):
+    model, inputs = checkpoint(name), prompt(padding=padding)
+    cache = vt.VAttentionCache(model.config, DENSE)
+    found = generated(model, inputs, cache)
+    assert_same(found, generated(model, inputs))
+    layers = {"gemma3": 1}.get(name, 6)
+    assert {entry["layer"] for entry in cache.report()} == ({5} if name == "gemma3" else set(range(6)))
+    assert len(cache.report()) == layers * 15 * len(padding)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_promise_of_nearly_nothing_is_dense(name):
+    model, inputs = checkpoint(name), prompt()
+    tiny = Pipeline.parse(PROMISE).set("estimator.epsilon=1e-7")
+    assert_same(generated(model, inputs, vt.VAttentionCache(model.config, tiny)), generated(model, inputs))
+
+
+@pytest.mark.parametrize(
+    ("options", "padding"),
+    [
+        ({"num_beams": 3, "num_return_sequences": 2}, (6, 0)),
+        ({"do_sample": True, "num_return_sequences": 3}, (6, 0)),
+        ({"num_beams": 2, "do_sample": True}, (0,)),
+        ({"prompt_lookup_num_tokens": 3, "max_new_tokens": 40, "eos_token_id": 100}, (0,)),
+    ],
+    ids=["beams", "sequences", "sampled beams", "prompt lookup"],
+)
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_kinds_of_generation(name, options, padding):
+    model, inputs = checkpoint(name), prompt(padding=padding)
+    found = generated(model, inputs, vt.VAttentionCache(model.config, DENSE), **options)
+    assert_same(found, generated(model, inputs, **options))
+
+
+def test_assisted_generation():
+    model, inputs = checkpoint(), prompt(padding=(0,))
+    assistant = checkpoint(seed=0)
+    options = {"assistant_model": assistant, "max_new_tokens": 40}
+    cache = vt.VAttentionCache(model.config, DENSE)
+    assert_same(generated(model, inputs, cache, **options), generated(model, inputs, **options))
+    assert max(entry["rows"] for entry in cache.report()) > 4, "several tokens in one call"
+
+
+def test_a_cache_goes_on():
+    """A second prompt on top of the first, as in a chat."""
+    model, inputs = checkpoint(), prompt(padding=(0,))
+    cache = vt.VAttentionCache(model.config, DENSE)
+    first = generated(model, inputs, cache).sequences
+    more = torch.cat([first, prompt(padding=(0,), seed=5)["input_ids"]], dim=1)
+    inputs = {"input_ids": more, "attention_mask": torch.ones_like(more)}
+    assert_same(generated(model, inputs, cache), generated(model, inputs))
+    cache.reset()
+    assert cache.get_seq_length() == 0
+    assert_same(generated(model, inputs, cache), generated(model, inputs))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision(dtype):
+    model, inputs = checkpoint().to(getattr(torch, dtype)), prompt()
+    found = generated(model, inputs, vt.VAttentionCache(model.config, DENSE), max_new_tokens=2)
+    expected = generated(model, inputs, max_new_tokens=2)
+    scale = expected.logits[1].abs().max()
+    assert found.logits[1].dtype == expected.logits[1].dtype
+    assert (found.logits[1] - expected.logits[1]).abs().max() < 0.05 * scale
+
+
+def test_tensors_of_every_type_are_taken():
+    from shared import DIM, QUERY_HEADS, filled, normal
+
+    queries = torch.from_numpy(normal(QUERY_HEADS, 2, DIM))
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        rounded = queries.to(dtype)
+        expected = filled().attend(rounded.float().numpy()).out
+        assert (filled().attend(rounded).out == expected).all()
+        strided = rounded.transpose(0, 1).contiguous().transpose(0, 1)
+        assert (filled().attend(strided).out == expected).all()
+    with pytest.raises((TypeError, ValueError), match="queries: "):
+        filled().attend(torch.empty(QUERY_HEADS, 2, DIM, device="meta"))
+
+
+def test_report_and_check():
+    model, inputs = checkpoint(), prompt(tokens=1500, padding=(0, 0))
+    pipeline = Pipeline.load(CONFIGS / "priority.toml", "estimator.epsilon=0.3")
+    cache = vt.VAttentionCache(model.config, pipeline, check=True)
+    generated(model, inputs, cache, max_new_tokens=5)
+    entries = cache.report()
+    assert [(e["layer"], e["step"], e["sequence"]) for e in entries[:9]] == [(0, s, b) for s in range(4) for b in (0, 1)] + [(1, 0, 0)]
+    assert all(entry["violations"] is not None and entry["error"] is not None for entry in entries)
+    assert min(entry["density"] for entry in entries) < 1
+    rows = sum(entry["rows"] for entry in entries)
+    assert sum(entry["violations"] for entry in entries) < 0.2 * rows
+    wrong = Pipeline.parse('[[selectors]]\ntype = "window"\nsize = 1\n')
+    cache = vt.VAttentionCache(model.config, wrong, check=True)
+    generated(model, inputs, cache, max_new_tokens=3)
+    assert max(entry["largest_error"] for entry in cache.report()) > 0.1, "one token is not enough"
+
+
+def test_samples_differ_between_sequences_and_beams():
+    model = checkpoint()
+    ids = prompt(tokens=1500, padding=(0,))["input_ids"].repeat(2, 1)
+    cache = vt.VAttentionCache(model.config, Pipeline.parse(PROMISE), fall_back="never")
+    generated(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, cache, max_new_tokens=2)
+    layer = cache.layers[0]
+    layer.reorder_cache(torch.tensor([0, 0]))
+    query = torch.randn(4, 1, 16)
+    first, second = (attention.attend(query) for attention in layer.sequences)
+    assert (first.out != second.out).any()
+
+
+# What is refused.
+
+
+def test_models_that_do_what_we_do_not():
+    with pytest.raises(ValueError, match="Gemma2Config caps its logits"):
+        vt.VAttentionCache(transformers.Gemma2Config(**SIZES), DENSE)
+    with pytest.raises(ValueError, match=r"DeepseekV3Config caches latent vectors \(MLA"):
+        vt.VAttentionCache(transformers.DeepseekV3Config(), DENSE)
+    with pytest.raises(ValueError, match="no layer has the attention that a pipeline is for"):
+        vt.VAttentionCache(transformers.LlamaConfig(**SIZES, layer_types=["linear_attention"] * 6), DENSE)
+    torch.manual_seed(0)
+    config = transformers.GptOssConfig(**{**SIZES, "num_local_experts": 2, "num_experts_per_tok": 1})
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    model.set_attn_implementation("vattention")
+    with pytest.raises(ValueError, match="attends to sinks that are parameters"):
+        generated(model, prompt(), vt.VAttentionCache(config, DENSE))
+
+
+def test_a_window_that_is_too_short():
+    model, inputs = checkpoint("mistral"), prompt(tokens=60)
+    with pytest.raises(ValueError, match="layer 0 slides over 64 tokens: expected no more, got 65"):
+        generated(model, inputs, vt.VAttentionCache(model.config, DENSE))
+
+
+def test_another_attention_function():
+    model = checkpoint()
+    cache = vt.VAttentionCache(model.config, DENSE)
+    generated(model, prompt(), cache)
+    model.set_attn_implementation("sdpa")
+    with pytest.raises(RuntimeError, match=r"the model's attention is `sdpa`: expected model.set_attn_implementation\('vattention'\)"):
+        generated(model, prompt(tokens=40), cache)
+
+
+def test_another_model_or_type():
+    model, inputs = checkpoint(), prompt()
+    cache = vt.VAttentionCache(model.config, DENSE)
+    sequences = generated(model, inputs, cache).sequences
+    longer = {"input_ids": sequences, "attention_mask": torch.cat([inputs["attention_mask"], torch.ones(2, 16, dtype=int)], 1)}
+    with pytest.raises(RuntimeError, match="filled by another model"):
+        generated(checkpoint(seed=1), longer, cache)
+    with pytest.raises(RuntimeError, match="ended in the middle: expected reset"):
+        generated(model, longer, cache)
+    cache.reset()
+    generated(model, inputs, cache)
+    with pytest.raises(RuntimeError, match="before its type changed"):
+        generated(model.to(torch.bfloat16), longer, cache)
+
+
+def test_a_model_that_is_gone():
+    model, inputs = checkpoint(), prompt()
+    cache = vt.VAttentionCache(model.config, DENSE)
+    sequences = generated(model, inputs, cache).sequences
+    del model
+    gc.collect()
+    longer = {"input_ids": sequences, "attention_mask": torch.ones_like(sequences)}
+    with pytest.raises(RuntimeError, match="filled by another model"):
+        generated(checkpoint(), longer, cache)
+
+
+def test_two_threads_at_once():
+    model, inputs = checkpoint(), prompt(tokens=400, padding=(0, 0))
+    cache = vt.VAttentionCache(model.config, DENSE)
+    start, failures = threading.Barrier(2), []
+
+    def run():
+        start.wait()
+        try:
+            generated(model, inputs, cache, max_new_tokens=50)
+        except (RuntimeError, ValueError) as error:
+            failures.append(str(error))
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert any("in use by another thread" in failure for failure in failures), failures
+
+
+def test_masks_that_hide_more():
+    model, inputs = checkpoint(), prompt()
+    cache = vt.VAttentionCache(model.config, DENSE)
+    with torch.no_grad():
+        model(**inputs, past_key_values=cache)
+        mask = torch.cat([inputs["attention_mask"], torch.ones(2, 1, dtype=int)], 1)
+        mask[1, 10] = 0
+        with pytest.raises(ValueError, match="attention_mask: expected one that shows each token all before it"):
+            model(input_ids=torch.ones(2, 1, dtype=int), attention_mask=mask, past_key_values=cache)
+
+
+def test_gradients():
+    model = checkpoint()
+    with pytest.raises(ValueError, match="has no gradient: expected torch.no_grad"):
+        model(**prompt(), past_key_values=vt.VAttentionCache(model.config, DENSE))
+
+
+def test_what_learns_cannot_be_cropped():
+    model, inputs = checkpoint(), prompt(padding=(0,))
+    cache = vt.VAttentionCache(model.config, CONFIGS / "h2o.toml")
+    generated(model, inputs, cache, max_new_tokens=2)
+    with pytest.raises(RuntimeError, match="a selector learns from steps"):
+        cache.crop(-1)
+
+
+# Traces, and a real model.
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_capture(name, tmp_path):
+    model, inputs = checkpoint(name), prompt(tokens=60, padding=(0,))
+    layers = vt.capture(model, inputs["input_ids"], queries=4, prompt=8)
+    assert list(layers) == ([5] if name == "gemma3" else list(range(6)))
+    assert model.config._attn_implementation == "vattention"
+    write_trace(tmp_path / "trace.safetensors", layers, storage="f32")
+    trace = Trace(tmp_path / "trace.safetensors")
+    layout = trace.layers[5]
+    assert (layout["tokens"], layout["queries"], layout["prompt"]) == (60, 4, 8)
+    assert compare([DENSE], trace)["pipelines"][0]["output_error"]["max"] < 1e-5
+    layer, model_output = layers[5], []
+    model.get_decoder().layers[5].self_attn.o_proj.register_forward_pre_hook(lambda _, inputs: model_output.append(inputs[0]))
+    with torch.no_grad():
+        model(inputs["input_ids"])
+    attention = Attention(DENSE, 4, 2, 16)
+    attention.append(layer["keys"], layer["values"])
+    captured = attention.attend(layer["queries"], layer["visible"].tolist()).out.transpose(1, 0, 2).reshape(4, -1)
+    assert abs(captured - model_output[0][0, -4:].numpy()).max() < TOLERANCE, "with the model's own scale"
+    with pytest.raises(ValueError, match=r"expected shape \[1, tokens\]"):
+        vt.capture(model, prompt()["input_ids"])
+    with pytest.raises(ValueError, match="expected at least 32 queries and 64 tokens"):
+        vt.capture(model, inputs["input_ids"])
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    if not SMOLLM2.exists():
+        pytest.skip(f"{SMOLLM2} is not there; tools/get_smollm2.py gets it")
+    pytest.importorskip("gguf")
+    pytest.importorskip("accelerate")
+    options = {"gguf_file": SMOLLM2.name, "dtype": torch.float32, "attn_implementation": "vattention"}
+    return transformers.AutoModelForCausalLM.from_pretrained(SMOLLM2.parent, **options).eval()
+
+
+def test_smollm2(smollm2):
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(100, 40_000, (2, 200), generator=generator)
+    mask = torch.ones_like(ids)
+    mask[0, :100] = 0
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    expected = generated(smollm2, inputs, max_new_tokens=6)
+    tiny = Pipeline.load(CONFIGS / "priority.toml", "estimator.epsilon=1e-7")
+    for pipeline in (DENSE, tiny):
+        cache = vt.VAttentionCache(smollm2.config, pipeline)
+        assert_same(generated(smollm2, inputs, cache, max_new_tokens=6), expected)

@@ -1,0 +1,157 @@
+"""Types of the extension module. The docstrings are those of `vattention`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vattention._types import LayerLayout, Problem, Progress, Promise, RowReport, Summary, TraceLayer
+
+_Path: TypeAlias = str | PathLike[str]
+_Array: TypeAlias = Any
+_Storage: TypeAlias = Literal["f32", "f16", "bf16"]
+
+__all__ = [
+    "Attention",
+    "Output",
+    "Pipeline",
+    "PipelineError",
+    "Trace",
+    "append_batch",
+    "attend_batch",
+    "broken_law",
+    "compare",
+    "panic_for_test",
+    "register_selector",
+    "study",
+    "verify",
+    "write_trace",
+]
+
+class PipelineError(ValueError):
+    problems: list[Problem]
+
+@final
+class Pipeline:
+    @staticmethod
+    def load(path: _Path, *set: str) -> Pipeline: ...
+    @staticmethod
+    def parse(text: str, *set: str, name: str = "pipeline") -> Pipeline: ...
+    def set(self, *changes: str) -> Pipeline: ...
+    def check(
+        self,
+        query_heads: int,
+        kv_heads: int,
+        head_dim: int,
+        value_dim: int | None = None,
+        *,
+        layer: int = 0,
+        backend: str = "cpu",
+    ) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_dense(self) -> bool: ...
+    @property
+    def promise(self) -> Promise | None: ...
+    def to_toml(self) -> str: ...
+
+@final
+class Output:
+    @property
+    def out(self) -> NDArray[np.float32]: ...
+    @property
+    def log_denominator(self) -> NDArray[np.float32]: ...
+    @property
+    def rows(self) -> list[RowReport]: ...
+    @property
+    def selection(self) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]] | None: ...
+    def summary(self) -> Summary: ...
+
+@final
+class Attention:
+    def __new__(
+        cls,
+        pipeline: Pipeline,
+        query_heads: int,
+        kv_heads: int,
+        head_dim: int,
+        value_dim: int | None = None,
+        *,
+        layer: int = 0,
+        sequence: int = 0,
+        scale: float | None = None,
+        storage: _Storage = "f32",
+        threads: int | None = None,
+        backend: str = "cpu",
+        fall_back: Literal["never", "by-count", "by-clock"] = "by-count",
+        return_selection: bool = False,
+        omit_error_bars: bool = False,
+        check: bool = False,
+    ) -> Attention: ...
+    def append(self, keys: _Array, values: _Array) -> None: ...
+    def observe(self, queries: _Array) -> None: ...
+    def attend(self, queries: _Array, visible: Sequence[int] | None = None) -> Output: ...
+    def truncate(self, tokens: int) -> None: ...
+    def fork(self, sequence: int | None = None) -> Attention: ...
+    def __len__(self) -> int: ...
+    @property
+    def index_bytes(self) -> int: ...
+
+def append_batch(attentions: Sequence[Attention], keys: _Array, values: _Array) -> None: ...
+def attend_batch(
+    attentions: Sequence[Attention],
+    queries: _Array,
+    visible: Sequence[Sequence[int]] | None = None,
+    *,
+    threads: int | None = None,
+) -> list[Output]: ...
+
+@final
+class Trace:
+    def __new__(cls, path: _Path) -> Trace: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def scale(self) -> float | None: ...
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def source(self) -> str | None: ...
+    @property
+    def layers(self) -> dict[int, LayerLayout]: ...
+    def layer(self, number: int) -> TraceLayer: ...
+
+def write_trace(
+    path: _Path,
+    layers: Mapping[int, Mapping[str, Any]],
+    *,
+    storage: _Storage = "f16",
+    scale: float | None = None,
+    model: str | None = None,
+    source: str | None = None,
+) -> None: ...
+def compare(
+    pipelines: Sequence[Pipeline],
+    trace: Trace,
+    *,
+    layers: Sequence[int] | None = None,
+    queries: int | None = None,
+    backend: str = "cpu",
+    progress: Progress = None,
+) -> dict[str, Any]: ...
+def verify(pipeline: Pipeline, trace: Trace, *, trials: int = 2000, progress: Progress = None) -> dict[str, Any]: ...
+def study(
+    request: Mapping[str, Any],
+    pipelines: Sequence[Pipeline],
+    trace: Trace,
+    *,
+    layers: Sequence[int] | None = None,
+    queries: int | None = None,
+    progress: Progress = None,
+) -> dict[str, Any]: ...
+def register_selector(name: str, class_: Callable[..., Any], /) -> None: ...
+def broken_law(pipeline: Pipeline, selector: int, cases: int) -> tuple[str, str] | None: ...
+def panic_for_test(message: str) -> None: ...

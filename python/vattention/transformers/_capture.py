@@ -1,0 +1,69 @@
+"""What a model's attention is given, as a trace."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache
+
+from vattention._types import TraceLayer
+from vattention.transformers._cache import layers_of, refuse_config
+from vattention.transformers._function import NAME, Call, refuse_attention, torch_attention
+from vattention.transformers._layer import Layer, Turn
+from vattention.transformers._pipeline import OBSERVED
+
+
+class CapturedLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
+    """A layer that keeps what attention is given."""
+
+    def __init__(self, number: int, window: int | None, turn: Turn, queries: int, prompt: int) -> None:
+        super().__init__(number, window, turn)
+        self.queries, self.prompt = queries, prompt
+        self.captured: TraceLayer | None = None
+
+    def answer(self, call: Call) -> torch.Tensor:
+        refuse_attention(self.number, call)
+        first = call.query.shape[2] - self.queries
+        usual = call.query.shape[3] ** -0.5
+        scaled = call.query[0].float() * (call.options.get("scaling", usual) / usual)
+        self.captured = {
+            "queries": scaled[:, first:].numpy(),
+            "prompt": scaled[:, first - self.prompt : first].numpy(),
+            "keys": call.key[0].float().numpy(),
+            "values": call.value[0].float().numpy(),
+            "visible": np.arange(first + 1, first + self.queries + 1),
+            "prompt_tokens": first,
+        }
+        return torch_attention(call)
+
+
+@torch.no_grad()
+def capture(model: PreTrainedModel, input_ids: torch.Tensor, *, queries: int = 32, prompt: int = OBSERVED) -> dict[int, TraceLayer]:
+    """Queries, keys and values of a model's layers on one text, for `write_trace`.
+
+    `input_ids` `[1, tokens]`. The last `queries` tokens are the decoded ones, each of which sees the tokens up to itself; the `prompt`
+    tokens before them are the end of the prompt, which selectors are shown. Layers are those that `VAttentionCache` would take. Queries
+    of a model that does not scale by `1 / sqrt(head_dim)` are multiplied such that this is their scale.
+
+    Cost: one dense pass of the model. Memory: keys and values of all tokens and layers in f32.
+
+    Raises ValueError for another shape or too few tokens, or for a model that `VAttentionCache` refuses.
+    """
+    if input_ids.ndim != 2 or len(input_ids) != 1:
+        raise ValueError(f"input_ids: expected shape [1, tokens], got {list(input_ids.shape)}")
+    if queries < 1 or prompt < 1 or input_ids.shape[1] < queries + prompt:
+        raise ValueError(
+            f"input_ids: expected at least {queries} queries and {prompt} tokens of a prompt, 1 or more each, "
+            f"got {input_ids.shape[1]} tokens"
+        )
+    config = model.config.get_text_config(decoder=True)
+    refuse_config(config)
+    layers, ours = layers_of(config, lambda number, window, turn: CapturedLayer(number, window, turn, queries, prompt))
+    before: Any = config._attn_implementation
+    model.set_attn_implementation(NAME)
+    try:
+        model(input_ids=input_ids, past_key_values=Cache(layers=layers), logits_to_keep=1)
+    finally:
+        model.set_attn_implementation(before)
+    return {layer.number: layer.captured for layer in ours if layer.captured is not None}

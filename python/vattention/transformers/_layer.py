@@ -1,0 +1,105 @@
+"""A layer of the cache, without what it answers with; and whose turn it is among the layers."""
+
+import threading
+from typing import Any
+
+import torch
+from transformers.cache_utils import CacheLayerMixin
+
+from vattention.transformers._function import HANDLE, NAME, Call
+
+
+class Turn:
+    """Whose turn it is: a step goes through the layers in order, on one thread."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.layers: list[Layer] = []
+        self.reset()
+
+    def reset(self) -> None:
+        self.next = 0
+        self.thread: int | None = None
+        self.checked_mask: torch.Tensor | None = None
+
+    def begin(self, layer: "Layer") -> None:
+        """Before a layer takes new tokens."""
+        implementation = getattr(self.config, "_attn_implementation", NAME)
+        if implementation != NAME:
+            raise RuntimeError(
+                f"the model's attention is `{implementation}`: expected model.set_attn_implementation({NAME!r}) before it uses this cache"
+            )
+        thread = threading.get_ident()
+        if self.thread not in (None, thread):
+            raise RuntimeError("this cache is in use by another thread: expected one at a time")
+        if layer.place != self.next or layer.pending is not None:
+            raise RuntimeError("a step of this cache ended in the middle: expected reset() before it is used again")
+        self.thread = thread
+
+    def end(self, layer: "Layer") -> None:
+        """After a layer has attended."""
+        self.next = layer.place + 1
+        if self.next == len(self.layers):
+            self.reset()
+
+
+class Layer(CacheLayerMixin):  # type: ignore[misc, no-untyped-call, unused-ignore]
+    """One layer's keys and values, given over to the attention function by way of the keys."""
+
+    is_compileable = False
+    is_sliding = False
+    is_croppable = True
+    supports_early_init = False
+
+    def __init__(self, number: int, window: int | None, turn: Turn) -> None:
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
+        self.number = number
+        self.window = window
+        self.turn = turn
+        self.place = len(turn.layers)
+        self.length = 0
+        self.pending: tuple[torch.Tensor, torch.Tensor] | None = None
+        turn.layers.append(self)
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        self.is_initialized = True
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        length = self.length + key_states.shape[2]
+        if self.window is not None and length > self.window:
+            raise ValueError(f"layer {self.number} slides over {self.window} tokens: expected no more, got {length}")
+        self.turn.begin(self)
+        self.lazy_initialization(key_states, value_states)
+        self.pending = (key_states, value_states)
+        setattr(key_states, HANDLE, self)
+        return self.pending
+
+    def attend(self, call: Call) -> torch.Tensor:
+        """Stores the tokens that `update` brought, and attends: [batch, queries, heads, dim]."""
+        if self.pending is None or self.pending[0] is not call.key or self.pending[1] is not call.value:
+            raise RuntimeError(f"layer {self.number} changes keys or values after its cache: expected a model that does not")
+        output = self.answer(call)
+        self.pending = None
+        self.length += call.key.shape[2]
+        self.turn.end(self)
+        return output
+
+    def answer(self, call: Call) -> torch.Tensor:
+        """Attends in a way of its own."""
+        raise NotImplementedError
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def get_mask_sizes(self, query_length: int | torch.Tensor) -> tuple[int, int]:
+        new = query_length if isinstance(query_length, int) else len(query_length)  # Older versions give their positions.
+        return self.length + new, 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+    get_max_cache_shape = get_max_length  # Its name in older versions.
+
+    def reset(self) -> None:
+        self.length, self.pending = 0, None
+        self.turn.reset()
