@@ -54,6 +54,7 @@ if ! small=$(environment "$newest" python/requirements/small.txt); then
   echo "the Python package is left out: numpy, pytest and maturin cannot be installed"
   exit 0
 fi
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 step "$small/bin/maturin" build --release --locked --quiet --manifest-path python/Cargo.toml --interpreter "$newest" --out "$work/wheels"
 step check "$small" -m pytest -q "$root/python/tests"
 
