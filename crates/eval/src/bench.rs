@@ -86,8 +86,7 @@ impl Bench {
                 |share: f64| progress(100 * i + (100.0 * share) as usize, 100 * groups.len());
             let mut group = Group::start(variants, backend, &self.heads, *set)?;
             group.fill(&|share| part(0.5 * share))?;
-            let measured =
-                group.measure(backend, &memory, self.time, &|share| part(0.5 + 0.5 * share))?;
+            let measured = group.measure(&memory, self.time, &|share| part(0.5 + 0.5 * share))?;
             report.add(i, set, measured);
         }
         Ok(report)

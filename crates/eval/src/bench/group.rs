@@ -46,6 +46,7 @@ impl Set {
 
 /// Dense attention and others, all with the same tokens in the same number of layers.
 pub(super) struct Group<'a> {
+    backend: &'a dyn Backend,
     heads: &'a BenchHeads,
     set: Set,
     runners: Vec<Runner<'a>>,
@@ -61,7 +62,7 @@ struct Runner<'a> {
 impl<'a> Group<'a> {
     pub(super) fn start(
         variants: &'a [Variant],
-        backend: &dyn Backend,
+        backend: &'a dyn Backend,
         heads: &'a BenchHeads,
         set: Set,
     ) -> Result<Self> {
@@ -90,7 +91,7 @@ impl<'a> Group<'a> {
             Ok(Runner { variant, layers, tally })
         };
         let runners = variants.iter().map(runner).collect::<Result<_>>()?;
-        Ok(Self { heads, set, runners })
+        Ok(Self { backend, heads, set, runners })
     }
 
     /// Gives every pipeline the same tokens, and a prompt of one query, without which some
@@ -118,7 +119,6 @@ impl<'a> Group<'a> {
     /// Measures until `time` is over. `progress` is told the share that is done.
     pub(super) fn measure(
         mut self,
-        backend: &dyn Backend,
         memory: &Memory,
         time: Duration,
         progress: &dyn Fn(f64),
@@ -126,14 +126,14 @@ impl<'a> Group<'a> {
         let pool = pool(self.set.threads)?;
         for round in 0..WARM_UP {
             memory.read(&pool);
-            self.round(backend, round)?;
+            self.round(round)?;
         }
         self.runners.iter_mut().for_each(|runner| runner.tally.forget());
         let huge_pages = huge_share();
         let (start, mut bandwidth) = (Instant::now(), Vec::new());
         while bandwidth.len() < LEAST || start.elapsed() < time {
             bandwidth.push(memory.read(&pool));
-            self.round(backend, WARM_UP + bandwidth.len())?;
+            self.round(WARM_UP + bandwidth.len())?;
             let of_rounds = bandwidth.len() as f64 / LEAST as f64;
             let of_time = start.elapsed().as_secs_f64() / time.as_secs_f64().max(1e-9);
             progress(of_rounds.min(of_time).min(1.0));
@@ -144,14 +144,14 @@ impl<'a> Group<'a> {
 
     /// Lets every pipeline make a pass with the same queries, dense attention first, whose outputs the others' are
     /// compared with.
-    fn round(&mut self, backend: &dyn Backend, round: usize) -> Result<()> {
+    fn round(&mut self, round: usize) -> Result<()> {
         let layers = 0..self.set.plan.layers;
         let queries: Vec<Array3<f32>> =
             layers.map(|layer| self.heads.queries(layer, round)).collect();
         let Some((dense, others)) = self.runners.split_first_mut() else { return Ok(()) };
-        let exact = dense.pass(backend, &self.set, &queries)?;
+        let exact = dense.pass(self.backend, &self.set, &queries)?;
         for runner in others {
-            let outputs = runner.pass(backend, &self.set, &queries)?;
+            let outputs = runner.pass(self.backend, &self.set, &queries)?;
             runner.tally.judge(&outputs, &exact, runner.variant.pipeline.promise().as_ref());
         }
         Ok(())
