@@ -361,14 +361,10 @@ fn check_count(name: &str, got: usize, expected: usize) -> PyResult<()> {
 
 /// How rows are stored, by name.
 pub(crate) fn storage_named(name: &str) -> PyResult<Storage> {
-    match name {
-        "f32" => Ok(Storage::F32),
-        "f16" => Ok(Storage::F16),
-        "bf16" => Ok(Storage::Bf16),
-        _ => {
-            Err(PyValueError::new_err(format!("storage: expected f32, f16 or bf16, got {name:?}")))
-        }
-    }
+    let found = Storage::ALL.into_iter().find(|storage| storage.name() == name);
+    found.ok_or_else(|| {
+        PyValueError::new_err(format!("storage: expected f32, f16 or bf16, got {name:?}"))
+    })
 }
 
 fn fall_back_named(name: &str) -> PyResult<FallBack> {

@@ -9,7 +9,6 @@ use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde::Serialize;
-use vattention::Storage;
 use vattention::eval::{Layout, TraceInfo, TraceLayer};
 
 use crate::array::Given;
@@ -41,11 +40,6 @@ struct LayerLayout {
 impl From<Layout> for LayerLayout {
     fn from(layout: Layout) -> Self {
         let Layout { shape, tokens, queries, prompt, causal, storage } = layout;
-        let storage = match storage {
-            Storage::F32 => "f32",
-            Storage::F16 => "f16",
-            Storage::Bf16 => "bf16",
-        };
         Self {
             query_heads: shape.query_heads,
             kv_heads: shape.kv_heads,
@@ -55,7 +49,7 @@ impl From<Layout> for LayerLayout {
             queries,
             prompt,
             causal,
-            storage,
+            storage: storage.name(),
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, Table, presets};
-use vattention::Storage;
 use vattention::eval::{Layout, Trace};
 
 use crate::{Failure, say};
@@ -52,11 +51,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn cells(number: usize, layout: &Layout) -> [String; 9] {
-    let storage = match layout.storage {
-        Storage::F32 => "f32",
-        Storage::F16 => "f16",
-        Storage::Bf16 => "bf16",
-    };
     let causal = if layout.causal { " (causal)" } else { "" };
     [
         number.to_string(),
@@ -67,6 +61,6 @@ fn cells(number: usize, layout: &Layout) -> [String; 9] {
         layout.tokens.to_string(),
         format!("{}{causal}", layout.queries),
         layout.prompt.to_string(),
-        storage.into(),
+        layout.storage.name().into(),
     ]
 }

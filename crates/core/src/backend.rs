@@ -200,6 +200,20 @@ pub enum Storage {
     Bf16,
 }
 
+impl Storage {
+    /// All ways.
+    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+
+    /// What users call it: f32, f16 or bf16.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
 /// What [`Attention::attend`] returns.
 #[derive(Clone, Debug)]
 pub struct Output {

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use serde::Serialize;
-use vattention_core::Storage;
 
 use super::group::Set;
 use super::tally::{Measured, Pass, Tally};
@@ -147,7 +146,7 @@ impl BenchRow {
             tokens: set.tokens,
             threads: set.threads,
             sequences: set.sequences,
-            dtype: dtype(set.storage).into(),
+            dtype: set.storage.name().into(),
             group,
             asked_density: None,
             density: tally.density(),
@@ -183,14 +182,6 @@ impl Machine {
         });
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self { cpu, cores, arch: std::env::consts::ARCH.into() }
-    }
-}
-
-fn dtype(storage: Storage) -> &'static str {
-    match storage {
-        Storage::F32 => "f32",
-        Storage::F16 => "f16",
-        Storage::Bf16 => "bf16",
     }
 }
 
