@@ -102,6 +102,6 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
-        _mm_prefetch::<_MM_HINT_T1>(at.cast());
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
     }
 }
