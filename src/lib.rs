@@ -12,9 +12,10 @@
 //! | let a pipeline choose what an engine's own kernels read | [`engine`] |
 //! | see what a sample says of its error | [`statistics`] |
 //! | know a part that is there | [`selectors`], [`samplers`], [`estimators`], [`backends`], [`cuda`] |
-//! | read traces, compare, verify, measure | [`eval`] |
+//! | read captured heads, or make some up | [`trace`] |
+//! | compare, verify, study, measure | [`experiments`] |
 //!
-//! The feature `plots` (off by default) adds plots and the paper's studies to [`eval`].
+//! The feature `plots` (off by default) adds the module `plots`: pictures of what experiments find.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -54,9 +55,12 @@ pub use vattention_core::{
 };
 pub use vattention_cuda as cuda;
 pub use vattention_estimators as estimators;
-pub use vattention_eval as eval;
+pub use vattention_experiments as experiments;
+#[cfg(feature = "plots")]
+pub use vattention_plots as plots;
 pub use vattention_samplers as samplers;
 pub use vattention_selectors as selectors;
+pub use vattention_trace as trace;
 
 /// Every backend, by [`name`](Backend::name), also those that are not
 /// [`available`](Backend::available) on this machine.

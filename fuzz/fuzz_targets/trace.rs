@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vattention::eval::Trace;
+use vattention::trace::Trace;
 
 fuzz_target!(|bytes: &[u8]| {
     let file = tempfile::NamedTempFile::new().expect("a temporary file can be made");

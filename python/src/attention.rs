@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, TryLockError};
 use numpy::ndarray::{ArrayView3, Axis, CowArray, Ix3, Ix4};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use vattention::eval::{DenseBeside, RowError};
+use vattention::experiments::{DenseBeside, RowError};
 use vattention::{
     Attention as Sequence, Backend, FallBack, Options, PipelineConfig, Shape, Storage, Turn,
     all_backends,

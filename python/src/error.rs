@@ -12,7 +12,7 @@ use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use vattention::config::ConfigError;
-use vattention::{Error, eval};
+use vattention::{Error, experiments, trace};
 
 create_exception!(
     vattention,
@@ -53,11 +53,12 @@ pub(crate) fn core(error: Error) -> PyErr {
 }
 
 /// The exception of an error of a tool.
-pub(crate) fn tool(error: eval::Error) -> PyErr {
+pub(crate) fn tool(error: impl Into<experiments::Error>) -> PyErr {
+    let error = error.into();
     let message = error.to_string();
     match error {
-        eval::Error::File { .. } => PyOSError::new_err(message),
-        eval::Error::Pipeline { source, .. } => {
+        experiments::Error::Trace(trace::Error::File { .. }) => PyOSError::new_err(message),
+        experiments::Error::Pipeline { source, .. } => {
             let cause = core(source);
             Python::attach(|py| {
                 let exception = PyErr::from_type(cause.get_type(py), message);

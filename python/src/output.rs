@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde::Serialize;
 use vattention::engine::Selection;
-use vattention::eval::{Bars, RowError, Violations};
+use vattention::experiments::{Bars, RowError, Violations};
 use vattention::{Kind, Promise, RowReport, Target};
 
 /// An output, and how far its rows are from dense attention, if that was asked for.

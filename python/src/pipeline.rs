@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use vattention::config::Loader;
-use vattention::eval::Entry;
+use vattention::experiments::Entry;
 use vattention::{Options, PipelineConfig, Shape};
 
 use crate::attention::find_backend;

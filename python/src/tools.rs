@@ -3,9 +3,9 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
-use vattention::eval::study::{self as studies, Study};
-use vattention::eval::{self, Entry, TraceSettings};
-use vattention::{Backend, Fraction};
+use vattention::experiments::study::{self as studies, Study};
+use vattention::experiments::{self, Entry, TraceSettings};
+use vattention::{Backend, Fraction, trace};
 
 use crate::attention::find_backend;
 use crate::error::tool;
@@ -37,7 +37,7 @@ pub(crate) fn compare<'py>(
     let settings = TraceSettings { layers, queries, dump: false };
     let trace = &trace.trace;
     let found = run_long(py, progress, |report| {
-        eval::compare(&entries, trace, backend, &settings, report)
+        experiments::compare(&entries, trace, backend, &settings, report)
     })?;
     plain(py, &found.map_err(tool)?.0)
 }
@@ -52,8 +52,9 @@ pub(crate) fn verify<'py>(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let trace = &trace.trace;
-    let found =
-        run_long(py, progress, |report| eval::verify(&pipeline.config, trace, trials, report))?;
+    let found = run_long(py, progress, |report| {
+        experiments::verify(&pipeline.config, trace, trials, report)
+    })?;
     plain(py, &found.map_err(tool)?)
 }
 
@@ -75,7 +76,7 @@ enum StudyRequest {
 
 /// What a study is made on.
 struct On<'a> {
-    trace: &'a eval::Trace,
+    trace: &'a trace::Trace,
     settings: TraceSettings,
     progress: Option<Py<PyAny>>,
 }
@@ -86,7 +87,7 @@ impl On<'_> {
         self,
         py: Python<'_>,
         trials: u32,
-        run: impl FnOnce(&Study<'_>) -> eval::Result<T> + Send,
+        run: impl FnOnce(&Study<'_>) -> experiments::Result<T> + Send,
     ) -> PyResult<Bound<'_, PyAny>> {
         let Self { trace, settings, progress } = self;
         let found = run_long(py, progress, |report| {
@@ -100,7 +101,12 @@ impl On<'_> {
         self,
         py: Python<'py>,
         backend: &str,
-        run: impl FnOnce(&eval::Trace, &dyn Backend, &TraceSettings, &Report<'_>) -> eval::Result<T>
+        run: impl FnOnce(
+            &trace::Trace,
+            &dyn Backend,
+            &TraceSettings,
+            &Report<'_>,
+        ) -> experiments::Result<T>
         + Send,
     ) -> PyResult<Bound<'py, PyAny>> {
         let Self { trace, settings, progress } = self;

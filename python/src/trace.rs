@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde::Serialize;
-use vattention::eval::{Layout, TraceInfo, TraceLayer};
+use vattention::trace::{Layout, TraceInfo, TraceLayer};
 
 use crate::array::Given;
 use crate::attention::storage_named;
@@ -20,7 +20,7 @@ use crate::error::tool;
 /// Raises OSError if it cannot be read, ValueError if it is damaged.
 #[pyclass(frozen, module = "vattention")]
 pub(crate) struct Trace {
-    pub(crate) trace: vattention::eval::Trace,
+    pub(crate) trace: vattention::trace::Trace,
 }
 
 /// What a layer's tensors are, known without reading its numbers.
@@ -58,7 +58,7 @@ impl From<Layout> for LayerLayout {
 impl Trace {
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        let trace = py.detach(|| vattention::eval::Trace::open(&path)).map_err(tool)?;
+        let trace = py.detach(|| vattention::trace::Trace::open(&path)).map_err(tool)?;
         Ok(Self { trace })
     }
 
@@ -151,7 +151,7 @@ pub(crate) fn write_trace(
     let layers = layers.collect::<PyResult<BTreeMap<_, _>>>()?;
     let info = TraceInfo { scale, model, source };
     let write = || {
-        vattention::eval::write_trace(&path, &info, &layers, storage)?;
+        vattention::trace::write_trace(&path, &info, &layers, storage)?;
         // What is no trace is told now, not to whoever reads it, and is not left behind.
         readable(&path).inspect_err(|_| drop(std::fs::remove_file(&path)))
     };
@@ -159,8 +159,8 @@ pub(crate) fn write_trace(
 }
 
 /// Refuses a file that is no trace.
-fn readable(path: &Path) -> vattention::eval::Result<()> {
-    let trace = vattention::eval::Trace::open(path)?;
+fn readable(path: &Path) -> vattention::trace::Result<()> {
+    let trace = vattention::trace::Trace::open(path)?;
     let mut layers = trace.layers().filter_map(|(number, _)| trace.layer(number));
     layers.try_for_each(|layer| layer.map(drop))
 }

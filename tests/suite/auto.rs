@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use vattention::config::Loader;
-use vattention::eval::{HeadKind, Synth, TraceLayer, binomial, try_layer};
+use vattention::experiments::{binomial, try_layer};
+use vattention::trace::{HeadKind, Synth, TraceLayer};
 use vattention::{
     PipelineConfig, Shape, Share,
     engine::{Pipeline, Reading},

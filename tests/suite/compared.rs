@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use ndarray::Array3;
 use serde::{Deserialize, Serialize};
-use vattention::eval::{
-    Comparison, Entry, Trace, TraceInfo, TraceLayer, TraceSettings, compare, write_trace,
-};
+use vattention::experiments::{Comparison, Entry, TraceSettings, compare};
 use vattention::plugin::schemars::{self, JsonSchema};
+use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
 use vattention::{
     PipelineConfig, Result, Storage, backend,
     plugin::{

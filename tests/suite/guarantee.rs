@@ -13,9 +13,10 @@ use ndarray_rand::rand_distr::{Distribution, Pareto, StandardNormal};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use vattention::estimators::{Clt, Combine, Ratio, Terms};
-use vattention::eval::{Exact, LayerTrials, TraceLayer, binomial, try_layer};
+use vattention::experiments::{Exact, LayerTrials, binomial, try_layer};
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::selectors::OracleTopK;
+use vattention::trace::TraceLayer;
 use vattention::{
     Demand, FallBack, Fraction, Options, PipelineConfig, Promise, Share, Size, Target, backend,
     plugin::{

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use vattention::eval::binomial::p_value;
+use vattention::experiments::binomial::p_value;
 use vattention::plugin::{Picks, SamplerConfig, Site, Stream};
 use vattention::samplers::LshSampler;
 use vattention::selectors::{BLOCK, HashTables, Rule, TableBits, Transform};

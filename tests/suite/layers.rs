@@ -9,7 +9,8 @@ use ndarray_rand::rand::SeedableRng;
 use ndarray_rand::rand_distr::StandardNormal;
 use rand_chacha::ChaCha8Rng;
 use vattention::config::{Loader, load};
-use vattention::eval::{Entry, Trace, TraceSettings, at_epsilon, compare};
+use vattention::experiments::{Entry, TraceSettings, at_epsilon, compare};
+use vattention::trace::Trace;
 use vattention::{Backend, FallBack, Fraction, Options, Output, PipelineConfig, Shape, backend};
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 16, value_dim: 12 };

@@ -11,7 +11,8 @@ use rand_chacha::ChaCha8Rng;
 use vattention::backends::{Cpu, Reference};
 use vattention::config::Loader;
 use vattention::cuda::Gpu;
-use vattention::eval::{Exact, TraceLayer, binomial};
+use vattention::experiments::{Exact, binomial};
+use vattention::trace::TraceLayer;
 use vattention::{Backend, FallBack, Options, PipelineConfig};
 
 const TOKENS: usize = 2000;

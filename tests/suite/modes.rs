@@ -8,7 +8,7 @@ use ndarray_rand::rand::SeedableRng;
 use ndarray_rand::rand_distr::{Distribution, Pareto, StandardNormal};
 use rand_chacha::ChaCha8Rng;
 use vattention::estimators::{Clt, Mode, Ratio, Terms};
-use vattention::eval::binomial;
+use vattention::experiments::binomial;
 use vattention::selectors::OracleTopK;
 use vattention::{
     Certificate, Fraction, Kind, PipelineConfig, RowReport, Shape, Size, Target,

@@ -5,7 +5,7 @@
 //! The sampler is also run with mistakes, which the same count must find.
 
 use vattention::estimators::Mode;
-use vattention::eval::binomial;
+use vattention::experiments::binomial;
 use vattention::samplers::{LogitIndex, Priority};
 use vattention::selectors::OracleTopK;
 use vattention::{

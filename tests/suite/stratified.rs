@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vattention::estimators::{Mode, Ratio};
-use vattention::eval::binomial;
+use vattention::experiments::binomial;
 use vattention::samplers::Stratified;
 use vattention::selectors::OracleTopK;
 use vattention::{

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use ndarray::{Array3, s};
 use serde::{Deserialize, Serialize};
-use vattention::eval::{
-    Cause, Trace, TraceInfo, TraceLayer, Verification, at_epsilon, verify, write_trace,
-};
+use vattention::experiments::{Cause, Verification, at_epsilon, verify};
 use vattention::plugin::schemars::{self, JsonSchema};
+use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
 use vattention::{
     Demand, Fraction, Kind, PipelineConfig, Promise, Scope, Size, Storage, Target,
     estimators::Ratio,
@@ -38,7 +37,7 @@ fn fraction(x: f64) -> Fraction {
     Fraction::try_from(x).unwrap()
 }
 
-fn run(layer: TraceLayer, trials: u32) -> vattention::eval::Result<Verification> {
+fn run(layer: TraceLayer, trials: u32) -> vattention::experiments::Result<Verification> {
     let tenth = fraction(0.1);
     let estimator = Some(Box::new(Ratio::new(tenth, tenth)) as _);
     run_pipeline(layer, PipelineConfig { estimator, ..PipelineConfig::default() }, trials)
@@ -48,7 +47,7 @@ fn run_pipeline(
     layer: TraceLayer,
     pipeline: PipelineConfig,
     trials: u32,
-) -> vattention::eval::Result<Verification> {
+) -> vattention::experiments::Result<Verification> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.safetensors");
     let info = TraceInfo { scale: Some(1.0), ..TraceInfo::default() };

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use ndarray::{Array3, s};
 use safetensors::SafeTensors;
-use vattention::eval::{Trace, TraceLayer};
 use vattention::plugin::{NewTokens, Picks, SelectorConfig, Site, Step, Tokens};
 use vattention::selectors::HashAttention;
+use vattention::trace::{Trace, TraceLayer};
 
 use crate::common::{MODEL, root};
 

@@ -12,7 +12,7 @@ use std::ptr;
 
 use ndarray::{ArrayView3, ArrayViewMut3};
 use vattention::Shape;
-use vattention::eval::Synth;
+use vattention::trace::Synth;
 
 use decoder::Decoder;
 use fail::{Answer, guarded};

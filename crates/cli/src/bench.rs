@@ -7,10 +7,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use vattention::eval::{
-    Bench, BenchHeads, Entry, Trace, TracedHeads, Variant, at_density, decides_itself, plot_bench,
-    write_beside,
+use vattention::experiments::{
+    Bench, BenchHeads, Entry, TracedHeads, Variant, at_density, decides_itself,
 };
+use vattention::plots;
+use vattention::trace::{Trace, write_beside};
 use vattention::{Fraction, PageSize, Placement, Shape, Storage};
 
 use crate::compare::find_backend;
@@ -107,7 +108,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     bar.finish_and_clear();
     say(&table::show(&report))?;
     if let Some(path) = &args.plot {
-        write_beside(path, plot_bench(&report).as_bytes())?;
+        write_beside(path, plots::bench(&report).as_bytes())?;
     }
     args.json.as_ref().map_or(Ok(()), |path| write_json(path, &lineup.told(&report)))
 }
@@ -163,7 +164,7 @@ fn load(args: &Args) -> Result<Loaded, Failure> {
 fn variants(
     entry: &Entry,
     densities: &[Fraction],
-) -> Result<Vec<Variant>, vattention::eval::Error> {
+) -> Result<Vec<Variant>, vattention::experiments::Error> {
     let pipeline = &entry.pipeline;
     if densities.is_empty() || pipeline.is_dense() || decides_itself(pipeline) {
         return Ok(vec![Variant::as_it_stands(pipeline.clone())]);

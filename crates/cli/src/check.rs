@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use vattention::config::shares;
-use vattention::eval::{Entry, Trace};
+use vattention::experiments::Entry;
 use vattention::plugin::{BudgetEstimator, Uniform};
+use vattention::trace::Trace;
 use vattention::{Fraction, PipelineConfig, Shape, Size};
 
 use crate::compare::find_backend;

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use vattention::eval::{
-    Comparison, Measured, Trace, TraceSettings, Violations, compare, plot, write_beside,
-};
+use vattention::experiments::{Comparison, Measured, TraceSettings, Violations, compare};
+use vattention::plots;
+use vattention::trace::{Trace, write_beside};
 use vattention::{Backend, Promise, Scope};
 
 use crate::numbers::{percent, short};
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         write_json(path, &lineup.told(&comparison))?;
     }
     if let Some(path) = &args.plot {
-        write_beside(path, plot(&comparison).as_bytes())?;
+        write_beside(path, plots::comparison(&comparison).as_bytes())?;
     }
     if let Some(path) = &args.dump {
         dump.write(path)?;

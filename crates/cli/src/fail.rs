@@ -46,8 +46,14 @@ impl Failure {
     }
 }
 
-impl From<vattention::eval::Error> for Failure {
-    fn from(error: vattention::eval::Error) -> Self {
+impl From<vattention::trace::Error> for Failure {
+    fn from(error: vattention::trace::Error) -> Self {
+        Self::input(error)
+    }
+}
+
+impl From<vattention::experiments::Error> for Failure {
+    fn from(error: vattention::experiments::Error) -> Self {
         Self::input(error)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
-use vattention::eval::{check_writable, partial_path, write_beside};
+use vattention::trace::{check_writable, partial_path, write_beside};
 
 use crate::Failure;
 

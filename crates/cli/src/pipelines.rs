@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use vattention::config::{ConfigError, Loader};
-use vattention::eval::{Entry, Trace, TraceSettings, at_epsilon, chosen_layers};
+use vattention::experiments::{Entry, TraceSettings, at_epsilon, chosen_layers};
+use vattention::trace::Trace;
 use vattention::{Backend, Fraction, Options, Shape};
 
 use crate::fail::note;

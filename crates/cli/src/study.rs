@@ -5,8 +5,10 @@ mod table;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use vattention::eval::study::{self, Study};
-use vattention::eval::{Entry, Trace, TraceSettings, write_beside};
+use vattention::experiments::study::{self, Study};
+use vattention::experiments::{Entry, TraceSettings};
+use vattention::plots::study as plots;
+use vattention::trace::{Trace, write_beside};
 use vattention::{Backend, Fraction};
 
 use crate::compare::find_backend;
@@ -170,27 +172,27 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Tightness { epsilon, delta, trials, on } => {
             let found = on.sampled(*trials, |study| study::tightness(study, *epsilon, *delta))?;
-            on.tell(&found, || found.figure().svg(), &table::tightness(&found))
+            on.tell(&found, || plots::tightness(&found), &table::tightness(&found))
         }
         Command::Epsilon { epsilons, delta, trials, on } => {
             let found = on.sampled(*trials, |study| study::epsilon(study, epsilons, *delta))?;
-            on.tell(&found, || found.figure().svg(), &table::epsilon(&found))
+            on.tell(&found, || plots::epsilon(&found), &table::epsilon(&found))
         }
         Command::BaseSample { sizes, trials, on } => {
             let found = on.sampled(*trials, |study| study::base_sample(study, sizes))?;
-            on.tell(&found, || found.figure().svg(), &table::base_sample(&found))
+            on.tell(&found, || plots::base_sample(&found), &table::base_sample(&found))
         }
         Command::Normality { sizes, trials, on } => {
             let found = on.sampled(*trials, |study| study::normality(study, sizes))?;
-            on.tell(&found, || found.figure().svg(), &table::normality(&found))
+            on.tell(&found, || plots::normality(&found), &table::normality(&found))
         }
         Command::Coverage { share, mass, trials, on } => {
             let found = on.sampled(*trials, |study| study::coverage(study, *share, *mass))?;
-            on.tell(&found, || found.figure().svg(), &table::coverage(&found))
+            on.tell(&found, || plots::coverage(&found), &table::coverage(&found))
         }
         Command::Bias { shares, trials, on } => {
             let found = on.sampled(*trials, |study| study::bias(study, shares))?;
-            on.tell(&found, || found.figure().svg(), &table::bias(&found))
+            on.tell(&found, || plots::bias(&found), &table::bias(&found))
         }
         Command::Calibration { chosen, deltas, trials, on } => {
             let backend = find_backend("cpu")?;
@@ -200,7 +202,11 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
             let found = sampled(&trace, &settings, *trials, |study| {
                 study::calibration(study, &lineup.run, deltas)
             })?;
-            on.tell(&lineup.told(&found), || found.figure().svg(), &table::calibration(&found))
+            on.tell(
+                &lineup.told(&found),
+                || plots::calibration(&found),
+                &table::calibration(&found),
+            )
         }
         Command::Sensitivity { machine, on } => {
             let backend = find_backend(&machine.backend)?;
@@ -209,7 +215,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
             let show = |done, total| progress::show(&bar, done, total);
             let found = study::sensitivity(&trace, &*backend, &settings, &show)?;
             bar.finish_and_clear();
-            on.tell(&found, || found.figure().svg(), &table::sensitivity(&found))
+            on.tell(&found, || plots::sensitivity(&found), &table::sensitivity(&found))
         }
         Command::Pareto(pipelines) => pipelines.pareto(),
         Command::Limit(pipelines) => pipelines.limit(),
@@ -222,7 +228,7 @@ impl Pipelines {
         let (found, lineup) = self.compared(|entries, trace, backend, settings, progress| {
             study::pareto(entries, promise, trace, backend, settings, progress)
         })?;
-        self.on.tell(&lineup.told(&found), || found.svg(), &table::pareto(&found))
+        self.on.tell(&lineup.told(&found), || plots::pareto(&found), &table::pareto(&found))
     }
 
     fn limit(&self) -> Result<(), Failure> {
@@ -230,7 +236,7 @@ impl Pipelines {
         let (found, lineup) = self.compared(|entries, trace, backend, settings, progress| {
             study::limit(entries, promise, trace, backend, settings, progress)
         })?;
-        self.on.tell(&lineup.told(&found), || found.svg(), &table::limit(&found))
+        self.on.tell(&lineup.told(&found), || plots::limit(&found), &table::limit(&found))
     }
 
     /// Runs a study of those pipelines that can run on the trace.
@@ -242,7 +248,7 @@ impl Pipelines {
             &dyn Backend,
             &TraceSettings,
             &dyn Fn(usize, usize),
-        ) -> vattention::eval::Result<T>,
+        ) -> vattention::experiments::Result<T>,
     ) -> Result<(T, Lineup<Entry>), Failure> {
         let backend = find_backend(&self.machine.backend)?;
         let Loaded { entries, files } = self.chosen.load()?;
@@ -261,7 +267,7 @@ impl On {
     fn sampled<T>(
         &self,
         trials: u32,
-        run: impl FnOnce(&Study<'_>) -> vattention::eval::Result<T>,
+        run: impl FnOnce(&Study<'_>) -> vattention::experiments::Result<T>,
     ) -> Result<T, Failure> {
         let (trace, settings) = self.open(&[])?;
         sampled(&trace, &settings, trials, run)
@@ -298,7 +304,7 @@ fn sampled<T>(
     trace: &Trace,
     settings: &TraceSettings,
     trials: u32,
-    run: impl FnOnce(&Study<'_>) -> vattention::eval::Result<T>,
+    run: impl FnOnce(&Study<'_>) -> vattention::experiments::Result<T>,
 ) -> Result<T, Failure> {
     let bar = progress::bar("rows");
     let show = |done, total| progress::show(&bar, done, total);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use vattention::Shape;
-use vattention::eval::{HeadKind, Synth, TraceInfo, write_trace};
+use vattention::trace::{HeadKind, Synth, TraceInfo, write_trace};
 
 use crate::dtype::Dtype;
 use crate::outputs::check_outputs;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, Table, presets};
-use vattention::eval::{Layout, Trace};
+use vattention::trace::{Layout, Trace};
 
 use crate::{Failure, say};
 

@@ -6,9 +6,9 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vattention::eval::{
-    Entry, Trace, TraceSettings, Verification, at_epsilon, plot_errors, verify, write_beside,
-};
+use vattention::experiments::{Entry, TraceSettings, Verification, at_epsilon, verify};
+use vattention::plots;
+use vattention::trace::{Trace, write_beside};
 use vattention::{Fraction, PipelineConfig};
 
 use crate::compare::find_backend;
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         write_json(path, verdict)?;
     }
     if let Some(path) = &args.plot {
-        write_beside(path, plot_errors(&verdicts).as_bytes())?;
+        write_beside(path, plots::verification(&verdicts).as_bytes())?;
     }
     let table = if args.heads { table::all(verdict) } else { table::worst(verdict) };
     say(&format!("{table}\n\n{}", summary::text(verdict)))?;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vattention_core::{Fraction, PipelineConfig};
-use vattention_eval::{Tuned, made_to_read};
+use vattention_experiments::{Tuned, made_to_read};
 use vattention_llm::Prefilled;
 
 use crate::{AnswerCache, Error, Evaluation, Prompt, Result, Variant, at_once};

@@ -22,7 +22,7 @@ pub enum Error {
     },
     /// A pipeline has nothing that can be set so that it reads so much.
     #[error(transparent)]
-    Density(#[from] vattention_eval::Error),
+    Density(#[from] vattention_experiments::Error),
     /// The operating system refuses a file.
     #[error("{}: {source}", .path.display())]
     File {

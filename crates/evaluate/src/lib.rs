@@ -27,7 +27,7 @@ pub use error::{Error, Result};
 pub use record::{Answered, AttentionSummary, ErrorOf, Files, Record, fingerprint};
 pub use report::{Report, TaskScore, VariantResult, mean_of_counted};
 pub use talk::Talk;
-pub use vattention_eval::Variant;
+pub use vattention_experiments::Variant;
 
 use collector::Collector;
 use observed::Seen;

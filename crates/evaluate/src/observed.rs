@@ -6,7 +6,7 @@ use ndarray::{ArrayView3, s};
 use vattention_core::{
     Attention, Backend, Options, Output, PipelineConfig, Promise, Result, Shape, Target,
 };
-use vattention_eval::{Bars, DenseBeside, Exact, RowError, Violations};
+use vattention_experiments::{Bars, DenseBeside, Exact, RowError, Violations};
 
 use crate::record::{self, ErrorOf};
 

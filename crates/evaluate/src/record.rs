@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use vattention_core::PipelineConfig;
-use vattention_eval::{Bars, Violations};
+use vattention_experiments::{Bars, Violations};
 use vattention_tasks::Task;
 
 use crate::{Error, Result, Variant};

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use vattention_core::Promise;
-use vattention_eval::{Bars, Evidence, Figure, Line, LinePanel, PairedDifference, Violations};
+use vattention_experiments::{Bars, Evidence, PairedDifference, Violations};
 
 use crate::{Evaluation, Record, Setup, Variant};
 
@@ -131,46 +131,6 @@ impl Report {
             variants: asked.collect(),
             records,
         }
-    }
-
-    /// Accuracy, and the error of attention if it was measured, against density: a line through the
-    /// variants of one pipeline, with a mark where its promise was broken more often than delta
-    /// allows.
-    pub fn figure(&self, title: &str) -> Figure {
-        let panel = |y, log, of: fn(&VariantResult) -> Option<f64>| LinePanel {
-            y,
-            log,
-            lines: self.lines(of),
-            marks: self.marks(of),
-        };
-        let panels = [
-            panel("accuracy", false, |asked| Some(asked.accuracy)),
-            panel("mean |out - dense| / |dense|", true, |asked| asked.error),
-        ];
-        let panels = panels.into_iter().filter(|panel| !panel.lines.is_empty()).collect();
-        Figure::lines(title, "share of the tokens read, per KV head", panels)
-    }
-
-    fn marks(&self, of: impl Fn(&VariantResult) -> Option<f64>) -> Vec<(Evidence, (f64, f64))> {
-        let mark = |asked: &VariantResult| Some((asked.evidence?, (asked.density, of(asked)?)));
-        let all = self.variants.iter().filter_map(mark);
-        all.filter(|(evidence, _)| *evidence != Evidence::WithinDelta).collect()
-    }
-
-    fn lines(&self, of: impl Fn(&VariantResult) -> Option<f64>) -> Vec<Line> {
-        let mut lines: Vec<Line> = Vec::new();
-        for asked in &self.variants {
-            let Some(y) = of(asked) else { continue };
-            let point = (asked.density, y);
-            match lines.iter_mut().find(|(name, _)| *name == asked.pipeline) {
-                Some((_, points)) => points.push(point),
-                None => lines.push((asked.pipeline.clone(), vec![point])),
-            }
-        }
-        for (_, points) in &mut lines {
-            points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        }
-        lines
     }
 }
 

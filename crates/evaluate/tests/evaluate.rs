@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex};
 use vattention_backends::Cpu;
 use vattention_config::Loader;
 use vattention_core::{FallBack, Fraction, Options, PipelineConfig};
-use vattention_eval::Evidence;
 use vattention_evaluate::{
     AnswerCache, Evaluation, EvaluationSettings, Files, Report, Setup, Variant, fingerprint,
 };
+use vattention_experiments::Evidence;
 use vattention_llm::{Model, Tokenizer};
 use vattention_tasks::{Task, Texts};
 use {vattention_estimators as _, vattention_selectors as _};

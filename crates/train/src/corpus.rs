@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use vattention_core::Shape;
-use vattention_eval::{Trace, TraceLayer};
+use vattention_trace::{Trace, TraceLayer};
 
 use crate::{Error, Result};
 

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use ndarray::{Array2, Array3, ArrayView3, Axis, s};
-use vattention_eval::TraceLayer;
+use vattention_trace::TraceLayer;
 
 use crate::{Corpus, Result};
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     /// A trace, a file or a setting is wrong.
     #[error(transparent)]
-    Eval(#[from] vattention_eval::Error),
+    Trace(#[from] vattention_trace::Error),
     /// A checkpoint cannot be continued.
     #[error("{}: {reason}", .path.display())]
     Checkpoint {
@@ -30,11 +30,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub(crate) fn trace(path: &Path, reason: impl Into<String>) -> Self {
-        vattention_eval::Error::Trace { path: path.into(), reason: reason.into() }.into()
+        vattention_trace::Error::Trace { path: path.into(), reason: reason.into() }.into()
     }
 
     pub(crate) fn setting(option: &'static str, reason: impl Into<String>) -> Self {
-        vattention_eval::Error::Setting { option, reason: reason.into() }.into()
+        vattention_trace::Error::Setting { option, reason: reason.into() }.into()
     }
 
     pub(crate) fn checkpoint(path: &Path, reason: impl Into<String>) -> Self {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use nalgebra::{DMatrix, SymmetricEigen};
 use ndarray::{ArrayView2, Axis};
-use vattention_eval::{Tensors, TraceLayer};
+use vattention_trace::{Tensors, TraceLayer};
 
 use crate::{Corpus, Result};
 

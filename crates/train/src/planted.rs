@@ -7,7 +7,7 @@ use ndarray::Array3;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use vattention_core::Storage;
-use vattention_eval::{TraceInfo, TraceLayer, write_trace};
+use vattention_trace::{TraceInfo, TraceLayer, write_trace};
 
 /// Numbers like a Gaussian's: sums of twelve uniform ones.
 pub(crate) fn noise(size: (usize, usize, usize), seed: u64) -> Array3<f32> {

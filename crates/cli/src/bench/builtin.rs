@@ -1,7 +1,7 @@
 //! The pipelines that are measured when no file is named.
 
 use vattention::config::Loader;
-use vattention::eval::Entry;
+use vattention::experiments::Entry;
 
 use crate::Failure;
 

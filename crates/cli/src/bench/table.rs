@@ -1,7 +1,7 @@
 //! What is printed of a bench.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use vattention::eval::{BenchReport, BenchRow};
+use vattention::experiments::{BenchReport, BenchRow};
 
 const HEADER: [&str; 17] = [
     "pipeline", "tokens", "threads", "dtype", "density", "sampled", "ms", "GB/s", "of read",

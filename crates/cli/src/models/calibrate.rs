@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use vattention::eval::write_beside;
+use vattention::trace::write_beside;
 use vattention_train::{Bases, Channels, Corpus};
 
 use crate::outputs::check_outputs;

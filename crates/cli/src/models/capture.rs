@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use vattention::Storage;
-use vattention::eval::{TraceInfo, TraceLayer, write_trace};
 use vattention::ndarray::{Array3, Axis, concatenate, s};
+use vattention::trace::{TraceInfo, TraceLayer, write_trace};
 use vattention_llm::{Config, LayerPrompt, Model, PrefillOptions};
 
 use crate::dtype::Dtype;

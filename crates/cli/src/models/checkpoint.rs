@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use vattention::eval::available_memory;
+use vattention::experiments::available_memory;
 use vattention::{Shape, Storage};
 use vattention_llm::{ChatTemplate, Config, Model, Tokenizer, weight_bytes};
 
@@ -95,7 +95,8 @@ impl<'a> Checkpoint<'a> {
 
 /// Bytes of the keys and values of `tokens` tokens in `layers` layers.
 pub(crate) fn row_bytes(shape: &Shape, storage: Storage, layers: usize, tokens: usize) -> u64 {
-    let token = vattention::eval::row_bytes(shape, storage).saturating_mul(shape.kv_heads as u64);
+    let token =
+        vattention::experiments::row_bytes(shape, storage).saturating_mul(shape.kv_heads as u64);
     token.saturating_mul(layers as u64).saturating_mul(tokens as u64)
 }
 

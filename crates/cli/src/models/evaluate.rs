@@ -1,11 +1,13 @@
-//! `vattention evaluate`: pipelines judged by what a model answers.
+//! `vattention evaluate`: pipelines measured by what a model answers.
 
+mod figure;
 mod table;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use vattention::eval::{Entry, write_beside};
+use vattention::experiments::Entry;
+use vattention::trace::write_beside;
 use vattention::{FallBack, Fraction, Options, Storage};
 use vattention_evaluate::{
     AnswerCache, DensityTexts, Evaluation, EvaluationSettings, Files, Variant, fingerprint,
@@ -149,7 +151,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         write_json(path, &lineup.told(&report))?;
     }
     if let Some(path) = &args.plot {
-        write_beside(path, report.figure(&title).svg().as_bytes())?;
+        write_beside(path, figure::figure(&report, &title).svg().as_bytes())?;
     }
     say(&table::show(&title, &report))
 }

@@ -4,7 +4,8 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use vattention::eval::{CurvePanel, Figure, Line, write_beside};
+use vattention::plots::{CurvePanel, Figure, Line};
+use vattention::trace::write_beside;
 
 use crate::models::generate::{Outside, Step, Written};
 use crate::numbers::{percent, short};

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
-use vattention::eval::write_beside;
 use vattention::selectors::Bits;
+use vattention::trace::write_beside;
 use vattention_train::Corpus;
 use vattention_train::hash::{
     Checkpoint, HeldOut, LayerRecall, Training, TrainingSettings, recall,

@@ -1,11 +1,11 @@
 //! What is printed of a study.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use vattention::eval::study::{
+use vattention::experiments::study::{
     AtDelta, BaseSample, Bias, Calibration, Coverage, EpsilonStudy, LimitStudy, Normality, Pareto,
     Sensitivity, Tightness,
 };
-use vattention::eval::{Comparison, ErrorSummary, Measured};
+use vattention::experiments::{Comparison, ErrorSummary, Measured};
 
 use crate::compare::promise;
 use crate::numbers::{percent, short};
@@ -24,7 +24,7 @@ fn show(heading: &str, header: &[&str], rows: Vec<Vec<String>>, legend: &str) ->
 
 pub(super) fn tightness(found: &Tightness) -> String {
     let Tightness { trace, epsilon, delta, trials, .. } = found;
-    let row = |one: &vattention::eval::study::BoundCount| {
+    let row = |one: &vattention::experiments::study::BoundCount| {
         vec![
             one.bound.into(),
             floor(one.floor).into(),
@@ -53,7 +53,7 @@ pub(super) fn epsilon(found: &EpsilonStudy) -> String {
     let header: Vec<String> =
         ["promise", "floor", "correlation"].map(String::from).into_iter().chain(epsilons).collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let row = |one: &vattention::eval::study::EpsilonSeries| {
+    let row = |one: &vattention::experiments::study::EpsilonSeries| {
         let start = [one.promise.into(), floor(one.floor).into(), correlation(one.correlation)];
         let errors = one.points.iter().map(|point| format!("{:.4}", point.error));
         start.into_iter().chain(errors).collect()
@@ -69,7 +69,7 @@ correlation  of epsilon and the mean error; - if that is the same throughout";
 
 pub(super) fn base_sample(found: &BaseSample) -> String {
     let cells = |error: ErrorSummary| [format!("{:.4}", error.mean), format!("{:.4}", error.p95)];
-    let row = |one: &vattention::eval::study::BaseSize| {
+    let row = |one: &vattention::experiments::study::BaseSize| {
         let errors = [one.variance, one.trace_numerator, one.trace_output].map(cells);
         [one.tokens.to_string()].into_iter().chain(errors.into_iter().flatten()).collect()
     };
@@ -83,7 +83,7 @@ pub(super) fn base_sample(found: &BaseSample) -> String {
 }
 
 pub(super) fn normality(found: &Normality) -> String {
-    let row = |one: &vattention::eval::study::NormalitySize| {
+    let row = |one: &vattention::experiments::study::NormalitySize| {
         vec![one.tokens.to_string(), format!("{:.4}", one.kolmogorov), format!("{:.4}", one.beyond)]
     };
     let header = ["tokens", "distance", "beyond 1.96"];
@@ -98,7 +98,7 @@ beyond 1.96  share of samples; 0.05 of a normal";
 }
 
 pub(super) fn coverage(found: &Coverage) -> String {
-    let row = |one: &vattention::eval::study::CoverageMethod| {
+    let row = |one: &vattention::experiments::study::CoverageMethod| {
         let shares = [one.density, one.most, one.coverage, one.least].map(percent);
         let errors = [one.error.mean, one.error.p95, one.error.max].map(|x| format!("{x:.4}"));
         std::iter::once(one.method.to_owned()).chain(shares).chain(errors).collect()
@@ -116,7 +116,7 @@ error        relative error of the output: mean, 95th percentile and largest ove
 }
 
 pub(super) fn bias(found: &Bias) -> String {
-    let row = |one: &vattention::eval::study::BiasSize| {
+    let row = |one: &vattention::experiments::study::BiasSize| {
         let errors = [one.top_k, one.deviation, one.bias].map(|x| format!("{x:.5}"));
         std::iter::once(one.share.to_string()).chain(errors).collect()
     };
@@ -132,7 +132,7 @@ errors  relative to the output's length, root mean squares over rows";
 }
 
 pub(super) fn sensitivity(found: &Sensitivity) -> String {
-    let row = |one: &vattention::eval::study::Variation| {
+    let row = |one: &vattention::experiments::study::Variation| {
         let natural = if one.natural { " *" } else { "" };
         vec![
             one.target.to_string(),

@@ -1,6 +1,6 @@
 //! The verdict in words.
 
-use vattention::eval::{Count, CountTest, EvidenceCounts, Fault, Verification};
+use vattention::experiments::{Count, CountTest, EvidenceCounts, Fault, Verification};
 use vattention::{Demand, Scope, plugin::Assumption};
 
 use crate::numbers::short;

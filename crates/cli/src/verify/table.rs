@@ -1,7 +1,7 @@
 //! Tables of query heads.
 
 use comfy_table::{CellAlignment, Table, presets};
-use vattention::eval::{Count, Evidence, HeadCount, Verification, binomial};
+use vattention::experiments::{Count, Evidence, HeadCount, Verification, binomial};
 
 /// Heads shown, those with most violations first.
 const SHOWN: usize = 8;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::world::{World, recall};
 use safetensors::SafeTensors;
 use vattention::config::Loader;
-use vattention::eval::Trace;
 use vattention::ndarray::{Array3, s};
+use vattention::trace::Trace;
 use vattention::{FallBack, Options, PipelineConfig, backends::Cpu, engine::Selection};
 use vattention_llm::{Model, PrefillOptions, Prefilled, Session, Tokenizer};
 

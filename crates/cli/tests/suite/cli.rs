@@ -5,8 +5,8 @@ use std::process::{Command, Output};
 
 use safetensors::SafeTensors;
 use serde_json::Value;
-use vattention::eval::{Trace, TraceLayer};
 use vattention::plugin::ComponentKind;
+use vattention::trace::{Trace, TraceLayer};
 
 fn vattention(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vattention")).args(args).output().unwrap()

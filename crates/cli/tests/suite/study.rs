@@ -5,8 +5,9 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use vattention::Storage;
-use vattention::eval::{Trace, binomial, write_trace};
+use vattention::experiments::binomial;
 use vattention::ndarray::s;
+use vattention::trace::{Trace, write_trace};
 
 fn run(line: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vattention")).args(line).output().unwrap()

@@ -6,7 +6,7 @@ use candle_core::{Device, Result, Tensor};
 use ndarray::{ArrayView1, ArrayView2, Axis, s};
 use rand_chacha::rand_core::RngCore;
 use rayon::prelude::*;
-use vattention_eval::TraceLayer;
+use vattention_trace::TraceLayer;
 
 use super::TrainingSettings;
 use super::labels::{middle, top};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{Device, Tensor, safetensors};
 use serde_json::{Value, json};
-use vattention_eval::{Tensors, write_beside};
+use vattention_trace::{Tensors, write_beside};
 
 use super::TrainingSettings;
 use super::adam::Moments;
@@ -53,7 +53,7 @@ impl Checkpoint {
     pub fn remove(&self) -> Result<()> {
         match std::fs::remove_file(&self.path) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(vattention_eval::Error::File { path: self.path.clone(), source }.into())
+                Err(vattention_trace::Error::File { path: self.path.clone(), source }.into())
             }
             _ => Ok(()),
         }
@@ -87,7 +87,7 @@ impl Checkpoint {
     pub(super) fn read(&self, training: &Value) -> Result<State> {
         let refuse = |reason: String| Error::checkpoint(&self.path, reason);
         let bytes = std::fs::read(&self.path)
-            .map_err(|source| vattention_eval::Error::File { path: self.path.clone(), source })?;
+            .map_err(|source| vattention_trace::Error::File { path: self.path.clone(), source })?;
         let (_, header) = ::safetensors::SafeTensors::read_metadata(&bytes)
             .map_err(|error| refuse(format!("not a whole checkpoint: {error}")))?;
         let metadata = header.metadata().clone().unwrap_or_default();

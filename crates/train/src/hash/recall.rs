@@ -7,8 +7,8 @@ use ndarray::s;
 use vattention_core::{
     Fraction, NewTokens, Picks, Score, Selector, SelectorConfig, Shape, Site, Size, Step, Tokens,
 };
-use vattention_eval::TraceLayer;
 use vattention_selectors::{Activation, HashAttention, IndexOf};
+use vattention_trace::TraceLayer;
 
 use super::labels::{middle, top};
 use super::{HeldOut, TrainingSettings};

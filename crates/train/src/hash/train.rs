@@ -8,7 +8,7 @@ use rand_chacha::rand_core::SeedableRng;
 use rayon::prelude::*;
 use serde_json::Value;
 use vattention_core::Shape;
-use vattention_eval::{Tensors, TraceLayer};
+use vattention_trace::{Tensors, TraceLayer};
 
 use super::adam::Adam;
 use super::batch::{Batch, below};

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 use vattention::Target;
-use vattention::eval::Bars;
+use vattention::experiments::Bars;
 use vattention_evaluate::{LayerAttended, ObservedBackend, Observer};
 use vattention_llm::{Generation, Session, Stop};
 

@@ -1,0 +1,153 @@
+//! What is measured on: made-up heads, or those of a trace.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ndarray::{Array3, Axis, s};
+use vattention_core::Shape;
+use vattention_trace::{Trace, TraceLayer};
+
+use super::numbers;
+use crate::{Error, Result};
+
+/// The step that makes the prompt's query.
+const PROMPT: usize = u32::MAX as usize;
+
+/// Keys, values and queries of the layers that are measured.
+#[derive(Clone, Debug)]
+pub enum BenchHeads {
+    /// Made up, all dimensions being about normal, and a few keys long.
+    MadeUp(Shape),
+    /// Of a trace.
+    Traced(TracedHeads),
+}
+
+/// Layers of a trace, taken in turn. Beyond its tokens they begin again, with their sinks.
+#[derive(Clone, Debug)]
+pub struct TracedHeads {
+    /// The file, as it was given.
+    path: PathBuf,
+    /// What their queries are multiplied by, unless it is the default.
+    scale: Option<f32>,
+    shape: Shape,
+    /// With their numbers in the model.
+    layers: Arc<Vec<(usize, TraceLayer)>>,
+}
+
+impl TracedHeads {
+    /// All layers of a trace.
+    ///
+    /// # Errors
+    /// A trace without layers, whose layers have different shapes, or one of which has no queries, or that is damaged.
+    pub fn new(trace: &Trace) -> Result<Self> {
+        let (mut layers, mut shape) = (Vec::new(), None);
+        for (number, layout) in trace.layers() {
+            trace.expect_queries(number, &layout)?;
+            let first = *shape.get_or_insert(layout.shape);
+            if layout.shape != first {
+                let reason = format!(
+                    "layer {number} has not as many heads as those before it, of as many elements"
+                );
+                return Err(Error::trace(trace.path(), reason));
+            }
+            layers.extend(trace.layer(number).transpose()?.map(|layer| (number, layer)));
+        }
+        let shape = shape.ok_or_else(|| Error::trace(trace.path(), "it has no layers"))?;
+        let (path, scale) = (trace.path().into(), trace.info().scale);
+        Ok(Self { path, scale, shape, layers: Arc::new(layers) })
+    }
+
+    /// The tokens of the layer that has the most.
+    pub fn tokens(&self) -> usize {
+        self.layers.iter().map(|(_, layer)| layer.keys.dim().1).max().unwrap_or_default()
+    }
+
+    fn layer(&self, layer: usize) -> &TraceLayer {
+        &self.layers[layer % self.layers.len()].1
+    }
+}
+
+impl BenchHeads {
+    /// The dimensions of a layer.
+    pub fn shape(&self) -> Shape {
+        match self {
+            Self::MadeUp(shape) => *shape,
+            Self::Traced(traced) => traced.shape,
+        }
+    }
+
+    /// The trace's file, as it was given.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::MadeUp(_) => None,
+            Self::Traced(traced) => Some(&traced.path),
+        }
+    }
+
+    /// Which layer of a model the `layer`th is.
+    pub fn number(&self, layer: usize) -> usize {
+        match self {
+            Self::MadeUp(_) => layer,
+            Self::Traced(traced) => traced.layers[layer % traced.layers.len()].0,
+        }
+    }
+
+    /// How often the same layer came before: the number of its sequence.
+    pub(super) fn sequence(&self, layer: usize) -> u32 {
+        match self {
+            Self::MadeUp(_) => 0,
+            Self::Traced(traced) => (layer / traced.layers.len()) as u32,
+        }
+    }
+
+    pub(super) fn scale(&self) -> Option<f32> {
+        match self {
+            Self::MadeUp(_) => None,
+            Self::Traced(traced) => traced.scale,
+        }
+    }
+
+    /// Keys `[kv_heads, count, head_dim]` of the tokens from `first` on.
+    pub(super) fn keys(&self, layer: usize, first: usize, count: usize) -> Array3<f32> {
+        match self {
+            Self::MadeUp(shape) => numbers::keys(shape, layer, first, count),
+            Self::Traced(traced) => repeated(&traced.layer(layer).keys, first, count),
+        }
+    }
+
+    /// Values `[kv_heads, count, value_dim]` of the tokens from `first` on.
+    pub(super) fn values(&self, layer: usize, first: usize, count: usize) -> Array3<f32> {
+        match self {
+            Self::MadeUp(shape) => numbers::values(shape, layer, first, count),
+            Self::Traced(traced) => repeated(&traced.layer(layer).values, first, count),
+        }
+    }
+
+    /// Queries `[query_heads, 1, head_dim]` of one step.
+    pub(super) fn queries(&self, layer: usize, step: usize) -> Array3<f32> {
+        match self {
+            Self::MadeUp(shape) => numbers::queries(shape, layer, step),
+            Self::Traced(traced) => repeated(&traced.layer(layer).queries, step, 1),
+        }
+    }
+
+    /// The queries that a prompt of so many tokens ends with, `[query_heads, prompt, head_dim]`: one at least.
+    pub(super) fn prompt(&self, layer: usize, tokens: usize) -> Array3<f32> {
+        match self {
+            Self::MadeUp(_) => self.queries(layer, PROMPT),
+            Self::Traced(traced) => match &traced.layer(layer).prompt {
+                Some(prompt) => {
+                    let first = prompt.dim().1.saturating_sub(tokens);
+                    prompt.slice(s![.., first.., ..]).to_owned()
+                }
+                None => self.queries(layer, 0),
+            },
+        }
+    }
+}
+
+/// Rows of `[heads, rows, dim]` from `first` on, over and over.
+fn repeated(of: &Array3<f32>, first: usize, count: usize) -> Array3<f32> {
+    let rows: Vec<usize> = (first..first + count).map(|row| row % of.dim().1).collect();
+    of.select(Axis(1), &rows)
+}

@@ -1,0 +1,199 @@
+//! Pipelines made to read a share of the tokens, as that is measured.
+
+use std::sync::Arc;
+
+use vattention_core::{Backend, Fraction, Options, PipelineConfig, RowReport, Tunable};
+use vattention_trace::Trace;
+
+use crate::bench::{BY_LAYER, refusal};
+use crate::compare::{Answers, chosen_layers};
+use crate::metrics::MeanMax;
+use crate::{Entry, Error, Result, TraceSettings, at_density, at_epsilon, sized};
+
+/// Halvings of the range of what is set.
+const HALVINGS: usize = 10;
+
+/// As near to what was asked as is worth looking for.
+const NEAR: f64 = 0.02;
+
+/// A pipeline that was changed to read a share of the tokens.
+#[derive(Clone, Debug)]
+pub struct Tuned {
+    /// The pipeline.
+    pub pipeline: Arc<PipelineConfig>,
+    /// What was set, as `epsilon 0.083`.
+    pub set: String,
+}
+
+/// The pipeline made to read about `density` of the tokens, sink and window counted, as `measure`
+/// tells of a pipeline: by its epsilon, if it promises something, with half of the density for the
+/// selector that has a size or a mass; else by the mass that a selector looks for; else by sizes. It
+/// comes as near as it can.
+///
+/// Cost: `measure` some ten times; twice that if both epsilon and mass are looked for.
+///
+/// # Errors
+/// A pipeline that has nothing to set, or what `measure` refuses.
+pub fn made_to_read<E: From<Error>>(
+    pipeline: &Arc<PipelineConfig>,
+    density: Fraction,
+    measure: &dyn Fn(&Arc<PipelineConfig>) -> Result<f64, E>,
+) -> Result<Tuned, E> {
+    if !pipeline.layers.is_empty() {
+        return Err(refusal(pipeline, BY_LAYER.into()).into());
+    }
+    let knob = Knob::of(pipeline);
+    if knob != Knob::Epsilon || !has_mass(pipeline) {
+        return search(pipeline, density, knob, measure);
+    }
+    let refuse = |reason| refusal(pipeline, reason);
+    let half = Fraction::try_from(density.get() / 2.0).map_err(refuse)?;
+    let certain = PipelineConfig { estimator: None, sampler: None, ..(**pipeline).clone() };
+    let found = search(&certain, half, Knob::Mass, measure)?;
+    let selectors = found.pipeline.selectors.clone();
+    let over = PipelineConfig { selectors, ..(**pipeline).clone() };
+    let tuned = search(&over, density, knob, measure)?;
+    Ok(Tuned { set: format!("{}, {}", found.set, tuned.set), ..tuned })
+}
+
+/// What a pipeline that was made to read a share of the tokens is called.
+pub fn named(name: &str, density: f64) -> String {
+    format!("{name}, {} %", (density * 1e4).round() / 100.0)
+}
+
+impl Entry {
+    /// The pipeline [made to read](made_to_read) about `density` of the tokens of a trace: what its KV
+    /// heads' query heads read together, mean over rows.
+    ///
+    /// # Errors
+    /// As [`made_to_read`] and [`compare`](crate::compare).
+    pub fn at_density(
+        &self,
+        density: Fraction,
+        trace: &Trace,
+        backend: &dyn Backend,
+        settings: &TraceSettings,
+    ) -> Result<Self> {
+        let measure = |pipeline: &Arc<PipelineConfig>| {
+            let one = Self { pipeline: pipeline.clone(), ..self.clone() };
+            density_on(trace, &one, backend, settings)
+        };
+        let Tuned { mut pipeline, set } = made_to_read(&self.pipeline, density, &measure)?;
+        let own = Arc::get_mut(&mut pipeline).expect("nobody else holds what was just made");
+        own.name = named(&self.pipeline.name, density.get());
+        Ok(Self { pipeline, file: self.file.clone(), set: Some(set) })
+    }
+}
+
+/// What a pipeline's rows read of a trace, on average.
+fn density_on(
+    trace: &Trace,
+    entry: &Entry,
+    backend: &dyn Backend,
+    settings: &TraceSettings,
+) -> Result<f64> {
+    let mut shares = Vec::new();
+    for (number, layout) in chosen_layers(trace, settings)? {
+        let layer = trace.layer(number).expect("the layer was listed")?;
+        let count = settings.count(&layout);
+        let options = Options { scale: trace.info().scale, ..Options::default() };
+        let answers = Answers { number, layout: &layout, layer: &layer, count, options };
+        answers.of(entry, backend, |output, _| {
+            shares.extend(output.rows.iter().map(RowReport::density_of_group));
+        })?;
+    }
+    Ok(MeanMax::new(shares.into_iter()).mean)
+}
+
+/// What is set so that a pipeline reads more or less.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Knob {
+    /// What is promised; sizes of selectors are set to half of the share beside.
+    Epsilon,
+    /// The share of the attention that a selector looks for.
+    Mass,
+    /// The sizes of a selector and of a fixed sample.
+    Size,
+}
+
+impl Knob {
+    fn of(pipeline: &PipelineConfig) -> Self {
+        if pipeline.promise().is_some() {
+            Self::Epsilon
+        } else if has_mass(pipeline) {
+            Self::Mass
+        } else {
+            Self::Size
+        }
+    }
+
+    /// The pipeline that reads the least of it at 0, and the most at 1; and what was set.
+    fn turn(self, pipeline: &PipelineConfig, density: Fraction, at: f64) -> Result<Tuned> {
+        let refuse = |reason| refusal(pipeline, reason);
+        let number = match self {
+            Self::Epsilon => between(0.95, 0.005, at),
+            Self::Mass => 1.0 - between(0.95, 1e-4, at),
+            Self::Size => between(density.get() / 100.0, density.get(), at),
+        };
+        let fraction = Fraction::try_from(number).map_err(refuse)?;
+        let pipeline = match self {
+            Self::Epsilon => {
+                let half = Fraction::try_from(density.get() / 2.0).map_err(refuse)?;
+                let turned = at_epsilon(&*sized(pipeline, half)?, fraction);
+                turned.ok_or_else(|| refuse("its promise has no epsilon to set".into()))?
+            }
+            Self::Mass => with_mass(pipeline, fraction),
+            Self::Size => at_density(pipeline, fraction)?,
+        };
+        let name = format!("{self:?}").to_lowercase();
+        Ok(Tuned { pipeline, set: format!("{name} {number:.3}") })
+    }
+}
+
+/// Halves the range of what is set until the pipeline reads about `density`.
+fn search<E: From<Error>>(
+    pipeline: &PipelineConfig,
+    density: Fraction,
+    knob: Knob,
+    measure: &dyn Fn(&Arc<PipelineConfig>) -> Result<f64, E>,
+) -> Result<Tuned, E> {
+    let (mut low, mut high) = (0.0, 1.0);
+    let (mut nearest, mut best) = (f64::INFINITY, None);
+    for _ in 0..HALVINGS {
+        let middle = f64::midpoint(low, high);
+        let turned = knob.turn(pipeline, density, middle)?;
+        let measured = measure(&turned.pipeline)?;
+        let off = (measured / density.get()).ln().abs();
+        if off < nearest || best.is_none() {
+            (nearest, best) = (off, Some(turned));
+        }
+        if off < NEAR {
+            break;
+        }
+        *(if measured < density.get() { &mut low } else { &mut high }) = middle;
+    }
+    Ok(best.expect("there is at least one halving"))
+}
+
+/// From `from` to `to`, in equal ratios.
+fn between(from: f64, to: f64, at: f64) -> f64 {
+    from * (to / from).powf(at)
+}
+
+/// The masses that selectors look for.
+fn masses(pipeline: &mut PipelineConfig) -> impl Iterator<Item = &mut Fraction> {
+    pipeline.selectors.iter_mut().filter_map(|selector| match selector.tunable() {
+        Some(Tunable::Mass(mass)) => Some(mass),
+        _ => None,
+    })
+}
+
+fn has_mass(pipeline: &PipelineConfig) -> bool {
+    masses(&mut pipeline.clone()).next().is_some()
+}
+
+fn with_mass(pipeline: &PipelineConfig, mass: Fraction) -> Arc<PipelineConfig> {
+    let mut pipeline = pipeline.clone();
+    masses(&mut pipeline).for_each(|one| *one = mass);
+    Arc::new(pipeline)
+}

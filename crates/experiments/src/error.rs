@@ -1,0 +1,37 @@
+//! What can be wrong with an experiment.
+
+/// Every refusal names the file, the option or the pipeline.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A trace or another file is wrong.
+    #[error(transparent)]
+    Trace(#[from] vattention_trace::Error),
+    /// A setting that does not fit the trace.
+    #[error("{option}: {reason}")]
+    Setting {
+        /// The option, as on the command line.
+        option: &'static str,
+        /// What is wrong and what was expected.
+        reason: String,
+    },
+    /// A pipeline cannot run on the trace.
+    #[error("{file}, on layer {layer}: {source}")]
+    Pipeline {
+        /// The pipeline's file or name.
+        file: String,
+        /// The trace's layer.
+        layer: usize,
+        /// Why not.
+        source: vattention_core::Error,
+    },
+}
+
+/// A result with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub(crate) fn trace(path: &std::path::Path, reason: impl Into<String>) -> Self {
+        vattention_trace::Error::trace(path, reason).into()
+    }
+}

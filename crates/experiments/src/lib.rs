@@ -1,0 +1,38 @@
+//! What is measured of pipelines on [traces](vattention_trace): how far they are from exact attention,
+//! whether they keep their promises, the studies of the paper, and the speed of a step.
+
+mod bench;
+mod beside;
+mod compare;
+mod density;
+mod dump;
+mod error;
+mod exact;
+mod limit;
+mod measured;
+mod metrics;
+pub mod study;
+mod variant;
+mod verify;
+
+pub use bench::{
+    Bandwidth, Bench, BenchHeads, BenchReport, BenchRow, Machine, TracedHeads, at_density,
+    available_memory, decides_itself, row_bytes, sized,
+};
+pub use beside::DenseBeside;
+pub use compare::{Entry, TraceSettings, chosen_layers, compare};
+pub use density::{Tuned, made_to_read, named};
+pub use dump::Dump;
+pub use error::{Error, Result};
+pub use exact::Exact;
+pub use limit::{Certain, RowLimit, limit, limits};
+pub use measured::{Comparison, Density, Guarantee, Measured};
+pub use metrics::{
+    Bars, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference, RowError,
+    Violations, binomial,
+};
+pub use variant::Variant;
+pub use verify::{
+    Cause, Count, EvidenceCounts, Failures, Fault, HeadCount, LayerTrials, StepCount, Verification,
+    at_delta, at_epsilon, try_layer, verify,
+};

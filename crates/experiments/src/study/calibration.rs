@@ -1,0 +1,106 @@
+//! `calibration`: whether error bars are as sure as they say, at several confidences.
+//!
+//! A bar at confidence `1 − δ` may miss the truth in a share δ of the samples of a head at most. Each
+//! pipeline is made to claim each confidence, and draws samples of every row.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde::Serialize;
+use vattention_core::{Fraction, PipelineConfig};
+
+use super::Study;
+use crate::compare::chosen_layers;
+use crate::metrics::Bars;
+use crate::verify::{HeadCount, at_delta, layer_trials};
+use crate::{Entry, Error, Result};
+
+/// What the study found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Calibration {
+    /// The trace's file, as given.
+    pub trace: String,
+    /// Samples of each head, spread over its queries.
+    pub trials: u32,
+    /// Each pipeline.
+    pub pipelines: Vec<Calibrated>,
+}
+
+/// The error bars of one pipeline.
+#[derive(Clone, Debug, Serialize)]
+pub struct Calibrated {
+    /// Its name.
+    pub pipeline: String,
+    /// At each delta, in the order given.
+    pub at: Vec<AtDelta>,
+}
+
+/// Error bars at one delta.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct AtDelta {
+    /// The share of the samples whose error may exceed its bar.
+    pub delta: f64,
+    /// Of all samples.
+    pub bars: Bars,
+    /// The share that was outside, of the head with the largest.
+    pub worst: f64,
+    /// Share of the visible tokens that a query head read.
+    pub read: f64,
+}
+
+/// Draws `study.trials` samples of each head by each pipeline at each delta.
+///
+/// Cost: as [`verify`](crate::verify)'s, for each.
+///
+/// # Errors
+/// A pipeline without an estimator or that cannot run on the trace, no pipeline or no delta, or a
+/// damaged trace.
+pub fn calibration(
+    study: &Study<'_>,
+    entries: &[Entry],
+    deltas: &[Fraction],
+) -> Result<Calibration> {
+    let layers = chosen_layers(study.trace, study.settings)?;
+    let heads: usize = layers.iter().map(|(_, layout)| layout.shape.kv_heads).sum();
+    let total = entries.len() * deltas.len() * heads * study.trials as usize;
+    let done = AtomicUsize::new(0);
+    let tick = || (study.progress)(done.fetch_add(1, Ordering::Relaxed) + 1, total);
+    let at = |pipeline: &Arc<PipelineConfig>| -> Result<AtDelta> {
+        let mut heads = Vec::new();
+        for (number, _) in &layers {
+            let layer = study.trace.layer(*number).expect("the layer was listed")?;
+            let scale = study.trace.info().scale;
+            let trials = study.trials as usize;
+            heads.extend(layer_trials(pipeline, *number, &layer, scale, trials, &tick)?.heads);
+        }
+        Ok(AtDelta::new(pipeline, &heads))
+    };
+    let calibrated = |entry: &Entry| {
+        let with = |delta: &Fraction| {
+            let reason = || format!("{} has no [estimator], so no error bars", entry.file);
+            at_delta(&entry.pipeline, *delta)
+                .ok_or_else(|| Error::Setting { option: "CONFIG", reason: reason() })
+        };
+        let made = deltas.iter().map(with).collect::<Result<Vec<_>>>()?;
+        let at = made.iter().map(at).collect::<Result<Vec<_>>>()?;
+        Ok(Calibrated { pipeline: entry.pipeline.name.clone(), at })
+    };
+    Ok(Calibration {
+        trace: study.trace_name(),
+        trials: study.trials,
+        pipelines: entries.iter().map(calibrated).collect::<Result<Vec<_>>>()?,
+    })
+}
+
+impl AtDelta {
+    fn new(pipeline: &PipelineConfig, heads: &[HeadCount]) -> Self {
+        let outside = heads.iter().filter_map(|head| head.bars.share_outside());
+        let demand = pipeline.parts().find_map(PipelineConfig::demand);
+        Self {
+            delta: demand.map_or(f64::NAN, |demand| demand.delta.get()),
+            bars: heads.iter().map(|head| head.bars).sum(),
+            worst: outside.fold(0.0, f64::max),
+            read: super::mean(heads.iter().map(|head| head.density)),
+        }
+    }
+}

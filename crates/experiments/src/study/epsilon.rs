@@ -1,0 +1,149 @@
+//! `epsilon`: how the mean error follows epsilon.
+//!
+//! Budgets are those of the residual's true moments, alone and with the natural configuration's
+//! base sample as the least; `clt` with the paper's constants, and `ratio`, which bounds the output
+//! itself. A budget of `(c / ε)²` tokens makes the mean error proportional to ε, up to the
+//! finite residual; the base sample makes it constant where it is larger.
+
+use serde::Serialize;
+use vattention_core::{BudgetEstimator, Fraction, Target};
+use vattention_estimators::{Clt, Ratio};
+
+use super::natural::{Natural, paper_terms};
+use super::population::Population;
+use super::{Study, mean};
+use crate::Result;
+
+/// What is promised, and by what.
+const PROMISES: [(&str, Target); 4] = [
+    ("denominator, clt", Target::Denominator),
+    ("numerator, clt", Target::Numerator),
+    ("output, clt", Target::Sdpa),
+    ("output, ratio", Target::Sdpa),
+];
+
+/// What the study found.
+#[derive(Clone, Debug, Serialize)]
+pub struct EpsilonStudy {
+    /// The trace's file, as given.
+    pub trace: String,
+    /// The probability with which epsilon may be exceeded.
+    pub delta: f64,
+    /// Samples of each row.
+    pub trials: u32,
+    /// Each promise, without and with the floor.
+    pub series: Vec<EpsilonSeries>,
+}
+
+/// The errors under one promise.
+#[derive(Clone, Debug, Serialize)]
+pub struct EpsilonSeries {
+    /// What is promised, and the estimator's name in pipeline files.
+    pub promise: &'static str,
+    /// Whether a sample is never smaller than the base sample.
+    pub floor: bool,
+    /// Pearson's, of epsilon and the mean error; not a number if either is constant.
+    pub correlation: f64,
+    /// In the order of the epsilons given.
+    pub points: Vec<EpsilonPoint>,
+}
+
+/// The errors at one epsilon.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct EpsilonPoint {
+    /// The relative error allowed.
+    pub epsilon: f64,
+    /// Tokens asked for, mean over rows.
+    pub tokens: f64,
+    /// The relative error of what is promised, mean over rows and samples.
+    pub error: f64,
+}
+
+/// One promise at one epsilon.
+struct Case {
+    estimator: Box<dyn BudgetEstimator>,
+    target: Target,
+    floor: bool,
+}
+
+/// Measures errors at each of `epsilons`.
+///
+/// # Errors
+/// A setting that does not fit the trace, or a trace that is damaged or too short.
+pub fn epsilon(study: &Study<'_>, epsilons: &[Fraction], delta: Fraction) -> Result<EpsilonStudy> {
+    let kinds: Vec<(usize, bool)> =
+        (0..PROMISES.len()).flat_map(|promise| [(promise, false), (promise, true)]).collect();
+    let cases: Vec<Case> = kinds
+        .iter()
+        .flat_map(|&kind| epsilons.iter().map(move |&epsilon| Case::new(kind, epsilon, delta)))
+        .collect();
+    let rows = study.measure(|row| measure(row, &cases, study.trials))?;
+    let series = kinds.iter().enumerate().map(|(i, &(promise, floor))| {
+        let point = |(j, epsilon): (usize, &Fraction)| {
+            let case = i * epsilons.len() + j;
+            let tokens = mean(rows.iter().map(|row| row[case].0));
+            let error = mean(rows.iter().map(|row| row[case].1));
+            EpsilonPoint { epsilon: epsilon.get(), tokens, error }
+        };
+        let points: Vec<EpsilonPoint> = epsilons.iter().enumerate().map(point).collect();
+        let correlation = correlation(&points);
+        EpsilonSeries { promise: PROMISES[promise].0, floor, correlation, points }
+    });
+    let series = series.collect();
+    Ok(EpsilonStudy { trace: study.trace_name(), delta: delta.get(), trials: study.trials, series })
+}
+
+impl Case {
+    fn new((promise, floor): (usize, bool), epsilon: Fraction, delta: Fraction) -> Self {
+        let (name, target) = PROMISES[promise];
+        let estimator: Box<dyn BudgetEstimator> = if name.ends_with("ratio") {
+            Box::new(Ratio::new(epsilon, delta))
+        } else {
+            Box::new(Clt(paper_terms(target, epsilon, delta)))
+        };
+        Self { estimator, target, floor }
+    }
+}
+
+/// Tokens and mean error of one row in each case.
+fn measure(row: &Population, cases: &[Case], trials: u32) -> Vec<(f64, f64)> {
+    let truth = row.truth();
+    let base = Natural::default().base.of(row.visible());
+    let size = |case: &Case| {
+        let asked = case.estimator.budget(&truth).tokens;
+        if case.floor { asked.max(base).min(row.len()) } else { asked }
+    };
+    let sizes: Vec<usize> = cases.iter().map(size).collect();
+    let mut sums = vec![0.0; cases.len()];
+    for trial in 0..trials {
+        let errors = row.errors(&row.order(trial), &sizes);
+        for ((sum, case), error) in sums.iter_mut().zip(cases).zip(errors) {
+            *sum += error.of(case.target);
+        }
+    }
+    sizes.iter().zip(sums).map(|(&b, sum)| (b as f64, sum / f64::from(trials))).collect()
+}
+
+fn correlation(points: &[EpsilonPoint]) -> f64 {
+    let (x, y) = (mean(points.iter().map(|p| p.epsilon)), mean(points.iter().map(|p| p.error)));
+    let moment = |f: &dyn Fn(&EpsilonPoint) -> f64| points.iter().map(f).sum::<f64>();
+    let both = moment(&|p| (p.epsilon - x) * (p.error - y));
+    let squares = moment(&|p| (p.epsilon - x).powi(2)) * moment(&|p| (p.error - y).powi(2));
+    both / squares.sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_correlation_is_pearsons() {
+        let at = |(epsilon, error): (f64, f64)| EpsilonPoint { epsilon, tokens: 1.0, error };
+        let of = |points: &[(f64, f64)]| {
+            correlation(&points.iter().copied().map(at).collect::<Vec<_>>())
+        };
+        assert!((of(&[(0.1, 2.0), (0.2, 4.0), (0.4, 8.0)]) - 1.0).abs() < 1e-12);
+        assert!((of(&[(1.0, 2.0), (2.0, 1.0), (3.0, 3.0)]) - 0.5).abs() < 1e-12);
+        assert!(of(&[(1.0, 2.0), (2.0, 2.0)]).is_nan());
+    }
+}

@@ -1,0 +1,130 @@
+//! `sensitivity`: error and density of the natural configuration, one parameter varied at a time.
+//!
+//! By `clt` with the paper's constants, for a promise of the denominator and of the numerator.
+
+use serde::Serialize;
+use vattention_core::{Backend, Size, Target};
+use vattention_trace::Trace;
+
+use super::natural::{Natural, fraction};
+use crate::{Entry, Measured, Result, TraceSettings, compare};
+
+/// A parameter, and what it is varied over; the natural value is among the values.
+struct Parameter {
+    name: &'static str,
+    values: &'static [f64],
+    set: fn(&mut Natural, f64),
+}
+
+static PARAMETERS: [Parameter; 6] = [
+    Parameter { name: "sink", values: &EDGES, set: |natural, x| natural.sink = tokens(x) },
+    Parameter { name: "window", values: &EDGES, set: |natural, x| natural.window = tokens(x) },
+    Parameter { name: "top-k", values: &SHARES, set: |natural, x| natural.top_k = share(x) },
+    Parameter { name: "base", values: &SHARES, set: |natural, x| natural.base = share(x) },
+    Parameter { name: "epsilon", values: &RISKS, set: |natural, x| natural.epsilon = fraction(x) },
+    Parameter { name: "delta", values: &RISKS, set: |natural, x| natural.delta = fraction(x) },
+];
+const EDGES: [f64; 5] = [8.0, 32.0, 128.0, 256.0, 512.0];
+const SHARES: [f64; 5] = [0.01, 0.025, 0.05, 0.1, 0.2];
+const RISKS: [f64; 5] = [0.025, 0.05, 0.1, 0.2, 0.4];
+
+const TARGETS: [Target; 2] = [Target::Denominator, Target::Numerator];
+
+fn tokens(x: f64) -> Size {
+    Size::Tokens(x as usize)
+}
+
+fn share(x: f64) -> Size {
+    Size::Share(fraction(x))
+}
+
+/// What the study found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sensitivity {
+    /// The trace's file, as given.
+    pub trace: String,
+    /// The backend's name.
+    pub backend: String,
+    /// By target, parameter and value.
+    pub variations: Vec<Variation>,
+}
+
+/// The natural configuration with one parameter at some value.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Variation {
+    /// What is promised to be within epsilon.
+    pub target: Target,
+    /// The parameter.
+    pub parameter: &'static str,
+    /// Its value.
+    pub value: f64,
+    /// Whether that is the natural one.
+    pub natural: bool,
+    /// Share of visible tokens that a KV head reads, mean over rows.
+    pub density: f64,
+    /// Relative error of the target, mean over rows.
+    pub target_error: f64,
+    /// Relative error of the output, mean over rows.
+    pub output_error: f64,
+}
+
+/// Measures every variation. `progress` as in [`compare`].
+///
+/// # Errors
+/// A setting that does not fit the trace, or a damaged trace.
+pub fn sensitivity(
+    trace: &Trace,
+    backend: &dyn Backend,
+    settings: &TraceSettings,
+    progress: &dyn Fn(usize, usize),
+) -> Result<Sensitivity> {
+    let cases: Vec<Case> = TARGETS.into_iter().flat_map(cases_of).collect();
+    let entry = |case: &Case| Entry {
+        pipeline: case.natural().pipeline(case.target),
+        file: format!("the natural configuration, {} = {}", case.parameter.name, case.value),
+        set: None,
+    };
+    let entries: Vec<Entry> = cases.iter().map(entry).collect();
+    let (comparison, _) = compare(&entries, trace, backend, settings, progress)?;
+    let measured = cases.iter().zip(&comparison.pipelines);
+    let variations = measured.map(|(case, measured)| case.variation(measured)).collect();
+    Ok(Sensitivity { trace: comparison.trace, backend: comparison.backend, variations })
+}
+
+/// One value of one parameter, for a promise of one target.
+struct Case {
+    target: Target,
+    parameter: &'static Parameter,
+    value: f64,
+}
+
+fn cases_of(target: Target) -> impl Iterator<Item = Case> {
+    PARAMETERS.iter().flat_map(move |parameter| {
+        parameter.values.iter().map(move |&value| Case { target, parameter, value })
+    })
+}
+
+impl Case {
+    fn natural(&self) -> Natural {
+        let mut natural = Natural::default();
+        (self.parameter.set)(&mut natural, self.value);
+        natural
+    }
+
+    fn variation(&self, measured: &Measured) -> Variation {
+        let target_error = match self.target {
+            Target::Denominator => measured.denominator_error,
+            Target::Numerator => measured.numerator_error,
+            Target::Sdpa => measured.output_error,
+        };
+        Variation {
+            target: self.target,
+            parameter: self.parameter.name,
+            value: self.value,
+            natural: self.natural() == Natural::default(),
+            density: measured.density.per_kv_head.mean,
+            target_error: target_error.mean,
+            output_error: measured.output_error.mean,
+        }
+    }
+}

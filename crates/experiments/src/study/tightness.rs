@@ -1,0 +1,180 @@
+//! `tightness`: how many tokens each bound asks for, and how often its samples miss epsilon.
+//!
+//! The target is the denominator, and the bounds know the residual's true moments, so that a
+//! failure is the bound's own and not of a moment that was estimated:
+//!
+//! | bound | tokens |
+//! |---|---|
+//! | `clt` | `(z(δ) s_D / ε)²` |
+//! | `sub-gaussian`, what the paper calls Hoeffding's | `2 ln(2/δ) (s_D / ε)²` |
+//! | `hoeffding`, the range being what the exact top-k leaves | `½ ln(2/δ) (n_s B / (ε D))²` |
+//!
+//! Each as it stands, and with the natural configuration's base sample as the least.
+
+use serde::Serialize;
+use vattention_core::{BudgetEstimator, Fraction, Target};
+use vattention_estimators::{Clt, Hoeffding, SubGaussian};
+
+use super::natural::{Natural, paper_terms};
+use super::population::Population;
+use super::{Study, distinct, mean};
+use crate::Result;
+
+/// The bounds, by their names in pipeline files.
+const BOUNDS: [&str; 3] = ["clt", "sub-gaussian", "hoeffding"];
+
+/// What the study found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Tightness {
+    /// The trace's file, as given.
+    pub trace: String,
+    /// The relative error allowed.
+    pub epsilon: f64,
+    /// The probability with which it may be exceeded.
+    pub delta: f64,
+    /// Samples of each row.
+    pub trials: u32,
+    /// Each bound without and with the floor, over all heads.
+    pub bounds: Vec<BoundCount>,
+    /// Each head under each bound.
+    pub heads: Vec<HeadBound>,
+}
+
+/// One bound over all heads.
+#[derive(Clone, Debug, Serialize)]
+pub struct BoundCount {
+    /// Its name in pipeline files.
+    pub bound: &'static str,
+    /// Whether a sample is never smaller than the base sample.
+    pub floor: bool,
+    /// Tokens that it asks for, mean over rows.
+    pub tokens: f64,
+    /// That, relative to `clt`'s with the same floor.
+    pub of_clt: f64,
+    /// The share of samples whose error exceeded epsilon.
+    pub rate: f64,
+    /// The largest share of any head.
+    pub worst_rate: f64,
+}
+
+/// One bound at one head.
+#[derive(Clone, Debug, Serialize)]
+pub struct HeadBound {
+    /// The layer.
+    pub layer: usize,
+    /// The query head.
+    pub query_head: usize,
+    /// The bound's name in pipeline files.
+    pub bound: &'static str,
+    /// Whether a sample is never smaller than the base sample.
+    pub floor: bool,
+    /// Tokens that it asks for, mean over queries.
+    pub tokens: f64,
+    /// Samples whose error exceeded epsilon.
+    pub failures: usize,
+    /// Samples.
+    pub trials: usize,
+}
+
+/// A bound, by its place in [`BOUNDS`], and whether it has the floor.
+type Case = (usize, bool);
+
+/// What one row came to in each case.
+struct RowCounts {
+    head: (usize, usize),
+    tokens: Vec<usize>,
+    failures: Vec<usize>,
+}
+
+/// Counts failures of each bound at `epsilon` and `delta`.
+///
+/// # Errors
+/// A setting that does not fit the trace, or a trace that is damaged or too short.
+pub fn tightness(study: &Study<'_>, epsilon: Fraction, delta: Fraction) -> Result<Tightness> {
+    let terms = paper_terms(Target::Denominator, epsilon, delta);
+    let hoeffding = Hoeffding {
+        combine: terms.combine,
+        correction: terms.correction,
+        ..Hoeffding::new(Target::Denominator, epsilon, delta)
+    };
+    let bounds: [&dyn BudgetEstimator; 3] = [&Clt(terms.clone()), &SubGaussian(terms), &hoeffding];
+    let rows = study.measure(|row| RowCounts::new(row, bounds, epsilon.get(), study.trials))?;
+    let by_head = |&head: &(usize, usize)| {
+        let own: Vec<&RowCounts> = rows.iter().filter(|row| row.head == head).collect();
+        let case = |(i, case)| HeadBound::new(&own, i, case, study.trials);
+        cases().enumerate().map(case).collect::<Vec<_>>()
+    };
+    let heads = distinct(rows.iter().map(|row| row.head));
+    let heads: Vec<HeadBound> = heads.iter().flat_map(by_head).collect();
+    Ok(Tightness {
+        trace: study.trace_name(),
+        epsilon: epsilon.get(),
+        delta: delta.get(),
+        trials: study.trials,
+        bounds: cases().map(|case| BoundCount::new(&heads, case)).collect(),
+        heads,
+    })
+}
+
+/// Every bound as it stands, then every bound with the floor.
+fn cases() -> impl Iterator<Item = Case> {
+    [false, true].into_iter().flat_map(|floor| (0..BOUNDS.len()).map(move |bound| (bound, floor)))
+}
+
+impl RowCounts {
+    fn new(row: &Population, bounds: [&dyn BudgetEstimator; 3], epsilon: f64, trials: u32) -> Self {
+        let truth = row.truth();
+        let base = Natural::default().base.of(row.visible());
+        let size = |(bound, floor): Case| {
+            let asked = bounds[bound].budget(&truth).tokens;
+            if floor { asked.max(base).min(row.len()) } else { asked }
+        };
+        let tokens: Vec<usize> = cases().map(size).collect();
+        let mut failures = vec![0; tokens.len()];
+        for trial in 0..trials {
+            let estimates = row.denominators(&row.order(trial), &tokens);
+            for (failures, d) in failures.iter_mut().zip(estimates) {
+                *failures += usize::from((d / truth.d - 1.0).abs() > epsilon);
+            }
+        }
+        Self { head: row.head(), tokens, failures }
+    }
+}
+
+impl HeadBound {
+    /// The `i`-th case over the rows of a head.
+    fn new(rows: &[&RowCounts], i: usize, (bound, floor): Case, trials: u32) -> Self {
+        let (layer, query_head) = rows[0].head;
+        Self {
+            layer,
+            query_head,
+            bound: BOUNDS[bound],
+            floor,
+            tokens: mean(rows.iter().map(|row| row.tokens[i] as f64)),
+            failures: rows.iter().map(|row| row.failures[i]).sum(),
+            trials: rows.len() * trials as usize,
+        }
+    }
+
+    /// The share of samples whose error exceeded epsilon.
+    pub fn rate(&self) -> f64 {
+        self.failures as f64 / self.trials as f64
+    }
+}
+
+impl BoundCount {
+    fn new(heads: &[HeadBound], (bound, floor): Case) -> Self {
+        let of = |bound| {
+            heads.iter().filter(move |head| head.bound == BOUNDS[bound] && head.floor == floor)
+        };
+        let tokens = |bound| mean(of(bound).map(|head| head.tokens));
+        Self {
+            bound: BOUNDS[bound],
+            floor,
+            tokens: tokens(bound),
+            of_clt: tokens(bound) / tokens(0),
+            rate: mean(of(bound).map(HeadBound::rate)),
+            worst_rate: of(bound).map(HeadBound::rate).fold(0.0, f64::max),
+        }
+    }
+}

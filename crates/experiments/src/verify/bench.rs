@@ -1,0 +1,212 @@
+//! One layer on the bench: many samples of each of its rows.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ndarray::s;
+use rayon::prelude::*;
+use vattention_core::{
+    Demand, NewTokens, Pipeline, PipelineConfig, PromptQueries, Scope, Shape, Site, Step, Tokens,
+};
+use vattention_trace::TraceLayer;
+
+use super::LayerTrials;
+use super::count::{Count, HeadCount, StepCount};
+use super::trials::{RowTrials, Trying};
+use crate::{Error, Exact, Result};
+
+/// One layer, ready for trials.
+pub(super) struct Bench<'a> {
+    demand: &'a Demand,
+    number: usize,
+    shape: Shape,
+    queries: usize,
+    /// Rows in (query, query head) order.
+    exact: Vec<Exact>,
+    visible: Vec<usize>,
+    heads: Vec<Head<'a>>,
+}
+
+/// One KV head: its pipeline, which has seen all tokens, and its rows.
+struct Head<'a> {
+    pipeline: Pipeline,
+    keys: Tokens<'a>,
+    values: Tokens<'a>,
+    /// The group's queries, scaled, `[queries][group · head_dim]`.
+    queries: Vec<Vec<f32>>,
+}
+
+impl<'a> Bench<'a> {
+    pub(super) fn new(
+        pipeline: &Arc<PipelineConfig>,
+        demand: &'a Demand,
+        number: usize,
+        layer: &'a TraceLayer,
+        scale: Option<f32>,
+    ) -> Result<Self> {
+        let file = pipeline.name.clone();
+        let refuse = |source| Error::Pipeline { file: file.clone(), layer: number, source };
+        let shape = layer.shape();
+        let scale = scale.unwrap_or(shape.default_scale());
+        let (queries, tokens) = (layer.queries.dim().1, layer.keys.dim().1);
+        let head = |kv_head: usize| -> Result<Head<'a>> {
+            let site = Site { seed: pipeline.seed, sequence: 0, layer: number, kv_head, shape };
+            let pipeline = Pipeline::new(pipeline, site).map_err(refuse)?;
+            Ok(Head::new(pipeline, layer, kv_head, scale))
+        };
+        Ok(Self {
+            demand,
+            number,
+            shape,
+            queries,
+            exact: Exact::rows(layer, &shape, scale, queries),
+            visible: layer.visible.clone().unwrap_or_else(|| vec![tokens; queries]),
+            heads: (0..shape.kv_heads).map(head).collect::<Result<_>>()?,
+        })
+    }
+
+    /// Runs `trials` trials of every KV head, all queries in parallel.
+    pub(super) fn run(&self, trials: usize, tick: &(impl Fn() + Sync)) -> LayerTrials {
+        let work: Vec<(usize, usize)> = (0..self.heads.len())
+            .flat_map(|kv_head| (0..self.queries).map(move |query| (kv_head, query)))
+            .collect();
+        let run = |(kv_head, query)| self.run_query(kv_head, query, trials, tick);
+        let done: Vec<Vec<RowTrials>> = work.into_par_iter().map(run).collect();
+        let heads: Vec<HeadCount> =
+            (0..self.shape.query_heads).map(|head| self.count_head(&done, head)).collect();
+        let sampled: f64 = heads.iter().map(|head| head.sampled).sum();
+        let (rows, step) = match self.demand.scope {
+            Scope::Row => (self.count_rows(&done, trials), None),
+            Scope::Step => {
+                let (rows, step) = self.count_steps(&done, trials);
+                (rows, Some(step))
+            }
+        };
+        LayerTrials { mean_sampled: sampled / self.shape.query_heads as f64, heads, rows, step }
+    }
+
+    /// What became of one row, in the order of [`run`](Self::run).
+    fn row<'t>(&self, done: &'t [Vec<RowTrials>], head: usize, query: usize) -> &'t RowTrials {
+        let group = self.shape.group();
+        &done[head / group * self.queries + query][head % group]
+    }
+
+    fn count_head(&self, done: &[Vec<RowTrials>], head: usize) -> HeadCount {
+        let rows: Vec<_> = (0..self.queries).map(|query| self.row(done, head, query)).collect();
+        HeadCount::new(self.number, head, &rows, self.demand)
+    }
+
+    /// Every head at every query that was tried.
+    fn count_rows(&self, done: &[Vec<RowTrials>], trials: usize) -> Vec<Count> {
+        let heads = 0..self.shape.query_heads;
+        let tried = self.queries.min(trials);
+        let rows = heads.flat_map(|head| (0..tried).map(move |query| (head, query)));
+        let count = |(head, query)| {
+            let broken = &self.row(done, head, query).broken;
+            Count::at_query(self.number, Some(head), query, broken, self.demand)
+        };
+        rows.map(count).collect()
+    }
+
+    /// All heads together, at every query that was tried and over all queries.
+    fn count_steps(&self, done: &[Vec<RowTrials>], trials: usize) -> (Vec<Count>, StepCount) {
+        let of_query = |query| {
+            let heads: Vec<&RowTrials> =
+                (0..self.shape.query_heads).map(|head| self.row(done, head, query)).collect();
+            let trials = 0..heads[0].errors.len();
+            let errors =
+                trials.clone().map(|trial| largest(heads.iter().map(|row| row.errors[trial])));
+            let broken = trials.clone().map(|trial| heads.iter().any(|row| row.broken[trial]));
+            (errors.collect(), broken.collect())
+        };
+        let (errors, broken): (Vec<Vec<f64>>, Vec<Vec<bool>>) =
+            (0..self.queries.min(trials)).map(of_query).unzip();
+        let count = |(query, broken): (usize, &Vec<bool>)| {
+            Count::at_query(self.number, None, query, broken, self.demand)
+        };
+        let rows = broken.iter().enumerate().map(count).collect();
+        (rows, StepCount::new(self.number, errors.concat(), broken.concat(), self.demand))
+    }
+
+    /// The trials of one query, every `queries`-th: of each member of the group.
+    fn run_query(
+        &self,
+        kv_head: usize,
+        query: usize,
+        trials: usize,
+        tick: &impl Fn(),
+    ) -> Vec<RowTrials> {
+        let mut pipeline = self.heads[kv_head].pipeline.clone();
+        let site = *pipeline.site();
+        let step = self.step(&site, kv_head, query);
+        let choice = pipeline.choose(&step);
+        let first = query * self.shape.query_heads + kv_head * self.shape.group();
+        let exact = &self.exact[first..][..self.shape.group()];
+        let trying = |(row, exact)| Trying::new(row, exact, self.demand);
+        let rows = step.rows();
+        let mut members: Vec<Trying<'_>> = rows.iter().zip(exact).map(trying).collect();
+        for trial in (query..trials).step_by(self.queries) {
+            pipeline.set_sequence(trial as u32);
+            let site = *pipeline.site();
+            let step = self.step(&site, kv_head, query);
+            let reading = pipeline.complete(&step, &choice);
+            for (member, trying) in members.iter_mut().enumerate() {
+                trying.add(&reading, member);
+            }
+            tick();
+        }
+        members.into_iter().map(Trying::finish).collect()
+    }
+
+    /// One query of one KV head.
+    fn step<'s>(&'s self, site: &'s Site, kv_head: usize, query: usize) -> Step<'s> {
+        let head = &self.heads[kv_head];
+        Step {
+            site,
+            queries: &head.queries[query],
+            keys: head.keys,
+            values: head.values,
+            visible: self.visible[query],
+            step: query as u32,
+        }
+    }
+}
+
+/// The largest of several errors.
+fn largest(errors: impl Iterator<Item = f64>) -> f64 {
+    errors.fold(0.0, f64::max)
+}
+
+impl<'a> Head<'a> {
+    fn new(mut pipeline: Pipeline, layer: &'a TraceLayer, kv_head: usize, scale: f32) -> Self {
+        let (_, tokens, head_dim) = layer.keys.dim();
+        let (_, _, value_dim) = layer.values.dim();
+        let rows = |numbers: &'a ndarray::Array3<f32>, dim: usize, part: Range<usize>| {
+            let all = numbers.as_slice().expect("a trace's arrays are in standard layout");
+            let (first, count) = (kv_head * tokens + part.start, part.len());
+            Tokens::new(&all[first * dim..][..count * dim], count, dim)
+        };
+        let both = |part: Range<usize>| {
+            (rows(&layer.keys, head_dim, part.clone()), rows(&layer.values, value_dim, part))
+        };
+        let site = *pipeline.site();
+        let group = site.shape.group();
+        let members = kv_head * group..(kv_head + 1) * group;
+        let end = layer.prompt_end();
+        let (keys, values) = both(0..end);
+        pipeline.append(&NewTokens { first: 0, keys, values });
+        if let Some(prompt) = &layer.prompt {
+            let queries = prompt.slice(s![members.clone(), .., ..]).mapv(|q| q * scale);
+            pipeline.observe(&PromptQueries { site: &site, queries: queries.view(), keys, values });
+        }
+        if end < tokens {
+            let (keys, values) = both(end..tokens);
+            pipeline.append(&NewTokens { first: end, keys, values });
+        }
+        let (keys, values) = both(0..tokens);
+        let query =
+            |t| layer.queries.slice(s![members.clone(), t, ..]).iter().map(|q| q * scale).collect();
+        let queries = (0..layer.queries.dim().1).map(query).collect();
+        Self { pipeline, keys, values, queries }
+    }
+}

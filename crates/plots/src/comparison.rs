@@ -1,0 +1,337 @@
+//! Error against density, a point for each pipeline.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::HPos;
+use vattention_experiments::Evidence;
+use vattention_experiments::{Comparison, LEVEL, Measured};
+
+use crate::axis::{Axis, Ticked};
+use crate::canvas::{Canvas, FONT, Failure, Pixel, picture, text_width, write, write_from};
+use crate::labels::{Area, Label, Labels};
+use crate::style::Style;
+
+/// Of what is left of the list.
+const WIDTH: u32 = 860;
+const HEIGHT: u32 = 700;
+/// Of the list.
+const LIST: u32 = 380;
+/// Of a line of the list.
+const LINE: i32 = 19;
+/// Of title and legend.
+const TOP: i32 = 72;
+/// Half of a point.
+const POINT: i32 = 5;
+/// Up to this many pipelines are all named beside their points; of more, those on the front.
+const FEW: usize = 12;
+/// Smaller errors are hardly more than rounding, and drawn below all others.
+const ROUNDING: f64 = 1e-5;
+
+/// Mean output error against the mean share of tokens read by a KV head, both logarithmic, as SVG.
+///
+/// A line joins the front: what no other pipeline beats. Of many pipelines those on the front are
+/// named beside their points; the others have numbers, which are listed at the right. Colours and
+/// shapes say what the violations say of a promise.
+pub fn comparison(comparison: &Comparison) -> String {
+    comparison_with_limit(comparison, None)
+}
+
+/// [`comparison`] with a line at a share of the tokens: a limit.
+pub(crate) fn comparison_with_limit(comparison: &Comparison, limit: Option<f64>) -> String {
+    let scatter = Scatter::new(comparison, limit);
+    let (within, places) = scatter.places();
+    let names = Names::new(&scatter.points, within, &places);
+    let list = if names.listed.is_empty() { 0 } else { LIST };
+    let height = HEIGHT.max((TOP + LINE * (names.listed.len() as i32 + 1)) as u32);
+    picture((WIDTH + list, height), |root| scatter.draw(root, &places, &names))
+}
+
+/// What is drawn.
+struct Scatter<'a> {
+    title: String,
+    points: Vec<Point<'a>>,
+    x: Ticked,
+    y: Ticked,
+    /// Where a line stands.
+    limit: Option<f64>,
+}
+
+/// A pipeline, and where it lies on both axes.
+struct Point<'a> {
+    name: &'a str,
+    style: Style,
+    front: bool,
+    at: (f64, f64),
+    /// What its place does not tell.
+    note: &'static str,
+}
+
+impl<'a> Scatter<'a> {
+    fn new(comparison: &'a Comparison, limit: Option<f64>) -> Self {
+        let x = Axis::log("").in_percent();
+        let y = Axis::log("");
+        let pipelines = &comparison.pipelines;
+        let shares = pipelines.iter().map(|one| one.density.per_kv_head.mean).chain(limit);
+        let errors = pipelines.iter().map(|one| one.output_error.mean);
+        let across = Ticked::new(&x, shares.filter_map(|share| x.place(share)));
+        let inexact = errors.filter(|&error| error >= ROUNDING).filter_map(|error| y.place(error));
+        let mut up = Ticked::new(&y, inexact);
+        let mut below = 0.0;
+        if pipelines.iter().any(|one| one.output_error.mean < ROUNDING) {
+            (up, below) = up.with_below("< 1e-5");
+        }
+        let front = comparison.front();
+        let point = |(one, front): (&'a Measured, bool)| {
+            let error = one.output_error.mean;
+            let place = if error < ROUNDING { below } else { up.clamp(error.log10()) };
+            Point {
+                name: &one.name,
+                style: Style::of_evidence(one.guarantee.map(|guarantee| guarantee.evidence)),
+                front,
+                at: (one.density.per_kv_head.mean.log10(), place),
+                note: if error.is_infinite() { " (infinite error)" } else { "" },
+            }
+        };
+        let points = pipelines.iter().zip(front).map(point).collect();
+        let title = format!("{}, backend {}", comparison.trace, comparison.backend);
+        let limit = limit.and_then(|share| x.place(share));
+        Self { title, points, x: across, y: up, limit }
+    }
+
+    /// The area of the points, and where each lies there.
+    fn places(&self) -> (Area, Vec<Pixel>) {
+        let mut found = (Area { from: (0, 0), to: (0, 0) }, Vec::new());
+        picture((WIDTH, HEIGHT), |root| {
+            let chart = self.chart(root)?;
+            let (across, up) = chart.plotting_area().get_pixel_range();
+            let within = Area { from: (across.start, up.start), to: (across.end, up.end) };
+            found = (within, self.points.iter().map(|one| chart.backend_coord(&one.at)).collect());
+            Ok(())
+        });
+        found
+    }
+
+    fn chart<'c>(&self, root: &Canvas<'c>) -> Result<Chart<'c>, Failure<'c>> {
+        let mut chart = ChartBuilder::on(&root.clone().shrink((0, 0), (WIDTH, HEIGHT)))
+            .margin(16)
+            .margin_top(TOP)
+            .x_label_area_size(44)
+            .y_label_area_size(64)
+            .build_cartesian_2d(self.x.clone(), self.y.clone())?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .x_desc("share of the tokens read, per KV head")
+            .y_desc("mean |out - exact| / |exact|")
+            .label_style(("sans-serif", FONT))
+            .draw()?;
+        Ok(chart)
+    }
+
+    fn draw<'c>(
+        &self,
+        root: &Canvas<'c>,
+        places: &[Pixel],
+        names: &Names,
+    ) -> Result<(), Failure<'c>> {
+        let chart = self.chart(root)?;
+        root.draw(&Text::new(self.title.as_str(), (24, 12), ("sans-serif", 15)))?;
+        Self::legend(root)?;
+        if let Some(limit) = self.limit {
+            let ends = self.y.ends().map(|place| chart.backend_coord(&(limit, place)));
+            root.draw(&PathElement::new(ends, BLACK.mix(0.6)))?;
+            write(root, "limit", (ends[1].0 + 5, ends[1].1 + 8), BLACK)?;
+        }
+        root.draw(&PathElement::new(front(&self.points, places), front_style()))?;
+        // Those on the front cover others.
+        for front in [false, true] {
+            let points = self.points.iter().zip(places).filter(|(point, _)| point.front == front);
+            for (point, &place) in points {
+                point.style.draw_point(root, place, POINT)?;
+            }
+        }
+        for (i, text, label) in &names.beside {
+            label.write(root, text, self.points[*i].style.colour)?;
+        }
+        self.list(root, &names.listed)
+    }
+
+    fn legend<'c>(root: &Canvas<'c>) -> Result<(), Failure<'c>> {
+        let kinds = Evidence::ALL.map(Some).into_iter().chain([None]);
+        let mut x = 30;
+        for evidence in kinds {
+            let style = Style::of_evidence(evidence);
+            let text = match evidence {
+                None => "no promise".into(),
+                Some(Evidence::WithinDelta) => "within delta".into(),
+                Some(Evidence::AboveDelta) => "above delta, maybe by chance".into(),
+                Some(Evidence::Contradicted) => format!("contradicted (p < {LEVEL:e})"),
+            };
+            style.draw_point(root, (x, 47), POINT)?;
+            write(root, &text, (x + 11, 47), BLACK)?;
+            x += 36 + text_width(&text);
+        }
+        root.draw(&PathElement::new([(x, 47), (x + 24, 47)], front_style()))?;
+        write(root, "front: nothing beats it", (x + 30, 47), BLACK)
+    }
+
+    /// The pipelines that have numbers.
+    fn list<'c>(&self, root: &Canvas<'c>, listed: &[usize]) -> Result<(), Failure<'c>> {
+        let left = WIDTH as i32;
+        for (line, &i) in listed.iter().enumerate() {
+            let (point, y) = (&self.points[i], TOP + LINE * line as i32);
+            let number = format!("{}", line + 1);
+            write_from(root, &number, (left + 26, y), HPos::Right, point.style.colour)?;
+            point.style.draw_point(root, (left + 38, y), POINT)?;
+            let text = format!("{}{}", point.name, point.note);
+            let room = LIST as i32 - 60;
+            let text = fitting(&text, room);
+            write(root, &text, (left + 50, y), point.style.colour)?;
+        }
+        Ok(())
+    }
+}
+
+type Chart<'c> = ChartContext<'c, SVGBackend<'c>, Cartesian2d<Ticked, Ticked>>;
+
+/// Which pipelines are named where.
+struct Names {
+    /// Texts beside their points: names, or numbers of the list.
+    beside: Vec<(usize, String, Label)>,
+    /// Those that have numbers, from 1.
+    listed: Vec<usize>,
+}
+
+impl Names {
+    fn new(points: &[Point<'_>], within: Area, places: &[Pixel]) -> Self {
+        let few = points.len() <= FEW;
+        let mut labels = Labels::new(within, places, &front(points, places));
+        let (mut beside, mut listed) = (Vec::new(), Vec::new());
+        for (i, point) in points.iter().enumerate() {
+            let name = || format!("{}{}", point.name, point.note);
+            let named = (few || point.front).then(name);
+            let label = named.and_then(|text| Some((labels.place(&text, places[i])?, text)));
+            match label {
+                Some((label, text)) => beside.push((i, text, label)),
+                None => listed.push(i),
+            }
+        }
+        for (number, &i) in (1..).zip(&listed) {
+            let text = number.to_string();
+            let label = labels.place(&text, places[i]);
+            beside.extend(label.map(|label| (i, text, label)));
+        }
+        Self { beside, listed }
+    }
+}
+
+/// The path through the points on the front, from left to right.
+fn front(points: &[Point<'_>], places: &[Pixel]) -> Vec<Pixel> {
+    let on_front = points.iter().zip(places).filter(|(point, _)| point.front);
+    let mut front: Vec<Pixel> = on_front.map(|(_, &place)| place).collect();
+    front.sort_unstable();
+    front
+}
+
+fn front_style() -> ShapeStyle {
+    BLACK.mix(0.25).stroke_width(2)
+}
+
+/// As much of a text as fits.
+fn fitting(text: &str, room: i32) -> String {
+    if text_width(text) <= room {
+        return text.into();
+    }
+    let fits =
+        |count: &usize| text_width(&text.chars().take(*count).collect::<String>()) <= room - FONT;
+    let count = (0..text.chars().count()).rev().find(fits).unwrap_or(0);
+    format!("{}…", text.chars().take(count).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use vattention_core::{Kind, Promise, Target};
+
+    use super::*;
+    use vattention_experiments::{Bars, Density, ErrorSummary, Guarantee, MeanMax, Violations};
+
+    /// A pipeline that reads a share of the tokens, and how many of 256 rows broke its promise.
+    fn pipeline(name: &str, share: f64, error: f64, broken: Option<usize>) -> Measured {
+        let density = MeanMax { mean: share, max: share };
+        let error = ErrorSummary { mean: error, p50: error, p95: error, max: error };
+        let tenth = 0.1.try_into().expect("a fraction");
+        let promise = Promise::new(Target::Sdpa, tenth, tenth);
+        let guarantee = broken.map(|broken_rows| {
+            let violations = Violations { rows: 256, broken_rows, ..Violations::default() };
+            let evidence = violations.evidence(&promise);
+            Guarantee { promise, kind: Kind::Asymptotic, violations, evidence }
+        });
+        Measured {
+            set: None,
+            name: name.into(),
+            file: "f".into(),
+            density: Density { per_kv_head: density, per_query_head: density },
+            recall: 1.0,
+            index_bytes_per_token: 0.0,
+            output_error: error,
+            denominator_error: error,
+            numerator_error: error,
+            budget: None,
+            guarantee,
+            bars: Bars::default(),
+            seconds: 0.0,
+        }
+    }
+
+    fn drawn(pipelines: Vec<Measured>) -> String {
+        comparison(&Comparison { trace: "t".into(), backend: "cpu".into(), pipelines })
+    }
+
+    /// How often a line of the picture is just this text.
+    fn times(svg: &str, text: &str) -> usize {
+        svg.lines().filter(|line| *line == text).count()
+    }
+
+    /// Of 256 rows 36 and 49 are more than a tenth, and neither is less probable than 1e-6.
+    #[test]
+    fn only_what_is_within_delta_is_drawn_so() {
+        let style = |broken| {
+            let comparison = Comparison {
+                trace: String::new(),
+                backend: String::new(),
+                pipelines: vec![pipeline("a", 0.2, 0.1, Some(broken))],
+            };
+            Scatter::new(&comparison, None).points[0].style
+        };
+        let of = |evidence| Style::of_evidence(Some(evidence));
+        assert_eq!(style(25), of(Evidence::WithinDelta));
+        assert_eq!([style(36), style(49)], [of(Evidence::AboveDelta); 2]);
+        assert_eq!(style(60), of(Evidence::Contradicted));
+    }
+
+    #[test]
+    fn axes_fit_what_is_there() {
+        let svg = drawn(vec![pipeline("a", 0.08, 0.4, None), pipeline("b", 1.0, 0.06, Some(3))]);
+        assert_eq!(times(&svg, "100 %"), 1);
+        assert_eq!((times(&svg, "0.1"), times(&svg, "0.01"), times(&svg, "&lt; 1e-5")), (1, 0, 0));
+        let svg = drawn(vec![pipeline("a", 0.08, 0.4, None), pipeline("dense", 1.0, 1e-7, None)]);
+        assert_eq!(times(&svg, "&lt; 1e-5"), 1);
+        let svg = drawn(vec![pipeline("lost", 0.08, f64::INFINITY, None)]);
+        assert_eq!(times(&svg, "lost (infinite error)"), 1);
+    }
+
+    #[test]
+    fn of_many_pipelines_the_front_is_named_and_the_others_are_listed() {
+        let few = drawn((0..FEW).map(|i| pipeline(&format!("p{i}"), 0.1, 0.3, None)).collect());
+        assert!((0..FEW).all(|i| times(&few, &format!("p{i}")) == 1) && times(&few, "1") == 0);
+        let place = |i: u32| (0.1 + 0.05 * f64::from(i), 0.5 - 0.03 * f64::from(i));
+        let worse = |i| pipeline(&format!("worse {i}"), place(i).0 + 0.01, place(i).1 + 0.01, None);
+        let best = |i| pipeline(&format!("best {i}"), place(i).0, place(i).1, None);
+        let many = drawn((0..8).map(worse).chain((0..8).map(best)).collect());
+        for i in 0..8 {
+            assert_eq!(times(&many, &format!("best {i}")), 1);
+            assert_eq!(times(&many, &format!("worse {i}")), 1);
+            assert_eq!(times(&many, &(i + 1).to_string()), 2, "at its point and in the list");
+        }
+        assert_eq!(times(&many, "9"), 0);
+    }
+}

@@ -1,0 +1,155 @@
+//! A figure as SVG.
+
+use plotters::prelude::*;
+
+use crate::axis::Ticked;
+use crate::canvas::{Canvas, FONT, Failure, Pixel, picture, text_width, write};
+use crate::figure::{Figure, Panel, Series};
+use crate::style::Style;
+
+/// Of one panel.
+const WIDTH: u32 = 460;
+/// Of a figure, which has a legend.
+const LEAST_WIDTH: u32 = 820;
+const HEIGHT: u32 = 380;
+/// Of the title, with some room below the legend.
+const TITLE: i32 = 40;
+/// Of a line of the legend.
+const LINE: i32 = 22;
+/// Left of the legend.
+const EDGE: i32 = 16;
+/// Of what shows a series in the legend.
+const SAMPLE: i32 = 28;
+/// Half of a point.
+const POINT: i32 = 4;
+
+impl Figure {
+    /// The figure as SVG.
+    pub fn svg(&self) -> String {
+        let rows = self.panels.len().div_ceil(self.columns);
+        let width = LEAST_WIDTH.max(WIDTH * self.columns as u32);
+        let kinds = self.kinds();
+        let names: Vec<&str> = kinds.iter().map(|kind| kind.name.as_str()).collect();
+        let places = legend(&names, width as i32);
+        let lines = places.last().map_or(0, |place| place.1 / LINE + 1);
+        let top = (TITLE + LINE * lines) as u32;
+        picture((width, top + HEIGHT * rows as u32), |root| {
+            root.draw(&Text::new(self.title.as_str(), (EDGE, 10), ("sans-serif", 15)))?;
+            for (number, (kind, (x, y))) in kinds.iter().zip(places).enumerate() {
+                let (style, y) = (style(kind, number), TITLE + y);
+                if kind.line {
+                    style.draw_line(root, vec![(x, y), (x + SAMPLE, y)])?;
+                }
+                if kind.dots {
+                    style.draw_point(root, (x + SAMPLE / 2, y), POINT)?;
+                }
+                write(root, &kind.name, (x + SAMPLE + 6, y), BLACK)?;
+            }
+            let (_, below) = root.split_vertically(top);
+            for (panel, area) in self.panels.iter().zip(below.split_evenly((rows, self.columns))) {
+                panel.draw(root, &area, &names)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The first series of each name, in order: those that say what of a promise last.
+    fn kinds(&self) -> Vec<&Series> {
+        let mut kinds: Vec<&Series> = Vec::new();
+        for series in self.panels.iter().flat_map(|panel| &panel.series) {
+            if kinds.iter().all(|kind| kind.name != series.name) {
+                kinds.push(series);
+            }
+        }
+        kinds.sort_by_key(|kind| kind.evidence.is_some());
+        kinds
+    }
+}
+
+/// How a series styles that is the `number`-th of the legend.
+fn style(series: &Series, number: usize) -> Style {
+    match series.evidence {
+        None => Style::of_series(number),
+        evidence => Style::of_evidence(evidence),
+    }
+}
+
+/// Where each name of a legend begins, in as many lines as it takes.
+fn legend(names: &[&str], width: i32) -> Vec<Pixel> {
+    let (mut x, mut y) = (EDGE, 0);
+    let place = |name: &&str| {
+        let needs = SAMPLE + 28 + text_width(name);
+        if x > EDGE && x + needs > width {
+            (x, y) = (EDGE, y + LINE);
+        }
+        let place = (x, y);
+        x += needs;
+        place
+    };
+    names.iter().map(place).collect()
+}
+
+impl Panel {
+    fn draw<'a>(
+        &self,
+        root: &Canvas<'a>,
+        area: &Canvas<'a>,
+        names: &[&str],
+    ) -> Result<(), Failure<'a>> {
+        let all: Vec<(f64, f64)> = self.series.iter().flat_map(|one| self.places(one)).collect();
+        let level = self.level.and_then(|level| self.y.place(level));
+        let x = Ticked::new(&self.x, all.iter().map(|point| point.0));
+        let y = Ticked::new(&self.y, all.iter().map(|point| point.1).chain(level));
+        let across = x.ends();
+        let mut chart = ChartBuilder::on(area)
+            .margin(14)
+            .caption(&self.title, ("sans-serif", 14))
+            .x_label_area_size(44)
+            .y_label_area_size(64)
+            .build_cartesian_2d(x, y)?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .x_desc(&self.x.name)
+            .y_desc(&self.y.name)
+            .label_style(("sans-serif", FONT))
+            .draw()?;
+        if let Some(level) = level {
+            let line = across.map(|end| (end, level));
+            chart.draw_series([PathElement::new(line, BLACK.mix(0.6))])?;
+        }
+        for series in &self.series {
+            let number = names.iter().position(|name| *name == series.name).unwrap_or(0);
+            let style = style(series, number);
+            let places = self.places(series);
+            let places: Vec<Pixel> = places.iter().map(|at| chart.backend_coord(at)).collect();
+            if series.dots {
+                places.iter().try_for_each(|&place| style.draw_point(root, place, POINT))?;
+            }
+            if series.line {
+                style.draw_line(root, places)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a series' points lie, those that lie somewhere.
+    fn places(&self, series: &Series) -> Vec<(f64, f64)> {
+        let place = |&(x, y): &(f64, f64)| Some((self.x.place(x)?, self.y.place(y)?));
+        series.points.iter().filter_map(place).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_legend_has_as_many_lines_as_it_takes() {
+        let names = ["a", "a name that is rather long", "b", "another that is rather long"];
+        let places = legend(&names, 400);
+        assert_eq!(places[0], (EDGE, 0));
+        assert_eq!((places[2].1, places[3].1), (0, LINE), "{places:?}");
+        assert_eq!(places[3].0, EDGE);
+    }
+}

@@ -1,0 +1,14 @@
+//! Attention heads as data: queries, keys and values that were captured from a model, or made up, and
+//! the files that hold them.
+
+mod error;
+mod file;
+mod synth;
+mod tensors;
+mod trace;
+
+pub use error::{Error, Result};
+pub use file::{check_writable, partial_path, write_beside};
+pub use synth::{HeadKind, Synth};
+pub use tensors::Tensors;
+pub use trace::{Layout, Trace, TraceInfo, TraceLayer, write_trace};

@@ -1,0 +1,232 @@
+//! Captured queries, keys and values in a safetensors file.
+//!
+//! Per layer `l`, in f32, f16 or bf16:
+//!
+//! ```text
+//! layers.{l}.queries  [query_heads, queries, head_dim]
+//! layers.{l}.keys     [kv_heads, tokens, head_dim]
+//! layers.{l}.values   [kv_heads, tokens, value_dim]
+//! layers.{l}.visible  i64 [queries]                    optional: tokens that each query may see
+//! layers.{l}.prompt   [query_heads, prompt, head_dim]  optional: queries of the prompt's last tokens
+//! layers.{l}.prompt_tokens  i64 [1]                    optional: tokens of the prompt; absent: all
+//! metadata            format = "vattention-trace/1", scale (optional), model, source
+//! ```
+
+mod header;
+mod write;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use half::{bf16, f16};
+use memmap2::Mmap;
+use ndarray::Array3;
+use safetensors::tensor::{Dtype, SafeTensors};
+use vattention_core::{MAX_MAGNITUDE, Shape, Storage};
+
+use crate::{Error, Result};
+
+use header::{LayerTensors, Tensor, cut_tensor, read_info, read_layers};
+pub use write::write_trace;
+
+const FORMAT: &str = "vattention-trace/1";
+
+/// A trace file, memory-mapped; layers are read when asked for.
+///
+/// The file must not be changed while it is open.
+#[derive(Debug)]
+pub struct Trace {
+    path: PathBuf,
+    map: Mmap,
+    data_start: usize,
+    info: TraceInfo,
+    layers: BTreeMap<usize, LayerTensors>,
+}
+
+/// What a trace says about itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TraceInfo {
+    /// What queries are multiplied by; `None` is `1 / √head_dim`.
+    pub scale: Option<f32>,
+    /// The model it was captured from.
+    pub model: Option<String>,
+    /// The text it was captured on.
+    pub source: Option<String>,
+}
+
+/// One layer's dimensions, known without reading its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Heads and their dimensions.
+    pub shape: Shape,
+    /// Tokens in the cache.
+    pub tokens: usize,
+    /// Queries.
+    pub queries: usize,
+    /// Prompt queries, 0 if there are none.
+    pub prompt: usize,
+    /// Whether each query has its own limit of what it sees.
+    pub causal: bool,
+    /// How keys and values are stored.
+    pub storage: Storage,
+}
+
+/// One layer's numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceLayer {
+    /// `[query_heads, queries, head_dim]`, not scaled.
+    pub queries: Array3<f32>,
+    /// `[kv_heads, tokens, head_dim]`.
+    pub keys: Array3<f32>,
+    /// `[kv_heads, tokens, value_dim]`.
+    pub values: Array3<f32>,
+    /// Tokens that each query sees, `[queries]`; `None`: all.
+    pub visible: Option<Vec<usize>>,
+    /// Queries of the prompt's last tokens, `[query_heads, prompt, head_dim]`, not scaled.
+    pub prompt: Option<Array3<f32>>,
+    /// Tokens of the prompt, no fewer than its queries; those after them came later. `None`: all.
+    pub prompt_tokens: Option<usize>,
+}
+
+impl TraceLayer {
+    /// How many of the tokens are there when pipelines see the prompt queries: without any, all.
+    pub fn prompt_end(&self) -> usize {
+        let tokens = self.keys.dim().1;
+        let end = self.prompt.as_ref().and(self.prompt_tokens);
+        end.map_or(tokens, |end| end.min(tokens))
+    }
+
+    /// Heads and their dimensions.
+    pub fn shape(&self) -> Shape {
+        let (query_heads, _, head_dim) = self.queries.dim();
+        let (kv_heads, _, value_dim) = self.values.dim();
+        Shape { query_heads, kv_heads, head_dim, value_dim }
+    }
+}
+
+impl Trace {
+    /// Opens a trace and checks everything but its numbers.
+    ///
+    /// # Errors
+    /// [`Error::File`] if it cannot be read, [`Error::Trace`] if it is damaged or inconsistent.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|source| Error::file(path, source))?;
+        let is_file = file.metadata().map_err(|source| Error::file(path, source))?.is_file();
+        if !is_file {
+            return Err(Error::trace(path, "expected a file"));
+        }
+        // SAFETY: the map is only read, as bytes. A file that another process truncates meanwhile
+        // ends this one with a signal, which the type's documentation rules out.
+        #[allow(unsafe_code)]
+        let map = unsafe { Mmap::map(&file) }.map_err(|source| Error::file(path, source))?;
+        let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|error| {
+            let cut = cut_tensor(&map).unwrap_or_else(|| error.to_string());
+            Error::trace(path, format!("not a whole safetensors file: {cut}"))
+        })?;
+        let info =
+            read_info(metadata.metadata().as_ref()).map_err(|reason| Error::trace(path, reason))?;
+        let layers = read_layers(&metadata).map_err(|reason| Error::trace(path, reason))?;
+        Ok(Self { path: path.into(), map, data_start: header + 8, info, layers })
+    }
+
+    /// The file, as it was given.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the trace says about itself.
+    pub fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    /// The layers, by number.
+    pub fn layers(&self) -> impl Iterator<Item = (usize, Layout)> + '_ {
+        self.layers.iter().map(|(&number, layer)| (number, layer.layout))
+    }
+
+    /// Reads one layer and checks its numbers; `None` if the trace does not have it.
+    ///
+    /// # Errors
+    /// [`Error::Trace`] naming the tensor and place of a number that is not finite, or of a limit
+    /// that is out of range.
+    pub fn layer(&self, number: usize) -> Option<Result<TraceLayer>> {
+        let layer = self.layers.get(&number)?;
+        Some(self.read(layer).map_err(|reason| Error::trace(&self.path, reason)))
+    }
+
+    /// Refuses a layer without queries, on which nothing can be measured.
+    ///
+    /// # Errors
+    /// [`Error::Trace`] naming the tensor.
+    pub fn expect_queries(&self, number: usize, layout: &Layout) -> Result<()> {
+        if layout.queries > 0 {
+            return Ok(());
+        }
+        let reason = format!("tensor `layers.{number}.queries` holds no queries to measure on");
+        Err(Error::trace(&self.path, reason))
+    }
+
+    fn read(&self, layer: &LayerTensors) -> Result<TraceLayer, String> {
+        let limits = |tensor: &Tensor| self.limits(tensor, layer.layout.tokens);
+        Ok(TraceLayer {
+            queries: self.numbers(&layer.queries)?,
+            keys: self.numbers(&layer.keys)?,
+            values: self.numbers(&layer.values)?,
+            visible: layer.visible.as_ref().map(limits).transpose()?,
+            prompt: layer.prompt.as_ref().map(|tensor| self.numbers(tensor)).transpose()?,
+            prompt_tokens: self.prompt_tokens(layer)?,
+        })
+    }
+
+    fn bytes(&self, tensor: &Tensor) -> &[u8] {
+        &self.map[self.data_start..][tensor.span.clone()]
+    }
+
+    fn numbers(&self, tensor: &Tensor) -> Result<Array3<f32>, String> {
+        let bytes = self.bytes(tensor);
+        let numbers: Vec<f32> = match tensor.dtype {
+            Dtype::F32 => bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect(),
+            Dtype::F16 => {
+                bytes.as_chunks().0.iter().map(|&b| f16::from_le_bytes(b).to_f32()).collect()
+            }
+            _ => bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b).to_f32()).collect(),
+        };
+        let &[heads, rows, dim] = &tensor.shape[..] else {
+            return Err(format!("tensor `{}`: expected rank 3", tensor.name));
+        };
+        if let Some(i) = numbers.iter().position(|x| x.is_nan() || x.abs() > MAX_MAGNITUDE) {
+            let place = [i / (rows * dim), i / dim % rows, i % dim];
+            return Err(format!(
+                "tensor `{}`: {} at {place:?}; expected finite numbers of magnitude at most \
+                 {MAX_MAGNITUDE:e}",
+                tensor.name, numbers[i]
+            ));
+        }
+        Array3::from_shape_vec((heads, rows, dim), numbers)
+            .map_err(|error| format!("tensor `{}`: {error}", tensor.name))
+    }
+
+    fn prompt_tokens(&self, layer: &LayerTensors) -> Result<Option<usize>, String> {
+        let Some(tensor) = &layer.prompt_tokens else { return Ok(None) };
+        let Layout { prompt, tokens, .. } = layer.layout;
+        let number = self.bytes(tensor).first_chunk().map_or(0, |&bytes| i64::from_le_bytes(bytes));
+        match usize::try_from(number) {
+            Ok(end) if (prompt.max(1)..=tokens).contains(&end) => Ok(Some(end)),
+            _ => Err(format!(
+                "tensor `{}` is {number}; expected {} to {tokens}, the tokens of the prompt",
+                tensor.name,
+                prompt.max(1)
+            )),
+        }
+    }
+
+    fn limits(&self, tensor: &Tensor, tokens: usize) -> Result<Vec<usize>, String> {
+        let limits = self.bytes(tensor).as_chunks().0.iter().map(|&b| i64::from_le_bytes(b));
+        let check = |(i, limit): (usize, i64)| match usize::try_from(limit) {
+            Ok(limit) if (1..=tokens).contains(&limit) => Ok(limit),
+            _ => Err(format!("tensor `{}`: {limit} at [{i}]; expected 1 to {tokens}", tensor.name)),
+        };
+        limits.enumerate().map(check).collect()
+    }
+}
