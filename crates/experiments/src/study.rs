@@ -13,6 +13,7 @@ mod head;
 mod limit;
 mod natural;
 mod normality;
+mod options;
 mod pareto;
 mod population;
 mod sensitivity;
@@ -39,11 +40,15 @@ pub use coverage::{Coverage, CoverageMethod, RowCoverage, coverage};
 pub use epsilon::{EpsilonPoint, EpsilonSeries, EpsilonStudy, epsilon};
 pub use limit::{HeadLimit, LimitStudy, limit};
 pub use normality::{Normality, NormalitySize, normality};
+pub use options::{
+    BaseSampleOptions, BiasOptions, CalibrationOptions, CoverageOptions, EpsilonOptions,
+    NormalityOptions, PromiseOptions, TightnessOptions,
+};
 pub use pareto::{Pareto, pareto};
 pub use sensitivity::{Sensitivity, Variation, sensitivity};
 pub use tightness::{BoundCount, HeadBound, Tightness, tightness};
 
-/// What a study samples, and how often.
+/// What a study samples.
 #[derive(Clone, Copy)]
 #[allow(missing_debug_implementations)] // A function has none.
 pub struct Study<'a> {
@@ -51,8 +56,6 @@ pub struct Study<'a> {
     pub trace: &'a Trace,
     /// Its layers and queries.
     pub settings: &'a TraceSettings,
-    /// Samples of each row, at least 1.
-    pub trials: u32,
     /// Called with the number of rows done and of all, from any thread.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
 }
@@ -60,17 +63,25 @@ pub struct Study<'a> {
 impl Study<'_> {
     /// What `measure` makes of each row after the natural configuration's selectors, in (layer, KV
     /// head, query, member) order. Rows are measured in parallel.
-    fn measure<T: Send>(&self, measure: impl Fn(&Population) -> T + Sync) -> Result<Vec<T>> {
-        self.measure_after(&Natural::default(), measure)
+    ///
+    /// # Errors
+    /// If there are no trials, or the trace does not fit.
+    fn measure<T: Send>(
+        &self,
+        trials: u32,
+        measure: impl Fn(&Population) -> T + Sync,
+    ) -> Result<Vec<T>> {
+        self.measure_after(&Natural::default(), trials, measure)
     }
 
     /// The same, after the selectors of a changed configuration.
     fn measure_after<T: Send>(
         &self,
         certain: &Natural,
+        trials: u32,
         measure: impl Fn(&Population) -> T + Sync,
     ) -> Result<Vec<T>> {
-        if self.trials == 0 {
+        if trials == 0 {
             let reason = "0 samples say nothing; expected at least 1".into();
             return Err(Error::Setting { option: "--trials", reason });
         }

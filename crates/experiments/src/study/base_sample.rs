@@ -7,7 +7,7 @@
 use serde::Serialize;
 use vattention_core::SampleStats;
 
-use super::Study;
+use super::{BaseSampleOptions, Study};
 use super::population::Population;
 use super::sizes::{ascending, common};
 use crate::{ErrorSummary, Result};
@@ -39,13 +39,14 @@ pub struct BaseSize {
 /// Relative errors of one look: `e`, `e v`, `w`.
 type Look = [f64; 3];
 
-/// Measures base samples of `sizes` tokens.
+/// Measures base samples of several sizes.
 ///
 /// # Errors
 /// A setting that does not fit the trace, or a trace that is damaged or too short.
-pub fn base_sample(study: &Study<'_>, sizes: &[usize]) -> Result<BaseSample> {
-    let sizes = ascending(sizes, 2)?;
-    let rows = study.measure(|row| looks(row, &sizes, study.trials))?;
+pub fn base_sample(study: &Study<'_>, options: &BaseSampleOptions) -> Result<BaseSample> {
+    let trials = options.trials;
+    let sizes = ascending(&options.sizes, 2)?;
+    let rows = study.measure(trials, |row| looks(row, &sizes, trials))?;
     let fit = common(&sizes, &rows)?;
     let size = |i: usize| {
         let summary =
@@ -58,7 +59,7 @@ pub fn base_sample(study: &Study<'_>, sizes: &[usize]) -> Result<BaseSample> {
         }
     };
     let sizes = (0..fit).map(size).collect();
-    Ok(BaseSample { trace: study.trace_name(), trials: study.trials, sizes })
+    Ok(BaseSample { trace: study.trace_name(), trials, sizes })
 }
 
 /// The looks at one row, for each size that is smaller than its residual.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use vattention_core::{Fraction, Size};
 
 use super::population::Population;
-use super::{Study, mean};
+use super::{BiasOptions, Study, mean};
 use crate::{Error, Result};
 
 /// What the study found.
@@ -42,23 +42,25 @@ pub struct BiasSize {
 /// variance.
 type Squares = [f64; 3];
 
-/// Measures bias and variance of outputs that read `shares` of the tokens besides.
+/// Measures bias and variance of outputs that read shares of the tokens besides.
 ///
 /// # Errors
 /// A setting that does not fit the trace, or a trace that is damaged or too short.
-pub fn bias(study: &Study<'_>, shares: &[Fraction]) -> Result<Bias> {
-    if study.trials < 2 {
-        let reason = format!("{}; expected at least 2, to tell a variance", study.trials);
+pub fn bias(study: &Study<'_>, options: &BiasOptions) -> Result<Bias> {
+    let BiasOptions { shares, trials } = options;
+    let trials = *trials;
+    if trials < 2 {
+        let reason = format!("{trials}; expected at least 2, to tell a variance");
         return Err(Error::Setting { option: "--trials", reason });
     }
-    let rows = study.measure(|row| squares(row, shares, study.trials))?;
+    let rows = study.measure(trials, |row| squares(row, shares, trials))?;
     let size = |(i, share): (usize, &Fraction)| {
         let [top_k, bias, deviation] =
             [0, 1, 2].map(|part| mean(rows.iter().map(|row| row[i][part])).max(0.0).sqrt());
         BiasSize { share: share.get(), top_k, bias, deviation }
     };
     let sizes = shares.iter().enumerate().map(size).collect();
-    Ok(Bias { trace: study.trace_name(), trials: study.trials, sizes })
+    Ok(Bias { trace: study.trace_name(), trials, sizes })
 }
 
 fn squares(row: &Population, shares: &[Fraction], trials: u32) -> Vec<Squares> {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde::Serialize;
 use vattention_core::{Fraction, PipelineConfig};
 
-use super::Study;
+use super::{CalibrationOptions, Study};
 use crate::compare::chosen_layers;
 use crate::metrics::Bars;
 use crate::verify::{HeadCount, at_delta, layer_trials};
@@ -48,7 +48,7 @@ pub struct AtDelta {
     pub read: f64,
 }
 
-/// Draws `study.trials` samples of each head by each pipeline at each delta.
+/// Draws `trials` samples of each head by each pipeline at each delta.
 ///
 /// Cost: as [`verify`](crate::verify)'s, for each.
 ///
@@ -58,11 +58,13 @@ pub struct AtDelta {
 pub fn calibration(
     study: &Study<'_>,
     entries: &[Entry],
-    deltas: &[Fraction],
+    options: &CalibrationOptions,
 ) -> Result<Calibration> {
+    let CalibrationOptions { deltas, trials } = options;
+    let trials = *trials as usize;
     let layers = chosen_layers(study.trace, study.settings)?;
     let heads: usize = layers.iter().map(|(_, layout)| layout.shape.kv_heads).sum();
-    let total = entries.len() * deltas.len() * heads * study.trials as usize;
+    let total = entries.len() * deltas.len() * heads * trials;
     let done = AtomicUsize::new(0);
     let tick = || (study.progress)(done.fetch_add(1, Ordering::Relaxed) + 1, total);
     let at = |pipeline: &Arc<PipelineConfig>| -> Result<AtDelta> {
@@ -70,7 +72,6 @@ pub fn calibration(
         for (number, _) in &layers {
             let layer = study.trace.layer(*number).expect("the layer was listed")?;
             let scale = study.trace.info().scale;
-            let trials = study.trials as usize;
             heads.extend(layer_trials(pipeline, *number, &layer, scale, trials, &tick)?.heads);
         }
         Ok(AtDelta::new(pipeline, &heads))
@@ -87,7 +88,7 @@ pub fn calibration(
     };
     Ok(Calibration {
         trace: study.trace_name(),
-        trials: study.trials,
+        trials: options.trials,
         pipelines: entries.iter().map(calibrated).collect::<Result<Vec<_>>>()?,
     })
 }

@@ -10,7 +10,7 @@ use vattention_core::{Fraction, Size, Target};
 
 use super::natural::Natural;
 use super::population::Population;
-use super::{Study, mean};
+use super::{CoverageOptions, Study, mean};
 use crate::{ErrorSummary, Result};
 
 /// The methods, by what is printed of them.
@@ -67,19 +67,20 @@ pub struct RowCoverage {
     pub error: f64,
 }
 
-/// Measures each row with `share` of the tokens, and with those that hold `mass`.
+/// Measures each row with a share of the tokens, and with those that hold a mass.
 ///
 /// # Errors
 /// A setting that does not fit the trace, or a trace that is damaged or too short.
-pub fn coverage(study: &Study<'_>, share: Fraction, mass: Fraction) -> Result<Coverage> {
-    let of = |row: &Population| methods(row, share, mass, study.trials);
+pub fn coverage(study: &Study<'_>, options: &CoverageOptions) -> Result<Coverage> {
+    let &CoverageOptions { share, mass, trials } = options;
+    let of = |row: &Population| methods(row, share, mass, trials);
     let rows: Vec<RowCoverage> =
-        study.measure_after(&Natural::ends(), of)?.into_iter().flatten().collect();
+        study.measure_after(&Natural::ends(), trials, of)?.into_iter().flatten().collect();
     Ok(Coverage {
         trace: study.trace_name(),
         share: share.get(),
         mass: mass.get(),
-        trials: study.trials,
+        trials,
         methods: METHODS.iter().map(|method| CoverageMethod::new(method, &rows)).collect(),
         rows,
     })

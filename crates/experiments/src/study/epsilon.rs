@@ -11,7 +11,7 @@ use vattention_estimators::{Clt, Ratio};
 
 use super::natural::{Natural, paper_terms};
 use super::population::Population;
-use super::{Study, mean};
+use super::{EpsilonOptions, Study, mean};
 use crate::Result;
 
 /// What is promised, and by what.
@@ -66,18 +66,19 @@ struct Case {
     floor: bool,
 }
 
-/// Measures errors at each of `epsilons`.
+/// Measures errors at each epsilon.
 ///
 /// # Errors
 /// A setting that does not fit the trace, or a trace that is damaged or too short.
-pub fn epsilon(study: &Study<'_>, epsilons: &[Fraction], delta: Fraction) -> Result<EpsilonStudy> {
+pub fn epsilon(study: &Study<'_>, options: &EpsilonOptions) -> Result<EpsilonStudy> {
+    let &EpsilonOptions { ref epsilons, delta, trials } = options;
     let kinds: Vec<(usize, bool)> =
         (0..PROMISES.len()).flat_map(|promise| [(promise, false), (promise, true)]).collect();
     let cases: Vec<Case> = kinds
         .iter()
         .flat_map(|&kind| epsilons.iter().map(move |&epsilon| Case::new(kind, epsilon, delta)))
         .collect();
-    let rows = study.measure(|row| measure(row, &cases, study.trials))?;
+    let rows = study.measure(trials, |row| measure(row, &cases, trials))?;
     let series = kinds.iter().enumerate().map(|(i, &(promise, floor))| {
         let point = |(j, epsilon): (usize, &Fraction)| {
             let case = i * epsilons.len() + j;
@@ -90,7 +91,7 @@ pub fn epsilon(study: &Study<'_>, epsilons: &[Fraction], delta: Fraction) -> Res
         EpsilonSeries { promise: PROMISES[promise].0, floor, correlation, points }
     });
     let series = series.collect();
-    Ok(EpsilonStudy { trace: study.trace_name(), delta: delta.get(), trials: study.trials, series })
+    Ok(EpsilonStudy { trace: study.trace_name(), delta: delta.get(), trials, series })
 }
 
 impl Case {

@@ -5,11 +5,12 @@
 //! less.
 
 use serde::Serialize;
-use vattention_core::{Backend, Fraction, Promise, Target};
+use vattention_core::{Backend, Promise, Target};
 use vattention_trace::Trace;
 
 use crate::compare::chosen_layers;
 use crate::metrics::MeanMax;
+use super::PromiseOptions;
 use crate::{Certain, Comparison, Entry, Result, TraceSettings, compare, limits};
 
 /// What the study found.
@@ -45,7 +46,7 @@ pub struct HeadLimit {
 /// A setting that does not fit the trace, a damaged trace, or a pipeline that cannot run on it.
 pub fn limit(
     entries: &[Entry],
-    (epsilon, delta): (Fraction, Fraction),
+    &PromiseOptions { epsilon, delta }: &PromiseOptions,
     trace: &Trace,
     backend: &dyn Backend,
     settings: &TraceSettings,

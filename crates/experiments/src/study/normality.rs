@@ -7,7 +7,7 @@
 use serde::Serialize;
 use vattention_estimators::formula::{z_one, z_two};
 
-use super::Study;
+use super::{NormalityOptions, Study};
 use super::population::Population;
 use super::sizes::{ascending, common};
 use crate::Result;
@@ -39,20 +39,21 @@ pub struct NormalitySize {
     pub quantiles: Vec<(f64, f64)>,
 }
 
-/// Measures samples of `sizes` tokens.
+/// Measures samples of several sizes.
 ///
 /// # Errors
 /// A setting that does not fit the trace, or a trace that is damaged or too short.
-pub fn normality(study: &Study<'_>, sizes: &[usize]) -> Result<Normality> {
-    let sizes = ascending(sizes, 1)?;
-    let rows = study.measure(|row| standardised(row, &sizes, study.trials))?;
+pub fn normality(study: &Study<'_>, options: &NormalityOptions) -> Result<Normality> {
+    let trials = options.trials;
+    let sizes = ascending(&options.sizes, 1)?;
+    let rows = study.measure(trials, |row| standardised(row, &sizes, trials))?;
     let fit = common(&sizes, &rows)?;
     let size = |i: usize| {
         let pooled = rows.iter().flat_map(|row| row[i].iter().copied()).collect();
         NormalitySize::new(sizes[i], pooled)
     };
     let sizes = (0..fit).map(size).collect();
-    Ok(Normality { trace: study.trace_name(), trials: study.trials, sizes })
+    Ok(Normality { trace: study.trace_name(), trials, sizes })
 }
 
 /// The standardised errors of one row, for each size that is smaller than its residual. Where all

@@ -8,6 +8,7 @@ use vattention_core::{Backend, BudgetEstimator, Fraction, PipelineConfig};
 use vattention_estimators::Ratio;
 use vattention_trace::Trace;
 
+use super::PromiseOptions;
 use crate::{Comparison, Entry, Error, Result, TraceSettings, compare};
 
 /// What the study found.
@@ -28,7 +29,7 @@ pub struct Pareto {
 /// A setting that does not fit the trace, a damaged trace, or a pipeline that cannot run on it.
 pub fn pareto(
     entries: &[Entry],
-    (epsilon, delta): (Fraction, Fraction),
+    &PromiseOptions { epsilon, delta }: &PromiseOptions,
     trace: &Trace,
     backend: &dyn Backend,
     settings: &TraceSettings,

@@ -12,12 +12,12 @@
 //! Each as it stands, and with the natural configuration's base sample as the least.
 
 use serde::Serialize;
-use vattention_core::{BudgetEstimator, Fraction, Target};
+use vattention_core::{BudgetEstimator, Target};
 use vattention_estimators::{Clt, Hoeffding, SubGaussian};
 
 use super::natural::{Natural, paper_terms};
 use super::population::Population;
-use super::{Study, distinct, mean};
+use super::{Study, TightnessOptions, distinct, mean};
 use crate::Result;
 
 /// The bounds, by their names in pipeline files.
@@ -86,11 +86,12 @@ struct RowCounts {
     failures: Vec<usize>,
 }
 
-/// Counts failures of each bound at `epsilon` and `delta`.
+/// Counts failures of each bound.
 ///
 /// # Errors
 /// A setting that does not fit the trace, or a trace that is damaged or too short.
-pub fn tightness(study: &Study<'_>, epsilon: Fraction, delta: Fraction) -> Result<Tightness> {
+pub fn tightness(study: &Study<'_>, options: &TightnessOptions) -> Result<Tightness> {
+    let &TightnessOptions { epsilon, delta, trials } = options;
     let terms = paper_terms(Target::Denominator, epsilon, delta);
     let hoeffding = Hoeffding {
         combine: terms.combine,
@@ -98,10 +99,10 @@ pub fn tightness(study: &Study<'_>, epsilon: Fraction, delta: Fraction) -> Resul
         ..Hoeffding::new(Target::Denominator, epsilon, delta)
     };
     let bounds: [&dyn BudgetEstimator; 3] = [&Clt(terms.clone()), &SubGaussian(terms), &hoeffding];
-    let rows = study.measure(|row| RowCounts::new(row, bounds, epsilon.get(), study.trials))?;
+    let rows = study.measure(trials, |row| RowCounts::new(row, bounds, epsilon.get(), trials))?;
     let by_head = |&head: &(usize, usize)| {
         let own: Vec<&RowCounts> = rows.iter().filter(|row| row.head == head).collect();
-        let case = |(i, case)| HeadBound::new(&own, i, case, study.trials);
+        let case = |(i, case)| HeadBound::new(&own, i, case, trials);
         cases().enumerate().map(case).collect::<Vec<_>>()
     };
     let heads = distinct(rows.iter().map(|row| row.head));
@@ -110,7 +111,7 @@ pub fn tightness(study: &Study<'_>, epsilon: Fraction, delta: Fraction) -> Resul
         trace: study.trace_name(),
         epsilon: epsilon.get(),
         delta: delta.get(),
-        trials: study.trials,
+        trials,
         bounds: cases().map(|case| BoundCount::new(&heads, case)).collect(),
         heads,
     })
