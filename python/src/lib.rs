@@ -23,6 +23,10 @@ mod selector;
 mod tools;
 mod trace;
 
+/// As the command has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The extension module.
 #[pyo3::pymodule]
 mod _vattention {

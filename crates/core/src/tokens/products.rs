@@ -2,6 +2,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod prefetch;
 
 use std::ops::Range;
 
@@ -16,8 +18,8 @@ const LANES: usize = 16;
 /// Queries that meet a row while it is in registers.
 const TILE: usize = 4;
 
-/// Rows that are fetched from memory together.
-const AT_ONCE: usize = 32;
+/// How many rows ahead of the one that is multiplied another is fetched from memory.
+const AHEAD: usize = 32;
 
 /// A part of `G` queries: [`LANES`] numbers of each.
 type Part<const G: usize> = [[f32; LANES]; G];
@@ -70,20 +72,19 @@ fn tile<T: Element, const G: usize>(
     queries: &[Part<G>],
     out: &mut [f32],
 ) {
-    // Rows come from memory in order, some at a time: while products are made, few would be under way.
     let (dim, stride) = (layout.dim, layout.stride);
-    let mut near = Vec::with_capacity(AT_ONCE * dim);
     let mut done = 0;
     while done < range.len() {
         let (block, rows) = layout.rest_of_block(rows, range.start + done);
-        let count = rows.min(range.len() - done).min(AT_ONCE);
-        near.clear();
-        if stride == dim {
-            near.extend_from_slice(&block[..count * dim]);
-        } else {
-            block.chunks(stride).take(count).for_each(|row| near.extend_from_slice(&row[..dim]));
-        }
-        for (row, token) in near.chunks_exact(dim).zip(done..done + count) {
+        let count = rows.min(range.len() - done);
+        let mut ahead = block.chunks(stride).take(count).skip(AHEAD);
+        for (row, token) in block.chunks(stride).zip(done..done + count) {
+            let (row, next) = (&row[..dim], ahead.next().map_or(&[][..], |next| &next[..dim]));
+            match_target! {
+                "x86_64+avx512f" => prefetch::prefetch(next),
+                "x86_64+avx2" => prefetch::prefetch(next),
+                _ => { let _ = next; }
+            }
             let products = match_target! {
                 "x86_64+avx512f" => avx512::products(row, queries),
                 _ => products(row, queries),

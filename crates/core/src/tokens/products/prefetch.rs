@@ -1,0 +1,15 @@
+//! Fetching rows from memory before they are needed.
+
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+
+/// Bytes that memory hands out together.
+const LINE: usize = 64;
+
+/// Asks for a row, and does not wait for it.
+#[inline]
+#[target_feature(enable = "sse")]
+pub(super) fn prefetch<T>(row: &[T]) {
+    for line in row.chunks(LINE / size_of::<T>()) {
+        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
+    }
+}
