@@ -640,7 +640,8 @@ fn equal_values_come_out_as_they_went_in() {
     let (tokens, value) = (8192, 0.953_f32);
     let mut cache = Cache::new(Storage::F32, 32, 32);
     let room = cache.room(tokens).unwrap();
-    let (keys, values) = (Array2::zeros((tokens, 32)), Array2::from_elem((tokens, 32), value));
+    let keys = Array2::<f32>::zeros((tokens, 32));
+    let values = Array2::from_elem((tokens, 32), value);
     cache.append(keys.view().into(), values.view().into(), room);
     let view = cache.view();
     for group in [1, 4] {

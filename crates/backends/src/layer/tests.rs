@@ -219,7 +219,7 @@ fn shown_by<M: Executor>(machine: M, learns: bool, visible: [usize; 2]) -> Vec<V
     let mut layer = Layer::new(&pipeline, 0, shape, &options, Workers::Serial, machine).unwrap();
     let some = |count, dim| Array3::from_shape_fn((1, count, dim), |(_, t, i)| (t * 3 + i) as f32);
     let append = |layer: &mut dyn Attention, new| {
-        append(&mut layer, &some(new, 2), &some(new, 1)).unwrap();
+        layer.append(some(new, 2).view(), some(new, 1).view()).unwrap();
         witness.take()
     };
     let attend = |layer: &mut dyn Attention, visible| {
