@@ -17,6 +17,10 @@ use vattention::eval::Synth;
 use decoder::Decoder;
 use fail::{Answer, guarded};
 
+/// As the command has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Starts `layers` layers of one sequence with the pipeline file at `path`, changed by `settings`:
 /// lines of `KEY=VALUE`, or an empty text. `storage` is `f32`, `f16` or `bf16`.
 ///
