@@ -155,10 +155,11 @@ proptest! {
     ) {
         let keys = rows(tokens, SHAPE.head_dim, seed);
         let values = rows(tokens, SHAPE.value_dim, !seed);
-        prop_assert!(!refused(&Rows {
+        let rows = Rows {
             keys: Narrow::new(&keys, lies.0, in_f16.0),
             values: Narrow::new(&values, lies.1, in_f16.1),
-        }));
+        };
+        prop_assert!(!refused(&rows));
     }
 
     #[test]
@@ -173,9 +174,8 @@ proptest! {
         let mut keys = rows(5, SHAPE.head_dim, 1);
         let mut values = rows(5, SHAPE.value_dim, 2);
         if in_values { values[at] = bad } else { keys[at] = bad }
-        prop_assert!(refused(&Rows {
-            keys: Narrow::new(&keys, lie, in_f16),
-            values: Narrow::new(&values, lie, in_f16),
-        }));
+        let rows =
+            Rows { keys: Narrow::new(&keys, lie, in_f16), values: Narrow::new(&values, lie, in_f16) };
+        prop_assert!(refused(&rows));
     }
 }
