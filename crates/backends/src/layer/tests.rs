@@ -17,12 +17,8 @@ fn layer() -> Layer<Reference> {
     Layer::new(&pipeline, 0, SHAPE, &Options::default(), Workers::Serial, Reference).unwrap()
 }
 
-fn append<M: Executor>(
-    layer: &mut Layer<M>,
-    keys: &Array3<f32>,
-    values: &Array3<f32>,
-) -> Result<()> {
-    layer.append_rows(keys.view().into(), values.view().into())
+fn append(layer: &mut dyn Attention, keys: &Array3<f32>, values: &Array3<f32>) -> Result<()> {
+    layer.append(keys, values)
 }
 
 fn rows<M: Executor>(layer: &Layer<M>, head: usize) -> Vec<f32> {
