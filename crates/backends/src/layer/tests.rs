@@ -18,7 +18,7 @@ fn layer() -> Layer<Reference> {
 }
 
 fn append(layer: &mut dyn Attention, keys: &Array3<f32>, values: &Array3<f32>) -> Result<()> {
-    layer.append(keys, values)
+    layer.append(keys.view(), values.view())
 }
 
 fn rows<M: Executor>(layer: &Layer<M>, head: usize) -> Vec<f32> {
