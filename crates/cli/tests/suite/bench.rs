@@ -79,6 +79,7 @@ fn the_json_has_the_keys_that_other_tools_read() {
         assert_eq!(
             keys(row),
             [
+                "append_ns",
                 "asked_density",
                 "attend_share",
                 "broken",

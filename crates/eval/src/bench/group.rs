@@ -160,7 +160,10 @@ impl<'a> Group<'a> {
 
 impl Runner<'_> {
     fn append(&mut self, layer: usize, keys: &Array3<f32>, values: &Array3<f32>) -> Result<()> {
+        let start = Instant::now();
         let appended = self.layers[layer].append(keys.view(), values.view());
+        let (heads, new, _) = keys.dim();
+        self.tally.add_append(start.elapsed(), heads * new);
         appended.map_err(|source| self.variant.refuse(layer, source))
     }
 

@@ -82,6 +82,8 @@ pub struct BenchRow {
     pub attend_share: Option<f64>,
     /// The share of the process's memory that was in huge pages, if the system tells.
     pub huge_pages: Option<f64>,
+    /// Nanoseconds to append a token to the cache and the indexes of a KV head, with one thread; the mean.
+    pub append_ns: f64,
     /// The share of rows for which everything was read because that is faster.
     pub fell_back: f64,
     /// The mean relative error of the output, to dense attention's.
@@ -159,6 +161,7 @@ impl BenchRow {
             sample_share: shares.map(|[_, sample, _]| sample),
             attend_share: shares.map(|[_, _, attend]| attend),
             huge_pages: None,
+            append_ns: tally.append_ns(),
             fell_back: tally.fell_back(),
             error: tally.error(),
             broken: None,

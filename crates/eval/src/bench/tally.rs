@@ -25,6 +25,8 @@ pub(super) struct Tally {
     share: Share,
     group: usize,
     row_bytes: u64,
+    /// How long appending took, and how many rows were appended.
+    appended: (Duration, usize),
     passes: Vec<Pass>,
     rows: usize,
     density: f64,
@@ -53,6 +55,7 @@ impl Tally {
             share,
             group,
             row_bytes,
+            appended: (Duration::ZERO, 0),
             passes: Vec::new(),
             rows: 0,
             density: 0.0,
@@ -64,9 +67,22 @@ impl Tally {
         }
     }
 
-    /// Forgets what was noted so far.
+    /// Forgets the passes so far.
     pub(super) fn forget(&mut self) {
-        *self = Self::new(self.share, self.group, self.row_bytes);
+        let appended = self.appended;
+        *self = Self { appended, ..Self::new(self.share, self.group, self.row_bytes) };
+    }
+
+    /// Notes that `rows` were appended, of a token and a KV head each.
+    pub(super) fn add_append(&mut self, time: Duration, rows: usize) {
+        self.appended.0 += time;
+        self.appended.1 += rows;
+    }
+
+    /// Nanoseconds to append a row.
+    pub(super) fn append_ns(&self) -> f64 {
+        let (time, rows) = self.appended;
+        time.as_nanos() as f64 / rows.max(1) as f64
     }
 
     pub(super) fn add(&mut self, time: Duration, outputs: &[Output]) {
