@@ -129,7 +129,7 @@ impl Forecast {
         }
         self.told = true;
         let left = now.duration_since(begin).mul_f64((total - done) as f64 / (done - first) as f64);
-        (left > Duration::from_secs(60)).then_some(left)
+        (left > Duration::from_mins(1)).then_some(left)
     }
 }
 
