@@ -5,11 +5,10 @@ use dlpark::ffi::{DLDataType, DLDataTypeCode, DLDevice, DLDeviceType};
 use dlpark::python::consumer::{ImportRequest, ImportedDlpack};
 use dlpark::tensor::TensorRef;
 use half::{bf16, f16};
-use numpy::ndarray::{
-    ArrayD, ArrayView, Axis, CowArray, Dimension, IntoDimension, IxDyn, ShapeBuilder,
-};
+use numpy::ndarray::{ArrayView, Axis, CowArray, Dimension, IntoDimension, IxDyn, ShapeBuilder};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use vattention::RowsView;
 
 /// An array that Python gave, kept alive.
 pub(crate) struct Given {
@@ -37,24 +36,27 @@ impl Given {
 
     /// The array in f32, `shape` in words: borrowed if it is f32 in memory, else copied.
     pub(crate) fn array<D: Dimension>(&self, shape: &str) -> PyResult<CowArray<'_, f32, D>> {
+        Ok(self.rows(shape)?.to_f32())
+    }
+
+    /// The array as it lies in memory, `shape` in words.
+    pub(crate) fn rows<D: Dimension>(&self, shape: &str) -> PyResult<RowsView<'_, D>> {
         let name = self.name;
         let tensor = self.tensor.validate().map_err(|error| invalid(name, error))?;
         check_device(name, tensor.device())?;
-        let array = match tensor.dtype() {
-            dtype if dtype.is::<f32>() => view::<f32>(name, &tensor)?.into(),
-            dtype if dtype.is::<f16>() => widened(view::<f16>(name, &tensor)?, f16::to_f32),
-            dtype if dtype.is::<bf16>() => widened(view::<bf16>(name, &tensor)?, bf16::to_f32),
+        match tensor.dtype() {
+            dtype if dtype.is::<f32>() => view::<f32, D>(name, &tensor, shape).map(RowsView::F32),
+            dtype if dtype.is::<f16>() => view::<f16, D>(name, &tensor, shape).map(RowsView::F16),
+            dtype if dtype.is::<bf16>() => {
+                view::<bf16, D>(name, &tensor, shape).map(RowsView::Bf16)
+            }
             other => {
                 let got = dtype_name(other);
-                return Err(PyTypeError::new_err(format!(
+                Err(PyTypeError::new_err(format!(
                     "{name}: expected float32, float16 or bfloat16, got {got}"
-                )));
+                )))
             }
-        };
-        let got = array.shape().to_vec();
-        array.into_dimensionality().map_err(|_| {
-            PyValueError::new_err(format!("{name}: expected shape {shape}, got {got:?}"))
-        })
+        }
     }
 }
 
@@ -73,16 +75,20 @@ fn as_dlpack<'py>(name: &str, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py,
     Ok(made)
 }
 
-fn widened<T: Copy>(
-    view: ArrayView<'_, T, IxDyn>,
-    widen: fn(T) -> f32,
-) -> CowArray<'_, f32, IxDyn> {
-    let widened: ArrayD<f32> = view.mapv(widen);
-    widened.into()
+/// The tensor's memory as it lies, if it is of that shape.
+fn view<'a, T: DlpackElement, D: Dimension>(
+    name: &str,
+    tensor: &TensorRef<'a>,
+    shape: &str,
+) -> PyResult<ArrayView<'a, T, D>> {
+    let array = view_dyn::<T>(name, tensor)?;
+    let got = array.shape().to_vec();
+    array
+        .into_dimensionality()
+        .map_err(|_| PyValueError::new_err(format!("{name}: expected shape {shape}, got {got:?}")))
 }
 
-/// The tensor's memory as it lies.
-fn view<'a, T: DlpackElement>(
+fn view_dyn<'a, T: DlpackElement>(
     name: &str,
     tensor: &TensorRef<'a>,
 ) -> PyResult<ArrayView<'a, T, IxDyn>> {

@@ -7,8 +7,8 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use vattention::experiments::{DenseBeside, RowError};
 use vattention::{
-    Attention as Sequence, Backend, FallBack, Options, PipelineConfig, Shape, Storage, Turn,
-    all_backends,
+    Attention as Sequence, Backend, FallBack, Options, PipelineConfig, RowsView, Shape, Storage,
+    Turn, all_backends,
 };
 
 use crate::array::Given;
@@ -109,6 +109,8 @@ impl Attention {
 
     /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`, keys after their rotary embedding.
     ///
+    /// Arrays of the type of `storage` are copied as they are; numbers of others become the nearest ones of it.
+    ///
     /// Cost: a copy, and what the selectors' indexes need. An error leaves everything as it was: ValueError for a shape or for a number that
     /// is not finite or cannot be stored, TypeError for a type, MemoryError.
     fn append(
@@ -118,9 +120,9 @@ impl Attention {
         values: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let (keys, values) = (Given::new("keys", keys)?, Given::new("values", values)?);
-        let keys = keys.array("[kv_heads, new, head_dim]")?;
-        let values = values.array("[kv_heads, new, value_dim]")?;
-        self.run(py, |layer| layer.append(keys.view(), values.view()))
+        let keys = keys.rows("[kv_heads, new, head_dim]")?;
+        let values = values.rows("[kv_heads, new, value_dim]")?;
+        self.run(py, |layer| layer.append(keys, values))
     }
 
     /// Shows the selectors the last queries of a prompt that was processed elsewhere, `[query_heads, prompt, head_dim]`; the last is the
@@ -232,11 +234,7 @@ impl Attention {
 }
 
 impl Layer {
-    fn append(
-        &mut self,
-        keys: ArrayView3<'_, f32>,
-        values: ArrayView3<'_, f32>,
-    ) -> vattention::Result<()> {
+    fn append(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> vattention::Result<()> {
         self.sequence.append(keys, values)?;
         self.dense.as_mut().map_or(Ok(()), |dense| dense.append(keys, values))
     }
@@ -290,14 +288,12 @@ pub(crate) fn append_batch(
     values: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     let (keys, values) = (Given::new("keys", keys)?, Given::new("values", values)?);
-    let keys: CowArray<'_, f32, Ix4> = keys.array("[sequences, kv_heads, new, head_dim]")?;
-    let values: CowArray<'_, f32, Ix4> = values.array("[sequences, kv_heads, new, value_dim]")?;
-    check_count("keys", keys.dim().0, attentions.len())?;
-    check_count("values", values.dim().0, attentions.len())?;
-    for ((attention, keys), values) in
-        attentions.iter().zip(keys.outer_iter()).zip(values.outer_iter())
-    {
-        attention.run(py, |layer| layer.append(keys, values))?;
+    let keys: RowsView<'_, Ix4> = keys.rows("[sequences, kv_heads, new, head_dim]")?;
+    let values: RowsView<'_, Ix4> = values.rows("[sequences, kv_heads, new, value_dim]")?;
+    check_count("keys", keys.shape()[0], attentions.len())?;
+    check_count("values", values.shape()[0], attentions.len())?;
+    for (i, attention) in attentions.iter().enumerate() {
+        attention.run(py, |layer| layer.append(keys.index(i), values.index(i)))?;
     }
     Ok(())
 }

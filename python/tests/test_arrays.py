@@ -42,6 +42,29 @@ def test_read_only_and_broadcast():
     np.testing.assert_array_equal(filled().attend(ones).out, filled().attend(np.ones((QUERY_HEADS, 1, DIM), np.float32)).out)
 
 
+@pytest.mark.parametrize("storage", ["f32", "f16", "bf16"])
+def test_keys_and_values_in_f16(storage):
+    keys, values = (normal(KV_HEADS, 200, DIM, seed=seed).astype(np.float16)[:, ::2, ::-1] for seed in (1, 2))
+    narrow, wide = (Attention(DENSE, QUERY_HEADS, KV_HEADS, DIM, storage=storage) for _ in range(2))
+    narrow.append(keys, values)
+    wide.append(keys.astype(np.float32), values.astype(np.float32))
+    np.testing.assert_array_equal(narrow.attend(QUERIES).out, wide.attend(QUERIES).out)
+    with pytest.raises(ValueError, match=r"values\[0, 0, 0\] is inf: expected a finite number"):
+        narrow.append(keys[:, :1], np.full((KV_HEADS, 1, DIM), np.inf, np.float16))
+    assert len(narrow) == 100
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_keys_and_values_of_torch(storage, dtype):
+    torch = pytest.importorskip("torch")
+    keys, values = (torch.from_numpy(normal(KV_HEADS, 200, DIM, seed=seed)).to(getattr(torch, dtype))[:, ::2] for seed in (1, 2))
+    narrow, wide = (Attention(DENSE, QUERY_HEADS, KV_HEADS, DIM, storage=storage) for _ in range(2))
+    narrow.append(keys, values)
+    wide.append(keys.float(), values.float())
+    np.testing.assert_array_equal(narrow.attend(QUERIES).out, wide.attend(QUERIES).out)
+
+
 def test_no_tokens():
     attention = filled()
     attention.append(np.zeros((KV_HEADS, 0, DIM), np.float32), np.zeros((KV_HEADS, 0, DIM), np.float32))

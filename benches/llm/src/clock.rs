@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use ndarray::ArrayView3;
-use vattention::{Attention, Backend, Options, Output, PipelineConfig, Result, Shape};
+use vattention::{Attention, Backend, Options, Output, PipelineConfig, Result, RowsView, Shape};
 
 /// When calls of one sequence's layers began and ended, in order.
 pub(crate) type Log = Arc<Mutex<Vec<(Instant, Instant)>>>;
@@ -52,7 +52,7 @@ impl Backend for Clocked {
 }
 
 impl Attention for ClockedAttention {
-    fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
+    fn append_rows(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
         self.timed(|inner| inner.append(keys, values))
     }
 

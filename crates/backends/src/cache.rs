@@ -14,8 +14,8 @@ mod view;
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use ndarray::ArrayView2;
-use vattention_core::{PageSize, Result, Storage};
+use ndarray::Ix2;
+use vattention_core::{PageSize, Result, RowsView, Storage};
 
 use self::block::Block;
 use self::layout::CacheRow;
@@ -100,12 +100,12 @@ impl Cache {
         }
     }
 
-    /// Adds keys `[new, head_dim]` and values `[new, value_dim]`, rounding them. The room must have
+    /// Adds keys `[new, head_dim]` and values `[new, value_dim]`, each in the nearest numbers that are stored. The room must have
     /// been made for so many, and at this length.
     pub(crate) fn append(
         &mut self,
-        keys: ArrayView2<'_, f32>,
-        values: ArrayView2<'_, f32>,
+        keys: RowsView<'_, Ix2>,
+        values: RowsView<'_, Ix2>,
         room: Room,
     ) {
         match self.storage {
@@ -115,21 +115,16 @@ impl Cache {
         }
     }
 
-    fn write<T: Number>(
-        &mut self,
-        keys: ArrayView2<'_, f32>,
-        values: ArrayView2<'_, f32>,
-        room: Room,
-    ) {
+    fn write<T: Number>(&mut self, keys: RowsView<'_, Ix2>, values: RowsView<'_, Ix2>, room: Room) {
         let CacheRow { head_dim, value_dim, value_offset, stride, .. } = self.row;
         self.tail = room.tail.or(self.tail.take());
         let mut more = room.more.into_iter();
-        for (key, value) in keys.outer_iter().zip(values.outer_iter()) {
+        for i in 0..keys.shape()[0] {
             let at = self.in_tail() * stride;
             let tail = self.tail.get_or_insert_with(|| more.next().expect("room for every row"));
             let row = &mut tail.numbers_mut::<T>()[at..][..stride];
-            T::round_row(key, &mut row[..head_dim]);
-            T::round_row(value, &mut row[value_offset..][..value_dim]);
+            T::store_row(keys.index(i), &mut row[..head_dim]);
+            T::store_row(values.index(i), &mut row[value_offset..][..value_dim]);
             self.len += 1;
             if self.in_tail() == 0 {
                 self.full.extend(self.tail.take().map(Arc::new));

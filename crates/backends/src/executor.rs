@@ -1,8 +1,7 @@
 //! What backends differ in, behind the walk over KV heads.
 
-use ndarray::ArrayView3;
 use vattention_core::{
-    Error, List, Pipeline, Reading, Result, RowReport, Shape, Softmax, Step, Timings,
+    Error, List, Pipeline, Reading, Result, RowReport, RowsView, Shape, Softmax, Step, Timings,
 };
 
 use crate::input::{check_lengths, limits};
@@ -24,12 +23,7 @@ pub trait Executor: Send + Sized + 'static {
     ///
     /// # Errors
     /// If they cannot be stored here; then `first` tokens are all there are, as before.
-    fn append(
-        &mut self,
-        first: usize,
-        keys: ArrayView3<'_, f32>,
-        values: ArrayView3<'_, f32>,
-    ) -> Result<()> {
+    fn append(&mut self, first: usize, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
         let _ = (first, keys, values);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! One KV head of a sequence: its rows, and the pipeline that chooses among them.
 
-use ndarray::{ArcArray, ArrayView2, ArrayView3, Ix3};
-use vattention_core::{Attended, Pipeline, PromptQueries, Result, Site, Step};
+use ndarray::{ArcArray, ArrayView3, Ix2, Ix3};
+use vattention_core::{Attended, Pipeline, PromptQueries, Result, RowsView, Site, Step};
 
 use crate::cache::{Cache, Room, View};
 use crate::executor::{HeadInput, HeadOutput};
@@ -71,8 +71,8 @@ impl Head {
     /// many. The selectors are not shown them.
     pub(crate) fn append(
         &mut self,
-        keys: ArrayView2<'_, f32>,
-        values: ArrayView2<'_, f32>,
+        keys: RowsView<'_, Ix2>,
+        values: RowsView<'_, Ix2>,
         room: Room,
     ) {
         let first = self.cache.len();

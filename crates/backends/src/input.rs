@@ -1,53 +1,56 @@
 //! What is checked before anything changes.
 
+use half::f16;
 use ndarray::{ArrayView1, ArrayView3};
-use vattention_core::{Error, MAX_MAGNITUDE, Result, Storage};
+use vattention_core::{Element, Error, MAX_MAGNITUDE, Result, RowsView, Storage};
 
 /// Tokens are numbered by u32, and the sampler's order needs a bit to spare.
 const MAX_TOKENS: usize = (1 << 31) - 1;
 
 /// Refuses an array whose first or last dimension is not as expected.
-pub(crate) fn check_shape(
-    name: &str,
-    array: &ArrayView3<'_, f32>,
-    heads: usize,
-    dim: usize,
-) -> Result<()> {
-    let (got_heads, count, got_dim) = array.dim();
-    if got_heads == heads && got_dim == dim {
+pub(crate) fn check_shape(name: &str, shape: &[usize], heads: usize, dim: usize) -> Result<()> {
+    let expected = [heads, shape[1], dim];
+    if shape == expected {
         return Ok(());
     }
-    let expected = format!("[{heads}, {count}, {dim}]");
-    Err(Error::shape(name, expected, array.shape()))
+    Err(Error::shape(name, format!("{expected:?}"), shape))
 }
 
 /// Refuses numbers that are not finite, or of a magnitude above `limit`.
-pub(crate) fn check_numbers(
-    tensor: &'static str,
-    array: &ArrayView3<'_, f32>,
+pub(crate) fn check_numbers(tensor: &'static str, rows: RowsView<'_>, limit: f32) -> Result<()> {
+    let above = match rows {
+        RowsView::F32(rows) => first_above(&rows, limit),
+        // To `wide`, infinity and NaN are numbers above the largest.
+        RowsView::F16(rows) => first_above(&rows, limit.min(f16::MAX.to_f32())),
+        RowsView::Bf16(rows) => first_above(&rows, limit),
+    };
+    above.map_or(Ok(()), |(index, value)| Err(Error::Number { tensor, index, value, limit }))
+}
+
+/// The first number that is not finite, or of a magnitude above `limit`, and where it is.
+fn first_above<T: Element + Into<f32>>(
+    rows: &ArrayView3<'_, T>,
     limit: f32,
-) -> Result<()> {
+) -> Option<(Vec<usize>, f32)> {
     // Not of a NaN.
-    let fits = |x: &f32| x.abs() <= limit;
+    let fits = |x: &T| x.wide().abs() <= limit;
     // A row is looked at to its end, which vectors can do.
-    let row_fits = |row: ArrayView1<'_, f32>| match row.as_slice() {
+    let row_fits = |row: ArrayView1<'_, T>| match row.as_slice() {
         Some(row) => row.iter().fold(true, |all, x| all & fits(x)),
         None => row.iter().all(fits),
     };
-    if array.rows().into_iter().all(row_fits) {
-        return Ok(());
+    if rows.rows().into_iter().all(row_fits) {
+        return None;
     }
-    let bad = array.indexed_iter().find(|(_, x)| !fits(x));
-    bad.map_or(Ok(()), |((i, j, k), &value)| {
-        Err(Error::Number { tensor, index: vec![i, j, k], value, limit })
-    })
+    let ((i, j, k), &x) = rows.indexed_iter().find(|(_, x)| !fits(x))?;
+    Some((vec![i, j, k], x.into()))
 }
 
 /// The largest magnitude that can be stored.
 pub(crate) fn largest(storage: Storage) -> f32 {
     match storage {
         Storage::F32 | Storage::Bf16 => MAX_MAGNITUDE,
-        Storage::F16 => half::f16::MAX.to_f32(),
+        Storage::F16 => f16::MAX.to_f32(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ndarray::{Array2, Array3, ArrayView3, Axis, s};
 use vattention_core::{
     Attention, Error, MAX_MAGNITUDE, Options, Output, Pipeline, PipelineConfig, Result, RowReport,
-    Selection, Shape, Site, Storage, Timings,
+    RowsView, Selection, Shape, Site, Storage, Timings,
 };
 
 use crate::cache::{Cache, Room, View};
@@ -86,10 +86,10 @@ impl<M: Executor> Layer<M> {
     /// Checks queries and multiplies them by the scale: `[query_heads, queries, head_dim]`.
     fn scaled(&self, queries: &ArrayView3<'_, f32>) -> Result<Array3<f32>> {
         self.check_not_lost()?;
-        check_shape("queries", queries, self.shape.query_heads, self.shape.head_dim)?;
-        check_numbers("queries", queries, f32::MAX)?;
+        check_shape("queries", queries.shape(), self.shape.query_heads, self.shape.head_dim)?;
+        check_numbers("queries", (*queries).into(), f32::MAX)?;
         let scaled = queries.mapv(|q| q * self.scale);
-        check_numbers("scaled queries", &scaled.view(), MAX_MAGNITUDE)?;
+        check_numbers("scaled queries", scaled.view().into(), MAX_MAGNITUDE)?;
         Ok(scaled)
     }
 
@@ -230,22 +230,21 @@ fn inputs<'a>(
 }
 
 impl<M: Executor> Attention for Layer<M> {
-    fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
+    fn append_rows(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
         self.check_not_lost()?;
         let Shape { kv_heads, head_dim, value_dim, .. } = self.shape;
-        check_shape("keys", &keys, kv_heads, head_dim)?;
-        check_shape("values", &values, kv_heads, value_dim)?;
-        check_lengths(keys.dim().1, values.dim().1, self.len())?;
-        check_numbers("keys", &keys, largest(self.storage))?;
-        check_numbers("values", &values, largest(self.storage))?;
-        let (first, new) = (self.len(), keys.dim().1);
+        check_shape("keys", keys.shape(), kv_heads, head_dim)?;
+        check_shape("values", values.shape(), kv_heads, value_dim)?;
+        check_lengths(keys.shape()[1], values.shape()[1], self.len())?;
+        check_numbers("keys", keys, largest(self.storage))?;
+        check_numbers("values", values, largest(self.storage))?;
+        let (first, new) = (self.len(), keys.shape()[1]);
         // All that can fail comes before anything is written.
         let rooms: Vec<Room> =
             self.heads.iter().map(|head| head.cache.room(new)).collect::<Result<_>>()?;
         self.executor.append(first, keys, values)?;
-        let rows = keys.outer_iter().zip(values.outer_iter());
-        for ((head, room), (keys, values)) in self.heads.iter_mut().zip(rooms).zip(rows) {
-            head.append(keys, values, room);
+        for (i, (head, room)) in self.heads.iter_mut().zip(rooms).enumerate() {
+            head.append(keys.index(i), values.index(i), room);
         }
         self.index_unless_planned();
         Ok(())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ndarray::{Array2, Array3, ArrayView3};
 
-use crate::{Certificate, PipelineConfig, Result, Selection, Shape};
+use crate::{Certificate, PipelineConfig, Result, RowsView, Selection, Shape};
 
 /// A machine that runs pipelines.
 pub trait Backend: Send + Sync {
@@ -75,11 +75,12 @@ impl Turn<'_> {
 
 /// Attention of one layer of one sequence. Owns the keys and values.
 pub trait Attention: Send {
-    /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`.
+    /// What [`append`](#method.append) calls, for who implements this trait or holds what does: keys `[kv_heads, new, head_dim]` and values
+    /// `[kv_heads, new, value_dim]`.
     ///
     /// # Errors
     /// A wrong shape, a number that cannot be stored, or no memory; then nothing has changed.
-    fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()>;
+    fn append_rows(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()>;
 
     /// Shows the selectors the last queries of a processed prompt, `[query_heads, prompt,
     /// head_dim]`; the last one is of the newest token.
@@ -122,6 +123,21 @@ pub trait Attention: Send {
     /// Whether no token has been appended.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl dyn Attention + '_ {
+    /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`: views of arrays in f32, f16 or bf16. Numbers in
+    /// the type that they are [stored](Options::storage) in are copied as they are; others become the nearest ones of it.
+    ///
+    /// # Errors
+    /// A wrong shape, a number that cannot be stored, or no memory; then nothing has changed.
+    pub fn append<'k, 'v>(
+        &mut self,
+        keys: impl Into<RowsView<'k>>,
+        values: impl Into<RowsView<'v>>,
+    ) -> Result<()> {
+        self.append_rows(keys.into(), values.into())
     }
 }
 

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ndarray::ArrayView3;
 use vattention_backends::{Executor, HeadInput, HeadOutput, RowSums, Workers};
 use vattention_core::{
-    Options, PipelineConfig, Plan, Read, Reading, Result, Shape, Share, Softmax, Timings,
+    Options, PipelineConfig, Plan, Read, Reading, Result, RowsView, Shape, Share, Softmax, Timings,
 };
 
 use crate::Device;
@@ -141,12 +140,7 @@ impl<D: Device> Executor for GpuExecutor<D> {
     const FALLIBLE: bool = true;
     const EXECUTES_PLANS: bool = true;
 
-    fn append(
-        &mut self,
-        first: usize,
-        keys: ArrayView3<'_, f32>,
-        values: ArrayView3<'_, f32>,
-    ) -> Result<()> {
+    fn append(&mut self, first: usize, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
         self.rows.write(first, keys, values)
     }
 

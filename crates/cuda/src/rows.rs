@@ -3,11 +3,12 @@
 //! Full pages never change, and forks share them; the last page of each KV head, partly filled,
 //! belongs to one sequence alone.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use ndarray::{ArrayView2, ArrayView3, s};
+use ndarray::Ix2;
 use vattention_backends::store;
-use vattention_core::{Placement, Result};
+use vattention_core::{Placement, Result, RowsView};
 
 use crate::Device;
 use crate::launch::{Array, Pages, RowLayout};
@@ -58,17 +59,18 @@ impl<D: Device> Rows<D> {
     pub(crate) fn write(
         &mut self,
         first: usize,
-        keys: ArrayView3<'_, f32>,
-        values: ArrayView3<'_, f32>,
+        keys: RowsView<'_>,
+        values: RowsView<'_>,
     ) -> Result<()> {
-        let new = keys.outer_iter().zip(values.outer_iter());
-        let grow = |(head, (keys, values)): (&Pages<D>, (_, ArrayView2<'_, f32>))| {
-            let grown = self.grown(head, first + values.nrows())?;
-            self.write_head(grown.as_ref().unwrap_or(head), first, keys, values)?;
+        let rows = first + keys.shape()[1];
+        let grow = |(i, head): (usize, &Pages<D>)| {
+            let grown = self.grown(head, rows)?;
+            let pages = grown.as_ref().unwrap_or(head);
+            self.write_head(pages, first, keys.index(i), values.index(i))?;
             Ok(grown)
         };
         let grown: Vec<Option<Pages<D>>> =
-            self.heads.iter().zip(new).map(grow).collect::<Result<_>>()?;
+            self.heads.iter().enumerate().map(grow).collect::<Result<_>>()?;
         for (head, grown) in self.heads.iter_mut().zip(grown) {
             if let Some(grown) = grown {
                 *head = grown;
@@ -94,34 +96,37 @@ impl<D: Device> Rows<D> {
         &self,
         head: &Pages<D>,
         first: usize,
-        keys: ArrayView2<'_, f32>,
-        values: ArrayView2<'_, f32>,
+        keys: RowsView<'_, Ix2>,
+        values: RowsView<'_, Ix2>,
     ) -> Result<()> {
-        let (mut written, new) = (0, keys.nrows());
+        let (mut written, new) = (0, keys.shape()[0]);
         while written < new {
             let (page, row) =
                 ((first + written) / self.per_page(), (first + written) % self.per_page());
             let end = new.min(written + self.per_page() - row);
-            let rows =
-                self.bytes(keys.slice(s![written..end, ..]), values.slice(s![written..end, ..]));
+            let rows = self.bytes(keys, values, written..end);
             head.pages()[page].write(&rows, row * self.layout.row_bytes())?;
             written = end;
         }
         Ok(())
     }
 
-    /// Rows `[new, head_dim]` and `[new, value_dim]` as they lie in a page.
-    fn bytes(&self, keys: ArrayView2<'_, f32>, values: ArrayView2<'_, f32>) -> Vec<u8> {
+    /// Some rows of `[new, head_dim]` and `[new, value_dim]` as they lie in a page.
+    fn bytes(
+        &self,
+        keys: RowsView<'_, Ix2>,
+        values: RowsView<'_, Ix2>,
+        some: Range<usize>,
+    ) -> Vec<u8> {
         let row_bytes = self.layout.row_bytes();
         let number = row_bytes / self.layout.stride();
         let key = self.layout.head_dim() * number;
         let value = self.layout.value_offset() * number;
-        let mut bytes = vec![0; keys.nrows() * row_bytes];
-        let rows = keys.outer_iter().zip(values.outer_iter());
-        for (row, (keys, values)) in bytes.chunks_exact_mut(row_bytes).zip(rows) {
+        let mut bytes = vec![0; some.len() * row_bytes];
+        for (row, i) in bytes.chunks_exact_mut(row_bytes).zip(some) {
             let storage = self.layout.storage();
-            store(storage, keys, &mut row[..key]);
-            store(storage, values, &mut row[value..][..self.layout.value_dim() * number]);
+            store(storage, keys.index(i), &mut row[..key]);
+            store(storage, values.index(i), &mut row[value..][..self.layout.value_dim() * number]);
         }
         bytes
     }

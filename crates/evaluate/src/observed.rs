@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ndarray::{ArrayView3, s};
 use vattention_core::{
-    Attention, Backend, Options, Output, PipelineConfig, Promise, Result, Shape, Target,
+    Attention, Backend, Options, Output, PipelineConfig, Promise, Result, RowsView, Shape, Target,
 };
 use vattention_experiments::{Bars, DenseBeside, Exact, RowError, Violations};
 
@@ -116,7 +116,7 @@ impl<W: Observer> Backend for ObservedBackend<'_, W> {
 }
 
 impl<W: Observer> Attention for ObservedAttention<W> {
-    fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
+    fn append_rows(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
         if let Some(dense) = &mut self.dense {
             dense.append(keys, values)?;
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ndarray::{Array1, ArrayView1, ArrayView3, Axis, concatenate, s};
-use vattention_core::{Attention, Backend, Options, PipelineConfig, Result, Shape};
+use vattention_core::{Attention, Backend, Options, PipelineConfig, Result, RowsView, Shape};
 
 use crate::Exact;
 
@@ -38,7 +38,7 @@ impl DenseBeside {
     ///
     /// # Errors
     /// As there.
-    pub fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
+    pub fn append(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
         if !self.lengths {
             return self.attention.append(keys, values);
         }
@@ -46,9 +46,10 @@ impl DenseBeside {
             let squares = value.iter().map(|&x| f64::from(x).powi(2));
             squares.sum::<f64>() / value.len() as f64
         };
+        let values = values.to_f32();
         let lengths = values.map_axis(Axis(2), |value| mean_square(value).sqrt() as f32);
         let lengths = lengths.insert_axis(Axis(2));
-        let values = concatenate(Axis(2), &[values, lengths.view()])
+        let values = concatenate(Axis(2), &[values.view(), lengths.view()])
             .expect("lengths are of the same heads and tokens");
         self.attention.append(keys, values.view())
     }

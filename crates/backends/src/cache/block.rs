@@ -24,10 +24,16 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// `bytes` zeros, at least 1. What is never written takes no memory.
+    /// `bytes` zeros, at least 1. What is never written takes no memory, but in reserved huge pages.
     pub(super) fn new(bytes: usize, pages: PageSize) -> Result<Self> {
         let refused = || Error::Memory { bytes };
         let large = bytes > HUGE_PAGE / 2;
+        if large
+            && pages == PageSize::Huge
+            && let Some(map) = reserved(bytes)
+        {
+            return Ok(Self { map, offset: 0, bytes, pages });
+        }
         let mapped = if large { with_slack(bytes).ok_or_else(refused)? } else { bytes };
         let map = MmapMut::map_anon(mapped).map_err(|_| refused())?;
         let offset = if large { advise(&map, pages) } else { 0 };
@@ -56,6 +62,22 @@ impl Block {
     }
 }
 
+/// Huge pages that the system keeps for those who ask by this name, if it has as many left.
+#[cfg(target_os = "linux")]
+fn reserved(bytes: usize) -> Option<MmapMut> {
+    let whole = bytes.checked_next_multiple_of(HUGE_PAGE)?;
+    let page_bits = u8::try_from(HUGE_PAGE.ilog2()).ok();
+    let map = memmap2::MmapOptions::new().huge(page_bits).len(whole).map_anon().ok()?;
+    // A container's limit counts at the first touch only, which would end the process: so that is here.
+    map.advise(memmap2::Advice::PopulateWrite).ok()?;
+    Some(map)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn reserved(_: usize) -> Option<MmapMut> {
+    None
+}
+
 /// Bytes that hold `bytes` in whole huge pages, wherever they begin.
 fn with_slack(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(HUGE_PAGE)?.checked_add(HUGE_PAGE)
@@ -81,6 +103,39 @@ fn to_huge_page(address: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// How large pages at an address are, in KiB.
+    #[cfg(target_os = "linux")]
+    fn page_size(address: usize) -> usize {
+        let holds = |line: &&str| {
+            let ends = line.split(' ').next().and_then(|ends| ends.split_once('-'));
+            let number = |hex| usize::from_str_radix(hex, 16).ok();
+            ends.and_then(|(from, to)| Some((number(from)?..number(to)?).contains(&address)))
+                .unwrap_or(false)
+        };
+        let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = text.lines().skip_while(|line| !holds(line));
+        let size = lines.find_map(|line| line.strip_prefix("KernelPageSize:")).unwrap();
+        size.trim().strip_suffix(" kB").unwrap().parse().unwrap()
+    }
+
+    /// Where the system reserves none, as is usual, that is all there is to see.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn reserved_huge_pages_are_taken_if_there_are_any() {
+        assert!(reserved(usize::MAX).is_none());
+        assert!(reserved(1 << 50).is_none());
+        let Some(map) = reserved(HUGE_PAGE / 2 + 1) else { return };
+        assert_eq!(map.len(), HUGE_PAGE);
+        assert!(map.iter().all(|&byte| byte == 0));
+        assert_eq!(page_size(map.as_ptr().addr()), HUGE_PAGE / 1024);
+    }
+
+    #[test]
+    fn small_pages_are_small() {
+        let block = Block::new(HUGE_PAGE, PageSize::Small).unwrap();
+        assert!(block.map.len() > HUGE_PAGE, "with slack: not of reserved ones");
+    }
 
     /// Some kernels align large maps by themselves, so that aligned blocks alone prove nothing.
     #[test]

@@ -2,46 +2,58 @@
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use ndarray::ArrayView1;
-use vattention_core::{Element, Storage};
+use ndarray::{ArrayView1, ArrayViewMut1, Ix1};
+use vattention_core::{Element, RowsView, Storage};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// An [`Element`] that f32 can be rounded to, and that any bytes are one of.
-pub(crate) trait Number: Element + FromBytes + IntoBytes + KnownLayout + Immutable {
+pub(crate) trait Number:
+    'static + Element + FromBytes + IntoBytes + KnownLayout + Immutable
+{
     /// The nearest number to `x`.
     fn round(x: f32) -> Self;
 
     /// The nearest numbers to `from`, into `into`, which is as long.
     fn round_slice(from: &[f32], into: &mut [Self]);
 
-    /// The nearest numbers to `from`, however it lies, into `into`, which is as long.
-    fn round_row(from: ArrayView1<'_, f32>, into: &mut [Self]) {
-        match from.as_slice() {
-            Some(from) => Self::round_slice(from, into),
-            None => from.iter().zip(into).for_each(|(&x, into)| *into = Self::round(x)),
+    /// A row that is of this type.
+    fn same<'r, 'a>(row: &'r RowsView<'a, Ix1>) -> Option<&'r ArrayView1<'a, Self>>;
+
+    /// A row into `into`, which is as long: as it is, or the nearest numbers to it.
+    fn store_row(row: RowsView<'_, Ix1>, into: &mut [Self]) {
+        if let Some(row) = Self::same(&row) {
+            return ArrayViewMut1::from(into).assign(row);
+        }
+        let row = row.to_f32();
+        match row.as_slice() {
+            Some(row) => Self::round_slice(row, into),
+            None => row.iter().zip(into).for_each(|(&x, into)| *into = Self::round(x)),
         }
     }
 }
 
-/// Rounds numbers to how the cache stores them, into as many numbers' bytes.
+/// A row as the cache stores it, into as many numbers' bytes.
 ///
 /// # Panics
 /// If there are more or fewer bytes.
-pub fn store(storage: Storage, numbers: ArrayView1<'_, f32>, into: &mut [u8]) {
+pub fn store(storage: Storage, row: RowsView<'_, Ix1>, into: &mut [u8]) {
     match storage {
-        Storage::F32 => store_as::<f32>(numbers, into),
-        Storage::F16 => store_as::<f16>(numbers, into),
-        Storage::Bf16 => store_as::<bf16>(numbers, into),
+        Storage::F32 => store_as::<f32>(row, into),
+        Storage::F16 => store_as::<f16>(row, into),
+        Storage::Bf16 => store_as::<bf16>(row, into),
     }
 }
 
-fn store_as<T: Number>(numbers: ArrayView1<'_, f32>, into: &mut [u8]) {
-    let mut rounded = vec![T::round(0.0); numbers.len()];
-    T::round_row(numbers, &mut rounded);
-    into.copy_from_slice(rounded.as_bytes());
+fn store_as<T: Number>(row: RowsView<'_, Ix1>, into: &mut [u8]) {
+    let mut stored = vec![T::round(0.0); row.shape()[0]];
+    T::store_row(row, &mut stored);
+    into.copy_from_slice(stored.as_bytes());
 }
 
 impl Number for f32 {
+    fn same<'r, 'a>(row: &'r RowsView<'a, Ix1>) -> Option<&'r ArrayView1<'a, Self>> {
+        if let RowsView::F32(row) = row { Some(row) } else { None }
+    }
     fn round(x: f32) -> Self {
         x
     }
@@ -51,6 +63,9 @@ impl Number for f32 {
 }
 
 impl Number for f16 {
+    fn same<'r, 'a>(row: &'r RowsView<'a, Ix1>) -> Option<&'r ArrayView1<'a, Self>> {
+        if let RowsView::F16(row) = row { Some(row) } else { None }
+    }
     fn round(x: f32) -> Self {
         Self::from_f32(x)
     }
@@ -60,6 +75,9 @@ impl Number for f16 {
 }
 
 impl Number for bf16 {
+    fn same<'r, 'a>(row: &'r RowsView<'a, Ix1>) -> Option<&'r ArrayView1<'a, Self>> {
+        if let RowsView::Bf16(row) = row { Some(row) } else { None }
+    }
     fn round(x: f32) -> Self {
         Self::from_f32(x)
     }

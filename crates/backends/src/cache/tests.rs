@@ -20,7 +20,7 @@ fn numbers(len: usize, dim: usize, seed: usize) -> Array2<f32> {
 
 fn grow(cache: &mut Cache, keys: ArrayView2<'_, f32>, values: ArrayView2<'_, f32>) {
     let room = cache.room(keys.nrows()).unwrap();
-    cache.append(keys, values, room);
+    cache.append(keys.into(), values.into(), room);
 }
 
 /// Appends `tokens` of both, `by` at a time.

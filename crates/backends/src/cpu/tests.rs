@@ -50,7 +50,7 @@ impl World {
         // Small chunks, so that rows are in several.
         let mut cache = Cache::with_chunks(storage, head_dim, value_dim, ChunkSizes::new(16, 5));
         let room = cache.room(tokens).unwrap();
-        cache.append(keys.view(), values.view(), room);
+        cache.append(keys.view().into(), values.view().into(), room);
         let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
         Self { site, queries, cache, tokens }
     }
@@ -308,7 +308,7 @@ fn long_lists_are_summed_once_and_relative_to_the_largest_logit() {
         world.queries.fill(1.0 / 32.0);
         world.cache = Cache::with_chunks(Storage::F32, 32, 3, ChunkSizes::new(16, 5));
         let room = world.cache.room(9000).unwrap();
-        world.cache.append(keys.view(), values.view(), room);
+        world.cache.append(keys.view().into(), values.view().into(), room);
         let view = world.cache.view();
         let step = world.step(&view);
         let list: Vec<u32> = (0..9000).collect();
@@ -592,7 +592,7 @@ fn statistics_are_right_at_any_magnitude() {
         }
         world.cache = Cache::new(Storage::F32, 32, 24);
         let room = world.cache.room(300).unwrap();
-        world.cache.append(keys.view(), values.view(), room);
+        world.cache.append(keys.view().into(), values.view().into(), room);
         let view = world.cache.view();
         let step = world.step(&view);
         let mut picks = Picks::new(300);
@@ -640,8 +640,9 @@ fn equal_values_come_out_as_they_went_in() {
     let (tokens, value) = (8192, 0.953_f32);
     let mut cache = Cache::new(Storage::F32, 32, 32);
     let room = cache.room(tokens).unwrap();
-    let (keys, values) = (Array2::zeros((tokens, 32)), Array2::from_elem((tokens, 32), value));
-    cache.append(keys.view(), values.view(), room);
+    let keys = Array2::<f32>::zeros((tokens, 32));
+    let values = Array2::from_elem((tokens, 32), value);
+    cache.append(keys.view().into(), values.view().into(), room);
     let view = cache.view();
     for group in [1, 4] {
         let readers = Readers::new(wide(&view), &vec![1.0; group * 32], 32, 32, false);
@@ -668,7 +669,7 @@ fn a_sample_far_below_the_certain_part_keeps_its_spread() {
     values.row_mut(0).fill(0.0);
     world.cache = Cache::new(Storage::F32, 32, 8);
     let room = world.cache.room(119).unwrap();
-    world.cache.append(keys.view(), values.view(), room);
+    world.cache.append(keys.view().into(), values.view().into(), room);
     world.tokens = 119;
 
     let view = world.cache.view();

@@ -17,6 +17,10 @@ fn layer() -> Layer<Reference> {
     Layer::new(&pipeline, 0, SHAPE, &Options::default(), Workers::Serial, Reference).unwrap()
 }
 
+fn append(layer: &mut dyn Attention, keys: &Array3<f32>, values: &Array3<f32>) -> Result<()> {
+    layer.append(keys.view(), values.view())
+}
+
 fn rows<M: Executor>(layer: &Layer<M>, head: usize) -> Vec<f32> {
     let view = layer.heads[head].cache.view();
     view.keys().to_array(0..layer.len()).into_iter().collect()
@@ -28,18 +32,18 @@ fn heads_grow_together_or_not_at_all() {
     let mut layer = layer();
     let keys = Array3::from_shape_fn((2, 5, 4), |(i, j, k)| (i * 20 + j * 4 + k) as f32);
     let values = Array3::zeros((2, 5, 3));
-    layer.append(keys.view(), values.view()).unwrap();
+    append(&mut layer, &keys, &values).unwrap();
 
     let too_large = ChunkSizes::new(1 << 50, 50);
     let stuck = Cache::with_chunks(Storage::F32, 4, 3, too_large);
     let whole = std::mem::replace(&mut layer.heads[1].cache, stuck);
-    let error = layer.append(keys.view(), values.view()).unwrap_err();
+    let error = append(&mut layer, &keys, &values).unwrap_err();
     assert!(matches!(error, Error::Memory { .. }), "{error}");
     assert_eq!(layer.len(), 5);
     assert_eq!(rows(&layer, 0), (0..20).map(|x| x as f32).collect::<Vec<_>>());
 
     layer.heads[1].cache = whole;
-    layer.append(keys.view(), values.view()).unwrap();
+    append(&mut layer, &keys, &values).unwrap();
     assert_eq!(layer.len(), 10);
     assert_eq!(rows(&layer, 1)[20..], rows(&layer, 1)[..20]);
 }
@@ -59,7 +63,7 @@ impl Mortal {
 impl Executor for Mortal {
     const FALLIBLE: bool = true;
 
-    fn append(&mut self, _: usize, _: ArrayView3<'_, f32>, _: ArrayView3<'_, f32>) -> Result<()> {
+    fn append(&mut self, _: usize, _: RowsView<'_>, _: RowsView<'_>) -> Result<()> {
         self.live()
     }
 
@@ -82,12 +86,12 @@ fn a_machine_that_fails_changes_nothing() {
     let mut layer = Layer::new(&pipeline, 0, SHAPE, &Options::default(), workers, machine).unwrap();
     let (keys, values) = (Array3::ones((2, 5, 4)), Array3::ones((2, 5, 3)));
     let queries = Array3::ones((2, 3, 4));
-    layer.append(keys.view(), values.view()).unwrap();
+    append(&mut layer, &keys, &values).unwrap();
 
     let error = layer.attend(queries.view(), None).unwrap_err();
     assert!(matches!(error, Error::Memory { bytes: 7 }), "{error}");
     assert_eq!(layer.step, 0, "the first of three queries was answered");
-    layer.append(keys.view(), values.view()).unwrap_err();
+    append(&mut layer, &keys, &values).unwrap_err();
     assert_eq!((layer.len(), rows(&layer, 1).len()), (5, 20));
     assert!(layer.fork(None).is_err());
 
@@ -307,12 +311,12 @@ fn a_leaking_selector_is_found_by_the_reference() {
         };
         let queries = some(0..3, 4);
         if at_once {
-            layer.append(some(0..20, 4).view(), some(0..20, 3).view()).unwrap();
+            append(&mut layer, &some(0..20, 4), &some(0..20, 3)).unwrap();
             return layer.attend(queries.view(), Some(&[10, 15, 20])).unwrap().out;
         }
         let mut out = Array3::zeros((2, 3, 3));
         for (t, tokens) in [0..10, 10..15, 15..20].into_iter().enumerate() {
-            layer.append(some(tokens.clone(), 4).view(), some(tokens, 3).view()).unwrap();
+            append(&mut layer, &some(tokens.clone(), 4), &some(tokens, 3)).unwrap();
             let one = layer.attend(queries.slice(s![.., t..=t, ..]), None).unwrap().out;
             out.slice_mut(s![.., t..=t, ..]).assign(&one);
         }

@@ -38,7 +38,7 @@ impl<F: Fn(usize, usize) -> f32 + Clone + Send + Sync + 'static> Backend for Off
 }
 
 impl<F: Fn(usize, usize) -> f32 + Clone + Send + 'static> Attention for OffAttention<F> {
-    fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
+    fn append_rows(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
         self.dense.append(keys, values)
     }
 
@@ -105,7 +105,7 @@ fn broken(
     let shape = Shape { query_heads: HEADS, kv_heads: 1, head_dim: 2, value_dim: 2 };
     let mut attention = observed.start(&Arc::new(pipeline), 0, shape, &Options::default()).unwrap();
     let values = Array3::from_shape_vec((1, 2, 2), vec![3.0, 4.0, other, 4.0]).unwrap();
-    attention.append(Array3::zeros((1, 2, 2)).view(), values.view()).unwrap();
+    attention.append(Array3::<f32>::zeros((1, 2, 2)).view(), values.view()).unwrap();
     // Some steps by themselves, the others in one call.
     let alone = steps / 3;
     for queries in std::iter::repeat_n(1, alone).chain([steps - alone]) {

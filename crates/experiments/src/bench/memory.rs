@@ -20,7 +20,9 @@ pub fn available_memory() -> Option<u64> {
 /// The share of this process's memory, but for files, that is in huge pages, where the system says so.
 pub(super) fn huge_share() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
-    Some(kibibytes(&text, "AnonHugePages:")? / kibibytes(&text, "Anonymous:")?.max(1.0))
+    let reserved = kibibytes(&text, "Private_Hugetlb:").unwrap_or(0.0);
+    let (huge, all) = (kibibytes(&text, "AnonHugePages:")?, kibibytes(&text, "Anonymous:")?);
+    Some((huge + reserved) / (all + reserved).max(1.0))
 }
 
 /// The number of a line `name 123 kB`.

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use crate::common::{CASES, case, dense, sparse};
 use ndarray::{Array3, ArrayView3};
 use vattention_backends::Cpu;
-use vattention_core::{Attention, Backend, Options, Output, PipelineConfig, Result, Shape};
+use vattention_core::{
+    Attention, Backend, Options, Output, PipelineConfig, Result, RowsView, Shape,
+};
 use vattention_llm::{Model, Session};
 
 const PROMPT: [u32; 40] = {
@@ -55,8 +57,8 @@ impl Backend for Keeper {
 }
 
 impl Attention for Layer {
-    fn append(&mut self, keys: ArrayView3<'_, f32>, values: ArrayView3<'_, f32>) -> Result<()> {
-        let given = (keys.to_owned(), values.to_owned());
+    fn append_rows(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
+        let given = (keys.to_f32().to_owned(), values.to_f32().to_owned());
         self.kept.lock().unwrap().entry(self.number).or_insert(given);
         self.inner.append(keys, values)
     }
