@@ -3,9 +3,12 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
-use vattention::experiments::study::{self as studies, Study};
+use vattention::experiments::study::{
+    self as studies, BaseSampleOptions, BiasOptions, CalibrationOptions, CoverageOptions,
+    EpsilonOptions, NormalityOptions, PromiseOptions, Study, TightnessOptions,
+};
 use vattention::experiments::{self, Entry, TraceSettings};
-use vattention::{Backend, Fraction, trace};
+use vattention::{Backend, trace};
 
 use crate::attention::find_backend;
 use crate::error::tool;
@@ -58,20 +61,20 @@ pub(crate) fn verify<'py>(
     plain(py, &found.map_err(tool)?)
 }
 
-/// A study and its parameters.
+/// A study and its options.
 #[derive(Deserialize)]
 #[serde(tag = "study", rename_all = "kebab-case", deny_unknown_fields)]
 enum StudyRequest {
-    Tightness { trials: u32, epsilon: Fraction, delta: Fraction },
-    Epsilon { trials: u32, epsilons: Vec<Fraction>, delta: Fraction },
-    BaseSample { trials: u32, sizes: Vec<usize> },
-    Normality { trials: u32, sizes: Vec<usize> },
-    Coverage { trials: u32, share: Fraction, mass: Fraction },
-    Bias { trials: u32, shares: Vec<Fraction> },
-    Calibration { trials: u32, deltas: Vec<Fraction> },
-    Sensitivity { backend: String },
-    Pareto { backend: String, epsilon: Fraction, delta: Fraction },
-    Limit { backend: String, epsilon: Fraction, delta: Fraction },
+    Tightness(TightnessOptions),
+    Epsilon(EpsilonOptions),
+    BaseSample(BaseSampleOptions),
+    Normality(NormalityOptions),
+    Coverage(CoverageOptions),
+    Bias(BiasOptions),
+    Calibration(CalibrationOptions),
+    Sensitivity {},
+    Pareto(PromiseOptions),
+    Limit(PromiseOptions),
 }
 
 /// What a study is made on.
@@ -86,12 +89,11 @@ impl On<'_> {
     fn sampled<T: Serialize + Send>(
         self,
         py: Python<'_>,
-        trials: u32,
         run: impl FnOnce(&Study<'_>) -> experiments::Result<T> + Send,
     ) -> PyResult<Bound<'_, PyAny>> {
         let Self { trace, settings, progress } = self;
         let found = run_long(py, progress, |report| {
-            run(&Study { trace, settings: &settings, trials, progress: report })
+            run(&Study { trace, settings: &settings, progress: report })
         })?;
         plain(py, &found.map_err(tool)?)
     }
@@ -116,8 +118,9 @@ impl On<'_> {
     }
 }
 
+#[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
 #[pyfunction]
-#[pyo3(signature = (request, pipelines, trace, *, layers = None, queries = None, progress = None))]
+#[pyo3(signature = (request, pipelines, trace, *, layers = None, queries = None, backend = "cpu", progress = None))]
 pub(crate) fn study<'py>(
     py: Python<'py>,
     request: &Bound<'py, PyAny>,
@@ -125,6 +128,7 @@ pub(crate) fn study<'py>(
     trace: &Trace,
     layers: Option<Vec<usize>>,
     queries: Option<usize>,
+    backend: &str,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let request: StudyRequest = pythonize::depythonize(request)
@@ -133,40 +137,36 @@ pub(crate) fn study<'py>(
     let settings = TraceSettings { layers, queries, dump: false };
     let on = On { trace: &trace.trace, settings, progress };
     match request {
-        StudyRequest::Tightness { trials, epsilon, delta } => {
-            on.sampled(py, trials, |study| studies::tightness(study, epsilon, delta))
+        StudyRequest::Tightness(options) => {
+            on.sampled(py, |study| studies::tightness(study, &options))
         }
-        StudyRequest::Epsilon { trials, epsilons, delta } => {
-            on.sampled(py, trials, |study| studies::epsilon(study, &epsilons, delta))
+        StudyRequest::Epsilon(options) => on.sampled(py, |study| studies::epsilon(study, &options)),
+        StudyRequest::BaseSample(options) => {
+            on.sampled(py, |study| studies::base_sample(study, &options))
         }
-        StudyRequest::BaseSample { trials, sizes } => {
-            on.sampled(py, trials, |study| studies::base_sample(study, &sizes))
+        StudyRequest::Normality(options) => {
+            on.sampled(py, |study| studies::normality(study, &options))
         }
-        StudyRequest::Normality { trials, sizes } => {
-            on.sampled(py, trials, |study| studies::normality(study, &sizes))
+        StudyRequest::Coverage(options) => {
+            on.sampled(py, |study| studies::coverage(study, &options))
         }
-        StudyRequest::Coverage { trials, share, mass } => {
-            on.sampled(py, trials, |study| studies::coverage(study, share, mass))
+        StudyRequest::Bias(options) => on.sampled(py, |study| studies::bias(study, &options)),
+        StudyRequest::Calibration(options) => {
+            on.sampled(py, |study| studies::calibration(study, entries, &options))
         }
-        StudyRequest::Bias { trials, shares } => {
-            on.sampled(py, trials, |study| studies::bias(study, &shares))
-        }
-        StudyRequest::Calibration { trials, deltas } => {
-            on.sampled(py, trials, |study| studies::calibration(study, entries, &deltas))
-        }
-        StudyRequest::Sensitivity { backend } => {
-            on.answered(py, &backend, |trace, backend, settings, report| {
+        StudyRequest::Sensitivity {} => {
+            on.answered(py, backend, |trace, backend, settings, report| {
                 studies::sensitivity(trace, backend, settings, report)
             })
         }
-        StudyRequest::Pareto { backend, epsilon, delta } => {
-            on.answered(py, &backend, |trace, backend, settings, report| {
-                studies::pareto(entries, (epsilon, delta), trace, backend, settings, report)
+        StudyRequest::Pareto(options) => {
+            on.answered(py, backend, |trace, backend, settings, report| {
+                studies::pareto(entries, &options, trace, backend, settings, report)
             })
         }
-        StudyRequest::Limit { backend, epsilon, delta } => {
-            on.answered(py, &backend, |trace, backend, settings, report| {
-                studies::limit(entries, (epsilon, delta), trace, backend, settings, report)
+        StudyRequest::Limit(options) => {
+            on.answered(py, backend, |trace, backend, settings, report| {
+                studies::limit(entries, &options, trace, backend, settings, report)
             })
         }
     }

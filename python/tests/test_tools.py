@@ -129,9 +129,9 @@ def test_studies(name, parameters):
 
 
 def test_what_is_no_study():
-    with pytest.raises(ValueError, match="study: no `tightnes`; expected one of tightness, epsilon"):
+    with pytest.raises(ValueError, match="study: unknown variant `tightnes`, expected one of `tightness`, `epsilon`"):
         vattention.study("tightnes", TRACE)
-    with pytest.raises(ValueError, match="epsilons: not of the study `tightness`; expected trials, epsilon, delta"):
+    with pytest.raises(ValueError, match="study: unknown field `epsilons`, expected one of `epsilon`, `delta`, `trials`"):
         vattention.study("tightness", TRACE, epsilons=[0.1])
     with pytest.raises(ValueError, match="pipelines: 0; the study `limit` expects at least one"):
         vattention.study("limit", TRACE)

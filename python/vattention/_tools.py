@@ -1,6 +1,6 @@
 """Pipelines compared, verified and studied on a trace."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Any, Literal
@@ -24,21 +24,8 @@ Study = Literal[
     "limit",
 ]
 
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "tightness": {"trials": 200, "epsilon": 0.05, "delta": 0.2},
-    "epsilon": {"trials": 20, "epsilons": [0.05, 0.1, 0.15, 0.2, 0.25, 0.3], "delta": 0.1},
-    "base-sample": {"trials": 10, "sizes": [64, 128, 256, 512, 1000, 2000, 4000]},
-    "normality": {"trials": 200, "sizes": [4, 16, 64, 256, 1024]},
-    "coverage": {"trials": 20, "share": 0.05, "mass": 0.9},
-    "bias": {"trials": 100, "shares": [0.01, 0.02, 0.05, 0.1, 0.2]},
-    "calibration": {"trials": 500, "deltas": [0.02, 0.05, 0.1, 0.2, 0.3, 0.5]},
-    "sensitivity": {"backend": "cpu"},
-    "pareto": {"backend": "cpu", "epsilon": 0.1, "delta": 0.1},
-    "limit": {"backend": "cpu", "epsilon": 0.1, "delta": 0.1},
-}
-"""The parameters of each study, with the command's defaults."""
-
 _OF_PIPELINES = ("calibration", "pareto", "limit")
+_OF_BACKENDS = ("sensitivity", "pareto", "limit")
 
 
 def compare(
@@ -93,32 +80,31 @@ def study(
     pipelines: Sequence[Pipeline | _Path] = (),
     layers: Sequence[int] | None = None,
     queries: int | None = None,
+    backend: str | None = None,
     progress: bool = False,
-    **parameters: Any,
+    **options: Any,
 ) -> Result:
     """Makes one of the paper's experiments on a trace, as `vattention study` does; docs/studies.md says what each is about.
 
-    `parameters` are those of the command, with its defaults: `trials`, `epsilon`, `delta`, `epsilons`, `deltas`, `sizes`, `share`,
-    `shares`, `mass`, `backend`, each where a study has it. `pipelines` are for calibration, pareto and limit.
+    `options` are those of the command, with its defaults: `trials`, `epsilon`, `delta`, `epsilons`, `deltas`, `sizes`, `share`,
+    `shares`, `mass`, each where a study has it. `pipelines` are for calibration, pareto and limit; `backend`, by default "cpu", for
+    sensitivity, pareto and limit.
 
-    Raises ValueError for a study, a parameter or a pipeline that does not fit, OSError if the trace cannot be read.
+    Raises ValueError for a study, an option or a pipeline that does not fit, OSError if the trace cannot be read.
     """
-    if name not in _DEFAULTS:
-        raise ValueError(f"study: no `{name}`; expected one of {', '.join(_DEFAULTS)}")
     if (name in _OF_PIPELINES) != bool(pipelines):
         expected = "at least one" if name in _OF_PIPELINES else "none"
         raise ValueError(f"pipelines: {len(pipelines)}; the study `{name}` expects {expected}")
-    defaults = _DEFAULTS[name]
-    if unknown := sorted(parameters.keys() - defaults.keys()):
-        raise ValueError(f"{unknown[0]}: not of the study `{name}`; expected {', '.join(defaults)}")
-    request: Mapping[str, Any] = {"study": name, **defaults, **parameters}
+    if backend is not None and name not in _OF_BACKENDS:
+        raise ValueError(f"backend: the study `{name}` has none")
     with _bar(progress, "steps") as show:
         return _vattention.study(
-            request,
+            {"study": name, **options},
             [_pipeline(one) for one in pipelines],
             _trace(trace),
             layers=layers,
             queries=queries,
+            backend=backend or "cpu",
             progress=show,
         )
 

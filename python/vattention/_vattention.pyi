@@ -150,6 +150,7 @@ def study(
     *,
     layers: Sequence[int] | None = None,
     queries: int | None = None,
+    backend: str = "cpu",
     progress: Progress = None,
 ) -> dict[str, Any]: ...
 def register_selector(name: str, class_: Callable[..., Any], /) -> None: ...

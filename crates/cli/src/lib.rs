@@ -81,7 +81,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Compare(args) => compare::run(&args),
         Command::Verify(args) => verify::run(&args),
-        Command::Study(command) => study::run(&command),
+        Command::Study(command) => study::run(command),
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),

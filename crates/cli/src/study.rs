@@ -5,7 +5,10 @@ mod table;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use vattention::experiments::study::{self, Study};
+use vattention::experiments::study::{
+    self, BaseSampleOptions, BiasOptions, CalibrationOptions, CoverageOptions, EpsilonOptions,
+    NormalityOptions, PromiseOptions, Study, TightnessOptions,
+};
 use vattention::experiments::{Entry, TraceSettings};
 use vattention::plots::study as plots;
 use vattention::trace::{Trace, write_beside};
@@ -22,13 +25,13 @@ pub(crate) enum Command {
     /// How many tokens each bound of the denominator asks for, and how often it fails.
     Tightness {
         /// The relative error allowed.
-        #[arg(long, default_value = "0.05", value_parser = fraction)]
+        #[arg(long, default_value_t = TightnessOptions::default().epsilon, value_parser = fraction)]
         epsilon: Fraction,
         /// The probability with which it may be exceeded.
-        #[arg(long, default_value = "0.2", value_parser = fraction)]
+        #[arg(long, default_value_t = TightnessOptions::default().delta, value_parser = fraction)]
         delta: Fraction,
         /// Samples of each row.
-        #[arg(long, default_value_t = 200)]
+        #[arg(long, default_value_t = TightnessOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
         on: On,
@@ -36,14 +39,14 @@ pub(crate) enum Command {
     /// How the mean error follows epsilon, for denominator, numerator and output.
     Epsilon {
         /// The relative errors allowed, between commas.
-        #[arg(long, value_delimiter = ',', value_parser = fraction)]
-        #[arg(default_value = "0.05,0.1,0.15,0.2,0.25,0.3", value_name = "EPSILONS")]
+        #[arg(long, value_delimiter = ',', value_parser = fraction, value_name = "EPSILONS")]
+        #[arg(default_values_t = EpsilonOptions::default().epsilons)]
         epsilons: Vec<Fraction>,
         /// The probability with which they may be exceeded.
-        #[arg(long, default_value = "0.1", value_parser = fraction)]
+        #[arg(long, default_value_t = EpsilonOptions::default().delta, value_parser = fraction)]
         delta: Fraction,
         /// Samples of each row.
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = EpsilonOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
         on: On,
@@ -52,10 +55,10 @@ pub(crate) enum Command {
     BaseSample {
         /// Tokens in the sample, between commas; those that no row has are left out.
         #[arg(long, value_delimiter = ',', value_name = "SIZES")]
-        #[arg(default_value = "64,128,256,512,1000,2000,4000")]
+        #[arg(default_values_t = BaseSampleOptions::default().sizes)]
         sizes: Vec<usize>,
         /// Samples of each row.
-        #[arg(long, default_value_t = 10)]
+        #[arg(long, default_value_t = BaseSampleOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
         on: On,
@@ -64,10 +67,10 @@ pub(crate) enum Command {
     Normality {
         /// Tokens in the sample, between commas; those that no row has are left out.
         #[arg(long, value_delimiter = ',', value_name = "SIZES")]
-        #[arg(default_value = "4,16,64,256,1024")]
+        #[arg(default_values_t = NormalityOptions::default().sizes)]
         sizes: Vec<usize>,
         /// Samples of each row.
-        #[arg(long, default_value_t = 200)]
+        #[arg(long, default_value_t = NormalityOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
         on: On,
@@ -75,13 +78,13 @@ pub(crate) enum Command {
     /// What top-k, top-p and a sample see of each row, and how far off they are.
     Coverage {
         /// Tokens that top-k and the sample read besides sink and window, of all.
-        #[arg(long, default_value = "0.05", value_parser = fraction)]
+        #[arg(long, default_value_t = CoverageOptions::default().share, value_parser = fraction)]
         share: Fraction,
         /// The softmax mass that top-p holds.
-        #[arg(long, default_value = "0.9", value_parser = fraction)]
+        #[arg(long, default_value_t = CoverageOptions::default().mass, value_parser = fraction)]
         mass: Fraction,
         /// Samples of each row.
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = CoverageOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
         on: On,
@@ -89,11 +92,11 @@ pub(crate) enum Command {
     /// What of the output's error is bias, and what variance, after top-k and after a sample.
     Bias {
         /// Tokens read besides sink, window and top 5 %, of all, between commas.
-        #[arg(long, value_delimiter = ',', value_parser = fraction)]
-        #[arg(default_value = "0.01,0.02,0.05,0.1,0.2", value_name = "SHARES")]
+        #[arg(long, value_delimiter = ',', value_parser = fraction, value_name = "SHARES")]
+        #[arg(default_values_t = BiasOptions::default().shares)]
         shares: Vec<Fraction>,
         /// Samples of each row.
-        #[arg(long, default_value_t = 100)]
+        #[arg(long, default_value_t = BiasOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
         on: On,
@@ -103,11 +106,11 @@ pub(crate) enum Command {
         #[command(flatten)]
         chosen: PipelineArgs,
         /// Shares of the samples whose error may exceed its bar, between commas.
-        #[arg(long, value_delimiter = ',', value_parser = fraction)]
-        #[arg(default_value = "0.02,0.05,0.1,0.2,0.3,0.5", value_name = "DELTAS")]
+        #[arg(long, value_delimiter = ',', value_parser = fraction, value_name = "DELTAS")]
+        #[arg(default_values_t = CalibrationOptions::default().deltas)]
         deltas: Vec<Fraction>,
         /// Samples of each head, spread over its queries.
-        #[arg(long, default_value_t = 500)]
+        #[arg(long, default_value_t = CalibrationOptions::default().trials)]
         trials: u32,
         #[command(flatten)]
         on: On,
@@ -157,10 +160,10 @@ pub(crate) struct Pipelines {
     #[command(flatten)]
     chosen: PipelineArgs,
     /// The relative error of the output that `ratio` or the limit allows.
-    #[arg(long, default_value = "0.1", value_parser = fraction)]
+    #[arg(long, default_value_t = PromiseOptions::default().epsilon, value_parser = fraction)]
     epsilon: Fraction,
     /// The probability with which it may be exceeded.
-    #[arg(long, default_value = "0.1", value_parser = fraction)]
+    #[arg(long, default_value_t = PromiseOptions::default().delta, value_parser = fraction)]
     delta: Fraction,
     #[command(flatten)]
     machine: Machine,
@@ -168,30 +171,36 @@ pub(crate) struct Pipelines {
     on: On,
 }
 
-pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Tightness { epsilon, delta, trials, on } => {
-            let found = on.sampled(*trials, |study| study::tightness(study, *epsilon, *delta))?;
+            let options = TightnessOptions { epsilon, delta, trials };
+            let found = on.sampled(|study| study::tightness(study, &options))?;
             on.tell(&found, || plots::tightness(&found), &table::tightness(&found))
         }
         Command::Epsilon { epsilons, delta, trials, on } => {
-            let found = on.sampled(*trials, |study| study::epsilon(study, epsilons, *delta))?;
+            let options = EpsilonOptions { epsilons, delta, trials };
+            let found = on.sampled(|study| study::epsilon(study, &options))?;
             on.tell(&found, || plots::epsilon(&found), &table::epsilon(&found))
         }
         Command::BaseSample { sizes, trials, on } => {
-            let found = on.sampled(*trials, |study| study::base_sample(study, sizes))?;
+            let options = BaseSampleOptions { sizes, trials };
+            let found = on.sampled(|study| study::base_sample(study, &options))?;
             on.tell(&found, || plots::base_sample(&found), &table::base_sample(&found))
         }
         Command::Normality { sizes, trials, on } => {
-            let found = on.sampled(*trials, |study| study::normality(study, sizes))?;
+            let options = NormalityOptions { sizes, trials };
+            let found = on.sampled(|study| study::normality(study, &options))?;
             on.tell(&found, || plots::normality(&found), &table::normality(&found))
         }
         Command::Coverage { share, mass, trials, on } => {
-            let found = on.sampled(*trials, |study| study::coverage(study, *share, *mass))?;
+            let options = CoverageOptions { share, mass, trials };
+            let found = on.sampled(|study| study::coverage(study, &options))?;
             on.tell(&found, || plots::coverage(&found), &table::coverage(&found))
         }
         Command::Bias { shares, trials, on } => {
-            let found = on.sampled(*trials, |study| study::bias(study, shares))?;
+            let options = BiasOptions { shares, trials };
+            let found = on.sampled(|study| study::bias(study, &options))?;
             on.tell(&found, || plots::bias(&found), &table::bias(&found))
         }
         Command::Calibration { chosen, deltas, trials, on } => {
@@ -199,8 +208,9 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
             let Loaded { entries, files } = chosen.load()?;
             let (trace, settings) = on.open(&files)?;
             let lineup = chosen.lineup(entries, &trace, &*backend, &settings)?;
-            let found = sampled(&trace, &settings, *trials, |study| {
-                study::calibration(study, &lineup.run, deltas)
+            let options = CalibrationOptions { deltas, trials };
+            let found = sampled(&trace, &settings, |study| {
+                study::calibration(study, &lineup.run, &options)
             })?;
             on.tell(
                 &lineup.told(&found),
@@ -224,17 +234,17 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 
 impl Pipelines {
     fn pareto(&self) -> Result<(), Failure> {
-        let promise = (self.epsilon, self.delta);
+        let options = PromiseOptions { epsilon: self.epsilon, delta: self.delta };
         let (found, lineup) = self.compared(|entries, trace, backend, settings, progress| {
-            study::pareto(entries, promise, trace, backend, settings, progress)
+            study::pareto(entries, &options, trace, backend, settings, progress)
         })?;
         self.on.tell(&lineup.told(&found), || plots::pareto(&found), &table::pareto(&found))
     }
 
     fn limit(&self) -> Result<(), Failure> {
-        let promise = (self.epsilon, self.delta);
+        let options = PromiseOptions { epsilon: self.epsilon, delta: self.delta };
         let (found, lineup) = self.compared(|entries, trace, backend, settings, progress| {
-            study::limit(entries, promise, trace, backend, settings, progress)
+            study::limit(entries, &options, trace, backend, settings, progress)
         })?;
         self.on.tell(&lineup.told(&found), || plots::limit(&found), &table::limit(&found))
     }
@@ -266,11 +276,10 @@ impl On {
     /// Runs a study that samples rows.
     fn sampled<T>(
         &self,
-        trials: u32,
         run: impl FnOnce(&Study<'_>) -> vattention::experiments::Result<T>,
     ) -> Result<T, Failure> {
         let (trace, settings) = self.open(&[])?;
-        sampled(&trace, &settings, trials, run)
+        sampled(&trace, &settings, run)
     }
 
     /// Opens the trace, and checks the outputs against it and `files`.
@@ -303,12 +312,11 @@ impl On {
 fn sampled<T>(
     trace: &Trace,
     settings: &TraceSettings,
-    trials: u32,
     run: impl FnOnce(&Study<'_>) -> vattention::experiments::Result<T>,
 ) -> Result<T, Failure> {
     let bar = progress::bar("rows");
     let show = |done, total| progress::show(&bar, done, total);
-    let found = run(&Study { trace, settings, trials, progress: &show })?;
+    let found = run(&Study { trace, settings, progress: &show })?;
     bar.finish_and_clear();
     Ok(found)
 }

@@ -46,6 +46,12 @@ impl Fraction {
     }
 }
 
+impl fmt::Display for Fraction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 impl TryFrom<f64> for Fraction {
     type Error = String;
 

@@ -7,9 +7,9 @@
 use serde::Serialize;
 use vattention_core::SampleStats;
 
-use super::{BaseSampleOptions, Study};
 use super::population::Population;
 use super::sizes::{ascending, common};
+use super::{BaseSampleOptions, Study};
 use crate::{ErrorSummary, Result};
 
 /// What the study found.

@@ -8,9 +8,9 @@ use serde::Serialize;
 use vattention_core::{Backend, Promise, Target};
 use vattention_trace::Trace;
 
+use super::PromiseOptions;
 use crate::compare::chosen_layers;
 use crate::metrics::MeanMax;
-use super::PromiseOptions;
 use crate::{Certain, Comparison, Entry, Result, TraceSettings, compare, limits};
 
 /// What the study found.

@@ -7,9 +7,9 @@
 use serde::Serialize;
 use vattention_estimators::formula::{z_one, z_two};
 
-use super::{NormalityOptions, Study};
 use super::population::Population;
 use super::sizes::{ascending, common};
+use super::{NormalityOptions, Study};
 use crate::Result;
 
 /// Quantiles that are told, beside their mirror images.
