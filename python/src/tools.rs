@@ -118,7 +118,7 @@ impl On<'_> {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
+#[allow(clippy::too_many_arguments)] // Keywords in Python.
 #[pyfunction]
 #[pyo3(signature = (request, pipelines, trace, *, layers = None, queries = None, backend = "cpu", progress = None))]
 pub(crate) fn study<'py>(
