@@ -88,18 +88,25 @@ impl World {
         attention.attend(self.queries.view(), Some(&self.visible)).unwrap()
     }
 
+    /// Keys and values as they are stored.
+    fn stored(&self, storage: Storage) -> [Array3<f64>; 2] {
+        [&self.keys, &self.values].map(|rows| rows.mapv(|x| f64::from(round(x, storage))))
+    }
+
     /// `N / D` and `ln D` of one row in f64, over the picks that a backend reports.
-    fn sums(&self, output: &Output, head: usize, t: usize, storage: Storage) -> (Vec<f64>, f64) {
+    fn sums(
+        &self,
+        output: &Output,
+        head: usize,
+        t: usize,
+        [keys, values]: &[Array3<f64>; 2],
+    ) -> (Vec<f64>, f64) {
         let selection = output.selection.as_ref().unwrap();
         let (indices, probabilities) = selection.row(t * self.shape.query_heads + head);
         let kv_head = head / self.shape.group();
         let scale = f64::from(1.0 / (self.shape.head_dim as f32).sqrt());
-        let stored = |x: f32| f64::from(round(x, storage));
-        let logit = |token: usize| -> f64 {
-            let key = self.keys.slice(s![kv_head, token, ..]);
-            let query = self.queries.slice(s![head, t, ..]);
-            key.iter().zip(query).map(|(&k, &q)| stored(k) * f64::from(q) * scale).sum()
-        };
+        let query = self.queries.slice(s![head, t, ..]).mapv(f64::from);
+        let logit = |token: usize| keys.slice(s![kv_head, token, ..]).dot(&query) * scale;
         let logits: Vec<f64> = indices.iter().map(|&token| logit(token as usize)).collect();
         let shift = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let mut n = vec![0.0; self.shape.value_dim];
@@ -107,8 +114,8 @@ impl World {
         for ((&token, &p), logit) in indices.iter().zip(probabilities).zip(&logits) {
             let weight = (logit - shift).exp() / f64::from(p);
             d += weight;
-            let value = self.values.slice(s![kv_head, token as usize, ..]);
-            n.iter_mut().zip(value).for_each(|(n, &v)| *n += weight * stored(v));
+            let value = values.slice(s![kv_head, token as usize, ..]);
+            n.iter_mut().zip(value).for_each(|(n, &v)| *n += weight * v);
         }
         (n.into_iter().map(|n| n / d).collect(), shift + d.ln())
     }
@@ -182,14 +189,15 @@ fn outputs_are_the_sums_over_the_reported_picks() {
     for (seed, shape) in SHAPES.into_iter().enumerate() {
         let world = World::normal(shape, 100 + seed as u64);
         let largest = f64::from(world.values.fold(0.0_f32, |a, v| a.max(v.abs())));
+        let storage = [Storage::F32, Storage::F16, Storage::Bf16][seed % 3];
+        let stored = world.stored(storage);
         each_config(shape, |name, pipeline| {
             for backend in common::backends() {
-                let storage = [Storage::F32, Storage::F16, Storage::Bf16][seed % 3];
                 let options = Options { storage, ..Options::default() };
                 let output = world.run(&*backend, pipeline, &options);
                 for head in 0..shape.query_heads {
                     for t in 0..world.visible.len() {
-                        let (want, log_d) = world.sums(&output, head, t, storage);
+                        let (want, log_d) = world.sums(&output, head, t, &stored);
                         let got = output.out.slice(s![head, t, ..]);
                         for (&got, want) in got.iter().zip(want) {
                             let apart = (f64::from(got) - want).abs();

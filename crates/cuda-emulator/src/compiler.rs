@@ -14,7 +14,16 @@ use crate::fail;
 /// What kernels need of CUDA.
 const EMULATION: &str = include_str!("emulation.h");
 
-const FLAGS: [&str; 6] = ["-std=c++17", "-O2", "-g1", "-shared", "-fPIC", "-ffp-contract=off"];
+const FLAGS: [&str; 7] = [
+    "-std=c++17",
+    "-O2",
+    "-g1",
+    "-shared",
+    "-fPIC",
+    "-ffp-contract=off",
+    // Some systems turn it on, and it takes a jump between stacks for a fault.
+    "-U_FORTIFY_SOURCE",
+];
 
 const SANITIZE: [&str; 3] = [
     "-fsanitize=address,undefined",

@@ -9,6 +9,7 @@
 #define EMULATED
 
 #include <math.h>
+#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,7 +86,11 @@ enum class State { Ready, AtWarpBarrier, AtBlockBarrier, Done };
 
 /// One CUDA thread.
 struct Fiber {
-    ucontext_t context;
+    /// Where it begins.
+    ucontext_t begin;
+    bool begun = false;
+    /// Where it goes on.
+    jmp_buf resume;
     std::vector<char> stack = std::vector<char>(STACK);
     dim3 place;
     State state = State::Ready;
@@ -102,7 +107,7 @@ struct Fiber {
 
 static std::vector<Fiber> fibers;
 static Fiber* running;
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static dim3 block_place, block_size, grid_size;
 /// Runs the kernel with the arguments of this launch.
 static void (*body)(const void* kernel, const void* const* values);
@@ -111,53 +116,72 @@ static const void* const* body_values;
 /// What went wrong.
 static char message[256];
 
-// Switching stacks, which the address sanitizer wants to be told of.
+// Stacks are switched by jumps: `swapcontext` would ask the kernel for the signal mask each time, which takes ten times
+// as long as all else. The address sanitizer wants to be told.
 #ifdef __SANITIZE_ADDRESS__
 static const void* scheduler_stack;
 static size_t scheduler_stack_size;
+static void* scheduler_kept;
+static void leave_scheduler(Fiber& fiber) {
+    __sanitizer_start_switch_fiber(&scheduler_kept, fiber.stack.data(), fiber.stack.size());
+}
+static void enter_scheduler() { __sanitizer_finish_switch_fiber(scheduler_kept, nullptr, nullptr); }
 static void leave_fiber(Fiber& fiber) {
-    void** keep = fiber.state == State::Done ? nullptr : &fiber.kept;
-    __sanitizer_start_switch_fiber(keep, scheduler_stack, scheduler_stack_size);
+    __sanitizer_start_switch_fiber(&fiber.kept, scheduler_stack, scheduler_stack_size);
 }
 static void enter_fiber(Fiber& fiber) {
     __sanitizer_finish_switch_fiber(fiber.kept, &scheduler_stack, &scheduler_stack_size);
 }
-static void switch_to(Fiber& fiber) {
-    void* kept;
-    __sanitizer_start_switch_fiber(&kept, fiber.stack.data(), fiber.stack.size());
-    swapcontext(&scheduler, &fiber.context);
-    __sanitizer_finish_switch_fiber(kept, nullptr, nullptr);
-}
 #else
+static void leave_scheduler(Fiber&) {}
+static void enter_scheduler() {}
 static void leave_fiber(Fiber&) {}
 static void enter_fiber(Fiber&) {}
-static void switch_to(Fiber& fiber) { swapcontext(&scheduler, &fiber.context); }
 #endif
+
+/// Lets a fiber run until it waits.
+static void switch_to(Fiber& fiber) {
+    leave_scheduler(fiber);
+    if (_setjmp(scheduler) == 0) {
+        if (fiber.begun) _longjmp(fiber.resume, 1);
+        fiber.begun = true;
+        setcontext(&fiber.begin);
+    }
+    enter_scheduler();
+}
 
 static void wait_as(State state) {
     Fiber& self = *running;
     self.state = state;
     leave_fiber(self);
-    swapcontext(&self.context, &scheduler);
-    enter_fiber(self);
+    if (_setjmp(self.resume) == 0) _longjmp(scheduler, 1);
+    // `self` may have moved.
+    enter_fiber(*running);
 }
 
-static void run_thread() {
+/// What a fiber does: one thread after another.
+static void run_threads() {
     enter_fiber(*running);
-    body(body_kernel, body_values);
-    wait_as(State::Done);
+    for (;;) {
+        body(body_kernel, body_values);
+        wait_as(State::Done);
+    }
 }
 
 static void start(Fiber& fiber, unsigned place) {
     fiber.place = {place, 0, 0};
-    fiber.state = State::Ready;
     fiber.collectives = 0;
-    fiber.kept = nullptr;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.data();
-    fiber.context.uc_stack.ss_size = fiber.stack.size();
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, run_thread, 0);
+    if (fiber.state != State::Done) {
+        // It is new, or was left in the middle of a kernel.
+        fiber.begun = false;
+        fiber.kept = nullptr;
+        getcontext(&fiber.begin);
+        fiber.begin.uc_stack.ss_sp = fiber.stack.data();
+        fiber.begin.uc_stack.ss_size = fiber.stack.size();
+        fiber.begin.uc_link = nullptr;
+        makecontext(&fiber.begin, run_threads, 0);
+    }
+    fiber.state = State::Ready;
 }
 
 static unsigned count(unsigned first, unsigned end, State state) {
