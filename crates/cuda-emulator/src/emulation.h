@@ -20,6 +20,16 @@
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
+// The sanitizer takes a jump by the library's functions for the end of many calls, whose stack it then forgets.
+using Jump = void*[5];
+#define MARK(jump) __builtin_setjmp(jump)
+#define GO(jump) __builtin_longjmp(jump, 1)
+#define NOT_SANITIZED __attribute__((no_sanitize_address, noinline))
+#else
+using Jump = jmp_buf;
+#define MARK(jump) _setjmp(jump)
+#define GO(jump) _longjmp(jump, 1)
+#define NOT_SANITIZED
 #endif
 
 struct alignas(8) uint2 {
@@ -90,7 +100,7 @@ struct Fiber {
     ucontext_t begin;
     bool begun = false;
     /// Where it goes on.
-    jmp_buf resume;
+    Jump resume;
     std::vector<char> stack = std::vector<char>(STACK);
     dim3 place;
     State state = State::Ready;
@@ -107,7 +117,7 @@ struct Fiber {
 
 static std::vector<Fiber> fibers;
 static Fiber* running;
-static jmp_buf scheduler;
+static Jump scheduler;
 static dim3 block_place, block_size, grid_size;
 /// Runs the kernel with the arguments of this launch.
 static void (*body)(const void* kernel, const void* const* values);
@@ -139,22 +149,26 @@ static void leave_fiber(Fiber&) {}
 static void enter_fiber(Fiber&) {}
 #endif
 
+NOT_SANITIZED static void go_to_scheduler() { GO(scheduler); }
+
+NOT_SANITIZED static void go_to(Fiber& fiber) {
+    if (fiber.begun) GO(fiber.resume);
+    fiber.begun = true;
+    setcontext(&fiber.begin);
+}
+
 /// Lets a fiber run until it waits.
-static void switch_to(Fiber& fiber) {
+NOT_SANITIZED static void switch_to(Fiber& fiber) {
     leave_scheduler(fiber);
-    if (_setjmp(scheduler) == 0) {
-        if (fiber.begun) _longjmp(fiber.resume, 1);
-        fiber.begun = true;
-        setcontext(&fiber.begin);
-    }
+    if (MARK(scheduler) == 0) go_to(fiber);
     enter_scheduler();
 }
 
-static void wait_as(State state) {
+NOT_SANITIZED static void wait_as(State state) {
     Fiber& self = *running;
     self.state = state;
     leave_fiber(self);
-    if (_setjmp(self.resume) == 0) _longjmp(scheduler, 1);
+    if (MARK(self.resume) == 0) go_to_scheduler();
     // `self` may have moved.
     enter_fiber(*running);
 }
