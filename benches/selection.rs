@@ -50,7 +50,7 @@ fn hash_scores(bencher: Bencher<'_, '_>, n: usize) {
     });
 }
 
-/// One query of 128 numbers against pages of 16 tokens, of which the best hold a twentieth.
+/// One query of 128 elements against pages of 16 tokens, of which the best hold a twentieth.
 #[divan::bench(args = TOKENS, consts = [0, 2, 8])]
 fn quest<const BITS: u64>(bencher: Bencher<'_, '_>, n: usize) {
     let bits = LabelBits::try_from(BITS).unwrap();

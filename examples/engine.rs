@@ -24,7 +24,7 @@ const SHAPE: Shape = Shape { query_heads: 8, kv_heads: 2, head_dim: 64, value_di
 const TOKENS: usize = 16_384;
 const STEPS: usize = 4;
 
-/// Rows of a page, and numbers of a row.
+/// Rows of a page, and elements of a row.
 const PAGE: usize = 64;
 const ROW: usize = SHAPE.head_dim + SHAPE.value_dim;
 

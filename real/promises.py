@@ -13,12 +13,12 @@ def row(report):
         f"{report['violations'] / report['trials']:.2%}",
         f"{worst['violations'] / worst['trials']:.1%}",
         f"{worst_row['violations']} of {worst_row['trials']}",
-        "held" if report["held"] else "broken",
+        "held" if report["held"] else "violated",
     )
 
 
-header = ("pipeline", "read", "most", "broken", "worst head", "worst row", "verdict")
+header = ("pipeline", "read", "most", "violated", "worst head", "worst row", "verdict")
 table.show([header, *map(row, table.reports())])
 print()
 print("read, most  by a query head, share of the visible tokens: mean over heads, and the largest")
-print("broken      share of the samples whose error exceeds epsilon; worst head: the same, of the head with most")
+print("violated    share of the samples whose error exceeds epsilon; worst head: the same, of the head with most")

@@ -102,7 +102,7 @@ verify() { # options, pipelines
     shift
     for file in "$@"; do
         verdict=target/real/verify-$(basename $file .toml).json
-        # A promise that is broken is a result, too.
+        # A promise that is violated is a result, too.
         missing $verdict && { $vattention verify $file $options --trace target/real/kjv-trace.safetensors --json $verdict ||
             [ $? = 1 ]; }
     done

@@ -145,7 +145,7 @@ def compare(trace, options, texts):
 
 
 def verify(trace, name, text, sampler):
-    """What `vattention verify` says of the promise of `ratio` after a selector; exit code 1 if it is broken."""
+    """What `vattention verify` says of the promise of `ratio` after a selector; exit code 1 if it is violated."""
     text = f'share = "head"\n{SINK_AND_WINDOW}{text}{SAMPLERS[sampler]}{PROMISE}'
     return vattention("verify", trace, [(f"{name}, {sampler}", text)], [], [0, 1])
 
@@ -188,15 +188,15 @@ def promised(verdict):
     read = sum(head["density"] for head in heads) / len(heads)
     worst = max(head["violations"] / head["trials"] for head in heads)
     row = verdict["worst_row"]
-    broken = percent(verdict["violations"] / verdict["trials"])
+    violated = percent(verdict["violations"] / verdict["trials"])
     held = "yes" if verdict["held"] else "no"
-    return [percent(read), broken, percent(worst), f"{row['violations']} of {row['trials']}", held]
+    return [percent(read), violated, percent(worst), f"{row['violations']} of {row['trials']}", held]
 
 
 def print_promises(trace):
     """After each index, the promise of a uniform sample and of one drawn by the index's own scores."""
     print(f"\n`{trace.name}`, `ratio` after 5 %, each query head by itself\n")
-    print("| picks | " + " | ".join(f"{sampler}: read | broken | worst head | worst row | held" for sampler in SAMPLERS) + " |")
+    print("| picks | " + " | ".join(f"{sampler}: read | violated | worst head | worst row | held" for sampler in SAMPLERS) + " |")
     print("|---" + "|--:|--:|--:|--:|---" * len(SAMPLERS) + "|")
     texts = {name: text for name, text in methods(0.05, tokens_of(trace)).items() if name not in UNRANKED}
     for name, text in texts.items():

@@ -38,7 +38,7 @@ def main():
     if verdict["held"]:
         print("nothing contradicts the promise")
     else:
-        print(f"the promise is broken: {verdict['fault']}")
+        print(f"the promise is violated: {verdict['fault']}")
 
 
 if __name__ == "__main__":

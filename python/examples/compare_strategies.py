@@ -52,7 +52,7 @@ def main():
         answer = tokenizer.decode(tokens[0, inputs["input_ids"].shape[1] :])
         print(f"\n{name}: {answer!r}, {steps['density'].mean():.1%} read, mean error {steps['error'].mean():.4f}")
         if steps["violations"].notna().any():
-            print(f"the promise was broken in {int(steps['violations'].sum())} of {steps['rows'].sum()} rows")
+            print(f"the promise was violated in {int(steps['violations'].sum())} of {steps['rows'].sum()} rows")
 
 
 if __name__ == "__main__":

@@ -189,8 +189,8 @@ impl Output {
             unbounded: bars.unbounded,
             error: errors.as_ref().map(|e| e.iter().sum::<f64>() / e.len().max(1) as f64),
             largest_error: errors.map(|e| e.into_iter().fold(0.0, f64::max)),
-            violations: violations.map(|violations| violations.broken_rows),
-            violated_steps: violations.map(|violations| violations.broken_steps),
+            violations: violations.map(|violations| violations.violated_rows),
+            violated_steps: violations.map(|violations| violations.violated_steps),
         }
     }
 }

@@ -175,7 +175,7 @@ pub(crate) fn broken_law(
     })
 }
 
-/// What a broken law, or an exception on the way, says.
+/// What a violated law, or an exception on the way, says.
 fn found(panic: Box<dyn Any + Send>) -> String {
     match panic.downcast::<PyErr>() {
         Ok(error) => error.to_string(),

@@ -159,17 +159,17 @@ fn picks_are_equal_on_small_integers() {
         each_config(shape, |name, pipeline| {
             // A power of two: products stay exact, in whatever order they are summed up.
             let exact = Options { scale: Some(0.25), ..Options::default() };
-            let judge = world.run(&*reference, pipeline, &exact);
+            let expected = world.run(&*reference, pipeline, &exact);
             for backend in common::backends() {
                 for storage in storages(&*backend, seed) {
                     let options = Options { storage, ..exact.clone() };
                     let output = world.run(&*backend, pipeline, &options);
                     let context = format!("{name} on {}", backend.name());
-                    compare_reports(&context, shape.group(), &output, &judge);
+                    compare_reports(&context, shape.group(), &output, &expected);
                     if pipeline.estimator.is_some() {
-                        compare_picks(&context, &output, &judge);
+                        compare_picks(&context, &output, &expected);
                     } else {
-                        assert_eq!(output.selection, judge.selection, "{context}");
+                        assert_eq!(output.selection, expected.selection, "{context}");
                     }
                 }
             }
@@ -227,18 +227,18 @@ fn check_threads_and_calls(world: &World, name: &str, pipeline: &Arc<PipelineCon
     let bits = |output: &Output| -> Vec<u32> {
         output.out.iter().chain(&output.log_denominator).map(|x| x.to_bits()).collect()
     };
-    let judge = world.run(&*cpu, pipeline, &Options::default());
+    let expected = world.run(&*cpu, pipeline, &Options::default());
     for threads in [1, 2, 5] {
         let options = Options { threads: Some(threads), ..Options::default() };
         let output = world.run(&*cpu, pipeline, &options);
-        assert_eq!(bits(&output), bits(&judge), "{name} on {threads} threads");
-        assert_eq!(output.selection, judge.selection);
+        assert_eq!(bits(&output), bits(&expected), "{name} on {threads} threads");
+        assert_eq!(output.selection, expected.selection);
     }
     let mut attention = world.start(&*cpu, pipeline, &Options::default());
     for t in 0..3 {
         let queries = world.queries.slice(s![.., t..=t, ..]);
         let output = attention.attend(queries, Some(&world.visible[t..=t])).unwrap();
-        let want: Array2<f32> = judge.out.slice(s![.., t, ..]).to_owned();
+        let want: Array2<f32> = expected.out.slice(s![.., t, ..]).to_owned();
         assert_eq!(output.out.slice(s![.., 0, ..]), want, "{name}, query {t} by itself");
     }
     if learns(world, pipeline) {
@@ -248,7 +248,7 @@ fn check_threads_and_calls(world: &World, name: &str, pipeline: &Arc<PipelineCon
     let options = Options { first_step: 2, ..Options::default() };
     let mut later = world.start(&*cpu, pipeline, &options);
     let output = later.attend(world.queries.slice(s![.., 2..3, ..]), None).unwrap();
-    assert_eq!(output.out.slice(s![.., 0, ..]), judge.out.slice(s![.., 2, ..]), "{name}");
+    assert_eq!(output.out.slice(s![.., 0, ..]), expected.out.slice(s![.., 2, ..]), "{name}");
 }
 
 /// Whether what is picked depends on the steps before.

@@ -88,14 +88,14 @@ proptest! {
     ) {
         let (world, other) = (World::new(tokens, seed), World::new(tokens, !seed));
         each_start(|name, start| {
-            let mut judge = start();
-            world.append(&mut *judge, 0..tokens, &[tokens]);
-            let judgement = world.answer(&mut *judge);
+            let mut expected = start();
+            world.append(&mut *expected, 0..tokens, &[tokens]);
+            let expected_answer = world.answer(&mut *expected);
 
             for by in [&[1], &by[..]] {
                 let mut attention = start();
                 world.append(&mut *attention, 0..tokens, by);
-                assert_eq!(world.answer(&mut *attention), judgement, "{name}, by {by:?}");
+                assert_eq!(world.answer(&mut *attention), expected_answer, "{name}, by {by:?}");
             }
 
             let mut longer = start();
@@ -103,7 +103,7 @@ proptest! {
             other.append(&mut *longer, forked_at..tokens, &by);
             longer.truncate(forked_at).unwrap();
             world.append(&mut *longer, forked_at..tokens, &by);
-            assert_eq!(world.answer(&mut *longer), judgement, "{name}, truncated");
+            assert_eq!(world.answer(&mut *longer), expected_answer, "{name}, truncated");
 
             let mut original = start();
             world.append(&mut *original, 0..forked_at, &by);
@@ -113,11 +113,11 @@ proptest! {
             world.append(&mut *fork, forked_at..tokens, &by);
             other.append(&mut *stray, 0..10, &[3]);
             world.append(&mut *original, forked_at..tokens, &[7]);
-            assert_ne!(world.answer(&mut *stray), judgement, "{name}, the stray");
+            assert_ne!(world.answer(&mut *stray), expected_answer, "{name}, the stray");
             drop(stray);
-            assert_eq!(world.answer(&mut *original), judgement, "{name}, the original");
+            assert_eq!(world.answer(&mut *original), expected_answer, "{name}, the original");
             drop(original);
-            assert_eq!(world.answer(&mut *fork), judgement, "{name}, the fork");
+            assert_eq!(world.answer(&mut *fork), expected_answer, "{name}, the fork");
         });
     }
 }

@@ -395,12 +395,12 @@ fn shapes_that_no_tile_fits_are_right() {
                 .attend(queries(shape, 8).view(), None)
                 .unwrap()
                 .out;
-            let mut judge =
+            let mut expected =
                 backend("reference").unwrap().start(&dense, 0, shape, &options).unwrap();
             let keys = normal((1, tokens, head_dim), 1);
             let values = normal((1, tokens, value_dim), 2);
-            judge.append(keys.view(), values.view()).unwrap();
-            let want = judge.attend(queries(shape, 8).view(), None).unwrap().out;
+            expected.append(keys.view(), values.view()).unwrap();
+            let want = expected.attend(queries(shape, 8).view(), None).unwrap().out;
             let apart = (&out.slice(s![.., .., ..]) - &want)
                 .mapv(f32::abs)
                 .into_iter()

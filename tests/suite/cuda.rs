@@ -168,15 +168,15 @@ fn check_limits(gpu: &dyn Backend) {
     for shape in [shape(1, 1, 1, 1), shape(32, 2, 256, 256), shape(3, 1, 96, 200)] {
         for pipeline in [&learning(), &whole(), &load(common::root("configs/dense.toml")).unwrap()]
         {
-            let [ours, judge] = [gpu, &Reference].map(|backend| {
+            let [ours, expected] = [gpu, &Reference].map(|backend| {
                 let mut attention = backend.start(pipeline, 0, shape, &options).unwrap();
                 append(&mut *attention, shape, 0..300).unwrap();
                 let queries = numbers(shape.query_heads, 2, shape.head_dim);
                 attention.attend(queries.view(), Some(&[257, 300])).unwrap()
             });
-            assert_eq!(ours.selection, judge.selection, "{shape:?}");
-            for (ours, judge) in ours.out.iter().zip(&judge.out) {
-                assert!((ours - judge).abs() < 2e-5, "{shape:?}: {ours} for {judge}");
+            assert_eq!(ours.selection, expected.selection, "{shape:?}");
+            for (ours, expected) in ours.out.iter().zip(&expected.out) {
+                assert!((ours - expected).abs() < 2e-5, "{shape:?}: {ours} for {expected}");
             }
         }
     }
@@ -254,7 +254,7 @@ fn the_host_keeps_no_index_that_nobody_asks_for() {
         bytes
     };
     assert_eq!(bytes(&whole()), [0, 300 * code, 301 * code]);
-    // The bounds of a page of 16 tokens are two rows of f32, of 32 numbers with what is between rows.
+    // The bounds of a page of 16 tokens are two rows of f32, of 32 elements with what is between rows.
     let quest = "[[selectors]]\ntype = \"quest\"\nsize = 32\n";
     let quest = Loader::default().parse("quest.toml", quest).unwrap();
     assert_eq!(bytes(&quest), [0, 18 * 2 * 128 * 2, 18 * 2 * 128 * 2]);

@@ -185,19 +185,20 @@ fn odd_recipes_are_followed_as_they_are_meant() {
         for text in alone.iter().chain(&beside) {
             let device = Counting::new(emulator.clone());
             let mut ours = started(&Gpu::new(device.clone()), &parsed(text), 250);
-            let mut judge = started(&Reference, &parsed(text), 250);
+            let mut expected = started(&Reference, &parsed(text), 250);
             for (new, visible) in [(250..251, by_routine), (251..260, &[31, 90, 255])] {
                 append(&mut *ours, new.clone());
-                append(&mut *judge, new);
+                append(&mut *expected, new);
                 device.take();
-                let (ours, judge) = (attend(&mut *ours, visible), attend(&mut *judge, visible));
+                let (ours, expected) =
+                    (attend(&mut *ours, visible), attend(&mut *expected, visible));
                 if visible == by_routine {
                     assert_eq!(device.take().replays, visible.len(), "{text}");
                 }
-                compare_reports(text, SHAPE.group(), &ours, &judge);
-                compare_picks(text, &ours, &judge);
-                for (ours, judge) in ours.out.iter().zip(&judge.out) {
-                    assert!((ours - judge).abs() < 2e-5, "{text}: {ours} for {judge}");
+                compare_reports(text, SHAPE.group(), &ours, &expected);
+                compare_picks(text, &ours, &expected);
+                for (ours, expected) in ours.out.iter().zip(&expected.out) {
+                    assert!((ours - expected).abs() < 2e-5, "{text}: {ours} for {expected}");
                 }
             }
         }
@@ -243,10 +244,10 @@ fn threads_that_share_a_routine_do_not_disturb_one_another() {
 fn the_fewest_and_the_most_looks_are_taken() {
     let Some(emulator) = common::emulator() else { return };
     for rounds in [1, 255] {
-        let [ours, judge] = [&Gpu::new(emulator.clone()) as &dyn Backend, &Reference]
+        let [ours, expected] = [&Gpu::new(emulator.clone()) as &dyn Backend, &Reference]
             .map(|backend| attend(&mut *started(backend, &whole(rounds), 700), &[700]));
-        compare_reports("looks", SHAPE.group(), &ours, &judge);
-        compare_picks("looks", &ours, &judge);
+        compare_reports("looks", SHAPE.group(), &ours, &expected);
+        compare_picks("looks", &ours, &expected);
     }
 }
 
@@ -266,10 +267,10 @@ fn bounds_that_the_device_cannot_find_are_left_to_the_host() {
         device.take();
         let ours = attend(&mut *ours, &[700]);
         assert_eq!(device.take().replays, replays, "{selectors}");
-        let judge = attend(&mut *started(&Reference, &pipeline, 700), &[700]);
-        assert!(judge.rows.iter().any(|row| row.sampled > 0), "nothing is left to chance");
-        compare_reports(selectors, SHAPE.group(), &ours, &judge);
-        compare_picks(selectors, &ours, &judge);
+        let expected = attend(&mut *started(&Reference, &pipeline, 700), &[700]);
+        assert!(expected.rows.iter().any(|row| row.sampled > 0), "nothing is left to chance");
+        compare_reports(selectors, SHAPE.group(), &ours, &expected);
+        compare_picks(selectors, &ours, &expected);
     }
 }
 
@@ -278,13 +279,13 @@ fn bounds_that_the_device_cannot_find_are_left_to_the_host() {
 fn room_is_made_as_sequences_grow() {
     let Some(emulator) = common::emulator() else { return };
     let mut ours = started(&Gpu::new(emulator), &whole(6), 650);
-    let mut judge = started(&Reference, &whole(6), 650);
+    let mut expected = started(&Reference, &whole(6), 650);
     for new in [650..1020, 1020..1030, 1030..2100] {
         append(&mut *ours, new.clone());
-        append(&mut *judge, new.clone());
+        append(&mut *expected, new.clone());
         let visible = [new.end - 7, new.end];
-        let (ours, judge) = (attend(&mut *ours, &visible), attend(&mut *judge, &visible));
-        compare_reports("room", SHAPE.group(), &ours, &judge);
-        compare_picks("room", &ours, &judge);
+        let (ours, expected) = (attend(&mut *ours, &visible), attend(&mut *expected, &visible));
+        compare_reports("room", SHAPE.group(), &ours, &expected);
+        compare_picks("room", &ours, &expected);
     }
 }

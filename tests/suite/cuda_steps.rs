@@ -206,10 +206,10 @@ impl Case {
 
     /// Outputs over the same tokens are within 1e-5 of the head's largest value, and sums of weights
     /// within 1e-5 of their logarithm.
-    fn compare_outputs(&self, output: &Output, judge: &Output) {
+    fn compare_outputs(&self, output: &Output, expected: &Output) {
         let (ours, theirs) =
-            (output.selection.as_ref().unwrap(), judge.selection.as_ref().unwrap());
-        for ((head, t), &log_d) in judge.log_denominator.indexed_iter() {
+            (output.selection.as_ref().unwrap(), expected.selection.as_ref().unwrap());
+        for ((head, t), &log_d) in expected.log_denominator.indexed_iter() {
             let row = t * self.shape.query_heads + head;
             if ours.row(row) != theirs.row(row) {
                 continue;
@@ -217,7 +217,7 @@ impl Case {
             let apart = (output.log_denominator[[head, t]] - log_d).abs();
             assert!(apart <= 1e-5 * log_d.abs().max(1.0), "row {row}: ln D is {apart} off");
             let largest = 2.0 * 2.0_f32.powi(self.powers[head / self.shape.group()]);
-            let rows = [output, judge].map(|output| output.out.slice(s![head, t, ..]));
+            let rows = [output, expected].map(|output| output.out.slice(s![head, t, ..]));
             for (ours, theirs) in rows[0].iter().zip(rows[1]) {
                 let apart = (ours - theirs).abs();
                 assert!(apart <= 1e-5 * largest, "row {row}: {ours} for {theirs}");
@@ -233,15 +233,15 @@ proptest! {
     #[test]
     fn a_step_on_the_device_is_as_the_reference_takes_it(case in case()) {
         let Some(emulator) = common::emulator() else { return Ok(()) };
-        let (ours, judge) = (case.run(&Gpu::new(emulator)), case.run(&Reference));
-        for (ours, judge) in ours.iter().zip(&judge) {
-            compare_reports("", case.shape.group(), ours, judge);
+        let (ours, expected) = (case.run(&Gpu::new(emulator)), case.run(&Reference));
+        for (ours, expected) in ours.iter().zip(&expected) {
+            compare_reports("", case.shape.group(), ours, expected);
             if case.config().estimator.is_some() {
-                compare_picks("", ours, judge);
+                compare_picks("", ours, expected);
             } else {
-                assert_eq!(ours.selection, judge.selection);
+                assert_eq!(ours.selection, expected.selection);
             }
-            case.compare_outputs(ours, judge);
+            case.compare_outputs(ours, expected);
         }
     }
 }

@@ -249,10 +249,10 @@ fn backends_learn_the_same_from_small_integers() {
         let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
         for seed in 0..12 {
             let story = Story::new(600, [0, 6][seed as usize % 2], 2, seed, true);
-            let judge = story.run("reference", &pipeline);
+            let expected = story.run("reference", &pipeline);
             for backend in available_backends() {
                 let outputs = story.run(backend.name(), &pipeline);
-                for (step, (ours, theirs)) in outputs.iter().zip(&judge).enumerate() {
+                for (step, (ours, theirs)) in outputs.iter().zip(&expected).enumerate() {
                     let place = format!("{} {toml}, seed {seed}, step {step}", backend.name());
                     assert_eq!(ours.selection, theirs.selection, "{place}");
                 }

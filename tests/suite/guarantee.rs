@@ -133,15 +133,18 @@ fn check(target: Target, epsilons: [f64; 2], make: Make, mutant: Option<Make>) -
                 for share in [Share::Group, Share::Head] {
                     let cell = format!("{head:?}, {target} within {epsilon}, {delta}, {share:?}");
                     let found = run(&layer, exact_top(), share, make(&promise), &promise);
-                    let (sampled, broken) = (found.mean_sampled, worst(&found));
+                    let (sampled, violated) = (found.mean_sampled, worst(&found));
                     let floor = sampled < 2.0 * BASE as f64;
                     let note = if floor { " (the base sample rules)" } else { "" };
-                    println!("{cell}: {broken} of {TRIALS}, {sampled:.0} sampled{note}");
-                    assert!(!contradicted(broken, delta), "{cell}: {broken} broken");
+                    println!("{cell}: {violated} of {TRIALS}, {sampled:.0} sampled{note}");
+                    assert!(!contradicted(violated, delta), "{cell}: {violated} violated");
                     let Some(mutant) = mutant.filter(|_| !floor) else { continue };
                     let found = run(&layer, exact_top(), share, mutant(&promise), &promise);
-                    let broken = worst(&found);
-                    assert!(contradicted(broken, delta), "{cell}: the mutant breaks only {broken}");
+                    let violated = worst(&found);
+                    assert!(
+                        contradicted(violated, delta),
+                        "{cell}: the mutant violates only {violated}"
+                    );
                     proved += 1;
                 }
             }
@@ -221,7 +224,7 @@ fn the_papers_combination_is_conservative() {
         ..Terms::new(Target::Sdpa, promise.epsilon, promise.delta)
     };
     let found = run(&layer, exact_top(), Share::Head, Box::new(Clt(terms)), &promise);
-    assert!(worst(&found) <= TRIALS / 100, "{} broken", worst(&found));
+    assert!(worst(&found) <= TRIALS / 100, "{} violated", worst(&found));
 }
 
 /// Violations of each query head in `trials` steps of the `cpu` backend, and the mean sample.
@@ -243,7 +246,7 @@ fn run_on_cpu(
     let mut attention = backend("cpu").unwrap().start(&pipeline, 0, shape, &options).unwrap();
     attention.append(layer.keys.view(), layer.values.view()).unwrap();
     let exact = Exact::rows(&layer, &shape, 1.0, 1);
-    let (mut broken, mut sampled) = ([0; 2], 0);
+    let (mut violated, mut sampled) = ([0; 2], 0);
     // The same query again and again: each step draws a sample of its own.
     let queries = Array3::from_shape_fn((2, 100, 2), |(head, _, i)| layer.queries[[head, 0, i]]);
     for _ in 0..trials / 100 {
@@ -257,12 +260,12 @@ fn run_on_cpu(
                     let got = output.out.slice(s![member, t, ..]).mapv(f64::from);
                     norm(&(got - &exact.output)) / norm(&exact.output)
                 };
-                broken[member] += usize::from(error > promise.epsilon.get());
+                violated[member] += usize::from(error > promise.epsilon.get());
             }
         }
         sampled += output.rows.iter().map(|row| row.sampled).sum::<usize>();
     }
-    (broken[0].max(broken[1]), sampled as f64 / (2 * trials) as f64)
+    (violated[0].max(violated[1]), sampled as f64 / (2 * trials) as f64)
 }
 
 fn norm(x: &Array1<f64>) -> f64 {
@@ -281,21 +284,21 @@ fn the_cpu_backend_keeps_the_promise_too() {
     {
         let promise = Promise::new(target, epsilon, delta);
         for head in [Head::Gaussian, Head::LogNormal(2.0)] {
-            let (broken, sampled) = run_on_cpu(head, make(&promise), &promise, trials);
-            println!("{head:?}, {target}: {broken} of {trials}, {sampled:.0} sampled");
-            assert!(!contradicted(broken), "{head:?}, {target}: {broken} broken");
+            let (violated, sampled) = run_on_cpu(head, make(&promise), &promise, trials);
+            println!("{head:?}, {target}: {violated} of {trials}, {sampled:.0} sampled");
+            assert!(!contradicted(violated), "{head:?}, {target}: {violated} violated");
             if sampled >= 2.0 * BASE as f64 {
-                let (broken, _) = run_on_cpu(head, mutant(&promise), &promise, trials);
+                let (violated, _) = run_on_cpu(head, mutant(&promise), &promise, trials);
                 assert!(
-                    contradicted(broken),
-                    "{head:?}, {target}: the mutant breaks only {broken}"
+                    contradicted(violated),
+                    "{head:?}, {target}: the mutant violates only {violated}"
                 );
             }
         }
     }
 }
 
-/// Where the promise breaks: heavy tokens that no selector took, and that the samples miss.
+/// Where the promise fails: heavy tokens that no selector took, and that the samples miss.
 /// Measured, so that what the documentation says of it stays true.
 #[test]
 fn the_promise_breaks_where_heavy_tokens_are_missed() {

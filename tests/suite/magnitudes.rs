@@ -78,7 +78,7 @@ fn run(backend: &dyn Backend, mode: &str, layer: &TraceLayer, steps: usize) -> (
     let output = attention.attend(queries.view(), None).unwrap();
     let norm = |x: &Array1<f64>| x.dot(x).sqrt();
     let exact = Exact::rows(layer, &shape, 1.0, 1);
-    let broken = exact.iter().enumerate().map(|(head, exact)| {
+    let violated = exact.iter().enumerate().map(|(head, exact)| {
         let wrong = |t: &usize| {
             let got = output.out.slice(s![head, *t, ..]).mapv(f64::from);
             let error = norm(&(got - &exact.output)) / norm(&exact.output);
@@ -87,14 +87,14 @@ fn run(backend: &dyn Backend, mode: &str, layer: &TraceLayer, steps: usize) -> (
         (0..steps).filter(wrong).count()
     });
     let sampled: usize = output.rows.iter().map(|row| row.sampled).sum();
-    (broken.max().unwrap(), sampled as f64 / (2 * steps) as f64)
+    (violated.max().unwrap(), sampled as f64 / (2 * steps) as f64)
 }
 
 fn check(backend: &dyn Backend, odd: Odd, mode: &str, steps: usize) -> f64 {
-    let (broken, sampled) = run(backend, mode, &layer(odd), steps);
-    let cell = format!("{}, {odd:?}, {mode}: {broken} of {steps}", backend.name());
+    let (violated, sampled) = run(backend, mode, &layer(odd), steps);
+    let cell = format!("{}, {odd:?}, {mode}: {violated} of {steps}", backend.name());
     println!("{cell}, {sampled:.0} sampled");
-    assert!(binomial::p_value(broken, steps, DELTA) >= 1e-6, "{cell}");
+    assert!(binomial::p_value(violated, steps, DELTA) >= 1e-6, "{cell}");
     sampled
 }
 

@@ -136,12 +136,12 @@ impl PromiseTrials {
         pipeline.append(&NewTokens { first: 0, keys, values });
         let step = Step { site: &site, queries: &[1.0], keys, values, visible: TOKENS, step: 0 };
         let choice = pipeline.choose(&step);
-        let mut found = Found { sampled: 0, broken: 0, claims: 0, wrong: 0, kind: Kind::Exact };
+        let mut found = Found { sampled: 0, violated: 0, claims: 0, wrong: 0, kind: Kind::Exact };
         for sequence in 0..TRIALS {
             pipeline.set_sequence(sequence);
             let reading = pipeline.complete(&step, &choice);
-            let broken = self.error(cell.target, &self.sums(&reading)) > cell.epsilon;
-            found.add(cell, &reading.report(0), broken);
+            let violated = self.error(cell.target, &self.sums(&reading)) > cell.epsilon;
+            found.add(cell, &reading.report(0), violated);
         }
         found
     }
@@ -213,8 +213,8 @@ impl Cell {
 #[derive(Debug)]
 struct Found {
     sampled: usize,
-    /// Samples in which the promise was broken.
-    broken: u32,
+    /// Samples in which the promise was violated.
+    violated: u32,
     /// Samples whose certificate claims the promise, assuming nothing that is false there.
     claims: u32,
     /// Claims that were false.
@@ -224,36 +224,36 @@ struct Found {
 }
 
 impl Found {
-    fn add(&mut self, cell: &Cell, report: &RowReport, broken: bool) {
+    fn add(&mut self, cell: &Cell, report: &RowReport, violated: bool) {
         let Certificate { held, assumes, kind, .. } = report.certificate;
         let unfounded = assumes.contains(Assumption::TailSeen) && cell.hides_heavy_tokens();
         let claims = held && !unfounded;
         self.sampled += report.sampled;
-        self.broken += u32::from(broken);
+        self.violated += u32::from(violated);
         self.claims += u32::from(claims);
-        self.wrong += u32::from(claims && broken);
+        self.wrong += u32::from(claims && violated);
         self.kind = self.kind.min(kind);
     }
 }
 
 impl Found {
-    /// No claim is false more often than delta; none at all where the promise is broken.
+    /// No claim is false more often than delta; none at all where the promise is violated.
     fn check(&self, cell: &Cell) {
         let Cell { head, selection, base, target, epsilon, delta, mode } = cell;
         let rate = |count: u32| f64::from(count) / f64::from(TRIALS);
         println!(
             "{head:?}, {selection:?}, base {base}, {target} {epsilon} {delta}, {mode:?}: {} tokens, {:.4} \
-             broken, {:.3} claimed",
+             violated, {:.3} claimed",
             self.sampled / TRIALS as usize,
-            rate(self.broken),
+            rate(self.violated),
             rate(self.claims),
         );
         assert!(!contradicts(self.wrong, *delta), "{cell:?}: {self:?}");
-        if contradicts(self.broken, *delta) {
+        if contradicts(self.violated, *delta) {
             assert_eq!(self.wrong, 0, "{cell:?}: {self:?}");
         }
         if *mode == Mode::Rigorous {
-            assert!(self.kind >= Kind::FiniteSample && self.broken == self.wrong, "{cell:?}");
+            assert!(self.kind >= Kind::FiniteSample && self.violated == self.wrong, "{cell:?}");
         }
     }
 }
@@ -286,11 +286,11 @@ fn check(head: Head, target: Target, terms: &[(usize, f64, f64)]) -> Vec<(Cell, 
     all
 }
 
-/// Cells of one selection and mode in which the promise is broken.
-fn broken(all: &[(Cell, Found)], selection: Selection, mode: Mode) -> usize {
+/// Cells of one selection and mode in which the promise is violated.
+fn violated(all: &[(Cell, Found)], selection: Selection, mode: Mode) -> usize {
     let of = |cell: &Cell| cell.selection == selection && cell.mode == mode;
     let cells = all.iter().filter(|(cell, _)| of(cell));
-    cells.filter(|(cell, found)| contradicts(found.broken, cell.delta)).count()
+    cells.filter(|(cell, found)| contradicts(found.violated, cell.delta)).count()
 }
 
 /// Tails that a sample sees.
@@ -302,7 +302,7 @@ fn no_mode_breaks_its_promise_where_nothing_is_hidden() {
     check(Head::Cancelling, Target::Sdpa, &TERMS[..1]);
 }
 
-/// A selector that misses heavy tokens breaks the default and the strict mode, and both say so.
+/// A selector that misses heavy tokens violates the default and the strict mode, and both say so.
 #[test]
 fn a_certificate_names_the_tail_where_heavy_tokens_are_missed() {
     for head in [Head::LogNormal(2.0), Head::LogNormal(3.0), Head::Pareto(1.5)] {
@@ -310,8 +310,8 @@ fn a_certificate_names_the_tail_where_heavy_tokens_are_missed() {
     }
     let needle = check(Head::Needle, Target::Sdpa, &TERMS);
     for mode in [Mode::Default, Mode::Strict] {
-        assert_eq!(broken(&needle, Selection::Exact, mode), 0);
-        assert!(broken(&needle, Selection::Forgetful, mode) > 0, "{mode:?} keeps it");
+        assert_eq!(violated(&needle, Selection::Exact, mode), 0);
+        assert!(violated(&needle, Selection::Forgetful, mode) > 0, "{mode:?} keeps it");
     }
 }
 
@@ -319,7 +319,7 @@ fn a_certificate_names_the_tail_where_heavy_tokens_are_missed() {
 #[test]
 fn strict_counts_what_was_missed_where_a_bound_is_proved() {
     let found = check(Head::TwoPoint, Target::Sdpa, &TERMS);
-    assert!(broken(&found, Selection::Exact, Mode::Default) > 0, "the default keeps it");
+    assert!(violated(&found, Selection::Exact, Mode::Default) > 0, "the default keeps it");
     for (cell, found) in found {
         if cell.selection == Selection::Exact && cell.mode == Mode::Strict {
             assert_eq!(found.claims, TRIALS, "{cell:?}");

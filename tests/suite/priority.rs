@@ -45,7 +45,7 @@ fn the_asymptotic_modes_keep_their_promise(index: LogitIndex) {
             let found = run(only(Box::new(priority(index)), ratio()));
             let cell = format!("{head:?}, {mode:?}, {epsilon}, {delta}: {found:?}");
             println!("{cell}");
-            assert!(!contradicted(found.broken, delta), "{cell}");
+            assert!(!contradicted(found.violated, delta), "{cell}");
             assert!(found.unheld <= TRIALS as usize / 20, "{cell}");
             let too_easy = matches!(head, PromiseHead::OneDirection(_))
                 || found.read < (ENDS + 2 * BASE) as f64;
@@ -53,9 +53,9 @@ fn the_asymptotic_modes_keep_their_promise(index: LogitIndex) {
                 continue;
             }
             let mutant = only(Box::new(priority(index)), Box::new(QuarterOfTheVariance(ratio())));
-            let broken = run(mutant).broken;
-            let found = binomial::p_value(broken, TRIALS as usize, delta) < LEVEL;
-            println!("{head:?}: a quarter of the variance breaks {broken}");
+            let violated = run(mutant).violated;
+            let found = binomial::p_value(violated, TRIALS as usize, delta) < LEVEL;
+            println!("{head:?}: a quarter of the variance violates {violated}");
             proved.fetch_add(usize::from(found), std::sync::atomic::Ordering::Relaxed);
         }
     });
@@ -77,7 +77,7 @@ fn the_scores_of_a_selector_keep_the_promise() {
             let found = bench.run();
             let cell = format!("{head:?}, {epsilon}, {delta}: {found:?}");
             println!("{cell}");
-            assert!(!contradicted(found.broken, delta), "{cell}");
+            assert!(!contradicted(found.violated, delta), "{cell}");
             bench.read(0, |_, reading| {
                 let certificate = &reading.report(0).certificate;
                 let all = certificate.kind == Kind::Exact;
@@ -98,7 +98,10 @@ fn tokens_that_could_shift_the_output_too_far_are_met() {
             let bench = bench(head, only(Box::new(priority(LogitIndex::Keys)), estimator));
             let found = bench.run();
             println!("{head:?}, {mode:?}, {epsilon}, {delta}: {found:?}");
-            assert!(!contradicted(found.broken, delta), "{head:?}, {mode:?}, {epsilon}: {found:?}");
+            assert!(
+                !contradicted(found.violated, delta),
+                "{head:?}, {mode:?}, {epsilon}: {found:?}"
+            );
             bench.read(0, |_, reading| {
                 let assumes = reading.report(0).certificate.assumes;
                 assert!(!assumes.contains(Assumption::TailSeen), "{assumes:?}");
@@ -116,7 +119,7 @@ fn the_rigorous_mode_keeps_its_promise() {
         let bench = bench(head, only(Box::new(priority(LogitIndex::Keys)), estimator));
         let found = bench.run();
         println!("{head:?}: {found:?}");
-        assert!(!contradicted(found.broken, 0.1) && found.unheld == 0, "{head:?}: {found:?}");
+        assert!(!contradicted(found.violated, 0.1) && found.unheld == 0, "{head:?}: {found:?}");
         bench.read(0, |_, reading| {
             let certificate = reading.report(0).certificate;
             assert!(certificate.kind >= Kind::FiniteSample && certificate.assumes.is_empty());

@@ -47,7 +47,7 @@ fn the_promise_is_kept_with_no_more_tokens_than_a_uniform_sample_needs() {
             };
             let found = run(stratified(), ratio());
             let cell = format!("{head:?}, {epsilon}, {delta}: {found:?}");
-            assert!(!contradicted(found.broken, delta), "{cell}");
+            assert!(!contradicted(found.violated, delta), "{cell}");
             assert!(found.unheld <= TRIALS as usize / 20, "{cell}");
             let uniform = run(Box::new(Uniform { base: FIRST }), ratio());
             println!("{cell} {uniform:?}");
@@ -56,8 +56,8 @@ fn the_promise_is_kept_with_no_more_tokens_than_a_uniform_sample_needs() {
             let much = ours <= 0.8 * uniforms;
             gained.fetch_add(usize::from(much), Ordering::Relaxed);
             if delta == 0.2 {
-                let broken = run(stratified(), Box::new(QuarterOfTheVariance(ratio()))).broken;
-                let found = binomial::p_value(broken, TRIALS as usize, delta) < LEVEL;
+                let violated = run(stratified(), Box::new(QuarterOfTheVariance(ratio()))).violated;
+                let found = binomial::p_value(violated, TRIALS as usize, delta) < LEVEL;
                 proved.fetch_add(usize::from(found), Ordering::Relaxed);
             }
         }
@@ -74,7 +74,7 @@ fn a_shared_list_keeps_each_heads_promise() {
         assert_eq!(config.share, Share::Group);
         let found = PromiseTrials::new(head, &Arc::new(config)).run();
         println!("{head:?}: {found:?}");
-        assert!(!contradicted(found.broken, 0.1), "{head:?}: {found:?}");
+        assert!(!contradicted(found.violated, 0.1), "{head:?}: {found:?}");
     });
 }
 

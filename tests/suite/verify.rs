@@ -132,7 +132,7 @@ fn coin(epsilon: f64) -> PipelineConfig {
     }
 }
 
-/// A sample drawn once for each query would break a promise in a row always, or never.
+/// A sample drawn once for each query would violate a promise in a row always, or never.
 #[test]
 fn samples_are_drawn_anew_for_each_trial() {
     let verdict = |epsilon| run_pipeline(layer(None), coin(epsilon), 2000).unwrap();
@@ -177,7 +177,7 @@ fn stubborn(tokens: usize, epsilon: f64) -> Stubborn {
 }
 
 /// The verdict on an estimator after a base sample.
-fn judge(layer: TraceLayer, base: usize, estimator: Stubborn) -> Verification {
+fn checked(layer: TraceLayer, base: usize, estimator: Stubborn) -> Verification {
     let pipeline = PipelineConfig {
         sampler: Some(Box::new(Uniform { base: Size::Tokens(base) })),
         estimator: Some(Box::new(estimator)),
@@ -206,16 +206,16 @@ fn the_assumption_that_fails_is_named() {
     );
 
     // Values 1 and 3 in turn: of two tokens that miss the mean, both are alike.
-    let two = judge(flat(1, |token| [1.0, 3.0][token % 2]), 2, stubborn(2, 0.4));
+    let two = checked(flat(1, |token| [1.0, 3.0][token % 2]), 2, stubborn(2, 0.4));
     let fault = two.fault.unwrap();
     assert_eq!((fault.cause, fault.share), (Cause::Moments, 1.0), "{:?}", two.heads[0].failures);
 
     // A hundred of 0 and 2 tell mean and variance well, but 5 % is half a standard deviation.
     let coin = |token: usize| 2.0 * (token % 2) as f32;
-    let hundred = judge(flat(1, coin), 100, stubborn(100, 0.05));
+    let hundred = checked(flat(1, coin), 100, stubborn(100, 0.05));
     let fault = hundred.fault.unwrap();
     assert!(fault.cause == Cause::Normal && fault.share > 0.99, "{fault:?}");
-    assert!(!hundred.held && judge(flat(1, coin), 100, stubborn(100, 0.2)).held);
+    assert!(!hundred.held && checked(flat(1, coin), 100, stubborn(100, 0.2)).held);
 }
 
 /// Where a sample is not uniform, what it leaves has no statistics, but heavy tokens are still found.
@@ -238,7 +238,7 @@ fn errors_are_relative_to_the_floor() {
     let cancelling = || flat(1, |token| [12.0, -10.0][token % 2]);
     let at = |floor| {
         let floor = Some(fraction(floor));
-        judge(cancelling(), 200, Stubborn { floor, ..stubborn(200, 0.2) })
+        checked(cancelling(), 200, Stubborn { floor, ..stubborn(200, 0.2) })
     };
     let (half, tenth) = (at(0.5), at(0.05));
     let ratio = tenth.heads[0].error.mean / half.heads[0].error.mean;
@@ -260,7 +260,7 @@ fn a_promise_about_a_step_is_about_all_heads_of_a_layer() {
         layer
     };
     // 9.8 % in standard deviation: each head exceeds 0.19 with probability 0.05.
-    let of = |scope| judge(layer(), 100, Stubborn { scope, ..stubborn(100, 0.19) });
+    let of = |scope| checked(layer(), 100, Stubborn { scope, ..stubborn(100, 0.19) });
     let (row, step) = (of(Scope::Row), of(Scope::Step));
     assert!(row.held && row.steps.is_empty() && row.trials == 16 * 2000);
     assert!(!step.held && step.trials == 2000 && step.worst_row.query_head.is_none());

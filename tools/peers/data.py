@@ -31,7 +31,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Layer:
-    """f32 numbers: queries [query_heads, head_dim], keys and values [kv_heads, tokens, head_dim]."""
+    """f32 elements: queries [query_heads, head_dim], keys and values [kv_heads, tokens, head_dim]."""
 
     queries: np.ndarray
     keys: np.ndarray
@@ -60,7 +60,7 @@ def widen_bf16(bits: np.ndarray) -> np.ndarray:
 
 
 def store(x: np.ndarray, dtype: str) -> np.ndarray:
-    """f32 numbers in a precision; bf16 is kept as its bits in u16. Same shape."""
+    """f32 elements in a precision; bf16 is kept as its bits in u16. Same shape."""
     match dtype:
         case "f32":
             return x

@@ -1,6 +1,6 @@
 //! Backends that run pipelines on the CPU, and what one on another machine is made of.
 //!
-//! [`Reference`] is the judge: one thread, f64, ndarray, obviously right. [`Cpu`] is for use. They
+//! [`Reference`] is what the others are checked against: one thread, f64, ndarray, obviously right. [`Cpu`] is for use. They
 //! share the KV cache, the checks of input and the walk over KV heads, which are a [`Layer`], and
 //! differ in how its [`Executor`] answers the queries of a step.
 

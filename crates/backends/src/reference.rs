@@ -1,4 +1,4 @@
-//! The judge: f64, ndarray, one thread, no cleverness.
+//! The reference: f64, ndarray, one thread, no cleverness.
 //!
 //! Its selectors are shown a token when a row comes that sees it, and not before. So several queries
 //! with growing limits are decoding one by one, by construction, and a selector whose picks depend on
@@ -25,7 +25,7 @@ impl Backend for Reference {
     }
 
     fn summary(&self) -> &'static str {
-        "f64, one thread: the judge of the others"
+        "f64, one thread: what the others are checked against"
     }
 
     fn start(

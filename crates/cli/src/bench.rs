@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// KV heads; divides the number of query heads.
     #[arg(long, default_value_t = 8)]
     kv_heads: usize,
-    /// Numbers in a query, in a key and in a value.
+    /// Elements of a query, in a key and in a value.
     #[arg(long, default_value_t = 128)]
     head_dim: usize,
     /// How numbers are stored, between commas.

@@ -94,7 +94,7 @@ const HEADER: [&str; 14] = [
     "bar",
     "outside",
     "promise",
-    "broken",
+    "violated",
     "evidence",
 ];
 
@@ -123,7 +123,7 @@ bar       the relative error that each sample says is exceeded with probability 
 outside   share of these rows whose error is larger
 promise   target: epsilon, delta, that is Pr(relative error of the target > epsilon) <= delta; with
           the floor that errors are relative to at least, and whom it is about if that is a step
-broken    rows whose error of the target exceeded epsilon; if the promise is about a step, steps: all
+violated  rows whose error of the target exceeded epsilon; if the promise is about a step, steps: all
           query heads of a layer at one query, of which any may exceed it
 evidence  what that says of delta: \"within delta\", their share is at most delta; \"above delta\", it is
           more, which may be chance; \"contradicted\", that is less probable than 1e-6 if the promise
@@ -154,19 +154,19 @@ fn cells(pipeline: &Measured) -> [String; 14] {
         or_dash(pipeline.bars.mean().map(short)),
         or_dash(pipeline.bars.share_outside().map(percent)),
         or_dash(guarantee.map(|it| promise(&it.promise))),
-        or_dash(guarantee.map(|it| broken(&it.violations, it.promise.scope))),
+        or_dash(guarantee.map(|it| violated(&it.violations, it.promise.scope))),
         or_dash(guarantee.map(|it| it.evidence.to_string())),
     ]
 }
 
 /// `4 of 256`, or `3 of 64 steps`.
-fn broken(violations: &Violations, scope: Scope) -> String {
-    let (broken, all) = violations.of(scope);
+fn violated(violations: &Violations, scope: Scope) -> String {
+    let (violated, all) = violations.of(scope);
     let steps = match scope {
         Scope::Row => "",
         Scope::Step => " steps",
     };
-    format!("{broken} of {all}{steps}")
+    format!("{violated} of {all}{steps}")
 }
 
 /// `sdpa: 0.1, 0.1, floor 0.05, step`

@@ -24,10 +24,10 @@ pub(crate) struct Args {
     /// KV heads; divides the number of query heads.
     #[arg(long, default_value_t = 2)]
     kv_heads: usize,
-    /// Numbers in a query and in a key.
+    /// Elements of a query and in a key.
     #[arg(long, default_value_t = 128)]
     head_dim: usize,
-    /// Numbers in a value; by default, as many as in a key.
+    /// Elements of a value; by default, as many as in a key.
     #[arg(long)]
     value_dim: Option<usize>,
     /// Layers.

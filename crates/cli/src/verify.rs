@@ -21,14 +21,14 @@ const HELP: &str = "\
 Errors are relative to what the promise says: to the target, or to its floor. A promise about each
 row is judged by every query head, and by every query head at one query; one with scope `step` by the
 largest error of a layer's heads. Every sample counts, whether its certificate says `held` or not.
-Exit code 1: the promise is broken. Where the estimator has a size, or a limit does not suffice for epsilon,
+Exit code 1: the promise is violated. Where the estimator has a size, or a limit does not suffice for epsilon,
 the error bar is the promise.
 
 The violations of a head, or of a row, contradict delta if so many are less probable than 1e-6 over the
 number of heads, or of rows, where the promise is kept. Each p-value is told with its limit, and what
 so many samples would contradict: `held` says that nothing larger was seen. More --trials see less.
 
-Of a broken promise it is told what fails in most of the samples that broke it, in the worst head:
+Of a violated promise it is told what fails in most of the samples that violated it, in the worst head:
   tail-seen  the undrawn tokens that outweigh every drawn one, at most 1 % of those undrawn, make up
              more than half of the error; a token weighs e |v - o| (sdpa), e |v| (numerator) or e
              (denominator)

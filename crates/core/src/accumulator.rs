@@ -12,9 +12,9 @@ pub trait Accumulator {
     /// Reads the tokens picked for certain. Called once, before any is drawn.
     fn take(&mut self, picks: &Picks);
 
-    /// Reads tokens drawn from the residual, in draw order. Unless `judged`, nothing will be asked of
+    /// Reads tokens drawn from the residual, in draw order. Unless `checked`, nothing will be asked of
     /// the sample any more.
-    fn draw(&mut self, tokens: &[u32], judged: bool);
+    fn draw(&mut self, tokens: &[u32], checked: bool);
 
     /// What all tokens drawn so far say to reader `reader` of the list, if they are a uniform sample.
     fn stats(&mut self, reader: usize, residual: &Residual) -> SampleStats;
@@ -41,9 +41,9 @@ pub trait Accumulator {
     }
 
     /// How many rows must be left to read for reading all visible tokens in order, instead, to be
-    /// faster; if `judged`, statistics will be asked for after that.
-    fn dense_from(&self, judged: bool) -> usize {
-        let _ = judged;
+    /// faster; if `checked`, statistics will be asked for after that.
+    fn dense_from(&self, checked: bool) -> usize {
+        let _ = checked;
         usize::MAX
     }
 }

@@ -201,16 +201,16 @@ impl<'a> Drawing<'a> {
         &mut self,
         b: usize,
         limit: usize,
-        judged: bool,
+        checked: bool,
     ) -> Result<(), DenseIsFaster> {
         let all = self.n_s.saturating_sub(b) < NEAR_CENSUS;
-        self.extend(if all { self.n_s } else { b }.min(limit), judged)
+        self.extend(if all { self.n_s } else { b }.min(limit), checked)
     }
 
-    /// Draws on to a size of `b`, or all. The sample is looked at again only if `judged`.
-    fn extend(&mut self, b: usize, judged: bool) -> Result<(), DenseIsFaster> {
+    /// Draws on to a size of `b`, or all. The sample is looked at again only if `checked`.
+    fn extend(&mut self, b: usize, checked: bool) -> Result<(), DenseIsFaster> {
         let (size, drawn) = (b.min(self.n_s), self.tokens.len());
-        if size.saturating_sub(self.size) >= self.accumulator.dense_from(judged) {
+        if size.saturating_sub(self.size) >= self.accumulator.dense_from(checked) {
             return Err(DenseIsFaster);
         }
         if size > self.size {
@@ -218,8 +218,8 @@ impl<'a> Drawing<'a> {
             self.size = size;
         }
         // Tokens of different weights are read at the end, when these are known.
-        if self.uniform || judged {
-            self.accumulator.draw(&self.tokens[drawn..], judged);
+        if self.uniform || checked {
+            self.accumulator.draw(&self.tokens[drawn..], checked);
         }
         Ok(())
     }

@@ -9,9 +9,9 @@ pub struct Shape {
     pub query_heads: usize,
     /// Heads of keys and values; divides `query_heads`.
     pub kv_heads: usize,
-    /// Numbers in a query and in a key.
+    /// Elements of a query and in a key.
     pub head_dim: usize,
-    /// Numbers in a value.
+    /// Elements of a value.
     pub value_dim: usize,
 }
 

@@ -27,7 +27,7 @@ pub struct SampleStats {
     pub visible: usize,
     /// Query heads of the layer.
     pub query_heads: usize,
-    /// Numbers in a value; no covariance of values has a higher rank.
+    /// Elements of a value; no covariance of values has a higher rank.
     pub value_dim: usize,
     /// Estimate `D^` of the softmax denominator.
     pub d: f64,
@@ -89,7 +89,7 @@ pub struct Sample<'a> {
 /// Sums that the statistics follow from, however they were made.
 #[derive(Clone, Copy, Debug)]
 pub struct Moments {
-    /// Numbers in a value.
+    /// Elements of a value.
     pub value_dim: usize,
     /// `D^`, and the certain tokens' part of it.
     pub d: f64,

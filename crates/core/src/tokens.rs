@@ -25,14 +25,14 @@ pub struct Tokens<'a> {
 }
 
 impl<'a> Tokens<'a> {
-    /// `len` rows of `dim` numbers in one slice, `stride ≥ dim` numbers from row to row.
+    /// `len` rows of `dim` elements in one slice, `stride ≥ dim` elements from row to row.
     ///
     /// # Panics
     /// If the slice is too short for that, or `stride < dim`.
     pub fn strided<T: Element>(data: &'a [T], len: usize, dim: usize, stride: usize) -> Self {
         assert!(stride >= dim, "stride {stride} is less than dim {dim}");
         let needed = if len == 0 { 0 } else { (len - 1) * stride + dim };
-        assert!(data.len() >= needed, "{len} rows need {needed} numbers, got {}", data.len());
+        assert!(data.len() >= needed, "{len} rows need {needed} elements, got {}", data.len());
         Self {
             rows: T::rows(Blocks::One(data)),
             layout: BlockLayout::new(len, dim, stride, NonZeroUsize::MAX),
@@ -72,14 +72,14 @@ impl<'a> Tokens<'a> {
         Self { rows: T::rows(Blocks::Many(blocks)), layout }
     }
 
-    /// Some numbers of each row: `[len, range.len()]`.
+    /// Some elements of each row: `[len, range.len()]`.
     ///
     /// # Panics
     /// If the range goes beyond a row.
     #[must_use]
     pub fn columns(mut self, range: Range<usize>) -> Self {
         let dim = self.layout.dim;
-        assert!(range.start <= range.end && range.end <= dim, "{range:?} of {dim} numbers");
+        assert!(range.start <= range.end && range.end <= dim, "{range:?} of {dim} elements");
         self.layout.zeros *= usize::from(range.end == dim);
         self.layout.column += range.start;
         self.layout.dim = range.len();
@@ -94,7 +94,7 @@ impl<'a> Tokens<'a> {
     #[must_use]
     pub fn padded(mut self, zeros: usize) -> Self {
         let BlockLayout { column, dim, stride, .. } = self.layout;
-        assert!(zeros <= stride - column - dim, "{zeros} zeros behind {dim} of {stride} numbers");
+        assert!(zeros <= stride - column - dim, "{zeros} zeros behind {dim} of {stride} elements");
         self.layout.zeros = zeros;
         self
     }
@@ -127,7 +127,7 @@ impl<'a> Tokens<'a> {
         self.layout.len == 0
     }
 
-    /// Numbers in a row.
+    /// Elements of a row.
     pub fn dim(&self) -> usize {
         self.layout.dim
     }

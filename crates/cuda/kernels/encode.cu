@@ -2,7 +2,7 @@
 // are positive. Core's `network.rs`, sum by sum: but for the last bits of an activation, the same.
 //
 // Constants: those of rows.cuh, which come before this; LAYERS; WIDTHS, of what goes into the first
-// layer, of what leaves each, {LAYERS + 1 numbers}; WIDEST of them; TILE, keys that are mapped together;
+// layer, of what leaves each, {LAYERS + 1 elements}; WIDEST of them; TILE, keys that are mapped together;
 // ACTIVATION, one of the functions here. A network is its layers one after the other, each
 // [inputs + 1][outputs], the bias last.
 

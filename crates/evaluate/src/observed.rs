@@ -199,10 +199,10 @@ impl Seen {
             }
             if let Some(promise) = promise {
                 let violations = self.violations.get_or_insert_default();
-                let broken = |(head, row): (usize, &RowError)| {
+                let violated = |(head, row): (usize, &RowError)| {
                     !certificate(head).is_bar_alone() && row.exceeds(promise)
                 };
-                violations.add_step(step.iter().enumerate().map(broken));
+                violations.add_step(step.iter().enumerate().map(violated));
             }
         }
     }

@@ -70,7 +70,7 @@ pub struct ErrorOf {
     /// The largest.
     #[serde(deserialize_with = "number")]
     pub max: f64,
-    /// How often the pipeline's promise was broken, if it has one.
+    /// How often the pipeline's promise was violated, if it has one.
     pub violations: Option<Violations>,
 }
 

@@ -54,7 +54,7 @@ pub struct VariantResult {
     pub held: usize,
     /// What the pipeline promises, if anything.
     pub promise: Option<Promise>,
-    /// How often that was broken, if errors were measured.
+    /// How often that was violated, if errors were measured.
     pub violations: Option<Violations>,
     /// What that says of the promise's delta.
     pub evidence: Option<Evidence>,

@@ -117,7 +117,7 @@ fn answers_are_right_where_the_needle_is_read() {
     assert!(promise.largest_error > promise.error);
     assert_eq!((dense.violations, edges.violations), (None, None));
     let violations = promise.violations.unwrap();
-    assert!(violations.broken_rows * 10 < violations.rows, "{promise:?}");
+    assert!(violations.violated_rows * 10 < violations.rows, "{promise:?}");
     assert_eq!((violations.rows, promise.evidence), (promise.rows, Some(Evidence::WithinDelta)));
 
     // Lists that are separate are read by the same KV head.

@@ -11,7 +11,7 @@ use vattention_core::{
 use vattention_trace::{Layout, Trace, TraceLayer};
 
 use crate::dump::Dump;
-use crate::measured::{Comparison, Judge, Tally};
+use crate::measured::{Comparison, ExactRow, Tally};
 use crate::{Error, Exact, Result};
 
 /// What to compare on.
@@ -61,7 +61,7 @@ pub fn compare(
         let layer = trace.layer(number).expect("the layer was listed")?;
         let scale = trace.info().scale.unwrap_or(layout.shape.default_scale());
         let count = settings.count(&layout);
-        let exact = Exact::rows_with(&layer, &layout.shape, scale, count, Judge::new);
+        let exact = Exact::rows_with(&layer, &layout.shape, scale, count, ExactRow::new);
         let options = Options { scale: Some(scale), return_selection: true, ..Options::default() };
         let answers = Answers { number, layout: &layout, layer: &layer, count, options };
         for (i, (entry, tally)) in entries.iter().zip(&mut tallies).enumerate() {

@@ -86,7 +86,7 @@ pub struct Guarantee {
     pub promise: Promise,
     /// What the promise rested on, at its weakest.
     pub kind: Kind,
-    /// How often it was broken.
+    /// How often it was violated.
     pub violations: Violations,
     /// What that says of delta.
     pub evidence: Evidence,
@@ -105,12 +105,12 @@ pub(crate) struct Tally {
 
 /// What one row is measured against.
 #[derive(Clone)]
-pub(crate) struct Judge {
+pub(crate) struct ExactRow {
     exact: Exact,
     attention: Attention,
 }
 
-impl Judge {
+impl ExactRow {
     pub(crate) fn new(exact: Exact, weights: ArrayView1<'_, f64>) -> Self {
         Self { exact, attention: Attention::new(weights) }
     }
@@ -118,12 +118,12 @@ impl Judge {
 
 impl Tally {
     /// Adds the answer to one query, with its selection.
-    pub(crate) fn add(&mut self, output: &Output, judges: &[Judge], time: Duration) {
-        let mut errors = Vec::with_capacity(judges.len());
-        for (head, judge) in judges.iter().enumerate() {
+    pub(crate) fn add(&mut self, output: &Output, exact_rows: &[ExactRow], time: Duration) {
+        let mut errors = Vec::with_capacity(exact_rows.len());
+        for (head, row) in exact_rows.iter().enumerate() {
             let log_denominator = f64::from(output.log_denominator[[head, 0]]);
             let out = output.out.slice(s![head, 0, ..]);
-            errors.push(RowError::new(out, log_denominator, &judge.exact));
+            errors.push(RowError::new(out, log_denominator, &row.exact));
             if let Some(selection) = &output.selection {
                 let (tokens, probabilities) = selection.row(head);
                 let certain: Vec<usize> = tokens
@@ -131,7 +131,7 @@ impl Tally {
                     .zip(probabilities)
                     .filter_map(|(&token, &p)| (p == 1.0).then_some(token as usize))
                     .collect();
-                self.recalls.push(judge.attention.recall(certain.into_iter()));
+                self.recalls.push(row.attention.recall(certain.into_iter()));
             }
         }
         self.errors.push(errors);
@@ -185,10 +185,10 @@ impl Tally {
         let mut violations = Violations::default();
         let mut reports = self.reports.iter();
         for step in &self.errors {
-            let broken = |(row, report): (&RowError, &RowReport)| {
+            let violated = |(row, report): (&RowError, &RowReport)| {
                 !report.certificate.is_bar_alone() && row.exceeds(&promise)
             };
-            violations.add_step(step.iter().zip(reports.by_ref()).map(broken));
+            violations.add_step(step.iter().zip(reports.by_ref()).map(violated));
         }
         Guarantee {
             promise,
@@ -288,7 +288,11 @@ mod tests {
         assert_eq!(guarantee.violations.of(Scope::Row), (2, 3), "above epsilon, or no number");
         assert_eq!(guarantee.kind, Kind::Asymptotic, "the weakest");
         let of_steps = tally.measured(&entry(Scope::Step)).guarantee.expect("a promise");
-        assert_eq!(of_steps.violations.of(Scope::Step), (1, 2), "two heads of one step broke it");
+        assert_eq!(
+            of_steps.violations.of(Scope::Step),
+            (1, 2),
+            "two heads of one step violated it"
+        );
         assert_eq!(of_steps.evidence, Evidence::AboveDelta);
     }
 }

@@ -2,9 +2,9 @@
 
 mod bench;
 mod cause;
+mod checked_row;
 mod count;
 mod epsilon;
-mod judge;
 mod trials;
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub use epsilon::{at_delta, at_epsilon};
 /// The verdict on a promise, or on error bars where a size is asked for.
 ///
 /// It is about each query head, or about all of a layer together, as the promise's scope says. It is
-/// broken where a p-value is below [`LEVEL`] over the number of counts of its kind: of heads (of
+/// violated where a p-value is below [`LEVEL`] over the number of counts of its kind: of heads (of
 /// layers), or of rows, which are heads (layers) at one query.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verification {
@@ -50,11 +50,11 @@ pub struct Verification {
     pub upper: f64,
     /// The head (layer) with the smallest p-value.
     pub worst: Count,
-    /// How it is judged.
+    /// What it is tested against.
     pub test: CountTest,
     /// The row with the smallest p-value.
     pub worst_row: Count,
-    /// How it is judged; its trials are the fewest of any row.
+    /// What it is tested against; its trials are the fewest of any row.
     pub row_test: CountTest,
     /// What the violations of heads (of layers) say of delta.
     pub evidence: EvidenceCounts,
@@ -79,14 +79,14 @@ pub struct EvidenceCounts {
     pub contradicted: usize,
 }
 
-/// Where a broken promise fails most, and why.
+/// Where a violated promise fails most, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fault {
     /// The layer.
     pub layer: usize,
     /// The query head.
     pub query_head: usize,
-    /// What failed in most of its samples that broke the promise.
+    /// What failed in most of its samples that violated the promise.
     pub cause: Cause,
     /// In what share of them.
     pub share: f64,
@@ -130,33 +130,33 @@ impl Verification {
             rows.extend(layer.rows);
             steps.extend(layer.step);
         }
-        let judged: Vec<Count> = match demand.scope {
+        let counts: Vec<Count> = match demand.scope {
             Scope::Row => heads.iter().map(Count::from).collect(),
             Scope::Step => steps.iter().map(Count::from).collect(),
         };
         let delta = demand.delta.get();
-        let (worst, test) = judge(&judged, delta);
-        let (worst_row, row_test) = judge(&rows, delta);
-        let broken = [(worst, test), (worst_row, row_test)];
-        let broken = broken.into_iter().find(|(count, test)| count.p_value < test.limit);
+        let (worst, test) = worst_count(&counts, delta);
+        let (worst_row, row_test) = worst_count(&rows, delta);
+        let violated = [(worst, test), (worst_row, row_test)];
+        let violated = violated.into_iter().find(|(count, test)| count.p_value < test.limit);
         let all = |of: fn(&HeadCount) -> usize| heads.iter().map(of).sum::<usize>() as f64;
         Self {
             pipeline,
             demand,
-            trials: judged.iter().map(|count| count.trials).sum(),
+            trials: counts.iter().map(|count| count.trials).sum(),
             kind: heads.iter().map(|head| head.kind).min().unwrap_or(Kind::None),
             assumes: heads.iter().fold(Assumptions::NONE, |all, head| all | head.assumes),
             not_held: 1.0 - all(|head| head.held) / all(|head| head.trials),
-            violations: judged.iter().map(|count| count.violations).sum(),
+            violations: counts.iter().map(|count| count.violations).sum(),
             bars: heads.iter().map(|head| head.bars).sum(),
-            upper: judged.iter().map(Count::upper).fold(0.0, f64::max),
+            upper: counts.iter().map(Count::upper).fold(0.0, f64::max),
             worst,
             test,
             worst_row,
             row_test,
-            evidence: judged.iter().map(|count| count.evidence(delta, test.limit)).collect(),
-            held: broken.is_none(),
-            fault: broken.and_then(|(count, _)| Fault::find(&heads, &count)),
+            evidence: counts.iter().map(|count| count.evidence(delta, test.limit)).collect(),
+            held: violated.is_none(),
+            fault: violated.and_then(|(count, _)| Fault::find(&heads, &count)),
             heads,
             steps,
         }
@@ -168,8 +168,8 @@ impl Verification {
     }
 }
 
-/// Of at least one count, the one with the smallest p-value, and how all are judged.
-fn judge(counts: &[Count], delta: f64) -> (Count, CountTest) {
+/// Of at least one count, the one with the smallest p-value, and what all are tested against.
+fn worst_count(counts: &[Count], delta: f64) -> (Count, CountTest) {
     let order = |a: &Count, b: &Count| {
         a.p_value.total_cmp(&b.p_value).then(b.violations.cmp(&a.violations))
     };

@@ -42,9 +42,9 @@ pub(crate) const MOST_LAYERS: usize = 4096;
 pub struct Config {
     /// Its architecture.
     pub architecture: Architecture,
-    /// Numbers of a token between layers.
+    /// Elements of a token between layers.
     pub hidden_size: usize,
-    /// Numbers of a token within a layer's feed-forward network.
+    /// Elements of a token within a layer's feed-forward network.
     pub intermediate_size: usize,
     /// Layers.
     pub layers: usize,

@@ -76,7 +76,7 @@ impl Gguf {
     fn check_place(&self, info: &TensorInfo, length: u64) -> Result<(), String> {
         let size = bytes(info).ok_or_else(|| {
             let (shape, block) = (info.shape.dims(), info.ggml_dtype.block_size());
-            format!(" has shape {shape:?}; expected rows of a multiple of {block} numbers, and less in all")
+            format!(" has shape {shape:?}; expected rows of a multiple of {block} elements, and less in all")
         })?;
         let end = self.start.checked_add(info.offset).and_then(|start| start.checked_add(size));
         match end {

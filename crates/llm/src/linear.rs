@@ -95,7 +95,7 @@ impl Norm {
         Ok(Self { weight: weights.vector(&format!("{name}.weight"), size)?, epsilon })
     }
 
-    /// Numbers of a row.
+    /// Elements of a row.
     pub(crate) fn size(&self) -> usize {
         self.weight.len()
     }

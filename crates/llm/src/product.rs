@@ -79,7 +79,7 @@ fn multiply(
     into: Into,
     threads: Threads,
 ) {
-    assert_eq!(y.len(), n * m, "a result of {n} rows of {m} numbers");
+    assert_eq!(y.len(), n * m, "a result of {n} rows of {m} elements");
     let parallelism = match threads {
         Threads::One => Parallelism::None,
         Threads::All => Parallelism::Rayon(0),

@@ -1,4 +1,4 @@
-//! Rotary position embeddings: a pair of numbers of a query or key is turned by an angle that
+//! Rotary position embeddings: a pair of elements of a query or key is turned by an angle that
 //! grows with the token's position.
 //!
 //! Number `i` of a head pairs with `i + head_dim / 2`, as Hugging Face lays them out. Frequencies

@@ -254,14 +254,14 @@ mod tests {
     use super::*;
     use vattention_experiments::{Bars, Density, ErrorSummary, Guarantee, MeanMax, Violations};
 
-    /// A pipeline that reads a share of the tokens, and how many of 256 rows broke its promise.
-    fn pipeline(name: &str, share: f64, error: f64, broken: Option<usize>) -> Measured {
+    /// A pipeline that reads a share of the tokens, and how many of 256 rows violated its promise.
+    fn pipeline(name: &str, share: f64, error: f64, violated: Option<usize>) -> Measured {
         let density = MeanMax { mean: share, max: share };
         let error = ErrorSummary { mean: error, p50: error, p95: error, max: error };
         let tenth = 0.1.try_into().expect("a fraction");
         let promise = Promise::new(Target::Sdpa, tenth, tenth);
-        let guarantee = broken.map(|broken_rows| {
-            let violations = Violations { rows: 256, broken_rows, ..Violations::default() };
+        let guarantee = violated.map(|violated_rows| {
+            let violations = Violations { rows: 256, violated_rows, ..Violations::default() };
             let evidence = violations.evidence(&promise);
             Guarantee { promise, kind: Kind::Asymptotic, violations, evidence }
         });
@@ -294,11 +294,11 @@ mod tests {
     /// Of 256 rows 36 and 49 are more than a tenth, and neither is less probable than 1e-6.
     #[test]
     fn only_what_is_within_delta_is_drawn_so() {
-        let style = |broken| {
+        let style = |violated| {
             let comparison = Comparison {
                 trace: String::new(),
                 backend: String::new(),
-                pipelines: vec![pipeline("a", 0.2, 0.1, Some(broken))],
+                pipelines: vec![pipeline("a", 0.2, 0.1, Some(violated))],
             };
             Scatter::new(&comparison, None).points[0].style
         };

@@ -84,7 +84,7 @@ impl Loki {
         let dim = site.shape.head_dim;
         let rank = self.rank.map_or((dim / 4).max(1), NonZeroUsize::get);
         if rank > dim {
-            return Err(format!("`rank` is {rank}: expected at most {dim}, the numbers of a key"));
+            return Err(format!("`rank` is {rank}: expected at most {dim}, the elements of a key"));
         }
         let basis = basis::read(&self.basis, site, rank)?.into();
         let index = vec![Vec::new(); rank];

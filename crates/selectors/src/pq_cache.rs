@@ -139,7 +139,7 @@ impl PqCache {
         let (parts, dim) = (usize::from(self.parts.get()), site.shape.head_dim);
         if !dim.is_multiple_of(parts) {
             return Err(format!(
-                "keys of {dim} numbers cannot be cut into `parts` = {parts}: expected a divisor of {dim}"
+                "keys of {dim} elements cannot be cut into `parts` = {parts}: expected a divisor of {dim}"
             ));
         }
         Ok(Worker { config: self.clone(), site: *site, index: Index::Keys(Vec::new()) })

@@ -13,7 +13,7 @@ use vattention_core::{NewTokens, PromptQueries, Shape, Site, Step, Tokens};
 pub struct Head {
     /// Tokens, at least 1.
     pub tokens: usize,
-    /// Numbers in a query, a key and a value.
+    /// Elements of a query, a key and a value.
     pub dim: usize,
     /// What the random numbers follow from.
     pub seed: u64,

@@ -18,7 +18,7 @@ use vattention_core::{
 /// Tokens of each head.
 pub const TOKENS: usize = 3000;
 
-/// Numbers in a value.
+/// Elements of a value.
 pub const VALUE_DIM: usize = 8;
 
 /// Samples of each row.
@@ -85,7 +85,7 @@ pub const HEADS: [PromiseHead; 14] = [
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Samples that broke what their certificates say.
-    pub broken: usize,
+    pub violated: usize,
     /// Samples whose error was larger than their error bar.
     pub outside: usize,
     /// Rows that promise nothing.
@@ -149,9 +149,9 @@ pub fn check(config: PipelineConfig) {
         let counts = PromiseTrials::new(kind, &config).run();
         let delta = delta(&config);
         assert!(
-            !contradicted(counts.broken, delta),
+            !contradicted(counts.violated, delta),
             "{kind:?}: {} of {TRIALS} samples break what is promised with delta {delta}: {counts:?}",
-            counts.broken
+            counts.violated
         );
     });
 }
@@ -166,10 +166,10 @@ pub fn for_each_head(case: impl Fn(PromiseHead) + Sync) {
     });
 }
 
-/// Whether `broken` of [`TRIALS`] samples contradict a failure rate of delta.
-pub fn contradicted(broken: usize, delta: f64) -> bool {
+/// Whether `violated` of [`TRIALS`] samples contradict a failure rate of delta.
+pub fn contradicted(violated: usize, delta: f64) -> bool {
     let trials = TRIALS as usize;
-    broken > 0 && beta_reg(broken as f64, (trials - broken + 1) as f64, delta) < LEVEL
+    violated > 0 && beta_reg(violated as f64, (trials - violated + 1) as f64, delta) < LEVEL
 }
 
 /// The failure probability that a row is given.
@@ -315,7 +315,7 @@ impl PromiseTrials {
     /// # Panics
     /// If a row certifies nothing.
     pub fn run(&self) -> Counts {
-        let (mut broken, mut outside, mut found) = ([0; 2], [0; 2], Counts::default());
+        let (mut violated, mut outside, mut found) = ([0; 2], [0; 2], Counts::default());
         let mut pipeline = self.pipeline.clone();
         for sequence in 0..TRIALS {
             self.read_by(&mut pipeline, sequence, |_, reading| {
@@ -324,7 +324,7 @@ impl PromiseTrials {
                     let certificate = report.certificate;
                     let (error, allowed) =
                         (exact.error(&self.values, reading, member), allowed(&certificate));
-                    broken[member] += usize::from(error > allowed);
+                    violated[member] += usize::from(error > allowed);
                     let radius = certificate.bar.map_or(f64::INFINITY, |bar| bar.radius);
                     outside[member] += usize::from(error > radius + ROUNDING);
                     found.radius += radius / f64::from(2 * TRIALS);
@@ -336,8 +336,8 @@ impl PromiseTrials {
                 }
             });
         }
-        let [broken, outside] = [broken, outside].map(|of| of[0].max(of[1]));
-        Counts { broken, outside, ..found }
+        let [violated, outside] = [violated, outside].map(|of| of[0].max(of[1]));
+        Counts { violated, outside, ..found }
     }
 }
 

@@ -31,7 +31,7 @@ use maker::{Maker, OSCILLATING};
 const FEWEST_TOKENS: usize = 512;
 const MOST_TOKENS: usize = 1 << 24;
 const MOST_DIM: usize = 4096;
-/// Numbers in the keys or the values of a layer.
+/// Elements of the keys or the values of a layer.
 const MOST_NUMBERS: usize = 1 << 31;
 
 /// What to make.

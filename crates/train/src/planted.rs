@@ -16,7 +16,7 @@ pub(crate) fn noise(size: (usize, usize, usize), seed: u64) -> Array3<f32> {
     Array3::from_shape_simple_fn(size, || (0..12).map(|_| uniform()).sum::<f32>() - 6.0)
 }
 
-/// Two KV heads of two query heads each, and 8 numbers.
+/// Two KV heads of two query heads each, and 8 elements.
 pub(crate) fn layer(seed: u64) -> TraceLayer {
     TraceLayer {
         queries: noise((4, 32, 8), seed),

@@ -4,9 +4,9 @@ use vattention::{Certificate, Kind, Output, plugin::Assumptions};
 
 /// Reports are equal, but for samples whose sizes follow from statistics: these are within a token of
 /// each other, or within 1e-4.
-pub(crate) fn compare_reports(context: &str, group: usize, output: &Output, judge: &Output) {
-    assert_eq!(output.rows.len(), judge.rows.len(), "{context}");
-    for (ours, theirs) in output.rows.iter().zip(&judge.rows) {
+pub(crate) fn compare_reports(context: &str, group: usize, output: &Output, expected: &Output) {
+    assert_eq!(output.rows.len(), expected.rows.len(), "{context}");
+    for (ours, theirs) in output.rows.iter().zip(&expected.rows) {
         let context = format!("{context}: {ours:?} {theirs:?}");
         assert_eq!(ours.visible, theirs.visible, "{context}");
         assert_eq!(ours.certain, theirs.certain, "{context}");
@@ -42,8 +42,8 @@ fn compare_certificates(context: &str, ours: Certificate, theirs: Certificate) {
 }
 
 /// Lists of one length are equal. Of others the certain tokens are, and one sample holds the other.
-pub(crate) fn compare_picks(context: &str, output: &Output, judge: &Output) {
-    let (ours, theirs) = (output.selection.as_ref().unwrap(), judge.selection.as_ref().unwrap());
+pub(crate) fn compare_picks(context: &str, output: &Output, expected: &Output) {
+    let (ours, theirs) = (output.selection.as_ref().unwrap(), expected.selection.as_ref().unwrap());
     assert_eq!(ours.rows(), theirs.rows(), "{context}");
     for row in 0..ours.rows() {
         let context = format!("{context}, row {row}");

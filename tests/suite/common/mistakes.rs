@@ -1,4 +1,4 @@
-//! Mistakes in sampling, which counts of broken promises must find.
+//! Mistakes in sampling, which counts of violated promises must find.
 
 use serde::{Deserialize, Serialize};
 use vattention::plugin::schemars::{self, JsonSchema};

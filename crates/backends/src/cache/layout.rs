@@ -1,4 +1,4 @@
-//! Where things are: a token's numbers in its row, and rows in chunks.
+//! Where things are: a token's elements in its row, and rows in chunks.
 
 use std::mem::size_of;
 
@@ -11,7 +11,7 @@ use crate::cpu::CHUNK;
 /// Tokens that a sequence has room for at first.
 const FIRST: usize = 64;
 
-/// A row: `[K, zeros | V, zeros]`, each part a multiple of 32 numbers.
+/// A row: `[K, zeros | V, zeros]`, each part a multiple of 32 elements.
 ///
 /// Sizes that overflow are as large as can be: what does not fit is refused where it is allocated.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ pub(super) struct CacheRow {
     pub(super) value_dim: usize,
     /// Where V begins.
     pub(super) value_offset: usize,
-    /// Numbers from row to row.
+    /// Elements from row to row.
     pub(super) stride: usize,
     /// Bytes from row to row.
     pub(super) bytes: usize,

@@ -1,4 +1,4 @@
-//! What the readers of one list have read: sums on the way to the output, and a sample to judge.
+//! What the readers of one list have read: sums on the way to the output, and a sample to check.
 
 use std::f64::consts::LN_2;
 use std::time::{Duration, Instant};
@@ -146,9 +146,9 @@ impl<E: Stored> Accumulator for CpuAccumulator<'_, E> {
         self.attend += begin.elapsed();
     }
 
-    fn draw(&mut self, tokens: &[u32], judged: bool) {
+    fn draw(&mut self, tokens: &[u32], checked: bool) {
         let begin = Instant::now();
-        if judged || self.certain_rows.is_some() {
+        if checked || self.certain_rows.is_some() {
             self.sample.draw(self.readers, tokens);
         } else {
             self.sample.sum(self.readers, tokens);
@@ -180,9 +180,9 @@ impl<E: Stored> Accumulator for CpuAccumulator<'_, E> {
         weighed.unwrap_or_else(|| Weighed::by_definition(self, reader, residual, p, strata))
     }
 
-    fn dense_from(&self, judged: bool) -> usize {
+    fn dense_from(&self, checked: bool) -> usize {
         let Some(visible) = self.visible else { return usize::MAX };
-        if !judged {
+        if !checked {
             return dense_from(visible);
         }
         let look = look(self.readers);

@@ -2,7 +2,7 @@
 //!
 //! | file        | what                                                                             |
 //! |-------------|----------------------------------------------------------------------------------|
-//! | `simd`      | sixteen numbers at a time, on AVX-512, AVX2 or in plain Rust                     |
+//! | `simd`      | sixteen elements at a time, on AVX-512, AVX2 or in plain Rust                     |
 //! | `kernel`    | attention over a range or a list of rows, wherever they lie; what the statistics need of a sample |
 //! | `readers`   | the query heads that read one list, and their sums                               |
 //! | `sample`    | a drawn sample, and the memory it is kept in                                     |

@@ -71,7 +71,7 @@ impl<'a, E: Element> Readers<'a, E> {
         self.members
     }
 
-    /// Numbers of a value.
+    /// Elements of a value.
     pub(crate) fn value_dim(&self) -> usize {
         self.value_dim
     }

@@ -188,7 +188,7 @@ fn looks<T>(
 /// read meanwhile.
 #[test]
 fn long_lists_and_looks_at_large_samples_are_slower_than_reading_everything() {
-    // A row of 64 numbers in f32: as long as 3.5 bytes of each of 32 numbers, twice, for each reader; those drawn before will be
+    // A row of 64 elements in f32: as long as 3.5 bytes of each of 32 elements, twice, for each reader; those drawn before will be
     // looked at once more.
     for (group, looking) in [(1, 0.875), (4, 3.5)] {
         let world = World::new(group, (32, 32), 4000, Storage::F32, 3);
@@ -206,7 +206,7 @@ fn long_lists_and_looks_at_large_samples_are_slower_than_reading_everything() {
         let left = 4000.0 - 4000.0 * looking / 2.0;
         assert_eq!(accumulator.dense_from(true), from(left.max(0.0) / (1.6 + looking)));
         let literal = CpuAccumulator::new(&readers, 4000, true, false);
-        assert_eq!([true, false].map(|judged| literal.dense_from(judged)), [usize::MAX; 2]);
+        assert_eq!([true, false].map(|checked| literal.dense_from(checked)), [usize::MAX; 2]);
     }
 }
 
@@ -216,10 +216,10 @@ fn feedback_is_told_the_logit_of_each_token_read() {
     let world = World::new(6, (32, 5), 5000, Storage::F32, 3);
     let view = world.cache.view();
     let step = world.step(&view);
-    for (from, judged) in [(usize::MAX, true), (usize::MAX, false), (2000, true)] {
+    for (from, checked) in [(usize::MAX, true), (usize::MAX, false), (2000, true)] {
         let config = PipelineConfig {
             selectors: vec![Box::new(Listening {})],
-            estimator: Some(Box::new(Most { judged })),
+            estimator: Some(Box::new(Most { checked })),
             ..PipelineConfig::default()
         };
         let pipeline = Pipeline::new(&Arc::new(config), world.site).unwrap();
@@ -272,7 +272,7 @@ impl Selector for Listening {
 /// Asks for most of the tokens, after a first look or before any.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Most {
-    judged: bool,
+    checked: bool,
 }
 
 #[typetag::serde(name = "most")]
@@ -291,7 +291,7 @@ impl BudgetEstimator for Most {
     }
 
     fn rounds(&self) -> usize {
-        usize::from(self.judged) * 2
+        usize::from(self.checked) * 2
     }
 }
 

@@ -5,7 +5,7 @@ use vattention::experiments::{BenchReport, BenchRow};
 
 const HEADER: [&str; 17] = [
     "pipeline", "tokens", "threads", "dtype", "density", "sampled", "ms", "GB/s", "of read",
-    "speed-up", "error", "broken", "select", "sample", "attend", "huge", "",
+    "speed-up", "error", "violated", "select", "sample", "attend", "huge", "",
 ];
 
 const LEGEND: &str = "\
@@ -16,7 +16,7 @@ GB/s      keys and values read: of a shared list once for its KV head, of per-he
 of read   that, of the speed of reading memory in order in the same round
 speed-up  the time of dense attention in the same round over this one's
 error     of the output, relative to dense attention's in the same round; the mean over all rows that were timed
-broken    rows whose error exceeded what the pipeline promises, or steps, if it promises that of whole steps
+violated  rows whose error exceeded what the pipeline promises, or steps, if it promises that of whole steps
 select, sample, attend  shares of the time; - where the backend does not tell
 huge      the share of the process's memory that is in huge pages, without which gathered rows are slower";
 
@@ -72,7 +72,9 @@ fn cells(row: &BenchRow) -> [String; 17] {
         percent(row.of_bandwidth),
         format!("{:.2} x", row.speedup_over_dense),
         if row.error == 0.0 { "-".into() } else { format!("{:.4}", row.error) },
-        row.broken.zip(row.judged).map_or_else(|| "-".into(), |(of, all)| format!("{of} of {all}")),
+        row.violated
+            .zip(row.checked)
+            .map_or_else(|| "-".into(), |(of, all)| format!("{of} of {all}")),
         part(row.select_share),
         part(row.sample_share),
         part(row.attend_share),

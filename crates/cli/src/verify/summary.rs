@@ -10,7 +10,7 @@ pub(super) fn text(verdict: &Verification) -> String {
     let Verification { pipeline, violations, trials, .. } = verdict;
     let rate = *violations as f64 / *trials as f64;
     format!(
-        "{pipeline}: {}\n{}\n{}\n{violations} of {trials} {} broke the promise, a rate of {rate:.4}\n\
+        "{pipeline}: {}\n{}\n{}\n{violations} of {trials} {} violated the promise, a rate of {rate:.4}\n\
          {}\n{}\n{}\n{}",
         promise(verdict),
         grounds(verdict),
@@ -114,7 +114,7 @@ fn answer(verdict: &Verification) -> String {
         }
         Some(fault) => {
             let fails = fails(fault, verdict);
-            format!("broken: delta = {delta} is contradicted\nwhat fails: {fails}")
+            format!("violated: delta = {delta} is contradicted\nwhat fails: {fails}")
         }
     }
 }

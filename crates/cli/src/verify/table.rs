@@ -7,7 +7,7 @@ use vattention::experiments::{Count, Evidence, HeadCount, Verification, binomial
 const SHOWN: usize = 8;
 
 const COUNTS: [&str; 7] =
-    ["layer", "query head", "broken", "rate", "95 % bound", "p-value", "evidence"];
+    ["layer", "query head", "violated", "rate", "95 % bound", "p-value", "evidence"];
 
 const EVERYTHING: [&str; 13] = [
     "layer",
@@ -16,7 +16,7 @@ const EVERYTHING: [&str; 13] = [
     "read",
     "error mean",
     "p95",
-    "broken",
+    "violated",
     "rate",
     "p-value",
     "evidence",
@@ -29,14 +29,14 @@ const LEGEND: &str = "\
 sampled   tokens drawn at random, mean over samples
 read      share of the visible tokens read
 error     of the promised target, mean and 95th percentile over samples
-broken    samples whose error exceeded epsilon
+violated  samples whose error exceeded epsilon
 evidence  what they say of delta: their share is \"within delta\", or \"above delta\", which may be chance,
           or delta is \"contradicted\": the p-value is below the limit
 nu        effective rank of the covariance of w = e (v - o) over the whole residual, mean over queries
 kurtosis  of w over the whole residual, mean over queries; 1 if it is as long everywhere
 held      samples that the last look found large enough";
 
-/// The heads that broke the promise most often; before them all layers, if it is about all heads of
+/// The heads that violated the promise most often; before them all layers, if it is about all heads of
 /// one together.
 pub(super) fn worst(verdict: &Verification) -> String {
     let mut heads: Vec<&HeadCount> = verdict.heads.iter().collect();

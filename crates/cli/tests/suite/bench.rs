@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A layer of 1024 tokens of 128 numbers in two KV heads takes 512 KiB, so there are four.
+/// A layer of 1024 tokens of 128 elements in two KV heads takes 512 KiB, so there are four.
 fn small<'a>(tokens: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let text = "bench --heads 4 --kv-heads 2 --head-dim 64 --seconds 0.05 --cold-bytes 2097152";
     text.split(' ').chain(["--tokens", tokens]).chain(more.iter().copied()).collect()
@@ -82,7 +82,7 @@ fn the_json_has_the_keys_that_other_tools_read() {
                 "append_ns",
                 "asked_density",
                 "attend_share",
-                "broken",
+                "violated",
                 "density",
                 "dtype",
                 "error",
@@ -90,7 +90,7 @@ fn the_json_has_the_keys_that_other_tools_read() {
                 "gb_s",
                 "group",
                 "huge_pages",
-                "judged",
+                "checked",
                 "layers",
                 "ms",
                 "of_bandwidth",

@@ -157,7 +157,7 @@ fn compare_writes_the_keys_that_other_tools_read() {
     assert_eq!(guarantee["kind"], "asymptotic");
     assert_eq!(guarantee["evidence"], "within-delta");
     let violations = &guarantee["violations"];
-    assert_eq!(keys(violations), ["broken_rows", "broken_steps", "rows", "steps"]);
+    assert_eq!(keys(violations), ["violated_rows", "violated_steps", "rows", "steps"]);
     assert_eq!(violations["rows"], 40, "2 layers, 5 queries, 4 query heads");
     assert_eq!(violations["steps"], 10, "2 layers, 5 queries");
     assert!(pipelines[2]["output_error"]["max"].as_f64().unwrap() < 1e-5);
@@ -703,14 +703,14 @@ fn verify_finds_a_promise_that_is_broken() {
     std::fs::write(&rash, pipeline).unwrap();
     let (said, verdict, code) = verify(&world, text(&rash), &["--trials", "200"]);
     assert_eq!(code, Some(1), "{said}");
-    insta::assert_snapshot!("verify-broken", said);
+    insta::assert_snapshot!("verify-violated", said);
     assert_eq!(verdict["held"], false);
     assert_eq!(keys(&verdict["fault"]), ["cause", "layer", "query_head", "share"]);
     assert!(verdict["worst"]["p_value"].as_f64().unwrap() < 1e-6 / 8.0);
     assert_eq!(verdict["evidence"]["contradicted"], 8);
-    let broken = verdict["heads"].as_array().unwrap().iter();
-    let broken: u64 = broken.map(|head| head["violations"].as_u64().unwrap()).sum();
-    assert_eq!(verdict["violations"], broken);
+    let violated = verdict["heads"].as_array().unwrap().iter();
+    let violated: u64 = violated.map(|head| head["violations"].as_u64().unwrap()).sum();
+    assert_eq!(verdict["violations"], violated);
 }
 
 #[test]

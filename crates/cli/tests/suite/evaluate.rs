@@ -59,15 +59,15 @@ fn it_tells_accuracy_density_and_error() {
     let told = [format!("{:+.1}", 100.0 * mean), format!("±{:.1}", 100.0 * margin)];
     assert_eq!(row("promised", 0)[4..6], told);
     let promised = &report["variants"][1];
-    let [broken, rows] =
-        ["broken_rows", "rows"].map(|key| promised["violations"][key].as_f64().unwrap());
-    assert!(broken < 0.2 * rows && rows == of(1, "rows"));
+    let [violated, rows] =
+        ["violated_rows", "rows"].map(|key| promised["violations"][key].as_f64().unwrap());
+    assert!(violated < 0.2 * rows && rows == of(1, "rows"));
     assert_eq!(promised["evidence"], "within-delta");
     assert_eq!(report["records"].as_array().unwrap().len(), 8);
     let read = format!("{:.1}", 100.0 * of(1, "density"));
     assert_eq!(row("promised", 0)[1], read);
     let cells = row("promised", 1);
-    let share = format!("{:.2}", 100.0 * broken / rows);
+    let share = format!("{:.2}", 100.0 * violated / rows);
     let rows = rows.to_string();
     // After the error bar, and the share of rows outside theirs.
     assert_eq!((cells[5].parse::<f64>().is_ok(), cells[6].as_str()), (true, "%"), "{cells:?}");

@@ -348,7 +348,7 @@ fn pipelines_outputs_and_backends_are_checked_first() {
         "parts.toml",
         "[[selectors]]\ntype = \"pq-cache\"\nsize = 64\nparts = 3\nbits = 4\n",
     );
-    let expected = "parts.toml: on layer 0: pq-cache: keys of 64 numbers cannot be cut";
+    let expected = "parts.toml: on layer 0: pq-cache: keys of 64 elements cannot be cut";
     refuse(&world, &[("--pipeline", "parts.toml")], expected);
     refuse(&world, &[("--backend", "tpu")], "--backend: no `tpu`; expected one of");
     refuse(&world, &[("--json", "no/such/out.json")], "no/such/out.json");
@@ -368,7 +368,7 @@ fn what_does_not_fit_into_memory_is_refused() {
     let tokens = most.to_string();
     let changes = [("--model", "long"), ("--tokens", &tokens), ("--dtype", "f16")];
     refuse(&world, &changes, " bytes of memory needed, 1855488 for the weights and ");
-    // All the text's tokens and those of the answer, in 3 layers of 2 heads of 64 and 64 numbers.
+    // All the text's tokens and those of the answer, in 3 layers of 2 heads of 64 and 64 elements.
     let output = world.run(&refs(&args(&changes)));
     let said = String::from_utf8(output.stderr).unwrap();
     let words: Vec<&str> = said.split_whitespace().collect();

@@ -21,7 +21,7 @@ const TILE: usize = 4;
 /// How many rows ahead of the one that is multiplied another is fetched from memory.
 const AHEAD: usize = 32;
 
-/// A part of `G` queries: [`LANES`] numbers of each.
+/// A part of `G` queries: [`LANES`] elements of each.
 type Part<const G: usize> = [[f32; LANES]; G];
 
 /// The dot products of a range of rows with queries `[queries · dim]`, into `out` `[queries, range.len()]`: each the same
@@ -127,7 +127,7 @@ fn products<T: Element, const G: usize>(row: &[T], queries: &[Part<G>]) -> [f32;
     sums.map(add_up)
 }
 
-/// Up to [`LANES`] numbers, and zeros. A loop: `map` of an array is not always made part of its caller.
+/// Up to [`LANES`] elements, and zeros. A loop: `map` of an array is not always made part of its caller.
 #[inline(always)]
 fn wide<T: Element>(row: &[T]) -> [f32; LANES] {
     let mut numbers = [0.0; LANES];

@@ -30,13 +30,13 @@ pub enum Blocks<'a, T> {
 pub struct BlockLayout {
     /// Rows.
     pub len: usize,
-    /// Numbers in a row.
+    /// Elements of a row.
     pub dim: usize,
-    /// Numbers from row to row.
+    /// Elements from row to row.
     pub stride: usize,
     /// Stored rows before row 0.
     pub first: usize,
-    /// Numbers of a stored row before those seen.
+    /// Elements of a stored row before those seen.
     pub column: usize,
     /// Zeros behind a row that may be read with it.
     pub zeros: usize,

@@ -159,7 +159,7 @@ fn pages_may_have_any_number_of_rows() {
 }
 
 #[test]
-#[should_panic(expected = "3..6 of 5 numbers")]
+#[should_panic(expected = "3..6 of 5 elements")]
 fn columns_beyond_a_row_are_refused() {
     let _ = Tokens::new(&[0.0_f32; 10], 2, 5).columns(3..6);
 }

@@ -1,4 +1,4 @@
-//! The rules that every pipeline obeys, each with a test that fails when it is broken. Rules 1 and
+//! The rules that every pipeline obeys, each with a test that fails when it is violated. Rules 1 and
 //! 2 are tested in `picks.rs` and `size.rs`, rule 6 in `order.rs` and `golden_order.rs` too, and
 //! rule 10 across backends.
 
@@ -651,11 +651,11 @@ fn a_layer_reads_by_its_own_settings() {
 }
 
 /// The definition, on a machine that reads everything faster than `from` rows of a list, or than
-/// `judged` ones that it looks at too.
+/// `checked` ones that it looks at too.
 struct DenseFrom<'a> {
     exact: ExactAccumulator<'a>,
     from: usize,
-    judged: usize,
+    checked: usize,
 }
 
 impl Accumulator for DenseFrom<'_> {
@@ -663,8 +663,8 @@ impl Accumulator for DenseFrom<'_> {
         self.exact.take(picks);
     }
 
-    fn draw(&mut self, tokens: &[u32], judged: bool) {
-        self.exact.draw(tokens, judged);
+    fn draw(&mut self, tokens: &[u32], checked: bool) {
+        self.exact.draw(tokens, checked);
     }
 
     fn stats(&mut self, reader: usize, residual: &Residual) -> SampleStats {
@@ -680,8 +680,8 @@ impl Accumulator for DenseFrom<'_> {
         self.exact.sample(reader, residual, show);
     }
 
-    fn dense_from(&self, judged: bool) -> usize {
-        if judged { self.judged } else { self.from }
+    fn dense_from(&self, checked: bool) -> usize {
+        if checked { self.checked } else { self.from }
     }
 }
 
@@ -689,13 +689,13 @@ impl Accumulator for DenseFrom<'_> {
 #[test]
 fn a_list_falls_back_when_what_is_left_to_read_is_as_long_as_the_machine_says() {
     let world = World::new(1000, 1);
-    let fell_back = |picked, from, judged, rounds| {
+    let fell_back = |picked, from, checked, rounds| {
         let ask = Ask { plus: 300, times: 0, rounds, promise: true };
         let config = sampled(vec![Box::new(take(0..picked))], 100, ask);
         let pipeline = Pipeline::new(&Arc::new(config), world.site).unwrap();
         let step = world.step();
         let rows = step.rows();
-        let mut accumulator = DenseFrom { exact: ExactAccumulator::new(&rows), from, judged };
+        let mut accumulator = DenseFrom { exact: ExactAccumulator::new(&rows), from, checked };
         let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut accumulator);
         assert!(read.certificate.promise.is_some());
         assert_eq!(read.certificate.held, read.fell_back || rounds > 1);

@@ -4,7 +4,7 @@
 //!     gather --shapes 1x32768,8x131072      8 sequences of 131072 tokens, and so on
 //!     gather --emulated                     on the host, a few tokens: shows that it runs
 //!
-//! Eight KV heads of 128 numbers in bf16, four query heads each; all sequences in one launch.
+//! Eight KV heads of 128 elements in bf16, four query heads each; all sequences in one launch.
 //!
 //! | what     |                                                                                |
 //! |----------|--------------------------------------------------------------------------------|

@@ -11,7 +11,7 @@ pub(crate) const KV_HEADS: usize = 8;
 /// Query heads of a KV head.
 pub(crate) const GROUP: usize = 4;
 
-/// Numbers of a key, and of a value.
+/// Elements of a key, and of a value.
 pub(crate) const DIM: usize = 128;
 
 /// The most tokens of a sequence, and of all: lists of all KV heads are numbered in 32 bits.

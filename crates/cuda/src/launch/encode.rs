@@ -11,7 +11,7 @@ use crate::{Device, Grid, Program};
 /// As `encode.cu` says.
 const THREADS: u32 = 128;
 
-/// Numbers of all vectors that are mapped together: twice as many fit in a block's shared memory.
+/// Elements of all vectors that are mapped together: twice as many fit in a block's shared memory.
 const HELD: usize = 4096;
 
 /// The most keys that are mapped together.
@@ -69,7 +69,7 @@ impl<D: Device> Encode<D> {
         let inputs = shape.widths.first().copied().unwrap_or(0);
         expect("numbers that go into a network", layout.head_dim(), inputs)?;
         if shape.widest() > HELD || shape.widths.len() < 2 || shape.widths.contains(&0) {
-            let expected = format_args!("layers of 1 to {HELD} numbers on CUDA");
+            let expected = format_args!("layers of 1 to {HELD} elements on CUDA");
             return Err(Error::shape("a network", expected, &shape.widths));
         }
         Ok(())

@@ -127,7 +127,7 @@ impl<D: Device> Judge<D> {
         expect("moments", lists * group * items * MOMENTS, numbers.len())?;
         expect_sums("certain sums", lists * group, certain)?;
         expect_sums("sums of the sample", lists * group, sample)?;
-        expect("numbers of a value", certain.value_dim, sample.value_dim)?;
+        expect("elements of a value", certain.value_dim, sample.value_dim)?;
         let [largest, longest, spans] = self.proved(now, proofs, lists, group)?;
         let grid = Grid { blocks: [along_y("lists", lists)?, 1], threads: THREADS };
         let given = [

@@ -13,7 +13,7 @@ const LARGEST_DIM: usize = 256;
 /// Keys and values are padded to so many numbers.
 const PADDING: usize = 32;
 
-/// How a token's row lies in its page: `[K, zeros | V, zeros]`, each part a multiple of 32 numbers.
+/// How a token's row lies in its page: `[K, zeros | V, zeros]`, each part a multiple of 32 elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowLayout {
     storage: Storage,
@@ -49,12 +49,12 @@ impl RowLayout {
         self.storage
     }
 
-    /// Numbers in a key.
+    /// Elements of a key.
     pub fn head_dim(&self) -> usize {
         self.head_dim
     }
 
-    /// Numbers in a value.
+    /// Elements of a value.
     pub fn value_dim(&self) -> usize {
         self.value_dim
     }
@@ -69,12 +69,12 @@ impl RowLayout {
         self.head_dim.next_multiple_of(PADDING)
     }
 
-    /// Numbers of a value, with those behind it.
+    /// Elements of a value, with those behind it.
     pub(super) fn value_padded(&self) -> usize {
         self.value_dim.next_multiple_of(PADDING)
     }
 
-    /// Numbers from row to row.
+    /// Elements from row to row.
     pub fn stride(&self) -> usize {
         self.value_offset() + self.value_padded()
     }

@@ -55,7 +55,7 @@ impl<D: Device, S: Ranked> Scores<D, S> {
         self.page
     }
 
-    /// Numbers from row to row.
+    /// Elements from row to row.
     pub(super) fn stride(&self) -> usize {
         stride(self.capacity).div_ceil(self.page)
     }

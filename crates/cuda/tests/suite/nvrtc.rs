@@ -149,10 +149,10 @@ fn every_program_compiles_for_every_architecture() {
 #[test]
 fn a_program_that_is_none_is_refused_with_what_the_compiler_says() {
     let Some(compiler) = compiler() else { return };
-    let source = Source { name: "broken", text: "KERNEL(broken, 32, u32* x) { x[0] = y; }" };
+    let source = Source { name: "violated", text: "KERNEL(violated, 32, u32* x) { x[0] = y; }" };
     let program = Program { source, constants: Vec::new() };
     let error = compiler.compile(&program, "sm_90").unwrap_err();
-    assert!(error.contains("broken.cu(1): error: identifier \"y\" is undefined"), "{error}");
+    assert!(error.contains("violated.cu(1): error: identifier \"y\" is undefined"), "{error}");
     let error = compiler.compile(&CombineSums::<Driver>::program(), "sm_1").unwrap_err();
     assert!(error.contains("NVRTC refuses combine for sm_1"), "{error}");
 }

@@ -152,7 +152,7 @@ impl<'a> Group<'a> {
         let exact = dense.pass(self.backend, &self.set, &queries)?;
         for runner in others {
             let outputs = runner.pass(self.backend, &self.set, &queries)?;
-            runner.tally.judge(&outputs, &exact, runner.variant.pipeline.promise().as_ref());
+            runner.tally.compare(&outputs, &exact, runner.variant.pipeline.promise().as_ref());
         }
         Ok(())
     }

@@ -118,7 +118,7 @@ mod tests {
         assert_ne!(queries(&SHAPE, 0, 0), queries(&SHAPE, 0, 1));
     }
 
-    /// 64000 numbers of queries, 131072 of values around 32 means, and 4096 of one column.
+    /// 64000 elements of queries, 131072 of values around 32 means, and 4096 of one column.
     #[test]
     fn numbers_have_variance_1_and_a_few_keys_are_long() {
         let queries = (0..500).flat_map(|step| queries(&SHAPE, 0, step));

@@ -88,11 +88,11 @@ pub struct BenchRow {
     pub fell_back: f64,
     /// The mean relative error of the output, to dense attention's.
     pub error: f64,
-    /// How often the promise was broken, in rows or in steps as it is about, and of how often; without a promise, or
+    /// How often the promise was violated, in rows or in steps as it is about, and of how often; without a promise, or
     /// with a floor, which dense attention does not tell, neither.
-    pub broken: Option<usize>,
+    pub violated: Option<usize>,
     /// Of how many.
-    pub judged: Option<usize>,
+    pub checked: Option<usize>,
     /// Layers, each with its own cache.
     pub layers: usize,
     /// Rounds.
@@ -117,7 +117,7 @@ impl BenchReport {
             let mut row = BenchRow::new(group, set, tally, dense, &bandwidth);
             let promise = variant.pipeline.promise();
             let counts = tally.violations().zip(promise).map(|(of, promise)| of.of(promise.scope));
-            (row.broken, row.judged) = counts.unzip();
+            (row.violated, row.checked) = counts.unzip();
             row.pipeline.clone_from(&variant.pipeline.name);
             row.asked_density = variant.asked;
             row.huge_pages = huge_pages;
@@ -164,8 +164,8 @@ impl BenchRow {
             append_ns: tally.append_ns(),
             fell_back: tally.fell_back(),
             error: tally.error(),
-            broken: None,
-            judged: None,
+            violated: None,
+            checked: None,
             layers: set.plan.layers,
             rounds: tally.passes().len(),
         }

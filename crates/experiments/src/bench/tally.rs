@@ -33,9 +33,9 @@ pub(super) struct Tally {
     sampled: usize,
     fell_back: usize,
     timings: Option<Timings>,
-    /// The sum of the output's errors, where it was judged.
+    /// The sum of the output's errors, where it was compared.
     errors: f64,
-    /// Rows and steps that broke the pipeline's promise, if that can be told from the output.
+    /// Rows and steps that violated the pipeline's promise, if that can be told from the output.
     violations: Option<Violations>,
 }
 
@@ -101,9 +101,9 @@ impl Tally {
         }
     }
 
-    /// Compares the outputs of the last pass with those of dense attention, to which a promise is kept or broken; of a
+    /// Compares the outputs of the last pass with those of dense attention, to which a promise is kept or violated; of a
     /// promise with a floor nothing can be told from these.
-    pub(super) fn judge(
+    pub(super) fn compare(
         &mut self,
         outputs: &[Output],
         dense: &[Output],
@@ -115,8 +115,8 @@ impl Tally {
             let errors: Vec<RowError> = heads.map(|head| error(output, dense, head)).collect();
             self.errors += errors.iter().map(|error| error.of(Target::Sdpa)).sum::<f64>();
             if let Some(promise) = promise {
-                let broken = errors.iter().map(|error| error.exceeds(promise));
-                self.violations.get_or_insert_default().add_step(broken);
+                let violated = errors.iter().map(|error| error.exceeds(promise));
+                self.violations.get_or_insert_default().add_step(violated);
             }
         }
     }
@@ -126,7 +126,7 @@ impl Tally {
         self.errors / self.rows as f64
     }
 
-    /// Rows and steps that broke the promise.
+    /// Rows and steps that violated the promise.
     pub(super) fn violations(&self) -> Option<Violations> {
         self.violations
     }
@@ -258,11 +258,11 @@ mod tests {
         };
         let mut tally = Tally::new(Share::Group, 2, 1000);
         tally.add(Duration::from_micros(1), std::slice::from_ref(&sparse));
-        tally.judge(&[sparse.clone()], &[dense.clone()], Some(&promise(None)));
+        tally.compare(&[sparse.clone()], &[dense.clone()], Some(&promise(None)));
         assert!((tally.error() - 0.175).abs() < 1e-6, "{}", tally.error());
-        assert_eq!(tally.violations().map(|of| (of.broken_rows, of.rows)), Some((1, 2)));
+        assert_eq!(tally.violations().map(|of| (of.violated_rows, of.rows)), Some((1, 2)));
         let mut floored = Tally::new(Share::Group, 2, 1000);
-        floored.judge(&[sparse], &[dense], Some(&promise(Fraction::of_percent(50.0))));
+        floored.compare(&[sparse], &[dense], Some(&promise(Fraction::of_percent(50.0))));
         assert_eq!(floored.violations(), None);
     }
 

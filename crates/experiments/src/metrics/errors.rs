@@ -197,8 +197,8 @@ mod tests {
         let numerator = (0.25_f64.powi(2) + 1.25_f64.powi(2)).sqrt();
         assert!((row.promised(&promise(Target::Numerator, half)) - numerator / 5.0).abs() < 1e-12);
         assert!((row.promised(&promise(Target::Denominator, half)) - 0.25).abs() < 1e-12);
-        let broken = |target, floor| row.exceeds(&promise(target, floor));
-        assert!(!broken(Target::Sdpa, half) && broken(Target::Sdpa, twentieth));
+        let violated = |target, floor| row.exceeds(&promise(target, floor));
+        assert!(!violated(Target::Sdpa, half) && violated(Target::Sdpa, twentieth));
         let cancelled = RowError::new(array![1.0_f32].view(), 0.0, &exact(array![0.0], 0.0, 10.0));
         assert!((cancelled.promised(&promise(Target::Sdpa, half)) - 0.2).abs() < 1e-12);
     }

@@ -68,12 +68,12 @@ impl CountTest {
     pub fn new(trials: usize, delta: f64, limit: f64) -> Self {
         let contradicts = |violations| p_value(violations, trials, delta) < limit;
         let contradicted_from = contradicts(trials).then(|| {
-            let (mut kept, mut broken) = (0, trials);
-            while broken - kept > 1 {
-                let middle = usize::midpoint(kept, broken);
-                *(if contradicts(middle) { &mut broken } else { &mut kept }) = middle;
+            let (mut kept, mut violated) = (0, trials);
+            while violated - kept > 1 {
+                let middle = usize::midpoint(kept, violated);
+                *(if contradicts(middle) { &mut violated } else { &mut kept }) = middle;
             }
-            broken
+            violated
         });
         let rate = contradicted_from.map(|violations| violations as f64 / trials as f64);
         Self { trials, limit, contradicted_from, rate }

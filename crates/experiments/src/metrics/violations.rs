@@ -1,4 +1,4 @@
-//! How often a promise was broken.
+//! How often a promise was violated.
 
 use std::iter::Sum;
 
@@ -7,45 +7,45 @@ use vattention_core::{Promise, Scope};
 
 use super::{Evidence, LEVEL};
 
-/// Rows and steps that broke a promise. A row is a query head at one query, a step all query heads of
+/// Rows and steps that violated a promise. A row is a query head at one query, a step all query heads of
 /// a layer at one query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violations {
     /// Rows measured.
     pub rows: usize,
     /// Those whose error exceeded epsilon.
-    pub broken_rows: usize,
+    pub violated_rows: usize,
     /// Steps measured.
     pub steps: usize,
     /// Those in which the error of any row exceeded epsilon.
-    pub broken_steps: usize,
+    pub violated_steps: usize,
 }
 
 impl Violations {
     /// Adds a step, given of each of its rows whether its error exceeds epsilon.
     pub fn add_step(&mut self, rows: impl IntoIterator<Item = bool>) {
-        let mut broken = 0;
+        let mut violated = 0;
         for row in rows {
             self.rows += 1;
-            broken += usize::from(row);
+            violated += usize::from(row);
         }
-        self.broken_rows += broken;
+        self.violated_rows += violated;
         self.steps += 1;
-        self.broken_steps += usize::from(broken > 0);
+        self.violated_steps += usize::from(violated > 0);
     }
 
-    /// How often a promise of that scope was broken, and of how often: in rows, or in steps.
+    /// How often a promise of that scope was violated, and of how often: in rows, or in steps.
     pub fn of(&self, scope: Scope) -> (usize, usize) {
         match scope {
-            Scope::Row => (self.broken_rows, self.rows),
-            Scope::Step => (self.broken_steps, self.steps),
+            Scope::Row => (self.violated_rows, self.rows),
+            Scope::Step => (self.violated_steps, self.steps),
         }
     }
 
     /// What they say of a promise's delta at [`LEVEL`], taken for independent of each other.
     pub fn evidence(&self, promise: &Promise) -> Evidence {
-        let (broken, all) = self.of(promise.scope);
-        Evidence::new(broken, all, promise.delta.get(), LEVEL)
+        let (violated, all) = self.of(promise.scope);
+        Evidence::new(violated, all, promise.delta.get(), LEVEL)
     }
 }
 
@@ -53,9 +53,9 @@ impl Sum for Violations {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |sum, one| Self {
             rows: sum.rows + one.rows,
-            broken_rows: sum.broken_rows + one.broken_rows,
+            violated_rows: sum.violated_rows + one.violated_rows,
             steps: sum.steps + one.steps,
-            broken_steps: sum.broken_steps + one.broken_steps,
+            violated_steps: sum.violated_steps + one.violated_steps,
         })
     }
 }
@@ -66,17 +66,17 @@ mod tests {
 
     use super::*;
 
-    /// 1,000 steps of eight heads: 1.8 % of the rows are broken, each in another step but for 80.
+    /// 1,000 steps of eight heads: 1.8 % of the rows are violated, each in another step but for 80.
     #[test]
     fn a_few_rows_may_be_many_steps() {
         let mut violations = Violations::default();
         for step in 0..1000 {
-            let broken = match step {
+            let violated = match step {
                 0..40 => 3,
                 40..64 => 1,
                 _ => 0,
             };
-            violations.add_step((0..8).map(|head| head < broken));
+            violations.add_step((0..8).map(|head| head < violated));
         }
         let (rows, steps) = (violations.of(Scope::Row), violations.of(Scope::Step));
         assert_eq!((rows, steps), ((144, 8000), (64, 1000)));

@@ -102,8 +102,8 @@ impl<'a> Bench<'a> {
         let tried = self.queries.min(trials);
         let rows = heads.flat_map(|head| (0..tried).map(move |query| (head, query)));
         let count = |(head, query)| {
-            let broken = &self.row(done, head, query).broken;
-            Count::at_query(self.number, Some(head), query, broken, self.demand)
+            let violated = &self.row(done, head, query).violated;
+            Count::at_query(self.number, Some(head), query, violated, self.demand)
         };
         rows.map(count).collect()
     }
@@ -116,16 +116,16 @@ impl<'a> Bench<'a> {
             let trials = 0..heads[0].errors.len();
             let errors =
                 trials.clone().map(|trial| largest(heads.iter().map(|row| row.errors[trial])));
-            let broken = trials.clone().map(|trial| heads.iter().any(|row| row.broken[trial]));
-            (errors.collect(), broken.collect())
+            let violated = trials.clone().map(|trial| heads.iter().any(|row| row.violated[trial]));
+            (errors.collect(), violated.collect())
         };
-        let (errors, broken): (Vec<Vec<f64>>, Vec<Vec<bool>>) =
+        let (errors, violated): (Vec<Vec<f64>>, Vec<Vec<bool>>) =
             (0..self.queries.min(trials)).map(of_query).unzip();
-        let count = |(query, broken): (usize, &Vec<bool>)| {
-            Count::at_query(self.number, None, query, broken, self.demand)
+        let count = |(query, violated): (usize, &Vec<bool>)| {
+            Count::at_query(self.number, None, query, violated, self.demand)
         };
-        let rows = broken.iter().enumerate().map(count).collect();
-        (rows, StepCount::new(self.number, errors.concat(), broken.concat(), self.demand))
+        let rows = violated.iter().enumerate().map(count).collect();
+        (rows, StepCount::new(self.number, errors.concat(), violated.concat(), self.demand))
     }
 
     /// The trials of one query, every `queries`-th: of each member of the group.

@@ -1,4 +1,4 @@
-//! Why samples broke a promise.
+//! Why samples violated a promise.
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// In how many samples that broke a promise each [`Cause`] was found.
+/// In how many samples that violated a promise each [`Cause`] was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Failures {
     /// [`Cause::TailSeen`].

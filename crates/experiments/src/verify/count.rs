@@ -1,10 +1,10 @@
-//! Counts of samples that broke a promise, and what else is told of them.
+//! Counts of samples that violated a promise, and what else is told of them.
 
 use serde::Serialize;
 use vattention_core::{Assumptions, Demand, Kind};
 
 use super::cause::Failures;
-use super::judge::Truth;
+use super::checked_row::Truth;
 use super::trials::RowTrials;
 use crate::metrics::{Bars, ErrorSummary, Evidence, binomial, quantile, sorted};
 
@@ -90,8 +90,8 @@ impl HeadCount {
         demand: &Demand,
     ) -> Self {
         let errors = sorted(rows.iter().flat_map(|row| row.errors.iter().copied()));
-        let broken = rows.iter().flat_map(|row| row.broken.iter().copied());
-        let Tested { violations, trials, p_value } = Tested::new(broken, demand);
+        let violated = rows.iter().flat_map(|row| row.violated.iter().copied());
+        let Tested { violations, trials, p_value } = Tested::new(violated, demand);
         let per_trial = |sum: f64| sum / trials as f64;
         let residuals: Vec<_> = rows.iter().filter_map(|row| row.truth.as_ref()).collect();
         let mean = |of: fn(&Truth) -> f64| {
@@ -122,9 +122,14 @@ impl HeadCount {
 impl StepCount {
     /// Of a layer's steps, given the largest error of any head in each, and whether any head's exceeded
     /// what it may.
-    pub(super) fn new(layer: usize, errors: Vec<f64>, broken: Vec<bool>, demand: &Demand) -> Self {
+    pub(super) fn new(
+        layer: usize,
+        errors: Vec<f64>,
+        violated: Vec<bool>,
+        demand: &Demand,
+    ) -> Self {
         let errors = sorted(errors.into_iter());
-        let Tested { violations, trials, p_value } = Tested::new(broken, demand);
+        let Tested { violations, trials, p_value } = Tested::new(violated, demand);
         let error_at_delta = quantile(&errors, 1.0 - demand.delta.get());
         let error = ErrorSummary::of_sorted(&errors);
         Self { layer, violations, trials, p_value, error, error_at_delta }
@@ -137,10 +142,10 @@ impl Count {
         layer: usize,
         query_head: Option<usize>,
         query: usize,
-        broken: &[bool],
+        violated: &[bool],
         demand: &Demand,
     ) -> Self {
-        let Tested { violations, trials, p_value } = Tested::new(broken.iter().copied(), demand);
+        let Tested { violations, trials, p_value } = Tested::new(violated.iter().copied(), demand);
         Self { layer, query_head, query: Some(query), violations, trials, p_value }
     }
 
@@ -176,11 +181,11 @@ struct Tested {
 }
 
 impl Tested {
-    fn new(broken: impl IntoIterator<Item = bool>, demand: &Demand) -> Self {
+    fn new(violated: impl IntoIterator<Item = bool>, demand: &Demand) -> Self {
         let (mut violations, mut trials) = (0, 0);
-        for broken in broken {
+        for violated in violated {
             trials += 1;
-            violations += usize::from(broken);
+            violations += usize::from(violated);
         }
         let p_value = binomial::p_value(violations, trials, demand.delta.get());
         Self { violations, trials, p_value }

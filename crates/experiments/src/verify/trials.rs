@@ -3,7 +3,7 @@
 use vattention_core::{Assumptions, Certificate, Demand, Kind, Reading, Row};
 
 use super::cause::Failures;
-use super::judge::{Judge, Truth};
+use super::checked_row::{CheckedRow, Truth};
 use crate::Exact;
 use crate::metrics::{Bars, ROUNDING};
 
@@ -12,7 +12,7 @@ pub(super) struct RowTrials {
     /// Of the target, one of each sample.
     pub(super) errors: Vec<f64>,
     /// Whether each exceeded what its certificate says.
-    pub(super) broken: Vec<bool>,
+    pub(super) violated: Vec<bool>,
     pub(super) bars: Bars,
     /// Residual tokens drawn, over all samples.
     pub(super) sampled: usize,
@@ -24,7 +24,7 @@ pub(super) struct RowTrials {
     pub(super) kind: Kind,
     /// What any certificate took for granted.
     pub(super) assumes: Assumptions,
-    /// Why samples broke the promise.
+    /// Why samples violated the promise.
     pub(super) failures: Failures,
     /// Of the whole residual, if an estimator sampled it.
     pub(super) truth: Option<Truth>,
@@ -32,7 +32,7 @@ pub(super) struct RowTrials {
 
 /// The samples of one row, while they are drawn.
 pub(super) struct Trying<'a> {
-    judge: Judge<'a>,
+    row: CheckedRow<'a>,
     demand: &'a Demand,
     trials: RowTrials,
 }
@@ -41,7 +41,7 @@ impl<'a> Trying<'a> {
     pub(super) fn new(row: &Row<'a>, exact: &'a Exact, demand: &'a Demand) -> Self {
         let trials = RowTrials {
             errors: Vec::new(),
-            broken: Vec::new(),
+            violated: Vec::new(),
             bars: Bars::default(),
             sampled: 0,
             density: 0.0,
@@ -51,24 +51,24 @@ impl<'a> Trying<'a> {
             failures: Failures::default(),
             truth: None,
         };
-        Self { judge: Judge::new(row, exact, demand), demand, trials }
+        Self { row: CheckedRow::new(row, exact, demand), demand, trials }
     }
 
     /// Adds what one sample came to.
     pub(super) fn add(&mut self, reading: &Reading, member: usize) {
         let (read, report) = (reading.of(member), reading.report(member));
-        let Self { judge, demand, trials } = self;
+        let Self { row, demand, trials } = self;
         let uniform = read.budget.is_some() && read.probabilities().is_none();
         if let (None, Some(picks), true) = (&trials.truth, read.picks(), uniform) {
-            trials.truth = Some(judge.truth(picks));
+            trials.truth = Some(row.truth(picks));
         }
-        let error = judge.error(&judge.sums(&read.list()));
-        let broken = error > allowed(demand, &report.certificate);
-        if broken {
-            trials.failures.add(judge.cause(read, error, trials.truth.as_ref()));
+        let error = row.error(&row.sums(&read.list()));
+        let violated = error > allowed(demand, &report.certificate);
+        if violated {
+            trials.failures.add(row.cause(read, error, trials.truth.as_ref()));
         }
         trials.errors.push(error);
-        trials.broken.push(broken);
+        trials.violated.push(violated);
         trials.bars.add(&report.certificate, error);
         trials.sampled += report.sampled;
         trials.density += report.density();

@@ -125,7 +125,7 @@ fn shape(
     };
     if !head_dim.is_multiple_of(2) || head_dim > WIDEST {
         return Err(format!(
-            "heads have {head_dim} numbers; expected an even number, at most {WIDEST}"
+            "heads have {head_dim} elements; expected an even number of them, at most {WIDEST}"
         ));
     }
     for key in ["attention.value_length", "rope.dimension_count"] {

@@ -222,7 +222,7 @@ const LANES: usize = 64;
 /// Numbers whose sums stay in f32, and which stay in the first-level cache while several things are done to them.
 const PART: usize = 1024;
 
-/// The sum of what `of` makes of up to [`PART`] numbers at each place, in an order that does not depend on the machine.
+/// The sum of what `of` makes of up to [`PART`] elements at each place, in an order that does not depend on the machine.
 #[inline(always)]
 fn sum_of<T: Copy>(a: &[f32], b: &[T], of: impl Fn(f32, T) -> f32) -> f64 {
     let mut sums = [0.0_f32; LANES];

@@ -10,7 +10,7 @@ const WORDS: usize = 4;
 /// The signs of one vector, lowest bits first; a bit is set where the number is positive.
 pub(super) type Code = [u32; WORDS];
 
-/// Packs the signs of at most 128 numbers.
+/// Packs the signs of at most 128 elements.
 pub(super) fn pack(numbers: &[f32]) -> Code {
     let mut code = [0; WORDS];
     for (i, &x) in numbers.iter().enumerate() {

@@ -154,7 +154,7 @@ fn write(
     serialize_to_file(views, Some(metadata), path).unwrap();
 }
 
-/// At a site with 4 query heads and 2 KV heads of 8 numbers.
+/// At a site with 4 query heads and 2 KV heads of 8 elements.
 fn build(config: &HashAttention) -> Result<Vec<CodeMap>, String> {
     let shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 8, value_dim: 1 };
     let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 1, shape };

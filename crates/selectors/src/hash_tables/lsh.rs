@@ -22,7 +22,7 @@ pub enum Transform {
 }
 
 impl Transform {
-    /// Numbers in a hashed vector.
+    /// Elements of a hashed vector.
     pub(super) fn dim(self, head_dim: usize) -> usize {
         head_dim + usize::from(self == Self::SimpleLsh)
     }

@@ -1,4 +1,4 @@
-//! Numbers of one vector as a base, a step and codes.
+//! The elements of one vector as a base, a step and codes.
 //!
 //! The codes divide the vector's range evenly: `base` is its least number, `step = range / (2^bits
 //! − 1)`, and a number is kept as `base + step · code`, product and sum rounded to f32.

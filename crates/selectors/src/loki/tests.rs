@@ -197,7 +197,7 @@ fn an_index_is_two_bytes_per_token_and_coordinate() {
     assert_eq!(config(None, &basis_of(2), Score::Head).worker(head.site()).unwrap().index.len(), 1);
 }
 
-/// At a site of layer 2 with 2 KV heads of 8 numbers.
+/// At a site of layer 2 with 2 KV heads of 8 elements.
 fn build(config: &Loki, kv_head: usize) -> Result<Worker, String> {
     let shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 8, value_dim: 1 };
     config.worker(&Site { seed: 0, sequence: 0, layer: 2, kv_head, shape })
@@ -251,7 +251,7 @@ fn files_that_do_not_fit_are_refused_by_name() {
     assert!(refused(1).contains("expected finite numbers"));
     written(|_| {});
     let error = build(&config(Some(9), &path, Score::Head), 1).unwrap_err();
-    assert_eq!(error, "`rank` is 9: expected at most 8, the numbers of a key");
+    assert_eq!(error, "`rank` is 9: expected at most 8, the elements of a key");
     assert!(build(&config(Some(8), &path, Score::Head), 1).is_ok());
 }
 

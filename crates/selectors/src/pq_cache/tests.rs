@@ -240,6 +240,6 @@ fn what_cannot_be_is_refused() {
     let error = three.build(head.site()).unwrap_err().to_string();
     assert_eq!(
         error,
-        "pq-cache: keys of 8 numbers cannot be cut into `parts` = 3: expected a divisor of 8"
+        "pq-cache: keys of 8 elements cannot be cut into `parts` = 3: expected a divisor of 8"
     );
 }

@@ -253,7 +253,7 @@ fn add_weights<const H: usize>(scores: &mut [Line], weights: &[f32]) {
 #[inline(always)]
 fn flat(lines: &mut [Line]) -> &mut [f32] {
     let len = lines.len() * LANES;
-    // SAFETY: a line is sixteen numbers and nothing else.
+    // SAFETY: a line is sixteen elements and nothing else.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), len) }
 }
 

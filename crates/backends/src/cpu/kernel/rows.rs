@@ -74,7 +74,7 @@ struct Vectors<'a, E> {
     /// `per_block = 2^log2_per_block`, if it is a power of two.
     log2_per_block: Option<u32>,
     layout: BlockLayout,
-    /// Chunks of [`CHUNK`] numbers in a vector.
+    /// Chunks of [`CHUNK`] elements in a vector.
     chunks: usize,
 }
 
@@ -144,12 +144,12 @@ impl<'a, E: Copy> Rows<'a, E> {
         self.keys.layout.len
     }
 
-    /// Chunks of [`CHUNK`] numbers in a key.
+    /// Chunks of [`CHUNK`] elements in a key.
     pub(crate) fn key_chunks(&self) -> usize {
         self.keys.chunks
     }
 
-    /// Chunks of [`CHUNK`] numbers in a value.
+    /// Chunks of [`CHUNK`] elements in a value.
     pub(crate) fn value_chunks(&self) -> usize {
         self.values.chunks
     }
@@ -182,7 +182,7 @@ impl<'a, E: Copy> Vectors<'a, E> {
         let per_block = layout.per_block.get();
         let padded = dim.next_multiple_of(CHUNK);
         if dim == 0 || padded > dim + zeros {
-            let expected = format!("a multiple of {CHUNK} numbers, or zeros up to one behind them");
+            let expected = format!("a multiple of {CHUNK} elements, or zeros up to one behind them");
             return Err(Error::shape(what, expected, dim));
         }
         let (chunks, end) = (padded / CHUNK, first + len);

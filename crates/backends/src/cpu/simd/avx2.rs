@@ -11,7 +11,7 @@ use super::{EXP2, EXP2_LEAST, LANES, Simd};
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2;
 
-/// Numbers in a register.
+/// Elements of a register.
 const HALF: usize = LANES / 2;
 
 type F = (__m256, __m256);

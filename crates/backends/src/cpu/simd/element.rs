@@ -6,10 +6,10 @@ use super::{CHUNK, LANES, Line, Simd};
 
 /// A number type of the cache, as kernels read it.
 pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
-    /// [`CHUNK`] numbers of a row, in the order of [`place`](Self::place).
+    /// [`CHUNK`] elements of a row, in the order of [`place`](Self::place).
     ///
     /// # Safety
-    /// As [`Simd`]; `from` must point to [`CHUNK`] numbers.
+    /// As [`Simd`]; `from` must point to [`CHUNK`] elements.
     unsafe fn widen<S: Simd>(from: *const Self) -> (S::F, S::F);
 
     /// Where in a chunk of the row the number of lane `lane < CHUNK` stands.

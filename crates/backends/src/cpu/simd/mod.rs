@@ -1,7 +1,7 @@
-//! Sixteen f32 numbers at a time, whatever the machine has to do it with.
+//! Sixteen f32 elements at a time, whatever the machine has to do it with.
 //!
 //! Kernels are written once, over [`Simd`], and compiled for each [`Level`]; [`Scalar`] is plain
-//! Rust and judges the others. Everything here is `unsafe` for two reasons: it reads through
+//! Rust, which checks the others. Everything here is `unsafe` for two reasons: it reads through
 //! pointers that the caller vouches for, and it may use instructions that only the entry point
 //! of a kernel has checked for.
 
@@ -19,18 +19,18 @@ pub(crate) use {avx2::Avx2, avx512::Avx512};
 
 use half::{bf16, f16};
 
-/// Numbers in a vector.
+/// Elements of a vector.
 pub(crate) const LANES: usize = 16;
 
-/// Numbers that a row is read by: two vectors.
+/// Elements that a row is read by: two vectors.
 pub(crate) const CHUNK: usize = 2 * LANES;
 
-/// Sixteen numbers on a cache line of their own.
+/// Sixteen elements on a cache line of their own.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [f32; LANES]);
 
-/// Vectors of [`LANES`] f32 numbers.
+/// Vectors of [`LANES`] f32 elements.
 ///
 /// # Safety
 /// The machine must have the instructions of the implementation, and pointers must be valid for
@@ -58,7 +58,7 @@ pub(crate) trait Simd: Copy {
     unsafe fn sums(x: &[Self::F; LANES]) -> Self::F;
     /// Whether any number of `a` is greater than its counterpart in `b`.
     unsafe fn any_above(a: Self::F, b: Self::F) -> bool;
-    /// [`CHUNK`] numbers, the first half and the second.
+    /// [`CHUNK`] elements, the first half and the second.
     unsafe fn widen_f32(from: *const f32) -> (Self::F, Self::F);
     /// The same of half-precision numbers.
     unsafe fn widen_f16(from: *const f16) -> (Self::F, Self::F);

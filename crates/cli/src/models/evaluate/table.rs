@@ -45,7 +45,7 @@ error     |out - dense| / |dense| over rows: query heads of all layers at all st
 bar       the relative error that each row says is exceeded with probability delta at most: the mean over rows
           that are not read as a whole
 outside   share of these rows whose error is larger
-broken    share of the rows whose error of what is promised exceeded epsilon; if the promise is about
+violated  share of the rows whose error of what is promised exceeded epsilon; if the promise is about
           a step, of the steps: all query heads of a layer at one query, of which any may exceed it
 evidence  what that says of the share allowed, delta: \"within delta\"; \"above delta\", which may be
           chance; or \"contradicted\": less probable than 1e-6 if the promise is kept, rows taken for
@@ -108,7 +108,7 @@ fn attention(report: &Report) -> String {
         "max",
         "bar",
         "outside",
-        "broken",
+        "violated",
         "allowed",
         "evidence",
         "of",
@@ -124,9 +124,9 @@ fn cells(asked: &VariantResult) -> [String; 10] {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     let share = |share: f64| format!("{:.2} %", 100.0 * share);
     let seen = asked.promise.zip(asked.violations);
-    let broken = seen.map(|(promise, violations)| {
-        let (broken, all) = violations.of(promise.scope);
-        share(broken as f64 / all.max(1) as f64)
+    let violated = seen.map(|(promise, violations)| {
+        let (violated, all) = violations.of(promise.scope);
+        share(violated as f64 / all.max(1) as f64)
     });
     let of = match seen {
         Some((Promise { scope: Scope::Step, .. }, violations)) => {
@@ -141,7 +141,7 @@ fn cells(asked: &VariantResult) -> [String; 10] {
         or_dash(asked.largest_error.map(short)),
         or_dash(asked.bars.mean().map(short)),
         or_dash(asked.bars.share_outside().map(share)),
-        or_dash(broken),
+        or_dash(violated),
         or_dash(asked.promise.map(|promise| share(promise.delta.get()))),
         or_dash(asked.evidence.map(|evidence| evidence.to_string())),
         of,

@@ -58,7 +58,7 @@ impl<'m> Keys<'m> {
             _ => None,
         };
         self.array(key, "an F32 number", as_number)?
-            .ok_or_else(|| missing(key, "an array of F32 numbers"))
+            .ok_or_else(|| missing(key, "an array of F32 elements"))
     }
 
     fn array<T>(

@@ -21,8 +21,8 @@ pub(super) struct Truth {
     pub(super) nu: f64,
 }
 
-/// One row, and the exact attention that its samples are judged by.
-pub(super) struct Judge<'a> {
+/// One row, and the exact attention that its samples are compared with.
+pub(super) struct CheckedRow<'a> {
     row: Row<'a>,
     exact: &'a Exact,
     demand: &'a Demand,
@@ -31,7 +31,7 @@ pub(super) struct Judge<'a> {
     shares: Vec<f64>,
 }
 
-impl<'a> Judge<'a> {
+impl<'a> CheckedRow<'a> {
     pub(super) fn new(row: &Row<'a>, exact: &'a Exact, demand: &'a Demand) -> Self {
         let mut value = vec![0.0; row.values().dim()];
         let share = |token| {
@@ -60,7 +60,7 @@ impl<'a> Judge<'a> {
         sums
     }
 
-    /// The error that is judged.
+    /// The error that the promise is about.
     pub(super) fn error(&self, sums: &Softmax) -> f64 {
         let output: Vec<f32> = sums.output().into_iter().map(|x| x as f32).collect();
         let output = ArrayView1::from(&output);
