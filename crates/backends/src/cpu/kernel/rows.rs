@@ -182,7 +182,8 @@ impl<'a, E: Copy> Vectors<'a, E> {
         let per_block = layout.per_block.get();
         let padded = dim.next_multiple_of(CHUNK);
         if dim == 0 || padded > dim + zeros {
-            let expected = format!("a multiple of {CHUNK} elements, or zeros up to one behind them");
+            let expected =
+                format!("a multiple of {CHUNK} elements, or zeros up to one behind them");
             return Err(Error::shape(what, expected, dim));
         }
         let (chunks, end) = (padded / CHUNK, first + len);
