@@ -78,11 +78,12 @@ fn selector() -> impl Strategy<Value = String> {
                 table("quest", format!("size = {size}\nscore = \"{score}\"\npage = {page}"))
             }
         ),
-        (size(), score(), select(vec!["query-head", "kv-head"]), select(vec![1, 31, 32, 33, 96]))
-            .prop_map(move |(size, score, codes, bits)| {
+        (size(), score(), select(vec!["head", "group"]), select(vec![1, 31, 32, 33, 96])).prop_map(
+            move |(size, score, codes, bits)| {
                 let rest = format!("score = \"{score}\"\ncodes = \"{codes}\"\nbits = {bits}");
                 table("hash-attention", format!("size = {size}\n{rest}"))
-            }),
+            }
+        ),
     ]
 }
 

@@ -28,7 +28,7 @@ fn double_sparsity(masker: &Value, head_dim: usize, size: Size) -> DoubleSparsit
         channels: kept.try_into().unwrap(),
         label_bits: LabelBits::try_from(bits).unwrap(),
         by: Importance::Qk,
-        labels: IndexOf::QueryHead,
+        labels: IndexOf::Head,
         score: Score::Head,
     }
 }

@@ -42,7 +42,7 @@ fn pipeline(maskers: &Value, weights: &Path) -> PipelineConfig {
         size: size(&maskers[2]["heavy_size"]).into(),
         weights: Some(weights.into()),
         bits: None,
-        codes: IndexOf::QueryHead,
+        codes: IndexOf::Head,
         activation: serde_json::from_value::<Activation>(maskers[2]["activation"].clone()).unwrap(),
         score: Score::Head,
     };

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// Pipeline files; by default, pipelines that are built in.
     configs: Vec<PathBuf>,
     /// Measure on the heads of a trace, layer by layer, in place of made-up ones.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["heads", "kv_heads", "head_dim"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["query_heads", "kv_heads", "head_dim"])]
     trace: Option<PathBuf>,
     /// Tokens in the cache, between commas; by default, 8192, 32768 and 131072, or those of the trace. Beyond its
     /// tokens a trace begins again.
@@ -35,11 +35,11 @@ pub(crate) struct Args {
     tokens: Option<Vec<usize>>,
     /// Query heads.
     #[arg(long, default_value_t = 32)]
-    heads: usize,
+    query_heads: usize,
     /// KV heads; divides the number of query heads.
     #[arg(long, default_value_t = 8)]
     kv_heads: usize,
-    /// Elements of a query, in a key and in a value.
+    /// Elements of a query, a key and a value.
     #[arg(long, default_value_t = 128)]
     head_dim: usize,
     /// How numbers are stored, between commas.
@@ -134,7 +134,7 @@ fn bench(args: &Args) -> Result<Bench, Failure> {
 fn heads(args: &Args) -> Result<(BenchHeads, Vec<usize>), Failure> {
     let Some(path) = &args.trace else {
         let shape = Shape {
-            query_heads: args.heads,
+            query_heads: args.query_heads,
             kv_heads: args.kv_heads,
             head_dim: args.head_dim,
             value_dim: args.head_dim,

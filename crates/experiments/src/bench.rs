@@ -104,7 +104,7 @@ impl Bench {
     /// Every combination of tokens, storage and threads, checked against the memory.
     fn sets(&self, pipelines: usize) -> Result<Vec<Set>> {
         self.heads.shape().check().map_err(|error| Error::Setting {
-            option: "--heads, --kv-heads, --head-dim",
+            option: "--query-heads, --kv-heads, --head-dim",
             reason: error.to_string(),
         })?;
         let allowance = memory::allowance();

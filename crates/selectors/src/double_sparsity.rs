@@ -10,8 +10,8 @@
 //! Takes the `size` best among the tokens not yet taken, lower index first among equals. With
 //! `score = "group"` scores are summed over the group's query heads.
 //!
-//! With `labels = "query-head"` each query head has channels of its own, as the authors rank, and
-//! every key a label for each query head of the group. With `labels = "kv-head"` all query heads of
+//! With `labels = "head"` each query head has channels of its own, as the authors rank, and
+//! every key a label for each query head of the group. With `labels = "group"` all query heads of
 //! a KV head use the same channels, and a key has one label.
 //!
 //! # Calibration
@@ -24,7 +24,7 @@
 //! ```
 //!
 //! A channel's importance is the mean of `|q_c k_c|`, `|q_c|` or `|k_c|`; for `_proj_group`, which is not
-//! the authors', it is summed over the group's query heads. Only `labels = "kv-head"` reads that,
+//! the authors', it is summed over the group's query heads. Only `labels = "group"` reads that,
 //! and where each KV head has one query head, `_proj` in its place.
 //!
 //! Cost: O(visible · channels) per row; `channels · label_bits / 8 + 8` bytes of index per token and

@@ -11,9 +11,9 @@
 //! of the rest, which it takes too.
 //!
 //! The maps are trained (`weights`), or else random hyperplanes, the same for queries and keys, for
-//! which agreeing is an estimate of the angle between them. With `codes = "query-head"` each query
+//! which agreeing is an estimate of the angle between them. With `codes = "head"` each query
 //! head has maps of its own, as the authors train them, and every key has a code for each query
-//! head of the group. With `codes = "kv-head"` all query heads of a KV head use one pair of maps
+//! head of the group. With `codes = "group"` all query heads of a KV head use one pair of maps
 //! and one code per key: those of the KV head where the file has as many, else those of the
 //! group's first query head.
 //!
@@ -126,7 +126,7 @@ impl HashAttention {
 
     /// The maps that make codes at `site`, one or one for each member, and the bits of the codes.
     fn maps(&self, site: &Site) -> Result<(Vec<CodeMap>, Bits), String> {
-        let count = if self.codes == IndexOf::KvHead { 1 } else { site.shape.group() };
+        let count = if self.codes == IndexOf::Group { 1 } else { site.shape.group() };
         let Some(path) = &self.weights else {
             let bits = self.bits.unwrap_or_default();
             let dim = site.shape.head_dim;

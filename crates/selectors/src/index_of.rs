@@ -12,17 +12,17 @@ use vattention_core::{Row, Score};
 pub enum IndexOf {
     /// Every query head: a key is in as many as the group has query heads.
     #[default]
-    QueryHead,
+    Head,
     /// The KV head: a key is in one.
-    KvHead,
+    Group,
 }
 
 impl IndexOf {
     /// The members of a group of `group` query heads that use its `i`-th index.
     pub(crate) fn members(self, i: usize, group: usize) -> Range<usize> {
         match self {
-            Self::QueryHead => i..i + 1,
-            Self::KvHead => 0..group,
+            Self::Head => i..i + 1,
+            Self::Group => 0..group,
         }
     }
 }

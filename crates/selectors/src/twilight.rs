@@ -141,7 +141,7 @@ mod tests {
             size: Size::Tokens(size).into(),
             weights: None,
             bits: None,
-            codes: IndexOf::KvHead,
+            codes: IndexOf::Group,
             activation: serde_json::from_str("\"silu\"").unwrap(),
             score,
         }

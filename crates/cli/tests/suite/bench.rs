@@ -6,7 +6,8 @@ use serde_json::Value;
 
 /// A layer of 1024 tokens of 128 elements in two KV heads takes 512 KiB, so there are four.
 fn small<'a>(tokens: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let text = "bench --heads 4 --kv-heads 2 --head-dim 64 --seconds 0.05 --cold-bytes 2097152";
+    let text =
+        "bench --query-heads 4 --kv-heads 2 --head-dim 64 --seconds 0.05 --cold-bytes 2097152";
     text.split(' ').chain(["--tokens", tokens]).chain(more.iter().copied()).collect()
 }
 
@@ -175,7 +176,7 @@ fn heads_of_a_trace_are_measured_by_files_that_know_its_layers() {
 fn a_trace_that_cannot_be_measured_is_refused() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/smollm2.safetensors");
     for (args, said) in [
-        (vec!["bench", "--trace", trace, "--heads", "8"], "cannot be used with"),
+        (vec!["bench", "--trace", trace, "--query-heads", "8"], "cannot be used with"),
         (vec!["bench", "--trace", trace, "--head-dim", "64"], "cannot be used with"),
         (
             vec!["bench", "--trace", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")],
@@ -324,8 +325,8 @@ fn numbers_that_cannot_be_are_refused() {
         (&["--seconds", "-1"], "expected a number of seconds, at least 0"),
         (&["--seconds", "nan"], "expected a number of seconds, at least 0"),
         (&["--cold-bytes", "0"], "expected a whole number from 1 to"),
-        (&["--heads", "4", "--kv-heads", "3"], "expected a multiple of kv_heads = 3, got 4"),
-        (&["--heads", "0"], "query_heads: expected at least 1, got 0"),
+        (&["--query-heads", "4", "--kv-heads", "3"], "expected a multiple of kv_heads = 3, got 4"),
+        (&["--query-heads", "0"], "query_heads: expected at least 1, got 0"),
         (&["--head-dim", "0"], "head_dim: expected at least 1, got 0"),
     ] {
         let said = with(args);

@@ -32,7 +32,7 @@ pub(super) fn read(
     let named = |reason: String| format!("{}: {reason}", path.display());
     let bytes = std::fs::read(path).map_err(|error| named(error.to_string()))?;
     let group = site.shape.group();
-    let (suffix, heads, mine) = if labels == IndexOf::KvHead && group > 1 {
+    let (suffix, heads, mine) = if labels == IndexOf::Group && group > 1 {
         ("proj_group", site.shape.kv_heads, site.kv_head..site.kv_head + 1)
     } else {
         ("proj", site.shape.query_heads, site.kv_head * group..(site.kv_head + 1) * group)

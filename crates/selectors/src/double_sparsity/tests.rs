@@ -63,23 +63,20 @@ impl SelectorConfig for Half {
     }
 }
 
-vattention_testkit::laws!(
-    own_labels,
-    Half { bits: 4, labels: IndexOf::QueryHead, score: Score::Head }
-);
+vattention_testkit::laws!(own_labels, Half { bits: 4, labels: IndexOf::Head, score: Score::Head });
 vattention_testkit::laws!(
     own_labels_by_group,
-    Half { bits: 2, labels: IndexOf::QueryHead, score: Score::Group }
+    Half { bits: 2, labels: IndexOf::Head, score: Score::Group }
 );
-vattention_testkit::laws!(one_label, Half { bits: 3, labels: IndexOf::KvHead, score: Score::Head });
+vattention_testkit::laws!(one_label, Half { bits: 3, labels: IndexOf::Group, score: Score::Head });
 vattention_testkit::laws!(
     one_label_by_group,
-    Half { bits: 0, labels: IndexOf::KvHead, score: Score::Group }
+    Half { bits: 0, labels: IndexOf::Group, score: Score::Group }
 );
 
 #[test]
 fn a_config_is_read_as_it_was_written() {
-    let text = r#"{"size":0.05,"calibration":"c.json","channels":16,"label_bits":4,"by":"qk","labels":"query-head","score":"head"}"#;
+    let text = r#"{"size":0.05,"calibration":"c.json","channels":16,"label_bits":4,"by":"qk","labels":"head","score":"head"}"#;
     let short: DoubleSparsity =
         serde_json::from_str(r#"{"size": 0.05, "calibration": "c.json"}"#).unwrap();
     assert_eq!(serde_json::to_string(&short).unwrap(), text);
@@ -96,11 +93,11 @@ fn filled(config: &DoubleSparsity, head: &Head) -> Worker {
     worker
 }
 
-const LABELS: [IndexOf; 2] = [IndexOf::QueryHead, IndexOf::KvHead];
+const LABELS: [IndexOf; 2] = [IndexOf::Head, IndexOf::Group];
 
 /// The channels that a member's labels have.
 fn kept(dim: usize, channels: usize, labels: IndexOf, member: usize) -> Vec<usize> {
-    let step = if labels == IndexOf::KvHead { 11 } else { [3, 7][member] };
+    let step = if labels == IndexOf::Group { 11 } else { [3, 7][member] };
     permutation(dim, step)[..channels].to_vec()
 }
 
@@ -214,16 +211,16 @@ fn each_head_has_the_channels_of_its_list() {
         let config = config(4, 2, 4, labels, Score::Head);
         channels(&DoubleSparsity { calibration: path.clone(), by, ..config })
     };
-    assert_eq!(of(Importance::Q, IndexOf::QueryHead).unwrap(), [[2, 0], [3, 0]]);
-    assert_eq!(of(Importance::K, IndexOf::QueryHead).unwrap(), [[0, 2], [0, 3]]);
-    assert_eq!(of(Importance::K, IndexOf::KvHead).unwrap(), [[3, 2]]);
+    assert_eq!(of(Importance::Q, IndexOf::Head).unwrap(), [[2, 0], [3, 0]]);
+    assert_eq!(of(Importance::K, IndexOf::Head).unwrap(), [[0, 2], [0, 3]]);
+    assert_eq!(of(Importance::K, IndexOf::Group).unwrap(), [[3, 2]]);
     // Where the KV head has one query head, its own list.
     let shape = Shape { query_heads: 4, kv_heads: 4, head_dim: 4, value_dim: 1 };
     let site = Site { seed: 0, sequence: 0, layer: 5, kv_head: 3, shape };
     let one = DoubleSparsity {
         calibration: path.clone(),
         by: Importance::Q,
-        ..config(4, 3, 4, IndexOf::KvHead, Score::Head)
+        ..config(4, 3, 4, IndexOf::Group, Score::Head)
     };
     assert_eq!(one.channels(&site).unwrap(), [[3, 0, 1]]);
 }
@@ -234,7 +231,7 @@ fn files_that_do_not_fit_are_refused_by_name() {
     let config = DoubleSparsity {
         calibration: file(folder.path(), 4),
         by: Importance::K,
-        ..config(4, 2, 4, IndexOf::KvHead, Score::Head)
+        ..config(4, 2, 4, IndexOf::Group, Score::Head)
     };
     let refused = |config: &DoubleSparsity| {
         let error = channels(config).unwrap_err();

@@ -22,10 +22,10 @@ fn config(bits: u64, codes: IndexOf, score: Score) -> HashAttention {
     }
 }
 
-vattention_testkit::laws!(own_codes, config(32, IndexOf::QueryHead, Score::Head));
-vattention_testkit::laws!(own_codes_by_group, config(40, IndexOf::QueryHead, Score::Group));
-vattention_testkit::laws!(one_code, config(100, IndexOf::KvHead, Score::Head));
-vattention_testkit::laws!(one_code_by_group, config(32, IndexOf::KvHead, Score::Group));
+vattention_testkit::laws!(own_codes, config(32, IndexOf::Head, Score::Head));
+vattention_testkit::laws!(own_codes_by_group, config(40, IndexOf::Head, Score::Group));
+vattention_testkit::laws!(one_code, config(100, IndexOf::Group, Score::Head));
+vattention_testkit::laws!(one_code_by_group, config(32, IndexOf::Group, Score::Group));
 
 /// The scores that a worker with all of a head's keys gives one row.
 fn scores(config: &HashAttention, head: &Head, member: usize) -> Vec<u16> {
@@ -79,7 +79,7 @@ proptest! {
     #[test]
     fn appended_one_by_one_the_codes_are_the_same(head in heads(100), member in 0_usize..2) {
         for score in [Score::Head, Score::Group] {
-            let config = config(32, IndexOf::QueryHead, score);
+            let config = config(32, IndexOf::Head, score);
             let mut one_by_one = config.worker(head.site()).unwrap();
             (0..head.tokens).for_each(|token| one_by_one.append(&head.part(token..token + 1)));
             let row = head.step(head.tokens).row(member);
@@ -90,7 +90,7 @@ proptest! {
     /// A group's score is 1 and the agreeing bits of all its query heads.
     #[test]
     fn a_groups_score_is_the_sum_of_its_heads(head in heads(40)) {
-        for codes in [IndexOf::QueryHead, IndexOf::KvHead] {
+        for codes in [IndexOf::Head, IndexOf::Group] {
             let [a, b] = [0, 1].map(|member| scores(&config(40, codes, Score::Head), &head, member));
             let sum: Vec<u16> = a.iter().zip(&b).map(|(a, b)| a + b - 1).collect();
             prop_assert_eq!(scores(&config(40, codes, Score::Group), &head, 1), sum);
@@ -101,7 +101,7 @@ proptest! {
     /// points away has none of its bits.
     #[test]
     fn the_same_code_is_the_top_score(head in heads(20), scale in 0.1_f32..9.0) {
-        let config = config(32, IndexOf::KvHead, Score::Head);
+        let config = config(32, IndexOf::Group, Score::Head);
         let mut worker = config.worker(head.site()).unwrap();
         let query = head.step(1).row(0).query().to_vec();
         let keys: Vec<f32> = query.iter().map(|x| x * scale).chain(query.iter().map(|x| -x)).collect();
@@ -119,7 +119,7 @@ fn hyperplanes_find_a_needle() {
     let head = Head::new(2000, 20, 5, Texture::Needle);
     let row = head.step(2000).row(0);
     let needle = (0..2000).max_by(|&a, &b| row.logit(a).total_cmp(&row.logit(b))).unwrap();
-    let scores = scores(&config(128, IndexOf::KvHead, Score::Group), &head, 0);
+    let scores = scores(&config(128, IndexOf::Group, Score::Group), &head, 0);
     let better = scores.iter().filter(|&&score| score > scores[needle]).count();
     assert!(better < 20, "{better} tokens score higher");
 }
@@ -179,9 +179,9 @@ fn each_head_has_its_own_rows() {
         maps.iter().map(|map| map.query().layers()[0].weight[0]).collect()
     };
     let row = |head: usize| (head * 64 * 7919 % 101) as f32 / 50.0 - 1.0;
-    assert_eq!(first(4, IndexOf::QueryHead), [row(2), row(3)]);
-    assert_eq!(first(4, IndexOf::KvHead), [row(2)], "the group's first query head's");
-    assert_eq!(first(2, IndexOf::KvHead), [row(1)]);
+    assert_eq!(first(4, IndexOf::Head), [row(2), row(3)]);
+    assert_eq!(first(4, IndexOf::Group), [row(2)], "the group's first query head's");
+    assert_eq!(first(2, IndexOf::Group), [row(1)]);
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn files_that_do_not_fit_are_refused_by_name() {
     let trained = HashAttention {
         weights: Some(path.clone()),
         bits: None,
-        ..config(32, IndexOf::QueryHead, Score::Head)
+        ..config(32, IndexOf::Head, Score::Head)
     };
     let refused = |config: &HashAttention| {
         let error = build(config).unwrap_err();
@@ -205,7 +205,7 @@ fn files_that_do_not_fit_are_refused_by_name() {
     assert!(refused(&trained).contains("format is `other/1`: expected `vattention-hash/1`"));
     write(&path, 2, good, |_| {});
     assert!(refused(&trained).contains("is [2, 8, 8]: expected [4 query heads, 8, out]"));
-    let one = HashAttention { codes: IndexOf::KvHead, ..trained.clone() };
+    let one = HashAttention { codes: IndexOf::Group, ..trained.clone() };
     write(&path, 3, good, |_| {});
     assert!(refused(&one).contains("expected [2 KV heads or 4 query heads, 8, out]"));
     write(&path, 4, good, |shapes| shapes.retain(|name, _| !name.contains("key.0.weight")));

@@ -98,9 +98,9 @@ fn head(heads: usize, site: &Site, codes: IndexOf, member: usize) -> Option<usiz
     let Shape { query_heads, kv_heads, .. } = site.shape;
     let first = site.kv_head * site.shape.group();
     match codes {
-        IndexOf::QueryHead if heads == query_heads => Some(first + member),
-        IndexOf::KvHead if heads == kv_heads => Some(site.kv_head),
-        IndexOf::KvHead if heads == query_heads => Some(first),
+        IndexOf::Head if heads == query_heads => Some(first + member),
+        IndexOf::Group if heads == kv_heads => Some(site.kv_head),
+        IndexOf::Group if heads == query_heads => Some(first),
         _ => None,
     }
 }
@@ -109,7 +109,7 @@ fn head(heads: usize, site: &Site, codes: IndexOf, member: usize) -> Option<usiz
 fn heads_of(site: &Site, codes: IndexOf) -> String {
     let Shape { query_heads, kv_heads, .. } = site.shape;
     match codes {
-        IndexOf::QueryHead => format!("{query_heads} query heads"),
-        IndexOf::KvHead => format!("{kv_heads} KV heads or {query_heads} query heads"),
+        IndexOf::Head => format!("{query_heads} query heads"),
+        IndexOf::Group => format!("{kv_heads} KV heads or {query_heads} query heads"),
     }
 }

@@ -70,7 +70,7 @@ fn selector(weights: Option<&Path>, settings: &TrainingSettings) -> HashAttentio
         size: Size::Share(share).into(),
         weights: weights.map(Into::into),
         bits: Some(settings.bits),
-        codes: IndexOf::QueryHead,
+        codes: IndexOf::Head,
         activation: Activation::Silu,
         score: Score::Head,
     }

@@ -189,7 +189,7 @@ fn the_selector_computes_what_was_trained() {
             size: Size::Tokens(50).into(),
             weights: Some(path.clone()),
             bits: None,
-            codes: IndexOf::QueryHead,
+            codes: IndexOf::Head,
             activation: Activation::Silu,
             score: Score::Head,
         };
