@@ -30,7 +30,7 @@ use fail::Failure;
 
 /// Verified sparse attention: compose strategies in TOML, and measure what they promise.
 #[derive(Debug, Parser)]
-#[command(name = "vattention", version)]
+#[command(name = "vattention", version = env!("VATTENTION_VERSION"))]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -28,7 +28,7 @@ pub(super) fn entries(set: &[String]) -> Result<Vec<Entry>, Failure> {
     let load = |(name, share, score, (size, estimator)): (&str, &str, &str, (&str, &str))| {
         let text = format!(
             "name = \"hash, {name}\"\nshare = \"{share}\"\n{EDGES}\n\
-             [[selectors]]\ntype = \"hash-attention\"\ncodes = \"kv-head\"\nscore = \"{score}\"\n{size}\n\n[estimator]\n{estimator}\n"
+             [[selectors]]\ntype = \"hash-attention\"\ncodes = \"group\"\nscore = \"{score}\"\n{size}\n\n[estimator]\n{estimator}\n"
         );
         let file = format!("built-in pipeline hash, {name}");
         loader.parse(&file, &text).map(|pipeline| Entry { pipeline, file, set: None })

@@ -95,6 +95,17 @@ fn keys(value: &Value) -> Vec<&str> {
 
 /// A user's first command, on the shipped trace.
 #[test]
+fn the_version_has_its_commit_and_what_was_built_in() {
+    let said = String::from_utf8(vattention(&["--version"]).stdout).unwrap();
+    let version = concat!("vattention ", env!("CARGO_PKG_VERSION"), " (");
+    assert!(said.starts_with(version) && said.ends_with("with models)\n"), "{said}");
+    let git = Command::new("git").args(["rev-parse", "--short=10", "HEAD"]).output();
+    if let Some(commit) = git.ok().filter(|git| git.status.success()) {
+        assert!(said.contains(String::from_utf8_lossy(&commit.stdout).trim()), "{said}");
+    }
+}
+
+#[test]
 fn compare_prints_a_row_for_each_pipeline_of_the_shipped_trace() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/smollm2.safetensors");
     let configs = [config("dense"), config("vattention-oracle")];
@@ -157,7 +168,7 @@ fn compare_writes_the_keys_that_other_tools_read() {
     assert_eq!(guarantee["kind"], "asymptotic");
     assert_eq!(guarantee["evidence"], "within-delta");
     let violations = &guarantee["violations"];
-    assert_eq!(keys(violations), ["violated_rows", "violated_steps", "rows", "steps"]);
+    assert_eq!(keys(violations), ["rows", "steps", "violated_rows", "violated_steps"]);
     assert_eq!(violations["rows"], 40, "2 layers, 5 queries, 4 query heads");
     assert_eq!(violations["steps"], 10, "2 layers, 5 queries");
     assert!(pipelines[2]["output_error"]["max"].as_f64().unwrap() < 1e-5);
