@@ -167,7 +167,7 @@ def main():
     keys = topics[rng.integers(0, 9, TOKENS)] + numbers((TOKENS, DIM), 0.4)
     prompt, queries = numbers((MEMBERS, LAST, DIM), 0.9), numbers((MEMBERS, DIM), 0.9)
     one = dict(clusters=0.1, size=0.2, window=10, iterations=50)
-    two = one | dict(coarse=dict(clusters=5, size=0.5))
+    two = one | dict(coarse=dict(clusters=6, size=0.25))
     fixed = dict(clusters=20, threshold=0.004, window=30, iterations=3)
     squeezes = [squeezed(keys, prompt, queries, config) for config in (one, two, fixed)]
     by_mass = [dict(mass=mass, cluster=8, exact=0.02, iterations=10) for mass in (0.5, 0.9)]
