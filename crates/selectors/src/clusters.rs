@@ -82,8 +82,10 @@ impl Clusters {
     pub(crate) fn per_token(&self, scores: &[f32], visible: usize) -> Vec<f32> {
         let mut of_tokens = vec![0.0; visible];
         for (members, &score) in self.members.iter().zip(scores) {
-            let visible = &members[..members.partition_point(|&token| (token as usize) < visible)];
-            visible.iter().for_each(|&token| of_tokens[token as usize] = score);
+            let seen = members.partition_point(|&token| (token as usize) < visible);
+            for &token in &members[..seen] {
+                of_tokens[token as usize] = score;
+            }
         }
         of_tokens
     }

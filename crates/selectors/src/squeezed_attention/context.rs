@@ -104,8 +104,9 @@ impl Coarse {
         let mut within = vec![Vec::new(); above.iter().max().map_or(0, |most| most + 1)];
         for (cluster, &label) in above.iter().enumerate() {
             within[label].push(cluster);
-            let members = fine.clusters.members(cluster);
-            members.iter().for_each(|&token| labels[token as usize] = label);
+            for &token in fine.clusters.members(cluster) {
+                labels[token as usize] = label;
+            }
         }
         within.retain(|clusters| !clusters.is_empty());
         Self { level: level(&labels), within }
@@ -144,7 +145,9 @@ impl Found {
                     terms.push((logit, fine.clusters.members(cluster).len()));
                 }
             } else {
-                within.iter().for_each(|&cluster| logits[cluster] = logit);
+                for &cluster in within {
+                    logits[cluster] = logit;
+                }
                 terms.push((logit, above.members(group).len()));
             }
         }
