@@ -3,7 +3,7 @@
     python3 tools/make_cluster_golden.py > tests/golden/clusters.json
 
 An independent transcription of what the papers describe, in float64 with numpy; the random order from which k-means
-starts is that of tests/golden/make_order.py. Where the papers leave something open, the choice is named here:
+starts is that of tests/golden/make_order.py. What is a choice of our own is named here (OPEN):
 
 - Squeezed Attention (https://arxiv.org/abs/2411.09688): keys are clustered by direction (Euclidean k-means on keys of
   norm 1), a cluster stands for the mean of its keys as they are. A key's score is exp(q c) / sum of N exp(q c) of the

@@ -33,7 +33,7 @@
 //!
 //! Departures from the paper: k-means starts at different keys in a random order, the authors' at ones that are far apart (k-means++);
 //! thresholds found for a `size` are of each KV head; how the coarse level finds its threshold, and what stands for what
-//! it prunes, the paper leaves open.
+//! it prunes, is our own choice.
 //!
 //! Hooper, Kim, Mohammadzadeh, Maheswaran, Zhao, Paik, Mahoney, Keutzer, Gholami (2024), "Squeezed Attention: Accelerating Long Context
 //! Length LLM Inference", <https://arxiv.org/abs/2411.09688>.

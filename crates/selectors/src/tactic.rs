@@ -22,7 +22,7 @@
 //! tokens in clusters of a small mean come late. An attention sink is such a token, so a `sink` should be before it: on the trace in `data` the mean
 //! error at a mass of 0.9 is 0.06 after a sink and a window of 128, and 0.94 without them, where nothing but `exact = 0.999` mends it (0.10). An estimator with an error bar says what a sample of the rest shows.
 //!
-//! What the paper leaves open is our own design: where the windows are, how the curve is fitted to them, and what becomes of new tokens.
+//! Our own design, without having seen the code: where the windows are, how the curve is fitted to them, and what becomes of new tokens.
 //! What the query heads of a group take is joined, as for any selector.
 //!
 //! Zhu, Tang, Xu, Gu, Zeng, Kadekodi, Zhao, Li, Krishnamurthy, Kasikci (2025), "Tactic: Adaptive Sparse Attention with Clustering
@@ -65,7 +65,7 @@ fn cluster() -> NonZeroU16 {
     const { NonZeroU16::new(32).unwrap() }
 }
 
-/// 2 %, as the authors have.
+/// 2 %; the authors have 1 to 2 %.
 fn exact() -> Size {
     Size::Share(Fraction::try_from(0.02).expect("0.02 is between 0 and 1"))
 }
