@@ -70,6 +70,7 @@ def methods(share, tokens):
         "loki": table("loki", size=share, rank=16, basis=f"{WEIGHTS}/smollm2-basis.safetensors"),
         "pq-cache": table("pq-cache", size=share),
         "inf-llm": table("inf-llm", size=share),
+        "squeezed-attention": table("squeezed-attention", size=share),
         "snapkv": table("snapkv", size=128 + picked),
         "h2o": table("h2o", heavy=picked, recent=128),
     }
@@ -81,6 +82,7 @@ UNRANKED = ["recent tokens", "snapkv", "h2o"]
 # What decides by itself how much to read; the inner selector of twilight is an inline table.
 OWN_SIZE = {
     "oracle-top-p, 0.9": table("oracle-top-p", mass=0.9),
+    "tactic, 0.9": table("tactic", mass=0.9),
     "twilight, 0.9 of quest's 20 %": '\n[[selectors]]\ntype = "twilight"\nmass = 0.9\nof = { type = "quest", size = 0.2 }\n',
     "magic-pig, 8 bits, 75 tables": table("magic-pig", bits=8, tables=75),
     "magic-pig, 10 bits, 150 tables": table("magic-pig", bits=10, tables=150),

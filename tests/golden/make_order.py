@@ -34,8 +34,8 @@ def mix(x, key):
     return h ^ (h >> 15)
 
 
-def order(place, n, count):
-    keys = block(place, 0, 0) + block(place, 0, 1)
+def order(place, n, count, purpose=0):
+    keys = block(place, purpose, 0) + block(place, purpose, 1)
     a = max(2, math.isqrt(n - 1) + 1 if n > 0 else 0)
     b = max(2, -(-n // a))
     tokens = []
@@ -65,4 +65,5 @@ def main():
     print(json.dumps(cases, indent=1))
 
 
-main()
+if __name__ == "__main__":
+    main()

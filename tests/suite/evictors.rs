@@ -179,11 +179,13 @@ proptest! {
 
     /// A fork goes on as its original would, and a fork that goes another way changes nothing.
     #[test]
-    fn forks_learn_by_themselves(story in stories(), at in 0..STEPS, which in 0_usize..3) {
+    fn forks_learn_by_themselves(story in stories(), at in 0..STEPS, which in 0_usize..5) {
         let toml = [
             "type = \"h2o\"\nheavy = 9\nrecent = 5",
             "type = \"snapkv\"\nsize = 20\nwindow = 4",
             "type = \"inf-llm\"\nsize = 12\nblock = 5\nrepresentatives = 2\nwindow = 30",
+            "type = \"squeezed-attention\"\nsize = 12\nclusters = 0.2\nwindow = 9",
+            "type = \"tactic\"\nmass = 0.5\ncluster = 5",
         ][which];
         let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
         let outputs = story.run("cpu", &pipeline);
@@ -207,6 +209,7 @@ proptest! {
             "type = \"h2o\"\nheavy = 200\nrecent = 200",
             "type = \"snapkv\"\nsize = 400",
             "type = \"inf-llm\"\nsize = 400",
+            "type = \"squeezed-attention\"\nsize = 400\nclusters = 0.2\nwindow = 9",
         ] {
             let outputs = story.run("cpu", &pipeline(&format!("[[selectors]]\n{toml}\n")));
             for (output, dense) in outputs.iter().zip(&dense) {
@@ -245,6 +248,9 @@ fn backends_learn_the_same_from_small_integers() {
         "type = \"h2o\"\nheavy = 0.1\nrecent = 0.1",
         "type = \"snapkv\"\nsize = 0.2\nwindow = 4",
         "type = \"inf-llm\"\nsize = 0.1\nblock = 16\nrepresentatives = 2\nwindow = 300",
+        "type = \"squeezed-attention\"\nsize = 0.1\nwindow = 9\ncoarse = { size = 0.3, clusters = 7 }",
+        "type = \"squeezed-attention\"\nthreshold = 0.002\nwindow = 9",
+        "type = \"tactic\"\nmass = 0.7\ncluster = 9",
     ] {
         let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
         for seed in 0..12 {

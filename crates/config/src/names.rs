@@ -61,6 +61,10 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["heavyhitter", "heavyhitters", "observedattention"], "heavy hitters are `h2o` here"),
     (&["doublesparse", "ds"], "that is `double-sparsity` here"),
     (&["hat"], "that is `hash-attention` here"),
+    (
+        &["clusterkv", "retroinfer", "retrievalattention"],
+        "there is none here; the nearest are `tactic` and `squeezed-attention`, by clusters of keys",
+    ),
     (&["pq"], "that is `pq-cache` here"),
     (
         &["prioritysample", "prioritysampling", "stratifiedsample"],

@@ -13,6 +13,8 @@ pub enum Tunable<'a> {
     Window(&'a mut Size),
     /// A share of the attention.
     Mass(&'a mut Fraction),
+    /// A share of the attention that one token's must exceed: the lower it is, the more is taken.
+    Threshold(&'a mut Fraction),
 }
 
 /// The settings of an estimator that decide how much is drawn.

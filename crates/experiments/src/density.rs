@@ -27,10 +27,10 @@ pub struct Tuned {
 
 /// The pipeline made to read about `density` of the tokens, sink and window counted, as `measure`
 /// tells of a pipeline: by its epsilon, if it promises something, with half of the density for the
-/// selector that has a size or a mass; else by the mass that a selector looks for; else by sizes. It
-/// comes as near as it can.
+/// selector that has a size, a mass or a threshold; else by the mass that a selector looks for, or the threshold that it has;
+/// else by sizes. It comes as near as it can.
 ///
-/// Cost: `measure` some ten times; twice that if both epsilon and mass are looked for.
+/// Cost: `measure` some ten times; twice that if epsilon is looked for, and a mass or a threshold too.
 ///
 /// # Errors
 /// A pipeline that has nothing to set, or what `measure` refuses.
@@ -43,13 +43,13 @@ pub fn made_to_read<E: From<Error>>(
         return Err(refusal(pipeline, BY_LAYER.into()).into());
     }
     let knob = Knob::of(pipeline);
-    if knob != Knob::Epsilon || !has_mass(pipeline) {
+    let Some(selectors) = Knob::of_selectors(pipeline).filter(|_| knob == Knob::Epsilon) else {
         return search(pipeline, density, knob, measure);
-    }
+    };
     let refuse = |reason| refusal(pipeline, reason);
     let half = Fraction::try_from(density.get() / 2.0).map_err(refuse)?;
     let certain = PipelineConfig { estimator: None, sampler: None, ..(**pipeline).clone() };
-    let found = search(&certain, half, Knob::Mass, measure)?;
+    let found = search(&certain, half, selectors, measure)?;
     let selectors = found.pipeline.selectors.clone();
     let over = PipelineConfig { selectors, ..(**pipeline).clone() };
     let tuned = search(&over, density, knob, measure)?;
@@ -112,6 +112,8 @@ enum Knob {
     Epsilon,
     /// The share of the attention that a selector looks for.
     Mass,
+    /// The score that tokens must exceed, a share of the attention.
+    Threshold,
     /// The sizes of a selector and of a fixed sample.
     Size,
 }
@@ -120,11 +122,33 @@ impl Knob {
     fn of(pipeline: &PipelineConfig) -> Self {
         if pipeline.promise().is_some() {
             Self::Epsilon
-        } else if has_mass(pipeline) {
-            Self::Mass
         } else {
-            Self::Size
+            Self::of_selectors(pipeline).unwrap_or(Self::Size)
         }
+    }
+
+    /// What selectors have that is no size.
+    fn of_selectors(pipeline: &PipelineConfig) -> Option<Self> {
+        let mut pipeline = pipeline.clone();
+        [Self::Mass, Self::Threshold]
+            .into_iter()
+            .find(|knob| knob.fractions(&mut pipeline).next().is_some())
+    }
+
+    /// Where selectors have it.
+    fn fractions(self, pipeline: &mut PipelineConfig) -> impl Iterator<Item = &mut Fraction> {
+        pipeline.selectors.iter_mut().filter_map(move |selector| match selector.tunable() {
+            Some(Tunable::Mass(mass)) if self == Self::Mass => Some(mass),
+            Some(Tunable::Threshold(threshold)) if self == Self::Threshold => Some(threshold),
+            _ => None,
+        })
+    }
+
+    /// The pipeline with another one.
+    fn with(self, pipeline: &PipelineConfig, fraction: Fraction) -> Arc<PipelineConfig> {
+        let mut pipeline = pipeline.clone();
+        self.fractions(&mut pipeline).for_each(|one| *one = fraction);
+        Arc::new(pipeline)
     }
 
     /// The pipeline that reads the least of it at 0, and the most at 1; and what was set.
@@ -133,6 +157,7 @@ impl Knob {
         let number = match self {
             Self::Epsilon => between(0.95, 0.005, at),
             Self::Mass => 1.0 - between(0.95, 1e-4, at),
+            Self::Threshold => between(0.5, 1e-9, at),
             Self::Size => between(density.get() / 100.0, density.get(), at),
         };
         let fraction = Fraction::try_from(number).map_err(refuse)?;
@@ -142,11 +167,12 @@ impl Knob {
                 let turned = at_epsilon(&*sized(pipeline, half)?, fraction);
                 turned.ok_or_else(|| refuse("its promise has no epsilon to set".into()))?
             }
-            Self::Mass => with_mass(pipeline, fraction),
+            Self::Mass | Self::Threshold => self.with(pipeline, fraction),
             Self::Size => at_density(pipeline, fraction)?,
         };
         let name = format!("{self:?}").to_lowercase();
-        Ok(Tuned { pipeline, set: format!("{name} {number:.3}") })
+        let digits = if self == Self::Threshold { 7 } else { 3 };
+        Ok(Tuned { pipeline, set: format!("{name} {number:.digits$}") })
     }
 }
 
@@ -178,22 +204,4 @@ fn search<E: From<Error>>(
 /// From `from` to `to`, in equal ratios.
 fn between(from: f64, to: f64, at: f64) -> f64 {
     from * (to / from).powf(at)
-}
-
-/// The masses that selectors look for.
-fn masses(pipeline: &mut PipelineConfig) -> impl Iterator<Item = &mut Fraction> {
-    pipeline.selectors.iter_mut().filter_map(|selector| match selector.tunable() {
-        Some(Tunable::Mass(mass)) => Some(mass),
-        _ => None,
-    })
-}
-
-fn has_mass(pipeline: &PipelineConfig) -> bool {
-    masses(&mut pipeline.clone()).next().is_some()
-}
-
-fn with_mass(pipeline: &PipelineConfig, mass: Fraction) -> Arc<PipelineConfig> {
-    let mut pipeline = pipeline.clone();
-    masses(&mut pipeline).for_each(|one| *one = mass);
-    Arc::new(pipeline)
 }

@@ -4,6 +4,7 @@
 
 mod auto;
 mod bounded;
+mod clusters;
 mod double_sparsity;
 mod h2o;
 mod hash_attention;
@@ -23,6 +24,8 @@ mod quest;
 mod rotated_codes;
 mod sink;
 mod snapkv;
+mod squeezed_attention;
+mod tactic;
 mod tensor_file;
 mod top_p;
 mod twilight;
@@ -47,6 +50,8 @@ pub use quest::Quest;
 pub use rotated_codes::RotatedCodes;
 pub use sink::Sink;
 pub use snapkv::{Odd, Pooling, SnapKv};
+pub use squeezed_attention::{Coarse, SqueezedAttention};
+pub use tactic::Tactic;
 pub use twilight::Twilight;
 pub use window::Window;
 

@@ -38,7 +38,6 @@
 
 mod codebook;
 mod codes;
-mod k_means;
 mod shares;
 
 use std::num::{NonZeroU16, NonZeroU32};
@@ -48,16 +47,16 @@ use serde::{Deserialize, Serialize};
 use vattention_core::ndarray::{Array2, ArrayView2, s};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Order, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, Stream,
-    Tunable, register, typetag,
+    NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, Tunable, register,
+    typetag,
 };
 
 pub use codebook::{Codebook, PartTable};
 pub use codes::PartCodes;
 
 use crate::bounded::Bounded;
+use crate::clusters::{k_means, order};
 use codebook::{augmented, squared_norm};
-use k_means::k_means;
 
 /// The bits of one part's code, 6 as the authors have: there are `2^bits` centroids.
 pub type PartBits = Bounded<1, 8, 6>;
@@ -130,10 +129,6 @@ impl SelectorConfig for PqCache {
     }
 }
 
-/// The purpose of the random order of points: no selector's, not the sampler's, and not one of
-/// other parts of selectors.
-const PURPOSE: u16 = u16::MAX - 3;
-
 impl PqCache {
     fn worker(&self, site: &Site) -> Result<Worker, String> {
         let (parts, dim) = (usize::from(self.parts.get()), site.shape.head_dim);
@@ -197,10 +192,9 @@ impl Worker {
         let PqCache { parts, bits, iterations, metric, .. } = self.config;
         let parts = usize::from(parts.get());
         let dim = keys.ncols() / parts;
-        let place = Site { sequence: 0, ..self.site };
         let codebook = |part: usize| {
             let points = keys.slice(s![.., part * dim..(part + 1) * dim]);
-            let order = Order::new(points.nrows(), &Stream::new(&place, PURPOSE, part as u32, 0));
+            let order = order(points.nrows(), &self.site, part);
             let cluster = |points| k_means(points, 1 << bits.get(), iterations, order);
             match metric {
                 Metric::Euclidean => Codebook::new(cluster(points).view(), None),

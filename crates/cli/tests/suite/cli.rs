@@ -496,6 +496,29 @@ fn pipelines_are_made_to_read_a_share_of_a_trace() {
     assert_eq!(epsilon, pipelines[5]["set"], "as compare finds it");
 }
 
+/// One threshold for all heads, as well as a size, is found for a share of a trace that has a prompt.
+#[test]
+fn a_threshold_is_found_for_a_share() {
+    let world = World::new();
+    let [trace, json] = ["prompt.safetensors", "out.json"].map(|name| world.path(name));
+    let shape = ["--tokens", "1024", "--query-heads", "4", "--kv-heads", "2", "--head-dim", "16"];
+    let more = ["--queries", "5", "--prompt-queries", "40", "--seed", "3", "-o", text(&trace)];
+    succeed(&[&["synth", "--kind", "typical"], &shape[..], &more].concat());
+    let configs = ["squeezed-attention", "squeezed-attention-hierarchical"].map(config);
+    let [by_size, by_threshold] = &configs;
+    let args = ["compare", by_size, by_threshold, "--set", "selectors.0.size=8"];
+    let more = ["--density", "0.3", "--trace", text(&trace), "--json", text(&json)];
+    succeed(&[&args[..], &more].concat());
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    for (pipeline, set) in
+        report["pipelines"].as_array().unwrap().iter().zip(["size 0.", "threshold 0."])
+    {
+        assert!(pipeline["set"].as_str().unwrap().starts_with(set), "{pipeline}");
+        let read = pipeline["density"]["per_kv_head"]["mean"].as_f64().unwrap();
+        assert!((read / 0.3).ln().abs() < 0.1, "{pipeline}");
+    }
+}
+
 /// One row for each epsilon of what promises one; the smaller, the more is read.
 #[test]
 fn pipelines_run_with_several_epsilons() {

@@ -101,7 +101,7 @@ fn with_window(pipeline: &PipelineConfig, density: Fraction) -> Option<Arc<Pipel
         match selector.tunable()? {
             Tunable::Sink => {}
             Tunable::Window(size) => window = window.or(Some(size)),
-            Tunable::Sizes(_) | Tunable::Mass(_) => return None,
+            Tunable::Sizes(_) | Tunable::Mass(_) | Tunable::Threshold(_) => return None,
         }
     }
     *window? = Size::Share(density);

@@ -2,10 +2,21 @@
 
 use std::collections::HashSet;
 
-use vattention_core::Order;
 use vattention_core::ndarray::{Array2, ArrayView2, Axis};
+use vattention_core::{Order, Site, Stream};
 
-use super::codebook::Codebook;
+use super::centroids::Centroids;
+
+/// The purpose of the random order of points: no selector's, not the sampler's, and not one of
+/// other parts of selectors.
+const PURPOSE: u16 = u16::MAX - 3;
+
+/// A random order of points, of which the first ones are where [`k_means`] begins. It follows from the seed and the place alone,
+/// so that every sequence has the same; `which` tells several clusterings of one KV head apart.
+pub(crate) fn order(points: usize, site: &Site, which: usize) -> Order {
+    let place = Site { sequence: 0, ..*site };
+    Order::new(points, &Stream::new(&place, PURPOSE, which as u32, 0))
+}
 
 /// At most `most` centroids of `points` `[points, dim]`: the first different points of `order`,
 /// then at most `iterations` times the means of the points that are nearest to each, until no
@@ -13,7 +24,7 @@ use super::codebook::Codebook;
 /// and a centroid without points stays where it is.
 ///
 /// O(iterations · points · most · dim).
-pub(super) fn k_means(
+pub(crate) fn k_means(
     points: ArrayView2<'_, f32>,
     most: usize,
     iterations: u16,
@@ -23,14 +34,10 @@ pub(super) fn k_means(
 }
 
 /// What becomes of `centroids` `[centroids, dim]`.
-pub(super) fn lloyd(
-    points: ArrayView2<'_, f32>,
-    mut centroids: Array2<f32>,
-    iterations: u16,
-) -> Array2<f32> {
+fn lloyd(points: ArrayView2<'_, f32>, mut centroids: Array2<f32>, iterations: u16) -> Array2<f32> {
     let mut codes = Vec::new();
     for _ in 0..iterations {
-        let nearest = assign(points, &Codebook::new(centroids.view(), None));
+        let nearest = assign(points, &Centroids::new(centroids.view()));
         if nearest == codes {
             break;
         }
@@ -49,21 +56,21 @@ fn different(points: ArrayView2<'_, f32>, most: usize, order: Order) -> Array2<f
     points.select(Axis(0), &first)
 }
 
-fn assign(points: ArrayView2<'_, f32>, codebook: &Codebook) -> Vec<u8> {
+/// The centroid nearest to each of `points` `[points, dim]`, the first of several.
+pub(crate) fn assign(points: ArrayView2<'_, f32>, centroids: &Centroids) -> Vec<usize> {
     let points = points.as_standard_layout();
     points
         .rows()
         .into_iter()
-        .map(|p| codebook.encode(p.as_slice().expect("rows lie one after the other")))
+        .map(|p| centroids.nearest(p.as_slice().expect("rows lie one after the other")))
         .collect()
 }
 
 /// Sums in f64, in the order of the points.
-fn move_to_means(centroids: &mut Array2<f32>, points: ArrayView2<'_, f32>, codes: &[u8]) {
+fn move_to_means(centroids: &mut Array2<f32>, points: ArrayView2<'_, f32>, codes: &[usize]) {
     let mut sums = Array2::<f64>::zeros(centroids.dim());
     let mut counts = vec![0_u32; centroids.nrows()];
     for (point, &code) in points.rows().into_iter().zip(codes) {
-        let code = usize::from(code);
         counts[code] += 1;
         sums.row_mut(code).zip_mut_with(&point, |sum, &x| *sum += f64::from(x));
     }
@@ -80,7 +87,7 @@ fn move_to_means(centroids: &mut Array2<f32>, points: ArrayView2<'_, f32>, codes
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use vattention_core::{Shape, Site, Stream};
+    use vattention_core::Shape;
 
     fn distance(a: &[f32], b: &[f32]) -> f64 {
         a.iter().zip(b).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum()
@@ -93,8 +100,7 @@ mod tests {
 
     fn order(points: usize, seed: u64) -> Order {
         let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 1 };
-        let site = Site { seed, sequence: 0, layer: 0, kv_head: 0, shape };
-        Order::new(points, &Stream::new(&site, 1, 0, 0))
+        super::order(points, &Site { seed, sequence: 0, layer: 0, kv_head: 0, shape }, 0)
     }
 
     /// The sum of the squared distances to the nearest centroids.
@@ -136,10 +142,9 @@ mod tests {
             let points = points(&numbers, 3);
             let centroids = k_means(points, most, 1000, order(points.nrows(), seed));
             prop_assert_eq!(centroids.nrows(), most.min(points.nrows()));
-            let codebook = Codebook::new(centroids.view(), None);
             let mut members = vec![Vec::new(); centroids.nrows()];
-            for point in points.rows() {
-                members[usize::from(codebook.encode(&point.to_vec()))].push(point);
+            for (point, nearest) in points.rows().into_iter().zip(assign(points, &Centroids::new(centroids.view()))) {
+                members[nearest].push(point);
             }
             for (centroid, members) in centroids.rows().into_iter().zip(&members) {
                 for (j, &x) in centroid.iter().enumerate() {

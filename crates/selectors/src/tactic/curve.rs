@@ -1,0 +1,156 @@
+//! How weights fall along an order of tokens, told by a few of them.
+
+use std::ops::Range;
+
+use vattention_core::{Fraction, Size};
+
+/// The weight at each rank of an order, from 0: those of the first are known, and what follows is `max(a/x + b, 0)` at `x = rank + 1`.
+#[derive(Clone, Debug)]
+pub(super) struct Curve {
+    tokens: usize,
+    /// Of the first ranks.
+    known: Vec<f64>,
+    pub(super) a: f64,
+    pub(super) b: f64,
+}
+
+impl Curve {
+    /// The curve of `tokens` tokens, of which some are looked at: `logits` gives those at some ranks.
+    pub(super) fn new(
+        tokens: usize,
+        exact: Size,
+        logits: impl Fn(Range<usize>) -> Vec<f32>,
+    ) -> Self {
+        let exact = exact.of(tokens);
+        let Some(windows) = windows(tokens, exact) else {
+            let all = logits(0..tokens);
+            return Self { tokens, known: weights(&all, most(&all)), a: 0.0, b: 0.0 };
+        };
+        let (known, behind) = (logits(0..exact), windows.clone().map(logits));
+        let shift = behind.iter().map(|window| most(window)).fold(most(&known), f32::max);
+        let means = behind.map(|window| mean(weights(&window, shift).into_iter()));
+        let (a, b) = fit(&windows, means);
+        Self { tokens, known: weights(&known, shift), a, b }
+    }
+
+    /// How many tokens hold `mass` of all weight, the fewest from the beginning of the order. O(tokens).
+    pub(super) fn fewest(&self, mass: Fraction) -> usize {
+        let enough = mass.get() * self.weights().sum::<f64>();
+        let mut covered = 0.0;
+        let before = self.weights().take_while(|weight| {
+            let more = covered < enough;
+            covered += weight;
+            more
+        });
+        before.count()
+    }
+
+    fn weights(&self) -> impl Iterator<Item = f64> {
+        let fitted = (self.known.len()..self.tokens).map(|rank| self.a * inverse(rank) + self.b);
+        self.known.iter().copied().chain(fitted.map(|weight| weight.max(0.0)))
+    }
+}
+
+/// The two ranges of ranks behind the first `exact` that are looked at; `None` if there is no room for them.
+fn windows(tokens: usize, exact: usize) -> Option<[Range<usize>; 2]> {
+    let width = (tokens / 100).max(1);
+    let first = exact.max(tokens / 10);
+    let second = (first + width).max(tokens * 6 / 10);
+    (second + width <= tokens).then(|| [first..first + width, second..second + width])
+}
+
+/// `a` and `b`, so that `a/x + b` has these means over two windows; `a` is not negative.
+fn fit(windows: &[Range<usize>; 2], means: [f64; 2]) -> (f64, f64) {
+    let [near, far] = windows.clone().map(|ranks| mean(ranks.map(inverse)));
+    let a = (means[0] - means[1]) / (near - far);
+    if a < 0.0 { (0.0, f64::midpoint(means[0], means[1])) } else { (a, means[0] - a * near) }
+}
+
+/// `1/x`
+fn inverse(rank: usize) -> f64 {
+    1.0 / (rank + 1) as f64
+}
+
+fn mean(numbers: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = numbers.len();
+    numbers.sum::<f64>() / count as f64
+}
+
+fn most(logits: &[f32]) -> f32 {
+    logits.iter().copied().fold(f32::MIN, f32::max)
+}
+
+/// `exp(logit − shift)`
+fn weights(logits: &[f32], shift: f32) -> Vec<f64> {
+    logits.iter().map(|logit| f64::from(logit - shift).exp()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn mass(mass: f64) -> Fraction {
+        Fraction::try_from(mass).unwrap()
+    }
+
+    /// The curve of these weights, of which each is looked at that is asked for.
+    fn of(weights: &[f64], exact: usize) -> Curve {
+        Curve::new(weights.len(), Size::Tokens(exact), |ranks| {
+            weights[ranks].iter().map(|weight| weight.ln() as f32).collect()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+        /// Weights that follow the curve are found again, and with them the count.
+        #[test]
+        fn a_curve_is_recovered(a in 0.1_f64..5.0, b in 0.0_f64..0.02, tokens in 20_usize..3000, share in 0.05..0.95) {
+            let weights: Vec<f64> = (1..=tokens).map(|x| a / x as f64 + b).collect();
+            let curve = of(&weights, 1 + tokens / 50);
+            let enough = share * weights.iter().sum::<f64>();
+            let mut covered = 0.0;
+            let fewest = weights.iter().take_while(|&weight| {
+                covered += weight;
+                covered < enough
+            });
+            let expected = fewest.count() + 1;
+            let found = curve.fewest(mass(share));
+            prop_assert!(found.abs_diff(expected) <= 1 + expected / 100, "{found}, not {expected}");
+        }
+
+        /// Whatever the weights are: more mass takes no less, at least one token, and no more than there are.
+        #[test]
+        fn more_mass_takes_no_less(weights in prop::collection::vec(1e-6_f64..1.0, 1..300), low in 0.01..0.99, high in 0.01..0.99) {
+            let curve = of(&weights, 1 + weights.len() / 50);
+            let [few, many] = [f64::min(low, high), f64::max(low, high)].map(|it| curve.fewest(mass(it)));
+            prop_assert!(1 <= few && few <= many && many <= weights.len());
+        }
+
+        /// With too few tokens for a curve, they are the fewest that hold the mass.
+        #[test]
+        fn few_tokens_are_all_looked_at(weights in prop::collection::vec(0.01_f64..1.0, 1..30), share in 0.05..0.95) {
+            let found = of(&weights, weights.len()).fewest(mass(share));
+            let total: f64 = weights.iter().sum();
+            let held = |count: usize| weights[..count].iter().sum::<f64>();
+            prop_assert!(held(found) >= (share - 1e-5) * total);
+            prop_assert!(held(found - 1) <= (share + 1e-5) * total);
+        }
+    }
+
+    /// Where the far window is heavier than the near one, the tail is flat.
+    #[test]
+    fn weights_that_rise_are_taken_for_flat() {
+        let rising: Vec<f64> = (1..=200).map(f64::from).collect();
+        let curve = of(&rising, 4);
+        assert_eq!(curve.a, 0.0);
+        assert!(curve.b > 0.0);
+        assert!(curve.weights().skip(4).all(|weight| weight == curve.b));
+    }
+
+    #[test]
+    fn of_no_tokens_none_is_taken() {
+        assert_eq!(of(&[], 1).fewest(mass(0.5)), 0);
+    }
+}

@@ -1,0 +1,180 @@
+"""Known outputs of the selectors that rest on clusters of keys: tests/golden/clusters.json.
+
+    python3 tools/make_cluster_golden.py > tests/golden/clusters.json
+
+An independent transcription of what the papers describe, in float64 with numpy; the random order from which k-means
+starts is that of tests/golden/make_order.py. What is a choice of our own is named here (OPEN):
+
+- Squeezed Attention (https://arxiv.org/abs/2411.09688): keys are clustered by direction (Euclidean k-means on keys of
+  norm 1), a cluster stands for the mean of its keys as they are. A key's score is exp(q c) / sum of N exp(q c) of the
+  mean c of its cluster; the threshold is what a share of the context's keys exceed on the average of the last queries
+  of the context. OPEN: starts are different keys in a random order; the coarse level clusters the means of the fine
+  one, and is calibrated alike; what it prunes counts in the denominator by its coarse means.
+- Tactic (https://arxiv.org/abs/2502.12216): clusters by falling product of their mean with the query put the tokens
+  in an order; the first ones' weights are exact, the others follow a / rank + b, fitted to two windows of exact
+  weights. OPEN: where the windows lie (at a tenth and six tenths of the order, a hundredth wide).
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "golden"))
+from make_order import order  # noqa: E402
+
+PLACE = dict(seed=7, sequence=0, layer=3, kv_head=1, member=0, step=0)
+STARTS = (1 << 16) - 1 - 3  # the purpose of the stream that orders the points
+TOKENS, PROMPT, DIM, MEMBERS, LAST = 240, 200, 6, 2, 14
+
+
+def size_of(size, tokens):
+    return min(tokens, size if isinstance(size, int) else max(1, int(size * tokens)))
+
+
+def k_means(points, most, iterations, which):
+    """Labels of the points [tokens]: the clusters that no point is in are left out, in order."""
+    start = []
+    for i in order({**PLACE, "step": which}, len(points), len(points), STARTS):
+        if len(start) < most and not any((points[i] == points[j]).all() for j in start):
+            start.append(i)
+    centroids, labels = points[start].copy(), None
+
+    def nearest():
+        return ((points[:, None, :] - centroids[None]) ** 2).sum(-1).argmin(1)
+
+    for _ in range(iterations):
+        new = nearest()
+        if labels is not None and (new == labels).all():
+            break
+        labels = new
+        for c in range(len(centroids)):
+            if (labels == c).any():
+                centroids[c] = points[labels == c].mean(0)
+    return np.unique(nearest(), return_inverse=True)[1]
+
+
+def means(keys, labels):
+    return np.stack([keys[labels == c].mean(0) for c in range(labels.max() + 1)])
+
+
+def directions(points):
+    norms = np.linalg.norm(points, axis=1, keepdims=True)
+    return np.divide(points, norms, out=np.zeros_like(points), where=norms > 0)
+
+
+class Level:
+    """Clusters of keys, and the score of each for a query."""
+
+    def __init__(self, keys, labels):
+        self.labels, self.means = labels, means(keys, labels)
+        self.counts = np.bincount(labels)
+
+    def weights(self, query):
+        return np.exp(self.means @ query)
+
+    def scores(self, query):
+        weights = self.weights(query)
+        return weights / (self.counts * weights).sum()
+
+    def threshold(self, queries, size):
+        """What `size` of the keys exceed on average, for each member of the group."""
+        average = [np.mean([self.scores(q)[self.labels] for q in of_member], axis=0) for of_member in queries]
+        pooled = np.sort(np.concatenate(average))[::-1]
+        passing = size_of(size, len(self.labels)) * len(queries)
+        return pooled[passing] if passing < len(pooled) else 0.0
+
+
+def squeezed(keys, prompt, queries, config):
+    """One case: the levels that are made at the end of the prompt, and what each query then picks."""
+    context = keys[: PROMPT - config["window"]]
+    observed = prompt[:, -config["window"] :]
+    clusters = size_of(config["clusters"], len(context))
+    fine = Level(context, k_means(directions(context), clusters, config["iterations"], 0))
+    threshold = fine.threshold(observed, config["size"]) if "size" in config else config["threshold"]
+    found = dict(config=config, labels=fine.labels.tolist(), threshold=threshold)
+    coarse = None
+    if "coarse" in config:
+        clusters = size_of(config["coarse"]["clusters"], len(context))
+        above = k_means(directions(fine.means), clusters, config["iterations"], 1)
+        coarse = Level(context, above[fine.labels])
+        coarse_threshold = coarse.threshold(observed, config["coarse"]["size"])
+        found |= dict(coarse_labels=coarse.labels.tolist(), coarse_threshold=coarse_threshold)
+    found["picks"] = []
+    for query in queries:
+        scores = fine.scores(query)
+        if coarse:
+            kept = coarse.scores(query) > coarse_threshold
+            kept_fine = kept[above]
+            weights, of_coarse = fine.weights(query), coarse.weights(query)
+            total = (fine.counts * weights)[kept_fine].sum() + (coarse.counts * of_coarse)[~kept].sum()
+            scores = np.where(kept_fine, weights / total, 0.0)
+        picked = np.flatnonzero(scores[fine.labels] > threshold)
+        found["picks"].append([*picked.tolist(), *range(len(context), len(keys))])
+    return found
+
+
+def curve(weight_at, tokens, exact):
+    """The weight of each rank, exact where it was looked at first, and a and b of the curve behind."""
+    width = max(1, tokens // 100)
+    exact = size_of(exact, tokens)
+    first = max(exact, tokens // 10)
+    second = max(first + width, tokens * 6 // 10)
+    ranks = np.arange(1, tokens + 1)
+    if second + width > tokens:
+        return np.array([weight_at(r) for r in range(tokens)]), None
+    windows = [np.arange(start, start + width) for start in (first, second)]
+    y = [np.mean([weight_at(r) for r in window]) for window in windows]
+    m = [np.mean(1.0 / (window + 1)) for window in windows]
+    a = (y[0] - y[1]) / (m[0] - m[1])
+    b = y[0] - a * m[0]
+    if a < 0:
+        a, b = 0.0, (y[0] + y[1]) / 2
+    weights = np.maximum(a / ranks + b, 0.0)
+    weights[:exact] = [weight_at(r) for r in range(exact)]
+    return weights, (a, b)
+
+
+def tactic(keys, queries, config, taken):
+    """One case: clusters of the prompt, which later tokens join, and what each query then picks."""
+    clusters = max(1, PROMPT // config["cluster"])
+    labels = k_means(keys[:PROMPT], clusters, config["iterations"], 0)
+    centroids = means(keys[:PROMPT], labels)
+    later = ((keys[PROMPT:, None, :] - centroids[None]) ** 2).sum(-1).argmin(1)
+    labels = np.concatenate([labels, later])
+    found = dict(config=config, taken=taken, labels=labels.tolist(), curves=[], picks=[])
+    for query in queries:
+        ranking = np.argsort(-(centroids @ query), kind="stable")
+        in_order = [t for c in ranking for t in np.flatnonzero(labels == c) if t not in taken]
+        logits = keys[in_order] @ query
+        weights, fitted = curve(lambda r: np.exp(logits[r]), len(in_order), config["exact"])
+        covered = np.cumsum(weights)
+        count = int(np.argmax(covered >= config["mass"] * covered[-1])) + 1
+        found["curves"].append(fitted)
+        found["picks"].append(sorted(int(t) for t in in_order[:count]))
+    return found
+
+
+def main():
+    rng = np.random.default_rng(1)
+
+    def numbers(shape, scale):
+        # Multiples of 1/64, which every float holds.
+        return np.round(rng.normal(scale=scale, size=shape) * 64) / 64
+
+    topics = numbers((9, DIM), 1.0)
+    keys = topics[rng.integers(0, 9, TOKENS)] + numbers((TOKENS, DIM), 0.4)
+    prompt, queries = numbers((MEMBERS, LAST, DIM), 0.9), numbers((MEMBERS, DIM), 0.9)
+    one = dict(clusters=0.1, size=0.2, window=10, iterations=50)
+    two = one | dict(coarse=dict(clusters=6, size=0.25))
+    fixed = dict(clusters=20, threshold=0.004, window=30, iterations=3)
+    squeezes = [squeezed(keys, prompt, queries, config) for config in (one, two, fixed)]
+    by_mass = [dict(mass=mass, cluster=8, exact=0.02, iterations=10) for mass in (0.5, 0.9)]
+    tactics = [tactic(keys, queries, config, taken) for config in by_mass for taken in ([], list(range(0, 20)))]
+    place = {key: PLACE[key] for key in ("seed", "layer", "kv_head")}
+    head = dict(place=place, prompt_tokens=PROMPT, keys=keys.tolist(), prompt=prompt.tolist(), queries=queries.tolist())
+    print(json.dumps(dict(head=head, squeezed=squeezes, tactic=tactics)))
+
+
+main()
