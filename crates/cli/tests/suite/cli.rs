@@ -729,7 +729,7 @@ fn verify_shows_every_head_and_draws_errors_against_epsilon() {
 }
 
 #[test]
-fn verify_finds_a_promise_that_is_broken() {
+fn verify_finds_a_promise_that_is_violated() {
     let world = World::of("vsharp");
     let rash = world.path("rash.toml");
     let pipeline = "[sampler]\nbase = 2\n[estimator]\ntype = \"clt\"\ntarget = \"numerator\"\n\

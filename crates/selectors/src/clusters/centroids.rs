@@ -6,7 +6,7 @@ use vattention_core::ndarray::ArrayView2;
 /// The centers of clusters of points.
 #[derive(Clone, Debug)]
 pub(crate) struct Centroids {
-    /// The first numbers of all centroids, the second numbers, and so on, `[numbers, centroids]`.
+    /// The first elements of all centroids, the second elements, and so on, `[elements, centroids]`.
     columns: Vec<f32>,
     count: usize,
 }
