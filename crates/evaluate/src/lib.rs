@@ -249,7 +249,7 @@ impl Evaluation<'_> {
         let mut digest = Digest::default()
             .add(&self.fingerprint)
             .add(&(self.backend.name(), setup, errors, format!("{:?}", options.storage)))
-            .add(pipeline)
+            .add_pipeline(pipeline)
             .add(&(&prompt.dense, &prompt.sparse, prompt.case.tokens, &prompt.case.answers, case));
         for learnt in record::named_files(pipeline) {
             digest = digest.add(&self.files.digest(learnt)?);

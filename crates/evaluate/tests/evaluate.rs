@@ -340,3 +340,14 @@ fn means_are_of_the_tasks_that_dense_attention_does() {
         assert!((difference.unwrap().mean - (scores[0] - scores[1])).abs() < 1e-12);
     }
 }
+
+/// What `just real` has kept is what it goes on from.
+#[test]
+fn the_answers_in_the_repository_can_be_read() {
+    let committed =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/real-model/answers.jsonl");
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("answers.jsonl");
+    fs::copy(committed, &copy).unwrap();
+    AnswerCache::open(&copy).unwrap();
+}
