@@ -68,6 +68,7 @@ def methods(share, tokens):
             "double-sparsity", size=share, channels=16, calibration=f"{WEIGHTS}/smollm2-channels.json"
         ),
         "loki": table("loki", size=share, rank=16, basis=f"{WEIGHTS}/smollm2-basis.safetensors"),
+        "sparq": table("sparq", size=share, channels=16),
         "pq-cache": table("pq-cache", size=share),
         "inf-llm": table("inf-llm", size=share),
         "snapkv": table("snapkv", size=128 + picked),

@@ -89,8 +89,8 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         "there is none here; the nearest is `snapkv`, by the prompt's last queries",
     ),
     (
-        &["sparq", "infinigen"],
-        "there is none here; the nearest are `loki` and `double-sparsity`, by a part of each key",
+        &["infinigen"],
+        "there is none here; the nearest are `loki` and `sparq`, by a part of each key",
     ),
     (
         &["pyramidkv", "pyramid"],

@@ -4,6 +4,7 @@
 
 mod auto;
 mod bounded;
+mod columns;
 mod double_sparsity;
 mod h2o;
 mod hash_attention;
@@ -23,6 +24,7 @@ mod quest;
 mod rotated_codes;
 mod sink;
 mod snapkv;
+mod sparq;
 mod tensor_file;
 mod top_p;
 mod twilight;
@@ -47,6 +49,7 @@ pub use quest::Quest;
 pub use rotated_codes::RotatedCodes;
 pub use sink::Sink;
 pub use snapkv::{Odd, Pooling, SnapKv};
+pub use sparq::SparQ;
 pub use twilight::Twilight;
 pub use window::Window;
 
