@@ -194,7 +194,10 @@ fn an_index_is_two_bytes_per_token_and_coordinate() {
     let quarter = config(None, &basis_of(20), Score::Head).worker(head.site()).unwrap();
     assert_eq!(quarter.index.count(), 5);
     let head = Head::new(5, 2, 1, Texture::Gaussian);
-    assert_eq!(config(None, &basis_of(2), Score::Head).worker(head.site()).unwrap().index.count(), 1);
+    assert_eq!(
+        config(None, &basis_of(2), Score::Head).worker(head.site()).unwrap().index.count(),
+        1
+    );
 }
 
 /// At a site of layer 2 with 2 KV heads of 8 numbers.
