@@ -2,12 +2,15 @@
 
     python3 tools/make_selectors_golden.py sparq > tests/golden/sparq.json
     python3 tools/make_selectors_golden.py hata > tests/golden/hata.json
+    python3 tools/make_selectors_golden.py duo > tests/golden/duo.json
 
 numpy, in float64. Keys and queries are small whole numbers over 8, so that no precision that a cache has rounds them.
 
 sparq: appendix B of Ribar et al. (2023), https://arxiv.org/abs/2312.04985, step 1 and 2, with the mask of algorithm 1.
 hata: codes, top-k and the loss of training of Gong et al. (2025), https://arxiv.org/abs/2506.02572, with gradients by central
-differences, and one step of stochastic gradient descent as torch.optim.SGD has it.
+differences, and two steps of stochastic gradient descent as torch.optim.SGD has it.
+duo: which KV heads read everything, of Xiao et al. (2024), https://arxiv.org/abs/2410.10819: those whose gate reaches the quantile of
+the share that streams. Without the authors' noise, which only breaks ties, and so of gates without ties.
 """
 
 import json
@@ -126,7 +129,18 @@ def hata():
     return cases
 
 
-METHODS = {"sparq": sparq, "hata": hata}
+def duo():
+    cases = []
+    rng = np.random.default_rng(20260103)
+    for layers, heads in [(4, 3), (7, 8), (1, 2)]:
+        gates = np.clip(np.round(rng.uniform(-0.1, 0.9, (layers, heads)), 4), 0.0001, 1) + 1e-6 * np.arange(layers * heads).reshape(layers, heads)
+        for share in [0.1, 0.25, 0.5, 0.75, 0.93]:
+            retrieval = gates >= np.quantile(gates, share)
+            cases.append({"gates": np.round(gates, 6).tolist(), "streaming": share, "retrieval": retrieval.tolist()})
+    return cases
+
+
+METHODS = {"sparq": sparq, "hata": hata, "duo": duo}
 
 
 def main():

@@ -6,6 +6,7 @@ mod auto;
 mod bounded;
 mod columns;
 mod double_sparsity;
+mod duo_attention;
 mod h2o;
 mod hash_attention;
 mod hash_tables;
@@ -34,6 +35,7 @@ use vattention_core::{Error, Result, Selector};
 
 pub use bounded::Bounded;
 pub use double_sparsity::{DoubleSparsity, Importance};
+pub use duo_attention::DuoAttention;
 pub use h2o::H2o;
 pub use hash_attention::{Activation, Bits, Codes, HashAttention};
 pub use hash_tables::{BLOCK, Collisions, HashTables, Hashed, Lsh, Rule, TableBits, Transform};
