@@ -3,6 +3,7 @@
     python3 tools/make_selectors_golden.py sparq > tests/golden/sparq.json
     python3 tools/make_selectors_golden.py hata > tests/golden/hata.json
     python3 tools/make_selectors_golden.py duo > tests/golden/duo.json
+    python3 tools/make_selectors_golden.py pyramid > tests/golden/pyramid.json
 
 numpy, in float64. Keys and queries are small whole numbers over 8, so that no precision that a cache has rounds them.
 
@@ -11,6 +12,7 @@ hata: codes, top-k and the loss of training of Gong et al. (2025), https://arxiv
 differences, and two steps of stochastic gradient descent as torch.optim.SGD has it.
 duo: which KV heads read everything, of Xiao et al. (2024), https://arxiv.org/abs/2410.10819: those whose gate reaches the quantile of
 the share that streams. Without the authors' noise, which only breaks ties, and so of gates without ties.
+pyramid: how many tokens each layer keeps by the code of Cai et al. (2024), https://arxiv.org/abs/2406.02069, its window among them.
 """
 
 import json
@@ -140,7 +142,16 @@ def duo():
     return cases
 
 
-METHODS = {"sparq": sparq, "hata": hata, "duo": duo}
+def pyramid():
+    capacity, window, beta, layers = 614, 32, 20, 30
+    least = (capacity - window) // beta
+    most = (capacity - window) * 2 - least
+    step = (most - least) // (layers - 1)
+    kept = [most - layer * step + window for layer in range(layers)]
+    return [{"capacity": capacity, "window": window, "kept": kept}]
+
+
+METHODS = {"sparq": sparq, "hata": hata, "duo": duo, "pyramid": pyramid}
 
 
 def main():

@@ -96,9 +96,16 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         &["pyramidkv", "pyramid"],
         "PyramidKV is `snapkv` here with a size for each layer, under `[[layers]]`",
     ),
+    (&["duo"], "that is `duo-attention` here"),
     (
-        &["duoattention", "duo"],
-        "heads have no settings of their own here, layers do: `sink` and `window` under `[[layers]]`",
+        &["hata"],
+        "HATA is `hash-attention` here with `weights` of `train-hata`, `codes = \"kv-head\"` and \
+         `score = \"group\"`",
+    ),
+    (
+        &["adakv", "headkv"],
+        "budgets are not divided among the heads of a layer here; the nearest is `snapkv`, with a \
+         size for each layer under `[[layers]]`",
     ),
     (&["socket"], "there is none here; the nearest is `hash-attention`"),
 ];

@@ -36,11 +36,12 @@ impl Gates {
     pub fn calibrate(corpus: &Corpus) -> Result<Self> {
         let mut layers = BTreeMap::new();
         for (number, shape) in corpus.layers() {
+            let scale = corpus.scale().unwrap_or(shape.default_scale());
             let (mut errors, mut rows) = (vec![0.0; shape.query_heads], 0);
             for layer in corpus.layer(number) {
                 let layer = layer?;
                 let of_head =
-                    (0..shape.query_heads).into_par_iter().map(|head| error(&layer, head));
+                    (0..shape.query_heads).into_par_iter().map(|head| error(&layer, head, scale));
                 let of_head: Vec<f64> = of_head.collect();
                 errors.iter_mut().zip(of_head).for_each(|(sum, error)| *sum += error);
                 rows += layer.queries.dim().1;
@@ -77,14 +78,14 @@ fn of_groups(errors: &[f64], shape: Shape, rows: usize) -> Vec<f64> {
 }
 
 /// The sum over a query head's queries of the error of streaming.
-fn error(layer: &TraceLayer, head: usize) -> f64 {
+fn error(layer: &TraceLayer, head: usize, scale: f32) -> f64 {
     let (shape, all) = (layer.shape(), layer.keys.dim().1);
     let kv_head = head / shape.group();
     let keys = layer.keys.slice(s![kv_head, .., ..]);
     let values = layer.values.slice(s![kv_head, .., ..]);
     let of_query = |(i, query): (usize, ArrayView1<'_, f32>)| {
         let seen = layer.visible.as_ref().map_or(all, |visible| visible[i]);
-        let query = &query * shape.default_scale();
+        let query = &query * scale;
         error_of_query(query.view(), keys.slice(s![..seen, ..]), values.slice(s![..seen, ..]))
     };
     layer.queries.slice(s![head, .., ..]).outer_iter().enumerate().map(of_query).sum()

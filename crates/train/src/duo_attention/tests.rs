@@ -47,7 +47,8 @@ fn a_gate_is_the_mean_error_of_the_ends_alone() {
                 let (mut total, mut out) = (0.0, Array1::<f64>::zeros(8));
                 for token in tokens {
                     let key = layer.keys.slice(s![kv_head, token, ..]).mapv(f64::from);
-                    let weight = (key.dot(&query) / 8_f64.sqrt()).exp();
+                    let product: f64 = key.dot(&query);
+                    let weight = (product / 8_f64.sqrt()).exp();
                     total += weight;
                     out.scaled_add(
                         weight,

@@ -268,7 +268,7 @@ impl Matrix {
         let counted = targets.iter().filter(|&&t| t != 0.0).count().max(1) as f32;
         let (hq, hk) = (self.soft_codes(queries), self.soft_codes(keys));
         let [of_query, of_key] =
-            [1, 0].map(|axis| targets.sum_axis(Axis(axis)).insert_axis(Axis(axis)));
+            [1, 0].map(|axis| targets.sum_axis(Axis(axis)).insert_axis(Axis(1)));
         let (wanted, wanting) = (targets.dot(&hk), targets.t().dot(&hq));
         // Σ t ‖hq − hk‖² = Σ t ‖hq‖² + Σ t ‖hk‖² − 2 Σ t hq·hk
         let apart = (&hq * &hq * &of_query).sum() + (&hk * &hk * &of_key).sum()
