@@ -85,7 +85,7 @@ def hata_loss(weight, queries, keys, targets):
     hq, hk = h(queries), h(keys)
     distance = ((hq[:, None, :] - hk[None, :, :]) ** 2).sum(axis=-1)
     balance = (hk.mean(axis=0) ** 2).mean()
-    apart = np.linalg.norm(weight.T @ weight - np.eye(weight.shape[1]))
+    apart = np.linalg.norm(weight.T @ weight - np.eye(weight.shape[1])) ** 2
     return 0.01 * (targets * distance).mean() + 1.0 * balance + 2.0 * apart
 
 
@@ -111,7 +111,8 @@ def hata():
     for group, dim, bits, tokens, k in [(3, 8, 24, 50, 9), (2, 6, 4, 30, 5)]:
         queries = rng.integers(-31, 32, (group, dim)) / 8
         keys = rng.integers(-31, 32, (tokens, dim)) / 8
-        weight = rng.integers(-15, 16, (dim, bits)) / 16
+        basis = np.linalg.qr(rng.standard_normal((max(dim, bits), min(dim, bits))))[0]
+        weight = np.round(basis if dim > bits else basis.T, 3)
         targets = np.stack([hata_targets(scores, 0.1) for scores in queries @ keys.T])
         loss = lambda weight: hata_loss(weight, queries, keys, targets)
         first, velocity = hata_step(weight, np.zeros_like(weight), differences(loss, weight))

@@ -56,7 +56,7 @@ fn the_first_matrix_is_orthonormal() {
     }
 }
 
-/// Keys are long in a number that queries do not have: angles say little and `q·k` much.
+/// Of a key four numbers are large to which queries are blind: four directions are worth a bit.
 fn learnable(seed: u64) -> TraceLayer {
     let mut layer = TraceLayer {
         queries: planted::noise((4, 128, 8), seed),
@@ -66,8 +66,10 @@ fn learnable(seed: u64) -> TraceLayer {
         prompt: None,
         prompt_tokens: None,
     };
-    layer.queries.slice_mut(s![.., .., 0]).fill(0.0);
-    layer.keys.slice_mut(s![.., .., 0]).mapv_inplace(|x| x + 10.0);
+    layer.queries.slice_mut(s![.., .., ..4]).fill(0.0);
+    layer.queries.mapv_inplace(|x| 20.0 * x);
+    layer.keys.mapv_inplace(|x| 20.0 * x);
+    layer.keys.slice_mut(s![.., .., ..4]).mapv_inplace(|x| 3.0 * x);
     layer
 }
 
@@ -84,13 +86,13 @@ fn trained(corpus: &Corpus, settings: &HataSettings) -> Vec<u8> {
 fn a_relation_that_can_be_learnt_is_learnt() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = corpus(&folder, "trace", learnable(1));
-    let settings = HataSettings { bits: Bits::of(32), tokens: 400, ..HataSettings::default() };
+    let settings = HataSettings { bits: Bits::of(4), tokens: 400, ..HataSettings::default() };
     let path = folder.path().join("weights");
     std::fs::write(&path, trained(&corpus, &settings)).unwrap();
     let found = recall(&settings.selector(&path), 16, &corpus, HeldOut::LastQueries).unwrap();
-    for (trained, random) in found[0].trained.iter().zip(&found[0].hyperplanes) {
-        assert!(*trained > random + 0.1, "{found:?}");
-    }
+    let mean = |recall: &[f64]| recall.iter().sum::<f64>() / recall.len() as f64;
+    let (trained, random) = (mean(&found[0].trained), mean(&found[0].hyperplanes));
+    assert!(trained > random + 0.1, "{found:?}");
 }
 
 #[test]
