@@ -62,6 +62,9 @@ def methods(share, tokens):
         "oracle-top-k": table("oracle-top-k", size=share),
         "hash-attention, trained": table("hash-attention", size=share, weights=f"{WEIGHTS}/smollm2-hash.safetensors"),
         "hash-attention, random": table("hash-attention", size=share),
+        "hata": table(
+            "hash-attention", size=share, weights=f"{WEIGHTS}/smollm2-hata.safetensors", codes="kv-head"
+        ),
         "quest": table("quest", size=share),
         "quest, 2 bits": table("quest", size=share, bits=2),
         "double-sparsity": table(

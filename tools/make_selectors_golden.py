@@ -109,8 +109,8 @@ def hata():
     cases = []
     rng = np.random.default_rng(20260102)
     for group, dim, bits, tokens, k in [(3, 8, 24, 50, 9), (2, 6, 4, 30, 5)]:
-        queries = rng.integers(-31, 32, (group, dim)) / 8
-        keys = rng.integers(-31, 32, (tokens, dim)) / 8
+        queries = rng.integers(-31, 32, (group, dim))
+        keys = rng.integers(-31, 32, (tokens, dim))
         basis = np.linalg.qr(rng.standard_normal((max(dim, bits), min(dim, bits))))[0]
         weight = np.round(basis if dim > bits else basis.T, 3)
         targets = np.stack([hata_targets(scores, 0.1) for scores in queries @ keys.T])
