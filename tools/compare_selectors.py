@@ -86,6 +86,7 @@ UNRANKED = ["recent tokens", "snapkv", "h2o"]
 OWN_SIZE = {
     "oracle-top-p, 0.9": table("oracle-top-p", mass=0.9),
     "twilight, 0.9 of quest's 20 %": '\n[[selectors]]\ntype = "twilight"\nmass = 0.9\nof = { type = "quest", size = 0.2 }\n',
+    "duo-attention, half of all heads": table("duo-attention", gates=f"{WEIGHTS}/smollm2-gates.tsv"),
     "magic-pig, 8 bits, 75 tables": table("magic-pig", bits=8, tables=75),
     "magic-pig, 10 bits, 150 tables": table("magic-pig", bits=10, tables=150),
 }
