@@ -8,7 +8,7 @@
 numpy, in float64. Keys and queries are small whole numbers over 8, so that no precision that a cache has rounds them.
 
 sparq: appendix B of Ribar et al. (2023), https://arxiv.org/abs/2312.04985, step 1 and 2, with the mask of algorithm 1.
-hata: codes, top-k and the loss of training of Gong et al. (2025), https://arxiv.org/abs/2506.02572, with gradients by central
+hata: codes, top-k and the loss of training of Gong et al. (2025), https://arxiv.org/abs/2506.02572, of which the last term is squared, with gradients by central
 differences, and two steps of stochastic gradient descent as torch.optim.SGD has it.
 duo: which KV heads read everything, of Xiao et al. (2024), https://arxiv.org/abs/2410.10819: those whose gate reaches the quantile of
 the share that streams. Without the authors' noise, which only breaks ties, and so of gates without ties.

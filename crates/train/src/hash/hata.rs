@@ -7,11 +7,13 @@
 //! ```
 //!
 //! with targets `t` of a query from 20 for the key with the largest `q·k` down to 1 for the last of the best tenth, in equal
-//! steps, and −1 for the others, `‖·‖²` sums of squares. `W` begins orthonormal; stochastic gradient descent with momentum 0.9 and weight decay 1e-6.
+//! steps, and −1 for the others; `‖·‖²` are sums of squares. `W` begins orthonormal, and goes down by steps of 0.1 along the
+//! gradient, with momentum 0.9 and weight decay 1e-6.
 //!
 //! Gong et al. (2025), "HATA: Trainable and Hardware-Efficient Hash-Aware Top-k Attention for Scalable Large Model
 //! Inference", <https://arxiv.org/abs/2506.02572>. Where the authors go through samples of prompts 15 times in 20 steps, a
-//! step here takes random queries and a random run of the tokens of a random trace, as for the networks.
+//! step here takes random queries and a random run of the tokens of a random trace, as for the networks. The last term is a
+//! square, because the slope of a norm does not vanish at its least value, and steps of the authors' length would go on.
 
 use std::collections::BTreeMap;
 use std::path::Path;
