@@ -53,12 +53,15 @@ part_learn() {
         shipped+=(target/real/$text-shipped.safetensors)
         capture $text "" 8192 --queries 2048 --prompt-queries 512
         capture $text -shipped 8192 --queries 2048 --prompt-queries 512 --layers 9,23
+        capture $text -heads 8192 --queries 256
     done
     capture kjv-heldout "" 8192
     missing data/smollm2.safetensors && part_traces
     learn recall-all-layers $learnt/ target/real/kjv-heldout.safetensors "${all[@]}"
     # weights/ has these: take them away to learn them again.
     learn recall-shipped weights/smollm2- data/smollm2.safetensors "${shipped[@]}"
+    missing weights/smollm2-gates.tsv || return 0
+    $vattention calibrate duo-attention --trace target/real/{kjv-train,vim-manual}-heads.safetensors -o weights/smollm2-gates.tsv
 }
 
 capture() { # a text, what its trace's name ends with, tokens, options
@@ -73,6 +76,8 @@ learn() { # a name for the recall, what names of files begin with, the trace tha
     shift 3
     missing ${to}channels.json && $vattention calibrate double-sparsity --trace "$@" -o ${to}channels.json
     missing ${to}basis.safetensors && $vattention calibrate loki --trace "$@" -o ${to}basis.safetensors
+    missing ${to}hata.safetensors &&
+        whole $name-hata $vattention train-hata --trace "$@" --held-out "$held_out" -o ${to}hata.safetensors
     missing ${to}hash.safetensors || return 0
     local resume=
     missing ${to}hash.safetensors.checkpoint || resume=--resume

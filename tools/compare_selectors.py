@@ -62,12 +62,16 @@ def methods(share, tokens):
         "oracle-top-k": table("oracle-top-k", size=share),
         "hash-attention, trained": table("hash-attention", size=share, weights=f"{WEIGHTS}/smollm2-hash.safetensors"),
         "hash-attention, random": table("hash-attention", size=share),
+        "hata": table(
+            "hash-attention", size=share, weights=f"{WEIGHTS}/smollm2-hata.safetensors", codes="kv-head"
+        ),
         "quest": table("quest", size=share),
         "quest, 2 bits": table("quest", size=share, bits=2),
         "double-sparsity": table(
             "double-sparsity", size=share, channels=16, calibration=f"{WEIGHTS}/smollm2-channels.json"
         ),
         "loki": table("loki", size=share, rank=16, basis=f"{WEIGHTS}/smollm2-basis.safetensors"),
+        "sparq": table("sparq", size=share, channels=16),
         "pq-cache": table("pq-cache", size=share),
         "inf-llm": table("inf-llm", size=share),
         "squeezed-attention": table("squeezed-attention", size=share),
@@ -84,6 +88,7 @@ OWN_SIZE = {
     "oracle-top-p, 0.9": table("oracle-top-p", mass=0.9),
     "tactic, 0.9": table("tactic", mass=0.9),
     "twilight, 0.9 of quest's 20 %": '\n[[selectors]]\ntype = "twilight"\nmass = 0.9\nof = { type = "quest", size = 0.2 }\n',
+    "duo-attention, half of all heads": table("duo-attention", gates=f"{WEIGHTS}/smollm2-gates.tsv"),
     "magic-pig, 8 bits, 75 tables": table("magic-pig", bits=8, tables=75),
     "magic-pig, 10 bits, 150 tables": table("magic-pig", bits=10, tables=150),
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ndarray::{Array3, s};
 use safetensors::SafeTensors;
 use vattention::plugin::{NewTokens, Picks, SelectorConfig, Site, Step, Tokens};
-use vattention::selectors::HashAttention;
+use vattention::selectors::{DuoAttention, HashAttention};
 use vattention::trace::{Trace, TraceLayer};
 
 use crate::common::{MODEL, root};
@@ -72,6 +72,48 @@ fn trained_codes_find_more_than_random_hyperplanes_of_as_many_bits() {
             assert!(trained > random, "layer {number}, head {head}: {trained} against {random}");
         }
     }
+}
+
+/// HATA's, of all heads of a layer together.
+#[test]
+fn trained_matrices_find_more_than_random_hyperplanes_of_as_many_bits() {
+    let mean = |recall: Vec<f64>| recall.iter().sum::<f64>() / recall.len() as f64;
+    for number in LAYERS {
+        let layer = layer(number);
+        let file = root("weights/smollm2-hata.safetensors");
+        let trained = format!("codes = \"kv-head\"\nweights = {:?}", file.to_str().unwrap());
+        let trained = mean(recall(number, &layer, &trained));
+        let random = mean(recall(number, &layer, "codes = \"kv-head\"\nbits = 128"));
+        assert!(trained > random + 0.01, "layer {number}: {trained} against {random}");
+    }
+}
+
+/// Half of all heads stream, and heads differ: some gates are near 0.
+#[test]
+fn gates_are_of_every_kv_head_of_the_model() {
+    let text = std::fs::read_to_string(root("weights/smollm2-gates.tsv")).unwrap();
+    let gates: Vec<f64> = text.split_whitespace().map(|gate| gate.parse().unwrap()).collect();
+    assert_eq!((text.lines().count(), gates.len()), (30, 30 * MODEL.kv_heads));
+    assert!(gates.iter().all(|gate| (0.0..1.0).contains(gate)));
+    let least = gates.iter().copied().fold(1.0, f64::min);
+    let most = gates.iter().copied().fold(0.0, f64::max);
+    assert!(least < 0.05 && most > 0.5, "{least} {most}");
+    let config = format!("gates = {:?}", root("weights/smollm2-gates.tsv").to_str().unwrap());
+    let config: DuoAttention = toml::from_str(&config).unwrap();
+    let reads_everything = |layer: usize, kv_head: usize| {
+        let site = Site { seed: 0, sequence: 0, layer, kv_head, shape: MODEL };
+        let worker = config.build(&site).unwrap();
+        let rows = vec![0.0; 1000 * MODEL.head_dim];
+        let keys = Tokens::new(&rows, 1000, MODEL.head_dim);
+        let (queries, visible) = (vec![0.0; MODEL.group() * MODEL.head_dim], 1000);
+        let step = Step { site: &site, queries: &queries, keys, values: keys, visible, step: 0 };
+        let mut picks = Picks::new(visible);
+        worker.select(&step.row(0), &mut picks);
+        assert!([384, 1000].contains(&picks.len()));
+        picks.len() == 1000
+    };
+    let heads = (0..30).flat_map(|layer| (0..MODEL.kv_heads).map(move |head| (layer, head)));
+    assert_eq!(heads.filter(|&(layer, head)| reads_everything(layer, head)).count(), 45);
 }
 
 #[test]

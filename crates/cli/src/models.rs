@@ -9,6 +9,7 @@ mod generate;
 mod plot_steps;
 mod setup;
 mod train_hash;
+mod train_hata;
 
 use std::path::Path;
 
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     Calibrate(calibrate::Command),
     /// Train the maps of `hash-attention` on traces.
     TrainHash(train_hash::Args),
+    /// Train one matrix for each KV head for `hash-attention`, as HATA has them, on traces.
+    TrainHata(train_hata::Args),
 }
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
@@ -42,6 +45,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Capture(args) => capture::run(args),
         Command::Calibrate(command) => calibrate::run(command),
         Command::TrainHash(args) => train_hash::run(args),
+        Command::TrainHata(args) => train_hata::run(args),
     }
 }
 

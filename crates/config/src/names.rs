@@ -93,16 +93,23 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         "there is none here; the nearest is `snapkv`, by the prompt's last queries",
     ),
     (
-        &["sparq", "infinigen"],
-        "there is none here; the nearest are `loki` and `double-sparsity`, by a part of each key",
+        &["infinigen"],
+        "there is none here; the nearest are `loki` and `sparq`, by a part of each key",
     ),
     (
         &["pyramidkv", "pyramid"],
         "PyramidKV is `snapkv` here with a size for each layer, under `[[layers]]`",
     ),
+    (&["duo"], "that is `duo-attention` here"),
     (
-        &["duoattention", "duo"],
-        "heads have no settings of their own here, layers do: `sink` and `window` under `[[layers]]`",
+        &["hata"],
+        "HATA is `hash-attention` here with `weights` of `train-hata`, `codes = \"kv-head\"` and \
+         `score = \"group\"`",
+    ),
+    (
+        &["adakv", "headkv"],
+        "budgets are not divided among the heads of a layer here; the nearest is `snapkv`, with a \
+         size for each layer under `[[layers]]`",
     ),
     (&["socket"], "there is none here; the nearest is `hash-attention`"),
 ];

@@ -138,7 +138,9 @@ pub(crate) fn fields(component: &Component, generator: &mut SchemaGenerator) -> 
 /// Whether a field with this schema is another selector's table.
 pub(crate) fn is_selector(field: &Value) -> bool {
     let definition = field["$ref"].as_str().and_then(|path| path.rsplit('/').next());
+    let mut optional = field["anyOf"].as_array().into_iter().flatten();
     definition.is_some_and(|name| name == <dyn SelectorConfig>::schema_name())
+        || optional.any(is_selector)
 }
 
 /// Whether a field with this schema is a number of tokens or a share of the context.

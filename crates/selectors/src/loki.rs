@@ -36,16 +36,14 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use half::bf16;
-use half::slice::HalfFloatSliceExt;
-use multiversion::multiversion;
 use serde::{Deserialize, Serialize};
-use vattention_core::ndarray::Axis;
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, Tokens, Tunable,
     register, typetag,
 };
+
+use crate::columns::Columns;
 
 /// The tokens with the largest scores by the first principal components of the keys.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -87,8 +85,7 @@ impl Loki {
             return Err(format!("`rank` is {rank}: expected at most {dim}, the elements of a key"));
         }
         let basis = basis::read(&self.basis, site, rank)?.into();
-        let index = vec![Vec::new(); rank];
-        Ok(Worker { size: self.size, score: self.score, basis, index })
+        Ok(Worker { size: self.size, score: self.score, basis, index: Columns::new(rank) })
     }
 }
 
@@ -98,15 +95,14 @@ struct Worker {
     score: Score,
     /// `[rank, head_dim]`.
     basis: Arc<[f32]>,
-    /// The first coordinates of the keys, the first of all, the second, and so on,
-    /// `[rank][tokens]`.
-    index: Vec<Vec<bf16>>,
+    /// The first coordinates of the keys, `[rank][tokens]`.
+    index: Columns,
 }
 
 impl Worker {
     /// The first coordinates of a vector `[head_dim]`.
     fn rotate(&self, vector: &[f32]) -> Vec<f32> {
-        let rank = self.index.len();
+        let rank = self.index.count();
         let mut out = vec![0.0; rank];
         Tokens::new(&self.basis, rank, vector.len()).dots(0..rank, vector, &mut out);
         out
@@ -116,24 +112,13 @@ impl Worker {
     fn scores(&self, row: &Row<'_>) -> Vec<f32> {
         let query = match self.score {
             Score::Head => row.query().to_vec(),
-            Score::Group => row.group().sum_axis(Axis(0)).to_vec(),
+            Score::Group => row.query_of_group(),
         };
         let mut scores = vec![0.0; row.visible()];
-        for (column, weight) in self.index.iter().zip(self.rotate(&query)) {
-            add_multiple(column.reinterpret_cast(), weight, &mut scores);
+        for (column, weight) in self.rotate(&query).into_iter().enumerate() {
+            self.index.add_multiple(column, weight, &mut scores);
         }
         scores
-    }
-}
-
-/// Adds `weight · column`, of bf16 as its bits.
-#[multiversion(targets(
-    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
-    "x86_64+avx2+fma+bmi2+popcnt+f16c"
-))]
-fn add_multiple(column: &[u16], weight: f32, scores: &mut [f32]) {
-    for (score, &bits) in scores.iter_mut().zip(column) {
-        *score += weight * f32::from_bits(u32::from(bits) << 16);
     }
 }
 
@@ -142,10 +127,7 @@ impl Selector for Worker {
         let mut key = vec![0.0; new.keys.dim()];
         for token in 0..new.keys.len() {
             new.keys.copy_row(token, &mut key);
-            let rotated = self.rotate(&key);
-            for (column, x) in self.index.iter_mut().zip(rotated) {
-                column.push(bf16::from_f32(x));
-            }
+            self.index.push(&self.rotate(&key));
         }
     }
 
@@ -154,7 +136,7 @@ impl Selector for Worker {
     }
 
     fn index_bytes(&self) -> usize {
-        self.index.iter().map(|column| size_of_val(&column[..])).sum()
+        self.index.bytes()
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

@@ -10,10 +10,13 @@
 //! Faster Inference", <https://arxiv.org/abs/2412.14468>. Where the authors go through documents
 //! once, a step here takes random queries and a random run of the tokens of a random trace; and f32
 //! is used throughout, where they use bf16.
+//!
+//! [`train_hata`] trains one matrix for each KV head in place of these networks.
 
 mod adam;
 mod batch;
 mod checkpoint;
+mod hata;
 mod labels;
 mod loss;
 mod model;
@@ -22,6 +25,7 @@ mod settings;
 mod train;
 
 pub use checkpoint::Checkpoint;
+pub use hata::{HataSettings, train_hata};
 pub use recall::{LayerRecall, recall};
 pub use settings::TrainingSettings;
 pub use train::{HeldOut, Training, Weights};

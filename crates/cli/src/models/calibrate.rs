@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use vattention::trace::write_beside;
-use vattention_train::{Bases, Channels, Corpus};
+use vattention_train::{Bases, Channels, Corpus, Gates};
 
 use crate::outputs::check_outputs;
 use crate::{Failure, say};
@@ -12,6 +12,8 @@ use crate::{Failure, say};
 pub(crate) enum Command {
     /// The channels that carry most of q·k, as JSON with the authors' keys.
     DoubleSparsity(Args),
+    /// How far the output moves at each KV head if it reads the first and the recent tokens alone, as text.
+    DuoAttention(Args),
     /// The principal directions of the keys, as safetensors.
     Loki(Args),
 }
@@ -29,6 +31,7 @@ pub(crate) struct Args {
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::DoubleSparsity(args) => double_sparsity(args),
+        Command::DuoAttention(args) => duo_attention(args),
         Command::Loki(args) => loki(args),
     }
 }
@@ -48,6 +51,12 @@ traces with `--prompt-queries 512`, say"
         ),
     };
     say(&format!("wrote {}\n{found}", args.output.display()))
+}
+
+fn duo_attention(args: &Args) -> Result<(), Failure> {
+    let gates = Gates::calibrate(&args.open()?)?;
+    write_beside(&args.output, gates.to_tsv().as_bytes())?;
+    say(&format!("wrote {}", args.output.display()))
 }
 
 fn loki(args: &Args) -> Result<(), Failure> {

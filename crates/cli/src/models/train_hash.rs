@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     settings.check()?;
     let corpus = Corpus::open(&args.traces)?;
     let other = (!args.held_out.is_empty()).then(|| Corpus::open(&args.held_out)).transpose()?;
-    expect_apart(args)?;
+    expect_apart(&args.traces, &args.held_out)?;
     let held_out = other.as_ref().map_or(HeldOut::LastQueries, HeldOut::Traces);
     let checkpoint = Checkpoint::of(&args.output);
     let inputs: Vec<&Path> =
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     bar.finish_and_clear();
     write_beside(&args.output, &weights.to_bytes()?)?;
     checkpoint.remove()?;
-    let found = recall(&args.output, &corpus, &settings, held_out)?;
+    let found = recall(&settings.selector(&args.output), settings.top, &corpus, held_out)?;
     let header = format!("recall of the best {} in a sixteenth, of held-out queries", settings.top);
     say(&format!("wrote {}\n\n{header}:\n{}", args.output.display(), table(&found)))
 }
@@ -134,9 +134,9 @@ impl Forecast {
 }
 
 /// Recall on what was learnt from would say nothing about other text.
-fn expect_apart(args: &Args) -> Result<(), Failure> {
-    let learnt_from = |held: &&PathBuf| args.traces.iter().any(|t| same_file(t) == same_file(held));
-    match args.held_out.iter().find(learnt_from) {
+pub(super) fn expect_apart(traces: &[PathBuf], held_out: &[PathBuf]) -> Result<(), Failure> {
+    let learnt_from = |held: &&PathBuf| traces.iter().any(|t| same_file(t) == same_file(held));
+    match held_out.iter().find(learnt_from) {
         Some(path) => Err(Failure::input(format!(
             "--held-out {}: expected another file than those that are learnt from",
             path.display()
@@ -157,12 +157,12 @@ fn expect_checkpoint(checkpoint: &Checkpoint, resume: bool) -> Result<(), Failur
     }
 }
 
-fn bits(text: &str) -> Result<Bits, String> {
+pub(super) fn bits(text: &str) -> Result<Bits, String> {
     let number: u64 = text.parse().map_err(|_| "expected a number from 1 to 128".to_owned())?;
     Bits::try_from(number)
 }
 
-fn table(found: &[LayerRecall]) -> Table {
+pub(super) fn table(found: &[LayerRecall]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["layer", "trained", "worst head", "random hyperplanes"]);

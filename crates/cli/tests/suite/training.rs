@@ -103,6 +103,22 @@ fn bases_are_written_for_every_layer_and_head() {
 }
 
 #[test]
+fn gates_are_what_a_pipeline_reads() {
+    let world = World::new();
+    assert_eq!(world.succeed("calibrate duo-attention --trace trace -o gates"), "wrote gates\n");
+    let text = std::fs::read_to_string(world.path("gates")).unwrap();
+    assert_eq!((text.lines().count(), text.split_whitespace().count()), (2, 4), "{text}");
+    let pipeline = "[[selectors]]\ntype = \"duo-attention\"\ngates = \"gates\"\n\
+                    of = { type = \"oracle-top-k\", size = 0.1 }\n";
+    std::fs::write(world.path("pipeline.toml"), pipeline).unwrap();
+    world.succeed("compare pipeline.toml --trace trace");
+    std::fs::write(world.path("gates"), "0.5\t0.5\n").unwrap();
+    world.refuse("compare pipeline.toml --trace trace", "expected one for layer 1");
+    std::fs::write(world.path("gates"), "0.5\tmuch\n").unwrap();
+    world.refuse("compare pipeline.toml --trace trace", "line 1 has `much`");
+}
+
+#[test]
 fn trained_maps_are_what_a_pipeline_reads() {
     let world = World::new();
     let line = "train-hash --trace trace -o weights --bits 16 --hidden 12 --steps 20 --top 8";
@@ -126,10 +142,36 @@ fn trained_maps_are_what_a_pipeline_reads() {
 }
 
 #[test]
+fn matrices_are_what_a_pipeline_reads() {
+    let world = World::new();
+    let line = "train-hata --trace trace -o weights --bits 16 --steps 20";
+    let said = world.succeed(line);
+    assert!(said.starts_with("wrote weights\n\nrecall of the best 32 in a sixteenth"), "{said}");
+    assert_eq!(said.lines().count(), 6, "a header and two layers: {said}");
+    let bytes = std::fs::read(world.path("weights")).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let tensor = |name: &str| tensors.tensor(name).unwrap();
+    assert_eq!(tensor("layers.1.key.0.weight").shape(), [2, 8, 16]);
+    assert_eq!(tensor("layers.1.query.0.weight").data(), tensor("layers.1.key.0.weight").data());
+    let pipeline = "[[selectors]]\ntype = \"hash-attention\"\nsize = 0.1\nweights = \"weights\"\n\
+                    codes = \"kv-head\"\nscore = \"group\"\n";
+    std::fs::write(world.path("pipeline.toml"), pipeline).unwrap();
+    world.succeed("compare pipeline.toml --trace trace");
+    world.refuse(&line.replace("16", "0"), "--bits");
+    world.refuse(&line.replace("20", "0"), "--steps: 0; expected at least 1");
+}
+
+#[test]
 fn what_cannot_be_learnt_from_is_refused_and_leaves_nothing() {
     let world = World::new();
     std::fs::write(world.path("text"), "no trace").unwrap();
-    for command in ["calibrate double-sparsity", "calibrate loki", "train-hash"] {
+    for command in [
+        "calibrate double-sparsity",
+        "calibrate loki",
+        "calibrate duo-attention",
+        "train-hash",
+        "train-hata",
+    ] {
         world.refuse(&format!("{command} --trace text -o out"), "text: not a whole safetensors");
         world.refuse(&format!("{command} --trace none -o out"), "none: No such file");
         let other = "other: has layers [0, 1, 2]; expected [0, 1] as trace has";

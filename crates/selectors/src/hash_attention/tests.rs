@@ -5,7 +5,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
-use vattention_core::{Shape, Size};
+use vattention_core::{Shape, Size, Tokens};
 use vattention_testkit::{Head, Texture, heads};
 
 use super::codes::pack;
@@ -223,5 +223,60 @@ fn files_that_do_not_fit_are_refused_by_name() {
     for length in [0, 7, 20, bytes.len() - 1] {
         std::fs::write(&path, &bytes[..length]).unwrap();
         refused(&trained);
+    }
+}
+
+/// HATA: one matrix for the KV head, for queries and keys, as `tools/make_selectors_golden.py` writes it.
+#[derive(Deserialize)]
+struct Hata {
+    queries: Vec<Vec<f32>>,
+    keys: Vec<Vec<f32>>,
+    weight: Vec<Vec<f32>>,
+    size: usize,
+    picks: Vec<usize>,
+}
+
+/// A file of one layer without bias, the same for queries and keys.
+fn write_matrix(path: &Path, weight: &[Vec<f32>]) {
+    let bytes = |numbers: &[f32]| numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let (dim, bits) = (weight.len(), weight[0].len());
+    let (matrix, bias) = (bytes(&weight.concat()), bytes(&vec![0.0; bits]));
+    let side = |side: &str| {
+        let view = |shape, data| TensorView::new(Dtype::F32, shape, data).unwrap();
+        [
+            (format!("layers.0.{side}.0.weight"), view(vec![1, dim, bits], &matrix)),
+            (format!("layers.0.{side}.0.bias"), view(vec![1, bits], &bias)),
+        ]
+    };
+    let views = ["query", "key"].into_iter().flat_map(side);
+    let metadata = HashMap::from([("format".to_owned(), "vattention-hash/1".to_owned())]);
+    serialize_to_file(views, Some(metadata), path).unwrap();
+}
+
+#[test]
+fn a_linear_map_for_a_group_picks_what_hata_does() {
+    let cases = include_str!("../../../../tests/golden/hata.json");
+    let cases: Vec<Hata> = serde_json::from_str(cases).unwrap();
+    assert_eq!(cases.len(), 2);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for case in cases {
+        write_matrix(file.path(), &case.weight);
+        let (group, dim, visible) = (case.queries.len(), case.queries[0].len(), case.keys.len());
+        let shape = Shape { query_heads: group, kv_heads: 1, head_dim: dim, value_dim: dim };
+        let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
+        let (queries, keys) = (case.queries.concat(), case.keys.concat());
+        let keys = Tokens::new(&keys, visible, dim);
+        let hata = HashAttention {
+            size: Size::Tokens(case.size).into(),
+            weights: Some(file.path().into()),
+            bits: None,
+            ..config(32, IndexOf::Group, Score::Group)
+        };
+        let mut worker = hata.worker(&site).unwrap();
+        worker.append(&NewTokens { first: 0, keys, values: keys });
+        let step = Step { site: &site, queries: &queries, keys, values: keys, visible, step: 0 };
+        let mut picks = Picks::new(visible);
+        worker.select(&step.row(0), &mut picks);
+        assert_eq!(picks.iter().collect::<Vec<_>>(), case.picks);
     }
 }

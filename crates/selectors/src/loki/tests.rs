@@ -150,7 +150,7 @@ proptest! {
         let rank = rank.min(head.dim - 1);
         let [few, many, all] = [rank, rank + 1, head.dim].map(|rank| filled(rank, Score::Head, &head));
         for token in 0..head.tokens {
-            let of = |worker: &Worker| worker.index.iter().map(|column| column[token]).collect::<Vec<_>>();
+            let of = |worker: &Worker| worker.index.of(token);
             prop_assert_eq!(&of(&many)[..rank], &of(&few)[..]);
             let mut key = vec![0.0; head.dim];
             head.part(0..head.tokens).keys.copy_row(token, &mut key);
@@ -192,9 +192,12 @@ fn an_index_is_two_bytes_per_token_and_coordinate() {
     let head = Head::new(50, 20, 1, Texture::Gaussian);
     assert_eq!(filled(3, Score::Head, &head).index_bytes(), 50 * 3 * 2);
     let quarter = config(None, &basis_of(20), Score::Head).worker(head.site()).unwrap();
-    assert_eq!(quarter.index.len(), 5);
+    assert_eq!(quarter.index.count(), 5);
     let head = Head::new(5, 2, 1, Texture::Gaussian);
-    assert_eq!(config(None, &basis_of(2), Score::Head).worker(head.site()).unwrap().index.len(), 1);
+    assert_eq!(
+        config(None, &basis_of(2), Score::Head).worker(head.site()).unwrap().index.count(),
+        1
+    );
 }
 
 /// At a site of layer 2 with 2 KV heads of 8 elements.

@@ -125,7 +125,7 @@ pub(super) fn below(n: usize, rng: &mut impl RngCore) -> usize {
 }
 
 /// `count` different numbers below `n`.
-fn some(n: usize, count: usize, rng: &mut impl RngCore) -> Vec<usize> {
+pub(super) fn some(n: usize, count: usize, rng: &mut impl RngCore) -> Vec<usize> {
     let mut all: Vec<usize> = (0..n).collect();
     for i in 0..count {
         all.swap(i, i + below(n - i, rng));

@@ -1,21 +1,22 @@
 //! How many of the best keys the codes find, asked of the selector itself.
 
 use std::ops::Range;
-use std::path::Path;
 
 use ndarray::s;
 use vattention_core::{
-    Fraction, NewTokens, Picks, Score, Selector, SelectorConfig, Shape, Site, Size, Step, Tokens,
+    Fraction, NewTokens, Picks, Selector, SelectorConfig, Shape, Site, Size, Step, Tokens,
 };
-use vattention_selectors::{Activation, HashAttention, IndexOf};
+use vattention_selectors::HashAttention;
 use vattention_trace::TraceLayer;
 
+use super::HeldOut;
 use super::labels::{middle, top};
-use super::{HeldOut, TrainingSettings};
 use crate::{Corpus, Result};
 
 /// The share of the tokens that may be picked.
-const SHARE: f64 = 1.0 / 16.0;
+pub(super) fn sixteenth() -> Size {
+    Size::Share(Fraction::try_from(1.0 / 16.0).expect("a sixteenth lies between 0 and 1"))
+}
 
 /// The mean share of a query's best keys among the picks, of one layer.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,21 +29,19 @@ pub struct LayerRecall {
     pub hyperplanes: Vec<f64>,
 }
 
-/// Measures a file of weights on what was held out: of the `top` keys with the largest `q·k`, leaving
-/// out the ends of the context, how many are among as many picks as a sixteenth of the tokens.
+/// Measures a selector of trained weights on what was held out: of the `best` keys with the largest `q·k`, leaving
+/// out the ends of the context, how many are among its picks, as many as a sixteenth of the tokens.
 ///
 /// # Errors
 /// A file or traces that do not fit.
 pub fn recall(
-    weights: &Path,
+    trained: &HashAttention,
+    best: usize,
     corpus: &Corpus,
-    settings: &TrainingSettings,
     held_out: HeldOut<'_>,
 ) -> Result<Vec<LayerRecall>> {
-    let trained = selector(Some(weights), settings);
-    let hyperplanes = selector(None, settings);
+    let hyperplanes = HashAttention { weights: None, ..trained.clone() };
     let judged = if let HeldOut::Traces(other) = held_out { other } else { corpus };
-    let best = settings.top;
     let of_layer = |(number, shape): (usize, Shape)| -> Result<LayerRecall> {
         let none = vec![Mean::default(); shape.query_heads];
         let mut found = [none.clone(), none];
@@ -54,7 +53,7 @@ pub fn recall(
                 HeldOut::Traces(_) => 0,
                 HeldOut::LastQueries => held_out.learnt(queries),
             };
-            for (config, means) in [&trained, &hyperplanes].into_iter().zip(&mut found) {
+            for (config, means) in [trained, &hyperplanes].into_iter().zip(&mut found) {
                 add(config, number, &layer, first..queries, scale, best, means)?;
             }
         }
@@ -62,18 +61,6 @@ pub fn recall(
         Ok(LayerRecall { layer: number, trained, hyperplanes })
     };
     judged.layers().map(of_layer).collect()
-}
-
-fn selector(weights: Option<&Path>, settings: &TrainingSettings) -> HashAttention {
-    let share = Fraction::try_from(SHARE).expect("a sixteenth lies between 0 and 1");
-    HashAttention {
-        size: Size::Share(share).into(),
-        weights: weights.map(Into::into),
-        bits: Some(settings.bits),
-        codes: IndexOf::Head,
-        activation: Activation::Silu,
-        score: Score::Head,
-    }
 }
 
 #[derive(Clone, Default)]

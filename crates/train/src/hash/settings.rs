@@ -1,8 +1,12 @@
 //! What training follows from, beside the traces.
 
-use serde::{Deserialize, Serialize};
-use vattention_selectors::Bits;
+use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+use vattention_core::Score;
+use vattention_selectors::{Activation, Bits, HashAttention, IndexOf};
+
+use super::recall::sixteenth;
 use crate::{Error, Result};
 
 /// Many times a head's width; the square of many more would not fit into memory.
@@ -56,30 +60,35 @@ impl TrainingSettings {
     /// # Errors
     /// Names the option.
     pub fn check(&self) -> Result<()> {
+        let widths = self.hidden.iter().flatten().map(|&width| ("--hidden", width));
         let counts = [
-            ("--steps", self.steps, LONGEST),
-            ("--queries", self.queries, usize::MAX),
-            ("--tokens", self.tokens, usize::MAX),
-            ("--top", self.top, usize::MAX),
+            ("--steps", self.steps),
+            ("--queries", self.queries),
+            ("--tokens", self.tokens),
+            ("--top", self.top),
         ];
-        let widths = self.hidden.iter().flatten().map(|&width| ("--hidden", width, WIDEST));
-        for (option, n, most) in counts.into_iter().chain(widths) {
-            if n == 0 {
-                return Err(Error::setting(option, "0; expected at least 1"));
-            }
+        expect_counts(counts.into_iter().chain(widths.clone()))?;
+        let most = widths.map(|(option, width)| (option, width, WIDEST));
+        for (option, n, most) in most.chain([("--steps", self.steps, LONGEST)]) {
             if n > most {
                 return Err(Error::setting(option, format!("{n}; expected at most {most}")));
             }
         }
-        let positive =
-            [("--learning-rate", self.learning_rate), ("--positive-weight", self.positive_weight)];
-        // Tensors are of f32, where a larger number would be infinite.
-        match positive.into_iter().find(|&(_, x)| !((x as f32).is_finite() && x > 0.0)) {
-            Some((option, x)) => {
-                let reason = format!("{x:?}; expected above 0 and at most {:e}", f32::MAX);
-                Err(Error::setting(option, reason))
-            }
-            None => Ok(()),
+        expect_positive([
+            ("--learning-rate", self.learning_rate),
+            ("--positive-weight", self.positive_weight),
+        ])
+    }
+
+    /// What reads the weights: each query head by itself.
+    pub fn selector(&self, weights: &Path) -> HashAttention {
+        HashAttention {
+            size: sixteenth().into(),
+            weights: Some(weights.into()),
+            bits: Some(self.bits),
+            codes: IndexOf::Head,
+            activation: Activation::Silu,
+            score: Score::Head,
         }
     }
 
@@ -89,5 +98,26 @@ impl TrainingSettings {
         widths.extend(self.hidden.clone().unwrap_or_else(|| vec![head_dim; 2]));
         widths.push(usize::from(self.bits.get()));
         widths
+    }
+}
+
+/// Refuses options that count nothing.
+pub(super) fn expect_counts(counts: impl IntoIterator<Item = (&'static str, usize)>) -> Result<()> {
+    match counts.into_iter().find(|&(_, n)| n == 0) {
+        Some((option, _)) => Err(Error::setting(option, "0; expected at least 1")),
+        None => Ok(()),
+    }
+}
+
+/// Refuses options that are not positive, or infinite in f32, which training is in.
+pub(super) fn expect_positive(
+    numbers: impl IntoIterator<Item = (&'static str, f64)>,
+) -> Result<()> {
+    match numbers.into_iter().find(|&(_, x)| !((x as f32).is_finite() && x > 0.0)) {
+        Some((option, x)) => {
+            let reason = format!("{x:?}; expected above 0 and at most {:e}", f32::MAX);
+            Err(Error::setting(option, reason))
+        }
+        None => Ok(()),
     }
 }

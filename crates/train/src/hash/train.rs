@@ -115,15 +115,13 @@ impl Training<'_> {
 
     fn check(&self) -> Result<()> {
         self.settings.check()?;
-        match self.held_out {
-            HeldOut::Traces(other) => self.corpus.expect_same_model(other),
-            HeldOut::LastQueries => self.corpus.expect_queries(2),
-        }
+        expect_apart(self.corpus, self.held_out)
     }
 
     fn start(&self, number: usize, shape: Shape) -> Result<Learner> {
         let widths = self.settings.widths(shape.head_dim);
-        let maps = Maps::random(shape.query_heads, &widths, &mut self.random(number, 0))?;
+        let maps =
+            Maps::random(shape.query_heads, &widths, &mut random(self.settings.seed, number, 0))?;
         let adam = Adam::new(&maps.parameters())?;
         Ok(Learner { maps, adam, step: 0 })
     }
@@ -138,18 +136,12 @@ impl Training<'_> {
     ) -> Result<()> {
         let traces: Vec<TraceLayer> = self.corpus.layer(number).collect::<Result<_>>()?;
         while learner.step < self.settings.steps {
-            let mut random = self.random(number, learner.step + 1);
+            let mut random = random(self.settings.seed, number, learner.step + 1);
             let layer = &traces[below(traces.len(), &mut random)];
             let queries = self.held_out.learnt(layer.queries.dim().1);
             let batches = Batch::draw(layer, queries, self.settings, &mut random)?;
             let loss = learner.improve(&batches, self.settings)?;
-            if !loss.is_finite() {
-                let reason = format!(
-                    "the loss became {loss} in step {} of layer {number}; expected a smaller one",
-                    learner.step
-                );
-                return Err(Error::setting("--learning-rate", reason));
-            }
+            expect_finite(loss, learner.step, number)?;
             if learner.step.is_multiple_of(CHECKPOINT_STEPS) {
                 self.checkpoint.write(identity, done, number, learner)?;
             }
@@ -157,16 +149,34 @@ impl Training<'_> {
         }
         Ok(())
     }
+}
 
-    /// The random numbers of a step, which follow from the seed alone: a resumed training has the
-    /// same. Step 0 makes the first parameters.
-    fn random(&self, layer: usize, step: usize) -> ChaCha8Rng {
-        let mut seed = [0; 32];
-        for (place, number) in [self.settings.seed, layer as u64, step as u64].iter().enumerate() {
-            seed[8 * place..][..8].copy_from_slice(&number.to_le_bytes());
-        }
-        ChaCha8Rng::from_seed(seed)
+/// Refuses traces of which nothing can be held out.
+pub(super) fn expect_apart(corpus: &Corpus, held_out: HeldOut<'_>) -> Result<()> {
+    match held_out {
+        HeldOut::Traces(other) => corpus.expect_same_model(other),
+        HeldOut::LastQueries => corpus.expect_queries(2),
     }
+}
+
+/// Refuses to go on where steps were too long.
+pub(super) fn expect_finite(loss: f32, step: usize, layer: usize) -> Result<()> {
+    if loss.is_finite() {
+        return Ok(());
+    }
+    let reason =
+        format!("the loss became {loss} in step {step} of layer {layer}; expected a smaller one");
+    Err(Error::setting("--learning-rate", reason))
+}
+
+/// The random numbers of a step, which follow from the seed alone: a resumed training has the
+/// same. Step 0 makes the first parameters.
+pub(super) fn random(seed: u64, layer: usize, step: usize) -> ChaCha8Rng {
+    let mut bytes = [0; 32];
+    for (place, number) in [seed, layer as u64, step as u64].iter().enumerate() {
+        bytes[8 * place..][..8].copy_from_slice(&number.to_le_bytes());
+    }
+    ChaCha8Rng::from_seed(bytes)
 }
 
 impl Learner {
@@ -213,6 +223,11 @@ impl Learner {
 }
 
 impl Weights {
+    /// The maps of layers, and what queries are multiplied by, if that is said.
+    pub(super) fn new(layers: BTreeMap<usize, Parameters>, scale: Option<f32>) -> Self {
+        Self { layers, scale }
+    }
+
     /// The file that `hash-attention` reads.
     ///
     /// # Errors

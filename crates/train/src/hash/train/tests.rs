@@ -75,7 +75,9 @@ fn a_relation_that_can_be_learnt_is_learnt() {
         assert!(last < 0.7 * first, "{first} {last}");
     }
     let path = setup.write(&weights);
-    let found = recall(&path, &setup.corpus, &settings, HeldOut::LastQueries).unwrap();
+    let found =
+        recall(&settings.selector(&path), settings.top, &setup.corpus, HeldOut::LastQueries)
+            .unwrap();
     assert_eq!(found.iter().map(|found| found.layer).collect::<Vec<_>>(), [2, 5]);
     for found in found {
         for (trained, random) in found.trained.iter().zip(&found.hyperplanes) {

@@ -1,0 +1,55 @@
+//! Numbers of all tokens, coordinate by coordinate: a product with some coordinates reads those alone.
+
+use half::bf16;
+use half::slice::HalfFloatSliceExt;
+use multiversion::multiversion;
+
+/// The first numbers of all tokens, the second, and so on, `[columns][tokens]`, in bf16: it has the range of f32.
+#[derive(Clone, Debug)]
+pub(crate) struct Columns(Vec<Vec<bf16>>);
+
+impl Columns {
+    /// So many columns, of no tokens yet.
+    pub(crate) fn new(count: usize) -> Self {
+        Self(vec![Vec::new(); count])
+    }
+
+    /// How many columns there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Adds the numbers of the next token, `[columns]`, rounded to bf16.
+    pub(crate) fn push(&mut self, numbers: &[f32]) {
+        for (column, &x) in self.0.iter_mut().zip(numbers) {
+            column.push(bf16::from_f32(x));
+        }
+    }
+
+    /// Adds `weight` times a column to the scores of the first tokens, `[visible]`.
+    pub(crate) fn add_multiple(&self, column: usize, weight: f32, scores: &mut [f32]) {
+        add_multiple(self.0[column].reinterpret_cast(), weight, scores);
+    }
+
+    /// What they take: 2 bytes for each token and column.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.iter().map(|column| size_of_val(&column[..])).sum()
+    }
+
+    /// The numbers of one token.
+    #[cfg(test)]
+    pub(crate) fn of(&self, token: usize) -> Vec<bf16> {
+        self.0.iter().map(|column| column[token]).collect()
+    }
+}
+
+/// Adds `weight · column`, of bf16 as its bits.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vpopcntdq+avx512vbmi2+bmi2+popcnt+fma+f16c",
+    "x86_64+avx2+fma+bmi2+popcnt+f16c"
+))]
+fn add_multiple(column: &[u16], weight: f32, scores: &mut [f32]) {
+    for (score, &bits) in scores.iter_mut().zip(column) {
+        *score += weight * f32::from_bits(u32::from(bits) << 16);
+    }
+}

@@ -1,0 +1,93 @@
+//! The file of gates, and which heads stream.
+
+use std::path::{Path, PathBuf};
+
+use vattention_core::{Fraction, Site};
+
+/// The gates of all KV heads of a model.
+#[derive(Debug)]
+pub(super) struct Gates {
+    path: PathBuf,
+    /// `[layers][KV heads]`, `None` where nothing is known.
+    layers: Vec<Vec<Option<f64>>>,
+}
+
+impl Gates {
+    /// Reads a file. Refusals name it.
+    pub(super) fn open(path: &Path) -> Result<Self, String> {
+        let named = |reason: String| format!("{}: {reason}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
+        let layers = parse(&text).map_err(named)?;
+        Ok(Self { path: path.into(), layers })
+    }
+
+    /// Whether the KV head at `site` streams, as a share of all known heads do: those with the smallest gates, of equal
+    /// ones the later.
+    pub(super) fn streams(&self, site: &Site, share: Fraction) -> Result<bool, String> {
+        let place = (site.layer, site.kv_head);
+        let gate =
+            self.gate(site).map_err(|reason| format!("{}: {reason}", self.path.display()))?;
+        let known =
+            || self.layers.iter().enumerate().flat_map(|(layer, heads)| known(layer, heads));
+        // As many as lie below the quantile of the share, interpolated between neighbours.
+        let streaming = (share.get() * (known().count() - 1) as f64).ceil() as usize;
+        let before =
+            |&(other, at): &(f64, (usize, usize))| other < gate || other == gate && at > place;
+        Ok(known().filter(before).count() < streaming)
+    }
+
+    fn gate(&self, site: &Site) -> Result<f64, String> {
+        let (layer, heads) = (site.layer, site.shape.kv_heads);
+        let gates = self.layers.get(layer).ok_or_else(|| {
+            format!(
+                "there are lines for {} layers: expected one for layer {layer}",
+                self.layers.len()
+            )
+        })?;
+        if gates.len() != heads {
+            return Err(format!(
+                "there are {} gates in a line: expected {heads}, the KV heads",
+                gates.len()
+            ));
+        }
+        gates[site.kv_head]
+            .ok_or_else(|| format!("the gates of layer {layer} are `nan`: expected numbers"))
+    }
+}
+
+/// The gates of a layer that are known, and where they are.
+fn known(layer: usize, heads: &[Option<f64>]) -> impl Iterator<Item = (f64, (usize, usize))> + '_ {
+    heads.iter().enumerate().filter_map(move |(head, gate)| Some(((*gate)?, (layer, head))))
+}
+
+/// The lines of a file as gates, at least one of them known.
+fn parse(text: &str) -> Result<Vec<Vec<Option<f64>>>, String> {
+    let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty());
+    let layers: Vec<Vec<_>> =
+        lines.map(|(i, line)| parse_line(i + 1, line)).collect::<Result<_, _>>()?;
+    if let Some(other) = layers.iter().find(|layer| layer.len() != layers[0].len()) {
+        return Err(format!(
+            "lines have {} and {} gates: expected as many in each",
+            layers[0].len(),
+            other.len()
+        ));
+    }
+    if !layers.iter().flatten().any(Option::is_some) {
+        return Err(
+            "there is no gate: expected a line for each layer, with numbers between tabs".into()
+        );
+    }
+    Ok(layers)
+}
+
+fn parse_line(number: usize, line: &str) -> Result<Vec<Option<f64>>, String> {
+    let gate = |text: &str| match text.trim().parse::<f64>() {
+        Ok(gate) if gate.is_nan() => Ok(None),
+        // As the authors clip them.
+        Ok(gate) => Ok(Some(gate.clamp(0.0, 1.0))),
+        Err(_) => {
+            Err(format!("line {number} has `{}`: expected numbers between tabs", text.trim()))
+        }
+    };
+    line.split('\t').map(gate).collect()
+}

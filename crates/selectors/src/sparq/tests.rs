@@ -1,0 +1,169 @@
+//! The laws, the authors' code as transcribed (`tests/golden/sparq.json`), and what scores are.
+
+use proptest::prelude::*;
+use vattention_core::{Shape, Step, Tokens};
+use vattention_testkit::{Head, Texture, heads};
+
+use super::*;
+use crate::OracleTopK;
+
+fn config(channels: Option<usize>, score: Score) -> SparQ {
+    let channels = channels.map(|channels| NonZeroUsize::new(channels).unwrap());
+    SparQ { size: Size::Tokens(7), channels, score }
+}
+
+vattention_testkit::laws!(a_quarter, config(None, Score::Head));
+vattention_testkit::laws!(by_group, config(Some(2), Score::Group));
+
+fn filled(channels: usize, score: Score, head: &Head) -> Worker {
+    let mut worker = config(Some(channels), score).worker(head.site()).unwrap();
+    worker.append(&head.part(0..head.tokens));
+    worker
+}
+
+fn picked(selector: &dyn Selector, row: &Row<'_>, taken: &[usize]) -> Vec<usize> {
+    let mut picks = Picks::new(row.visible());
+    picks.take_all(taken.iter().copied());
+    selector.select(row, &mut picks);
+    picks.iter().collect()
+}
+
+/// One KV head as `tools/make_selectors_golden.py` writes it.
+#[derive(Deserialize)]
+struct Case {
+    query_eighths: Vec<Vec<f32>>,
+    key_eighths: Vec<Vec<f32>>,
+    channels: Vec<usize>,
+    size: usize,
+    window: usize,
+    scores: Vec<f64>,
+    picks: Vec<usize>,
+}
+
+#[test]
+fn a_group_picks_what_the_authors_code_picks() {
+    let cases = include_str!("../../../../tests/golden/sparq.json");
+    let cases: Vec<Case> = serde_json::from_str(cases).unwrap();
+    assert_eq!(cases.len(), 3);
+    for case in cases {
+        let (group, dim, tokens) =
+            (case.query_eighths.len(), case.query_eighths[0].len(), case.key_eighths.len());
+        let shape = Shape { query_heads: group, kv_heads: 1, head_dim: dim, value_dim: dim };
+        let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
+        let scale = shape.default_scale() / 8.0;
+        let queries: Vec<f32> = case.query_eighths.concat().iter().map(|x| x * scale).collect();
+        let keys: Vec<f32> = case.key_eighths.concat().iter().map(|x| x / 8.0).collect();
+        let keys = Tokens::new(&keys, tokens, dim);
+        let size = Size::Tokens(case.size - case.window);
+        let config = SparQ { size, ..config(Some(case.channels.len()), Score::Group) };
+        let mut worker = config.worker(&site).unwrap();
+        worker.append(&NewTokens { first: 0, keys, values: keys });
+        let (visible, step) = (tokens, 0);
+        let row = Step { site: &site, queries: &queries, keys, values: keys, visible, step }.row(0);
+        assert_eq!(worker.largest(&magnitudes(&row)), case.channels);
+        for (score, expected) in worker.scores(&row).into_iter().zip(&case.scores) {
+            assert!((f64::from(score) - expected.ln()).abs() < 1e-4, "{score} for {expected}");
+        }
+        let window: Vec<usize> = (tokens - case.window..tokens).collect();
+        assert_eq!(picked(&worker, &row, &window), case.picks);
+        if group == 1 {
+            let alone = SparQ { score: Score::Head, ..config };
+            let mut alone = alone.worker(&site).unwrap();
+            alone.append(&NewTokens { first: 0, keys, values: keys });
+            assert_eq!(picked(&alone, &row, &window), case.picks);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    /// A head's score is the product over the query's largest channels, and no other is as large.
+    #[test]
+    fn a_score_is_the_product_over_the_largest_channels(
+        head in heads(60), channels in 1_usize..=20, visible in 1_usize..=60,
+    ) {
+        let (channels, visible) = (channels.min(head.dim), visible.min(head.tokens));
+        let worker = filled(channels, Score::Head, &head);
+        let row = head.step(visible).row(1);
+        let query = row.query();
+        let largest = worker.largest(query);
+        prop_assert_eq!(largest.len(), channels);
+        let least = largest.iter().map(|&c| query[c].abs()).fold(f32::INFINITY, f32::min);
+        prop_assert!((0..head.dim).all(|c| largest.contains(&c) || query[c].abs() <= least));
+        let magnitude = |of: &mut dyn Iterator<Item = usize>| of.map(|c| f64::from(query[c].abs())).sum::<f64>();
+        let [all, some] = [magnitude(&mut (0..head.dim)), magnitude(&mut largest.iter().copied())];
+        let mut key = vec![0.0; head.dim];
+        for (token, score) in worker.scores(&row).into_iter().enumerate() {
+            row.keys().copy_row(token, &mut key);
+            let terms = largest.iter().map(|&c| f64::from(query[c]) * f64::from(key[c]));
+            let (sum, size) = terms.fold((0.0, 0.0), |(sum, size), x| (sum + x, size + x.abs()));
+            let factor = (all / some).sqrt();
+            prop_assert!((f64::from(score) - factor * sum).abs() <= factor * size / 200.0 + 1e-5);
+        }
+    }
+
+    /// The shares of all heads add up to as many as there are heads, over whatever is visible.
+    #[test]
+    fn the_shares_of_a_group_add_up(head in heads(60), visible in 1_usize..=60) {
+        let visible = visible.min(head.tokens);
+        let scores = filled(1, Score::Group, &head).scores(&head.step(visible).row(0));
+        let sum: f64 = scores.into_iter().map(|score| f64::from(score).exp()).sum();
+        prop_assert!((sum - 2.0).abs() < 1e-4, "{}", sum);
+    }
+
+    /// Where nothing is rounded, all channels are as good as the key.
+    #[test]
+    fn with_all_channels_the_picks_are_the_oracles(
+        keys in prop::collection::vec(-9_i8..=9, 4..400),
+        query in prop::collection::vec(-9_i8..=9, 8),
+        taken in prop::collection::vec(0_usize..99, 0..9),
+    ) {
+        let [keys, query] = [keys, query].map(|x| x.into_iter().map(f32::from).collect::<Vec<_>>());
+        let count = keys.len() / 4;
+        let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 4, value_dim: 4 };
+        let site = Site { seed: 1, sequence: 0, layer: 5, kv_head: 0, shape };
+        let keys = Tokens::new(&keys[..count * 4], count, 4);
+        let step = Step { site: &site, queries: &query, keys, values: keys, visible: count, step: 0 };
+        let mut worker = config(Some(4), Score::Head).worker(&site).unwrap();
+        worker.append(&NewTokens { first: 0, keys, values: keys });
+        let oracle = OracleTopK { size: Size::Tokens(7).into(), score: Score::Head };
+        for row in step.rows() {
+            prop_assert_eq!(worker.scores(&row), row.scores(Score::Head));
+            prop_assert_eq!(picked(&worker, &row, &taken), picked(&oracle, &row, &taken));
+        }
+    }
+}
+
+/// A head that asks for nothing, and a logit far from the others, make no NaN and no infinity.
+#[test]
+fn scores_are_finite() {
+    let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 2, value_dim: 2 };
+    let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
+    let keys = [1e4_f32, 0.0, 0.0, 1.0, -1e4, 5.0];
+    let keys = Tokens::new(&keys, 3, 2);
+    let queries = [0.0, 0.0, 1e3, 1e3];
+    let step = Step { site: &site, queries: &queries, keys, values: keys, visible: 3, step: 0 };
+    for score in [Score::Head, Score::Group] {
+        let mut worker = config(Some(1), score).worker(&site).unwrap();
+        worker.append(&NewTokens { first: 0, keys, values: keys });
+        for row in step.rows() {
+            assert!(worker.scores(&row).iter().all(|score| score.is_finite()));
+        }
+    }
+}
+
+#[test]
+fn an_index_is_two_bytes_per_token_and_number_of_a_key() {
+    let head = Head::new(50, 20, 1, Texture::Gaussian);
+    assert_eq!(filled(3, Score::Head, &head).index_bytes(), 50 * 20 * 2);
+    assert_eq!(config(None, Score::Head).worker(head.site()).unwrap().channels, 5);
+    let error = config(Some(21), Score::Head).worker(head.site()).unwrap_err();
+    assert_eq!(error, "`channels` is 21: expected at most 20, as keys have");
+}
+
+#[test]
+fn a_config_is_read_as_it_was_written() {
+    let short: SparQ = serde_json::from_str(r#"{"size": 0.05}"#).unwrap();
+    assert_eq!(serde_json::to_string(&short).unwrap(), r#"{"size":0.05,"score":"head"}"#);
+    assert!(serde_json::from_str::<SparQ>(r#"{"size": 5, "channels": 0}"#).is_err());
+}

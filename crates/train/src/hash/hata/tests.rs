@@ -1,0 +1,128 @@
+//! The authors' description as transcribed (`tests/golden/hata.json`), and what is learnt.
+
+use serde::Deserialize;
+
+use super::*;
+use crate::hash::recall;
+use crate::planted;
+
+/// As `tools/make_selectors_golden.py` writes it.
+#[derive(Deserialize)]
+struct Case {
+    queries: Vec<Vec<f32>>,
+    keys: Vec<Vec<f32>>,
+    weight: Vec<Vec<f32>>,
+    targets: Vec<Vec<f32>>,
+    losses: [f32; 2],
+    after_two_steps: Vec<Vec<f32>>,
+}
+
+fn array(rows: &[Vec<f32>]) -> Array2<f32> {
+    Array2::from_shape_vec((rows.len(), rows[0].len()), rows.concat()).unwrap()
+}
+
+#[test]
+fn steps_are_those_of_the_authors_description() {
+    let cases = include_str!("../../../../../tests/golden/hata.json");
+    let cases: Vec<Case> = serde_json::from_str(cases).unwrap();
+    assert_eq!(cases.len(), 2);
+    for case in cases {
+        let (queries, keys) = (array(&case.queries), array(&case.keys));
+        let targets: Vec<f32> =
+            queries.outer_iter().flat_map(|q| targets_of(keys.dot(&q).view())).collect();
+        let expected = case.targets.concat();
+        assert!(targets.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-4), "{targets:?}");
+        let example = Example { queries, keys, targets: array(&case.targets) };
+        let mut matrix = Matrix::new(array(&case.weight));
+        for loss in case.losses {
+            let found = matrix.improve(&example, 0.1);
+            assert!((found - loss).abs() < 1e-4 * loss.abs(), "{found} for {loss}");
+        }
+        let (before, after) = (array(&case.weight), array(&case.after_two_steps));
+        let largest = |x: Array2<f32>| x.into_iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+        let (far, off) = (largest(&after - &before), largest(&after - &matrix.weight));
+        assert!(off < 2e-3 * far && far > 1e-3, "off by {off} of {far}");
+    }
+}
+
+#[test]
+fn the_first_matrix_is_orthonormal() {
+    for (dim, bits) in [(8, 8), (8, 24), (24, 8)] {
+        let Matrix { weight, .. } = Matrix::random(dim, bits, &mut random(1, 2, 0));
+        let short = if dim < bits { weight.dot(&weight.t()) } else { weight.t().dot(&weight) };
+        for ((i, j), &x) in short.indexed_iter() {
+            assert!((x - f32::from(i == j)).abs() < 1e-5, "{dim} {bits}: {i} {j} {x}");
+        }
+        assert_eq!(weight.dim(), (dim, bits));
+    }
+}
+
+/// Of a key four numbers are large to which queries are blind: four directions are worth a bit.
+fn learnable(seed: u64) -> TraceLayer {
+    let mut layer = TraceLayer {
+        queries: planted::noise((4, 128, 8), seed),
+        keys: planted::noise((2, 800, 8), seed + 1),
+        values: planted::noise((2, 800, 8), seed + 2),
+        visible: None,
+        prompt: None,
+        prompt_tokens: None,
+    };
+    layer.queries.slice_mut(s![.., .., ..4]).fill(0.0);
+    layer.queries.mapv_inplace(|x| 20.0 * x);
+    layer.keys.mapv_inplace(|x| 20.0 * x);
+    layer.keys.slice_mut(s![.., .., ..4]).mapv_inplace(|x| 3.0 * x);
+    layer
+}
+
+fn corpus(folder: &tempfile::TempDir, name: &str, layer: TraceLayer) -> Corpus {
+    Corpus::open(&[planted::trace(folder, name, &[(2, layer)])]).unwrap()
+}
+
+fn trained(corpus: &Corpus, settings: &HataSettings) -> Vec<u8> {
+    let held_out = HeldOut::LastQueries;
+    train_hata(corpus, settings, held_out, &mut |_, _, _| {}).unwrap().to_bytes().unwrap()
+}
+
+#[test]
+fn a_relation_that_can_be_learnt_is_learnt() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = corpus(&folder, "trace", learnable(1));
+    let settings = HataSettings { bits: Bits::of(4), tokens: 400, ..HataSettings::default() };
+    let path = folder.path().join("weights");
+    std::fs::write(&path, trained(&corpus, &settings)).unwrap();
+    let found = recall(&settings.selector(&path), 16, &corpus, HeldOut::LastQueries).unwrap();
+    let mean = |recall: &[f64]| recall.iter().sum::<f64>() / recall.len() as f64;
+    let (trained, random) = (mean(&found[0].trained), mean(&found[0].hyperplanes));
+    assert!(trained > random + 0.1, "{found:?}");
+}
+
+#[test]
+fn equal_seeds_make_equal_weights_and_later_tokens_do_not_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = HataSettings { steps: 5, bits: Bits::of(16), ..HataSettings::default() };
+    let seen = TraceLayer { visible: Some(vec![300; 128]), ..learnable(1) };
+    let weights = trained(&corpus(&folder, "a", seen.clone()), &settings);
+    assert_eq!(trained(&corpus(&folder, "b", seen.clone()), &settings), weights);
+    let seeded = HataSettings { seed: 1, ..settings.clone() };
+    assert_ne!(trained(&corpus(&folder, "c", seen.clone()), &seeded), weights);
+    let mut held_out = seen;
+    held_out.queries.slice_mut(s![.., 112.., ..]).fill(3.0);
+    assert_eq!(trained(&corpus(&folder, "d", held_out), &settings), weights);
+}
+
+#[test]
+fn what_cannot_be_trained_with_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = corpus(&folder, "trace", learnable(1));
+    let refused = |settings: HataSettings| {
+        let held_out = HeldOut::LastQueries;
+        train_hata(&corpus, &settings, held_out, &mut |_, _, _| {}).unwrap_err().to_string()
+    };
+    let good = HataSettings::default();
+    assert_eq!(
+        refused(HataSettings { steps: 0, ..good.clone() }),
+        "--steps: 0; expected at least 1"
+    );
+    let wild = HataSettings { learning_rate: 1e38, ..good };
+    assert!(refused(wild).starts_with("--learning-rate: the loss became"));
+}

@@ -1,0 +1,168 @@
+"""Known outputs of selectors, from transcriptions of their authors' descriptions that share nothing with this project's code.
+
+    python3 tools/make_selectors_golden.py sparq > tests/golden/sparq.json
+    python3 tools/make_selectors_golden.py hata > tests/golden/hata.json
+    python3 tools/make_selectors_golden.py duo > tests/golden/duo.json
+    python3 tools/make_selectors_golden.py pyramid > tests/golden/pyramid.json
+
+numpy, in float64. Keys and queries are small whole numbers over 8, so that no precision that a cache has rounds them.
+
+sparq: appendix B of Ribar et al. (2023), https://arxiv.org/abs/2312.04985, step 1 and 2, with the mask of algorithm 1.
+hata: codes, top-k and the loss of training of Gong et al. (2025), https://arxiv.org/abs/2506.02572, of which the last term is squared, with gradients by central
+differences, and two steps of stochastic gradient descent as torch.optim.SGD has it.
+duo: which KV heads read everything, of Xiao et al. (2024), https://arxiv.org/abs/2410.10819: those whose gate reaches the quantile of
+the share that streams. Without the authors' noise, which only breaks ties, and so of gates without ties.
+pyramid: how many tokens each layer keeps by the code of Cai et al. (2024), https://arxiv.org/abs/2406.02069, its window among them.
+"""
+
+import json
+import sys
+
+import numpy as np
+
+
+def softmax(x):
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def top(x, k):
+    """The places of the k largest, the lower first where equal."""
+    return np.argsort(-x, kind="stable")[:k]
+
+
+def sparq_attention(queries, keys, r, k, local):
+    """What one KV head picks. queries [group, dim], keys [tokens, dim]; not scaled."""
+    dim = queries.shape[-1]
+    magnitudes = np.abs(queries)
+    i1 = top(magnitudes.sum(axis=0), r)
+    tau = np.sqrt(dim * magnitudes[:, i1].sum(axis=-1, keepdims=True) / magnitudes.sum(axis=-1, keepdims=True))
+    s_hat = softmax(queries[:, i1] @ keys[:, i1].T / tau)
+    mask = np.arange(len(keys)) >= len(keys) - local
+    summed = s_hat.sum(axis=0)
+    i2 = top(summed + mask * len(queries), k)
+    return i1, summed, i2
+
+
+def sparq():
+    cases = []
+    rng = np.random.default_rng(20260101)
+    for group, dim, tokens, r, k, local in [(1, 8, 40, 3, 12, 3), (3, 16, 60, 5, 16, 4), (4, 16, 50, 16, 8, 2)]:
+        queries = rng.integers(-31, 32, (group, dim))
+        keys = rng.integers(-31, 32, (tokens, dim))
+        channels, scores, picks = sparq_attention(queries / 8, keys / 8, r, k, local)
+        cases.append(
+            {
+                "query_eighths": queries.tolist(),
+                "key_eighths": keys.tolist(),
+                "channels": sorted(channels.tolist()),
+                "size": k,
+                "window": local,
+                "scores": scores.tolist(),
+                "picks": sorted(picks.tolist()),
+            }
+        )
+    return cases
+
+
+def hata_picks(queries, keys, weight, k):
+    """The tokens whose codes differ from those of the group in the fewest bits in all; the lower where equal."""
+    code = lambda rows: rows @ weight > 0
+    distance = (code(queries)[:, None, :] != code(keys)[None, :, :]).sum(axis=(0, 2))
+    return top(-distance, k)
+
+
+def hata_targets(scores, share):
+    """Of one query: its best keys from 20 down to 1, by their rank; the others -1."""
+    positive = max(int(share * len(scores)), 1)
+    targets = -np.ones(len(scores))
+    targets[top(scores, positive)] = np.linspace(20, 1, positive)
+    return targets
+
+
+def hata_loss(weight, queries, keys, targets):
+    h = lambda rows: 2 / (1 + np.exp(-0.1 * rows @ weight)) - 1
+    hq, hk = h(queries), h(keys)
+    distance = ((hq[:, None, :] - hk[None, :, :]) ** 2).sum(axis=-1)
+    balance = (hk.mean(axis=0) ** 2).mean()
+    apart = np.linalg.norm(weight.T @ weight - np.eye(weight.shape[1])) ** 2
+    return 0.01 * (targets * distance).mean() + 1.0 * balance + 2.0 * apart
+
+
+def hata_step(weight, velocity, gradient):
+    """lr 0.1, momentum 0.9, weight decay 1e-6."""
+    velocity = 0.9 * velocity + gradient + 1e-6 * weight
+    return weight - 0.1 * velocity, velocity
+
+
+def differences(function, x, h=1e-5):
+    gradient = np.zeros_like(x)
+    for place in np.ndindex(x.shape):
+        moved = [x.copy(), x.copy()]
+        moved[0][place] += h
+        moved[1][place] -= h
+        gradient[place] = (function(moved[0]) - function(moved[1])) / (2 * h)
+    return gradient
+
+
+def hata():
+    cases = []
+    rng = np.random.default_rng(20260102)
+    for group, dim, bits, tokens, k in [(3, 8, 24, 50, 9), (2, 6, 4, 30, 5)]:
+        queries = rng.integers(-31, 32, (group, dim))
+        keys = rng.integers(-31, 32, (tokens, dim))
+        basis = np.linalg.qr(rng.standard_normal((max(dim, bits), min(dim, bits))))[0]
+        weight = np.round(basis if dim > bits else basis.T, 3)
+        targets = np.stack([hata_targets(scores, 0.1) for scores in queries @ keys.T])
+        loss = lambda weight: hata_loss(weight, queries, keys, targets)
+        first, velocity = hata_step(weight, np.zeros_like(weight), differences(loss, weight))
+        second, _ = hata_step(first, velocity, differences(loss, first))
+        cases.append(
+            {
+                "queries": queries.tolist(),
+                "keys": keys.tolist(),
+                "weight": weight.tolist(),
+                "size": k,
+                "picks": sorted(hata_picks(queries, keys, weight, k).tolist()),
+                "targets": targets.tolist(),
+                "losses": [loss(weight), loss(first)],
+                "after_two_steps": np.round(second, 9).tolist(),
+            }
+        )
+    return cases
+
+
+def duo():
+    cases = []
+    rng = np.random.default_rng(20260103)
+    for layers, heads in [(4, 3), (7, 8), (1, 2)]:
+        gates = np.clip(np.round(rng.uniform(-0.1, 0.9, (layers, heads)), 4), 0.0001, 1) + 1e-6 * np.arange(layers * heads).reshape(layers, heads)
+        for share in [0.1, 0.25, 0.5, 0.75, 0.93]:
+            retrieval = gates >= np.quantile(gates, share)
+            cases.append({"gates": np.round(gates, 6).tolist(), "streaming": share, "retrieval": retrieval.tolist()})
+    return cases
+
+
+def pyramid():
+    capacity, window, beta, layers = 614, 32, 20, 30
+    least = (capacity - window) // beta
+    most = (capacity - window) * 2 - least
+    step = (most - least) // (layers - 1)
+    kept = [most - layer * step + window for layer in range(layers)]
+    return [{"capacity": capacity, "window": window, "kept": kept}]
+
+
+METHODS = {"sparq": sparq, "hata": hata, "duo": duo, "pyramid": pyramid}
+
+
+def main():
+    if len(sys.argv) != 2 or sys.argv[1] not in METHODS:
+        print(f"make_selectors_golden: expected one of {', '.join(METHODS)}", file=sys.stderr)
+        return 2
+    cases = METHODS[sys.argv[1]]()
+    print("[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
