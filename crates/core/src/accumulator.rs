@@ -1,22 +1,23 @@
-//! What a machine does for the sampler: it reads rows, and says what the sample amounts to.
+//! The part of a machine in sampling: it reads rows, and computes the sample's statistics.
 
 use crate::stats::norm;
 use crate::{Picks, Row, Sample, SampleStats, Softmax, Weighed};
 
-/// What the members that read one list have read of it so far.
+/// The sums that the readers of one list have so far.
 ///
-/// The sampler decides which tokens are read; an accumulator reads them, each once, and keeps what the
-/// statistics need. [`ExactAccumulator`] is the definition; a backend has its own, which sums the
-/// attention output on the way.
+/// The sampler decides which tokens are read; an accumulator reads them, each once, and stores what
+/// the statistics need. [`ExactAccumulator`] is the definition; a backend has its own, which also
+/// sums the attention output.
 pub trait Accumulator {
-    /// Reads the tokens picked for certain. Called once, before any is drawn.
+    /// Reads the picked tokens. Called once, before any is drawn.
     fn take(&mut self, picks: &Picks);
 
-    /// Reads tokens drawn from the residual, in draw order. Unless `checked`, nothing will be asked of
-    /// the sample any more.
+    /// Reads tokens drawn from the residual, in draw order. Unless `checked`, no statistics will be
+    /// needed any more.
     fn draw(&mut self, tokens: &[u32], checked: bool);
 
-    /// What all tokens drawn so far say to reader `reader` of the list, if they are a uniform sample.
+    /// The statistics of all tokens drawn so far for reader `reader` of the list, as a uniform
+    /// sample.
     fn stats(&mut self, reader: usize, residual: &Residual) -> SampleStats;
 
     /// Shows all tokens drawn so far as reader `reader` sees them, once, and the logit that their
@@ -28,8 +29,8 @@ pub trait Accumulator {
         show: &mut dyn FnMut(&Sample<'_>, f64),
     );
 
-    /// What all tokens drawn so far say to reader `reader`, if they were drawn with probabilities `p` `[b]`: within
-    /// `strata` `[b]`, or each independently of the others.
+    /// The statistics of all tokens drawn so far for reader `reader`, drawn with probabilities `p` `[b]`: within
+    /// `strata` `[b]`, or independently of each other.
     fn weighed(
         &mut self,
         reader: usize,
@@ -40,15 +41,15 @@ pub trait Accumulator {
         Weighed::by_definition(self, reader, residual, p, strata)
     }
 
-    /// How many rows must be left to read for reading all visible tokens in order, instead, to be
-    /// faster; if `checked`, statistics will be asked for after that.
+    /// The number of rows left to read from which reading all visible tokens in order is faster; if
+    /// `checked`, statistics will be needed after that.
     fn dense_from(&self, checked: bool) -> usize {
         let _ = checked;
         usize::MAX
     }
 }
 
-/// What is known of the tokens that a list has not taken, beside the sample.
+/// What is known about the tokens that a list has not taken, beside the sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Residual<Bound = f32> {
     /// Their number.
@@ -59,11 +60,11 @@ pub struct Residual<Bound = f32> {
     pub query_heads: usize,
     /// The largest norm of a visible value.
     pub max_norm_v: f64,
-    /// The largest logit among them (or its exponential), if an exact selector promised one.
+    /// The largest logit among them (or its exponential), if an exact selector proved one.
     pub bound: Option<Bound>,
 }
 
-/// The definition: sums in f64, of one token after the other, and statistics afresh at each look.
+/// The definition: sums in f64, one token after the other, and statistics recomputed at each look.
 #[derive(Debug)]
 pub struct ExactAccumulator<'a> {
     rows: &'a [Row<'a>],
@@ -84,7 +85,7 @@ struct Certain {
 }
 
 impl<'a> ExactAccumulator<'a> {
-    /// Nothing read yet, by rows of one KV head.
+    /// For rows of one KV head that have read nothing.
     pub fn new(rows: &'a [Row<'a>]) -> Self {
         let dim = rows[0].values().dim();
         let nothing = Certain { sums: Softmax::new(dim), norms: Softmax::new(1) };

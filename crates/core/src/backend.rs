@@ -1,4 +1,4 @@
-//! What a machine must offer, and what it reports.
+//! The interface of a machine that runs pipelines, and its reports.
 
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub trait Backend: Send + Sync {
     /// Whether it can run on this machine.
     ///
     /// # Errors
-    /// [`Error::Backend`](crate::Error::Backend) that says why not.
+    /// [`Error::Backend`](crate::Error::Backend), with the reason.
     fn available(&self) -> Result<()> {
         Ok(())
     }
@@ -27,7 +27,7 @@ pub trait Backend: Send + Sync {
     /// Prepares one layer of one sequence, before any token has arrived.
     ///
     /// # Errors
-    /// A shape, pipeline or option that cannot work, by name.
+    /// A shape, pipeline or option that is not supported, by name.
     fn start(
         &self,
         pipeline: &Arc<PipelineConfig>,
@@ -36,12 +36,12 @@ pub trait Backend: Send + Sync {
         options: &Options,
     ) -> Result<Box<dyn Attention>>;
 
-    /// Lets many sequences attend at once, on `threads` threads as in [`Options::threads`]. The
-    /// results are those of one call after the other, in the order of `batch`.
+    /// Runs many sequences at once, on `threads` threads as in [`Options::threads`]. The results
+    /// are those of successive calls, in the order of `batch`.
     ///
     /// # Errors
-    /// If the threads cannot be started; then nothing has changed. Each sequence has its own
-    /// result beside.
+    /// If the threads cannot be started; then nothing has changed. Each sequence also has its own
+    /// result.
     fn attend_batch(
         &self,
         batch: Vec<Turn<'_>>,
@@ -75,7 +75,7 @@ impl Turn<'_> {
 
 /// Attention of one layer of one sequence. Owns the keys and values.
 pub trait Attention: Send {
-    /// What [`append`](#method.append) calls, for who implements this trait or holds what does: keys `[kv_heads, new, head_dim]` and values
+    /// [`append`](#method.append) calls this; only implementations and wrappers use it: keys `[kv_heads, new, head_dim]` and values
     /// `[kv_heads, new, value_dim]`.
     ///
     /// # Errors
@@ -98,26 +98,26 @@ pub trait Attention: Send {
     fn attend(&mut self, queries: ArrayView3<'_, f32>, visible: Option<&[usize]>)
     -> Result<Output>;
 
-    /// Takes back all but the first `tokens` tokens. The step goes on: samples are not drawn again. Selectors and samplers
-    /// make their indexes anew, which costs what appending those tokens did; to speculate again and again,
-    /// [`fork`](Self::fork) before it.
+    /// Removes all but the first `tokens` tokens. The step number goes on, so samples are not repeated. Selectors and
+    /// samplers rebuild their indexes, which costs as much as appending those tokens; to speculate often,
+    /// [`fork`](Self::fork) instead.
     ///
     /// # Errors
     /// More tokens than there are, or [`Error::Learns`](crate::Error::Learns); then nothing has changed.
     fn truncate(&mut self, tokens: usize) -> Result<()>;
 
-    /// A sequence that goes on from the same tokens and step, independently. A new `sequence`
+    /// A sequence that continues from the same tokens and step, independently. A new `sequence`
     /// number makes its samples independent too.
     ///
     /// # Errors
-    /// If the state cannot be copied: [`Error::Memory`](crate::Error::Memory), for one.
+    /// If the state cannot be copied, as with [`Error::Memory`](crate::Error::Memory).
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>>;
 
     /// Tokens appended so far.
     fn len(&self) -> usize;
 
-    /// Bytes that the selectors of all KV heads, and the backend in their place, keep beside keys and
-    /// values, of the tokens that they have been asked about.
+    /// Bytes of the indexes of all KV heads, in selectors or in the backend, beside keys and values,
+    /// for the tokens indexed so far.
     fn index_bytes(&self) -> usize;
 
     /// Whether no token has been appended.
@@ -127,8 +127,8 @@ pub trait Attention: Send {
 }
 
 impl dyn Attention + '_ {
-    /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`: views of arrays in f32, f16 or bf16. Numbers in
-    /// the type that they are [stored](Options::storage) in are copied as they are; others become the nearest ones of it.
+    /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`: views of arrays in f32, f16 or bf16. Numbers of
+    /// the [storage](Options::storage) type are copied; others are rounded to it.
     ///
     /// # Errors
     /// A wrong shape, a number that cannot be stored, or no memory; then nothing has changed.
@@ -158,38 +158,38 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Whether outputs carry the [`Selection`].
     pub return_selection: bool,
-    /// Queries answered before this sequence came here: the number of its first step.
+    /// Queries processed before this sequence came here: the number of its first step.
     pub first_step: u32,
-    /// When to read everything in place of what the pipeline chose.
+    /// When to read everything instead of the pipeline's choice.
     pub fall_back: FallBack,
-    /// Whether samples of a given `size` are not looked at: steps are faster, and rows carry no error bar.
+    /// Whether samples of a given `size` are not checked: steps are faster, and rows have no error bar.
     pub omit_error_bars: bool,
     /// Whether outputs carry [`Timings`].
     pub timed: bool,
 }
 
-/// When everything is read in place of what a pipeline chose, because that is faster. It is exact.
+/// When everything is read instead of a pipeline's choice, because that is faster. It is exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FallBack {
     /// Never.
     Never,
-    /// Where a list, and looking at its sample, count for more rows than there are. What is read is the same on every
-    /// machine.
+    /// Where a list and the checks of its sample cost more than reading all rows, by a fixed count. All machines read
+    /// the same.
     #[default]
     ByCount,
-    /// There, and wherever reading everything has been faster in this sequence's steps before, by the clock. What is read
-    /// depends on the machine, and on what else it does: outputs cannot be repeated to the last digit. The `cpu` backend
-    /// does it; to the others it is `ByCount`.
+    /// There, and wherever reading everything was faster in this sequence's earlier steps, by the clock. The tokens read
+    /// depend on the machine and its load: outputs cannot be repeated to the last digit. Only the `cpu` backend does it;
+    /// the others use `ByCount`.
     ByClock,
 }
 
-/// Where a device keeps rows. To the backends whose memory is the host's it makes no difference.
+/// Where a device keeps rows. Backends in host memory ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
     /// In its own memory.
     #[default]
     Device,
-    /// In memory of the host: it fetches those that it reads over the bus, and has room for longer
+    /// In host memory: it fetches the rows that it reads over the bus, and has room for longer
     /// contexts.
     Host,
 }
@@ -197,10 +197,10 @@ pub enum Placement {
 /// How large pages of the host's memory are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageSize {
-    /// Huge ones, where the system has any: rows that are gathered are read faster.
+    /// Huge ones, where the system has any: gathered rows are read faster.
     #[default]
     Huge,
-    /// Small ones: to measure what the others bring.
+    /// Small ones, for comparison.
     Small,
 }
 
@@ -245,13 +245,13 @@ pub struct Output {
     pub timings: Option<Timings>,
 }
 
-/// Where the time of a call went, summed over KV heads, whichever thread they were on. With several
-/// threads, one that waits for another may do a third's work, and both count it.
+/// Where the time of a call went, summed over KV heads on all threads. With several threads, a
+/// waiting one may do a third's work, and both count it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
     /// Selectors.
     pub select: Duration,
-    /// Drawing the sample and judging it, but for reading its rows.
+    /// Drawing and checking the sample, without reading its rows.
     pub sample: Duration,
     /// Reading rows of keys and values.
     pub attend: Duration,
@@ -265,20 +265,20 @@ impl AddAssign for Timings {
     }
 }
 
-/// What one query head read at one step, and what that is worth.
+/// What one query head read at one step, and its certificate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowReport {
-    /// Tokens that the row might have read.
+    /// Tokens that the row may read.
     pub visible: usize,
-    /// Tokens read for certain.
+    /// Tokens that were picked.
     pub certain: usize,
-    /// Tokens of the residual that were read by chance.
+    /// Tokens that were drawn from the residual.
     pub sampled: usize,
-    /// Different rows that the query heads of this KV head read together at this step.
+    /// Distinct rows that the query heads of this KV head read together at this step.
     pub read_by_group: usize,
     /// Tokens that the estimator asked for at the last look.
     pub budget: Option<usize>,
-    /// Whether everything was read because that is faster than so long a list.
+    /// Whether everything was read because that is faster than a long list.
     pub fell_back: bool,
     /// What is promised for this row.
     pub certificate: Certificate,

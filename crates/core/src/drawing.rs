@@ -1,4 +1,4 @@
-//! The sample of the residual, drawn until the estimator is content.
+//! The sample of the residual, drawn until the estimator finds it large enough.
 
 use crate::accumulator::{Accumulator, Residual};
 use crate::look::{Look, Present};
@@ -7,15 +7,15 @@ use crate::{
     Sample, Size,
 };
 
-/// With fewer tokens than this left over, the rest is read too: the central limit theorem is poor
-/// for what would be missing.
+/// With fewer tokens than this left over, they are read too: the central limit theorem is poor for
+/// so few missing tokens.
 const NEAR_CENSUS: usize = 32;
 
 /// How the sample of one list ended.
 pub(crate) enum Outcome {
     /// With a sample.
     Drawn(Drawn),
-    /// The tokens left to read are so many that reading everything is faster.
+    /// So many tokens are left to read that reading everything is faster.
     FellBack,
 }
 
@@ -23,26 +23,26 @@ pub(crate) enum Outcome {
 pub(crate) struct Drawn {
     /// Tokens, in draw order.
     pub(crate) tokens: Vec<u32>,
-    /// With which probability each was drawn, unless they are all alike.
+    /// Each token's probability of inclusion, unless all are equal.
     pub(crate) probabilities: Option<Vec<f32>>,
     /// Tokens asked for at the last look.
     pub(crate) budget: usize,
-    /// How far each reader's output may be off; none of a sample that tells nothing.
+    /// Each reader's error bar; none for a sample without variances.
     pub(crate) radii: Vec<f64>,
     pub(crate) kind: Kind,
     pub(crate) assumes: Assumptions,
     pub(crate) held: bool,
-    /// Whether the limit did not suffice for what is promised.
+    /// Whether the limit did not suffice for the promise.
     pub(crate) withheld: bool,
 }
 
 /// A growing sample of the tokens that one list has not taken.
 pub(crate) struct Drawing<'a> {
     pub(crate) accumulator: &'a mut dyn Accumulator,
-    /// What is known of the residual to each reader of the list.
+    /// What each reader of the list knows about the residual.
     residuals: &'a [Residual],
     design: Box<dyn Design + 'a>,
-    /// Whether the design is uniform: then the accumulator tells what the sample says.
+    /// Whether the design is uniform: then the accumulator computes the statistics.
     uniform: bool,
     n_s: usize,
     visible: usize,
@@ -51,18 +51,18 @@ pub(crate) struct Drawing<'a> {
     /// Tokens expected to be drawn.
     size: usize,
     tokens: Vec<u32>,
-    /// What each reader's last look came to.
+    /// The result of each reader's last look.
     seen: Vec<Seen>,
 }
 
-/// What one reader's look came to.
+/// The result of one reader's look.
 struct Seen {
     budget: Budget,
-    /// At the size that is drawn next, or at the present one if that suffices.
+    /// At the size that is drawn next, or at the current one if that suffices.
     radius: f64,
 }
 
-/// What is asked of a sample.
+/// The demands on a sample.
 struct Asked<'a> {
     estimator: &'a dyn BudgetEstimator,
     /// Infinite if a size is asked for.
@@ -71,11 +71,11 @@ struct Asked<'a> {
     limit: usize,
 }
 
-/// Reading everything is faster than what was about to be read.
+/// Reading everything is faster than reading the list.
 struct DenseIsFaster;
 
 impl<'a> Drawing<'a> {
-    /// Nothing drawn yet beside the certain `picks`, for readers that know `residuals`.
+    /// Nothing drawn yet beside the `picks`, for readers that know `residuals`.
     pub(crate) fn new(
         design: Box<dyn Design + 'a>,
         uniform: bool,
@@ -90,7 +90,7 @@ impl<'a> Drawing<'a> {
         Self { accumulator, residuals, design, uniform, n_s, visible, base, size, tokens, seen }
     }
 
-    /// Draws what `estimator` asks for. A sample of a given size is looked at if an `error_bar` is wanted.
+    /// Draws as `estimator` demands. A sample of a given size is checked if an `error_bar` is wanted.
     pub(crate) fn run(
         self,
         estimator: &dyn BudgetEstimator,
@@ -115,20 +115,21 @@ impl<'a> Drawing<'a> {
         drawn.map_or(Outcome::FellBack, Outcome::Drawn)
     }
 
-    /// Draws all that a design finds whose samples cannot grow.
+    /// Draws the whole sample of a design whose samples cannot grow.
     pub(crate) fn draw_what_there_is(mut self, picks: &Picks) -> Drawn {
         self.accumulator.take(picks);
         self.design.extend(0, &mut self.tokens);
         self.finish(unjudged(0), false)
     }
 
-    /// Draws a size, and does not look at it.
+    /// Draws a sample of a given size, unchecked.
     fn draw_unjudged(mut self, size: usize) -> Result<Drawn, DenseIsFaster> {
         self.extend(size, false)?;
         Ok(self.finish(unjudged(size), false))
     }
 
-    /// Draws a size, and looks at it for the error bar. A part of it would not tell enough of skewed values.
+    /// Draws a sample of a given size, and checks all of it for the error bar: a part would say too little
+    /// about skewed values.
     fn draw_size(mut self, asked: &Asked<'_>) -> Result<Drawn, DenseIsFaster> {
         self.extend(asked.limit, true)?;
         let budget = self.required(asked);
@@ -161,7 +162,7 @@ impl<'a> Drawing<'a> {
         unreachable!("the last round returns")
     }
 
-    /// Draws a budget that needs no sample to know.
+    /// Draws a budget that is known without a sample.
     fn draw_once(mut self, asked: &Asked<'_>) -> Result<Drawn, DenseIsFaster> {
         let budget = self.together(|drawing, reader, _| drawing.by_formula(asked, reader));
         self.extend_or_finish(budget.tokens, asked.limit, false)?;
@@ -207,7 +208,7 @@ impl<'a> Drawing<'a> {
         self.extend(if all { self.n_s } else { b }.min(limit), checked)
     }
 
-    /// Draws on to a size of `b`, or all. The sample is looked at again only if `checked`.
+    /// Draws on to a size of `b`, or all. The sample is checked again only if `checked`.
     fn extend(&mut self, b: usize, checked: bool) -> Result<(), DenseIsFaster> {
         let (size, drawn) = (b.min(self.n_s), self.tokens.len());
         if size.saturating_sub(self.size) >= self.accumulator.dense_from(checked) {
@@ -241,7 +242,7 @@ impl<'a> Drawing<'a> {
         })
     }
 
-    /// What all readers need, each of which is told what those before it do.
+    /// What all readers need; each is given the need of those before it.
     fn together(&mut self, of_reader: impl Fn(&mut Self, usize, usize) -> Seen) -> Budget {
         let mut seen: Vec<Seen> = Vec::with_capacity(self.residuals.len());
         for reader in 0..self.residuals.len() {
@@ -259,7 +260,7 @@ impl<'a> Drawing<'a> {
         usize::from(self.n_s == self.visible)
     }
 
-    /// Of a uniform sample, or of none yet.
+    /// For a uniform sample, or before any draw.
     fn by_formula(&mut self, asked: &Asked<'_>, reader: usize) -> Seen {
         let (size, estimator) = (self.size, asked.estimator);
         let stats = self.accumulator.stats(reader, &self.residuals[reader]);
@@ -271,7 +272,7 @@ impl<'a> Drawing<'a> {
         Seen { budget, radius: estimator.radius(&stats.at(drawn_next)).relative }
     }
 
-    /// The least size at which the variances that the design foretells suffice, or `so_far` if that does.
+    /// The least size at which the variances that the design predicts suffice, or `so_far` if that does.
     fn by_variances(
         &mut self,
         asked: &Asked<'_>,
@@ -305,7 +306,7 @@ impl<'a> Drawing<'a> {
         forecast(&Look::new(&*self.design, present, reader, &sample, residual))
     }
 
-    /// The least size that the design proves to suffice.
+    /// The least size that the design proves sufficient.
     fn by_proof(&mut self, asked: &Asked<'_>, reader: usize) -> Seen {
         let (n_s, limit) = (self.n_s, asked.limit);
         let base = if asked.epsilon.is_infinite() { limit } else { self.base };
@@ -339,7 +340,7 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// What is known of a sample that nobody looks at.
+/// The budget of an unchecked sample.
 fn unjudged(tokens: usize) -> Budget {
     Budget { tokens, kind: Kind::None, assumes: Assumptions::NONE }
 }
@@ -356,11 +357,11 @@ impl Seen {
     }
 }
 
-/// Sizes that are asked for, to a doubling: backends whose radii differ in the last digits find the same one.
+/// Candidate sizes per doubling: backends whose radii differ in the last digits find the same one.
 const PER_DOUBLING: usize = 32;
 
-/// The least of the sizes beyond `size`, which does not suffice, up to `most`, whose radius, which falls, is at most epsilon;
-/// `None` if none is. Radii fall about as the root of sizes rises: a handful are asked for.
+/// The least size with a radius of at most epsilon, beyond `size`, which does not suffice, and up to `most`; `None` if there
+/// is none. Radii fall about as the root of sizes rises: a handful are computed.
 fn least_size(
     size: usize,
     now: f64,

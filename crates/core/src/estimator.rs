@@ -1,4 +1,4 @@
-//! The estimator plug-in: how far a sample may be off, and how many tokens a promise needs.
+//! The estimator plug-in: it bounds a sample's error, and says how many tokens a promise needs.
 
 use std::fmt::Debug;
 
@@ -9,14 +9,14 @@ use crate::{Assumptions, ClosedForm, Demand, Kind, Promise, SampleStats, Tunable
 /// Decides how many tokens of the residual must be in the sample.
 #[typetag::serde(tag = "type")]
 pub trait BudgetEstimator: Debug + DynClone + Send + Sync {
-    /// How far the estimate from a sample may be off: the error bar; a pure function.
+    /// The error bar of a sample; a pure function.
     ///
     /// It falls as samples of the same moments grow ([`SampleStats::at`]).
     fn radius(&self, stats: &SampleStats) -> Radius;
 
-    /// The number of tokens that the promise needs, judged from a uniform sample: the least size at
-    /// which the [radius](Self::radius) is epsilon. Unless there is a formula for it, it is searched
-    /// for: O(log n_s) radii. A pure function.
+    /// The number of tokens that the promise needs, estimated from a uniform sample: the least size
+    /// whose [radius](Self::radius) is at most epsilon. By default it is searched for: O(log n_s)
+    /// radii. A pure function.
     ///
     /// The sampler clamps it to the residual.
     fn budget(&self, stats: &SampleStats) -> Budget {
@@ -26,26 +26,26 @@ pub trait BudgetEstimator: Debug + DynClone + Send + Sync {
     /// What is asked of the sample.
     fn demand(&self) -> Demand;
 
-    /// What is promised, if anything is.
+    /// The promise, if there is one.
     fn promise(&self) -> Option<Promise> {
         self.demand().promise()
     }
 
-    /// What it must be told, beside the sample. A pipeline in which nobody tells it is refused.
+    /// What it needs beside the sample. A pipeline without it is refused.
     fn needs(&self) -> Needs {
         Needs::Variances
     }
 
     /// How often the sample may be looked at.
     ///
-    /// 0: the budget follows from the certain part alone (`stats.b` is 0), there is no base
-    /// sample, and exactly the budget is drawn.
+    /// 0: the budget depends on the picks alone (`stats.b` is 0), there is no base sample, and
+    /// exactly the budget is drawn.
     fn rounds(&self) -> usize {
         6
     }
 
     /// The formula of [`budget`](Self::budget), for a layer of `query_heads` whose values have
-    /// `value_dim` numbers, if it is one that other machines know.
+    /// `value_dim` elements, if devices implement it.
     ///
     /// May take tens of milliseconds.
     fn closed_form(&self, query_heads: usize, value_dim: usize) -> Option<ClosedForm> {
@@ -53,8 +53,8 @@ pub trait BudgetEstimator: Debug + DynClone + Send + Sync {
         None
     }
 
-    /// What of it can be set so that more or less is drawn: the [demand](Self::demand) follows. Without it no epsilon is searched
-    /// for a given share.
+    /// The field that decides how much is drawn, and so the [demand](Self::demand). `None`: no epsilon is searched for a given
+    /// density.
     fn tunable(&mut self) -> Option<TunableDemand<'_>> {
         None
     }
@@ -62,10 +62,10 @@ pub trait BudgetEstimator: Debug + DynClone + Send + Sync {
 
 dyn_clone::clone_trait_object!(BudgetEstimator);
 
-/// What an estimator must be told of a residual.
+/// What an estimator needs to know about a residual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// The variances of the totals that a sample estimates, which any sample of independent draws tells.
+    /// The variances of the totals that a sample estimates; any sample of independent draws has them.
     Variances,
     /// The largest weight that a token of a uniform sample can have, which selectors
     /// [prove](crate::SelectorConfig::bounds_residual).
@@ -75,7 +75,7 @@ pub enum Needs {
     Proof,
 }
 
-/// The relative error that is exceeded with probability delta at the most.
+/// The relative error that is exceeded with probability delta at most.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Radius {
     /// In `[0, ∞]`.
@@ -105,8 +105,8 @@ impl Radius {
     }
 }
 
-/// The least budget whose radius is the epsilon of the promise: O(log n_s) radii. For estimators that
-/// have a formula for some budgets only.
+/// The least budget whose radius is at most the promise's epsilon: O(log n_s) radii. For estimators
+/// with a formula for some budgets only.
 pub fn searched_budget<E: BudgetEstimator + ?Sized>(estimator: &E, stats: &SampleStats) -> Budget {
     let epsilon = estimator.promise().map_or(f64::INFINITY, |promise| promise.epsilon.get());
     let at = |b: usize| estimator.radius(&stats.at(b));

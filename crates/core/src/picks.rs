@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::top::{self, Rank};
 
-/// One row's picks, which it reads for certain.
+/// One row's picks, which are always read.
 ///
-/// Picks only grow: a later stage cannot break what an earlier one chose. Tokens that the row may not
-/// see are never in it. A bit for each visible token.
+/// Picks only grow: a later stage cannot remove an earlier one's. Tokens that the row may not see are
+/// never in it. A bit for each visible token.
 #[derive(Clone, Debug)]
 pub struct Picks {
     /// A bit for each visible token, `[⌈visible / 64⌉]`, lower tokens in lower bits.
@@ -22,9 +22,9 @@ pub struct Picks {
 /// The scores by which a selector has ranked the tokens.
 #[derive(Clone, Debug)]
 enum Scores {
-    /// Nobody asks for them.
+    /// Nobody needs them.
     Unwanted,
-    /// None has.
+    /// None so far.
     Wanted,
     /// `[visible]`
     Kept(Arc<[f32]>),
@@ -42,14 +42,14 @@ impl Picks {
         }
     }
 
-    /// Keeps the scores of every [`take_top`](Self::take_top) from now on, or what is said to be
-    /// [ranked by](Self::ranked_by).
+    /// From now on stores the scores of every [`take_top`](Self::take_top), or those given to
+    /// [`ranked_by`](Self::ranked_by).
     pub fn keep_scores(&mut self) {
         self.scores = Scores::Wanted;
     }
 
-    /// Says what the visible tokens were ranked by, `[visible]`, larger is better; of those picked before it may be
-    /// anything. Samplers may draw the others by that.
+    /// Gives the scores of the visible tokens, `[visible]`, larger is better; those of earlier picks may be
+    /// anything. Samplers may draw the others by these scores.
     ///
     /// # Panics
     /// If there are more or fewer scores than visible tokens.
@@ -61,24 +61,24 @@ impl Picks {
         }
     }
 
-    /// The last scores, `[visible]`, if they were kept.
+    /// The last scores, `[visible]`, if they were stored.
     pub fn scores(&self) -> Option<&[f32]> {
         if let Scores::Kept(scores) = &self.scores { Some(scores) } else { None }
     }
 
-    /// Picks a token for certain. Nothing happens if it is picked already or not visible.
+    /// Picks a token. Nothing happens if it is already picked or not visible.
     pub fn take(&mut self, token: usize) {
         if token < self.visible {
             self.take_word(token / 64, 1 << (token % 64));
         }
     }
 
-    /// Picks tokens for certain; see [`take`](Self::take).
+    /// Picks tokens; see [`take`](Self::take).
     pub fn take_all(&mut self, tokens: impl IntoIterator<Item = usize>) {
         tokens.into_iter().for_each(|token| self.take(token));
     }
 
-    /// Picks a range of tokens for certain; see [`take`](Self::take). O(range / 64).
+    /// Picks a range of tokens; see [`take`](Self::take). O(range / 64).
     pub fn take_range(&mut self, tokens: Range<usize>) {
         let end = tokens.end.min(self.visible);
         let mut start = tokens.start;
@@ -113,11 +113,11 @@ impl Picks {
         Some(cut.next)
     }
 
-    /// Picks every token that `other` holds, which sees as many tokens. Of two scores that a token was
-    /// given the larger is kept; no bound is, as it was of one row.
+    /// Picks every token of `other`, which sees as many tokens. Of a token's two scores the larger is
+    /// kept; no bound is kept, as it belongs to one row.
     ///
     /// # Panics
-    /// If it sees more or fewer.
+    /// If it sees more or fewer tokens.
     pub fn union(&mut self, other: &Self) {
         assert_eq!(self.visible, other.visible, "picks of one step");
         for (word, &bits) in other.taken.iter().enumerate() {
@@ -149,13 +149,13 @@ impl Picks {
         (0..self.visible).filter(|&token| !self.contains(token))
     }
 
-    /// Promises that no untaken token's logit exceeds `logit`. Only an exact selector can; it
-    /// holds for the row it was called with.
+    /// Proves that no unpicked token's logit exceeds `logit`. Only an exact selector can; it holds
+    /// for the row it was called with.
     pub fn bound_residual(&mut self, logit: f32) {
         self.bound = Some(self.bound.map_or(logit, |bound| bound.min(logit)));
     }
 
-    /// The promised bound on untaken logits, if a selector gave one.
+    /// The proved bound on unpicked logits, if a selector gave one.
     pub fn residual_bound(&self) -> Option<f32> {
         self.bound
     }
@@ -170,7 +170,7 @@ impl Picks {
         self.len == 0
     }
 
-    /// Tokens that the row may see, picked or not.
+    /// Tokens that the row sees, picked or not.
     pub fn visible(&self) -> usize {
         self.visible
     }

@@ -1,4 +1,4 @@
-//! A pipeline at work on one KV head: from queries to the lists of tokens they read.
+//! The pipeline of one KV head: from queries to the lists of tokens they read.
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,20 +23,20 @@ pub struct Pipeline {
     /// If tokens are drawn.
     sampler: Option<Box<dyn Sampler>>,
     dense: bool,
-    /// Whether samples of a given size are looked at for their error bars.
+    /// Whether samples of a given size are checked for their error bars.
     error_bars: bool,
     /// The norm of each value.
     norms_v: PrefixMax,
-    /// How the budget is computed, found when a machine first asks.
+    /// The formula of the budget, computed when a device first asks.
     closed_form: OnceLock<Option<ClosedForm>>,
 }
 
-/// What the selectors of one KV head picked at one step.
+/// The picks of one KV head's selectors at one step.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// One for each list; `None` is everything.
     picks: Vec<Option<Arc<Picks>>>,
-    /// What each member's selectors promised of the tokens that it did not pick.
+    /// The bound that each member's selectors proved for its unpicked tokens.
     bounds: Vec<Option<f32>>,
 }
 
@@ -56,7 +56,7 @@ impl Pipeline {
     /// Builds the selectors of one KV head.
     ///
     /// # Errors
-    /// If parts of the pipeline do not go together, or a selector cannot be built for the site.
+    /// If parts of the pipeline cannot be combined, or a selector cannot be built for the site.
     pub fn new(config: &Arc<PipelineConfig>, site: Site) -> Result<Self> {
         site.shape.check()?;
         if let Some(conflict) = config.conflicts().into_iter().next() {
@@ -81,7 +81,7 @@ impl Pipeline {
         .built()
     }
 
-    /// With selectors and a sampler that have been shown nothing.
+    /// With empty selectors and sampler.
     fn built(mut self) -> Result<Self> {
         let (config, site) = (&self.config, &self.site);
         if !self.dense {
@@ -106,7 +106,7 @@ impl Pipeline {
         self.dense
     }
 
-    /// How the estimator's budget is computed, if there is an estimator and a formula.
+    /// The formula of the estimator's budget, if it has one.
     pub(crate) fn closed_form(&self) -> Option<&ClosedForm> {
         let Shape { query_heads, value_dim, .. } = self.site.shape;
         let estimator = self.config.estimator.as_ref()?;
@@ -129,19 +129,19 @@ impl Pipeline {
         self.site.sequence = sequence;
     }
 
-    /// Leaves out the error bars of samples of a given `size`, which need not be looked at then: steps are faster.
-    /// Samples that promise something are looked at as before.
+    /// Leaves out the error bars of samples of a given `size`, which are then not checked: steps are faster.
+    /// Samples with a promise are checked as before.
     pub fn omit_error_bars(&mut self) {
         self.error_bars = false;
     }
 
-    /// Takes note of new tokens.
+    /// Indexes new tokens.
     pub fn append(&mut self, new: &NewTokens<'_>) {
         self.measure(new.values);
         self.show(new);
     }
 
-    /// The same pipeline over the first `tokens` tokens, whose selectors and sampler have been shown nothing.
+    /// The same pipeline over the first `tokens` tokens, with empty selectors and sampler.
     ///
     /// # Errors
     /// If one cannot be built again.
@@ -153,7 +153,7 @@ impl Pipeline {
         Self { config, closed_form, norms_v, selectors: Vec::new(), sampler: None, ..*self }.built()
     }
 
-    /// The part of [`append`](Self::append) that every step needs: how long the values are.
+    /// The part of [`append`](Self::append) that every step needs: the norms of the values.
     pub fn measure(&mut self, values: Tokens<'_>) {
         if self.config.estimator.is_none() || self.dense {
             return;
@@ -165,8 +165,8 @@ impl Pipeline {
         }
     }
 
-    /// The part of [`append`](Self::append) that [`plan`](Self::plan) can do without: shows the
-    /// selectors and the sampler the tokens.
+    /// The part of [`append`](Self::append) that [`plan`](Self::plan) does not need: shows the
+    /// tokens to selectors and sampler.
     pub fn show(&mut self, new: &NewTokens<'_>) {
         self.selectors.iter_mut().for_each(|selector| selector.append(new));
         self.sampler.iter_mut().for_each(|sampler| sampler.append(new));
@@ -177,18 +177,18 @@ impl Pipeline {
         self.selectors.iter_mut().for_each(|selector| selector.observe(prompt));
     }
 
-    /// Bytes that selectors and sampler keep beside keys and values.
+    /// Bytes of the indexes of selectors and sampler.
     pub fn index_bytes(&self) -> usize {
         let selectors = self.selectors.iter().map(|selector| selector.index_bytes());
         selectors.chain(self.sampler.iter().map(|sampler| sampler.index_bytes())).sum()
     }
 
-    /// Whether a selector waits for [`feedback`](Self::feedback).
+    /// Whether a selector needs [`feedback`](Self::feedback).
     pub fn needs_feedback(&self) -> bool {
         self.selectors.iter().any(|selector| selector.needs_feedback())
     }
 
-    /// Tells the selectors that wait for it how one row's attention was spread.
+    /// Passes one row's attention weights to the selectors that need them.
     pub fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
         let sampling = self.config.sampling();
         let waiting = self.selectors.iter_mut().enumerate();
@@ -197,7 +197,7 @@ impl Pipeline {
         }
     }
 
-    /// Chooses what the query heads of this KV head read at one step, as it is defined.
+    /// Chooses the tokens that this KV head's query heads read at one step, by the definition.
     pub fn read(&self, step: &Step<'_>) -> Reading {
         self.complete(step, &self.choose(step))
     }
@@ -222,7 +222,7 @@ impl Pipeline {
         Choice { picks: picks.into_iter().cycle().take(lists).map(Some).collect(), bounds }
     }
 
-    /// The second half of [`read`](Self::read): a sample of what the selectors left.
+    /// The second half of [`read`](Self::read): a sample of the residual.
     pub fn complete(&self, step: &Step<'_>, choice: &Choice) -> Reading {
         let rows = step.rows();
         let readers = rows.len() / choice.lists();
@@ -233,9 +233,9 @@ impl Pipeline {
         Reading::new(reads.collect(), rows.len())
     }
 
-    /// Completes one list of a choice with the help of a machine's `accumulator` of its readers.
+    /// Completes one list of a choice, with the `accumulator` of its readers.
     ///
-    /// Without an estimator, and where everything is read, the accumulator is not asked to read.
+    /// Without an estimator, and where everything is read, the accumulator reads nothing.
     pub fn sample(
         &self,
         step: &Step<'_>,
@@ -303,15 +303,15 @@ impl Pipeline {
         Read::sampled(picks.clone(), drawn, budget, certificate)
     }
 
-    /// Everything, because that is faster than what the pipeline chose.
+    /// Everything, because that is faster than the pipeline's choice.
     pub fn fall_back(&self, step: &Step<'_>) -> Read {
         let mut everything = Read::everything(step.visible, self.exact());
         everything.fell_back = true;
         everything
     }
 
-    /// Runs the selectors, each seeing what those before it took: for all members at once as long
-    /// as they pick alike, then for each.
+    /// Runs the selectors, each seeing the picks of those before it: once for all members while
+    /// they pick the same, then for each.
     fn select(&self, step: &Step<'_>) -> Vec<Picks> {
         let (rows, logits) = (step.rows(), GroupLogits::default());
         let sampling = self.config.sampling();

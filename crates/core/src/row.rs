@@ -25,7 +25,7 @@ pub struct Step<'a> {
     pub step: u32,
 }
 
-/// The purpose of a row that is not before a selector: never the sampler's, which is 0.
+/// The purpose of a row outside any selector: never the sampler's, which is 0.
 const NOBODY: u16 = u16::MAX;
 
 impl<'a> Step<'a> {
@@ -50,8 +50,8 @@ pub struct Row<'a> {
     logits: Option<&'a GroupLogits>,
 }
 
-/// The logits of all rows of a step, `[group, visible]`, made when the first row asks for its own: so a key is read once for
-/// every four of them.
+/// The logits of all rows of a step, `[group, visible]`, computed when the first row asks for its own: so a key is read once
+/// for every four rows.
 #[derive(Debug, Default)]
 pub(crate) struct GroupLogits(OnceLock<Vec<f32>>);
 
@@ -70,9 +70,9 @@ impl GroupLogits {
 /// The sample that follows the selectors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// What it must be large enough for.
+    /// The promise that it must keep.
     pub promise: Promise,
-    /// How many tokens it holds at the least.
+    /// The fewest tokens that it holds.
     pub base: Size,
 }
 
@@ -155,7 +155,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// What a scoring selector ranks the visible tokens by, `[visible]`. O(visible · head_dim).
+    /// The scores by which a selector ranks the visible tokens, `[visible]`. O(visible · head_dim).
     pub fn scores(&self, by: Score) -> Vec<f32> {
         let mut scores = vec![0.0; self.visible()];
         match by {
@@ -167,12 +167,12 @@ impl<'a> Row<'a> {
         scores
     }
 
-    /// This row's own random numbers for the selector that it was given to.
+    /// This row's own random numbers for its selector.
     pub fn stream(&self) -> Stream {
         Stream::new(self.step.site, self.purpose, self.step.step, self.member)
     }
 
-    /// The sample that will be drawn of what the selectors leave, if one is, for a promise.
+    /// The sample that will be drawn from the residual for a promise, if any.
     pub fn sampling(&self) -> Option<&'a Sampling> {
         self.sampling
     }

@@ -1,4 +1,4 @@
-//! The sampler plug-in: how tokens are drawn from what the selectors leave.
+//! The sampler plug-in: how tokens are drawn from the residual.
 
 use std::fmt::Debug;
 
@@ -9,7 +9,7 @@ use crate::{NewTokens, Picks, Result, Row, Sample, Site, Size, Stream};
 /// The `[sampler]` table of a pipeline file: parameters, no state. Without a `type` it is `uniform`.
 #[typetag::serde(tag = "type", default_variant = "uniform")]
 pub trait SamplerConfig: Debug + DynClone + Send + Sync {
-    /// Makes the worker of one KV head, before any token has arrived.
+    /// Builds the worker of one KV head, before any token has arrived.
     ///
     /// # Errors
     /// [`Error::Build`](crate::Error::Build) if the site's shape does not fit.
@@ -18,13 +18,13 @@ pub trait SamplerConfig: Debug + DynClone + Send + Sync {
     /// Tokens in the first look at the residual.
     fn base(&self) -> Size;
 
-    /// What its samples tell of their own error.
+    /// What its samples say about their own error.
     fn evidence(&self) -> Assurance {
         Assurance::Variances
     }
 
-    /// Whether every token of the residual is as likely to be drawn as any other, without replacement,
-    /// in the [order](crate::Order) that the stream keys. Machines may then draw by themselves.
+    /// Whether draws are uniform, without replacement, in the [order](crate::Order) that the stream
+    /// keys. Devices may then draw by themselves.
     fn is_uniform(&self) -> bool {
         false
     }
@@ -34,7 +34,7 @@ pub trait SamplerConfig: Debug + DynClone + Send + Sync {
         true
     }
 
-    /// Whether it asks for the [scores](Picks::scores) of the selectors.
+    /// Whether it needs the [scores](Picks::scores) of the selectors.
     fn wants_scores(&self) -> bool {
         false
     }
@@ -42,7 +42,7 @@ pub trait SamplerConfig: Debug + DynClone + Send + Sync {
 
 dyn_clone::clone_trait_object!(SamplerConfig);
 
-/// What a sample tells of its own error.
+/// What a sample says about its own error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Assurance {
     /// Nothing, as draws depend on each other; nor can the sample grow. No estimator may follow.
@@ -55,22 +55,21 @@ pub enum Assurance {
 
 /// Draws for the queries of one KV head of one layer of one sequence. Cloning it forks it.
 pub trait Sampler: DynClone + Send + Sync {
-    /// Takes note of new tokens, in order, as they are stored.
+    /// Indexes new tokens, in order, as they are stored.
     ///
-    /// Rows that see fewer tokens may still come: what is drawn for them may not depend on tokens that
-    /// they do not see.
+    /// Rows that see fewer tokens may follow: their draws may not depend on tokens that they do not
+    /// see.
     fn append(&mut self, new: &NewTokens<'_>) {
         let _ = new;
     }
 
-    /// Bytes of the index that it keeps beside keys and values, without what does not grow with the
-    /// tokens.
+    /// Bytes of its index beside keys and values, counting only what grows with the tokens.
     fn index_bytes(&self) -> usize {
         0
     }
 
-    /// The design by which one list is completed, which `readers` read together: at least one row, of
-    /// the same step. `picks` were taken for certain; `stream` has the list's random numbers.
+    /// The design that completes one list. `readers`, at least one row, all of the same step, read it
+    /// together. `picks` are always read; `stream` has the list's random numbers.
     fn design<'a>(
         &'a self,
         readers: &[Row<'a>],
@@ -89,19 +88,19 @@ impl Debug for dyn Sampler {
 
 /// A sampling design at work on the residual of one list: the `n_s` tokens that nobody took.
 ///
-/// A size is the number of tokens that are expected to be drawn. A total `Σ x` over the residual is
-/// estimated by `Σ x / π` over the sample, which is unbiased, π being the probability of inclusion.
+/// A size is the expected number of drawn tokens. A total `Σ x` over the residual is estimated by
+/// `Σ x / π` over the sample, which is unbiased, π being the probability of inclusion.
 pub trait Design {
-    /// Draws on to a larger size, and appends what is new to `out`. What was drawn stays drawn; at a size of
+    /// Draws on to a larger size, and appends the new tokens to `out`. Drawn tokens stay drawn; at a size of
     /// `n_s` every token is drawn.
     fn extend(&mut self, size: usize, out: &mut Vec<u32>);
 
     /// π of each token drawn so far, in draw order, in (0, 1].
     fn probabilities(&self) -> Vec<f64>;
 
-    /// φ of each token drawn so far, such that at a size no smaller than the present one the total's
-    /// variance is estimated by `Σ φ |x − m|²`, without bias; `m` is the mean of `x` over the drawn
-    /// tokens of the token's [stratum](Self::strata), or 0 without strata.
+    /// φ of each token drawn so far: at the current size or a larger one `Σ φ |x − m|²` estimates
+    /// the total's variance without bias; `m` is the mean of `x` over the drawn tokens of the
+    /// token's [stratum](Self::strata), or 0 without strata.
     ///
     /// Uniform: `n_s² (1/size − 1/n_s) / (b − 1)`. Independent draws: `(1/π(size) − 1) / π`.
     fn factors(&self, size: usize) -> Vec<f64>;
@@ -112,32 +111,32 @@ pub trait Design {
         None
     }
 
-    /// What it knows of the weights of tokens that a sample of a size may miss. Relative to the logit
-    /// `shift`, for one of the readers.
+    /// A bound on the weights that a sample of a size may miss, relative to the logit `shift`, for
+    /// one of the readers.
     fn unseen(&self, reader: usize, size: usize, shift: f64) -> Option<Unseen> {
         let _ = (reader, size, shift);
         None
     }
 
-    /// The least size from the present one on that a theorem for finite samples shows to suffice for
-    /// `goal`: the present one if the sample suffices, else a forecast. `None` if none does.
+    /// The least size, at least the current one, that suffices for `goal` by a theorem for finite
+    /// samples: the current one if the sample suffices, else a forecast. `None` if none does.
     fn proved(&self, sample: &Sample<'_>, reader: usize, goal: &ProofGoal) -> Option<Proved> {
         let _ = (sample, reader, goal);
         None
     }
 }
 
-/// A size, and what is proved of its error.
+/// A size, and its proved error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Proved {
     /// Tokens expected to be drawn.
     pub size: usize,
-    /// The relative error that is exceeded with probability delta at the most.
+    /// The relative error that is exceeded with probability delta at most.
     pub radius: f64,
 }
 
-/// What tokens of which one draw is expected together, at a size, add to sums at the most. Such tokens
-/// are all missed with probability `1/e`, and those of which λ draws are expected with `e^−λ`.
+/// How much tokens with together one expected draw, at a size, add to sums at most. Such tokens are
+/// all missed with probability `1/e`, those with λ expected draws with `e^−λ`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unseen {
     /// To `Σ e |v − o|`.
@@ -146,23 +145,23 @@ pub struct Unseen {
     pub numerator: f64,
     /// To `Σ e`.
     pub denominator: f64,
-    /// Whether that is proved of every token.
+    /// Whether this is proved for every token.
     pub proved: bool,
 }
 
-/// What is to be proved of the output of one row.
+/// What is to be proved about the output of one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProofGoal {
-    /// The relative error allowed; infinite if any is.
+    /// The relative error allowed; infinite for any.
     pub epsilon: f64,
     /// The row's own part of the failure probability.
     pub delta: f64,
     /// The share of `Σ e |v|` below which `|N|` is taken for that share; 0 without a floor.
     pub floor: f64,
-    /// The size of the first look.
+    /// The size at the first look.
     pub base: usize,
     /// The largest size that may be looked at.
     pub limit: usize,
-    /// What the exponentials of the sample are relative to.
+    /// The logit that the sample's exponentials are relative to.
     pub shift: f64,
 }

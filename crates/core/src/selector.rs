@@ -40,14 +40,14 @@ use crate::{Picks, Result, Row, SelectorOp, Site, Step, Tokens, Tunable};
 /// ```
 #[typetag::serde(tag = "type")]
 pub trait SelectorConfig: Debug + DynClone + Send + Sync {
-    /// Makes the worker of one KV head, before any token has arrived.
+    /// Builds the worker of one KV head, before any token has arrived.
     ///
     /// # Errors
     /// [`Error::Build`](crate::Error::Build) if the site's shape or a file does not fit.
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>>;
 
-    /// Finds what is wrong at any site: a file that is not what it should be. Called when a pipeline
-    /// file is read, so that it is said before any work.
+    /// Checks what does not depend on the site, such as the content of files. Called when a pipeline
+    /// file is read, before any work.
     ///
     /// # Errors
     /// [`Error::Build`](crate::Error::Build), with the file.
@@ -55,20 +55,20 @@ pub trait SelectorConfig: Debug + DynClone + Send + Sync {
         Ok(())
     }
 
-    /// Whether it proves a bound on the logits that it leaves, [`Picks::bound_residual`], for every
+    /// Whether it proves a bound on the residual's logits, [`Picks::bound_residual`], for every
     /// query head.
     fn bounds_residual(&self) -> bool {
         false
     }
 
-    /// Whether it takes as many tokens as suit the sample that follows, [`Row::sampling`]. A
-    /// pipeline without a sample for a promise is refused.
+    /// Whether it sizes its picks for the sample that follows, [`Row::sampling`]. A pipeline
+    /// without a sample for a promise is refused.
     fn needs_sampling(&self) -> bool {
         false
     }
 
-    /// What of it can be set so that it takes more or fewer tokens. Without it the selector is left as it is, and a pipeline in
-    /// which nothing else can be set is made to read no given share.
+    /// The field that decides how many tokens it takes. `None`: a given density does not change the selector, and is refused if
+    /// nothing else in the pipeline is tunable.
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         None
     }
@@ -76,8 +76,8 @@ pub trait SelectorConfig: Debug + DynClone + Send + Sync {
 
 dyn_clone::clone_trait_object!(SelectorConfig);
 
-/// A selector in a field of another: a table like those of the pipeline. Whoever knows all selectors
-/// can say more of what is called `Selector`.
+/// A selector in a field of another: a table like those of the pipeline. The complete schema, with
+/// all selectors, refines the definition `Selector`.
 impl JsonSchema for dyn SelectorConfig {
     fn schema_name() -> Cow<'static, str> {
         "Selector".into()
@@ -90,62 +90,59 @@ impl JsonSchema for dyn SelectorConfig {
 
 /// Picks tokens for the queries of one KV head of one layer of one sequence.
 ///
-/// A worker that scores tokens from its own index of them keeps it up to date in
-/// [`append`](Self::append); cloning the worker clones the index, which is how a sequence forks.
+/// A worker with an index of the tokens updates it in [`append`](Self::append); cloning the worker
+/// clones the index, which is how a sequence forks.
 pub trait Selector: DynClone + Send + Sync {
-    /// Takes note of new tokens, in order, as they are stored. KV heads are shown theirs in parallel.
+    /// Indexes new tokens, in order, as they are stored. KV heads are shown theirs in parallel.
     ///
-    /// Rows that see fewer tokens may still come: what is picked for them may not depend on tokens
-    /// that they do not see.
+    /// Rows that see fewer tokens may follow: their picks may not depend on tokens that they do not
+    /// see.
     fn append(&mut self, new: &NewTokens<'_>) {
         let _ = new;
     }
 
-    /// Takes note of the last queries of a prompt that was processed elsewhere.
+    /// Receives the last queries of a prompt that was processed elsewhere.
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let _ = prompt;
     }
 
-    /// Takes note of how one row's attention was spread. Called for each member of the group in
-    /// order, after the step.
+    /// Receives the attention weights of one row. Called for each query head of the group in order,
+    /// after the step.
     fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
         let _ = (row, attended);
     }
 
-    /// Whether [`feedback`](Self::feedback) is to be called; it costs a pass over what was read.
+    /// Whether [`feedback`](Self::feedback) is called; it costs a pass over the tokens read.
     fn needs_feedback(&self) -> bool {
         false
     }
 
-    /// Whether every query head of the group picks the same, given the same picks before; one is
-    /// then asked for all. Such a selector gives no [bound](Picks::bound_residual), which is of
+    /// Whether every query head of the group picks the same, given the same earlier picks; then one
+    /// row picks for all. Such a selector gives no [bound](Picks::bound_residual), which belongs to
     /// one row.
     fn group_wide(&self) -> bool {
         false
     }
 
-    /// Bytes of the index that it keeps beside keys and values, without what does not grow with the
-    /// tokens.
+    /// Bytes of its index beside keys and values, counting only what grows with the tokens.
     fn index_bytes(&self) -> usize {
         0
     }
 
-    /// What it does at a step, if that is something that machines know how to do by themselves; it
-    /// must be what [`select`](Self::select) does.
+    /// The operation of [`select`](Self::select), if devices implement it.
     ///
-    /// It follows from the config and the step alone: a machine that takes the steps by itself shows
-    /// the selector nothing until it needs picks.
+    /// It depends on the config and the step alone: a device that runs whole steps shows the
+    /// selector nothing until it needs picks.
     ///
-    /// Of a selector that
-    /// [bounds](SelectorConfig::bounds_residual) what it leaves, machines know one bound: the best
-    /// score left over, by [`SelectorOp::TopLogits`] of one query head.
+    /// For a selector that [bounds](SelectorConfig::bounds_residual) the residual, devices know one
+    /// bound: the best remaining score, by [`SelectorOp::TopLogits`] of one query head.
     fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
         let _ = step;
         None
     }
 
-    /// Adds this selector's picks for one row to those of the selectors before it. They follow from
-    /// the first [`visible`](Row::visible) tokens, of which more may have been appended.
+    /// Adds this selector's picks for one row to those of the selectors before it. They depend only
+    /// on the first [`visible`](Row::visible) tokens; more may have been appended.
     fn select(&self, row: &Row<'_>, picks: &mut Picks);
 }
 
@@ -181,7 +178,7 @@ pub struct PromptQueries<'a> {
     pub values: Tokens<'a>,
 }
 
-/// How one row's attention was spread over the tokens it read.
+/// One row's attention weights over the tokens it read.
 #[derive(Clone, Copy, Debug)]
 pub struct Attended<'a> {
     /// The tokens read, ascending.
