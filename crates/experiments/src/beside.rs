@@ -34,7 +34,7 @@ impl DenseBeside {
         Ok(Self { attention: backend.start(&Arc::default(), layer, shape, options)?, lengths })
     }
 
-    /// As [`Attention::append`].
+    /// As [`Attention::append_rows`].
     ///
     /// # Errors
     /// As there.
