@@ -191,10 +191,11 @@ fn check_limits(gpu: &dyn Backend) {
 }
 
 /// The pipelines of `configs/` for which there are kernels of every part.
-const WHOLE: [&str; 17] = [
+const WHOLE: [&str; 18] = [
     "hash-attention",
     "hash-hybrid",
     "hash-hyperplanes",
+    "hata",
     "hybrid",
     "oracle-top-k",
     "quest",

@@ -134,15 +134,15 @@ impl Selector for Worker {
     }
 
     fn needs_feedback(&self) -> bool {
-        self.beside.selector().is_some_and(|inner| inner.needs_feedback())
+        self.beside.selector().is_some_and(Selector::needs_feedback)
     }
 
     fn group_wide(&self) -> bool {
-        self.beside.selector().is_none_or(|inner| inner.group_wide())
+        self.beside.selector().is_none_or(Selector::group_wide)
     }
 
     fn index_bytes(&self) -> usize {
-        self.beside.selector().map_or(0, |inner| inner.index_bytes())
+        self.beside.selector().map_or(0, Selector::index_bytes)
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

@@ -96,7 +96,9 @@ impl Worker {
         let channels = self.largest(&magnitudes(row));
         let logits = |member: Row<'_>| self.logits(member.query(), &channels, row.visible());
         let mut of_heads: Vec<Vec<f32>> = row.members().map(logits).collect();
-        of_heads.iter_mut().for_each(|logits| normalise(logits));
+        for logits in &mut of_heads {
+            normalise(logits);
+        }
         let of_token = |token| log_sum_exp(of_heads.iter().map(|shares| shares[token]));
         (0..row.visible()).map(of_token).collect()
     }
@@ -134,7 +136,9 @@ fn norm<'a>(numbers: impl Iterator<Item = &'a f32>) -> f32 {
 /// Turns logits into the logarithms of their softmax.
 fn normalise(logits: &mut [f32]) {
     let all = log_sum_exp(logits.iter().copied());
-    logits.iter_mut().for_each(|logit| *logit -= all);
+    for logit in logits {
+        *logit -= all;
+    }
 }
 
 /// `ln Σ exp`, without overflow, the same on every machine.
