@@ -82,7 +82,7 @@ pub struct Radius {
     pub relative: f64,
     /// What it rests on.
     pub kind: Kind,
-    /// What it takes for granted.
+    /// Its assumptions.
     pub assumes: Assumptions,
 }
 
@@ -93,7 +93,7 @@ pub struct Budget {
     pub tokens: usize,
     /// What the promise rests on.
     pub kind: Kind,
-    /// What it takes for granted.
+    /// Its assumptions.
     pub assumes: Assumptions,
 }
 

@@ -1,9 +1,9 @@
-//! What a sample of any design says of its own error: the definition, in f64.
+//! What a sample of any design says about its own error: the definition, in f64.
 //!
 //! With `w = e (v − o^)` the output's error is `W^ / D^`. The variances of `W^`, `N^` and `D^` at a size
 //! are `Σ φ |x − m|²` over the sample, `x` being `w`, `e v` or `e`, and φ and `m` the design's. Estimators
-//! are told them as a uniform sample of that size would have them, which errs as much: they are divided
-//! by `n_s² (1/size − 1/n_s)`.
+//! get the variances of a uniform sample of that size with the same error: they are divided by `n_s²
+//! (1/size − 1/n_s)`.
 
 use multiversion::multiversion;
 
@@ -11,7 +11,7 @@ use crate::accumulator::Residual;
 use crate::stats::LEAST_LEFT;
 use crate::{Design, SampleStats, Weighed, Within};
 
-/// What a design says of the tokens that it has drawn.
+/// What a design knows about its drawn tokens.
 pub(crate) struct Present {
     size: usize,
     pub(crate) probabilities: Vec<f64>,
@@ -21,20 +21,20 @@ pub(crate) struct Present {
 }
 
 impl Present {
-    /// Of a sample of `size`.
+    /// At a sample of `size`.
     pub(crate) fn new(design: &dyn Design, size: usize) -> Self {
         let (probabilities, strata) = (design.probabilities(), design.strata());
         Self { size, probabilities, strata, factors: design.factors(size) }
     }
 }
 
-/// One look at a sample, from which follows what a larger one would show.
+/// One look at a sample; it predicts the statistics of a larger one.
 pub(crate) struct Look<'a> {
     design: &'a dyn Design,
     present: &'a Present,
     reader: usize,
     shift: f64,
-    /// All but what depends on the size.
+    /// Everything that does not depend on the size.
     stats: SampleStats,
     /// `|x − m|²` of each token drawn.
     squares: Squares,
@@ -96,7 +96,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// What a sample of `size` says, at least that of the one looked at and less than the residual.
+    /// The statistics of a sample of `size`, at least the current one and less than the residual.
     pub(crate) fn at(&self, size: usize) -> SampleStats {
         let [w, ev, e] = if size == self.present.size {
             self.variances(&self.present.factors)
@@ -140,7 +140,7 @@ impl<'a> Look<'a> {
 /// Numbers that are summed side by side.
 const LANES: usize = 16;
 
-/// The sums of what `of` makes of the numbers at each place.
+/// The sums of `of` applied to the numbers at each place.
 #[inline(always)]
 fn sums_of<const N: usize>(
     a: &[f64],
@@ -166,7 +166,7 @@ fn sums_of<const N: usize>(
     sums.map(|sums| sums.iter().sum())
 }
 
-/// `Σ φ |x − m|²`, and of the squares of its terms, each times its share.
+/// `Σ φ |x − m|²`, and the sum of the squares of its terms, each times its share.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
 fn total_and_fourths(factors: &[f64], squares: &[f64], shares: &[f64]) -> [f64; 2] {
     sums_of(factors, squares, shares, |factor, square, share| {
@@ -175,7 +175,7 @@ fn total_and_fourths(factors: &[f64], squares: &[f64], shares: &[f64]) -> [f64; 
     })
 }
 
-/// Of the total of `w` the variance, and the sum of the squares of its terms; the variance of `N^`.
+/// The variance of the total of `w`, the sum of the squares of its terms, and the variance of `N^`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
 fn traces(factors: &[f64], w: &[f64], ev: &[f64]) -> [f64; 3] {
     sums_of(factors, w, ev, |factor, w, ev| {
@@ -185,7 +185,7 @@ fn traces(factors: &[f64], w: &[f64], ev: &[f64]) -> [f64; 3] {
 }
 
 impl Squares {
-    /// Of tokens that were drawn independently of each other.
+    /// For independent draws.
     fn new(sample: &Weighed) -> Self {
         let zeros = || vec![0.0; sample.e.len()];
         let mut squares = Self { w: zeros(), ev: zeros(), e: zeros() };
@@ -193,7 +193,7 @@ impl Squares {
         squares
     }
 
-    /// Of tokens that were drawn within strata.
+    /// For draws within strata.
     fn within(sample: &Weighed, within: &Within) -> Self {
         let Weighed { e, norms, by_out, out_squared, .. } = sample;
         let square = |i: usize| {
@@ -213,7 +213,7 @@ impl Squares {
     }
 }
 
-/// `|w|²`, `|e v|²` and `e²` of each token, by products of its value.
+/// `|w|²`, `|e v|²` and `e²` of each token, from products of its value.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
 fn set_squares(sample: &Weighed, out: &mut Squares) {
     let Weighed { e, norms, by_out, out_squared, .. } = sample;
@@ -257,7 +257,7 @@ fn stats(size: usize, sample: &Weighed, variance_n: f64, residual: &Residual) ->
 }
 
 /// `Tr(S²) / Tr(S)²` of the covariance `S` of a total of `w`, from pairs of different tokens, each weighed by what
-/// it adds to the trace (docs/guarantees.md, eq. 7'). `None` of fewer than four tokens.
+/// it adds to the trace (docs/guarantees.md, eq. 7'). `None` for fewer than four tokens.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
 fn alignment_of_tokens(sample: &Weighed, factors: &[f64], squares: &[f64]) -> Option<f64> {
     const FOUR: usize = Weighed::FOUR;
@@ -278,8 +278,8 @@ fn alignment_of_tokens(sample: &Weighed, factors: &[f64], squares: &[f64]) -> Op
     (all > 0.0).then(|| parallel / all)
 }
 
-/// The same from pairs of differences of two tokens of a stratum, on which its mean has no influence (eq. 7'').
-/// `None` if no four tokens side by side are two and two of a stratum.
+/// The same from pairs of differences of two tokens of a stratum, which its mean does not influence (eq. 7'').
+/// `None` if no four successive tokens are two and two of a stratum.
 fn alignment_of_differences(sample: &Weighed, strata: &[usize], factors: &[f64]) -> Option<f64> {
     let (mut parallel, mut all) = (0.0, 0.0);
     for (four, strata) in strata.chunks_exact(Weighed::FOUR).enumerate() {

@@ -1,12 +1,12 @@
-//! What is promised, and what a promise rests on.
+//! Promises, and what they rest on.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Assumptions, Fraction, Size};
 
-/// What is asked of a sample: an error within epsilon, with or without a limit to its size, or a size,
-/// of which the error bar says what it bought.
+/// The demand on a sample: an error within epsilon, with or without a limit to its size, or a size
+/// with an error bar.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Demand {
     /// What the error is of.
@@ -32,7 +32,7 @@ impl Demand {
         Self { target, delta, floor, scope, epsilon: Some(epsilon), size: None, limit: None }
     }
 
-    /// What is promised, if an epsilon is asked for.
+    /// The promise, if there is an epsilon.
     pub fn promise(&self) -> Option<Promise> {
         let &Self { target, delta, floor, scope, epsilon, .. } = self;
         epsilon.map(|epsilon| Promise { target, epsilon, delta, floor, scope })
@@ -44,7 +44,7 @@ impl Demand {
         ErrorBar { target, delta, floor, scope, radius }
     }
 
-    /// What in it does not go together.
+    /// Why its fields contradict each other, if they do.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
         match (self.epsilon, self.size, self.limit) {
             (None, None, _) => Some("says neither `epsilon` nor `size`"),
@@ -55,7 +55,7 @@ impl Demand {
     }
 }
 
-/// `Pr(error of the target > radius) ≤ delta`, at one step: what one sample came to.
+/// `Pr(error of the target > radius) ≤ delta`, at one step, for one sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ErrorBar {
     /// What the error is of.
@@ -72,25 +72,24 @@ pub struct ErrorBar {
 
 /// `Pr(error of the target > epsilon) ≤ delta`, at one step.
 ///
-/// The error is relative to the target; with a floor ρ, to no less than `ρ Σ e |v|` (numerator) or
-/// `ρ Σ e |v| / Σ e` (output), which is what the target would be if values did not cancel.
+/// The error is relative to the target's norm; with a floor ρ, to no less than `ρ Σ e |v|`
+/// (numerator) or `ρ Σ e |v| / Σ e` (output), ρ times the norm if values did not cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Promise {
-    /// What is within epsilon.
+    /// The quantity within epsilon.
     pub target: Target,
     /// The relative error allowed.
     pub epsilon: Fraction,
     /// The probability with which it may be exceeded.
     pub delta: Fraction,
-    /// ρ: the share of `Σ e |v|` below which the target's norm is taken for that share. A
-    /// denominator has no use for it.
+    /// ρ: the target's norm counts as at least this share of `Σ e |v|`. Unused for a denominator.
     pub floor: Option<Fraction>,
-    /// Which rows may exceed it together only with probability delta.
+    /// The rows that delta is about.
     pub scope: Scope,
 }
 
 impl Promise {
-    /// About each row by itself, without a floor.
+    /// For each row by itself, without a floor.
     pub fn new(target: Target, epsilon: Fraction, delta: Fraction) -> Self {
         Self { target, epsilon, delta, floor: None, scope: Scope::Row }
     }
@@ -136,7 +135,7 @@ impl Scope {
 pub enum Kind {
     /// Nothing is promised.
     None,
-    /// Some of it is taken for granted: see the certificate's [`Assumptions`].
+    /// Some assumptions are made: see the certificate's [`Assumptions`].
     Asymptotic,
     /// Every quantity in the bound is proved.
     FiniteSample,
@@ -144,30 +143,29 @@ pub enum Kind {
     Exact,
 }
 
-/// What is promised for one row.
+/// The promise for one row, and its error bar.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Certificate {
-    /// Target, epsilon, delta and to whom, if the pipeline promises something.
+    /// Target, epsilon, delta and scope, if the pipeline makes a promise.
     pub promise: Option<Promise>,
-    /// How far the output may be off, by what the last look saw. `None` if nothing was drawn, if a
-    /// sampler's draws tell nothing, or if the machine does not tell.
+    /// The error bar at the last look. `None` if nothing was drawn, if a sampler's draws say
+    /// nothing, or if the device does not report it.
     pub bar: Option<ErrorBar>,
     /// What promise and bar rest on.
     pub kind: Kind,
-    /// What it takes for granted.
+    /// Its assumptions.
     pub assumes: Assumptions,
     /// Whether the last look found the sample large enough for the promise.
     pub held: bool,
 }
 
 impl Certificate {
-    /// Whether the row has an error bar and promises nothing: a size was asked for, or the limit did not
-    /// suffice.
+    /// Whether the row has an error bar but no promise: it had a size, or the limit did not suffice.
     pub fn is_bar_alone(&self) -> bool {
         self.promise.is_none() && self.bar.is_some()
     }
 
-    /// Of a row that read everything, of which `demand` was made.
+    /// For a row with `demand` that read everything.
     pub fn exact(demand: Option<Demand>) -> Self {
         let promise = demand.and_then(|demand| demand.promise());
         let bar = demand.map(|demand| demand.bar(0.0));
