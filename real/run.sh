@@ -131,7 +131,7 @@ part_ruler-all() {
 part_ruler() {
     evaluate ruler --tasks $tasks,fwe --context 4096 --cases 10 --density 0.1 --plot $out/ruler.svg \
         --pipelines configs/{dense,snapkv,h2o,priority}.toml \
-        $pipelines/{streaming-llm,oracle-top-k,oracle-top-p,hash-attention,quest,pq-cache,double-sparsity,loki}.toml \
+        $pipelines/{streaming-llm,oracle-top-k,oracle-top-p,hash-attention,quest,pq-cache,double-sparsity,loki,sparq}.toml \
         $pipelines/vattention-{oracle-top-k,oracle-top-p,hash-attention}.toml
 }
 

@@ -59,7 +59,7 @@ fn a_gate_is_the_mean_error_of_the_ends_alone() {
             };
             let n = visible[i];
             let exact = out(&mut (0..n));
-            let ends = out(&mut (0..n).filter(|&t| t < SINK || t + RECENT >= n));
+            let ends = out(&mut (0..n).filter(|&t| t < 128 || t + 256 >= n));
             let far = (&ends - &exact).mapv(|x| x * x).sum() / exact.mapv(|x| x * x).sum();
             sum += far.sqrt().min(1.0);
         }
