@@ -63,7 +63,7 @@ def methods(share, tokens):
         "hash-attention, trained": table("hash-attention", size=share, weights=f"{WEIGHTS}/smollm2-hash.safetensors"),
         "hash-attention, random": table("hash-attention", size=share),
         "hata": table(
-            "hash-attention", size=share, weights=f"{WEIGHTS}/smollm2-hata.safetensors", codes="kv-head"
+            "hash-attention", size=share, weights=f"{WEIGHTS}/smollm2-hata.safetensors", codes="group"
         ),
         "quest": table("quest", size=share),
         "quest, 2 bits": table("quest", size=share, bits=2),

@@ -81,9 +81,9 @@ fn trained_matrices_find_more_than_random_hyperplanes_of_as_many_bits() {
     for number in LAYERS {
         let layer = layer(number);
         let file = root("weights/smollm2-hata.safetensors");
-        let trained = format!("codes = \"kv-head\"\nweights = {:?}", file.to_str().unwrap());
+        let trained = format!("codes = \"group\"\nweights = {:?}", file.to_str().unwrap());
         let trained = mean(recall(number, &layer, &trained));
-        let random = mean(recall(number, &layer, "codes = \"kv-head\"\nbits = 128"));
+        let random = mean(recall(number, &layer, "codes = \"group\"\nbits = 128"));
         assert!(trained > random + 0.01, "layer {number}: {trained} against {random}");
     }
 }

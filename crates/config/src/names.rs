@@ -103,7 +103,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["duo"], "that is `duo-attention` here"),
     (
         &["hata"],
-        "HATA is `hash-attention` here with `weights` of `train-hata`, `codes = \"kv-head\"` and \
+        "HATA is `hash-attention` here with `weights` of `train-hata`, `codes = \"group\"` and \
          `score = \"group\"`",
     ),
     (

@@ -83,7 +83,7 @@ fn the_json_has_the_keys_that_other_tools_read() {
                 "append_ns",
                 "asked_density",
                 "attend_share",
-                "violated",
+                "checked",
                 "density",
                 "dtype",
                 "error",
@@ -91,7 +91,6 @@ fn the_json_has_the_keys_that_other_tools_read() {
                 "gb_s",
                 "group",
                 "huge_pages",
-                "checked",
                 "layers",
                 "ms",
                 "of_bandwidth",
@@ -104,6 +103,7 @@ fn the_json_has_the_keys_that_other_tools_read() {
                 "speedup_over_dense",
                 "threads",
                 "tokens",
+                "violated",
             ]
         );
         for key in ["ms", "gb_s", "of_bandwidth", "speedup_over_dense", "density"] {

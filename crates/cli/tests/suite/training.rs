@@ -154,7 +154,7 @@ fn matrices_are_what_a_pipeline_reads() {
     assert_eq!(tensor("layers.1.key.0.weight").shape(), [2, 8, 16]);
     assert_eq!(tensor("layers.1.query.0.weight").data(), tensor("layers.1.key.0.weight").data());
     let pipeline = "[[selectors]]\ntype = \"hash-attention\"\nsize = 0.1\nweights = \"weights\"\n\
-                    codes = \"kv-head\"\nscore = \"group\"\n";
+                    codes = \"group\"\nscore = \"group\"\n";
     std::fs::write(world.path("pipeline.toml"), pipeline).unwrap();
     world.succeed("compare pipeline.toml --trace trace");
     world.refuse(&line.replace("16", "0"), "--bits");
