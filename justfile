@@ -47,6 +47,11 @@ bench *ARGS:
 python:
     python/test.sh
 
+# What is released: a package of each crate in target/package, and a wheel for this system in target/wheels.
+package:
+    cargo package --workspace --no-verify --locked
+    python3 -m pip wheel --no-deps ./python --wheel-dir target/wheels
+
 # Format, and show what clippy says.
 tidy:
     cargo fmt --all
