@@ -6,6 +6,7 @@ mod chat;
 mod checkpoint;
 mod evaluate;
 mod generate;
+mod learning;
 mod plot_steps;
 mod setup;
 mod train_hash;

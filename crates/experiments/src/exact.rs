@@ -40,7 +40,7 @@ impl Exact {
             for head in kv_head * shape.group()..(kv_head + 1) * shape.group() {
                 for t in 0..queries {
                     let index = all - queries + t;
-                    let visible = layer.visible.as_ref().map_or(keys.nrows(), |v| v[index]);
+                    let visible = layer.visible_to(index);
                     let query = layer.queries.slice(s![head, index, ..]);
                     let query = query.mapv(|q| f64::from(q) * f64::from(scale));
                     let keys = keys.slice(s![..visible, ..]);

@@ -21,6 +21,8 @@ mod magic_pig;
 mod oracle_top_k;
 mod oracle_top_p;
 mod per_token;
+#[cfg(test)]
+mod picked;
 mod pq_cache;
 mod quest;
 mod rotated_codes;

@@ -97,6 +97,14 @@ impl TraceLayer {
         end.map_or(tokens, |end| end.min(tokens))
     }
 
+    /// How many of the first tokens a query sees.
+    ///
+    /// # Panics
+    /// If there are fewer queries.
+    pub fn visible_to(&self, query: usize) -> usize {
+        self.visible.as_ref().map_or(self.keys.dim().1, |visible| visible[query])
+    }
+
     /// Heads and their dimensions.
     pub fn shape(&self) -> Shape {
         let (query_heads, _, head_dim) = self.queries.dim();

@@ -79,12 +79,11 @@ fn of_groups(errors: &[f64], shape: Shape, rows: usize) -> Vec<f64> {
 
 /// The sum over a query head's queries of the error of streaming.
 fn error(layer: &TraceLayer, head: usize, scale: f32) -> f64 {
-    let (shape, all) = (layer.shape(), layer.keys.dim().1);
-    let kv_head = head / shape.group();
+    let kv_head = head / layer.shape().group();
     let keys = layer.keys.slice(s![kv_head, .., ..]);
     let values = layer.values.slice(s![kv_head, .., ..]);
     let of_query = |(i, query): (usize, ArrayView1<'_, f32>)| {
-        let seen = layer.visible.as_ref().map_or(all, |visible| visible[i]);
+        let seen = layer.visible_to(i);
         let query = &query * scale;
         error_of_query(query.view(), keys.slice(s![..seen, ..]), values.slice(s![..seen, ..]))
     };

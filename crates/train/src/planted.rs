@@ -18,10 +18,15 @@ pub(crate) fn noise(size: (usize, usize, usize), seed: u64) -> Array3<f32> {
 
 /// Two KV heads of two query heads each, and 8 elements.
 pub(crate) fn layer(seed: u64) -> TraceLayer {
+    layer_of(32, 300, seed)
+}
+
+/// The same of other lengths.
+pub(crate) fn layer_of(queries: usize, tokens: usize, seed: u64) -> TraceLayer {
     TraceLayer {
-        queries: noise((4, 32, 8), seed),
-        keys: noise((2, 300, 8), seed + 1),
-        values: noise((2, 300, 8), seed + 2),
+        queries: noise((4, queries, 8), seed),
+        keys: noise((2, tokens, 8), seed + 1),
+        values: noise((2, tokens, 8), seed + 2),
         visible: None,
         prompt: None,
         prompt_tokens: None,

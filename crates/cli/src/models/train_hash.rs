@@ -1,32 +1,19 @@
 //! `vattention train-hash`: maps for `hash-attention`, trained on traces.
 
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use comfy_table::{CellAlignment, Table, presets};
 use vattention::selectors::Bits;
 use vattention::trace::write_beside;
-use vattention_train::Corpus;
-use vattention_train::hash::{
-    Checkpoint, HeldOut, LayerRecall, Training, TrainingSettings, recall,
-};
+use vattention_train::hash::{Checkpoint, Training, TrainingSettings};
 
+use super::learning::{Learning, bits};
 use crate::fail::note;
-use crate::outputs::{check_outputs, same_file};
-use crate::{Failure, progress, say};
+use crate::{Failure, progress};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Traces of one model to learn from, with many queries each.
-    #[arg(long = "trace", value_name = "FILE", num_args = 1.., required = true)]
-    traces: Vec<PathBuf>,
-    /// Traces to measure recall on; by default the last eighth of each trace's queries, which are
-    /// then not learnt from.
-    #[arg(long, value_name = "FILE", num_args = 1..)]
-    held_out: Vec<PathBuf>,
-    /// The weights to write.
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    #[command(flatten)]
+    learning: Learning,
     /// Go on from the checkpoint beside the output, which an interrupted training has left.
     #[arg(long)]
     resume: bool,
@@ -62,18 +49,12 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let settings = args.settings();
     settings.check()?;
-    let corpus = Corpus::open(&args.traces)?;
-    let other = (!args.held_out.is_empty()).then(|| Corpus::open(&args.held_out)).transpose()?;
-    expect_apart(&args.traces, &args.held_out)?;
-    let held_out = other.as_ref().map_or(HeldOut::LastQueries, HeldOut::Traces);
-    let checkpoint = Checkpoint::of(&args.output);
-    let inputs: Vec<&Path> =
-        args.traces.iter().chain(&args.held_out).map(PathBuf::as_path).collect();
-    let outputs = [("--output", &args.output), ("the checkpoint", checkpoint.path())];
-    check_outputs(&outputs.map(|(option, path)| (option, Some(path))), &inputs)?;
+    let given = args.learning.open()?;
+    let (corpus, held_out) = (&given.corpus, given.held_out());
+    let checkpoint = Checkpoint::of(&args.learning.output);
+    args.learning.check_outputs(&[("the checkpoint", Some(checkpoint.path()))])?;
     expect_checkpoint(&checkpoint, args.resume)?;
-    let training =
-        Training { corpus: &corpus, settings: &settings, held_out, checkpoint: &checkpoint };
+    let training = Training { corpus, settings: &settings, held_out, checkpoint: &checkpoint };
     let bar = progress::bar("steps");
     let mut forecast = Forecast::default();
     let weights = training.run(args.resume, &mut |done, total, _| {
@@ -83,11 +64,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
     })?;
     bar.finish_and_clear();
-    write_beside(&args.output, &weights.to_bytes()?)?;
+    write_beside(&args.learning.output, &weights.to_bytes()?)?;
     checkpoint.remove()?;
-    let found = recall(&settings.selector(&args.output), settings.top, &corpus, held_out)?;
-    let header = format!("recall of the best {} in a sixteenth, of held-out queries", settings.top);
-    say(&format!("wrote {}\n\n{header}:\n{}", args.output.display(), table(&found)))
+    args.learning.say_recall(&settings.selector(&args.learning.output), settings.top, &given)
 }
 
 impl Args {
@@ -133,18 +112,6 @@ impl Forecast {
     }
 }
 
-/// Recall on what was learnt from would say nothing about other text.
-pub(super) fn expect_apart(traces: &[PathBuf], held_out: &[PathBuf]) -> Result<(), Failure> {
-    let learnt_from = |held: &&PathBuf| traces.iter().any(|t| same_file(t) == same_file(held));
-    match held_out.iter().find(learnt_from) {
-        Some(path) => Err(Failure::input(format!(
-            "--held-out {}: expected another file than those that are learnt from",
-            path.display()
-        ))),
-        None => Ok(()),
-    }
-}
-
 /// A checkpoint is gone on from when asked for, and never overwritten by another training.
 fn expect_checkpoint(checkpoint: &Checkpoint, resume: bool) -> Result<(), Failure> {
     let path = checkpoint.path().display();
@@ -155,31 +122,6 @@ fn expect_checkpoint(checkpoint: &Checkpoint, resume: bool) -> Result<(), Failur
         ))),
         _ => Ok(()),
     }
-}
-
-pub(super) fn bits(text: &str) -> Result<Bits, String> {
-    let number: u64 = text.parse().map_err(|_| "expected a number from 1 to 128".to_owned())?;
-    Bits::try_from(number)
-}
-
-pub(super) fn table(found: &[LayerRecall]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["layer", "trained", "worst head", "random hyperplanes"]);
-    for LayerRecall { layer, trained, hyperplanes } in found {
-        let worst = trained.iter().copied().fold(1.0, f64::min);
-        let numbers = [mean(trained), worst, mean(hyperplanes)];
-        let numbers = numbers.map(|x| format!("{x:.3}"));
-        table.add_row(std::iter::once(layer.to_string()).chain(numbers));
-    }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
-fn mean(numbers: &[f64]) -> f64 {
-    numbers.iter().sum::<f64>() / numbers.len() as f64
 }
 
 #[cfg(test)]

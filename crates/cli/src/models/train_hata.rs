@@ -1,31 +1,19 @@
 //! `vattention train-hata`: matrices for `hash-attention`, trained on traces as HATA's.
 
-use std::path::{Path, PathBuf};
-
 use vattention::selectors::Bits;
 use vattention::trace::write_beside;
-use vattention_train::Corpus;
-use vattention_train::hash::{HataSettings, HeldOut, recall, train_hata};
+use vattention_train::hash::{HataSettings, train_hata};
 
-use super::train_hash::{bits, expect_apart, table};
-use crate::outputs::check_outputs;
-use crate::{Failure, progress, say};
+use super::learning::{Learning, bits};
+use crate::{Failure, progress};
 
 /// The keys of a query that recall is of.
 const BEST: usize = 32;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Traces of one model to learn from, with many queries each.
-    #[arg(long = "trace", value_name = "FILE", num_args = 1.., required = true)]
-    traces: Vec<PathBuf>,
-    /// Traces to measure recall on; by default the last eighth of each trace's queries, which are
-    /// then not learnt from.
-    #[arg(long, value_name = "FILE", num_args = 1..)]
-    held_out: Vec<PathBuf>,
-    /// The weights to write.
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    #[command(flatten)]
+    learning: Learning,
     /// Signs in a code, 1 to 128.
     #[arg(long, default_value = "128", value_parser = bits)]
     bits: Bits,
@@ -49,22 +37,15 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let settings = args.settings();
     settings.check()?;
-    let corpus = Corpus::open(&args.traces)?;
-    let other = (!args.held_out.is_empty()).then(|| Corpus::open(&args.held_out)).transpose()?;
-    expect_apart(&args.traces, &args.held_out)?;
-    let held_out = other.as_ref().map_or(HeldOut::LastQueries, HeldOut::Traces);
-    let inputs: Vec<&Path> =
-        args.traces.iter().chain(&args.held_out).map(PathBuf::as_path).collect();
-    check_outputs(&[("--output", Some(&args.output))], &inputs)?;
+    let given = args.learning.open()?;
+    args.learning.check_outputs(&[])?;
     let bar = progress::bar("steps");
-    let weights = train_hata(&corpus, &settings, held_out, &mut |done, total, _| {
+    let weights = train_hata(&given.corpus, &settings, given.held_out(), &mut |done, total, _| {
         progress::show(&bar, done, total);
     })?;
     bar.finish_and_clear();
-    write_beside(&args.output, &weights.to_bytes()?)?;
-    let found = recall(&settings.selector(&args.output), BEST, &corpus, held_out)?;
-    let header = format!("recall of the best {BEST} in a sixteenth, of held-out queries");
-    say(&format!("wrote {}\n\n{header}:\n{}", args.output.display(), table(&found)))
+    write_beside(&args.learning.output, &weights.to_bytes()?)?;
+    args.learning.say_recall(&settings.selector(&args.learning.output), BEST, &given)
 }
 
 impl Args {

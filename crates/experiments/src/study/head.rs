@@ -54,7 +54,7 @@ impl<'a> Head<'a> {
         let members = site.kv_head * group..(site.kv_head + 1) * group;
         let queries = self.layer.queries.slice(s![members, query, ..]);
         let queries: Vec<f32> = queries.iter().map(|q| q * scale).collect();
-        let visible = self.layer.visible.as_ref().map_or(self.keys.len(), |limit| limit[query]);
+        let visible = self.layer.visible_to(query);
         let (keys, values) = (self.keys, self.values);
         let step = Step { site, queries: &queries, keys, values, visible, step: query as u32 };
         let reading = self.pipeline.read(&step);

@@ -13,6 +13,7 @@ use vattention_testkit::{Head, Texture, heads};
 
 use super::*;
 use crate::OracleTopK;
+use crate::picked::picked;
 
 /// Rows that are orthonormal, of numbers that follow from `seed` (Gram and Schmidt).
 fn orthonormal(dim: usize, seed: u64) -> Vec<f32> {
@@ -104,13 +105,6 @@ fn filled(rank: usize, score: Score, head: &Head) -> Worker {
     let mut worker = config(Some(rank), &basis_of(head.dim), score).worker(head.site()).unwrap();
     worker.append(&head.part(0..head.tokens));
     worker
-}
-
-fn picked(selector: &dyn Selector, row: &Row<'_>, taken: &[usize]) -> Vec<usize> {
-    let mut picks = Picks::new(row.visible());
-    picks.take_all(taken.iter().copied());
-    selector.select(row, &mut picks);
-    picks.iter().collect()
 }
 
 fn norm(x: &[f64]) -> f64 {

@@ -6,6 +6,7 @@ use vattention_testkit::{Head, Texture, heads};
 
 use super::*;
 use crate::OracleTopK;
+use crate::picked::picked;
 
 fn config(bits: u64, fit: u32, metric: Metric, score: Score) -> PqCache {
     PqCache {
@@ -44,13 +45,6 @@ fn codes_of(worker: &Worker) -> (&[Codebook], &PartCodes) {
         Index::Codes(codebooks, codes) => (codebooks, codes),
         Index::Keys(_) => panic!("there are no codes yet"),
     }
-}
-
-fn picked(selector: &dyn Selector, row: &Row<'_>, taken: &[usize]) -> Vec<usize> {
-    let mut picks = Picks::new(row.visible());
-    picks.take_all(taken.iter().copied());
-    selector.select(row, &mut picks);
-    picks.iter().collect()
 }
 
 proptest! {

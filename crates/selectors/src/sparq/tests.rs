@@ -6,6 +6,7 @@ use vattention_testkit::{Head, Texture, heads};
 
 use super::*;
 use crate::OracleTopK;
+use crate::picked::picked;
 
 fn config(channels: Option<usize>, score: Score) -> SparQ {
     let channels = channels.map(|channels| NonZeroUsize::new(channels).unwrap());
@@ -19,13 +20,6 @@ fn filled(channels: usize, score: Score, head: &Head) -> Worker {
     let mut worker = config(Some(channels), score).worker(head.site()).unwrap();
     worker.append(&head.part(0..head.tokens));
     worker
-}
-
-fn picked(selector: &dyn Selector, row: &Row<'_>, taken: &[usize]) -> Vec<usize> {
-    let mut picks = Picks::new(row.visible());
-    picks.take_all(taken.iter().copied());
-    selector.select(row, &mut picks);
-    picks.iter().collect()
 }
 
 /// One KV head as `tools/make_selectors_golden.py` writes it.

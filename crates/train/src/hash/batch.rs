@@ -37,6 +37,28 @@ pub(super) struct Wanted {
     pub(super) best: Vec<usize>,
 }
 
+/// Random queries of a trace, and a random run of its tokens: what all heads learn from in a step.
+pub(super) struct Drawn {
+    pub(super) queries: Vec<usize>,
+    pub(super) run: Range<usize>,
+}
+
+impl Drawn {
+    /// `queries` of the first `among`, and a run of `tokens`, or as many as there are.
+    pub(super) fn new(
+        layer: &TraceLayer,
+        among: usize,
+        (queries, tokens): (usize, usize),
+        rng: &mut impl RngCore,
+    ) -> Self {
+        let queries = some(among, queries.min(among), rng);
+        let all = layer.keys.dim().1;
+        let length = tokens.min(all);
+        let first = below(all - length + 1, rng);
+        Self { queries, run: first..first + length }
+    }
+}
+
 impl Batch {
     /// Random queries among the first `queries` of the trace, and a random run of its tokens: the same
     /// for all query heads, in some batches for each.
@@ -49,11 +71,8 @@ impl Batch {
         settings: &TrainingSettings,
         rng: &mut impl RngCore,
     ) -> Result<Vec<Self>> {
-        let chosen = some(queries, settings.queries.min(queries), rng);
-        let tokens = layer.keys.dim().1;
-        let length = settings.tokens.min(tokens);
-        let first = below(tokens - length + 1, rng);
-        let of = |head| Self::of(layer, head, &chosen, first..first + length, settings.top);
+        let drawn = Drawn::new(layer, queries, (settings.queries, settings.tokens), rng);
+        let of = |head| Self::of(layer, head, &drawn.queries, drawn.run.clone(), settings.top);
         let heads = (0..layer.shape().query_heads).into_par_iter().map(of);
         Ok(heads.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
@@ -70,9 +89,7 @@ impl Batch {
         let keys = layer.keys.slice(s![head / layer.shape().group(), run.clone(), ..]);
         let scores = queries.dot(&keys.t());
         let wanted = |(scores, &query): (ArrayView1<'_, f32>, &usize)| {
-            let all = layer.keys.dim().1;
-            let seen = layer.visible.as_ref().map_or(all, |visible| visible[query]);
-            let looked_at = within(middle(seen), &run);
+            let looked_at = within(middle(layer.visible_to(query)), &run);
             let best = top(&scores.to_vec()[looked_at.clone()], best);
             Wanted { best: best.iter().map(|place| looked_at.start + place).collect(), looked_at }
         };
@@ -114,7 +131,7 @@ fn tensor(rows: ArrayView2<'_, f32>) -> Result<Tensor> {
 }
 
 /// The part of `tokens` that is in `run`, counted from its beginning; may be empty.
-fn within(tokens: Range<usize>, run: &Range<usize>) -> Range<usize> {
+pub(super) fn within(tokens: Range<usize>, run: &Range<usize>) -> Range<usize> {
     let place = |token: usize| token.clamp(run.start, run.end) - run.start;
     place(tokens.start)..place(tokens.end)
 }
@@ -125,7 +142,7 @@ pub(super) fn below(n: usize, rng: &mut impl RngCore) -> usize {
 }
 
 /// `count` different numbers below `n`.
-pub(super) fn some(n: usize, count: usize, rng: &mut impl RngCore) -> Vec<usize> {
+fn some(n: usize, count: usize, rng: &mut impl RngCore) -> Vec<usize> {
     let mut all: Vec<usize> = (0..n).collect();
     for i in 0..count {
         all.swap(i, i + below(n - i, rng));

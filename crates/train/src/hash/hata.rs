@@ -27,7 +27,7 @@ use vattention_core::{Score, Shape};
 use vattention_selectors::{Activation, Bits, HashAttention, IndexOf};
 use vattention_trace::TraceLayer;
 
-use super::batch::{below, some};
+use super::batch::{Drawn, below, within};
 use super::checkpoint::Parameters;
 use super::recall::sixteenth;
 use super::settings::{expect_counts, expect_positive};
@@ -125,9 +125,10 @@ pub fn train_hata(
         for step in 1..=settings.steps {
             let mut rng = random(settings.seed, number, step);
             let layer = &traces[below(traces.len(), &mut rng)];
-            let drawn = Drawn::of(layer, settings, held_out, &mut rng);
+            let among = held_out.learnt(layer.queries.dim().1);
+            let drawn = Drawn::new(layer, among, (settings.queries, settings.tokens), &mut rng);
             let improve = |(head, matrix): (usize, &mut Matrix)| {
-                matrix.improve(&drawn.example(layer, head), settings.learning_rate as f32)
+                matrix.improve(&example(layer, head, &drawn), settings.learning_rate as f32)
             };
             let losses: Vec<f32> = heads.par_iter_mut().enumerate().map(improve).collect();
             let loss = losses.iter().sum::<f32>() / losses.len() as f32;
@@ -159,47 +160,23 @@ fn parameters(heads: &[Matrix]) -> Result<Parameters> {
     Ok(["query", "key"].into_iter().flat_map(side).collect())
 }
 
-/// Which queries and tokens of a trace a step takes, the same for all heads.
-struct Drawn {
-    queries: Vec<usize>,
-    run: std::ops::Range<usize>,
-}
-
-impl Drawn {
-    fn of(
-        layer: &TraceLayer,
-        settings: &HataSettings,
-        held_out: HeldOut<'_>,
-        rng: &mut impl RngCore,
-    ) -> Self {
-        let queries = held_out.learnt(layer.queries.dim().1);
-        let tokens = layer.keys.dim().1;
-        let length = settings.tokens.min(tokens);
-        let queries = some(queries, settings.queries.min(queries), rng);
-        let first = below(tokens - length + 1, rng);
-        Self { queries, run: first..first + length }
-    }
-
-    /// What one KV head learns from: the queries of its whole group.
-    fn example(&self, layer: &TraceLayer, kv_head: usize) -> Example {
-        let group = layer.shape().group();
-        let mut queries = Array2::zeros((0, layer.queries.dim().2));
-        let mut targets = Array2::zeros((0, self.run.len()));
-        let keys = layer.keys.slice(s![kv_head, self.run.clone(), ..]).to_owned();
-        for head in kv_head * group..(kv_head + 1) * group {
-            for &query in &self.queries {
-                let row = layer.queries.slice(s![head, query, ..]);
-                let all = layer.keys.dim().1;
-                let seen = layer.visible.as_ref().map_or(all, |visible| visible[query]);
-                let seen = seen.clamp(self.run.start, self.run.end) - self.run.start;
-                let mut wanted = targets_of(keys.slice(s![..seen, ..]).dot(&row).view());
-                wanted.resize(self.run.len(), 0.0);
-                queries.push_row(row).expect("a query has as many numbers as the others");
-                targets.push_row(ArrayView1::from(&wanted)).expect("a target for each token");
-            }
+/// What one KV head learns from: the queries of its whole group.
+fn example(layer: &TraceLayer, kv_head: usize, Drawn { queries: chosen, run }: &Drawn) -> Example {
+    let group = layer.shape().group();
+    let mut queries = Array2::zeros((0, layer.queries.dim().2));
+    let mut targets = Array2::zeros((0, run.len()));
+    let keys = layer.keys.slice(s![kv_head, run.clone(), ..]).to_owned();
+    for head in kv_head * group..(kv_head + 1) * group {
+        for &query in chosen {
+            let row = layer.queries.slice(s![head, query, ..]);
+            let seen = within(0..layer.visible_to(query), run);
+            let mut wanted = targets_of(keys.slice(s![seen, ..]).dot(&row).view());
+            wanted.resize(run.len(), 0.0);
+            queries.push_row(row).expect("a query has as many elements as the others");
+            targets.push_row(ArrayView1::from(&wanted)).expect("a target for each token");
         }
-        Example { queries, keys, targets }
     }
+    Example { queries, keys, targets }
 }
 
 /// Of one query: what its keys should count, by their scores.

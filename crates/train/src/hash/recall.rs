@@ -101,7 +101,7 @@ fn add(
         for query in queries.clone() {
             let heads = kv_head * shape.group()..(kv_head + 1) * shape.group();
             let group = layer.queries.slice(s![heads.clone(), query, ..]).mapv(|x| x * scale);
-            let visible = layer.visible.as_ref().map_or(keys.len(), |visible| visible[query]);
+            let visible = layer.visible_to(query);
             let group: Vec<f32> = group.iter().copied().collect();
             let step = Step { site: &site, queries: &group, keys, values, visible, step: 0 };
             for (member, head) in heads.enumerate() {

@@ -59,14 +59,7 @@ fn the_first_matrix_is_orthonormal() {
 
 /// Of a key four numbers are large to which queries are blind: four directions are worth a bit.
 fn learnable(seed: u64) -> TraceLayer {
-    let mut layer = TraceLayer {
-        queries: planted::noise((4, 128, 8), seed),
-        keys: planted::noise((2, 800, 8), seed + 1),
-        values: planted::noise((2, 800, 8), seed + 2),
-        visible: None,
-        prompt: None,
-        prompt_tokens: None,
-    };
+    let mut layer = planted::layer_of(128, 800, seed);
     layer.queries.slice_mut(s![.., .., ..4]).fill(0.0);
     layer.queries.mapv_inplace(|x| 20.0 * x);
     layer.keys.mapv_inplace(|x| 20.0 * x);

@@ -12,14 +12,7 @@ use crate::planted;
 
 /// Keys share a large number where queries have none, so angles say little and `q·k` much.
 fn learnable(seed: u64) -> TraceLayer {
-    let mut layer = TraceLayer {
-        queries: planted::noise((4, 128, 8), seed),
-        keys: planted::noise((2, 800, 8), seed + 1),
-        values: planted::noise((2, 800, 8), seed + 2),
-        visible: None,
-        prompt: None,
-        prompt_tokens: None,
-    };
+    let mut layer = planted::layer_of(128, 800, seed);
     layer.queries.slice_mut(s![.., .., 0]).fill(0.0);
     layer.keys.slice_mut(s![.., .., 0]).mapv_inplace(|x| x + 10.0);
     layer

@@ -1,0 +1,106 @@
+//! What trainings of maps for `hash-attention` are given, and what they say in the end.
+
+use std::path::{Path, PathBuf};
+
+use comfy_table::{CellAlignment, Table, presets};
+use vattention::selectors::{Bits, HashAttention};
+use vattention_train::Corpus;
+use vattention_train::hash::{HeldOut, LayerRecall, recall};
+
+use crate::outputs::{check_outputs, same_file};
+use crate::{Failure, say};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Learning {
+    /// Traces of one model to learn from, with many queries each.
+    #[arg(long = "trace", value_name = "FILE", num_args = 1.., required = true)]
+    traces: Vec<PathBuf>,
+    /// Traces to measure recall on; by default the last eighth of each trace's queries, which are
+    /// then not learnt from.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    held_out: Vec<PathBuf>,
+    /// The weights to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: PathBuf,
+}
+
+/// The traces that are given, opened.
+pub(super) struct Given {
+    pub(super) corpus: Corpus,
+    other: Option<Corpus>,
+}
+
+impl Given {
+    pub(super) fn held_out(&self) -> HeldOut<'_> {
+        self.other.as_ref().map_or(HeldOut::LastQueries, HeldOut::Traces)
+    }
+}
+
+impl Learning {
+    pub(super) fn open(&self) -> Result<Given, Failure> {
+        let corpus = Corpus::open(&self.traces)?;
+        let other =
+            (!self.held_out.is_empty()).then(|| Corpus::open(&self.held_out)).transpose()?;
+        expect_apart(&self.traces, &self.held_out)?;
+        Ok(Given { corpus, other })
+    }
+
+    /// Refuses the output, or one of `more`, if it cannot be written or is one of the traces.
+    pub(super) fn check_outputs<'a>(
+        &'a self,
+        more: &[(&'static str, Option<&'a PathBuf>)],
+    ) -> Result<(), Failure> {
+        let inputs: Vec<&Path> =
+            self.traces.iter().chain(&self.held_out).map(PathBuf::as_path).collect();
+        check_outputs(&[&[("--output", Some(&self.output))], more].concat(), &inputs)
+    }
+
+    /// Says where the weights are, and of each layer how many of the `best` keys they find.
+    pub(super) fn say_recall(
+        &self,
+        selector: &HashAttention,
+        best: usize,
+        given: &Given,
+    ) -> Result<(), Failure> {
+        let found = recall(selector, best, &given.corpus, given.held_out())?;
+        let header = format!("recall of the best {best} in a sixteenth, of held-out queries");
+        say(&format!("wrote {}\n\n{header}:\n{}", self.output.display(), table(&found)))
+    }
+}
+
+/// Recall on what was learnt from would say nothing about other text.
+fn expect_apart(traces: &[PathBuf], held_out: &[PathBuf]) -> Result<(), Failure> {
+    let learnt_from = |held: &&PathBuf| traces.iter().any(|t| same_file(t) == same_file(held));
+    match held_out.iter().find(learnt_from) {
+        Some(path) => Err(Failure::input(format!(
+            "--held-out {}: expected another file than those that are learnt from",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn bits(text: &str) -> Result<Bits, String> {
+    let number: u64 = text.parse().map_err(|_| "expected a number from 1 to 128".to_owned())?;
+    Bits::try_from(number)
+}
+
+fn table(found: &[LayerRecall]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["layer", "trained", "worst head", "random hyperplanes"]);
+    for LayerRecall { layer, trained, hyperplanes } in found {
+        let worst = trained.iter().copied().fold(1.0, f64::min);
+        let numbers = [mean(trained), worst, mean(hyperplanes)];
+        let numbers = numbers.map(|x| format!("{x:.3}"));
+        table.add_row(std::iter::once(layer.to_string()).chain(numbers));
+    }
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn mean(numbers: &[f64]) -> f64 {
+    numbers.iter().sum::<f64>() / numbers.len() as f64
+}
