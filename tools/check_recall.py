@@ -70,7 +70,7 @@ def answered(model, prompt, count):
     return made[0, len(prompt) :].tolist()
 
 
-def judged(task, answer, made):
+def scored(task, answer, made):
     """(exact, told)."""
     words = answer[:-1]
     in_order = made == answer
@@ -84,7 +84,7 @@ def measure(model, tokenizer, vocabulary, task, length, texts, seed):
     results = []
     for _ in range(texts):
         prompt, answer = asked(vocabulary, tokenizer, rng, task, length)
-        results.append(judged(task, answer, answered(model, prompt, len(answer))))
+        results.append(scored(task, answer, answered(model, prompt, len(answer))))
     exact, told = zip(*results)
     return sum(exact) / texts, sum(told) / texts
 

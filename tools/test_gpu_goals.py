@@ -7,7 +7,7 @@
 import unittest
 
 from gpu_peers import ours, table
-from gpu_peers.goals import TIMES_DENSE, Judge
+from gpu_peers.goals import TIMES_DENSE, Comparison
 from gpu_peers.peers import Failure, Peers, Result
 from gpu_peers.shape import Shape
 
@@ -39,24 +39,24 @@ def document(**changes):
 def peers(mine, times=None):
     """Peers that are slow enough for each goal by a tenth, or by other `times` for a `what`."""
     found = Peers("NVIDIA H200", True, RATE)
-    judge = Judge(mine, found)
+    comparison = Comparison(mine, found)
     for shape in SHAPES:
         for what, names in PEERS.items():
             for share in {"dense": [1.0], "top-k": [0.05]}.get(what, [0.1, 0.05]):
                 own = mine.get({"top-k": "select"}.get(what, what), shape, share)
-                step = judge.seconds_of_step(shape, 0.05 if what == "dense" else share)
+                step = comparison.seconds_of_step(shape, 0.05 if what == "dense" else share)
                 wanted = {"dense": 8.0, "gather": 1.15, "top-k": 2.0, "naive": 10.0}[what]
                 seconds = (step if what in ("dense", "naive") else own.seconds) * (times or {}).get(what, 1.1 * wanted)
                 found.results += [Result(what, name, shape, share, 1, seconds * (1 + i)) for i, name in enumerate(names)]
     return found
 
 
-def named(judge):
-    return [(goal.name, goal) for goal in judge.goals()]
+def named(comparison):
+    return [(goal.name, goal) for goal in comparison.goals()]
 
 
 def verdicts(mine, found):
-    return {name: goal.verdict() for name, goal in named(Judge(mine, found))}
+    return {name: goal.verdict() for name, goal in named(Comparison(mine, found))}
 
 
 class Goals(unittest.TestCase):
@@ -81,25 +81,25 @@ class Goals(unittest.TestCase):
             self.assertTrue(verdict.startswith("met (closest: "), (name, verdict))
 
     def test_our_own_dense_attention_counts(self):
-        own, judge = self.ours.get("dense", SHAPES[3], 1.0), Judge(self.ours, peers(self.ours, {"dense": 20.0}))
-        self.assertEqual(judge.fastest("dense", SHAPES[3], 0.1), ("our dense", own.seconds))
+        own, comparison = self.ours.get("dense", SHAPES[3], 1.0), Comparison(self.ours, peers(self.ours, {"dense": 20.0}))
+        self.assertEqual(comparison.fastest("dense", SHAPES[3], 0.1), ("our dense", own.seconds))
         # Rows of 4096 bytes a token at an E of .9, codes of 128 at .8.
-        got = own.seconds / judge.seconds_of_step(SHAPES[3], 0.1)
+        got = own.seconds / comparison.seconds_of_step(SHAPES[3], 0.1)
         self.assertAlmostEqual(got, 1 / (0.1 + 128 / 4096 * 0.9 / 0.8), places=2)
-        goal = next(goal for goal in judge.goals() if goal.name == "G3")
+        goal = next(goal for goal in comparison.goals() if goal.name == "G3")
         eight = next(one for one in goal.conditions if one.text == "times dense, 8x131072, 10% of rows")
         self.assertAlmostEqual(eight.got, got)
 
     def test_the_conditions_in_json(self):
         found = peers(self.ours, {"top-k": 1.5})
         found.failures = [Failure("naive", "another", SHAPES[0], share, "not there") for share in (0.1, 0.05)]
-        judge = Judge(self.ours, found)
-        met = {name: [one["met"] for one in goal.summary()["conditions"]] for name, goal in named(judge)}
+        comparison = Comparison(self.ours, found)
+        met = {name: [one["met"] for one in goal.summary()["conditions"]] for name, goal in named(comparison)}
         self.assertEqual(met["G1"], [True] * 12)
         self.assertEqual(met["G2"], [True] * 3 + [False] * 5)
         self.assertEqual(met["G5"], [None, None, True, True, True, True])
         found.on_gpu = False
-        for _, goal in named(judge):
+        for _, goal in named(comparison):
             self.assertEqual({one["met"] for one in goal.summary()["conditions"]}, {None})
 
     def test_missed_by_how_much(self):
@@ -158,7 +158,7 @@ class Goals(unittest.TestCase):
             found = peers(mine)
             found.failures = [failure]
             self.assertTrue(verdicts(mine, found)["G3"].startswith("met "))
-            self.assertIn(f"left out: {failure.name} (dense): {failure.reason} [1x32768 100%]", table.left_out(Judge(mine, found)))
+            self.assertIn(f"left out: {failure.name} (dense): {failure.reason} [1x32768 100%]", table.left_out(Comparison(mine, found)))
 
     def test_nothing_is_said_without_a_gpu_or_of_two(self):
         for name, changes in [("emulation", {"emulated": True}), ("H100", {"device": "NVIDIA H100 (sm_90)"})]:
@@ -178,7 +178,7 @@ class Goals(unittest.TestCase):
             self.assertTrue(verdict.startswith("not measured (") and "it needs 3 GB" in verdict, (name, verdict))
 
     def test_the_table(self):
-        lines = table.markdown(Judge(self.ours, peers(self.ours)), [SHAPES[3]]).splitlines()
+        lines = table.markdown(Comparison(self.ours, peers(self.ours)), [SHAPES[3]]).splitlines()
         micro = SHAPES[3].row_bytes(10) / RATE / 0.9 * 1e6
         self.assertIn(f"| 8x131072 | gather | 10% | {micro:.1f} | 0.90 | flashinfer, pages of 1 | {micro * 1.265:.1f} | 1.26 |", lines)
         self.assertEqual(len(lines), 2 + 8)

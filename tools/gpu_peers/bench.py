@@ -15,7 +15,7 @@ import torch
 from . import dense, lists, naive, paged, table, top_k
 from .data import Data
 from .entry import Entry, LeftOut, Ready, Refused, TooSlow
-from .goals import Judge
+from .goals import Comparison
 from .ours import Ours
 from .peers import Failure, Peers, Result, family
 from .shape import STEPS, Shape
@@ -153,22 +153,22 @@ def run(args: argparse.Namespace, ours: Ours) -> None:
     bench = Bench(args, ours, clock, peers)
     for shape in shapes:
         bench.measure(shape)
-    judge = Judge(ours, peers)
-    show(judge, shapes)
+    comparison = Comparison(ours, peers)
+    show(comparison, shapes)
     if args.json:
-        table.write_json(args.json, judge)
+        table.write_json(args.json, comparison)
 
 
-def show(judge: Judge, shapes: list[Shape]) -> None:
-    ours, peers = judge.ours, judge.peers
+def show(comparison: Comparison, shapes: list[Shape]) -> None:
+    ours, peers = comparison.ours, comparison.peers
     print(f"peers on {peers.device}; ours on {ours.device}")
     rates = [("gather", ours.copy_rate), ("torch", peers.copy_rate)]
     print(f"a copy, TB/s: {', '.join(f'{name} {rate / 1e12:.3f}' for name, rate in rates if rate)}\n")
-    print(table.markdown(judge, shapes) + "\n" + table.LEGEND + "\n")
-    for line in [*table.left_out(judge), *table.without_graph(peers)]:
+    print(table.markdown(comparison, shapes) + "\n" + table.LEGEND + "\n")
+    for line in [*table.left_out(comparison), *table.without_graph(peers)]:
         print(line)
     print()
-    for goal in judge.goals():
+    for goal in comparison.goals():
         print(f"{goal.name} {goal.text}: {goal.verdict()}")
 
 

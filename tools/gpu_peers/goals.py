@@ -89,7 +89,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Judge:
+class Comparison:
     """Ours and the others."""
 
     ours: Ours

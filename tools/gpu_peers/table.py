@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from .goals import TENTH, TWENTIETH, Judge
+from .goals import TENTH, TWENTIETH, Comparison
 from .peers import Failure, Peers, Result
 from .shape import Shape
 
@@ -14,29 +14,29 @@ the rate of a copy, over the time measured. ratio: theirs over ours. select scor
 other: the kernels, without the sample's statistics and what the host does."""
 
 
-def markdown(judge: Judge, shapes: list[Shape]) -> str:
+def markdown(comparison: Comparison, shapes: list[Shape]) -> str:
     """One table of our entries, each beside the best of the others."""
     lines = [row(["shape", "ours", "rows", "us", "E", "best peer", "us", "ratio"])]
     lines.append(row(["---", "---", *["--:"] * 3, "---", "--:", "--:"]))
     for shape in shapes:
-        lines += [row(cells) for cells in of_shape(judge, shape)]
+        lines += [row(cells) for cells in of_shape(comparison, shape)]
     return "\n".join(lines)
 
 
-def of_shape(judge: Judge, shape: Shape) -> list[list[str]]:
+def of_shape(comparison: Comparison, shape: Shape) -> list[list[str]]:
     alone = [("dense", "dense", 1.0), ("gather", "gather", TENTH), ("gather", "gather", TWENTIETH)]
-    lines = [line(judge, shape, *one) for one in [*alone, ("select", "top-k", TWENTIETH)]]
+    lines = [line(comparison, shape, *one) for one in [*alone, ("select", "top-k", TWENTIETH)]]
     for what in ("dense", "naive"):
         for share in (TENTH, TWENTIETH):
-            seconds, fastest = judge.seconds_of_step(shape, share), judge.fastest(what, shape, share)
+            seconds, fastest = comparison.seconds_of_step(shape, share), comparison.fastest(what, shape, share)
             lines.append([str(shape), "step", f"{share:.0%}", micro(seconds), "", *beside(seconds, fastest)])
     return lines
 
 
-def line(judge: Judge, shape: Shape, what: str, theirs: str, share: float) -> list[str]:
+def line(comparison: Comparison, shape: Shape, what: str, theirs: str, share: float) -> list[str]:
     """Ours beside the fastest of those that do `theirs`."""
-    ours, peer, rate = judge.ours.get(what, shape, share), judge.peers.best(theirs, shape, share), judge.copy_rate()
-    efficiency = f"{ours.bytes / rate / ours.seconds:.2f}" if ours and rate and not judge.ours.emulated else ""
+    ours, peer, rate = comparison.ours.get(what, shape, share), comparison.peers.best(theirs, shape, share), comparison.copy_rate()
+    efficiency = f"{ours.bytes / rate / ours.seconds:.2f}" if ours and rate and not comparison.ours.emulated else ""
     seconds = ours.seconds if ours else None
     fastest = (peer.name, peer.seconds) if peer else None
     return [str(shape), what, f"{share:.0%}", micro(seconds), efficiency, *beside(seconds, fastest)]
@@ -55,10 +55,10 @@ def row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def left_out(judge: Judge) -> list[str]:
+def left_out(comparison: Comparison) -> list[str]:
     """Whatever could not be timed, and why."""
-    ours = [("gather", reason, str(shape)) for shape, reason in judge.ours.left_out.items()]
-    return grouped("left out", [*ours, *(named(failure, failure.reason) for failure in judge.peers.failures)])
+    ours = [("gather", reason, str(shape)) for shape, reason in comparison.ours.left_out.items()]
+    return grouped("left out", [*ours, *(named(failure, failure.reason) for failure in comparison.peers.failures)])
 
 
 def without_graph(peers: Peers) -> list[str]:
@@ -79,15 +79,15 @@ def grouped(said: str, found: list[tuple[str, str, str]]) -> list[str]:
     return [f"{said}: {name}: {reason} [{', '.join(where)}]" for (name, reason), where in places.items()]
 
 
-def write_json(path: Path, judge: Judge) -> None:
-    peers = judge.peers
+def write_json(path: Path, comparison: Comparison) -> None:
+    peers = comparison.peers
     document = {
         "device": peers.device,
         "versions": peers.versions,
-        "copy_rate": {"gather": judge.ours.copy_rate, "torch": peers.copy_rate},
-        "gather_on": judge.ours.device,
+        "copy_rate": {"gather": comparison.ours.copy_rate, "torch": peers.copy_rate},
+        "gather_on": comparison.ours.device,
         "results": [result.summary() for result in peers.results],
         "left_out": [failure.summary() for failure in peers.failures],
-        "goals": [goal.summary() for goal in judge.goals()],
+        "goals": [goal.summary() for goal in comparison.goals()],
     }
     path.write_text(json.dumps(document, indent=1) + "\n")

@@ -24,9 +24,9 @@ largest error of a layer's heads. Every sample counts, whether its certificate s
 Exit code 1: the promise is violated. Where the estimator has a size, or a limit does not suffice for epsilon,
 the error bar is the promise.
 
-The violations of a head, or of a row, contradict delta if so many are less probable than 1e-6 over the
-number of heads, or of rows, where the promise is kept. Each p-value is told with its limit, and what
-so many samples would contradict: `held` says that nothing larger was seen. More --trials see less.
+The violations of a head, or of a row, contradict delta if that many or more have a probability below 1e-6
+over the number of heads, or of rows, where the promise is kept. Each p-value is shown with its limit, and
+with the violation rate that this number of samples could detect. More --trials detect smaller rates.
 
 Of a violated promise it is told what fails in most of the samples that violated it, in the worst head:
   tail-seen  the undrawn tokens that outweigh every drawn one, at most 1 % of those undrawn, make up

@@ -197,6 +197,7 @@ fn percentage(expected: &str, found: &Node) -> Option<String> {
     }
     let share = Fraction::of_percent(percent)?.get();
     let tokens = expected.contains("tokens") && percent.fract() == 0.0;
-    let or = if tokens { format!(", or {percent} for so many tokens") } else { String::new() };
+    let or =
+        if tokens { format!(", or {percent} for that number of tokens") } else { String::new() };
     Some(format!("write {share} for {percent} %{or}"))
 }

@@ -36,7 +36,7 @@ pub trait BudgetEstimator: Debug + DynClone + Send + Sync {
         Needs::Variances
     }
 
-    /// How often the sample may be looked at.
+    /// How often the sample may be checked while it grows.
     ///
     /// 0: the budget depends on the picks alone (`stats.b` is 0), there is no base sample, and
     /// exactly the budget is drawn.
@@ -126,7 +126,7 @@ fn fewest(n: usize, suffices: impl Fn(usize) -> bool) -> usize {
 }
 
 impl Budget {
-    /// What two readers of one list ask for together: the larger, on the weaker ground.
+    /// The budget of two query heads that share one list: the larger size, and the weaker kind.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             tokens: self.tokens.max(other.tokens),

@@ -37,13 +37,13 @@ impl Memory {
 
     pub(crate) fn write(&self, from: &[u8], at: usize) {
         self.check(at, from.len());
-        // SAFETY: so many bytes are there, and what is borrowed elsewhere is not in them.
+        // SAFETY: `check` has found that the bytes are there, and nothing else borrows them.
         unsafe { self.start.as_ptr().add(at).copy_from_nonoverlapping(from.as_ptr(), from.len()) }
     }
 
     pub(crate) fn read(&self, at: usize, into: &mut [u8]) {
         self.check(at, into.len());
-        // SAFETY: so many bytes are there, and what is borrowed elsewhere is not in them.
+        // SAFETY: `check` has found that the bytes are there, and nothing else borrows them.
         unsafe { self.start.as_ptr().add(at).copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) }
     }
 

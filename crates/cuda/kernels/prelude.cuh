@@ -34,7 +34,7 @@ const f32 MINUS_INFINITY = -INFINITY;
 
 DEVICE uint4 load_once(const uint4* from) { return *from; }
 
-/// Both numbers of a word, the lower half first.
+/// Both halves of a word, the lower half first.
 DEVICE void widen(f16, u32 word, f32& low, f32& high) {
     // Moving the exponent to its place leaves it too small by 2^112, even where it is denormal.
     const f32 rebias = 5.192296858534828e33f;
@@ -61,7 +61,7 @@ DEVICE uint4 load_once(const uint4* from) {
     return x;
 }
 
-/// Both numbers of a word, the lower half first.
+/// Both halves of a word, the lower half first.
 DEVICE void widen(f16, u32 word, f32& low, f32& high) {
     asm("{.reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b;}"
         : "=f"(low), "=f"(high)
@@ -119,7 +119,7 @@ DEVICE u32 narrow(bf16, f32 low, f32 high) {
     return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000u);
 }
 
-/// Writes numbers of a chunk that their type has, at a multiple of 16 bytes.
+/// Writes elements of a chunk, of their type, at a multiple of 16 bytes.
 DEVICE void store_chunk(const f32 (&x)[CHUNK], f32* to) {
 #pragma unroll
     for (u32 i = 0; i < CHUNK; i++) to[i] = x[i];

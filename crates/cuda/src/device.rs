@@ -54,7 +54,7 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
     /// If the device is lost, or work asked for before has failed.
     ///
     /// # Panics
-    /// If there are not so many from there on.
+    /// If fewer bytes are there.
     fn read(&self, memory: &Self::Memory, at: usize, bytes: &mut [u8]) -> Result<()>;
 
     /// Compiles a program, unless it has been compiled before.

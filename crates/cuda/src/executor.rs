@@ -15,7 +15,7 @@ use crate::answered::Answered;
 use crate::index::Index;
 use crate::launch::{Array, Attend, CombineSums, Lists, Logits, RowLayout};
 use crate::networks::Networks;
-use crate::routine::{Kind, Routine, Routines, Told};
+use crate::routine::{HeadInputs, Kind, Routine, Routines};
 use crate::rows::Rows;
 
 /// Rows of a page: `2^8`.
@@ -114,23 +114,23 @@ impl<D: Device> GpuExecutor<D> {
             _ => self.routines.get(&self.device, kind)?,
         };
         self.routine = Some(routine.clone());
-        let mut told = Vec::with_capacity(heads.len());
+        let mut inputs = Vec::with_capacity(heads.len());
         for (i, (head, plan)) in heads.iter().zip(plans).enumerate() {
             let indexes = self.indexes[i].prepare(&plan, kind.capacity, head.step.visible)?;
             let lists = if plan.sample.is_some() { kind.lists() / heads.len() } else { 0 };
             let order = |list| head.pipeline.order(&head.step, list).parameters();
             let orders = (0..lists).map(order).collect();
             let table = self.rows.heads()[i].table();
-            told.push(Told { plan, step: &head.step, orders, table, indexes });
+            inputs.push(HeadInputs { plan, step: &head.step, orders, table, indexes });
         }
-        let (found, tokens) = routine.run(&told, heads.iter().any(|head| head.listed))?;
-        for (index, told) in self.indexes.iter_mut().zip(&told) {
-            index.advance(&told.indexes, told.step.visible);
+        let (found, tokens) = routine.run(&inputs, heads.iter().any(|head| head.listed))?;
+        for (index, inputs) in self.indexes.iter_mut().zip(&inputs) {
+            index.advance(&inputs.indexes, inputs.step.visible);
         }
         let answered = Answered { kind, found, tokens };
         let mut steps: Vec<HeadOutput> =
-            (0..heads.len()).map(|i| answered.head(i, &heads[i], &told[i].plan)).collect();
-        // The device answers all KV heads at once: what that takes is told once.
+            (0..heads.len()).map(|i| answered.head(i, &heads[i], &inputs[i].plan)).collect();
+        // The device answers all KV heads at once: the time is reported once.
         steps[0].timings.attend = begin.elapsed();
         Ok(steps)
     }
@@ -163,7 +163,7 @@ impl<D: Device> Executor for GpuExecutor<D> {
         let begin = Instant::now();
         let readings: Vec<&Reading> = chosen.iter().map(|(reading, _)| reading).collect();
         let mut rows = self.attend(&heads, &readings)?.into_iter();
-        // The device answers all KV heads at once: what that takes is told once.
+        // The device answers all KV heads at once: the time is reported once.
         chosen[0].1.attend = begin.elapsed();
         let step = |(head, (reading, timings)): (&HeadInput<'_>, (Reading, Timings))| {
             let sums = rows.by_ref().take(self.shape.group()).collect();

@@ -1,5 +1,4 @@
-//! What the selectors of one KV head keep of its keys, on the device: kernels bring it up to date at
-//! each step.
+//! The indexes of one KV head's selectors on the device. Kernels add the newest tokens at each step.
 
 use std::sync::Arc;
 
@@ -9,22 +8,22 @@ use crate::Device;
 use crate::launch::{DeviceCodes, DeviceNetwork, PageBounds, RowLayout};
 use crate::networks::Networks;
 
-/// Of one KV head, what each selector keeps.
+/// The indexes of one KV head.
 #[derive(Debug)]
 pub(crate) struct Index<D: Device> {
     device: D,
     networks: Networks<D>,
     layout: RowLayout,
     /// In the order of the pipeline.
-    selectors: Vec<Kept<D>>,
+    selectors: Vec<SelectorIndex<D>>,
 }
 
-/// What one selector keeps.
+/// The index of one selector.
 #[derive(Debug)]
-enum Kept<D: Device> {
+enum SelectorIndex<D: Device> {
     Nothing,
     /// Codes by each of its maps.
-    Codes(Vec<Mapped<D>>),
+    Codes(Vec<MapCodes<D>>),
     /// Bounds of pages.
     Pages {
         bounds: PageBounds<D>,
@@ -35,7 +34,7 @@ enum Kept<D: Device> {
 
 /// The codes by one map.
 #[derive(Debug)]
-struct Mapped<D: Device> {
+struct MapCodes<D: Device> {
     key: Arc<vattention_core::Network>,
     query: Arc<vattention_core::Network>,
     key_on_device: Arc<DeviceNetwork<D>>,
@@ -45,89 +44,89 @@ struct Mapped<D: Device> {
     known: usize,
 }
 
-/// Where something is on the device, and of how many of the first tokens or pages it is known.
+/// Where a part of an index lies on the device, and how many of the first tokens or pages it holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whereabouts {
+pub(crate) struct IndexSpan {
     pub(crate) address: u64,
     pub(crate) known: u32,
 }
 
-/// What a routine is told of what one selector keeps.
+/// What a routine needs to know of one selector's index.
 #[derive(Debug)]
-pub(crate) enum ToldIndex {
+pub(crate) enum IndexInputs {
     Nothing,
-    Codes(Vec<ToldMap>),
-    Pages(Whereabouts),
+    Codes(Vec<MapInputs>),
+    Pages(IndexSpan),
 }
 
-/// What a routine is told of one map.
+/// What a routine needs to know of the codes by one map.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ToldMap {
-    pub(crate) codes: Whereabouts,
+pub(crate) struct MapInputs {
+    pub(crate) codes: IndexSpan,
     pub(crate) key_network: u64,
     pub(crate) query_network: u64,
 }
 
-impl ToldIndex {
+impl IndexInputs {
     /// Its maps; none if it keeps no codes.
-    pub(crate) fn maps(&self) -> &[ToldMap] {
+    pub(crate) fn maps(&self) -> &[MapInputs] {
         if let Self::Codes(maps) = self { maps } else { &[] }
     }
 
     /// The bounds of its pages.
-    pub(crate) fn bounds(&self) -> Option<Whereabouts> {
+    pub(crate) fn bounds(&self) -> Option<IndexSpan> {
         if let Self::Pages(bounds) = *self { Some(bounds) } else { None }
     }
 }
 
 impl<D: Device> Index<D> {
-    /// Nothing yet, of rows of a layout.
+    /// Empty indexes of rows of a layout.
     pub(crate) fn new(device: D, networks: Networks<D>, layout: RowLayout) -> Self {
         Self { device, networks, layout, selectors: Vec::new() }
     }
 
-    /// Nothing yet, of the same rows.
+    /// Empty indexes of the same rows.
     pub(crate) fn emptied(&self) -> Self {
         Self::new(self.device.clone(), self.networks.clone(), self.layout)
     }
 
-    /// Makes room for `capacity` tokens, and says where all of it is that a step needs which sees
-    /// `visible` ones.
+    /// Makes room for `capacity` tokens, and returns what a step that sees `visible` of them needs,
+    /// selector by selector.
     ///
     /// # Errors
-    /// If there is no memory, or the device fails; what is there stays right.
+    /// If there is no memory, or the device fails; indexes stay valid.
     pub(crate) fn prepare(
         &mut self,
         plan: &Plan<'_>,
         capacity: usize,
         visible: usize,
-    ) -> Result<Vec<ToldIndex>> {
-        self.selectors.resize_with(plan.ops.len(), || Kept::Nothing);
-        let mut told = Vec::with_capacity(plan.ops.len());
+    ) -> Result<Vec<IndexInputs>> {
+        self.selectors.resize_with(plan.ops.len(), || SelectorIndex::Nothing);
+        let mut inputs = Vec::with_capacity(plan.ops.len());
         for (i, op) in plan.ops.iter().enumerate() {
-            told.push(match op {
+            inputs.push(match op {
                 SelectorOp::TopCodes { codes, .. } => {
                     self.prepare_codes(i, &codes.maps, capacity)?
                 }
                 SelectorOp::TopPages { page, .. } => {
                     self.prepare_bounds(i, page.get().min(capacity), capacity, visible)?
                 }
-                SelectorOp::Range(_) | SelectorOp::TopLogits { .. } => ToldIndex::Nothing,
+                SelectorOp::Range(_) | SelectorOp::TopLogits { .. } => IndexInputs::Nothing,
             });
         }
-        Ok(told)
+        Ok(inputs)
     }
 
-    /// Takes note that a step has been taken that saw `visible` tokens.
-    pub(crate) fn advance(&mut self, told: &[ToldIndex], visible: usize) {
-        for (kept, told) in self.selectors.iter_mut().zip(told) {
-            match (kept, told) {
-                (Kept::Codes(maps), ToldIndex::Codes(_)) => {
+    /// Notes that a step has indexed the first `visible` tokens.
+    pub(crate) fn advance(&mut self, inputs: &[IndexInputs], visible: usize) {
+        for (index, inputs) in self.selectors.iter_mut().zip(inputs) {
+            match (index, inputs) {
+                (SelectorIndex::Codes(maps), IndexInputs::Codes(_)) => {
                     for map in maps {
                         map.known = map.known.max(visible);
                     }
                 }
-                (Kept::Pages { bounds, known }, ToldIndex::Pages(_)) => {
+                (SelectorIndex::Pages { bounds, known }, IndexInputs::Pages(_)) => {
                     *known = visible / bounds.page();
                 }
                 _ => {}
@@ -135,12 +134,14 @@ impl<D: Device> Index<D> {
         }
     }
 
-    /// What the tokens take that it knows.
+    /// Bytes of the indexed tokens.
     pub(crate) fn bytes(&self) -> usize {
-        let of = |kept: &Kept<D>| match kept {
-            Kept::Nothing => 0,
-            Kept::Codes(maps) => maps.iter().map(|map| map.codes.bytes_of(map.known)).sum(),
-            Kept::Pages { bounds, known } => bounds.bytes_of(*known),
+        let of = |index: &SelectorIndex<D>| match index {
+            SelectorIndex::Nothing => 0,
+            SelectorIndex::Codes(maps) => {
+                maps.iter().map(|map| map.codes.bytes_of(map.known)).sum()
+            }
+            SelectorIndex::Pages { bounds, known } => bounds.bytes_of(*known),
         };
         self.selectors.iter().map(of).sum()
     }
@@ -150,17 +151,18 @@ impl<D: Device> Index<D> {
         selector: usize,
         maps: &[&CodeMap],
         capacity: usize,
-    ) -> Result<ToldIndex> {
-        if !matches!(self.selectors[selector], Kept::Codes(_)) {
-            self.selectors[selector] = Kept::Codes(Vec::new());
+    ) -> Result<IndexInputs> {
+        if !matches!(self.selectors[selector], SelectorIndex::Codes(_)) {
+            self.selectors[selector] = SelectorIndex::Codes(Vec::new());
         }
-        let Kept::Codes(mapped) = &mut self.selectors[selector] else {
-            return Ok(ToldIndex::Nothing);
+        let SelectorIndex::Codes(codes_of_maps) = &mut self.selectors[selector] else {
+            return Ok(IndexInputs::Nothing);
         };
         for (i, map) in maps.iter().enumerate() {
-            if !mapped.get(i).is_some_and(|mapped| mapped.fits(map, capacity)) {
-                mapped.truncate(i);
-                mapped.push(Mapped {
+            if !codes_of_maps.get(i).is_some_and(|codes_of_maps| codes_of_maps.fits(map, capacity))
+            {
+                codes_of_maps.truncate(i);
+                codes_of_maps.push(MapCodes {
                     key: map.key().clone(),
                     query: map.query().clone(),
                     key_on_device: self.networks.get(&self.device, map.key())?,
@@ -170,8 +172,8 @@ impl<D: Device> Index<D> {
                 });
             }
         }
-        mapped.truncate(maps.len());
-        Ok(ToldIndex::Codes(mapped.iter().map(Mapped::told).collect()))
+        codes_of_maps.truncate(maps.len());
+        Ok(IndexInputs::Codes(codes_of_maps.iter().map(MapCodes::inputs).collect()))
     }
 
     fn prepare_bounds(
@@ -180,31 +182,31 @@ impl<D: Device> Index<D> {
         page: usize,
         capacity: usize,
         visible: usize,
-    ) -> Result<ToldIndex> {
-        let kept = &mut self.selectors[selector];
+    ) -> Result<IndexInputs> {
+        let index = &mut self.selectors[selector];
         let of = (self.layout, page, capacity);
-        if !matches!(kept, Kept::Pages { bounds, .. } if bounds.of() == of) {
+        if !matches!(index, SelectorIndex::Pages { bounds, .. } if bounds.of() == of) {
             let bounds = PageBounds::new(&self.device, self.layout, page, capacity)?;
-            *kept = Kept::Pages { bounds, known: 0 };
+            *index = SelectorIndex::Pages { bounds, known: 0 };
         }
-        let Kept::Pages { bounds, known } = kept else { return Ok(ToldIndex::Nothing) };
-        // The page in which the visible tokens end is found anew, of these alone.
+        let SelectorIndex::Pages { bounds, known } = index else { return Ok(IndexInputs::Nothing) };
+        // Bounds of the page in which the visible tokens end are computed anew, of the visible ones alone.
         *known = (*known).min(visible / page);
-        Ok(ToldIndex::Pages(Whereabouts { address: bounds.address(), known: *known as u32 }))
+        Ok(IndexInputs::Pages(IndexSpan { address: bounds.address(), known: *known as u32 }))
     }
 }
 
-impl<D: Device> Mapped<D> {
-    /// Whether they are the codes of a map, in so much room.
+impl<D: Device> MapCodes<D> {
+    /// Whether these are the codes of `map`, with room for `capacity` tokens.
     fn fits(&self, map: &CodeMap, capacity: usize) -> bool {
         Arc::ptr_eq(&self.key, map.key())
             && Arc::ptr_eq(&self.query, map.query())
             && self.codes.fits(capacity)
     }
 
-    fn told(&self) -> ToldMap {
-        ToldMap {
-            codes: Whereabouts { address: self.codes.address(), known: self.known as u32 },
+    fn inputs(&self) -> MapInputs {
+        MapInputs {
+            codes: IndexSpan { address: self.codes.address(), known: self.known as u32 },
             key_network: self.key_on_device.address(),
             query_network: self.query_on_device.address(),
         }

@@ -53,7 +53,8 @@ pub(crate) const SAMPLE: Source =
 pub(crate) const LOOK: Source = Source { name: "look", text: files!("rows.cuh" "look.cu") };
 
 /// Whether that is enough.
-pub(crate) const JUDGE: Source = Source { name: "judge", text: files!("budget.cuh" "judge.cu") };
+pub(crate) const BUDGET_CHECK: Source =
+    Source { name: "budget_check", text: files!("budget.cuh" "budget_check.cu") };
 
 /// A file of kernels, behind those that it shares with others. It includes nothing: the prelude is put
 /// before it.

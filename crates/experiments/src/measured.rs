@@ -1,4 +1,4 @@
-//! How pipelines fared: what is gathered row by row, and what is told of it.
+//! Results of a comparison: what is measured row by row, and its summary.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use vattention_trace::Layout;
 use crate::metrics::{Attention, Bars, ErrorSummary, Evidence, MeanMax, RowError, Violations};
 use crate::{Entry, Exact};
 
-/// How pipelines fared on a trace.
+/// The results of pipelines on a trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// The trace's file, as given.
@@ -22,15 +22,15 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Of each pipeline, whether it is on the front: no other reads as little and errs as little on
-    /// average, and less in one of them.
+    /// For each pipeline, whether it is on the Pareto front of density per KV head and mean error: no
+    /// other is at most as large in both and smaller in one.
     pub fn front(&self) -> Vec<bool> {
         let place = |one: &Measured| (one.density.per_kv_head.mean, one.output_error.mean);
         front(&self.pipelines.iter().map(place).collect::<Vec<_>>())
     }
 }
 
-/// Of each place (density, error), whether no other is as small in both, and smaller in one.
+/// For each (density, error), whether no other is at most as large in both and smaller in one.
 fn front(places: &[(f64, f64)]) -> Vec<bool> {
     let beats = |(d, e): (f64, f64), (density, error): (f64, f64)| {
         d <= density && e <= error && (d < density || e < error)
@@ -38,7 +38,7 @@ fn front(places: &[(f64, f64)]) -> Vec<bool> {
     places.iter().map(|&one| !places.iter().any(|&other| beats(other, one))).collect()
 }
 
-/// How one pipeline fared, over all rows of all layers.
+/// The results of one pipeline, over all rows of all layers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
     /// The pipeline's name.
@@ -62,7 +62,7 @@ pub struct Measured {
     pub numerator_error: ErrorSummary,
     /// Tokens drawn by chance per row; `None` if the pipeline draws none.
     pub budget: Option<MeanMax>,
-    /// How the promise fared; `None` if there is none.
+    /// How often the promise was violated; `None` if there is none.
     pub guarantee: Option<Guarantee>,
     /// The error bars, and how often the truth was outside.
     pub bars: Bars,
@@ -79,7 +79,7 @@ pub struct Density {
     pub per_query_head: MeanMax,
 }
 
-/// How a promise fared.
+/// How often a promise was violated.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Guarantee {
     /// What was promised.
@@ -92,7 +92,7 @@ pub struct Guarantee {
     pub evidence: Evidence,
 }
 
-/// What is gathered of one pipeline, row by row.
+/// Measurements of one pipeline, row by row.
 #[derive(Clone, Default)]
 pub(crate) struct Tally {
     /// Of the query heads at each step.

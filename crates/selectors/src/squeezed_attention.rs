@@ -118,7 +118,7 @@ fn ten() -> u16 {
 /// What a score must exceed.
 #[derive(Clone, Copy, Debug)]
 enum Bar {
-    /// What so many tokens exceed on average.
+    /// The threshold that this share of the tokens exceeds on average.
     Size(Size),
     /// This.
     Threshold(f64),

@@ -228,7 +228,7 @@ fn refuse(reason: String) -> Error {
     Error::Backend { backend: "cuda".into(), reason }
 }
 
-/// Why so many bytes could not be had.
+/// Why `bytes` could not be allocated.
 fn out_of(bytes: usize, error: DriverError) -> Error {
     match error.0 {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::Memory { bytes },

@@ -45,7 +45,7 @@ impl<D: Device, T> Array<D, T> {
     /// The numbers at some places, where they are.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the range ends past the array.
     #[must_use]
     pub fn part(&self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
@@ -55,7 +55,7 @@ impl<D: Device, T> Array<D, T> {
 }
 
 impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
-    /// The same bytes as numbers of another type.
+    /// The same bytes as elements of another type.
     ///
     /// # Panics
     /// If they are no whole number of them, or begin where none may.
@@ -82,7 +82,7 @@ impl<D: Device, T> Clone for Array<D, T> {
 }
 
 impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
-    /// So many zeros.
+    /// `len` zeros.
     ///
     /// # Errors
     /// If there is no memory.
@@ -91,7 +91,7 @@ impl<D: Device, T: Copy + FromBytes + IntoBytes + Immutable> Array<D, T> {
         Ok(Self::within(device, device.allocate(bytes)?, len))
     }
 
-    /// So many zeros in memory of the host, from which the device reads them over the bus.
+    /// `len` zeros in memory of the host, from which the device reads them over the bus.
     ///
     /// # Errors
     /// If there is no memory.

@@ -93,7 +93,7 @@ impl<D: Device> Attend<D> {
         Ok(Self { device: device.clone(), module, layout, group })
     }
 
-    /// Room for what is found of so many lists of at most `longest` tokens.
+    /// Room for the results of `lists` lists of at most `longest` tokens.
     ///
     /// # Errors
     /// If there is no memory.
@@ -219,7 +219,7 @@ impl<D: Device> Attend<D> {
     }
 }
 
-/// Fails unless there is room for so many tokens of each list.
+/// Fails unless there is room for `tokens` tokens of each list.
 pub(super) fn room(what: &str, tokens: usize, got: usize) -> Result<()> {
     if tokens <= got {
         return Ok(());

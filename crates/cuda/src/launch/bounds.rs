@@ -26,7 +26,7 @@ pub struct Proofs<'a, D: Device> {
 }
 
 impl<D: Device> Bounds<D> {
-    /// Room for those of so many rows of at most `capacity` tokens.
+    /// Room for the bounds of `rows` rows of at most `capacity` tokens.
     ///
     /// # Errors
     /// If there is no memory.
@@ -39,7 +39,7 @@ impl<D: Device> Bounds<D> {
     /// Writes those of each row, `[rows]`.
     ///
     /// # Errors
-    /// If they are not so many, or the device fails.
+    /// If there is not one bound for each row, or the device fails.
     pub fn write(&self, bounds: &[f32]) -> Result<()> {
         expect("bounds", self.rows, bounds.len())?;
         let mut numbers = vec![f32::NEG_INFINITY; self.numbers.len()];
@@ -51,13 +51,13 @@ impl<D: Device> Bounds<D> {
         self.numbers.write(&numbers, 0)
     }
 
-    /// Those of each row that sees so many tokens, `[rows]`; −∞ if none is left.
+    /// The bounds of rows that see `visible` tokens, `[rows]`; −∞ if none is left.
     ///
     /// # Errors
     /// If the device fails.
     ///
     /// # Panics
-    /// If there is no room for so many tokens.
+    /// If `visible` exceeds the capacity.
     pub fn read(&self, visible: usize) -> Result<Vec<f32>> {
         assert!(visible <= self.capacity, "room for {} tokens", self.capacity);
         let numbers = self.numbers.read()?;

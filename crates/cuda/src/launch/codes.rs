@@ -18,7 +18,7 @@ pub struct DeviceCodes<D: Device> {
 }
 
 impl<D: Device> DeviceCodes<D> {
-    /// Room for codes of so many bits.
+    /// Room for codes of `bits` bits of `tokens` tokens.
     ///
     /// # Errors
     /// If there is no memory.
@@ -58,12 +58,12 @@ impl<D: Device> DeviceCodes<D> {
         self.capacity
     }
 
-    /// Whether kernels find those of so many tokens in this room.
+    /// Whether the codes of `tokens` tokens fit.
     pub(crate) fn fits(&self, tokens: usize) -> bool {
         self.capacity == room(tokens)
     }
 
-    /// What those of so many tokens take.
+    /// The bytes that the codes of `tokens` tokens take.
     pub(crate) fn bytes_of(&self, tokens: usize) -> usize {
         tokens * self.bits.div_ceil(32) * size_of::<u32>()
     }
@@ -79,7 +79,7 @@ impl<D: Device> DeviceCodes<D> {
     }
 }
 
-/// Room for so many tokens, as kernels read codes.
+/// The capacity that `tokens` tokens need, as kernels read codes.
 pub(super) fn room(tokens: usize) -> usize {
     tokens.next_multiple_of(TOKENS_OF_THREAD)
 }

@@ -67,7 +67,7 @@ impl<D: Device> CombineSums<D> {
         let value_dim = layout.value_dim();
         expect("lists of records", lists.len(), records.lists)?;
         room("records", lists.longest, items * ITEM)?;
-        expect("numbers of sums", lists.len() * group * (2 + value_dim), sums.numbers.len())?;
+        expect("elements of sums", lists.len() * group * (2 + value_dim), sums.numbers.len())?;
         let blocks = [group as u32, along_y("lists", lists.len())?];
         let grid = Grid { blocks, threads: (value_dim as u32 + 1).next_multiple_of(32) };
         let given = [
@@ -88,7 +88,7 @@ impl<D: Device> CombineSums<D> {
 }
 
 impl<D: Device> Sums<D> {
-    /// Room for those of so many query heads, list by list.
+    /// Room for the sums of `heads` query heads, list by list.
     ///
     /// # Errors
     /// If there is no memory.

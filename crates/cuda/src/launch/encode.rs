@@ -88,7 +88,7 @@ impl<D: Device> Encode<D> {
     /// ones of each, and writes them where they belong. All slices are as long, and what they hold is
     /// kept.
     ///
-    /// O(new · numbers of a network) for each map.
+    /// O(new · weights of a network) for each map.
     ///
     /// # Errors
     /// If a size does not fit another, or there is no memory.
@@ -135,7 +135,7 @@ impl<D: Device> Encode<D> {
         let maps = codes.len();
         expect("tables", maps, tables.len())?;
         expect("networks", maps, networks.len())?;
-        expect("numbers of known codes", maps, known.len())?;
+        expect("counts of known codes", maps, known.len())?;
         let blocks = now.capacity.div_ceil(tile(&self.shape)).min(MOST_BLOCKS) as u32;
         let grid = Grid { blocks: [blocks, along_y("maps", maps)?], threads: THREADS };
         let given = [
@@ -182,7 +182,7 @@ impl<D: Device> Encode<D> {
         codes: &Array<D, u32>,
     ) -> Result<()> {
         let count = networks.len();
-        expect("numbers of queries", count * self.layout.head_dim(), queries.len())?;
+        expect("elements of queries", count * self.layout.head_dim(), queries.len())?;
         expect("words of query codes", count * self.shape.outputs().div_ceil(32), codes.len())?;
         let grid = Grid { blocks: [count as u32, 1], threads: THREADS };
         let given = [queries.given(), networks.given(), codes.given()];

@@ -31,7 +31,7 @@ impl<D: Device> ListTaken<D> {
         Ok(Self { device: device.clone(), module: device.compile(&Self::program())? })
     }
 
-    /// Room for what is counted of so many lists of tokens below `capacity`, `[lists, blocks]`.
+    /// Room for the counts of `lists` lists of tokens below `capacity`, `[lists, blocks]`.
     /// Others may use it before and after.
     ///
     /// # Errors

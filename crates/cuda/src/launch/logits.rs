@@ -23,7 +23,7 @@ pub struct ScoreLogits<D: Device> {
     sharing: usize,
 }
 
-/// Fails if the kernels of keys cannot score so many rows at once.
+/// Fails if the kernels of keys cannot score `sharing` rows at once.
 pub(super) fn check_sharing(sharing: usize) -> Result<()> {
     if (1..=MOST_SHARING).contains(&sharing) {
         return Ok(());
@@ -95,7 +95,7 @@ impl<D: Device> ScoreLogits<D> {
     ) -> Result<()> {
         let along = scores.blocks_of(self.sharing)?;
         expect("tables", scores.rows, tables.len())?;
-        expect("numbers of queries", scores.rows * self.layout.head_dim(), queries.len())?;
+        expect("elements of queries", scores.rows * self.layout.head_dim(), queries.len())?;
         now.expect_room("scores", scores.capacity)?;
         let blocks = [now.capacity.div_ceil(SPAN) as u32, along];
         let grid = Grid { blocks, threads: THREADS };

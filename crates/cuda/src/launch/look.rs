@@ -39,7 +39,7 @@ pub struct Looked<'a, D: Device> {
     pub logits: &'a Logits<D>,
 }
 
-/// What [`Look`] leaves for [`Judge`](super::Judge).
+/// What [`Look`] leaves for [`BudgetCheck`](super::BudgetCheck).
 #[derive(Clone, Debug)]
 pub struct SampleMoments<D: Device> {
     /// `[lists, group, items, MOMENTS]`
@@ -84,7 +84,7 @@ impl<D: Device> Look<D> {
         Ok(Self { device: device.clone(), module, layout })
     }
 
-    /// Room for what is found of so many lists of at most `capacity` tokens, by `group` readers each.
+    /// Room for the moments of `lists` lists of at most `capacity` tokens, by `group` readers each.
     ///
     /// # Errors
     /// If there is no memory.
@@ -116,8 +116,8 @@ impl<D: Device> Look<D> {
         expect("tables", lists, looked.tables.len())?;
         expect("units", lists, looked.units.len())?;
         expect("certain lists", lists, looked.certain_lengths.len())?;
-        expect("numbers of certain sums", sums, looked.certain.numbers.len())?;
-        expect("numbers of sums of the sample", sums, looked.sample.numbers.len())?;
+        expect("elements of certain sums", sums, looked.certain.numbers.len())?;
+        expect("elements of sums of the sample", sums, looked.sample.numbers.len())?;
         expect("places of logits", capacity, logits.places)?;
         expect("logits", readers * logits.places, logits.numbers.len())?;
         expect("items of moments", capacity.div_ceil(ITEM), moments.items)?;

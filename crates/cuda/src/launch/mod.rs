@@ -11,7 +11,7 @@
 //! | [`Select`], [`ListTaken`] | the best scores among tokens not taken, and lists of them |
 //! | [`Draw`]                  | a uniform sample of the others                            |
 //! | [`Open`]                  | how many of them to draw first                            |
-//! | [`Look`], [`Judge`]       | what the sample says, and how many more to draw; or how   |
+//! | [`Look`], [`BudgetCheck`]       | what the sample says, and how many more to draw; or how   |
 //! |                           | many, if that is proved                                   |
 //!
 //! What these functions take says by its type that it is sound: an [`Array`] knows its length,
@@ -21,10 +21,10 @@
 mod array;
 mod attend;
 mod bounds;
+mod budget_check;
 mod codes;
 mod combine;
 mod encode;
-mod judge;
 mod list_taken;
 mod lists;
 mod logits;
@@ -48,12 +48,12 @@ mod work;
 pub use array::Array;
 pub use attend::{Attend, Logits, Records};
 pub use bounds::{Bounds, Proofs};
+pub use budget_check::BudgetCheck;
 pub use codes::DeviceCodes;
 pub(crate) use combine::softmax;
 pub use combine::{CombineSums, Sums};
 pub use encode::Encode;
 pub(crate) use encode::Encoding;
-pub use judge::Judge;
 pub use list_taken::ListTaken;
 pub use lists::Lists;
 pub use logits::ScoreLogits;

@@ -18,12 +18,12 @@ impl<D: Device> Now<D> {
     /// How many numbers they are.
     pub const LEN: usize = 4;
 
-    /// With room for so many tokens; `numbers` `[LEN]` are written before each step.
+    /// With room for `capacity` tokens; `numbers` `[LEN]` are written before each step.
     ///
     /// # Errors
-    /// If they are not so many.
+    /// If `numbers` has another length.
     pub fn new(numbers: Array<D, u32>, capacity: usize) -> Result<Self> {
-        super::expect("numbers of a step", Self::LEN, numbers.len())?;
+        super::expect("inputs of a step", Self::LEN, numbers.len())?;
         Ok(Self { numbers, capacity })
     }
 
@@ -32,7 +32,7 @@ impl<D: Device> Now<D> {
         super::expect(&format!("room for tokens of {what}"), self.capacity, capacity)
     }
 
-    /// The numbers of a step with so many visible tokens, at least 1, of which samples are drawn in
+    /// The inputs of a step with `visible` tokens, at least 1, of which samples are drawn in
     /// orders with these sides, and looked at when they have `base` tokens.
     pub fn numbers(visible: usize, sides: [u32; 2], base: usize) -> [u32; 4] {
         [visible as u32, sides[0], sides[1], base as u32]

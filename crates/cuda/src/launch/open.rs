@@ -3,10 +3,10 @@
 use vattention_core::Result;
 
 use super::{Array, Now, Progress, Work, expect};
-use crate::kernels::JUDGE;
+use crate::kernels::BUDGET_CHECK;
 use crate::{Device, Grid, Program};
 
-/// As `judge.cu` says.
+/// As `budget_check.cu` says.
 const THREADS: u32 = 128;
 
 /// Begins samples.
@@ -18,7 +18,7 @@ pub struct Open<D: Device> {
 impl<D: Device> Open<D> {
     /// What is compiled.
     pub fn program() -> Program {
-        Program { source: JUDGE, constants: super::judge::constants() }
+        Program { source: BUDGET_CHECK, constants: super::budget_check::constants() }
     }
 
     /// Compiles it.

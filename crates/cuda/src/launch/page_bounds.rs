@@ -16,7 +16,7 @@ pub struct PageBounds<D: Device> {
 }
 
 impl<D: Device> PageBounds<D> {
-    /// Room for those of so many tokens, `page` in each page.
+    /// Room for the bounds of `capacity` tokens, `page` in each page.
     ///
     /// # Errors
     /// If there is no memory.
@@ -30,7 +30,7 @@ impl<D: Device> PageBounds<D> {
         (self.layout, self.page, self.capacity)
     }
 
-    /// What those of so many pages take.
+    /// The bytes that the bounds of `pages` pages take.
     pub(crate) fn bytes_of(&self, pages: usize) -> usize {
         pages * bytes_of_page(self.layout)
     }

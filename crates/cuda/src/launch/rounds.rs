@@ -3,12 +3,12 @@
 use vattention_core::{ClosedForm, Error, Result, Softmax};
 
 use super::{
-    Array, Attend, Bounds, CombineSums, Judge, Logits, Look, Looked, Now, Open, Pages, Progress,
-    Progressed, Proofs, Recorded, RowLayout, SampleMoments, Sums, Work, expect,
+    Array, Attend, Bounds, BudgetCheck, CombineSums, Logits, Look, Looked, Now, Open, Pages,
+    Progress, Progressed, Proofs, Recorded, RowLayout, SampleMoments, Sums, Work, expect,
 };
 use crate::Device;
 
-/// Samples of one list of each head, recorded once: opened, read, looked at and judged round by round.
+/// Samples of one list of each head, recorded once: opened, read, checked round by round.
 #[derive(Debug)]
 pub struct Rounds<D: Device> {
     work: Recorded<D>,
@@ -80,19 +80,19 @@ impl<D: Device> Rounds<D> {
             }
             ClosedForm::Formula { formula, .. } if rounds == 0 => {
                 let Arrays { now, certain, certain_lengths, progress, .. } = &arrays;
-                let judge = Judge::new(device, formula)?;
+                let check = BudgetCheck::new(device, formula)?;
                 let (certain, proofs) = ((certain, certain_lengths), arrays.proofs());
-                judge.open(&mut work, now, certain, Some(&proofs), progress, group)?;
+                check.open(&mut work, now, certain, Some(&proofs), progress, group)?;
                 arrays.read_part(device, &mut work, layout, group, false)?;
             }
             ClosedForm::Formula { formula, .. } => {
-                let judge = Judge::new(device, formula)?;
+                let check = BudgetCheck::new(device, formula)?;
                 let look = Look::new(device, layout)?;
                 arrays.looked(
                     device,
                     &mut work,
                     (layout, group),
-                    (&look, &judge, &moments),
+                    (&look, &check, &moments),
                     rounds,
                 )?;
             }
@@ -144,7 +144,7 @@ impl<D: Device> Rounds<D> {
             |sums: &Softmax| [&[sums.shift(), sums.denominator()], sums.numerator()].concat();
         let numbers: Vec<f64> = certain.iter().flat_map(numbers).collect();
         expect(
-            "numbers of certain sums",
+            "elements of certain sums",
             self.group * (2 + self.layout.value_dim()),
             numbers.len(),
         )?;
@@ -195,7 +195,7 @@ impl<D: Device> Arrays<D> {
         device: &D,
         work: &mut Work<D>,
         (layout, group): (RowLayout, usize),
-        (look, judge, moments): (&Look<D>, &Judge<D>, &SampleMoments<D>),
+        (look, check, moments): (&Look<D>, &BudgetCheck<D>, &SampleMoments<D>),
         rounds: usize,
     ) -> Result<()> {
         let Self { now, certain_lengths, progress, .. } = self;
@@ -212,7 +212,7 @@ impl<D: Device> Arrays<D> {
             self.read_part(device, work, layout, group, round > 1)?;
             look.add(work, now, &looked, progress, moments)?;
             let proofs = self.proofs();
-            judge.add(work, now, (&looked, moments), Some(&proofs), progress, round == rounds)?;
+            check.add(work, now, (&looked, moments), Some(&proofs), progress, round == rounds)?;
         }
         self.read_part(device, work, layout, group, true)
     }

@@ -10,7 +10,7 @@ use crate::Device;
 /// The largest head that the kernels have registers for.
 const LARGEST_DIM: usize = 256;
 
-/// Keys and values are padded to so many numbers.
+/// Keys and values are padded to a multiple of this many elements.
 const PADDING: usize = 32;
 
 /// How a token's row lies in its page: `[K, zeros | V, zeros]`, each part a multiple of 32 elements.

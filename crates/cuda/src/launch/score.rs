@@ -60,7 +60,7 @@ impl<D: Device> ScoreCodes<D> {
     }
 
     /// The same of codes whose addresses, `[rows, members]`, will have been written by then: of
-    /// [`DeviceCodes`] of so many bits, with room for as many tokens.
+    /// [`DeviceCodes`] of as many bits, with room for as many tokens.
     ///
     /// # Errors
     /// If a size does not fit another, or sums exceed 16 bits.

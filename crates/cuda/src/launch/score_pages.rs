@@ -112,7 +112,7 @@ impl<D: Device> ScorePages<D> {
     ) -> Result<()> {
         let Bounding { tables, known, bounds } = bounding;
         expect("tables", bounds.len(), tables.len())?;
-        expect("numbers of known pages", bounds.len(), known.len())?;
+        expect("counts of known pages", bounds.len(), known.len())?;
         let at_a_time = THREADS as usize / (self.layout.value_offset() / CHUNK);
         let blocks = now.capacity.div_ceil(self.page).div_ceil(at_a_time).min(MOST_BLOCKS) as u32;
         let grid = Grid { blocks: [blocks, along_y("heads", bounds.len())?], threads: THREADS };
@@ -145,7 +145,7 @@ impl<D: Device> ScorePages<D> {
     ) -> Result<()> {
         let along = scores.blocks_of(self.sharing)?;
         expect("bounds", scores.rows, bounds.len())?;
-        expect("numbers of queries", 2 * scores.rows * self.layout.head_dim(), queries.len())?;
+        expect("elements of queries", 2 * scores.rows * self.layout.head_dim(), queries.len())?;
         expect("tokens that share a score", self.page, scores.page)?;
         now.expect_room("scores", scores.capacity)?;
         let blocks = [now.capacity.div_ceil(self.page).div_ceil(SPAN) as u32, along];

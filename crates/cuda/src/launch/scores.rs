@@ -33,7 +33,7 @@ pub struct Scores<D: Device, S> {
 }
 
 impl<D: Device, S: Ranked> Scores<D, S> {
-    /// Room for a score of each of so many tokens.
+    /// Room for a score of each of `capacity` tokens.
     ///
     /// # Errors
     /// If there is no memory.
@@ -92,7 +92,7 @@ impl<D: Device, S: Ranked> Scores<D, S> {
     /// If the device fails.
     ///
     /// # Panics
-    /// If there is no room for so many.
+    /// If `count` exceeds the room.
     pub fn read(&self, count: usize) -> Result<Vec<S>> {
         assert!(count <= self.room(), "room for {} scores", self.room());
         let numbers = self.numbers.read()?;

@@ -45,7 +45,7 @@ struct Over<'a, D: Device, S> {
 }
 
 impl<D: Device> Selecting<D> {
-    /// Room for so many rows of so many tokens.
+    /// Room for `rows` rows of `capacity` tokens.
     ///
     /// # Errors
     /// If there is no memory.
@@ -105,7 +105,7 @@ impl<D: Device, S: Ranked> Select<D, S> {
         expect("rows of scores", taken.rows(), scores.rows)?;
         expect("tokens that share a score", self.page, scores.page)?;
         expect("rows of a selection", taken.rows(), selecting.rows)?;
-        expect("numbers of tokens to take", taken.rows(), counts.len())?;
+        expect("counts of tokens to take", taken.rows(), counts.len())?;
         now.expect_room("bits", taken.capacity())?;
         now.expect_room("scores", scores.capacity)?;
         now.expect_room("a selection", selecting.capacity)?;

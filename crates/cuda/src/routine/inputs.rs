@@ -6,10 +6,10 @@ use super::kind::{Kind, Stage};
 use super::stage::{StageInputs, StageOnDevice};
 use super::words::{Place, Places};
 use crate::Device;
-use crate::index::ToldIndex;
+use crate::index::IndexInputs;
 use crate::launch::{Array, Now};
 
-/// Where the numbers of a step are.
+/// Where the inputs of a step are.
 #[derive(Debug)]
 pub(super) struct Inputs {
     places: Places,
@@ -41,15 +41,15 @@ pub(super) struct OnDevice<D: Device> {
 }
 
 /// One KV head at a step.
-pub(crate) struct Told<'a> {
+pub(crate) struct HeadInputs<'a> {
     pub(crate) plan: Plan<'a>,
     pub(crate) step: &'a Step<'a>,
     /// Keys of the random order of each of its lists, and the sides of all of them.
     pub(crate) orders: Vec<([u32; 8], [u32; 2])>,
     /// Its table of pages.
     pub(crate) table: u64,
-    /// Of each selector, where what it keeps of the keys is.
-    pub(crate) indexes: Vec<ToldIndex>,
+    /// The index of each selector.
+    pub(crate) indexes: Vec<IndexInputs>,
 }
 
 impl Inputs {
@@ -82,8 +82,8 @@ impl Inputs {
         })
     }
 
-    /// The numbers of a step.
-    pub(super) fn of_step(&self, kind: &Kind, heads: &[Told<'_>]) -> Vec<u32> {
+    /// The inputs of a step.
+    pub(super) fn of_step(&self, kind: &Kind, heads: &[HeadInputs<'_>]) -> Vec<u32> {
         let mut all = self.places.zeros();
         let first = &heads[0];
         let base = first.plan.sample.as_ref().map_or(0, |sample| sample.base);
@@ -102,8 +102,9 @@ impl Inputs {
         if !orders.is_empty() {
             self.orders.put(&orders, &mut all);
         }
-        let of_head =
-            |head: &Told<'_>| head.plan.sample.as_ref().map_or(1.0, |sample| sample.max_norm_v);
+        let of_head = |head: &HeadInputs<'_>| {
+            head.plan.sample.as_ref().map_or(1.0, |sample| sample.max_norm_v)
+        };
         let longest: Vec<f64> =
             heads.iter().flat_map(|head| std::iter::repeat_n(of_head(head), lists)).collect();
         let units: Vec<f32> = longest.iter().map(|&longest| unit(longest)).collect();

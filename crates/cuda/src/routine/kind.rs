@@ -20,11 +20,11 @@ pub(crate) struct Kind {
 /// What one selector does, or several that take ranges one after the other.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Stage {
-    /// So many ranges.
+    /// Ranges, and how many.
     Ranges(usize),
     /// The best by `q·k`.
     Logits(Score),
-    /// The best by the bounds of pages of so many tokens.
+    /// The best by the bounds of pages, and the tokens of a page.
     Pages { score: Score, page: usize },
     /// The best by codes.
     Codes(CodesStage),

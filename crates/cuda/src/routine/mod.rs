@@ -7,7 +7,7 @@
 //! | file      | what                                                            |
 //! |-----------|-----------------------------------------------------------------|
 //! | `kind`    | for what it is recorded                                         |
-//! | `words`   | numbers of several types in one array                           |
+//! | `words`   | values of several types in one array                            |
 //! | `inputs`  | what it is told at each step                                    |
 //! | `stage`   | what of that one selector tells                                 |
 //! | `outputs` | what it says of each step                                       |
@@ -26,7 +26,7 @@ use std::sync::{Mutex, PoisonError};
 
 use vattention_core::Result;
 
-pub(crate) use self::inputs::Told;
+pub(crate) use self::inputs::HeadInputs;
 pub(crate) use self::kind::Kind;
 pub(crate) use self::outputs::Found;
 pub(crate) use self::shared::Routines;
@@ -70,7 +70,11 @@ impl<D: Device> Routine<D> {
     ///
     /// # Errors
     /// If the device fails.
-    pub(crate) fn run(&self, heads: &[Told<'_>], listed: bool) -> Result<(Found, Option<Tokens>)> {
+    pub(crate) fn run(
+        &self,
+        heads: &[HeadInputs<'_>],
+        listed: bool,
+    ) -> Result<(Found, Option<Tokens>)> {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         self.given.write(&self.inputs.of_step(&self.kind, heads), 0)?;
         work.replay()?;

@@ -8,10 +8,10 @@ use super::Routine;
 use super::inputs::{self, Inputs};
 use super::kind::{CodesStage, Kind, Stage};
 use super::outputs::{self, Outputs, Sample};
-use super::stage::{CodesOnDevice, KeptOnDevice, StageOnDevice};
+use super::stage::{CodesOnDevice, SpansOnDevice, StageOnDevice};
 use crate::Device;
 use crate::launch::{
-    Array, Attend, Bounding, Bounds, CombineSums, Draw, Drawing, Encode, Encoding, Judge,
+    Array, Attend, Bounding, Bounds, BudgetCheck, CombineSums, Draw, Drawing, Encode, Encoding,
     ListTaken, Lists, Logits, Look, Looked, Open, Proofs, Ranked, Records, SampleMoments,
     ScoreCodes, ScoreLogits, ScorePages, Scores, Select, Selecting, Take, Taken, Work,
 };
@@ -104,7 +104,7 @@ impl<D: Device> Recording<'_, D> {
                 let scores = Scores::of_pages(self.device, rows, capacity, page)?;
                 let sharing = self.kind.rows_of_head();
                 let score = ScorePages::new(self.device, self.kind.layout, sharing, page)?;
-                let KeptOnDevice { tables, addresses, known } = kept;
+                let SpansOnDevice { tables, addresses, known } = kept;
                 let bounding = Bounding { tables, known, bounds: addresses };
                 score.add_bounds(&mut self.work, now, &bounding)?;
                 score.add(&mut self.work, now, bounds, queries, &scores)?;
@@ -119,7 +119,7 @@ impl<D: Device> Recording<'_, D> {
     fn pick_by_codes(&mut self, stage: &CodesStage, given: &CodesOnDevice<D>) -> Result<()> {
         let (now, layout) = (&self.given.now, self.kind.layout);
         let CodesOnDevice { counts, queries, query_networks, codes, kept, key_networks } = given;
-        let KeptOnDevice { tables, addresses, known } = kept;
+        let SpansOnDevice { tables, addresses, known } = kept;
         let encoding = Encoding { tables, networks: key_networks, known, codes: addresses };
         Encode::new(self.device, layout, &stage.key)?.add_keys(&mut self.work, now, &encoding)?;
         let words = codes.len() * stage.bits().div_ceil(32);
@@ -168,9 +168,9 @@ impl<D: Device> Recording<'_, D> {
         let (kind, now, progress) = (self.kind, &self.given.now, &sample.progress);
         let budget = kind.sample.as_ref().and_then(|sample| sample.budget.as_ref());
         let looks = kind.sample.as_ref().map_or(0, |sample| sample.looks);
-        let judging = budget
+        let checking = budget
             .filter(|_| looks > 0)
-            .map(|budget| Judging::new(self.device, kind, budget))
+            .map(|budget| Checking::new(self.device, kind, budget))
             .transpose()?;
         let (draw, members) = (Draw::new(self.device)?, kind.members());
         let drawing = Drawing::new(self.device, &self.given.orders, kind.capacity)?;
@@ -183,9 +183,9 @@ impl<D: Device> Recording<'_, D> {
         }
         for look in 0..=looks {
             draw.add_draw(&mut self.work, now, &self.taken, members, &drawing, progress)?;
-            self.read_part(sample, judging.as_ref(), look > 0)?;
-            if let Some(judging) = judging.as_ref().filter(|_| look < looks) {
-                self.judge(judging, sample, look + 1 == looks)?;
+            self.read_part(sample, checking.as_ref(), look > 0)?;
+            if let Some(checking) = checking.as_ref().filter(|_| look < looks) {
+                self.check(checking, sample, look + 1 == looks)?;
             }
         }
         let take = Take::new(self.device)?;
@@ -194,31 +194,31 @@ impl<D: Device> Recording<'_, D> {
 
     /// A sample whose size follows from what the selectors took and left.
     fn open_proved(&mut self, budget: &Formula, sample: &Sample<D>) -> Result<()> {
-        let judge = Judge::new(self.device, budget)?;
+        let check = BudgetCheck::new(self.device, budget)?;
         let (now, said, readers) = (&self.given.now, self.said, self.kind.readers());
         let proofs = proofs(self.bounds.as_ref(), self.given);
         let certain = (&said.certain, &said.taken);
-        judge.open(&mut self.work, now, certain, proofs.as_ref(), &sample.progress, readers)
+        check.open(&mut self.work, now, certain, proofs.as_ref(), &sample.progress, readers)
     }
 
     /// Attention over the part that was drawn last.
     fn read_part(
         &mut self,
         sample: &Sample<D>,
-        judging: Option<&Judging<D>>,
+        checking: Option<&Checking<D>>,
         more: bool,
     ) -> Result<()> {
         let (tables, queries) = (&self.given.list_tables, &self.given.queries);
         let part = sample.progress.part();
         let first = sample.progress.first();
-        let logits = judging.map(|judging| judging.logits.beginning_at(&first));
+        let logits = checking.map(|checking| checking.logits.beginning_at(&first));
         self.attend.add(&mut self.work, tables, &part, queries, &self.records, logits.as_ref())?;
         self.combine.add(&mut self.work, &self.records, &part, &sample.sums, more)
     }
 
     /// A look at the sample, which says what part of it is drawn next.
-    fn judge(&mut self, judging: &Judging<D>, sample: &Sample<D>, last: bool) -> Result<()> {
-        let Judging { look, judge, moments, logits } = judging;
+    fn check(&mut self, checking: &Checking<D>, sample: &Sample<D>, last: bool) -> Result<()> {
+        let Checking { look, check, moments, logits } = checking;
         let now = &self.given.now;
         let looked = Looked {
             tables: &self.given.list_tables,
@@ -231,7 +231,7 @@ impl<D: Device> Recording<'_, D> {
         look.add(&mut self.work, now, &looked, &sample.progress, moments)?;
         let proofs = proofs(self.bounds.as_ref(), self.given);
         let progress = &sample.progress;
-        judge.add(&mut self.work, now, (&looked, moments), proofs.as_ref(), progress, last)
+        check.add(&mut self.work, now, (&looked, moments), proofs.as_ref(), progress, last)
     }
 
     /// How many rows of each KV head were read.
@@ -251,20 +251,20 @@ fn proofs<'a, D: Device>(
     bounds.map(|bounds| Proofs { bounds, longest: &given.longest })
 }
 
-/// What judges a sample.
-struct Judging<D: Device> {
+/// What checks a sample.
+struct Checking<D: Device> {
     look: Look<D>,
-    judge: Judge<D>,
+    check: BudgetCheck<D>,
     moments: SampleMoments<D>,
     /// Of the sample.
     logits: Logits<D>,
 }
 
-impl<D: Device> Judging<D> {
+impl<D: Device> Checking<D> {
     fn new(device: &D, kind: &Kind, budget: &Formula) -> Result<Self> {
         let look = Look::new(device, kind.layout)?;
         let moments = look.moments(kind.lists(), kind.readers(), kind.capacity)?;
         let logits = Logits::new(device, kind.lists(), kind.readers(), kind.capacity)?;
-        Ok(Self { look, judge: Judge::new(device, budget)?, moments, logits })
+        Ok(Self { look, check: BudgetCheck::new(device, budget)?, moments, logits })
     }
 }

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use vattention_core::{HashCodes, Score, SelectorOp};
 
-use super::inputs::Told;
+use super::inputs::HeadInputs;
 use super::kind::{Kind, Stage};
 use super::words::{Place, Places};
 use crate::Device;
-use crate::index::{ToldMap, Whereabouts};
+use crate::index::{IndexSpan, MapInputs};
 use crate::launch::Array;
 
-/// Where the numbers of a stage are.
+/// Where the inputs of a stage are.
 #[derive(Debug)]
 pub(super) enum StageInputs {
     /// `[rows, count, 2]`
@@ -26,12 +26,12 @@ pub(super) enum StageInputs {
         counts: Place<u32>,
         queries: Place<f32>,
         bounds: Place<u64>,
-        kept: KeptInputs,
+        kept: SpanInputs,
     },
     Codes(CodesInputs),
 }
 
-/// Where the numbers are of a stage that compares codes.
+/// Where the inputs of a stage that compares codes are.
 #[derive(Debug)]
 pub(super) struct CodesInputs {
     /// `[rows]`
@@ -42,13 +42,13 @@ pub(super) struct CodesInputs {
     /// What they are compared with, `[rows, compared]`.
     codes: Place<u64>,
     /// The codes of each KV head by each map, and their networks.
-    kept: KeptInputs,
+    kept: SpanInputs,
     key_networks: Place<u64>,
 }
 
-/// What is kept of keys: the tables of their pages, where it is, and of how many of them.
+/// Indexes of KV heads: tables of their pages, addresses, and how many tokens or pages each holds.
 #[derive(Debug)]
-pub(super) struct KeptInputs {
+pub(super) struct SpanInputs {
     tables: Place<u64>,
     addresses: Place<u64>,
     known: Place<u32>,
@@ -65,7 +65,7 @@ pub(super) enum StageOnDevice<D: Device> {
         counts: Array<D, u32>,
         queries: Array<D, f32>,
         bounds: Array<D, u64>,
-        kept: KeptOnDevice<D>,
+        kept: SpansOnDevice<D>,
     },
     Codes(CodesOnDevice<D>),
 }
@@ -75,11 +75,11 @@ pub(super) struct CodesOnDevice<D: Device> {
     pub(super) queries: Array<D, f32>,
     pub(super) query_networks: Array<D, u64>,
     pub(super) codes: Array<D, u64>,
-    pub(super) kept: KeptOnDevice<D>,
+    pub(super) kept: SpansOnDevice<D>,
     pub(super) key_networks: Array<D, u64>,
 }
 
-pub(super) struct KeptOnDevice<D: Device> {
+pub(super) struct SpansOnDevice<D: Device> {
     pub(super) tables: Array<D, u64>,
     pub(super) addresses: Array<D, u64>,
     pub(super) known: Array<D, u32>,
@@ -97,7 +97,7 @@ impl StageInputs {
                 counts: places.add(rows),
                 queries: places.add(2 * rows * dim),
                 bounds: places.add(rows),
-                kept: KeptInputs::new(places, heads),
+                kept: SpanInputs::new(places, heads),
             },
             Stage::Codes(stage) => {
                 let compared = rows * stage.compared(kind.shape.group());
@@ -107,7 +107,7 @@ impl StageInputs {
                     queries: places.add(compared * dim),
                     query_networks: places.add(compared),
                     codes: places.add(compared),
-                    kept: KeptInputs::new(places, maps),
+                    kept: SpanInputs::new(places, maps),
                     key_networks: places.add(maps),
                 })
             }
@@ -131,7 +131,13 @@ impl StageInputs {
     }
 
     /// Puts what `ops` of each head say.
-    pub(super) fn put(&self, kind: &Kind, heads: &[Told<'_>], ops: Range<usize>, all: &mut [u32]) {
+    pub(super) fn put(
+        &self,
+        kind: &Kind,
+        heads: &[HeadInputs<'_>],
+        ops: Range<usize>,
+        all: &mut [u32],
+    ) {
         let first = ops.start;
         let counts = |place: &Place<u32>, all: &mut [u32]| {
             let count = |row: PickRow<'_>| row.head.plan.ops[first].count() as u32;
@@ -155,7 +161,7 @@ impl StageInputs {
                     rows(kind, heads).flat_map(of_row).collect::<Vec<_>>()
                 });
                 queries.put(&parts.concat(), all);
-                let of_head = |head: &Told<'_>| head.indexes[first].bounds();
+                let of_head = |head: &HeadInputs<'_>| head.indexes[first].bounds();
                 let of_rows = rows(kind, heads).filter_map(|row| of_head(row.head));
                 bounds.put(&of_rows.map(|kept| kept.address).collect::<Vec<_>>(), all);
                 let of_heads = heads.iter().filter_map(|head| Some((head.table, of_head(head)?)));
@@ -182,7 +188,7 @@ impl CodesInputs {
     }
 
     /// Puts what each head's `op` says.
-    fn put(&self, kind: &Kind, heads: &[Told<'_>], op: usize, all: &mut [u32]) {
+    fn put(&self, kind: &Kind, heads: &[HeadInputs<'_>], op: usize, all: &mut [u32]) {
         let (mut queries, mut networks, mut compared) = (Vec::new(), Vec::new(), Vec::new());
         for row in rows(kind, heads) {
             let Some((score, codes)) = codes_of(&row.head.plan.ops[op]) else { continue };
@@ -197,10 +203,10 @@ impl CodesInputs {
         self.queries.put(&queries, all);
         self.query_networks.put(&networks, all);
         self.codes.put(&compared, all);
-        let maps = |head: &Told<'_>| -> Vec<(u64, ToldMap)> {
+        let maps = |head: &HeadInputs<'_>| -> Vec<(u64, MapInputs)> {
             head.indexes[op].maps().iter().map(|&map| (head.table, map)).collect()
         };
-        let maps: Vec<(u64, ToldMap)> = heads.iter().flat_map(maps).collect();
+        let maps: Vec<(u64, MapInputs)> = heads.iter().flat_map(maps).collect();
         self.kept
             .put(&maps.iter().map(|(table, map)| (*table, map.codes)).collect::<Vec<_>>(), all);
         let networks: Vec<u64> = maps.iter().map(|(_, map)| map.key_network).collect();
@@ -208,14 +214,14 @@ impl CodesInputs {
     }
 }
 
-impl KeptInputs {
+impl SpanInputs {
     fn new(places: &mut Places, count: usize) -> Self {
         let (tables, addresses) = (places.add(count), places.add(count));
         Self { tables, addresses, known: places.add(count) }
     }
 
-    fn on_device<D: Device>(&self, all: &Array<D, u32>) -> KeptOnDevice<D> {
-        KeptOnDevice {
+    fn on_device<D: Device>(&self, all: &Array<D, u32>) -> SpansOnDevice<D> {
+        SpansOnDevice {
             tables: self.tables.of(all),
             addresses: self.addresses.of(all),
             known: self.known.of(all),
@@ -223,7 +229,7 @@ impl KeptInputs {
     }
 
     /// Puts tables of pages, and what is kept of the rows there.
-    fn put(&self, kept: &[(u64, Whereabouts)], all: &mut [u32]) {
+    fn put(&self, kept: &[(u64, IndexSpan)], all: &mut [u32]) {
         self.tables.put(&kept.iter().map(|&(table, _)| table).collect::<Vec<_>>(), all);
         self.addresses.put(&kept.iter().map(|(_, at)| at.address).collect::<Vec<_>>(), all);
         self.known.put(&kept.iter().map(|(_, at)| at.known).collect::<Vec<_>>(), all);
@@ -233,11 +239,11 @@ impl KeptInputs {
 /// A row that picks: a member of a group, or the first for all of them.
 #[derive(Clone, Copy)]
 struct PickRow<'a> {
-    head: &'a Told<'a>,
+    head: &'a HeadInputs<'a>,
     member: usize,
 }
 
-fn rows<'a>(kind: &Kind, heads: &'a [Told<'a>]) -> impl Iterator<Item = PickRow<'a>> {
+fn rows<'a>(kind: &Kind, heads: &'a [HeadInputs<'a>]) -> impl Iterator<Item = PickRow<'a>> {
     let members = kind.rows_of_head();
     heads.iter().flat_map(move |head| (0..members).map(move |member| PickRow { head, member }))
 }

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::Device;
 use crate::launch::Array;
 
-/// A place for numbers of a type, in words of 4 bytes.
+/// A place for values of one type, in words of 4 bytes.
 #[derive(Debug)]
 pub(super) struct Place<T> {
     words: Range<usize>,

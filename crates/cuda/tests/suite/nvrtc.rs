@@ -7,8 +7,8 @@ use std::io::Write;
 
 use vattention_core::{Activation, Storage};
 use vattention_cuda::launch::{
-    Attend, CombineSums, Draw, Encode, Judge, ListTaken, Look, NetworkShape, RowLayout, ScoreCodes,
-    ScoreLogits, ScorePages, Select, Take,
+    Attend, BudgetCheck, CombineSums, Draw, Encode, ListTaken, Look, NetworkShape, RowLayout,
+    ScoreCodes, ScoreLogits, ScorePages, Select, Take,
 };
 use vattention_cuda::{Compiler, Driver, Program, Source};
 
@@ -108,7 +108,7 @@ fn every_program_compiles_for_every_architecture() {
     let others = others.map(|program| (program, budget(1), 0));
     // It has a block for each list alone: there are fewer than a device could hold with 128 registers. On
     // sm_120 the assembler spills two words.
-    let judge = [(Judge::<Driver>::program(), 128, 8)];
+    let check = [(BudgetCheck::<Driver>::program(), 128, 8)];
     let look = storages.map(|storage| [64, 96, 128, 256].map(|dim| (storage, dim)));
     let look = look.as_flattened().iter().map(|&(storage, dim)| {
         let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
@@ -128,7 +128,7 @@ fn every_program_compiles_for_every_architecture() {
         .chain(pages)
         .chain(logits)
         .chain(others)
-        .chain(judge)
+        .chain(check)
         .chain(look)
         .chain(encode)
         .collect();

@@ -131,7 +131,7 @@ impl BenchHeads {
         }
     }
 
-    /// The queries that a prompt of so many tokens ends with, `[query_heads, prompt, head_dim]`: one at least.
+    /// The queries of the last tokens of a prompt, `[query_heads, prompt, head_dim]`: one at least.
     pub(super) fn prompt(&self, layer: usize, tokens: usize) -> Array3<f32> {
         match self {
             Self::MadeUp(_) => self.queries(layer, PROMPT),

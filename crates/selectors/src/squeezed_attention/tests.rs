@@ -32,7 +32,7 @@ vattention_testkit::laws!(by_size, sized(20));
 vattention_testkit::laws!(by_threshold, config(None, Some(0.01)));
 vattention_testkit::laws!(in_two_levels, of_two_levels(20));
 
-/// A worker that has seen a head's tokens and so many queries of its prompt.
+/// A worker that has seen a head's tokens and the last `prompt` queries of its prompt.
 fn shown(config: &SqueezedAttention, head: &Head, count: usize) -> Worker {
     let (bar, coarse_bar) = config.bars().unwrap();
     let config = config.clone();

@@ -1,11 +1,11 @@
-//! Budgets from a proved range: `judge.cu`, against core's own sampler.
+//! Budgets from a proved range: `budget_check.cu`, against core's own sampler.
 
 use vattention_core::{BudgetEstimator, Target};
 use vattention_cuda::Device;
 use vattention_cuda_emulator::Schedule;
 use vattention_estimators::{Combine, Correction, Hoeffding};
 
-use super::judge::{CAPACITY, Shown, check_steps};
+use super::budget_check::{CAPACITY, Shown, check_steps};
 use super::look::fraction;
 use super::world::{KINDS, emulator};
 

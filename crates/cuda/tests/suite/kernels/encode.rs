@@ -20,7 +20,7 @@ pub(crate) const WIDTHS: [&[usize]; 5] =
 const ACTIVATIONS: [Activation; 4] =
     [Activation::Silu, Activation::Relu, Activation::Gelu, Activation::Tanh];
 
-/// A network of numbers of a usual size.
+/// A network with weights of a usual size.
 fn network(dim: usize, widths: &[usize], activation: Activation, numbers: &mut Numbers) -> Network {
     let inputs = std::iter::once(&dim).chain(widths);
     let layer = |(&inputs, &outputs): (&usize, &usize)| {

@@ -2,10 +2,10 @@
 
 mod attend;
 mod bounded;
+mod budget_check;
 mod choose;
 mod encode;
 mod gpu;
-mod judge;
 mod look;
 mod pages;
 mod prelude;
@@ -41,6 +41,6 @@ fn check_kernels<D: Device>(device: &D) {
     for (seed, kind) in world::KINDS.into_iter().enumerate() {
         look::check_look(device, kind, look::DRAWN[seed], seed as u64);
     }
-    judge::check_judge(device);
+    budget_check::check_budgets(device);
     bounded::check_bounded(device);
 }

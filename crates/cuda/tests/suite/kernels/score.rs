@@ -217,7 +217,7 @@ fn logits_that_do_not_fit_are_refused() {
         (add(layout, 16, (1, 2), (2, 20)), "rows of a head: expected 20, got 16"),
         (add(layout, 20, (1, 3), (3, 20)), "rows of scores: expected a multiple of 2, got 3"),
         (add(layout, 20, (1, 4), (4, 20)), "tables: expected 4, got 2"),
-        (add(layout, 20, (1, 3), (2, 20)), "numbers of queries: expected 128, got 192"),
+        (add(layout, 20, (1, 3), (2, 20)), "elements of queries: expected 128, got 192"),
         (add(layout, 20, (1, 2), (2, 21)), "room for tokens of scores: expected 20, got 21"),
     ] {
         assert!(refused.contains(because), "{refused}");

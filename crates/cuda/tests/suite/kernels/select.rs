@@ -137,7 +137,7 @@ fn what_does_not_fit_is_refused() {
     };
     refused(run((1, 10), 2, (2, 10)), "rows of scores: expected 2, got 1");
     refused(run((2, 11), 2, (2, 10)), "room for tokens of scores: expected 10, got 11");
-    refused(run((2, 10), 1, (2, 10)), "numbers of tokens to take: expected 2, got 1");
+    refused(run((2, 10), 1, (2, 10)), "counts of tokens to take: expected 2, got 1");
     refused(run((2, 10), 2, (1, 10)), "rows of a selection: expected 2, got 1");
     refused(run((2, 10), 2, (2, 9)), "room for tokens of a selection: expected 10, got 9");
 }

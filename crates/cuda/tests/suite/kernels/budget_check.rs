@@ -1,4 +1,4 @@
-//! What follows looks: `judge.cu`, against core's own sampler.
+//! What follows looks: `budget_check.cu`, against core's own sampler.
 
 use std::sync::Arc;
 
@@ -191,7 +191,7 @@ fn looking(epsilon: f64, rounds: u8) -> impl Fn(Shown) -> Box<dyn BudgetEstimato
 }
 
 /// Several rounds, of which some lists need fewer than others.
-pub(crate) fn check_judge<D: Device>(device: &D) {
+pub(crate) fn check_budgets<D: Device>(device: &D) {
     let steps = [shown(CAPACITY, 40, 64), shown(700, 0, 128), shown(CAPACITY, 40, 64)];
     for rounds in [1, 3] {
         let drawn = check_steps(device, KINDS[1], 5, &steps, &looking(0.1, rounds));
@@ -242,7 +242,7 @@ fn decisions_about_parts_are_those_of_core() {
 fn several_rounds() {
     let Some(device) = emulator() else { return };
     for schedule in Schedule::several() {
-        check_judge(&device.clone().with_order(schedule));
+        check_budgets(&device.clone().with_order(schedule));
     }
 }
 

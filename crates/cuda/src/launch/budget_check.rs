@@ -8,15 +8,15 @@ use super::select::SPAN;
 use super::{
     Array, Given, Looked, Now, Progress, Proofs, SampleMoments, Sums, Work, along_y, expect,
 };
-use crate::kernels::JUDGE;
+use crate::kernels::BUDGET_CHECK;
 use crate::{Device, Grid, Program};
 
-/// As `judge.cu` says.
+/// As `budget_check.cu` says.
 const THREADS: u32 = 128;
 
 /// Says how large samples are to be, by a [`Formula`].
 #[derive(Clone, Debug)]
-pub struct Judge<D: Device> {
+pub struct BudgetCheck<D: Device> {
     module: D::Module,
     /// `[5 + 3 splits]`: epsilon, what numerator, denominator and population are, and the allowance; cap,
     /// kappa and z of each.
@@ -26,15 +26,15 @@ pub struct Judge<D: Device> {
     needs_sample: bool,
 }
 
-/// What `judge.cu` is compiled with.
+/// What `budget_check.cu` is compiled with.
 pub(super) fn constants() -> Vec<(&'static str, String)> {
     vec![("MOMENTS", MOMENTS.to_string()), ("LAGS", LAGS.to_string())]
 }
 
-impl<D: Device> Judge<D> {
+impl<D: Device> BudgetCheck<D> {
     /// What is compiled.
     pub fn program() -> Program {
-        Program { source: JUDGE, constants: constants() }
+        Program { source: BUDGET_CHECK, constants: constants() }
     }
 
     /// Compiles it, for a formula.
@@ -152,7 +152,7 @@ impl<D: Device> Judge<D> {
         ];
         // SAFETY: the arguments are those of the kernel. There are moments of each reader of each
         // list, for as many items as a sample can have, and sums and, if there are any, bounds.
-        unsafe { work.add(&self.module, "judge", grid, given) };
+        unsafe { work.add(&self.module, "budget_check", grid, given) };
         Ok(())
     }
 
@@ -178,9 +178,9 @@ impl<D: Device> Judge<D> {
     }
 }
 
-/// Fails unless there are sums of so many readers.
+/// Fails unless there are sums of `readers` readers.
 fn expect_sums<D: Device>(what: &str, readers: usize, sums: &Sums<D>) -> Result<()> {
-    expect(&format!("numbers of {what}"), readers * (2 + sums.value_dim), sums.numbers.len())
+    expect(&format!("elements of {what}"), readers * (2 + sums.value_dim), sums.numbers.len())
 }
 
 /// What a formula says beside the splits, as `budget.cuh` numbers it.

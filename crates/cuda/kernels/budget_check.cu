@@ -144,7 +144,7 @@ DEVICE Sample next_part(u32 drawn, u32 asked, u32 n_s, bool last) {
 /// [lists][group][items][MOMENTS], each of `item` tokens. sample: the readers' sums over it, as
 /// `certain` are; moments are relative to the larger shift of both. form: the numbers of a formula.
 /// Without a part that is left to draw, where all is done.
-KERNEL(judge, THREADS, const u32* now, const u32* certain_lengths, const f64* moments,
+KERNEL(budget_check, THREADS, const u32* now, const u32* certain_lengths, const f64* moments,
        const f64* form, const f64* certain, const f64* sample, const f32* largest,
        const f64* longest, u32* progress, u32 group, u32 item, u32 items, u32 capacity, u32 splits,
        u32 span, u32 spans, u32 value_dim, u32 last) {
