@@ -75,13 +75,14 @@ def methods(share, tokens):
         "pq-cache": table("pq-cache", size=share),
         "inf-llm": table("inf-llm", size=share),
         "squeezed-attention": table("squeezed-attention", size=share),
+        "retrieval-attention": table("retrieval-attention", size=share),
         "snapkv": table("snapkv", size=128 + picked),
         "h2o": table("h2o", heavy=picked, recent=128),
     }
 
 
 # They rank no tokens at a step.
-UNRANKED = ["recent tokens", "snapkv", "h2o"]
+UNRANKED = ["recent tokens", "retrieval-attention", "snapkv", "h2o"]
 
 # What decides by itself how much to read; the inner selector of twilight is an inline table.
 OWN_SIZE = {

@@ -1,4 +1,4 @@
-"""Known outputs of the selectors that rest on clusters of keys: tests/golden/clusters.json.
+"""Known outputs of the selectors that index a prompt's keys by clusters or by a graph: tests/golden/clusters.json.
 
     python3 tools/make_cluster_golden.py > tests/golden/clusters.json
 
@@ -13,8 +13,13 @@ starts is that of tests/golden/make_order.py. What is a choice of our own is nam
 - Tactic (https://arxiv.org/abs/2502.12216): clusters by falling product of their mean with the query put the tokens
   in an order; the first ones' weights are exact, the others follow a / rank + b, fitted to two windows of exact
   weights. OPEN: where the windows lie (at a tenth and six tenths of the order, a hundredth wide).
+- RetrievalAttention (https://arxiv.org/abs/2409.10516): the nearest keys of each query of the prompt are linked to each
+  other, and a best-first search with a beam walks the links. OPEN: which of them (each key of a query's list with the
+  first one and with the one before it), how many a key has, rank by rank, that each token is linked with its
+  neighbours in the text, and that the search begins at the newest token and at the nearest keys of the last queries.
 """
 
+import heapq
 import json
 import sys
 from pathlib import Path
@@ -156,6 +161,57 @@ def tactic(keys, queries, config, taken):
     return found
 
 
+def linked(keys, prompt, config):
+    """The links of each key of the prompt, and where the search begins."""
+    lists = [np.argsort(-(keys @ query), kind="stable")[: config["neighbours"]] for of_member in prompt for query in of_member]
+    links = [[] for _ in keys]
+
+    def link(one, other):
+        if other not in links[one] and len(links[one]) < config["degree"]:
+            links[one].append(other)
+
+    for rank in range(1, config["neighbours"]):
+        for nearest in lists:
+            for earlier in dict.fromkeys([int(nearest[0]), int(nearest[rank - 1])]):
+                link(earlier, int(nearest[rank]))
+                link(int(nearest[rank]), earlier)
+    last = len(prompt[0])
+    return links, [int(nearest[0]) for nearest in lists[last - 1 :: last]]
+
+
+def found(keys, query, links, entries, beam, taken):
+    """The best tokens, not yet taken, that a search with a beam finds."""
+    place = lambda token: (-float(keys[token] @ query), token)  # noqa: E731
+    entries = dict.fromkeys([len(keys) - 1, *entries])
+    seen, ahead = set(entries), [place(token) for token in entries]
+    best = sorted(here for here in ahead if here[1] not in taken)[:beam]
+    heapq.heapify(ahead)
+    while ahead:
+        here = heapq.heappop(ahead)
+        if len(best) == beam and here > best[-1]:
+            break
+        token = here[1]
+        around = [*(links[token] if token < len(links) else []), token - 1, token + 1]
+        for other in around:
+            if not 0 <= other < len(keys) or other in seen:
+                continue
+            seen.add(other)
+            there = place(other)
+            if len(best) < beam or there < best[-1]:
+                heapq.heappush(ahead, there)
+                if other not in taken:
+                    best = sorted([*best, there])[:beam]
+    return [token for _, token in best]
+
+
+def retrieval(keys, prompt, queries, config, taken):
+    """One case: the graph of the prompt's keys, and what each query then picks."""
+    links, entries = linked(keys[:PROMPT], prompt, config)
+    beam = max(config["size"], config.get("beam", 0))
+    picks = [sorted(found(keys, query, links, entries, beam, taken)[: config["size"]]) for query in queries]
+    return dict(config=config, taken=taken, links=links, picks=picks)
+
+
 def main():
     rng = np.random.default_rng(1)
 
@@ -172,9 +228,11 @@ def main():
     squeezes = [squeezed(keys, prompt, queries, config) for config in (one, two, fixed)]
     by_mass = [dict(mass=mass, cluster=8, exact=0.02, iterations=10) for mass in (0.5, 0.9)]
     tactics = [tactic(keys, queries, config, taken) for config in by_mass for taken in ([], list(range(0, 20)))]
+    graphs = [dict(size=12, neighbours=10, degree=4), dict(size=6, beam=30, neighbours=5, degree=8)]
+    retrievals = [retrieval(keys, prompt, queries, config, taken) for config in graphs for taken in ([], list(range(60, 120)))]
     place = {key: PLACE[key] for key in ("seed", "layer", "kv_head")}
     head = dict(place=place, prompt_tokens=PROMPT, keys=keys.tolist(), prompt=prompt.tolist(), queries=queries.tolist())
-    print(json.dumps(dict(head=head, squeezed=squeezes, tactic=tactics)))
+    print(json.dumps(dict(head=head, squeezed=squeezes, tactic=tactics, retrieval=retrievals)))
 
 
 main()

@@ -179,13 +179,14 @@ proptest! {
 
     /// A fork goes on as its original would, and a fork that goes another way changes nothing.
     #[test]
-    fn forks_learn_by_themselves(story in stories(), at in 0..STEPS, which in 0_usize..5) {
+    fn forks_learn_by_themselves(story in stories(), at in 0..STEPS, which in 0_usize..6) {
         let toml = [
             "type = \"h2o\"\nheavy = 9\nrecent = 5",
             "type = \"snapkv\"\nsize = 20\nwindow = 4",
             "type = \"inf-llm\"\nsize = 12\nblock = 5\nrepresentatives = 2\nwindow = 30",
             "type = \"squeezed-attention\"\nsize = 12\nclusters = 0.2\nwindow = 9",
             "type = \"tactic\"\nmass = 0.5\ncluster = 5",
+            "type = \"retrieval-attention\"\nsize = 12\nneighbours = 5",
         ][which];
         let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
         let outputs = story.run("cpu", &pipeline);
@@ -251,6 +252,7 @@ fn backends_learn_the_same_from_small_integers() {
         "type = \"squeezed-attention\"\nsize = 0.1\nwindow = 9\ncoarse = { size = 0.3, clusters = 7 }",
         "type = \"squeezed-attention\"\nthreshold = 0.002\nwindow = 9",
         "type = \"tactic\"\nmass = 0.7\ncluster = 9",
+        "type = \"retrieval-attention\"\nsize = 0.1\nneighbours = 20",
     ] {
         let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
         for seed in 0..12 {

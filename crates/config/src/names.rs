@@ -62,9 +62,10 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["doublesparse", "ds"], "that is `double-sparsity` here"),
     (&["hat"], "that is `hash-attention` here"),
     (
-        &["clusterkv", "retroinfer", "retrievalattention"],
+        &["clusterkv", "retroinfer"],
         "there is none here; the nearest are `tactic` and `squeezed-attention`, by clusters of keys",
     ),
+    (&["roargraph", "graph"], "a search in a graph of keys is `retrieval-attention` here"),
     (&["pq"], "that is `pq-cache` here"),
     (
         &["prioritysample", "prioritysampling", "stratifiedsample"],

@@ -8,12 +8,13 @@ use vattention_core::{
 
 use super::Clusters;
 
-/// The head, and the cases of each selector.
+/// The head, and the cases of each selector that indexes a prompt's keys.
 #[derive(Deserialize)]
 pub(crate) struct Golden {
     pub(crate) head: GoldenHead,
     pub(crate) squeezed: Vec<serde_json::Value>,
     pub(crate) tactic: Vec<serde_json::Value>,
+    pub(crate) retrieval: Vec<serde_json::Value>,
 }
 
 /// A prompt, its last queries, tokens that come later, and a query for each member of the group.
