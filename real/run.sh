@@ -130,8 +130,9 @@ part_ruler-all() {
 # Every method at 4096 tokens and a tenth read; fwe, which no mean has, is among the texts on which a tenth was searched.
 part_ruler() {
     evaluate ruler --tasks $tasks,fwe --context 4096 --cases 10 --density 0.1 --plot $out/ruler.svg \
-        --pipelines configs/{dense,snapkv,h2o,priority}.toml \
-        $pipelines/{streaming-llm,oracle-top-k,oracle-top-p,hash-attention,quest,pq-cache,double-sparsity,loki,sparq}.toml \
+        --pipelines configs/{dense,snapkv,h2o,scissorhands,priority}.toml \
+        $pipelines/{streaming-llm,oracle-top-k,oracle-top-p,hash-attention,hata,quest,pq-cache,double-sparsity,loki,sparq}.toml \
+        $pipelines/{squeezed-attention,tactic,retrieval-attention}.toml \
         $pipelines/vattention-{oracle-top-k,oracle-top-p,hash-attention}.toml
 }
 

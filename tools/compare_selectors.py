@@ -78,11 +78,12 @@ def methods(share, tokens):
         "retrieval-attention": table("retrieval-attention", size=share),
         "snapkv": table("snapkv", size=128 + picked),
         "h2o": table("h2o", heavy=picked, recent=128),
+        "scissorhands": table("scissorhands", size=128 + picked, recent=128),
     }
 
 
 # They rank no tokens at a step.
-UNRANKED = ["recent tokens", "retrieval-attention", "snapkv", "h2o"]
+UNRANKED = ["recent tokens", "retrieval-attention", "snapkv", "h2o", "scissorhands"]
 
 # What decides by itself how much to read; the inner selector of twilight is an inline table.
 OWN_SIZE = {

@@ -4,6 +4,7 @@
     python3 tools/make_selectors_golden.py hata > tests/golden/hata.json
     python3 tools/make_selectors_golden.py duo > tests/golden/duo.json
     python3 tools/make_selectors_golden.py pyramid > tests/golden/pyramid.json
+    python3 tools/make_selectors_golden.py scissorhands > tests/golden/scissorhands.json
 
 numpy, in float64. Keys and queries are small whole numbers over 8, so that no precision that a cache has rounds them.
 
@@ -12,6 +13,8 @@ hata: codes, top-k and the loss of training of Gong et al. (2025), https://arxiv
 differences, and two steps of stochastic gradient descent as torch.optim.SGD has it.
 duo: which KV heads read everything, of Xiao et al. (2024), https://arxiv.org/abs/2410.10819: those whose gate reaches the quantile of
 the share that streams. Without the authors' noise, which only breaks ties, and so of gates without ties.
+scissorhands: algorithm 2 of Liu et al. (2023), https://arxiv.org/abs/2305.17118. OPEN: the query heads of a KV head vote by the mean of their
+weights; the uniform level is of the tokens kept; of equal counts the later token goes first.
 pyramid: how many tokens each layer keeps by the code of Cai et al. (2024), https://arxiv.org/abs/2406.02069, its window among them.
 """
 
@@ -152,7 +155,44 @@ def pyramid():
     return [{"capacity": capacity, "window": window, "kept": kept}]
 
 
-METHODS = {"sparq": sparq, "hata": hata, "duo": duo, "pyramid": pyramid}
+def scissorhands():
+    """A prompt of which the last queries are seen, and steps of one token: what is kept after each."""
+    cases = []
+    rng = np.random.default_rng(20260104)
+    for group, prompt, last, steps, size, recent, history, drop in [(1, 20, 6, 25, 12, 3, 8, 0.5), (3, 30, 30, 30, 16, 4, 70, 0.25), (2, 10, 3, 20, 12, 2, 5, 0.75)]:
+        dim, tokens = 4, prompt + steps
+        queries = rng.integers(-15, 16, (group, last + steps, dim))
+        keys = rng.integers(-15, 16, (tokens, dim))
+        kept, low, after = list(range(prompt)), {token: {} for token in range(tokens)}, []
+
+        def look(row, position):
+            visible = [token for token in kept if token <= position]
+            weights = softmax(queries[:, row] / 8 @ keys[visible].T / 8).mean(axis=0)
+            for token, weight in zip(visible, weights):
+                low[token][row] = weight < 1 / len(visible)
+
+        def compress(row, seen):
+            if len(kept) > size:
+                old = [token for token in kept if token < seen - recent]
+                count = {token: sum(flag for when, flag in low[token].items() if when > row - history) for token in old}
+                stay = sorted(old, key=lambda token: (count[token], token))
+                kept[:] = sorted([*stay[: max(size - int(drop * size) - recent, 0)], *(token for token in kept if token >= seen - recent)])
+            after.append(list(kept))
+
+        for row in range(last):
+            look(row, prompt - last + row)
+        compress(last - 1, prompt)
+        for row in range(last, last + steps):
+            token = prompt + row - last
+            kept.append(token)
+            look(row, token)
+            compress(row, token + 1)
+        config = {"size": size, "recent": recent, "history": history, "drop": drop}
+        cases.append({"config": config, "prompt": prompt, "query_eighths": queries.tolist(), "key_eighths": keys.tolist(), "kept": after})
+    return cases
+
+
+METHODS = {"sparq": sparq, "hata": hata, "duo": duo, "pyramid": pyramid, "scissorhands": scissorhands}
 
 
 def main():

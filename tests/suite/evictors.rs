@@ -179,10 +179,11 @@ proptest! {
 
     /// A fork goes on as its original would, and a fork that goes another way changes nothing.
     #[test]
-    fn forks_learn_by_themselves(story in stories(), at in 0..STEPS, which in 0_usize..6) {
+    fn forks_learn_by_themselves(story in stories(), at in 0..STEPS, which in 0_usize..7) {
         let toml = [
             "type = \"h2o\"\nheavy = 9\nrecent = 5",
             "type = \"snapkv\"\nsize = 20\nwindow = 4",
+            "type = \"scissorhands\"\nsize = 20\nrecent = 4\nhistory = 9",
             "type = \"inf-llm\"\nsize = 12\nblock = 5\nrepresentatives = 2\nwindow = 30",
             "type = \"squeezed-attention\"\nsize = 12\nclusters = 0.2\nwindow = 9",
             "type = \"tactic\"\nmass = 0.5\ncluster = 5",
@@ -248,6 +249,7 @@ fn backends_learn_the_same_from_small_integers() {
     for toml in [
         "type = \"h2o\"\nheavy = 0.1\nrecent = 0.1",
         "type = \"snapkv\"\nsize = 0.2\nwindow = 4",
+        "type = \"scissorhands\"\nsize = 0.2\nrecent = 4\nhistory = 9",
         "type = \"inf-llm\"\nsize = 0.1\nblock = 16\nrepresentatives = 2\nwindow = 300",
         "type = \"squeezed-attention\"\nsize = 0.1\nwindow = 9\ncoarse = { size = 0.3, clusters = 7 }",
         "type = \"squeezed-attention\"\nthreshold = 0.002\nwindow = 9",

@@ -45,7 +45,7 @@ use vattention_core::{
     Site, Size, Tunable, register, typetag,
 };
 
-use crate::kept::{Kept, keep};
+use crate::kept::{Kept, keep, weights_of};
 use crate::learned::{each_row, rounded};
 
 /// The tokens that have received the most attention, and the most recent ones.
@@ -120,7 +120,7 @@ impl Selector for Worker {
     }
 
     fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
-        let weights = of_kept(self.kept.tokens(), attended);
+        let weights = weights_of(self.kept.tokens(), attended);
         let sum: f64 = weights.iter().copied().map(f64::from).sum();
         if sum > 0.0 {
             self.add(weights.into_iter().map(|weight| (f64::from(weight) / sum) as f32));
@@ -145,16 +145,6 @@ impl Selector for Worker {
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
         self.kept.take(picks);
     }
-}
-
-/// The weight of each token kept, 0 if it was not read, `[kept]`.
-fn of_kept(kept: &[u32], attended: &Attended<'_>) -> Vec<f32> {
-    let mut read = attended.tokens.iter().zip(attended.weights).peekable();
-    let weight = |&token: &u32| {
-        while read.next_if(|&(&other, _)| other < token).is_some() {}
-        read.next_if(|&(&other, _)| other == token).map_or(0.0, |(_, &weight)| weight)
-    };
-    kept.iter().map(weight).collect()
 }
 
 register!(

@@ -1,6 +1,6 @@
 //! The tokens that an evicting selector still has.
 
-use vattention_core::{NewTokens, Picks};
+use vattention_core::{Attended, NewTokens, Picks};
 
 /// Tokens that were not evicted, ascending. What is gone stays gone.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +50,16 @@ impl Kept {
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&self.tokens[..])
     }
+}
+
+/// The weight of each token kept, 0 if it was not read, `[kept]`.
+pub(crate) fn weights_of(kept: &[u32], attended: &Attended<'_>) -> Vec<f32> {
+    let mut read = attended.tokens.iter().zip(attended.weights).peekable();
+    let weight = |&token: &u32| {
+        while read.next_if(|&(&other, _)| other < token).is_some() {}
+        read.next_if(|&(&other, _)| other == token).map_or(0.0, |(_, &weight)| weight)
+    };
+    kept.iter().map(weight).collect()
 }
 
 /// Drops from the first `old` places of a list those that do not `stay`.
