@@ -34,6 +34,7 @@ try:
         MistralConfig,
         Qwen2Config,
         Qwen3Config,
+        Qwen3MoeConfig,
     )
 except ImportError as missing:
     print(f"make_llm_golden: {missing}: expected the packages that its first lines name", file=sys.stderr)
@@ -66,6 +67,8 @@ LLAMA3 = dict(
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
 MINISTRAL3 = YARN | dict(beta_fast=4.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3)
 
+EXPERTS = SMALL | dict(head_dim=16, num_experts=6, moe_intermediate_size=24)
+
 # name: (config, dtype, whether config.json is as transformers 4 writes it, size of a shard)
 CASES = {
     "llama3": (
@@ -97,6 +100,22 @@ CASES = {
         None,
     ),
     "qwen3": (lambda: Qwen3Config(**SMALL, head_dim=24), torch.float32, False, None),
+    "qwen3-moe": (
+        lambda: Qwen3MoeConfig(**EXPERTS, num_experts_per_tok=2, norm_topk_prob=True),
+        torch.bfloat16,
+        False,
+        None,
+    ),
+    "qwen3-moe-mixed": (
+        lambda: Qwen3MoeConfig(
+            **EXPERTS | dict(num_hidden_layers=4, num_experts_per_tok=3, norm_topk_prob=False),
+            decoder_sparse_step=2,
+            mlp_only_layers=[3],
+        ),
+        torch.float16,
+        True,
+        None,
+    ),
     "qwen2-yarn": (lambda: Qwen2Config(**SMALL, rope_parameters=YARN), torch.bfloat16, True, None),
     "ministral3": (
         lambda: Ministral3Config(**SMALL, head_dim=16, sliding_window=None, rope_parameters=MINISTRAL3),
@@ -134,6 +153,8 @@ def as_version_4(folder):
     config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
     config["torch_dtype"] = config.pop("dtype")
     config.pop("layer_types", None)
+    if "num_local_experts" in config:
+        config["num_experts"] = config.pop("num_local_experts")
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 

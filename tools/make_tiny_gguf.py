@@ -3,7 +3,7 @@
 Why: a GGUF file must mean what the checkpoint meant that it was made from, so the expected numbers of
 make_llm_golden.py hold for both. What a converter changes: names of tensors and of metadata; the rows of queries
 and keys of Llama and Mistral, whose rotary pairs are neighbours instead of a half of the head apart; the factors
-of Llama 3's scaled rotary embeddings, which become a tensor. Weights keep the checkpoint's precision, those of one
+of Llama 3's scaled rotary embeddings, which become a tensor; the experts of a layer, which become one tensor for each part. Weights keep the checkpoint's precision, those of one
 dimension become float32.
 
 These checkpoints have no tokenizer, and their files say so (tokenizer.ggml.model is `none`). A byte-level BPE in
@@ -11,8 +11,8 @@ tokenizer.json is converted (`gpt2`).
 
     python3 tools/bench_prefill.py --install
     golden=crates/llm/tests/golden
-    .venv-prefill/bin/python tools/make_tiny_gguf.py $golden/{llama3,llama-sharded,mistral,qwen2,qwen3,qwen2-yarn,ministral3} -o $golden/gguf
-    .venv-prefill/bin/python tools/make_tiny_gguf.py --check $golden/{llama3,mistral,qwen3} -o $golden/gguf
+    .venv-prefill/bin/python tools/make_tiny_gguf.py $golden/{llama3,llama-sharded,mistral,qwen2,qwen3,qwen3-moe,qwen2-yarn,ministral3} -o $golden/gguf
+    .venv-prefill/bin/python tools/make_tiny_gguf.py --check $golden/{llama3,mistral,qwen3,qwen3-moe} -o $golden/gguf
 
 --check compares what llama.cpp computes from each file with golden.safetensors of its checkpoint. It keeps
 activations in the weights' precision, so float16 and bfloat16 differ more.
@@ -23,6 +23,7 @@ Exit codes: 0 fine, 1 llama.cpp computes something else (--check), 2 the input i
 import argparse
 import json
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -42,6 +43,7 @@ ARCHITECTURES = {
     "Ministral3ForCausalLM": gguf.MODEL_ARCH.MISTRAL3,
     "Qwen2ForCausalLM": gguf.MODEL_ARCH.QWEN2,
     "Qwen3ForCausalLM": gguf.MODEL_ARCH.QWEN3,
+    "Qwen3MoeForCausalLM": gguf.MODEL_ARCH.QWEN3MOE,
 }
 INTERLEAVED = (gguf.MODEL_ARCH.LLAMA, gguf.MODEL_ARCH.MISTRAL3)
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -92,6 +94,8 @@ def add_metadata(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_feed_forward_length(config["intermediate_size"])
+    if checkpoint.arch == gguf.MODEL_ARCH.QWEN3MOE:
+        add_experts(writer, checkpoint)
     writer.add_head_count(checkpoint.heads)
     writer.add_head_count_kv(checkpoint.kv_heads)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
@@ -112,6 +116,15 @@ def add_metadata(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
         raise InputError(f"{checkpoint.folder}: sliding_window {config['sliding_window']}; expected none")
     writer.add_file_type(FILE_TYPES[checkpoint.dtype])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+
+
+def add_experts(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
+    config = checkpoint.config
+    if not config["norm_topk_prob"] or config["decoder_sparse_step"] != 1 or config["mlp_only_layers"]:
+        raise InputError(f"{checkpoint.folder}: expected experts in every layer, whose weights sum to 1: GGUF has no keys for others")
+    writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
 
 
 def add_tokenizer(writer: gguf.GGUFWriter, checkpoint: Checkpoint, pre: str) -> str:
@@ -195,11 +208,22 @@ def add_tensor(writer: gguf.GGUFWriter, name: str, tensor: torch.Tensor) -> None
         writer.add_tensor(name, tensor.numpy())
 
 
+def with_experts_together(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """For each part the experts of a layer as one tensor, `[experts, outputs, inputs]`."""
+    found, parts = {}, {}
+    for name, tensor in tensors.items():
+        if match := re.fullmatch(r"(.*\.experts)\.(\d+)\.(.*)", name):
+            parts.setdefault(f"{match[1]}.{match[3]}", {})[int(match[2])] = tensor
+        else:
+            found[name] = tensor
+    return found | {name: torch.stack([experts[i] for i in range(len(experts))]) for name, experts in parts.items()}
+
+
 def add_tensors(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
     names = gguf.get_tensor_name_map(checkpoint.arch, checkpoint.config["num_hidden_layers"])
     if checkpoint.rope["rope_type"] == "llama3":
         writer.add_tensor("rope_freqs.weight", rope_factors(checkpoint))
-    for name, tensor in checkpoint.tensors.items():
+    for name, tensor in with_experts_together(checkpoint.tensors).items():
         if tensor.dtype != DTYPES[checkpoint.dtype]:
             raise InputError(f"{checkpoint.folder}: {name} is {tensor.dtype}; expected {checkpoint.dtype}")
         found = names.get_name(name, try_suffixes=(".weight", ".bias"))

@@ -24,14 +24,17 @@ pub enum Architecture {
     Qwen2,
     /// `Qwen3ForCausalLM`: each head of queries and keys is normalised.
     Qwen3,
+    /// `Qwen3MoeForCausalLM`: as Qwen3, and most feed-forward networks are of experts.
+    Qwen3Moe,
 }
 
-const ARCHITECTURES: [(&str, Architecture); 5] = [
+const ARCHITECTURES: [(&str, Architecture); 6] = [
     ("LlamaForCausalLM", Architecture::Llama),
     ("MistralForCausalLM", Architecture::Mistral),
     ("Ministral3ForCausalLM", Architecture::Mistral),
     ("Qwen2ForCausalLM", Architecture::Qwen2),
     ("Qwen3ForCausalLM", Architecture::Qwen3),
+    ("Qwen3MoeForCausalLM", Architecture::Qwen3Moe),
 ];
 
 /// Layers that a random stream can tell apart.
@@ -46,6 +49,10 @@ pub struct Config {
     pub hidden_size: usize,
     /// Elements of a token within a layer's feed-forward network.
     pub intermediate_size: usize,
+    /// The experts of those layers that have them.
+    pub experts: Option<Experts>,
+    /// Layers without experts, of a model of experts.
+    pub without_experts: Vec<usize>,
     /// Layers.
     pub layers: usize,
     /// Heads of each layer, and their dimensions.
@@ -70,6 +77,19 @@ pub struct Config {
     pub biases: Biases,
     /// Tokens that end a text.
     pub ends: Vec<u32>,
+}
+
+/// Feed-forward networks of which each token takes a few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Experts {
+    /// How many a layer has.
+    pub count: usize,
+    /// How many a token takes, at most `count`.
+    pub per_token: usize,
+    /// Elements of a token within an expert.
+    pub inner: usize,
+    /// Whether the weights of those taken are made to sum to 1.
+    pub normalises: bool,
 }
 
 /// Which linear layers add a bias.
@@ -120,6 +140,8 @@ impl Config {
             architecture,
             hidden_size,
             intermediate_size: size("intermediate_size", raw.intermediate_size)?,
+            experts: experts(raw, architecture)?,
+            without_experts: raw.layers_without_experts(layers),
             layers,
             shape: shape(raw, architecture, hidden_size, query_heads)?,
             vocab_size: size("vocab_size", raw.vocab_size)?,
@@ -158,7 +180,12 @@ impl Config {
 
     /// Whether each head of queries and keys is normalised.
     pub fn normalises_heads(&self) -> bool {
-        self.architecture == Architecture::Qwen3
+        matches!(self.architecture, Architecture::Qwen3 | Architecture::Qwen3Moe)
+    }
+
+    /// The experts of a layer, if it has them.
+    pub fn experts_of(&self, layer: usize) -> Option<&Experts> {
+        self.experts.as_ref().filter(|_| !self.without_experts.contains(&layer))
     }
 }
 
@@ -208,7 +235,9 @@ fn context(raw: &Raw, architecture: Architecture) -> Result<(usize, &'static str
     let positions = size("max_position_embeddings", raw.max_position_embeddings)?;
     let slides = match architecture {
         Architecture::Mistral => true,
-        Architecture::Qwen2 | Architecture::Qwen3 => raw.use_sliding_window.unwrap_or(false),
+        Architecture::Qwen2 | Architecture::Qwen3 | Architecture::Qwen3Moe => {
+            raw.use_sliding_window.unwrap_or(false)
+        }
         Architecture::Llama => false,
     };
     match raw.sliding_window {
@@ -219,9 +248,24 @@ fn context(raw: &Raw, architecture: Architecture) -> Result<(usize, &'static str
     }
 }
 
+fn experts(raw: &Raw, architecture: Architecture) -> Result<Option<Experts>, String> {
+    if architecture != Architecture::Qwen3Moe {
+        return Ok(None);
+    }
+    let count = size("num_experts", raw.num_experts)?;
+    let per_token = size("num_experts_per_tok", raw.num_experts_per_tok)?;
+    if per_token > count {
+        return Err(format!(
+            "`num_experts_per_tok` is {per_token}; expected at most `num_experts` = {count}"
+        ));
+    }
+    let inner = size("moe_intermediate_size", raw.moe_intermediate_size)?;
+    Ok(Some(Experts { count, per_token, inner, normalises: raw.norm_topk_prob.unwrap_or(false) }))
+}
+
 fn biases(raw: &Raw, architecture: Architecture) -> Biases {
     match architecture {
-        Architecture::Llama | Architecture::Qwen3 => {
+        Architecture::Llama | Architecture::Qwen3 | Architecture::Qwen3Moe => {
             let attention = raw.attention_bias.unwrap_or(false);
             let feed_forward = architecture == Architecture::Llama && raw.mlp_bias.unwrap_or(false);
             Biases { inputs: attention, output: attention, feed_forward }

@@ -97,6 +97,19 @@ impl Gguf {
         matrix(dtype, &bytes, shape).map_err(|reason| self.refuse(&own, &reason))
     }
 
+    /// Reads `count` matrices of that shape, which one tensor has one after the other.
+    pub(crate) fn matrices(
+        &mut self,
+        name: &str,
+        count: usize,
+        shape: [usize; 2],
+    ) -> Result<Vec<Matrix>> {
+        let (own, dtype, bytes) = self.take(name, &[count, shape[0], shape[1]])?;
+        let each = bytes.chunks_exact(bytes.len() / count);
+        let matrices = each.map(|bytes| matrix(dtype, bytes, shape));
+        matrices.collect::<Result<_, _>>().map_err(|reason| self.refuse(&own, &reason))
+    }
+
     /// Reads a vector of `size` elements.
     pub(crate) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
         let (own, dtype, bytes) = self.take(name, &[size])?;
@@ -200,12 +213,12 @@ fn bytes(info: &TensorInfo) -> Option<u64> {
 fn bytes_in_memory(info: &TensorInfo) -> u64 {
     let count: u64 = info.shape.dims().iter().map(|&size| size as u64).product();
     match (info.ggml_dtype, info.shape.rank()) {
-        (GgmlDType::BF16, 2) => 2 * count,
-        (GgmlDType::Q4_1, 2) => count / BLOCK as u64 * size_of::<Q4_1>() as u64,
-        (GgmlDType::Q8_0, 2) => count / BLOCK as u64 * size_of::<Q8_0>() as u64,
+        (GgmlDType::BF16, 2 | 3) => 2 * count,
+        (GgmlDType::Q4_1, 2 | 3) => count / BLOCK as u64 * size_of::<Q4_1>() as u64,
+        (GgmlDType::Q8_0, 2 | 3) => count / BLOCK as u64 * size_of::<Q8_0>() as u64,
         // Candle keeps a copy that it multiplies with, of 3/4 byte for each weight.
-        (GgmlDType::Q4K, 2) => bytes(info).unwrap_or(0) + 3 * count / 4,
-        (dtype, 2) if candle_is_fast(dtype) => bytes(info).unwrap_or(0),
+        (GgmlDType::Q4K, 2 | 3) => bytes(info).unwrap_or(0) + 3 * count / 4,
+        (dtype, 2 | 3) if candle_is_fast(dtype) => bytes(info).unwrap_or(0),
         _ => 4 * count,
     }
 }

@@ -4,7 +4,8 @@ use candle_core::Result as Numbers;
 
 use crate::Result;
 use crate::config::Config;
-use crate::linear::{FeedForward, Linear, Norm, Scratch};
+use crate::feed_forward::FeedForward;
+use crate::linear::{Linear, Norm, Scratch};
 use crate::rope::Angles;
 use crate::weights::Weights;
 
@@ -46,7 +47,7 @@ impl Layer {
         Ok(Self {
             input_norm: norm("input_layernorm")?,
             feed_forward_norm: norm("post_attention_layernorm")?,
-            feed_forward: FeedForward::open(weights, &at("mlp"), config)?,
+            feed_forward: FeedForward::open(weights, &at("mlp"), number, config)?,
             query,
             key,
             value,

@@ -29,7 +29,9 @@ mod chat;
 mod config;
 mod dense;
 mod error;
+mod experts;
 mod exponential;
+mod feed_forward;
 mod generate;
 mod gguf;
 mod layer;
@@ -46,7 +48,7 @@ mod tokenizer;
 mod weights;
 
 pub use chat::{Chat, ChatTemplate};
-pub use config::{Architecture, Biases, Config};
+pub use config::{Architecture, Biases, Config, Experts};
 pub use error::{Error, Result};
 pub use generate::{Generation, Prompt, Stop, best};
 pub use model::Model;

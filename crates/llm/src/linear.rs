@@ -1,17 +1,15 @@
-//! The parts that every layer is made of: linear maps, norms, and the feed-forward network.
+//! The parts that every layer is made of: linear maps and norms.
 
 use candle_core::Result as Numbers;
 use rayon::prelude::*;
 
-use crate::config::Config;
-use crate::exponential::silu_times;
+use crate::Result;
 use crate::matrix::Matrix;
 use crate::product::Into;
 use crate::weights::Weights;
-use crate::{Error, Result};
 
 /// Numbers that a thread takes at once where little is done with each.
-const PART: usize = 1 << 14;
+pub(crate) const PART: usize = 1 << 14;
 
 /// `x Wᵀ + b`
 #[derive(Clone, Debug)]
@@ -27,21 +25,14 @@ pub(crate) struct Norm {
     epsilon: f64,
 }
 
-/// `down(silu(gate(x)) · up(x))`
-#[derive(Clone, Debug)]
-pub(crate) struct FeedForward {
-    gate: Linear,
-    up: Linear,
-    down: Linear,
-}
-
 /// Memory for what is between two products, used again for each block of tokens and each layer.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     /// A matrix in f32.
     wide: Vec<f32>,
-    gate: Vec<f32>,
-    up: Vec<f32>,
+    /// Between the products of a feed-forward network.
+    pub(crate) gate: Vec<f32>,
+    pub(crate) up: Vec<f32>,
 }
 
 impl Linear {
@@ -57,7 +48,7 @@ impl Linear {
         Ok(Self { weight, bias: bias.transpose()? })
     }
 
-    /// With weights `[out, in]` that are there already.
+    /// With weights `[out, in]` that are read already.
     pub(crate) fn tied(weight: Matrix) -> Self {
         Self { weight, bias: None }
     }
@@ -74,6 +65,11 @@ impl Linear {
         self.weight.apply(x, y, Into::Added, &mut scratch.wide)?;
         self.add_bias(y);
         Ok(())
+    }
+
+    /// The elements of what it returns.
+    pub(crate) fn outputs(&self) -> usize {
+        self.weight.outputs()
     }
 
     fn add_bias(&self, y: &mut [f32]) {
@@ -118,40 +114,5 @@ impl Norm {
         let squares: f64 = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
         let root = (squares / row.len() as f64 + self.epsilon).sqrt() as f32;
         row.iter_mut().zip(&self.weight).for_each(|(x, weight)| *x = *x / root * weight);
-    }
-}
-
-impl FeedForward {
-    pub(crate) fn open(weights: &mut Weights, name: &str, config: &Config) -> Result<Self> {
-        let (outer, inner) = (config.hidden_size, config.intermediate_size);
-        let mut linear = |part: &str, sizes| {
-            Linear::open(weights, &format!("{name}.{part}"), sizes, config.biases.feed_forward)
-        };
-        Ok::<_, Error>(Self {
-            gate: linear("gate_proj", [outer, inner])?,
-            up: linear("up_proj", [outer, inner])?,
-            down: linear("down_proj", [inner, outer])?,
-        })
-    }
-
-    /// Of `n` rows `x` `[n, hidden_size]`, added to `y` of the same shape.
-    pub(crate) fn add(
-        &self,
-        x: &[f32],
-        n: usize,
-        y: &mut [f32],
-        scratch: &mut Scratch,
-    ) -> Numbers<()> {
-        let inner = n * self.gate.weight.outputs();
-        let (mut gate, mut up) =
-            (std::mem::take(&mut scratch.gate), std::mem::take(&mut scratch.up));
-        gate.resize(inner, 0.0);
-        up.resize(inner, 0.0);
-        self.gate.apply(x, &mut gate, scratch)?;
-        self.up.apply(x, &mut up, scratch)?;
-        gate.par_chunks_mut(PART).zip(up.par_chunks(PART)).for_each(|(g, u)| silu_times(g, u));
-        self.down.add(&gate, y, scratch)?;
-        (scratch.gate, scratch.up) = (gate, up);
-        Ok(())
     }
 }

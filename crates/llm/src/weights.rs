@@ -62,6 +62,26 @@ impl Weights {
         }
     }
 
+    /// Reads the matrices of that shape of `count` experts: `{name}.experts.0.{part}.weight` and so on, or one tensor of all.
+    pub(crate) fn experts(
+        &mut self,
+        name: &str,
+        part: &str,
+        count: usize,
+        shape: [usize; 2],
+    ) -> Result<Vec<Matrix>> {
+        match self {
+            Self::Folder(folder) => (0..count)
+                .map(|expert| {
+                    folder.matrix(&format!("{name}.experts.{expert}.{part}.weight"), shape)
+                })
+                .collect(),
+            Self::Gguf(file) => {
+                file.matrices(&format!("{name}.experts.{part}.weight"), count, shape)
+            }
+        }
+    }
+
     /// Reads a vector of `size` elements.
     pub(crate) fn vector(&mut self, name: &str, size: usize) -> Result<Vec<f32>> {
         match self {

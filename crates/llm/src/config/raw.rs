@@ -1,6 +1,7 @@
 //! The keys of `config.json`, as transformers 4 and 5 write them.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -20,6 +21,16 @@ pub(super) struct Raw {
     pub(super) architectures: Vec<String>,
     pub(super) hidden_size: Option<usize>,
     pub(super) intermediate_size: Option<usize>,
+    pub(super) moe_intermediate_size: Option<usize>,
+    /// What transformers 5 names otherwise.
+    #[serde(alias = "num_local_experts")]
+    pub(super) num_experts: Option<usize>,
+    pub(super) num_experts_per_tok: Option<usize>,
+    pub(super) norm_topk_prob: Option<bool>,
+    #[serde(default)]
+    mlp_only_layers: Vec<usize>,
+    /// Every how many layers one has experts.
+    decoder_sparse_step: Option<NonZeroUsize>,
     pub(super) num_hidden_layers: Option<usize>,
     pub(super) num_attention_heads: Option<usize>,
     pub(super) num_key_value_heads: Option<usize>,
@@ -122,6 +133,14 @@ impl Raw {
             Some(part) => Err(format!("`partial_rotary_factor` is {part}; expected 1")),
             None => Ok(()),
         }
+    }
+
+    /// The layers of a model of experts that have none.
+    pub(super) fn layers_without_experts(&self, layers: usize) -> Vec<usize> {
+        let step = self.decoder_sparse_step.map_or(1, NonZeroUsize::get);
+        let without =
+            |layer: &usize| self.mlp_only_layers.contains(layer) || (layer + 1) % step != 0;
+        (0..layers).filter(without).collect()
     }
 
     pub(super) fn norm_epsilon(&self) -> Result<f64, String> {

@@ -7,18 +7,22 @@ use candle_core::quantized::gguf_file::Value;
 use vattention_core::Shape;
 
 use super::Gguf;
-use crate::config::{Architecture, Biases, Config, MOST_LAYERS};
+use crate::config::{Architecture, Biases, Config, Experts, MOST_LAYERS};
 use crate::gguf::tokenizer::ends;
 use crate::rope::{Scaling, Sharpening, yarn_length};
 use crate::{Error, Result};
 
 /// Architectures by the names that llama.cpp gives them.
-const ARCHITECTURES: [(&str, Architecture); 4] = [
+const ARCHITECTURES: [(&str, Architecture); 5] = [
     ("llama", Architecture::Llama),
     ("mistral3", Architecture::Mistral),
     ("qwen2", Architecture::Qwen2),
     ("qwen3", Architecture::Qwen3),
+    ("qwen3moe", Architecture::Qwen3Moe),
 ];
+
+/// The architecture that has experts.
+const EXPERTS: &str = "qwen3moe";
 
 /// The largest dimension: products of two fit.
 const MAX_SIZE: u64 = i32::MAX as u64;
@@ -76,6 +80,8 @@ fn config(file: &Gguf) -> Result<Config, String> {
         architecture,
         hidden_size,
         intermediate_size: keys.size("feed_forward_length")?,
+        experts: experts(&keys, architecture)?,
+        without_experts: Vec::new(),
         layers,
         shape,
         vocab_size,
@@ -93,6 +99,21 @@ fn config(file: &Gguf) -> Result<Config, String> {
         },
         ends: ends(metadata, vocab_size)?,
     })
+}
+
+/// llama.cpp has no key for whether weights sum to 1: they do.
+fn experts(keys: &Keys<'_>, architecture: Architecture) -> Result<Option<Experts>, String> {
+    if architecture != Architecture::Qwen3Moe {
+        return Ok(None);
+    }
+    let count = keys.size("expert_count")?;
+    let per_token = keys.size("expert_used_count")?;
+    if per_token > count {
+        let (used, all) = (keys.name("expert_used_count"), keys.name("expert_count"));
+        return Err(format!("`{used}` is {per_token}; expected at most `{all}` = {count}"));
+    }
+    let inner = keys.size("expert_feed_forward_length")?;
+    Ok(Some(Experts { count, per_token, inner, normalises: true }))
 }
 
 fn architecture(metadata: &Metadata) -> Result<(&str, Architecture), String> {
@@ -237,7 +258,8 @@ impl<'m> Keys<'m> {
         for key in
             ["expert_count", "attention.sliding_window_pattern", "logit_scale", "attention.scale"]
         {
-            if self.has(key) && self.number(key) != Ok(0) {
+            let experts = key == "expert_count" && self.prefix == EXPERTS;
+            if self.has(key) && self.number(key) != Ok(0) && !experts {
                 return refuse(key, "none");
             }
         }

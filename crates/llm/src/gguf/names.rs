@@ -8,7 +8,7 @@ const OUTER: [(&str, &str); 3] = [
 ];
 
 /// Parts of a layer.
-const PARTS: [(&str, &str); 11] = [
+const PARTS: [(&str, &str); 15] = [
     ("input_layernorm", "attn_norm"),
     ("post_attention_layernorm", "ffn_norm"),
     (QUERY, "attn_q"),
@@ -20,6 +20,10 @@ const PARTS: [(&str, &str); 11] = [
     ("mlp.gate_proj", "ffn_gate"),
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
+    ("mlp.gate", "ffn_gate_inp"),
+    ("mlp.experts.gate_proj", "ffn_gate_exps"),
+    ("mlp.experts.up_proj", "ffn_up_exps"),
+    ("mlp.experts.down_proj", "ffn_down_exps"),
 ];
 
 /// GGUF's name of what Hugging Face names so; a name that is not known stays.
@@ -59,6 +63,9 @@ mod tests {
         assert_eq!(of_gguf("lm_head.weight"), "output.weight");
         assert_eq!(of_gguf("model.layers.12.self_attn.q_proj.bias"), "blk.12.attn_q.bias");
         assert_eq!(of_gguf("model.layers.0.mlp.down_proj.weight"), "blk.0.ffn_down.weight");
+        assert_eq!(of_gguf("model.layers.3.mlp.gate.weight"), "blk.3.ffn_gate_inp.weight");
+        let experts = "model.layers.3.mlp.experts.up_proj.weight";
+        assert_eq!(of_gguf(experts), "blk.3.ffn_up_exps.weight");
         assert_eq!(of_gguf("another"), "another");
     }
 }

@@ -23,6 +23,11 @@ fn gguf(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/gguf/{name}.gguf"))
 }
 
+/// Checkpoints that GGUF has keys for: not of layers with and without experts.
+fn cases() -> impl Iterator<Item = &'static str> {
+    CASES.into_iter().filter(|&name| name != "qwen3-moe-mixed")
+}
+
 fn session(model: &Model) -> Session<'_> {
     Session::new(model, &Cpu::default(), &dense(), &Options::default()).unwrap()
 }
@@ -45,7 +50,7 @@ fn distance(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
 
 #[test]
 fn logits_are_those_of_the_directory() {
-    for name in CASES {
+    for name in cases() {
         let (ours, directory) = (Model::open(&gguf(name)), Model::open(&case(name)));
         let (ours, directory) = (ours.unwrap(), directory.unwrap());
         let distance = distance(&logits(&ours), &logits(&directory));
@@ -55,7 +60,7 @@ fn logits_are_those_of_the_directory() {
 
 #[test]
 fn a_file_says_what_the_directory_says() {
-    for name in CASES {
+    for name in cases() {
         let (ours, directory) =
             (Config::open(&gguf(name)).unwrap(), Config::open(&case(name)).unwrap());
         assert_eq!(ours.shape, directory.shape, "{name}");
@@ -242,12 +247,12 @@ fn what_is_wrong_is_said_with_its_key() {
         (
             "general.architecture",
             text("gemma3"),
-            "`general.architecture` is \"gemma3\"; expected one of llama, mistral3, qwen2, qwen3",
+            "`general.architecture` is \"gemma3\"; expected one of llama, mistral3, qwen2, qwen3, qwen3moe",
         ),
         (
             "general.architecture",
             None,
-            "no `general.architecture`; expected one of llama, mistral3, qwen2, qwen3",
+            "no `general.architecture`; expected one of llama, mistral3, qwen2, qwen3, qwen3moe",
         ),
         ("llama.block_count", None, "no `llama.block_count`"),
         ("llama.block_count", Some(Value::U32(0)), "`llama.block_count` is 0; expected at least 1"),

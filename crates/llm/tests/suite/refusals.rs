@@ -67,7 +67,7 @@ const MATRIX: &str = "model.layers.1.mlp.up_proj.weight";
 #[test]
 fn architectures_that_are_not_known() {
     let known = "LlamaForCausalLM, MistralForCausalLM, Ministral3ForCausalLM, Qwen2ForCausalLM, \
-                 Qwen3ForCausalLM";
+                 Qwen3ForCausalLM, Qwen3MoeForCausalLM";
     assert_config_refused(
         "qwen3",
         json!({"architectures": ["GemmaForCausalLM"]}),
@@ -110,6 +110,17 @@ fn configs_that_cannot_be() {
             "qwen2",
             json!({"hidden_size": 65, "head_dim": null}),
             "`hidden_size` is 65; expected a multiple of `num_attention_heads` = 4, or `head_dim`",
+        ),
+        ("qwen3-moe", json!({"num_local_experts": null}), "no `num_experts`"),
+        (
+            "qwen3-moe",
+            json!({"moe_intermediate_size": 0}),
+            "`moe_intermediate_size` is 0; expected at least 1",
+        ),
+        (
+            "qwen3-moe",
+            json!({"num_experts_per_tok": 7}),
+            "`num_experts_per_tok` is 7; expected at most `num_experts` = 6",
         ),
         ("qwen3", json!({"hidden_act": "gelu"}), "`hidden_act` is \"gelu\"; expected \"silu\""),
         ("qwen3", json!({"rms_norm_eps": 0.0}), "`rms_norm_eps` is 0; expected a positive number"),

@@ -10,8 +10,17 @@ use vattention_config::Loader;
 use vattention_core::{Backend, PipelineConfig};
 use {vattention_estimators as _, vattention_selectors as _};
 
-pub(crate) const CASES: [&str; 7] =
-    ["llama3", "llama-sharded", "mistral", "qwen2", "qwen3", "qwen2-yarn", "ministral3"];
+pub(crate) const CASES: [&str; 9] = [
+    "llama3",
+    "llama-sharded",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "qwen3-moe",
+    "qwen3-moe-mixed",
+    "qwen2-yarn",
+    "ministral3",
+];
 
 pub(crate) fn case(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)

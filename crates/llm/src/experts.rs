@@ -1,0 +1,170 @@
+//! A feed-forward network of experts, of which each token takes the few that its router prefers.
+
+use candle_core::Result as Numbers;
+
+use crate::config::Experts as Config;
+use crate::feed_forward::Gated;
+use crate::linear::{Linear, Scratch};
+use crate::weights::Weights;
+use crate::{Error, Result};
+
+/// The router, and the experts that it chooses from.
+#[derive(Clone, Debug)]
+pub(crate) struct Experts {
+    router: Linear,
+    experts: Vec<Gated>,
+    per_token: usize,
+    normalises: bool,
+}
+
+/// A token that an expert was chosen for, and the expert's weight in its sum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Chosen {
+    token: usize,
+    weight: f32,
+}
+
+impl Experts {
+    pub(crate) fn open(
+        weights: &mut Weights,
+        name: &str,
+        outer: usize,
+        config: &Config,
+    ) -> Result<Self> {
+        let &Config { count, per_token, inner, normalises } = config;
+        let router = Linear::open(weights, &format!("{name}.gate"), [outer, count], false)?;
+        let mut of = |part: &str, sizes| {
+            let found = weights.experts(name, part, count, sizes)?;
+            Ok::<_, Error>(found.into_iter().map(Linear::tied))
+        };
+        let gates = of("gate_proj", [inner, outer])?;
+        let ups = of("up_proj", [inner, outer])?;
+        let downs = of("down_proj", [outer, inner])?;
+        let experts = gates.zip(ups).zip(downs).map(|((gate, up), down)| Gated { gate, up, down });
+        Ok(Self { router, experts: experts.collect(), per_token, normalises })
+    }
+
+    /// Of `n` rows `x` `[n, hidden_size]`, added to `y` of the same shape, expert by expert in ascending order. Reads the
+    /// weights of the experts that a row chose, and no others.
+    pub(crate) fn add(
+        &self,
+        x: &[f32],
+        n: usize,
+        y: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Numbers<()> {
+        let size = x.len() / n;
+        let mut logits = vec![0.0; n * self.experts.len()];
+        self.router.apply(x, &mut logits, scratch)?;
+        let (mut rows, mut out) = (Vec::new(), Vec::new());
+        for (expert, chosen) in self.experts.iter().zip(self.choose(&logits)) {
+            if chosen.is_empty() {
+                continue;
+            }
+            rows.clear();
+            rows.extend(chosen.iter().flat_map(|it| &x[it.token * size..(it.token + 1) * size]));
+            out.clear();
+            out.resize(rows.len(), 0.0);
+            expert.add(&rows, chosen.len(), &mut out, scratch)?;
+            for (Chosen { token, weight }, out) in chosen.iter().zip(out.chunks_exact(size)) {
+                let y = &mut y[token * size..(token + 1) * size];
+                y.iter_mut().zip(out).for_each(|(y, out)| *y += weight * out);
+            }
+        }
+        Ok(())
+    }
+
+    /// For each expert the tokens that chose it, from the router's logits `[n, experts]`.
+    fn choose(&self, logits: &[f32]) -> Vec<Vec<Chosen>> {
+        let mut chosen = vec![Vec::new(); self.experts.len()];
+        for (token, logits) in logits.chunks_exact(self.experts.len()).enumerate() {
+            for (expert, weight) in preferred(logits, self.per_token, self.normalises) {
+                chosen[expert].push(Chosen { token, weight });
+            }
+        }
+        chosen
+    }
+}
+
+/// The `count` experts of the largest logits, lower number first among equals, each with its softmax over all experts; if it
+/// `normalises`, over those chosen.
+fn preferred(logits: &[f32], count: usize, normalises: bool) -> Vec<(usize, f32)> {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f32> = logits.iter().map(|logit| (logit - most).exp()).collect();
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+    order.truncate(count);
+    let all = if normalises {
+        order.iter().map(|&expert| weights[expert]).sum::<f32>()
+    } else {
+        weights.iter().sum()
+    };
+    order.into_iter().map(|expert| (expert, weights[expert] / all)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::Matrix;
+
+    #[test]
+    fn the_best_are_preferred_and_the_lower_of_equals() {
+        let ln = |x: f32| x.ln();
+        let logits = [ln(1.0), ln(4.0), ln(3.0), ln(4.0), ln(4.0)];
+        let close = |found: Vec<(usize, f32)>, expected: [(usize, f32); 2]| {
+            assert_eq!(found.len(), 2);
+            for (found, expected) in found.iter().zip(expected) {
+                assert_eq!(found.0, expected.0);
+                assert!((found.1 - expected.1).abs() < 1e-6, "{found:?}");
+            }
+        };
+        close(preferred(&logits, 2, false), [(1, 0.25), (3, 0.25)]);
+        close(preferred(&logits, 2, true), [(1, 0.5), (3, 0.5)]);
+    }
+
+    /// Experts of 2 inputs and 1 element within, which give their number + 1 times `silu(x0) x0`; one has no numbers at all.
+    fn experts(poisoned: Option<usize>) -> Experts {
+        let linear = |numbers: Vec<f32>, shape| Linear::tied(Matrix::f32(numbers, shape));
+        let expert = |number: usize| {
+            let one = if poisoned == Some(number) { f32::NAN } else { 1.0 };
+            let scale = one * (number + 1) as f32;
+            let [gate, up] = [0, 1].map(|_| linear(vec![one, 0.0], [1, 2]));
+            Gated { gate, up, down: linear(vec![scale, 0.0], [2, 1]) }
+        };
+        // Expert 0 likes the second input, expert 1 dislikes it, expert 2 is in between.
+        let router = linear(vec![0.0, 1.0, 0.0, -1.0, 0.0, 0.0], [3, 2]);
+        Experts { router, experts: (0..3).map(expert).collect(), per_token: 1, normalises: true }
+    }
+
+    fn added(experts: &Experts, x: &[f32]) -> Vec<f32> {
+        let mut y = vec![10.0; x.len()];
+        experts.add(x, x.len() / 2, &mut y, &mut Scratch::default()).unwrap();
+        y
+    }
+
+    #[test]
+    fn the_weights_of_experts_that_nobody_chose_are_not_read() {
+        let silu = 2.0 / (1.0 + (-2.0_f32).exp());
+        for (poisoned, x, expert) in [(1, 3.0, 0), (2, 3.0, 0), (0, -3.0, 1), (2, -3.0, 1)] {
+            let y = added(&experts(Some(poisoned)), &[2.0, x]);
+            let expected = 10.0 + 2.0 * silu * (expert + 1) as f32;
+            assert!((y[0] - expected).abs() < 1e-5 && y[1] == 10.0, "{y:?}; expected {expected}");
+        }
+        assert!(added(&experts(Some(0)), &[2.0, 3.0])[0].is_nan(), "what is chosen is read");
+    }
+
+    #[test]
+    fn rows_are_as_they_are_alone() {
+        let rows = [[2.0, 3.0], [1.0, -3.0], [-1.0, 0.5], [0.5, -0.1], [3.0, 2.0]];
+        let together = added(&experts(None), rows.as_flattened());
+        for (row, together) in rows.iter().zip(together.chunks_exact(2)) {
+            let alone = added(&experts(None), row);
+            assert!((alone[0] - together[0]).abs() < 1e-6 && together[1] == 10.0);
+        }
+    }
+
+    #[test]
+    fn large_logits_stay_finite() {
+        assert_eq!(preferred(&[1e4, -1e4], 2, true), [(0, 1.0), (1, 0.0)]);
+    }
+}
