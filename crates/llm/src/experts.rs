@@ -12,7 +12,7 @@ use crate::{Error, Result};
 #[derive(Clone, Debug)]
 pub(crate) struct Experts {
     router: Linear,
-    experts: Vec<Gated>,
+    all: Vec<Gated>,
     per_token: usize,
     normalises: bool,
 }
@@ -40,8 +40,8 @@ impl Experts {
         let gates = of("gate_proj", [inner, outer])?;
         let ups = of("up_proj", [inner, outer])?;
         let downs = of("down_proj", [outer, inner])?;
-        let experts = gates.zip(ups).zip(downs).map(|((gate, up), down)| Gated { gate, up, down });
-        Ok(Self { router, experts: experts.collect(), per_token, normalises })
+        let all = gates.zip(ups).zip(downs).map(|((gate, up), down)| Gated { gate, up, down });
+        Ok(Self { router, all: all.collect(), per_token, normalises })
     }
 
     /// Of `n` rows `x` `[n, hidden_size]`, added to `y` of the same shape, expert by expert in ascending order. Reads the
@@ -54,10 +54,10 @@ impl Experts {
         scratch: &mut Scratch,
     ) -> Numbers<()> {
         let size = x.len() / n;
-        let mut logits = vec![0.0; n * self.experts.len()];
+        let mut logits = vec![0.0; n * self.all.len()];
         self.router.apply(x, &mut logits, scratch)?;
         let (mut rows, mut out) = (Vec::new(), Vec::new());
-        for (expert, chosen) in self.experts.iter().zip(self.choose(&logits)) {
+        for (expert, chosen) in self.all.iter().zip(self.choose(&logits)) {
             if chosen.is_empty() {
                 continue;
             }
@@ -76,8 +76,8 @@ impl Experts {
 
     /// For each expert the tokens that chose it, from the router's logits `[n, experts]`.
     fn choose(&self, logits: &[f32]) -> Vec<Vec<Chosen>> {
-        let mut chosen = vec![Vec::new(); self.experts.len()];
-        for (token, logits) in logits.chunks_exact(self.experts.len()).enumerate() {
+        let mut chosen = vec![Vec::new(); self.all.len()];
+        for (token, logits) in logits.chunks_exact(self.all.len()).enumerate() {
             for (expert, weight) in preferred(logits, self.per_token, self.normalises) {
                 chosen[expert].push(Chosen { token, weight });
             }
@@ -133,7 +133,7 @@ mod tests {
         };
         // Expert 0 likes the second input, expert 1 dislikes it, expert 2 is in between.
         let router = linear(vec![0.0, 1.0, 0.0, -1.0, 0.0, 0.0], [3, 2]);
-        Experts { router, experts: (0..3).map(expert).collect(), per_token: 1, normalises: true }
+        Experts { router, all: (0..3).map(expert).collect(), per_token: 1, normalises: true }
     }
 
     fn added(experts: &Experts, x: &[f32]) -> Vec<f32> {

@@ -138,8 +138,9 @@ impl Raw {
     /// The layers of a model of experts that have none.
     pub(super) fn layers_without_experts(&self, layers: usize) -> Vec<usize> {
         let step = self.decoder_sparse_step.map_or(1, NonZeroUsize::get);
-        let without =
-            |layer: &usize| self.mlp_only_layers.contains(layer) || (layer + 1) % step != 0;
+        let without = |layer: &usize| {
+            self.mlp_only_layers.contains(layer) || !(layer + 1).is_multiple_of(step)
+        };
         (0..layers).filter(without).collect()
     }
 
