@@ -22,7 +22,7 @@ pub use bench::{
 };
 pub use beside::DenseBeside;
 pub use compare::{Entry, TraceSettings, chosen_layers, compare};
-pub use density::{Tuned, made_to_read, named};
+pub use density::{Tuned, at_densities, made_to_read, named};
 pub use dump::Dump;
 pub use error::{Error, Result};
 pub use exact::Exact;
@@ -38,5 +38,5 @@ pub use units::{
 pub use variant::Variant;
 pub use verify::{
     Cause, Count, EvidenceCounts, Failures, Fault, HeadCount, LayerTrials, StepCount, Verification,
-    at_delta, at_epsilon, try_layer, verify,
+    at_delta, at_epsilon, try_layer, verify, verify_all,
 };

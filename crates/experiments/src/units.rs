@@ -198,5 +198,24 @@ impl<T: Serialize> Keep<'_, T> {
     }
 }
 
+/// What two stages come to that do not need each other: the second is run although some of the first is missing.
+///
+/// # Errors
+/// What they say, missing units of both together.
+pub(crate) fn both<A, B>(first: Result<A>, second: impl FnOnce() -> Result<B>) -> Result<(A, B)> {
+    match first {
+        Ok(first) => Ok((first, second()?)),
+        Err(Error::Incomplete(mut missing)) => Err(match second() {
+            Ok(_) => Error::Incomplete(missing),
+            Err(Error::Incomplete(more)) => {
+                missing.missing.extend(more.missing);
+                Error::Incomplete(Incomplete::new(missing.missing, missing.total + more.total))
+            }
+            Err(other) => other,
+        }),
+        Err(other) => Err(other),
+    }
+}
+
 #[cfg(test)]
 mod tests;

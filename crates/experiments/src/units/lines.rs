@@ -65,6 +65,8 @@ impl LineFile {
             let mut file = File::create_new(&partial)?;
             file.write_all(format!("{first}\n{rest}").as_bytes())?;
             std::fs::rename(&partial, &self.path)?;
+            // Nobody else knows it yet; where there are no locks, there is none.
+            let _ = file.try_lock();
             Ok(file)
         };
         let written = write();
