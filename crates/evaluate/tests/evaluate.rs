@@ -11,7 +11,8 @@ use vattention_backends::Cpu;
 use vattention_config::Loader;
 use vattention_core::{FallBack, Fraction, Options, PipelineConfig};
 use vattention_evaluate::{
-    AnswerCache, Evaluation, EvaluationSettings, Files, Report, Setup, Variant, fingerprint,
+    AnswerCache, Evaluation, EvaluationSettings, Files, Report, Setup, Variant, Weights,
+    fingerprint,
 };
 use vattention_experiments::Evidence;
 use vattention_llm::{Model, Tokenizer};
@@ -77,7 +78,8 @@ impl World {
             options: Options { fall_back: FallBack::Never, ..Options::default() },
         };
         Evaluation {
-            model: &self.model,
+            config: self.model.config(),
+            weights: Weights::Loaded(&self.model),
             fingerprint: fingerprint(&self.dir).unwrap(),
             tokenizer: &self.tokenizer,
             texts: &self.texts,

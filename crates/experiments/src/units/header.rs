@@ -26,7 +26,7 @@ pub struct Header {
 }
 
 /// How lines of results begin: the header, those of units, and those of an evaluation's answers.
-pub(crate) const BEGINNINGS: [&str; 3] = ["{\"vattention\":\"", "{\"unit\":\"", "{\"digest\":\""];
+pub(super) const BEGINNINGS: [&str; 3] = ["{\"vattention\":\"", "{\"unit\":\"", "{\"digest\":\""];
 
 impl Header {
     /// The first difference in what results depend on, if any: what it is here, and there.
@@ -82,7 +82,7 @@ impl Header {
     /// A file that cannot be read or written, that is none of results, or whose results depend on something
     /// else or are of another shard.
     pub fn open(&self, path: &Path, part: Part) -> Result<(LineFile, String)> {
-        let (mut file, text) = LineFile::open(path, &BEGINNINGS)?;
+        let (mut file, text) = LineFile::open(path)?;
         let own = self.of_part(part);
         if text.is_empty() {
             file.push(&own.line())?;

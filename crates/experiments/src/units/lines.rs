@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use super::header::BEGINNINGS;
 use crate::{Error, Result};
 
 /// A file of lines of JSON that is open to take more. A line is written at once, so that a killed run cuts the last
@@ -15,12 +16,12 @@ pub struct LineFile {
 }
 
 impl LineFile {
-    /// Opens a file, or begins one, and reads its lines. A last line without an end that begins like one of
-    /// `beginnings` was cut, and is taken away.
+    /// Opens a file, or begins one, and reads its lines. A last line without an end that begins like a
+    /// result was cut, and is taken away.
     ///
     /// # Errors
     /// A file that cannot be read or written, that another run has open, or whose end is something else.
-    pub fn open(path: &Path, beginnings: &[&str]) -> Result<(Self, String)> {
+    pub fn open(path: &Path) -> Result<(Self, String)> {
         let failed = |source| file_error(path, source);
         let options =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
@@ -30,7 +31,7 @@ impl LineFile {
             return Err(failed(std::io::Error::other(message)));
         }
         let mut text = std::io::read_to_string(&file).map_err(failed)?;
-        let whole = whole_lines(path, &text, beginnings)?;
+        let whole = whole_lines(path, &text)?;
         text.truncate(whole);
         file.set_len(whole as u64).map_err(failed)?;
         file.seek(SeekFrom::End(0)).map_err(failed)?;
@@ -41,9 +42,9 @@ impl LineFile {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn read(path: &Path, beginnings: &[&str]) -> Result<String> {
+    pub fn read(path: &Path) -> Result<String> {
         let mut text = std::fs::read_to_string(path).map_err(|source| file_error(path, source))?;
-        text.truncate(whole_lines(path, &text, beginnings)?);
+        text.truncate(whole_lines(path, &text)?);
         Ok(text)
     }
 
@@ -85,11 +86,11 @@ impl LineFile {
 }
 
 /// The bytes of the lines that have an end.
-fn whole_lines(path: &Path, text: &str, beginnings: &[&str]) -> Result<usize> {
+fn whole_lines(path: &Path, text: &str) -> Result<usize> {
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
     let cut = &text[whole..];
     let begins = |beginning: &&str| cut.starts_with(beginning) || beginning.starts_with(cut);
-    if cut.is_empty() || beginnings.iter().any(|beginning| begins(&beginning)) {
+    if cut.is_empty() || BEGINNINGS.iter().any(|beginning| begins(&beginning)) {
         return Ok(whole);
     }
     let reason = "expected results that `vattention` kept".into();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::header::{BEGINNINGS, Header};
+use super::header::Header;
 use super::lines::{LineFile, numbered};
 use crate::{Error, Result};
 
@@ -28,7 +28,7 @@ pub fn merge_results(paths: &[PathBuf]) -> Result<Merged> {
     let mut known: HashMap<String, (String, Value)> = HashMap::new();
     let mut lines = Vec::new();
     for path in paths {
-        let text = LineFile::read(path, &BEGINNINGS)?;
+        let text = LineFile::read(path)?;
         let refuse = |line, reason| Error::Results { path: path.clone(), line, reason };
         let header = Header::of_lines(path, &text)?.ok_or_else(|| {
             refuse(
