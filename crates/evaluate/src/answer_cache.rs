@@ -16,7 +16,7 @@ pub struct AnswerCache {
     part: Part,
     file: Option<LineFile>,
     answers: HashMap<String, Answered>,
-    densities: HashMap<String, f64>,
+    densities: HashMap<String, Option<f64>>,
 }
 
 /// A line of the file.
@@ -32,7 +32,9 @@ enum Line {
 #[serde(deny_unknown_fields)]
 struct Density {
     digest: String,
-    density: f64,
+    /// `None`: the model took no step by the pipeline.
+    #[serde(deserialize_with = "Option::deserialize")]
+    density: Option<f64>,
 }
 
 impl AnswerCache {
@@ -87,13 +89,13 @@ impl AnswerCache {
         self.answers.get(digest).cloned()
     }
 
-    /// The density that depends on the same.
-    pub(crate) fn density(&self, digest: &str) -> Option<f64> {
+    /// The density that depends on the same, if it is kept.
+    pub(crate) fn density(&self, digest: &str) -> Option<Option<f64>> {
         self.densities.get(digest).copied()
     }
 
     /// Keeps a density.
-    pub(crate) fn push_density(&mut self, digest: String, density: f64) -> Result<()> {
+    pub(crate) fn push_density(&mut self, digest: String, density: Option<f64>) -> Result<()> {
         self.densities.insert(digest.clone(), density);
         self.write(&Line::Density(Density { digest, density }))
     }

@@ -80,6 +80,9 @@ impl Evaluation<'_> {
         kept: &mut AnswerCache,
         progress: &dyn Fn(usize, usize),
     ) -> Result<Vec<Result<Variant, String>>> {
+        if searches.is_empty() {
+            return Ok(Vec::new());
+        }
         let (density_texts, part) = (self.density_texts()?, kept.part());
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for (number, &(pipeline, density)) in searches.iter().enumerate() {
@@ -129,17 +132,14 @@ impl Evaluation<'_> {
         let one = |(): &mut (), i: usize| {
             let text = &density_texts.texts[i];
             let digest = self.digest(pipeline, &text.prompt, i)?;
-            let known = kept().density(&digest);
-            if known.is_some() {
+            if let Some(known) = kept().density(&digest) {
                 return Ok(known);
             }
             if !may {
                 return Err(incomplete(Vec::new(), 0));
             }
             let density = self.density_on(pipeline, text, i)?;
-            if let Some(density) = density {
-                kept().push_density(digest, density)?;
-            }
+            kept().push_density(digest, density)?;
             Ok(density)
         };
         let measured = at_once::each(density_texts.texts.len(), self.settings.at_once, || (), one)?;

@@ -144,7 +144,7 @@ impl Evaluation<'_> {
                 }
             }
         }
-        if !missing.is_empty() || own.len() < places.len() {
+        if !missing.is_empty() || matches!(part, Part::Shard(_)) {
             let incomplete = Incomplete::new(missing, places.len() * variants.len());
             return Err(vattention_experiments::Error::Incomplete(incomplete).into());
         }

@@ -72,18 +72,21 @@ pub fn merge_results(paths: &[PathBuf]) -> Result<Merged> {
 impl Header {
     /// Takes another file's results for those of the same work, or says what differs.
     fn join(&mut self, other: &Self) -> Result<(), String> {
-        if let Some(difference) = self.difference(other) {
+        if let Some(difference) = self.difference_of_shards(other) {
             return Err(difference);
         }
-        match (self.shards, other.shards) {
+        self.shards = self.shards.or(other.shards);
+        Ok(())
+    }
+
+    /// The first difference between shares that do not belong together.
+    pub fn difference_of_shards(&self, other: &Self) -> Option<String> {
+        self.difference(other).or_else(|| match (self.shards, other.shards) {
             (Some(own), Some(other)) if own != other => {
-                Err(format!("the number of shards is {own} and {other}"))
+                Some(format!("the number of shards is {own} and {other}"))
             }
-            (own, other) => {
-                self.shards = own.or(other);
-                Ok(())
-            }
-        }
+            _ => None,
+        })
     }
 }
 
