@@ -277,13 +277,13 @@ impl Evaluation<'_> {
     /// Changes with everything that an answer depends on, but for the program itself.
     fn digest(&self, pipeline: &PipelineConfig, prompt: &Prompt, case: usize) -> Result<String> {
         let EvaluationSettings { setup, errors, options, .. } = &self.settings;
-        let digest = Digest::default().add(&self.fingerprint).add(&(
+        let digest = Digest::default().with(&self.fingerprint).with(&(
             self.backend.name(),
             setup,
             errors,
             format!("{:?}", options.storage),
         ));
-        let mut digest = record::add_pipeline(digest, pipeline).add(&(
+        let mut digest = record::add_pipeline(digest, pipeline).with(&(
             &prompt.dense,
             &prompt.sparse,
             prompt.case.tokens,
@@ -291,7 +291,7 @@ impl Evaluation<'_> {
             case,
         ));
         for learnt in named_files(pipeline) {
-            digest = digest.add(&self.files.digest(learnt)?);
+            digest = digest.with(&self.files.digest(learnt)?);
         }
         Ok(digest.finish())
     }

@@ -87,7 +87,7 @@ impl Record {
 
 /// A digest with a pipeline in it.
 pub(crate) fn add_pipeline(digest: Digest, pipeline: &PipelineConfig) -> Digest {
-    digest.add_text(&in_first_words(serde_json::to_string(pipeline).unwrap_or_default()))
+    digest.with_text(&in_first_words(serde_json::to_string(pipeline).unwrap_or_default()))
 }
 
 /// A pipeline's text with the values that two options had when the first answers were kept: these took hours, and are still
@@ -118,7 +118,7 @@ pub fn fingerprint(model: &Path) -> Result<String> {
         }
     }
     files.sort();
-    Ok(Digest::default().add(&files).finish())
+    Ok(Digest::default().with(&files).finish())
 }
 
 #[cfg(test)]

@@ -206,6 +206,7 @@ fn an_evaluation_goes_on_from_the_answers_that_were_kept() {
     let evaluation = Evaluation { texts: &texts, ..world.evaluation(Setup::B, 0) };
     evaluation.run(&[Variant::as_it_stands(dense())], &mut kept, &|_, _| ()).unwrap();
     assert_eq!(lines(), whole.records.len() + 16, "other texts with the same answers");
+    drop(kept);
     for other in [world.evaluation(Setup::A, 0), world.evaluation(Setup::B, 1)] {
         let report = run(&other, &mut AnswerCache::open(&path).unwrap());
         assert!(report.records.iter().all(|record| record.attended.answer != "kept"));

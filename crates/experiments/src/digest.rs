@@ -19,14 +19,14 @@ pub struct Digest(Sha256);
 impl Digest {
     /// With what can be written as JSON.
     #[must_use]
-    pub fn add(self, part: &impl Serialize) -> Self {
+    pub fn with(self, part: &impl Serialize) -> Self {
         // What cannot be written as JSON, as maps with odd keys, is in none of the parts.
-        self.add_text(&serde_json::to_string(part).unwrap_or_default())
+        self.with_text(&serde_json::to_string(part).unwrap_or_default())
     }
 
     /// With a text.
     #[must_use]
-    pub fn add_text(mut self, text: &str) -> Self {
+    pub fn with_text(mut self, text: &str) -> Self {
         self.0.update((text.len() as u64).to_le_bytes());
         self.0.update(text);
         self
@@ -64,9 +64,9 @@ impl Files {
     /// # Errors
     /// If one of these cannot be read.
     pub fn digest_pipeline(&self, pipeline: &PipelineConfig) -> Result<String> {
-        let mut digest = Digest::default().add(pipeline);
+        let mut digest = Digest::default().with(pipeline);
         for file in named_files(pipeline) {
-            digest = digest.add(&self.digest(file)?);
+            digest = digest.with(&self.digest(file)?);
         }
         Ok(digest.finish())
     }

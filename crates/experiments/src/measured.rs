@@ -92,6 +92,7 @@ pub struct Guarantee {
 
 /// What is gathered of one pipeline, row by row.
 #[derive(Clone, Default, Serialize, Deserialize)]
+#[allow(clippy::unsafe_derive_deserialize)] // What is unsafe is within `s!`.
 pub(crate) struct Tally {
     /// Errors of the output, the denominator and the numerator.
     errors: [Vec<f64>; 3],

@@ -90,7 +90,7 @@ fn whole_lines(path: &Path, text: &str) -> Result<usize> {
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
     let cut = &text[whole..];
     let begins = |beginning: &&str| cut.starts_with(beginning) || beginning.starts_with(cut);
-    if cut.is_empty() || BEGINNINGS.iter().any(|beginning| begins(&beginning)) {
+    if cut.is_empty() || BEGINNINGS.iter().any(begins) {
         return Ok(whole);
     }
     let reason = "expected results that `vattention` kept".into();

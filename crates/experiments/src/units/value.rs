@@ -58,13 +58,13 @@ fn from_json(json: Value) -> Result<Tree, String> {
             _ => return Err(format!("{number} is no number of 64 bits")),
         },
         Value::Array(all) => Tree::Array(all.into_iter().map(from_json).collect::<Result<_, _>>()?),
-        Value::Object(all) => match from_bits(&all) {
-            Some(x) => Tree::Float(x),
-            None => {
-                let entry = |(key, value)| Ok((Tree::Text(key), from_json(value)?));
-                Tree::Map(all.into_iter().map(entry).collect::<Result<_, String>>()?)
+        Value::Object(all) => {
+            if let Some(x) = from_bits(&all) {
+                return Ok(Tree::Float(x));
             }
-        },
+            let entry = |(key, value)| Ok((Tree::Text(key), from_json(value)?));
+            Tree::Map(all.into_iter().map(entry).collect::<Result<_, String>>()?)
+        }
     })
 }
 
