@@ -52,8 +52,7 @@ impl Args {
     /// Refuses outputs that would overwrite a file to join, or each other.
     fn check_outputs(&self) -> Result<(), Failure> {
         let mut taken: Vec<PathBuf> = self.files.iter().map(|path| same_file(path)).collect();
-        let others = self.outputs().into_iter().map(|(option, path)| (option, path));
-        for (option, path) in [("--results", &self.results)].into_iter().chain(others) {
+        for (option, path) in [("--results", &self.results)].into_iter().chain(self.outputs()) {
             let file = same_file(path);
             if taken.contains(&file) {
                 let path = path.display();
@@ -136,9 +135,10 @@ impl Args {
         let wanted: Vec<usize> = wanted.filter_map(|number| number.parse().ok()).collect();
         let missing = wanted.iter().filter(|&&number| !all.numbers().any(|it| it == number));
         let missing: Vec<String> = missing.map(ToString::to_string).collect();
-        all.info.share = match missing.is_empty() {
-            true => None,
-            false => serde_json::to_string(&header).ok(),
+        all.info.share = if missing.is_empty() {
+            None
+        } else {
+            Some(serde_json::to_string(&header).map_err(Failure::input)?)
         };
         all.write(&self.results)?;
         if missing.is_empty() {

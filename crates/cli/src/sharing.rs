@@ -17,8 +17,8 @@ use crate::{Failure, say};
 pub(crate) struct Call {
     /// The command and its arguments.
     pub(crate) args: Vec<String>,
-    /// By `merge`: how many shards there are, if any.
-    pub(crate) replay: Option<Option<usize>>,
+    /// By `merge`: nothing is computed.
+    pub(crate) replay: Option<Part>,
     /// The share that was done, and where it is kept.
     share: OnceCell<(Shard, PathBuf)>,
 }
@@ -52,7 +52,7 @@ impl Call {
 
     /// By `merge`, of so many shards.
     pub(crate) fn replay(args: Vec<String>, shards: Option<usize>) -> Self {
-        Self { args, replay: Some(shards), ..Self::default() }
+        Self { args, replay: Some(Part::Nothing { shards }), ..Self::default() }
     }
 
     /// What results depend on.
@@ -91,8 +91,8 @@ impl Sharing {
 
     /// Which part of the work is to be done.
     pub(crate) fn part(&self, call: &Call) -> Result<Part, Failure> {
-        if let Some(shards) = call.replay {
-            return Ok(Part::Nothing { shards });
+        if let Some(nothing) = call.replay {
+            return Ok(nothing);
         }
         let Some(path) = &self.results else { return Ok(Part::All) };
         let Some(shard) = self.shard.map_or_else(of_slurm, |shard| Ok(Some(shard)))? else {

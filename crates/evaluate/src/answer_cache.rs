@@ -90,8 +90,8 @@ impl AnswerCache {
     }
 
     /// The density that depends on the same, if it is kept.
-    pub(crate) fn density(&self, digest: &str) -> Option<Option<f64>> {
-        self.densities.get(digest).copied()
+    pub(crate) fn density(&self, digest: &str) -> Option<&Option<f64>> {
+        self.densities.get(digest)
     }
 
     /// Keeps a density.

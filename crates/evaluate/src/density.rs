@@ -133,7 +133,7 @@ impl Evaluation<'_> {
             let text = &density_texts.texts[i];
             let digest = self.digest(pipeline, &text.prompt, i)?;
             if let Some(known) = kept().density(&digest) {
-                return Ok(known);
+                return Ok(*known);
             }
             if !may {
                 return Err(incomplete(Vec::new(), 0));

@@ -14,7 +14,7 @@ pub enum Weights<'a> {
     /// In memory.
     Loaded(&'a Model),
     /// Of a directory or a GGUF file.
-    OnDemand(OnDemand<'a>),
+    OnDemand(Box<OnDemand<'a>>),
 }
 
 /// Weights that may not be in memory yet.
@@ -28,7 +28,8 @@ pub struct OnDemand<'a> {
 impl<'a> Weights<'a> {
     /// Those of a directory or a GGUF file, not loaded yet.
     pub fn on_demand(path: &'a Path) -> Self {
-        Self::OnDemand(OnDemand { path, model: OnceLock::new(), loading: Mutex::new(()) })
+        let own = OnDemand { path, model: OnceLock::new(), loading: Mutex::new(()) };
+        Self::OnDemand(Box::new(own))
     }
 
     /// The model.

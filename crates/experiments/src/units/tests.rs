@@ -22,13 +22,17 @@ fn keys(count: usize) -> Vec<String> {
     (0..count).map(|i| format!("unit {i}")).collect()
 }
 
+type Made = Vec<Option<f64>>;
+type Change = fn(&mut Header);
+type Many = (f64, i64, u64, String, f64, [Option<u64>; 2]);
+
 /// Numbers that JSON has not are among them.
-fn made(i: usize) -> Vec<Option<f64>> {
+fn made(i: usize) -> Made {
     vec![Some(0.1 / i as f64), None, Some(-(i as f64)), Some(f64::NEG_INFINITY)]
 }
 
 /// The units computed, and what comes of it.
-fn run(results: &Results, count: usize) -> (Vec<usize>, Result<Vec<Vec<Option<f64>>>>) {
+fn run(results: &Results, count: usize) -> (Vec<usize>, Result<Vec<Made>>) {
     let mut computed = Vec::new();
     let all = results.run(&keys(count), |i| {
         computed.push(i);
@@ -101,12 +105,12 @@ fn results_of_something_else_are_refused() {
     let path = folder.path().join("kept.jsonl");
     let first = shard("1/3");
     drop(Results::open(&path, &header(), first).unwrap());
-    let refused = |change: fn(&mut Header), part| {
+    let refused = |change: Change, part| {
         let mut other = header();
         change(&mut other);
         Results::open(&path, &other, part).unwrap_err().to_string()
     };
-    let cases: [(fn(&mut Header), Part, &str); 6] = [
+    let cases: [(Change, Part, &str); 6] = [
         (|it| it.vattention = "2".into(), first, "the version is `1` and `2`"),
         (|it| it.command[1] = "b.toml".into(), first, "argument 2 is `a.toml` and `b.toml`"),
         (|it| it.command.truncate(1), first, "argument 2 is `a.toml` and nothing"),
@@ -199,8 +203,7 @@ proptest! {
     #[test]
     fn every_number_comes_back_bit_for_bit(bits in any::<u64>(), whole in any::<i64>(), text in ".*") {
         let all = (f64::from_bits(bits), whole, whole as u64, text, whole as f64, [Some(bits), None]);
-        type All = (f64, i64, u64, String, f64, [Option<u64>; 2]);
-        let back: All = value::from_text(value::to_text(&all).unwrap().get()).unwrap();
+        let back: Many = value::from_text(value::to_text(&all).unwrap().get()).unwrap();
         prop_assert_eq!(back.0.to_bits(), bits);
         prop_assert_eq!((back.1, back.2, &back.3, back.4, back.5), (all.1, all.2, &all.3, all.4, all.5));
     }
