@@ -1,0 +1,93 @@
+//! Rows of a file in JSON lines.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::error::read;
+use crate::{Error, Result};
+
+/// What the files' names may end with.
+pub(super) const ENDINGS: &[&str] = &["jsonl"];
+/// Of more wrong lines only the number is said.
+const TOLD: usize = 20;
+
+/// A line of a file: values by the names of their columns.
+pub(super) struct Row(Map<String, Value>);
+
+impl Row {
+    fn column(&self, names: &[&str]) -> Result<&Value, String> {
+        names.iter().find_map(|name| self.0.get(*name)).ok_or_else(|| {
+            let has: Vec<&str> = self.0.keys().map(String::as_str).collect();
+            format!("no column {}; it has {}", names.join(" or "), has.join(", "))
+        })
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// A text; a whole number is one, too.
+    pub(super) fn text(&self, names: &[&str]) -> Result<String, String> {
+        match self.column(names)? {
+            Value::String(text) => Ok(text.clone()),
+            Value::Number(number) if number.is_i64() || number.is_u64() => Ok(number.to_string()),
+            other => Err(format!("{} is {}; expected text", names.join(" or "), kind(other))),
+        }
+    }
+
+    /// Texts, at least one.
+    pub(super) fn texts(&self, name: &str) -> Result<Vec<String>, String> {
+        let value = self.column(&[name])?;
+        let wrong = || format!("{name} is {}; expected a list of texts, at least one", kind(value));
+        let items = value.as_array().filter(|items| !items.is_empty()).ok_or_else(wrong)?;
+        let texts = items.iter().map(|item| item.as_str().map(str::to_owned));
+        texts.collect::<Option<_>>().ok_or_else(wrong)
+    }
+
+    pub(super) fn number(&self, name: &str) -> Result<u64, String> {
+        let value = self.column(&[name])?;
+        value.as_u64().ok_or_else(|| format!("{name} is {}; expected a whole number", kind(value)))
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(items) if items.is_empty() => "an empty list",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// What `make` makes of each line that is not blank, or every line of which it makes nothing.
+pub(super) fn parse<T>(
+    path: &Path,
+    mut make: impl FnMut(&Row) -> Result<T, String>,
+) -> Result<Vec<T>> {
+    let (mut made, mut wrong) = (Vec::new(), Vec::new());
+    for (number, line) in
+        read(path)?.lines().enumerate().filter(|(_, line)| !line.trim().is_empty())
+    {
+        let row =
+            serde_json::from_str(line).map_err(|error| format!("{error}; expected a JSON object"));
+        match row.and_then(|row| make(&Row(row))) {
+            Ok(one) => made.push(one),
+            Err(reason) => wrong.push(format!("line {}: {reason}", number + 1)),
+        }
+    }
+    if let Some(more) = wrong.len().checked_sub(TOLD).filter(|more| *more > 0) {
+        wrong.truncate(TOLD);
+        wrong.push(format!("and {more} lines more"));
+    }
+    if !wrong.is_empty() {
+        return Err(Error::malformed(path, wrong.join("\n  ")));
+    }
+    if made.is_empty() {
+        return Err(Error::malformed(path, "there is no line; expected a case in each"));
+    }
+    Ok(made)
+}
