@@ -60,7 +60,7 @@ struct Definition {
 /// How a row becomes a case.
 #[derive(Debug)]
 enum Layout {
-    LongBench { prompt: String },
+    LongBench { prompt: String, classes: bool },
     Babilong { prompt: String, labels: Vec<String> },
     Ruler,
     Math,
@@ -204,7 +204,7 @@ impl Definition {
 
     fn case(&self, row: &Row) -> Result<Case, String> {
         let case = match &self.layout {
-            Layout::LongBench { prompt } => longbench::case(prompt, row)?,
+            Layout::LongBench { prompt, classes } => longbench::case(prompt, *classes, row)?,
             Layout::Babilong { prompt, labels } => babilong::case(prompt, labels, row)?,
             Layout::Ruler => ruler::case(row)?,
             Layout::Math => math::case(row)?,

@@ -174,7 +174,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 /// The lengths that are asked for.
 fn contexts(args: &Args, checkpoint: &Checkpoint<'_>) -> Vec<usize> {
     match &args.context[..] {
-        [] if args.published.is_asked() => vec![checkpoint.config.max_positions],
+        [] if args.published.is_asked() => vec![checkpoint.config.context],
         [] => vec![4096],
         some => some.to_vec(),
     }

@@ -53,7 +53,10 @@ pub(super) fn datasets() -> Vec<Definition> {
             as_chat,
             first_line,
             lengths,
-            layout: Layout::LongBench { prompt: prompt.clone() },
+            layout: Layout::LongBench {
+                prompt: prompt.clone(),
+                classes: metric == Metric::Classification,
+            },
         };
         datasets.push(define(name.into(), name.into(), None));
         for (group, lengths) in all.iter().filter(|_| in_e) {
@@ -68,13 +71,10 @@ pub(super) fn datasets() -> Vec<Definition> {
     datasets
 }
 
-pub(super) fn case(template: &str, row: &Row) -> Result<Case, String> {
+pub(super) fn case(template: &str, classes: bool, row: &Row) -> Result<Case, String> {
     let (context, input) = (row.text(&["context"])?, row.text(&["input"])?);
     let (context, question) = prompt(template, &[("context", &context), ("input", &input)]);
-    let labels = match row.has("all_classes") {
-        true => row.texts("all_classes").unwrap_or_default(),
-        false => Vec::new(),
-    };
+    let labels = if classes { row.texts("all_classes")? } else { Vec::new() };
     let answers = row.texts("answers")?;
     Ok(Case { context, question, beginning: String::new(), answers, labels, tokens: 0 })
 }

@@ -1,18 +1,20 @@
-//! Rows of a file in JSON lines.
+//! Rows of a file: JSON lines or parquet.
 
+use std::fs::File;
 use std::path::Path;
 
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::{Map, Value};
 
 use crate::error::read;
 use crate::{Error, Result};
 
 /// What the files' names may end with.
-pub(super) const ENDINGS: &[&str] = &["jsonl"];
+pub(super) const ENDINGS: &[&str] = &["jsonl", "parquet"];
 /// Of more wrong lines only the number is said.
 const TOLD: usize = 20;
 
-/// A line of a file: values by the names of their columns.
+/// A row of a file: values by the names of their columns.
 pub(super) struct Row(Map<String, Value>);
 
 impl Row {
@@ -63,31 +65,64 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// What `make` makes of each line that is not blank, or every line of which it makes nothing.
+/// What `make` makes of each row, or every row of which it makes nothing.
 pub(super) fn parse<T>(
     path: &Path,
     mut make: impl FnMut(&Row) -> Result<T, String>,
 ) -> Result<Vec<T>> {
     let (mut made, mut wrong) = (Vec::new(), Vec::new());
-    for (number, line) in
-        read(path)?.lines().enumerate().filter(|(_, line)| !line.trim().is_empty())
-    {
-        let row =
-            serde_json::from_str(line).map_err(|error| format!("{error}; expected a JSON object"));
-        match row.and_then(|row| make(&Row(row))) {
+    let rows = match path.extension() {
+        Some(ending) if ending == "parquet" => parquet_rows(path)?,
+        _ => lines(path)?,
+    };
+    for (place, row) in rows {
+        match row.and_then(|row| make(&row)) {
             Ok(one) => made.push(one),
-            Err(reason) => wrong.push(format!("line {}: {reason}", number + 1)),
+            Err(reason) => wrong.push(format!("{place}: {reason}")),
         }
     }
     if let Some(more) = wrong.len().checked_sub(TOLD).filter(|more| *more > 0) {
         wrong.truncate(TOLD);
-        wrong.push(format!("and {more} lines more"));
+        wrong.push(format!("and {more} more"));
     }
     if !wrong.is_empty() {
         return Err(Error::malformed(path, wrong.join("\n  ")));
     }
     if made.is_empty() {
-        return Err(Error::malformed(path, "there is no line; expected a case in each"));
+        return Err(Error::malformed(path, "there is no row; expected a case in each"));
     }
     Ok(made)
+}
+
+/// Where each row is, and the row or what is wrong with it.
+type Rows = Vec<(String, Result<Row, String>)>;
+
+/// The lines of a file that are not blank, each a JSON object.
+fn lines(path: &Path) -> Result<Rows> {
+    let row = |line: &str| {
+        serde_json::from_str(line).map(Row).map_err(|error| {
+            let told = error.to_string();
+            let what = told.split(" at line ").next().unwrap_or_default();
+            format!("{what} at column {}; expected a JSON object", error.column())
+        })
+    };
+    let text = read(path)?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    Ok(lines.map(|(number, line)| (format!("line {}", number + 1), row(line))).collect())
+}
+
+/// The rows of a parquet file, uncompressed or snappy.
+fn parquet_rows(path: &Path) -> Result<Rows> {
+    let file = File::open(path).map_err(|source| Error::File { path: path.into(), source })?;
+    let wrong = |error| Error::malformed(path, format!("{error}; expected a parquet file"));
+    let reader = SerializedFileReader::new(file).map_err(wrong)?;
+    let mut rows = Vec::new();
+    for (number, row) in reader.get_row_iter(None).map_err(wrong)?.enumerate() {
+        let row = match row.map_err(wrong)?.to_json_value() {
+            Value::Object(columns) => Ok(Row(columns)),
+            other => Err(format!("it is {}; expected columns", kind(&other))),
+        };
+        rows.push((format!("row {}", number + 1), row));
+    }
+    Ok(rows)
 }
