@@ -12,8 +12,8 @@ use crate::metrics::Metric;
 
 /// `babilong/prompts.py` with instruction, examples and post-prompt, and labels of `metrics.py`.
 const PROMPTS: &str = include_str!("../../prompts/babilong.json");
-const LENGTHS: [&str; 11] =
-    ["0k", "1k", "2k", "4k", "8k", "16k", "32k", "64k", "128k", "512k", "1M"];
+const LENGTHS: [&str; 12] =
+    ["0k", "1k", "2k", "4k", "8k", "16k", "32k", "64k", "128k", "256k", "512k", "1M"];
 const ANSWER_TOKENS: usize = 15;
 
 #[derive(Clone, Deserialize)]
@@ -33,6 +33,7 @@ pub(super) fn datasets() -> Vec<Definition> {
             files: vec![
                 format!("{task}_{length}"),
                 format!("{task}/{length}"),
+                format!("data/{task}/{length}"),
                 format!("{length}/{task}"),
             ],
             tokens: ANSWER_TOKENS,

@@ -1,4 +1,4 @@
-//! Rows of a file: JSON lines or parquet.
+//! Rows of a file: JSON lines, a JSON array, or parquet.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::error::read;
 use crate::{Error, Result};
 
 /// What the files' names may end with.
-pub(super) const ENDINGS: &[&str] = &["jsonl", "parquet"];
+pub(super) const ENDINGS: &[&str] = &["jsonl", "json", "parquet"];
 /// Of more wrong lines only the number is said.
 const TOLD: usize = 20;
 
@@ -73,6 +73,7 @@ pub(super) fn parse<T>(
     let (mut made, mut wrong) = (Vec::new(), Vec::new());
     let rows = match path.extension() {
         Some(ending) if ending == "parquet" => parquet_rows(path)?,
+        Some(ending) if ending == "json" => items(path)?,
         _ => lines(path)?,
     };
     for (place, row) in rows {
@@ -109,6 +110,22 @@ fn lines(path: &Path) -> Result<Rows> {
     let text = read(path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     Ok(lines.map(|(number, line)| (format!("line {}", number + 1), row(line))).collect())
+}
+
+/// The items of a JSON array of objects, or lines.
+fn items(path: &Path) -> Result<Rows> {
+    let text = read(path)?;
+    if !text.trim_start().starts_with('[') {
+        return lines(path);
+    }
+    let items: Vec<Value> = serde_json::from_str(&text)
+        .map_err(|error| Error::malformed(path, format!("{error}; expected a JSON array")))?;
+    let row = |item| match item {
+        Value::Object(columns) => Ok(Row(columns)),
+        other => Err(format!("it is {}; expected an object", kind(&other))),
+    };
+    let items = items.into_iter().enumerate();
+    Ok(items.map(|(number, item)| (format!("item {}", number + 1), row(item))).collect())
 }
 
 /// The rows of a parquet file, uncompressed or snappy.

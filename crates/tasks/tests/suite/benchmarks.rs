@@ -224,6 +224,20 @@ fn names_and_files_that_are_missing_are_told_with_those_there_are() {
     refused("longbench", dir.path(), &[], &["line 1: no column length"]);
 }
 
+#[test]
+fn a_json_array_has_a_row_in_each_item() {
+    let of = json!({ "input": "Mary is here.", "question": "Where is Mary?", "target": "garden" });
+    let dir = folder(&[("data/qa1/256k.json", &[json!([of, of])])]);
+    let benchmark = open("babilong", dir.path(), &[]).unwrap();
+    assert_eq!(benchmark.tasks()[0].name(), "qa1_256k");
+    let file = dir.path().join("data/qa1/256k.json");
+    fs::write(&file, format!("[{of}, 1, {{}}]")).unwrap();
+    let expected = ["item 2: it is a number; expected an object", "item 3: no column input"];
+    refused("babilong", dir.path(), &[], &expected);
+    fs::write(&file, "[{").unwrap();
+    refused("babilong", dir.path(), &[], &["expected a JSON array"]);
+}
+
 /// Written by pyarrow 26 as `tools/make_metric_golden.py` has it, with snappy.
 const PARQUET: &[u8] = include_bytes!("../golden/rows.parquet");
 
