@@ -13,7 +13,7 @@ pipelines=real/pipelines
 haystack=texts/kjv-haystack.txt
 # Those of which the model by itself answers at least a fifth, as ruler-all shows.
 tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery
-parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig ruler-epsilon baselines steps long speed studies"
+parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig ruler-epsilon baselines steps long speed studies benchmarks"
 
 vattention=target/release/vattention
 
@@ -208,6 +208,16 @@ part_speed() {
             --pipeline $file --json target/real/speed-$(basename $file .toml).json > /dev/null
     done
     whole speed python3 real/speed.py target/real/speed-*.json
+}
+
+# Files in the layout of published benchmarks, of this repository's own texts: that each can be asked.
+part_benchmarks() {
+    local name folder
+    for name in longbench ruler babilong math500 aime2024 aime2025; do
+        case $name in math500 | aime*) folder=math ;; *) folder=$name ;; esac
+        whole benchmark-$name timeout --foreground --signal INT 38m $vattention evaluate --model $model --dtype bf16 --chat --context 768 \
+            --no-errors --pipelines configs/{dense,priority}.toml --benchmark $name --files data/benchmarks/$folder --results target/real/benchmarks.jsonl
+    done
 }
 
 # The studies of the paper's figures, on all layers: eight of the trace's 32 queries are 2160 rows. Calibration, which is not of the

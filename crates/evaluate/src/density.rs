@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use vattention_core::{Fraction, PipelineConfig};
 use vattention_experiments::{Incomplete, Missing, Tuned, made_to_read};
 use vattention_llm::Prefilled;
+use vattention_tasks::Task;
 
 use crate::{AnswerCache, Error, Evaluation, Prompt, Result, Variant, at_once};
 
@@ -23,6 +24,7 @@ pub struct DensityTexts {
 
 /// A text that is read when something is first measured on it.
 struct Text {
+    task: Task,
     prompt: Prompt,
     read: OnceLock<Prefilled>,
 }
@@ -45,7 +47,7 @@ impl Evaluation<'_> {
         let texts = some.map(|((task, context, _), seed)| {
             let mut prompt = self.prompt(task, context, seed)?;
             prompt.case.tokens = prompt.case.tokens.min(TOKENS);
-            Ok(Text { prompt, read: OnceLock::new() })
+            Ok(Text { task, prompt, read: OnceLock::new() })
         });
         Ok(DensityTexts { texts: texts.collect::<Result<_>>()? })
     }
@@ -131,7 +133,7 @@ impl Evaluation<'_> {
         let kept = || kept.lock().unwrap_or_else(PoisonError::into_inner);
         let one = |(): &mut (), i: usize| {
             let text = &density_texts.texts[i];
-            let digest = self.digest(pipeline, &text.prompt, i)?;
+            let digest = self.digest(pipeline, text.task, &text.prompt, i)?;
             if let Some(known) = kept().density(&digest) {
                 return Ok(*known);
             }

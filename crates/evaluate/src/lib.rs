@@ -51,9 +51,10 @@ pub enum Setup {
 pub struct EvaluationSettings {
     /// The tasks.
     pub tasks: Vec<Task>,
-    /// Tokens of a case: those of the context, the question and the room for the answer.
+    /// Tokens of a case: those of the context, the question and the room for the answer. A dataset's
+    /// cases have at most so many.
     pub contexts: Vec<usize>,
-    /// Cases of each task and length.
+    /// Cases of each task and length; of a dataset that has fewer, all.
     pub cases: usize,
     /// Equal seeds make equal cases.
     pub seed: u64,
@@ -164,7 +165,7 @@ impl Evaluation<'_> {
         let mut read = None;
         let mut records = Vec::with_capacity(variants.len());
         for variant in variants {
-            let digest = self.digest(&variant.pipeline, &prompt, case)?;
+            let digest = self.digest(&variant.pipeline, task, &prompt, case)?;
             if let Some(attended) = collector.find(&digest) {
                 let place = (task, context, case);
                 records.push(Ok(Record::new(digest, variant, place, attended)));
@@ -190,17 +191,20 @@ impl Evaluation<'_> {
     /// Every task at every length, case by case.
     fn places(&self) -> Vec<(Task, usize, usize)> {
         let EvaluationSettings { tasks, contexts, cases, .. } = &self.settings;
-        let of = |context: usize, task: Task| (0..*cases).map(move |case| (task, context, case));
+        let of = |context: usize, task: Task| {
+            (0..self.texts.cases(task, *cases)).map(move |case| (task, context, case))
+        };
         let at = |&context: &usize| tasks.iter().flat_map(move |&task| of(context, task));
         contexts.iter().flat_map(at).collect()
     }
 
     fn prompt(&self, task: Task, context: usize, seed: u64) -> Result<Prompt> {
-        let around = self.around()?;
+        let talk = self.talk(task);
+        let around = self.around(talk)?;
         // A text that cannot be counted fits nowhere; it is refused below, where it is encoded.
         let count = |text: &str| self.tokenizer.next(text).map_or(usize::MAX, |it| it.len());
         let case = self.texts.case(task, context.saturating_sub(around), seed, &count)?;
-        let (mut dense, mut sparse) = self.tokens(&case)?;
+        let (mut dense, mut sparse) = self.tokens(talk, &case)?;
         if self.settings.setup == Setup::A {
             dense.append(&mut sparse);
         }
@@ -208,9 +212,15 @@ impl Evaluation<'_> {
         Ok(Prompt { case, dense, sparse })
     }
 
+    /// How a task is put to a model that chats.
+    fn talk(&self, task: Task) -> Option<&Talk> {
+        let talk = self.settings.talk.as_ref();
+        talk.filter(|_| !matches!(task, Task::Dataset(dataset) if !dataset.as_chat()))
+    }
+
     /// Tokens of a prompt that are of no text of a case.
-    fn around(&self) -> Result<usize> {
-        Ok(match &self.settings.talk {
+    fn around(&self, talk: Option<&Talk>) -> Result<usize> {
+        Ok(match talk {
             None => self.tokenizer.first("")?.len(),
             Some(talk) => {
                 let (before, after) = talk.tokens(self.tokenizer, "-", "", "")?;
@@ -220,8 +230,8 @@ impl Evaluation<'_> {
     }
 
     /// The tokens of context and question.
-    fn tokens(&self, case: &Case) -> Result<(Vec<u32>, Vec<u32>)> {
-        let Some(talk) = &self.settings.talk else {
+    fn tokens(&self, talk: Option<&Talk>, case: &Case) -> Result<(Vec<u32>, Vec<u32>)> {
+        let Some(talk) = talk else {
             return Ok((
                 self.tokenizer.first(&case.context)?,
                 self.tokenizer.next(&case.question)?,
@@ -275,7 +285,13 @@ impl Evaluation<'_> {
     }
 
     /// Changes with everything that an answer depends on, but for the program itself.
-    fn digest(&self, pipeline: &PipelineConfig, prompt: &Prompt, case: usize) -> Result<String> {
+    fn digest(
+        &self,
+        pipeline: &PipelineConfig,
+        task: Task,
+        prompt: &Prompt,
+        case: usize,
+    ) -> Result<String> {
         let EvaluationSettings { setup, errors, options, .. } = &self.settings;
         let digest = Digest::default().with(&self.fingerprint).with(&(
             self.backend.name(),
@@ -290,6 +306,10 @@ impl Evaluation<'_> {
             &prompt.case.answers,
             case,
         ));
+        // The score depends on it; RULER's own tasks had it before there were others.
+        if let Task::Dataset(dataset) = task {
+            digest = digest.with(&(dataset.name(), dataset.metric().name(), &prompt.case.labels));
+        }
         for learnt in named_files(pipeline) {
             digest = digest.with(&self.files.digest(learnt)?);
         }

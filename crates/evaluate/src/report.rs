@@ -19,7 +19,7 @@ pub struct Report {
     pub tasks: Vec<String>,
     /// Tokens of the cases.
     pub contexts: Vec<usize>,
-    /// Cases of each task and length.
+    /// Cases of each task and length; of a dataset that has fewer, all.
     pub cases: usize,
     /// Of the cases.
     pub seed: u64,
@@ -74,7 +74,9 @@ pub struct TaskScore {
     pub task: String,
     /// Tokens of the cases.
     pub context: usize,
-    /// The mean of RULER's score over the cases, from 0 to 1.
+    /// Cases there are.
+    pub cases: usize,
+    /// The mean score over the cases, from 0 to 1.
     pub accuracy: f64,
     /// Whether its cases count in means: at least as many are answered by dense attention as
     /// [`EvaluationSettings::leave_out_below`](crate::EvaluationSettings::leave_out_below) says.
@@ -108,7 +110,7 @@ impl Report {
         let (contexts, tasks) = (settings.contexts.len(), settings.tasks.len());
         let counts = match dense.map(own) {
             Some(dense) => {
-                let scores = of_places(&dense, contexts * tasks).map(mean_score);
+                let scores = of_places(&dense).map(mean_score);
                 countable(scores, tasks, settings.leave_out_below)
             }
             None => vec![true; contexts * tasks],
@@ -135,7 +137,7 @@ impl Report {
 }
 
 impl VariantResult {
-    /// Of at least one record of each task and length, as many of each after the other; some of them
+    /// Of at least one record of each task and length, those of each after the other; some of them
     /// count.
     fn new(variant: &Variant, records: &[&Record], counts: &[bool]) -> Self {
         let attention = || records.iter().map(|record| &record.attended.attention);
@@ -151,11 +153,11 @@ impl VariantResult {
         let score = |(records, &counts): (&[&Record], &bool)| TaskScore {
             task: records[0].task.clone(),
             context: records[0].context,
+            cases: records.len(),
             accuracy: mean_score(records),
             counts,
         };
-        let scores: Vec<TaskScore> =
-            of_places(records, counts.len()).zip(counts).map(score).collect();
+        let scores: Vec<TaskScore> = of_places(records).zip(counts).map(score).collect();
         let promise = variant.pipeline.promise();
         let violations: Option<Violations> = errors().map(|one| one?.1.violations).sum();
         Self {
@@ -179,12 +181,12 @@ impl VariantResult {
     }
 }
 
-/// What there is of each task at each length, as much of each after the other.
-fn of_places<T>(all: &[T], places: usize) -> impl Iterator<Item = &[T]> {
-    all.chunks((all.len() / places.max(1)).max(1))
+/// The records of each task at each length, which are one after the other.
+fn of_places<'a, 'b>(all: &'a [&'b Record]) -> impl Iterator<Item = &'a [&'b Record]> {
+    all.chunk_by(|a, b| (&a.task, a.context) == (&b.task, b.context))
 }
 
-/// The mean over tasks that count; each has as many cases.
+/// The mean over tasks that count, each of the same weight.
 pub fn mean_of_counted(scores: &[TaskScore]) -> f64 {
     let counted = scores.iter().filter(|score| score.counts);
     let (sum, count) =
@@ -200,16 +202,16 @@ fn differences(
     tasks: usize,
 ) -> Vec<Option<PairedDifference>> {
     let difference = |(a, b): (&&Record, &&Record)| a.attended.score - b.attended.score;
-    let all: Vec<f64> = own.iter().zip(others).map(difference).collect();
-    let of_length = |(differences, counts): (&[f64], &[bool])| {
-        let of_tasks = of_places(differences, tasks).zip(counts);
+    let of_place = |(own, others): (&[&Record], &[&Record])| -> Vec<f64> {
+        own.iter().zip(others).map(difference).collect()
+    };
+    let all: Vec<Vec<f64>> = of_places(own).zip(of_places(others)).map(of_place).collect();
+    let of_length = |(differences, counts): (&[Vec<f64>], &[bool])| {
+        let of_tasks = differences.iter().zip(counts);
         let counted = of_tasks.filter(|(_, counts)| **counts).flat_map(|(some, _)| some);
         PairedDifference::new(&counted.copied().collect::<Vec<_>>())
     };
-    of_places(&all, counts.len() / tasks.max(1))
-        .zip(counts.chunks(tasks.max(1)))
-        .map(of_length)
-        .collect()
+    all.chunks(tasks.max(1)).zip(counts.chunks(tasks.max(1))).map(of_length).collect()
 }
 
 #[cfg(test)]

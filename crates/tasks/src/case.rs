@@ -1,6 +1,7 @@
 //! A text with its question, and the score of an answer.
 
 use crate::Task;
+use crate::metrics::Metric;
 
 /// What is asked of a model, and what is right. The prompt is `context` and then `question`, with
 /// nothing between.
@@ -14,19 +15,29 @@ pub struct Case {
     pub beginning: String,
     /// What the answer should have, in the order of the question.
     pub answers: Vec<String>,
+    /// What an answer may be, for metrics that look for all of it: the classes of a classification.
+    pub labels: Vec<String>,
     /// The most tokens of an answer.
     pub tokens: usize,
 }
 
-impl Task {
-    /// RULER's score of an answer in [0, 1], ignoring case: the share of the right words that it
-    /// has; for `qa_1` and `qa_2` 1 if it has any of the right answers.
-    pub fn score(&self, case: &Case, answer: &str) -> f64 {
+impl Case {
+    /// The share of the right answers that are told, ignoring case.
+    pub(crate) fn share_told(&self, answer: &str) -> f64 {
         let answer = answer.to_lowercase();
-        let told = case.answers.iter().filter(|word| answer.contains(&word.to_lowercase())).count();
+        let told = self.answers.iter().filter(|word| answer.contains(&word.to_lowercase())).count();
+        told as f64 / self.answers.len().max(1) as f64
+    }
+}
+
+impl Task {
+    /// The score of an answer in [0, 1]. RULER's ignores case: the share of the right words that it
+    /// has; for `qa_1` and `qa_2` 1 if it has any of the right answers. A dataset has its own metric.
+    pub fn score(&self, case: &Case, answer: &str) -> f64 {
         match self {
-            Self::Qa1 | Self::Qa2 => f64::from(u8::from(told > 0)),
-            _ => told as f64 / case.answers.len().max(1) as f64,
+            Self::Qa1 | Self::Qa2 => Metric::MatchPart.score(case, answer),
+            Self::Dataset(dataset) => dataset.score(case, answer),
+            _ => Metric::MatchAll.score(case, answer),
         }
     }
 }
@@ -38,7 +49,7 @@ mod tests {
     fn case(answers: &[&str]) -> Case {
         let answers = answers.iter().map(ToString::to_string).collect();
         let [context, question, beginning] = Default::default();
-        Case { context, question, beginning, answers, tokens: 1 }
+        Case { context, question, beginning, answers, labels: Vec::new(), tokens: 1 }
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn list(repeats: Repeats, rare: usize, draw: &mut Draw) -> Case {
     draw.shuffle(&mut words);
     let (introduction, question, beginning) = SENTENCES.cwe.fill(&[]);
     let context = introduction + &numbered(&words);
-    Case { context, question, beginning, answers, tokens: ANSWER_TOKENS }
+    Case { context, question, beginning, answers, labels: Vec::new(), tokens: ANSWER_TOKENS }
 }
 
 /// The case, filled up with rare words; before it an example with its answer.

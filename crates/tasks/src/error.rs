@@ -50,6 +50,14 @@ pub enum Error {
         /// The task.
         task: Task,
     },
+    /// A folder has no file of a benchmark.
+    #[error("{}: there is no such file; expected {expected}", .dir.display())]
+    NoFile {
+        /// The folder, as it was given.
+        dir: PathBuf,
+        /// The files, by their paths in the folder.
+        expected: String,
+    },
     /// The task asks about a file that was not given.
     #[error("`{task}` asks about {what}; expected a file with them")]
     Missing {

@@ -31,6 +31,7 @@ fn text(vocabulary: &[String], words: usize, mut draw: Draw) -> Case {
     draw.shuffle(&mut coded);
     let (introduction, question, beginning) = SENTENCES.fwe.fill(&[]);
     Case {
+        labels: Vec::new(),
         context: introduction + &coded.join(" "),
         question,
         beginning,

@@ -15,15 +15,20 @@
 //! - A question of `qa_1` or `qa_2` is drawn at random instead of in the file's order.
 //! - Templates end without a blank, and so do the lines of `vt`.
 //!
+//! Datasets of published benchmarks come from their files ([`Benchmark`]), with their prompts and
+//! metrics: `docs/benchmarks.md`.
+//!
 //! Texts for a small model come from a vocabulary file instead ([`Texts::open`]), of its words
 //! alone.
 
+mod benchmarks;
 mod case;
 mod cwe;
 mod draw;
 mod error;
 mod fit;
 mod fwe;
+mod metrics;
 mod niah;
 mod prose;
 mod qa;
@@ -36,7 +41,9 @@ mod vocabulary;
 mod vt;
 mod words;
 
+pub use benchmarks::{Benchmark, Dataset};
 pub use case::Case;
 pub use error::{Error, Result};
+pub use metrics::Metric;
 pub use task::{Task, tasks};
 pub use texts::Texts;

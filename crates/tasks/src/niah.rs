@@ -69,6 +69,7 @@ impl Needles {
         let (introduction, question, beginning) =
             frame.fill(&[("kind", self.kind()), ("kinds", kinds), ("query", &query)]);
         Case {
+            labels: Vec::new(),
             context: introduction + &sentences.join(source.between(self.hay)),
             question,
             beginning,

@@ -57,6 +57,7 @@ impl Questions {
             question: asked,
             beginning,
             answers: question.answers.clone(),
+            labels: Vec::new(),
             tokens: ANSWER_TOKENS,
         }
     }

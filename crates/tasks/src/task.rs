@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Error, Result};
+use crate::{Dataset, Error, Result};
 
-/// One of RULER's thirteen tasks.
+/// One of RULER's thirteen tasks, or a dataset of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Task {
     /// A number in noise.
@@ -34,10 +34,12 @@ pub enum Task {
     Qa1,
     /// A question about two paragraphs of many (HotpotQA).
     Qa2,
+    /// A dataset of a published benchmark, from its files: none of RULER's synthetic tasks.
+    Dataset(Dataset),
 }
 
 impl Task {
-    /// All tasks, in RULER's order.
+    /// RULER's tasks, in its order.
     pub const ALL: [Self; 13] = [
         Self::NiahSingle1,
         Self::NiahSingle2,
@@ -54,7 +56,7 @@ impl Task {
         Self::Qa2,
     ];
 
-    /// RULER's name.
+    /// RULER's name, or the dataset's.
     pub fn name(self) -> &'static str {
         match self {
             Self::NiahSingle1 => "niah_single_1",
@@ -70,6 +72,7 @@ impl Task {
             Self::Fwe => "fwe",
             Self::Qa1 => "qa_1",
             Self::Qa2 => "qa_2",
+            Self::Dataset(dataset) => dataset.name(),
         }
     }
 }

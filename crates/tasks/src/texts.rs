@@ -9,7 +9,7 @@ use crate::qa::Questions;
 use crate::source::Source;
 use crate::vocabulary::Vocabulary;
 use crate::words::Ruler;
-use crate::{Case, Error, Result, Task, cwe, fwe, niah, qa_files, vt};
+use crate::{Benchmark, Case, Error, Result, Task, cwe, fwe, niah, qa_files, vt};
 
 /// Words, sentences and files that texts are made of.
 #[derive(Clone, Debug)]
@@ -17,6 +17,7 @@ pub struct Texts {
     words: Words,
     squad: Option<Questions>,
     hotpot: Option<Questions>,
+    benchmark: Option<Benchmark>,
 }
 
 #[derive(Clone, Debug)]
@@ -28,7 +29,11 @@ enum Words {
 impl Texts {
     /// Words of RULER's kind. Its haystack of prose is sentences of random words.
     pub fn ruler() -> Self {
-        Self { words: Words::Ruler(Ruler::default()), squad: None, hotpot: None }
+        Self::of(Words::Ruler(Ruler::default()))
+    }
+
+    fn of(words: Words) -> Self {
+        Self { words, squad: None, hotpot: None, benchmark: None }
     }
 
     /// The words of a vocabulary file, format "vattention-recall/1", and no others: for `niah_...`
@@ -37,8 +42,7 @@ impl Texts {
     /// # Errors
     /// [`Error::File`] and [`Error::Malformed`] with the place that is wrong.
     pub fn open(vocabulary: &Path) -> Result<Self> {
-        let words = Words::Vocabulary(Box::new(Vocabulary::open(vocabulary)?));
-        Ok(Self { words, squad: None, hotpot: None })
+        Ok(Self::of(Words::Vocabulary(Box::new(Vocabulary::open(vocabulary)?))))
     }
 
     /// Takes the haystack of prose from a text file, from its beginning, and again from there if it
@@ -76,9 +80,24 @@ impl Texts {
         Ok(self)
     }
 
+    /// Takes the cases of datasets from a benchmark.
+    pub fn with_benchmark(mut self, benchmark: Benchmark) -> Self {
+        self.benchmark = Some(benchmark);
+        self
+    }
+
+    /// How many cases of a task are asked if so many are wanted: a dataset has no more than its rows.
+    pub fn cases(&self, task: Task, wanted: usize) -> usize {
+        match (task, &self.benchmark) {
+            (Task::Dataset(dataset), Some(benchmark)) => benchmark.cases(dataset).min(wanted),
+            _ => wanted,
+        }
+    }
+
     /// A text of a task, as long as fits in `tokens` with [`Case::tokens`] for the answer. `count`
     /// says how many tokens a text has; it is asked O(log `tokens`) times, for context and question
-    /// apart. The same task, `tokens` and `seed` make the same text, given the same counts.
+    /// apart. The same task, `tokens` and `seed` make the same text, given the same counts. Of a
+    /// dataset, `seed` is the place in its file, and again from the first behind the last.
     ///
     /// # Errors
     /// [`Error::TooShort`] if the shortest text does not fit, [`Error::Wordless`] if the vocabulary
@@ -90,7 +109,13 @@ impl Texts {
         seed: u64,
         count: &dyn Fn(&str) -> usize,
     ) -> Result<Case> {
-        let (length, draw) = (Length { tokens, count }, Draw::new(task, tokens, seed));
+        let length = Length { tokens, count };
+        if let Task::Dataset(dataset) = task {
+            let files = self.benchmark.as_ref();
+            let files = files.ok_or(Error::Missing { task, what: "rows of a benchmark" })?;
+            return files.case(dataset, seed, length);
+        }
+        let draw = Draw::new(task, tokens, seed);
         if let (Words::Vocabulary(words), Task::Cwe | Task::Fwe | Task::Qa1 | Task::Qa2) =
             (&self.words, task)
         {

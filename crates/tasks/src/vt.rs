@@ -33,6 +33,7 @@ fn text(source: &dyn Source, class: Class, noise: usize, mut draw: Draw) -> Case
         beginning,
         tokens: source.answer_tokens(VARIABLES, ANSWER_TOKENS),
         answers: variables,
+        labels: Vec::new(),
     }
 }
 

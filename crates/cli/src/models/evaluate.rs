@@ -1,5 +1,6 @@
 //! `vattention evaluate`: pipelines measured by what a model answers.
 
+mod benchmark;
 mod figure;
 mod table;
 
@@ -13,6 +14,8 @@ use vattention_evaluate::{
     AnswerCache, DensityTexts, Evaluation, EvaluationSettings, Files, Variant, Weights, fingerprint,
 };
 use vattention_tasks::{Texts, tasks};
+
+use benchmark::Published;
 
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
@@ -42,12 +45,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     variations: Variations,
     /// Tasks between commas, by RULER's names, or groups: ruler, ruler-hard.
-    #[arg(long, value_delimiter = ',', required = true)]
+    #[arg(long, value_delimiter = ',', required_unless_present = "benchmark")]
     tasks: Vec<String>,
-    /// Tokens of a case, between commas: of context, question and room for the answer.
-    #[arg(long, value_delimiter = ',', default_value = "4096")]
+    #[command(flatten)]
+    published: Published,
+    /// Tokens of a case, between commas: of context, question and room for the answer. By default
+    /// 4096; of a benchmark, whose prompts have at most so many, the model's context.
+    #[arg(long, value_delimiter = ',')]
     context: Vec<usize>,
-    /// Cases of each task and length.
+    /// Cases of each task and length; of a dataset that has fewer, all.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     cases: u32,
     /// Equal seeds make equal cases.
@@ -102,12 +108,21 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let Loaded { entries, files } = args.variations.load(&args.pipelines, &args.changes)?;
-    let tasks = tasks(&args.tasks).map_err(|error| Failure::input(format!("--tasks: {error}")))?;
-    let texts = texts(args)?;
+    let (texts, tasks) = match args.published.open()? {
+        Some(benchmark) => {
+            let tasks = benchmark.tasks();
+            (texts(args)?.with_benchmark(benchmark), tasks)
+        }
+        None => {
+            let tasks = tasks(&args.tasks);
+            (texts(args)?, tasks.map_err(|error| Failure::input(format!("--tasks: {error}")))?)
+        }
+    };
     let checkpoint = Checkpoint::open(&args.model)?;
+    let contexts = contexts(args, &checkpoint);
     check_files(args, &files, &checkpoint)?;
     if call.replay.is_none() {
-        expect_room(args, &checkpoint)?;
+        expect_room(args, &contexts, &checkpoint)?;
     }
     let fingerprint = fingerprint(&args.model)?;
     let mut kept = open_answers(args, call, &fingerprint, &entries)?;
@@ -115,7 +130,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let talk = args.chat.talk(&checkpoint)?;
     let settings = EvaluationSettings {
         tasks,
-        contexts: args.context.clone(),
+        contexts,
         cases: args.cases as usize,
         seed: args.seed.into(),
         setup: args.setup.into(),
@@ -156,6 +171,15 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     say(&table::show(&title, &report))
 }
 
+/// The lengths that are asked for.
+fn contexts(args: &Args, checkpoint: &Checkpoint<'_>) -> Vec<usize> {
+    match &args.context[..] {
+        [] if args.published.is_asked() => vec![checkpoint.config.context],
+        [] => vec![4096],
+        some => some.to_vec(),
+    }
+}
+
 /// Where the words of tasks come from.
 fn texts(args: &Args) -> Result<Texts, Failure> {
     let own = Some(args.model.join(VOCABULARY)).filter(|path| path.exists());
@@ -192,9 +216,13 @@ fn check_files(
 
 /// Refuses lengths whose keys and values do not fit into memory: those that were read, those of a
 /// sequence, and those beside it that are attended to densely.
-fn expect_room(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<(), Failure> {
+fn expect_room(
+    args: &Args,
+    contexts: &[usize],
+    checkpoint: &Checkpoint<'_>,
+) -> Result<(), Failure> {
     let config = &checkpoint.config;
-    let tokens = args.context.iter().copied().max().unwrap_or(0);
+    let tokens = contexts.iter().copied().max().unwrap_or(0);
     checkpoint.check_length(tokens).map_err(Failure::input)?;
     let rows = |storage| row_bytes(&config.shape, storage, config.layers, tokens);
     let at_once = args.at_once.get() as u64;

@@ -4,6 +4,7 @@
 
 mod backend;
 mod bench;
+mod benchmarks;
 mod capture;
 mod cli;
 mod evaluate;

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod benchmarks;
 mod common;
 mod lengths;
+mod metrics;
 mod qa;
 mod ruler;
 mod vocabulary;

@@ -133,6 +133,6 @@ pub(crate) fn llama3() -> PathBuf {
     root("crates/llm/tests/golden/llama3")
 }
 
-fn root(path: &str) -> PathBuf {
+pub(crate) fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }

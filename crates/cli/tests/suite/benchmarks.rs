@@ -1,0 +1,119 @@
+//! `vattention evaluate --benchmark`, run as a user runs it on the model of `models/recall`.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::world::{World, recall, root};
+
+/// Arguments for a benchmark of `data/benchmarks`, or of a folder of the world.
+fn args(benchmark: &str, files: &str, more: &[&str]) -> Vec<String> {
+    let model = recall().display().to_string();
+    let made = root("data/benchmarks").join(files);
+    let files = if made.exists() { made.display().to_string() } else { files.to_owned() };
+    let common = ["evaluate", "--model", &model, "--pipelines", "dense.toml", "promised.toml"];
+    let of_benchmark = ["--benchmark", benchmark, "--files", &files];
+    let all = common.into_iter().chain(of_benchmark).chain(more.iter().copied());
+    all.map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn succeed(world: &World, benchmark: &str, files: &str, more: &[&str]) -> String {
+    let args = args(benchmark, files, more);
+    world.succeed(&args.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+#[track_caller]
+fn refuse(world: &World, benchmark: &str, files: &str, more: &[&str], expected: &str) {
+    let args = args(benchmark, files, more);
+    world.refuse(&args.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn files_of_ruler_are_answered_as_its_own_texts() {
+    let world = World::new();
+    let more = ["--datasets", "niah_single_1", "--context", "600", "--json", "out.json"];
+    let said = succeed(&world, "ruler", "ruler", &more);
+    assert!(said.lines().any(|line| line.trim_end().ends_with("niah_single_1")), "{said}");
+    let report = world.json("out.json");
+    assert_eq!(report["tasks"], json!(["niah_single_1"]));
+    assert_eq!(report["records"].as_array().unwrap().len(), 4, "two rows, two pipelines");
+    assert_eq!(report["variants"][0]["accuracy"], json!(1.0));
+    assert_eq!(report["variants"][0]["scores"][0]["cases"], json!(2));
+}
+
+#[test]
+fn groups_of_lengths_are_tasks_of_their_own_and_answers_are_kept() {
+    let world = World::new();
+    let more = ["--context", "300", "--results", "kept.jsonl", "--json", "out.json", "--no-errors"];
+    let datasets = ["--datasets", "qasper_e,hotpotqa"];
+    let said = succeed(&world, "longbench", "longbench", &[&more[..], &datasets].concat());
+    let report = world.json("out.json");
+    let tasks = json!(["hotpotqa", "qasper_e:0-4k", "qasper_e:4-8k", "qasper_e:8k+"]);
+    assert_eq!(report["tasks"], tasks);
+    let cases: Vec<_> =
+        report["variants"][1]["scores"].as_array().unwrap().iter().map(|it| &it["cases"]).collect();
+    assert_eq!(cases, [2, 1, 1, 1]);
+    let kept = fs::read_to_string(world.path("kept.jsonl")).unwrap();
+    assert_eq!(kept.lines().count(), 10);
+    let again = succeed(&world, "longbench", "longbench", &[&more[..], &datasets].concat());
+    assert_eq!(again, said);
+    assert_eq!(
+        fs::read_to_string(world.path("kept.jsonl")).unwrap(),
+        kept,
+        "nothing is asked again"
+    );
+}
+
+#[test]
+fn every_benchmark_can_be_asked() {
+    let world = World::new();
+    for (benchmark, files, context) in [
+        ("longbench", "longbench", "700"),
+        ("ruler", "ruler", "700"),
+        ("babilong", "babilong", "700"),
+        ("math500", "math", "120"),
+        ("aime2024", "math", "120"),
+        ("aime2025", "math", "120"),
+    ] {
+        let more = ["--context", context, "--cases", "1", "--no-errors", "--json", "out.json"];
+        succeed(&world, benchmark, files, &more);
+        let report = world.json("out.json");
+        let asked = report["tasks"].as_array().unwrap().len();
+        assert_eq!(report["records"].as_array().unwrap().len(), 2 * asked, "{benchmark}");
+    }
+}
+
+#[test]
+fn wrong_files_and_options_are_refused_before_anything_is_written() {
+    let world = World::new();
+    fs::create_dir(world.path("files")).unwrap();
+    fs::create_dir(world.path("empty")).unwrap();
+    world.write("files/hotpotqa.jsonl", "{\"input\": \"a\"}\n{\n");
+    world.write("files/lcc.parquet", "PAR1");
+    let more = ["--results", "kept.jsonl", "--json", "out.json"];
+    let refuse = |benchmark, files, with: &[&str], expected| {
+        refuse(&world, benchmark, files, &[with, &more[..]].concat(), expected);
+    };
+    let of = |name| ["--datasets", name];
+    refuse("longbench", "files", &of("hotpotqa"), "line 1: no column context; it has input");
+    refuse("longbench", "files", &of("hotpotqa"), "line 2: EOF");
+    refuse("longbench", "files", &of("lcc"), "expected a parquet file");
+    refuse("longbench", "files", &of("trec"), "expected trec.jsonl");
+    refuse("longbench", "files", &of("vcsum"), "vcsum is Chinese");
+    refuse("longbench", "empty", &[], "there is no such file; expected narrativeqa.jsonl");
+    refuse("loogle", "files", &[], "expected one of longbench, ruler, babilong");
+    refuse("longbench", "files", &["--tasks", "vt"], "cannot be used with");
+    let model = recall().display().to_string();
+    let without = ["evaluate", "--model", &model, "--pipelines", "dense.toml"];
+    world.refuse(&[&without[..], &["--benchmark", "ruler"]].concat(), "--files <DIR>");
+    world.refuse(&[&without[..], &["--tasks", "vt", "--datasets", "trec"]].concat(), "--benchmark");
+    world.refuse(&without, "--tasks <TASKS>");
+}
+
+#[test]
+fn a_prompt_that_may_not_be_cut_must_fit() {
+    let world = World::new();
+    let more = ["--datasets", "niah_single_1", "--context", "100"];
+    refuse(&world, "ruler", "ruler", &more, "`niah_single_1` does not fit in");
+}

@@ -1,0 +1,239 @@
+//! Datasets of published benchmarks, from the files that users have.
+
+mod babilong;
+mod fit;
+mod longbench;
+mod math;
+mod rows;
+mod ruler;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use crate::fit::Length;
+use crate::metrics::Metric;
+use crate::templates::fill;
+use crate::{Case, Error, Result, Task};
+
+use rows::Row;
+
+/// One dataset of a benchmark, or one group of its lengths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Dataset(usize);
+
+/// How a case comes to fit in a number of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fit {
+    /// The middle of a prompt that is too long is cut out, so that as many tokens of either end stay.
+    CutMiddle,
+    /// A prompt that is too long is refused.
+    Whole,
+    /// The answer takes what the prompt leaves, at most its tokens.
+    RestForAnswer,
+}
+
+/// What is known of a dataset.
+#[derive(Debug)]
+struct Definition {
+    benchmark: &'static str,
+    /// Of the dataset, as its publishers call it: what users ask for.
+    dataset: String,
+    /// Of the dataset and the group of lengths.
+    name: String,
+    /// Where its file may lie in the folder, without the ending.
+    files: Vec<String>,
+    /// The most tokens of an answer.
+    tokens: usize,
+    metric: Metric,
+    fit: Fit,
+    /// Whether it is put to a chat model as a chat.
+    as_chat: bool,
+    /// Whether only the first line of an answer counts.
+    first_line: bool,
+    /// The value of `length` in a row of this group.
+    lengths: Option<Range<u64>>,
+    layout: Layout,
+}
+
+/// How a row becomes a case.
+#[derive(Debug)]
+enum Layout {
+    LongBench { prompt: String, classes: bool },
+    Babilong { prompt: String, labels: Vec<String> },
+    Ruler,
+    Math,
+}
+
+static ALL: LazyLock<Vec<Definition>> = LazyLock::new(|| {
+    [longbench::datasets(), ruler::datasets(), babilong::datasets(), math::datasets()]
+        .into_iter()
+        .flatten()
+        .collect()
+});
+
+impl Dataset {
+    fn definition(self) -> &'static Definition {
+        &ALL[self.0]
+    }
+
+    /// Of the dataset and the group of lengths, if it is one of several.
+    pub fn name(self) -> &'static str {
+        &self.definition().name
+    }
+
+    /// How its answers are scored.
+    pub fn metric(self) -> Metric {
+        self.definition().metric
+    }
+
+    /// Whether it is put to a chat model as a chat.
+    pub fn as_chat(self) -> bool {
+        self.definition().as_chat
+    }
+
+    pub(crate) fn score(self, case: &Case, answer: &str) -> f64 {
+        let answer = match self.definition().first_line {
+            true => answer.trim_start_matches('\n').split('\n').next().unwrap_or_default(),
+            false => answer,
+        };
+        self.metric().score(case, answer)
+    }
+}
+
+/// Cases of a benchmark, read from files.
+#[derive(Clone, Debug)]
+pub struct Benchmark {
+    cases: BTreeMap<Dataset, Vec<Case>>,
+}
+
+impl Benchmark {
+    /// The names of the benchmarks.
+    pub fn names() -> Vec<&'static str> {
+        let mut names: Vec<_> = ALL.iter().map(|one| one.benchmark).collect();
+        names.dedup();
+        names
+    }
+
+    /// Reads a benchmark's datasets from a folder: those of some names, or all whose files are there.
+    /// Every line is checked.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] for a name that the benchmark lacks; [`Error::File`] and
+    /// [`Error::Malformed`] with every line that is wrong; [`Error::NoFile`] if there is none.
+    pub fn open(name: &str, dir: &Path, datasets: &[String]) -> Result<Self> {
+        let own: Vec<(Dataset, &Definition)> = (0..)
+            .map(Dataset)
+            .zip(ALL.iter())
+            .filter(|(_, definition)| definition.benchmark == name)
+            .collect();
+        if own.is_empty() {
+            return Err(unknown(name, Self::names()));
+        }
+        let mut known: Vec<&str> = own.iter().map(|(_, it)| it.dataset.as_str()).collect();
+        known.dedup();
+        if let Some(other) = datasets.iter().find(|name| !known.contains(&name.as_str())) {
+            longbench::refuse_chinese(name, other, dir)?;
+            return Err(unknown(other, known));
+        }
+        let mut cases = BTreeMap::new();
+        for of_file in own.chunk_by(|a, b| a.1.dataset == b.1.dataset) {
+            let (_, first) = of_file[0];
+            let asked = datasets.iter().any(|name| *name == first.dataset);
+            if !datasets.is_empty() && !asked {
+                continue;
+            }
+            match find(dir, &first.files) {
+                Some(path) => cases.extend(read(&path, of_file)?),
+                None if asked => return Err(no_file(dir, &first.files)),
+                None => {}
+            }
+        }
+        if cases.is_empty() {
+            let files: Vec<_> = own.iter().map(|(_, it)| it.files[0].clone()).collect();
+            return Err(no_file(dir, &files));
+        }
+        Ok(Self { cases })
+    }
+
+    /// The datasets that there are cases of.
+    pub fn tasks(&self) -> Vec<Task> {
+        self.cases.keys().map(|dataset| Task::Dataset(*dataset)).collect()
+    }
+
+    /// How many cases a dataset has.
+    pub(crate) fn cases(&self, dataset: Dataset) -> usize {
+        self.cases.get(&dataset).map_or(0, Vec::len)
+    }
+
+    /// A case by its place in the file, and again from the first behind the last, made to fit.
+    pub(crate) fn case(&self, dataset: Dataset, place: u64, length: Length<'_>) -> Result<Case> {
+        let task = Task::Dataset(dataset);
+        let cases = self.cases.get(&dataset).filter(|cases| !cases.is_empty());
+        let cases = cases.ok_or(Error::Missing { task, what: "rows of a benchmark" })?;
+        let case = cases[(place % cases.len() as u64) as usize].clone();
+        fit::fit(case, dataset.definition().fit, task, length)
+    }
+}
+
+/// The cases of a file that several groups share; groups without one are left out.
+fn read(
+    path: &Path,
+    of_file: &[(Dataset, &'static Definition)],
+) -> Result<impl Iterator<Item = (Dataset, Vec<Case>)>> {
+    let mut groups: Vec<_> = of_file.iter().map(|(dataset, _)| (*dataset, Vec::new())).collect();
+    let rows = rows::parse(path, |row| {
+        let group = of_file.iter().map(|(_, definition)| definition.has(row));
+        let group = group.collect::<Result<Vec<bool>, String>>()?.iter().position(|has| *has);
+        let group = group.ok_or("its length is in no group")?;
+        Ok((group, of_file[group].1.case(row)?))
+    })?;
+    for (group, case) in rows {
+        groups[group].1.push(case);
+    }
+    Ok(groups.into_iter().filter(|(_, cases)| !cases.is_empty()))
+}
+
+impl Definition {
+    fn has(&self, row: &Row) -> Result<bool, String> {
+        self.lengths
+            .as_ref()
+            .map_or(Ok(true), |lengths| Ok(lengths.contains(&row.number("length")?)))
+    }
+
+    fn case(&self, row: &Row) -> Result<Case, String> {
+        let case = match &self.layout {
+            Layout::LongBench { prompt, classes } => longbench::case(prompt, *classes, row)?,
+            Layout::Babilong { prompt, labels } => babilong::case(prompt, labels, row)?,
+            Layout::Ruler => ruler::case(row)?,
+            Layout::Math => math::case(row)?,
+        };
+        Ok(Case { tokens: self.tokens, ..case })
+    }
+}
+
+/// A prompt whose context ends where its `{context}` does.
+fn prompt(template: &str, holes: &[(&str, &str)]) -> (String, String) {
+    let (before, after) = template.split_once("{context}").unwrap_or((template, ""));
+    (fill(&format!("{before}{{context}}"), holes), fill(after, holes))
+}
+
+fn find(dir: &Path, files: &[String]) -> Option<PathBuf> {
+    files
+        .iter()
+        .flat_map(|file| {
+            rows::ENDINGS.iter().map(move |ending| dir.join(format!("{file}.{ending}")))
+        })
+        .find(|path| path.is_file())
+}
+
+fn no_file(dir: &Path, files: &[String]) -> Error {
+    let mut files: Vec<_> = files.iter().map(|file| format!("{file}.jsonl")).collect();
+    files.dedup();
+    Error::NoFile { dir: dir.into(), expected: files.join(" or ") }
+}
+
+fn unknown(name: &str, known: Vec<&str>) -> Error {
+    Error::Unknown { name: name.into(), known: known.join(", ") }
+}

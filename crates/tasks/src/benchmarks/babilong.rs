@@ -1,0 +1,62 @@
+//! BABILong (Kuratov et al., <https://arxiv.org/abs/2406.10149>), the tasks qa1 to qa5 at each
+//! length: a line has `input`, `question` and `target`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{Definition, Fit, Layout, prompt};
+use crate::Case;
+use crate::benchmarks::rows::Row;
+use crate::metrics::Metric;
+
+/// `babilong/prompts.py` with instruction, examples and post-prompt, and labels of `metrics.py`.
+const PROMPTS: &str = include_str!("../../prompts/babilong.json");
+const LENGTHS: [&str; 12] =
+    ["0k", "1k", "2k", "4k", "8k", "16k", "32k", "64k", "128k", "256k", "512k", "1M"];
+const ANSWER_TOKENS: usize = 15;
+
+#[derive(Clone, Deserialize)]
+struct Of {
+    prompt: String,
+    labels: Vec<String>,
+}
+
+pub(super) fn datasets() -> Vec<Definition> {
+    let tasks: BTreeMap<String, Of> =
+        serde_json::from_str(PROMPTS).expect("the file has prompts and labels");
+    let of = |(task, of): (String, Of)| {
+        LENGTHS.map(|length| Definition {
+            benchmark: "babilong",
+            dataset: format!("{task}_{length}"),
+            name: format!("{task}_{length}"),
+            files: vec![
+                format!("{task}_{length}"),
+                format!("{task}/{length}"),
+                format!("data/{task}/{length}"),
+                format!("{length}/{task}"),
+            ],
+            tokens: ANSWER_TOKENS,
+            metric: Metric::OnlyLabel,
+            fit: Fit::Whole,
+            as_chat: true,
+            first_line: false,
+            lengths: None,
+            layout: Layout::Babilong { prompt: of.prompt.clone(), labels: of.labels.clone() },
+        })
+    };
+    tasks.into_iter().flat_map(of).collect()
+}
+
+/// Labels in the question are no answers.
+pub(super) fn case(template: &str, labels: &[String], row: &Row) -> Result<Case, String> {
+    let (context, question) = (row.text(&["input"])?, row.text(&["question"])?);
+    let asked = question.to_lowercase();
+    let labels: Vec<String> =
+        labels.iter().filter(|label| !asked.contains(&label.to_lowercase())).cloned().collect();
+    let holes = [("context", context.trim()), ("question", &question)];
+    let (context, question) = prompt(template, &holes);
+    let question = question.trim_end().to_owned();
+    let answers = vec![row.text(&["target"])?];
+    Ok(Case { context, question, beginning: String::new(), answers, labels, tokens: 0 })
+}

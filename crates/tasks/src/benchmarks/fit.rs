@@ -1,0 +1,60 @@
+//! Prompts that are made to fit.
+
+use super::Fit;
+use crate::fit::{Length, largest};
+use crate::{Case, Error, Result, Task};
+
+/// The case with its answer in the tokens there are.
+pub(super) fn fit(case: Case, how: Fit, task: Task, length: Length<'_>) -> Result<Case> {
+    let prompt = length.of(&case);
+    let too_short = |least| Error::TooShort { task, tokens: length.tokens, least };
+    match how {
+        Fit::RestForAnswer => {
+            let rest = length.tokens.saturating_sub(prompt);
+            if rest == 0 {
+                return Err(too_short(prompt.saturating_add(1)));
+            }
+            Ok(Case { tokens: case.tokens.min(rest), ..case })
+        }
+        _ if prompt.saturating_add(case.tokens) <= length.tokens => Ok(case),
+        Fit::Whole => Err(too_short(prompt.saturating_add(case.tokens))),
+        Fit::CutMiddle => {
+            let least = case.tokens.saturating_add(2);
+            cut_middle(&case, length).ok_or_else(|| too_short(least))
+        }
+    }
+}
+
+/// As many tokens of the prompt's beginning as of its end.
+fn cut_middle(case: &Case, length: Length<'_>) -> Option<Case> {
+    let all = format!("{}{}", case.context, case.question);
+    let mut half = length.tokens.checked_sub(case.tokens)? / 2;
+    while half > 0 {
+        let head = largest(0..=all.len(), half, |n| (length.count)(head(&all, n))).ok()?;
+        let tail = largest(0..=all.len(), half, |n| (length.count)(tail(&all, n))).ok()?;
+        let cut = joined(case, &all, head, tail);
+        let size = length.of(&cut).saturating_add(cut.tokens);
+        let over = size.saturating_sub(length.tokens);
+        if over == 0 {
+            return Some(cut);
+        }
+        // Where the ends meet, there may be other tokens.
+        half = half.saturating_sub(over.div_ceil(2));
+    }
+    None
+}
+
+fn head(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}
+
+fn tail(text: &str, bytes: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len() - bytes)..]
+}
+
+/// Both ends of the prompt; the question's beginning is cut only where the end is shorter than it.
+fn joined(case: &Case, all: &str, head_bytes: usize, tail_bytes: usize) -> Case {
+    let (head, tail) = (head(all, head_bytes), tail(all, tail_bytes));
+    let (before, question) = tail.split_at(tail.len().saturating_sub(case.question.len()));
+    Case { context: format!("{head}{before}"), question: question.into(), ..case.clone() }
+}

@@ -1,0 +1,90 @@
+//! LongBench and LongBench-E (Bai et al., <https://arxiv.org/abs/2308.14508>), their English and
+//! code datasets: a line has `input`, `context`, `answers`, `length` and `all_classes`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::{Definition, Fit, Layout, prompt};
+use crate::benchmarks::rows::Row;
+use crate::metrics::Metric;
+use crate::{Case, Error, Result};
+
+/// `config/dataset2prompt.json`.
+const PROMPTS: &str = include_str!("../../prompts/longbench.json");
+/// Those whose words only a Chinese segmenter finds.
+const CHINESE: [&str; 5] = ["multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh"];
+
+/// Name, the most tokens of an answer, metric; then whether LongBench-E has it, whether it is put as
+/// a chat, and whether the first line counts alone.
+const DATASETS: [(&str, usize, Metric, [bool; 3]); 16] = [
+    ("narrativeqa", 128, Metric::WordF1, [false, true, false]),
+    ("qasper", 128, Metric::WordF1, [true, true, false]),
+    ("multifieldqa_en", 64, Metric::WordF1, [true, true, false]),
+    ("hotpotqa", 32, Metric::WordF1, [true, true, false]),
+    ("2wikimqa", 32, Metric::WordF1, [true, true, false]),
+    ("musique", 32, Metric::WordF1, [false, true, false]),
+    ("gov_report", 512, Metric::Rouge, [true, true, false]),
+    ("qmsum", 512, Metric::Rouge, [false, true, false]),
+    ("multi_news", 512, Metric::Rouge, [true, true, false]),
+    ("trec", 64, Metric::Classification, [true, false, true]),
+    ("triviaqa", 32, Metric::WordF1, [true, false, true]),
+    ("samsum", 128, Metric::Rouge, [true, false, true]),
+    ("passage_count", 32, Metric::Count, [true, true, false]),
+    ("passage_retrieval_en", 32, Metric::Retrieval, [true, true, false]),
+    ("lcc", 64, Metric::EditSimilarity, [true, false, false]),
+    ("repobench-p", 64, Metric::EditSimilarity, [true, false, false]),
+];
+
+pub(super) fn datasets() -> Vec<Definition> {
+    let mut prompts: BTreeMap<String, String> =
+        serde_json::from_str(PROMPTS).expect("the file is an object of texts");
+    let all = [("0-4k", 0..4000), ("4-8k", 4000..8000), ("8k+", 8000..u64::MAX)];
+    let mut datasets = Vec::new();
+    for (name, tokens, metric, [in_e, as_chat, first_line]) in DATASETS {
+        let prompt = prompts.remove(name).expect("each dataset has a prompt");
+        let define = |dataset: String, name: String, lengths| Definition {
+            benchmark: "longbench",
+            files: vec![dataset.clone(), format!("data/{dataset}")],
+            dataset,
+            name,
+            tokens,
+            metric,
+            fit: Fit::CutMiddle,
+            as_chat,
+            first_line,
+            lengths,
+            layout: Layout::LongBench {
+                prompt: prompt.clone(),
+                classes: metric == Metric::Classification,
+            },
+        };
+        datasets.push(define(name.into(), name.into(), None));
+        for (group, lengths) in all.iter().filter(|_| in_e) {
+            let dataset = format!("{name}_e");
+            datasets.push(define(
+                dataset.clone(),
+                format!("{dataset}:{group}"),
+                Some(lengths.clone()),
+            ));
+        }
+    }
+    datasets
+}
+
+pub(super) fn case(template: &str, classes: bool, row: &Row) -> Result<Case, String> {
+    let (context, input) = (row.text(&["context"])?, row.text(&["input"])?);
+    let (context, question) = prompt(template, &[("context", &context), ("input", &input)]);
+    let labels = if classes { row.texts("all_classes")? } else { Vec::new() };
+    let answers = row.texts("answers")?;
+    Ok(Case { context, question, beginning: String::new(), answers, labels, tokens: 0 })
+}
+
+/// Says why a Chinese dataset is not read.
+pub(super) fn refuse_chinese(benchmark: &str, dataset: &str, dir: &Path) -> Result<()> {
+    if benchmark != "longbench" || !CHINESE.contains(&dataset) {
+        return Ok(());
+    }
+    let reason =
+        format!("{dataset} is Chinese, whose metric needs jieba's words; expected another dataset");
+    Err(Error::malformed(dir, reason))
+}

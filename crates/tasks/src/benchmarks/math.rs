@@ -1,0 +1,40 @@
+//! MATH-500 (Lightman et al., <https://arxiv.org/abs/2305.20050>) and AIME 2024 and 2025: a line has a
+//! problem and its answer.
+
+use super::{Definition, Fit, Layout};
+use crate::Case;
+use crate::benchmarks::rows::Row;
+use crate::metrics::Metric;
+
+/// Reports on reasoning models mostly ask so; the benchmarks publish no prompt.
+const INSTRUCTION: &str =
+    "\nPlease reason step by step, and put your final answer within \\boxed{}.";
+const ANSWER_TOKENS: usize = 32768;
+
+pub(super) fn datasets() -> Vec<Definition> {
+    let define = |name: &'static str, files: &[&str], metric| Definition {
+        benchmark: name,
+        dataset: name.into(),
+        name: name.into(),
+        files: files.iter().map(ToString::to_string).collect(),
+        tokens: ANSWER_TOKENS,
+        metric,
+        fit: Fit::RestForAnswer,
+        as_chat: true,
+        first_line: false,
+        lengths: None,
+        layout: Layout::Math,
+    };
+    vec![
+        define("math500", &["math500", "test"], Metric::Boxed),
+        define("aime2024", &["aime2024", "train", "test"], Metric::BoxedInteger),
+        define("aime2025", &["aime2025", "train", "test"], Metric::BoxedInteger),
+    ]
+}
+
+pub(super) fn case(row: &Row) -> Result<Case, String> {
+    let context = row.text(&["problem", "Problem", "question"])?;
+    let answers = vec![row.text(&["answer", "Answer"])?];
+    let (question, beginning) = (INSTRUCTION.to_owned(), String::new());
+    Ok(Case { context, question, beginning, answers, labels: Vec::new(), tokens: 0 })
+}

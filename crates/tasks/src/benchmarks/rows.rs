@@ -1,0 +1,145 @@
+//! Rows of a file: JSON lines, a JSON array, or parquet.
+
+use std::fs::File;
+use std::path::Path;
+
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use serde_json::{Map, Value};
+
+use crate::error::read;
+use crate::{Error, Result};
+
+/// What the files' names may end with.
+pub(super) const ENDINGS: &[&str] = &["jsonl", "json", "parquet"];
+/// Of more wrong lines only the number is said.
+const TOLD: usize = 20;
+
+/// A row of a file: values by the names of their columns.
+pub(super) struct Row(Map<String, Value>);
+
+impl Row {
+    fn column(&self, names: &[&str]) -> Result<&Value, String> {
+        names.iter().find_map(|name| self.0.get(*name)).ok_or_else(|| {
+            let has: Vec<&str> = self.0.keys().map(String::as_str).collect();
+            format!("no column {}; it has {}", names.join(" or "), has.join(", "))
+        })
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// A text; a whole number is one, too.
+    pub(super) fn text(&self, names: &[&str]) -> Result<String, String> {
+        match self.column(names)? {
+            Value::String(text) => Ok(text.clone()),
+            Value::Number(number) if number.is_i64() || number.is_u64() => Ok(number.to_string()),
+            other => Err(format!("{} is {}; expected text", names.join(" or "), kind(other))),
+        }
+    }
+
+    /// Texts, at least one.
+    pub(super) fn texts(&self, name: &str) -> Result<Vec<String>, String> {
+        let value = self.column(&[name])?;
+        let wrong = || format!("{name} is {}; expected a list of texts, at least one", kind(value));
+        let items = value.as_array().filter(|items| !items.is_empty()).ok_or_else(wrong)?;
+        let texts = items.iter().map(|item| item.as_str().map(str::to_owned));
+        texts.collect::<Option<_>>().ok_or_else(wrong)
+    }
+
+    pub(super) fn number(&self, name: &str) -> Result<u64, String> {
+        let value = self.column(&[name])?;
+        value.as_u64().ok_or_else(|| format!("{name} is {}; expected a whole number", kind(value)))
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(items) if items.is_empty() => "an empty list",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// What `make` makes of each row, or every row of which it makes nothing.
+pub(super) fn parse<T>(
+    path: &Path,
+    mut make: impl FnMut(&Row) -> Result<T, String>,
+) -> Result<Vec<T>> {
+    let (mut made, mut wrong) = (Vec::new(), Vec::new());
+    let rows = match path.extension() {
+        Some(ending) if ending == "parquet" => parquet_rows(path)?,
+        Some(ending) if ending == "json" => items(path)?,
+        _ => lines(path)?,
+    };
+    for (place, row) in rows {
+        match row.and_then(|row| make(&row)) {
+            Ok(one) => made.push(one),
+            Err(reason) => wrong.push(format!("{place}: {reason}")),
+        }
+    }
+    if let Some(more) = wrong.len().checked_sub(TOLD).filter(|more| *more > 0) {
+        wrong.truncate(TOLD);
+        wrong.push(format!("and {more} more"));
+    }
+    if !wrong.is_empty() {
+        return Err(Error::malformed(path, wrong.join("\n  ")));
+    }
+    if made.is_empty() {
+        return Err(Error::malformed(path, "there is no row; expected a case in each"));
+    }
+    Ok(made)
+}
+
+/// Where each row is, and the row or what is wrong with it.
+type Rows = Vec<(String, Result<Row, String>)>;
+
+/// The lines of a file that are not blank, each a JSON object.
+fn lines(path: &Path) -> Result<Rows> {
+    let row = |line: &str| {
+        serde_json::from_str(line).map(Row).map_err(|error| {
+            let told = error.to_string();
+            let what = told.split(" at line ").next().unwrap_or_default();
+            format!("{what} at column {}; expected a JSON object", error.column())
+        })
+    };
+    let text = read(path)?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    Ok(lines.map(|(number, line)| (format!("line {}", number + 1), row(line))).collect())
+}
+
+/// The items of a JSON array of objects, or lines.
+fn items(path: &Path) -> Result<Rows> {
+    let text = read(path)?;
+    if !text.trim_start().starts_with('[') {
+        return lines(path);
+    }
+    let items: Vec<Value> = serde_json::from_str(&text)
+        .map_err(|error| Error::malformed(path, format!("{error}; expected a JSON array")))?;
+    let row = |item| match item {
+        Value::Object(columns) => Ok(Row(columns)),
+        other => Err(format!("it is {}; expected an object", kind(&other))),
+    };
+    let items = items.into_iter().enumerate();
+    Ok(items.map(|(number, item)| (format!("item {}", number + 1), row(item))).collect())
+}
+
+/// The rows of a parquet file, uncompressed or snappy.
+fn parquet_rows(path: &Path) -> Result<Rows> {
+    let file = File::open(path).map_err(|source| Error::File { path: path.into(), source })?;
+    let wrong = |error| Error::malformed(path, format!("{error}; expected a parquet file"));
+    let reader = SerializedFileReader::new(file).map_err(wrong)?;
+    let mut rows = Vec::new();
+    for (number, row) in reader.get_row_iter(None).map_err(wrong)?.enumerate() {
+        let row = match row.map_err(wrong)?.to_json_value() {
+            Value::Object(columns) => Ok(Row(columns)),
+            other => Err(format!("it is {}; expected columns", kind(&other))),
+        };
+        rows.push((format!("row {}", number + 1), row));
+    }
+    Ok(rows)
+}

@@ -1,0 +1,129 @@
+//! Answers in `\boxed{}`, compared after the normalisation of MATH (Hendrycks et al. 2021).
+
+/// 1 if the last boxed answer is the right one.
+pub(super) fn boxed(answer: &str, right: &str) -> f64 {
+    let told = last_boxed(answer).is_some_and(|told| equivalent(told, right));
+    f64::from(u8::from(told))
+}
+
+/// 1 if the last boxed answer is a whole number and the right one.
+pub(super) fn boxed_integer(answer: &str, right: &str) -> f64 {
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let told = last_boxed(answer).and_then(number);
+    f64::from(u8::from(told.is_some() && told == number(right)))
+}
+
+/// What is in the last `\boxed{}`.
+fn last_boxed(text: &str) -> Option<&str> {
+    let start = text.rfind("\\boxed")?;
+    let inside = text[start..].strip_prefix("\\boxed{")?;
+    let mut open = 1;
+    for (place, c) in inside.char_indices() {
+        match c {
+            '{' => open += 1,
+            '}' => open -= 1,
+            _ => {}
+        }
+        if open == 0 {
+            return Some(&inside[..place]);
+        }
+    }
+    None
+}
+
+/// Whether both are written the same once normalised, or as they are if either cannot be.
+fn equivalent(one: &str, other: &str) -> bool {
+    match (normalised(one), normalised(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => one == other,
+    }
+}
+
+/// `None` where the published function fails.
+fn normalised(text: &str) -> Option<String> {
+    let mut text = text.replace('\n', "").replace("\\!", "").replace("\\\\", "\\");
+    for (from, to) in [
+        ("tfrac", "frac"),
+        ("dfrac", "frac"),
+        ("\\left", ""),
+        ("\\right", ""),
+        ("^{\\circ}", ""),
+        ("^\\circ", ""),
+        ("\\$", ""),
+    ] {
+        text = text.replace(from, to);
+    }
+    let mut parts = text.split("\\text{ ");
+    let before_units = parts.next()?.to_owned();
+    if parts.count() > 1 {
+        return None;
+    }
+    let mut text = before_units.replace("\\%", "").replace('%', "");
+    text = text.replace(" .", " 0.").replace("{.", "{0.");
+    if text.is_empty() {
+        return Some(text);
+    }
+    if text.starts_with('.') {
+        text.insert(0, '0');
+    }
+    if let [name, value] = text.split('=').collect::<Vec<_>>()[..]
+        && name.chars().count() <= 2
+    {
+        text = value.to_owned();
+    }
+    let text = roots(&text)?.replace(' ', "");
+    let text = fractions(&text)?;
+    Some(if text == "0.5" { "\\frac{1}{2}".into() } else { slash(text) })
+}
+
+/// `\sqrt3` as `\sqrt{3}`.
+fn roots(text: &str) -> Option<String> {
+    let mut parts = text.split("\\sqrt");
+    let mut fixed = parts.next()?.to_owned();
+    for part in parts {
+        let first = part.chars().next()?;
+        fixed += "\\sqrt";
+        if first == '{' {
+            fixed += part;
+        } else {
+            fixed += &format!("{{{first}}}{}", &part[first.len_utf8()..]);
+        }
+    }
+    Some(fixed)
+}
+
+/// `\frac12` and `\frac1{2}` as `\frac{1}{2}`; unchanged if one has a single character.
+fn fractions(text: &str) -> Option<String> {
+    let mut parts = text.split("\\frac");
+    let mut fixed = parts.next()?.to_owned();
+    for part in parts {
+        fixed += "\\frac";
+        let mut chars = part.chars();
+        let above = chars.next()?;
+        if above == '{' {
+            fixed += part;
+            continue;
+        }
+        let Some(below) = chars.next() else { return Some(text.to_owned()) };
+        let rest = chars.as_str();
+        fixed += &if below == '{' {
+            format!("{{{above}}}{{{rest}")
+        } else {
+            format!("{{{above}}}{{{below}}}{rest}")
+        };
+    }
+    Some(fixed)
+}
+
+/// `1/2` of whole numbers as `\frac{1}{2}`.
+fn slash(text: String) -> String {
+    let whole = |number: &str| {
+        let digits = number.strip_prefix('-').unwrap_or(number);
+        let plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.is_empty();
+        plain && (digits == "0" && digits.len() == number.len() || !digits.starts_with('0'))
+    };
+    match text.split('/').collect::<Vec<_>>()[..] {
+        [above, below] if whole(above) && whole(below) => format!("\\frac{{{above}}}{{{below}}}"),
+        _ => text,
+    }
+}

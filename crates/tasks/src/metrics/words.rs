@@ -1,0 +1,64 @@
+//! Words of answers, and classes by their names.
+
+use std::collections::HashMap;
+
+/// What Python's `str.split` splits at.
+pub(super) fn is_space(c: char) -> bool {
+    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
+}
+
+/// Lower case, without ASCII punctuation and articles. An article is a word between characters that
+/// are neither letters nor digits.
+fn normalised(text: &str) -> Vec<String> {
+    let text: String = text.to_lowercase().chars().filter(|c| !c.is_ascii_punctuation()).collect();
+    let mut bare = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        bare += if matches!(word, "a" | "an" | "the") { " " } else { word };
+        let mut after = after.chars();
+        bare.extend(after.next());
+        rest = after.as_str();
+    }
+    bare.split(is_space).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+/// F1 of the words of both, each as often as it is there.
+pub(super) fn f1(answer: &str, right: &str) -> f64 {
+    let (answer, right) = (normalised(answer), normalised(right));
+    let mut left = HashMap::<&str, usize>::new();
+    for word in &right {
+        *left.entry(word).or_default() += 1;
+    }
+    let mut same = 0;
+    for word in &answer {
+        if let Some(count) = left.get_mut(word.as_str()).filter(|count| **count > 0) {
+            *count -= 1;
+            same += 1;
+        }
+    }
+    if same == 0 {
+        return 0.0;
+    }
+    let (precision, recall) =
+        (f64::from(same) / answer.len() as f64, f64::from(same) / right.len() as f64);
+    2.0 * precision * recall / (precision + recall)
+}
+
+/// One over the classes that the answer has, if the right one is among them. Classes that are part
+/// of the right one are taken away, but the published loop skips the class after one that it takes.
+pub(super) fn classification(answer: &str, right: &str, classes: &[String]) -> f64 {
+    let mut found: Vec<&str> =
+        classes.iter().map(String::as_str).filter(|class| answer.contains(class)).collect();
+    let mut place = 0;
+    while let Some(&class) = found.get(place) {
+        if right.contains(class) && class != right {
+            // Python's `list.remove`: the first that is equal.
+            let first = found.iter().position(|other| *other == class).unwrap_or(place);
+            found.remove(first);
+        }
+        place += 1;
+    }
+    if found.contains(&right) { 1.0 / found.len() as f64 } else { 0.0 }
+}

@@ -1,0 +1,83 @@
+//! Scores beside those of the reference implementations (`tools/make_metric_golden.py`).
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use vattention_tasks::{Case, Metric};
+
+#[derive(Deserialize)]
+struct Golden {
+    metric: String,
+    answer: String,
+    answers: Vec<String>,
+    #[serde(default)]
+    labels: Vec<String>,
+    score: f64,
+}
+
+const CHECKED: [Metric; 9] = [
+    Metric::WordF1,
+    Metric::Rouge,
+    Metric::EditSimilarity,
+    Metric::Classification,
+    Metric::Count,
+    Metric::Retrieval,
+    Metric::MatchAll,
+    Metric::MatchPart,
+    Metric::OnlyLabel,
+];
+
+fn case(answers: Vec<String>, labels: Vec<String>) -> Case {
+    let [context, question, beginning] = Default::default();
+    Case { context, question, beginning, answers, labels, tokens: 1 }
+}
+
+#[test]
+fn scores_are_those_of_the_reference_implementations() {
+    let golden: Vec<Golden> = serde_json::from_str(include_str!("../golden/metrics.json")).unwrap();
+    let mut wrong = Vec::new();
+    // Of each metric: cases that score something, and all.
+    let mut seen = BTreeMap::<String, (usize, usize)>::new();
+    for Golden { metric: name, answer, answers, labels, score } in golden {
+        let known = CHECKED.into_iter().chain([Metric::Boxed]);
+        let metric = known.into_iter().find(|metric| metric.name() == name).unwrap();
+        let case = case(answers, labels);
+        let told = metric.score(&case, &answer);
+        if (told - score).abs() > 1e-12 {
+            wrong.push(format!("{name}: {answer:?}, {:?}: {told}; expected {score}", case.answers));
+        }
+        let (some, all) = seen.entry(name).or_default();
+        *some += usize::from(score > 0.0);
+        *all += 1;
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert_eq!(seen.len(), CHECKED.len() + 1);
+    assert!(seen.values().all(|(some, all)| *some > 0 && some < all), "{seen:?}");
+}
+
+#[test]
+fn the_best_of_the_right_answers_counts() {
+    let answers = vec!["a pear".into(), "two apples".into()];
+    assert_eq!(Metric::WordF1.score(&case(answers, vec![]), "Two apples!"), 1.0);
+}
+
+#[test]
+fn only_the_last_closed_box_is_the_answer() {
+    let score =
+        |answer: &str| Metric::Boxed.score(&case(vec!["\\frac{1}{2}".into()], vec![]), answer);
+    assert_eq!(score("\\boxed{3}, no: \\boxed{\\frac12}"), 1.0);
+    assert_eq!(score("\\boxed{\\frac{1}{2}} or \\boxed{3}"), 0.0);
+    assert_eq!(score("\\boxed{\\frac{1}{2}"), 0.0);
+    assert_eq!(score("\\frac{1}{2}"), 0.0);
+}
+
+#[test]
+fn whole_numbers_are_the_same_with_zeros_before_them() {
+    let score =
+        |answer: &str| Metric::BoxedInteger.score(&case(vec!["025".into()], vec![]), answer);
+    assert_eq!(score("\\boxed{25}"), 1.0);
+    assert_eq!(score("\\boxed{ 025 }"), 1.0);
+    for wrong in ["25", "\\boxed{250}", "\\boxed{25.0}", "\\boxed{-25}", "\\boxed{}"] {
+        assert_eq!(score(wrong), 0.0, "{wrong}");
+    }
+}
