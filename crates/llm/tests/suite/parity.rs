@@ -117,7 +117,7 @@ fn configs_of_transformers_4_and_5_say_what_they_say() {
 }
 
 fn reading(block: usize, observed: usize) -> PrefillOptions {
-    PrefillOptions { block, observed }
+    PrefillOptions { block, observed, ..PrefillOptions::default() }
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn what_prompts_have_in_common_is_read_once() {
     for name in CASES {
         let (model, golden) = (open(name), Golden::open(name));
         for observed in [0, 1, 8, 64] {
-            let reading = PrefillOptions { block: 8, observed };
+            let reading = reading(8, observed);
             let alone = model.prefill(&golden.prompt, reading).unwrap();
             for common in [0, 7, 8, 20, golden.prompt.len()] {
                 let mut other = golden.prompt.clone();
