@@ -5,8 +5,8 @@
 //! cargo bench -p vattention-llm --bench prefill -- MODEL.gguf TEXT ROUNDS TOKENS...
 //! ```
 //!
-//! Each length is read by every strategy in turn, `ROUNDS` times; times are medians, and the ratio is that
-//! of medians. `keys` and `values` are the relative errors, in the Frobenius norm, of the last layer's: what
+//! Each length is read by every strategy in turn, `ROUNDS` times; seconds are those of all threads together,
+//! which others on the machine disturb less than the clock. They are medians, and the ratio is that of medians. `keys` and `values` are the relative errors, in the Frobenius norm, of the last layer's: what
 //! all layers before have made of all tokens. Then both sequences go on by dense steps over the text's
 //! next tokens: the mean KL divergence from the dense prompt's logits in nats, and how often the
 //! likeliest token is the same, the logits after the prompt among them.
@@ -54,9 +54,13 @@ fn measure(model: &Model, tokens: &[u32], length: usize, rounds: usize) -> Resul
         prompts.clear();
         for (strategy, seconds) in strategies.iter().zip(&mut seconds) {
             let reading = PrefillOptions { strategy: *strategy, ..PrefillOptions::default() };
-            let begin = Instant::now();
+            let (begin, before) = (Instant::now(), processor_seconds());
             prompts.push(model.prefill(prompt, reading)?);
-            seconds.push(begin.elapsed().as_secs_f64());
+            let wall = begin.elapsed().as_secs_f64();
+            seconds.push(
+                before.and_then(|before| Some(processor_seconds()? - before)).unwrap_or(wall),
+            );
+            println!("{strategy:?}: {wall:.2} s by the clock");
         }
     }
     println!("{length} tokens, {rounds} rounds, {} steps after them", next.len());
@@ -106,6 +110,13 @@ fn error(found: &Array3<f32>, exact: &Array3<f32>) -> f64 {
         numbers.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt()
     };
     norm(&mut found.iter().zip(exact).map(|(a, b)| a - b)) / norm(&mut exact.iter().copied())
+}
+
+/// What all threads of this process have computed for, where Linux tells, in ticks of 10 ms.
+fn processor_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);
+    Some(fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0)
 }
 
 /// KL divergence of the distribution of logits `q` from that of `p`, in nats.
