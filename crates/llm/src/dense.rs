@@ -1,4 +1,4 @@
-//! Dense causal attention, for prompts: tile by tile, so that logits stay in cache.
+//! Causal attention, for prompts: tile by tile, so that logits stay in cache.
 
 use std::cell::RefCell;
 
@@ -6,10 +6,8 @@ use ndarray::{Array3, Axis};
 use rayon::prelude::*;
 
 use crate::exponential::exp_all;
+use crate::prefill::strategy::{Reads, TILE as QUERIES};
 use crate::product::{Into, Rows, Threads, times, times_transposed};
-
-/// Tokens whose queries share a tile.
-const QUERIES: usize = 64;
 
 /// Keys of a tile.
 const KEYS: usize = 256;
@@ -21,6 +19,9 @@ pub(crate) struct Causal<'a> {
     pub(crate) keys: &'a Array3<f32>,
     pub(crate) values: &'a Array3<f32>,
     pub(crate) first: usize,
+    /// What each tile of queries reads of each KV head, `[kv_heads][tiles]`; where there is nothing, all
+    /// keys that are not later.
+    pub(crate) reads: &'a [Option<Vec<Reads>>],
 }
 
 /// A thread's memory for one tile.
@@ -36,6 +37,8 @@ struct Tile {
     totals: Vec<f32>,
     /// `[rows]`: what logits are taken relative to.
     largest: Vec<f32>,
+    /// Keys that do not lie one after the other, `[keys, head_dim]`, and their values.
+    gathered: [Vec<f32>; 2],
 }
 
 impl Causal<'_> {
@@ -50,7 +53,11 @@ impl Causal<'_> {
         blocks.enumerate().for_each(|(block, (queries, outputs))| {
             let first = self.first + block * QUERIES;
             for head in 0..self.keys.dim().0 {
-                TILE.with_borrow_mut(|tile| self.attend_group(head, first, queries, outputs, tile));
+                let reads = self.reads.get(head).and_then(Option::as_ref);
+                let reads = reads.map(|tiles| &tiles[block]);
+                TILE.with_borrow_mut(|tile| {
+                    self.attend_group((head, reads), first, queries, outputs, tile);
+                });
             }
         });
     }
@@ -67,7 +74,7 @@ impl Causal<'_> {
     /// a token and a query head, tokens first.
     fn attend_group(
         &self,
-        head: usize,
+        (head, reads): (usize, Option<&Reads>),
         first: usize,
         queries: &[f32],
         outputs: &mut [f32],
@@ -86,7 +93,10 @@ impl Causal<'_> {
             head_dim,
             value_dim,
         );
-        for start in (0..visible).step_by(KEYS) {
+        for earlier in reads.map_or(&[][..], Reads::earlier).chunks(KEYS) {
+            tile.read_some((keys, head_dim), (values, value_dim), earlier);
+        }
+        for start in (reads.map_or(0, Reads::from)..visible).step_by(KEYS) {
             let size = KEYS.min(visible - start);
             let rows = |numbers, width: usize| Rows::dense(part(numbers, start, size, width), size);
             tile.weigh(rows(keys, head_dim), head_dim, |row| {
@@ -175,10 +185,42 @@ impl Tile {
         }
     }
 
+    /// Weighs some keys, which all rows see, and adds their values.
+    fn read_some(
+        &mut self,
+        (keys, head_dim): (&[f32], usize),
+        (values, value_dim): (&[f32], usize),
+        some: &[usize],
+    ) {
+        let [mut some_keys, mut some_values] = std::mem::take(&mut self.gathered);
+        some_keys.clear();
+        some_values.clear();
+        for &key in some {
+            some_keys.extend_from_slice(part(keys, key, 1, head_dim));
+            some_values.extend_from_slice(part(values, key, 1, value_dim));
+        }
+        self.weigh(Rows::dense(&some_keys, some.len()), head_dim, |_| some.len());
+        self.add(Rows::dense(&some_values, some.len()), value_dim);
+        self.gathered = [some_keys, some_values];
+    }
+
     /// Adds the values of the keys that were weighed.
     fn add(&mut self, values: Rows<'_>, value_dim: usize) {
         let weights = Rows::dense(&self.weights, self.totals.len());
         times(weights, values, value_dim, &mut self.sums, Into::Added, Threads::One);
+    }
+}
+
+/// Weights of logits, in their place.
+pub(crate) fn softmax(logits: &mut [f32]) {
+    let largest = maximum(logits);
+    for logit in logits.iter_mut() {
+        *logit -= largest;
+    }
+    exp_all(logits);
+    let total = sum(logits);
+    for weight in logits.iter_mut() {
+        *weight /= total;
     }
 }
 
@@ -242,7 +284,8 @@ mod tests {
                 let keys = numbers((kv_heads, tokens, head_dim), 0.3);
                 let values = numbers((kv_heads, tokens, value_dim), 0.6);
                 let queries = numbers((count, heads, head_dim), 0.0);
-                let causal = Causal { query_heads: heads, keys: &keys, values: &values, first };
+                let causal =
+                    Causal { query_heads: heads, keys: &keys, values: &values, first, reads: &[] };
                 let mut found = Array3::zeros((count, heads, value_dim));
                 causal.attend(queries.as_slice().unwrap(), found.as_slice_mut().unwrap());
                 for i in 0..count {
@@ -276,7 +319,8 @@ mod tests {
         let tokens = 3 * KEYS;
         let keys = Array3::from_shape_fn((1, tokens, 2), |(_, token, _)| token as f32);
         let values = Array3::from_shape_fn((1, tokens, 1), |(_, token, _)| token as f32);
-        let causal = Causal { query_heads: 1, keys: &keys, values: &values, first: tokens - 1 };
+        let causal =
+            Causal { query_heads: 1, keys: &keys, values: &values, first: tokens - 1, reads: &[] };
         let mut output = [0.0];
         causal.attend(&[30.0, 30.0], &mut output);
         assert!((output[0] - (tokens - 1) as f32).abs() < 1e-3, "{output:?}");

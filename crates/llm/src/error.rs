@@ -22,6 +22,14 @@ pub enum Error {
         /// What is wrong, where, and what was expected.
         reason: String,
     },
+    /// A file that says how prompts are read is wrong.
+    #[error("{}: {reason}", .path.display())]
+    PrefillFile {
+        /// The file, as it was given.
+        path: PathBuf,
+        /// What is wrong, where, and what was expected.
+        reason: String,
+    },
     /// Tokens or a setting that the model cannot take.
     #[error("{what}: {reason}")]
     Input {

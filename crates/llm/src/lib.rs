@@ -52,7 +52,7 @@ pub use config::{Architecture, Biases, Config, Experts};
 pub use error::{Error, Result};
 pub use generate::{Generation, Prompt, Stop, best};
 pub use model::Model;
-pub use prefill::{LayerPrompt, PrefillOptions, Prefilled};
+pub use prefill::{LayerPrompt, PrefillOptions, Prefilled, SampleAttention, Strategy};
 pub use report::LayerReport;
 pub use rope::{Scaling, Sharpening};
 pub use session::Session;

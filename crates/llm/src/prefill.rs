@@ -1,7 +1,12 @@
-//! Reading a prompt, layer by layer, with everything visible that is not later.
+//! Reading a prompt, layer by layer, by dense attention or another strategy.
+
+pub(crate) mod strategy;
+
+mod sample_attention;
 
 use candle_core::Result as Numbers;
-use ndarray::{Array3, s};
+use ndarray::{Array3, Axis, s};
+use rayon::prelude::*;
 
 use crate::dense::Causal;
 use crate::layer::Layer;
@@ -9,8 +14,12 @@ use crate::linear::Scratch;
 use crate::rope::Table;
 use crate::{Error, Model, Result};
 
+pub use sample_attention::SampleAttention;
+pub use strategy::Strategy;
+use strategy::{QueryBlock, Reads, TILE, causal_pairs};
+
 /// How a prompt is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrefillOptions {
     /// Tokens that go through a layer at once, at least 1. The results depend on it by rounding
     /// alone, which is to 8 bits where a last block of one token is multiplied as a decoded one is
@@ -18,11 +27,13 @@ pub struct PrefillOptions {
     pub block: usize,
     /// The last queries that are kept: for selectors, more than any of them asks for by default.
     pub observed: usize,
+    /// Which keys its queries read. A strategy may choose anew for each block.
+    pub strategy: Strategy,
 }
 
 impl Default for PrefillOptions {
     fn default() -> Self {
-        Self { block: 512, observed: 64 }
+        Self { block: 512, observed: 64, strategy: Strategy::Dense }
     }
 }
 
@@ -35,6 +46,9 @@ pub struct LayerPrompt {
     pub values: Array3<f32>,
     /// Those of the last tokens, after rotation, `[query_heads, observed, head_dim]`.
     pub queries: Array3<f32>,
+    /// Pairs of a token and a key that were read, as a share of those that are causal: the mean over KV
+    /// heads, of the tokens that went through the layer. 1 by dense attention.
+    pub density: f64,
 }
 
 /// A prompt that was read once, for several sequences to go on from.
@@ -49,6 +63,12 @@ pub struct Prefilled {
 }
 
 impl Prefilled {
+    /// The mean [`LayerPrompt::density`].
+    pub fn density(&self) -> f64 {
+        let sum: f64 = self.layers.iter().map(|layer| layer.density).sum();
+        sum / self.layers.len() as f64
+    }
+
     /// How many tokens both prompts begin with.
     fn common(&self, tokens: &[u32]) -> usize {
         self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count()
@@ -56,7 +76,7 @@ impl Prefilled {
 }
 
 impl Model {
-    /// Reads a prompt by dense attention, and keeps all of it.
+    /// Reads a prompt, and keeps all of it.
     ///
     /// Cost: as [`read`](Self::read); 4 bytes for each number of keys and values.
     ///
@@ -67,8 +87,8 @@ impl Model {
     }
 
     /// As [`prefill`](Self::prefill); of a prompt that begins as another does, blocks that they have in
-    /// common are taken from there. The results are the same to the last bit, if the other was read in
-    /// blocks of the same size.
+    /// common are taken from there. The results are the same to the last bit, if the other was read with
+    /// the same options.
     ///
     /// # Errors
     /// As [`read`](Self::read); [`Error::Input`] if the other is of a model with other layers.
@@ -87,10 +107,11 @@ impl Model {
         Ok(Prefilled { tokens: tokens.to_vec(), layers, logits })
     }
 
-    /// Reads a prompt by dense attention. `each` is given every layer's part, by its number, in
+    /// Reads a prompt. `each` is given every layer's part, by its number, in
     /// order. Returns the logits after the last token, `[vocab_size]`.
     ///
-    /// Cost: 2 operations for each weight and token, and `tokens² / 2` of attention; memory for the
+    /// Cost: 2 operations for each weight and token, and those of attention, whose
+    /// pairs are `tokens² / 2` if it is dense; memory for the
     /// tokens between two layers, for the keys and values of one layer, and for one matrix in f32 if
     /// weights are stored otherwise.
     ///
@@ -124,7 +145,7 @@ impl Model {
         let (common, block) = (other.map_or(0, |other| other.common(tokens)), reading.block.max(1));
         // Whole blocks, so that the others are computed as if all were.
         let known = common.min(most) / block * block;
-        let mut prompt = Prompt::new(self, tokens, known, block)?;
+        let mut prompt = Prompt::new(self, tokens, known, block, reading.strategy)?;
         for (number, layer) in self.layers.iter().enumerate() {
             let known = other.map(|other| &other.layers[number]);
             each(number, prompt.pass(layer, known, observed)?)?;
@@ -177,6 +198,7 @@ struct Prompt<'m> {
     known: usize,
     /// Tokens that go through a layer at once.
     block: usize,
+    strategy: Strategy,
     /// `[block, hidden_size]`
     normed: Vec<f32>,
     /// Of a block: keys or values, queries, and what attention makes of them.
@@ -185,13 +207,20 @@ struct Prompt<'m> {
 }
 
 impl<'m> Prompt<'m> {
-    fn new(model: &'m Model, tokens: &[u32], known: usize, block: usize) -> Result<Self> {
+    fn new(
+        model: &'m Model,
+        tokens: &[u32],
+        known: usize,
+        block: usize,
+        strategy: Strategy,
+    ) -> Result<Self> {
         Ok(Self {
             model,
             x: model.embed(&tokens[known..])?,
             table: model.rope.table(known, tokens.len() - known),
             known,
             block,
+            strategy,
             normed: Vec::new(),
             rows: Default::default(),
             scratch: Scratch::default(),
@@ -216,8 +245,8 @@ impl<'m> Prompt<'m> {
         }
         self.keys_values(layer, &mut keys, &mut values)?;
         let mut queries = Array3::zeros((shape.query_heads, observed, shape.head_dim));
-        self.attend(layer, &keys, &values, &mut queries)?;
-        Ok(LayerPrompt { keys, values, queries })
+        let density = self.attend(layer, &keys, &values, &mut queries)?;
+        Ok(LayerPrompt { keys, values, queries, density })
     }
 
     /// Keys and values of the tokens that are not known, into their places.
@@ -245,17 +274,17 @@ impl<'m> Prompt<'m> {
     }
 
     /// Attention and what comes after it. Keeps the queries of the last tokens, as many as there is
-    /// room for.
+    /// room for. Returns the share of the causal pairs that was read.
     fn attend(
         &mut self,
         layer: &Layer,
         keys: &Array3<f32>,
         values: &Array3<f32>,
         observed: &mut Array3<f32>,
-    ) -> Numbers<()> {
+    ) -> Numbers<f64> {
         let (hidden, shape) = (self.model.config().hidden_size, self.model.config().shape);
-        let Self { x, table, known, block, normed, rows: [_, queries, attended], scratch, .. } =
-            self;
+        let Self { x, table, known, block, strategy, normed, rows, scratch, .. } = self;
+        let ([_, queries, attended], mut pairs) = (rows, Pairs::default());
         let unseen = keys.dim().1 - observed.dim().1;
         for (i, x) in x.chunks_mut(*block * hidden).enumerate() {
             let (first, count) = (i * *block, x.len() / hidden);
@@ -266,14 +295,72 @@ impl<'m> Prompt<'m> {
             queries.resize(count * shape.query_heads * shape.head_dim, 0.0);
             layer.queries(normed, angles, queries, scratch)?;
             attended.resize(count * shape.query_heads * shape.value_dim, 0.0);
-            let causal = Causal { query_heads: shape.query_heads, keys, values, first };
+            let reads = choose(*strategy, queries, shape.query_heads, keys, first);
+            pairs.add(&reads, first, count);
+            let query_heads = shape.query_heads;
+            let causal = Causal { query_heads, keys, values, first, reads: &reads };
             causal.attend(queries, attended);
             layer.finish(x, attended, normed, scratch)?;
             let skipped = unseen.saturating_sub(first).min(count);
             let seen = &queries[skipped * shape.query_heads * shape.head_dim..];
             spread(seen, observed, (first + skipped).saturating_sub(unseen));
         }
-        Ok(())
+        Ok(pairs.density())
+    }
+}
+
+/// What each tile of a block's queries `[count, query_heads, head_dim]` reads of each KV head.
+fn choose(
+    strategy: Strategy,
+    queries: &[f32],
+    query_heads: usize,
+    keys: &Array3<f32>,
+    first: usize,
+) -> Vec<Option<Vec<Reads>>> {
+    let (kv_heads, _, head_dim) = keys.dim();
+    let group = query_heads / kv_heads;
+    let of_head = |head: usize| {
+        let keys = keys.index_axis(Axis(0), head).to_slice().expect("arrays in standard order");
+        let first_head = head * group;
+        strategy.choose(&QueryBlock {
+            queries,
+            query_heads,
+            first_head,
+            group,
+            keys,
+            head_dim,
+            first,
+        })
+    };
+    (0..kv_heads).into_par_iter().map(of_head).collect()
+}
+
+/// Pairs of a token and a key, of all KV heads.
+#[derive(Default)]
+struct Pairs {
+    read: u64,
+    causal: u64,
+}
+
+impl Pairs {
+    fn add(&mut self, reads: &[Option<Vec<Reads>>], first: usize, count: usize) {
+        let causal = causal_pairs(first, count);
+        self.causal += causal * reads.len() as u64;
+        self.read += reads
+            .iter()
+            .map(|tiles| {
+                tiles.as_ref().map_or(causal, |tiles| {
+                    let of_tile = |(i, reads): (usize, &Reads)| {
+                        reads.pairs(first + i * TILE, TILE.min(count - i * TILE))
+                    };
+                    tiles.iter().enumerate().map(of_tile).sum()
+                })
+            })
+            .sum::<u64>();
+    }
+
+    fn density(&self) -> f64 {
+        self.read as f64 / self.causal as f64
     }
 }
 

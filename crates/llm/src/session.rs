@@ -1,4 +1,4 @@
-//! One sequence: a dense prefill, then steps by the pipeline.
+//! One sequence: a prefill, then steps by the pipeline.
 
 mod context;
 mod prefill;
@@ -21,6 +21,8 @@ pub struct Session<'m> {
     /// Tokens so far.
     len: usize,
     reports: Vec<LayerReport>,
+    /// Of the prompt, if one was read.
+    prefill_density: Option<f64>,
     /// Whether some tokens end a text.
     pub(crate) ends: bool,
     /// Whether a call has failed between two layers.
@@ -50,6 +52,7 @@ impl<'m> Session<'m> {
             reading: PrefillOptions::default(),
             len: 0,
             reports: Vec::new(),
+            prefill_density: None,
             ends: true,
             lost: false,
         })
@@ -93,6 +96,12 @@ impl<'m> Session<'m> {
         let layers = self.reports.len();
         let sum: f64 = self.reports.iter().map(LayerReport::density).sum();
         (layers > 0).then(|| sum / layers as f64)
+    }
+
+    /// Share of the causal pairs of tokens and keys that the prompt's attention read, as the mean over
+    /// layers and KV heads: 1 by dense attention, `None` if no prompt was read.
+    pub fn prefill_density(&self) -> Option<f64> {
+        self.prefill_density
     }
 
     /// Bytes that selectors and backend keep beside keys and values; see

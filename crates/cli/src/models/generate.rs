@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use vattention::{Backend, Options, Storage};
 use vattention_evaluate::ObservedBackend;
-use vattention_llm::{Generation, Session, Stop, TextStream};
+use vattention_llm::{Generation, PrefillOptions, Session, Stop, Strategy, TextStream};
 
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
@@ -41,6 +41,9 @@ Context and question are tokenized apart, the question as what goes on from the 
 are what a user says, one after the other, in the model's chat template; what the template puts after
 the context belongs to the question. Without it the model goes on from the text as it is.
 
+With --prefill FILE the dense part is read by another strategy than dense attention, as the file says:
+`strategy`, dense or sample-attention, and the latter's sample, coverage and window.
+
 Setups: a reads context and question by dense attention, and the pipeline begins with the answer;
 b reads the context by dense attention, and the pipeline begins with the question.
 
@@ -49,7 +52,8 @@ by dense attention: times tell little then. `vattention plot-steps` shows the fi
 
 Ctrl-C ends the answer, and shows what was measured until then.
 
-JSON: answer and stop (end, length, interrupted); tokens; prefill_seconds; steps, those by the
+JSON: answer and stop (end, length, interrupted); tokens; prefill_seconds; prefill_density, the share of
+the causal pairs of tokens and keys that was read; steps, those by the
 pipeline: count, median_seconds, attention_share of their time, and of the time that threads spent
 there, select_share, sample_share and attend_share, null where the backend does not tell; memory, in
 bytes; density, and layers: of each its density, sampled, held and bar as the table shows
@@ -89,6 +93,9 @@ pub(crate) struct Args {
     /// Tokens of the answer, at most.
     #[arg(long, default_value_t = 128, value_name = "N")]
     tokens: usize,
+    /// Read the prompt as this file says, in place of dense attention.
+    #[arg(long, value_name = "FILE")]
+    prefill: Option<PathBuf>,
     /// The machine for the steps by the pipeline: cpu, cuda or reference.
     #[arg(long, default_value = "cpu")]
     backend: String,
@@ -116,6 +123,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let (entry, files) = args.changes.load_one(&args.pipeline)?;
+    let strategy = args.prefill.as_deref().map(Strategy::open).transpose()?.unwrap_or_default();
+    let reading = PrefillOptions { strategy, ..PrefillOptions::default() };
     let checkpoint = Checkpoint::open(&args.model)?;
     expect_fit(&entry, &checkpoint.layers(), &*backend)?;
     let request = Request::new(args, &checkpoint)?;
@@ -124,9 +133,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // The pipeline's; with --steps that of dense attention beside, and of the dense answer.
     let copies = if args.steps.is_some() { 3 } else { 1 };
     checkpoint.expect_room(request.most(), copies * rows(request.most()))?;
-    let (model_files, context) = (checkpoint.files(), args.context.iter());
+    let model_files = checkpoint.files();
+    let texts = args.context.iter().chain(&args.prefill);
     let inputs: Vec<&Path> =
-        files.iter().chain(&model_files).chain(context).map(PathBuf::as_path).collect();
+        files.iter().chain(&model_files).chain(texts).map(PathBuf::as_path).collect();
     let interrupt = Interrupt::default();
     let outputs = [("--json", args.json.as_ref()), ("--steps", args.steps.as_ref())];
     check_outputs_unless(&interrupt, &outputs, &inputs)?;
@@ -141,7 +151,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let observed = ObservedBackend::new(&*backend, true, Errors::default());
     let machine: &dyn Backend = if args.steps.is_some() { &observed } else { &*backend };
     let session = |pipeline, machine: &dyn Backend| -> Result<Session<'_>, Failure> {
-        let session = Session::new(&model, machine, pipeline, &options)?;
+        let session =
+            Session::new(&model, machine, pipeline, &options)?.with_prefill_options(reading);
         Ok(if args.ignore_eos { session.without_end() } else { session })
     };
     let mut answering = Answering {
@@ -170,6 +181,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         stop: report::stop(&generation),
         tokens: request.counts(&generation),
         prefill_seconds: prefill.as_secs_f64(),
+        prefill_density: answered.prefill_density(),
         steps: tally.steps(),
         memory: report::Memory {
             weights: checkpoint.weight_bytes,
@@ -212,7 +224,7 @@ impl Answering<'_, '_, '_> {
     /// Reads the request, and prints the answer as it comes. Returns the time of the dense part too.
     fn answer(&mut self, request: &Request) -> Result<(Generation, Duration), Failure> {
         let begin = Instant::now();
-        let mut logits = read_densely(&mut self.session, &request.dense)?;
+        let mut logits = read_prompt(&mut self.session, &request.dense)?;
         let prefill = begin.elapsed();
         self.interrupt.end_work_only();
         self.tally.go_on();
@@ -247,7 +259,7 @@ impl Answering<'_, '_, '_> {
 }
 
 /// Returns the logits after the last token.
-fn read_densely(session: &mut Session<'_>, tokens: &[u32]) -> Result<Vec<f32>, Failure> {
+fn read_prompt(session: &mut Session<'_>, tokens: &[u32]) -> Result<Vec<f32>, Failure> {
     let bar = progress::bar("layers");
     let logits = session.prefill_with(tokens, |done, total| progress::show(&bar, done, total))?;
     bar.finish_and_clear();

@@ -91,6 +91,26 @@ fn times_are_of_the_steps_by_the_pipeline() {
 }
 
 #[test]
+fn a_prompt_may_be_read_by_a_strategy() {
+    let world = World::new();
+    let (said, report) = generate(&world, &[]);
+    assert_eq!(report["prefill_density"], 1.0);
+    world.write("all.toml", "strategy = \"sample-attention\"\ncoverage = 1.0\n");
+    let (all, everything) = generate(&world, &[("--prefill", "all.toml")]);
+    assert!(all.contains("context read densely"), "{all}");
+    assert_eq!(everything["density"], report["density"], "{said}");
+    world.write("some.toml", "strategy = \"sample-attention\"\n");
+    let (some, report) = generate(&world, &[("--prefill", "some.toml")]);
+    let density = report["prefill_density"].as_f64().unwrap();
+    assert!(density > 0.08 && density < 0.9, "{density}");
+    let shown = format!("context read sparsely ({:.1} % of all pairs)", 100.0 * density);
+    assert!(some.contains(&shown), "{some}");
+    world.write("wrong.toml", "strategy = \"sample-attention\"\nalpha = 0.9\n");
+    refuse(&world, &[("--prefill", "wrong.toml")], "unknown field `alpha`");
+    refuse(&world, &[("--prefill", "none.toml")], "none.toml: No such file");
+}
+
+#[test]
 fn what_is_dense_reads_everything() {
     let world = World::new();
     let (said, report) = generate(&world, &[("--pipeline", "dense.toml")]);

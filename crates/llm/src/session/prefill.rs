@@ -1,4 +1,4 @@
-//! The beginning of a sequence: a prompt, read by dense attention.
+//! The beginning of a sequence: a prompt.
 
 use vattention_core::Attention;
 
@@ -7,7 +7,7 @@ use crate::prefill::{LayerPrompt, Prefilled};
 use crate::{Error, Result};
 
 impl Session<'_> {
-    /// Reads a prompt by dense attention, as the first thing in a sequence, and returns the logits
+    /// Reads a prompt, by dense attention unless the options say otherwise, as the first thing in a sequence, and returns the logits
     /// after its last token, `[vocab_size]`. Selectors are shown its last queries.
     ///
     /// Cost: as [`Model::read`](crate::Model::read), beside what the backend keeps.
@@ -31,12 +31,16 @@ impl Session<'_> {
         self.check_can_begin()?;
         self.model.check_prompt(tokens)?;
         self.grow(tokens.len(), |session| {
-            let Self { model, layers, reading, .. } = session;
-            model.read(tokens, *reading, |layer, prompt| {
+            let Self { model, layers, reading, prefill_density, .. } = session;
+            let mut densities = 0.0;
+            let logits = model.read(tokens, *reading, |layer, prompt| {
                 enter(layer, layers[layer].as_mut(), &prompt)?;
+                densities += prompt.density;
                 progress(layer + 1, layers.len());
                 Ok(())
-            })
+            })?;
+            *prefill_density = Some(densities / layers.len() as f64);
+            Ok(logits)
         })
     }
 
@@ -56,6 +60,7 @@ impl Session<'_> {
             {
                 enter(layer, attention.as_mut(), part)?;
             }
+            session.prefill_density = Some(prompt.density());
             Ok(prompt.logits.clone())
         })
     }

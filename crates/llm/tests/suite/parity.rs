@@ -11,7 +11,7 @@ use vattention_backends::Cpu;
 use vattention_core::{Options, PipelineConfig, Storage};
 use vattention_llm::{
     Architecture, Config, Generation, LayerReport, Model, PrefillOptions, Prefilled, Prompt,
-    Session, Stop,
+    SampleAttention, Session, Stop, Strategy,
 };
 
 /// What transformers computes.
@@ -117,7 +117,7 @@ fn configs_of_transformers_4_and_5_say_what_they_say() {
 }
 
 fn reading(block: usize, observed: usize) -> PrefillOptions {
-    PrefillOptions { block, observed }
+    PrefillOptions { block, observed, ..PrefillOptions::default() }
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn what_prompts_have_in_common_is_read_once() {
     for name in CASES {
         let (model, golden) = (open(name), Golden::open(name));
         for observed in [0, 1, 8, 64] {
-            let reading = PrefillOptions { block: 8, observed };
+            let reading = reading(8, observed);
             let alone = model.prefill(&golden.prompt, reading).unwrap();
             for common in [0, 7, 8, 20, golden.prompt.len()] {
                 let mut other = golden.prompt.clone();
@@ -289,6 +289,74 @@ fn a_sparse_pipeline_reads_less_and_says_so() {
             assert!(held(&promised) && promised.density().unwrap() < 1.0, "{name}");
             assert!(close < distance(&found, &expected) * 1.5, "{name}: {close}");
         }
+    }
+}
+
+fn sampling(coverage: f64, window: f64) -> PrefillOptions {
+    let strategy = Strategy::SampleAttention(SampleAttention { sample: 0.1, coverage, window });
+    PrefillOptions { block: 128, strategy, ..PrefillOptions::default() }
+}
+
+#[test]
+fn sample_attention_that_reads_everything_is_dense() {
+    let prompt: Vec<u32> = (0..400).map(|i| (i * 37 + i / 11) % 126).collect();
+    for name in CASES {
+        let model = open(name);
+        let dense = PrefillOptions { strategy: Strategy::Dense, ..sampling(1.0, 1.0) };
+        let dense = model.prefill(&prompt, dense).unwrap();
+        for all in [sampling(1.0, 0.1), sampling(0.1, 1.0)] {
+            let found = model.prefill(&prompt, all).unwrap();
+            assert_eq!((found.density(), &found.logits), (1.0, &dense.logits), "{name}");
+            assert_eq!(found.layers[1].keys, dense.layers[1].keys, "{name}");
+        }
+    }
+}
+
+#[test]
+fn sample_attention_reads_less_the_less_it_must_cover() {
+    let prompt: Vec<u32> = (0..600).map(|i| (i * 37 + i / 11) % 126).collect();
+    for name in CASES {
+        let model = open(name);
+        let read = |coverage| {
+            let mut session =
+                session(&model, &dense()).with_prefill_options(sampling(coverage, 0.05));
+            assert_eq!(session.prefill_density(), None);
+            let logits = session.prefill(&prompt).unwrap();
+            let density = session.prefill_density().unwrap();
+            let prefilled = model.prefill(&prompt, sampling(coverage, 0.05)).unwrap();
+            assert_eq!((prefilled.density(), &prefilled.logits), (density, &logits), "{name}");
+            let before = session.step(9).unwrap();
+            let mut begun =
+                Session::new(&model, &Cpu::default(), &dense(), &Options::default()).unwrap();
+            begun.begin(&prefilled).unwrap();
+            assert_eq!(begun.prefill_density(), Some(density));
+            assert_eq!(begun.step(9).unwrap(), before, "{name}");
+            assert_eq!(session.density(), Some(1.0), "steps are the pipeline's");
+            (density, logits)
+        };
+        let (dense, exact) = read(1.0);
+        let (most, near) = read(0.99);
+        let (least, far) = read(0.3);
+        assert!(dense == 1.0 && most < 1.0 && least < most, "{name}: {most} {least}");
+        assert!(distance(&near, &exact) < distance(&far, &exact), "{name}");
+    }
+}
+
+/// Blocks choose for themselves, so those in common are the same.
+#[test]
+fn what_sampled_prompts_have_in_common_is_read_once() {
+    let (model, golden) = (open("qwen3"), Golden::open("qwen3"));
+    let reading = PrefillOptions { block: 8, ..sampling(0.5, 0.2) };
+    let alone = model.prefill(&golden.prompt, PrefillOptions { observed: 4, ..reading }).unwrap();
+    assert!(alone.density() < 1.0);
+    let mut other = golden.prompt[..20].to_vec();
+    other.extend([1, 2, 3]);
+    let other = model.prefill(&other, PrefillOptions { observed: 4, ..reading }).unwrap();
+    let reading = PrefillOptions { observed: 4, ..reading };
+    let after = model.prefill_after(Some(&other), &golden.prompt, reading).unwrap();
+    assert_eq!(after.logits, alone.logits);
+    for (after, alone) in after.layers.iter().zip(&alone.layers) {
+        assert_eq!((&after.keys, &after.values), (&alone.keys, &alone.values));
     }
 }
 

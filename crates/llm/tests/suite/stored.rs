@@ -32,7 +32,9 @@ fn bits<'a>(numbers: impl IntoIterator<Item = &'a f32>) -> Vec<u32> {
 /// Everything that a prompt leaves, in blocks of that many tokens.
 fn prefill(model: &Model, block: usize) -> Vec<Vec<u32>> {
     let prompt: Vec<u32> = (0..100).map(|i| (i * 37 + i / 11) % 126).collect();
-    let prefilled = model.prefill(&prompt, PrefillOptions { block, observed: 100 }).unwrap();
+    let prefilled = model
+        .prefill(&prompt, PrefillOptions { block, observed: 100, ..PrefillOptions::default() })
+        .unwrap();
     let of_layer = |layer: &LayerPrompt| {
         bits([&layer.keys, &layer.values, &layer.queries].into_iter().flatten())
     };

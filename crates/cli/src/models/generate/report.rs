@@ -20,6 +20,8 @@ pub(super) struct Report {
     pub(super) tokens: Tokens,
     /// Of reading the dense part.
     pub(super) prefill_seconds: f64,
+    /// Share of the causal pairs that this read.
+    pub(super) prefill_density: Option<f64>,
     pub(super) steps: Option<Steps>,
     pub(super) memory: Memory,
     /// The mean over layers and steps by the pipeline.
@@ -124,13 +126,24 @@ impl Report {
         table
     }
 
+    /// How the prompt was read.
+    fn reading(&self) -> String {
+        match self.prefill_density {
+            Some(density) if density < 1.0 => {
+                format!("sparsely ({} of all pairs)", percent(density))
+            }
+            _ => "densely".into(),
+        }
+    }
+
     fn setup_line(&self) -> String {
         let (dense, sparse) = match self.setup {
             "a" => ("context and question", "answer"),
             _ => ("context", "question and answer"),
         };
         let Self { setup, pipeline, .. } = self;
-        format!("setup {setup}: {dense} read densely; {sparse} by the pipeline `{pipeline}`")
+        let reading = self.reading();
+        format!("setup {setup}: {dense} read {reading}; {sparse} by the pipeline `{pipeline}`")
     }
 
     fn token_line(&self) -> String {
@@ -144,7 +157,7 @@ impl Report {
     }
 
     fn time_line(&self) -> String {
-        let prefill = format!("time: {:.2} s to read densely", self.prefill_seconds);
+        let prefill = format!("time: {:.2} s to read {}", self.prefill_seconds, self.reading());
         let Some(steps) = &self.steps else { return format!("{prefill}; no step by the pipeline") };
         let (milliseconds, count) = (1000.0 * steps.median_seconds, steps.count);
         let attention = percent(steps.attention_share);

@@ -12,7 +12,7 @@ use vattention_llm::{Generation, Session, Stop};
 use super::report::Report;
 use super::request::Request;
 use super::tally::radii;
-use super::{Failure, read_densely};
+use super::{Failure, read_prompt};
 use crate::progress;
 
 /// What `--steps` writes, and `plot-steps` reads.
@@ -153,7 +153,7 @@ impl Beside {
         request: &Request,
         answer: &Generation,
     ) -> Result<Self, Failure> {
-        let logits = read_densely(&mut session, &request.dense)?;
+        let logits = read_prompt(&mut session, &request.dense)?;
         let logits = session.steps(logits, &request.sparse)?;
         let bar = progress::bar("tokens by dense attention");
         let ended = usize::from(matches!(answer.stop, Stop::End(_)));
