@@ -12,6 +12,7 @@ mod limit;
 mod measured;
 mod metrics;
 pub mod study;
+mod units;
 mod variant;
 mod verify;
 
@@ -30,6 +31,9 @@ pub use measured::{Comparison, Density, Guarantee, Measured};
 pub use metrics::{
     Bars, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference, RowError,
     Violations, binomial,
+};
+pub use units::{
+    Header, Incomplete, Keep, LineFile, Merged, Missing, Part, Results, Shard, merge_results,
 };
 pub use variant::Variant;
 pub use verify::{
