@@ -31,7 +31,7 @@ impl Comparison {
 }
 
 /// Of each place (density, error), whether no other is as small in both, and smaller in one.
-fn front(places: &[(f64, f64)]) -> Vec<bool> {
+pub(crate) fn front(places: &[(f64, f64)]) -> Vec<bool> {
     let beats = |(d, e): (f64, f64), (density, error): (f64, f64)| {
         d <= density && e <= error && (d < density || e < error)
     };
