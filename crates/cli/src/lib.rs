@@ -20,6 +20,7 @@ mod progress;
 mod study;
 mod synth;
 mod trace;
+mod tune;
 mod verify;
 
 use std::process::ExitCode;
@@ -45,6 +46,8 @@ enum Command {
     /// Repeat an experiment of the paper on a trace.
     #[command(subcommand)]
     Study(study::Command),
+    /// Find the best settings of methods on traces.
+    Tune(tune::Args),
     /// Measure decode speed against dense attention, with cold caches.
     Bench(bench::Args),
     /// Show every problem in pipeline files, or the pipelines they make.
@@ -82,6 +85,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Compare(args) => compare::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Study(command) => study::run(command),
+        Command::Tune(args) => tune::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),

@@ -5,6 +5,7 @@ mod bench;
 mod beside;
 mod compare;
 mod density;
+mod digest;
 mod dump;
 mod error;
 mod exact;
@@ -24,6 +25,7 @@ pub use bench::{
 pub use beside::DenseBeside;
 pub use compare::{Entry, TraceSettings, chosen_layers, compare};
 pub use density::{Tuned, made_to_read, named};
+pub use digest::{Digest, Files, digest_of_file, named_files};
 pub use dump::Dump;
 pub use error::{Error, Result};
 pub use exact::Exact;

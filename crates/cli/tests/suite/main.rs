@@ -12,4 +12,5 @@ mod gguf;
 mod malformed;
 mod study;
 mod training;
+mod tune;
 mod world;

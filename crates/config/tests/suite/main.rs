@@ -6,3 +6,4 @@ mod extends;
 mod fuzz;
 mod layers;
 mod load;
+mod grid;

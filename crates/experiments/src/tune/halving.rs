@@ -8,8 +8,8 @@ use crate::measured::front;
 /// The share that is read, and the mean error.
 pub(crate) type Place = (f64, f64);
 
-/// The numbers of those that go on: for each goal the `count` best, and those on the front while there are fewer; without goals, front
-/// after front until there are `count`.
+/// The numbers of those that go on: for each goal the `count` best; without goals, front after front, each whole, until there
+/// are `count`.
 pub(crate) fn survivors(places: &[Place], goals: &[Goal], count: usize) -> Vec<usize> {
     let mut chosen: Vec<usize> = Vec::new();
     for goal in goals {
