@@ -80,10 +80,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let goals = args.goals()?;
     let (candidates, files) = candidates(&args.grids)?;
     let (chosen, held_out) = (open(&args.trace)?, open(&args.held_out)?);
-    let inputs: Vec<&Path> =
-        [&files, &args.grids, &args.trace, &args.held_out].into_iter().flatten().map(PathBuf::as_path).collect();
+    let inputs: Vec<&Path> = [&files, &args.grids, &args.trace, &args.held_out]
+        .into_iter()
+        .flatten()
+        .map(PathBuf::as_path)
+        .collect();
     check_outputs(
-        &[("--json", args.json.as_ref()), ("--plot", args.plot.as_ref()), ("--results", args.results.as_ref())],
+        &[
+            ("--json", args.json.as_ref()),
+            ("--plot", args.plot.as_ref()),
+            ("--results", args.results.as_ref()),
+        ],
         &inputs,
     )?;
     if let Some(folder) = &args.pipelines {
@@ -147,7 +154,17 @@ impl Args {
             let name = format!("{} {:?}", candidate.file, candidate.settings);
             digests.insert(name, known.digest_pipeline(&candidate.pipeline)?);
         }
-        let Self { layers, queries, held_out_layers, held_out_queries, at, rungs, keep, backend, .. } = self;
+        let Self {
+            layers,
+            queries,
+            held_out_layers,
+            held_out_queries,
+            at,
+            rungs,
+            keep,
+            backend,
+            ..
+        } = self;
         let command = format!(
             "tune {layers:?} {queries:?} {held_out_layers:?} {held_out_queries:?} {at:?} {rungs} {keep} {backend}"
         );
@@ -163,8 +180,15 @@ impl Args {
     }
 
     fn tell(&self, found: &Tuning) -> Result<(), Failure> {
-        for one in &found.left_out {
-            note(&format!("left out: {} ({}): {}", one.method, table::written(&one.settings), one.reason));
+        let left_out = found.left_out.iter().map(|one| {
+            format!("{} ({}): {}", one.method, table::written(&one.settings), one.reason)
+        });
+        let left_out: Vec<String> = left_out.collect();
+        if found.tried.is_empty() {
+            return Err(Failure::all(&left_out));
+        }
+        for one in &left_out {
+            note(&format!("left out: {one}"));
         }
         if let Some(path) = &self.json {
             write_json(path, found)?;

@@ -100,7 +100,12 @@ impl Reader {
     fn base_path(&mut self, tree: &Node, path: &Path) -> Option<PathBuf> {
         let Some(node) = tree.get("base") else {
             let help = "for instance, `base = \"quest.toml\"`, relative to this file";
-            self.problem(&tree.span, "missing `base`: the pipeline file that is varied", "", Some(help.into()));
+            self.problem(
+                &tree.span,
+                "missing `base`: the pipeline file that is varied",
+                "",
+                Some(help.into()),
+            );
             return None;
         };
         let base = node.as_str().map(|base| path.parent().unwrap_or(Path::new("")).join(base));
@@ -159,7 +164,13 @@ impl Reader {
     }
 
     /// The numbers of the combinations that are tried, ascending.
-    fn chosen(&mut self, tree: &Node, axes: &[GridAxis], samples: Option<u64>, seed: u64) -> Vec<u64> {
+    fn chosen(
+        &mut self,
+        tree: &Node,
+        axes: &[GridAxis],
+        samples: Option<u64>,
+        seed: u64,
+    ) -> Vec<u64> {
         let count = |axis: &GridAxis| axis.values.len() as u64;
         let all = axes.iter().try_fold(1_u64, |all, axis| all.checked_mul(count(axis)));
         let wanted = samples.or(all).unwrap_or(u64::MAX);
@@ -170,7 +181,9 @@ impl Reader {
                 Some(samples) => format!("bad value for samples: {samples}, expected 1 to {MOST}"),
                 None => format!("the grid has {many} combinations, at most {MOST} can be tried"),
             };
-            let help = samples.is_none().then(|| "`samples = 200` above [grid] draws so many of them".into());
+            let help = samples
+                .is_none()
+                .then(|| "`samples = 200` above [grid] draws so many of them".into());
             self.problem(&at.span.clone(), message, "here", help);
             return Vec::new();
         }
@@ -213,7 +226,11 @@ impl Reader {
         }
         // What is wrong with every combination is not about one of them.
         let problem = |(problem, told, times): (Problem, String, usize)| {
-            if times == chosen.len() { problem } else { problem.helped(&format!("first in the combination {told}")) }
+            if times == chosen.len() {
+                problem
+            } else {
+                problem.helped(&format!("first in the combination {told}"))
+            }
         };
         self.problems = found.into_iter().map(problem).collect();
         made

@@ -30,7 +30,8 @@ fn relative_files(value: &mut Value, folder: &Path) -> Result<(), String> {
             if schema.as_ref().is_some_and(|schema| schema["properties"][key]["format"] == "path")
                 && let Some(path) = field.as_str()
             {
-                let file = Path::new(path).canonicalize().map_err(|error| format!("{path}: {error}"))?;
+                let file =
+                    Path::new(path).canonicalize().map_err(|error| format!("{path}: {error}"))?;
                 *field = relative(&file, folder).to_string_lossy().into_owned().into();
             }
         }
@@ -46,7 +47,8 @@ fn relative_files(value: &mut Value, folder: &Path) -> Result<(), String> {
 
 /// How a file is called in a folder, both absolute.
 fn relative(file: &Path, folder: &Path) -> PathBuf {
-    let (file, folder): (Vec<_>, Vec<_>) = (file.components().collect(), folder.components().collect());
+    let (file, folder): (Vec<_>, Vec<_>) =
+        (file.components().collect(), folder.components().collect());
     let common = file.iter().zip(&folder).take_while(|(a, b)| a == b).count();
     let up = folder[common..].iter().map(|_| Component::ParentDir);
     up.chain(file[common..].iter().copied()).collect()

@@ -266,7 +266,8 @@ impl<'a> Arm<'a> {
 
     /// A unit's key.
     fn key(&self, what: &str, number: usize) -> String {
-        let settings = self.candidate.settings.iter().map(|(key, value)| format!("{key} = {value}"));
+        let settings =
+            self.candidate.settings.iter().map(|(key, value)| format!("{key} = {value}"));
         let settings: Vec<String> = settings.collect();
         let share = self.density.map(|share| format!(", made to read {}", share.get()));
         let (method, share) = (&self.candidate.method, share.unwrap_or_default());
@@ -382,7 +383,9 @@ fn survive(arms: &[(Arm<'_>, Outcome)], options: &TuneOptions, last: bool) -> Ve
     for ((_, density), group) in groups {
         let places: Vec<Place> = group.iter().map(|&i| arms[i].1.score.place()).collect();
         let count = ((group.len() as f64 * options.keep).ceil() as usize).max(1);
-        let own = |goal: &&Goal| density.is_none() || goal.density().map(|it| it.get().to_bits()) == density;
+        let own = |goal: &&Goal| {
+            density.is_none() || goal.density().map(|it| it.get().to_bits()) == density
+        };
         let goals: Vec<Goal> = options.goals.iter().filter(own).copied().collect();
         for i in survivors(&places, &goals, count) {
             survive[group[i]] = true;

@@ -21,7 +21,12 @@ fn panel(found: &Tuning, title: &str, score: impl Fn(&Best) -> Option<Score>) ->
     let mut methods: Vec<&str> = found.best.iter().map(|best| &best.method[..]).collect();
     methods.dedup();
     let mut seen = Vec::new();
-    methods.retain(|method| !seen.contains(method) && { seen.push(*method); true });
+    methods.retain(|method| {
+        !seen.contains(method) && {
+            seen.push(*method);
+            true
+        }
+    });
     let series = |method: &&str| {
         let own = found.best.iter().filter(|best| best.method == *method);
         let mut points: Vec<(f64, f64)> =

@@ -14,7 +14,8 @@ pub(crate) fn written(settings: &[(String, String)]) -> String {
 
 /// The settings with selectors by name, and what a search set: `quest.page = 16, size 0.031`.
 pub(crate) fn settings(tried: &Tried) -> String {
-    let named = tried.settings.iter().map(|(key, value)| (named(key, &tried.pipeline), value.clone()));
+    let named =
+        tried.settings.iter().map(|(key, value)| (named(key, &tried.pipeline), value.clone()));
     let mut text = written(&named.collect::<Vec<_>>());
     if let Some(set) = &tried.set {
         text = if text.is_empty() { set.clone() } else { format!("{text}; {set}") };
@@ -38,7 +39,12 @@ pub(crate) fn table(found: &Tuning) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     let more = held_out.then_some(["held out: read", "error", "violated"]).into_iter().flatten();
-    table.set_header(["method", "at", "read", "error", "violated"].into_iter().chain(more).chain(["best settings"]));
+    table.set_header(
+        ["method", "at", "read", "error", "violated"]
+            .into_iter()
+            .chain(more)
+            .chain(["best settings"]),
+    );
     for best in &found.best {
         table.add_row(cells(found, best, held_out));
     }

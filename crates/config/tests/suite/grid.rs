@@ -74,7 +74,10 @@ fn tables_change_several_keys_together() {
         ["selectors.1.page=8 selectors.1.bits=4", "selectors.1.page=32 selectors.1.bits=2"]
     );
     let last = json(&grid.combinations[1].pipeline);
-    assert_eq!((&last["selectors"][1]["page"], &last["selectors"][1]["bits"]), (&32.into(), &2.into()));
+    assert_eq!(
+        (&last["selectors"][1]["page"], &last["selectors"][1]["bits"]),
+        (&32.into(), &2.into())
+    );
     assert_eq!(last["selectors"][1]["size"], 0.1, "as in the base");
 }
 
@@ -107,7 +110,11 @@ fn bad_grids_are_refused_with_their_place() {
         ("grids = 1\n[grid]\nselectors.1.page = [8]", 2, "unknown key `grids`"),
         ("[grid]\nselectors.1.page = []", 3, "`selectors.1.page` has no values (expected"),
         ("[grid]\nselectors.1.page = 8", 3, "expected a list of values (a key with one value"),
-        ("[grid]\nselectors.1.size = [0.1, \"x\"]", 3, "first in the combination selectors.1.size = x"),
+        (
+            "[grid]\nselectors.1.size = [0.1, \"x\"]",
+            3,
+            "first in the combination selectors.1.size = x",
+        ),
         ("[grid]\nselectors.7.size = [1]", 3, "the list has 2 elements"),
         ("[grid]\nextends = [\"a\"]", 3, "`extends` cannot be varied"),
         ("[grid]", 2, "there is nothing to try"),
@@ -116,16 +123,22 @@ fn bad_grids_are_refused_with_their_place() {
     ];
     for (text, line, expected) in cases {
         let (found, said) = refusal(text);
-        assert!(found == line && said.contains(expected.trim_end_matches(" (expected")), "{text}: {found}: {said}");
+        assert!(
+            found == line && said.contains(expected.trim_end_matches(" (expected")),
+            "{text}: {found}: {said}"
+        );
     }
 }
 
 /// Parts that do not go together in some combinations: the first of them is named.
 #[test]
 fn a_combination_that_is_no_pipeline_is_named() {
-    let text = "[grid]\nselectors.0.size = [1, 2]\nestimator.mode = [\"default\", \"rigorous\"]";
-    let error = grid(text).unwrap_err().to_string();
-    let named = "first in the combination selectors.0.size = 1, estimator.mode = rigorous";
+    let other = "{ type = \"sink\", size = 3 }";
+    let text = format!(
+        "[grid]\nselectors.1 = [{{ page = 8 }}, {other}]\nestimator.mode = [\"default\", \"rigorous\"]"
+    );
+    let error = grid(&text).unwrap_err().to_string();
+    let named = "in the combination selectors.1.type = sink, selectors.1.size = 3, estimator.mode = rigorous";
     assert!(error.contains("needs a proved bound") && error.contains(named), "{error}");
     assert_eq!(error.matches("needs a proved bound").count(), 1, "told once: {error}");
 }
@@ -138,7 +151,10 @@ fn too_many_combinations_are_refused_before_they_are_made() {
         (0..count).map(key).collect::<String>()
     };
     let (_, said) = refusal(&format!("[grid]\n{}", keys(2)));
-    assert!(said.contains("10000 combinations, at most 4096") && said.contains("`samples = 200`"), "{said}");
+    assert!(
+        said.contains("10000 combinations, at most 4096") && said.contains("`samples = 200`"),
+        "{said}"
+    );
     let (_, said) = refusal(&format!("[grid]\n{}", keys(40)));
     assert!(said.contains("more than 2^64"), "{said}");
 }
@@ -152,11 +168,18 @@ fn a_base_that_is_missing_or_bad_is_told() {
         Grid::load(&path).unwrap_err().to_string()
     };
     assert!(said("[grid]\nseed = [1]").contains("missing `base`"));
-    assert!(said("base = \"no.toml\"\n[grid]\nseed = [1]").contains("no.toml, which is not a file"));
+    assert!(
+        said("base = \"no.toml\"\n[grid]\nseed = [1]").contains("no.toml, which is not a file")
+    );
     fs::write(folder.path().join("bad.toml"), "selectors = 3").unwrap();
     let bad = said("base = \"bad.toml\"\n[grid]\nseed = [1]");
     assert!(bad.contains("bad.toml:1:13") && bad.contains("must be an array of tables"), "{bad}");
-    assert!(Grid::load(folder.path().join("none.toml")).unwrap_err().to_string().contains("cannot be read"));
+    assert!(
+        Grid::load(folder.path().join("none.toml"))
+            .unwrap_err()
+            .to_string()
+            .contains("cannot be read")
+    );
 }
 
 /// Every pipeline of this repository that needs no other crate, written whole into another folder, is the same.
@@ -165,14 +188,25 @@ fn written_pipelines_load_as_they_were() {
     let configs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs");
     let folder = tempfile::tempdir().unwrap();
     let mut with_files = 0;
-    for name in ["quest", "double-sparsity", "loki", "twilight", "pyramid-kv", "hata", "vattention-oracle", "duo-attention"] {
+    for name in [
+        "quest",
+        "double-sparsity",
+        "loki",
+        "twilight",
+        "pyramid-kv",
+        "hata",
+        "vattention-oracle",
+        "duo-attention",
+    ] {
         let pipeline = load(format!("{configs}/{name}.toml")).unwrap();
         let text = to_toml(&pipeline, folder.path()).unwrap();
         let path = folder.path().join(format!("{name}.toml"));
         fs::write(&path, &text).unwrap();
         let again = load(&path).unwrap_or_else(|error| panic!("{name}: {error}\n{text}"));
         let (mut a, mut b) = (json(&pipeline), json(&again));
-        for selector in [&mut a, &mut b].into_iter().flat_map(|it| it["selectors"].as_array_mut().unwrap()) {
+        for selector in
+            [&mut a, &mut b].into_iter().flat_map(|it| it["selectors"].as_array_mut().unwrap())
+        {
             for key in ["calibration", "basis", "weights", "gates"] {
                 if let Some(file) = selector[key].as_str() {
                     with_files += 1;

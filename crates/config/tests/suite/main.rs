@@ -4,6 +4,6 @@
 
 mod extends;
 mod fuzz;
+mod grid;
 mod layers;
 mod load;
-mod grid;

@@ -27,9 +27,11 @@ pub struct Score {
 
 impl Score {
     pub(crate) fn of(entry: &Entry, texts: Texts<'_>, backend: &dyn Backend) -> Result<Self> {
-        let mut all = Self { rows: 0, read: 0.0, error: 0.0, recall: 0.0, index_bytes: 0.0, violated: None };
+        let mut all =
+            Self { rows: 0, read: 0.0, error: 0.0, recall: 0.0, index_bytes: 0.0, violated: None };
         for trace in texts.traces {
-            let found = compare(std::slice::from_ref(entry), trace, backend, texts.settings, &|_, _| ())?;
+            let found =
+                compare(std::slice::from_ref(entry), trace, backend, texts.settings, &|_, _| ())?;
             let one = &found.0.pipelines[0];
             let violated = one.guarantee.map(|it| it.violations.of(it.promise.scope));
             all.add(&Self {

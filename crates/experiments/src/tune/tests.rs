@@ -27,7 +27,8 @@ fn beats(a: Place, b: Place) -> bool {
 
 /// The places of those that go on, sorted.
 fn surviving(places: &[Place], goals: &[Goal], count: usize) -> Vec<Place> {
-    let mut kept: Vec<Place> = survivors(places, goals, count).into_iter().map(|i| places[i]).collect();
+    let mut kept: Vec<Place> =
+        survivors(places, goals, count).into_iter().map(|i| places[i]).collect();
     kept.sort_by(|a, b| a.partial_cmp(b).unwrap());
     kept
 }
