@@ -14,7 +14,7 @@ from pathlib import Path
 def cell(best):
     """Error and density on the held-out texts; a dash if no candidate meets the goal or none can run there."""
     held_out = best and best["held_out"]
-    return f"{held_out['error']:.3f} ({100 * held_out['read']:.1f} %)" if held_out else "-"
+    return f"{held_out['error']:.4f} ({100 * held_out['read']:.1f} %)" if held_out else "-"
 
 
 def settings(found, best):

@@ -38,7 +38,7 @@ fn panel(found: &Tuning, title: &str, score: impl Fn(&Best) -> Option<Score>) ->
         title: title.into(),
         x: Axis::log("share of the tokens read, per KV head").in_percent(),
         y: Axis::log("mean |out - exact| / |exact|"),
-        series: methods.iter().map(series).collect(),
+        series: methods.iter().map(series).filter(|one| !one.points.is_empty()).collect(),
         level: None,
     }
 }

@@ -128,6 +128,6 @@ fn a_density_is_a_limit() {
     let places = [(0.2, 0.001), (0.101, 0.3), (0.05, 0.5), (0.103, 0.1)];
     assert_eq!(best(&places, density(0.1)), Some((1, true)));
     assert_eq!(best(&places, density(0.01)), Some((2, false)));
-    assert_eq!(best(&places, Goal::Error(0.3)), Some((3, true)));
+    assert_eq!(best(&places, Goal::Error(0.2)), Some((3, true)));
     assert_eq!(best(&[], density(0.1)), None);
 }
