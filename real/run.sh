@@ -13,7 +13,7 @@ pipelines=real/pipelines
 haystack=texts/kjv-haystack.txt
 # Those of which the model by itself answers at least a fifth, as ruler-all shows.
 tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery
-parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig ruler-epsilon baselines steps long speed studies benchmarks"
+parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig ruler-epsilon baselines steps long speed studies benchmarks tune"
 
 vattention=target/release/vattention
 
@@ -228,6 +228,31 @@ part_studies() {
     for name in tightness epsilon base-sample normality sensitivity coverage bias; do study $name; done
     study pareto configs/{dense,oracle-top-k,twilight}.toml $pipelines/{hash-attention,quest,loki,double-sparsity,pq-cache,streaming-llm}.toml
     study limit configs/{vattention-oracle,hybrid,vattention-paper-{denominator,numerator,sdpa}-clt}.toml $pipelines/vattention-hash-attention.toml
+}
+
+# Every method at its best at 5, 10 and 20 %: chosen on one text and layer, shown on another text and other layers. Maps of
+# hash-attention and hata are those of the shipped trace's layers: one layer chooses, the other shows. Of inf-llm, which would go through
+# all 2048 queries of the text at each step of a search, there is a grid, but no line.
+part_tune() {
+    capture kjv-train "" 8192 --queries 2048 --prompt-queries 512
+    capture kjv-heldout "" 8192
+    tune_all tune grids/{priority,priority-rigorous,vattention-oracle,vattention-auto,stratified,hybrid,random,oracle-top-k,oracle-top-p,twilight,quest,pq-cache,hash-hyperplanes,sparq,snapkv,h2o,streaming-llm,duo-attention,magic-pig}.toml \
+        real/grids/{double-sparsity,loki,vattention-channels}.toml
+    tune_all tune-clusters grids/{squeezed-attention,tactic}.toml
+    tune tune-hash grids/{hash-attention,hata,vattention-hash}.toml --trace target/real/kjv-train.safetensors --layers 9 \
+        --held-out data/smollm2.safetensors --held-out-layers 23
+}
+
+tune_all() { # a name, grids
+    tune "$@" --trace target/real/kjv-train.safetensors --layers 14 \
+        --held-out target/real/kjv-heldout.safetensors --held-out-layers 1,10,16,27
+}
+
+tune() { # a name, grids and options
+    local name=$1
+    shift
+    whole $name $vattention tune "$@" --at density=0.05,0.1,0.2 --queries 4 --rungs 1 --held-out-queries 8 --results target/real/$name.jsonl --json target/real/$name.json \
+        --plot $out/$name.svg --output target/real/$name
 }
 
 study() { # a name, pipelines

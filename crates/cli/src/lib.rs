@@ -22,6 +22,7 @@ mod sharing;
 mod study;
 mod synth;
 mod trace;
+mod tune;
 mod verify;
 
 use std::process::ExitCode;
@@ -50,6 +51,8 @@ enum Command {
     Study(study::Command),
     /// Join the files of several shards, and tell what all of them came to.
     Merge(merge::Args),
+    /// Find the best settings of methods on traces.
+    Tune(tune::Args),
     /// Measure decode speed against dense attention, with cold caches.
     Bench(bench::Args),
     /// Show every problem in pipeline files, or the pipelines they make.
@@ -96,6 +99,7 @@ fn run(command: Command, call: &Call) -> Result<(), Failure> {
         Command::Verify(args) => verify::run(&args, call),
         Command::Study(command) => study::run(command, call),
         Command::Merge(args) => merge::run(&args),
+        Command::Tune(args) => tune::run(&args, call),
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),

@@ -92,6 +92,13 @@ impl Problem {
         Self { cause, ..self }
     }
 
+    /// The same problem, with more help.
+    #[must_use]
+    pub(crate) fn helped(self, more: &str) -> Self {
+        let help = self.help.map_or_else(|| more.into(), |help| format!("{help}; {more}"));
+        Self { help: Some(help), ..self }
+    }
+
     /// Marks a second place, if it is another one of the same text and near.
     pub(crate) fn also(mut self, span: &Span, label: String) -> Self {
         if let Some(place) = &mut self.place

@@ -61,6 +61,21 @@ impl Reader {
         }
     }
 
+    /// Reads a file that extends no other.
+    pub(crate) fn read_alone(&mut self, path: &Path) -> Option<Node> {
+        match read_limited(path) {
+            Ok(text) => {
+                self.files.push(path.to_path_buf());
+                Some(self.parse(path.display().to_string(), text))
+            }
+            Err(error) => {
+                let message = format!("{}: cannot be read: {error}", path.display());
+                self.problems.push(Problem::of_file(message));
+                None
+            }
+        }
+    }
+
     pub(crate) fn read_text(
         &mut self,
         path: &Path,

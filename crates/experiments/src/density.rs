@@ -126,7 +126,7 @@ fn searched(
 }
 
 /// What a pipeline's rows read of a trace, on average.
-fn density_on(
+pub(crate) fn density_on(
     trace: &Trace,
     entry: &Entry,
     backend: &dyn Backend,

@@ -13,6 +13,7 @@ mod limit;
 mod measured;
 mod metrics;
 pub mod study;
+mod tune;
 mod units;
 mod variant;
 mod verify;
@@ -34,6 +35,7 @@ pub use metrics::{
     Bars, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference, RowError,
     Violations, binomial,
 };
+pub use tune::{Best, Candidate, Goal, LeftOut, Score, Texts, Tried, TuneOptions, Tuning, tune};
 pub use units::{
     Header, Incomplete, Keep, LineFile, Merged, Missing, Part, Results, Shard, merge_results,
 };

@@ -29,7 +29,7 @@ impl Comparison {
 }
 
 /// For each (density, error), whether no other is at most as large in both and smaller in one.
-fn front(places: &[(f64, f64)]) -> Vec<bool> {
+pub(crate) fn front(places: &[(f64, f64)]) -> Vec<bool> {
     let beats = |(d, e): (f64, f64), (density, error): (f64, f64)| {
         d <= density && e <= error && (d < density || e < error)
     };

@@ -14,4 +14,5 @@ mod malformed;
 mod shards;
 mod study;
 mod training;
+mod tune;
 mod world;

@@ -4,5 +4,6 @@
 
 mod extends;
 mod fuzz;
+mod grid;
 mod layers;
 mod load;

@@ -1,0 +1,211 @@
+//! `vattention tune`: the best settings of methods, chosen on some traces and shown on others.
+
+mod files;
+mod table;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use vattention::config::Grid;
+use vattention::experiments::{
+    Candidate, Files, Goal, Texts, TraceSettings, TuneOptions, Tuning, digest_of_file, tune,
+};
+use vattention::plots;
+use vattention::trace::{Trace, write_beside};
+
+use crate::compare::find_backend;
+use crate::fail::note;
+use crate::outputs::{check_outputs, write_json};
+use crate::sharing::{Call, Sharing};
+use crate::{Failure, progress, say};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Grid files: a pipeline, and values of its keys to try.
+    #[arg(required = true)]
+    grids: Vec<PathBuf>,
+    /// Traces to choose settings on.
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    trace: Vec<PathBuf>,
+    /// Layers of these traces, between commas; by default, all.
+    #[arg(long, value_delimiter = ',', value_name = "LAYERS")]
+    layers: Option<Vec<usize>>,
+    /// How many of each layer's queries, the last ones; by default, all.
+    #[arg(long, value_name = "N")]
+    queries: Option<usize>,
+    /// Traces to measure the best on, too.
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    held_out: Vec<PathBuf>,
+    /// Layers of the held-out traces, between commas; by default, all.
+    #[arg(long, value_delimiter = ',', value_name = "LAYERS", requires = "held_out")]
+    held_out_layers: Option<Vec<usize>>,
+    /// How many queries of each of their layers, the last ones; by default, all.
+    #[arg(long, value_name = "N", requires = "held_out")]
+    held_out_queries: Option<usize>,
+    /// What to be best at: density=0.05,0.1 (the least error of what reads at most that share) or
+    /// error=0.01 (the least read of what errs at most so much on average). By default, the front is
+    /// told: what nothing beats in both.
+    #[arg(long, value_name = "GOALS")]
+    at: Vec<String>,
+    /// How often candidates are measured, the better part again on twice as many queries; 1: all on
+    /// all queries.
+    #[arg(long, default_value_t = TuneOptions::default().rungs, value_name = "N", value_parser = rungs)]
+    rungs: usize,
+    /// The share of each method's candidates that is measured again.
+    #[arg(long, default_value_t = TuneOptions::default().keep, value_name = "SHARE", value_parser = share)]
+    keep: f64,
+    /// The machine to run pipelines with: cpu, cuda or reference.
+    #[arg(long, default_value = "cpu")]
+    backend: String,
+    #[command(flatten)]
+    sharing: Sharing,
+    /// Write the results as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw error against density of the best, as SVG.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Write each of the best as a pipeline file in this folder.
+    #[arg(long, short = 'o', value_name = "FOLDER")]
+    output: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
+    let backend = find_backend(&args.backend)?;
+    let goals = args.goals()?;
+    let (candidates, files) = candidates(&args.grids)?;
+    let (chosen, held_out) = (open(&args.trace)?, open(&args.held_out)?);
+    let inputs: Vec<&Path> = [&files, &args.grids, &args.trace, &args.held_out]
+        .into_iter()
+        .flatten()
+        .map(PathBuf::as_path)
+        .collect();
+    check_outputs(
+        &[
+            ("--json", args.json.as_ref()),
+            ("--plot", args.plot.as_ref()),
+            ("--results", args.sharing.results.as_ref()),
+        ],
+        &inputs,
+    )?;
+    if let Some(folder) = &args.output {
+        files::check_folder(folder)?;
+    }
+    let chosen_settings = settings(args.layers.as_ref(), args.queries);
+    let held_out_settings = settings(args.held_out_layers.as_ref(), args.held_out_queries);
+    let results = args.sharing.open(call, || digests(&candidates, &inputs))?;
+    let options = TuneOptions { goals, rungs: args.rungs, keep: args.keep };
+    let bar = progress::bar("candidates");
+    let found = tune(
+        &candidates,
+        Texts { traces: &chosen, settings: &chosen_settings },
+        (!held_out.is_empty()).then_some(Texts { traces: &held_out, settings: &held_out_settings }),
+        &*backend,
+        &options,
+        &results,
+        &|done, total| {
+            bar.set_length(total as u64);
+            bar.set_position(done as u64);
+        },
+    );
+    bar.finish_and_clear();
+    args.tell(&found?)
+}
+
+impl Args {
+    fn goals(&self) -> Result<Vec<Goal>, Failure> {
+        let mut goals = Vec::new();
+        for text in &self.at {
+            let (name, numbers) = text.split_once('=').unwrap_or((text, ""));
+            for number in numbers.split(',') {
+                let goal: Goal = format!("{name}={number}")
+                    .parse()
+                    .map_err(|error| Failure::input(format!("--at {text}: {error}")))?;
+                if goals.contains(&goal) {
+                    return Err(Failure::input(format!("--at: {goal} stands there twice")));
+                }
+                goals.push(goal);
+            }
+        }
+        Ok(goals)
+    }
+
+    fn tell(&self, found: &Tuning) -> Result<(), Failure> {
+        let left_out = found.left_out.iter().map(|one| {
+            format!("{} ({}): {}", one.method, table::written(&one.settings), one.reason)
+        });
+        let left_out: Vec<String> = left_out.collect();
+        if found.tried.is_empty() {
+            return Err(Failure::all(&left_out));
+        }
+        for one in &left_out {
+            note(&format!("left out: {one}"));
+        }
+        if let Some(path) = &self.json {
+            write_json(path, found)?;
+        }
+        if let Some(path) = &self.plot {
+            write_beside(path, plots::tuning(found).as_bytes())?;
+        }
+        if let Some(folder) = &self.output {
+            files::write(folder, found)?;
+        }
+        say(&table::table(found))
+    }
+}
+
+/// The pipelines of all grids, and the files that they were made of; or every problem in any of them.
+fn candidates(grids: &[PathBuf]) -> Result<(Vec<Candidate>, Vec<PathBuf>), Failure> {
+    let (mut candidates, mut files, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    for path in grids {
+        match Grid::load(path) {
+            Ok(grid) => {
+                files.extend(grid.files);
+                candidates.extend(grid.combinations.into_iter().map(|one| Candidate {
+                    method: grid.name.clone(),
+                    settings: one.settings,
+                    pipeline: one.pipeline,
+                    file: path.display().to_string(),
+                    search: grid.search,
+                }));
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    if errors.is_empty() { Ok((candidates, files)) } else { Err(Failure::Config(errors)) }
+}
+
+/// Digests of all files that are read, and of candidates with the files that they name.
+fn digests(
+    candidates: &[Candidate],
+    inputs: &[&Path],
+) -> Result<BTreeMap<String, String>, Failure> {
+    let known = Files::default();
+    let mut digests = BTreeMap::new();
+    for input in inputs {
+        digests.insert(input.display().to_string(), digest_of_file(input)?);
+    }
+    for candidate in candidates {
+        let name = format!("{} {:?}", candidate.file, candidate.settings);
+        digests.insert(name, known.digest_pipeline(&candidate.pipeline)?);
+    }
+    Ok(digests)
+}
+
+fn open(paths: &[PathBuf]) -> Result<Vec<Trace>, Failure> {
+    Ok(paths.iter().map(|path| Trace::open(path)).collect::<Result<_, _>>()?)
+}
+
+fn settings(layers: Option<&Vec<usize>>, queries: Option<usize>) -> TraceSettings {
+    TraceSettings { layers: layers.cloned(), queries, dump: false }
+}
+
+fn rungs(text: &str) -> Result<usize, String> {
+    let rungs = text.parse().ok().filter(|rungs| (1..=16).contains(rungs));
+    rungs.ok_or_else(|| "expected a whole number from 1 to 16".into())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|&share: &f64| 0.0 < share && share <= 1.0);
+    share.ok_or_else(|| "expected a number above 0, at most 1".into())
+}

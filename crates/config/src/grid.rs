@@ -1,0 +1,319 @@
+//! Grids: the pipelines that values of some keys make, tried one by one by `vattention tune`.
+//!
+//! ```toml
+//! base = "../configs/quest.toml"   # relative to this file
+//! search = true                    # whether sizes are searched for each density asked for
+//!
+//! [grid]
+//! selectors.0.size = [4, 16]
+//! selectors.2 = [{ page = 8, bits = 4 }, { page = 16, bits = 8 }]   # keys that change together
+//! ```
+//!
+//! A key is one that `--set` takes, and has a list of values; a value is laid on the base as a file that
+//! extends it would be. All combinations are tried, or `samples` of them, drawn by `seed`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use vattention_core::{PipelineConfig, Shape, Site, Stream};
+
+use crate::node::{Entry, Node, Span, Value};
+use crate::problem::{ConfigError, Problem};
+use crate::reader::{Part, Reader};
+
+/// The keys of a grid file.
+const KEYS: [&str; 6] = ["name", "base", "search", "samples", "seed", "grid"];
+
+/// Combinations that are tried, at most.
+const MOST: u64 = 4096;
+
+/// Pipelines of one method.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    /// The method: the file's `name`, or the base's.
+    pub name: String,
+    /// The file, as it was given.
+    pub file: PathBuf,
+    /// Whether what a pipeline reads is searched for each density, instead of standing as it is.
+    pub search: bool,
+    /// Those to try, in the order of the lists; the last key varies fastest.
+    pub combinations: Vec<Combination>,
+    /// The files that it was made of.
+    pub files: Vec<PathBuf>,
+}
+
+/// A pipeline of a grid.
+#[derive(Clone, Debug)]
+pub struct Combination {
+    /// The keys of the grid with their values, as TOML, in the order of the file.
+    pub settings: Vec<(String, String)>,
+    /// What they make of the base.
+    pub pipeline: Arc<PipelineConfig>,
+}
+
+/// A key, and what it is set to.
+struct GridAxis {
+    path: Vec<(String, Span)>,
+    values: Vec<Node>,
+}
+
+impl Grid {
+    /// Loads a grid file.
+    ///
+    /// # Errors
+    /// Every problem in it: an unknown key, no value, too many combinations, and combinations that are no
+    /// pipeline.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let mut reader = Reader::default();
+        let read = reader.read_alone(path).map(|tree| reader.grid(&tree, path));
+        match read.flatten() {
+            Some(grid) if reader.problems.is_empty() => Ok(grid),
+            _ => Err(reader.into_error()),
+        }
+    }
+}
+
+impl Reader {
+    fn grid(&mut self, tree: &Node, path: &Path) -> Option<Grid> {
+        self.unknown_keys(tree, &KEYS, "");
+        let mut part = Part { reader: self, tree, within: "" };
+        let name: Option<String> = part.top("name");
+        let search = part.top("search").unwrap_or(false);
+        let samples: Option<u64> = part.top("samples");
+        let seed = part.top("seed").unwrap_or(0);
+        let base_path = self.base_path(tree, path)?;
+        let axes = self.axes(tree);
+        let chosen = self.chosen(tree, &axes, samples, seed);
+        let base = self.read_file(&base_path, &mut Vec::new())?;
+        if !self.problems.is_empty() {
+            return None;
+        }
+        let combinations = self.combinations(&base, &base_path, &axes, &chosen);
+        let name = name.or_else(|| Some(combinations.first()?.pipeline.name.clone()))?;
+        let files = std::mem::take(&mut self.files);
+        Some(Grid { name, file: path.into(), search, combinations, files })
+    }
+
+    /// The file that `base` names.
+    fn base_path(&mut self, tree: &Node, path: &Path) -> Option<PathBuf> {
+        let Some(node) = tree.get("base") else {
+            let help = "for instance, `base = \"quest.toml\"`, relative to this file";
+            self.problem(
+                &tree.span,
+                "missing `base`: the pipeline file that is varied",
+                "",
+                Some(help.into()),
+            );
+            return None;
+        };
+        let base = node.as_str().map(|base| path.parent().unwrap_or(Path::new("")).join(base));
+        let message = match &base {
+            Some(base) if base.is_file() => return Some(base.clone()),
+            Some(base) => format!("`base` names {}, which is not a file", base.display()),
+            None => "wrong type for base: expected a path in quotes".into(),
+        };
+        self.problem(&node.span, message, "expected the path of a pipeline file", None);
+        None
+    }
+
+    /// The keys under `[grid]`, each with its values.
+    fn axes(&mut self, tree: &Node) -> Vec<GridAxis> {
+        let mut axes = Vec::new();
+        let before = self.problems.len();
+        if let Some(grid) = tree.get("grid") {
+            self.add_axes(grid, &mut Vec::new(), &mut axes);
+        }
+        if axes.is_empty() && self.problems.len() == before {
+            let span = tree.get("grid").map_or(&tree.span, |grid| &grid.span);
+            let help = "write `[grid]`, and under it keys with lists, such as `selectors.2.page = [8, 16]`";
+            self.problem(span, "there is nothing to try", "", Some(help.into()));
+        }
+        axes
+    }
+
+    fn add_axes(&mut self, node: &Node, path: &mut Vec<(String, Span)>, axes: &mut Vec<GridAxis>) {
+        let name = || path.iter().map(|(key, _)| &key[..]).collect::<Vec<_>>().join(".");
+        match &node.value {
+            Value::Table(entries) => {
+                for Entry { key, span, node } in entries {
+                    if path.is_empty() && key == "extends" {
+                        let help = "name the file as `base`, or write a grid for each".into();
+                        self.problem(span, "`extends` cannot be varied", "here", Some(help));
+                        continue;
+                    }
+                    path.push((key.clone(), span.clone()));
+                    self.add_axes(node, path, axes);
+                    path.pop();
+                }
+            }
+            Value::Array(values) if values.is_empty() => {
+                let message = format!("`{}` has no values", name());
+                self.problem(&node.span, message, "expected at least one", None);
+            }
+            Value::Array(values) => {
+                axes.push(GridAxis { path: path.clone(), values: values.clone() });
+            }
+            _ => {
+                let message = format!("wrong type for {}: expected a list of values", name());
+                let help = "a key with one value is a list, too: `[16]`".into();
+                self.problem(&node.span, message, "this is not a list", Some(help));
+            }
+        }
+    }
+
+    /// The numbers of the combinations that are tried, ascending.
+    fn chosen(
+        &mut self,
+        tree: &Node,
+        axes: &[GridAxis],
+        samples: Option<u64>,
+        seed: u64,
+    ) -> Vec<u64> {
+        let count = |axis: &GridAxis| axis.values.len() as u64;
+        let all = axes.iter().try_fold(1_u64, |all, axis| all.checked_mul(count(axis)));
+        let wanted = samples.or(all).unwrap_or(u64::MAX);
+        if wanted == 0 || wanted > MOST {
+            let at = tree.get("samples").or(tree.get("grid")).unwrap_or(tree);
+            let many = all.map_or("more than 2^64".into(), |all| all.to_string());
+            let message = match samples {
+                Some(samples) => format!("bad value for samples: {samples}, expected 1 to {MOST}"),
+                None => format!("the grid has {many} combinations, at most {MOST} can be tried"),
+            };
+            let help = samples
+                .is_none()
+                .then(|| "`samples = 200` above [grid] draws so many of them".into());
+            self.problem(&at.span.clone(), message, "here", help);
+            return Vec::new();
+        }
+        match all {
+            Some(all) if all <= wanted => (0..all).collect(),
+            all => draw(all.unwrap_or(u64::MAX), wanted, seed),
+        }
+    }
+
+    /// The pipelines of those combinations, noting those that are none.
+    fn combinations(
+        &mut self,
+        base: &Node,
+        base_path: &Path,
+        axes: &[GridAxis],
+        chosen: &[u64],
+    ) -> Vec<Combination> {
+        let mut made = Vec::new();
+        let mut found: Vec<(Problem, String, usize)> = Vec::new();
+        for &number in chosen {
+            let values = values(axes, number);
+            let mut tree = base.clone();
+            for (axis, value) in axes.iter().zip(&values) {
+                self.change(&mut tree, &base_path.display().to_string(), axis.set(value));
+            }
+            let pipeline = self.pipeline(&tree, base_path);
+            let settings: Vec<_> =
+                axes.iter().zip(&values).flat_map(|(axis, value)| axis.told(value)).collect();
+            let told = || settings.iter().map(|(key, value)| format!("{key} = {value}"));
+            for problem in self.problems.drain(..) {
+                let same = |(other, _, _): &&mut (Problem, String, usize)| {
+                    (other.message(), other.span()) == (problem.message(), problem.span())
+                };
+                match found.iter_mut().find(same) {
+                    Some((_, _, times)) => *times += 1,
+                    None => found.push((problem, told().collect::<Vec<_>>().join(", "), 1)),
+                }
+            }
+            made.push(Combination { settings, pipeline: Arc::new(pipeline) });
+        }
+        // What is wrong with every combination is not about one of them.
+        let problem = |(problem, told, times): (Problem, String, usize)| {
+            if times == chosen.len() {
+                problem
+            } else {
+                problem.helped(&format!("first in the combination {told}"))
+            }
+        };
+        self.problems = found.into_iter().map(problem).collect();
+        made
+    }
+}
+
+impl GridAxis {
+    /// The change that sets its key.
+    fn set(&self, value: &Node) -> Node {
+        let wrap = |node: Node, (key, span): &(String, Span)| {
+            let entry = Entry { key: key.clone(), span: span.clone(), node };
+            Node { span: span.clone(), value: Value::Table(vec![entry]) }
+        };
+        self.path.iter().rev().fold(value.clone(), wrap)
+    }
+
+    /// Its key and the value; a table's, one by one.
+    fn told(&self, value: &Node) -> Vec<(String, String)> {
+        let path: Vec<&str> = self.path.iter().map(|(key, _)| &key[..]).collect();
+        let mut told = Vec::new();
+        tell(&path.join("."), value, &mut told);
+        told
+    }
+}
+
+fn tell(key: &str, value: &Node, told: &mut Vec<(String, String)>) {
+    match &value.value {
+        Value::Table(entries) if !entries.is_empty() => {
+            for entry in entries {
+                tell(&format!("{key}.{}", entry.key), &entry.node, told);
+            }
+        }
+        _ => told.push((key.into(), written(value))),
+    }
+}
+
+/// A value as TOML; text without its quotes.
+fn written(node: &Node) -> String {
+    let list = |items: Vec<String>| items.join(", ");
+    match &node.value {
+        Value::Bool(x) => x.to_string(),
+        Value::Int(x) => x.to_string(),
+        Value::Large(x) => x.to_string(),
+        Value::Float(x) => x.to_string(),
+        Value::Str(x) => x.clone(),
+        Value::Other(what) => (*what).into(),
+        Value::Array(items) => format!("[{}]", list(items.iter().map(written).collect())),
+        Value::Table(entries) => {
+            let entry = |entry: &Entry| format!("{} = {}", entry.key, written(&entry.node));
+            format!("{{ {} }}", list(entries.iter().map(entry).collect()))
+        }
+    }
+}
+
+/// The values of a combination.
+fn values(axes: &[GridAxis], number: u64) -> Vec<&Node> {
+    let mut rest = number;
+    let mut value = |axis: &GridAxis| {
+        let count = axis.values.len() as u64;
+        let index = rest % count;
+        rest /= count;
+        index as usize
+    };
+    let indices: Vec<usize> = axes.iter().rev().map(&mut value).collect();
+    axes.iter().zip(indices.into_iter().rev()).map(|(axis, index)| &axis.values[index]).collect()
+}
+
+/// `wanted` different numbers below `all`, more than it, ascending.
+fn draw(all: u64, wanted: u64, seed: u64) -> Vec<u64> {
+    let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 1 };
+    let site = Site { seed, sequence: 0, layer: 0, kv_head: 0, shape };
+    let mut words = Stream::new(&site, 0, 0, 0).words().map(u64::from);
+    let mut next = |below: u64| {
+        let (high, low) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
+        ((high << 32) | low) % below
+    };
+    // Floyd's algorithm: every subset of this size is as probable.
+    let mut drawn = BTreeSet::new();
+    for last in all - wanted..all {
+        let number = next(last.saturating_add(1));
+        if !drawn.insert(number) {
+            drawn.insert(last);
+        }
+    }
+    drawn.into_iter().collect()
+}

@@ -1,0 +1,220 @@
+//! Grids: what combinations they make, and what is wrong with bad ones.
+
+use std::fs;
+
+use vattention_config::{ConfigError, Grid, Loader, load, to_toml};
+use vattention_core::PipelineConfig;
+use {vattention_estimators as _, vattention_selectors as _};
+
+const BASE: &str = r#"
+name = "the base"
+[[selectors]]
+type = "sink"
+size = 1
+[[selectors]]
+type = "quest"
+size = 0.1
+[estimator]
+type = "ratio"
+epsilon = 0.1
+delta = 0.1
+"#;
+
+fn grid(text: &str) -> Result<Grid, ConfigError> {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("base.toml"), BASE).unwrap();
+    let path = folder.path().join("grid.toml");
+    fs::write(&path, format!("base = \"base.toml\"\n{text}")).unwrap();
+    Grid::load(path)
+}
+
+/// The only problem: its line in the grid, and its text.
+#[track_caller]
+fn refusal(text: &str) -> (usize, String) {
+    let error = grid(text).unwrap_err();
+    assert_eq!(error.problems.len(), 1, "{error}");
+    let (file, line, _) = error.problems[0].place().unwrap();
+    assert!(file.ends_with("grid.toml"), "{file}");
+    (line, error.to_string())
+}
+
+fn settings(grid: &Grid) -> Vec<String> {
+    let told = |(key, value): &(String, String)| format!("{key}={value}");
+    grid.combinations
+        .iter()
+        .map(|one| one.settings.iter().map(told).collect::<Vec<_>>().join(" "))
+        .collect()
+}
+
+fn json(pipeline: &PipelineConfig) -> serde_json::Value {
+    serde_json::to_value(pipeline).unwrap()
+}
+
+#[test]
+fn all_combinations_are_as_set_would_make_them() {
+    let text = "[grid]\nselectors.1.page = [8, 16]\nselectors.1.score = [\"head\", \"group\"]\nshare = [\"head\"]";
+    let grid = grid(text).unwrap();
+    assert_eq!((&grid.name[..], grid.search), ("the base", false));
+    assert_eq!(settings(&grid)[1], "selectors.1.page=8 selectors.1.score=group share=head");
+    assert_eq!(grid.combinations.len(), 4);
+    for one in &grid.combinations {
+        let set = one.settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let expected = Loader { set }.parse("base.toml", BASE).unwrap();
+        assert_eq!(json(&one.pipeline), json(&expected));
+    }
+}
+
+#[test]
+fn tables_change_several_keys_together() {
+    let text = "name = \"mine\"\nsearch = true\n[grid]\nselectors.1 = [{ page = 8, bits = 4 }, { page = 32, bits = 2 }]";
+    let grid = grid(text).unwrap();
+    assert_eq!((&grid.name[..], grid.search), ("mine", true));
+    assert_eq!(
+        settings(&grid),
+        ["selectors.1.page=8 selectors.1.bits=4", "selectors.1.page=32 selectors.1.bits=2"]
+    );
+    let last = json(&grid.combinations[1].pipeline);
+    assert_eq!(
+        (&last["selectors"][1]["page"], &last["selectors"][1]["bits"]),
+        (&32.into(), &2.into())
+    );
+    assert_eq!(last["selectors"][1]["size"], 0.1, "as in the base");
+}
+
+#[test]
+fn samples_are_different_and_depend_on_the_seed() {
+    let of = |seed: u32| {
+        let sizes: Vec<String> = (1..=100).map(|size| size.to_string()).collect();
+        let sizes = sizes.join(", ");
+        let text = format!(
+            "samples = 50\nseed = {seed}\n[grid]\nselectors.0.size = [{sizes}]\nselectors.1.size = [{sizes}]"
+        );
+        settings(&grid(&text).unwrap())
+    };
+    let (one, same, other) = (of(1), of(1), of(2));
+    assert_eq!(one, same);
+    assert_ne!(one, other);
+    let mut distinct = one.clone();
+    distinct.sort();
+    distinct.dedup();
+    assert_eq!(distinct.len(), 50);
+    let few = grid("samples = 50\n[grid]\nselectors.0.size = [1, 2]").unwrap();
+    assert_eq!(few.combinations.len(), 2, "there are no more");
+}
+
+#[test]
+fn bad_grids_are_refused_with_their_place() {
+    let cases = [
+        ("[grid]\nselectors.1.pages = [8, 16]", 3, "unknown field `pages`"),
+        ("[grid]\nestimatr.delta = [0.1]", 3, "unknown key `estimatr`"),
+        ("grids = 1\n[grid]\nselectors.1.page = [8]", 2, "unknown key `grids`"),
+        ("[grid]\nselectors.1.page = []", 3, "`selectors.1.page` has no values (expected"),
+        ("[grid]\nselectors.1.page = 8", 3, "expected a list of values (a key with one value"),
+        (
+            "[grid]\nselectors.1.size = [0.1, \"x\"]",
+            3,
+            "first in the combination selectors.1.size = x",
+        ),
+        ("[grid]\nselectors.7.size = [1]", 3, "the list has 2 elements"),
+        ("[grid]\nextends = [\"a\"]", 3, "`extends` cannot be varied"),
+        ("[grid]", 2, "there is nothing to try"),
+        ("samples = 0\n[grid]\nselectors.0.size = [1]", 2, "expected 1 to 4096"),
+        ("samples = \"x\"\n[grid]\nselectors.0.size = [1]", 2, "samples"),
+    ];
+    for (text, line, expected) in cases {
+        let (found, said) = refusal(text);
+        assert!(
+            found == line && said.contains(expected.trim_end_matches(" (expected")),
+            "{text}: {found}: {said}"
+        );
+    }
+}
+
+/// Parts that do not go together in some combinations: the first of them is named.
+#[test]
+fn a_combination_that_is_no_pipeline_is_named() {
+    let other = "{ type = \"sink\", size = 3 }";
+    let text = format!(
+        "[grid]\nselectors.1 = [{{ page = 8 }}, {other}]\nestimator.mode = [\"default\", \"rigorous\"]"
+    );
+    let error = grid(&text).unwrap_err().to_string();
+    let named = "in the combination selectors.1.type = sink, selectors.1.size = 3, estimator.mode = rigorous";
+    assert!(error.contains("needs a proved bound") && error.contains(named), "{error}");
+    assert_eq!(error.matches("needs a proved bound").count(), 1, "told once: {error}");
+}
+
+#[test]
+fn too_many_combinations_are_refused_before_they_are_made() {
+    let list = format!("[{}]", "1, ".repeat(100));
+    let keys = |count: usize| {
+        let key = |i| format!("selectors.0.k{i} = {list}\n");
+        (0..count).map(key).collect::<String>()
+    };
+    let (_, said) = refusal(&format!("[grid]\n{}", keys(2)));
+    assert!(
+        said.contains("10000 combinations, at most 4096") && said.contains("`samples = 200`"),
+        "{said}"
+    );
+    let (_, said) = refusal(&format!("[grid]\n{}", keys(40)));
+    assert!(said.contains("more than 2^64"), "{said}");
+}
+
+#[test]
+fn a_base_that_is_missing_or_bad_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("grid.toml");
+    let said = |text: &str| {
+        fs::write(&path, text).unwrap();
+        Grid::load(&path).unwrap_err().to_string()
+    };
+    assert!(said("[grid]\nseed = [1]").contains("missing `base`"));
+    assert!(
+        said("base = \"no.toml\"\n[grid]\nseed = [1]").contains("no.toml, which is not a file")
+    );
+    fs::write(folder.path().join("bad.toml"), "selectors = 3").unwrap();
+    let bad = said("base = \"bad.toml\"\n[grid]\nseed = [1]");
+    assert!(bad.contains("bad.toml:1:13") && bad.contains("must be an array of tables"), "{bad}");
+    assert!(
+        Grid::load(folder.path().join("none.toml"))
+            .unwrap_err()
+            .to_string()
+            .contains("cannot be read")
+    );
+}
+
+/// Every pipeline of this repository that needs no other crate, written whole into another folder, is the same.
+#[test]
+fn written_pipelines_load_as_they_were() {
+    let configs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs");
+    let folder = tempfile::tempdir().unwrap();
+    let mut with_files = 0;
+    for name in [
+        "quest",
+        "double-sparsity",
+        "loki",
+        "twilight",
+        "pyramid-kv",
+        "hata",
+        "vattention-oracle",
+        "duo-attention",
+    ] {
+        let pipeline = load(format!("{configs}/{name}.toml")).unwrap();
+        let text = to_toml(&pipeline, folder.path()).unwrap();
+        let path = folder.path().join(format!("{name}.toml"));
+        fs::write(&path, &text).unwrap();
+        let again = load(&path).unwrap_or_else(|error| panic!("{name}: {error}\n{text}"));
+        let (mut a, mut b) = (json(&pipeline), json(&again));
+        for selector in
+            [&mut a, &mut b].into_iter().flat_map(|it| it["selectors"].as_array_mut().unwrap())
+        {
+            for key in ["calibration", "basis", "weights", "gates"] {
+                if let Some(file) = selector[key].as_str() {
+                    with_files += 1;
+                    selector[key] = fs::canonicalize(file).unwrap().display().to_string().into();
+                }
+            }
+        }
+        assert_eq!(a, b, "{name}");
+    }
+    assert_eq!(with_files, 8, "four pipelines, twice");
+}

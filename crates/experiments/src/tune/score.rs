@@ -1,0 +1,94 @@
+//! What a pipeline comes to on several traces.
+
+use serde::{Deserialize, Serialize};
+use vattention_core::Backend;
+
+use super::Texts;
+use super::halving::Place;
+use crate::density::density_on;
+use crate::{Entry, Result, Results, chosen_layers, compare};
+
+/// What a pipeline came to: means over the rows of all traces.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Score {
+    /// Query heads, times queries, times layers, times traces.
+    pub rows: usize,
+    /// The share that the query heads of a KV head read together.
+    pub read: f64,
+    /// `|out − exact| / |exact|`.
+    pub error: f64,
+    /// Attention of what was read for certain, relative to that of the best as many.
+    pub recall: f64,
+    /// Bytes per token that selectors keep beside a KV head's keys and values.
+    pub index_bytes: f64,
+    /// Whether an error was promised, and how many rows, or steps if it was of steps, violated that, of how many.
+    pub violated: Option<(usize, usize)>,
+}
+
+impl Score {
+    pub(crate) fn of(entry: &Entry, texts: Texts<'_>, backend: &dyn Backend) -> Result<Self> {
+        let mut all =
+            Self { rows: 0, read: 0.0, error: 0.0, recall: 0.0, index_bytes: 0.0, violated: None };
+        for trace in texts.traces {
+            let found = compare(
+                std::slice::from_ref(entry),
+                trace,
+                backend,
+                texts.settings,
+                &Results::default(),
+                &|_, _| (),
+            )?;
+            let one = &found.0.pipelines[0];
+            let violated = one.guarantee.map(|it| it.violations.of(it.promise.scope));
+            all.add(&Self {
+                rows: rows(texts, trace)?,
+                read: one.density.per_kv_head.mean,
+                error: one.output_error.mean,
+                recall: one.recall,
+                index_bytes: one.index_bytes_per_token,
+                violated,
+            });
+        }
+        Ok(all)
+    }
+
+    /// Where it lies.
+    pub(crate) fn place(&self) -> Place {
+        (self.read, self.error)
+    }
+
+    fn add(&mut self, other: &Self) {
+        let rows = (self.rows + other.rows) as f64;
+        let mean = |a: f64, b: f64| (a * self.rows as f64 + b * other.rows as f64) / rows;
+        *self = Self {
+            rows: self.rows + other.rows,
+            read: mean(self.read, other.read),
+            error: mean(self.error, other.error),
+            recall: mean(self.recall, other.recall),
+            index_bytes: mean(self.index_bytes, other.index_bytes),
+            violated: match (self.violated, other.violated) {
+                (Some((a, of_a)), Some((b, of_b))) => Some((a + b, of_a + of_b)),
+                (one, other) => one.or(other),
+            },
+        };
+    }
+}
+
+/// What a pipeline reads, mean over the rows of all traces.
+pub(crate) fn read(entry: &Entry, texts: Texts<'_>, backend: &dyn Backend) -> Result<f64> {
+    let (mut sum, mut all) = (0.0, 0);
+    for trace in texts.traces {
+        let rows = rows(texts, trace)?;
+        sum += density_on(trace, entry, backend, texts.settings)? * rows as f64;
+        all += rows;
+    }
+    Ok(sum / all as f64)
+}
+
+fn rows(texts: Texts<'_>, trace: &vattention_trace::Trace) -> Result<usize> {
+    let layers = chosen_layers(trace, texts.settings)?;
+    let rows = |(_, layout): (usize, vattention_trace::Layout)| {
+        texts.settings.count(&layout) * layout.shape.query_heads
+    };
+    Ok(layers.into_iter().map(rows).sum())
+}

@@ -1,0 +1,44 @@
+//! The best settings of methods: error against density.
+
+use vattention_experiments::{Best, Score, Tuning};
+
+use crate::axis::Axis;
+use crate::figure::{Figure, Panel, Series};
+
+/// The mean error of each method's best settings against what they read, both logarithmic, as SVG: on the texts that
+/// settings were chosen on, and on the held-out ones, if there are any. A line joins the settings of a method.
+pub fn tuning(found: &Tuning) -> String {
+    let chosen = |best: &Best| best.tried.map(|number| found.tried[number].score);
+    let mut panels = vec![panel(found, "where settings were chosen", chosen)];
+    if found.best.iter().any(|best| best.held_out.is_some()) {
+        panels.push(panel(found, "held out", |best| best.held_out));
+    }
+    let title = "the best settings of each method".into();
+    Figure { title, columns: 2, panels }.svg()
+}
+
+fn panel(found: &Tuning, title: &str, score: impl Fn(&Best) -> Option<Score>) -> Panel {
+    let mut methods: Vec<&str> = found.best.iter().map(|best| &best.method[..]).collect();
+    methods.dedup();
+    let mut seen = Vec::new();
+    methods.retain(|method| {
+        !seen.contains(method) && {
+            seen.push(*method);
+            true
+        }
+    });
+    let series = |method: &&str| {
+        let own = found.best.iter().filter(|best| best.method == *method);
+        let mut points: Vec<(f64, f64)> =
+            own.filter_map(&score).map(|score| (score.read, score.error)).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Series::line(method, points)
+    };
+    Panel {
+        title: title.into(),
+        x: Axis::log("share of the tokens read, per KV head").in_percent(),
+        y: Axis::log("mean |out - exact| / |exact|"),
+        series: methods.iter().map(series).filter(|one| !one.points.is_empty()).collect(),
+        level: None,
+    }
+}

@@ -1,0 +1,57 @@
+"""The table of docs/selectors.md of methods at their best, from the JSON files of `vattention tune`.
+
+    python3 real/best.py target/real/tune.json target/real/tune-hash.json
+
+For each method and density: what the chosen settings read and how much they err on the held-out texts, least error first.
+Exit codes: 0 fine, 2 a file is wrong.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+
+def cell(best):
+    """Error and density on the held-out texts; a dash if no candidate meets the goal or none can run there."""
+    held_out = best and best["held_out"]
+    return f"{held_out['error']:.4f} ({100 * held_out['read']:.1f} %)" if held_out else "-"
+
+
+def settings(found, best):
+    """What was chosen, with the last parts of the keys' names."""
+    if not best or best["tried"] is None:
+        return "-"
+    tried = found["tried"][best["tried"]]
+    return ", ".join(f"`{key.removeprefix('selectors.')} = {value}`" for key, value in tried["settings"])
+
+
+def rows(found):
+    """A row of the table for each method, with what it is sorted by."""
+    goals = ["density=0.05", "density=0.1", "density=0.2"]
+    for method in dict.fromkeys(best["method"] for best in found["best"]):
+        bests = {best["goal"]: best for best in found["best"] if best["method"] == method}
+        errors = [best["held_out"]["error"] for best in bests.values() if best["held_out"]]
+        cells = [method] + [cell(bests.get(goal)) for goal in goals] + [settings(found, bests.get(goals[1]))]
+        at_tenth = bests.get(goals[1])
+        held_out = at_tenth and at_tenth["held_out"]
+        yield (held_out["error"] if held_out else float("inf"), min(errors, default=float("inf"))), cells
+
+
+def main():
+    try:
+        files = [json.loads(Path(path).read_text()) for path in sys.argv[1:]]
+        tables = [sorted(rows(found), key=lambda row: row[0]) for found in files]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        print(f"best: {error!r}; expected files of `vattention tune --json`", file=sys.stderr)
+        return 2
+    for found, table in zip(files, tables):
+        print(f"\nChosen on {', '.join(found['traces'])}, shown on {', '.join(found['held_out'])}:\n")
+        print("| method | error (read) at 5 % | 10 % | 20 % | settings at 10 % |")
+        print("|---|--:|--:|--:|---|")
+        for _, cells in table:
+            print("| " + " | ".join(cells) + " |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
