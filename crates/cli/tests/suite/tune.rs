@@ -256,29 +256,34 @@ fn kept_results_are_not_computed_again() {
     refuse(&other, "results.jsonl");
 }
 
-/// Each shard does its share of a rung; when the shares are together, the next rung follows.
+/// Each shard does its share of a rung; `merge` tells what is missing, until all rungs are whole.
 #[test]
 fn shards_come_to_what_one_run_does() {
     let world = World::new();
-    let (_, alone) = world.tune("2", &["quest.toml"], &["--rungs", "1"]);
+    let (told, alone) = world.tune("2", &["quest.toml"], &["--rungs", "2"]);
     let (grid, trace) = (world.path("quest.toml"), world.path("1.safetensors"));
     let files = ["1.jsonl", "2.jsonl"].map(|name| world.path(name));
-    for (shard, file) in ["1/2", "2/2"].into_iter().zip(&files) {
-        let line =
-            ["tune", &grid, "--trace", &trace, "--rungs", "1", "--results", file, "--shard", shard];
-        let output = run(&line);
+    let (all, json) = (world.path("all.jsonl"), world.path("all.json"));
+    let merge = || run(&["merge", &files[0], &files[1], "--results", &all, "--json", &json]);
+    for rung in 1..=2 {
+        for (shard, file) in ["1/2", "2/2"].into_iter().zip(&files) {
+            let line = ["tune", &grid, "--trace", &trace, "--rungs", "2", "--results", file];
+            let output = run(&[&line[..], &["--shard", shard]].concat());
+            let said = String::from_utf8(output.stdout).unwrap();
+            assert!(output.status.code() == Some(0), "{said}");
+            assert!(said.contains(&format!("share {shard} is done")), "{said}");
+        }
+        let output = merge();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(0) && output.stdout.is_empty(), "{said}");
-        assert!(said.contains("3 of 6 results are missing"), "{said}");
+        assert_eq!(output.status.code(), Some(if rung == 1 { 1 } else { 0 }), "{said}");
+        assert_eq!(said.contains("incomplete:"), rung == 1, "{said}");
+        if rung == 2 {
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), told);
+        }
+        files.iter().for_each(|file| drop(std::fs::copy(&all, file).unwrap()));
     }
-    let paths = files.map(std::path::PathBuf::from);
-    let merged = vattention::experiments::merge_results(&paths).unwrap();
-    let all = world.path("all.jsonl");
-    std::fs::write(&all, merged.text).unwrap();
-    let (_, together) = world.tune("2", &["quest.toml"], &["--rungs", "1", "--results", &all]);
+    let together: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     assert_eq!(alone, together);
-    let lines = |path: &str| std::fs::read_to_string(path).unwrap().lines().count();
-    assert_eq!(lines(&all), 7, "nothing was computed again");
 }
 
 #[test]
