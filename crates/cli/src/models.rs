@@ -26,7 +26,7 @@ pub(crate) enum Command {
     /// Show what `generate --steps` wrote: how errors, densities and error bars went.
     PlotSteps(plot_steps::Args),
     /// Ask a model tasks whose answers lie far back, and judge pipelines by what it answers.
-    Evaluate(evaluate::Args),
+    Evaluate(Box<evaluate::Args>),
     /// Make a trace of a language model and a text.
     Capture(capture::Args),
     /// Find in traces what a selector ranks by.
