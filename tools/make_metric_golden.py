@@ -28,6 +28,8 @@ TEXTS = [
     "Ticks `x` # no\nreturn the value", "\n\n// comment\nx = 1", "x = 1", "x  =  1  ", "    return self.value", "return self.values()",
     "abcdefghij" * 25, "jihgfedcba" * 25, "abcdefghij" * 12 + "0123456789" * 12, "for i in range(10): total += i", "日本語 テキスト", "日本 テキスト。",
 ]
+# Which of several longest common subsequences is found decides what their union has.
+TIES = [("b a. a", "a b"), ("b a. b", "a b"), ("c b a. a c", "a b c"), ("x z y. y", "z y x. x z")]
 NUMBERS = ["", "3", "There are 3, or 4 of 3.", "3 3 3", "33", "03", "3.0", "Paragraph 3", "paragraph 12 and Paragraph 3", "12", "none"]
 CLASSES = ["Animal", "Animal food", "food", "Human", "Human being", "being", "Date", "Human"]
 CLASS_ANSWERS = ["", "Animal food", "Animal", "Type: Human being", "food or Date", "Human being, Animal food, Date", "animal", "nothing"]
@@ -57,7 +59,7 @@ def main(folder):
     import ruler_constants
 
     drawn = random.Random(0)
-    pairs = [(a, b) for a in TEXTS for b in drawn.sample(TEXTS, 2)] + [(a, a) for a in TEXTS]
+    pairs = [(a, b) for a in TEXTS for b in drawn.sample(TEXTS, 2)] + [(a, a) for a in TEXTS] + TIES
     cases = []
 
     def add(metric, answer, answers, score, labels=()):

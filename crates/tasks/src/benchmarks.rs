@@ -94,9 +94,10 @@ impl Dataset {
     }
 
     pub(crate) fn score(self, case: &Case, answer: &str) -> f64 {
-        let answer = match self.definition().first_line {
-            true => answer.trim_start_matches('\n').split('\n').next().unwrap_or_default(),
-            false => answer,
+        let answer = if self.definition().first_line {
+            answer.trim_start_matches('\n').split('\n').next().unwrap_or_default()
+        } else {
+            answer
         };
         self.metric().score(case, answer)
     }
@@ -140,7 +141,7 @@ impl Benchmark {
         let mut cases = BTreeMap::new();
         for of_file in own.chunk_by(|a, b| a.1.dataset == b.1.dataset) {
             let (_, first) = of_file[0];
-            let asked = datasets.iter().any(|name| *name == first.dataset);
+            let asked = datasets.contains(&first.dataset);
             if !datasets.is_empty() && !asked {
                 continue;
             }

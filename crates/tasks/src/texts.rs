@@ -81,6 +81,7 @@ impl Texts {
     }
 
     /// Takes the cases of datasets from a benchmark.
+    #[must_use]
     pub fn with_benchmark(mut self, benchmark: Benchmark) -> Self {
         self.benchmark = Some(benchmark);
         self

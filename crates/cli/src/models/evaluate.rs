@@ -108,15 +108,12 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let Loaded { entries, files } = args.variations.load(&args.pipelines, &args.changes)?;
-    let (texts, tasks) = match args.published.open()? {
-        Some(benchmark) => {
-            let tasks = benchmark.tasks();
-            (texts(args)?.with_benchmark(benchmark), tasks)
-        }
-        None => {
-            let tasks = tasks(&args.tasks);
-            (texts(args)?, tasks.map_err(|error| Failure::input(format!("--tasks: {error}")))?)
-        }
+    let (texts, tasks) = if let Some(benchmark) = args.published.open()? {
+        let tasks = benchmark.tasks();
+        (texts(args)?.with_benchmark(benchmark), tasks)
+    } else {
+        let tasks = tasks(&args.tasks);
+        (texts(args)?, tasks.map_err(|error| Failure::input(format!("--tasks: {error}")))?)
     };
     let checkpoint = Checkpoint::open(&args.model)?;
     let contexts = contexts(args, &checkpoint);

@@ -72,7 +72,7 @@ pub(super) fn parse<T>(
 ) -> Result<Vec<T>> {
     let (mut made, mut wrong) = (Vec::new(), Vec::new());
     let rows = match path.extension() {
-        Some(ending) if ending == "parquet" => parquet_rows(path)?,
+        Some(ending) if ending == "parquet" => whole_parquet(path)?,
         Some(ending) if ending == "json" => items(path)?,
         _ => lines(path)?,
     };
@@ -126,6 +126,12 @@ fn items(path: &Path) -> Result<Rows> {
     };
     let items = items.into_iter().enumerate();
     Ok(items.map(|(number, item)| (format!("item {}", number + 1), row(item))).collect())
+}
+
+/// The rows of a parquet file; the library panics at some that are damaged.
+fn whole_parquet(path: &Path) -> Result<Rows> {
+    let damaged = |_| Err(Error::malformed(path, "it is damaged; expected a parquet file"));
+    std::panic::catch_unwind(|| parquet_rows(path)).unwrap_or_else(damaged)
 }
 
 /// The rows of a parquet file, uncompressed or snappy.

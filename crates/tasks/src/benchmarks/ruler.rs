@@ -38,10 +38,8 @@ fn dataset(task: Task) -> Definition {
 /// The question begins with the last line that says one, or is the last line.
 pub(super) fn case(row: &Row) -> Result<Case, String> {
     let input = row.text(&["input"])?;
-    let beginning = match row.has("answer_prefix") {
-        true => row.text(&["answer_prefix"])?,
-        false => String::new(),
-    };
+    let beginning =
+        if row.has("answer_prefix") { row.text(&["answer_prefix"])? } else { String::new() };
     let place = input.rfind("\nQuestion:").or_else(|| input.trim_end().rfind('\n')).unwrap_or(0);
     let (context, question) =
         (input[..place].to_owned(), format!("{}{beginning}", &input[place..]));

@@ -69,7 +69,8 @@ fn normalised(text: &str) -> Option<String> {
     if let [name, value] = text.split('=').collect::<Vec<_>>()[..]
         && name.chars().count() <= 2
     {
-        text = value.to_owned();
+        let value = value.to_owned();
+        text = value;
     }
     let text = roots(&text)?.replace(' ', "");
     let text = fractions(&text)?;
@@ -86,7 +87,8 @@ fn roots(text: &str) -> Option<String> {
         if first == '{' {
             fixed += part;
         } else {
-            fixed += &format!("{{{first}}}{}", &part[first.len_utf8()..]);
+            fixed.extend(['{', first, '}']);
+            fixed += &part[first.len_utf8()..];
         }
     }
     Some(fixed)
@@ -106,11 +108,11 @@ fn fractions(text: &str) -> Option<String> {
         }
         let Some(below) = chars.next() else { return Some(text.to_owned()) };
         let rest = chars.as_str();
-        fixed += &if below == '{' {
-            format!("{{{above}}}{{{rest}")
-        } else {
-            format!("{{{above}}}{{{below}}}{rest}")
-        };
+        fixed.extend(['{', above, '}', '{']);
+        if below != '{' {
+            fixed.extend([below, '}']);
+        }
+        fixed += rest;
     }
     Some(fixed)
 }

@@ -263,6 +263,15 @@ fn parquet_has_the_same_rows() {
 fn a_broken_parquet_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hotpotqa.parquet");
+    let mut damaged = PARQUET.to_vec();
+    for place in (0..PARQUET.len()).step_by(3) {
+        damaged[place] ^= 0x88;
+        fs::write(&path, &damaged).unwrap();
+        if let Err(error) = open("longbench", dir.path(), &[]) {
+            assert!(error.to_string().contains("hotpotqa.parquet: "), "{error}");
+        }
+        damaged[place] = PARQUET[place];
+    }
     for end in (0..PARQUET.len()).step_by(7) {
         fs::write(&path, &PARQUET[..end]).unwrap();
         refused("longbench", dir.path(), &[], &["hotpotqa.parquet: ", "expected a parquet file"]);
