@@ -54,16 +54,15 @@ pub(crate) fn table(found: &Tuning) -> String {
     let tried = found.tried.len();
     let queries: Vec<String> = found.queries.iter().map(usize::to_string).collect();
     let texts = |files: &[String]| files.join(", ");
-    let mut text = format!(
+    let chosen = format!(
         "settings chosen on {}, backend {}: {tried} candidates, {} queries of each layer\n",
         texts(&found.traces),
         found.backend,
         queries.join(", then ")
     );
-    if held_out {
-        text += &format!("held out: {}\n", texts(&found.held_out));
-    }
-    format!("{text}\n{table}\n\n{LEGEND}")
+    let shown =
+        if held_out { format!("held out: {}\n", texts(&found.held_out)) } else { String::new() };
+    format!("{chosen}{shown}\n{table}\n\n{LEGEND}")
 }
 
 const LEGEND: &str = "\
