@@ -131,7 +131,8 @@ fn log_softmax(logits: &[f32]) -> Vec<f64> {
     logits.iter().map(|&logit| f64::from(logit) - largest - total.ln()).collect()
 }
 
+/// The middle number, or the mean of the two in the middle.
 fn median(seconds: &mut [f64]) -> f64 {
     seconds.sort_by(f64::total_cmp);
-    seconds[seconds.len() / 2]
+    f64::midpoint(seconds[(seconds.len() - 1) / 2], seconds[seconds.len() / 2])
 }

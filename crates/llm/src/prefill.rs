@@ -374,3 +374,21 @@ fn spread(rows: &[f32], into: &mut Array3<f32>, first: usize) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn density_counts_the_pairs_of_every_head_and_tile() {
+        let all = Reads::new(&[].into(), 0);
+        let some = Reads::new(&[2, 3].into(), 10);
+        let (first, count) = (10, TILE + 6);
+        let mut pairs = Pairs::default();
+        pairs.add(&[None, Some(vec![all.clone(), all])], first, count);
+        assert_eq!(pairs.density(), 1.0);
+        pairs.add(&[None, Some(vec![some.clone(), some])], first, count);
+        let causal = causal_pairs(first, count) as f64;
+        assert_eq!(pairs.density(), 1.0 - 8.0 * count as f64 / (4.0 * causal));
+    }
+}

@@ -48,7 +48,7 @@ Setups: a reads context and question by dense attention, and the pipeline begins
 b reads the context by dense attention, and the pipeline begins with the question.
 
 With --steps, attention is dense beside, to know the errors, and the answer is compared with the one
-by dense attention: times tell little then. `vattention plot-steps` shows the file.
+by dense attention after the same reading of the prompt: times tell little then. `vattention plot-steps` shows the file.
 
 Ctrl-C ends the answer, and shows what was measured until then.
 
