@@ -204,6 +204,12 @@ impl Attention {
     fn index_bytes(&self) -> PyResult<usize> {
         Ok(self.lock()?.sequence.index_bytes())
     }
+
+    /// Bytes of the keys and values that it holds; fewer than were appended, if evicted tokens are freed.
+    #[getter]
+    fn held_bytes(&self) -> PyResult<usize> {
+        Ok(self.lock()?.sequence.held_bytes())
+    }
 }
 
 impl Attention {

@@ -67,7 +67,7 @@ pub fn compare(
         for (i, (entry, tally)) in entries.iter().zip(&mut tallies).enumerate() {
             let mut rows = exact.chunks(layout.shape.query_heads);
             let index_bytes = answers.of(entry, backend, |output, time| {
-                tally.add(&output, rows.next().expect("a row for each query"), time);
+                tally.add(&output, rows.next().expect("a row for each query"), &layer, time);
                 if settings.dump {
                     dump.push(i, number, output);
                 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ndarray::{ArrayView1, s};
+use ndarray::{ArrayView1, Axis, s};
 use serde::Serialize;
 use vattention_core::{Kind, Output, PipelineConfig, Promise, RowReport, Target};
-use vattention_trace::Layout;
+use vattention_trace::{Layout, TraceLayer};
 
 use crate::metrics::{Attention, Bars, ErrorSummary, Evidence, MeanMax, RowError, Violations};
 use crate::{Entry, Exact};
@@ -66,8 +66,20 @@ pub struct Measured {
     pub guarantee: Option<Guarantee>,
     /// The error bars, and how often the truth was outside.
     pub bars: Bars,
+    /// How it fared with what it had not evicted; `None` if it evicts nothing.
+    pub live: Option<Live>,
     /// Time spent answering queries.
     pub seconds: f64,
+}
+
+/// How a pipeline that evicts tokens fared with those that are left.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Live {
+    /// Share of the visible tokens that are live: not evicted.
+    pub tokens: MeanMax,
+    /// `|out − live| / |live|`, where `live` is exact attention over the live tokens: what was lost by not reading all of them.
+    /// The rest of [`output_error`](Measured::output_error) was lost by evicting the others.
+    pub output_error: ErrorSummary,
 }
 
 /// Share of visible tokens read, the base sample included.
@@ -100,6 +112,10 @@ pub(crate) struct Tally {
     recalls: Vec<f64>,
     reports: Vec<RowReport>,
     index_bytes: Vec<f64>,
+    /// Of each row the share of live tokens, and the error relative to attention over them.
+    live: Vec<(f64, f64)>,
+    /// Whether any row had evicted tokens.
+    evicts: bool,
     time: Duration,
 }
 
@@ -117,13 +133,21 @@ impl ExactRow {
 }
 
 impl Tally {
-    /// Adds the answer to one query, with its selection.
-    pub(crate) fn add(&mut self, output: &Output, exact_rows: &[ExactRow], time: Duration) {
+    /// Adds the answer to one query of a layer, with its selection.
+    pub(crate) fn add(
+        &mut self,
+        output: &Output,
+        exact_rows: &[ExactRow],
+        layer: &TraceLayer,
+        time: Duration,
+    ) {
+        let group = exact_rows.len() / layer.values.dim().0;
         let mut errors = Vec::with_capacity(exact_rows.len());
         for (head, row) in exact_rows.iter().enumerate() {
             let log_denominator = f64::from(output.log_denominator[[head, 0]]);
             let out = output.out.slice(s![head, 0, ..]);
-            errors.push(RowError::new(out, log_denominator, &row.exact));
+            let error = RowError::new(out, log_denominator, &row.exact);
+            errors.push(error);
             if let Some(selection) = &output.selection {
                 let (tokens, probabilities) = selection.row(head);
                 let certain: Vec<usize> = tokens
@@ -132,6 +156,16 @@ impl Tally {
                     .filter_map(|(&token, &p)| (p == 1.0).then_some(token as usize))
                     .collect();
                 self.recalls.push(row.attention.recall(certain.into_iter()));
+                self.live.push(match &selection.live[head] {
+                    None => (1.0, error.of(Target::Sdpa)),
+                    Some(live) => {
+                        self.evicts = true;
+                        let values = layer.values.index_axis(Axis(0), head / group);
+                        let exact = row.attention.over(live, &values);
+                        let error = RowError::new(out, log_denominator, &exact).of(Target::Sdpa);
+                        (live.len() as f64 / output.rows[head].visible as f64, error)
+                    }
+                });
             }
         }
         self.errors.push(errors);
@@ -166,6 +200,10 @@ impl Tally {
             budget: draws.then(drawn),
             bars: self.bars(),
             guarantee: entry.pipeline.promise().map(|promise| self.guarantee(promise)),
+            live: self.evicts.then(|| Live {
+                tokens: MeanMax::new(self.live.iter().map(|&(share, _)| share)),
+                output_error: ErrorSummary::new(self.live.iter().map(|&(_, error)| error)),
+            }),
             seconds: self.time.as_secs_f64(),
         }
     }
@@ -270,6 +308,8 @@ mod tests {
             ],
             recalls: vec![0.5, 1.0],
             index_bytes: vec![3.0, 5.0],
+            live: vec![(0.5, 0.0), (1.0, 0.25)],
+            evicts: true,
             time: Duration::ZERO,
         };
         let got = tally.clone().measured(&entry(Scope::Row));
@@ -281,6 +321,8 @@ mod tests {
         close(got.budget.expect("an estimator"), 20.0, 30.0);
         assert_eq!((got.recall, got.index_bytes_per_token), (0.75, 4.0));
         assert_eq!((got.output_error.max, got.numerator_error.max), (0.5, 0.75));
+        let live = got.live.expect("it evicts");
+        assert_eq!((live.tokens.mean, live.output_error.max), (0.75, 0.25));
         assert!((got.denominator_error.p50 - 0.26).abs() < 1e-12);
         assert_eq!(got.denominator_error.max, f64::INFINITY);
         let guarantee = got.guarantee.expect("a promise");

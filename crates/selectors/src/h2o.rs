@@ -142,6 +142,10 @@ impl Selector for Worker {
         self.kept.bytes() + size_of_val(&self.scores[..])
     }
 
+    fn live(&self, live: &mut Picks) {
+        self.kept.take(live);
+    }
+
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
         self.kept.take(picks);
     }
