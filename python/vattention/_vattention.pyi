@@ -89,6 +89,7 @@ class Attention:
         fall_back: Literal["never", "by-count", "by-clock"] = "by-count",
         return_selection: bool = False,
         omit_error_bars: bool = False,
+        free_evicted: bool = False,
         check: bool = False,
     ) -> Attention: ...
     def append(self, keys: _Array, values: _Array) -> None: ...
