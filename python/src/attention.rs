@@ -63,7 +63,8 @@ impl Attention {
     #[allow(clippy::too_many_arguments)] // Keywords in Python.
     #[pyo3(signature = (
         pipeline, query_heads, kv_heads, head_dim, value_dim = None, *, layer = 0, sequence = 0, scale = None, storage = "f32",
-        threads = None, backend = "cpu", fall_back = "by-count", return_selection = false, omit_error_bars = false, check = false
+        threads = None, backend = "cpu", fall_back = "by-count", return_selection = false, omit_error_bars = false,
+        free_evicted = false, check = false
     ))]
     fn new(
         py: Python<'_>,
@@ -81,6 +82,7 @@ impl Attention {
         fall_back: &str,
         return_selection: bool,
         omit_error_bars: bool,
+        free_evicted: bool,
         check: bool,
     ) -> PyResult<Self> {
         let value_dim = value_dim.unwrap_or(head_dim);
@@ -93,6 +95,7 @@ impl Attention {
             return_selection,
             fall_back: fall_back_named(fall_back)?,
             omit_error_bars,
+            free_evicted,
             ..Options::default()
         };
         let backend = find_backend(backend)?;
@@ -203,6 +206,12 @@ impl Attention {
     #[getter]
     fn index_bytes(&self) -> PyResult<usize> {
         Ok(self.lock()?.sequence.index_bytes())
+    }
+
+    /// Bytes of the keys and values that it holds; fewer than were appended, if evicted tokens are freed.
+    #[getter]
+    fn held_bytes(&self) -> PyResult<usize> {
+        Ok(self.lock()?.sequence.held_bytes())
     }
 }
 

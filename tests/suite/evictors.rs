@@ -80,7 +80,16 @@ impl Story {
     fn start(&self, name: &str, pipeline: &Arc<PipelineConfig>) -> Box<dyn Attention> {
         let options =
             Options { return_selection: true, fall_back: FallBack::Never, ..Options::default() };
-        let mut attention = backend(name).unwrap().start(pipeline, 0, SHAPE, &options).unwrap();
+        self.start_with(name, pipeline, &options)
+    }
+
+    fn start_with(
+        &self,
+        name: &str,
+        pipeline: &Arc<PipelineConfig>,
+        options: &Options,
+    ) -> Box<dyn Attention> {
+        let mut attention = backend(name).unwrap().start(pipeline, 0, SHAPE, options).unwrap();
         self.append(&mut *attention, 0..self.prompt);
         if self.shown > 0 {
             attention.observe(self.queries.slice(s![.., ..self.shown, ..])).unwrap();
@@ -284,4 +293,92 @@ fn what_is_kept_follows_the_queries() {
         let last = |story: &Story| story.run("cpu", &pipeline).pop().unwrap().selection;
         assert_ne!(last(&story), last(&other), "{toml}");
     }
+}
+
+/// Selectors that evict.
+const EVICTING: [&str; 5] = [
+    "type = \"h2o\"\nheavy = 0.1\nrecent = 0.1",
+    "type = \"snapkv\"\nsize = 0.2\nwindow = 4",
+    "type = \"sink\"\nsize = 4\n[[selectors]]\ntype = \"window\"\nsize = 32",
+    "type = \"window\"\nsize = 0.1",
+    "type = \"twilight\"\nmass = 0.8\nof = { type = \"snapkv\", size = 0.2, window = 4 }",
+];
+
+fn freeing() -> Options {
+    // Also where falling back is allowed, what is freed is not read.
+    Options { return_selection: true, free_evicted: true, ..Options::default() }
+}
+
+/// Freed or not, the same is read, bit for bit, in forks and after another prompt; and memory is freed.
+#[test]
+fn what_is_evicted_is_freed_and_changes_nothing() {
+    for toml in EVICTING {
+        let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
+        for (seed, name) in [(0, "cpu"), (1, "cpu"), (2, "reference")] {
+            let story = Story::new(700, 6, 2, seed, false);
+            let mut holding = story.start(name, &pipeline);
+            let mut freeing = story.start_with(name, &pipeline, &freeing());
+            for step in 0..STEPS {
+                if step == STEPS / 3 {
+                    freeing = freeing.fork(None).unwrap();
+                }
+                if step == STEPS / 2 {
+                    let queries = story.queries.slice(s![.., ..5, ..]);
+                    holding.observe(queries).unwrap();
+                    freeing.observe(queries).unwrap();
+                }
+                let expected = story.step(&mut *holding, step);
+                let got = story.step(&mut *freeing, step);
+                let place = format!("{name} {toml}, seed {seed}, step {step}");
+                assert_eq!(got.selection, expected.selection, "{place}");
+                assert_eq!(got.out, expected.out, "{place}");
+            }
+            let row = 4 * (32 + 32) * SHAPE.kv_heads;
+            assert_eq!(holding.held_bytes(), holding.len() * row, "{name} {toml}");
+            let live = expected_live(&story.step(&mut *holding, STEPS - 1));
+            let held = freeing.held_bytes() / row;
+            assert!(
+                live <= held && held < holding.len() * 9 / 10,
+                "{name} {toml}: {held}, {live} live"
+            );
+        }
+    }
+}
+
+/// Live tokens of the first KV head.
+fn expected_live(output: &Output) -> usize {
+    output.selection.as_ref().unwrap().live[0].as_ref().unwrap().len()
+}
+
+/// What draws or reads everything frees nothing, and may be truncated as long as nothing was freed.
+#[test]
+fn where_all_may_be_read_nothing_is_freed() {
+    let h2o = "[[selectors]]\ntype = \"h2o\"\nheavy = 0.1\nrecent = 0.1\n";
+    let quest = "[[selectors]]\ntype = \"quest\"\nsize = 0.1\n";
+    let sampled = format!("{h2o}[estimator]\ntype = \"ratio\"\nepsilon = 0.2\ndelta = 0.2\n");
+    for toml in ["", quest, &format!("{h2o}{quest}"), &sampled] {
+        let story = Story::new(300, 6, 2, 1, false);
+        let mut attention = story.start_with("cpu", &pipeline(toml), &freeing());
+        for step in 0..4 {
+            let live = story.step(&mut *attention, step).selection.unwrap().live;
+            assert!(live.iter().all(Option::is_none), "{toml}");
+        }
+        assert_eq!(attention.held_bytes(), attention.len() * 4 * 64 * SHAPE.kv_heads, "{toml}");
+    }
+}
+
+#[test]
+fn what_needs_freed_tokens_is_refused() {
+    let story = Story::new(300, 6, 2, 1, false);
+    let window = pipeline("[[selectors]]\ntype = \"window\"\nsize = 32\n");
+    let mut attention = story.start_with("cpu", &window, &freeing());
+    story.step(&mut *attention, 0);
+    let query = story.queries.slice(s![.., ..1, ..]);
+    let error = attention.attend(query, Some(&[301])).unwrap_err();
+    let expected =
+        "visible[0]: expected at least 302, as before: evicted tokens are freed, got 301";
+    assert_eq!(error.to_string(), expected);
+    let error = attention.truncate(302).unwrap_err();
+    assert!(error.to_string().starts_with("evicted tokens have been freed"), "{error}");
+    attention.attend(query, Some(&[302])).unwrap();
 }

@@ -83,4 +83,8 @@ impl Attention for ClockedAttention {
     fn index_bytes(&self) -> usize {
         self.inner.index_bytes()
     }
+
+    fn held_bytes(&self) -> usize {
+        self.inner.held_bytes()
+    }
 }

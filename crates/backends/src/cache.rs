@@ -5,6 +5,7 @@
 //! last one, partly filled, belongs to one cache alone.
 
 mod block;
+mod free;
 mod layout;
 mod number;
 #[cfg(test)]
@@ -33,9 +34,20 @@ pub(crate) struct Cache {
     sizes: ChunkSizes,
     pages: PageSize,
     len: usize,
-    full: Vec<Arc<Block>>,
+    full: Vec<Chunk>,
     /// The rows behind the full chunks; none if there are none.
     tail: Option<Block>,
+    /// Rows that were freed. They read as zeros.
+    freed: usize,
+}
+
+/// A full chunk: a block, or rows of it.
+#[derive(Clone, Debug)]
+struct Chunk {
+    block: Arc<Block>,
+    /// Where it begins in the block, in bytes.
+    at: usize,
+    freed: bool,
 }
 
 /// Memory for rows to come, as [`Cache::room`] found it.
@@ -60,7 +72,8 @@ impl Cache {
         sizes: ChunkSizes,
     ) -> Self {
         let row = CacheRow::new(storage, head_dim, value_dim);
-        Self { storage, row, sizes, pages: PageSize::Huge, len: 0, full: Vec::new(), tail: None }
+        let (pages, full, tail) = (PageSize::Huge, Vec::new(), None);
+        Self { storage, row, sizes, pages, len: 0, full, tail, freed: 0 }
     }
 
     /// The same, empty, in other pages of memory.
@@ -95,7 +108,7 @@ impl Cache {
         let tokens = if first { self.sizes.first_for(tokens) } else { self.sizes.full() };
         let bytes = self.row.bytes_of(tokens);
         match &self.tail {
-            Some(tail) => tail.copy(self.row.bytes_of(self.in_tail()), bytes),
+            Some(tail) => tail.copy(0, self.row.bytes_of(self.in_tail()), bytes),
             None => Block::new(bytes, self.pages),
         }
     }
@@ -127,7 +140,8 @@ impl Cache {
             T::store_row(values.index(i), &mut row[value_offset..][..value_dim]);
             self.len += 1;
             if self.in_tail() == 0 {
-                self.full.extend(self.tail.take().map(Arc::new));
+                let whole = |block| Chunk { block: Arc::new(block), at: 0, freed: false };
+                self.full.extend(self.tail.take().map(whole));
             }
         }
     }
@@ -140,10 +154,21 @@ impl Cache {
     /// A cache of the first `tokens` rows: it copies what is behind the full chunks, and shares those.
     pub(crate) fn truncated(&self, tokens: usize) -> Result<Self> {
         let (full, behind) = (tokens / self.sizes.full(), tokens % self.sizes.full());
-        let last = self.full.get(full).map(|block| &**block).or(self.tail.as_ref());
-        let copy = |block: &Block| block.copy(self.row.bytes_of(behind), block.bytes());
+        let last = self.full.get(full).map(|chunk| (&*chunk.block, chunk.at));
+        let last = last.or(self.tail.as_ref().map(|tail| (tail, 0)));
+        let used = self.row.bytes_of(behind);
+        let copy = |(block, at): (&Block, usize)| {
+            block.copy(at, used, block.bytes().min(self.row.bytes_of(self.sizes.full())))
+        };
         let tail = last.filter(|_| behind > 0).map(copy).transpose()?;
-        Ok(Self { len: tokens, full: self.full[..full].to_vec(), tail, ..*self })
+        let full = self.full[..full].to_vec();
+        let freed = full.iter().filter(|chunk| chunk.freed).count() * self.sizes.full();
+        Ok(Self { len: tokens, full, tail, freed, ..*self })
+    }
+
+    /// Bytes of the rows that it holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.row.bytes_of(self.len - self.freed)
     }
 
     /// All rows, to be read.
@@ -159,7 +184,11 @@ impl Cache {
 
     fn slices<T: Number>(&self) -> Vec<&[T]> {
         let used = self.in_tail() * self.row.stride;
-        let full = self.full.iter().map(|block| block.numbers());
+        let chunk = self.sizes.full() * self.row.stride;
+        let full = self
+            .full
+            .iter()
+            .map(|full| &full.block.numbers::<T>()[full.at / size_of::<T>()..][..chunk]);
         full.chain(self.tail.as_ref().map(|tail| &tail.numbers()[..used])).collect()
     }
 }

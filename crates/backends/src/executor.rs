@@ -59,6 +59,11 @@ pub trait Executor: Send + Sized + 'static {
         0
     }
 
+    /// Bytes of each KV head's row of a token that it holds itself, beside the host's.
+    fn row_bytes(&self) -> usize {
+        0
+    }
+
     /// An executor that goes on from the first `len` tokens.
     ///
     /// # Errors

@@ -130,6 +130,16 @@ impl Head {
         show(pipeline, limit);
     }
 
+    /// Frees the rows of the first `visible` tokens that are evicted.
+    pub(crate) fn free(&mut self, visible: usize) {
+        if visible > 0
+            && let Some(live) = self.pipeline.live(visible)
+        {
+            // Without memory for what stays nothing is freed, and the next step tries again.
+            let _ = self.cache.free(&live);
+        }
+    }
+
     /// Tells the selectors how the attention of each member was spread.
     pub(crate) fn learn(&mut self, query: &Query, answer: &HeadOutput) {
         let site = *self.pipeline.site();

@@ -30,6 +30,9 @@ pub struct Layer<M> {
     workers: Workers,
     executor: M,
     timed: bool,
+    free_evicted: bool,
+    /// If tokens may have been freed: the fewest that a row must see.
+    freed: usize,
     /// Whether a selector has panicked while it was shown something.
     lost: bool,
 }
@@ -73,6 +76,9 @@ impl<M: Executor> Layer<M> {
             workers,
             executor,
             timed: options.timed,
+            // Executors of plans have rows of their own, and their selectors may not know all tokens.
+            free_evicted: options.free_evicted && !M::EXECUTES_PLANS,
+            freed: 0,
             lost: false,
         })
     }
@@ -131,6 +137,14 @@ impl<M: Executor> Layer<M> {
         self.executor.supports_plan(&heads, &self.workers)
     }
 
+    /// Frees what is evicted, if that is wanted; rows from now on see at least `visible` tokens.
+    fn free(&mut self, visible: usize) {
+        if self.free_evicted {
+            self.freed = self.freed.max(visible);
+            self.workers.map(self.heads.iter_mut().collect(), |head: &mut Head| head.free(visible));
+        }
+    }
+
     /// Whether a selector waits for feedback.
     fn learns(&self) -> bool {
         self.heads.iter().any(|head| head.pipeline.needs_feedback())
@@ -147,7 +161,7 @@ impl<M: Executor> Layer<M> {
         let mut timings = self.timed.then(Timings::default);
         for (t, &limit) in visible.iter().enumerate() {
             let query = scaled.slice(s![.., t, ..]).to_owned();
-            for (kv_head, answer) in self.step(&query, limit)?.into_iter().enumerate() {
+            for (kv_head, (answer, live)) in self.step(&query, limit)?.into_iter().enumerate() {
                 if let Some(timings) = &mut timings {
                     *timings += answer.timings;
                 }
@@ -162,7 +176,7 @@ impl<M: Executor> Layer<M> {
                     log_denominator[[head, t]] = softmax.log_denominator() as f32;
                     rows.push(row.report);
                     if let (Some(selection), Some(list)) = (&mut selection, &row.list) {
-                        selection.push(&list.indices, &list.probabilities);
+                        selection.push(&list.indices, &list.probabilities, live.clone());
                     }
                 }
             }
@@ -170,19 +184,29 @@ impl<M: Executor> Layer<M> {
         Ok(Output { out, log_denominator, rows, selection, timings })
     }
 
-    /// Answers one query, `[query_heads, head_dim]`, of every KV head.
-    fn step(&mut self, queries: &Array2<f32>, visible: usize) -> Result<Vec<HeadOutput>> {
+    /// Answers one query, `[query_heads, head_dim]`, of every KV head; with what was live then, if selections are returned and
+    /// anything is evicted.
+    fn step(
+        &mut self,
+        queries: &Array2<f32>,
+        visible: usize,
+    ) -> Result<Vec<(HeadOutput, Option<Arc<[u32]>>)>> {
         let queries = self.queries(queries, visible);
         let answers = match self.execute_plan(&queries)? {
             Some(answers) => answers,
             None => self.answer_by_picks(&queries)?,
         };
+        let lived = |head: &Head| {
+            let live = self.return_selection.then(|| head.pipeline.live(visible)).flatten();
+            live.map(|live| live.indices().into())
+        };
+        let lived: Vec<_> = self.heads.iter().map(lived).collect();
         if self.learns() {
             let heads: Vec<_> = self.heads.iter_mut().zip(&queries).zip(&answers).collect();
             self.workers.map(heads, |((head, query), answer)| head.learn(query, answer));
         }
         self.step = self.step.wrapping_add(1);
-        Ok(answers)
+        Ok(answers.into_iter().zip(lived).collect())
     }
 
     /// One query of each KV head's group, at this step.
@@ -261,6 +285,9 @@ impl<M: Executor> Attention for Layer<M> {
             head.observe(queries);
         }
         self.index_unless_planned();
+        if M::INDEXES_AHEAD {
+            self.free(self.len());
+        }
         Ok(())
     }
 
@@ -271,6 +298,10 @@ impl<M: Executor> Attention for Layer<M> {
     ) -> Result<Output> {
         let scaled = self.scaled(&queries)?;
         let visible = limits(visible, scaled.dim().1, self.len())?;
+        if let Some(i) = visible.iter().position(|&limit| limit < self.freed) {
+            let expected = format!("at least {}, as before: evicted tokens are freed", self.freed);
+            return Err(Error::shape(format!("visible[{i}]"), expected, visible[i]));
+        }
         // Only steps before the one that fails can have taught the selectors something.
         let pipelines: Option<Vec<Pipeline>> = (M::FALLIBLE && visible.len() > 1 && self.learns())
             .then(|| self.heads.iter().map(|head| head.pipeline.clone()).collect());
@@ -280,6 +311,8 @@ impl<M: Executor> Attention for Layer<M> {
             self.step = step;
             let pipelines = pipelines.into_iter().flatten();
             self.heads.iter_mut().zip(pipelines).for_each(|(head, was)| head.pipeline = was);
+        } else {
+            self.free(visible.iter().copied().max().unwrap_or(0));
         }
         answered
     }
@@ -292,6 +325,9 @@ impl<M: Executor> Attention for Layer<M> {
         }
         if self.learns() {
             return Err(Error::Learns);
+        }
+        if self.freed > 0 {
+            return Err(Error::Freed);
         }
         let executor = self.executor.fork(tokens)?;
         self.heads = self.heads.iter().map(|head| head.truncated(tokens)).collect::<Result<_>>()?;
@@ -317,5 +353,10 @@ impl<M: Executor> Attention for Layer<M> {
     fn index_bytes(&self) -> usize {
         let selectors = self.heads.iter().map(|head| head.pipeline.index_bytes());
         selectors.sum::<usize>() + self.executor.index_bytes()
+    }
+
+    fn held_bytes(&self) -> usize {
+        let heads = self.heads.iter().map(|head| head.cache.held_bytes());
+        heads.sum::<usize>() + self.executor.row_bytes() * self.len() * self.heads.len()
     }
 }

@@ -111,10 +111,14 @@ fn table(comparison: &Comparison) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     let set = comparison.pipelines.iter().any(|pipeline| pipeline.set.is_some());
-    table.set_header(HEADER.iter().copied().chain(set.then_some("set")));
+    let evict = comparison.pipelines.iter().any(|pipeline| pipeline.live.is_some());
+    let of_live = if evict { &OF_LIVE[..] } else { &[] };
+    let header = HEADER.iter().chain(of_live).copied();
+    table.set_header(header.chain(set.then_some("set")));
     for pipeline in &comparison.pipelines {
         let what = || pipeline.set.clone().unwrap_or_else(|| "-".into());
-        table.add_row(cells(pipeline).into_iter().chain(set.then(what)));
+        let of_live = evict.then(|| live_cells(pipeline)).into_iter().flatten();
+        table.add_row(cells(pipeline).into_iter().chain(of_live).chain(set.then(what)));
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -143,7 +147,25 @@ evidence  what that says of delta: \"within delta\", their share is at most delt
     } else {
         ""
     };
-    format!("{trace}, backend {backend}\n\n{table}\n\n{legend}{of_set}")
+    let of_live = if evict {
+        "
+live      share of the visible tokens that are not evicted
+of live   |out - live| / |live|, mean over all rows, of exact attention over the live tokens alone: what is lost
+          by not reading all of them; the rest of the error is lost by evicting the others"
+    } else {
+        ""
+    };
+    format!("{trace}, backend {backend}\n\n{table}\n\n{legend}{of_live}{of_set}")
+}
+
+/// Columns that are shown if a pipeline evicts tokens.
+const OF_LIVE: [&str; 2] = ["live", "of live"];
+
+fn live_cells(pipeline: &Measured) -> [String; 2] {
+    let live = pipeline.live.as_ref();
+    let tokens = live.map_or(1.0, |live| live.tokens.mean);
+    let error = live.map_or(pipeline.output_error.mean, |live| live.output_error.mean);
+    [percent(tokens), short(error)]
 }
 
 fn cells(pipeline: &Measured) -> [String; 14] {

@@ -120,6 +120,10 @@ pub trait Attention: Send {
     /// for the tokens indexed so far.
     fn index_bytes(&self) -> usize;
 
+    /// Bytes of the keys and values that it holds, on the host and on a device, without room for more. Forks count those that they
+    /// share. Fewer than were appended, if evicted tokens are [freed](Options::free_evicted).
+    fn held_bytes(&self) -> usize;
+
     /// Whether no token has been appended.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -166,6 +170,11 @@ pub struct Options {
     pub omit_error_bars: bool,
     /// Whether outputs carry [`Timings`].
     pub timed: bool,
+    /// Whether keys and values of evicted tokens are freed, after prompts and calls of [`attend`](Attention::attend), 16 tokens
+    /// at a time. It needs selectors that evict ([`Selector::live`](crate::Selector::live)), all of them, and no sampler; where
+    /// nothing is evicted nothing is freed. Then queries must see at least as many tokens as those before, nothing can be
+    /// [truncated](Attention::truncate) any more, and nothing falls back to reading everything. Rows on a device are not freed.
+    pub free_evicted: bool,
 }
 
 /// When everything is read instead of a pipeline's choice, because that is faster. It is exact.

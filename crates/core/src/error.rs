@@ -57,6 +57,11 @@ pub enum Error {
         "a selector learns from steps, and tokens cannot be taken back from it: expected a fork from before they came"
     )]
     Learns,
+    /// Evicted tokens have been freed: [`Options::free_evicted`](crate::Options::free_evicted).
+    #[error(
+        "evicted tokens have been freed, so none can be taken back: expected a fork from before they came, or no `free_evicted`"
+    )]
+    Freed,
     /// There is no memory for what was asked.
     #[error("out of memory: {bytes} bytes more cannot be had")]
     Memory {

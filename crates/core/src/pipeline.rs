@@ -183,6 +183,18 @@ impl Pipeline {
         selectors.chain(self.sampler.iter().map(|sampler| sampler.index_bytes())).sum()
     }
 
+    /// The tokens that are not evicted: of the first `visible` those that a row of now or later, which sees at least as many, may
+    /// read. `None` is all of them, as wherever tokens are drawn by chance.
+    pub fn live(&self, visible: usize) -> Option<Picks> {
+        if self.dense || self.sampler.is_some() {
+            return None;
+        }
+        let mut live = Picks::new(visible);
+        self.selectors.iter().for_each(|selector| selector.live(&mut live));
+        live.take(visible - 1); // What is read if nothing is picked.
+        (live.len() < visible).then_some(live)
+    }
+
     /// Whether a selector needs [`feedback`](Self::feedback).
     pub fn needs_feedback(&self) -> bool {
         self.selectors.iter().any(|selector| selector.needs_feedback())

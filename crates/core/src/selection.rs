@@ -1,5 +1,7 @@
 //! What a whole call read, as compressed sparse rows.
 
+use std::sync::Arc;
+
 /// The picks of every row of a call, in (query, query head) order.
 ///
 /// Row `r` holds `indices[indptr[r]..indptr[r + 1]]`, ascending, and as many probabilities.
@@ -11,11 +13,14 @@ pub struct Selection {
     pub indices: Vec<u32>,
     /// Their inclusion probabilities.
     pub probabilities: Vec<f32>,
+    /// Of each row the tokens that its selectors had not evicted, ascending; `None` is all that are visible. Rows of a KV head
+    /// share the list.
+    pub live: Vec<Option<Arc<[u32]>>>,
 }
 
 impl Default for Selection {
     fn default() -> Self {
-        Self { indptr: vec![0], indices: Vec::new(), probabilities: Vec::new() }
+        Self { indptr: vec![0], indices: Vec::new(), probabilities: Vec::new(), live: Vec::new() }
     }
 }
 
@@ -25,8 +30,9 @@ impl Selection {
         self.indptr.len() - 1
     }
 
-    /// Adds a row: `indices`, ascending, and as many `probabilities`.
-    pub fn push(&mut self, indices: &[u32], probabilities: &[f32]) {
+    /// Adds a row: `indices`, ascending, as many `probabilities`, and what was [live](Self::live).
+    pub fn push(&mut self, indices: &[u32], probabilities: &[f32], live: Option<Arc<[u32]>>) {
+        self.live.push(live);
         self.indices.extend_from_slice(indices);
         self.probabilities.extend_from_slice(probabilities);
         self.indptr.push(self.indices.len());

@@ -129,6 +129,12 @@ pub trait Selector: DynClone + Send + Sync {
         0
     }
 
+    /// Adds the tokens that it still holds: of the first [`visible`](Picks::visible) those that a row of now or later, which sees
+    /// at least as many, may pick. The others are evicted, and never come back. By default nothing is evicted.
+    fn live(&self, live: &mut Picks) {
+        live.take_range(0..live.visible());
+    }
+
     /// The operation of [`select`](Self::select), if devices implement it.
     ///
     /// It depends on the config and the step alone: a device that runs whole steps shows the

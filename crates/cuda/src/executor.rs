@@ -176,6 +176,10 @@ impl<D: Device> Executor for GpuExecutor<D> {
         self.indexes.iter().map(Index::bytes).sum()
     }
 
+    fn row_bytes(&self) -> usize {
+        self.rows.layout().row_bytes()
+    }
+
     fn fork(&self, len: usize) -> Result<Self> {
         Ok(Self {
             device: self.device.clone(),

@@ -162,6 +162,10 @@ impl<W: Observer> Attention for ObservedAttention<W> {
     fn index_bytes(&self) -> usize {
         self.attention.index_bytes()
     }
+
+    fn held_bytes(&self) -> usize {
+        self.attention.held_bytes()
+    }
 }
 
 impl Observer for Seen {

@@ -215,7 +215,7 @@ impl Answers<'_> {
         let promise = entry.pipeline.promise();
         let index_bytes = self.of(entry, backend, |output, taken| {
             let exact = rows.next().expect("a row for each query");
-            tally.add(&output, exact, promise.as_ref());
+            tally.add(&output, exact, self.layer, promise.as_ref());
             time += taken;
             if let Some(dump) = &mut dump {
                 dump.push(output);

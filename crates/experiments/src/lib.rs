@@ -30,7 +30,7 @@ pub use dump::Dump;
 pub use error::{Error, Result};
 pub use exact::Exact;
 pub use limit::{Certain, RowLimit, limit, limits};
-pub use measured::{Comparison, Density, Guarantee, Measured};
+pub use measured::{Comparison, Density, Guarantee, Live, Measured};
 pub use metrics::{
     Bars, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference, RowError,
     Violations, binomial,

@@ -1,9 +1,9 @@
 //! Results of a comparison: what is measured row by row, and its summary.
 
-use ndarray::{ArrayView1, s};
+use ndarray::{ArrayView1, Axis, s};
 use serde::{Deserialize, Serialize};
 use vattention_core::{Kind, Output, PipelineConfig, Promise, RowReport, Target};
-use vattention_trace::Layout;
+use vattention_trace::{Layout, TraceLayer};
 
 use crate::metrics::{Attention, Bars, ErrorSummary, Evidence, MeanMax, RowError, Violations};
 use crate::{Entry, Exact};
@@ -64,8 +64,20 @@ pub struct Measured {
     pub guarantee: Option<Guarantee>,
     /// The error bars, and how often the truth was outside.
     pub bars: Bars,
+    /// How it fared with what it had not evicted; `None` if it evicts nothing.
+    pub live: Option<Live>,
     /// Time spent answering queries.
     pub seconds: f64,
+}
+
+/// How a pipeline that evicts tokens fared with those that are left.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Live {
+    /// Share of the visible tokens that are live: not evicted.
+    pub tokens: MeanMax,
+    /// `|out − live| / |live|`, where `live` is exact attention over the live tokens: what was lost by not reading all of them.
+    /// The rest of [`output_error`](Measured::output_error) was lost by evicting the others.
+    pub output_error: ErrorSummary,
 }
 
 /// Share of visible tokens read, the base sample included.
@@ -105,6 +117,10 @@ pub(crate) struct Tally {
     violations: Violations,
     bars: Bars,
     index_bytes: Vec<f64>,
+    /// Of each row the share of live tokens, and the error relative to attention over them.
+    live: [Vec<f64>; 2],
+    /// Whether any row had evicted tokens.
+    evicts: bool,
 }
 
 /// What [`Tally`] has errors of.
@@ -124,13 +140,21 @@ impl ExactRow {
 }
 
 impl Tally {
-    /// Adds the answer to one query, with its selection, and what is promised of it.
-    pub(crate) fn add(&mut self, output: &Output, exact: &[ExactRow], promise: Option<&Promise>) {
+    /// Adds the answer to one query of a layer, with its selection, and what is promised of it.
+    pub(crate) fn add(
+        &mut self,
+        output: &Output,
+        exact: &[ExactRow],
+        layer: &TraceLayer,
+        promise: Option<&Promise>,
+    ) {
+        let group = exact.len() / layer.values.dim().0;
         let mut errors = Vec::with_capacity(exact.len());
         for (head, row) in exact.iter().enumerate() {
             let log_denominator = f64::from(output.log_denominator[[head, 0]]);
             let out = output.out.slice(s![head, 0, ..]);
-            errors.push(RowError::new(out, log_denominator, &row.exact));
+            let error = RowError::new(out, log_denominator, &row.exact);
+            errors.push(error);
             if let Some(selection) = &output.selection {
                 let (tokens, probabilities) = selection.row(head);
                 let certain: Vec<usize> = tokens
@@ -139,6 +163,18 @@ impl Tally {
                     .filter_map(|(&token, &p)| (p == 1.0).then_some(token as usize))
                     .collect();
                 self.recalls.push(row.attention.recall(certain.into_iter()));
+                let (share, of_live) = match &selection.live[head] {
+                    None => (1.0, error.of(Target::Sdpa)),
+                    Some(live) => {
+                        self.evicts = true;
+                        let values = layer.values.index_axis(Axis(0), head / group);
+                        let exact = row.attention.over(live, &values);
+                        let error = RowError::new(out, log_denominator, &exact).of(Target::Sdpa);
+                        (live.len() as f64 / output.rows[head].visible as f64, error)
+                    }
+                };
+                self.live[0].push(share);
+                self.live[1].push(of_live);
             }
         }
         self.add_step(&errors, &output.rows, promise);
@@ -172,15 +208,16 @@ impl Tally {
 
     /// Adds the rows of another layer after its own.
     pub(crate) fn append(&mut self, other: Self) {
-        let longer = self.errors.iter_mut().chain(&mut self.densities);
+        let longer = self.errors.iter_mut().chain(&mut self.densities).chain(&mut self.live);
         let longer = longer.chain([&mut self.recalls, &mut self.index_bytes]);
-        let more = other.errors.into_iter().chain(other.densities);
+        let more = other.errors.into_iter().chain(other.densities).chain(other.live);
         let more = more.chain([other.recalls, other.index_bytes]);
         longer.zip(more).for_each(|(all, more)| all.extend(more));
         self.sampled.extend(other.sampled);
         self.kind = [self.kind, other.kind].into_iter().flatten().min();
         self.violations = [self.violations, other.violations].into_iter().sum();
         self.bars = self.bars.and(other.bars);
+        self.evicts |= other.evicts;
     }
 
     pub(crate) fn measured(self, entry: &Entry, seconds: f64) -> Measured {
@@ -188,6 +225,11 @@ impl Tally {
             self.errors.map(|of_target| ErrorSummary::new(of_target.into_iter()));
         let [per_kv_head, per_query_head] =
             self.densities.map(|shares| MeanMax::new(shares.into_iter()));
+        let [shares, of_live] = self.live;
+        let live = Live {
+            tokens: MeanMax::new(shares.into_iter()),
+            output_error: ErrorSummary::new(of_live.into_iter()),
+        };
         let draws = entry.pipeline.parts().any(PipelineConfig::draws);
         let drawn = || MeanMax::new(self.sampled.iter().map(|&sampled| sampled as f64));
         let guarantee = |promise: Promise| Guarantee {
@@ -209,6 +251,7 @@ impl Tally {
             budget: draws.then(drawn),
             bars: self.bars,
             guarantee: entry.pipeline.promise().map(guarantee),
+            live: self.evicts.then_some(live),
             seconds,
         }
     }
@@ -284,14 +327,15 @@ mod tests {
         let errors = [error(0.25), error(f64::NAN), error(0.26)];
         let tally = |scope| {
             let promise = entry(scope).pipeline.promise();
-            let layer = |rows: std::ops::Range<usize>, recall, index_bytes| {
+            let layer = |rows: std::ops::Range<usize>, recall, index_bytes, (share, of_live)| {
                 let (recalls, index_bytes) = (vec![recall], vec![index_bytes]);
-                let mut tally = Tally { recalls, index_bytes, ..Tally::default() };
+                let (live, evicts) = ([vec![share], vec![of_live]], share < 1.0);
+                let mut tally = Tally { recalls, index_bytes, live, evicts, ..Tally::default() };
                 tally.add_step(&errors[rows.clone()], &reports[rows], promise.as_ref());
                 tally
             };
-            let mut all = layer(0..1, 0.5, 3.0);
-            all.append(layer(1..3, 1.0, 5.0));
+            let mut all = layer(0..1, 0.5, 3.0, (0.5, 0.0));
+            all.append(layer(1..3, 1.0, 5.0, (1.0, 0.25)));
             all
         };
         let got = tally(Scope::Row).measured(&entry(Scope::Row), 0.0);
@@ -303,6 +347,8 @@ mod tests {
         close(got.budget.expect("an estimator"), 20.0, 30.0);
         assert_eq!((got.recall, got.index_bytes_per_token), (0.75, 4.0));
         assert_eq!((got.output_error.max, got.numerator_error.max), (0.5, 0.75));
+        let live = got.live.expect("it evicts");
+        assert_eq!((live.tokens.mean, live.output_error.max), (0.75, 0.25));
         assert!((got.denominator_error.p50 - 0.26).abs() < 1e-12);
         assert_eq!(got.denominator_error.max, f64::INFINITY);
         let guarantee = got.guarantee.expect("a promise");

@@ -278,6 +278,7 @@ mod tests {
             budget: None,
             guarantee,
             bars: Bars::default(),
+            live: None,
             seconds: 0.0,
         }
     }

@@ -145,6 +145,19 @@ impl Selector for Worker {
         self.beside.selector().map_or(0, Selector::index_bytes)
     }
 
+    fn live(&self, live: &mut Picks) {
+        let visible = live.visible();
+        // A share grows with the context.
+        let sink = if let Size::Tokens(sink) = self.sink { sink } else { visible };
+        live.take_range(0..sink);
+        live.take_range(visible - self.recent.of(visible)..visible);
+        match &self.beside {
+            Beside::Nothing => {}
+            Beside::Everything => live.take_range(0..visible),
+            Beside::Picks(inner) => inner.live(live),
+        }
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let visible = row.visible();
         picks.take_range(0..self.sink.of(visible));

@@ -19,6 +19,10 @@
 //! Cost: O(kept) per row and step, no key is read to choose; 12 bytes of index per token kept. A
 //! prompt of P queries is P more rows of attention per query head.
 //!
+//! # Memory
+//! Keys and values of evicted tokens are freed with [`Options::free_evicted`](vattention_core::Options::free_evicted),
+//! if nothing else in the pipeline may read them.
+//!
 //! # Guarantee
 //! None by itself: a token that was evicted and is needed later is lost. The backends of this
 //! workspace leave the keys and values of evicted tokens where they are, so that an estimator after
@@ -140,6 +144,10 @@ impl Selector for Worker {
 
     fn index_bytes(&self) -> usize {
         self.kept.bytes() + size_of_val(&self.scores[..])
+    }
+
+    fn live(&self, live: &mut Picks) {
+        self.kept.take(live);
     }
 
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {

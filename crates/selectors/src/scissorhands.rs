@@ -169,6 +169,10 @@ impl Selector for Worker {
         self.kept.bytes() + self.low.bytes()
     }
 
+    fn live(&self, live: &mut Picks) {
+        self.kept.take(live);
+    }
+
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
         self.kept.take(picks);
     }

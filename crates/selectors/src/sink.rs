@@ -38,6 +38,12 @@ impl Selector for Sink {
         true
     }
 
+    fn live(&self, live: &mut Picks) {
+        // A share grows with the context.
+        let end = if let Size::Tokens(tokens) = self.size { tokens } else { live.visible() };
+        live.take_range(0..end);
+    }
+
     fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
         Some(SelectorOp::Range(0..self.size.of(step.visible)))
     }

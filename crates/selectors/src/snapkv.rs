@@ -20,6 +20,10 @@
 //! Cost: nothing per row but the list of what is kept, 4 bytes of index each; per prompt, `window`
 //! rows of attention for each query head.
 //!
+//! # Memory
+//! Keys and values of evicted tokens are freed with [`Options::free_evicted`](vattention_core::Options::free_evicted),
+//! if nothing else in the pipeline may read them.
+//!
 //! # Guarantee
 //! None by itself: what the last queries of the prompt did not look at is lost, as when the
 //! question comes after it. The backends of this workspace leave the keys and values of evicted
@@ -125,6 +129,10 @@ impl Selector for Worker {
 
     fn index_bytes(&self) -> usize {
         self.kept.bytes()
+    }
+
+    fn live(&self, live: &mut Picks) {
+        self.kept.take(live);
     }
 
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {

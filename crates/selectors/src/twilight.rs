@@ -96,6 +96,10 @@ impl Selector for Worker {
         self.inner.index_bytes()
     }
 
+    fn live(&self, live: &mut Picks) {
+        self.inner.live(live);
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let mut all = picks.clone();
         self.inner.select(row, &mut all);

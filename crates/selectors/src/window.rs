@@ -39,6 +39,11 @@ impl Selector for Window {
         true
     }
 
+    fn live(&self, live: &mut Picks) {
+        let visible = live.visible();
+        live.take_range(visible - self.size.of(visible)..visible);
+    }
+
     fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
         Some(SelectorOp::Range(step.visible - self.size.of(step.visible)..step.visible))
     }

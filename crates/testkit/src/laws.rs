@@ -1,9 +1,11 @@
 //! The laws of selectors. Each says what it demands, and its verdict says what was found instead.
 
 mod causal;
+mod evicts;
 mod tells;
 
 pub use causal::causal;
+pub use evicts::evicts;
 pub use tells::tells;
 
 use std::fmt::Debug;
@@ -21,7 +23,7 @@ pub type Verdict = Result<(), String>;
 pub type Law = fn(&dyn SelectorConfig, &Head) -> Verdict;
 
 /// Every law, with its name.
-pub const LAWS: [(&str, Law); 9] = [
+pub const LAWS: [(&str, Law); 10] = [
     ("round_trips", round_trips),
     ("repeats", repeats),
     ("grows", grows),
@@ -31,6 +33,7 @@ pub const LAWS: [(&str, Law); 9] = [
     ("agrees", agrees),
     ("tells", tells),
     ("causal", causal),
+    ("evicts", evicts),
 ];
 
 /// A config that is written and read again is the same.

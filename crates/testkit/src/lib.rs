@@ -21,6 +21,7 @@
 //! | `agrees` | every query head of a group picks the same, if `group_wide()` says so |
 //! | `tells` | an `op()`, if there is one, is what the selector does, with the bound that it promises |
 //! | `causal` | tokens that a row does not see change nothing of its picks |
+//! | `evicts` | only live tokens are picked, and what is evicted never comes back |
 //!
 //! A sampler has laws of its own, and a macro, [`sampler_laws`](crate::sampler_laws!):
 //!
@@ -125,6 +126,11 @@ macro_rules! laws {
             #[test]
             fn causal() {
                 obeys($crate::laws::causal);
+            }
+
+            #[test]
+            fn evicts() {
+                obeys($crate::laws::evicts);
             }
         }
     };

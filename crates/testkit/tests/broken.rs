@@ -67,6 +67,10 @@ enum How {
     HalfOfAll,
     /// Takes every eight tokens whose keys are positive on average, those not visible included.
     MeanOfAll,
+    /// Says that it holds only the first tokens.
+    Undead,
+    /// Says that it holds what it takes, and everything whenever an even number of tokens is visible.
+    Returning,
 }
 
 /// Is read as another config than was written.
@@ -178,6 +182,14 @@ impl Selector for Index {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
 
+    fn live(&self, live: &mut Picks) {
+        match self.how {
+            How::Undead => live.take_range(0..4),
+            How::Returning if live.visible() % 2 == 1 => live.take_all(self.tokens.iter().copied()),
+            _ => live.take_range(0..live.visible()),
+        }
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         match self.how {
             How::SharedByToken => {
@@ -255,6 +267,8 @@ fn broken_selectors_fail_exactly_the_laws_they_break() {
     assert_eq!(broken_by(How::Late), ["tells"]);
     assert_eq!(broken_by(How::HalfOfAll), ["causal"]);
     assert_eq!(broken_by(How::MeanOfAll), ["causal"]);
+    assert_eq!(broken_by(How::Undead), ["evicts"]);
+    assert_eq!(broken_by(How::Returning), ["evicts"]);
 }
 
 vattention_testkit::laws!(

@@ -40,11 +40,21 @@ impl Block {
         Ok(Self { map, offset, bytes, pages })
     }
 
-    /// As [`Self::new`], beginning with the first `used` bytes of this one.
-    pub(super) fn copy(&self, used: usize, bytes: usize) -> Result<Self> {
+    /// As [`Self::new`], beginning with `used` bytes of this one, from `at` on.
+    pub(super) fn copy(&self, at: usize, used: usize, bytes: usize) -> Result<Self> {
         let mut copy = Self::new(bytes, self.pages)?;
-        copy.map[copy.offset..][..used].copy_from_slice(&self.map[self.offset..][..used]);
+        copy.write(0, self.read(at, used));
         Ok(copy)
+    }
+
+    /// `bytes` of it, from `at` on.
+    pub(super) fn read(&self, at: usize, bytes: usize) -> &[u8] {
+        &self.map[self.offset + at..][..bytes]
+    }
+
+    /// Puts bytes there, from `at` on.
+    pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.map[self.offset + at..][..bytes.len()].copy_from_slice(bytes);
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -1,7 +1,7 @@
 use half::{bf16, f16};
 use ndarray::{Array2, ArrayView2, s};
 use proptest::prelude::*;
-use vattention_core::{Error, Storage};
+use vattention_core::{Error, Picks, Storage, Tokens};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::block::HUGE_PAGE;
@@ -74,7 +74,12 @@ fn rounded(x: f32, storage: Storage) -> f32 {
 }
 
 fn held(cache: &Cache) -> usize {
-    cache.full.iter().map(|block| block.bytes()).chain(cache.tail.iter().map(Block::bytes)).sum()
+    cache
+        .full
+        .iter()
+        .map(|chunk| chunk.block.bytes())
+        .chain(cache.tail.iter().map(Block::bytes))
+        .sum()
 }
 
 fn settings() -> ProptestConfig {
@@ -83,6 +88,55 @@ fn settings() -> ProptestConfig {
 
 proptest! {
     #![proptest_config(settings())]
+
+    /// Whatever is freed when, the rows of live tokens are there, those of pages without any are not, in a fork neither, and tokens
+    /// go on being appended.
+    #[test]
+    fn live_rows_stay_and_pages_without_any_are_freed(
+        dims in (1usize..70, 1usize..70),
+        storage in prop::sample::select(&STORAGES[..]),
+        log2_full in 0u32..8,
+        rounds in prop::collection::vec((1usize..90, 0usize..100, 0usize..20), 1..6),
+    ) {
+        let all = 90 * rounds.len();
+        let (keys, values) = (numbers(all, dims.0, 1), numbers(all, dims.1, 2));
+        let mut cache = Cache::with_chunks(storage, dims.0, dims.1, ChunkSizes::new(4, log2_full));
+        let mut never = Cache::with_chunks(storage, dims.0, dims.1, ChunkSizes::new(4, log2_full));
+        let page = 16.min(1 << log2_full);
+        let (mut live, mut len) = (vec![true; all], 0);
+        for (new, keep, unseen) in rounds {
+            let part = s![len..len + new, ..];
+            grow(&mut cache, keys.slice(part), values.slice(part));
+            grow(&mut never, keys.slice(part), values.slice(part));
+            len += new;
+            let mut seen = Picks::new(len.saturating_sub(unseen));
+            // Neighbours mostly die together.
+            let stays = |token: usize| (token / 24 * 37 + token / 100) % 100 < keep;
+            seen.take_all((0..seen.visible()).filter(|&token| live[token] && stays(token)));
+            (0..seen.visible()).for_each(|token| live[token] = seen.contains(token));
+            let before = cache.held_bytes();
+            cache.free(&seen).unwrap();
+            let full = len / page * page;
+            let alive = |first: &usize| (*first..first + page).any(|token| live[token]);
+            let pages = (0..full).step_by(page).filter(alive).count();
+            let least = (pages * page + len - full) * cache.row.bytes;
+            let held = cache.held_bytes();
+            prop_assert!(held == least || (before - least) * 4 < before, "{held} of {before}, {least} are live");
+            let held = |cache: &Cache| cache.full.iter().filter(|chunk| !chunk.freed).count();
+            prop_assert!(cache.freed == 0 || held(&cache) * page + len % page == cache.held_bytes() / cache.row.bytes);
+            for cache in [&cache, &cache.fork().unwrap()] {
+                let (view, whole) = (cache.view(), never.view());
+                for token in (0..len).filter(|&token| live[token]) {
+                    let of = |rows: Tokens<'_>| rows.to_array(token..token + 1);
+                    prop_assert_eq!(of(view.keys()), of(whole.keys()), "key {}", token);
+                    prop_assert_eq!(of(view.values()), of(whole.values()), "value {}", token);
+                }
+                for token in (0..len).filter(|&token| cache.full.get(token / page).is_some_and(|c| c.freed)) {
+                    prop_assert!(view.keys().to_array(token..token + 1).iter().all(|&x| x == 0.0));
+                }
+            }
+        }
+    }
 
     /// However tokens arrive, and however their arrays lie, the same bytes are stored: the nearest
     /// numbers, and zeros beside them.
@@ -151,7 +205,7 @@ proptest! {
         prop_assert_eq!(bytes(&fork), bytes(&left));
         prop_assert_eq!(bytes(&original), bytes(&right));
         for (shared, (ours, theirs)) in fork.full.iter().zip(&original.full).enumerate() {
-            prop_assert_eq!(Arc::ptr_eq(ours, theirs), shared < len >> log2_full);
+            prop_assert_eq!(Arc::ptr_eq(&ours.block, &theirs.block), shared < len >> log2_full);
         }
     }
 

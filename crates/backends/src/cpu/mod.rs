@@ -89,9 +89,11 @@ impl Backend for Cpu {
     ) -> Result<Box<dyn Attention>> {
         let workers = self.pools.workers(self.name(), options.threads)?;
         let split = workers.threads() > 1;
-        let by_clock = options.fall_back == FallBack::ByClock && !pipeline.is_dense();
+        // What is freed cannot be read.
+        let fall_back = if options.free_evicted { FallBack::Never } else { options.fall_back };
+        let by_clock = fall_back == FallBack::ByClock && !pipeline.is_dense();
         let paces = by_clock.then(|| vec![Pace::default(); shape.kv_heads]);
-        let how = Answering::new(options.fall_back, split);
+        let how = Answering::new(fall_back, split);
         let machine = CpuExecutor { how, paces };
         Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, machine)?))
     }

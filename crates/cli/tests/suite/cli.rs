@@ -141,6 +141,7 @@ fn compare_writes_the_keys_that_other_tools_read() {
                 "file",
                 "guarantee",
                 "index_bytes_per_token",
+                "live",
                 "name",
                 "numerator_error",
                 "output_error",

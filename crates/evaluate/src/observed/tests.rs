@@ -77,6 +77,10 @@ impl<F: Fn(usize, usize) -> f32 + Clone + Send + 'static> Attention for OffAtten
     fn index_bytes(&self) -> usize {
         0
     }
+
+    fn held_bytes(&self) -> usize {
+        self.dense.held_bytes()
+    }
 }
 
 const HEADS: usize = 4;

@@ -1,6 +1,8 @@
 //! How much of the attention that could be had was had.
 
-use ndarray::ArrayView1;
+use ndarray::{Array1, ArrayView1, ArrayView2};
+
+use crate::Exact;
 
 /// The attention of one row, by token.
 #[derive(Clone, Debug)]
@@ -20,6 +22,25 @@ impl Attention {
         if most == 0.0 { 1.0 } else { held / most }
     }
 
+    /// Exact attention over some tokens alone, whose `values` are rows of `[tokens, value_dim]`. Its `log_denominator` is relative to
+    /// that over all tokens.
+    pub(crate) fn over(&self, tokens: &[u32], values: &ArrayView2<'_, f32>) -> Exact {
+        let mut numerator = Array1::<f64>::zeros(values.ncols());
+        let (mut denominator, mut norms) = (0.0, 0.0);
+        for &token in tokens {
+            let weight = f64::from(self.0[token as usize]);
+            let value = values.row(token as usize).mapv(f64::from);
+            denominator += weight;
+            norms += weight * value.dot(&value).sqrt();
+            numerator.scaled_add(weight, &value);
+        }
+        Exact {
+            output: numerator / denominator,
+            log_denominator: denominator.ln(),
+            mean_norm_v: norms / denominator,
+        }
+    }
+
     /// What the `count` heaviest tokens hold.
     fn most(&self, count: usize) -> f64 {
         let mut weights = self.0.clone();
@@ -34,6 +55,18 @@ impl Attention {
 mod tests {
     use super::*;
     use ndarray::array;
+
+    /// Of weights 0.1, 0.4, 0.2, 0.3 the second and the last are 4/7 and 3/7 of what they hold.
+    #[test]
+    fn attention_over_some_tokens_is_their_weights_to_a_sum_of_one() {
+        let attention = Attention::new(array![0.1, 0.4, 0.2, 0.3].view());
+        let values = array![[9.0_f32, 9.0], [7.0, 0.0], [9.0, 9.0], [0.0, 14.0]];
+        let exact = attention.over(&[1, 3], &values.view());
+        let expected = array![4.0, 6.0];
+        assert!((&exact.output - &expected).iter().all(|x| x.abs() < 1e-6), "{exact:?}");
+        assert!((exact.log_denominator - 0.7_f64.ln()).abs() < 1e-7);
+        assert!((exact.mean_norm_v - 10.0).abs() < 1e-6);
+    }
 
     #[test]
     fn recall_is_relative_to_the_best_of_as_many() {

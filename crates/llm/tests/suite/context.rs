@@ -91,6 +91,10 @@ impl Attention for Layer {
     fn index_bytes(&self) -> usize {
         self.inner.index_bytes()
     }
+
+    fn held_bytes(&self) -> usize {
+        self.inner.held_bytes()
+    }
 }
 
 fn empty<'m>(model: &'m Model, pipeline: &Arc<PipelineConfig>) -> Session<'m> {

@@ -47,7 +47,7 @@ pub fn causal(config: &dyn SelectorConfig, head: &Head) -> Verdict {
 
 /// What is picked for each member of the group, in words. The selector is told that each read all
 /// that it sees.
-fn answered(selector: &mut dyn Selector, step: &Step<'_>) -> Vec<String> {
+pub(super) fn answered(selector: &mut dyn Selector, step: &Step<'_>) -> Vec<String> {
     let rows = step.rows();
     let picks: Vec<Picks> = rows.iter().map(|row| select(selector, row)).collect();
     if selector.needs_feedback() {
