@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `array` | arrays that come in, by DLPack |
 //! | `attention` | `Attention`, `append_batch`, `attend_batch` |
+//! | `command` | the `vattention` command |
 //! | `error` | exceptions |
 //! | `interrupt` | long calls, which Ctrl-C ends |
 //! | `output` | `Output` |
@@ -15,6 +16,7 @@
 
 mod array;
 mod attention;
+mod command;
 mod error;
 mod interrupt;
 mod output;
@@ -32,6 +34,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 mod _vattention {
     #[pymodule_export]
     use super::attention::{Attention, append_batch, attend_batch};
+    #[pymodule_export]
+    use super::command::run_command;
     #[pymodule_export]
     use super::error::{PipelineError, panic_for_test};
     #[pymodule_export]

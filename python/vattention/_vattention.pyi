@@ -25,6 +25,7 @@ __all__ = [
     "compare",
     "panic_for_test",
     "register_selector",
+    "run_command",
     "study",
     "verify",
     "write_trace",

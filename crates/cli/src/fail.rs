@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::io::Write;
-use std::process::ExitCode;
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use vattention::config::ConfigError;
@@ -26,9 +25,9 @@ impl Failure {
     }
 
     /// Prints what is wrong, and gives the exit code: 1 if the answer is no, 2 otherwise.
-    pub(crate) fn report(self) -> ExitCode {
+    pub(crate) fn report(self) -> u8 {
         match self {
-            Self::No => return ExitCode::from(1),
+            Self::No => return 1,
             Self::Input(message) => complain(&format!("error: {message}\n")),
             Self::Config(errors) => {
                 let problems: Vec<_> = errors.iter().flat_map(|error| &error.problems).collect();
@@ -42,7 +41,7 @@ impl Failure {
                 ));
             }
         }
-        ExitCode::from(2)
+        2
     }
 }
 
