@@ -46,6 +46,9 @@ mod _vattention {
     use super::selector::{broken_law, register_selector};
     #[pymodule_export]
     use super::tools::{compare, study, verify};
+    /// What `vattention --version` says.
+    #[pymodule_export]
+    const VERSION: &str = vattention_cli::VERSION;
     #[pymodule_export]
     use super::trace::{Trace, write_trace};
 }

@@ -30,9 +30,12 @@ use clap::{Parser, Subcommand};
 
 use fail::Failure;
 
+/// The version, the commit, and whether models are built in, as `--version` says them.
+pub const VERSION: &str = env!("VATTENTION_VERSION");
+
 /// Verified sparse attention: compose strategies in TOML, and measure what they promise.
 #[derive(Debug, Parser)]
-#[command(name = "vattention", version = env!("VATTENTION_VERSION"))]
+#[command(name = "vattention", version = VERSION)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
