@@ -72,12 +72,12 @@ def run(plan: Plan, results: Results, connect: Callable[[], Cluster], say: Calla
             "threads": plan.cpus,
         }
         while True:
-            known = len(results.lines)
+            known = results.count
             _run_round(cluster, plan, job, results, say)
             code = _merge(plan, results)
             if code != MISSING:
                 return code
-            if len(results.lines) == known:
+            if results.count == known:
                 raise Failed("a bug in vattention, please report it: results are missing, and no shard computes them")
 
 
@@ -100,7 +100,7 @@ def _run_round(cluster: Cluster, plan: Plan, job: _task.Job, results: Results, s
     def keep(reference: Any) -> None:
         nonlocal done, came
         outcome = _outcome(ray, reference, pending.pop(reference))
-        results.append(outcome["lines"])
+        results.append(outcome["header"], outcome["lines"])
         done, came = done + 1, came + outcome["lines"].count(b"\n")
         say(f"{done} of {job['shards']} shards, {came} new results; the last from node {outcome['node']}")
 

@@ -1,6 +1,10 @@
-"""The file that results are kept in, as they come: whole lines, so that a driver that was killed goes on."""
+"""The file that results are kept in, as they come: whole lines, so that a driver that was killed goes on.
+
+The first line says what the results depend on, and whose share they are; those here are of all shards.
+"""
 
 import fcntl
+import json
 import os
 from pathlib import Path
 from types import TracebackType
@@ -43,10 +47,12 @@ class Results:
     @property
     def count(self) -> int:
         """How many are known."""
-        return self.lines.count(b"\n")
+        return max(self.lines.count(b"\n") - 1, 0)
 
-    def append(self, lines: bytes) -> None:
-        """Keeps new lines."""
+    def append(self, header: bytes, lines: bytes) -> None:
+        """Keeps new lines of a shard, whose first line is `header`."""
+        if not self.lines:
+            lines = _of_all_shards(header) + lines
         self._file.write(lines)
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -61,3 +67,7 @@ class Results:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._file.close()
+
+
+def _of_all_shards(header: bytes) -> bytes:
+    return json.dumps({**json.loads(header), "shard": None}, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

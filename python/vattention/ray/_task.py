@@ -34,9 +34,10 @@ class Job(TypedDict):
 
 
 class Outcome(TypedDict):
-    """What came of a shard. Without a `problem`, `lines` are its new results, whole lines."""
+    """What came of a shard. Without a `problem`, `header` is the line that says what results depend on, and `lines` are new results."""
 
     node: str
+    header: bytes
     lines: bytes
     problem: str | None
 
@@ -48,20 +49,33 @@ def run_shard(job: Job, shard: int, results: bytes, node: str) -> Outcome:
     """
     problem = check_version(job["version"]) or check_inputs(job["folder"], job["inputs"])
     if problem:
-        return {"node": node, "lines": b"", "problem": problem}
+        return _failed(node, problem)
     with tempfile.TemporaryDirectory(prefix="vattention-") as temporary:
         path = Path(temporary) / "results.jsonl"
         path.write_bytes(results)
-        extra = ["--results", str(path), "--shard", f"{shard}/{job['shards']}"]
-        code, said = _run([*job["command"], *extra], job["folder"], job["threads"])
+        words = [*job["command"], "--results", str(path), "--shard", f"{shard}/{job['shards']}"]
+        code, said = _run(words, job["folder"], job["threads"])
         if code < 0:
-            raise ChildProcessError(f"node {node}: the command died of signal {-code}, which a system out of memory sends (9), in shard {shard}\n{said}")
+            raise ChildProcessError(f"node {node}: the command died of signal {-code}; a system that is out of memory sends 9\n{said}".rstrip())
         if code != 0:
-            return {"node": node, "lines": b"", "problem": said.strip() or f"the command ended with exit code {code}"}
+            return _failed(node, said.strip() or f"the command ended with exit code {code}")
         found = path.read_bytes()
-    if not found.startswith(results) or not found.endswith(b"\n") and found:
-        return {"node": node, "lines": b"", "problem": "a bug in vattention, please report it: results were changed, or half written"}
-    return {"node": node, "lines": found[len(results) :], "problem": None}
+    # The first line says whose share it is; the others stay as they were.
+    header, found = _split(found)
+    known = _split(results)[1]
+    if not header or not found.startswith(known):
+        return _failed(node, "a bug in vattention, please report it: the shard changed results that were known")
+    return {"node": node, "header": header, "lines": found[len(known) :], "problem": None}
+
+
+def _failed(node: str, problem: str) -> Outcome:
+    return {"node": node, "header": b"", "lines": b"", "problem": problem}
+
+
+def _split(results: bytes) -> tuple[bytes, bytes]:
+    """The first line, and the others."""
+    end = results.find(b"\n") + 1
+    return results[:end], results[end:]
 
 
 def run_shard_of_ray(job: Job, shard: int, results: bytes) -> Outcome:
