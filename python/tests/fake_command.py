@@ -50,14 +50,14 @@ def shard(options):
 
 def compute(key, options):
     time.sleep(float(options["--seconds"]))
-    with open(options["--log"], "a") as log:
+    with open(options["--log"] + "/computed", "a") as log:
         log.write(f"{key}\n")
     if key == options.get("--fail"):
         raise ValueError(f"{key} cannot be computed")
     if key == options.get("--die"):
         os.abort()
-    if key == options.get("--die-once") and not os.path.exists(options["--log"] + ".died"):
-        Path(options["--log"] + ".died").touch()
+    if key == options.get("--die-once") and not os.path.exists(options["--log"] + "/died"):
+        Path(options["--log"] + "/died").touch()
         os.abort()
 
 

@@ -69,9 +69,11 @@ class Run:
     """A driver, in a folder of its own."""
 
     def __init__(self, cluster, environment, folder, *words, units=12, seconds=0.0, shards=6, address=None):
-        self.log = folder / "log"
+        log = folder / "log"
+        log.mkdir(exist_ok=True)
+        self.log = log / "computed"
         self.results = folder / "results.jsonl"
-        command = ["evaluate", "--units", str(units), "--seconds", str(seconds), "--log", str(self.log)]
+        command = ["evaluate", "--units", str(units), "--seconds", str(seconds), "--log", str(log)]
         options = ["--results", str(self.results), "--shards", str(shards), "--address", address or cluster.address, "--wait", "20"]
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "vattention.ray", *command, *options, *words],
@@ -107,7 +109,8 @@ class Run:
 def one_process(environment, folder, units=12):
     """What the command alone makes: its file of results, and its table."""
     path = folder / "alone.jsonl"
-    words = ["evaluate", "--units", str(units), "--seconds", "0", "--log", str(folder / "alone.log")]
+    (folder / "alone").mkdir(exist_ok=True)
+    words = ["evaluate", "--units", str(units), "--seconds", "0", "--log", str(folder / "alone")]
     command = [sys.executable, "-P", "-m", "vattention._command"]
     for _ in range(2):
         subprocess.run([*command, *words, "--results", str(path), "--shard", "1/1"], env=environment, check=True, timeout=PATIENCE)
@@ -132,7 +135,7 @@ def test_as_one_process(cluster, second, environment, tmp_path):
     assert len(json.loads((tmp_path / "found.json").read_text())) == 24
     assert len(set(run.computed())) == len(run.computed()) == 24
     assert json.loads(run.results.read_text().splitlines()[0])["shard"] is None
-    assert sorted(os.listdir(tmp_path)) == ["alone.jsonl", "alone.log", "found.json", "log", "merged.jsonl", "results.jsonl"]
+    assert sorted(os.listdir(tmp_path)) == ["alone", "alone.jsonl", "found.json", "log", "merged.jsonl", "results.jsonl"]
 
 
 def test_a_node_dies(cluster, second, environment, tmp_path):
@@ -246,7 +249,7 @@ def test_nothing_answers(cluster, environment, tmp_path):
 def test_no_node_is_large_enough(cluster, environment, tmp_path):
     for words, needed in [(["--cpus-per-task", "64"], "64 cores"), (["--memory-per-task", "9999"], "1 cores, 9999 GiB of memory")]:
         code, _, said = Run(cluster, environment, tmp_path, *words, "--wait", "2").end()
-        assert code == 2 and f"what a task needs: {needed}; the nodes have: 1 cores" in said, said
+        assert code == 2 and f"what a task needs: {needed}; the nodes have: " in said and "1 cores, " in said, said
 
 
 def test_files_that_are_something_else(cluster, environment, tmp_path):

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import redirect_stdout
 from types import TracebackType
 from typing import Any
 
@@ -19,7 +20,7 @@ class Unreachable(Exception):
 
 
 class Cluster:
-    """A connection to a Ray cluster, within `wait` seconds.
+    """A connection to a Ray cluster, within `wait` seconds. What Ray prints goes to standard error.
 
     Raises Unreachable if Ray is not installed, or nothing answers at the address.
     """
@@ -36,9 +37,12 @@ class Cluster:
         watchdog = threading.Timer(wait, _give_up, (address, wait))
         watchdog.daemon = True
         watchdog.start()
+        self._said = redirect_stdout(sys.stderr)
+        self._said.__enter__()
         try:
             self.ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
+            self._said.__exit__(None, None, None)
             raise Unreachable(f"--address {address}: {error}") from None
         finally:
             watchdog.cancel()
@@ -73,6 +77,7 @@ class Cluster:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.ray.shutdown()
+        self._said.__exit__(kind, error, trace)
 
 
 def _said(resources: dict[str, float]) -> str:

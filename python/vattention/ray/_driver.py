@@ -1,8 +1,10 @@
 """Rounds of tasks, one for each shard, until nothing is missing."""
 
+import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -90,16 +92,25 @@ def _run_round(cluster: Cluster, plan: Plan, job: _task.Job, results: Results, s
         num_cpus=plan.cpus,
         memory=plan.memory,
         max_retries=plan.retries,
-        retry_exceptions=[ChildProcessError],
         scheduling_strategy="SPREAD",
     )(_task.run_shard_of_ray)
     known = ray.put(results.lines)
     pending = {task.remote(job, shard, known): shard for shard in range(1, job["shards"] + 1)}
+    died: Counter[int] = Counter()
     done = came = 0
 
     def keep(reference: Any) -> None:
         nonlocal done, came
-        outcome = _outcome(ray, reference, pending.pop(reference))
+        shard = pending.pop(reference)
+        outcome = _outcome(ray, reference, shard)
+        if outcome["problem"]:
+            problem = f"node {outcome['node']}, shard {shard}: {outcome['problem']}"
+            died[shard] += 1
+            if not outcome["transient"] or died[shard] > plan.retries:
+                raise Failed(problem)
+            say(f"{problem}\nshard {shard} is computed again")
+            pending[task.remote(job, shard, known)] = shard
+            return
         results.append(outcome["header"], outcome["lines"])
         done, came = done + 1, came + outcome["lines"].count(b"\n")
         say(f"{done} of {job['shards']} shards, {came} new results; the last from node {outcome['node']}")
@@ -130,12 +141,8 @@ def _outcome(ray: Any, reference: Any, shard: int) -> _task.Outcome:
     """
     try:
         outcome: _task.Outcome = ray.get(reference)
-    except ChildProcessError as error:
-        raise Failed(f"shard {shard}: {error.args[0]}") from None
     except ray.exceptions.RayError as error:
         raise Failed(f"shard {shard}: {error}") from None
-    if outcome["problem"]:
-        raise Failed(f"node {outcome['node']}, shard {shard}: {outcome['problem']}")
     return outcome
 
 
@@ -148,8 +155,8 @@ def _merge(plan: Plan, results: Results) -> int:
         if run.returncode != MISSING:
             sys.stderr.buffer.write(run.stderr)
             sys.stderr.flush()
-            sys.stdout.buffer.write(run.stdout)
-            sys.stdout.flush()
+            with os.fdopen(os.dup(1), "wb") as out:  # Where `sys.stdout` goes elsewhere.
+                out.write(run.stdout)
         if run.returncode == WHOLE:
             results.replace(merged)
     return run.returncode

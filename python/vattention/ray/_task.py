@@ -34,19 +34,20 @@ class Job(TypedDict):
 
 
 class Outcome(TypedDict):
-    """What came of a shard. Without a `problem`, `header` is the line that says what results depend on, and `lines` are new results."""
+    """What came of a shard. Without a `problem`, `header` is the line that says what results depend on, and `lines` are new results.
+
+    A problem that is `transient` may not be there when the shard is computed again.
+    """
 
     node: str
     header: bytes
     lines: bytes
     problem: str | None
+    transient: bool
 
 
 def run_shard(job: Job, shard: int, results: bytes, node: str) -> Outcome:
-    """Runs a shard, of which `results` are known, on the node that is called so.
-
-    Raises ChildProcessError if the command died of a signal, which may not happen again.
-    """
+    """Runs a shard, where `results` are known, on the node that is called so."""
     problem = check_version(job["version"]) or check_inputs(job["folder"], job["inputs"])
     if problem:
         return _failed(node, problem)
@@ -56,7 +57,8 @@ def run_shard(job: Job, shard: int, results: bytes, node: str) -> Outcome:
         words = [*job["command"], "--results", str(path), "--shard", f"{shard}/{job['shards']}"]
         code, said = _run(words, job["folder"], job["threads"])
         if code < 0:
-            raise ChildProcessError(f"node {node}: the command died of signal {-code}; a system that is out of memory sends 9\n{said}".rstrip())
+            problem = f"the command died of signal {-code}; a system that is out of memory sends 9\n{said}"
+            return _failed(node, problem.rstrip(), transient=True)
         if code != 0:
             return _failed(node, said.strip() or f"the command ended with exit code {code}")
         found = path.read_bytes()
@@ -65,11 +67,11 @@ def run_shard(job: Job, shard: int, results: bytes, node: str) -> Outcome:
     known = _split(results)[1]
     if not header or not found.startswith(known):
         return _failed(node, "a bug in vattention, please report it: the shard changed results that were known")
-    return {"node": node, "header": header, "lines": found[len(known) :], "problem": None}
+    return {"node": node, "header": header, "lines": found[len(known) :], "problem": None, "transient": False}
 
 
-def _failed(node: str, problem: str) -> Outcome:
-    return {"node": node, "header": b"", "lines": b"", "problem": problem}
+def _failed(node: str, problem: str, transient: bool = False) -> Outcome:
+    return {"node": node, "header": b"", "lines": b"", "problem": problem, "transient": transient}
 
 
 def _split(results: bytes) -> tuple[bytes, bytes]:
