@@ -7,7 +7,7 @@ use vattention::experiments::study::{
     self as studies, BaseSampleOptions, BiasOptions, CalibrationOptions, CoverageOptions,
     EpsilonOptions, NormalityOptions, PromiseOptions, Study, TightnessOptions,
 };
-use vattention::experiments::{self, Entry, TraceSettings};
+use vattention::experiments::{self, Entry, Results, TraceSettings};
 use vattention::{Backend, trace};
 
 use crate::attention::find_backend;
@@ -40,7 +40,7 @@ pub(crate) fn compare<'py>(
     let settings = TraceSettings { layers, queries, dump: false };
     let trace = &trace.trace;
     let found = run_long(py, progress, |report| {
-        experiments::compare(&entries, trace, backend, &settings, report)
+        experiments::compare(&entries, trace, backend, &settings, &Results::default(), report)
     })?;
     plain(py, &found.map_err(tool)?.0)
 }
@@ -56,7 +56,7 @@ pub(crate) fn verify<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let trace = &trace.trace;
     let found = run_long(py, progress, |report| {
-        experiments::verify(&pipeline.config, trace, trials, report)
+        experiments::verify(&pipeline.config, trace, trials, &Results::default(), report)
     })?;
     plain(py, &found.map_err(tool)?)
 }
@@ -93,7 +93,8 @@ impl On<'_> {
     ) -> PyResult<Bound<'_, PyAny>> {
         let Self { trace, settings, progress } = self;
         let found = run_long(py, progress, |report| {
-            run(&Study { trace, settings: &settings, progress: report })
+            let results = &Results::default();
+            run(&Study { trace, settings: &settings, results, progress: report })
         })?;
         plain(py, &found.map_err(tool)?)
     }
@@ -107,13 +108,16 @@ impl On<'_> {
             &trace::Trace,
             &dyn Backend,
             &TraceSettings,
+            &Results,
             &Report<'_>,
         ) -> experiments::Result<T>
         + Send,
     ) -> PyResult<Bound<'py, PyAny>> {
         let Self { trace, settings, progress } = self;
         let backend = find_backend(backend)?;
-        let found = run_long(py, progress, |report| run(trace, backend, &settings, report))?;
+        let found = run_long(py, progress, |report| {
+            run(trace, backend, &settings, &Results::default(), report)
+        })?;
         plain(py, &found.map_err(tool)?)
     }
 }
@@ -155,18 +159,18 @@ pub(crate) fn study<'py>(
             on.sampled(py, |study| studies::calibration(study, entries, &options))
         }
         StudyRequest::Sensitivity {} => {
-            on.answered(py, backend, |trace, backend, settings, report| {
-                studies::sensitivity(trace, backend, settings, report)
+            on.answered(py, backend, |trace, backend, settings, results, report| {
+                studies::sensitivity(trace, backend, settings, results, report)
             })
         }
         StudyRequest::Pareto(options) => {
-            on.answered(py, backend, |trace, backend, settings, report| {
-                studies::pareto(entries, &options, trace, backend, settings, report)
+            on.answered(py, backend, |trace, backend, settings, results, report| {
+                studies::pareto(entries, &options, trace, backend, settings, results, report)
             })
         }
         StudyRequest::Limit(options) => {
-            on.answered(py, backend, |trace, backend, settings, report| {
-                studies::limit(entries, &options, trace, backend, settings, report)
+            on.answered(py, backend, |trace, backend, settings, results, report| {
+                studies::limit(entries, &options, trace, backend, settings, results, report)
             })
         }
     }

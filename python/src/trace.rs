@@ -149,7 +149,7 @@ pub(crate) fn write_trace(
     let storage = storage_named(storage)?;
     let layers = layers.iter().map(|(&number, parts)| Ok((number, layer_of(number, parts)?)));
     let layers = layers.collect::<PyResult<BTreeMap<_, _>>>()?;
-    let info = TraceInfo { scale, model, source };
+    let info = TraceInfo { scale, model, source, share: None };
     let write = || {
         vattention::trace::write_trace(&path, &info, &layers, storage)?;
         // What is no trace is told now, not to whoever reads it, and is not left behind.

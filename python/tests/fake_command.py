@@ -72,7 +72,7 @@ def merge(words):
     ordered = [header, *(found[key] for key in keys if key in found)]
     Path(options["--results"]).write_text("".join(line + "\n" for line in ordered))
     if len(found) < len(keys):
-        print(f"{len(keys) - len(found)} of {len(keys)} results are missing", file=sys.stderr)
+        print(f"note: incomplete: {len(keys) - len(found)} of {len(keys)} results are missing", file=sys.stderr)
         return 1
     if "--json" in options:
         Path(options["--json"]).write_text(dump(sorted(found)))

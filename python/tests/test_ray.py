@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from shared import ROOT
 
 import vattention
 
@@ -265,3 +266,59 @@ def test_two_drivers_of_one_file(cluster, environment, tmp_path):
     code, _, said = Run(cluster, environment, tmp_path).end()
     assert code == 2 and "another driver keeps its results there" in said
     assert first.end()[0] == 0
+
+
+MODEL = ["evaluate", "--model", "models/recall", "--pipelines", "configs/dense.toml", "configs/streaming-llm.toml"]
+REAL = {
+    "evaluate": [*MODEL, "--tasks", "niah_single_1", "--context", "512", "--cases", "6"],
+    "compare": ["compare", "configs/quest.toml", "configs/streaming-llm.toml", "--trace", "data/smollm2.safetensors", "--density", "0.1"],
+}
+
+
+@pytest.mark.parametrize("command", REAL)
+def test_the_real_command(tmp_path, command):
+    """On both nodes, of which one is killed; in two rounds, where densities are searched for."""
+    environment = {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, **QUIET}
+    words = [sys.executable, "-P", "-m", "vattention._command", *REAL[command]]
+    alone = tmp_path / "alone.json"
+    one = subprocess.run([*words, "--json", str(alone)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert one.returncode == 0, one.stderr
+    own = {"env_vars": {"PYTHONPATH": ""}}
+    cluster = Cluster(initialize_head=True, head_node_args={**SMALL, **own})
+    try:
+        second = cluster.add_node(wait=True, **SMALL, **own)
+        expect_the_same(cluster, second, environment, command, tmp_path, alone)
+    finally:
+        cluster.shutdown()
+
+
+def expect_the_same(cluster, second, environment, command, tmp_path, alone):
+    found, results = tmp_path / "found.json", tmp_path / "results.jsonl"
+    options = ["--results", str(results), "--json", str(found), "--address", cluster.address, "--shards", "4", "--wait", "20"]
+    driver = subprocess.Popen(
+        [sys.executable, "-P", "-m", "vattention.ray", *REAL[command], *options],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + PATIENCE
+    while driver.poll() is None and time.monotonic() < deadline and not (results.exists() and results.stat().st_size):
+        time.sleep(0.05)
+    cluster.remove_node(second, allow_graceful=False)
+    out, said = driver.communicate(timeout=PATIENCE)
+    assert driver.returncode == 0, said
+    assert without_times(json.loads(found.read_text())) == without_times(json.loads(alone.read_text()))
+    units = [line.partition(b",")[0] for line in results.read_bytes().splitlines()]
+    assert len(units) == len(set(units))
+
+
+def without_times(results):
+    """Results without what a clock measured."""
+    match results:
+        case dict():
+            return {name: without_times(value) for name, value in results.items() if not name.endswith(("seconds", "_ms", "_us"))}
+        case list():
+            return [without_times(one) for one in results]
+    return results

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use ndarray::Array3;
 use serde::{Deserialize, Serialize};
-use vattention::experiments::{Comparison, Entry, TraceSettings, compare};
+use vattention::experiments::{Comparison, Entry, Results, TraceSettings, compare};
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
 use vattention::{
@@ -102,7 +102,16 @@ fn run(queries: &Array3<f32>, scale: f32) -> Comparison {
     ];
     let settings = TraceSettings { queries: Some(2), ..TraceSettings::default() };
     let backend = backend("cpu").unwrap();
-    compare(&entries, &Trace::open(&path).unwrap(), &*backend, &settings, &|_, _| ()).unwrap().0
+    compare(
+        &entries,
+        &Trace::open(&path).unwrap(),
+        &*backend,
+        &settings,
+        &Results::default(),
+        &|_, _| (),
+    )
+    .unwrap()
+    .0
 }
 
 #[test]

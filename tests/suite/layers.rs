@@ -9,7 +9,7 @@ use ndarray_rand::rand::SeedableRng;
 use ndarray_rand::rand_distr::StandardNormal;
 use rand_chacha::ChaCha8Rng;
 use vattention::config::{Loader, load};
-use vattention::experiments::{Entry, TraceSettings, at_epsilon, compare};
+use vattention::experiments::{Entry, Results, TraceSettings, at_epsilon, compare};
 use vattention::trace::Trace;
 use vattention::{Backend, FallBack, Fraction, Options, Output, PipelineConfig, Shape, backend};
 
@@ -84,7 +84,8 @@ fn a_comparison_counts_layers_with_settings() {
     let settings = TraceSettings { queries: Some(1), ..TraceSettings::default() };
     let entries = [entry(only_second), entry(pyramid)];
     let backend = backend("cpu").unwrap();
-    let report = compare(&entries, &trace, &*backend, &settings, &|_, _| ()).unwrap().0;
+    let report =
+        compare(&entries, &trace, &*backend, &settings, &Results::default(), &|_, _| ()).unwrap().0;
     let [sampled, pyramid] = &report.pipelines[..] else { panic!() };
     assert_eq!(sampled.budget.unwrap().max, 64.0);
     assert!(sampled.density.per_query_head.max == 1.0, "dense at layer {first}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ndarray::{Array3, s};
 use serde::{Deserialize, Serialize};
-use vattention::experiments::{Cause, Verification, at_epsilon, verify};
+use vattention::experiments::{Cause, Results, Verification, at_epsilon, verify};
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
 use vattention::{
@@ -52,7 +52,13 @@ fn run_pipeline(
     let path = folder.path().join("trace.safetensors");
     let info = TraceInfo { scale: Some(1.0), ..TraceInfo::default() };
     write_trace(&path, &info, &BTreeMap::from([(0, layer)]), Storage::F32).unwrap();
-    verify(&Arc::new(pipeline), &Trace::open(&path).unwrap(), trials, &|_, _| {})
+    verify(
+        &Arc::new(pipeline),
+        &Trace::open(&path).unwrap(),
+        trials,
+        &Results::default(),
+        &|_, _| {},
+    )
 }
 
 #[test]

@@ -11,6 +11,7 @@ use vattention::{Backend, Promise, Scope};
 use crate::numbers::{percent, short};
 use crate::outputs::{check_outputs, write_json};
 use crate::pipelines::{Loaded, PipelineArgs};
+use crate::sharing::{Call, Sharing, inputs};
 use crate::{Failure, progress, say};
 
 #[derive(Debug, clap::Args)]
@@ -29,6 +30,8 @@ pub(crate) struct Args {
     /// How many of each layer's queries, the last ones; by default, all.
     #[arg(long, value_name = "N")]
     queries: Option<usize>,
+    #[command(flatten)]
+    sharing: Sharing,
     /// Write the results as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -40,24 +43,30 @@ pub(crate) struct Args {
     plot: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let Loaded { entries, files } = args.pipelines.load()?;
     let trace = Trace::open(&args.trace)?;
-    let inputs: Vec<&Path> = files.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
+    let read: Vec<&Path> = files
+        .iter()
+        .chain([&args.trace])
+        .chain(&args.sharing.results)
+        .map(PathBuf::as_path)
+        .collect();
     let outputs = [("--json", &args.json), ("--dump", &args.dump), ("--plot", &args.plot)];
-    check_outputs(&outputs.map(|(option, path)| (option, path.as_ref())), &inputs)?;
+    check_outputs(&outputs.map(|(option, path)| (option, path.as_ref())), &read)?;
     let settings = TraceSettings {
         layers: args.layers.clone(),
         queries: args.queries,
         dump: args.dump.is_some(),
     };
-    let lineup = args.pipelines.lineup(entries, &trace, &*backend, &settings)?;
+    let results = args.sharing.open(call, || inputs(&args.trace, &entries))?;
+    let lineup = args.pipelines.lineup(entries, &trace, &*backend, &settings, &results)?;
     let bar = progress::bar("steps");
-    let (comparison, dump) = compare(&lineup.run, &trace, &*backend, &settings, &|done, total| {
-        progress::show(&bar, done, total);
-    })?;
+    let show = |done, total| progress::show(&bar, done, total);
+    let (comparison, dump) = compare(&lineup.run, &trace, &*backend, &settings, &results, &show)?;
     bar.finish_and_clear();
+    results.expect_whole()?;
     if let Some(path) = &args.json {
         write_json(path, &lineup.told(&comparison))?;
     }

@@ -5,11 +5,16 @@ use std::io::Write;
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use vattention::config::ConfigError;
+use vattention::experiments::Incomplete;
 
 /// An answer that is no; or wrong input, in words; or problems in pipeline files.
 #[derive(Debug)]
 pub(crate) enum Failure {
     No,
+    /// Results that others compute are not there.
+    Incomplete(Incomplete),
+    /// The same, told already.
+    Missing,
     Input(String),
     Config(Vec<ConfigError>),
 }
@@ -27,7 +32,8 @@ impl Failure {
     /// Prints what is wrong, and gives the exit code: 1 if the answer is no, 2 otherwise.
     pub(crate) fn report(self) -> u8 {
         match self {
-            Self::No => return 1,
+            Self::No | Self::Missing => return 1,
+            Self::Incomplete(incomplete) => complain(&format!("error: {incomplete}\n")),
             Self::Input(message) => complain(&format!("error: {message}\n")),
             Self::Config(errors) => {
                 let problems: Vec<_> = errors.iter().flat_map(|error| &error.problems).collect();
@@ -53,7 +59,10 @@ impl From<vattention::trace::Error> for Failure {
 
 impl From<vattention::experiments::Error> for Failure {
     fn from(error: vattention::experiments::Error) -> Self {
-        Self::input(error)
+        match error {
+            vattention::experiments::Error::Incomplete(incomplete) => Self::Incomplete(incomplete),
+            other => Self::input(other),
+        }
     }
 }
 

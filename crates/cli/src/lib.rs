@@ -11,12 +11,14 @@ mod dtype;
 mod fail;
 mod fall_back;
 mod list;
+mod merge;
 #[cfg(feature = "models")]
 mod models;
 mod numbers;
 mod outputs;
 mod pipelines;
 mod progress;
+mod sharing;
 mod study;
 mod synth;
 mod trace;
@@ -29,6 +31,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use fail::Failure;
+use sharing::Call;
 
 /// The version, the commit, and whether models are built in, as `--version` says them.
 pub const VERSION: &str = env!("VATTENTION_VERSION");
@@ -50,6 +53,8 @@ enum Command {
     /// Repeat an experiment of the paper on a trace.
     #[command(subcommand)]
     Study(study::Command),
+    /// Join the files of several shards, and tell what all of them came to.
+    Merge(merge::Args),
     /// Measure decode speed against dense attention, with cold caches.
     Bench(bench::Args),
     /// Show every problem in pipeline files, or the pipelines they make.
@@ -76,8 +81,10 @@ pub fn main() -> ExitCode {
 ///
 /// Ctrl-C ends the process, as a program's: a process that calls this should do nothing else.
 pub fn main_from(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let call = Call::new(&args);
     let code = match Cli::try_parse_from(args) {
-        Ok(Cli { command }) => match check_registry().and_then(|()| run(command)) {
+        Ok(Cli { command }) => match check_registry().and_then(|()| run_call(command, &call)) {
             Ok(()) => 0,
             Err(failure) => failure.report(),
         },
@@ -98,11 +105,20 @@ fn check_registry() -> Result<(), Failure> {
     if faults.is_empty() { Ok(()) } else { Err(Failure::input(faults.join("\nerror: "))) }
 }
 
-fn run(command: Command) -> Result<(), Failure> {
+/// Runs a command, and tells what it lacks of the results of others.
+fn run_call(command: Command, call: &Call) -> Result<(), Failure> {
+    match run(command, call) {
+        Err(Failure::Incomplete(incomplete)) => call.tell_incomplete(&incomplete),
+        other => other,
+    }
+}
+
+fn run(command: Command, call: &Call) -> Result<(), Failure> {
     match command {
-        Command::Compare(args) => compare::run(&args),
-        Command::Verify(args) => verify::run(&args),
-        Command::Study(command) => study::run(command),
+        Command::Compare(args) => compare::run(&args, call),
+        Command::Verify(args) => verify::run(&args, call),
+        Command::Study(command) => study::run(command, call),
+        Command::Merge(args) => merge::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),
@@ -110,7 +126,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Synth(args) => synth::run(&args),
         Command::Trace(args) => trace::run(&args),
         #[cfg(feature = "models")]
-        Command::Models(command) => models::run(&command),
+        Command::Models(command) => models::run(&command, call),
     }
 }
 

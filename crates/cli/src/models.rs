@@ -18,6 +18,7 @@ use clap::Subcommand;
 use vattention::Shape;
 
 use crate::Failure;
+use crate::sharing::Call;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -26,7 +27,7 @@ pub(crate) enum Command {
     /// Show what `generate --steps` wrote: how errors, densities and error bars went.
     PlotSteps(plot_steps::Args),
     /// Ask a model tasks whose answers lie far back, and judge pipelines by what it answers.
-    Evaluate(evaluate::Args),
+    Evaluate(Box<evaluate::Args>),
     /// Make a trace of a language model and a text.
     Capture(capture::Args),
     /// Find in traces what a selector ranks by.
@@ -38,12 +39,12 @@ pub(crate) enum Command {
     TrainHata(train_hata::Args),
 }
 
-pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+pub(crate) fn run(command: &Command, call: &Call) -> Result<(), Failure> {
     match command {
         Command::Generate(args) => generate::run(args),
         Command::PlotSteps(args) => plot_steps::run(args),
-        Command::Evaluate(args) => evaluate::run(args),
-        Command::Capture(args) => capture::run(args),
+        Command::Evaluate(args) => evaluate::run(args, call),
+        Command::Capture(args) => capture::run(args, call),
         Command::Calibrate(command) => calibrate::run(command),
         Command::TrainHash(args) => train_hash::run(args),
         Command::TrainHata(args) => train_hata::run(args),
@@ -57,7 +58,10 @@ pub(crate) fn layers(model: &Path) -> Result<Vec<(usize, Shape)>, Failure> {
 
 impl From<vattention_evaluate::Error> for Failure {
     fn from(error: vattention_evaluate::Error) -> Self {
-        Self::input(error)
+        match error {
+            vattention_evaluate::Error::Experiment(error) => error.into(),
+            other => Self::input(other),
+        }
     }
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use vattention::config::{ConfigError, Loader};
-use vattention::experiments::{Entry, TraceSettings, at_epsilon, chosen_layers};
+use vattention::experiments::{
+    Entry, Results, TraceSettings, at_densities, at_epsilon, chosen_layers,
+};
 use vattention::trace::Trace;
 use vattention::{Backend, Fraction, Options, Shape};
 
@@ -70,10 +72,16 @@ impl PipelineArgs {
         trace: &Trace,
         backend: &dyn Backend,
         settings: &TraceSettings,
+        results: &Results,
     ) -> Result<Lineup<Entry>, Failure> {
         let fitting = Lineup::new(entries).fitting(&shapes(trace, settings)?, backend)?;
-        let at = |entry: &Entry, share| entry.at_density(share, trace, backend, settings);
-        self.variations.make(fitting, |entry| entry, at)
+        self.variations.make(
+            fitting,
+            |entry| entry,
+            |searches, progress| {
+                at_densities(searches, trace, backend, settings, results, progress)
+            },
+        )
     }
 }
 
@@ -137,29 +145,34 @@ impl Variations {
         self.density.is_empty() || entry.pipeline.is_dense() || self.as_they_stand.iter().any(said)
     }
 
-    /// Each pipeline at each density, as `make` makes it, or as it stands.
-    pub(crate) fn make<T, E: Display>(
+    /// Each pipeline at each density, as `make` makes all of them, or as it stands.
+    pub(crate) fn make<T, E>(
         &self,
         lineup: Lineup<Entry>,
         stand: impl Fn(Entry) -> T,
-        mut make: impl FnMut(&Entry, Fraction) -> Result<T, E>,
-    ) -> Result<Lineup<T>, Failure> {
+        make: impl FnOnce(
+            &[(&Entry, Fraction)],
+            &dyn Fn(usize, usize),
+        ) -> Result<Vec<Result<T, String>>, E>,
+    ) -> Result<Lineup<T>, Failure>
+    where
+        Failure: From<E>,
+    {
         let bar = progress::bar("densities");
-        let (mut done, total) = (0, lineup.run.len() * self.density.len());
-        let made = lineup.each(|entry| {
+        let varied = lineup.run.iter().filter(|entry| !self.leave(entry));
+        let searches: Vec<(&Entry, Fraction)> = varied
+            .flat_map(|entry| self.density.iter().map(move |&share| (entry, share)))
+            .collect();
+        let made = make(&searches, &|done, total| progress::show(&bar, done, total));
+        bar.finish_and_clear();
+        let mut made = made?.into_iter();
+        lineup.each(|entry| {
             if self.leave(&entry) {
                 return Ok(vec![stand(entry)]);
             }
-            let at = |&density| {
-                let made = make(&entry, density);
-                done += 1;
-                progress::show(&bar, done, total);
-                made
-            };
-            self.density.iter().map(at).collect()
-        });
-        bar.finish_and_clear();
-        made
+            let own: Vec<Result<T, String>> = made.by_ref().take(self.density.len()).collect();
+            own.into_iter().collect()
+        })
     }
 }
 

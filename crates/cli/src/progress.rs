@@ -1,8 +1,13 @@
 //! Progress on long work, when someone is watching.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// How often progress is told where nobody watches.
+const PAUSE: Duration = Duration::from_secs(30);
 
 /// A bar on standard error, hidden unless that is a terminal.
 pub(crate) fn bar(unit: &str) -> ProgressBar {
@@ -12,7 +17,7 @@ pub(crate) fn bar(unit: &str) -> ProgressBar {
         ProgressDrawTarget::hidden()
     };
     let template = format!("{{bar:40}} {{pos}}/{{len}} {unit}, {{eta}} left");
-    let bar = ProgressBar::with_draw_target(Some(0), target);
+    let bar = ProgressBar::with_draw_target(Some(0), target).with_message(unit.to_owned());
     // The template is fixed and valid; without it the bar is merely plainer.
     if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style);
@@ -20,10 +25,26 @@ pub(crate) fn bar(unit: &str) -> ProgressBar {
     bar
 }
 
-/// Moves a bar, onward only: threads report in any order.
+/// Moves a bar, onward only: threads report in any order. Where nobody watches a terminal, a line now and then says
+/// how far it is.
 pub(crate) fn show(bar: &ProgressBar, done: usize, total: usize) {
     bar.set_length(total as u64);
     if done as u64 > bar.position() {
         bar.set_position(done as u64);
+        if bar.is_hidden() {
+            tell(bar, done, total);
+        }
     }
+}
+
+/// Writes a line to standard error, unless the last one is younger than [`PAUSE`].
+fn tell(bar: &ProgressBar, done: usize, total: usize) {
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if bar.elapsed() < PAUSE || last.is_some_and(|last| last.elapsed() < PAUSE) {
+        return;
+    }
+    *last = Some(Instant::now());
+    // When nobody can read it, there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "progress: {done}/{total} {}", bar.message());
 }

@@ -9,7 +9,7 @@ use vattention::experiments::study::{
     self, BaseSampleOptions, BiasOptions, CalibrationOptions, CoverageOptions, EpsilonOptions,
     NormalityOptions, PromiseOptions, Study, TightnessOptions,
 };
-use vattention::experiments::{Entry, TraceSettings};
+use vattention::experiments::{Entry, Results, TraceSettings};
 use vattention::plots::study as plots;
 use vattention::trace::{Trace, write_beside};
 use vattention::{Backend, Fraction};
@@ -18,6 +18,7 @@ use crate::compare::find_backend;
 use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
 use crate::pipelines::{Lineup, Loaded, PipelineArgs};
+use crate::sharing::{Call, Sharing, inputs};
 use crate::{Failure, progress, say};
 
 #[derive(Debug, clap::Subcommand)]
@@ -140,6 +141,8 @@ pub(crate) struct On {
     /// How many of each layer's queries, the last ones; by default, all.
     #[arg(long, value_name = "N")]
     queries: Option<usize>,
+    #[command(flatten)]
+    sharing: Sharing,
     /// Write the results as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -171,45 +174,46 @@ pub(crate) struct Pipelines {
     on: On,
 }
 
-pub(crate) fn run(command: Command) -> Result<(), Failure> {
+pub(crate) fn run(command: Command, call: &Call) -> Result<(), Failure> {
     match command {
         Command::Tightness { epsilon, delta, trials, on } => {
             let options = TightnessOptions { epsilon, delta, trials };
-            let found = on.sampled(|study| study::tightness(study, &options))?;
+            let found = on.sampled(call, |study| study::tightness(study, &options))?;
             on.tell(&found, || plots::tightness(&found), &table::tightness(&found))
         }
         Command::Epsilon { epsilons, delta, trials, on } => {
             let options = EpsilonOptions { epsilons, delta, trials };
-            let found = on.sampled(|study| study::epsilon(study, &options))?;
+            let found = on.sampled(call, |study| study::epsilon(study, &options))?;
             on.tell(&found, || plots::epsilon(&found), &table::epsilon(&found))
         }
         Command::BaseSample { sizes, trials, on } => {
             let options = BaseSampleOptions { sizes, trials };
-            let found = on.sampled(|study| study::base_sample(study, &options))?;
+            let found = on.sampled(call, |study| study::base_sample(study, &options))?;
             on.tell(&found, || plots::base_sample(&found), &table::base_sample(&found))
         }
         Command::Normality { sizes, trials, on } => {
             let options = NormalityOptions { sizes, trials };
-            let found = on.sampled(|study| study::normality(study, &options))?;
+            let found = on.sampled(call, |study| study::normality(study, &options))?;
             on.tell(&found, || plots::normality(&found), &table::normality(&found))
         }
         Command::Coverage { share, mass, trials, on } => {
             let options = CoverageOptions { share, mass, trials };
-            let found = on.sampled(|study| study::coverage(study, &options))?;
+            let found = on.sampled(call, |study| study::coverage(study, &options))?;
             on.tell(&found, || plots::coverage(&found), &table::coverage(&found))
         }
         Command::Bias { shares, trials, on } => {
             let options = BiasOptions { shares, trials };
-            let found = on.sampled(|study| study::bias(study, &options))?;
+            let found = on.sampled(call, |study| study::bias(study, &options))?;
             on.tell(&found, || plots::bias(&found), &table::bias(&found))
         }
         Command::Calibration { chosen, deltas, trials, on } => {
             let backend = find_backend("cpu")?;
             let Loaded { entries, files } = chosen.load()?;
             let (trace, settings) = on.open(&files)?;
-            let lineup = chosen.lineup(entries, &trace, &*backend, &settings)?;
+            let results = on.results(call, &entries)?;
+            let lineup = chosen.lineup(entries, &trace, &*backend, &settings, &results)?;
             let options = CalibrationOptions { deltas, trials };
-            let found = sampled(&trace, &settings, |study| {
+            let found = sampled(&trace, &settings, &results, |study| {
                 study::calibration(study, &lineup.run, &options)
             })?;
             on.tell(
@@ -223,51 +227,59 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             let (trace, settings) = on.open(&[])?;
             let bar = progress::bar("steps");
             let show = |done, total| progress::show(&bar, done, total);
-            let found = study::sensitivity(&trace, &*backend, &settings, &show)?;
+            let results = on.results(call, &[])?;
+            let found = study::sensitivity(&trace, &*backend, &settings, &results, &show)?;
             bar.finish_and_clear();
+            results.expect_whole()?;
             on.tell(&found, || plots::sensitivity(&found), &table::sensitivity(&found))
         }
-        Command::Pareto(pipelines) => pipelines.pareto(),
-        Command::Limit(pipelines) => pipelines.limit(),
+        Command::Pareto(pipelines) => pipelines.pareto(call),
+        Command::Limit(pipelines) => pipelines.limit(call),
     }
 }
 
 impl Pipelines {
-    fn pareto(&self) -> Result<(), Failure> {
+    fn pareto(&self, call: &Call) -> Result<(), Failure> {
         let options = PromiseOptions { epsilon: self.epsilon, delta: self.delta };
-        let (found, lineup) = self.compared(|entries, trace, backend, settings, progress| {
-            study::pareto(entries, &options, trace, backend, settings, progress)
-        })?;
+        let (found, lineup) =
+            self.compared(call, |entries, trace, backend, settings, results, progress| {
+                study::pareto(entries, &options, trace, backend, settings, results, progress)
+            })?;
         self.on.tell(&lineup.told(&found), || plots::pareto(&found), &table::pareto(&found))
     }
 
-    fn limit(&self) -> Result<(), Failure> {
+    fn limit(&self, call: &Call) -> Result<(), Failure> {
         let options = PromiseOptions { epsilon: self.epsilon, delta: self.delta };
-        let (found, lineup) = self.compared(|entries, trace, backend, settings, progress| {
-            study::limit(entries, &options, trace, backend, settings, progress)
-        })?;
+        let (found, lineup) =
+            self.compared(call, |entries, trace, backend, settings, results, progress| {
+                study::limit(entries, &options, trace, backend, settings, results, progress)
+            })?;
         self.on.tell(&lineup.told(&found), || plots::limit(&found), &table::limit(&found))
     }
 
     /// Runs a study of those pipelines that can run on the trace.
     fn compared<T>(
         &self,
+        call: &Call,
         run: impl FnOnce(
             &[Entry],
             &Trace,
             &dyn Backend,
             &TraceSettings,
+            &Results,
             &dyn Fn(usize, usize),
         ) -> vattention::experiments::Result<T>,
     ) -> Result<(T, Lineup<Entry>), Failure> {
         let backend = find_backend(&self.machine.backend)?;
         let Loaded { entries, files } = self.chosen.load()?;
         let (trace, settings) = self.on.open(&files)?;
-        let lineup = self.chosen.lineup(entries, &trace, &*backend, &settings)?;
+        let results = self.on.results(call, &entries)?;
+        let lineup = self.chosen.lineup(entries, &trace, &*backend, &settings, &results)?;
         let bar = progress::bar("steps");
         let show = |done, total| progress::show(&bar, done, total);
-        let found = run(&lineup.run, &trace, &*backend, &settings, &show)?;
+        let found = run(&lineup.run, &trace, &*backend, &settings, &results, &show)?;
         bar.finish_and_clear();
+        results.expect_whole()?;
         Ok((found, lineup))
     }
 }
@@ -276,17 +288,24 @@ impl On {
     /// Runs a study that samples rows.
     fn sampled<T>(
         &self,
+        call: &Call,
         run: impl FnOnce(&Study<'_>) -> vattention::experiments::Result<T>,
     ) -> Result<T, Failure> {
         let (trace, settings) = self.open(&[])?;
-        sampled(&trace, &settings, run)
+        sampled(&trace, &settings, &self.results(call, &[])?, run)
+    }
+
+    /// Opens the results of these pipelines on the trace.
+    fn results(&self, call: &Call, entries: &[Entry]) -> Result<Results, Failure> {
+        self.sharing.open(call, || inputs(&self.trace, entries))
     }
 
     /// Opens the trace, and checks the outputs against it and `files`.
     fn open(&self, files: &[PathBuf]) -> Result<(Trace, TraceSettings), Failure> {
         let trace = Trace::open(&self.trace)?;
-        let inputs: Vec<&Path> = files.iter().chain([&self.trace]).map(PathBuf::as_path).collect();
-        check_outputs(&[("--json", self.json.as_ref()), ("--plot", self.plot.as_ref())], &inputs)?;
+        let read = files.iter().chain([&self.trace]).chain(&self.sharing.results);
+        let read: Vec<&Path> = read.map(PathBuf::as_path).collect();
+        check_outputs(&[("--json", self.json.as_ref()), ("--plot", self.plot.as_ref())], &read)?;
         let (layers, queries) = (self.layers.clone(), self.queries);
         Ok((trace, TraceSettings { layers, queries, dump: false }))
     }
@@ -312,11 +331,13 @@ impl On {
 fn sampled<T>(
     trace: &Trace,
     settings: &TraceSettings,
+    results: &Results,
     run: impl FnOnce(&Study<'_>) -> vattention::experiments::Result<T>,
 ) -> Result<T, Failure> {
     let bar = progress::bar("rows");
     let show = |done, total| progress::show(&bar, done, total);
-    let found = run(&Study { trace, settings, progress: &show })?;
+    let found = run(&Study { trace, settings, results, progress: &show })?;
     bar.finish_and_clear();
+    results.expect_whole()?;
     Ok(found)
 }

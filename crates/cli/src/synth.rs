@@ -73,6 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let layers = (0..args.layers).map(layer).collect::<Result<BTreeMap<_, _>, Failure>>()?;
     let info = TraceInfo {
         scale: None,
+        share: None,
         model: Some(format!("synthetic heads, kind {}", args.kind.name())),
         source: Some(format!("vattention synth --seed {}", args.seed)),
     };

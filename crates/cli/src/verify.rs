@@ -6,7 +6,9 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vattention::experiments::{Entry, TraceSettings, Verification, at_epsilon, verify};
+use vattention::experiments::{
+    Entry, Results, TraceSettings, at_densities, at_epsilon, verify_all,
+};
 use vattention::plots;
 use vattention::trace::{Trace, write_beside};
 use vattention::{Fraction, PipelineConfig};
@@ -15,6 +17,7 @@ use crate::compare::find_backend;
 use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
 use crate::pipelines::{Changes, expect_fit, shapes};
+use crate::sharing::{Call, Sharing, inputs};
 use crate::{Failure, progress, say};
 
 const HELP: &str = "\
@@ -68,6 +71,8 @@ pub(crate) struct Args {
     /// Draw errors against epsilon, at half of it, at it and at twice it, as SVG.
     #[arg(long, value_name = "FILE", requires = "heads")]
     plot: Option<PathBuf>,
+    #[command(flatten)]
+    sharing: Sharing,
     /// Write the verdict as JSON, with all that `--heads` shows of every head.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -76,18 +81,25 @@ pub(crate) struct Args {
 /// What epsilon is multiplied by for the plot, beside 1.
 const FACTORS: [f64; 2] = [0.5, 2.0];
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let (entry, files) = args.changes.load_one(&args.config)?;
-    let inputs: Vec<&Path> = files.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
+    let read = files.iter().chain([&args.trace]).chain(&args.sharing.results);
+    let read: Vec<&Path> = read.map(PathBuf::as_path).collect();
     let trace = Trace::open(&args.trace)?;
     let outputs = [("--json", args.json.as_ref()), ("--plot", args.plot.as_ref())];
-    check_outputs(&outputs, &inputs)?;
-    let pipeline = &args.made(entry, &trace)?.pipeline;
+    check_outputs(&outputs, &read)?;
+    let own = std::slice::from_ref(&entry);
+    let results = args.sharing.open(call, || inputs(&args.trace, own))?;
+    let pipeline = &args.made(entry, &trace, &results)?.pipeline;
     let mut runs = vec![pipeline.clone()];
     if args.plot.is_some() {
         runs.extend(others(pipeline));
     }
-    let verdicts = verify_all(&runs, &trace, args.trials)?;
+    let bar = progress::bar("samples");
+    let show = |done, total| progress::show(&bar, done, total);
+    let verdicts = verify_all(&runs, &trace, args.trials, &results, &show)?;
+    bar.finish_and_clear();
+    results.expect_whole()?;
     let verdict = &verdicts[0];
     if let Some(path) = &args.json {
         write_json(path, verdict)?;
@@ -102,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 impl Args {
     /// The pipeline, which must promise something and be able to run on the trace, at the density.
-    fn made(&self, entry: Entry, trace: &Trace) -> Result<Entry, Failure> {
+    fn made(&self, entry: Entry, trace: &Trace, results: &Results) -> Result<Entry, Failure> {
         if entry.pipeline.parts().all(|part| part.demand().is_none()) {
             let message = "promises nothing; expected an [estimator]";
             return Err(Failure::input(format!("{}: {message}", entry.file)));
@@ -113,10 +125,10 @@ impl Args {
         }
         let (settings, backend) = (TraceSettings::default(), find_backend("cpu")?);
         expect_fit(&entry, &shapes(trace, &settings)?, &*backend)?;
-        match self.density {
-            Some(density) => Ok(entry.at_density(density, trace, &*backend, &settings)?),
-            None => Ok(entry),
-        }
+        let Some(density) = self.density else { return Ok(entry) };
+        let search = [(&entry, density)];
+        let mut found = at_densities(&search, trace, &*backend, &settings, results, &|_, _| ())?;
+        found.pop().expect("a pipeline for the search").map_err(Failure::input)
     }
 }
 
@@ -126,20 +138,4 @@ fn others(pipeline: &PipelineConfig) -> Vec<Arc<PipelineConfig>> {
     let epsilons = FACTORS.into_iter().map(|factor| factor * promise.epsilon.get());
     let epsilons = epsilons.filter_map(|epsilon| Fraction::try_from(epsilon).ok());
     epsilons.filter_map(|epsilon| at_epsilon(pipeline, epsilon)).collect()
-}
-
-fn verify_all(
-    runs: &[Arc<PipelineConfig>],
-    trace: &Trace,
-    trials: u32,
-) -> Result<Vec<Verification>, Failure> {
-    let bar = progress::bar("samples");
-    let mut verdicts = Vec::new();
-    for (i, pipeline) in runs.iter().enumerate() {
-        verdicts.push(verify(pipeline, trace, trials, &|done, total| {
-            progress::show(&bar, i * total + done, runs.len() * total);
-        })?);
-    }
-    bar.finish_and_clear();
-    Ok(verdicts)
 }

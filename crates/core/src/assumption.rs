@@ -3,10 +3,10 @@
 use std::fmt;
 use std::ops::BitOr;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Something that a promise takes for granted, because no theorem gives it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Assumption {
     /// A sum over the sample is near to normal.
@@ -111,6 +111,13 @@ impl Serialize for Assumptions {
     }
 }
 
+impl<'de> Deserialize<'de> for Assumptions {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let all = Vec::<Assumption>::deserialize(from)?;
+        Ok(all.into_iter().map(Self::of).fold(Self::NONE, BitOr::bitor))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,5 +130,6 @@ mod tests {
         assert_eq!(Assumptions::NONE.to_string(), "nothing");
         let names = serde_json::to_string(&Assumptions::ALL).unwrap();
         assert_eq!(names, r#"["normal","moments","tail-seen"]"#);
+        assert_eq!(serde_json::from_str::<Assumptions>(&names).unwrap(), Assumptions::ALL);
     }
 }

@@ -2,21 +2,21 @@
 //! interrupted goes on.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use vattention_experiments::{Error, Header, LineFile, Part};
 
-use crate::{Answered, Error, Record, Result};
+use crate::{Answered, Record, Result};
 
 /// Answers and densities by what they depend on, and the file that they are kept in: a line of JSON
 /// for each.
 #[derive(Debug, Default)]
 pub struct AnswerCache {
-    file: Option<(PathBuf, File)>,
+    part: Part,
+    file: Option<LineFile>,
     answers: HashMap<String, Answered>,
-    densities: HashMap<String, f64>,
+    densities: HashMap<String, Option<f64>>,
 }
 
 /// A line of the file.
@@ -32,29 +32,36 @@ enum Line {
 #[serde(deny_unknown_fields)]
 struct Density {
     digest: String,
-    density: f64,
+    /// `None`: the model took no step by the pipeline.
+    #[serde(deserialize_with = "Option::deserialize")]
+    density: Option<f64>,
 }
 
 impl AnswerCache {
     /// Opens a file of answers, or begins one. A last line that was cut by an interruption is
-    /// taken away.
+    /// taken away. Answers to other questions may be in it.
     ///
     /// # Errors
-    /// [`Error::File`], or [`Error::AnswerCache`] if it holds something else.
+    /// A file that cannot be read or written, that another run writes, or that holds something else.
     pub fn open(path: &Path) -> Result<Self> {
-        let failed = |source| Error::File { path: path.into(), source };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(failed)?;
-        let text = std::io::read_to_string(&file).map_err(failed)?;
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let (file, text) = LineFile::open(path)?;
+        let header = Header::of_lines(path, &text)?.is_some();
+        Self::new(path, file, &text, header.into(), Part::All)
+    }
+
+    /// The same for one evaluation, which is shared: the file begins with what its answers depend on.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), or answers of another evaluation or another shard.
+    pub fn open_shared(path: &Path, header: &Header, part: Part) -> Result<Self> {
+        let (file, text) = header.open(path, part)?;
+        Self::new(path, file, &text, 1, part)
+    }
+
+    fn new(path: &Path, file: LineFile, text: &str, skipped: usize, part: Part) -> Result<Self> {
         let (mut answers, mut densities) = (HashMap::new(), HashMap::new());
-        for (i, line) in text[..whole].lines().enumerate() {
-            let line = serde_json::from_str(line).map_err(|error| Error::AnswerCache {
+        for (i, line) in text.lines().enumerate().skip(skipped) {
+            let line = serde_json::from_str(line).map_err(|error| Error::Results {
                 path: path.into(),
                 line: i + 1,
                 reason: format!("{error}; expected an answer that `vattention evaluate` kept"),
@@ -69,14 +76,12 @@ impl AnswerCache {
                 }
             }
         }
-        if whole < text.len() && !looks_cut(&text[whole..]) {
-            let reason = "expected answers that `vattention evaluate` kept".into();
-            let line = text[..whole].lines().count() + 1;
-            return Err(Error::AnswerCache { path: path.into(), line, reason });
-        }
-        file.set_len(whole as u64).map_err(failed)?;
-        file.seek(SeekFrom::End(0)).map_err(failed)?;
-        Ok(Self { file: Some((path.into(), file)), answers, densities })
+        Ok(Self { part, file: Some(file), answers, densities })
+    }
+
+    /// Which cases may be asked.
+    pub(crate) fn part(&self) -> Part {
+        self.part
     }
 
     /// The answer that depends on the same.
@@ -84,13 +89,13 @@ impl AnswerCache {
         self.answers.get(digest).cloned()
     }
 
-    /// The density that depends on the same.
-    pub(crate) fn density(&self, digest: &str) -> Option<f64> {
-        self.densities.get(digest).copied()
+    /// The density that depends on the same, if it is kept.
+    pub(crate) fn density(&self, digest: &str) -> Option<&Option<f64>> {
+        self.densities.get(digest)
     }
 
     /// Keeps a density.
-    pub(crate) fn push_density(&mut self, digest: String, density: f64) -> Result<()> {
+    pub(crate) fn push_density(&mut self, digest: String, density: Option<f64>) -> Result<()> {
         self.densities.insert(digest.clone(), density);
         self.write(&Line::Density(Density { digest, density }))
     }
@@ -102,16 +107,9 @@ impl AnswerCache {
     }
 
     fn write(&mut self, line: &Line) -> Result<()> {
-        let Some((path, file)) = &mut self.file else { return Ok(()) };
-        let written = serde_json::to_string(line)
-            .map_err(std::io::Error::other)
-            .and_then(|line| file.write_all(format!("{line}\n").as_bytes()));
-        written.map_err(|source| Error::File { path: path.clone(), source })
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let line = serde_json::to_string(line)
+            .map_err(|error| Error::Setting { option: "--results", reason: error.to_string() })?;
+        Ok(file.push(&line)?)
     }
-}
-
-/// Whether a line without an end is the beginning of an answer, and not of somebody's file.
-fn looks_cut(line: &str) -> bool {
-    const BEGINNING: &str = "{\"digest\":\"";
-    line.starts_with(BEGINNING) || BEGINNING.starts_with(line)
 }

@@ -2,6 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use vattention_experiments::Part;
+
 use crate::{AnswerCache, Answered, Record, Result};
 
 /// Keeps answers, counts them, and says how many there are.
@@ -29,6 +31,11 @@ impl<'a> Collector<'a> {
     /// The answer that depends on the same, if it was kept.
     pub(crate) fn find(&self, digest: &str) -> Option<Answered> {
         self.state().kept.find(digest)
+    }
+
+    /// Whether nothing may be asked.
+    pub(crate) fn only_kept(&self) -> bool {
+        matches!(self.state().kept.part(), Part::Nothing { .. })
     }
 
     /// Keeps a new answer.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vattention_core::{Fraction, PipelineConfig};
-use vattention_experiments::{Tuned, made_to_read};
+use vattention_experiments::{Incomplete, Missing, Tuned, made_to_read};
 use vattention_llm::Prefilled;
 
 use crate::{AnswerCache, Error, Evaluation, Prompt, Result, Variant, at_once};
@@ -65,9 +65,56 @@ impl Evaluation<'_> {
         density_texts: &DensityTexts,
         kept: &mut AnswerCache,
     ) -> Result<Variant> {
+        self.search(pipeline, density, density_texts, kept, true)
+    }
+
+    /// Each pipeline at its density, or why that cannot be. A shard makes every n-th search. `progress` is called with
+    /// the searches done and of all.
+    ///
+    /// # Errors
+    /// Texts that cannot be made, or [`Incomplete`](vattention_experiments::Error::Incomplete) if searches of others
+    /// are missing.
+    pub fn at_densities(
+        &self,
+        searches: &[(&Arc<PipelineConfig>, Fraction)],
+        kept: &mut AnswerCache,
+        progress: &dyn Fn(usize, usize),
+    ) -> Result<Vec<Result<Variant, String>>> {
+        if searches.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (density_texts, part) = (self.density_texts()?, kept.part());
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        for (number, &(pipeline, density)) in searches.iter().enumerate() {
+            let may = part.has_by_turns(number);
+            match self.search(pipeline, density, &density_texts, kept, may) {
+                Err(Error::Experiment(vattention_experiments::Error::Incomplete(_))) => {
+                    let (name, share) = (&pipeline.name, density.get());
+                    let unit = format!("density search {} ({name}, share {share})", number + 1);
+                    missing.push(Missing { unit, shard: part.shard_by_turns(number) });
+                }
+                made => found.push(made.map_err(|error| error.to_string())),
+            }
+            progress(number + 1, searches.len());
+        }
+        if missing.is_empty() {
+            return Ok(found);
+        }
+        Err(incomplete(missing, searches.len()))
+    }
+
+    /// As [`at_density`](Self::at_density), of kept densities alone unless others `may` be measured.
+    fn search(
+        &self,
+        pipeline: &Arc<PipelineConfig>,
+        density: Fraction,
+        density_texts: &DensityTexts,
+        kept: &mut AnswerCache,
+        may: bool,
+    ) -> Result<Variant> {
         let kept = RefCell::new(kept);
         let measure = |pipeline: &Arc<PipelineConfig>| {
-            self.density(pipeline, density_texts, &mut kept.borrow_mut())
+            self.density(pipeline, density_texts, &mut kept.borrow_mut(), may)
         };
         let Tuned { pipeline, set } = made_to_read(pipeline, density, &measure)?;
         Ok(Variant { pipeline, asked: Some(density.get()), set: Some(set) })
@@ -78,20 +125,21 @@ impl Evaluation<'_> {
         pipeline: &Arc<PipelineConfig>,
         density_texts: &DensityTexts,
         kept: &mut AnswerCache,
+        may: bool,
     ) -> Result<f64> {
         let kept = Mutex::new(kept);
         let kept = || kept.lock().unwrap_or_else(PoisonError::into_inner);
         let one = |(): &mut (), i: usize| {
             let text = &density_texts.texts[i];
             let digest = self.digest(pipeline, &text.prompt, i)?;
-            let known = kept().density(&digest);
-            if known.is_some() {
-                return Ok(known);
+            if let Some(known) = kept().density(&digest) {
+                return Ok(*known);
+            }
+            if !may {
+                return Err(incomplete(Vec::new(), 0));
             }
             let density = self.density_on(pipeline, text, i)?;
-            if let Some(density) = density {
-                kept().push_density(digest, density)?;
-            }
+            kept().push_density(digest, density)?;
             Ok(density)
         };
         let measured = at_once::each(density_texts.texts.len(), self.settings.at_once, || (), one)?;
@@ -112,8 +160,12 @@ impl Evaluation<'_> {
             let _ = text.read.set(self.read(None, &text.prompt)?);
         }
         let read = text.read.get().expect("it was just read");
-        let answered = self.answer(pipeline, &text.prompt, read, i, false);
+        let answered = self.answer(self.weights.model()?, pipeline, &text.prompt, read, i, false);
         let seen = answered.map_err(failed)?.1.summary();
         Ok((seen.rows > 0).then_some(seen.density))
     }
+}
+
+fn incomplete(missing: Vec<Missing>, total: usize) -> Error {
+    vattention_experiments::Error::Incomplete(Incomplete::new(missing, total)).into()
 }

@@ -20,9 +20,9 @@ pub enum Error {
         /// Why not.
         source: Box<vattention_llm::Error>,
     },
-    /// A pipeline has nothing that can be set so that it reads so much.
+    /// A pipeline has nothing that can be set so that it reads so much, or results cannot be kept or are missing.
     #[error(transparent)]
-    Density(#[from] vattention_experiments::Error),
+    Experiment(#[from] vattention_experiments::Error),
     /// The operating system refuses a file.
     #[error("{}: {source}", .path.display())]
     File {
@@ -34,16 +34,6 @@ pub enum Error {
     /// The threads for cases at once cannot be started.
     #[error("threads for cases at once: {0}")]
     Threads(rayon::ThreadPoolBuildError),
-    /// A file does not hold answers.
-    #[error("{}, line {line}: {reason}", .path.display())]
-    AnswerCache {
-        /// The file, as it was given.
-        path: PathBuf,
-        /// Counted from 1.
-        line: usize,
-        /// What is wrong and what was expected.
-        reason: String,
-    },
 }
 
 /// A result with this crate's [`Error`].

@@ -12,27 +12,29 @@ mod observed;
 mod record;
 mod report;
 mod talk;
+mod weights;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{Backend, Options, PipelineConfig};
-use vattention_llm::{Model, PrefillOptions, Prefilled, Session, Tokenizer};
+use vattention_llm::{Config, Model, PrefillOptions, Prefilled, Session, Tokenizer};
 use vattention_tasks::{Case, Task, Texts};
 
 pub use answer_cache::AnswerCache;
 pub use density::DensityTexts;
 pub use error::{Error, Result};
-pub use record::{Answered, AttentionSummary, ErrorOf, Files, Record, fingerprint};
+pub use record::{Answered, AttentionSummary, ErrorOf, Record, fingerprint};
 pub use report::{Report, TaskScore, VariantResult, mean_of_counted};
 pub use talk::Talk;
-pub use vattention_experiments::Variant;
+pub use vattention_experiments::{Files, Variant};
+pub use weights::Weights;
 
 use collector::Collector;
 use observed::Seen;
 pub use observed::{LayerAttended, ObservedBackend, Observer};
-use record::Digest;
+use vattention_experiments::{Digest, Incomplete, Missing, Part, named_files};
 
 /// Which part of a prompt the pipeline reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,8 +77,10 @@ pub struct EvaluationSettings {
 /// A model, and everything that it is asked with.
 #[allow(missing_debug_implementations)]
 pub struct Evaluation<'a> {
-    /// The model.
-    pub model: &'a Model,
+    /// The model's settings.
+    pub config: &'a Config,
+    /// Its weights.
+    pub weights: Weights<'a>,
     /// Changes where the model does: answers are kept for it. See [`fingerprint`].
     pub fingerprint: String,
     /// Its tokenizer.
@@ -109,7 +113,9 @@ impl Evaluation<'_> {
     ///
     /// # Errors
     /// A text that cannot be made so short, a model that cannot take it, a pipeline that cannot run
-    /// with the model, or answers that cannot be kept.
+    /// with the model, answers that cannot be kept, or
+    /// [`Incomplete`](vattention_experiments::Error::Incomplete) if others are missing: of a shard, all cases but
+    /// every n-th.
     pub fn run(
         &self,
         variants: &[Variant],
@@ -117,31 +123,54 @@ impl Evaluation<'_> {
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Report> {
         let places = self.places();
-        let collector = Collector::new(kept, places.len() * variants.len(), progress);
+        let part = kept.part();
+        let own: Vec<usize> = match part {
+            Part::All | Part::Nothing { .. } => (0..places.len()).collect(),
+            Part::Shard(shard) => {
+                (0..places.len()).filter(|&place| shard.has_by_turns(place)).collect()
+            }
+        };
+        let collector = Collector::new(kept, own.len() * variants.len(), progress);
         let nothing_read = || None;
-        let records =
-            at_once::each(places.len(), self.settings.at_once, nothing_read, |before, i| {
-                self.ask(places[i], variants, before, &collector)
-            })?;
-        Ok(Report::new(self, variants, records.into_iter().flatten().collect()))
+        let asked = at_once::each(own.len(), self.settings.at_once, nothing_read, |before, i| {
+            self.ask(places[own[i]], variants, before, &collector)
+        })?;
+        let (mut records, mut missing) = (Vec::new(), Vec::new());
+        for (answer, place) in asked.into_iter().zip(&own) {
+            for one in answer {
+                match one {
+                    Ok(record) => records.push(record),
+                    Err(unit) => missing.push(Missing { unit, shard: part.shard_by_turns(*place) }),
+                }
+            }
+        }
+        if !missing.is_empty() || matches!(part, Part::Shard(_)) {
+            let incomplete = Incomplete::new(missing, places.len() * variants.len());
+            return Err(vattention_experiments::Error::Incomplete(incomplete).into());
+        }
+        Ok(Report::new(self, variants, records))
     }
 
     /// Asks one case of every variant, but for those whose answers are kept. `before` is the prompt
-    /// that was read last.
+    /// that was read last. An answer that is missing and may not be asked for is said in words.
     fn ask(
         &self,
         (task, context, case): (Task, usize, usize),
         variants: &[Variant],
         before: &mut Option<Prefilled>,
         collector: &Collector<'_>,
-    ) -> Result<Vec<Record>> {
+    ) -> Result<Vec<Result<Record, String>>> {
         let prompt = self.prompt(task, context, case_seed(self.settings.seed, case))?;
         let mut read = None;
         let mut records = Vec::with_capacity(variants.len());
         for variant in variants {
             let digest = self.digest(&variant.pipeline, &prompt, case)?;
             if let Some(attended) = collector.find(&digest) {
-                records.push(Record::new(digest, variant, (task, context, case), attended));
+                let place = (task, context, case);
+                records.push(Ok(Record::new(digest, variant, place, attended)));
+            } else if collector.only_kept() {
+                let name = variant.name();
+                records.push(Err(format!("{task}, {context} tokens, case {case}, {name}")));
             } else {
                 let prefilled = match &read {
                     Some(prefilled) => prefilled,
@@ -150,7 +179,7 @@ impl Evaluation<'_> {
                 let attended = self.attend(task, variant, &prompt, prefilled, case)?;
                 let record = Record::new(digest, variant, (task, context, case), attended);
                 collector.keep(&record)?;
-                records.push(record);
+                records.push(Ok(record));
             }
             collector.count();
         }
@@ -175,7 +204,7 @@ impl Evaluation<'_> {
         if self.settings.setup == Setup::A {
             dense.append(&mut sparse);
         }
-        self.model.check_length(dense.len() + sparse.len() + case.tokens)?;
+        self.config.check_length(dense.len() + sparse.len() + case.tokens)?;
         Ok(Prompt { case, dense, sparse })
     }
 
@@ -204,7 +233,7 @@ impl Evaluation<'_> {
 
     /// Reads a prompt, but for the beginning that it has in common with the one before.
     fn read(&self, before: Option<&Prefilled>, prompt: &Prompt) -> Result<Prefilled> {
-        Ok(self.model.prefill_after(before, &prompt.dense, PrefillOptions::default())?)
+        Ok(self.weights.model()?.prefill_after(before, &prompt.dense, PrefillOptions::default())?)
     }
 
     /// What a variant answers, and what its attention did meanwhile.
@@ -217,8 +246,9 @@ impl Evaluation<'_> {
         case: usize,
     ) -> Result<Answered> {
         let failed = |source| Error::pipeline(variant.name(), source);
+        let (model, errors) = (self.weights.model()?, self.settings.errors);
         let (tokens, seen) = self
-            .answer(&variant.pipeline, prompt, prefilled, case, self.settings.errors)
+            .answer(model, &variant.pipeline, prompt, prefilled, case, errors)
             .map_err(failed)?;
         let answer = self.tokenizer.decode(&tokens)?;
         Ok(Answered { score: task.score(&prompt.case, &answer), answer, attention: seen.summary() })
@@ -226,6 +256,7 @@ impl Evaluation<'_> {
 
     fn answer(
         &self,
+        model: &Model,
         pipeline: &Arc<PipelineConfig>,
         prompt: &Prompt,
         prefilled: &Prefilled,
@@ -234,7 +265,7 @@ impl Evaluation<'_> {
     ) -> vattention_llm::Result<(Vec<u32>, Seen)> {
         let observed = ObservedBackend::new(self.backend, errors, Seen::default());
         let options = Options { sequence: case as u32, ..self.settings.options.clone() };
-        let mut session = Session::new(self.model, &observed, pipeline, &options)?;
+        let mut session = Session::new(model, &observed, pipeline, &options)?;
         let logits = session.begin(prefilled)?;
         let logits = session.steps(logits, &prompt.sparse)?;
         let generation = session
@@ -246,13 +277,21 @@ impl Evaluation<'_> {
     /// Changes with everything that an answer depends on, but for the program itself.
     fn digest(&self, pipeline: &PipelineConfig, prompt: &Prompt, case: usize) -> Result<String> {
         let EvaluationSettings { setup, errors, options, .. } = &self.settings;
-        let mut digest = Digest::default()
-            .add(&self.fingerprint)
-            .add(&(self.backend.name(), setup, errors, format!("{:?}", options.storage)))
-            .add_pipeline(pipeline)
-            .add(&(&prompt.dense, &prompt.sparse, prompt.case.tokens, &prompt.case.answers, case));
-        for learnt in record::named_files(pipeline) {
-            digest = digest.add(&self.files.digest(learnt)?);
+        let digest = Digest::default().with(&self.fingerprint).with(&(
+            self.backend.name(),
+            setup,
+            errors,
+            format!("{:?}", options.storage),
+        ));
+        let mut digest = record::add_pipeline(digest, pipeline).with(&(
+            &prompt.dense,
+            &prompt.sparse,
+            prompt.case.tokens,
+            &prompt.case.answers,
+            case,
+        ));
+        for learnt in named_files(pipeline) {
+            digest = digest.with(&self.files.digest(learnt)?);
         }
         Ok(digest.finish())
     }

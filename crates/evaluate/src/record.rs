@@ -1,16 +1,11 @@
 //! One answer, and what it depends on.
 
-use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::UNIX_EPOCH;
+use std::path::Path;
 
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 use vattention_core::PipelineConfig;
-use vattention_experiments::{Bars, Violations};
+use vattention_experiments::{Bars, Digest, Violations, digest_of_file};
 use vattention_tasks::Task;
 
 use crate::{Error, Result, Variant};
@@ -90,31 +85,9 @@ impl Record {
     }
 }
 
-/// A digest of several parts.
-#[derive(Default)]
-pub(crate) struct Digest(Sha256);
-
-impl Digest {
-    pub(crate) fn add(self, part: &impl Serialize) -> Self {
-        // What cannot be written as JSON, as maps with odd keys, is in none of the parts.
-        self.add_text(&serde_json::to_string(part).unwrap_or_default())
-    }
-
-    pub(crate) fn add_pipeline(self, pipeline: &PipelineConfig) -> Self {
-        self.add_text(&in_first_words(serde_json::to_string(pipeline).unwrap_or_default()))
-    }
-
-    fn add_text(mut self, text: &str) -> Self {
-        self.0.update((text.len() as u64).to_le_bytes());
-        self.0.update(text);
-        self
-    }
-
-    pub(crate) fn finish(self) -> String {
-        let bytes = self.0.finalize();
-        let half = bytes.iter().take(16).fold(0, |number, &byte| number << 8 | u128::from(byte));
-        format!("{half:032x}")
-    }
+/// A digest with a pipeline in it.
+pub(crate) fn add_pipeline(digest: Digest, pipeline: &PipelineConfig) -> Digest {
+    digest.with_text(&in_first_words(serde_json::to_string(pipeline).unwrap_or_default()))
 }
 
 /// A pipeline's text with the values that two options had when the first answers were kept: these took hours, and are still
@@ -126,72 +99,26 @@ fn in_first_words(text: String) -> String {
     })
 }
 
-/// What changes when a model does: of a directory, `config.json`, and names, sizes and times of the
-/// other files that are read; of a GGUF file, all of its bytes.
+/// What changes when a model does: all bytes of a GGUF file, or of a directory's files that are read, by their names.
 ///
 /// # Errors
-/// [`Error::File`].
+/// If one of them cannot be read.
 pub fn fingerprint(model: &Path) -> Result<String> {
-    if model.is_file() { digest(model) } else { fingerprint_of_directory(model) }
-}
-
-/// Digests of files, each made once.
-#[derive(Debug, Default)]
-pub struct Files(Mutex<HashMap<PathBuf, String>>);
-
-impl Files {
-    /// Of all bytes of a file.
-    pub(crate) fn digest(&self, path: PathBuf) -> Result<String> {
-        let mut digests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = digests.get(&path) {
-            return Ok(known.clone());
-        }
-        let found = digest(&path)?;
-        digests.insert(path, found.clone());
-        Ok(found)
+    if model.is_file() {
+        return Ok(digest_of_file(model)?);
     }
-}
-
-/// The files that a pipeline names: what its selectors have learnt.
-pub(crate) fn named_files(pipeline: &PipelineConfig) -> Vec<PathBuf> {
-    fn find(tree: &Value, found: &mut Vec<PathBuf>) {
-        match tree {
-            Value::String(text) if Path::new(text).is_file() => found.push(text.into()),
-            Value::Array(items) => items.iter().for_each(|item| find(item, found)),
-            Value::Object(fields) => fields.values().for_each(|item| find(item, found)),
-            _ => {}
-        }
-    }
-    let mut found = Vec::new();
-    find(&serde_json::to_value(pipeline).unwrap_or_default(), &mut found);
-    found
-}
-
-/// Of all bytes of a file.
-fn digest(path: &Path) -> Result<String> {
-    let failed = |source| Error::File { path: path.into(), source };
-    let mut digest = Digest::default();
-    std::io::copy(&mut fs::File::open(path).map_err(failed)?, &mut digest.0).map_err(failed)?;
-    Ok(digest.finish())
-}
-
-fn fingerprint_of_directory(dir: &Path) -> Result<String> {
-    let failed = |source| Error::File { path: dir.into(), source };
-    let config = fs::read(dir.join("config.json")).map_err(failed)?;
+    let failed = |source| Error::File { path: model.into(), source };
     let mut files = Vec::new();
-    for entry in fs::read_dir(dir).map_err(failed)? {
+    for entry in fs::read_dir(model).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let read = ["tokenizer.json", "generation_config.json"].contains(&name.as_str());
-        if name.ends_with(".safetensors") || read {
-            // Links lead to where many caches keep the files.
-            let metadata = fs::metadata(entry.path()).map_err(failed)?;
-            let since = metadata.modified().ok().and_then(|it| it.duration_since(UNIX_EPOCH).ok());
-            files.push((name, metadata.len(), since.map(|time| time.as_nanos().to_string())));
+        let read = ["config.json", "tokenizer.json", "generation_config.json"];
+        if name.ends_with(".safetensors") || read.contains(&name.as_str()) {
+            files.push((name, digest_of_file(&entry.path())?));
         }
     }
     files.sort();
-    Ok(Digest::default().add(&config).add(&files).finish())
+    Ok(Digest::default().with(&files).finish())
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ use vattention_backends::Cpu;
 use vattention_config::Loader;
 use vattention_core::{FallBack, Fraction, Options, PipelineConfig};
 use vattention_evaluate::{
-    AnswerCache, Evaluation, EvaluationSettings, Files, Report, Setup, Variant, fingerprint,
+    AnswerCache, Error, Evaluation, EvaluationSettings, Files, Report, Setup, Variant, Weights,
+    fingerprint,
 };
-use vattention_experiments::Evidence;
+use vattention_experiments::{self as experiments, Evidence, Header, Part, Shard, merge_results};
 use vattention_llm::{Model, Tokenizer};
 use vattention_tasks::{Task, Texts};
 use {vattention_estimators as _, vattention_selectors as _};
@@ -77,7 +78,8 @@ impl World {
             options: Options { fall_back: FallBack::Never, ..Options::default() },
         };
         Evaluation {
-            model: &self.model,
+            config: self.model.config(),
+            weights: Weights::Loaded(&self.model),
             fingerprint: fingerprint(&self.dir).unwrap(),
             tokenizer: &self.tokenizer,
             texts: &self.texts,
@@ -204,6 +206,7 @@ fn an_evaluation_goes_on_from_the_answers_that_were_kept() {
     let evaluation = Evaluation { texts: &texts, ..world.evaluation(Setup::B, 0) };
     evaluation.run(&[Variant::as_it_stands(dense())], &mut kept, &|_, _| ()).unwrap();
     assert_eq!(lines(), whole.records.len() + 16, "other texts with the same answers");
+    drop(kept);
     for other in [world.evaluation(Setup::A, 0), world.evaluation(Setup::B, 1)] {
         let report = run(&other, &mut AnswerCache::open(&path).unwrap());
         assert!(report.records.iter().all(|record| record.attended.answer != "kept"));
@@ -339,6 +342,51 @@ fn means_are_of_the_tasks_that_dense_attention_does() {
         let scores = [edges, dense].map(|one| one.scores[2 * place].accuracy);
         assert!((difference.unwrap().mean - (scores[0] - scores[1])).abs() < 1e-12);
     }
+}
+
+fn header() -> Header {
+    Header {
+        vattention: "1".into(),
+        command: vec!["evaluate".into()],
+        inputs: [].into(),
+        shards: None,
+        shard: None,
+    }
+}
+
+/// Answers that are kept are told without weights; of those that are not, which they are.
+#[test]
+fn answers_are_told_without_weights() {
+    let world = World::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |number: usize| folder.path().join(number.to_string());
+    let shared = |number| {
+        let part = Part::Shard(Shard::new(number, 2).unwrap());
+        let mut kept = AnswerCache::open_shared(&path(number), &header(), part).unwrap();
+        let (evaluation, asked) = (world.evaluation(Setup::B, 0), Mutex::new(0));
+        let count = |_: usize, _: usize| *asked.lock().unwrap() += 1;
+        let share = evaluation.run(&variants(), &mut kept, &count);
+        assert!(matches!(share, Err(Error::Experiment(experiments::Error::Incomplete(_)))));
+        asked.into_inner().unwrap()
+    };
+    let told = |files: &[PathBuf]| {
+        let merged = folder.path().join("merged");
+        fs::write(&merged, merge_results(files).unwrap().text).unwrap();
+        let part = Part::Nothing { shards: Some(2) };
+        let mut kept = AnswerCache::open_shared(&merged, &header(), part).unwrap();
+        let weights = Weights::on_demand(Path::new("no such model"));
+        let evaluation = Evaluation { weights, ..world.evaluation(Setup::B, 0) };
+        evaluation.run(&variants(), &mut kept, &|_, _| ())
+    };
+    assert_eq!((shared(2), shared(1)), (16, 16));
+    let whole = told(&[path(2), path(1)]).unwrap();
+    let one = run(&world.evaluation(Setup::B, 0), &mut AnswerCache::default());
+    assert!(whole.records == one.records);
+    let Err(Error::Experiment(experiments::Error::Incomplete(missing))) = told(&[path(1)]) else {
+        panic!()
+    };
+    assert_eq!((missing.missing.len(), missing.total, missing.shards()), (16, 32, vec![2]));
+    assert_eq!(missing.missing[0].unit, "niah_single_1, 300 tokens, case 1, dense");
 }
 
 /// What `just real` has kept is what it goes on from.

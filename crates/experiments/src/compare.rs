@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ndarray::s;
+use serde::{Deserialize, Serialize};
 use vattention_core::{
     Attention, Backend, FallBack, Options, Output, Pipeline, PipelineConfig, Site,
 };
 use vattention_trace::{Layout, Trace, TraceLayer};
 
-use crate::dump::Dump;
-use crate::measured::{Comparison, ExactRow, Tally};
-use crate::{Error, Exact, Result};
+use crate::dump::{Dump, DumpPart};
+use crate::measured::{Comparison, ExactRow, Measured, Tally};
+use crate::{Error, Exact, Result, Results};
 
 /// What to compare on.
 #[derive(Clone, Debug, Default)]
@@ -37,53 +38,96 @@ pub struct Entry {
     pub set: Option<String>,
 }
 
+/// What one pipeline came to on one layer.
+#[derive(Serialize, Deserialize)]
+struct OnLayer {
+    tally: Tally,
+    dump: Option<DumpPart>,
+    /// Time spent answering queries.
+    seconds: f64,
+}
+
 /// Compares pipelines with exact attention on a trace; what they read is returned too if
-/// `settings.dump` asks for it. `progress` is called with the number of steps done and of all.
+/// `settings.dump` asks for it. A pipeline on a layer is a unit of `results`. `progress` is called with the number of
+/// steps done and of all that are to be done.
 ///
 /// Cost: one pass of exact f64 attention over the trace, and one of each pipeline; 4 bytes for each
 /// row and token that it sees.
 ///
 /// # Errors
-/// A setting that does not fit the trace, a damaged trace, or a pipeline that cannot run on it.
+/// A setting that does not fit the trace, a damaged trace, a pipeline that cannot run on it, or as
+/// [`Results::run`].
 pub fn compare(
     entries: &[Entry],
     trace: &Trace,
     backend: &dyn Backend,
     settings: &TraceSettings,
+    results: &Results,
     progress: &dyn Fn(usize, usize),
 ) -> Result<(Comparison, Dump)> {
     let layers = chosen_layers(trace, settings)?;
-    let total = layers.iter().map(|(_, layout)| settings.count(layout) * entries.len()).sum();
-    let mut tallies = vec![Tally::default(); entries.len()];
+    let place = |number: usize| (&layers[number / entries.len()], number % entries.len());
+    let key = |number: usize| {
+        let ((layer, _), i) = place(number);
+        let name = &entries[i].pipeline.name;
+        let outputs = if settings.dump { ", with outputs" } else { "" };
+        format!("layer {layer}, pipeline {} ({name}){outputs}", i + 1)
+    };
+    let keys: Vec<String> = (0..layers.len() * entries.len()).map(key).collect();
+    let made = results.run_together(&keys, |numbers, keep| {
+        let total = numbers.iter().map(|&number| settings.count(&place(number).0.1)).sum();
+        let mut done = 0;
+        for of_layer in numbers.chunk_by(|a, b| a / entries.len() == b / entries.len()) {
+            let (number, layout) = place(of_layer[0]).0;
+            let layer = trace.layer(*number).expect("the layer was listed")?;
+            let scale = trace.info().scale.unwrap_or(layout.shape.default_scale());
+            let count = settings.count(layout);
+            let exact = Exact::rows_with(&layer, &layout.shape, scale, count, ExactRow::new);
+            let options =
+                Options { scale: Some(scale), return_selection: true, ..Options::default() };
+            let answers = Answers { number: *number, layout, layer: &layer, count, options };
+            for &unit in of_layer {
+                let made =
+                    answers.measure(&entries[place(unit).1], backend, &exact, settings, || {
+                        done += 1;
+                        progress(done, total);
+                    })?;
+                keep.put(unit, made)?;
+            }
+        }
+        Ok::<_, Error>(())
+    })?;
+    Ok(together(entries, &layers, made, trace, backend))
+}
+
+/// What pipelines came to on all layers.
+fn together(
+    entries: &[Entry],
+    layers: &[(usize, Layout)],
+    made: Vec<OnLayer>,
+    trace: &Trace,
+    backend: &dyn Backend,
+) -> (Comparison, Dump) {
+    let mut of_entries: Vec<(Tally, f64)> = vec![Default::default(); entries.len()];
     let mut dump = Dump::default();
-    let mut done = 0;
-    for (number, layout) in layers {
-        let layer = trace.layer(number).expect("the layer was listed")?;
-        let scale = trace.info().scale.unwrap_or(layout.shape.default_scale());
-        let count = settings.count(&layout);
-        let exact = Exact::rows_with(&layer, &layout.shape, scale, count, ExactRow::new);
-        let options = Options { scale: Some(scale), return_selection: true, ..Options::default() };
-        let answers = Answers { number, layout: &layout, layer: &layer, count, options };
-        for (i, (entry, tally)) in entries.iter().zip(&mut tallies).enumerate() {
-            let mut rows = exact.chunks(layout.shape.query_heads);
-            let index_bytes = answers.of(entry, backend, |output, time| {
-                tally.add(&output, rows.next().expect("a row for each query"), time);
-                if settings.dump {
-                    dump.push(i, number, output);
-                }
-                done += 1;
-                progress(done, total);
-            })?;
-            tally.add_index(index_bytes, &layout);
+    for (unit, OnLayer { tally, dump: part, seconds }) in made.into_iter().enumerate() {
+        let (layer, i) = (unit / entries.len(), unit % entries.len());
+        let (all, time) = &mut of_entries[i];
+        all.append(tally);
+        *time += seconds;
+        if let Some(part) = part {
+            dump.insert(i, layers[layer].0, part);
         }
     }
-    let pipelines = entries.iter().zip(tallies).map(|(entry, tally)| tally.measured(entry));
+    let measured = |(entry, (tally, seconds)): (&Entry, (Tally, f64))| -> Measured {
+        tally.measured(entry, seconds)
+    };
     let comparison = Comparison {
         trace: trace.path().display().to_string(),
         backend: backend.name().into(),
-        pipelines: pipelines.collect(),
+        pipelines: entries.iter().zip(of_entries).map(measured).collect(),
     };
-    Ok((comparison, dump))
+    (comparison, dump)
 }
 
 impl TraceSettings {
@@ -156,6 +200,32 @@ pub(crate) struct Answers<'a> {
 }
 
 impl Answers<'_> {
+    /// What a pipeline comes to, given what is exact; `tick` is called at each step.
+    fn measure(
+        &self,
+        entry: &Entry,
+        backend: &dyn Backend,
+        exact: &[ExactRow],
+        settings: &TraceSettings,
+        mut tick: impl FnMut(),
+    ) -> Result<OnLayer> {
+        let (mut tally, mut time) = (Tally::default(), Duration::ZERO);
+        let mut dump = settings.dump.then(DumpPart::default);
+        let mut rows = exact.chunks(self.layout.shape.query_heads);
+        let promise = entry.pipeline.promise();
+        let index_bytes = self.of(entry, backend, |output, taken| {
+            let exact = rows.next().expect("a row for each query");
+            tally.add(&output, exact, promise.as_ref());
+            time += taken;
+            if let Some(dump) = &mut dump {
+                dump.push(output);
+            }
+            tick();
+        })?;
+        tally.add_index(index_bytes, self.layout);
+        Ok(OnLayer { tally, dump, seconds: time.as_secs_f64() })
+    }
+
     /// Gives each answer of a pipeline to `take`, with the time it took; returns the bytes of its
     /// index.
     pub(crate) fn of(

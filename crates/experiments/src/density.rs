@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use vattention_core::{Backend, Fraction, Options, PipelineConfig, RowReport, Tunable};
 use vattention_trace::Trace;
 
 use crate::bench::{BY_LAYER, refusal};
 use crate::compare::{Answers, chosen_layers};
 use crate::metrics::MeanMax;
-use crate::{Entry, Error, Result, TraceSettings, at_density, at_epsilon, sized};
+use crate::{Entry, Error, Result, Results, TraceSettings, at_density, at_epsilon, sized};
 
 /// Halvings of the range of what is set.
 const HALVINGS: usize = 10;
@@ -61,28 +62,67 @@ pub fn named(name: &str, density: f64) -> String {
     format!("{name}, {} %", (density * 1e4).round() / 100.0)
 }
 
-impl Entry {
-    /// The pipeline [made to read](made_to_read) about `density` of the tokens of a trace: what its KV
-    /// heads' query heads read together, mean over rows.
-    ///
-    /// # Errors
-    /// As [`made_to_read`] and [`compare`](crate::compare).
-    pub fn at_density(
-        &self,
-        density: Fraction,
-        trace: &Trace,
-        backend: &dyn Backend,
-        settings: &TraceSettings,
-    ) -> Result<Self> {
-        let measure = |pipeline: &Arc<PipelineConfig>| {
-            let one = Self { pipeline: pipeline.clone(), ..self.clone() };
-            density_on(trace, &one, backend, settings)
-        };
-        let Tuned { mut pipeline, set } = made_to_read(&self.pipeline, density, &measure)?;
-        let own = Arc::get_mut(&mut pipeline).expect("nobody else holds what was just made");
-        own.name = named(&self.pipeline.name, density.get());
-        Ok(Self { pipeline, file: self.file.clone(), set: Some(set) })
-    }
+/// A pipeline that was made to read a share, as its result is kept.
+#[derive(Serialize, Deserialize)]
+struct Searched {
+    /// As JSON.
+    pipeline: String,
+    set: String,
+}
+
+/// Each pipeline [made to read](made_to_read) about a share of the tokens of a trace: what its KV heads' query heads
+/// read together, mean over rows; or why it cannot be. Each search is a unit of `results`. `progress` is called with
+/// the searches done and all that are to be done.
+///
+/// # Errors
+/// As [`Results::run`].
+pub fn at_densities(
+    searches: &[(&Entry, Fraction)],
+    trace: &Trace,
+    backend: &dyn Backend,
+    settings: &TraceSettings,
+    results: &Results,
+    progress: &dyn Fn(usize, usize),
+) -> Result<Vec<Result<Entry, String>>> {
+    let key = |(i, (entry, share)): (usize, &(&Entry, Fraction))| {
+        format!("density search {} ({}, share {})", i + 1, entry.pipeline.name, share.get())
+    };
+    let keys: Vec<String> = searches.iter().enumerate().map(key).collect();
+    let found: Vec<Result<Searched, String>> = results.run_together(&keys, |numbers, keep| {
+        for (done, &number) in numbers.iter().enumerate() {
+            let (entry, density) = searches[number];
+            let found = searched(entry, density, trace, backend, settings);
+            keep.put(number, found.map_err(|error| error.to_string()))?;
+            progress(done + 1, numbers.len());
+        }
+        Ok::<_, Error>(())
+    })?;
+    let entry = |(&(entry, _), found): (&(&Entry, Fraction), Result<Searched, String>)| {
+        let Searched { pipeline, set } = found?;
+        let pipeline: PipelineConfig =
+            serde_json::from_str(&pipeline).map_err(|error| error.to_string())?;
+        Ok(Entry { pipeline: Arc::new(pipeline), file: entry.file.clone(), set: Some(set) })
+    };
+    Ok(searches.iter().zip(found).map(entry).collect())
+}
+
+fn searched(
+    entry: &Entry,
+    density: Fraction,
+    trace: &Trace,
+    backend: &dyn Backend,
+    settings: &TraceSettings,
+) -> Result<Searched> {
+    let measure = |pipeline: &Arc<PipelineConfig>| {
+        let one = Entry { pipeline: pipeline.clone(), ..entry.clone() };
+        density_on(trace, &one, backend, settings)
+    };
+    let Tuned { pipeline, set } = made_to_read(&entry.pipeline, density, &measure)?;
+    let name = named(&entry.pipeline.name, density.get());
+    let pipeline = PipelineConfig { name, ..(*pipeline).clone() };
+    let text = serde_json::to_string(&pipeline);
+    let pipeline = text.map_err(|error| refusal(&pipeline, error.to_string()))?;
+    Ok(Searched { pipeline, set })
 }
 
 /// What a pipeline's rows read of a trace, on average.

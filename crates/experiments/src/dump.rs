@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use safetensors::Dtype;
+use serde::{Deserialize, Serialize};
 use vattention_core::Output;
 use vattention_trace::{Tensors, write_beside};
 
@@ -12,12 +13,12 @@ use crate::Result;
 /// Outputs and selections, per pipeline and layer.
 #[derive(Debug, Default)]
 pub struct Dump {
-    parts: BTreeMap<(usize, usize), Part>,
+    parts: BTreeMap<(usize, usize), DumpPart>,
 }
 
 /// One pipeline on one layer, rows in (query, query head) order.
-#[derive(Debug, Default)]
-struct Part {
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct DumpPart {
     queries: usize,
     heads: usize,
     value_dim: usize,
@@ -27,20 +28,26 @@ struct Part {
     probabilities: Vec<f32>,
 }
 
-impl Dump {
+impl DumpPart {
     /// Adds the answer to one query, if it carries its selection.
-    pub(crate) fn push(&mut self, pipeline: usize, layer: usize, output: Output) {
+    pub(crate) fn push(&mut self, output: Output) {
         let Some(selection) = output.selection else { return };
-        let part = self.parts.entry((pipeline, layer)).or_default();
         let (heads, queries, value_dim) = output.out.dim();
-        (part.heads, part.value_dim) = (heads, value_dim);
-        part.queries += queries;
-        part.output.extend(output.out.permuted_axes([1, 0, 2]).iter());
-        let before = part.indices.len();
-        part.indptr
+        (self.heads, self.value_dim) = (heads, value_dim);
+        self.queries += queries;
+        self.output.extend(output.out.permuted_axes([1, 0, 2]).iter());
+        let before = self.indices.len();
+        self.indptr
             .extend(selection.indptr[..selection.rows()].iter().map(|&i| (before + i) as i64));
-        part.indices.extend(selection.indices.iter().map(|&token| i64::from(token)));
-        part.probabilities.extend(selection.probabilities);
+        self.indices.extend(selection.indices.iter().map(|&token| i64::from(token)));
+        self.probabilities.extend(selection.probabilities);
+    }
+}
+
+impl Dump {
+    /// Adds what a pipeline came to on a layer.
+    pub(crate) fn insert(&mut self, pipeline: usize, layer: usize, part: DumpPart) {
+        self.parts.insert((pipeline, layer), part);
     }
 
     /// Writes, per pipeline `i` and layer `l`, `{i}.layers.{l}.output` f32 `[queries, query_heads,

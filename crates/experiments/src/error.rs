@@ -25,6 +25,19 @@ pub enum Error {
         /// Why not.
         source: vattention_core::Error,
     },
+    /// A line of a file does not hold results, or those of other work.
+    #[error("{}, line {line}: {reason}", .path.display())]
+    Results {
+        /// The file, as it was given.
+        path: std::path::PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong and what was expected.
+        reason: String,
+    },
+    /// Not all results are there, and this run may not compute the others.
+    #[error("{0}")]
+    Incomplete(crate::Incomplete),
 }
 
 /// A result with this crate's [`Error`].

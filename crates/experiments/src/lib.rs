@@ -5,6 +5,7 @@ mod bench;
 mod beside;
 mod compare;
 mod density;
+mod digest;
 mod dump;
 mod error;
 mod exact;
@@ -12,6 +13,7 @@ mod limit;
 mod measured;
 mod metrics;
 pub mod study;
+mod units;
 mod variant;
 mod verify;
 
@@ -21,7 +23,8 @@ pub use bench::{
 };
 pub use beside::DenseBeside;
 pub use compare::{Entry, TraceSettings, chosen_layers, compare};
-pub use density::{Tuned, made_to_read, named};
+pub use density::{Tuned, at_densities, made_to_read, named};
+pub use digest::{Digest, Files, digest_of_file, named_files};
 pub use dump::Dump;
 pub use error::{Error, Result};
 pub use exact::Exact;
@@ -31,8 +34,11 @@ pub use metrics::{
     Bars, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference, RowError,
     Violations, binomial,
 };
+pub use units::{
+    Header, Incomplete, Keep, LineFile, Merged, Missing, Part, Results, Shard, merge_results,
+};
 pub use variant::Variant;
 pub use verify::{
     Cause, Count, EvidenceCounts, Failures, Fault, HeadCount, LayerTrials, StepCount, Verification,
-    at_delta, at_epsilon, try_layer, verify,
+    at_delta, at_epsilon, try_layer, verify, verify_all,
 };

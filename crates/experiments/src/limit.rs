@@ -15,6 +15,7 @@
 
 use ndarray::{Array1, ArrayView1, ArrayView2, Axis, s};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use vattention_core::Promise;
 use vattention_estimators::formula::{c2, kappa};
 use vattention_trace::TraceLayer;
@@ -22,7 +23,7 @@ use vattention_trace::TraceLayer;
 use crate::Exact;
 
 /// The limit of one row.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowLimit {
     /// The query.
     pub query: usize,

@@ -1,9 +1,7 @@
 //! How pipelines fared: what is gathered row by row, and what is told of it.
 
-use std::time::Duration;
-
 use ndarray::{ArrayView1, s};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use vattention_core::{Kind, Output, PipelineConfig, Promise, RowReport, Target};
 use vattention_trace::Layout;
 
@@ -93,15 +91,24 @@ pub struct Guarantee {
 }
 
 /// What is gathered of one pipeline, row by row.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[allow(clippy::unsafe_derive_deserialize)] // What is unsafe is within `s!`.
 pub(crate) struct Tally {
-    /// Of the query heads at each step.
-    errors: Vec<Vec<RowError>>,
+    /// Errors of the output, the denominator and the numerator.
+    errors: [Vec<f64>; 3],
     recalls: Vec<f64>,
-    reports: Vec<RowReport>,
+    /// Shares that rows read together with those of their KV head, and by themselves.
+    densities: [Vec<f64>; 2],
+    sampled: Vec<usize>,
+    /// The weakest of any row.
+    kind: Option<Kind>,
+    violations: Violations,
+    bars: Bars,
     index_bytes: Vec<f64>,
-    time: Duration,
 }
+
+/// What [`Tally`] has errors of.
+const TARGETS: [Target; 3] = [Target::Sdpa, Target::Denominator, Target::Numerator];
 
 /// What one row is measured against.
 #[derive(Clone)]
@@ -117,10 +124,10 @@ impl ExactRow {
 }
 
 impl Tally {
-    /// Adds the answer to one query, with its selection.
-    pub(crate) fn add(&mut self, output: &Output, exact_rows: &[ExactRow], time: Duration) {
-        let mut errors = Vec::with_capacity(exact_rows.len());
-        for (head, row) in exact_rows.iter().enumerate() {
+    /// Adds the answer to one query, with its selection, and what is promised of it.
+    pub(crate) fn add(&mut self, output: &Output, exact: &[ExactRow], promise: Option<&Promise>) {
+        let mut errors = Vec::with_capacity(exact.len());
+        for (head, row) in exact.iter().enumerate() {
             let log_denominator = f64::from(output.log_denominator[[head, 0]]);
             let out = output.out.slice(s![head, 0, ..]);
             errors.push(RowError::new(out, log_denominator, &row.exact));
@@ -134,9 +141,28 @@ impl Tally {
                 self.recalls.push(row.attention.recall(certain.into_iter()));
             }
         }
-        self.errors.push(errors);
-        self.reports.extend(&output.rows);
-        self.time += time;
+        self.add_step(&errors, &output.rows, promise);
+    }
+
+    /// Adds the rows of one step.
+    fn add_step(&mut self, errors: &[RowError], reports: &[RowReport], promise: Option<&Promise>) {
+        for (of_target, target) in self.errors.iter_mut().zip(TARGETS) {
+            of_target.extend(errors.iter().map(|row| row.of(target)));
+        }
+        for (row, report) in errors.iter().zip(reports) {
+            self.densities[0].push(report.density_of_group());
+            self.densities[1].push(report.density());
+            self.sampled.push(report.sampled);
+            let kind = report.certificate.kind;
+            self.kind = Some(self.kind.map_or(kind, |weakest| weakest.min(kind)));
+            self.bars.add_row(&report.certificate, row);
+        }
+        if let Some(promise) = promise {
+            let violated = |(row, report): (&RowError, &RowReport)| {
+                !report.certificate.is_bar_alone() && row.exceeds(promise)
+            };
+            self.violations.add_step(errors.iter().zip(reports).map(violated));
+        }
     }
 
     /// Adds the size of a layer's index.
@@ -144,57 +170,46 @@ impl Tally {
         self.index_bytes.push(bytes as f64 / (layout.shape.kv_heads * layout.tokens) as f64);
     }
 
-    pub(crate) fn measured(self, entry: &Entry) -> Measured {
-        let reports = &self.reports;
-        let summary =
-            |target| ErrorSummary::new(self.errors.iter().flatten().map(|row| row.of(target)));
+    /// Adds the rows of another layer after its own.
+    pub(crate) fn append(&mut self, other: Self) {
+        let longer = self.errors.iter_mut().chain(&mut self.densities);
+        let longer = longer.chain([&mut self.recalls, &mut self.index_bytes]);
+        let more = other.errors.into_iter().chain(other.densities);
+        let more = more.chain([other.recalls, other.index_bytes]);
+        longer.zip(more).for_each(|(all, more)| all.extend(more));
+        self.sampled.extend(other.sampled);
+        self.kind = [self.kind, other.kind].into_iter().flatten().min();
+        self.violations = [self.violations, other.violations].into_iter().sum();
+        self.bars = self.bars.and(other.bars);
+    }
+
+    pub(crate) fn measured(self, entry: &Entry, seconds: f64) -> Measured {
+        let [output_error, denominator_error, numerator_error] =
+            self.errors.map(|of_target| ErrorSummary::new(of_target.into_iter()));
+        let [per_kv_head, per_query_head] =
+            self.densities.map(|shares| MeanMax::new(shares.into_iter()));
         let draws = entry.pipeline.parts().any(PipelineConfig::draws);
-        let drawn = || MeanMax::new(reports.iter().map(|report| report.sampled as f64));
+        let drawn = || MeanMax::new(self.sampled.iter().map(|&sampled| sampled as f64));
+        let guarantee = |promise: Promise| Guarantee {
+            promise,
+            kind: self.kind.unwrap_or(Kind::None),
+            violations: self.violations,
+            evidence: self.violations.evidence(&promise),
+        };
         Measured {
             name: entry.pipeline.name.clone(),
             file: entry.file.clone(),
             set: entry.set.clone(),
-            density: Density {
-                per_kv_head: MeanMax::new(reports.iter().map(RowReport::density_of_group)),
-                per_query_head: MeanMax::new(reports.iter().map(RowReport::density)),
-            },
-            recall: MeanMax::new(self.recalls.iter().copied()).mean,
-            index_bytes_per_token: MeanMax::new(self.index_bytes.iter().copied()).mean,
-            output_error: summary(Target::Sdpa),
-            denominator_error: summary(Target::Denominator),
-            numerator_error: summary(Target::Numerator),
+            density: Density { per_kv_head, per_query_head },
+            recall: MeanMax::new(self.recalls.into_iter()).mean,
+            index_bytes_per_token: MeanMax::new(self.index_bytes.into_iter()).mean,
+            output_error,
+            denominator_error,
+            numerator_error,
             budget: draws.then(drawn),
-            bars: self.bars(),
-            guarantee: entry.pipeline.promise().map(|promise| self.guarantee(promise)),
-            seconds: self.time.as_secs_f64(),
-        }
-    }
-
-    fn bars(&self) -> Bars {
-        let mut bars = Bars::default();
-        for (error, report) in self.errors.iter().flatten().zip(&self.reports) {
-            if let Some(bar) = &report.certificate.bar {
-                bars.add(&report.certificate, error.barred(bar));
-            }
-        }
-        bars
-    }
-
-    fn guarantee(&self, promise: Promise) -> Guarantee {
-        let kinds = self.reports.iter().map(|report| report.certificate.kind);
-        let mut violations = Violations::default();
-        let mut reports = self.reports.iter();
-        for step in &self.errors {
-            let violated = |(row, report): (&RowError, &RowReport)| {
-                !report.certificate.is_bar_alone() && row.exceeds(&promise)
-            };
-            violations.add_step(step.iter().zip(reports.by_ref()).map(violated));
-        }
-        Guarantee {
-            promise,
-            kind: kinds.min().unwrap_or(Kind::None),
-            violations,
-            evidence: violations.evidence(&promise),
+            bars: self.bars,
+            guarantee: entry.pipeline.promise().map(guarantee),
+            seconds,
         }
     }
 }
@@ -261,18 +276,25 @@ mod tests {
                 held: true,
             },
         };
-        let tally = Tally {
-            errors: vec![vec![error(0.25)], vec![error(f64::NAN), error(0.26)]],
-            reports: vec![
-                report(10, 20, 40, Kind::Exact),
-                report(0, 10, 60, Kind::Asymptotic),
-                report(0, 30, 80, Kind::Exact),
-            ],
-            recalls: vec![0.5, 1.0],
-            index_bytes: vec![3.0, 5.0],
-            time: Duration::ZERO,
+        let reports = [
+            report(10, 20, 40, Kind::Exact),
+            report(0, 10, 60, Kind::Asymptotic),
+            report(0, 30, 80, Kind::Exact),
+        ];
+        let errors = [error(0.25), error(f64::NAN), error(0.26)];
+        let tally = |scope| {
+            let promise = entry(scope).pipeline.promise();
+            let layer = |rows: std::ops::Range<usize>, recall, index_bytes| {
+                let (recalls, index_bytes) = (vec![recall], vec![index_bytes]);
+                let mut tally = Tally { recalls, index_bytes, ..Tally::default() };
+                tally.add_step(&errors[rows.clone()], &reports[rows], promise.as_ref());
+                tally
+            };
+            let mut all = layer(0..1, 0.5, 3.0);
+            all.append(layer(1..3, 1.0, 5.0));
+            all
         };
-        let got = tally.clone().measured(&entry(Scope::Row));
+        let got = tally(Scope::Row).measured(&entry(Scope::Row), 0.0);
         let close = |got: MeanMax, mean: f64, max: f64| {
             assert!((got.mean - mean).abs() < 1e-12 && (got.max - max).abs() < 1e-12, "{got:?}");
         };
@@ -287,7 +309,8 @@ mod tests {
         assert_eq!((guarantee.promise.epsilon.get(), guarantee.promise.delta.get()), (0.25, 0.125));
         assert_eq!(guarantee.violations.of(Scope::Row), (2, 3), "above epsilon, or no number");
         assert_eq!(guarantee.kind, Kind::Asymptotic, "the weakest");
-        let of_steps = tally.measured(&entry(Scope::Step)).guarantee.expect("a promise");
+        let of_steps =
+            tally(Scope::Step).measured(&entry(Scope::Step), 0.0).guarantee.expect("a promise");
         assert_eq!(
             of_steps.violations.of(Scope::Step),
             (1, 2),

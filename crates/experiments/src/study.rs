@@ -20,14 +20,16 @@ mod sensitivity;
 mod sizes;
 mod tightness;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::compare::chosen_layers;
 use crate::metrics::MeanMax;
-use crate::{Error, Result, TraceSettings};
+use crate::{Error, Result, Results, TraceSettings};
 use head::Head;
 use natural::Natural;
 use population::Population;
@@ -56,7 +58,10 @@ pub struct Study<'a> {
     pub trace: &'a Trace,
     /// Its layers and queries.
     pub settings: &'a TraceSettings,
-    /// Called with the number of rows done and of all, from any thread.
+    /// What its units came to: a unit is what the query heads of a KV head are at one query, or what
+    /// [`compare`](crate::compare) and [`verify`](crate::verify) say.
+    pub results: &'a Results,
+    /// Called with the number of rows done and of all that are to be done, from any thread.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
 }
 
@@ -66,7 +71,7 @@ impl Study<'_> {
     ///
     /// # Errors
     /// If there are no trials, or the trace does not fit.
-    fn measure<T: Send>(
+    fn measure<T: Serialize + DeserializeOwned + Send>(
         &self,
         trials: u32,
         measure: impl Fn(&Population) -> T + Sync,
@@ -75,7 +80,7 @@ impl Study<'_> {
     }
 
     /// The same, after the selectors of a changed configuration.
-    fn measure_after<T: Send>(
+    fn measure_after<T: Serialize + DeserializeOwned + Send>(
         &self,
         certain: &Natural,
         trials: u32,
@@ -86,30 +91,38 @@ impl Study<'_> {
             return Err(Error::Setting { option: "--trials", reason });
         }
         let layers = chosen_layers(self.trace, self.settings)?;
-        let rows = |layout: &Layout| self.settings.count(layout) * layout.shape.query_heads;
-        let total = layers.iter().map(|(_, layout)| rows(layout)).sum();
-        let done = AtomicUsize::new(0);
-        let mut measured = Vec::with_capacity(total);
-        for (number, layout) in layers {
-            let layer = self.trace.layer(number).expect("the layer was listed")?;
-            let first = layout.queries - self.settings.count(&layout);
-            let places: Vec<(usize, usize)> = (0..layout.shape.kv_heads)
-                .flat_map(|kv_head| (first..layout.queries).map(move |query| (kv_head, query)))
-                .collect();
-            let heads = (0..layout.shape.kv_heads)
-                .map(|kv_head| Head::new(certain, self.trace, number, &layer, kv_head))
-                .collect::<Result<Vec<_>>>()?;
-            let one = |(kv_head, query): (usize, usize)| -> Result<Vec<T>> {
-                let rows = heads[kv_head].rows(query)?;
-                let made: Vec<T> = rows.iter().map(&measure).collect();
-                let done = done.fetch_add(made.len(), Ordering::Relaxed) + made.len();
-                (self.progress)(done, total);
-                Ok(made)
-            };
-            let made: Result<Vec<Vec<T>>> = places.into_par_iter().map(one).collect();
-            measured.extend(made?.into_iter().flatten());
-        }
-        Ok(measured)
+        // Of each unit: the place of its layer, the KV head, the query.
+        let places = |(layer, (_, layout)): (usize, &(usize, Layout))| {
+            let queries = layout.queries - self.settings.count(layout)..layout.queries;
+            let heads = 0..layout.shape.kv_heads;
+            heads.flat_map(move |head| queries.clone().map(move |query| (layer, head, query)))
+        };
+        let units: Vec<(usize, usize, usize)> =
+            layers.iter().enumerate().flat_map(places).collect();
+        let key = |&(layer, head, query): &(usize, usize, usize)| {
+            format!("layer {}, KV head {head}, query {query}", layers[layer].0)
+        };
+        let keys: Vec<String> = units.iter().map(key).collect();
+        let made: Vec<Vec<T>> = self.results.run_together(&keys, |numbers, keep| {
+            let group = |number: &usize| layers[units[*number].0].1.shape.group();
+            let (done, total) = (AtomicUsize::new(0), numbers.iter().map(group).sum());
+            let same = |a: &usize, b: &usize| units[*a].0 == units[*b].0;
+            numbers.chunk_by(same).try_for_each(|of_layer| {
+                let number = layers[units[of_layer[0]].0].0;
+                let layer = self.trace.layer(number).expect("the layer was listed")?;
+                let heads: BTreeSet<usize> = of_layer.iter().map(|&unit| units[unit].1).collect();
+                let head = |head| Ok((head, Head::new(certain, self.trace, number, &layer, head)?));
+                let heads = heads.into_iter().map(head).collect::<Result<BTreeMap<_, _>>>()?;
+                of_layer.par_iter().try_for_each(|&unit| {
+                    let (_, head, query) = units[unit];
+                    let made: Vec<T> = heads[&head].rows(query)?.iter().map(&measure).collect();
+                    let done = done.fetch_add(made.len(), Ordering::Relaxed) + made.len();
+                    (self.progress)(done, total);
+                    keep.put(unit, made)
+                })
+            })
+        })?;
+        Ok(made.into_iter().flatten().collect())
     }
 
     /// The trace's file, as given.

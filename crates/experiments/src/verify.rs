@@ -5,18 +5,21 @@ mod cause;
 mod checked_row;
 mod count;
 mod epsilon;
+mod layer_counts;
 mod trials;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rayon::prelude::*;
 use serde::Serialize;
 use vattention_core::{Assumptions, Demand, Kind, PipelineConfig, Promise, Scope};
 
 use crate::metrics::{Bars, CountTest, Evidence, LEVEL};
-use crate::{Error, Result};
+use crate::{Error, Result, Results};
 use bench::Bench;
-use vattention_trace::{Trace, TraceLayer};
+use layer_counts::{KvHeadTrials, LayerCounts};
+use vattention_trace::{Layout, Trace, TraceLayer};
 
 pub use cause::{Cause, Failures};
 pub use count::{Count, HeadCount, StepCount};
@@ -95,31 +98,98 @@ pub struct Fault {
 /// Draws `trials` samples for every KV head of every layer, spread over its queries, and counts
 /// how often each query head's error exceeds epsilon, or its error bar. A trial's number is its sequence's, so that
 /// samples are independent; selectors choose once for each query, unless one of them draws, and get
-/// no feedback. `progress` is called with the trials done and all of them, from any thread.
+/// no feedback. A KV head is a unit of `results`. `progress` is called with the trials done and all that are to be
+/// done, from any thread.
 ///
 /// Cost: the pipeline, and f64 sums over what it reads, `trials` times per KV head; in parallel.
 ///
 /// # Errors
-/// A pipeline without an estimator or that cannot run on the trace, or a damaged trace.
+/// A pipeline without an estimator or that cannot run on the trace, a damaged trace, or as [`Results::run`].
 pub fn verify(
     pipeline: &Arc<PipelineConfig>,
     trace: &Trace,
     trials: u32,
+    results: &Results,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Verification> {
-    let demand = demand(pipeline)?;
-    let trials = enough(trials, trace, &demand)?;
-    let total = trace.layers().map(|(_, layout)| trials * layout.shape.kv_heads).sum();
-    let done = AtomicUsize::new(0);
-    let tick = || progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
-    let mut found = Vec::new();
-    for (number, layout) in trace.layers() {
-        trace.expect_queries(number, &layout)?;
-        let layer = trace.layer(number).expect("the layer was listed")?;
-        let bench = Bench::new(pipeline, &demand, number, &layer, trace.info().scale)?;
-        found.push(bench.run(trials, &tick));
+    let pipelines = std::slice::from_ref(pipeline);
+    let mut one = verify_all(pipelines, trace, trials, results, progress)?;
+    Ok(one.pop().expect("there is a verdict on each pipeline"))
+}
+
+/// [`verify`] for several pipelines.
+///
+/// # Errors
+/// As there.
+pub fn verify_all(
+    pipelines: &[Arc<PipelineConfig>],
+    trace: &Trace,
+    trials: u32,
+    results: &Results,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Result<Vec<Verification>> {
+    let demands = pipelines.iter().map(|pipeline| demand(pipeline)).collect::<Result<Vec<_>>>()?;
+    for demand in &demands {
+        enough(trials, trace, demand)?;
     }
-    Ok(Verification::new(pipeline.name.clone(), demand, found))
+    let layers: Vec<(usize, Layout)> = trace.layers().collect();
+    for (number, layout) in &layers {
+        trace.expect_queries(*number, layout)?;
+    }
+    let found = try_all(pipelines, trace, &layers, trials as usize, results, progress)?;
+    let verdict = |((pipeline, demand), found): ((&Arc<PipelineConfig>, Demand), _)| {
+        Verification::new(pipeline.name.clone(), demand, found)
+    };
+    Ok(pipelines.iter().zip(demands).zip(found).map(verdict).collect())
+}
+
+/// What `trials` samples of each KV head come to, pipeline by pipeline and layer by layer.
+pub(crate) fn try_all(
+    pipelines: &[Arc<PipelineConfig>],
+    trace: &Trace,
+    layers: &[(usize, Layout)],
+    trials: usize,
+    results: &Results,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Result<Vec<Vec<LayerTrials>>> {
+    let demands = pipelines.iter().map(|pipeline| demand(pipeline)).collect::<Result<Vec<_>>>()?;
+    // Of each unit: the pipeline, the place of its layer, the KV head.
+    let heads = |layer: usize| (0..layers[layer].1.shape.kv_heads).map(move |head| (layer, head));
+    let of_layers = || (0..layers.len()).flat_map(heads);
+    let units: Vec<(usize, usize, usize)> = (0..pipelines.len())
+        .flat_map(|pipeline| of_layers().map(move |(layer, head)| (pipeline, layer, head)))
+        .collect();
+    let key = |&(pipeline, layer, head): &(usize, usize, usize)| {
+        let (name, layer) = (&pipelines[pipeline].name, layers[layer].0);
+        format!("pipeline {} ({name}), layer {layer}, KV head {head}", pipeline + 1)
+    };
+    let keys: Vec<String> = units.iter().map(key).collect();
+    let made: Vec<KvHeadTrials> = results.run_together(&keys, |numbers, keep| {
+        let (done, total) = (AtomicUsize::new(0), numbers.len() * trials);
+        let tick = || progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
+        let place = |number: &usize| (units[*number].0, units[*number].1);
+        numbers.chunk_by(|a, b| place(a) == place(b)).try_for_each(|of_layer| {
+            let (pipeline, layer) = place(&of_layer[0]);
+            let (number, scale) = (layers[layer].0, trace.info().scale);
+            let layer = trace.layer(number).expect("the layer was listed")?;
+            let heads = of_layer.iter().map(|&unit| units[unit].2);
+            let (pipeline, demand) = (&pipelines[pipeline], &demands[pipeline]);
+            let bench = Bench::new(pipeline, demand, number, &layer, scale, heads)?;
+            of_layer
+                .par_iter()
+                .try_for_each(|&unit| keep.put(unit, bench.run(units[unit].2, trials, &tick)))
+        })
+    })?;
+    let mut made = made.into_iter();
+    let of_pipeline = |demand: &Demand| {
+        let of_layer = |&(number, layout): &(usize, Layout)| {
+            let heads: Vec<KvHeadTrials> = made.by_ref().take(layout.shape.kv_heads).collect();
+            let (query_heads, queries) = (layout.shape.query_heads, layout.queries);
+            LayerCounts { demand, number, query_heads, queries }.of(&heads, trials)
+        };
+        layers.iter().map(of_layer).collect()
+    };
+    Ok(demands.iter().map(of_pipeline).collect())
 }
 
 impl Verification {
@@ -207,11 +277,11 @@ impl Fault {
 }
 
 /// Refuses so few trials that no count of them could contradict delta.
-fn enough(trials: u32, trace: &Trace, demand: &Demand) -> Result<usize> {
+fn enough(trials: u32, trace: &Trace, demand: &Demand) -> Result<()> {
     let heads: usize = trace.layers().map(|(_, layout)| layout.shape.query_heads).sum();
     let least = ((LEVEL / heads as f64).ln() / demand.delta.get().ln()).ceil();
     if f64::from(trials) >= least {
-        return Ok(trials as usize);
+        return Ok(());
     }
     let delta = demand.delta.get();
     let reason = format!("{trials} cannot contradict delta = {delta}; expected at least {least}");
@@ -229,19 +299,6 @@ pub struct LayerTrials {
     pub step: Option<StepCount>,
     /// Tokens drawn at random for a query head, on average.
     pub mean_sampled: f64,
-}
-
-/// [`verify`] for one layer in memory, judged by what the pipeline demands.
-pub(crate) fn layer_trials(
-    pipeline: &Arc<PipelineConfig>,
-    number: usize,
-    layer: &TraceLayer,
-    scale: Option<f32>,
-    trials: usize,
-    tick: &(impl Fn() + Sync),
-) -> Result<LayerTrials> {
-    let demand = demand(pipeline)?;
-    Ok(Bench::new(pipeline, &demand, number, layer, scale)?.run(trials, tick))
 }
 
 /// What a pipeline demands.
@@ -263,5 +320,11 @@ pub fn try_layer(
     scale: Option<f32>,
     trials: usize,
 ) -> Result<LayerTrials> {
-    Ok(Bench::new(pipeline, &Demand::of(*promise), 0, layer, scale)?.run(trials, &|| {}))
+    let (demand, shape) = (Demand::of(*promise), layer.shape());
+    let bench = Bench::new(pipeline, &demand, 0, layer, scale, 0..shape.kv_heads)?;
+    let heads = (0..shape.kv_heads).into_par_iter();
+    let heads: Vec<KvHeadTrials> = heads.map(|head| bench.run(head, trials, &|| {})).collect();
+    let (query_heads, queries) = (shape.query_heads, layer.queries.dim().1);
+    let counts = LayerCounts { demand: &demand, number: 0, query_heads, queries };
+    Ok(counts.of(&heads, trials))
 }

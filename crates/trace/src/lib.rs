@@ -11,4 +11,4 @@ pub use error::{Error, Result};
 pub use file::{check_writable, partial_path, write_beside};
 pub use synth::{HeadKind, Synth};
 pub use tensors::Tensors;
-pub use trace::{Layout, Trace, TraceInfo, TraceLayer, write_trace};
+pub use trace::{Layout, Trace, TraceInfo, TraceLayer, TraceLayers, write_trace};

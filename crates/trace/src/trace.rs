@@ -9,10 +9,11 @@
 //! layers.{l}.visible  i64 [queries]                    optional: tokens that each query may see
 //! layers.{l}.prompt   [query_heads, prompt, head_dim]  optional: queries of the prompt's last tokens
 //! layers.{l}.prompt_tokens  i64 [1]                    optional: tokens of the prompt; absent: all
-//! metadata            format = "vattention-trace/1", scale (optional), model, source
+//! metadata            format = "vattention-trace/1"; scale, model, source, share (all optional)
 //! ```
 
 mod header;
+mod layers;
 mod write;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use vattention_core::{MAX_MAGNITUDE, Shape, Storage};
 use crate::{Error, Result};
 
 use header::{LayerTensors, Tensor, cut_tensor, read_info, read_layers};
+pub use layers::TraceLayers;
 pub use write::write_trace;
 
 const FORMAT: &str = "vattention-trace/1";
@@ -53,6 +55,8 @@ pub struct TraceInfo {
     pub model: Option<String>,
     /// The text it was captured on.
     pub source: Option<String>,
+    /// Of a trace that has a share of a model's layers: whose share, and what all shares depend on.
+    pub share: Option<String>,
 }
 
 /// One layer's dimensions, known without reading its numbers.

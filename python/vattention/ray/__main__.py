@@ -64,6 +64,8 @@ def main(args: list[str]) -> int:
     options, command = parser.parse_known_args(args)
     if not command or command[0] not in COMMANDS:
         parser.error(f"expected a command first: {', '.join(COMMANDS)}")
+    if "--dump" in command or (command[0] == "verify" and options.plot):
+        parser.error("--dump, and --plot of verify, need more than the shards compute here; see `vattention merge`")
     plan = Plan(
         command=command,
         outputs=[word for name in ("json", "plot") if (path := getattr(options, name)) for word in (f"--{name}", path)],

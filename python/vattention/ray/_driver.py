@@ -17,8 +17,8 @@ from vattention.ray._connect import Cluster
 from vattention.ray._inputs import find_inputs
 from vattention.ray._results import Results
 
-WHOLE, MISSING = 0, 1
-"""Exit codes of `vattention merge`."""
+_INCOMPLETE = b"incomplete:"
+"""What `vattention merge` says where results are missing. Its exit code is then 1, which is also the answer no."""
 
 _SHARDS_PER_SLOT = 4
 """A node that dies loses at most a part of what each of its cores does; more shards load a model more often."""
@@ -59,7 +59,7 @@ def run(plan: Plan, results: Results, connect: Callable[[], Cluster], say: Calla
     """
     if results.lines:
         code = _merge(plan, results)
-        if code != MISSING:
+        if code is not None:
             return code
         say(f"{results.count} results are known")
     with connect() as cluster:
@@ -77,7 +77,7 @@ def run(plan: Plan, results: Results, connect: Callable[[], Cluster], say: Calla
             known = results.count
             _run_round(cluster, plan, job, results, say)
             code = _merge(plan, results)
-            if code != MISSING:
+            if code is not None:
                 return code
             if results.count == known:
                 raise Failed("a bug in vattention, please report it: results are missing, and no shard computes them")
@@ -146,17 +146,18 @@ def _outcome(ray: Any, reference: Any, shard: int) -> _task.Outcome:
     return outcome
 
 
-def _merge(plan: Plan, results: Results) -> int:
-    """Prints the results as the command does, if they are whole, and puts them in the order of one process. Returns the exit code."""
+def _merge(plan: Plan, results: Results) -> int | None:
+    """Prints the results as the command does, puts them in the order of one process, and returns the exit code; or None if some are missing."""
     with tempfile.TemporaryDirectory(prefix=".vattention-", dir=results.path.parent) as temporary:
         merged = Path(temporary) / results.path.name
         command = [sys.executable, "-P", "-m", "vattention._command", "merge", str(results.path), "--results", str(merged), *plan.outputs]
         run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
-        if run.returncode != MISSING:
-            sys.stderr.buffer.write(run.stderr)
-            sys.stderr.flush()
-            with os.fdopen(os.dup(1), "wb") as out:  # Where `sys.stdout` goes elsewhere.
-                out.write(run.stdout)
-        if run.returncode == WHOLE:
+        if run.returncode == 1 and _INCOMPLETE in run.stderr:
+            return None
+        sys.stderr.buffer.write(run.stderr)
+        sys.stderr.flush()
+        with os.fdopen(os.dup(1), "wb") as out:  # Where `sys.stdout` goes elsewhere.
+            out.write(run.stdout)
+        if run.returncode in (0, 1):
             results.replace(merged)
-    return run.returncode
+        return run.returncode

@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use vattention::Storage;
+use vattention::experiments::{Header, Shard, digest_of_file};
 use vattention::ndarray::{Array3, Axis, concatenate, s};
 use vattention::trace::{TraceInfo, TraceLayer, write_trace};
+use vattention_evaluate::fingerprint;
 use vattention_llm::{Config, LayerPrompt, Model, PrefillOptions};
 
 use crate::dtype::Dtype;
+use crate::merge::LAYERS;
 use crate::models::checkpoint::{Checkpoint, read_text, row_bytes};
 use crate::outputs::check_outputs;
+use crate::sharing::Call;
 use crate::{Failure, progress, say};
 
 const HELP: &str = "\
@@ -47,6 +51,9 @@ pub(crate) struct Args {
     /// Prompt queries, of the tokens before them.
     #[arg(long, default_value_t = 64, value_name = "N")]
     prompt_queries: usize,
+    /// Capture the i-th of n shares of the layers, as a trace of its own; `vattention merge` joins them.
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
     /// How numbers are stored.
     #[arg(long, value_enum, default_value_t = Dtype::F16)]
     dtype: Dtype,
@@ -55,10 +62,14 @@ pub(crate) struct Args {
     output: PathBuf,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let checkpoint = Checkpoint::open(&args.model)?;
     let config = &checkpoint.config;
-    let layers = args.layers(config.layers)?;
+    let all = args.layers(config.layers)?;
+    let layers = match args.shard {
+        Some(shard) => &all[shard.units(all.len())],
+        None => &all[..],
+    };
     let tokens = args.read(&checkpoint)?;
     let model_files = checkpoint.files();
     let inputs: Vec<&Path> = model_files.iter().chain([&args.text]).map(PathBuf::as_path).collect();
@@ -67,12 +78,24 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let kept = |storage| row_bytes(&config.shape, storage, layers.len(), tokens.len());
     let rows = kept(Storage::F32).saturating_add(kept(args.dtype.into()).saturating_mul(2));
     checkpoint.expect_room(tokens.len(), rows)?;
-    let model = checkpoint.load()?;
-    let layers = args.capture(&model, &tokens, &layers)?;
-    let info =
-        TraceInfo { scale: None, model: Some(describe(config)), source: Some(args.source()) };
+    let share = args.shard.map(|shard| args.share(shard, &all, call)).transpose()?;
+    let layers = if layers.is_empty() {
+        BTreeMap::new()
+    } else {
+        args.capture(&checkpoint.load()?, &tokens, layers)?
+    };
+    let (model, source) = (Some(describe(config)), Some(args.source()));
+    let info = TraceInfo { scale: None, model, source, share };
     write_trace(&args.output, &info, &layers, args.dtype.into())?;
-    say(&format!("wrote {}", args.output.display()))
+    let output = args.output.display();
+    match args.shard {
+        None => say(&format!("wrote {output}")),
+        Some(shard) => say(&format!(
+            "wrote share {shard} to {output}\n`vattention merge FILES... --results ALL` joins the files \
+             of all {} shares",
+            shard.of()
+        )),
+    }
 }
 
 impl Args {
@@ -93,6 +116,20 @@ impl Args {
             }
         }
         Ok(layers.clone())
+    }
+
+    /// Whose share of `all` layers is captured, and what all shares depend on.
+    fn share(&self, shard: Shard, all: &[usize], call: &Call) -> Result<String, Failure> {
+        let layers: Vec<String> = all.iter().map(ToString::to_string).collect();
+        let inputs = [
+            (LAYERS.to_owned(), layers.join(",")),
+            ("the model".to_owned(), fingerprint(&self.model)?),
+            ("the text".to_owned(), digest_of_file(&self.text)?),
+        ];
+        let (shards, number) = (Some(shard.of()), Some(shard.number()));
+        let header = call.header(inputs.into());
+        let header = Header { shards, shard: number, ..header };
+        serde_json::to_string(&header).map_err(Failure::input)
     }
 
     /// The tokens of the text, of which there must be enough.

@@ -6,11 +6,11 @@ mod table;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use vattention::experiments::Entry;
+use vattention::experiments::{Entry, Part, digest_of_file};
 use vattention::trace::write_beside;
 use vattention::{FallBack, Fraction, Options, Storage};
 use vattention_evaluate::{
-    AnswerCache, DensityTexts, Evaluation, EvaluationSettings, Files, Variant, fingerprint,
+    AnswerCache, DensityTexts, Evaluation, EvaluationSettings, Files, Variant, Weights, fingerprint,
 };
 use vattention_tasks::{Texts, tasks};
 
@@ -22,6 +22,7 @@ use crate::models::setup::Setup;
 use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
 use crate::pipelines::{Changes, Lineup, Loaded, Variations};
+use crate::sharing::{self, Call, Sharing};
 use crate::{Failure, progress, say};
 
 /// In a model's folder: words of tasks that it was trained on.
@@ -88,9 +89,8 @@ pub(crate) struct Args {
     /// HotpotQA, for qa_2.
     #[arg(long, value_name = "FILE")]
     hotpot: Option<PathBuf>,
-    /// Keep each answer there as it comes. Run again, the command goes on from what is there.
-    #[arg(long, value_name = "FILE")]
-    results: Option<PathBuf>,
+    #[command(flatten)]
+    sharing: Sharing,
     /// Write the results as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -99,21 +99,20 @@ pub(crate) struct Args {
     plot: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let Loaded { entries, files } = args.variations.load(&args.pipelines, &args.changes)?;
     let tasks = tasks(&args.tasks).map_err(|error| Failure::input(format!("--tasks: {error}")))?;
     let texts = texts(args)?;
     let checkpoint = Checkpoint::open(&args.model)?;
     check_files(args, &files, &checkpoint)?;
-    expect_room(args, &checkpoint)?;
+    if call.replay.is_none() {
+        expect_room(args, &checkpoint)?;
+    }
+    let fingerprint = fingerprint(&args.model)?;
+    let mut kept = open_answers(args, call, &fingerprint, &entries)?;
     let lineup = Lineup::new(entries).fitting(&checkpoint.layers(), &*backend)?;
     let talk = args.chat.talk(&checkpoint)?;
-    let model = checkpoint.load()?;
-    let mut kept = match &args.results {
-        Some(path) => AnswerCache::open(path)?,
-        None => AnswerCache::default(),
-    };
     let settings = EvaluationSettings {
         tasks,
         contexts: args.context.clone(),
@@ -131,8 +130,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         },
     };
     let evaluation = Evaluation {
-        model: &model,
-        fingerprint: fingerprint(&args.model)?,
+        config: &checkpoint.config,
+        weights: Weights::on_demand(&args.model),
+        fingerprint,
         tokenizer: &checkpoint.tokenizer,
         texts: &texts,
         backend: &*backend,
@@ -181,7 +181,8 @@ fn check_files(
     pipelines: &[PathBuf],
     checkpoint: &Checkpoint<'_>,
 ) -> Result<(), Failure> {
-    let given = [&args.vocabulary, &args.haystack, &args.squad, &args.hotpot, &args.results];
+    let given =
+        [&args.vocabulary, &args.haystack, &args.squad, &args.hotpot, &args.sharing.results];
     let given = given.into_iter().filter_map(|path| path.as_ref());
     let own = checkpoint.files();
     let inputs: Vec<&Path> =
@@ -207,6 +208,29 @@ fn expect_room(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<(), Failure> 
     )
 }
 
+/// Opens the answers: of a shard, with what they depend on.
+fn open_answers(
+    args: &Args,
+    call: &Call,
+    model: &str,
+    entries: &[Entry],
+) -> Result<AnswerCache, Failure> {
+    let Some(path) = &args.sharing.results else { return Ok(AnswerCache::default()) };
+    let part = args.sharing.part(call)?;
+    if part == Part::All {
+        return Ok(AnswerCache::open(path)?);
+    }
+    let mut inputs = sharing::pipelines(entries)?;
+    inputs.insert("the model".into(), model.to_owned());
+    let own = Some(args.model.join(VOCABULARY)).filter(|path| path.exists());
+    let vocabulary = args.vocabulary.clone().or(own);
+    let files = [&vocabulary, &args.haystack, &args.squad, &args.hotpot];
+    for path in files.into_iter().flatten() {
+        inputs.insert(path.display().to_string(), digest_of_file(path)?);
+    }
+    Ok(AnswerCache::open_shared(path, &call.header(inputs), part)?)
+}
+
 /// Each pipeline at each density, which is measured on texts that are not asked.
 fn variants(
     evaluation: &Evaluation<'_>,
@@ -215,11 +239,9 @@ fn variants(
     kept: &mut AnswerCache,
 ) -> Result<Lineup<Variant>, Failure> {
     let stand = |entry: Entry| Variant::as_it_stands(entry.pipeline);
-    if lineup.run.iter().all(|entry| variations.leave(entry)) {
-        return lineup.each(|entry| Ok::<_, String>(vec![stand(entry)]));
-    }
-    let density_texts = evaluation.density_texts()?;
-    variations.make(lineup, stand, |entry, share| {
-        evaluation.at_density(&entry.pipeline, share, &density_texts, kept)
+    variations.make(lineup, stand, |searches, progress| {
+        let searches: Vec<_> =
+            searches.iter().map(|(entry, share)| (&entry.pipeline, *share)).collect();
+        evaluation.at_densities(&searches, kept, progress)
     })
 }

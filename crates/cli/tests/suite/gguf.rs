@@ -194,7 +194,7 @@ fn a_header_that_cannot_be_is_refused_by_every_command() {
                 "--pipelines",
                 "dense.toml",
                 "--context",
-                "400",
+                "500",
                 "--tasks",
                 "niah_single_1",
                 "--cases",

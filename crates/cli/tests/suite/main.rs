@@ -10,6 +10,7 @@ mod evaluate;
 mod generate;
 mod gguf;
 mod malformed;
+mod shards;
 mod study;
 mod training;
 mod world;

@@ -4,7 +4,6 @@
 //! pipeline is made to claim each confidence, and draws samples of every row.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
 use vattention_core::{Fraction, PipelineConfig};
@@ -12,7 +11,7 @@ use vattention_core::{Fraction, PipelineConfig};
 use super::{CalibrationOptions, Study};
 use crate::compare::chosen_layers;
 use crate::metrics::Bars;
-use crate::verify::{HeadCount, at_delta, layer_trials};
+use crate::verify::{HeadCount, at_delta, try_all};
 use crate::{Entry, Error, Result};
 
 /// What the study found.
@@ -61,35 +60,31 @@ pub fn calibration(
     options: &CalibrationOptions,
 ) -> Result<Calibration> {
     let CalibrationOptions { deltas, trials } = options;
-    let trials = *trials as usize;
     let layers = chosen_layers(study.trace, study.settings)?;
-    let heads: usize = layers.iter().map(|(_, layout)| layout.shape.kv_heads).sum();
-    let total = entries.len() * deltas.len() * heads * trials;
-    let done = AtomicUsize::new(0);
-    let tick = || (study.progress)(done.fetch_add(1, Ordering::Relaxed) + 1, total);
-    let at = |pipeline: &Arc<PipelineConfig>| -> Result<AtDelta> {
-        let mut heads = Vec::new();
-        for (number, _) in &layers {
-            let layer = study.trace.layer(*number).expect("the layer was listed")?;
-            let scale = study.trace.info().scale;
-            heads.extend(layer_trials(pipeline, *number, &layer, scale, trials, &tick)?.heads);
-        }
-        Ok(AtDelta::new(pipeline, &heads))
+    let with = |(entry, delta): (&Entry, &Fraction)| {
+        let reason = || format!("{} has no [estimator], so no error bars", entry.file);
+        let made = at_delta(&entry.pipeline, *delta)
+            .ok_or_else(|| Error::Setting { option: "CONFIG", reason: reason() })?;
+        let name = format!("{}, delta {}", made.name, delta.get());
+        Ok(Arc::new(PipelineConfig { name, ..(*made).clone() }))
     };
-    let calibrated = |entry: &Entry| {
-        let with = |delta: &Fraction| {
-            let reason = || format!("{} has no [estimator], so no error bars", entry.file);
-            at_delta(&entry.pipeline, *delta)
-                .ok_or_else(|| Error::Setting { option: "CONFIG", reason: reason() })
-        };
-        let made = deltas.iter().map(with).collect::<Result<Vec<_>>>()?;
-        let at = made.iter().map(at).collect::<Result<Vec<_>>>()?;
-        Ok(Calibrated { pipeline: entry.pipeline.name.clone(), at })
+    let all = entries.iter().flat_map(|entry| deltas.iter().map(move |delta| (entry, delta)));
+    let made = all.map(with).collect::<Result<Vec<_>>>()?;
+    let (trials, results) = (*trials as usize, study.results);
+    let found = try_all(&made, study.trace, &layers, trials, results, study.progress)?;
+    let at = made.iter().zip(found).map(|(pipeline, layers)| {
+        let heads: Vec<HeadCount> = layers.into_iter().flat_map(|layer| layer.heads).collect();
+        AtDelta::new(pipeline, &heads)
+    });
+    let at: Vec<AtDelta> = at.collect();
+    let calibrated = |(i, entry): (usize, &Entry)| Calibrated {
+        pipeline: entry.pipeline.name.clone(),
+        at: at[i * deltas.len()..][..deltas.len()].to_vec(),
     };
     Ok(Calibration {
         trace: study.trace_name(),
         trials: options.trials,
-        pipelines: entries.iter().map(calibrated).collect::<Result<Vec<_>>>()?,
+        pipelines: entries.iter().enumerate().map(calibrated).collect(),
     })
 }
 

@@ -73,9 +73,15 @@ pub struct RowCoverage {
 /// A setting that does not fit the trace, or a trace that is damaged or too short.
 pub fn coverage(study: &Study<'_>, options: &CoverageOptions) -> Result<Coverage> {
     let &CoverageOptions { share, mass, trials } = options;
-    let of = |row: &Population| methods(row, share, mass, trials);
-    let rows: Vec<RowCoverage> =
-        study.measure_after(&Natural::ends(), trials, of)?.into_iter().flatten().collect();
+    let of = |row: &Population| (row.head(), methods(row, share, mass, trials));
+    let rows: Vec<((usize, usize), [Read; 4])> =
+        study.measure_after(&Natural::ends(), trials, of)?;
+    let of_row = |&((layer, query_head), reads): &((usize, usize), [Read; 4])| {
+        METHODS.into_iter().zip(reads).map(move |(method, [density, coverage, error])| {
+            RowCoverage { layer, query_head, method, density, coverage, error }
+        })
+    };
+    let rows: Vec<RowCoverage> = rows.iter().flat_map(of_row).collect();
     Ok(Coverage {
         trace: study.trace_name(),
         share: share.get(),
@@ -86,16 +92,20 @@ pub fn coverage(study: &Study<'_>, options: &CoverageOptions) -> Result<Coverage
     })
 }
 
-fn methods(row: &Population, share: Fraction, mass: Fraction, trials: u32) -> [RowCoverage; 4] {
+/// Density, coverage and error of one method on one row.
+type Read = [f64; 3];
+
+/// In the order of [`METHODS`].
+fn methods(row: &Population, share: Fraction, mass: Fraction, trials: u32) -> [Read; 4] {
     let order = row.by_weight();
     let tokens = Size::Share(share).of(row.visible()).clamp(1, row.len());
     let holding = tokens_holding(row, &order, mass.get());
     let half = tokens / 2;
     [
-        read(row, METHODS[0], &order[..tokens], 0, 1),
-        read(row, METHODS[1], &order[..holding], 0, 1),
-        read(row, METHODS[2], &[], tokens, trials),
-        read(row, METHODS[3], &order[..half], tokens - half, trials),
+        read(row, &order[..tokens], 0, 1),
+        read(row, &order[..holding], 0, 1),
+        read(row, &[], tokens, trials),
+        read(row, &order[..half], tokens - half, trials),
     ]
 }
 
@@ -106,13 +116,7 @@ fn tokens_holding(row: &Population, order: &[usize], mass: f64) -> usize {
 }
 
 /// A row that reads the tokens `top`, and samples of `sampled` others.
-fn read(
-    row: &Population,
-    method: &'static str,
-    top: &[usize],
-    sampled: usize,
-    trials: u32,
-) -> RowCoverage {
+fn read(row: &Population, top: &[usize], sampled: usize, trials: u32) -> Read {
     let picked = row.with_certain(top);
     let of_trial = |trial| {
         let order = picked.order(trial);
@@ -120,16 +124,9 @@ fn read(
         (picked.mass(&order[..sampled]), error)
     };
     let (coverages, errors): (Vec<f64>, Vec<f64>) = (0..trials).map(of_trial).unzip();
-    let (layer, query_head) = row.head();
     let unread = picked.len() - sampled;
-    RowCoverage {
-        layer,
-        query_head,
-        method,
-        density: 1.0 - unread as f64 / row.visible() as f64,
-        coverage: mean(coverages.into_iter()),
-        error: mean(errors.into_iter()),
-    }
+    let density = 1.0 - unread as f64 / row.visible() as f64;
+    [density, mean(coverages.into_iter()), mean(errors.into_iter())]
 }
 
 impl CoverageMethod {

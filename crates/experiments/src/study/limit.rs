@@ -11,7 +11,10 @@ use vattention_trace::Trace;
 use super::PromiseOptions;
 use crate::compare::chosen_layers;
 use crate::metrics::MeanMax;
-use crate::{Certain, Comparison, Entry, Result, TraceSettings, compare, limits};
+use crate::units::both;
+use crate::{
+    Certain, Comparison, Entry, Result, Results, RowLimit, TraceSettings, compare, limits,
+};
 
 /// What the study found.
 #[derive(Clone, Debug, Serialize)]
@@ -50,19 +53,27 @@ pub fn limit(
     trace: &Trace,
     backend: &dyn Backend,
     settings: &TraceSettings,
+    results: &Results,
     progress: &dyn Fn(usize, usize),
 ) -> Result<LimitStudy> {
-    let (comparison, _) = compare(entries, trace, backend, settings, progress)?;
     let promise = Promise::new(Target::Sdpa, epsilon, delta);
-    let (mut shares, mut heads) = (Vec::new(), Vec::new());
-    for (number, layout) in chosen_layers(trace, settings)? {
-        let layer = trace.layer(number).expect("the layer was listed")?;
+    let layers = chosen_layers(trace, settings)?;
+    let keys: Vec<String> =
+        layers.iter().map(|(number, _)| format!("limit of layer {number}")).collect();
+    let limits = results.run(&keys, |unit| {
+        let (number, layout) = &layers[unit];
+        let layer = trace.layer(*number).expect("the layer was listed")?;
         let scale = trace.info().scale.unwrap_or(layout.shape.default_scale());
-        let rows = limits(&layer, scale, settings.count(&layout), &promise, Certain::default());
-        let of = |row: &crate::RowLimit| row.tokens / row.visible as f64;
+        Ok(limits(&layer, scale, settings.count(layout), &promise, Certain::default()))
+    });
+    let (limits, (comparison, _)) =
+        both(limits, || compare(entries, trace, backend, settings, results, progress))?;
+    let (mut shares, mut heads) = (Vec::new(), Vec::new());
+    for ((number, layout), rows) in layers.iter().zip(limits) {
+        let of = |row: &RowLimit| row.tokens / row.visible as f64;
         for query_head in 0..layout.shape.query_heads {
             let own = rows.iter().filter(|row| row.query_head == query_head).map(of);
-            heads.push(HeadLimit { layer: number, query_head, share: MeanMax::new(own).mean });
+            heads.push(HeadLimit { layer: *number, query_head, share: MeanMax::new(own).mean });
         }
         shares.extend(rows.iter().map(of));
     }

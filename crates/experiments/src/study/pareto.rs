@@ -9,7 +9,7 @@ use vattention_estimators::Ratio;
 use vattention_trace::Trace;
 
 use super::PromiseOptions;
-use crate::{Comparison, Entry, Error, Result, TraceSettings, compare};
+use crate::{Comparison, Entry, Error, Result, Results, TraceSettings, compare};
 
 /// What the study found.
 #[derive(Clone, Debug, Serialize)]
@@ -33,6 +33,7 @@ pub fn pareto(
     trace: &Trace,
     backend: &dyn Backend,
     settings: &TraceSettings,
+    results: &Results,
     progress: &dyn Fn(usize, usize),
 ) -> Result<Pareto> {
     let mut all: Vec<Entry> = Vec::new();
@@ -46,7 +47,7 @@ pub fn pareto(
             }
         }
     }
-    let (comparison, _) = compare(&all, trace, backend, settings, progress)?;
+    let (comparison, _) = compare(&all, trace, backend, settings, results, progress)?;
     let front = comparison.front();
     Ok(Pareto { comparison, front })
 }

@@ -7,7 +7,7 @@ use vattention_core::{Backend, Size, Target};
 use vattention_trace::Trace;
 
 use super::natural::{Natural, fraction};
-use crate::{Entry, Measured, Result, TraceSettings, compare};
+use crate::{Entry, Measured, Result, Results, TraceSettings, compare};
 
 /// A parameter, and what it is varied over; the natural value is among the values.
 struct Parameter {
@@ -76,6 +76,7 @@ pub fn sensitivity(
     trace: &Trace,
     backend: &dyn Backend,
     settings: &TraceSettings,
+    results: &Results,
     progress: &dyn Fn(usize, usize),
 ) -> Result<Sensitivity> {
     let cases: Vec<Case> = TARGETS.into_iter().flat_map(cases_of).collect();
@@ -85,7 +86,7 @@ pub fn sensitivity(
         set: None,
     };
     let entries: Vec<Entry> = cases.iter().map(entry).collect();
-    let (comparison, _) = compare(&entries, trace, backend, settings, progress)?;
+    let (comparison, _) = compare(&entries, trace, backend, settings, results, progress)?;
     let measured = cases.iter().zip(&comparison.pipelines);
     let variations = measured.map(|(case, measured)| case.variation(measured)).collect();
     Ok(Sensitivity { trace: comparison.trace, backend: comparison.backend, variations })

@@ -11,7 +11,7 @@
 //!
 //! Each as it stands, and with the natural configuration's base sample as the least.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use vattention_core::{BudgetEstimator, Target};
 use vattention_estimators::{Clt, Hoeffding, SubGaussian};
 
@@ -80,6 +80,7 @@ pub struct HeadBound {
 type Case = (usize, bool);
 
 /// What one row came to in each case.
+#[derive(Serialize, Deserialize)]
 struct RowCounts {
     head: (usize, usize),
     tokens: Vec<usize>,

@@ -1,30 +1,29 @@
 //! One layer on the bench: many samples of each of its rows.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use ndarray::s;
 use rayon::prelude::*;
 use vattention_core::{
-    Demand, NewTokens, Pipeline, PipelineConfig, PromptQueries, Scope, Shape, Site, Step, Tokens,
+    Demand, NewTokens, Pipeline, PipelineConfig, PromptQueries, Shape, Site, Step, Tokens,
 };
 use vattention_trace::TraceLayer;
 
-use super::LayerTrials;
-use super::count::{Count, HeadCount, StepCount};
 use super::trials::{RowTrials, Trying};
 use crate::{Error, Exact, Result};
 
 /// One layer, ready for trials.
 pub(super) struct Bench<'a> {
     demand: &'a Demand,
-    number: usize,
     shape: Shape,
     queries: usize,
     /// Rows in (query, query head) order.
     exact: Vec<Exact>,
     visible: Vec<usize>,
-    heads: Vec<Head<'a>>,
+    /// Those that are tried.
+    heads: BTreeMap<usize, Head<'a>>,
 }
 
 /// One KV head: its pipeline, which has seen all tokens, and its rows.
@@ -43,89 +42,37 @@ impl<'a> Bench<'a> {
         number: usize,
         layer: &'a TraceLayer,
         scale: Option<f32>,
+        kv_heads: impl Iterator<Item = usize>,
     ) -> Result<Self> {
         let file = pipeline.name.clone();
         let refuse = |source| Error::Pipeline { file: file.clone(), layer: number, source };
         let shape = layer.shape();
         let scale = scale.unwrap_or(shape.default_scale());
         let (queries, tokens) = (layer.queries.dim().1, layer.keys.dim().1);
-        let head = |kv_head: usize| -> Result<Head<'a>> {
+        let head = |kv_head: usize| -> Result<(usize, Head<'a>)> {
             let site = Site { seed: pipeline.seed, sequence: 0, layer: number, kv_head, shape };
             let pipeline = Pipeline::new(pipeline, site).map_err(refuse)?;
-            Ok(Head::new(pipeline, layer, kv_head, scale))
+            Ok((kv_head, Head::new(pipeline, layer, kv_head, scale)))
         };
         Ok(Self {
             demand,
-            number,
             shape,
             queries,
             exact: Exact::rows(layer, &shape, scale, queries),
             visible: layer.visible.clone().unwrap_or_else(|| vec![tokens; queries]),
-            heads: (0..shape.kv_heads).map(head).collect::<Result<_>>()?,
+            heads: kv_heads.map(head).collect::<Result<_>>()?,
         })
     }
 
-    /// Runs `trials` trials of every KV head, all queries in parallel.
-    pub(super) fn run(&self, trials: usize, tick: &(impl Fn() + Sync)) -> LayerTrials {
-        let work: Vec<(usize, usize)> = (0..self.heads.len())
-            .flat_map(|kv_head| (0..self.queries).map(move |query| (kv_head, query)))
-            .collect();
-        let run = |(kv_head, query)| self.run_query(kv_head, query, trials, tick);
-        let done: Vec<Vec<RowTrials>> = work.into_par_iter().map(run).collect();
-        let heads: Vec<HeadCount> =
-            (0..self.shape.query_heads).map(|head| self.count_head(&done, head)).collect();
-        let sampled: f64 = heads.iter().map(|head| head.sampled).sum();
-        let (rows, step) = match self.demand.scope {
-            Scope::Row => (self.count_rows(&done, trials), None),
-            Scope::Step => {
-                let (rows, step) = self.count_steps(&done, trials);
-                (rows, Some(step))
-            }
-        };
-        LayerTrials { mean_sampled: sampled / self.shape.query_heads as f64, heads, rows, step }
-    }
-
-    /// What became of one row, in the order of [`run`](Self::run).
-    fn row<'t>(&self, done: &'t [Vec<RowTrials>], head: usize, query: usize) -> &'t RowTrials {
-        let group = self.shape.group();
-        &done[head / group * self.queries + query][head % group]
-    }
-
-    fn count_head(&self, done: &[Vec<RowTrials>], head: usize) -> HeadCount {
-        let rows: Vec<_> = (0..self.queries).map(|query| self.row(done, head, query)).collect();
-        HeadCount::new(self.number, head, &rows, self.demand)
-    }
-
-    /// Every head at every query that was tried.
-    fn count_rows(&self, done: &[Vec<RowTrials>], trials: usize) -> Vec<Count> {
-        let heads = 0..self.shape.query_heads;
-        let tried = self.queries.min(trials);
-        let rows = heads.flat_map(|head| (0..tried).map(move |query| (head, query)));
-        let count = |(head, query)| {
-            let violated = &self.row(done, head, query).violated;
-            Count::at_query(self.number, Some(head), query, violated, self.demand)
-        };
-        rows.map(count).collect()
-    }
-
-    /// All heads together, at every query that was tried and over all queries.
-    fn count_steps(&self, done: &[Vec<RowTrials>], trials: usize) -> (Vec<Count>, StepCount) {
-        let of_query = |query| {
-            let heads: Vec<&RowTrials> =
-                (0..self.shape.query_heads).map(|head| self.row(done, head, query)).collect();
-            let trials = 0..heads[0].errors.len();
-            let errors =
-                trials.clone().map(|trial| largest(heads.iter().map(|row| row.errors[trial])));
-            let violated = trials.clone().map(|trial| heads.iter().any(|row| row.violated[trial]));
-            (errors.collect(), violated.collect())
-        };
-        let (errors, violated): (Vec<Vec<f64>>, Vec<Vec<bool>>) =
-            (0..self.queries.min(trials)).map(of_query).unzip();
-        let count = |(query, violated): (usize, &Vec<bool>)| {
-            Count::at_query(self.number, None, query, violated, self.demand)
-        };
-        let rows = violated.iter().enumerate().map(count).collect();
-        (rows, StepCount::new(self.number, errors.concat(), violated.concat(), self.demand))
+    /// Runs `trials` trials of a KV head, all queries in parallel: of each, what became of the members of the group.
+    pub(super) fn run(
+        &self,
+        kv_head: usize,
+        trials: usize,
+        tick: &(impl Fn() + Sync),
+    ) -> Vec<Vec<RowTrials>> {
+        let queries = (0..self.queries).into_par_iter();
+        queries.map(|query| self.run_query(kv_head, query, trials, tick)).collect()
     }
 
     /// The trials of one query, every `queries`-th: of each member of the group.
@@ -136,7 +83,7 @@ impl<'a> Bench<'a> {
         trials: usize,
         tick: &impl Fn(),
     ) -> Vec<RowTrials> {
-        let mut pipeline = self.heads[kv_head].pipeline.clone();
+        let mut pipeline = self.heads[&kv_head].pipeline.clone();
         let site = *pipeline.site();
         let step = self.step(&site, kv_head, query);
         let choice = pipeline.choose(&step);
@@ -160,7 +107,7 @@ impl<'a> Bench<'a> {
 
     /// One query of one KV head.
     fn step<'s>(&'s self, site: &'s Site, kv_head: usize, query: usize) -> Step<'s> {
-        let head = &self.heads[kv_head];
+        let head = &self.heads[&kv_head];
         Step {
             site,
             queries: &head.queries[query],
@@ -170,11 +117,6 @@ impl<'a> Bench<'a> {
             step: query as u32,
         }
     }
-}
-
-/// The largest of several errors.
-fn largest(errors: impl Iterator<Item = f64>) -> f64 {
-    errors.fold(0.0, f64::max)
 }
 
 impl<'a> Head<'a> {

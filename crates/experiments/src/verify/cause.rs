@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use vattention_core::{Assumption, Assumptions};
 
 /// What failed in a sample whose error exceeded epsilon.
@@ -46,7 +46,7 @@ impl fmt::Display for Cause {
 }
 
 /// In how many samples that violated a promise each [`Cause`] was found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
     /// [`Cause::TailSeen`].
     pub tail_seen: usize,

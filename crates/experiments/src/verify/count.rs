@@ -4,8 +4,7 @@ use serde::Serialize;
 use vattention_core::{Assumptions, Demand, Kind};
 
 use super::cause::Failures;
-use super::checked_row::Truth;
-use super::trials::RowTrials;
+use super::trials::{RowTrials, Spread};
 use crate::metrics::{Bars, ErrorSummary, Evidence, binomial, quantile, sorted};
 
 /// One query head's samples. Heads that share a sample are counted apart.
@@ -93,9 +92,9 @@ impl HeadCount {
         let violated = rows.iter().flat_map(|row| row.violated.iter().copied());
         let Tested { violations, trials, p_value } = Tested::new(violated, demand);
         let per_trial = |sum: f64| sum / trials as f64;
-        let residuals: Vec<_> = rows.iter().filter_map(|row| row.truth.as_ref()).collect();
-        let mean = |of: fn(&Truth) -> f64| {
-            let sum: f64 = residuals.iter().map(|truth| of(truth)).sum();
+        let residuals: Vec<_> = rows.iter().filter_map(|row| row.spread).collect();
+        let mean = |of: fn(&Spread) -> f64| {
+            let sum: f64 = residuals.iter().map(of).sum();
             (!residuals.is_empty()).then(|| sum / residuals.len() as f64)
         };
         Self {
@@ -112,8 +111,8 @@ impl HeadCount {
             density: per_trial(rows.iter().map(|row| row.density).sum()),
             error: ErrorSummary::of_sorted(&errors),
             error_at_delta: quantile(&errors, 1.0 - demand.delta.get()),
-            nu: mean(|truth| truth.nu),
-            kurtosis: mean(|truth| truth.stats.kurtosis_w),
+            nu: mean(|spread| spread.nu),
+            kurtosis: mean(|spread| spread.kurtosis),
             failures: rows.iter().fold(Failures::default(), |sum, row| sum.and(row.failures)),
         }
     }

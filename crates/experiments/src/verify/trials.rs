@@ -1,5 +1,6 @@
 //! What the samples of one row came to.
 
+use serde::{Deserialize, Serialize};
 use vattention_core::{Assumptions, Certificate, Demand, Kind, Reading, Row};
 
 use super::cause::Failures;
@@ -8,6 +9,7 @@ use crate::Exact;
 use crate::metrics::{Bars, ROUNDING};
 
 /// The samples of one row, a head at one query.
+#[derive(Serialize, Deserialize)]
 pub(super) struct RowTrials {
     /// Of the target, one of each sample.
     pub(super) errors: Vec<f64>,
@@ -27,13 +29,23 @@ pub(super) struct RowTrials {
     /// Why samples violated the promise.
     pub(super) failures: Failures,
     /// Of the whole residual, if an estimator sampled it.
-    pub(super) truth: Option<Truth>,
+    pub(super) spread: Option<Spread>,
+}
+
+/// How a residual is spread.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Spread {
+    /// The effective rank of the covariance of `w = e (v − o)`.
+    pub(super) nu: f64,
+    /// The kurtosis of `w`.
+    pub(super) kurtosis: f64,
 }
 
 /// The samples of one row, while they are drawn.
 pub(super) struct Trying<'a> {
     row: CheckedRow<'a>,
     demand: &'a Demand,
+    truth: Option<Truth>,
     trials: RowTrials,
 }
 
@@ -49,23 +61,23 @@ impl<'a> Trying<'a> {
             kind: Kind::Exact,
             assumes: Assumptions::NONE,
             failures: Failures::default(),
-            truth: None,
+            spread: None,
         };
-        Self { row: CheckedRow::new(row, exact, demand), demand, trials }
+        Self { row: CheckedRow::new(row, exact, demand), demand, truth: None, trials }
     }
 
     /// Adds what one sample came to.
     pub(super) fn add(&mut self, reading: &Reading, member: usize) {
         let (read, report) = (reading.of(member), reading.report(member));
-        let Self { row, demand, trials } = self;
+        let Self { row, demand, truth, trials } = self;
         let uniform = read.budget.is_some() && read.probabilities().is_none();
-        if let (None, Some(picks), true) = (&trials.truth, read.picks(), uniform) {
-            trials.truth = Some(row.truth(picks));
+        if let (None, Some(picks), true) = (&truth, read.picks(), uniform) {
+            *truth = Some(row.truth(picks));
         }
         let error = row.error(&row.sums(&read.list()));
         let violated = error > allowed(demand, &report.certificate);
         if violated {
-            trials.failures.add(row.cause(read, error, trials.truth.as_ref()));
+            trials.failures.add(row.cause(read, error, truth.as_ref()));
         }
         trials.errors.push(error);
         trials.violated.push(violated);
@@ -78,7 +90,8 @@ impl<'a> Trying<'a> {
     }
 
     pub(super) fn finish(self) -> RowTrials {
-        self.trials
+        let spread = |truth: Truth| Spread { nu: truth.nu, kurtosis: truth.stats.kurtosis_w };
+        RowTrials { spread: self.truth.map(spread), ..self.trials }
     }
 }
 

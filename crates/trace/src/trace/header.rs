@@ -55,7 +55,8 @@ pub(super) fn read_info(metadata: Option<&HashMap<String, String>>) -> Result<Tr
             return Err(format!("metadata `scale` is {text:?}; expected a positive number"));
         }
     };
-    Ok(TraceInfo { scale, model: get("model").cloned(), source: get("source").cloned() })
+    let [model, source, share] = ["model", "source", "share"].map(|key| get(key).cloned());
+    Ok(TraceInfo { scale, model, source, share })
 }
 
 pub(super) fn read_layers(metadata: &Metadata) -> Result<BTreeMap<usize, LayerTensors>, String> {
@@ -71,10 +72,12 @@ pub(super) fn read_layers(metadata: &Metadata) -> Result<BTreeMap<usize, LayerTe
     found.into_iter().map(|(l, parts)| Ok((l, LayerTensors::new(l, parts)?))).collect()
 }
 
-const PARTS: [&str; 6] = ["queries", "keys", "values", "visible", "prompt", "prompt_tokens"];
+/// In the order in which they are written.
+pub(super) const PARTS: [&str; 6] =
+    ["queries", "keys", "values", "prompt", "visible", "prompt_tokens"];
 
 /// `layers.3.keys` is `(3, "keys")`.
-fn parse_name(name: &str) -> Result<(usize, String), String> {
+pub(super) fn parse_name(name: &str) -> Result<(usize, String), String> {
     let parse = || {
         let (layer, part) = name.strip_prefix("layers.")?.split_once('.')?;
         let number: usize = layer.parse().ok().filter(|n| *n < 4096)?;

@@ -44,11 +44,18 @@ pub fn write_trace(
             tensors.push(name, Dtype::I64, &[limits.len()], &bytes);
         }
     }
+    write_beside(path, &tensors.into_bytes(metadata(info)))
+}
+
+/// What a trace says of itself.
+pub(super) fn metadata(info: &TraceInfo) -> BTreeMap<String, String> {
     let mut metadata = BTreeMap::from([("format".to_owned(), FORMAT.to_owned())]);
-    metadata.extend(info.scale.map(|scale| ("scale".to_owned(), scale.to_string())));
-    metadata.extend(info.model.clone().map(|model| ("model".to_owned(), model)));
-    metadata.extend(info.source.clone().map(|source| ("source".to_owned(), source)));
-    write_beside(path, &tensors.into_bytes(metadata))
+    let scale = info.scale.map(|scale| scale.to_string());
+    let texts = [&info.model, &info.source, &info.share].map(Clone::clone);
+    let all =
+        ["scale", "model", "source", "share"].into_iter().zip([scale].into_iter().chain(texts));
+    metadata.extend(all.filter_map(|(key, text)| Some((key.to_owned(), text?))));
+    metadata
 }
 
 /// The bytes of an array, or the number that does not survive rounding.

@@ -25,7 +25,7 @@ fn layer() -> TraceLayer {
 }
 
 fn info() -> TraceInfo {
-    TraceInfo { scale: Some(0.25), model: Some("m".into()), source: Some("s".into()) }
+    TraceInfo { scale: Some(0.25), model: Some("m".into()), source: Some("s".into()), share: None }
 }
 
 #[test]

@@ -1,0 +1,159 @@
+//! `vattention merge`: the files of several shards, joined.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+
+use clap::Parser;
+use vattention::experiments::{Header, Merged, merge_results};
+use vattention::trace::{TraceLayers, check_writable, write_beside};
+
+use crate::fail::note;
+use crate::outputs::same_file;
+use crate::sharing::{Call, without_wanted};
+use crate::{Cli, Failure, run_call, say};
+
+const HELP: &str = "\
+Files of results: it joins them, and tells what the command that made them tells, of all of them. Nothing
+is computed, but what was read must be there, as the command named it. Files of other work, inputs,
+versions or numbers of shards are refused; a result that is in several files must be the same.
+
+Traces that `capture --shard` made: it joins their layers to the trace that one run would have made.
+
+Exit code 1: something is missing, which is said on standard error after `incomplete:`; what there is
+has been joined. Or the answer of the command is no.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// Files that `--results` or `capture --output` named, in any order.
+    #[arg(required = true, value_name = "FILES")]
+    files: Vec<PathBuf>,
+    /// The file of all of them.
+    #[arg(long, short = 'o', alias = "output", value_name = "FILE")]
+    results: PathBuf,
+    /// Write the results as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw the results, as SVG.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Write outputs and selections as safetensors, of `compare`, if its shards had the option too.
+    #[arg(long, value_name = "FILE")]
+    dump: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    args.check_outputs()?;
+    if args.are_results()? { args.join_results() } else { args.join_traces() }
+}
+
+impl Args {
+    /// Refuses outputs that would overwrite a file to join, or each other.
+    fn check_outputs(&self) -> Result<(), Failure> {
+        let mut taken: Vec<PathBuf> = self.files.iter().map(|path| same_file(path)).collect();
+        for (option, path) in [("--results", &self.results)].into_iter().chain(self.outputs()) {
+            let file = same_file(path);
+            if taken.contains(&file) {
+                let path = path.display();
+                let reason = "expected another file than those that are read or written";
+                return Err(Failure::input(format!("{option} {path}: {reason}")));
+            }
+            check_writable(path)?;
+            taken.push(file);
+        }
+        Ok(())
+    }
+
+    /// What is written beside the results.
+    fn outputs(&self) -> Vec<(&'static str, &PathBuf)> {
+        let all = [("--json", &self.json), ("--plot", &self.plot), ("--dump", &self.dump)];
+        all.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?))).collect()
+    }
+
+    /// Whether the first file is one of results, and no trace.
+    fn are_results(&self) -> Result<bool, Failure> {
+        let path = &self.files[0];
+        let mut first = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(2).read_to_end(&mut first));
+        read.map_err(|error| Failure::input(format!("{}: {error}", path.display())))?;
+        // A trace begins with the length of its header, a multiple of 8.
+        Ok(first.first().is_none_or(|byte| !byte.is_multiple_of(8)))
+    }
+
+    fn join_results(&self) -> Result<(), Failure> {
+        let Merged { header, text } = merge_results(&self.files)?;
+        write_beside(&self.results, text.as_bytes())?;
+        let mut command = without_wanted(&header.command);
+        for (option, path) in [("--results", &self.results)].into_iter().chain(self.outputs()) {
+            command.extend([option.to_owned(), path.display().to_string()]);
+        }
+        let program = "vattention".to_owned();
+        let cli = Cli::try_parse_from([program].iter().chain(&command)).map_err(Failure::input)?;
+        let told = run_call(cli.command, &Call::replay(command, header.shards));
+        if matches!(told, Err(Failure::Missing)) {
+            note(&format!(
+                "run these shards again, each with --results on a copy of {}, and merge again",
+                self.results.display()
+            ));
+        }
+        told
+    }
+
+    fn join_traces(&self) -> Result<(), Failure> {
+        if let Some((option, _)) = self.outputs().first() {
+            return Err(Failure::input(format!("{option}: expected files of results, not traces")));
+        }
+        let mut joined: Option<(TraceLayers, Header)> = None;
+        for path in &self.files {
+            let refuse = |reason: String| Failure::input(format!("{}: {reason}", path.display()));
+            let layers = TraceLayers::read(path)?;
+            let header = share(&layers).ok_or_else(|| {
+                refuse("expected a trace that `vattention capture --shard` made".into())
+            })?;
+            let Some((all, first)) = &mut joined else {
+                joined = Some((layers, Header { shard: None, ..header }));
+                continue;
+            };
+            let difference = || {
+                let infos = [&all.info, &layers.info].map(|info| (&info.model, &info.source));
+                let infos = (infos[0] != infos[1]).then(|| "the model or the text".to_owned());
+                first.difference_of_shards(&header).or(infos)
+            };
+            if let Some(difference) = difference() {
+                let there = self.files[0].display();
+                return Err(refuse(format!(
+                    "{difference}, in {there} and here; expected the same"
+                )));
+            }
+            all.join(layers).map_err(|number| {
+                refuse(format!("layer {number} has other numbers than in another of the files"))
+            })?;
+        }
+        let (mut all, header) = joined.expect("at least one file is required");
+        let wanted = header.inputs.get(LAYERS).map_or("", String::as_str).split(',');
+        let wanted: Vec<usize> = wanted.filter_map(|number| number.parse().ok()).collect();
+        let missing = wanted.iter().filter(|&&number| !all.numbers().any(|it| it == number));
+        let missing: Vec<String> = missing.map(ToString::to_string).collect();
+        all.info.share = if missing.is_empty() {
+            None
+        } else {
+            Some(serde_json::to_string(&header).map_err(Failure::input)?)
+        };
+        all.write(&self.results)?;
+        if missing.is_empty() {
+            return say(&format!("wrote {}", self.results.display()));
+        }
+        let (count, total) = (missing.len(), wanted.len());
+        note(&format!("incomplete: {count} of {total} layers are missing: {}", missing.join(", ")));
+        Err(Failure::No)
+    }
+}
+
+/// Among the inputs of a trace's share: all layers that are captured.
+pub(crate) const LAYERS: &str = "layers";
+
+/// What the layers of a share of a trace depend on.
+fn share(layers: &TraceLayers) -> Option<Header> {
+    serde_json::from_str(layers.info.share.as_ref()?).ok()
+}

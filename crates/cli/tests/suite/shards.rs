@@ -1,0 +1,464 @@
+//! Work that is shared, interrupted and joined, as a user does it.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::world::{World, recall};
+
+/// A world with `a.trace` of three layers, and `b.trace` of other numbers.
+fn world() -> World {
+    let world = World::new();
+    for (seed, name) in [("1", "a.trace"), ("2", "b.trace")] {
+        let shape = ["--query-heads", "4", "--kv-heads", "2", "--head-dim", "32", "--layers", "3"];
+        let size = ["--tokens", "1200", "--queries", "3", "--seed", seed, "-o", name];
+        let args = [&["synth", "--kind", "typical"][..], &shape, &size].concat();
+        world.succeed(&args);
+    }
+    world
+}
+
+/// Arguments of one text.
+fn words(text: &str) -> Vec<&str> {
+    text.split(' ').collect()
+}
+
+/// The exit code, and what is said on standard output and error.
+fn run(world: &World, args: &[&str]) -> (i32, String, String) {
+    let output = world.run(args);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// A file of results of each of `n` shards, the last one first.
+fn shards(world: &World, command: &str, n: usize) -> Vec<String> {
+    let all = (1..=n).rev().map(|number| {
+        let file = format!("{number}of{n}.jsonl");
+        let shard = format!("{number}/{n}");
+        let more = ["--results", &file, "--shard", &shard];
+        let said = world.succeed(&[&words(command)[..], &more].concat());
+        assert!(said.starts_with(&format!("share {shard} is done and kept in {file}\n")), "{said}");
+        file
+    });
+    all.collect()
+}
+
+/// Takes away the results of another command.
+fn clear(world: &World) {
+    for number in 1..=30 {
+        for of in 1..=30 {
+            let _ = fs::remove_file(world.path(&format!("{number}of{of}.jsonl")));
+        }
+    }
+}
+
+fn merge(world: &World, files: &[String], more: &[&str]) -> (i32, String, String) {
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let _ = fs::remove_file(world.path("all.jsonl"));
+    run(world, &[&["merge"], &files[..], &["--results", "all.jsonl"], more].concat())
+}
+
+/// A file of JSON but for the time that was measured.
+fn untimed(world: &World, name: &str) -> String {
+    let text = fs::read_to_string(world.path(name)).unwrap();
+    text.lines().filter(|line| !line.contains("\"seconds\":")).collect::<Vec<_>>().join("\n")
+}
+
+fn texts(outputs: &[String]) -> Vec<&str> {
+    outputs.iter().map(String::as_str).collect()
+}
+
+/// Shards of a command, `most` of which are more than there is to do, come to what one run comes to: its numbers, its
+/// table, its plot. Half of them have been killed in the middle, and one runs twice.
+#[track_caller]
+fn expect_same(world: &World, command: &str, most: usize, plotted: bool) {
+    clear(world);
+    let outputs = |name: &str| {
+        let [json, plot] = ["json", "svg"].map(|kind| format!("{name}.{kind}"));
+        if plotted {
+            vec!["--json".into(), json, "--plot".into(), plot]
+        } else {
+            vec!["--json".into(), json]
+        }
+    };
+    let one = outputs("one");
+    let (code, table, said) = run(world, &[&words(command)[..], &texts(&one)].concat());
+    assert!(code < 2, "{command}: {said}");
+    for n in [1, 3, most] {
+        let mut files = shards(world, command, n);
+        for (i, file) in files.iter().enumerate().step_by(2) {
+            let path = world.path(file);
+            let text = fs::read_to_string(&path).unwrap();
+            let cut = (20 * (i + 1)).min(text.len() / 2);
+            fs::write(&path, &text[..text.len() - cut]).unwrap();
+        }
+        let again = shards(world, command, n);
+        assert_eq!(files, again);
+        let twice = fs::read(world.path(&files[0])).unwrap();
+        world.write("twice.jsonl", twice);
+        files.insert(n / 2, "twice.jsonl".into());
+        let all = outputs("all");
+        let merged = merge(world, &files, &texts(&all));
+        assert_eq!(merged, (code, table.clone(), said.clone()), "{command}, {n} shards");
+        assert_eq!(untimed(world, "all.json"), untimed(world, "one.json"), "{command}, {n} shards");
+        if plotted {
+            let plots = ["all.svg", "one.svg"].map(|name| fs::read(world.path(name)).unwrap());
+            assert_eq!(plots[0], plots[1], "{command}, {n} shards");
+        }
+    }
+}
+
+#[test]
+fn a_comparison() {
+    expect_same(&world(), "compare dense.toml promised.toml --trace a.trace", 7, true);
+}
+
+#[test]
+fn a_verification() {
+    let world = world();
+    world.write(
+        "loose.toml",
+        crate::world::PROMISED.replace("\"ratio\"", "\"clt\"\ntarget = \"sdpa\""),
+    );
+    expect_same(&world, "verify promised.toml --trace a.trace --trials 40", 7, false);
+    // A promise that may be broken, told with exit code 1 by both.
+    let set = "--set estimator.epsilon=0.01 --set sampler.base=8";
+    expect_same(&world, &format!("verify loose.toml --trace a.trace --trials 60 {set}"), 7, false);
+}
+
+/// The plot draws other epsilons, which shards compute only if they know of it.
+#[test]
+fn a_verification_that_is_drawn() {
+    let world = world();
+    let command = "verify promised.toml --trace a.trace --trials 40 --heads";
+    let one = world.succeed(&[&words(command)[..], &["--plot", "one.svg"]].concat());
+    let files = shards(&world, &format!("{command} --plot any.svg"), 2);
+    let (code, all, _) = merge(&world, &files, &["--plot", "all.svg"]);
+    assert_eq!((code, all), (0, one));
+    let [one, all] = ["one.svg", "all.svg"].map(|name| fs::read(world.path(name)).unwrap());
+    assert!(one == all && !world.path("any.svg").exists());
+    let (code, _, said) = merge(&world, &files, &[]);
+    assert!(code == 2 && said.contains("is `--plot` and nothing, there and now"), "{said}");
+}
+
+#[test]
+fn outputs_and_selections() {
+    let world = world();
+    let command = "compare promised.toml --trace a.trace";
+    world.succeed(&[&words(command)[..], &["--dump", "one.safetensors"]].concat());
+    let files = shards(&world, &format!("{command} --dump any.safetensors"), 2);
+    assert_eq!(merge(&world, &files, &["--dump", "all.safetensors"]).0, 0);
+    let read = |name: &str| fs::read(world.path(name)).unwrap();
+    assert!(read("one.safetensors") == read("all.safetensors"));
+    assert!(!world.path("any.safetensors").exists());
+}
+
+#[test]
+fn studies() {
+    let world = world();
+    let on = "--trace a.trace --queries 2";
+    for study in ["tightness", "epsilon", "base-sample", "normality", "coverage", "bias"] {
+        expect_same(&world, &format!("study {study} {on} --trials 3"), 13, true);
+    }
+}
+
+#[test]
+fn studies_of_pipelines() {
+    let world = world();
+    let on = "--trace a.trace --layers 0,2 --queries 1";
+    expect_same(&world, &format!("study calibration promised.toml {on} --trials 5"), 21, true);
+    expect_same(&world, &format!("study pareto dense.toml promised.toml {on}"), 7, true);
+    expect_same(&world, &format!("study limit dense.toml promised.toml {on}"), 5, true);
+    expect_same(&world, &format!("study sensitivity {on}"), 2, true);
+}
+
+/// `evaluate` and its arguments.
+fn evaluation(more: &str) -> String {
+    let model = recall().display().to_string();
+    let cases = "--tasks niah_single_1,vt --context 300 --cases 2";
+    format!("evaluate --model {model} --pipelines dense.toml promised.toml {cases}{more}")
+}
+
+#[test]
+fn an_evaluation() {
+    expect_same(&World::new(), &evaluation(""), 5, true);
+}
+
+/// The time of a model's files says nothing of them: other bytes do.
+#[test]
+fn answers_of_another_model_are_refused() {
+    let world = World::new();
+    world.copy_model(&recall(), "model", serde_json::json!({}));
+    let command = evaluation("").replace(&recall().display().to_string(), "model");
+    let files = shards(&world, &command, 2);
+    let weights = world.path("model/model.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    fs::write(&weights, &bytes).unwrap();
+    assert_eq!(merge(&world, &files, &[]).0, 0);
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&weights, &bytes).unwrap();
+    let (code, _, said) = merge(&world, &files, &[]);
+    assert!(code == 2 && said.contains("the digest of the model is"), "{said}");
+}
+
+/// One stage finds densities, the next one measures what was found.
+#[test]
+fn work_in_two_stages() {
+    let world = world();
+    let compared = "compare dense.toml promised.toml --trace a.trace --density 0.2,0.4".to_owned();
+    // In the first round one shard makes the only search of the evaluation, and goes on.
+    let told = [(compared, "9 of 9", "1-3"), (evaluation(" --density 0.3"), "4 of 8", "2-3")];
+    for (command, count, of) in told {
+        clear(&world);
+        let one = run(&world, &[&words(&command)[..], &["--json", "one.json"]].concat());
+        let files = shards(&world, &command, 3);
+        let (code, _, said) = merge(&world, &files, &["--json", "all.json"]);
+        assert_eq!(code, 1, "{command}: {said}");
+        let expected = format!("incomplete: {count} results are missing, of shards {of}");
+        assert!(said.contains(&expected), "{said}");
+        assert!(
+            said.contains("run these shards again, each with --results on a copy of all.jsonl"),
+            "{said}"
+        );
+        let joined = fs::read(world.path("all.jsonl")).unwrap();
+        for file in &files {
+            fs::write(world.path(file), &joined).unwrap();
+        }
+        assert_eq!(shards(&world, &command, 3), files);
+        assert_eq!(merge(&world, &files, &["--json", "all.json"]), one, "{command}");
+        assert_eq!(untimed(&world, "all.json"), untimed(&world, "one.json"), "{command}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_told() {
+    let world = world();
+    let compared = "compare dense.toml promised.toml --trace a.trace".to_owned();
+    for (command, count, unit) in [
+        (compared, "4 of 6", "layer 1, pipeline 1 (dense)"),
+        (evaluation(""), "4 of 8", "niah_single_1, 300 tokens, case 1, dense"),
+        ("verify promised.toml --trace a.trace --trials 40".into(), "4 of 6", "layer 1, KV head 0"),
+        ("study bias --trace a.trace --trials 3".into(), "12 of 18", "layer 1, KV head 0, query 0"),
+    ] {
+        clear(&world);
+        let files = shards(&world, &command, 3);
+        let own = &files[files.len() - 1..];
+        let (code, told, said) = merge(&world, own, &["--json", "all.json"]);
+        assert_eq!((code, told.as_str()), (1, ""), "{command}");
+        let expected = format!("incomplete: {count} results are missing, of shards 2");
+        assert!(said.contains(&expected) && said.contains(unit), "{command}: {said}");
+        assert!(!world.path("all.json").exists());
+        // What there is has been joined: the others can be added.
+        fs::rename(world.path("all.jsonl"), world.path("some.jsonl")).unwrap();
+        let rest = [&["some.jsonl".to_owned()], &files[..2]].concat();
+        assert_eq!(merge(&world, &rest, &[]).0, 0, "{command}");
+    }
+}
+
+#[test]
+fn an_interrupted_run_goes_on() {
+    let world = world();
+    for command in [
+        "compare promised.toml --trace a.trace --density 0.3",
+        "verify promised.toml --trace a.trace --trials 40",
+        "study coverage --trace a.trace --trials 3",
+    ] {
+        let _ = fs::remove_file(world.path("kept.jsonl"));
+        let args = [&words(command)[..], &["--results", "kept.jsonl"]].concat();
+        let first = world.succeed(&args);
+        let text = fs::read_to_string(world.path("kept.jsonl")).unwrap();
+        let half = text.len() / 2;
+        fs::write(world.path("kept.jsonl"), &text[..half]).unwrap();
+        assert_eq!(world.succeed(&args), first, "{command}");
+        let now = fs::read_to_string(world.path("kept.jsonl")).unwrap();
+        let lines = |text: &str| text.lines().count();
+        assert_eq!(lines(&now), lines(&text), "{command}");
+        // What is kept is what is told: nothing is computed again.
+        let whole = text[..half].rfind('\n').unwrap();
+        assert_eq!(now[..whole], text[..whole], "{command}");
+    }
+    let said = run(&world, &words("compare dense.toml --trace a.trace --results kept.jsonl")).2;
+    assert!(said.contains("kept.jsonl, line 1: argument 1 is `study` and `compare`"), "{said}");
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    let world = world();
+    let command = "compare promised.toml --trace a.trace";
+    let files = shards(&world, command, 2);
+    let other = |change: &dyn Fn(), command: &str, of: &str| {
+        change();
+        let shard = ["--results", "other.jsonl", "--shard", of];
+        let _ = fs::remove_file(world.path("other.jsonl"));
+        world.succeed(&[&words(command)[..], &shard].concat());
+        let (code, told, said) = merge(&world, &[files[0].clone(), "other.jsonl".into()], &[]);
+        assert_eq!((code, told.as_str()), (2, ""), "{said}");
+        assert!(said.contains(&format!("in {} and here", files[0])), "{said}");
+        assert!(said.contains("other.jsonl, line 1: "), "{said}");
+        assert!(!world.path("all.jsonl").exists());
+        said
+    };
+    let same = || ();
+    assert!(other(&same, command, "1/3").contains("the number of shards is 2 and 3"));
+    let said = other(&same, "compare promised.toml --trace b.trace", "1/2");
+    assert!(said.contains("argument 4 is `a.trace` and `b.trace`"), "{said}");
+    let said = other(&same, &format!("{command} --set seed=7"), "1/2");
+    assert!(said.contains("argument 5 is nothing and `--set`"), "{said}");
+    let [a, b] = ["a.trace", "b.trace"].map(|name| fs::read(world.path(name)).unwrap());
+    let said = other(&|| world.write("a.trace", &b), command, "1/2");
+    assert!(said.contains("the digest of the trace is"), "{said}");
+    let changed = || {
+        world.write("a.trace", &a);
+        world.write("promised.toml", crate::world::PROMISED.replace("size = 64", "size = 65"));
+    };
+    let said = other(&changed, command, "1/2");
+    assert!(said.contains("the digest of pipeline 1 (promised.toml) is"), "{said}");
+    // What is told must be of what is there.
+    let (code, _, said) = merge(&world, &files, &[]);
+    assert!(code == 2 && said.contains("the digest of pipeline 1 (promised.toml) is"), "{said}");
+    world.write("promised.toml", crate::world::PROMISED);
+    assert_eq!(merge(&world, &files, &[]).0, 0);
+
+    let text = fs::read_to_string(world.path(&files[1])).unwrap();
+    let refused = |text: &str, expected: &str| {
+        world.write("other.jsonl", text);
+        let (code, _, said) = merge(&world, &[files[0].clone(), "other.jsonl".into()], &[]);
+        assert!(code == 2 && said.contains(expected), "{said}");
+        assert!(!world.path("all.jsonl").exists());
+    };
+    let version = "{\"vattention\":\"";
+    refused(&text.replacen(version, &format!("{version}9"), 1), "the version is");
+    let malformed = text.replacen("{\"unit\":\"", "{\"unit\" \"", 1);
+    refused(&malformed, "other.jsonl, line 2: expected `:`");
+    refused("a note\n", "other.jsonl, line 1: expected what results depend on");
+    let (_, rest) = text.split_once("\"errors\":[[").unwrap();
+    let number = rest.split(',').next().unwrap();
+    world.write("twice.jsonl", text.replacen(number, "0.5", 1));
+    let (code, _, said) = merge(&world, &[files[1].clone(), "twice.jsonl".into()], &[]);
+    assert_eq!(code, 2);
+    assert!(
+        said.contains(
+            "twice.jsonl, line 2: unit `layer 0, pipeline 1 (promised)` has another result"
+        ),
+        "{said}"
+    );
+    let said = run(&world, &["merge", &files[0], "--results", &files[0]]).2;
+    assert!(said.contains("expected another file"), "{said}");
+}
+
+#[test]
+fn bad_shares_are_refused() {
+    let world = world();
+    for bad in ["0/3", "4/3", "x", "1/0"] {
+        let args = words("compare dense.toml --trace a.trace --results a.jsonl --shard");
+        world.refuse(&[&args[..], &[bad]].concat(), "expected i/n with i from 1 to n, as 2/3");
+        let args = words("capture --model model --text a.txt -o out --shard");
+        world.refuse(&[&args[..], &[bad]].concat(), "expected i/n with i from 1 to n, as 2/3");
+    }
+    world.refuse(&words("compare dense.toml --trace a.trace --shard 1/3"), "--results");
+    world.refuse(&words("evaluate --model m --pipelines a --tasks vt --shard 1/3"), "--results");
+    // Two tasks of an array cannot share a file.
+    world.succeed(&words("compare dense.toml --trace a.trace --results a.jsonl --shard 1/3"));
+    let second = words("compare dense.toml --trace a.trace --results a.jsonl --shard 2/3");
+    world.refuse(&second, "a.jsonl, line 1: results of shard 1/3; expected those of 2/3");
+    world.refuse(&words("merge nothing.jsonl --results all.jsonl"), "nothing.jsonl");
+}
+
+#[test]
+fn a_slurm_array_shares_work() {
+    let world = world();
+    let command = words("compare dense.toml --trace a.trace");
+    let task = |id: &str, count: &str, most: &str, more: &[&str]| {
+        let mut run = world.command(&[&command[..], more].concat());
+        run.env("SLURM_ARRAY_TASK_ID", id).env("SLURM_ARRAY_TASK_COUNT", count);
+        run.env("SLURM_ARRAY_TASK_MIN", "4").env("SLURM_ARRAY_TASK_MAX", most);
+        let output = run.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    };
+    for (id, shard) in [("4", "1/2"), ("5", "2/2")] {
+        let file = format!("{id}.jsonl");
+        let (code, told, said) = task(id, "2", "5", &["--results", &file]);
+        assert!(code == 0 && told.starts_with(&format!("share {shard} is done")), "{told}");
+        assert!(
+            said.starts_with(&format!("note: --shard {shard}, as SLURM_ARRAY_TASK_ID {id}")),
+            "{said}"
+        );
+    }
+    let files = ["4.jsonl", "5.jsonl"].map(str::to_owned);
+    let (code, merged, _) = merge(&world, &files, &[]);
+    // What was said is used; without a file to keep it in, nothing is shared.
+    let all = ["--results", "own.jsonl", "--shard", "1/1"];
+    let (_, own, said) = task("4", "2", "5", &all);
+    assert!(own.starts_with("share 1/1 is done") && said.is_empty(), "{own}{said}");
+    let (_, alone, said) = task("4", "2", "5", &[]);
+    assert_eq!((code, merged, said.as_str()), (0, alone, ""));
+    for (id, count, most) in [("3", "2", "5"), ("x", "2", "5"), ("6", "2", "6"), ("4", "2", "6")] {
+        let (code, _, said) = task(id, count, most, &["--results", "c.jsonl"]);
+        assert!(code == 2 && said.contains("expected a task of an array without gaps"), "{said}");
+        assert!(!world.path("c.jsonl").exists());
+    }
+}
+
+#[test]
+fn a_trace_is_captured_in_shares() {
+    let world = World::new();
+    let model = recall().display().to_string();
+    let command = format!("capture --model {model} --text context.txt --tokens 300 -o");
+    world.succeed(&[&words(&command)[..], &["one.trace"]].concat());
+    let one = fs::read(world.path("one.trace")).unwrap();
+    let share = |command: &str, shard: &str| {
+        let file = format!("{}.trace", shard.replace('/', "of"));
+        let said = world.succeed(&[&words(command)[..], &[&file, "--shard", shard]].concat());
+        assert!(said.starts_with(&format!("wrote share {shard} to {file}\n")), "{said}");
+        file
+    };
+    let join = |files: &[String]| {
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        let _ = fs::remove_file(world.path("all.trace"));
+        run(&world, &[&["merge"], &files[..], &["--results", "all.trace"]].concat())
+    };
+    let mut files = Vec::new();
+    for n in [1, 2, 40] {
+        let shards = (1..=n).rev().map(|i| share(&command, &format!("{i}/{n}")));
+        files = shards.collect::<Vec<_>>();
+        files.push(files[0].clone());
+        assert_eq!(join(&files), (0, "wrote all.trace\n".into(), String::new()));
+        assert!(fs::read(world.path("all.trace")).unwrap() == one, "{n} shares");
+    }
+    // One of the shares that have a layer is missing; the rest can be added to what there is.
+    let number = files.iter().position(|file| layers(&world, file) > 0).unwrap();
+    let missing = files.remove(number);
+    files.retain(|file| *file != missing);
+    let (code, _, said) = join(&files);
+    assert!(code == 1 && said.contains("incomplete: 1 of "), "{said}");
+    fs::rename(world.path("all.trace"), world.path("some.trace")).unwrap();
+    assert_eq!(join(&["some.trace".into(), missing.clone()]).0, 0);
+    assert!(fs::read(world.path("all.trace")).unwrap() == one);
+
+    let refused = |files: &[&str], expected: &str| {
+        let files: Vec<String> = files.iter().map(|&file| file.into()).collect();
+        let (code, _, said) = join(&files);
+        assert!(code == 2 && said.contains(expected), "{said}");
+        assert!(!world.path("all.trace").exists());
+    };
+    refused(&["one.trace"], "one.trace: expected a trace that `vattention capture --shard` made");
+    let other = share(&command.replace("300", "299"), "2/3");
+    refused(&[&missing, &other], "is `300` and `299`");
+    let text = fs::read_to_string(world.path("context.txt")).unwrap();
+    world.write("context.txt", text.replace("sky", "sea"));
+    let other = share(&command, "2/40");
+    refused(&[&missing, &other], "the digest of the text is");
+    let bytes = fs::read(world.path(&missing)).unwrap();
+    fs::write(world.path(&missing), &bytes[..bytes.len() - 1]).unwrap();
+    refused(&[&missing], "not a whole safetensors file");
+}
+
+/// How many layers a share of a trace has.
+fn layers(world: &World, file: &str) -> usize {
+    let bytes = fs::read(world.path(file)).unwrap();
+    let length = u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    let keys = header.as_object().unwrap().keys();
+    keys.filter(|key| key.rsplit('.').next() == Some("keys")).count()
+}
