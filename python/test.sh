@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The Python package as users have it: a wheel, installed in an empty environment, and its tests run away from the sources. Once
 # with the newest Python that is here and numpy alone, once with Python 3.11, torch and transformers; then its types, and the examples.
+# Then `vattention.ray`, on a cluster of two nodes on this machine, for at most five minutes.
 # torch and transformers (5 GB) are kept in $VATTENTION_PYTHON_CACHE, by default a folder in the user's cache, for later runs; where they
 # cannot be installed, their part is left out, and it is said.
 set -euo pipefail
@@ -47,7 +48,7 @@ check() { # libraries, what to run with
   "$libraries/bin/python" -m venv --without-pip "$fresh"
   "$libraries/bin/python" -m pip --python "$fresh" install --quiet --no-deps "$work"/wheels/*.whl
   "$libraries/bin/python" -c 'import site; print(site.getsitepackages()[0])' > "$("$fresh/bin/python" -c 'import site; print(site.getsitepackages()[0])')/libraries.pth"
-  (cd "$work" && "$fresh/bin/python" "$@")
+  (cd "$work" && ${limit:+timeout "$limit"} "$fresh/bin/python" "$@") # within so many seconds, if that is said
 }
 
 if ! small=$(environment "$newest" python/requirements/small.txt); then
@@ -69,4 +70,10 @@ if large=$(environment "$oldest" python/requirements/large.txt); then
   done
 else
   echo "torch and transformers cannot be installed: their tests, the types and the examples are left out"
+fi
+
+if clusters=$(environment "$oldest" python/requirements/ray.txt); then
+  VATTENTION_REQUIRE_RAY=1 limit=300 step check "$clusters" -m pytest -q "$root/python/tests/test_ray.py"
+else
+  echo "Ray cannot be installed: its tests are left out"
 fi

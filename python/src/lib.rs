@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `array` | arrays that come in, by DLPack |
 //! | `attention` | `Attention`, `append_batch`, `attend_batch` |
+//! | `command` | the `vattention` command |
 //! | `error` | exceptions |
 //! | `interrupt` | long calls, which Ctrl-C ends |
 //! | `output` | `Output` |
@@ -15,6 +16,7 @@
 
 mod array;
 mod attention;
+mod command;
 mod error;
 mod interrupt;
 mod output;
@@ -33,6 +35,8 @@ mod _vattention {
     #[pymodule_export]
     use super::attention::{Attention, append_batch, attend_batch};
     #[pymodule_export]
+    use super::command::run_command;
+    #[pymodule_export]
     use super::error::{PipelineError, panic_for_test};
     #[pymodule_export]
     use super::output::Output;
@@ -42,6 +46,9 @@ mod _vattention {
     use super::selector::{broken_law, register_selector};
     #[pymodule_export]
     use super::tools::{compare, study, verify};
+    /// What `vattention --version` says.
+    #[pymodule_export]
+    const VERSION: &str = vattention_cli::VERSION;
     #[pymodule_export]
     use super::trace::{Trace, write_trace};
 }

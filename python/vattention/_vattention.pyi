@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Final, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ __all__ = [
     "Output",
     "Pipeline",
     "PipelineError",
+    "VERSION",
     "Trace",
     "append_batch",
     "attend_batch",
@@ -25,10 +26,13 @@ __all__ = [
     "compare",
     "panic_for_test",
     "register_selector",
+    "run_command",
     "study",
     "verify",
     "write_trace",
 ]
+
+VERSION: Final[str]
 
 class PipelineError(ValueError):
     problems: list[Problem]
@@ -158,4 +162,5 @@ def study(
 ) -> dict[str, Any]: ...
 def register_selector(name: str, class_: Callable[..., Any], /) -> None: ...
 def broken_law(pipeline: Pipeline, selector: int, cases: int) -> tuple[str, str] | None: ...
+def run_command(args: Sequence[str]) -> int: ...
 def panic_for_test(message: str) -> None: ...

@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::io::Write;
-use std::process::ExitCode;
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use vattention::config::ConfigError;
@@ -31,9 +30,9 @@ impl Failure {
     }
 
     /// Prints what is wrong, and gives the exit code: 1 if the answer is no, 2 otherwise.
-    pub(crate) fn report(self) -> ExitCode {
+    pub(crate) fn report(self) -> u8 {
         match self {
-            Self::No | Self::Missing => return ExitCode::from(1),
+            Self::No | Self::Missing => return 1,
             Self::Incomplete(incomplete) => complain(&format!("error: {incomplete}\n")),
             Self::Input(message) => complain(&format!("error: {message}\n")),
             Self::Config(errors) => {
@@ -48,7 +47,7 @@ impl Failure {
                 ));
             }
         }
-        ExitCode::from(2)
+        2
     }
 }
 

@@ -1,5 +1,5 @@
 //! The `vattention` command, as a library: a program that links its own selectors and calls [`main`]
-//! is a `vattention` that knows them. Without the feature `models`, which is a default, it has no commands that run language
+//! is a `vattention` that knows them; the Python package calls [`main_from`]. Without the feature `models`, which is a default, it has no commands that run language
 //! models or learn from traces, and compiles no tensor library.
 //!
 //! Exit codes: 0 fine, 1 the answer is no, 2 the input is wrong.
@@ -25,6 +25,8 @@ mod trace;
 mod tune;
 mod verify;
 
+use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -32,9 +34,12 @@ use clap::{Parser, Subcommand};
 use fail::Failure;
 use sharing::Call;
 
+/// The version, the commit, and whether models are built in, as `--version` says them.
+pub const VERSION: &str = env!("VATTENTION_VERSION");
+
 /// Verified sparse attention: compose strategies in TOML, and measure what they promise.
 #[derive(Debug, Parser)]
-#[command(name = "vattention", version = env!("VATTENTION_VERSION"))]
+#[command(name = "vattention", version = VERSION)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -72,11 +77,29 @@ enum Command {
 
 /// Runs the command line that the program was called with.
 pub fn main() -> ExitCode {
-    let command = Cli::parse().command;
-    match check_registry().and_then(|()| run_call(command, &Call::new())) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
+    main_from(std::env::args_os()).into()
+}
+
+/// Runs a command line, of which the first is the program's name, and returns the exit code; whatever was said has been written.
+///
+/// Ctrl-C ends the process, as a program's: a process that calls this should do nothing else.
+pub fn main_from(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let call = Call::new(&args);
+    let code = match Cli::try_parse_from(args) {
+        Ok(Cli { command }) => match check_registry().and_then(|()| run_call(command, &call)) {
+            Ok(()) => 0,
+            Err(failure) => failure.report(),
+        },
+        Err(usage) => {
+            // As clap's own `exit`: when nobody can read it, there is nobody to tell.
+            let _ = usage.print();
+            u8::from(usage.use_stderr()) * 2
+        }
+    };
+    // What is left of a line: outside of a Rust program nobody writes it at the end.
+    let _ = std::io::stdout().flush();
+    code
 }
 
 /// Refuses to begin with plug-ins that pipeline files could not name.
@@ -113,7 +136,6 @@ fn run(command: Command, call: &Call) -> Result<(), Failure> {
 
 /// Prints a line to standard output; a reader that has gone away is no error.
 fn say(text: &str) -> Result<(), Failure> {
-    use std::io::Write;
     match writeln!(std::io::stdout(), "{text}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),
         _ => Ok(()),

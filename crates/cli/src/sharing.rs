@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use vattention::experiments::{
@@ -44,9 +45,9 @@ const OUTPUTS: [&str; 8] =
 const WANTED: [(&str, &str); 2] = [("compare", "--dump"), ("verify", "--plot")];
 
 impl Call {
-    /// By the user.
-    pub(crate) fn new() -> Self {
-        let args = env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+    /// By the user, with this command line, of which the first is the program's name.
+    pub(crate) fn new(args: &[OsString]) -> Self {
+        let args = args.iter().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
         Self { args, ..Self::default() }
     }
 
@@ -57,7 +58,7 @@ impl Call {
 
     /// What results depend on.
     pub(crate) fn header(&self, inputs: BTreeMap<String, String>) -> Header {
-        let vattention = env!("VATTENTION_VERSION").to_owned();
+        let vattention = crate::VERSION.to_owned();
         Header { vattention, command: canonical(&self.args), inputs, shards: None, shard: None }
     }
 

@@ -1,0 +1,324 @@
+"""`vattention.ray` on a real cluster of two nodes on this machine. The command is one whose failures can be ordered; that of the package is
+in the last tests."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from shared import ROOT
+
+import vattention
+
+ray = pytest.importorskip("ray") if not os.environ.get("VATTENTION_REQUIRE_RAY") else __import__("ray")
+from ray.cluster_utils import Cluster  # noqa: E402
+
+PACKAGE = Path(vattention.__file__).parent
+# A test that waits longer has failed.
+PATIENCE = 100
+SMALL = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
+
+
+def fake_package(folder, version="fake 1"):
+    """A package whose command is that of fake_command."""
+    package = folder / "vattention"
+    package.mkdir(parents=True)
+    for file in PACKAGE.iterdir():
+        if not file.name.startswith(("_vattention", "__pycache__")):
+            (package / file.name).symlink_to(file)
+    source = (Path(__file__).parent / "fake_command.py").read_text()
+    (package / "_vattention.py").write_text(source.replace("fake 1", version))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fake(tmp_path_factory):
+    return fake_package(tmp_path_factory.mktemp("fake"))
+
+
+@pytest.fixture(scope="module")
+def environment(fake):
+    return {**os.environ, **QUIET, "PYTHONPATH": str(fake)}
+
+
+@pytest.fixture(scope="module")
+def cluster(environment):
+    """A cluster of one node; tests add others. Its workers have the fake package."""
+    before = dict(os.environ)
+    os.environ.update(environment)
+    cluster = Cluster(initialize_head=True, head_node_args=SMALL)
+    yield cluster
+    cluster.shutdown()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def second(cluster):
+    node = cluster.add_node(wait=True, **SMALL)
+    yield node
+    if node in cluster.list_all_nodes():
+        cluster.remove_node(node, allow_graceful=False)
+
+
+class Run:
+    """A driver, in a folder of its own."""
+
+    def __init__(self, cluster, environment, folder, *words, units=12, seconds=0.0, shards=6, address=None):
+        log = folder / "log"
+        log.mkdir(exist_ok=True)
+        self.log = log / "computed"
+        self.results = folder / "results.jsonl"
+        command = ["evaluate", "--units", str(units), "--seconds", str(seconds), "--log", str(log)]
+        options = ["--results", str(self.results), "--shards", str(shards), "--address", address or cluster.address, "--wait", "20"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "vattention.ray", *command, *options, *words],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def end(self):
+        """The exit code, standard output and standard error."""
+        try:
+            out, said = self.process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(self.process.communicate()) from None
+        return self.process.returncode, out, said
+
+    def computed(self):
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def wait_for(self, ready):
+        deadline = time.monotonic() + PATIENCE
+        while not ready():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.end()
+            time.sleep(0.05)
+
+    def lines(self):
+        return self.results.read_bytes().count(b"\n") if self.results.exists() else 0
+
+
+def one_process(environment, folder, units=12):
+    """What the command alone makes: its file of results, and its table."""
+    path = folder / "alone.jsonl"
+    (folder / "alone").mkdir(exist_ok=True)
+    words = ["evaluate", "--units", str(units), "--seconds", "0", "--log", str(folder / "alone")]
+    command = [sys.executable, "-P", "-m", "vattention._command"]
+    for _ in range(2):
+        subprocess.run([*command, *words, "--results", str(path), "--shard", "1/1"], env=environment, check=True, timeout=PATIENCE)
+    merged = folder / "merged.jsonl"
+    run = subprocess.run([*command, "merge", str(path), "--results", str(merged)], env=environment, check=True, capture_output=True, text=True)
+    return merged.read_bytes().splitlines()[1:], run.stdout
+
+
+def expect_whole(run, environment, folder, units=12):
+    code, out, said = run.end()
+    assert code == 0, said
+    lines, table = one_process(environment, folder, units)
+    assert out == table
+    assert run.results.read_bytes().splitlines()[1:] == lines
+    return said
+
+
+def test_as_one_process(cluster, second, environment, tmp_path):
+    run = Run(cluster, environment, tmp_path, "--json", "found.json")
+    said = expect_whole(run, environment, tmp_path)
+    assert "6 of 6 shards, 12 new results" in said and "24 results" in said
+    assert len(json.loads((tmp_path / "found.json").read_text())) == 24
+    assert len(set(run.computed())) == len(run.computed()) == 24
+    assert json.loads(run.results.read_text().splitlines()[0])["shard"] is None
+    assert sorted(os.listdir(tmp_path)) == ["alone", "alone.jsonl", "found.json", "log", "merged.jsonl", "results.jsonl"]
+
+
+def test_a_node_dies(cluster, second, environment, tmp_path):
+    """Nothing is lost, nothing is counted twice."""
+    run = Run(cluster, environment, tmp_path, seconds=0.5)
+    run.wait_for(lambda: run.lines() > 3)
+    cluster.remove_node(second, allow_graceful=False)
+    said = expect_whole(run, environment, tmp_path)
+    assert "24 results" in said
+    assert set(run.computed()) == {f"{stage} {unit}" for stage in ("first", "second") for unit in range(12)}
+    assert 24 <= len(run.computed()) <= 26, "only the shard that ran there is computed again"
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_driver_ends(cluster, environment, tmp_path, ending):
+    """And goes on where it was, by other shards."""
+    first = Run(cluster, environment, tmp_path, seconds=0.3, shards=12)
+    first.wait_for(lambda: first.lines() > 3)
+    first.process.send_signal(ending)
+    code, out, said = first.end()
+    assert code != 0 and not out
+    if ending == signal.SIGINT:
+        assert code == 130 and "Traceback" not in said and "run again" in said, said
+    kept = first.results.read_bytes()
+    # Its tasks ended, too, and what they were computing.
+    time.sleep(3)
+    ended = len(first.computed())
+    time.sleep(1)
+    assert len(first.computed()) == ended
+    with first.results.open("ab") as file:
+        file.write(b'{"unit":"fir')  # As of a write that was cut.
+    again = Run(cluster, environment, tmp_path, shards=5)
+    said = expect_whole(again, environment, tmp_path)
+    assert f"{kept.count(bytes([10])) - 1} results are known" in said
+    assert len(again.computed()) <= 24 + 2
+
+
+def test_a_whole_file_needs_no_cluster(environment, tmp_path, cluster):
+    expect_whole(Run(cluster, environment, tmp_path), environment, tmp_path)
+    again = Run(cluster, environment, tmp_path, address="127.0.0.1:1")
+    expect_whole(again, environment, tmp_path)
+    assert len(again.computed()) == 24
+
+
+def test_an_error_is_told_once(cluster, second, environment, tmp_path):
+    run = Run(cluster, environment, tmp_path, "--fail", "first 3", seconds=0.2)
+    code, out, said = run.end()
+    assert (code, out) == (2, "")
+    assert said.count("first 3 cannot be computed") == 1 and "shard 2" in said and "node " in said, said
+    assert run.computed().count("first 3") == 1
+    assert "Traceback" not in said
+
+
+def test_the_command_dies(cluster, environment, tmp_path):
+    once = Run(cluster, environment, tmp_path, "--die-once", "first 3")
+    expect_whole(once, environment, tmp_path)
+    assert once.computed().count("first 3") == 2
+    other = tmp_path / "other"
+    other.mkdir()
+    always = Run(cluster, environment, other, "--die", "first 3", "--retries", "1")
+    code, _, said = always.end()
+    assert code == 2 and "died of signal 6" in said and "Traceback" not in said, said
+    assert always.computed().count("first 3") == 2
+
+
+def test_another_version(cluster, environment, tmp_path):
+    # Only the node with the other version has a resource that is asked for.
+    other = fake_package(tmp_path / "package", "fake 2")
+    node = cluster.add_node(wait=True, env_vars={"PYTHONPATH": str(other)}, **{**SMALL, "num_cpus": 2})
+    try:
+        code, _, said = Run(cluster, environment, tmp_path, "--cpus-per-task", "2").end()
+    finally:
+        cluster.remove_node(node, allow_graceful=False)
+    assert code == 2 and "vattention fake 2 is installed; expected vattention fake 1" not in said
+    assert said.count("fake 2 is installed; expected fake 1, as on the driver") == 1 and "node " in said, said
+
+
+def test_inputs_that_differ(cluster, environment, tmp_path):
+    """Between what the driver saw and what a task sees, as on another node."""
+    from vattention.ray._inputs import find_inputs
+    from vattention.ray._task import check_inputs
+
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(b"weights")
+    (model / "notes.txt").write_bytes(b"")
+    trace = tmp_path / "trace.safetensors"
+    trace.write_bytes(b"trace")
+    inputs = find_inputs(["compare", "--model", str(model), f"--trace={trace}", "no-file"])
+    assert [one["path"] for one in inputs] == [str(model / "model.safetensors"), str(trace)]
+    assert check_inputs(str(tmp_path), inputs) is None
+    trace.write_bytes(b"other")
+    assert f"{trace}: is another file than the driver's: 5 bytes" in (check_inputs(str(tmp_path), inputs) or "")
+    (model / "model.safetensors").unlink()
+    assert f"{model / 'model.safetensors'}: No such file or directory; expected the driver's file of 7 bytes" in (check_inputs(str(tmp_path), inputs) or "")
+    assert "is not there" in (check_inputs(str(tmp_path / "gone"), []) or "")
+
+
+def test_nothing_answers(cluster, environment, tmp_path):
+    code, _, said = Run(cluster, environment, tmp_path, "--wait", "2", address="127.0.0.1:1").end()
+    assert code == 2 and "127.0.0.1:1: nothing answers within 2 seconds" in said, said
+    # Something that is no Ray answers.
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code, _, said = Run(cluster, environment, tmp_path, "--wait", "2", address=f"127.0.0.1:{port}").end()
+    assert code == 2 and "no Ray cluster answers within 2 seconds" in said, said
+
+
+def test_no_node_is_large_enough(cluster, environment, tmp_path):
+    for words, needed in [(["--cpus-per-task", "64"], "64 cores"), (["--memory-per-task", "9999"], "1 cores, 9999 GiB of memory")]:
+        code, _, said = Run(cluster, environment, tmp_path, *words, "--wait", "2").end()
+        assert code == 2 and f"what a task needs: {needed}; the nodes have: " in said and "1 cores, " in said, said
+
+
+def test_files_that_are_something_else(cluster, environment, tmp_path):
+    (tmp_path / "results.jsonl").write_text("notes\n")
+    code, _, said = Run(cluster, environment, tmp_path).end()
+    assert code == 2 and "expected results that vattention kept" in said
+    assert (tmp_path / "results.jsonl").read_text() == "notes\n"
+
+
+def test_two_drivers_of_one_file(cluster, environment, tmp_path):
+    first = Run(cluster, environment, tmp_path, seconds=0.2)
+    first.wait_for(lambda: first.results.exists() and first.computed())
+    code, _, said = Run(cluster, environment, tmp_path).end()
+    assert code == 2 and "another driver keeps its results there" in said
+    assert first.end()[0] == 0
+
+
+MODEL = ["evaluate", "--model", "models/recall", "--pipelines", "configs/dense.toml", "configs/streaming-llm.toml"]
+REAL = {
+    "evaluate": [*MODEL, "--tasks", "niah_single_1", "--context", "512", "--cases", "6"],
+    "compare": ["compare", "configs/quest.toml", "configs/streaming-llm.toml", "--trace", "data/smollm2.safetensors", "--density", "0.1"],
+}
+
+
+@pytest.mark.parametrize("command", REAL)
+def test_the_real_command(tmp_path, command):
+    """On both nodes, of which one is killed; in two rounds, where densities are searched for."""
+    environment = {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, **QUIET}
+    words = [sys.executable, "-P", "-m", "vattention._command", *REAL[command]]
+    alone = tmp_path / "alone.json"
+    one = subprocess.run([*words, "--json", str(alone)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert one.returncode == 0, one.stderr
+    own = {"env_vars": {"PYTHONPATH": ""}}
+    cluster = Cluster(initialize_head=True, head_node_args={**SMALL, **own})
+    try:
+        second = cluster.add_node(wait=True, **SMALL, **own)
+        expect_the_same(cluster, second, environment, command, tmp_path, alone)
+    finally:
+        cluster.shutdown()
+
+
+def expect_the_same(cluster, second, environment, command, tmp_path, alone):
+    found, results = tmp_path / "found.json", tmp_path / "results.jsonl"
+    options = ["--results", str(results), "--json", str(found), "--address", cluster.address, "--shards", "4", "--wait", "20"]
+    driver = subprocess.Popen(
+        [sys.executable, "-P", "-m", "vattention.ray", *REAL[command], *options],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + PATIENCE
+    while driver.poll() is None and time.monotonic() < deadline and not (results.exists() and results.stat().st_size):
+        time.sleep(0.05)
+    cluster.remove_node(second, allow_graceful=False)
+    out, said = driver.communicate(timeout=PATIENCE)
+    assert driver.returncode == 0, said
+    assert without_times(json.loads(found.read_text())) == without_times(json.loads(alone.read_text()))
+    units = [line.partition(b",")[0] for line in results.read_bytes().splitlines()]
+    assert len(units) == len(set(units))
+
+
+def without_times(results):
+    """Results without what a clock measured."""
+    match results:
+        case dict():
+            return {name: without_times(value) for name, value in results.items() if not name.endswith(("seconds", "_ms", "_us"))}
+        case list():
+            return [without_times(one) for one in results]
+    return results

@@ -1,0 +1,163 @@
+"""Rounds of tasks, one for each shard, until nothing is missing."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vattention import _vattention
+from vattention.ray import _task
+from vattention.ray._connect import Cluster
+from vattention.ray._inputs import find_inputs
+from vattention.ray._results import Results
+
+_INCOMPLETE = b"incomplete:"
+"""What `vattention merge` says where results are missing. Its exit code is then 1, which is also the answer no."""
+
+_SHARDS_PER_SLOT = 4
+"""A node that dies loses at most a part of what each of its cores does; more shards load a model more often."""
+
+_PATIENCE = 1.0
+"""How long nothing is looked at, in seconds."""
+
+
+class Failed(Exception):
+    """A shard cannot be computed."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run, and how."""
+
+    command: list[str]
+    outputs: list[str]
+    """Options of `vattention merge`, such as --json FILE."""
+    shards: int | None
+    cpus: int
+    memory: int | None
+    """Bytes of memory that a task needs."""
+    retries: int
+    wait: float
+    """Seconds to wait for the cluster, or for a node that can run a task."""
+
+    @property
+    def needs(self) -> dict[str, float]:
+        memory = {"memory": float(self.memory)} if self.memory else {}
+        return {"CPU": float(self.cpus), **memory}
+
+
+def run(plan: Plan, results: Results, connect: Callable[[], Cluster], say: Callable[[str], None]) -> int:
+    """Computes what is missing, prints the results as the command does, and returns the exit code of the merge.
+
+    Raises Failed if a shard cannot be computed, Unreachable if nothing can compute it; what came until then is kept.
+    """
+    if results.lines:
+        code = _merge(plan, results)
+        if code is not None:
+            return code
+        say(f"{results.count} results are known")
+    with connect() as cluster:
+        cluster.expect_room(plan.needs, plan.wait)
+        shards = plan.shards or max(_SHARDS_PER_SLOT * cluster.slots(plan.needs), 1)
+        job: _task.Job = {
+            "command": plan.command,
+            "shards": shards,
+            "folder": str(Path.cwd()),
+            "inputs": find_inputs(plan.command),
+            "version": _vattention.VERSION,
+            "threads": plan.cpus,
+        }
+        while True:
+            known = results.count
+            _run_round(cluster, plan, job, results, say)
+            code = _merge(plan, results)
+            if code is not None:
+                return code
+            if results.count == known:
+                raise Failed("a bug in vattention, please report it: results are missing, and no shard computes them")
+
+
+def _run_round(cluster: Cluster, plan: Plan, job: _task.Job, results: Results, say: Callable[[str], None]) -> None:
+    """Computes each shard of what is known now. However it ends, what has come is kept, and nothing goes on."""
+    ray = cluster.ray
+    # Workers need not have this module: it is sent.
+    ray.cloudpickle.register_pickle_by_value(_task)
+    task = ray.remote(
+        num_cpus=plan.cpus,
+        memory=plan.memory,
+        max_retries=plan.retries,
+        scheduling_strategy="SPREAD",
+    )(_task.run_shard_of_ray)
+    known = ray.put(results.lines)
+    pending = {task.remote(job, shard, known): shard for shard in range(1, job["shards"] + 1)}
+    died: Counter[int] = Counter()
+    done = came = 0
+
+    def keep(reference: Any) -> None:
+        nonlocal done, came
+        shard = pending.pop(reference)
+        outcome = _outcome(ray, reference, shard)
+        if outcome["problem"]:
+            problem = f"node {outcome['node']}, shard {shard}: {outcome['problem']}"
+            died[shard] += 1
+            if not outcome["transient"] or died[shard] > plan.retries:
+                raise Failed(problem)
+            say(f"{problem}\nshard {shard} is computed again")
+            pending[task.remote(job, shard, known)] = shard
+            return
+        results.append(outcome["header"], outcome["lines"])
+        done, came = done + 1, came + outcome["lines"].count(b"\n")
+        say(f"{done} of {job['shards']} shards, {came} new results; the last from node {outcome['node']}")
+
+    try:
+        lacking = 0.0
+        while pending:
+            for reference in ray.wait(list(pending), timeout=_PATIENCE)[0]:
+                keep(reference)
+            lacking = 0.0 if cluster.can_run(plan.needs) else lacking + _PATIENCE
+            if lacking > plan.wait:
+                cluster.expect_room(plan.needs, 0)
+    finally:
+        try:
+            ready = ray.wait(list(pending), num_returns=len(pending), timeout=0)[0] if pending else []
+            for reference in ready:
+                with suppress(Failed):  # The first is told.
+                    keep(reference)
+        finally:
+            for reference in pending:
+                ray.cancel(reference)
+
+
+def _outcome(ray: Any, reference: Any, shard: int) -> _task.Outcome:
+    """What came of a shard.
+
+    Raises Failed if nothing did.
+    """
+    try:
+        outcome: _task.Outcome = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        raise Failed(f"shard {shard}: {error}") from None
+    return outcome
+
+
+def _merge(plan: Plan, results: Results) -> int | None:
+    """Prints the results as the command does, puts them in the order of one process, and returns the exit code; or None if some are missing."""
+    with tempfile.TemporaryDirectory(prefix=".vattention-", dir=results.path.parent) as temporary:
+        merged = Path(temporary) / results.path.name
+        command = [sys.executable, "-P", "-m", "vattention._command", "merge", str(results.path), "--results", str(merged), *plan.outputs]
+        run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
+        if run.returncode == 1 and _INCOMPLETE in run.stderr:
+            return None
+        sys.stderr.buffer.write(run.stderr)
+        sys.stderr.flush()
+        with os.fdopen(os.dup(1), "wb") as out:  # Where `sys.stdout` goes elsewhere.
+            out.write(run.stdout)
+        if run.returncode in (0, 1):
+            results.replace(merged)
+        return run.returncode
