@@ -14,7 +14,7 @@ use crate::numbers::{percent, short};
 /// Refuses what is no folder, and makes one that is missing.
 pub(crate) fn check_folder(folder: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(folder)
-        .map_err(|error| Failure::input(format!("--pipelines {}: {error}", folder.display())))
+        .map_err(|error| Failure::input(format!("--output {}: {error}", folder.display())))
 }
 
 /// Writes a file for each of the best, named after its method and goal.
@@ -24,7 +24,7 @@ pub(crate) fn write(folder: &Path, found: &Tuning) -> Result<(), Failure> {
         let goal = best.goal.map_or_else(|| format!("front {number}"), |goal| goal.to_string());
         let name = format!("{}, {goal}", best.method);
         let pipeline = PipelineConfig { name: name.clone(), ..(*tried.pipeline).clone() };
-        let failed = |error| Failure::input(format!("--pipelines {}: {error}", folder.display()));
+        let failed = |error| Failure::input(format!("--output {}: {error}", folder.display()));
         let text = to_toml(&pipeline, folder).map_err(failed)?;
         let score = &tried.score;
         let (read, error) = (percent(score.read), short(score.error));
