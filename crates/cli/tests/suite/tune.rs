@@ -275,7 +275,7 @@ fn shards_come_to_what_one_run_does() {
         }
         let output = merge();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(if rung == 1 { 1 } else { 0 }), "{said}");
+        assert_eq!(output.status.code(), Some(i32::from(rung == 1)), "{said}");
         assert_eq!(said.contains("incomplete:"), rung == 1, "{said}");
         if rung == 2 {
             assert_eq!(String::from_utf8(output.stdout).unwrap(), told);
