@@ -17,6 +17,9 @@ use crate::head::{Head, Query};
 use crate::input::{check_lengths, check_numbers, check_shape, largest, limits};
 use crate::workers::Workers;
 
+/// The tokens that were not evicted at a step, ascending; `None` is all.
+type Live = Option<Arc<[u32]>>;
+
 /// One layer of one sequence: checks what it is given, keeps keys and values in memory, shows them
 /// to the selectors, and lets an executor answer.
 #[derive(Debug)]
@@ -30,9 +33,8 @@ pub struct Layer<M> {
     workers: Workers,
     executor: M,
     timed: bool,
-    free_evicted: bool,
-    /// If tokens may have been freed: the fewest that a row must see.
-    freed: usize,
+    /// If evicted tokens are freed: the fewest tokens that a row must see, 0 before anything can have been freed.
+    freed: Option<usize>,
     /// Whether a selector has panicked while it was shown something.
     lost: bool,
 }
@@ -77,8 +79,8 @@ impl<M: Executor> Layer<M> {
             executor,
             timed: options.timed,
             // Executors of plans have rows of their own, and their selectors may not know all tokens.
-            free_evicted: options.free_evicted && !M::EXECUTES_PLANS,
-            freed: 0,
+            // Executors of plans have rows of their own, and their selectors may not know all tokens.
+            freed: (options.free_evicted && !M::EXECUTES_PLANS).then_some(0),
             lost: false,
         })
     }
@@ -139,8 +141,8 @@ impl<M: Executor> Layer<M> {
 
     /// Frees what is evicted, if that is wanted; rows from now on see at least `visible` tokens.
     fn free(&mut self, visible: usize) {
-        if self.free_evicted {
-            self.freed = self.freed.max(visible);
+        if let Some(freed) = &mut self.freed {
+            *freed = visible.max(*freed);
             self.workers.map(self.heads.iter_mut().collect(), |head: &mut Head| head.free(visible));
         }
     }
@@ -186,11 +188,7 @@ impl<M: Executor> Layer<M> {
 
     /// Answers one query, `[query_heads, head_dim]`, of every KV head; with what was live then, if selections are returned and
     /// anything is evicted.
-    fn step(
-        &mut self,
-        queries: &Array2<f32>,
-        visible: usize,
-    ) -> Result<Vec<(HeadOutput, Option<Arc<[u32]>>)>> {
+    fn step(&mut self, queries: &Array2<f32>, visible: usize) -> Result<Vec<(HeadOutput, Live)>> {
         let queries = self.queries(queries, visible);
         let answers = match self.execute_plan(&queries)? {
             Some(answers) => answers,
@@ -298,8 +296,9 @@ impl<M: Executor> Attention for Layer<M> {
     ) -> Result<Output> {
         let scaled = self.scaled(&queries)?;
         let visible = limits(visible, scaled.dim().1, self.len())?;
-        if let Some(i) = visible.iter().position(|&limit| limit < self.freed) {
-            let expected = format!("at least {}, as before: evicted tokens are freed", self.freed);
+        let least = self.freed.unwrap_or(0);
+        if let Some(i) = visible.iter().position(|&limit| limit < least) {
+            let expected = format!("at least {least}, as before: evicted tokens are freed");
             return Err(Error::shape(format!("visible[{i}]"), expected, visible[i]));
         }
         // Only steps before the one that fails can have taught the selectors something.
@@ -326,7 +325,7 @@ impl<M: Executor> Attention for Layer<M> {
         if self.learns() {
             return Err(Error::Learns);
         }
-        if self.freed > 0 {
+        if self.freed.is_some_and(|least| least > 0) {
             return Err(Error::Freed);
         }
         let executor = self.executor.fork(tokens)?;

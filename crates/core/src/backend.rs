@@ -147,6 +147,7 @@ impl dyn Attention + '_ {
 
 /// How to run one sequence.
 #[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // Each can be set without the others.
 pub struct Options {
     /// The sequence's number, which keys its random samples.
     pub sequence: u32,
