@@ -310,7 +310,8 @@ def expect_the_same(cluster, second, environment, command, tmp_path, alone):
     out, said = driver.communicate(timeout=PATIENCE)
     assert driver.returncode == 0, said
     assert without_times(json.loads(found.read_text())) == without_times(json.loads(alone.read_text()))
-    units = [line.partition(b",")[0] for line in results.read_bytes().splitlines()]
+    lines = [json.loads(line) for line in results.read_bytes().splitlines()[1:]]
+    units = [line.get("unit") or line["digest"] for line in lines]
     assert len(units) == len(set(units))
 
 
