@@ -60,7 +60,7 @@ struct Layer {
 #[pymethods]
 impl Attention {
     #[new]
-    #[allow(clippy::too_many_arguments)] // Keywords in Python.
+    #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)] // Keywords in Python.
     #[pyo3(signature = (
         pipeline, query_heads, kv_heads, head_dim, value_dim = None, *, layer = 0, sequence = 0, scale = None, storage = "f32",
         threads = None, backend = "cpu", fall_back = "by-count", return_selection = false, omit_error_bars = false,

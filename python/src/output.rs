@@ -28,7 +28,7 @@ impl Answer {
         if let (Some(selection), Some(other)) = (&mut output.selection, &other.selection) {
             (0..other.rows()).for_each(|row| {
                 let (indices, probabilities) = other.row(row);
-                selection.push(indices, probabilities, None);
+                selection.push(indices, probabilities, other.live[row].clone());
             });
         }
         let errors = self.errors.zip(more.errors);
