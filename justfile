@@ -105,6 +105,10 @@ fuzz:
     cargo +nightly fuzz run config -- -max_total_time=60
     cargo +nightly fuzz run trace -- -max_total_time=60
 
+# Shared work: shards of which one is killed, and a cluster of which a node dies, come to what one run does (minutes).
+scale:
+    bash real/scale.sh
+
 # Everything that is measured on the real model, or some parts of it (hours; each goes on where it was interrupted).
 real *PARTS:
     bash real/run.sh {{PARTS}}
