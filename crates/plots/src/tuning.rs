@@ -18,15 +18,12 @@ pub fn tuning(found: &Tuning) -> String {
 }
 
 fn panel(found: &Tuning, title: &str, score: impl Fn(&Best) -> Option<Score>) -> Panel {
-    let mut methods: Vec<&str> = found.best.iter().map(|best| &best.method[..]).collect();
-    methods.dedup();
-    let mut seen = Vec::new();
-    methods.retain(|method| {
-        !seen.contains(method) && {
-            seen.push(*method);
-            true
+    let mut methods: Vec<&str> = Vec::new();
+    for best in &found.best {
+        if !methods.contains(&&best.method[..]) {
+            methods.push(&best.method);
         }
-    });
+    }
     let series = |method: &&str| {
         let own = found.best.iter().filter(|best| best.method == *method);
         let mut points: Vec<(f64, f64)> =
