@@ -236,7 +236,7 @@ part_studies() {
 part_tune() {
     capture kjv-train "" 8192 --queries 2048 --prompt-queries 512
     capture kjv-heldout "" 8192
-    tune_all tune grids/{priority,priority-rigorous,vattention-oracle,vattention-auto,stratified,hybrid,random,oracle-top-k,oracle-top-p,twilight,quest,pq-cache,hash-hyperplanes,sparq,snapkv,h2o,streaming-llm,duo-attention,magic-pig}.toml \
+    tune_all tune grids/{priority,priority-rigorous,vattention-oracle,vattention-auto,stratified,hybrid,random,oracle-top-k,oracle-top-p,twilight,quest,pq-cache,hash-hyperplanes,sparq,retrieval-attention,snapkv,h2o,scissorhands,streaming-llm,duo-attention,magic-pig}.toml \
         real/grids/{double-sparsity,loki,vattention-channels}.toml
     tune_all tune-clusters grids/{squeezed-attention,tactic}.toml
     tune tune-hash grids/{hash-attention,hata,vattention-hash}.toml --trace target/real/kjv-train.safetensors --layers 9 \

@@ -6,9 +6,9 @@ mod table;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use vattention::config::Grid;
+use vattention::config::ParameterGrid;
 use vattention::experiments::{
-    Candidate, Files, Goal, Texts, TraceSettings, TuneOptions, Tuning, digest_of_file, tune,
+    Candidate, Files, Goal, TraceSettings, TuneOptions, Tuning, TuningTraces, digest_of_file, tune,
 };
 use vattention::plots;
 use vattention::trace::{Trace, write_beside};
@@ -21,7 +21,7 @@ use crate::{Failure, progress, say};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Grid files: a pipeline, and values of its keys to try.
+    /// ParameterGrid files: a pipeline, and values of its keys to try.
     #[arg(required = true)]
     grids: Vec<PathBuf>,
     /// Traces to choose settings on.
@@ -98,8 +98,9 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let bar = progress::bar("candidates");
     let found = tune(
         &candidates,
-        Texts { traces: &chosen, settings: &chosen_settings },
-        (!held_out.is_empty()).then_some(Texts { traces: &held_out, settings: &held_out_settings }),
+        TuningTraces { traces: &chosen, settings: &chosen_settings },
+        (!held_out.is_empty())
+            .then_some(TuningTraces { traces: &held_out, settings: &held_out_settings }),
         &*backend,
         &options,
         &results,
@@ -158,7 +159,7 @@ impl Args {
 fn candidates(grids: &[PathBuf]) -> Result<(Vec<Candidate>, Vec<PathBuf>), Failure> {
     let (mut candidates, mut files, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     for path in grids {
-        match Grid::load(path) {
+        match ParameterGrid::load(path) {
             Ok(grid) => {
                 files.extend(grid.files);
                 candidates.extend(grid.combinations.into_iter().map(|one| Candidate {

@@ -30,7 +30,7 @@ const MOST: u64 = 4096;
 
 /// Pipelines of one method.
 #[derive(Clone, Debug)]
-pub struct Grid {
+pub struct ParameterGrid {
     /// The method: the file's `name`, or the base's.
     pub name: String,
     /// The file, as it was given.
@@ -38,14 +38,14 @@ pub struct Grid {
     /// Whether what a pipeline reads is searched for each density, instead of standing as it is.
     pub search: bool,
     /// Those to try, in the order of the lists; the last key varies fastest.
-    pub combinations: Vec<Combination>,
+    pub combinations: Vec<GridPoint>,
     /// The files that it was made of.
     pub files: Vec<PathBuf>,
 }
 
 /// A pipeline of a grid.
 #[derive(Clone, Debug)]
-pub struct Combination {
+pub struct GridPoint {
     /// The keys of the grid with their values, as TOML, in the order of the file.
     pub settings: Vec<(String, String)>,
     /// What they make of the base.
@@ -58,7 +58,7 @@ struct GridAxis {
     values: Vec<Node>,
 }
 
-impl Grid {
+impl ParameterGrid {
     /// Loads a grid file.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Grid {
 }
 
 impl Reader {
-    fn grid(&mut self, tree: &Node, path: &Path) -> Option<Grid> {
+    fn grid(&mut self, tree: &Node, path: &Path) -> Option<ParameterGrid> {
         self.unknown_keys(tree, &KEYS, "");
         let mut part = Part { reader: self, tree, within: "" };
         let name: Option<String> = part.top("name");
@@ -93,7 +93,7 @@ impl Reader {
         let combinations = self.combinations(&base, &base_path, &axes, &chosen);
         let name = name.or_else(|| Some(combinations.first()?.pipeline.name.clone()))?;
         let files = std::mem::take(&mut self.files);
-        Some(Grid { name, file: path.into(), search, combinations, files })
+        Some(ParameterGrid { name, file: path.into(), search, combinations, files })
     }
 
     /// The file that `base` names.
@@ -200,7 +200,7 @@ impl Reader {
         base_path: &Path,
         axes: &[GridAxis],
         chosen: &[u64],
-    ) -> Vec<Combination> {
+    ) -> Vec<GridPoint> {
         let mut made = Vec::new();
         let mut found: Vec<(Problem, String, usize)> = Vec::new();
         for &number in chosen {
@@ -222,7 +222,7 @@ impl Reader {
                     None => found.push((problem, told().collect::<Vec<_>>().join(", "), 1)),
                 }
             }
-            made.push(Combination { settings, pipeline: Arc::new(pipeline) });
+            made.push(GridPoint { settings, pipeline: Arc::new(pipeline) });
         }
         // What is wrong with every combination is not about one of them.
         let problem = |(problem, told, times): (Problem, String, usize)| {

@@ -23,7 +23,7 @@ mod twice;
 mod words;
 mod written;
 
-pub use grid::{Combination, Grid};
+pub use grid::{GridPoint, ParameterGrid};
 pub use listing::{ComponentEntry, Field, listing};
 pub use load::{Loader, load};
 pub use problem::{ConfigError, Problem};

@@ -29,7 +29,7 @@ pub use record::{Answered, AttentionSummary, ErrorOf, Record, fingerprint};
 pub use report::{Report, TaskScore, VariantResult, mean_of_counted};
 pub use talk::Talk;
 pub use vattention_experiments::{Files, Variant};
-pub use weights::Weights;
+pub use weights::LazyWeights;
 
 use collector::Collector;
 use observed::Seen;
@@ -81,7 +81,7 @@ pub struct Evaluation<'a> {
     /// The model's settings.
     pub config: &'a Config,
     /// Its weights.
-    pub weights: Weights<'a>,
+    pub weights: LazyWeights<'a>,
     /// Changes where the model does: answers are kept for it. See [`fingerprint`].
     pub fingerprint: String,
     /// Its tokenizer.

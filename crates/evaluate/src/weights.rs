@@ -10,14 +10,14 @@ use crate::Result;
 /// A model that is in memory, or is loaded when it is first asked something: to tell what is known of answers that are
 /// kept needs none.
 #[allow(missing_debug_implementations)]
-pub enum Weights<'a> {
+pub enum LazyWeights<'a> {
     /// In memory.
     Loaded(&'a Model),
     /// Of a directory or a GGUF file.
     OnDemand(Box<OnDemand<'a>>),
 }
 
-/// Weights that may not be in memory yet.
+/// LazyWeights that may not be in memory yet.
 #[allow(missing_debug_implementations)]
 pub struct OnDemand<'a> {
     path: &'a Path,
@@ -25,7 +25,7 @@ pub struct OnDemand<'a> {
     loading: Mutex<()>,
 }
 
-impl<'a> Weights<'a> {
+impl<'a> LazyWeights<'a> {
     /// Those of a directory or a GGUF file, not loaded yet.
     pub fn on_demand(path: &'a Path) -> Self {
         let own = OnDemand { path, model: OnceLock::new(), loading: Mutex::new(()) };

@@ -11,7 +11,7 @@ use vattention_backends::Cpu;
 use vattention_config::Loader;
 use vattention_core::{FallBack, Fraction, Options, PipelineConfig};
 use vattention_evaluate::{
-    AnswerCache, Error, Evaluation, EvaluationSettings, Files, Report, Setup, Variant, Weights,
+    AnswerCache, Error, Evaluation, EvaluationSettings, Files, LazyWeights, Report, Setup, Variant,
     fingerprint,
 };
 use vattention_experiments::{self as experiments, Evidence, Header, Part, Shard, merge_results};
@@ -79,7 +79,7 @@ impl World {
         };
         Evaluation {
             config: self.model.config(),
-            weights: Weights::Loaded(&self.model),
+            weights: LazyWeights::Loaded(&self.model),
             fingerprint: fingerprint(&self.dir).unwrap(),
             tokenizer: &self.tokenizer,
             texts: &self.texts,
@@ -374,7 +374,7 @@ fn answers_are_told_without_weights() {
         fs::write(&merged, merge_results(files).unwrap().text).unwrap();
         let part = Part::Nothing { shards: Some(2) };
         let mut kept = AnswerCache::open_shared(&merged, &header(), part).unwrap();
-        let weights = Weights::on_demand(Path::new("no such model"));
+        let weights = LazyWeights::on_demand(Path::new("no such model"));
         let evaluation = Evaluation { weights, ..world.evaluation(Setup::B, 0) };
         evaluation.run(&variants(), &mut kept, &|_, _| ())
     };

@@ -35,7 +35,9 @@ pub use metrics::{
     Bars, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference, RowError,
     Violations, binomial,
 };
-pub use tune::{Best, Candidate, Goal, LeftOut, Score, Texts, Tried, TuneOptions, Tuning, tune};
+pub use tune::{
+    Best, Candidate, Goal, LeftOut, Tried, TuneOptions, Tuning, TuningScore, TuningTraces, tune,
+};
 pub use units::{
     Header, Incomplete, Keep, LineFile, Merged, Missing, Part, Results, Shard, merge_results,
 };

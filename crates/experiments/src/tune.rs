@@ -19,7 +19,7 @@ use crate::measured::front;
 use crate::{Entry, Error, Result, Results, TraceSettings, chosen_layers, made_to_read};
 
 pub use goal::Goal;
-pub use score::Score;
+pub use score::TuningScore;
 
 use halving::{Place, best, survivors};
 
@@ -40,7 +40,7 @@ pub struct Candidate {
 
 /// Traces, and the layers and queries of them.
 #[derive(Clone, Copy, Debug)]
-pub struct Texts<'a> {
+pub struct TuningTraces<'a> {
     /// At least one.
     pub traces: &'a [Trace],
     /// Layers and queries of each; no dump is made.
@@ -100,7 +100,7 @@ pub struct Tried {
     /// The last rung that it reached, from 0.
     pub rung: usize,
     /// What it came to there.
-    pub score: Score,
+    pub score: TuningScore,
     /// Whether nothing that reached the last rung, of any method, beats it.
     pub front: bool,
     /// The pipeline, with what was set.
@@ -120,7 +120,7 @@ pub struct Best {
     /// The number of the candidate that comes nearest to the goal, if none meets it.
     pub nearest: Option<usize>,
     /// What it came to on the held-out texts, if there are any.
-    pub held_out: Option<Score>,
+    pub held_out: Option<TuningScore>,
 }
 
 /// A candidate that could not be measured.
@@ -147,7 +147,7 @@ struct Outcome {
     /// As JSON.
     pipeline: String,
     set: Option<String>,
-    score: Score,
+    score: TuningScore,
 }
 
 /// Finds the best settings of each method on `chosen`, and measures them on `held_out`. Each candidate on each rung, and each
@@ -163,8 +163,8 @@ struct Outcome {
 /// Settings that do not fit the traces, a damaged trace, or as [`Results::run`].
 pub fn tune(
     candidates: &[Candidate],
-    chosen: Texts<'_>,
-    held_out: Option<Texts<'_>>,
+    chosen: TuningTraces<'_>,
+    held_out: Option<TuningTraces<'_>>,
     backend: &dyn Backend,
     options: &TuneOptions,
     results: &Results,
@@ -178,7 +178,7 @@ pub fn tune(
     let (mut tried, mut left_out) = (Vec::new(), Vec::new());
     for (rung, &count) in queries.iter().enumerate() {
         let settings = TraceSettings { queries: Some(count), ..chosen.settings.clone() };
-        let texts = Texts { settings: &settings, ..chosen };
+        let texts = TuningTraces { settings: &settings, ..chosen };
         let outcomes = measured(&arms, rung, texts, backend, results, progress)?;
         let mut going_on = Vec::new();
         for (arm, outcome) in arms.into_iter().zip(outcomes) {
@@ -205,7 +205,7 @@ pub fn tune(
     mark_front(&mut tried, queries.len() - 1);
     let best = bests(&tried, &options.goals, queries.len() - 1, &order);
     let best = shown(best, &tried, held_out, backend, results, progress)?;
-    let files = |texts: Option<Texts<'_>>| {
+    let files = |texts: Option<TuningTraces<'_>>| {
         let traces = texts.iter().flat_map(|texts| texts.traces);
         traces.map(|trace| trace.path().display().to_string()).collect()
     };
@@ -221,7 +221,7 @@ pub fn tune(
 }
 
 /// Queries of each layer, rung by rung: all at last, and half as many before.
-fn rungs(chosen: Texts<'_>, options: &TuneOptions) -> Result<Vec<usize>> {
+fn rungs(chosen: TuningTraces<'_>, options: &TuneOptions) -> Result<Vec<usize>> {
     let all = queries_of(chosen)?;
     let mut queries: Vec<usize> =
         (0..options.rungs.max(1)).rev().map(|back| (all >> back.min(63)).max(1)).collect();
@@ -230,7 +230,7 @@ fn rungs(chosen: Texts<'_>, options: &TuneOptions) -> Result<Vec<usize>> {
 }
 
 /// How many queries of each layer there are.
-fn queries_of(texts: Texts<'_>) -> Result<usize> {
+fn queries_of(texts: TuningTraces<'_>) -> Result<usize> {
     let mut least = usize::MAX;
     for trace in texts.traces {
         for (_, layout) in chosen_layers(trace, texts.settings)? {
@@ -296,7 +296,7 @@ impl<'a> Arm<'a> {
     }
 
     /// The arm on some texts.
-    fn measure(&self, texts: Texts<'_>, backend: &dyn Backend) -> Result<Outcome> {
+    fn measure(&self, texts: TuningTraces<'_>, backend: &dyn Backend) -> Result<Outcome> {
         let candidate = self.candidate;
         let mut entry =
             Entry { pipeline: candidate.pipeline.clone(), file: candidate.file.clone(), set: None };
@@ -309,7 +309,7 @@ impl<'a> Arm<'a> {
             expect_unset(candidate, &found.pipeline)?;
             entry = Entry { pipeline: found.pipeline, set: Some(found.set), ..entry };
         }
-        let score = Score::of(&entry, texts, backend)?;
+        let score = TuningScore::of(&entry, texts, backend)?;
         let pipeline = serde_json::to_string(&*entry.pipeline).map_err(not_json)?;
         Ok(Outcome { pipeline, set: entry.set, score })
     }
@@ -346,7 +346,7 @@ fn read_back(pipeline: &str) -> Result<Arc<PipelineConfig>> {
 fn measured(
     arms: &[Arm<'_>],
     rung: usize,
-    texts: Texts<'_>,
+    texts: TuningTraces<'_>,
     backend: &dyn Backend,
     results: &Results,
     progress: &dyn Fn(usize, usize),
@@ -456,7 +456,7 @@ fn bests(tried: &[Tried], goals: &[Goal], last: usize, order: &BTreeMap<&str, us
 fn shown(
     mut best: Vec<Best>,
     tried: &[Tried],
-    held_out: Option<Texts<'_>>,
+    held_out: Option<TuningTraces<'_>>,
     backend: &dyn Backend,
     results: &Results,
     progress: &dyn Fn(usize, usize),
@@ -471,10 +471,10 @@ fn shown(
     };
     let keys: Vec<String> = numbers.iter().enumerate().map(key).collect();
     let mut done = 0;
-    let scores: Vec<Result<Score, String>> = results.run(&keys, |i| {
+    let scores: Vec<Result<TuningScore, String>> = results.run(&keys, |i| {
         let Tried { pipeline, file, .. } = &tried[numbers[i]];
         let entry = Entry { pipeline: pipeline.clone(), file: file.clone(), set: None };
-        let score = told(Score::of(&entry, texts, backend))?;
+        let score = told(TuningScore::of(&entry, texts, backend))?;
         done += 1;
         progress(done, keys.len());
         Ok::<_, Error>(score)

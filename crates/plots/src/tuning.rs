@@ -1,6 +1,6 @@
 //! The best settings of methods: error against density.
 
-use vattention_experiments::{Best, Score, Tuning};
+use vattention_experiments::{Best, Tuning, TuningScore};
 
 use crate::axis::Axis;
 use crate::figure::{Figure, Panel, Series};
@@ -17,7 +17,7 @@ pub fn tuning(found: &Tuning) -> String {
     Figure { title, columns: 2, panels }.svg()
 }
 
-fn panel(found: &Tuning, title: &str, score: impl Fn(&Best) -> Option<Score>) -> Panel {
+fn panel(found: &Tuning, title: &str, score: impl Fn(&Best) -> Option<TuningScore>) -> Panel {
     let mut methods: Vec<&str> = Vec::new();
     for best in &found.best {
         if !methods.contains(&&best.method[..]) {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use crate::fit::Length;
-use crate::metrics::Metric;
+use crate::metrics::AnswerMetric;
 use crate::templates::fill;
 use crate::{Case, Error, Result, Task};
 
@@ -46,7 +46,7 @@ struct Definition {
     files: Vec<String>,
     /// The most tokens of an answer.
     tokens: usize,
-    metric: Metric,
+    metric: AnswerMetric,
     fit: Fit,
     /// Whether it is put to a chat model as a chat.
     as_chat: bool,
@@ -84,7 +84,7 @@ impl Dataset {
     }
 
     /// How its answers are scored.
-    pub fn metric(self) -> Metric {
+    pub fn metric(self) -> AnswerMetric {
         self.definition().metric
     }
 

@@ -1,7 +1,7 @@
 //! A text with its question, and the score of an answer.
 
 use crate::Task;
-use crate::metrics::Metric;
+use crate::metrics::AnswerMetric;
 
 /// What is asked of a model, and what is right. The prompt is `context` and then `question`, with
 /// nothing between.
@@ -35,9 +35,9 @@ impl Task {
     /// has; for `qa_1` and `qa_2` 1 if it has any of the right answers. A dataset has its own metric.
     pub fn score(&self, case: &Case, answer: &str) -> f64 {
         match self {
-            Self::Qa1 | Self::Qa2 => Metric::MatchPart.score(case, answer),
+            Self::Qa1 | Self::Qa2 => AnswerMetric::MatchPart.score(case, answer),
             Self::Dataset(dataset) => dataset.score(case, answer),
-            _ => Metric::MatchAll.score(case, answer),
+            _ => AnswerMetric::MatchAll.score(case, answer),
         }
     }
 }

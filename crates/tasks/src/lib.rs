@@ -44,6 +44,6 @@ mod words;
 pub use benchmarks::{Benchmark, Dataset};
 pub use case::Case;
 pub use error::{Error, Result};
-pub use metrics::Metric;
+pub use metrics::AnswerMetric;
 pub use task::{Task, tasks};
 pub use texts::Texts;

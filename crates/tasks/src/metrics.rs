@@ -11,7 +11,7 @@ use crate::Case;
 
 /// A score of an answer, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Metric {
+pub enum AnswerMetric {
     /// F1 over the words of both, normalised as SQuAD's script does; the best of the right answers.
     WordF1,
     /// ROUGE-L as the Python package `rouge` 1.0.1 has it: over sets of words, sentence by sentence.
@@ -36,7 +36,7 @@ pub enum Metric {
     BoxedInteger,
 }
 
-impl Metric {
+impl AnswerMetric {
     /// Its name in answers' digests and in docs.
     pub fn name(self) -> &'static str {
         match self {

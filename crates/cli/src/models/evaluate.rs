@@ -11,7 +11,8 @@ use vattention::experiments::{Entry, Part, digest_of_file};
 use vattention::trace::write_beside;
 use vattention::{FallBack, Fraction, Options, Storage};
 use vattention_evaluate::{
-    AnswerCache, DensityTexts, Evaluation, EvaluationSettings, Files, Variant, Weights, fingerprint,
+    AnswerCache, DensityTexts, Evaluation, EvaluationSettings, Files, LazyWeights, Variant,
+    fingerprint,
 };
 use vattention_tasks::{Texts, tasks};
 
@@ -143,7 +144,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     };
     let evaluation = Evaluation {
         config: &checkpoint.config,
-        weights: Weights::on_demand(&args.model),
+        weights: LazyWeights::on_demand(&args.model),
         fingerprint,
         tokenizer: &checkpoint.tokenizer,
         texts: &texts,

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::PipelineConfig;
-use vattention::experiments::{Best, Score, Tried, Tuning};
+use vattention::experiments::{Best, Tried, Tuning, TuningScore};
 
 use crate::numbers::{percent, short};
 
@@ -90,7 +90,7 @@ fn cells(found: &Tuning, best: &Best, held_out: bool) -> Vec<String> {
     cells
 }
 
-fn scores(score: Option<&Score>) -> [String; 3] {
+fn scores(score: Option<&TuningScore>) -> [String; 3] {
     let Some(score) = score else { return ["-", "-", "-"].map(Into::into) };
     let violated = score.violated.map(|(violated, all)| format!("{violated} of {all}"));
     [percent(score.read), short(score.error), violated.unwrap_or_else(|| "-".into())]

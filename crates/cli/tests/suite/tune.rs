@@ -334,7 +334,7 @@ fn shipped_grids_load() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../grids");
     let mut grids = 0;
     for file in std::fs::read_dir(folder).unwrap() {
-        let grid = vattention::config::Grid::load(file.unwrap().path()).unwrap();
+        let grid = vattention::config::ParameterGrid::load(file.unwrap().path()).unwrap();
         assert!(!grid.combinations.is_empty() && grid.combinations.len() <= 200, "{}", grid.name);
         grids += 1;
     }

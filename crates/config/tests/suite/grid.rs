@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use vattention_config::{ConfigError, Grid, Loader, load, to_toml};
+use vattention_config::{ConfigError, Loader, ParameterGrid, load, to_toml};
 use vattention_core::PipelineConfig;
 use {vattention_estimators as _, vattention_selectors as _};
 
@@ -20,12 +20,12 @@ epsilon = 0.1
 delta = 0.1
 "#;
 
-fn grid(text: &str) -> Result<Grid, ConfigError> {
+fn grid(text: &str) -> Result<ParameterGrid, ConfigError> {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("base.toml"), BASE).unwrap();
     let path = folder.path().join("grid.toml");
     fs::write(&path, format!("base = \"base.toml\"\n{text}")).unwrap();
-    Grid::load(path)
+    ParameterGrid::load(path)
 }
 
 /// The only problem: its line in the grid, and its text.
@@ -38,7 +38,7 @@ fn refusal(text: &str) -> (usize, String) {
     (line, error.to_string())
 }
 
-fn settings(grid: &Grid) -> Vec<String> {
+fn settings(grid: &ParameterGrid) -> Vec<String> {
     let told = |(key, value): &(String, String)| format!("{key}={value}");
     grid.combinations
         .iter()
@@ -163,7 +163,7 @@ fn a_base_that_is_missing_or_bad_is_told() {
     let path = folder.path().join("grid.toml");
     let said = |text: &str| {
         fs::write(&path, text).unwrap();
-        Grid::load(&path).unwrap_err().to_string()
+        ParameterGrid::load(&path).unwrap_err().to_string()
     };
     assert!(said("[grid]\nseed = [1]").contains("missing `base`"));
     assert!(
@@ -173,7 +173,7 @@ fn a_base_that_is_missing_or_bad_is_told() {
     let bad = said("base = \"bad.toml\"\n[grid]\nseed = [1]");
     assert!(bad.contains("bad.toml:1:13") && bad.contains("must be an array of tables"), "{bad}");
     assert!(
-        Grid::load(folder.path().join("none.toml"))
+        ParameterGrid::load(folder.path().join("none.toml"))
             .unwrap_err()
             .to_string()
             .contains("cannot be read")

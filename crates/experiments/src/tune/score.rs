@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::Backend;
 
-use super::Texts;
+use super::TuningTraces;
 use super::halving::Place;
 use crate::density::density_on;
 use crate::{Entry, Result, Results, chosen_layers, compare};
 
 /// What a pipeline came to: means over the rows of all traces.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Score {
+pub struct TuningScore {
     /// Query heads, times queries, times layers, times traces.
     pub rows: usize,
     /// The share that the query heads of a KV head read together.
@@ -25,8 +25,12 @@ pub struct Score {
     pub violated: Option<(usize, usize)>,
 }
 
-impl Score {
-    pub(crate) fn of(entry: &Entry, texts: Texts<'_>, backend: &dyn Backend) -> Result<Self> {
+impl TuningScore {
+    pub(crate) fn of(
+        entry: &Entry,
+        texts: TuningTraces<'_>,
+        backend: &dyn Backend,
+    ) -> Result<Self> {
         let mut all =
             Self { rows: 0, read: 0.0, error: 0.0, recall: 0.0, index_bytes: 0.0, violated: None };
         for trace in texts.traces {
@@ -75,7 +79,7 @@ impl Score {
 }
 
 /// What a pipeline reads, mean over the rows of all traces.
-pub(crate) fn read(entry: &Entry, texts: Texts<'_>, backend: &dyn Backend) -> Result<f64> {
+pub(crate) fn read(entry: &Entry, texts: TuningTraces<'_>, backend: &dyn Backend) -> Result<f64> {
     let (mut sum, mut all) = (0.0, 0);
     for trace in texts.traces {
         let rows = rows(texts, trace)?;
@@ -85,7 +89,7 @@ pub(crate) fn read(entry: &Entry, texts: Texts<'_>, backend: &dyn Backend) -> Re
     Ok(sum / all as f64)
 }
 
-fn rows(texts: Texts<'_>, trace: &vattention_trace::Trace) -> Result<usize> {
+fn rows(texts: TuningTraces<'_>, trace: &vattention_trace::Trace) -> Result<usize> {
     let layers = chosen_layers(trace, texts.settings)?;
     let rows = |(_, layout): (usize, vattention_trace::Layout)| {
         texts.settings.count(&layout) * layout.shape.query_heads

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{Definition, Fit, Layout, prompt};
 use crate::Case;
 use crate::benchmarks::rows::Row;
-use crate::metrics::Metric;
+use crate::metrics::AnswerMetric;
 
 /// `babilong/prompts.py` with instruction, examples and post-prompt, and labels of `metrics.py`.
 const PROMPTS: &str = include_str!("../../prompts/babilong.json");
@@ -37,7 +37,7 @@ pub(super) fn datasets() -> Vec<Definition> {
                 format!("{length}/{task}"),
             ],
             tokens: ANSWER_TOKENS,
-            metric: Metric::OnlyLabel,
+            metric: AnswerMetric::OnlyLabel,
             fit: Fit::Whole,
             as_chat: true,
             first_line: false,

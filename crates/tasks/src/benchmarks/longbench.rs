@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{Definition, Fit, Layout, prompt};
 use crate::benchmarks::rows::Row;
-use crate::metrics::Metric;
+use crate::metrics::AnswerMetric;
 use crate::{Case, Error, Result};
 
 /// `config/dataset2prompt.json`.
@@ -16,23 +16,23 @@ const CHINESE: [&str; 5] = ["multifieldqa_zh", "dureader", "vcsum", "lsht", "pas
 
 /// Name, the most tokens of an answer, metric; then whether LongBench-E has it, whether it is put as
 /// a chat, and whether the first line counts alone.
-const DATASETS: [(&str, usize, Metric, [bool; 3]); 16] = [
-    ("narrativeqa", 128, Metric::WordF1, [false, true, false]),
-    ("qasper", 128, Metric::WordF1, [true, true, false]),
-    ("multifieldqa_en", 64, Metric::WordF1, [true, true, false]),
-    ("hotpotqa", 32, Metric::WordF1, [true, true, false]),
-    ("2wikimqa", 32, Metric::WordF1, [true, true, false]),
-    ("musique", 32, Metric::WordF1, [false, true, false]),
-    ("gov_report", 512, Metric::Rouge, [true, true, false]),
-    ("qmsum", 512, Metric::Rouge, [false, true, false]),
-    ("multi_news", 512, Metric::Rouge, [true, true, false]),
-    ("trec", 64, Metric::Classification, [true, false, true]),
-    ("triviaqa", 32, Metric::WordF1, [true, false, true]),
-    ("samsum", 128, Metric::Rouge, [true, false, true]),
-    ("passage_count", 32, Metric::Count, [true, true, false]),
-    ("passage_retrieval_en", 32, Metric::Retrieval, [true, true, false]),
-    ("lcc", 64, Metric::EditSimilarity, [true, false, false]),
-    ("repobench-p", 64, Metric::EditSimilarity, [true, false, false]),
+const DATASETS: [(&str, usize, AnswerMetric, [bool; 3]); 16] = [
+    ("narrativeqa", 128, AnswerMetric::WordF1, [false, true, false]),
+    ("qasper", 128, AnswerMetric::WordF1, [true, true, false]),
+    ("multifieldqa_en", 64, AnswerMetric::WordF1, [true, true, false]),
+    ("hotpotqa", 32, AnswerMetric::WordF1, [true, true, false]),
+    ("2wikimqa", 32, AnswerMetric::WordF1, [true, true, false]),
+    ("musique", 32, AnswerMetric::WordF1, [false, true, false]),
+    ("gov_report", 512, AnswerMetric::Rouge, [true, true, false]),
+    ("qmsum", 512, AnswerMetric::Rouge, [false, true, false]),
+    ("multi_news", 512, AnswerMetric::Rouge, [true, true, false]),
+    ("trec", 64, AnswerMetric::Classification, [true, false, true]),
+    ("triviaqa", 32, AnswerMetric::WordF1, [true, false, true]),
+    ("samsum", 128, AnswerMetric::Rouge, [true, false, true]),
+    ("passage_count", 32, AnswerMetric::Count, [true, true, false]),
+    ("passage_retrieval_en", 32, AnswerMetric::Retrieval, [true, true, false]),
+    ("lcc", 64, AnswerMetric::EditSimilarity, [true, false, false]),
+    ("repobench-p", 64, AnswerMetric::EditSimilarity, [true, false, false]),
 ];
 
 pub(super) fn datasets() -> Vec<Definition> {
@@ -55,7 +55,7 @@ pub(super) fn datasets() -> Vec<Definition> {
             lengths,
             layout: Layout::LongBench {
                 prompt: prompt.clone(),
-                classes: metric == Metric::Classification,
+                classes: metric == AnswerMetric::Classification,
             },
         };
         datasets.push(define(name.into(), name.into(), None));

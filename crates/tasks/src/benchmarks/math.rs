@@ -4,7 +4,7 @@
 use super::{Definition, Fit, Layout};
 use crate::Case;
 use crate::benchmarks::rows::Row;
-use crate::metrics::Metric;
+use crate::metrics::AnswerMetric;
 
 /// Reports on reasoning models mostly ask so; the benchmarks publish no prompt.
 const INSTRUCTION: &str =
@@ -26,9 +26,9 @@ pub(super) fn datasets() -> Vec<Definition> {
         layout: Layout::Math,
     };
     vec![
-        define("math500", &["math500", "test"], Metric::Boxed),
-        define("aime2024", &["aime2024", "train", "test"], Metric::BoxedInteger),
-        define("aime2025", &["aime2025", "train", "test"], Metric::BoxedInteger),
+        define("math500", &["math500", "test"], AnswerMetric::Boxed),
+        define("aime2024", &["aime2024", "train", "test"], AnswerMetric::BoxedInteger),
+        define("aime2025", &["aime2025", "train", "test"], AnswerMetric::BoxedInteger),
     ]
 }
 

@@ -4,7 +4,7 @@
 
 use super::{Definition, Fit, Layout};
 use crate::benchmarks::rows::Row;
-use crate::metrics::Metric;
+use crate::metrics::AnswerMetric;
 use crate::{Case, Task};
 
 pub(super) fn datasets() -> Vec<Definition> {
@@ -14,11 +14,11 @@ pub(super) fn datasets() -> Vec<Definition> {
 fn dataset(task: Task) -> Definition {
     let name = task.name();
     let (tokens, metric) = match task {
-        Task::Vt => (30, Metric::MatchAll),
-        Task::Cwe => (120, Metric::MatchAll),
-        Task::Fwe => (50, Metric::MatchAll),
-        Task::Qa1 | Task::Qa2 => (32, Metric::MatchPart),
-        _ => (128, Metric::MatchAll),
+        Task::Vt => (30, AnswerMetric::MatchAll),
+        Task::Cwe => (120, AnswerMetric::MatchAll),
+        Task::Fwe => (50, AnswerMetric::MatchAll),
+        Task::Qa1 | Task::Qa2 => (32, AnswerMetric::MatchPart),
+        _ => (128, AnswerMetric::MatchAll),
     };
     Definition {
         benchmark: "ruler",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use vattention_tasks::{Case, Metric};
+use vattention_tasks::{AnswerMetric, Case};
 
 #[derive(Deserialize)]
 struct Golden {
@@ -15,16 +15,16 @@ struct Golden {
     score: f64,
 }
 
-const CHECKED: [Metric; 9] = [
-    Metric::WordF1,
-    Metric::Rouge,
-    Metric::EditSimilarity,
-    Metric::Classification,
-    Metric::Count,
-    Metric::Retrieval,
-    Metric::MatchAll,
-    Metric::MatchPart,
-    Metric::OnlyLabel,
+const CHECKED: [AnswerMetric; 9] = [
+    AnswerMetric::WordF1,
+    AnswerMetric::Rouge,
+    AnswerMetric::EditSimilarity,
+    AnswerMetric::Classification,
+    AnswerMetric::Count,
+    AnswerMetric::Retrieval,
+    AnswerMetric::MatchAll,
+    AnswerMetric::MatchPart,
+    AnswerMetric::OnlyLabel,
 ];
 
 fn case(answers: Vec<String>, labels: Vec<String>) -> Case {
@@ -39,7 +39,7 @@ fn scores_are_those_of_the_reference_implementations() {
     // Of each metric: cases that score something, and all.
     let mut seen = BTreeMap::<String, (usize, usize)>::new();
     for Golden { metric: name, answer, answers, labels, score } in golden {
-        let known = CHECKED.into_iter().chain([Metric::Boxed]);
+        let known = CHECKED.into_iter().chain([AnswerMetric::Boxed]);
         let metric = known.into_iter().find(|metric| metric.name() == name).unwrap();
         let case = case(answers, labels);
         let told = metric.score(&case, &answer);
@@ -58,13 +58,14 @@ fn scores_are_those_of_the_reference_implementations() {
 #[test]
 fn the_best_of_the_right_answers_counts() {
     let answers = vec!["a pear".into(), "two apples".into()];
-    assert_eq!(Metric::WordF1.score(&case(answers, vec![]), "Two apples!"), 1.0);
+    assert_eq!(AnswerMetric::WordF1.score(&case(answers, vec![]), "Two apples!"), 1.0);
 }
 
 #[test]
 fn only_the_last_closed_box_is_the_answer() {
-    let score =
-        |answer: &str| Metric::Boxed.score(&case(vec!["\\frac{1}{2}".into()], vec![]), answer);
+    let score = |answer: &str| {
+        AnswerMetric::Boxed.score(&case(vec!["\\frac{1}{2}".into()], vec![]), answer)
+    };
     assert_eq!(score("\\boxed{3}, no: \\boxed{\\frac12}"), 1.0);
     assert_eq!(score("\\boxed{\\frac{1}{2}} or \\boxed{3}"), 0.0);
     assert_eq!(score("\\boxed{\\frac{1}{2}"), 0.0);
@@ -74,7 +75,7 @@ fn only_the_last_closed_box_is_the_answer() {
 #[test]
 fn whole_numbers_are_the_same_with_zeros_before_them() {
     let score =
-        |answer: &str| Metric::BoxedInteger.score(&case(vec!["025".into()], vec![]), answer);
+        |answer: &str| AnswerMetric::BoxedInteger.score(&case(vec!["025".into()], vec![]), answer);
     assert_eq!(score("\\boxed{25}"), 1.0);
     assert_eq!(score("\\boxed{ 025 }"), 1.0);
     for wrong in ["25", "\\boxed{250}", "\\boxed{25.0}", "\\boxed{-25}", "\\boxed{}"] {
