@@ -18,7 +18,7 @@ time evaluate --json $out/one.json > $out/one.txt
 for shard in 1 2 3 4; do
     echo "== shard $shard of 4"
     if [ $shard = 3 ]; then
-        (evaluate --results $out/3.jsonl --shard 3/4 & sleep 4; kill -KILL $(pgrep -f 'shard 3/4') ; wait) 2> /dev/null || true
+        (evaluate --results $out/3.jsonl --shard 3/4 & sleep 2; kill -KILL $(pgrep -f 'shard 3/4') ; wait) 2> /dev/null || true
         echo "killed after $(($(wc -l < $out/3.jsonl) - 1)) answers"
     fi
     evaluate --results $out/$shard.jsonl --shard $shard/4
