@@ -21,7 +21,7 @@ use crate::{Failure, progress, say};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// ParameterGrid files: a pipeline, and values of its keys to try.
+    /// Grid files: a pipeline, and values of its keys to try.
     #[arg(required = true)]
     grids: Vec<PathBuf>,
     /// Traces to choose settings on.
@@ -105,8 +105,11 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         &options,
         &results,
         &|done, total| {
-            bar.set_length(total as u64);
-            bar.set_position(done as u64);
+            if done == 1 {
+                // The next rung, or the held-out texts.
+                bar.set_position(0);
+            }
+            progress::show(&bar, done, total);
         },
     );
     bar.finish_and_clear();

@@ -17,7 +17,7 @@ pub enum LazyWeights<'a> {
     OnDemand(Box<OnDemand<'a>>),
 }
 
-/// LazyWeights that may not be in memory yet.
+/// Weights that may not be in memory yet.
 #[allow(missing_debug_implementations)]
 pub struct OnDemand<'a> {
     path: &'a Path,
