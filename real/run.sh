@@ -230,29 +230,17 @@ part_studies() {
     study limit configs/{vattention-oracle,hybrid,vattention-paper-{denominator,numerator,sdpa}-clt}.toml $pipelines/vattention-hash-attention.toml
 }
 
-# Every method at its best at 5, 10 and 20 %: chosen on one text and layer, shown on another text and other layers. Maps of
-# hash-attention and hata are those of the shipped trace's layers: one layer chooses, the other shows. Of inf-llm, which would go through
-# all 2048 queries of the text at each step of a search, there is a grid, but no line.
+# Every method at its best at 5, 10 and 20 %: chosen on one text and three layers, shown on another text and four other layers. The first has
+# few queries after its prompt, because methods that learn from attention go through all of them.
 part_tune() {
-    capture kjv-train "" 8192 --queries 2048 --prompt-queries 512
+    capture kjv-train -tune 8192 --queries 256 --prompt-queries 512
     capture kjv-heldout "" 8192
-    tune_all tune grids/{priority,priority-rigorous,vattention-oracle,vattention-auto,stratified,hybrid,random,oracle-top-k,oracle-top-p,twilight,quest,pq-cache,hash-hyperplanes,sparq,retrieval-attention,snapkv,h2o,scissorhands,streaming-llm,duo-attention,magic-pig}.toml \
-        real/grids/{double-sparsity,loki,vattention-channels}.toml
-    tune_all tune-clusters grids/{squeezed-attention,tactic}.toml
-    tune tune-hash grids/{hash-attention,hata,vattention-hash}.toml --trace target/real/kjv-train.safetensors --layers 9 \
-        --held-out data/smollm2.safetensors --held-out-layers 23
-}
-
-tune_all() { # a name, grids
-    tune "$@" --trace target/real/kjv-train.safetensors --layers 14 \
-        --held-out target/real/kjv-heldout.safetensors --held-out-layers 1,10,16,27
-}
-
-tune() { # a name, grids and options
-    local name=$1
-    shift
-    whole $name $vattention tune "$@" --at density=0.05,0.1,0.2 --queries 4 --rungs 1 --held-out-queries 8 --results target/real/$name.jsonl --json target/real/$name.json \
-        --plot $out/$name.svg --output target/real/$name
+    whole tune $vattention tune \
+        grids/{priority,priority-rigorous,vattention-oracle,vattention-auto,stratified,hybrid,random,oracle-top-k,oracle-top-p,twilight,quest,pq-cache,hash-hyperplanes,sparq}.toml \
+        grids/{retrieval-attention,squeezed-attention,tactic,inf-llm,snapkv,h2o,scissorhands,streaming-llm,duo-attention,magic-pig}.toml \
+        real/grids/*.toml --at density=0.05,0.1,0.2 --rungs 1 --queries 4 --trace target/real/kjv-train-tune.safetensors --layers 5,14,22 \
+        --held-out target/real/kjv-heldout.safetensors --held-out-layers 1,10,16,27 --held-out-queries 8 \
+        --results target/real/tune.jsonl --json target/real/tune.json --plot $out/tune.svg --output target/real/tune
 }
 
 study() { # a name, pipelines

@@ -3,7 +3,8 @@
 Why: a selector alone drops the rest, and its error is what the rest held. Here each picks 10 % of the context beside a
 sink and a window of 128 tokens; and, for as many tokens read, it picks 5 % and a uniform sample of 5 % is read too. What
 decides by itself how much to read is shown as it is. With --promise, only whether `ratio` keeps its promise after each
-index, with a uniform sample and with one drawn by the index's scores. The numbers are those of `vattention compare` and `verify`, the tables Markdown.
+index, with a uniform sample and with one drawn by the index's scores; an interrupted run goes on from target/promises. The numbers are those of `vattention
+compare` and `verify`, the tables Markdown.
 
     python3 tools/compare_selectors.py data/smollm2.safetensors --promise
     python3 tools/compare_selectors.py data/smollm2.safetensors long.safetensors --queries 8
@@ -13,6 +14,7 @@ Exit codes: 0 fine, 2 the input is wrong.
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS = ROOT / "weights"
+# Where verdicts are kept.
+PROMISES = ROOT / "target/promises"
 SINK_AND_WINDOW = """
 [[selectors]]
 type = "sink"
@@ -134,30 +138,33 @@ def pipelines(tokens):
     return texts
 
 
-def vattention(command, trace, texts, options, allowed):
-    """The JSON that a command of `vattention` writes about pipelines of these (title, text)."""
-    with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder, f"{i}.toml") for i in range(len(texts))]
-        for file, (title, text) in zip(files, texts):
-            file.write_text(f"name = {json.dumps(title)}\n{text}")
-        results = Path(folder, "results.json")
-        run = ["cargo", "run", "--release", "--quiet", "--", command, *files]
-        run += ["--trace", trace.resolve(), "--json", results, *options]
-        if subprocess.run(run, cwd=ROOT, stdout=subprocess.DEVNULL).returncode not in allowed:
-            raise InputError(f"vattention {command} refused, see above")
-        return json.loads(results.read_text())
+def vattention(command, trace, texts, folder, options, allowed):
+    """The JSON that a command of `vattention` writes about pipelines of these (title, text), which a folder gets as files."""
+    files = [folder / f"{i}.toml" for i in range(len(texts))]
+    for file, (title, text) in zip(files, texts):
+        file.write_text(f"name = {json.dumps(title)}\n{text}")
+    told = folder / "told.json"
+    run = ["cargo", "run", "--release", "--quiet", "--", command, *files]
+    run += ["--trace", trace.resolve(), "--json", told, *options]
+    if subprocess.run(run, cwd=ROOT, stdout=subprocess.DEVNULL).returncode not in allowed:
+        raise InputError(f"vattention {command} refused, see above")
+    return json.loads(told.read_text())
 
 
 def compare(trace, options, texts):
     """What `vattention compare` says of each pipeline."""
     titled = [(f"{name}, {variant}", text) for (name, variant), text in texts.items()]
-    return dict(zip(texts, vattention("compare", trace, titled, options, [0])["pipelines"]))
+    with tempfile.TemporaryDirectory() as folder:
+        return dict(zip(texts, vattention("compare", trace, titled, Path(folder), options, [0])["pipelines"]))
 
 
 def verify(trace, name, text, sampler):
     """What `vattention verify` says of the promise of `ratio` after a selector; exit code 1 if it is violated."""
     text = f'share = "head"\n{SINK_AND_WINDOW}{text}{SAMPLERS[sampler]}{PROMISE}'
-    return vattention("verify", trace, [(f"{name}, {sampler}", text)], [], [0, 1])
+    title = f"{name}, {sampler}"
+    folder = PROMISES / re.sub(r"[^a-z0-9]+", "-", f"{trace.stem}-{title}".lower())
+    folder.mkdir(parents=True, exist_ok=True)
+    return vattention("verify", trace, [(title, text)], folder, ["--results", folder / "results.jsonl"], [0, 1])
 
 
 def percent(share):
