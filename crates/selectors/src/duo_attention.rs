@@ -53,19 +53,25 @@ pub struct DuoAttention {
     pub of: Option<Box<dyn SelectorConfig>>,
 }
 
+impl DuoAttention {
+    /// The authors' `sink`, in tokens.
+    pub const SINK: usize = 128;
+
+    /// The authors' `recent`, in tokens.
+    pub const RECENT: usize = 256;
+}
+
 /// As the authors have for models with grouped queries.
 fn half() -> Fraction {
     Fraction::try_from(0.5).expect("a half lies between 0 and 1")
 }
 
-/// 128, as the authors have.
 fn sink() -> Size {
-    Size::Tokens(128)
+    Size::Tokens(DuoAttention::SINK)
 }
 
-/// 256, as the authors have.
 fn recent() -> Size {
-    Size::Tokens(256)
+    Size::Tokens(DuoAttention::RECENT)
 }
 
 #[typetag::serde(name = "duo-attention")]

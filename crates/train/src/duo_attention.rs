@@ -1,6 +1,6 @@
 //! Gates of KV heads, as DuoAttention tells heads that retrieve from those that stream.
 //!
-//! The gate of a KV head is the mean error of the output that reads the first 128 and the last 256 tokens alone,
+//! The gate of a KV head is the mean error of the output that reads the first [`DuoAttention::SINK`] and the last [`DuoAttention::RECENT`] tokens alone,
 //! `|out − exact| / |exact|`, at most 1, over the queries of its group.
 //!
 //! The authors learn gates instead: by the last layer's output on texts with hidden passkeys, through the gradients of the whole model,
@@ -15,12 +15,10 @@ use std::collections::BTreeMap;
 use ndarray::{Array1, ArrayView1, ArrayView2, s};
 use rayon::prelude::*;
 use vattention_core::Shape;
+use vattention_selectors::DuoAttention;
 use vattention_trace::TraceLayer;
 
 use crate::{Corpus, Result};
-
-const SINK: usize = 128;
-const RECENT: usize = 256;
 
 /// Gates of the KV heads of some layers.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -96,14 +94,14 @@ fn error_of_query(
     values: ArrayView2<'_, f32>,
 ) -> f64 {
     let tokens = keys.nrows();
-    if tokens <= SINK + RECENT {
+    if tokens <= DuoAttention::SINK + DuoAttention::RECENT {
         return 0.0;
     }
     let logits = keys.dot(&query);
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut weights = logits.mapv_into(|logit| (logit - most).exp());
     let exact = average(&weights, values);
-    weights.slice_mut(s![SINK..tokens - RECENT]).fill(0.0);
+    weights.slice_mut(s![DuoAttention::SINK..tokens - DuoAttention::RECENT]).fill(0.0);
     if weights.sum() == 0.0 {
         return 1.0;
     }
