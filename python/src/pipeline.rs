@@ -1,12 +1,13 @@
 //! Pipelines: read from TOML, checked, changed.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use vattention::config::Loader;
-use vattention::experiments::Entry;
+use vattention::config::{Loader, ParameterGrid};
+use vattention::experiments::{Entry, named_files};
 use vattention::{Options, PipelineConfig, Shape};
 
 use crate::attention::find_backend;
@@ -125,4 +126,25 @@ impl Pipeline {
     fn __repr__(&self) -> String {
         format!("<Pipeline {:?}>", self.config.name)
     }
+}
+
+/// The files that a pipeline or a grid is read from: its own, those that it extends or varies, and those that selectors name. Of
+/// a file that is neither there are none.
+#[pyfunction]
+pub(crate) fn files_of(py: Python<'_>, path: PathBuf) -> Vec<PathBuf> {
+    let read = || {
+        let of_pipeline = Loader::default().load_with_files(&path);
+        let (pipelines, mut files) = match of_pipeline.map(|(one, files)| (vec![one], files)) {
+            Ok(read) => read,
+            Err(_) => {
+                let grid = ParameterGrid::load(&path).ok()?;
+                let pipelines = grid.combinations.into_iter().map(|one| one.pipeline);
+                (pipelines.collect(), grid.files)
+            }
+        };
+        files.push(path.clone());
+        files.extend(pipelines.iter().flat_map(|one| named_files(one)));
+        Some(BTreeSet::from_iter(files).into_iter().collect())
+    };
+    py.detach(read).unwrap_or_default()
 }
