@@ -142,7 +142,6 @@ pub(crate) fn files_of(py: Python<'_>, path: PathBuf) -> Vec<PathBuf> {
                 (pipelines.collect(), grid.files)
             }
         };
-        files.push(path.clone());
         files.extend(pipelines.iter().flat_map(|one| named_files(one)));
         Some(BTreeSet::from_iter(files).into_iter().collect())
     };

@@ -33,7 +33,8 @@ def shard(options):
     number, shards = map(int, options["--shard"].split("/"))
     command = {name: options[name] for name in ("--units", "--seconds", "--fail", "--die", "--log") if name in options}
     lines = path.read_text().splitlines()[1:] if path.exists() else []
-    path.write_text("".join(line + "\n" for line in [dump({"vattention": VERSION, "command": command, "shards": shards, "shard": number}), *lines]))
+    header = {"vattention": VERSION, "command": command, "inputs": {"the trace": os.environ.get("FAKE_TRACE", "")}, "shards": shards, "shard": number}
+    path.write_text("".join(line + "\n" for line in [dump(header), *lines]))
     known = {json.loads(line)["unit"] for line in lines}
     for stage in STAGES:
         keys = [f"{stage} {unit}" for unit in range(units)]
@@ -69,8 +70,7 @@ def merge(words):
     if len(found) != len(lines):
         raise ValueError("a result is there twice")
     keys = [f"{stage} {unit}" for stage in STAGES for unit in range(units)]
-    ordered = [header, *(found[key] for key in keys if key in found)]
-    Path(options["--results"]).write_text("".join(line + "\n" for line in ordered))
+    Path(options["--results"]).write_text("".join(line + "\n" for line in [header, *lines]))
     if len(found) < len(keys):
         print(f"note: incomplete: {len(keys) - len(found)} of {len(keys)} results are missing", file=sys.stderr)
         return 1

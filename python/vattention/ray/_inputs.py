@@ -1,11 +1,10 @@
 """What the command reads, and its digests: a task compares them with the files on its node."""
 
 import os
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from vattention import Pipeline, PipelineError
+from vattention._vattention import files_of
 from vattention.ray._task import Input, digest
 
 # What is read of a model's folder.
@@ -13,7 +12,7 @@ _OF_MODELS = {".json", ".jinja", ".safetensors"}
 
 
 def find_inputs(command: list[str]) -> list[Input]:
-    """The files among a command's words, those of a folder that is a model, and those that pipeline files name."""
+    """The files among a command's words, those of a folder that is a model, and those that pipelines and grids are read from."""
     paths = dict.fromkeys(path for word in command for path in _files(word))
     return [{"path": path, "size": os.stat(path).st_size, "sha256": digest(path)} for path in paths]
 
@@ -26,21 +25,4 @@ def _files(word: str) -> Iterator[str]:
     elif path.is_file():
         yield str(path)
         if path.suffix == ".toml":
-            yield from _named(path)
-
-
-def _named(path: Path) -> Iterator[str]:
-    """The files that a pipeline file names, such as what its selectors have learnt."""
-    try:
-        tree = tomllib.loads(Pipeline.load(path).to_toml())
-    except PipelineError:
-        return  # The command says what is wrong with it.
-    pending: list[object] = [tree]
-    while pending:
-        match pending.pop():
-            case str(text) if os.path.isfile(text):
-                yield text
-            case list(items):
-                pending.extend(items)
-            case dict(fields):
-                pending.extend(fields.values())
+            yield from map(str, files_of(path))  # None if something is wrong with it, which the command says.
