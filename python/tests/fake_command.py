@@ -31,9 +31,8 @@ def run_command(args):
 def shard(options):
     path, units = Path(options["--results"]), int(options["--units"])
     number, shards = map(int, options["--shard"].split("/"))
-    command = {name: options[name] for name in ("--units", "--seconds", "--fail", "--die", "--log") if name in options}
     lines = path.read_text().splitlines()[1:] if path.exists() else []
-    header = {"vattention": VERSION, "command": command, "inputs": {"the trace": os.environ.get("FAKE_TRACE", "")}, "shards": shards, "shard": number}
+    header = {"vattention": VERSION, "command": {"--units": options["--units"]}, "inputs": {"the trace": os.environ.get("FAKE_TRACE", "")}, "shards": shards, "shard": number}
     path.write_text("".join(line + "\n" for line in [dump(header), *lines]))
     known = {json.loads(line)["unit"] for line in lines}
     for stage in STAGES:
