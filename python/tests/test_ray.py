@@ -272,7 +272,7 @@ def test_a_node_that_reads_another_file(cluster, environment, tmp_path):
         code, out, said = Run(cluster, environment, tmp_path, seconds=0.2).end()
     finally:
         cluster.remove_node(node, allow_graceful=False)
-    assert (code, out) == (2, "") and "what was read has changed: the trace; expected the same on all nodes" in said, said
+    assert (code, out) == (2, "") and "what was read is not what other results depend on: the trace; expected the same on all nodes" in said, said
     assert "node " in said and "Traceback" not in said, said
 
 

@@ -52,12 +52,12 @@ class Results:
     def append(self, header: bytes, lines: bytes) -> None:
         """Keeps new lines of a shard, whose first line is `header`.
 
-        Raises Refused if they depend on something else than those that are known.
+        Raises Refused if they depend on other files than those that are known.
         """
         if not self.lines:
             lines = _of_all_shards(header) + lines
-        elif difference := _difference(self.lines[: self.lines.index(b"\n")], header):
-            raise Refused(f"{difference}; expected the same on all nodes")
+        elif changed := _changed(self.lines[: self.lines.index(b"\n")], header):
+            raise Refused(f"what was read is not what other results depend on: {', '.join(changed)}; expected the same on all nodes")
         self._file.write(lines)
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -74,14 +74,10 @@ class Results:
         self._file.close()
 
 
-def _difference(known: bytes, header: bytes) -> str | None:
-    """The first difference in what results depend on."""
-    there, here = json.loads(known), json.loads(header)
-    for name in ("vattention", "command"):
-        if there[name] != here[name]:
-            return f"{name} was {there[name]}, and is {here[name]}"
-    changed = [name for name in {**there["inputs"], **here["inputs"]} if there["inputs"].get(name) != here["inputs"].get(name)]
-    return f"what was read has changed: {changed[0]}" if changed else None
+def _changed(known: bytes, header: bytes) -> list[str]:
+    """The inputs whose digests differ."""
+    there, here = (json.loads(line)["inputs"] for line in (known, header))
+    return [name for name in there | here if there.get(name) != here.get(name)]
 
 
 def _of_all_shards(header: bytes) -> bytes:
