@@ -1,6 +1,5 @@
 //! Pipelines: read from TOML, checked, changed.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -132,18 +131,20 @@ impl Pipeline {
 /// a file that is neither there are none.
 #[pyfunction]
 pub(crate) fn files_of(py: Python<'_>, path: PathBuf) -> Vec<PathBuf> {
-    let read = || {
-        let of_pipeline = Loader::default().load_with_files(&path);
-        let (pipelines, mut files) = match of_pipeline.map(|(one, files)| (vec![one], files)) {
-            Ok(read) => read,
-            Err(_) => {
-                let grid = ParameterGrid::load(&path).ok()?;
-                let pipelines = grid.combinations.into_iter().map(|one| one.pipeline);
-                (pipelines.collect(), grid.files)
-            }
-        };
-        files.extend(pipelines.iter().flat_map(|one| named_files(one)));
-        Some(BTreeSet::from_iter(files).into_iter().collect())
+    let pipeline = || {
+        let (pipeline, files) = Loader::default().load_with_files(&path).ok()?;
+        Some((vec![pipeline], files))
     };
-    py.detach(read).unwrap_or_default()
+    let grid = || {
+        let grid = ParameterGrid::load(&path).ok()?;
+        let pipelines = grid.combinations.into_iter().map(|one| one.pipeline);
+        Some((pipelines.collect(), grid.files))
+    };
+    py.detach(|| {
+        let (pipelines, mut files) = pipeline().or_else(grid).unwrap_or_default();
+        files.extend(pipelines.iter().flat_map(|one| named_files(one)));
+        files.sort();
+        files.dedup();
+        files
+    })
 }
