@@ -160,6 +160,13 @@ def test_a_node_dies_once_too_often(cluster, second, environment, tmp_path):
     assert run.lines() > 3
 
 
+def test_a_round_that_brings_nothing(cluster, environment, tmp_path):
+    """It ends, with what had come."""
+    code, out, said = Run(cluster, environment, tmp_path, "--lose", "second 3", shards=2).end()
+    assert (code, out) == (2, "") and "results are missing, and no shard computes them" in said, said
+    assert "round 3" in said and "round 4" not in said and "23 results" in said, said
+
+
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_driver_ends(cluster, environment, tmp_path, ending):
     """And goes on where it was, by other shards."""
