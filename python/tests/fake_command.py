@@ -32,7 +32,8 @@ def shard(options):
     path, units = Path(options["--results"]), int(options["--units"])
     number, shards = map(int, options["--shard"].split("/"))
     lines = path.read_text().splitlines()[1:] if path.exists() else []
-    header = {"vattention": VERSION, "command": {"--units": options["--units"]}, "inputs": {"the trace": os.environ.get("FAKE_TRACE", "")}, "shards": shards, "shard": number}
+    inputs = {"the trace": os.environ.get("FAKE_TRACE", "")}
+    header = {"vattention": VERSION, "command": {"--units": options["--units"]}, "inputs": inputs, "shards": shards, "shard": number}
     path.write_text("".join(line + "\n" for line in [dump(header), *lines]))
     known = {json.loads(line)["unit"] for line in lines}
     for stage in STAGES:

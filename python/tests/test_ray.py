@@ -279,7 +279,8 @@ def test_a_node_that_reads_another_file(cluster, environment, tmp_path):
         code, out, said = Run(cluster, environment, tmp_path, seconds=0.2).end()
     finally:
         cluster.remove_node(node, allow_graceful=False)
-    assert (code, out) == (2, "") and "what was read is not what other results depend on: the trace; expected the same on all nodes" in said, said
+    expected = "what was read is not what other results depend on: the trace; expected the same on all nodes"
+    assert (code, out) == (2, "") and expected in said, said
     assert "node " in said and "Traceback" not in said, said
 
 
@@ -371,7 +372,8 @@ def test_the_real_command(own_cluster, tmp_path, name):
     command = [word.format(folder=tmp_path) for word in command]
     alone, shared = Outputs(tmp_path / "alone", name), Outputs(tmp_path / "shared", name)
     start = [sys.executable, "-P", "-m"]
-    one = subprocess.run([*start, "vattention._command", *command, *alone.options], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    line = [*start, "vattention._command", *command, *alone.options]
+    one = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert one.returncode == 0, one.stderr
     second = own_cluster.add_node(wait=True, **SMALL, env_vars={"PYTHONPATH": ""})
     try:

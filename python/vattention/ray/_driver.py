@@ -85,7 +85,7 @@ def run(plan: Plan, results: Results, connect: Callable[[], Cluster], say: Calla
 
 
 def _run_round(cluster: Cluster, plan: Plan, job: _task.Job, results: Results, say: Callable[[str], None]) -> None:
-    """Computes each shard of what is known now: a stage of the command, where a stage depends on all of the one before, as a rung of `tune`.
+    """Computes each shard of what is known now: one stage, where a stage depends on all of the one before, as a rung of `tune`.
 
     However it ends, what has come is kept, and nothing goes on.
     """
