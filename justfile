@@ -50,7 +50,7 @@ python:
 # What is released: a package of each crate in target/package, and a wheel for this system in target/wheels.
 package:
     cargo package --workspace --no-verify --locked
-    python3 -m pip wheel --no-deps ./python --wheel-dir target/wheels
+    CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}" python3 -m pip wheel --no-deps ./python --wheel-dir target/wheels
 
 # Format, and show what clippy says.
 tidy:

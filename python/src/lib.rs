@@ -41,7 +41,7 @@ mod _vattention {
     #[pymodule_export]
     use super::output::Output;
     #[pymodule_export]
-    use super::pipeline::Pipeline;
+    use super::pipeline::{Pipeline, files_of};
     #[pymodule_export]
     use super::selector::{broken_law, register_selector};
     #[pymodule_export]

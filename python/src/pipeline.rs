@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use vattention::config::Loader;
-use vattention::experiments::Entry;
+use vattention::config::{Loader, ParameterGrid};
+use vattention::experiments::{Entry, named_files};
 use vattention::{Options, PipelineConfig, Shape};
 
 use crate::attention::find_backend;
@@ -125,4 +125,26 @@ impl Pipeline {
     fn __repr__(&self) -> String {
         format!("<Pipeline {:?}>", self.config.name)
     }
+}
+
+/// The files that a pipeline or a grid is read from: its own, those that it extends or varies, and those that selectors name. Of
+/// a file that is neither there are none.
+#[pyfunction]
+pub(crate) fn files_of(py: Python<'_>, path: PathBuf) -> Vec<PathBuf> {
+    let pipeline = || {
+        let (pipeline, files) = Loader::default().load_with_files(&path).ok()?;
+        Some((vec![pipeline], files))
+    };
+    let grid = || {
+        let grid = ParameterGrid::load(&path).ok()?;
+        let pipelines = grid.combinations.into_iter().map(|one| one.pipeline);
+        Some((pipelines.collect(), grid.files))
+    };
+    py.detach(|| {
+        let (pipelines, mut files) = pipeline().or_else(grid).unwrap_or_default();
+        files.extend(pipelines.iter().flat_map(|one| named_files(one)));
+        files.sort();
+        files.dedup();
+        files
+    })
 }

@@ -31,9 +31,10 @@ def run_command(args):
 def shard(options):
     path, units = Path(options["--results"]), int(options["--units"])
     number, shards = map(int, options["--shard"].split("/"))
-    command = {name: options[name] for name in ("--units", "--seconds", "--fail", "--die", "--log") if name in options}
     lines = path.read_text().splitlines()[1:] if path.exists() else []
-    path.write_text("".join(line + "\n" for line in [dump({"vattention": VERSION, "command": command, "shards": shards, "shard": number}), *lines]))
+    inputs = {"the trace": os.environ.get("FAKE_TRACE", "")}
+    header = {"vattention": VERSION, "command": {"--units": options["--units"]}, "inputs": inputs, "shards": shards, "shard": number}
+    path.write_text("".join(line + "\n" for line in [dump(header), *lines]))
     known = {json.loads(line)["unit"] for line in lines}
     for stage in STAGES:
         keys = [f"{stage} {unit}" for unit in range(units)]
@@ -41,7 +42,7 @@ def shard(options):
             continue
         with path.open("a") as file:
             for key in keys[units * (number - 1) // shards : units * number // shards]:
-                if key not in known:
+                if key not in known and key != options.get("--lose"):
                     compute(key, options)
                     file.write(dump({"unit": key, "value": len(key)}) + "\n")
         return 0
@@ -69,8 +70,7 @@ def merge(words):
     if len(found) != len(lines):
         raise ValueError("a result is there twice")
     keys = [f"{stage} {unit}" for stage in STAGES for unit in range(units)]
-    ordered = [header, *(found[key] for key in keys if key in found)]
-    Path(options["--results"]).write_text("".join(line + "\n" for line in ordered))
+    Path(options["--results"]).write_text("".join(line + "\n" for line in [header, *lines]))
     if len(found) < len(keys):
         print(f"note: incomplete: {len(keys) - len(found)} of {len(keys)} results are missing", file=sys.stderr)
         return 1

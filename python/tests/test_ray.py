@@ -117,7 +117,7 @@ def one_process(environment, folder, units=12):
         subprocess.run([*command, *words, "--results", str(path), "--shard", "1/1"], env=environment, check=True, timeout=PATIENCE)
     merged = folder / "merged.jsonl"
     run = subprocess.run([*command, "merge", str(path), "--results", str(merged)], env=environment, check=True, capture_output=True, text=True)
-    return merged.read_bytes().splitlines()[1:], run.stdout
+    return sorted(merged.read_bytes().splitlines()[1:]), run.stdout
 
 
 def expect_whole(run, environment, folder, units=12):
@@ -125,14 +125,14 @@ def expect_whole(run, environment, folder, units=12):
     assert code == 0, said
     lines, table = one_process(environment, folder, units)
     assert out == table
-    assert run.results.read_bytes().splitlines()[1:] == lines
+    assert sorted(run.results.read_bytes().splitlines()[1:]) == lines
     return said
 
 
 def test_as_one_process(cluster, second, environment, tmp_path):
     run = Run(cluster, environment, tmp_path, "--json", "found.json")
     said = expect_whole(run, environment, tmp_path)
-    assert "6 of 6 shards, 12 new results" in said and "24 results" in said
+    assert said.count("6 of 6 shards, 12 new results") == 2 and "round 2" in said and "round 3" not in said and "24 results" in said
     assert len(json.loads((tmp_path / "found.json").read_text())) == 24
     assert len(set(run.computed())) == len(run.computed()) == 24
     assert json.loads(run.results.read_text().splitlines()[0])["shard"] is None
@@ -148,6 +148,23 @@ def test_a_node_dies(cluster, second, environment, tmp_path):
     assert "24 results" in said
     assert set(run.computed()) == {f"{stage} {unit}" for stage in ("first", "second") for unit in range(12)}
     assert 24 <= len(run.computed()) <= 26, "only the shard that ran there is computed again"
+
+
+def test_a_node_dies_once_too_often(cluster, second, environment, tmp_path):
+    """It is told, and what had come is kept."""
+    run = Run(cluster, environment, tmp_path, "--retries", "0", seconds=0.5)
+    run.wait_for(lambda: run.lines() > 3)
+    cluster.remove_node(second, allow_graceful=False)
+    code, out, said = run.end()
+    assert (code, out) == (2, "") and "error: shard " in said and "node" in said and "Traceback" not in said, said
+    assert run.lines() > 3
+
+
+def test_a_round_that_brings_nothing(cluster, environment, tmp_path):
+    """It ends, with what had come."""
+    code, out, said = Run(cluster, environment, tmp_path, "--lose", "second 3", shards=2).end()
+    assert (code, out) == (2, "") and "results are missing, and no shard computes them" in said, said
+    assert "round 3" in said and "round 4" not in said and "23 results" in said, said
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
@@ -175,10 +192,11 @@ def test_a_driver_ends(cluster, environment, tmp_path, ending):
 
 
 def test_a_whole_file_needs_no_cluster(environment, tmp_path, cluster):
-    expect_whole(Run(cluster, environment, tmp_path), environment, tmp_path)
-    again = Run(cluster, environment, tmp_path, address="127.0.0.1:1")
-    expect_whole(again, environment, tmp_path)
-    assert len(again.computed()) == 24
+    one_process(environment, tmp_path)
+    (tmp_path / "merged.jsonl").rename(tmp_path / "results.jsonl")
+    run = Run(cluster, environment, tmp_path, address="127.0.0.1:1")
+    expect_whole(run, environment, tmp_path)
+    assert not run.computed()
 
 
 def test_an_error_is_told_once(cluster, second, environment, tmp_path):
@@ -235,6 +253,53 @@ def test_inputs_that_differ(cluster, environment, tmp_path):
     assert "is not there" in (check_inputs(str(tmp_path / "gone"), []) or "")
 
 
+def test_the_files_of_pipelines_and_grids(tmp_path):
+    """Their own, those that they extend or vary, and those that selectors name; each once."""
+    from vattention.ray._inputs import find_inputs
+
+    def find(*words):
+        return {os.path.realpath(one["path"]) for one in find_inputs(["tune", *words])}
+
+    learnt = tmp_path / "maps.safetensors"
+    learnt.write_bytes((ROOT / "weights" / "smollm2-hash.safetensors").read_bytes())
+    base, own, grid, bad = (tmp_path / name for name in ("base.toml", "own.toml", "grid.toml", "bad.toml"))
+    base.write_text(f'[[selectors]]\ntype = "hash-attention"\nsize = 8\nweights = "{learnt.name}"\n')
+    own.write_text('extends = "base.toml"\n')
+    grid.write_text('base = "own.toml"\n[grid]\nselectors.0.size = [8, 16]\n')
+    bad.write_text("size = ")
+    assert find(str(own)) == {str(path) for path in (learnt, base, own)}
+    assert find(str(grid), str(own)) == {str(path) for path in (learnt, base, own, grid)}
+    assert find(f"--pipelines={bad}") == {str(bad)}
+
+
+def test_a_node_that_reads_another_file(cluster, environment, tmp_path):
+    """Which the driver did not know of: what depends on it is refused."""
+    node = cluster.add_node(wait=True, env_vars={"FAKE_TRACE": "another"}, **SMALL)
+    try:
+        code, out, said = Run(cluster, environment, tmp_path, seconds=0.2).end()
+    finally:
+        cluster.remove_node(node, allow_graceful=False)
+    expected = "what was read is not what other results depend on: the trace; expected the same on all nodes"
+    assert (code, out) == (2, "") and expected in said, said
+    assert "node " in said and "Traceback" not in said, said
+
+
+def test_options_that_the_cluster_does_not_have(capsys, tmp_path):
+    from vattention.ray.__main__ import main
+
+    for words, expected in [
+        (["evaluate", "--shard=1/2"], "--shard: the shares are made here"),
+        (["compare", "--dump", "x"], "--dump: it needs more than the shards compute here"),
+        (["verify", "--plot", "x"], "--plot of verify: it needs more"),
+        (["study", "-o", "x"], "--output of study: only tune has it"),
+        (["capture"], "expected a command first: evaluate, compare, study, tune, verify"),
+    ]:
+        with pytest.raises(SystemExit, match="2"):
+            main([*words, "--results", str(tmp_path / "results.jsonl")])
+        assert expected in capsys.readouterr().err
+    assert not os.listdir(tmp_path)
+
+
 def test_nothing_answers(cluster, environment, tmp_path):
     code, _, said = Run(cluster, environment, tmp_path, "--wait", "2", address="127.0.0.1:1").end()
     assert code == 2 and "127.0.0.1:1: nothing answers within 2 seconds" in said, said
@@ -268,51 +333,105 @@ def test_two_drivers_of_one_file(cluster, environment, tmp_path):
     assert first.end()[0] == 0
 
 
-MODEL = ["evaluate", "--model", "models/recall", "--pipelines", "configs/dense.toml", "configs/streaming-llm.toml"]
+SMOLLM2 = ["--trace", "data/smollm2.safetensors"]
+MODEL = ["--model", "models/recall", "--pipelines", "configs/dense.toml", "configs/streaming-llm.toml"]
+GRID = """
+base = "{root}/configs/quest.toml"
+[grid]
+selectors.2.size = [0.02, 0.05, 0.2]
+selectors.2.page = [8, 16]
+selectors.2.score = ["head", "group"]
+"""
+TUNE = [*SMOLLM2, "--layers", "9", "--queries", "8", "--rungs", "2", "--at", "density=0.1", "--at", "error=0.2"]
+HELD_OUT = ["--held-out", "data/smollm2.safetensors", "--held-out-layers", "23", "--held-out-queries", "4"]
+# And how many results have come when a node is killed.
 REAL = {
-    "evaluate": [*MODEL, "--tasks", "niah_single_1", "--context", "512", "--cases", "6"],
-    "compare": ["compare", "configs/quest.toml", "configs/streaming-llm.toml", "--trace", "data/smollm2.safetensors", "--density", "0.1"],
+    "evaluate": (["evaluate", *MODEL, "--tasks", "niah_single_1", "--context", "512", "--cases", "6"], 1),
+    "compare": (["compare", "configs/quest.toml", "configs/streaming-llm.toml", *SMOLLM2, "--queries", "8", "--density", "0.1"], 1),
+    "tune": (["tune", "{folder}/grid.toml", *TUNE, *HELD_OUT], 1 + 12),
+    "verify": (["verify", "configs/priority.toml", *SMOLLM2, "--trials", "100"], None),
+    "study": (["study", "limit", "configs/priority.toml", *SMOLLM2, "--queries", "4"], None),
 }
 
 
-@pytest.mark.parametrize("command", REAL)
-def test_the_real_command(tmp_path, command):
-    """On both nodes, of which one is killed; in two rounds, where densities are searched for."""
-    environment = {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, **QUIET}
-    words = [sys.executable, "-P", "-m", "vattention._command", *REAL[command]]
-    alone = tmp_path / "alone.json"
-    one = subprocess.run([*words, "--json", str(alone)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
-    assert one.returncode == 0, one.stderr
+@pytest.fixture(scope="module")
+def own_cluster():
+    """A cluster of one node, whose workers have the package's own command."""
     own = {"env_vars": {"PYTHONPATH": ""}}
     cluster = Cluster(initialize_head=True, head_node_args={**SMALL, **own})
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_the_real_command(own_cluster, tmp_path, name):
+    """On two nodes, of which one is killed; in several rounds, where densities are searched for, and where rungs follow each other."""
+    environment = {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, **QUIET}
+    (tmp_path / "grid.toml").write_text(GRID.format(root=ROOT))
+    command, came = REAL[name]
+    command = [word.format(folder=tmp_path) for word in command]
+    alone, shared = Outputs(tmp_path / "alone", name), Outputs(tmp_path / "shared", name)
+    start = [sys.executable, "-P", "-m"]
+    line = [*start, "vattention._command", *command, *alone.options]
+    one = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert one.returncode == 0, one.stderr
+    second = own_cluster.add_node(wait=True, **SMALL, env_vars={"PYTHONPATH": ""})
     try:
-        second = cluster.add_node(wait=True, **SMALL, **own)
-        expect_the_same(cluster, second, environment, command, tmp_path, alone)
+        options = ["--address", own_cluster.address, "--shards", "4", "--wait", "20"]
+        driver = subprocess.Popen(
+            [*start, "vattention.ray", *command, *shared.options, *options],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if came is not None:
+            deadline = time.monotonic() + PATIENCE
+            while driver.poll() is None and time.monotonic() < deadline and shared.count() < came:
+                time.sleep(0.05)
+            assert driver.poll() is None, driver.communicate()
+            own_cluster.remove_node(second, allow_graceful=False)
+        out, said = driver.communicate(timeout=PATIENCE)
     finally:
-        cluster.shutdown()
-
-
-def expect_the_same(cluster, second, environment, command, tmp_path, alone):
-    found, results = tmp_path / "found.json", tmp_path / "results.jsonl"
-    options = ["--results", str(results), "--json", str(found), "--address", cluster.address, "--shards", "4", "--wait", "20"]
-    driver = subprocess.Popen(
-        [sys.executable, "-P", "-m", "vattention.ray", *REAL[command], *options],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + PATIENCE
-    while driver.poll() is None and time.monotonic() < deadline and not (results.exists() and results.stat().st_size):
-        time.sleep(0.05)
-    cluster.remove_node(second, allow_graceful=False)
-    out, said = driver.communicate(timeout=PATIENCE)
+        if second in own_cluster.list_all_nodes():
+            own_cluster.remove_node(second, allow_graceful=False)
     assert driver.returncode == 0, said
-    assert without_times(json.loads(found.read_text())) == without_times(json.loads(alone.read_text()))
-    lines = [json.loads(line) for line in results.read_bytes().splitlines()[1:]]
-    units = [line.get("unit") or line["digest"] for line in lines]
-    assert len(units) == len(set(units))
+    assert shared.found() == alone.found()
+    assert shared.kept() == alone.kept()
+    assert shared.pipelines() == alone.pipelines() and bool(alone.pipelines()) == (name == "tune")
+    if name == "tune":
+        assert out == one.stdout
+        assert "round 3" in said and "round 4" not in said, said
+
+
+class Outputs:
+    """What a command writes, in a folder of its own."""
+
+    def __init__(self, folder, command):
+        folder.mkdir()
+        self.results, self.json, self.best = folder / "results.jsonl", folder / "found.json", folder / "best"
+        self.options = ["--results", str(self.results), "--json", str(self.json)]
+        if command == "tune":
+            self.options += ["--output", str(self.best)]
+
+    def found(self):
+        return without_times(json.loads(self.json.read_text()))
+
+    def kept(self):
+        """The results by what they are of, each of which is there once."""
+        text = self.results.read_text() if self.results.exists() else ""
+        lines = [json.loads(line) for line in text.splitlines() if not line.startswith('{"vattention":')]
+        kept = {line.get("unit") or line["digest"]: without_times(line) for line in lines}
+        assert len(kept) == len(lines)
+        return kept
+
+    def count(self):
+        """How many results have come, of a cluster."""
+        return self.results.read_bytes().count(b"\n") - 1 if self.results.exists() else 0
+
+    def pipelines(self):
+        return {path.name: path.read_text() for path in self.best.iterdir()} if self.best.exists() else {}
 
 
 def without_times(results):

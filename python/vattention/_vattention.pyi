@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, final
 
 import numpy as np
@@ -24,6 +25,7 @@ __all__ = [
     "attend_batch",
     "broken_law",
     "compare",
+    "files_of",
     "panic_for_test",
     "register_selector",
     "run_command",
@@ -162,5 +164,6 @@ def study(
 ) -> dict[str, Any]: ...
 def register_selector(name: str, class_: Callable[..., Any], /) -> None: ...
 def broken_law(pipeline: Pipeline, selector: int, cases: int) -> tuple[str, str] | None: ...
+def files_of(path: _Path) -> list[Path]: ...
 def run_command(args: Sequence[str]) -> int: ...
 def panic_for_test(message: str) -> None: ...

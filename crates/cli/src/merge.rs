@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "FILES")]
     files: Vec<PathBuf>,
     /// The file of all of them.
-    #[arg(long, short = 'o', alias = "output", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     results: PathBuf,
     /// Write the results as JSON.
     #[arg(long, value_name = "FILE")]
@@ -41,6 +41,9 @@ pub(crate) struct Args {
     /// Write outputs and selections as safetensors, of `compare`, if its shards had the option too.
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
+    /// Write each of the best as a pipeline file in this folder, of `tune`.
+    #[arg(long, short = 'o', value_name = "FOLDER")]
+    output: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -65,7 +68,7 @@ impl Args {
         Ok(())
     }
 
-    /// What is written beside the results.
+    /// Files that are written beside the results.
     fn outputs(&self) -> Vec<(&'static str, &PathBuf)> {
         let all = [("--json", &self.json), ("--plot", &self.plot), ("--dump", &self.dump)];
         all.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?))).collect()
@@ -85,7 +88,9 @@ impl Args {
         let Merged { header, text } = merge_results(&self.files)?;
         write_beside(&self.results, text.as_bytes())?;
         let mut command = without_wanted(&header.command);
-        for (option, path) in [("--results", &self.results)].into_iter().chain(self.outputs()) {
+        let folder = self.output.as_ref().map(|folder| ("--output", folder));
+        let results = [("--results", &self.results)];
+        for (option, path) in results.into_iter().chain(self.outputs()).chain(folder) {
             command.extend([option.to_owned(), path.display().to_string()]);
         }
         let program = "vattention".to_owned();
@@ -101,7 +106,8 @@ impl Args {
     }
 
     fn join_traces(&self) -> Result<(), Failure> {
-        if let Some((option, _)) = self.outputs().first() {
+        let folder = self.output.as_ref().map(|folder| ("--output", folder));
+        if let Some((option, _)) = self.outputs().into_iter().chain(folder).next() {
             return Err(Failure::input(format!("{option}: expected files of results, not traces")));
         }
         let mut joined: Option<(TraceLayers, Header)> = None;

@@ -11,7 +11,13 @@ from vattention.ray._results import Refused, Results
 
 WRONG, INTERRUPTED = 2, 130
 
-COMMANDS = ("evaluate", "compare", "study", "verify")
+COMMANDS = ("evaluate", "compare", "study", "tune", "verify")
+
+# Options of these commands that cannot be had here, and why.
+REFUSED = {
+    "--shard": "the shares are made here, as many as --shards",
+    "--dump": "it needs more than the shards compute here; see `vattention merge`",
+}
 
 DESCRIPTION = """\
 Runs a command of vattention over a Ray cluster, as tasks that each compute a share of its results. The command and its options
@@ -49,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, required=True, metavar="FILE", help="keep each result there as it comes")
     parser.add_argument("--json", metavar="FILE", help="write the results as JSON")
     parser.add_argument("--plot", metavar="FILE", help="draw the results, as SVG")
+    parser.add_argument("--output", "-o", metavar="FOLDER", help="write each of the best of tune as a pipeline file in this folder")
     parser.add_argument("--address", default="auto", help="host:port of the cluster's head, or auto: RAY_ADDRESS, or the cluster of this machine (auto)")
     parser.add_argument("--shards", type=_positive, metavar="N", help="tasks (4 for each that can run at the same time)")
     parser.add_argument("--cpus-per-task", type=_positive, default=1, metavar="N", help="cores, and threads, of a task (1)")
@@ -64,11 +71,17 @@ def main(args: list[str]) -> int:
     options, command = parser.parse_known_args(args)
     if not command or command[0] not in COMMANDS:
         parser.error(f"expected a command first: {', '.join(COMMANDS)}")
-    if "--dump" in command or (command[0] == "verify" and options.plot):
-        parser.error("--dump, and --plot of verify, need more than the shards compute here; see `vattention merge`")
+    for word in command:
+        option = word.partition("=")[0]
+        if option in REFUSED:
+            parser.error(f"{option}: {REFUSED[option]}")
+    if command[0] == "verify" and options.plot:
+        parser.error(f"--plot of verify: {REFUSED['--dump']}")
+    if command[0] != "tune" and options.output:
+        parser.error(f"--output of {command[0]}: only tune has it")
     plan = Plan(
         command=command,
-        outputs=[word for name in ("json", "plot") if (path := getattr(options, name)) for word in (f"--{name}", path)],
+        outputs=[word for name in ("json", "plot", "output") if (path := getattr(options, name)) for word in (f"--{name}", path)],
         shards=options.shards,
         cpus=options.cpus_per_task,
         memory=options.memory_per_task and int(options.memory_per_task * 2**30),

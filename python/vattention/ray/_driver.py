@@ -15,7 +15,7 @@ from vattention import _vattention
 from vattention.ray import _task
 from vattention.ray._connect import Cluster
 from vattention.ray._inputs import find_inputs
-from vattention.ray._results import Results
+from vattention.ray._results import Refused, Results
 
 _INCOMPLETE = b"incomplete:"
 """What `vattention merge` says where results are missing. Its exit code is then 1, which is also the answer no."""
@@ -73,18 +73,22 @@ def run(plan: Plan, results: Results, connect: Callable[[], Cluster], say: Calla
             "version": _vattention.VERSION,
             "threads": plan.cpus,
         }
-        while True:
-            known = results.count
+        number, code = 0, None
+        while code is None:
+            number, known = number + 1, results.count
+            say(f"round {number}")
             _run_round(cluster, plan, job, results, say)
             code = _merge(plan, results)
-            if code is not None:
-                return code
-            if results.count == known:
+            if code is None and results.count == known:
                 raise Failed("a bug in vattention, please report it: results are missing, and no shard computes them")
+        return code
 
 
 def _run_round(cluster: Cluster, plan: Plan, job: _task.Job, results: Results, say: Callable[[str], None]) -> None:
-    """Computes each shard of what is known now. However it ends, what has come is kept, and nothing goes on."""
+    """Computes each shard of what is known now: one stage, where a stage depends on all of the one before, as a rung of `tune`.
+
+    However it ends, what has come is kept, and nothing goes on.
+    """
     ray = cluster.ray
     # Workers need not have this module: it is sent.
     ray.cloudpickle.register_pickle_by_value(_task)
@@ -111,7 +115,10 @@ def _run_round(cluster: Cluster, plan: Plan, job: _task.Job, results: Results, s
             say(f"{problem}\nshard {shard} is computed again")
             pending[task.remote(job, shard, known)] = shard
             return
-        results.append(outcome["header"], outcome["lines"])
+        try:
+            results.append(outcome["header"], outcome["lines"])
+        except Refused as error:
+            raise Failed(f"node {outcome['node']}, shard {shard}: {error}") from None
         done, came = done + 1, came + outcome["lines"].count(b"\n")
         say(f"{done} of {job['shards']} shards, {came} new results; the last from node {outcome['node']}")
 
@@ -147,7 +154,7 @@ def _outcome(ray: Any, reference: Any, shard: int) -> _task.Outcome:
 
 
 def _merge(plan: Plan, results: Results) -> int | None:
-    """Prints the results as the command does, puts them in the order of one process, and returns the exit code; or None if some are missing."""
+    """Prints the results as the command does, each kept once, and returns the exit code; or None if some are missing."""
     with tempfile.TemporaryDirectory(prefix=".vattention-", dir=results.path.parent) as temporary:
         merged = Path(temporary) / results.path.name
         command = [sys.executable, "-P", "-m", "vattention._command", "merge", str(results.path), "--results", str(merged), *plan.outputs]

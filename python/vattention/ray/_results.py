@@ -50,9 +50,14 @@ class Results:
         return max(self.lines.count(b"\n") - 1, 0)
 
     def append(self, header: bytes, lines: bytes) -> None:
-        """Keeps new lines of a shard, whose first line is `header`."""
+        """Keeps new lines of a shard, whose first line is `header`.
+
+        Raises Refused if they depend on other files than those that are known.
+        """
         if not self.lines:
             lines = _of_all_shards(header) + lines
+        elif changed := _changed(self.lines[: self.lines.index(b"\n")], header):
+            raise Refused(f"what was read is not what other results depend on: {', '.join(changed)}; expected the same on all nodes")
         self._file.write(lines)
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -67,6 +72,12 @@ class Results:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._file.close()
+
+
+def _changed(known: bytes, header: bytes) -> list[str]:
+    """The inputs whose digests differ."""
+    there, here = (json.loads(line)["inputs"] for line in (known, header))
+    return [name for name in there | here if there.get(name) != here.get(name)]
 
 
 def _of_all_shards(header: bytes) -> bytes:

@@ -1,5 +1,7 @@
 //! `tune`, run as a user runs it.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -260,11 +262,14 @@ fn kept_results_are_not_computed_again() {
 #[test]
 fn shards_come_to_what_one_run_does() {
     let world = World::new();
-    let (told, alone) = world.tune("2", &["quest.toml"], &["--rungs", "2"]);
+    let folders = ["alone", "together"].map(|name| world.path(name));
+    let (told, alone) =
+        world.tune("2", &["quest.toml"], &["--rungs", "2", "--output", &folders[0]]);
     let (grid, trace) = (world.path("quest.toml"), world.path("1.safetensors"));
     let files = ["1.jsonl", "2.jsonl"].map(|name| world.path(name));
     let (all, json) = (world.path("all.jsonl"), world.path("all.json"));
-    let merge = || run(&["merge", &files[0], &files[1], "--results", &all, "--json", &json]);
+    let outputs = ["--results", &all, "--json", &json, "--output", &folders[1]];
+    let merge = || run(&[&["merge", &files[0], &files[1]], &outputs[..]].concat());
     for rung in 1..=2 {
         for (shard, file) in ["1/2", "2/2"].into_iter().zip(&files) {
             let line = ["tune", &grid, "--trace", &trace, "--rungs", "2", "--results", file];
@@ -286,6 +291,14 @@ fn shards_come_to_what_one_run_does() {
     }
     let together: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     assert_eq!(alone, together);
+    let [alone, together] = folders.map(|folder| files_of(&folder));
+    assert!(!alone.is_empty() && alone == together);
+}
+
+/// Names and texts of the files in a folder.
+fn files_of(folder: &str) -> BTreeMap<OsString, String> {
+    let files = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    files.map(|file| (file.file_name(), std::fs::read_to_string(file.path()).unwrap())).collect()
 }
 
 #[test]

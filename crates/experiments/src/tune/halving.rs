@@ -1,51 +1,128 @@
-//! Which candidates go on, and which is best.
+//! Successive halving: rung by rung the better part of the candidates goes on, and is measured on twice as many queries.
 
-use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
-use super::Goal;
-use crate::measured::front;
+use vattention_core::Backend;
 
-/// The share that is read, and the mean error.
-pub(crate) type Place = (f64, f64);
+use super::candidate::{Arm, Outcome, arms};
+use super::rank::{Place, survivors};
+use super::score::{queries_of, told};
+use super::{Candidate, Goal, LeftOut, Tried, TuningTraces};
+use crate::{Result, Results, TraceSettings};
 
-/// The numbers of those that go on: for each goal the `count` best; without goals, front after front, each whole, until there
-/// are `count`.
-pub(crate) fn survivors(places: &[Place], goals: &[Goal], count: usize) -> Vec<usize> {
-    let mut chosen: Vec<usize> = Vec::new();
-    for goal in goals {
-        let mut ranked: Vec<usize> = (0..places.len()).collect();
-        ranked.sort_by(|&a, &b| rank(places[a], places[b], *goal));
-        chosen.extend(&ranked[..count.min(ranked.len())]);
+/// How the best is looked for.
+#[derive(Clone, Debug)]
+pub struct TuneOptions {
+    /// What it must be best at; none: on the front, where nothing reads as little and errs as little.
+    pub goals: Vec<Goal>,
+    /// How often candidates are measured, each time on twice as many queries as before; the last time on all. One: an
+    /// exhaustive search.
+    pub rungs: usize,
+    /// The share of each method's candidates that goes on from one rung to the next, at least one.
+    pub keep: f64,
+}
+
+impl Default for TuneOptions {
+    fn default() -> Self {
+        Self { goals: Vec::new(), rungs: 3, keep: 0.5 }
     }
-    while goals.is_empty() && chosen.len() < count.min(places.len()) {
-        let rest: Vec<usize> = (0..places.len()).filter(|i| !chosen.contains(i)).collect();
-        let of_rest: Vec<Place> = rest.iter().map(|&i| places[i]).collect();
-        let next = rest.iter().zip(front(&of_rest)).filter(|(_, is_front)| *is_front);
-        let next: Vec<usize> = next.map(|(&i, _)| i).collect();
-        if next.is_empty() {
-            break;
+}
+
+/// What was measured, each candidate on the last rung that it reached, and what could not be.
+pub(super) struct Halved {
+    /// Queries of each layer, rung by rung.
+    pub(super) queries: Vec<usize>,
+    pub(super) tried: Vec<Tried>,
+    pub(super) left_out: Vec<LeftOut>,
+}
+
+/// Measures the candidates on `chosen`, rung by rung.
+pub(super) fn halve(
+    candidates: &[Candidate],
+    chosen: TuningTraces<'_>,
+    backend: &dyn Backend,
+    options: &TuneOptions,
+    results: &Results,
+    progress: &dyn Fn(usize, usize),
+) -> Result<Halved> {
+    let queries = rungs(chosen, options)?;
+    let mut arms = arms(candidates, &options.goals);
+    let (mut tried, mut left_out) = (Vec::new(), Vec::new());
+    for (rung, &count) in queries.iter().enumerate() {
+        let settings = TraceSettings { queries: Some(count), ..chosen.settings.clone() };
+        let texts = TuningTraces { settings: &settings, ..chosen };
+        let outcomes = measured(&arms, rung, texts, backend, results, progress)?;
+        let mut going_on = Vec::new();
+        for (arm, outcome) in arms.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(outcome) => going_on.push((arm, outcome)),
+                Err(reason) => left_out.push(arm.left_out(reason)),
+            }
         }
-        chosen.extend(next);
+        let last = rung + 1 == queries.len();
+        let survive = survive(&going_on, options, last);
+        arms = Vec::new();
+        for ((arm, outcome), goes_on) in going_on.into_iter().zip(survive) {
+            if goes_on && !last {
+                arms.push(arm);
+            } else {
+                tried.push(arm.tried(outcome, rung)?);
+            }
+        }
     }
-    chosen.sort_unstable();
-    chosen.dedup();
-    chosen
+    left_out.sort();
+    left_out.dedup();
+    Ok(Halved { queries, tried, left_out })
 }
 
-/// The number of the best, and whether it meets the goal.
-pub(crate) fn best(places: &[Place], goal: Goal) -> Option<(usize, bool)> {
-    let best = (0..places.len()).min_by(|&a, &b| rank(places[a], places[b], goal))?;
-    Some((best, goal.is_met(places[best].0, places[best].1)))
+/// Queries of each layer, rung by rung: all at last, and half as many before.
+fn rungs(chosen: TuningTraces<'_>, options: &TuneOptions) -> Result<Vec<usize>> {
+    let all = queries_of(chosen)?;
+    let mut queries: Vec<usize> =
+        (0..options.rungs.max(1)).rev().map(|back| (all >> back.min(63)).max(1)).collect();
+    queries.dedup();
+    Ok(queries)
 }
 
-/// Those that meet the goal first, the better one before; then those that come nearer to it.
-fn rank(a: Place, b: Place, goal: Goal) -> Ordering {
-    let key = |(read, error): Place| {
-        let meets = goal.is_met(read, error);
-        let by_error = matches!(goal, Goal::Density(_)) == meets;
-        let (first, second) = if by_error { (error, read) } else { (read, error) };
-        (!meets, first, second)
-    };
-    let ((a_fails, a1, a2), (b_fails, b1, b2)) = (key(a), key(b));
-    a_fails.cmp(&b_fails).then(a1.total_cmp(&b1)).then(a2.total_cmp(&b2))
+/// What each arm comes to, or why it cannot be measured.
+fn measured(
+    arms: &[Arm<'_>],
+    rung: usize,
+    texts: TuningTraces<'_>,
+    backend: &dyn Backend,
+    results: &Results,
+    progress: &dyn Fn(usize, usize),
+) -> Result<Vec<Result<Outcome, String>>> {
+    let queries = texts.settings.queries.unwrap_or_default();
+    let what = format!("rung {} of {queries} queries", rung + 1);
+    let keys: Vec<String> = arms.iter().enumerate().map(|(i, arm)| arm.key(&what, i)).collect();
+    let mut done = 0;
+    results.run(&keys, |i| {
+        let outcome = told(arms[i].measure(texts, backend))?;
+        done += 1;
+        progress(done, keys.len());
+        Ok(outcome)
+    })
+}
+
+/// Which arms go on: those of each method and density by themselves.
+fn survive(arms: &[(Arm<'_>, Outcome)], options: &TuneOptions, last: bool) -> Vec<bool> {
+    let mut survive = vec![last; arms.len()];
+    let mut groups: BTreeMap<(&str, Option<u64>), Vec<usize>> = BTreeMap::new();
+    for (i, (arm, _)) in arms.iter().enumerate() {
+        let density = arm.density.map(|density| density.get().to_bits());
+        groups.entry((&arm.candidate.method, density)).or_default().push(i);
+    }
+    for ((_, density), group) in groups {
+        let places: Vec<Place> = group.iter().map(|&i| arms[i].1.score.place()).collect();
+        let count = ((group.len() as f64 * options.keep).ceil() as usize).max(1);
+        let own = |goal: &&Goal| {
+            density.is_none() || goal.density().map(|it| it.get().to_bits()) == density
+        };
+        let goals: Vec<Goal> = options.goals.iter().filter(own).copied().collect();
+        for i in survivors(&places, &goals, count) {
+            survive[group[i]] = true;
+        }
+    }
+    survive
 }

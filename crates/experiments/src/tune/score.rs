@@ -2,11 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 use vattention_core::Backend;
+use vattention_trace::{Layout, Trace};
 
-use super::TuningTraces;
-use super::halving::Place;
+use super::rank::Place;
 use crate::density::density_on;
-use crate::{Entry, Result, Results, chosen_layers, compare};
+use crate::{Entry, Error, Result, Results, TraceSettings, chosen_layers, compare};
+
+/// Traces, and the layers and queries of them.
+#[derive(Clone, Copy, Debug)]
+pub struct TuningTraces<'a> {
+    /// At least one.
+    pub traces: &'a [Trace],
+    /// Layers and queries of each; no dump is made.
+    pub settings: &'a TraceSettings,
+}
 
 /// What a pipeline came to: means over the rows of all traces.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,10 +98,29 @@ pub(crate) fn read(entry: &Entry, texts: TuningTraces<'_>, backend: &dyn Backend
     Ok(sum / all as f64)
 }
 
-fn rows(texts: TuningTraces<'_>, trace: &vattention_trace::Trace) -> Result<usize> {
+fn rows(texts: TuningTraces<'_>, trace: &Trace) -> Result<usize> {
     let layers = chosen_layers(trace, texts.settings)?;
-    let rows = |(_, layout): (usize, vattention_trace::Layout)| {
-        texts.settings.count(&layout) * layout.shape.query_heads
-    };
+    let rows =
+        |(_, layout): (usize, Layout)| texts.settings.count(&layout) * layout.shape.query_heads;
     Ok(layers.into_iter().map(rows).sum())
+}
+
+/// How many queries of each layer there are.
+pub(super) fn queries_of(texts: TuningTraces<'_>) -> Result<usize> {
+    let mut least = usize::MAX;
+    for trace in texts.traces {
+        for (_, layout) in chosen_layers(trace, texts.settings)? {
+            least = least.min(texts.settings.count(&layout));
+        }
+    }
+    Ok(least)
+}
+
+/// A pipeline that cannot run, or be made to read a share, is an outcome; a trace that cannot be read is none.
+pub(super) fn told<T>(outcome: Result<T>) -> Result<Result<T, String>> {
+    match outcome {
+        Ok(outcome) => Ok(Ok(outcome)),
+        Err(error @ (Error::Pipeline { .. } | Error::Setting { .. })) => Ok(Err(error.to_string())),
+        Err(error) => Err(error),
+    }
 }

@@ -1,9 +1,10 @@
 //! Laws of halving.
 
 use proptest::prelude::*;
+use vattention_core::Fraction;
 
-use super::halving::{Place, best, survivors};
-use super::*;
+use super::Goal;
+use super::rank::{Place, best, survivors};
 
 fn density(share: f64) -> Goal {
     Goal::Density(Fraction::try_from(share).unwrap())
