@@ -15,7 +15,7 @@ use vattention_evaluate::{
     fingerprint,
 };
 use vattention_experiments::{self as experiments, Evidence, Header, Part, Shard, merge_results};
-use vattention_llm::{Model, Tokenizer};
+use vattention_llm::{Model, SampleAttention, Strategy, Tokenizer};
 use vattention_tasks::{Task, Texts};
 use {vattention_estimators as _, vattention_selectors as _};
 
@@ -71,6 +71,7 @@ impl World {
             cases: 2,
             seed,
             setup,
+            prefill: Strategy::Dense,
             talk: None,
             errors: true,
             leave_out_below: 0.0,

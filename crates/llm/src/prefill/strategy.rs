@@ -1,10 +1,11 @@
 //! Which keys the queries of a prompt read: one strategy per file, and the file that names one.
 
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::sample_attention::SampleAttention;
 use crate::{Error, Result};
@@ -13,7 +14,11 @@ use crate::{Error, Result};
 pub(crate) const TILE: usize = 64;
 
 /// Which keys the queries of a prompt read. What comes after the prompt attends by the pipeline.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+///
+/// Selectors that learn from a prompt's last queries take these queries' attention over all keys by themselves, whatever
+/// the strategy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(tag = "strategy", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Strategy {
     /// All keys that are not later.
@@ -45,6 +50,17 @@ pub(crate) struct Reads {
     /// Ascending.
     earlier: Arc<[usize]>,
     from: usize,
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dense => f.write_str("dense attention"),
+            Self::SampleAttention(SampleAttention { sample, coverage, window }) => {
+                write!(f, "sample-attention (sample {sample}, coverage {coverage}, window {window})")
+            }
+        }
+    }
 }
 
 impl Strategy {
