@@ -13,7 +13,7 @@ pipelines=real/pipelines
 haystack=texts/kjv-haystack.txt
 # Those of which the model by itself answers at least a fifth, as ruler-all shows.
 tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery
-parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig ruler-epsilon baselines steps long speed studies benchmarks tune"
+parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig ruler-prefill ruler-epsilon baselines steps long speed studies benchmarks tune"
 
 vattention=target/release/vattention
 
@@ -159,6 +159,12 @@ part_ruler-8191() { headline ruler-8191 --tasks $tasks --context 8191 --density 
 part_ruler-magic-pig() {
     evaluate ruler-magic-pig --tasks $tasks --context 4096 --cases 10 --setup a \
         --pipelines configs/dense.toml $pipelines/magic-pig.toml
+}
+
+# What answers a prompt costs that is read by SampleAttention; those behind dense attention are ruler-all's.
+part_ruler-prefill() {
+    evaluate ruler-prefill --tasks niah_single_1,niah_single_2,niah_multikey_1 --context 4096 --cases 10 --no-errors \
+        --pipelines configs/dense.toml --prefill configs/prefill/sample-attention.toml
 }
 
 # What a promise costs and keeps, by its epsilon.

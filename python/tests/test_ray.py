@@ -225,8 +225,10 @@ def test_inputs_that_differ(cluster, environment, tmp_path):
     (model / "notes.txt").write_bytes(b"")
     trace = tmp_path / "trace.safetensors"
     trace.write_bytes(b"trace")
-    inputs = find_inputs(["compare", "--model", str(model), f"--trace={trace}", "no-file"])
-    assert [one["path"] for one in inputs] == [str(model / "model.safetensors"), str(trace)]
+    prefill = tmp_path / "prefill.toml"
+    prefill.write_text('strategy = "sample-attention"\n')
+    inputs = find_inputs(["evaluate", "--model", str(model), f"--trace={trace}", "--prefill", str(prefill), "no-file"])
+    assert [one["path"] for one in inputs] == [str(model / "model.safetensors"), str(trace), str(prefill)]
     assert check_inputs(str(tmp_path), inputs) is None
     trace.write_bytes(b"other")
     assert f"{trace}: is another file than the driver's: 5 bytes" in (check_inputs(str(tmp_path), inputs) or "")
@@ -270,7 +272,7 @@ def test_two_drivers_of_one_file(cluster, environment, tmp_path):
 
 MODEL = ["evaluate", "--model", "models/recall", "--pipelines", "configs/dense.toml", "configs/streaming-llm.toml"]
 REAL = {
-    "evaluate": [*MODEL, "--tasks", "niah_single_1", "--context", "512", "--cases", "6"],
+    "evaluate": [*MODEL, "--tasks", "niah_single_1", "--context", "512", "--cases", "6", "--prefill", "configs/prefill/sample-attention.toml"],
     "compare": ["compare", "configs/quest.toml", "configs/streaming-llm.toml", "--trace", "data/smollm2.safetensors", "--density", "0.1"],
 }
 

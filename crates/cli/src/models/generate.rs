@@ -42,11 +42,9 @@ Context and question are tokenized apart, the question as what goes on from the 
 are what a user says, one after the other, in the model's chat template; what the template puts after
 the context belongs to the question. Without it the model goes on from the text as it is.
 
-With --prefill FILE the dense part is read by another strategy than dense attention, as the file says:
-`strategy`, dense or sample-attention, and the latter's sample, coverage and window.
-
 Setups: a reads context and question by dense attention, and the pipeline begins with the answer;
-b reads the context by dense attention, and the pipeline begins with the question.
+b reads the context by dense attention, and the pipeline begins with the question. With --prefill that is
+done by another strategy in place of dense attention.
 
 With --steps, attention is dense beside, to know the errors, and the answer is compared with the one
 by dense attention after the same reading of the prompt: times tell little then. `vattention plot-steps` shows the file.

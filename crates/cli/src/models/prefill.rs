@@ -8,7 +8,8 @@ use crate::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PrefillArgs {
-    /// Read the prompt, up to where the pipeline begins, as this file says, in place of dense attention.
+    /// Read the prompt, up to where the pipeline begins, as this TOML file says, in place of dense attention: `strategy`,
+    /// dense or sample-attention, and the latter's sample, coverage and window.
     #[arg(long, value_name = "FILE")]
     pub(crate) prefill: Option<PathBuf>,
 }
