@@ -161,10 +161,15 @@ part_ruler-magic-pig() {
         --pipelines configs/dense.toml $pipelines/magic-pig.toml
 }
 
-# What answers a prompt costs that is read by SampleAttention; those behind dense attention are ruler-all's.
+# Dense pipelines behind prompts that SampleAttention read, with the paper's coverage and a smaller one; ruler-all has the same cases
+# behind dense prompts. The answers have a file of their own: their pipelines have the same names.
 part_ruler-prefill() {
-    evaluate ruler-prefill --tasks niah_single_1,niah_single_2,niah_multikey_1 --context 4096 --cases 10 --no-errors \
-        --pipelines configs/dense.toml --prefill configs/prefill/sample-attention.toml
+    local name
+    for name in sample-attention sample-attention-0.8; do
+        whole ruler-$name timeout --foreground --signal INT 38m $vattention evaluate --model $model --dtype bf16 --at-once $(nproc) \
+            --tasks niah_single_1,niah_single_2,niah_multikey_1 --context 4096 --cases 10 --no-errors --haystack $haystack \
+            --pipelines configs/dense.toml --prefill configs/prefill/$name.toml --results $out/answers-prefill.jsonl
+    done
 }
 
 # What a promise costs and keeps, by its epsilon.
