@@ -146,7 +146,10 @@ impl Report {
         });
         Self {
             setup: settings.setup,
-            prefill: PrefillResult::new(settings.prefill, records.iter().step_by(variants.len().max(1))),
+            prefill: PrefillResult::new(
+                settings.prefill,
+                records.iter().step_by(variants.len().max(1)),
+            ),
             chat: settings.talk.is_some(),
             backend: evaluation.backend.name().into(),
             tasks: settings.tasks.iter().map(ToString::to_string).collect(),

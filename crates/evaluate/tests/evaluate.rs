@@ -336,7 +336,12 @@ fn digests_after_a_dense_prefill_are_those_of_the_first_answers() {
     (evaluation.settings.cases, evaluation.settings.contexts) = (1, vec![300]);
     let report = run(&evaluation, &mut AnswerCache::default());
     let found = report.records.iter().take(3).map(|record| record.digest.as_str());
-    assert_eq!(found.collect::<Vec<_>>(), ["1", "2", "3"]);
+    let first = [
+        "0171ee192b0dfed9b446c3342edf51f4",
+        "f70924c1718a1b0456993e90f107f08f",
+        "d93dc1ffa22f0a7ce239a665d7364f9b",
+    ];
+    assert_eq!(found.collect::<Vec<_>>(), first);
 }
 
 #[test]

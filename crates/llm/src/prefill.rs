@@ -349,9 +349,8 @@ fn choose(
 
 /// Pairs of a token and a key that a block of `count` tokens read, over KV heads.
 fn read_pairs(reads: &[Option<Vec<Reads>>], first: usize, count: usize) -> u64 {
-    let of_tile = |(i, reads): (usize, &Reads)| {
-        reads.pairs(first + i * TILE, TILE.min(count - i * TILE))
-    };
+    let of_tile =
+        |(i, reads): (usize, &Reads)| reads.pairs(first + i * TILE, TILE.min(count - i * TILE));
     let of_head = |tiles: &Option<Vec<Reads>>| match tiles {
         None => causal_pairs(first, count),
         Some(tiles) => tiles.iter().enumerate().map(of_tile).sum(),

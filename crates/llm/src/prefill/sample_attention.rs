@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 
 use super::strategy::{QueryBlock, Reads, share};
 use crate::dense::softmax;

@@ -57,7 +57,10 @@ impl fmt::Display for Strategy {
         match self {
             Self::Dense => f.write_str("dense attention"),
             Self::SampleAttention(SampleAttention { sample, coverage, window }) => {
-                write!(f, "sample-attention (sample {sample}, coverage {coverage}, window {window})")
+                write!(
+                    f,
+                    "sample-attention (sample {sample}, coverage {coverage}, window {window})"
+                )
             }
         }
     }
