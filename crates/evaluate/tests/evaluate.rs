@@ -532,10 +532,11 @@ fn answers_are_told_without_weights() {
 /// What `just real` has kept is what it goes on from.
 #[test]
 fn the_answers_in_the_repository_can_be_read() {
-    let committed =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/real-model/answers.jsonl");
     let folder = tempfile::tempdir().unwrap();
-    let copy = folder.path().join("answers.jsonl");
-    fs::copy(committed, &copy).unwrap();
-    AnswerCache::open(&copy).unwrap();
+    for name in ["answers.jsonl", "answers-prefill.jsonl"] {
+        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/real-model").join(name);
+        let copy = folder.path().join(name);
+        fs::copy(kept, &copy).unwrap();
+        AnswerCache::open(&copy).unwrap();
+    }
 }

@@ -205,6 +205,16 @@ mod tests {
     }
 
     #[test]
+    fn shipped_files_are_the_papers_and_one_that_covers_less() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/prefill");
+        let open = |name: &str| Strategy::open(&folder.join(name)).unwrap();
+        let paper = SampleAttention::default();
+        assert_eq!(open("sample-attention.toml"), Strategy::SampleAttention(paper));
+        let less = SampleAttention { coverage: 0.8, ..paper };
+        assert_eq!(open("sample-attention-0.8.toml"), Strategy::SampleAttention(less));
+    }
+
+    #[test]
     fn what_is_wrong_with_a_file_is_said_with_its_line() {
         let sample = "strategy = \"sample-attention\"\n";
         for (text, expected) in [
