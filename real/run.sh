@@ -13,7 +13,7 @@ pipelines=real/pipelines
 haystack=texts/kjv-haystack.txt
 # Those of which the model by itself answers at least a fifth, as ruler-all shows.
 tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery
-parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig ruler-epsilon baselines steps long speed studies benchmarks tune"
+parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig ruler-prefill ruler-epsilon baselines steps long speed studies benchmarks tune"
 
 vattention=target/release/vattention
 
@@ -159,6 +159,17 @@ part_ruler-8191() { headline ruler-8191 --tasks $tasks --context 8191 --density 
 part_ruler-magic-pig() {
     evaluate ruler-magic-pig --tasks $tasks --context 4096 --cases 10 --setup a \
         --pipelines configs/dense.toml $pipelines/magic-pig.toml
+}
+
+# Dense pipelines behind prompts that SampleAttention read, with the paper's coverage and a smaller one; ruler-all has the same cases
+# behind dense prompts. The answers have a file of their own: their pipelines have the same names.
+part_ruler-prefill() {
+    local name
+    for name in sample-attention sample-attention-0.8; do
+        whole ruler-$name timeout --foreground --signal INT 38m $vattention evaluate --model $model --dtype bf16 --at-once $(nproc) \
+            --tasks niah_single_1,niah_single_2,niah_multikey_1 --context 4096 --cases 10 --no-errors --haystack $haystack \
+            --pipelines configs/dense.toml --prefill configs/prefill/$name.toml --results $out/answers-prefill.jsonl
+    done
 }
 
 # What a promise costs and keeps, by its epsilon.

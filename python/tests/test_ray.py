@@ -243,8 +243,10 @@ def test_inputs_that_differ(cluster, environment, tmp_path):
     (model / "notes.txt").write_bytes(b"")
     trace = tmp_path / "trace.safetensors"
     trace.write_bytes(b"trace")
-    inputs = find_inputs(["compare", "--model", str(model), f"--trace={trace}", "no-file"])
-    assert [one["path"] for one in inputs] == [str(model / "model.safetensors"), str(trace)]
+    prefill = tmp_path / "prefill.toml"
+    prefill.write_text('strategy = "sample-attention"\n')
+    inputs = find_inputs(["evaluate", "--model", str(model), f"--trace={trace}", "--prefill", str(prefill), "no-file"])
+    assert [one["path"] for one in inputs] == [str(model / "model.safetensors"), str(trace), str(prefill)]
     assert check_inputs(str(tmp_path), inputs) is None
     trace.write_bytes(b"other")
     assert f"{trace}: is another file than the driver's: 5 bytes" in (check_inputs(str(tmp_path), inputs) or "")
@@ -335,6 +337,7 @@ def test_two_drivers_of_one_file(cluster, environment, tmp_path):
 
 SMOLLM2 = ["--trace", "data/smollm2.safetensors"]
 MODEL = ["--model", "models/recall", "--pipelines", "configs/dense.toml", "configs/streaming-llm.toml"]
+PREFILL = ["--prefill", "configs/prefill/sample-attention.toml"]
 GRID = """
 base = "{root}/configs/quest.toml"
 [grid]
@@ -346,7 +349,7 @@ TUNE = [*SMOLLM2, "--layers", "9", "--queries", "8", "--rungs", "2", "--at", "de
 HELD_OUT = ["--held-out", "data/smollm2.safetensors", "--held-out-layers", "23", "--held-out-queries", "4"]
 # And how many results have come when a node is killed.
 REAL = {
-    "evaluate": (["evaluate", *MODEL, "--tasks", "niah_single_1", "--context", "512", "--cases", "6"], 1),
+    "evaluate": (["evaluate", *MODEL, *PREFILL, "--tasks", "niah_single_1", "--context", "512", "--cases", "6"], 1),
     "compare": (["compare", "configs/quest.toml", "configs/streaming-llm.toml", *SMOLLM2, "--queries", "8", "--density", "0.1"], 1),
     "tune": (["tune", "{folder}/grid.toml", *TUNE, *HELD_OUT], 1 + 12),
     "verify": (["verify", "configs/priority.toml", *SMOLLM2, "--trials", "100"], None),

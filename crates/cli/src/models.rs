@@ -8,6 +8,7 @@ mod evaluate;
 mod generate;
 mod learning;
 mod plot_steps;
+mod prefill;
 mod setup;
 mod train_hash;
 mod train_hata;

@@ -1,6 +1,6 @@
 //! Pipelines judged by what a model answers.
 //!
-//! Each case is read once by dense attention; every pipeline goes on from there. While it answers,
+//! Each case is read once, by dense attention or another prefill strategy; every pipeline goes on from there. While it answers,
 //! each step's attention is compared with dense attention over the same keys and values.
 
 mod answer_cache;
@@ -19,14 +19,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{Backend, Options, PipelineConfig};
-use vattention_llm::{Config, Model, PrefillOptions, Prefilled, Session, Tokenizer};
+use vattention_llm::{Config, Model, PrefillOptions, Prefilled, Session, Strategy, Tokenizer};
 use vattention_tasks::{Case, Task, Texts};
 
 pub use answer_cache::AnswerCache;
 pub use density::DensityTexts;
 pub use error::{Error, Result};
 pub use record::{Answered, AttentionSummary, ErrorOf, Record, fingerprint};
-pub use report::{Report, TaskScore, VariantResult, mean_of_counted};
+pub use report::{PrefillResult, Report, TaskScore, VariantResult, mean_of_counted};
 pub use talk::Talk;
 pub use vattention_experiments::{Files, Variant};
 pub use weights::LazyWeights;
@@ -40,9 +40,9 @@ use vattention_experiments::{Digest, Incomplete, Missing, Part, named_files};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Setup {
-    /// None: the whole prompt is read by dense attention, the answer is made by the pipeline.
+    /// None: the whole prompt is read by the prefill strategy, the answer is made by the pipeline.
     A,
-    /// The question: only the context is read by dense attention.
+    /// The question: only the context is read by the prefill strategy.
     B,
 }
 
@@ -60,13 +60,15 @@ pub struct EvaluationSettings {
     pub seed: u64,
     /// Who reads the question.
     pub setup: Setup,
+    /// How the rest of a prompt is read, before the pipeline begins.
+    pub prefill: Strategy,
     /// How cases are put to a model that chats; `None`: as texts that it goes on from.
     pub talk: Option<Talk>,
     /// Whether each step is compared with dense attention, which takes as long and as much memory
     /// again.
     pub errors: bool,
     /// Tasks on which the first dense variant scores less, from 0 to 1, are left out of means, length by length:
-    /// the model cannot do them, whatever is read. 0 leaves out none.
+    /// the model cannot do them after such a prefill, whatever is read. 0 leaves out none.
     pub leave_out_below: f64,
     /// Cases that are asked at the same time, each on its share of the threads: the answers are the
     /// same. Each takes memory of its own.
@@ -99,8 +101,8 @@ pub struct Evaluation<'a> {
 /// A case in tokens.
 struct Prompt {
     case: Case,
-    /// Read by dense attention.
-    dense: Vec<u32>,
+    /// Read by the prefill strategy.
+    prefill: Vec<u32>,
     /// Read by the pipeline.
     sparse: Vec<u32>,
 }
@@ -109,7 +111,7 @@ impl Evaluation<'_> {
     /// Asks every case of every variant, but for those whose answers are kept. `progress` is
     /// called with the number of answers and of all, once for each.
     ///
-    /// Cost of a case: a dense reading of its context, and for each variant a step per token of
+    /// Cost of a case: a prefill of its context, and for each variant a step per token of
     /// question and answer.
     ///
     /// # Errors
@@ -204,12 +206,12 @@ impl Evaluation<'_> {
         // A text that cannot be counted fits nowhere; it is refused below, where it is encoded.
         let count = |text: &str| self.tokenizer.next(text).map_or(usize::MAX, |it| it.len());
         let case = self.texts.case(task, context.saturating_sub(around), seed, &count)?;
-        let (mut dense, mut sparse) = self.tokens(talk, &case)?;
+        let (mut prefill, mut sparse) = self.tokens(talk, &case)?;
         if self.settings.setup == Setup::A {
-            dense.append(&mut sparse);
+            prefill.append(&mut sparse);
         }
-        self.config.check_length(dense.len() + sparse.len() + case.tokens)?;
-        Ok(Prompt { case, dense, sparse })
+        self.config.check_length(prefill.len() + sparse.len() + case.tokens)?;
+        Ok(Prompt { case, prefill, sparse })
     }
 
     /// How a task is put to a model that chats.
@@ -243,7 +245,11 @@ impl Evaluation<'_> {
 
     /// Reads a prompt, but for the beginning that it has in common with the one before.
     fn read(&self, before: Option<&Prefilled>, prompt: &Prompt) -> Result<Prefilled> {
-        Ok(self.weights.model()?.prefill_after(before, &prompt.dense, PrefillOptions::default())?)
+        Ok(self.weights.model()?.prefill_after(before, &prompt.prefill, self.reading())?)
+    }
+
+    fn reading(&self) -> PrefillOptions {
+        PrefillOptions { strategy: self.settings.prefill, ..PrefillOptions::default() }
     }
 
     /// What a variant answers, and what its attention did meanwhile.
@@ -261,7 +267,13 @@ impl Evaluation<'_> {
             .answer(model, &variant.pipeline, prompt, prefilled, case, errors)
             .map_err(failed)?;
         let answer = self.tokenizer.decode(&tokens)?;
-        Ok(Answered { score: task.score(&prompt.case, &answer), answer, attention: seen.summary() })
+        let sparse = self.settings.prefill != Strategy::Dense;
+        Ok(Answered {
+            score: task.score(&prompt.case, &answer),
+            answer,
+            attention: seen.summary(),
+            prefill_density: sparse.then(|| prefilled.density()),
+        })
     }
 
     fn answer(
@@ -300,7 +312,7 @@ impl Evaluation<'_> {
             format!("{:?}", options.storage),
         ));
         let mut digest = record::add_pipeline(digest, pipeline).with(&(
-            &prompt.dense,
+            &prompt.prefill,
             &prompt.sparse,
             prompt.case.tokens,
             &prompt.case.answers,
@@ -309,6 +321,11 @@ impl Evaluation<'_> {
         // The score depends on it; RULER's own tasks had it before there were others.
         if let Task::Dataset(dataset) = task {
             digest = digest.with(&(dataset.name(), dataset.metric().name(), &prompt.case.labels));
+        }
+        // A strategy chooses block by block. Answers after dense attention were kept before there were others.
+        let PrefillOptions { strategy, block, .. } = self.reading();
+        if strategy != Strategy::Dense {
+            digest = digest.with(&(strategy, block));
         }
         for learnt in named_files(pipeline) {
             digest = digest.with(&self.files.digest(learnt)?);

@@ -37,6 +37,9 @@ pub struct Answered {
     pub answer: String,
     /// Over all steps by the pipeline and all layers.
     pub attention: AttentionSummary,
+    /// The share of the causal pairs of tokens and keys that the prefill read; `None`: all, by dense attention.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefill_density: Option<f64>,
 }
 
 /// What the attention of one answer read, and how far it was from dense attention.

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use vattention_core::Promise;
 use vattention_experiments::{Bars, Evidence, PairedDifference, Violations};
+use vattention_llm::Strategy;
 
 use crate::{Evaluation, Record, Setup, Variant};
 
@@ -11,6 +12,8 @@ use crate::{Evaluation, Record, Setup, Variant};
 pub struct Report {
     /// Who read the questions.
     pub setup: Setup,
+    /// How the rest of the prompts was read.
+    pub prefill: PrefillResult,
     /// Whether cases were put in the model's chat template.
     pub chat: bool,
     /// The machine.
@@ -27,6 +30,25 @@ pub struct Report {
     pub variants: Vec<VariantResult>,
     /// Every answer.
     pub records: Vec<Record>,
+}
+
+/// How prompts were read before the pipeline begins.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PrefillResult {
+    /// By what.
+    #[serde(flatten)]
+    pub strategy: Strategy,
+    /// The share of the causal pairs of tokens and keys that was read: the mean over cases.
+    pub density: f64,
+}
+
+impl PrefillResult {
+    /// Of one record for each case.
+    fn new<'a>(strategy: Strategy, records: impl Iterator<Item = &'a Record>) -> Self {
+        let densities = records.map(|record| record.attended.prefill_density.unwrap_or(1.0));
+        let (sum, cases) = densities.fold((0.0, 0), |(sum, cases), one| (sum + one, cases + 1));
+        Self { strategy, density: sum / f64::from(cases.max(1)) }
+    }
 }
 
 /// What one variant answered.
@@ -124,6 +146,10 @@ impl Report {
         });
         Self {
             setup: settings.setup,
+            prefill: PrefillResult::new(
+                settings.prefill,
+                records.iter().step_by(variants.len().max(1)),
+            ),
             chat: settings.talk.is_some(),
             backend: evaluation.backend.name().into(),
             tasks: settings.tasks.iter().map(ToString::to_string).collect(),

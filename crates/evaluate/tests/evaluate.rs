@@ -9,13 +9,15 @@ use std::sync::{Arc, Mutex};
 
 use vattention_backends::Cpu;
 use vattention_config::Loader;
-use vattention_core::{FallBack, Fraction, Options, PipelineConfig};
+use vattention_core::{FallBack, Fraction, Options, PipelineConfig, Selection};
 use vattention_evaluate::{
-    AnswerCache, Error, Evaluation, EvaluationSettings, Files, LazyWeights, Report, Setup, Variant,
-    fingerprint,
+    AnswerCache, Error, Evaluation, EvaluationSettings, Files, LayerAttended, LazyWeights,
+    ObservedBackend, Observer, Report, Setup, Variant, fingerprint,
 };
 use vattention_experiments::{self as experiments, Evidence, Header, Part, Shard, merge_results};
-use vattention_llm::{Model, Tokenizer};
+use vattention_llm::{
+    LayerPrompt, Model, PrefillOptions, SampleAttention, Session, Strategy, Tokenizer,
+};
 use vattention_tasks::{Task, Texts};
 use {vattention_estimators as _, vattention_selectors as _};
 
@@ -71,6 +73,7 @@ impl World {
             cases: 2,
             seed,
             setup,
+            prefill: Strategy::Dense,
             talk: None,
             errors: true,
             leave_out_below: 0.0,
@@ -319,6 +322,143 @@ fn densities_that_were_measured_are_kept() {
     assert_ne!(find().0, first.0);
 }
 
+/// A little of a prompt.
+fn sampling(coverage: f64) -> Strategy {
+    Strategy::SampleAttention(SampleAttention { sample: 0.05, coverage, window: 0.02 })
+}
+
+/// The answers of hours are found by what they depended on when they were given.
+#[test]
+fn digests_after_a_dense_prefill_are_those_of_the_first_answers() {
+    let world = World::new();
+    let mut evaluation = world.evaluation(Setup::B, 0);
+    evaluation.fingerprint = "a model".into();
+    (evaluation.settings.cases, evaluation.settings.contexts) = (1, vec![300]);
+    let report = run(&evaluation, &mut AnswerCache::default());
+    let found = report.records.iter().take(3).map(|record| record.digest.as_str());
+    let first = [
+        "0171ee192b0dfed9b446c3342edf51f4",
+        "f70924c1718a1b0456993e90f107f08f",
+        "d93dc1ffa22f0a7ce239a665d7364f9b",
+    ];
+    assert_eq!(found.collect::<Vec<_>>(), first);
+}
+
+#[test]
+fn answers_after_one_prefill_are_not_those_after_another() {
+    let world = World::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kept.jsonl");
+    let (variant, mut before) = (variants().remove(2), 0);
+    let mut asked = |strategy, density: Option<f64>| {
+        let mut evaluation = world.evaluation(Setup::B, 0);
+        evaluation.settings.prefill = strategy;
+        let mut kept = AnswerCache::open(&path).unwrap();
+        let variants = [variant.clone(), Variant::as_it_stands(dense())];
+        let report = evaluation.run(&variants, &mut kept, &|_, _| ()).unwrap();
+        if let Some(density) = density {
+            let share = Fraction::try_from(density).unwrap();
+            let texts = evaluation.density_texts().unwrap();
+            evaluation.at_density(&variant.pipeline, share, &texts, &mut kept).unwrap();
+        }
+        let lines = fs::read_to_string(&path).unwrap().lines().count();
+        let new = lines - before;
+        before = lines;
+        (report, new)
+    };
+    let (exact, new) = asked(Strategy::Dense, None);
+    assert_eq!((exact.prefill.strategy, exact.prefill.density, new), (Strategy::Dense, 1.0, 16));
+    assert!(exact.records.iter().all(|record| record.attended.prefill_density.is_none()));
+
+    let (sparse, new) = asked(sampling(0.2), None);
+    assert_eq!(new, 16);
+    let densities = sparse.records.iter().map(|record| record.attended.prefill_density.unwrap());
+    let densities: Vec<f64> = densities.collect();
+    assert!(densities.chunks(2).all(|case| case[0] == case[1]), "a prompt is read once");
+    assert!(densities.iter().all(|density| (0.02..0.9).contains(density)), "{densities:?}");
+    let mean = densities.iter().sum::<f64>() / 16.0;
+    assert!((sparse.prefill.density - mean).abs() < 1e-12);
+
+    let (again, new) = asked(sampling(0.2), Some(0.5));
+    assert!(again.records == sparse.records && new >= 8, "densities are measured anew: {new}");
+    assert_eq!(asked(sampling(0.2), Some(0.5)).1, 0);
+    assert_eq!(asked(sampling(0.21), None).1, 16);
+    assert!(asked(Strategy::Dense, Some(0.5)).1 >= 8, "not those behind another prefill");
+    let (exact_again, new) = asked(Strategy::Dense, Some(0.5));
+    assert!(exact_again.records == exact.records && new == 0);
+}
+
+/// Keeps what each layer read.
+#[derive(Default)]
+struct Picked(Vec<Selection>);
+
+impl Observer for Picked {
+    fn see(&mut self, attended: &LayerAttended<'_>) {
+        self.0.push(attended.output.selection.clone().unwrap());
+    }
+}
+
+/// The best 8 of the tokens before the last 32, by the votes of the last 32 queries of a KV head's query heads: by
+/// definition, in f64, over all keys.
+fn voted(prompt: &LayerPrompt, kv_head: usize) -> Vec<u32> {
+    let (query_heads, observed, dim) = prompt.queries.dim();
+    let (kv_heads, tokens, _) = prompt.keys.dim();
+    let (group, old) = (query_heads / kv_heads, tokens - 32);
+    let mut votes = vec![0.0; old];
+    for head in kv_head * group..(kv_head + 1) * group {
+        for i in observed - 32..observed {
+            let position = tokens - observed + i;
+            let weight = |key: usize| {
+                let product = |d: usize| {
+                    f64::from(prompt.queries[[head, i, d]])
+                        * f64::from(prompt.keys[[kv_head, key, d]])
+                };
+                ((0..dim).map(product).sum::<f64>() / (dim as f64).sqrt()).exp()
+            };
+            let weights: Vec<f64> = (0..=position).map(weight).collect();
+            let sum: f64 = weights.iter().sum();
+            votes.iter_mut().zip(weights).for_each(|(vote, weight)| *vote += weight / sum);
+        }
+    }
+    let mut order: Vec<u32> = (0..old as u32).collect();
+    order.sort_by(|&a, &b| votes[b as usize].total_cmp(&votes[a as usize]));
+    let mut best = order[..8].to_vec();
+    best.sort_unstable();
+    best
+}
+
+/// Selectors that learn from a prompt are shown its last queries, and take their attention over all keys, however few
+/// the prefill read.
+#[test]
+fn selectors_learn_from_a_prompt_that_was_read_sparsely() {
+    let world = World::new();
+    let text = "[[selectors]]\ntype = \"snapkv\"\nsize = 40\nwindow = 32\npool = 1";
+    let snapkv = Loader::default().parse("snapkv.toml", text).unwrap();
+    let prompt: Vec<u32> = (0..700).map(|i| (i * 37 + i / 11) % 60).collect();
+    let options = Options { return_selection: true, ..Options::default() };
+    let mut all = Vec::new();
+    for strategy in [Strategy::Dense, sampling(0.2)] {
+        let reading = PrefillOptions { strategy, ..PrefillOptions::default() };
+        let read = world.model.prefill(&prompt, reading).unwrap();
+        let observed = ObservedBackend::new(&world.backend, false, Picked::default());
+        let mut session = Session::new(&world.model, &observed, &snapkv, &options).unwrap();
+        session.begin(&read).unwrap();
+        session.step(9).unwrap();
+        let Picked(layers) = &*observed.observer();
+        let group = world.model.config().shape.group();
+        for (layer, selection) in layers.iter().enumerate() {
+            for kv_head in 0..world.model.config().shape.kv_heads {
+                let kept = selection.row(kv_head * group).0;
+                let mut expected = voted(&read.layers[layer], kv_head);
+                expected.extend(700 - 32..=700);
+                assert_eq!(kept, expected, "{strategy}, layer {layer}, KV head {kv_head}");
+            }
+        }
+        all.push(layers.iter().map(|one| one.indices.clone()).collect::<Vec<_>>());
+    }
+    assert_ne!(all[0], all[1], "of other keys and queries");
+}
+
 /// The model finds one number always, and not always all four of several keys.
 #[test]
 fn means_are_of_the_tasks_that_dense_attention_does() {
@@ -392,10 +532,11 @@ fn answers_are_told_without_weights() {
 /// What `just real` has kept is what it goes on from.
 #[test]
 fn the_answers_in_the_repository_can_be_read() {
-    let committed =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/real-model/answers.jsonl");
     let folder = tempfile::tempdir().unwrap();
-    let copy = folder.path().join("answers.jsonl");
-    fs::copy(committed, &copy).unwrap();
-    AnswerCache::open(&copy).unwrap();
+    for name in ["answers.jsonl", "answers-prefill.jsonl"] {
+        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/real-model").join(name);
+        let copy = folder.path().join(name);
+        fs::copy(kept, &copy).unwrap();
+        AnswerCache::open(&copy).unwrap();
+    }
 }

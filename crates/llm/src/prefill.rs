@@ -46,9 +46,18 @@ pub struct LayerPrompt {
     pub values: Array3<f32>,
     /// Those of the last tokens, after rotation, `[query_heads, observed, head_dim]`.
     pub queries: Array3<f32>,
+    /// Pairs of a token and a key that were read, over KV heads: of each block of tokens.
+    pub read_pairs: Vec<u64>,
+}
+
+impl LayerPrompt {
     /// Pairs of a token and a key that were read, as a share of those that are causal: the mean over KV
-    /// heads, of the tokens that went through the layer. 1 by dense attention.
-    pub density: f64,
+    /// heads. 1 by dense attention.
+    pub fn density(&self) -> f64 {
+        let (kv_heads, tokens, _) = self.keys.dim();
+        let causal = kv_heads as u64 * causal_pairs(0, tokens);
+        self.read_pairs.iter().sum::<u64>() as f64 / causal as f64
+    }
 }
 
 /// A prompt that was read once, for several sequences to go on from.
@@ -63,9 +72,9 @@ pub struct Prefilled {
 }
 
 impl Prefilled {
-    /// The mean [`LayerPrompt::density`].
+    /// The mean [`LayerPrompt::density`] over layers.
     pub fn density(&self) -> f64 {
-        let sum: f64 = self.layers.iter().map(|layer| layer.density).sum();
+        let sum: f64 = self.layers.iter().map(LayerPrompt::density).sum();
         sum / self.layers.len() as f64
     }
 
@@ -245,8 +254,11 @@ impl<'m> Prompt<'m> {
         }
         self.keys_values(layer, &mut keys, &mut values)?;
         let mut queries = Array3::zeros((shape.query_heads, observed, shape.head_dim));
-        let density = self.attend(layer, &keys, &values, &mut queries)?;
-        Ok(LayerPrompt { keys, values, queries, density })
+        let known_blocks = known.iter().flat_map(|prompt| &prompt.read_pairs);
+        let mut read_pairs: Vec<u64> =
+            known_blocks.take(self.known / self.block).copied().collect();
+        read_pairs.extend(self.attend(layer, &keys, &values, &mut queries)?);
+        Ok(LayerPrompt { keys, values, queries, read_pairs })
     }
 
     /// Keys and values of the tokens that are not known, into their places.
@@ -274,17 +286,17 @@ impl<'m> Prompt<'m> {
     }
 
     /// Attention and what comes after it. Keeps the queries of the last tokens, as many as there is
-    /// room for. Returns the share of the causal pairs that was read.
+    /// room for. Returns the pairs that each block read.
     fn attend(
         &mut self,
         layer: &Layer,
         keys: &Array3<f32>,
         values: &Array3<f32>,
         observed: &mut Array3<f32>,
-    ) -> Numbers<f64> {
+    ) -> Numbers<Vec<u64>> {
         let (hidden, shape) = (self.model.config().hidden_size, self.model.config().shape);
         let Self { x, table, known, block, strategy, normed, rows, scratch, .. } = self;
-        let ([_, queries, attended], mut pairs) = (rows, Pairs::default());
+        let ([_, queries, attended], mut pairs) = (rows, Vec::new());
         let unseen = keys.dim().1 - observed.dim().1;
         for (i, x) in x.chunks_mut(*block * hidden).enumerate() {
             let (first, count) = (i * *block, x.len() / hidden);
@@ -296,7 +308,7 @@ impl<'m> Prompt<'m> {
             layer.queries(normed, angles, queries, scratch)?;
             attended.resize(count * shape.query_heads * shape.value_dim, 0.0);
             let reads = choose(*strategy, queries, shape.query_heads, keys, first);
-            pairs.add(&reads, first, count);
+            pairs.push(read_pairs(&reads, first, count));
             let query_heads = shape.query_heads;
             let causal = Causal { query_heads, keys, values, first, reads: &reads };
             causal.attend(queries, attended);
@@ -305,7 +317,7 @@ impl<'m> Prompt<'m> {
             let seen = &queries[skipped * shape.query_heads * shape.head_dim..];
             spread(seen, observed, (first + skipped).saturating_sub(unseen));
         }
-        Ok(pairs.density())
+        Ok(pairs)
     }
 }
 
@@ -335,33 +347,15 @@ fn choose(
     (0..kv_heads).into_par_iter().map(of_head).collect()
 }
 
-/// Pairs of a token and a key, of all KV heads.
-#[derive(Default)]
-struct Pairs {
-    read: u64,
-    causal: u64,
-}
-
-impl Pairs {
-    fn add(&mut self, reads: &[Option<Vec<Reads>>], first: usize, count: usize) {
-        let causal = causal_pairs(first, count);
-        self.causal += causal * reads.len() as u64;
-        self.read += reads
-            .iter()
-            .map(|tiles| {
-                tiles.as_ref().map_or(causal, |tiles| {
-                    let of_tile = |(i, reads): (usize, &Reads)| {
-                        reads.pairs(first + i * TILE, TILE.min(count - i * TILE))
-                    };
-                    tiles.iter().enumerate().map(of_tile).sum()
-                })
-            })
-            .sum::<u64>();
-    }
-
-    fn density(&self) -> f64 {
-        self.read as f64 / self.causal as f64
-    }
+/// Pairs of a token and a key that a block of `count` tokens read, over KV heads.
+fn read_pairs(reads: &[Option<Vec<Reads>>], first: usize, count: usize) -> u64 {
+    let of_tile =
+        |(i, reads): (usize, &Reads)| reads.pairs(first + i * TILE, TILE.min(count - i * TILE));
+    let of_head = |tiles: &Option<Vec<Reads>>| match tiles {
+        None => causal_pairs(first, count),
+        Some(tiles) => tiles.iter().enumerate().map(of_tile).sum(),
+    };
+    reads.iter().map(of_head).sum()
 }
 
 /// Rows `[tokens, heads, dim]` into the places of the tokens from `first` on of `[heads, all, dim]`.
@@ -380,15 +374,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn density_counts_the_pairs_of_every_head_and_tile() {
+    fn pairs_of_every_head_and_tile_are_counted() {
         let all = Reads::new(&[].into(), 0);
         let some = Reads::new(&[2, 3].into(), 10);
         let (first, count) = (10, TILE + 6);
-        let mut pairs = Pairs::default();
-        pairs.add(&[None, Some(vec![all.clone(), all])], first, count);
-        assert_eq!(pairs.density(), 1.0);
-        pairs.add(&[None, Some(vec![some.clone(), some])], first, count);
-        let causal = causal_pairs(first, count) as f64;
-        assert_eq!(pairs.density(), 1.0 - 8.0 * count as f64 / (4.0 * causal));
+        let causal = causal_pairs(first, count);
+        let heads = [None, Some(vec![all.clone(), all])];
+        assert_eq!(read_pairs(&heads, first, count), 2 * causal);
+        let heads = [None, Some(vec![some.clone(), some])];
+        assert_eq!(read_pairs(&heads, first, count), 2 * causal - 8 * count as u64);
     }
 }

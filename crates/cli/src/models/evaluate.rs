@@ -22,6 +22,7 @@ use crate::compare::find_backend;
 use crate::dtype::Dtype;
 use crate::models::chat::ChatArgs;
 use crate::models::checkpoint::{Checkpoint, row_bytes};
+use crate::models::prefill::PrefillArgs;
 use crate::models::setup::Setup;
 use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
@@ -64,6 +65,8 @@ pub(crate) struct Args {
     /// too.
     #[arg(long, value_enum, default_value_t = Setup::B)]
     setup: Setup,
+    #[command(flatten)]
+    prefill: PrefillArgs,
     #[command(flatten)]
     chat: ChatArgs,
     /// The machine to run on: cpu, cuda or reference.
@@ -108,6 +111,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
+    let prefill = args.prefill.strategy()?;
     let Loaded { entries, files } = args.variations.load(&args.pipelines, &args.changes)?;
     let (texts, tasks) = if let Some(benchmark) = args.published.open()? {
         let tasks = benchmark.tasks();
@@ -132,6 +136,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         cases: args.cases as usize,
         seed: args.seed.into(),
         setup: args.setup.into(),
+        prefill,
         talk,
         errors: !args.no_errors,
         leave_out_below: args.leave_out_below.map_or(0.0, Fraction::get),
@@ -203,8 +208,14 @@ fn check_files(
     pipelines: &[PathBuf],
     checkpoint: &Checkpoint<'_>,
 ) -> Result<(), Failure> {
-    let given =
-        [&args.vocabulary, &args.haystack, &args.squad, &args.hotpot, &args.sharing.results];
+    let given = [
+        &args.prefill.prefill,
+        &args.vocabulary,
+        &args.haystack,
+        &args.squad,
+        &args.hotpot,
+        &args.sharing.results,
+    ];
     let given = given.into_iter().filter_map(|path| path.as_ref());
     let own = checkpoint.files();
     let inputs: Vec<&Path> =
@@ -250,7 +261,7 @@ fn open_answers(
     inputs.insert("the model".into(), model.to_owned());
     let own = Some(args.model.join(VOCABULARY)).filter(|path| path.exists());
     let vocabulary = args.vocabulary.clone().or(own);
-    let files = [&vocabulary, &args.haystack, &args.squad, &args.hotpot];
+    let files = [&args.prefill.prefill, &vocabulary, &args.haystack, &args.squad, &args.hotpot];
     for path in files.into_iter().flatten() {
         inputs.insert(path.display().to_string(), digest_of_file(path)?);
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use vattention::{Backend, Options, Storage};
 use vattention_evaluate::ObservedBackend;
-use vattention_llm::{Generation, PrefillOptions, Session, Stop, Strategy, TextStream};
+use vattention_llm::{Generation, PrefillOptions, Session, Stop, TextStream};
 
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
@@ -21,6 +21,7 @@ use crate::fail::note;
 use crate::fall_back::FallBack;
 use crate::models::chat::ChatArgs;
 use crate::models::checkpoint::{Checkpoint, row_bytes};
+use crate::models::prefill::PrefillArgs;
 use crate::models::setup::Setup;
 use crate::outputs::{Interrupt, check_outputs_unless, write_json};
 use crate::pipelines::{Changes, expect_fit};
@@ -41,11 +42,9 @@ Context and question are tokenized apart, the question as what goes on from the 
 are what a user says, one after the other, in the model's chat template; what the template puts after
 the context belongs to the question. Without it the model goes on from the text as it is.
 
-With --prefill FILE the dense part is read by another strategy than dense attention, as the file says:
-`strategy`, dense or sample-attention, and the latter's sample, coverage and window.
-
 Setups: a reads context and question by dense attention, and the pipeline begins with the answer;
-b reads the context by dense attention, and the pipeline begins with the question.
+b reads the context by dense attention, and the pipeline begins with the question. With --prefill that is
+done by another strategy in place of dense attention.
 
 With --steps, attention is dense beside, to know the errors, and the answer is compared with the one
 by dense attention after the same reading of the prompt: times tell little then. `vattention plot-steps` shows the file.
@@ -93,9 +92,8 @@ pub(crate) struct Args {
     /// Tokens of the answer, at most.
     #[arg(long, default_value_t = 128, value_name = "N")]
     tokens: usize,
-    /// Read the prompt as this file says, in place of dense attention.
-    #[arg(long, value_name = "FILE")]
-    prefill: Option<PathBuf>,
+    #[command(flatten)]
+    prefill: PrefillArgs,
     /// The machine for the steps by the pipeline: cpu, cuda or reference.
     #[arg(long, default_value = "cpu")]
     backend: String,
@@ -123,8 +121,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let (entry, files) = args.changes.load_one(&args.pipeline)?;
-    let strategy = args.prefill.as_deref().map(Strategy::open).transpose()?.unwrap_or_default();
-    let reading = PrefillOptions { strategy, ..PrefillOptions::default() };
+    let reading =
+        PrefillOptions { strategy: args.prefill.strategy()?, ..PrefillOptions::default() };
     let checkpoint = Checkpoint::open(&args.model)?;
     expect_fit(&entry, &checkpoint.layers(), &*backend)?;
     let request = Request::new(args, &checkpoint)?;
@@ -134,7 +132,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let copies = if args.steps.is_some() { 3 } else { 1 };
     checkpoint.expect_room(request.most(), copies * rows(request.most()))?;
     let model_files = checkpoint.files();
-    let texts = args.context.iter().chain(&args.prefill);
+    let texts = args.context.iter().chain(&args.prefill.prefill);
     let inputs: Vec<&Path> =
         files.iter().chain(&model_files).chain(texts).map(PathBuf::as_path).collect();
     let interrupt = Interrupt::default();

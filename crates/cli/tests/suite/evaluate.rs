@@ -90,6 +90,105 @@ fn it_goes_on_from_answers_that_were_kept() {
     assert_eq!(fs::read_to_string(world.path("kept.jsonl")).unwrap(), kept);
 }
 
+/// SampleAttention that covers as little.
+fn sample_attention(coverage: &str) -> String {
+    format!("strategy = \"sample-attention\"\nwindow = 0.02\ncoverage = {coverage}\n")
+}
+
+/// Selectors that learn from the prompt are among the pipelines: they take its last queries' attention themselves.
+#[test]
+fn prompts_may_be_read_by_a_strategy() {
+    let world = World::new();
+    for (name, coverage) in [("all.toml", "1.0"), ("some.toml", "0.3"), ("less.toml", "0.29")] {
+        world.write(name, sample_attention(coverage));
+    }
+    world.write("nothing-new.toml", "strategy = \"dense\"\n");
+    world.write("h2o.toml", "[[selectors]]\ntype = \"h2o\"\nheavy = 40\nrecent = 40\n");
+    world.write("snapkv.toml", "[[selectors]]\ntype = \"snapkv\"\nsize = 80\n");
+    let lines = || fs::read_to_string(world.path("kept.jsonl")).unwrap().lines().count();
+    let ask = |prefill: &[&str]| {
+        let more = [
+            "--pipelines",
+            "h2o.toml",
+            "snapkv.toml",
+            "--results",
+            "kept.jsonl",
+            "--json",
+            "out.json",
+        ];
+        let said = world.succeed(&args(&model(), &[&more[..], prefill].concat()));
+        (said, world.json("out.json"), lines())
+    };
+    let digests = |report: &Value| -> Vec<String> {
+        let records = report["records"].as_array().unwrap().iter();
+        records.map(|one| one["digest"].as_str().unwrap().to_owned()).collect()
+    };
+    let (said, dense, count) = ask(&[]);
+    assert_eq!((&dense["prefill"], count), (&json!({"strategy": "dense", "density": 1.0}), 16));
+    assert!(!said.contains("prefill:"), "{said}");
+
+    let (same, report, count) = ask(&["--prefill", "nothing-new.toml"]);
+    assert!(same == said && report == dense && count == 16, "{same}");
+
+    let (all, mut report, count) = ask(&["--prefill", "all.toml"]);
+    assert!(all.contains("\nprefill: 100.0 % of the causal pairs"), "{all}");
+    assert_eq!(all.lines().skip(4).collect::<Vec<_>>(), said.lines().skip(2).collect::<Vec<_>>());
+    assert_eq!(count, 32);
+    assert!(digests(&report).iter().all(|one| !digests(&dense).contains(one)));
+    let all = json!({"strategy": "sample-attention", "sample": 0.05, "coverage": 1.0, "window": 0.02, "density": 1.0});
+    assert_eq!(report["prefill"], all);
+    report["prefill"] = dense["prefill"].clone();
+    for (one, of_dense) in report["records"]
+        .as_array_mut()
+        .unwrap()
+        .iter_mut()
+        .zip(dense["records"].as_array().unwrap())
+    {
+        assert_eq!(one.as_object_mut().unwrap().remove("prefill_density"), Some(json!(1.0)));
+        one["digest"] = of_dense["digest"].clone();
+    }
+    assert_eq!(report, dense, "what reads everything is dense");
+
+    let (some, report, count) =
+        ask(&["--setup", "a", "--prefill", "some.toml", "--plot", "out.svg"]);
+    let by = "setup a: the prompt is read by sample-attention (sample 0.05, coverage 0.3, window 0.02), 400 tokens";
+    assert!(some.lines().next().unwrap().contains(by) && count == 48, "{some}");
+    let density = report["prefill"]["density"].as_f64().unwrap();
+    assert!((0.02..0.5).contains(&density), "{density}");
+    assert!(some.contains(&format!("\nprefill: {:.1} % of the causal pairs", 100.0 * density)));
+    assert!(fs::read_to_string(world.path("out.svg")).unwrap().contains("coverage 0.3"));
+    let (_, context_alone, count) = ask(&["--prefill", "some.toml"]);
+    assert_eq!(count, 64);
+    assert_ne!(context_alone["prefill"]["density"], density);
+    let (_, less, count) = ask(&["--prefill", "less.toml"]);
+    assert_eq!(count, 80, "answers of the one are not taken for the other's");
+    assert!(digests(&less).iter().all(|one| !digests(&context_alone).contains(one)));
+    assert_eq!(ask(&["--prefill", "some.toml"]).1, context_alone);
+    assert_eq!(ask(&[]), (said, dense, 80));
+}
+
+#[test]
+fn bad_strategies_are_refused() {
+    let world = World::new();
+    let refused = |text: &str, expected: &str| {
+        world.write("wrong.toml", text);
+        refuse(&world, &["--prefill", "wrong.toml"], expected);
+    };
+    refused("strategy = \"sample-attention\"\nalpha = 0.9\n", "unknown field `alpha`");
+    refused("strategy = \"flex\"\n", "wrong.toml: TOML parse error at line 1");
+    refused("name = \"dense\"\n", "missing field `strategy`");
+    refused(&sample_attention("1.5"), "wrong.toml: TOML parse error at line 3");
+    refuse(&world, &["--prefill", "none.toml"], "none.toml: No such file");
+    refuse(&world, &["--prefill", "."], ".: Is a directory");
+    world.write("some.toml", sample_attention("0.3"));
+    let over = ["--prefill", "some.toml", "--json", "some.toml"];
+    refuse(&world, &over, "--json some.toml: expected another file than an input");
+    let over = ["--prefill", "some.toml", "--results", "some.toml"];
+    refuse(&world, &over, "some.toml, line 1: ");
+    let twice = ["--prefill", "some.toml", "--prefill", "some.toml"];
+    refuse(&world, &twice, "cannot be used multiple times");
+}
+
 #[test]
 fn pipelines_are_made_to_read_what_is_asked_for() {
     let world = World::new();

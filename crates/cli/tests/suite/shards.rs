@@ -184,6 +184,21 @@ fn an_evaluation() {
     expect_same(&World::new(), &evaluation(""), 5, true);
 }
 
+#[test]
+fn an_evaluation_behind_a_prefill_strategy() {
+    let world = World::new();
+    let strategy = "strategy = \"sample-attention\"\nwindow = 0.02\ncoverage = 0.3\n";
+    world.write("some.toml", strategy);
+    let command = evaluation(" --prefill some.toml");
+    expect_same(&world, &command, 5, true);
+    clear(&world);
+    let files = shards(&world, &command, 2);
+    assert_eq!(merge(&world, &files, &[]).0, 0);
+    world.write("some.toml", strategy.replace("0.3", "0.4"));
+    let (code, _, said) = merge(&world, &files, &[]);
+    assert!(code == 2 && said.contains("the digest of some.toml is"), "{said}");
+}
+
 /// The time of a model's files says nothing of them: other bytes do.
 #[test]
 fn answers_of_another_model_are_refused() {

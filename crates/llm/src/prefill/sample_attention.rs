@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 
 use super::strategy::{QueryBlock, Reads, share};
 use crate::dense::softmax;
@@ -15,7 +15,7 @@ use crate::product::{Into, Rows, Threads, times_transposed};
 ///
 /// Cost for a block of `count` tokens and a KV head: `sample · count` queries over all keys, and a sort
 /// of the keys.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SampleAttention {
     /// Share of a block's tokens whose queries are sampled, evenly spaced, its last token among them;
     /// above 0, at most 1.

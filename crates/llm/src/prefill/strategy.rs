@@ -1,10 +1,11 @@
 //! Which keys the queries of a prompt read: one strategy per file, and the file that names one.
 
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::sample_attention::SampleAttention;
 use crate::{Error, Result};
@@ -13,7 +14,11 @@ use crate::{Error, Result};
 pub(crate) const TILE: usize = 64;
 
 /// Which keys the queries of a prompt read. What comes after the prompt attends by the pipeline.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+///
+/// Selectors that learn from a prompt's last queries take these queries' attention over all keys by themselves, whatever
+/// the strategy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(tag = "strategy", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Strategy {
     /// All keys that are not later.
@@ -45,6 +50,20 @@ pub(crate) struct Reads {
     /// Ascending.
     earlier: Arc<[usize]>,
     from: usize,
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dense => f.write_str("dense attention"),
+            Self::SampleAttention(SampleAttention { sample, coverage, window }) => {
+                write!(
+                    f,
+                    "sample-attention (sample {sample}, coverage {coverage}, window {window})"
+                )
+            }
+        }
+    }
 }
 
 impl Strategy {
@@ -183,6 +202,16 @@ mod tests {
         let text = format!("{named}coverage = 0.8\nwindow = 1.0\nsample = 0.5");
         let all = SampleAttention { sample: 0.5, coverage: 0.8, window: 1.0 };
         assert_eq!(Strategy::parse(&text), Ok(Strategy::SampleAttention(all)));
+    }
+
+    #[test]
+    fn shipped_files_are_the_papers_and_one_that_covers_less() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/prefill");
+        let open = |name: &str| Strategy::open(&folder.join(name)).unwrap();
+        let paper = SampleAttention::default();
+        assert_eq!(open("sample-attention.toml"), Strategy::SampleAttention(paper));
+        let less = SampleAttention { coverage: 0.8, ..paper };
+        assert_eq!(open("sample-attention-0.8.toml"), Strategy::SampleAttention(less));
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Session<'_> {
             let mut densities = 0.0;
             let logits = model.read(tokens, *reading, |layer, prompt| {
                 enter(layer, layers[layer].as_mut(), &prompt)?;
-                densities += prompt.density;
+                densities += prompt.density();
                 progress(layer + 1, layers.len());
                 Ok(())
             })?;

@@ -5,19 +5,24 @@ use std::path::Path;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::{Promise, Scope};
 use vattention_evaluate::{Report, Setup, TaskScore, VariantResult, mean_of_counted};
+use vattention_llm::Strategy;
 
 use crate::numbers::{percent, short};
 
 /// What was asked of which model.
 pub(super) fn title(model: &Path, report: &Report) -> String {
-    let setup = match report.setup {
-        Setup::A => "setup a: the prompt is read densely",
-        Setup::B => "setup b: the context is read densely",
+    let (setup, part) = match report.setup {
+        Setup::A => ("a", "prompt"),
+        Setup::B => ("b", "context"),
     };
     let contexts: Vec<String> = report.contexts.iter().map(ToString::to_string).collect();
-    let setup = if report.chat { format!("{setup}, as a chat") } else { setup.to_owned() };
+    let chat = if report.chat { ", as a chat" } else { "" };
+    let prefill = match report.prefill.strategy {
+        Strategy::Dense => "densely".to_owned(),
+        strategy => format!("by {strategy}"),
+    };
     format!(
-        "{}, {setup}, {} tokens, {} cases of each task, backend {}",
+        "{}, setup {setup}: the {part} is read {prefill}{chat}, {} tokens, {} cases of each task, backend {}",
         model.display(),
         contexts.join(" and "),
         report.cases,
@@ -27,6 +32,10 @@ pub(super) fn title(model: &Path, report: &Report) -> String {
 
 pub(super) fn show(title: &str, report: &Report) -> String {
     let mut parts = vec![title.to_owned()];
+    if report.prefill.strategy != Strategy::Dense {
+        let read = percent(report.prefill.density);
+        parts.push(format!("prefill: {read} of the causal pairs of tokens and keys read"));
+    }
     for (i, context) in report.contexts.iter().enumerate() {
         parts.push(accuracy(report, i, *context));
     }
@@ -74,7 +83,7 @@ fn accuracy(report: &Report, place: usize, context: usize) -> String {
     };
     match left_out(report, place) {
         Some(tasks) => {
-            format!("{table}\nleft out of the means, where dense attention fails: {tasks}")
+            format!("{table}\nleft out of the means, where the dense pipeline fails: {tasks}")
         }
         None => table,
     }
