@@ -18,7 +18,7 @@ const TOLD: usize = 20;
 pub(super) struct Row(Map<String, Value>);
 
 impl Row {
-    fn column(&self, names: &[&str]) -> Result<&Value, String> {
+    pub(super) fn column(&self, names: &[&str]) -> Result<&Value, String> {
         names.iter().find_map(|name| self.0.get(*name)).ok_or_else(|| {
             let has: Vec<&str> = self.0.keys().map(String::as_str).collect();
             format!("no column {}; it has {}", names.join(" or "), has.join(", "))
@@ -47,13 +47,30 @@ impl Row {
         texts.collect::<Option<_>>().ok_or_else(wrong)
     }
 
+    /// Texts or numbers, at least one: one by itself, a list, or a list in a list.
+    pub(super) fn texts_or_numbers(&self, name: &str) -> Result<Vec<String>, String> {
+        let value = self.column(&[name])?;
+        let mut items = std::slice::from_ref(value);
+        while let [Value::Array(inner)] = items {
+            items = inner;
+        }
+        let text = |item: &Value| match item {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        };
+        let texts = items.iter().map(text).collect::<Option<Vec<_>>>();
+        let found = || format!("{name} is {}; expected texts or numbers, at least one", kind(value));
+        texts.filter(|texts| !texts.is_empty()).ok_or_else(found)
+    }
+
     pub(super) fn number(&self, name: &str) -> Result<u64, String> {
         let value = self.column(&[name])?;
         value.as_u64().ok_or_else(|| format!("{name} is {}; expected a whole number", kind(value)))
     }
 }
 
-fn kind(value: &Value) -> &'static str {
+pub(super) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "true or false",

@@ -21,7 +21,7 @@ pub(super) fn first_number(answer: &str, right: &str) -> bool {
 
 /// Whether one of the answer's words, between punctuation, is the right one.
 pub(super) fn has_word(answer: &str, right: &str) -> bool {
-    bare(answer).split(is_space).any(|word| word == right && !word.is_empty())
+    split(&bare(answer)).any(|word| word == right)
 }
 
 /// The same of the answer in upper case.
