@@ -9,10 +9,10 @@ mod math;
 mod rows;
 mod ruler;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use crate::fit::Length;
 use crate::metrics::AnswerMetric;
@@ -135,10 +135,17 @@ impl Dataset {
     }
 }
 
+/// A case, whose context others may have, too: books and articles are asked about many times.
+#[derive(Clone, Debug)]
+struct Stored {
+    context: Arc<str>,
+    rest: Case,
+}
+
 /// Cases of a benchmark, read from files.
 #[derive(Clone, Debug)]
 pub struct Benchmark {
-    cases: BTreeMap<Dataset, Vec<Case>>,
+    cases: BTreeMap<Dataset, Vec<Stored>>,
     files: Vec<PathBuf>,
 }
 
@@ -214,7 +221,8 @@ impl Benchmark {
         let task = Task::Dataset(dataset);
         let cases = self.cases.get(&dataset).filter(|cases| !cases.is_empty());
         let cases = cases.ok_or(Error::Missing { task, what: "rows of a benchmark" })?;
-        let case = cases[(place % cases.len() as u64) as usize].clone();
+        let Stored { context, rest } = &cases[(place % cases.len() as u64) as usize];
+        let case = Case { context: context.to_string(), ..rest.clone() };
         fit::fit(case, dataset.definition().fit, task, length)
     }
 }
@@ -223,18 +231,32 @@ impl Benchmark {
 fn read(
     path: &Path,
     of_file: &[(Dataset, &'static Definition)],
-) -> Result<impl Iterator<Item = (Dataset, Vec<Case>)>> {
+) -> Result<impl Iterator<Item = (Dataset, Vec<Stored>)>> {
+    let mut contexts = HashSet::<Arc<str>>::new();
     let mut groups: Vec<_> = of_file.iter().map(|(dataset, _)| (*dataset, Vec::new())).collect();
     let rows = rows::parse(path, |row| {
         let group = of_file.iter().map(|(_, definition)| definition.has(row));
         let group = group.collect::<Result<Vec<bool>, String>>()?.iter().position(|has| *has);
         let group = group.ok_or("its length is in no group")?;
-        Ok((group, of_file[group].1.cases(row)?))
+        let cases = of_file[group].1.cases(row)?.into_iter();
+        Ok((group, cases.map(|case| stored(case, &mut contexts)).collect::<Vec<_>>()))
     })?;
     for (group, cases) in rows {
         groups[group].1.extend(cases);
     }
     Ok(groups.into_iter().filter(|(_, cases)| !cases.is_empty()))
+}
+
+/// A case that shares its context with those before that have the same.
+fn stored(mut case: Case, contexts: &mut HashSet<Arc<str>>) -> Stored {
+    let context = std::mem::take(&mut case.context);
+    let known = contexts.get(context.as_str()).cloned();
+    let context = known.unwrap_or_else(|| {
+        let context: Arc<str> = context.into();
+        contexts.insert(context.clone());
+        context
+    });
+    Stored { context, rest: case }
 }
 
 impl Definition {

@@ -68,16 +68,41 @@ fn accuracy(report: &Report, place: usize, context: usize) -> String {
         table.add_row(cells.into_iter().chain(scores));
     }
     align(&mut table);
-    let table = match report.contexts.len() {
-        1 => table.to_string(),
-        _ => format!("{context} tokens\n{table}"),
-    };
+    let mut table = table.to_string();
+    if let Some(others) = others(report, place) {
+        table = format!("{table}\n\n{others}");
+    }
+    if report.contexts.len() > 1 {
+        table = format!("{context} tokens\n{table}");
+    }
     match left_out(report, place) {
         Some(tasks) => {
             format!("{table}\nleft out of the means, where dense attention fails: {tasks}")
         }
         None => table,
     }
+}
+
+/// Scores at one length by the datasets' other metrics, if they have any.
+fn others(report: &Report, place: usize) -> Option<String> {
+    let of = |asked| {
+        let scores = scores_at(report, asked, place).iter();
+        scores.flat_map(|score| score.others.iter().map(move |other| (&score.task, other)))
+    };
+    let heads: Vec<String> = of(report.variants.first()?)
+        .map(|(task, other)| format!("{task} {}", other.metric))
+        .collect();
+    if heads.is_empty() {
+        return None;
+    }
+    let mut table = table();
+    table.set_header(std::iter::once("by other metrics in %".to_owned()).chain(heads));
+    for asked in &report.variants {
+        let scores = of(asked).map(|(_, other)| points(other.score));
+        table.add_row(std::iter::once(asked.name.clone()).chain(scores));
+    }
+    align(&mut table);
+    Some(table.to_string())
 }
 
 /// The tasks that do not count at one length.
