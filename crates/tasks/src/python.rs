@@ -87,17 +87,18 @@ impl Rest<'_> {
             if !more {
                 return None;
             }
+            // Python refuses lists and dicts as keys.
+            if matches!(self.0.peek(), Some('[' | '{')) {
+                return None;
+            }
             let key = self.value(depth)?;
             self.skip_blanks();
             if !self.takes(':') {
                 return None;
             }
             let value = self.value(depth)?;
-            match key {
-                Value::String(key) => drop(entries.insert(key, value)),
-                // Python refuses these as keys.
-                Value::Array(_) | Value::Object(_) => return None,
-                _ => {}
+            if let Value::String(key) = key {
+                entries.insert(key, value);
             }
             self.skip_blanks();
             more = self.takes(',');

@@ -191,3 +191,19 @@ fn last_l(word: String) -> String {
         _ => word,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words and their stems, made by `tools/make_metric_golden.py`.
+    const STEMS: &str = include_str!("../../tests/golden/stems.txt");
+
+    #[test]
+    fn stems_are_those_of_nltk() {
+        let pairs = STEMS.lines().map(|line| line.split_once(' ').expect("a word and its stem"));
+        let wrong: Vec<_> = pairs.filter(|(word, right)| stem(word) != *right).collect();
+        assert!(STEMS.lines().count() > 900);
+        assert!(wrong.is_empty(), "{} wrong: {wrong:?}", wrong.len());
+    }
+}

@@ -216,7 +216,7 @@ fn every_line_that_is_wrong_is_told() {
 fn names_and_files_that_are_missing_are_told_with_those_there_are() {
     let dir =
         folder(&[("qasper_e.jsonl", &[json!({ "context": "", "input": "", "answers": ["a"] })])]);
-    refused("long", dir.path(), &[], &["`long`", "longbench, ruler, babilong, math500, aime2024"]);
+    refused("long", dir.path(), &[], &["`long`", "babilong, loogle, infinitebench, math500, aime2024"]);
     refused("longbench", dir.path(), &["qa"], &["`qa`", "narrativeqa, qasper, qasper_e"]);
     refused("longbench", dir.path(), &["dureader"], &["dureader is Chinese", "jieba"]);
     refused("longbench", dir.path(), &["trec"], &["expected trec.jsonl or data/trec.jsonl"]);
