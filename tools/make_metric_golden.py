@@ -207,7 +207,7 @@ def main(folder):
         ("length", pyarrow.int32()), ("dataset", pyarrow.string()), ("language", pyarrow.string()),
         ("all_classes", pyarrow.list_(pyarrow.string())), ("_id", pyarrow.string()),
     ])
-    for name, compression in (("rows", "snappy"), ("rows-zstd", "zstd"), ("rows-gzip", "gzip")):
+    for name, compression in (("rows", "snappy"), ("rows-zstd", "zstd"), ("rows-gzip", "gzip"), ("rows-lz4", "lz4")):
         table = pyarrow.Table.from_pylist(rows, columns)
         parquet.write_table(table, path.with_name(f"{name}.parquet"), compression=compression)
     print(f"{len(cases)} cases")

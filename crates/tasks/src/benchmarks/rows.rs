@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use parquet::basic::Compression;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::{Map, Value};
 
@@ -174,11 +176,30 @@ fn whole_parquet(path: &Path) -> Result<Rows> {
     Ok(Box::new(rows.into_iter().map(Ok)))
 }
 
-/// The rows of a parquet file, uncompressed or snappy.
+/// The name of a compression that is not read.
+fn unread_codec(column: &ColumnChunkMetaData) -> Option<String> {
+    match column.compression() {
+        Compression::UNCOMPRESSED
+        | Compression::SNAPPY
+        | Compression::GZIP(_)
+        | Compression::ZSTD(_) => None,
+        Compression::LZ4 | Compression::LZ4_RAW => Some("lz4".into()),
+        other => Some(other.to_string().to_lowercase()),
+    }
+}
+
+/// The rows of a parquet file.
 fn parquet_rows(path: &Path) -> Result<Vec<Place>> {
     let file = File::open(path).map_err(|source| Error::File { path: path.into(), source })?;
     let wrong = |error| Error::malformed(path, format!("{error}; expected a parquet file"));
     let reader = SerializedFileReader::new(file).map_err(wrong)?;
+    let groups = reader.metadata().row_groups().iter();
+    if let Some(codec) = groups.flat_map(RowGroupMetaData::columns).find_map(unread_codec) {
+        return Err(Error::malformed(
+            path,
+            format!("it is compressed with {codec}; expected uncompressed, snappy, gzip or zstd: write it again with one of them"),
+        ));
+    }
     let mut rows = Vec::new();
     for (number, row) in reader.get_row_iter(None).map_err(wrong)?.enumerate() {
         let row = match row.map_err(wrong)?.to_json_value() {

@@ -240,23 +240,32 @@ fn a_json_array_has_a_row_in_each_item() {
 
 /// Written by pyarrow 26 as `tools/make_metric_golden.py` has it, with snappy.
 const PARQUET: &[u8] = include_bytes!("../golden/rows.parquet");
+/// The same with others.
+const GZIP: &[u8] = include_bytes!("../golden/rows-gzip.parquet");
+const ZSTD: &[u8] = include_bytes!("../golden/rows-zstd.parquet");
+const LZ4: &[u8] = include_bytes!("../golden/rows-lz4.parquet");
 
 #[test]
-fn parquet_has_the_same_rows() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("hotpotqa.parquet"), PARQUET).unwrap();
-    let benchmark = open("longbench", dir.path(), &[]).unwrap();
+fn parquet_has_the_same_rows_however_it_is_compressed() {
     let rows = [row("Ann kept the light.", 6), row("Über 日本", 7)];
     let lines = folder(&[("hotpotqa.jsonl", &rows)]);
     let same = open("longbench", lines.path(), &[]).unwrap();
     let task = same.tasks()[0];
-    assert_eq!(benchmark.tasks(), [task]);
-    for place in 0..2 {
-        let of = |benchmark| case(benchmark, task, 10_000, place).unwrap();
-        assert_eq!(of(&benchmark), of(&same));
+    let dir = tempfile::tempdir().unwrap();
+    for file in [PARQUET, GZIP, ZSTD] {
+        fs::write(dir.path().join("hotpotqa.parquet"), file).unwrap();
+        let benchmark = open("longbench", dir.path(), &[]).unwrap();
+        assert_eq!(benchmark.tasks(), [task]);
+        for place in 0..2 {
+            let of = |benchmark| case(benchmark, task, 10_000, place).unwrap();
+            assert_eq!(of(&benchmark), of(&same));
+        }
     }
     fs::write(dir.path().join("trec.parquet"), PARQUET).unwrap();
     refused("longbench", dir.path(), &["trec"], &["row 1: all_classes is null", "row 2: "]);
+    fs::write(dir.path().join("lcc.parquet"), LZ4).unwrap();
+    let expected = ["lcc.parquet: it is compressed with lz4; expected uncompressed, snappy, gzip or zstd"];
+    refused("longbench", dir.path(), &["lcc"], &expected);
 }
 
 #[test]
