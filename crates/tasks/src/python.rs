@@ -193,7 +193,9 @@ impl Rest<'_> {
 
     fn digits(&mut self, radix: u32, least: usize, most: usize) -> Option<u32> {
         let (mut number, mut count) = (0_u32, 0);
-        while count < most && let Some(c) = self.0.next_if(|c| c.is_digit(radix)) {
+        while count < most
+            && let Some(c) = self.0.next_if(|c| c.is_digit(radix))
+        {
             number = number.checked_mul(radix)? + c.to_digit(radix)?;
             count += 1;
         }
@@ -211,9 +213,14 @@ mod tests {
     #[test]
     fn what_repr_writes_is_read() {
         for (text, value) in [
-            ("[{'Q': 'It\\'s <mask-0>', \"A\": \"it's\"}, 'none']",
-             json!([{ "Q": "It's <mask-0>", "A": "it's" }, "none"])),
-            ("{'a': (1, -2.5, None), 'b': True, 3: 'c',}", json!({ "a": [1, -2.5, null], "b": true })),
+            (
+                "[{'Q': 'It\\'s <mask-0>', \"A\": \"it's\"}, 'none']",
+                json!([{ "Q": "It's <mask-0>", "A": "it's" }, "none"]),
+            ),
+            (
+                "{'a': (1, -2.5, None), 'b': True, 3: 'c',}",
+                json!({ "a": [1, -2.5, null], "b": true }),
+            ),
             ("'tab\\t \\x41\\u00fc\\U0001F600 \\101\\0 \\d'", json!("tab\t Aü😀 A\0 \\d")),
             ("'one ' \"two\"", json!("one two")),
             ("'''a 'quote''' ", json!("a 'quote")),
@@ -228,8 +235,27 @@ mod tests {
     #[test]
     fn what_is_no_literal_is_refused() {
         for text in [
-            "", "none", "null", "'a", "'a\nb'", "{'a'}", "{'a': }", "{'a': 1 'b': 2}", "['a' , , ]", "[,]", "{,}", "{[]: 1}",
-            "'a' b", "\n 'a'", "'\\x4'", "'\\N{DASH}'", "1 + 1", "open('a')", "[1", "{'a': 1}.", "--1",
+            "",
+            "none",
+            "null",
+            "'a",
+            "'a\nb'",
+            "{'a'}",
+            "{'a': }",
+            "{'a': 1 'b': 2}",
+            "['a' , , ]",
+            "[,]",
+            "{,}",
+            "{[]: 1}",
+            "'a' b",
+            "\n 'a'",
+            "'\\x4'",
+            "'\\N{DASH}'",
+            "1 + 1",
+            "open('a')",
+            "[1",
+            "{'a': 1}.",
+            "--1",
         ] {
             assert_eq!(literal(text), None, "{text}");
         }

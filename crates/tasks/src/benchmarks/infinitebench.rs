@@ -62,7 +62,8 @@ pub(super) fn datasets() -> Vec<Definition> {
 pub(super) fn case(template: &str, metric: AnswerMetric, row: &Row) -> Result<Case, String> {
     let texts: Vec<(&str, String)> =
         holes(template).map(|hole| Ok((hole, text(hole, row)?))).collect::<Result<_, String>>()?;
-    let texts: Vec<(&str, &str)> = texts.iter().map(|(hole, text)| (*hole, text.as_str())).collect();
+    let texts: Vec<(&str, &str)> =
+        texts.iter().map(|(hole, text)| (*hole, text.as_str())).collect();
     let (context, question) = prompt(template, &texts);
     let answers = answers(metric, row)?;
     let (beginning, labels) = (String::new(), Vec::new());
@@ -80,7 +81,9 @@ fn text(hole: &str, row: &Row) -> Result<String, String> {
         "question" => row.text(&["question", "input"]),
         "func_call" => call(),
         "func" => Ok(call()?.split('(').next().unwrap_or_default().to_owned()),
-        "prefix" => Ok(format!("What is {} in the following list?", target(&row.text(&["input"])?)?)),
+        "prefix" => {
+            Ok(format!("What is {} in the following list?", target(&row.text(&["input"])?)?))
+        }
         _ => match LETTERS.iter().position(|letter| hole == format!("OPTION_{letter}")) {
             Some(place) => Ok(options(row)?[place].clone()),
             None => row.text(&[hole]),

@@ -124,7 +124,8 @@ fn right(pair: &Map<String, Value>) -> Result<(Vec<String>, Vec<String>), String
 
 /// Names, and the masks that they are behind.
 fn names(pair: &Map<String, Value>) -> Result<(Vec<String>, Vec<String>), String> {
-    let Some(Value::Object(names)) = pair.get("A").filter(|names| **names != Value::Object(Map::new()))
+    let Some(Value::Object(names)) =
+        pair.get("A").filter(|names| **names != Value::Object(Map::new()))
     else {
         let found = pair.get("A").map_or("not there", kind);
         return Err(format!("A is {found}; expected names by masks"));

@@ -63,7 +63,8 @@ impl Row {
             _ => None,
         };
         let texts = items.iter().map(text).collect::<Option<Vec<_>>>();
-        let found = || format!("{name} is {}; expected texts or numbers, at least one", kind(value));
+        let found =
+            || format!("{name} is {}; expected texts or numbers, at least one", kind(value));
         texts.filter(|texts| !texts.is_empty()).ok_or_else(found)
     }
 
@@ -197,7 +198,9 @@ fn parquet_rows(path: &Path) -> Result<Vec<Place>> {
     if let Some(codec) = groups.flat_map(RowGroupMetaData::columns).find_map(unread_codec) {
         return Err(Error::malformed(
             path,
-            format!("it is compressed with {codec}; expected uncompressed, snappy, gzip or zstd: write it again with one of them"),
+            format!(
+                "it is compressed with {codec}; expected uncompressed, snappy, gzip or zstd: write it again with one of them"
+            ),
         ));
     }
     let mut rows = Vec::new();

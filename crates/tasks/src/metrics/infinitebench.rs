@@ -7,8 +7,7 @@ use super::words::{f1_of, is_space, split};
 const BEFORE_LETTER: [&str; 4] = ["answer is:", "answer:", "answer is", "option is"];
 const BEFORE_OPTION: [&str; 4] = ["answer is:", "is:", "answer:", "correct option is:"];
 /// Punctuation of Chinese texts, beside ASCII's.
-const CHINESE_PUNCTUATION: &str =
-    "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏";
+const CHINESE_PUNCTUATION: &str = "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏";
 
 fn trimmed(answer: &str) -> &str {
     answer.trim_matches(is_space)

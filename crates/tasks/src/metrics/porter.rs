@@ -57,8 +57,8 @@ const SUFFIXES: [(&str, &str); 7] = [
 ];
 /// Taken away from long stems.
 const LAST_SUFFIXES: [&str; 19] = [
-    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism",
-    "ate", "iti", "ous", "ive", "ize",
+    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou",
+    "ism", "ate", "iti", "ous", "ive", "ize",
 ];
 
 /// The stem of a word of ASCII lower-case letters and digits, of three or more.
@@ -167,8 +167,7 @@ fn double_suffix(word: String) -> String {
 
 /// Step 4.
 fn last_suffix(word: String) -> String {
-    let found =
-        LAST_SUFFIXES.iter().find_map(|suffix| Some((suffix, word.strip_suffix(suffix)?)));
+    let found = LAST_SUFFIXES.iter().find_map(|suffix| Some((suffix, word.strip_suffix(suffix)?)));
     match found {
         Some((&"ion", stem)) if !stem.ends_with(['s', 't']) => word,
         Some((_, stem)) if measure(stem) > 1 => stem.to_owned(),
@@ -179,7 +178,9 @@ fn last_suffix(word: String) -> String {
 /// Step 5a.
 fn last_e(word: String) -> String {
     match word.strip_suffix('e') {
-        Some(stem) if measure(stem) > 1 || measure(stem) == 1 && !ends_short(stem) => stem.to_owned(),
+        Some(stem) if measure(stem) > 1 || measure(stem) == 1 && !ends_short(stem) => {
+            stem.to_owned()
+        }
         _ => word,
     }
 }

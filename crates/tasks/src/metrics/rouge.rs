@@ -58,9 +58,8 @@ fn longest(answer: &str, right: &str) -> Option<(f64, f64)> {
 
 /// The F-measure of ROUGE-L. 0 if either has no sentence.
 pub(super) fn f(answer: &str, right: &str) -> f64 {
-    longest(answer, right).map_or(0.0, |(recall, precision)| {
-        2.0 * (precision * recall / (precision + recall + 1e-8))
-    })
+    longest(answer, right)
+        .map_or(0.0, |(recall, precision)| 2.0 * (precision * recall / (precision + recall + 1e-8)))
 }
 
 /// The recall of ROUGE-L. 0 if either has no sentence.
