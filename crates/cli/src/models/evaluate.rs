@@ -211,11 +211,7 @@ fn texts(args: &Args) -> Result<Texts, Failure> {
 }
 
 /// Refuses outputs that cannot be written or would overwrite what is read.
-fn check_files(
-    args: &Args,
-    read: &[PathBuf],
-    checkpoint: &Checkpoint<'_>,
-) -> Result<(), Failure> {
+fn check_files(args: &Args, read: &[PathBuf], checkpoint: &Checkpoint<'_>) -> Result<(), Failure> {
     let own = checkpoint.files();
     let inputs: Vec<&Path> =
         read.iter().chain(&args.sharing.results).chain(&own).map(PathBuf::as_path).collect();

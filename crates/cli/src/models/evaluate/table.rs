@@ -89,17 +89,23 @@ fn others(report: &Report, place: usize) -> Option<String> {
         let scores = scores_at(report, asked, place).iter();
         scores.flat_map(|score| score.others.iter().map(move |other| (&score.task, other)))
     };
-    let heads: Vec<String> = of(report.variants.first()?)
-        .map(|(task, other)| format!("{task} {}", other.metric))
+    let names: Vec<String> = of(report.variants.first()?)
+        .map(|(task, other)| format!("{task}, {}", other.metric))
         .collect();
-    if heads.is_empty() {
+    if names.is_empty() {
         return None;
     }
+    let columns: Vec<Vec<f64>> = report
+        .variants
+        .iter()
+        .map(|asked| of(asked).map(|(_, other)| other.score).collect())
+        .collect();
     let mut table = table();
-    table.set_header(std::iter::once("by other metrics in %".to_owned()).chain(heads));
-    for asked in &report.variants {
-        let scores = of(asked).map(|(_, other)| points(other.score));
-        table.add_row(std::iter::once(asked.name.clone()).chain(scores));
+    let pipelines = report.variants.iter().map(|asked| asked.name.as_str());
+    table.set_header(std::iter::once("by other metrics in %").chain(pipelines));
+    for (row, name) in names.into_iter().enumerate() {
+        let scores = columns.iter().map(|column| points(column[row]));
+        table.add_row(std::iter::once(name).chain(scores));
     }
     align(&mut table);
     Some(table.to_string())
