@@ -72,9 +72,12 @@ pub(super) fn case(template: &str, metric: AnswerMetric, row: &Row) -> Result<Ca
 
 /// What goes into a hole of a template.
 fn text(hole: &str, row: &Row) -> Result<String, String> {
-    let call = || match row.has("func_call") {
-        true => row.text(&["func_call"]),
-        false => first_call(&row.text(&["input"])?),
+    let call = || {
+        if row.has("func_call") {
+            row.text(&["func_call"])
+        } else {
+            first_call(&row.text(&["input"])?)
+        }
     };
     match hole {
         "context" => row.text(&["context", "content"]),

@@ -13,12 +13,10 @@ const STEMMED_FROM: usize = 4;
 fn words(text: &str, stemmed: bool) -> Vec<String> {
     let text = text.to_lowercase();
     let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    words
-        .map(|word| match stemmed && word.len() >= STEMMED_FROM {
-            true => porter::stem(word),
-            false => word.to_owned(),
-        })
-        .collect()
+    let or_stem = |word: &str| {
+        if stemmed && word.len() >= STEMMED_FROM { porter::stem(word) } else { word.to_owned() }
+    };
+    words.map(or_stem).collect()
 }
 
 fn f(hits: usize, answer: usize, right: usize) -> f64 {

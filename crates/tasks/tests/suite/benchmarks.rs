@@ -435,8 +435,10 @@ fn wrong_rows_of_the_newer_benchmarks_are_told() {
 
 #[test]
 fn babilong_has_the_tasks_whose_labels_are_published() {
-    let of = json!({ "input": "Bill is either in the park or the school.", "question": "Is Bill in the park?", "target": "maybe" });
-    let dir = folder(&[("qa10/1k.jsonl", &[of.clone()]), ("qa9/1k.jsonl", &[of])]);
+    let of = [
+        json!({ "input": "Bill is either in the park or the school.", "question": "Is Bill in the park?", "target": "maybe" }),
+    ];
+    let dir = folder(&[("qa10/1k.jsonl", &of), ("qa9/1k.jsonl", &of)]);
     let benchmark = open("babilong", dir.path(), &[]).unwrap();
     let names: Vec<_> = benchmark.tasks().iter().map(|task| task.name()).collect();
     assert_eq!(names, ["qa9_1k", "qa10_1k"]);
