@@ -165,7 +165,7 @@ fn shards_over_other_files_are_refused() {
         format!("{{\"context\": \"{context}\", \"input\": \"b\", \"answers\": [\"c\"]}}\n")
     };
     fs::create_dir(world.path("files")).unwrap();
-    world.write("files/qasper.jsonl", &row("a").repeat(2));
+    world.write("files/qasper.jsonl", row("a").repeat(2));
     let ask = |shard: &str, expected: Option<&str>| {
         let of = shard.replace('/', "-") + ".jsonl";
         let more = ["--context", "200", "--no-errors", "--shard", shard, "--results", &of];
@@ -180,15 +180,15 @@ fn shards_over_other_files_are_refused() {
     let header: serde_json::Value = serde_json::from_str(header.lines().next().unwrap()).unwrap();
     assert!(header["inputs"]["files/qasper.jsonl"].is_string(), "{header}");
     world.succeed(&["merge", "1-2.jsonl", "2-2.jsonl", "--results", "all.jsonl"]);
-    world.write("files/qasper.jsonl", &row("other").repeat(2));
+    world.write("files/qasper.jsonl", row("other").repeat(2));
     ask("1/2", Some("the digest of files/qasper.jsonl is"));
     fs::remove_file(world.path("2-2.jsonl")).unwrap();
     ask("2/2", None);
     let merge = ["merge", "1-2.jsonl", "2-2.jsonl", "--results", "more.jsonl"];
     world.refuse(&merge, "the digest of files/qasper.jsonl is");
     // A file more is told, too.
-    world.write("files/qasper.jsonl", &row("a").repeat(2));
-    world.write("files/lcc.jsonl", &row("a"));
+    world.write("files/qasper.jsonl", row("a").repeat(2));
+    world.write("files/lcc.jsonl", row("a"));
     ask("1/2", Some("the digest of files/lcc.jsonl is nothing and"));
     // Without shards there is no such line, and no difference.
     let more = ["--context", "200", "--no-errors", "--results", "kept.jsonl"];
