@@ -71,7 +71,7 @@ CLOZES = [
     "{'<mask-1>': 'Brack'", "{'<mask-1>': Brack}", "{'<mask-1>': 'Brack\n'}", "{'<mask-1>' 'Brack'}", "{'mask-1': 'Brack'}", "{'<mask-0>': '', '<mask-1>': ' Brack '}", "{'<mask-0>': 'Tarrow of Brack', '<mask-1>': 'the Brack of Ann'}",
 ]
 DIGITS = [
-    "", "71432", " 71432.", "The pass key is 71432. Remember 9.", "7143", "071432", "pass key", "7 1 4 3 2", "-71432", "71,432", "x71432y", "71432.5", "3", "3.0", "3.50", "3.5.1", "3.", ".5", "It is 3, not 4", "-3", "007",
+    "", "71432", " 71432.", "The pass key is 71432. Remember 9.", "7143", "071432", "pass key", "7 1 4 3 2", "-71432", "71,432", "x71432y", "71432.5", "3", "3.0", "3.50", "3.5.1", "3.", ".5", "It is 3, not 4", "4, not 3", "3 or 71432", "-3", "007",
 ]
 KEYS = ["", "ab-12", '"ab-12"', "The value is: ab-12.", "ab-123", "AB-12", "{'k': 'ab-12'}", "ab- 12", "ab-12\u3000x", "ab\n-12", "(ab-12)"]
 NAMES = ["", "ANN", "Ann", "ann:", "It is Ann!", "Anna", "ANN TARROW", "{ann}", "Straße", "the name\nann"]

@@ -153,8 +153,19 @@ fn what_else_a_dataset_is_scored_by_is_told() {
     assert_eq!(names(&report["records"][0]["others"]), expected);
     // Both questions about the text are cases.
     assert_eq!(report["variants"][0]["scores"][0]["cases"], json!(2));
-    // Answers that were kept are scored again.
-    assert_eq!(succeed(&world, "loogle", "loogle", &more), said);
+    // Where the answer is right, others say so, too; also of an answer that was kept.
+    let answer = report["records"][0]["answer"].as_str().unwrap();
+    let made = fs::read_to_string(root("data/benchmarks/loogle/shortdep_qa.jsonl")).unwrap();
+    let mut row: serde_json::Value = serde_json::from_str(&made).unwrap();
+    row["qa_pairs"] = json!([{ "Q": "Who kept the lamp?", "A": answer }]);
+    fs::create_dir(world.path("files")).unwrap();
+    world.write("files/shortdep_qa.jsonl", row.to_string());
+    let more = ["--context", "700", "--no-errors", "--json", "out.json", "--results", "kept.jsonl"];
+    for _ in 0..2 {
+        succeed(&world, "loogle", "files", &more);
+        let score = &world.json("out.json")["variants"][0]["scores"][0];
+        assert_eq!((&score["accuracy"], &score["others"][0]["score"]), (&json!(1.0), &json!(1.0)));
+    }
 }
 
 /// A shard is of the files that it read.
