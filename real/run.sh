@@ -223,10 +223,12 @@ part_speed() {
 
 # Files in the layout of published benchmarks, of this repository's own texts: that each can be asked.
 part_benchmarks() {
-    local name folder
-    for name in longbench ruler babilong math500 aime2024 aime2025; do
+    local name folder context
+    for name in longbench ruler babilong loogle infinitebench math500 aime2024 aime2025; do
         case $name in math500 | aime*) folder=math ;; *) folder=$name ;; esac
-        whole benchmark-$name timeout --foreground --signal INT 38m $vattention evaluate --model $model --dtype bf16 --chat --context 768 \
+        # A summary of InfiniteBench takes up to 1200 tokens.
+        case $name in infinitebench) context=2048 ;; *) context=768 ;; esac
+        whole benchmark-$name timeout --foreground --signal INT 38m $vattention evaluate --model $model --dtype bf16 --chat --context $context \
             --no-errors --pipelines configs/{dense,priority}.toml --benchmark $name --files data/benchmarks/$folder --results target/real/benchmarks.jsonl
     done
 }

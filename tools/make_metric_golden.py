@@ -1,6 +1,6 @@
-"""Scores of the benchmarks' reference implementations, crates/tasks/tests/golden/metrics.json, and a parquet file beside them.
+"""Scores of the benchmarks' reference implementations, crates/tasks/tests/golden/metrics.json; stems of words, stems.txt; and parquet files beside them.
 
-    pip install pyarrow rouge==1.0.1 fuzzywuzzy==0.18.0        # without python-Levenshtein, which rounds otherwise
+    pip install pyarrow rouge==1.0.1 rouge-score==0.1.2 nltk==3.10.4 fuzzywuzzy==0.18.0        # without python-Levenshtein, which rounds otherwise
     python3 tools/make_metric_golden.py FOLDER
 
 FOLDER has the published scripts, which are not shipped here:
@@ -9,15 +9,20 @@ FOLDER has the published scripts, which are not shipped here:
     babilong_metrics.py    github.com/booydar/babilong, babilong/metrics.py
     ruler_constants.py     github.com/NVIDIA/RULER, scripts/eval/synthetic/constants.py
     math_equivalence.py    github.com/hendrycks/math, modeling/math_equivalence.py
+    loogle_metrics.py      github.com/bigai-nlco/LooGLE, Evaluation/automatic_metrics.py (without METEOR and BERTScore and their imports)
+    infinitebench_scores.py  github.com/OpenBMB/InfiniteBench, src/compute_scores.py (without its imports of tqdm, evaluate and args, and what needs them)
 """
 
 import json
 import random
 import sys
+import warnings
 from pathlib import Path
 
 import pyarrow
+from nltk.stem import PorterStemmer
 from pyarrow import parquet
+from rouge_score import rouge_scorer
 
 TEXTS = [
     "", " ", ".", "...", "the", "A", "an apple", "Apple.", "The apple, the pear and an apple.", "apple pear apple pear",
@@ -50,11 +55,52 @@ MATH = [
     "{.5}", "{0.5}", "a\nb", "ab", "a\\\\b", "a\\b", "1/2/3", "x/2", "٣/2", "0/1", "-0/1", "1/0",
 ]
 
+# Lines are the sentences of rouge-score.
+SUMMARIES = [
+    "", "\n", "...", "a", "Ann kept the lamp.", "Ann keeps lamps,\nand kept them.", "The keeper was keeping a lamp\n\nThe bell was lost.", "The bell was lost.\nThe keeper was keeping a lamp",
+    "a b c d e f", "a b c\nd e f", "d e f\na b c", "w1 w2 w3 w4 w5", "w1 w2 w6 w7 w8\nw1 w3 w8 w9 w5", "w1 w2\nw1 w3\nw1 w5", "w1 w1 w1 w2\nw2 w1", "c b a\na c", "a b c\na b", "x z y\ny", "z y x\nx z",
+    "relational conditional rationalisations\nvietnamization of the hopefulness", "relate condition rational\nvietnamize hope", "ponies and pony, ties and tie, skies and sky", "Pony and ponies, tie and tied, sky",
+    "Zoë's naïve café", "zo s na ve caf", "İSTANBUL \u212Aelvin", "istanbul kelvin", "under_score 1990s", "under score 1990", "日本語\nテキスト", "one\rtwo\r\nthree", "one two three",
+    "The storm came at night and the people of the harbour slept.\nOnly the keeper saw the bell fall, and he told nobody.", "At night a storm came.\nThe keeper told people that he saw the falling bell; nobody slept in the harbour.",
+]
+MASKS = {"<mask-0>": "Ann Tarrow", "<mask-1>": "Brack", "<mask-2>": "Tom O'Neil"}
+CLOZES = [
+    "", "None", "null", "{}", "[]", "Ann Tarrow", str(MASKS), json.dumps(MASKS), f" {MASKS}\n", f"{MASKS}\n\nThe masks", f"\n {MASKS}", f"\n\n{MASKS}", f"({MASKS})", f"{MASKS},", "dict(a=1)", "{1, 2}", "{'<mask-0>'}",
+    "{'<mask-0>': 'Ann'}", "{'<mask-0>': 'ann tarrow', '<mask-1>': 'Brack'}", '{"<mask-0>": "Ann Tarrow", "<mask-1>": "Port Brack"}', "{'<mask-1>': 'Brack', '<mask-1>': 'Ann'}", "{'<mask-2>': 'Tom O\\'Neil'}",
+    '{"<mask-2>": "Tom O\'Neil",}', "{'<mask-2>': 'Tom O'Neil'}", "{'<mask-1>': 'Bra' 'ck'}", "{'<mask-1>': '''Brack'''}", "{'<mask-1>': 'B\\x72ack'}", "{'<mask-1>': 'B\\u0072ack', 3: None, (): True}", "{'<mask-1>': 'Brack'  # where\n}",
+    "{'<mask-1>': 'Brack'", "{'<mask-1>': Brack}", "{'<mask-1>': 'Brack\n'}", "{'<mask-1>' 'Brack'}", "{'mask-1': 'Brack'}", "{'<mask-0>': '', '<mask-1>': ' Brack '}", "{'<mask-0>': 'Tarrow of Brack', '<mask-1>': 'the Brack of Ann'}",
+]
+DIGITS = [
+    "", "71432", " 71432.", "The pass key is 71432. Remember 9.", "7143", "071432", "pass key", "7 1 4 3 2", "-71432", "71,432", "x71432y", "71432.5", "3", "3.0", "3.50", "3.5.1", "3.", ".5", "It is 3, not 4", "4, not 3", "3 or 71432", "-3", "007",
+]
+KEYS = ["", "ab-12", '"ab-12"', "The value is: ab-12.", "ab-123", "AB-12", "{'k': 'ab-12'}", "ab- 12", "ab-12\u3000x", "ab\n-12", "(ab-12)"]
+NAMES = ["", "ANN", "Ann", "ann:", "It is Ann!", "Anna", "ANN TARROW", "{ann}", "Straße", "the name\nann"]
+RUNS = ["", "4", " 4.", "-4", "+4", "The value is `4`", "func_1(2) = 4", "4 or 5", "5 or 4", "4.0", "0.4", "1_000", "1__000", "_4", "1000", "four", "4)", "\"4\":", "-0", "00", "0"]
+OPTIONS = ["Walking", "the_function"]
+CHOICES = [
+    "", " ", "B", "B.", "B: x", " B", "\nB", "b", "A", "A or B", "Walking", "walking", "Walking is it", "BCD", "D", "E", "The answer is: B", "The answer is B.", "The answer is  B", "answer: B", "answer:B", "The answer is:", "The answer is: ", "the option is B",
+    "It says: option is A, the answer is B", "I think it is A. No, B.", "so CD it is B", "so AC it is B", ": B", ":\n\nB. Walking", "The correct option is: B", "The correct option is: \"B\"", "Option B", "The error is: B", "is: the_function", "is:the_function",
+    "**B**", "answer is: Option B", "answer is: **B**", "answer: the_function", "The answer is: A. is: B", "The name is: A, the answer is: B", "-B:", "B-", "the_function", "The\u3000answer is: B", "answer is:\u3000B", "option is Walking",
+]
+VALUES = [[1, 4, 8], [12, 0, 5], [1, -2, 3], [7]]
+SERIES = ["", "[1, 4, 8]", "1 4 8 9", "1, 4", "1, 4, 9", "0 1 4 8", "12 0 5", "[012, 00, 5]", "1 -2 3", "7", "77", "7.7", "one", "1e4"]
+CHINESE = ["", "灯塔", "灯塔。", "《灯塔》", "在 灯塔里！", "Ann在灯塔", "ann", "灯灯塔塔", "一·二〈", "塔灯", "a\u3000n\x1cn",
+           "ANN！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏."]
+STEMS = ["re", "oper", "hop", "hopp", "fil", "fall", "tann", "siz", "confl", "troubl", "agr", "y", "by", "enj", "happ", "cr", "sp", "fl", "d", "vil", "form", "triplic", "relat", "radic", "sens", "theo", "geo", "art", "contr", "roll",
+         "adopt", "1990", "syzyg", "play", "o", "ai", "box", "homolog", "tr", "ll", "hiss", "w", "yy", "ayy"]
+SUFFIXES = ["", "s", "es", "ies", "sses", "ss", "ed", "eed", "ied", "ing", "ying", "y", "ay", "ational", "tional", "enci", "anci", "izer", "bli", "abli", "alli", "entli", "eli", "ousli", "ization", "ation", "ator", "alism", "iveness", "fulness", "ousness",
+            "aliti", "iviti", "biliti", "fulli", "logi", "ogi", "icate", "ative", "alize", "iciti", "ical", "ful", "ness", "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "sion", "tion", "ou", "ism", "ate", "iti", "ous", "ive", "ize",
+            "e", "ll", "lle", "ated", "bling", "izing", "edly", "ingly", "allied"]
+WORDS = ["skies", "dying", "lying", "tying", "news", "innings", "inning", "outings", "outing", "cannings", "canning", "howe", "proceed", "exceed", "succeed", "proceeding", "feed", "agreed", "plastered", "bled", "motoring", "sing", "died", "dies", "lies", "spied",
+         "generalizations", "oscillators", "enjoyment", "spy", "spying", "geology", "archaeology", "probate", "rate", "cease", "controll", "controlling", "yes", "eying", "oxen", "used", "uses", "using", "abed"]
+
 
 def main(folder):
     sys.path.insert(0, folder)
     import babilong_metrics
+    import infinitebench_scores as infinitebench
     import longbench_metrics
+    import loogle_metrics as loogle
     import math_equivalence
     import ruler_constants
 
@@ -91,6 +137,61 @@ def main(folder):
         # Braces that do not close end no box.
         add("boxed", f"So it is \\boxed{{{told}}}.", [right], math_equivalence.is_equiv(told, right))
 
+    drawn = random.Random(1)
+    warnings.simplefilter("ignore")  # of BLEU that is 0
+    kinds = {"rouge1": "rouge-score-1", "rouge2": "rouge-score-2", "rougeL": "rouge-score-l", "rougeLsum": "rouge-score-lsum"}
+    plain = rouge_scorer.RougeScorer(list(kinds))
+    stemmed = rouge_scorer.RougeScorer(["rougeLsum"], use_stemmer=True)
+    for place, answer in enumerate(SUMMARIES):
+        for right in (SUMMARIES[place ^ 1], SUMMARIES[place - 1]):
+            for kind, score in plain.score(right, answer).items():
+                add(kinds[kind], answer, [right], score.fmeasure)
+            add("rouge-score-lsum-stemmed", answer, [right], stemmed.score(right, answer)["rougeLsum"].fmeasure)
+    for answer, right in pairs[::2] + TIES:
+        for metric, score in zip(("bleu-1", "bleu-4"), loogle.get_bleu_score("", right, answer, "")):
+            add(metric, answer, [right], score)
+        try:
+            for metric, score in zip(("rouge-1-recall", "rouge-2-recall", "rouge-recall"), loogle.get_rouge_score("", right, answer, "")):
+                add(metric, answer, [right], score)
+        except ValueError:
+            pass  # The package refuses texts without a sentence.
+    for answer in CLOZES:
+        for metric, score in (("cloze-exact", loogle.get_exact_match), ("cloze-partial", loogle.get_partial_match)):
+            right, all_of_them = score("", MASKS, answer, "")
+            add(metric, answer, list(MASKS.values()), right / all_of_them, MASKS)
+    for answer in DIGITS:
+        add("first-number", answer, ["71432"], infinitebench.get_score_one_passkey(answer, ["71432"], ""))
+        for right in (3, 71432, 3.5, 3.0):
+            try:
+                add("first-value", answer, [json.dumps(right)], infinitebench.get_score_one_math_find(answer, [right], ""))
+            except ValueError:
+                pass  # int("3.5")
+    for answer in KEYS:
+        add("has-word", answer, ["ab-12"], infinitebench.get_score_one_kv_retrieval(answer, "ab-12", ""))
+    for answer in NAMES:
+        for right in (["ANN", "BEN"], ["ANN TARROW"], ["STRASSE"]):
+            add("has-upper-word", answer, right, infinitebench.get_score_one_longdialogue_qa_eng(answer, right, ""))
+    for answer in RUNS:
+        for right in (4, -4, 1000, 0):
+            add("last-number", answer, [str(right)], infinitebench.get_score_one_code_run(answer, [right], ""))
+    for answer in CHOICES:
+        for option in OPTIONS:
+            add("choice", answer, [option, "B"], infinitebench.get_score_one_longbook_choice_eng(answer, [option, "B"], ""))
+        add("code-choice", answer, [OPTIONS[1], "B"], infinitebench.get_score_one_code_debug(answer, [OPTIONS[1], "B"], ""))
+    for answer in SERIES:
+        for right in VALUES:
+            add("leading-numbers", answer, [str(number) for number in right], infinitebench.get_score_one_math_calc(answer, right, ""))
+    for answer in CHINESE:
+        for right in [*drawn.sample(CHINESE, 3), answer]:
+            add("character-f1", answer, [right], infinitebench.qa_f1_score_zh(answer, [right]))
+    for answer, right in pairs:
+        assert infinitebench.qa_f1_score(answer, [right]) == longbench_metrics.qa_f1_score(answer, right)
+
+    words = [stem + suffix for stem in STEMS for suffix in SUFFIXES]
+    words = WORDS + drawn.sample([word for word in words if len(word) > 3], 900)
+    stemmer = PorterStemmer()
+    stems = "".join(f"{word} {stemmer.stem(word)}\n" for word in words)
+
     rows = [
         {"input": "Who lit the lamp?", "context": context, "answers": ["Ann", "the keeper"], "length": length,
          "dataset": "qasper", "language": "en", "all_classes": None, "_id": "1"}
@@ -98,6 +199,7 @@ def main(folder):
     ]
     path = Path(__file__).parents[1] / "crates/tasks/tests/golden/metrics.json"
     path.parent.mkdir(exist_ok=True)
+    path.with_name("stems.txt").write_text(stems)
     lines = (json.dumps(case, ensure_ascii=True) for case in cases)
     path.write_text("[\n" + ",\n".join(lines) + "\n]\n")
     columns = pyarrow.schema([
@@ -105,7 +207,9 @@ def main(folder):
         ("length", pyarrow.int32()), ("dataset", pyarrow.string()), ("language", pyarrow.string()),
         ("all_classes", pyarrow.list_(pyarrow.string())), ("_id", pyarrow.string()),
     ])
-    parquet.write_table(pyarrow.Table.from_pylist(rows, columns), path.with_name("rows.parquet"), compression="snappy")
+    for name, compression in (("rows", "snappy"), ("rows-zstd", "zstd"), ("rows-gzip", "gzip"), ("rows-lz4", "lz4")):
+        table = pyarrow.Table.from_pylist(rows, columns)
+        parquet.write_table(table, path.with_name(f"{name}.parquet"), compression=compression)
     print(f"{len(cases)} cases")
 
 

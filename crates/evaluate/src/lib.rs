@@ -25,7 +25,7 @@ use vattention_tasks::{Case, Task, Texts};
 pub use answer_cache::AnswerCache;
 pub use density::DensityTexts;
 pub use error::{Error, Result};
-pub use record::{Answered, AttentionSummary, ErrorOf, Record, fingerprint};
+pub use record::{Answered, AttentionSummary, ErrorOf, OtherScore, Record, fingerprint};
 pub use report::{PrefillResult, Report, TaskScore, VariantResult, mean_of_counted};
 pub use talk::Talk;
 pub use vattention_experiments::{Files, Variant};
@@ -164,13 +164,13 @@ impl Evaluation<'_> {
         collector: &Collector<'_>,
     ) -> Result<Vec<Result<Record, String>>> {
         let prompt = self.prompt(task, context, case_seed(self.settings.seed, case))?;
+        let place = (task, context, case);
         let mut read = None;
         let mut records = Vec::with_capacity(variants.len());
         for variant in variants {
             let digest = self.digest(&variant.pipeline, task, &prompt, case)?;
             if let Some(attended) = collector.find(&digest) {
-                let place = (task, context, case);
-                records.push(Ok(Record::new(digest, variant, place, attended)));
+                records.push(Ok(Record::new(digest, variant, place, &prompt.case, attended)));
             } else if collector.only_kept() {
                 let name = variant.name();
                 records.push(Err(format!("{task}, {context} tokens, case {case}, {name}")));
@@ -180,7 +180,7 @@ impl Evaluation<'_> {
                     None => read.insert(self.read(before.as_ref(), &prompt)?),
                 };
                 let attended = self.attend(task, variant, &prompt, prefilled, case)?;
-                let record = Record::new(digest, variant, (task, context, case), attended);
+                let record = Record::new(digest, variant, place, &prompt.case, attended);
                 collector.keep(&record)?;
                 records.push(Ok(record));
             }

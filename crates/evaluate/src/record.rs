@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer, Serialize};
 use vattention_core::PipelineConfig;
 use vattention_experiments::{Bars, Digest, Violations, digest_of_file};
-use vattention_tasks::Task;
+use vattention_tasks::{AnswerMetric, Case, Task};
 
 use crate::{Error, Result, Variant};
 
@@ -26,12 +26,24 @@ pub struct Record {
     /// What was answered, and how.
     #[serde(flatten)]
     pub attended: Answered,
+    /// Scores of the answer by what else the publishers of a dataset score it by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherScore>,
+}
+
+/// A score by another metric than the one that counts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OtherScore {
+    /// The metric's name.
+    pub metric: String,
+    /// From 0 to 1.
+    pub score: f64,
 }
 
 /// What a pipeline answers, and what its attention did meanwhile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answered {
-    /// RULER's, from 0 to 1.
+    /// The task's, from 0 to 1.
     pub score: f64,
     /// The text.
     pub answer: String,
@@ -82,9 +94,16 @@ impl Record {
         digest: String,
         variant: &Variant,
         (task, context, case): (Task, usize, usize),
+        asked: &Case,
         attended: Answered,
     ) -> Self {
-        Self { digest, pipeline: variant.name(), task: task.to_string(), context, case, attended }
+        let other = |(metric, score): (AnswerMetric, f64)| OtherScore {
+            metric: metric.name().to_owned(),
+            score,
+        };
+        let others = task.other_scores(asked, &attended.answer).into_iter().map(other).collect();
+        let (pipeline, task) = (variant.name(), task.to_string());
+        Self { digest, pipeline, task, context, case, attended, others }
     }
 }
 

@@ -5,7 +5,7 @@ use vattention_core::Promise;
 use vattention_experiments::{Bars, Evidence, PairedDifference, Violations};
 use vattention_llm::Strategy;
 
-use crate::{Evaluation, Record, Setup, Variant};
+use crate::{Evaluation, OtherScore, Record, Setup, Variant};
 
 /// What variants answered.
 #[derive(Clone, Debug, Serialize)]
@@ -100,6 +100,9 @@ pub struct TaskScore {
     pub cases: usize,
     /// The mean score over the cases, from 0 to 1.
     pub accuracy: f64,
+    /// The mean by each of the other metrics that the publishers of a dataset have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherScore>,
     /// Whether its cases count in means: at least as many are answered by dense attention as
     /// [`EvaluationSettings::leave_out_below`](crate::EvaluationSettings::leave_out_below) says.
     pub counts: bool,
@@ -109,6 +112,15 @@ pub struct TaskScore {
 fn mean_score(records: &[&Record]) -> f64 {
     let sum: f64 = records.iter().map(|record| record.attended.score).sum();
     sum / records.len().max(1) as f64
+}
+
+/// The means of some cases of a task by its other metrics.
+fn other_means(records: &[&Record]) -> Vec<OtherScore> {
+    let mean = |(place, first): (usize, &OtherScore)| {
+        let sum: f64 = records.iter().map(|record| record.others[place].score).sum();
+        OtherScore { metric: first.metric.clone(), score: sum / records.len() as f64 }
+    };
+    records[0].others.iter().enumerate().map(mean).collect()
 }
 
 /// Of scores on each of `tasks` at each length, those of at least so much; all of a length, if none is.
@@ -181,6 +193,7 @@ impl VariantResult {
             context: records[0].context,
             cases: records.len(),
             accuracy: mean_score(records),
+            others: other_means(records),
             counts,
         };
         let scores: Vec<TaskScore> = of_places(records).zip(counts).map(score).collect();

@@ -2,15 +2,17 @@
 
 mod babilong;
 mod fit;
+mod infinitebench;
 mod longbench;
+mod loogle;
 mod math;
 mod rows;
 mod ruler;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use crate::fit::Length;
 use crate::metrics::AnswerMetric;
@@ -34,6 +36,16 @@ enum Fit {
     RestForAnswer,
 }
 
+/// What of an answer is scored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    All,
+    /// The first line, without line breaks before it.
+    FirstLine,
+    /// All; an empty answer is scored as the word None.
+    AllOrNone,
+}
+
 /// What is known of a dataset.
 #[derive(Debug)]
 struct Definition {
@@ -47,11 +59,12 @@ struct Definition {
     /// The most tokens of an answer.
     tokens: usize,
     metric: AnswerMetric,
+    /// What else its publishers score answers by.
+    others: &'static [AnswerMetric],
     fit: Fit,
     /// Whether it is put to a chat model as a chat.
     as_chat: bool,
-    /// Whether only the first line of an answer counts.
-    first_line: bool,
+    counted: Counted,
     /// The value of `length` in a row of this group.
     lengths: Option<Range<u64>>,
     layout: Layout,
@@ -62,15 +75,24 @@ struct Definition {
 enum Layout {
     LongBench { prompt: String, classes: bool },
     Babilong { prompt: String, labels: Vec<String> },
+    Loogle { prompt: String, asked: loogle::Asked },
+    InfiniteBench { prompt: String },
     Ruler,
     Math,
 }
 
 static ALL: LazyLock<Vec<Definition>> = LazyLock::new(|| {
-    [longbench::datasets(), ruler::datasets(), babilong::datasets(), math::datasets()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        longbench::datasets(),
+        ruler::datasets(),
+        babilong::datasets(),
+        loogle::datasets(),
+        infinitebench::datasets(),
+        math::datasets(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 });
 
 impl Dataset {
@@ -94,19 +116,37 @@ impl Dataset {
     }
 
     pub(crate) fn score(self, case: &Case, answer: &str) -> f64 {
-        let answer = if self.definition().first_line {
-            answer.trim_start_matches('\n').split('\n').next().unwrap_or_default()
-        } else {
-            answer
-        };
-        self.metric().score(case, answer)
+        self.metric().score(case, self.counted(answer))
     }
+
+    pub(crate) fn other_scores(self, case: &Case, answer: &str) -> Vec<(AnswerMetric, f64)> {
+        let others = self.definition().others.iter();
+        others.map(|metric| (*metric, metric.score(case, self.counted(answer)))).collect()
+    }
+
+    fn counted(self, answer: &str) -> &str {
+        match self.definition().counted {
+            Counted::AllOrNone if answer.is_empty() => "None",
+            Counted::All | Counted::AllOrNone => answer,
+            Counted::FirstLine => {
+                answer.trim_start_matches('\n').split('\n').next().unwrap_or_default()
+            }
+        }
+    }
+}
+
+/// A case, whose context others may have, too: books and articles are asked about many times.
+#[derive(Clone, Debug)]
+struct Stored {
+    context: Arc<str>,
+    rest: Case,
 }
 
 /// Cases of a benchmark, read from files.
 #[derive(Clone, Debug)]
 pub struct Benchmark {
-    cases: BTreeMap<Dataset, Vec<Case>>,
+    cases: BTreeMap<Dataset, Vec<Stored>>,
+    files: Vec<PathBuf>,
 }
 
 impl Benchmark {
@@ -138,7 +178,7 @@ impl Benchmark {
             longbench::refuse_chinese(name, other, dir)?;
             return Err(unknown(other, known));
         }
-        let mut cases = BTreeMap::new();
+        let (mut cases, mut files) = (BTreeMap::new(), Vec::new());
         for of_file in own.chunk_by(|a, b| a.1.dataset == b.1.dataset) {
             let (_, first) = of_file[0];
             let asked = datasets.contains(&first.dataset);
@@ -146,7 +186,10 @@ impl Benchmark {
                 continue;
             }
             match find(dir, &first.files) {
-                Some(path) => cases.extend(read(&path, of_file)?),
+                Some(path) => {
+                    cases.extend(read(&path, of_file)?);
+                    files.push(path);
+                }
                 None if asked => return Err(no_file(dir, &first.files)),
                 None => {}
             }
@@ -155,7 +198,12 @@ impl Benchmark {
             let files: Vec<_> = own.iter().map(|(_, it)| it.files[0].clone()).collect();
             return Err(no_file(dir, &files));
         }
-        Ok(Self { cases })
+        Ok(Self { cases, files })
+    }
+
+    /// The files that were read.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
     }
 
     /// The datasets that there are cases of.
@@ -173,7 +221,8 @@ impl Benchmark {
         let task = Task::Dataset(dataset);
         let cases = self.cases.get(&dataset).filter(|cases| !cases.is_empty());
         let cases = cases.ok_or(Error::Missing { task, what: "rows of a benchmark" })?;
-        let case = cases[(place % cases.len() as u64) as usize].clone();
+        let Stored { context, rest } = &cases[(place % cases.len() as u64) as usize];
+        let case = Case { context: context.to_string(), ..rest.clone() };
         fit::fit(case, dataset.definition().fit, task, length)
     }
 }
@@ -182,18 +231,32 @@ impl Benchmark {
 fn read(
     path: &Path,
     of_file: &[(Dataset, &'static Definition)],
-) -> Result<impl Iterator<Item = (Dataset, Vec<Case>)>> {
+) -> Result<impl Iterator<Item = (Dataset, Vec<Stored>)>> {
+    let mut contexts = HashSet::<Arc<str>>::new();
     let mut groups: Vec<_> = of_file.iter().map(|(dataset, _)| (*dataset, Vec::new())).collect();
     let rows = rows::parse(path, |row| {
         let group = of_file.iter().map(|(_, definition)| definition.has(row));
         let group = group.collect::<Result<Vec<bool>, String>>()?.iter().position(|has| *has);
         let group = group.ok_or("its length is in no group")?;
-        Ok((group, of_file[group].1.case(row)?))
+        let cases = of_file[group].1.cases(row)?.into_iter();
+        Ok((group, cases.map(|case| stored(case, &mut contexts)).collect::<Vec<_>>()))
     })?;
-    for (group, case) in rows {
-        groups[group].1.push(case);
+    for (group, cases) in rows {
+        groups[group].1.extend(cases);
     }
     Ok(groups.into_iter().filter(|(_, cases)| !cases.is_empty()))
+}
+
+/// A case that shares its context with those before that have the same.
+fn stored(mut case: Case, contexts: &mut HashSet<Arc<str>>) -> Stored {
+    let context = std::mem::take(&mut case.context);
+    let known = contexts.get(context.as_str()).cloned();
+    let context = known.unwrap_or_else(|| {
+        let context: Arc<str> = context.into();
+        contexts.insert(context.clone());
+        context
+    });
+    Stored { context, rest: case }
 }
 
 impl Definition {
@@ -203,14 +266,19 @@ impl Definition {
             .map_or(Ok(true), |lengths| Ok(lengths.contains(&row.number("length")?)))
     }
 
-    fn case(&self, row: &Row) -> Result<Case, String> {
-        let case = match &self.layout {
-            Layout::LongBench { prompt, classes } => longbench::case(prompt, *classes, row)?,
-            Layout::Babilong { prompt, labels } => babilong::case(prompt, labels, row)?,
-            Layout::Ruler => ruler::case(row)?,
-            Layout::Math => math::case(row)?,
+    /// The cases of a row.
+    fn cases(&self, row: &Row) -> Result<Vec<Case>, String> {
+        let cases = match &self.layout {
+            Layout::LongBench { prompt, classes } => vec![longbench::case(prompt, *classes, row)?],
+            Layout::Babilong { prompt, labels } => vec![babilong::case(prompt, labels, row)?],
+            Layout::Loogle { prompt, asked } => loogle::cases(prompt, *asked, row)?,
+            Layout::InfiniteBench { prompt } => {
+                vec![infinitebench::case(prompt, self.metric, row)?]
+            }
+            Layout::Ruler => vec![ruler::case(row)?],
+            Layout::Math => vec![math::case(row)?],
         };
-        Ok(Case { tokens: self.tokens, ..case })
+        Ok(cases.into_iter().map(|case| Case { tokens: self.tokens, ..case }).collect())
     }
 }
 

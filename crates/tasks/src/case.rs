@@ -15,7 +15,8 @@ pub struct Case {
     pub beginning: String,
     /// What the answer should have, in the order of the question.
     pub answers: Vec<String>,
-    /// What an answer may be, for metrics that look for all of it: the classes of a classification.
+    /// What an answer may be, for metrics that look for all of it: the classes of a classification. Of a cloze,
+    /// the masks of the answers.
     pub labels: Vec<String>,
     /// The most tokens of an answer.
     pub tokens: usize,
@@ -38,6 +39,14 @@ impl Task {
             Self::Qa1 | Self::Qa2 => AnswerMetric::MatchPart.score(case, answer),
             Self::Dataset(dataset) => dataset.score(case, answer),
             _ => AnswerMetric::MatchAll.score(case, answer),
+        }
+    }
+
+    /// Scores of an answer by what else its publishers score it by.
+    pub fn other_scores(&self, case: &Case, answer: &str) -> Vec<(AnswerMetric, f64)> {
+        match self {
+            Self::Dataset(dataset) => dataset.other_scores(case, answer),
+            _ => Vec::new(),
         }
     }
 }

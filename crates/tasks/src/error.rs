@@ -80,8 +80,13 @@ impl Error {
 /// The text of a file.
 pub(crate) fn read(path: &Path) -> Result<String> {
     let bytes = std::fs::read(path).map_err(|source| Error::File { path: path.into(), source })?;
+    utf8(path, 0, bytes)
+}
+
+/// The text of bytes that begin somewhere in a file.
+pub(crate) fn utf8(path: &Path, begins: usize, bytes: Vec<u8>) -> Result<String> {
     String::from_utf8(bytes).map_err(|error| {
-        let place = error.utf8_error().valid_up_to();
+        let place = begins + error.utf8_error().valid_up_to();
         Error::malformed(path, format!("byte {place} is not UTF-8; expected text"))
     })
 }

@@ -31,6 +31,7 @@ mod fwe;
 mod metrics;
 mod niah;
 mod prose;
+mod python;
 mod qa;
 mod qa_files;
 mod source;

@@ -113,21 +113,24 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let prefill = args.prefill.strategy()?;
     let Loaded { entries, files } = args.variations.load(&args.pipelines, &args.changes)?;
-    let (texts, tasks) = if let Some(benchmark) = args.published.open()? {
-        let tasks = benchmark.tasks();
-        (texts(args)?.with_benchmark(benchmark), tasks)
+    let (texts, tasks, read) = if let Some(benchmark) = args.published.open()? {
+        let (tasks, read) = (benchmark.tasks(), benchmark.files().to_vec());
+        (texts(args)?.with_benchmark(benchmark), tasks, read)
     } else {
         let tasks = tasks(&args.tasks);
-        (texts(args)?, tasks.map_err(|error| Failure::input(format!("--tasks: {error}")))?)
+        let tasks = tasks.map_err(|error| Failure::input(format!("--tasks: {error}")))?;
+        (texts(args)?, tasks, Vec::new())
     };
     let checkpoint = Checkpoint::open(&args.model)?;
     let contexts = contexts(args, &checkpoint);
-    check_files(args, &files, &checkpoint)?;
+    let read: Vec<PathBuf> =
+        read.into_iter().chain(words(args)).chain(args.prefill.prefill.clone()).collect();
+    check_files(args, &[&files[..], &read].concat(), &checkpoint)?;
     if call.replay.is_none() {
         expect_room(args, &contexts, &checkpoint)?;
     }
     let fingerprint = fingerprint(&args.model)?;
-    let mut kept = open_answers(args, call, &fingerprint, &entries)?;
+    let mut kept = open_answers(args, call, &fingerprint, &entries, &read)?;
     let lineup = Lineup::new(entries).fitting(&checkpoint.layers(), &*backend)?;
     let talk = args.chat.talk(&checkpoint)?;
     let settings = EvaluationSettings {
@@ -183,11 +186,22 @@ fn contexts(args: &Args, checkpoint: &Checkpoint<'_>) -> Vec<usize> {
     }
 }
 
+/// The words of tasks: those that were given, or the model's own.
+fn vocabulary(args: &Args) -> Option<PathBuf> {
+    let own = Some(args.model.join(VOCABULARY)).filter(|path| path.exists());
+    args.vocabulary.clone().or(own)
+}
+
+/// The files that texts are made of.
+fn words(args: &Args) -> impl Iterator<Item = PathBuf> {
+    let given = [&args.haystack, &args.squad, &args.hotpot];
+    vocabulary(args).into_iter().chain(given.into_iter().flatten().cloned())
+}
+
 /// Where the words of tasks come from.
 fn texts(args: &Args) -> Result<Texts, Failure> {
-    let own = Some(args.model.join(VOCABULARY)).filter(|path| path.exists());
-    let mut texts = match args.vocabulary.as_ref().or(own.as_ref()) {
-        Some(path) => Texts::open(path)?,
+    let mut texts = match vocabulary(args) {
+        Some(path) => Texts::open(&path)?,
         None => Texts::ruler(),
     };
     if let Some(path) = &args.haystack {
@@ -203,23 +217,10 @@ fn texts(args: &Args) -> Result<Texts, Failure> {
 }
 
 /// Refuses outputs that cannot be written or would overwrite what is read.
-fn check_files(
-    args: &Args,
-    pipelines: &[PathBuf],
-    checkpoint: &Checkpoint<'_>,
-) -> Result<(), Failure> {
-    let given = [
-        &args.prefill.prefill,
-        &args.vocabulary,
-        &args.haystack,
-        &args.squad,
-        &args.hotpot,
-        &args.sharing.results,
-    ];
-    let given = given.into_iter().filter_map(|path| path.as_ref());
+fn check_files(args: &Args, read: &[PathBuf], checkpoint: &Checkpoint<'_>) -> Result<(), Failure> {
     let own = checkpoint.files();
     let inputs: Vec<&Path> =
-        pipelines.iter().chain(given).chain(&own).map(PathBuf::as_path).collect();
+        read.iter().chain(&args.sharing.results).chain(&own).map(PathBuf::as_path).collect();
     check_outputs(&[("--json", args.json.as_ref()), ("--plot", args.plot.as_ref())], &inputs)
 }
 
@@ -251,6 +252,7 @@ fn open_answers(
     call: &Call,
     model: &str,
     entries: &[Entry],
+    files: &[PathBuf],
 ) -> Result<AnswerCache, Failure> {
     let Some(path) = &args.sharing.results else { return Ok(AnswerCache::default()) };
     let part = args.sharing.part(call)?;
@@ -259,10 +261,7 @@ fn open_answers(
     }
     let mut inputs = sharing::pipelines(entries)?;
     inputs.insert("the model".into(), model.to_owned());
-    let own = Some(args.model.join(VOCABULARY)).filter(|path| path.exists());
-    let vocabulary = args.vocabulary.clone().or(own);
-    let files = [&args.prefill.prefill, &vocabulary, &args.haystack, &args.squad, &args.hotpot];
-    for path in files.into_iter().flatten() {
+    for path in files {
         inputs.insert(path.display().to_string(), digest_of_file(path)?);
     }
     Ok(AnswerCache::open_shared(path, &call.header(inputs), part)?)

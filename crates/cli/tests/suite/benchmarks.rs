@@ -72,6 +72,8 @@ fn every_benchmark_can_be_asked() {
         ("longbench", "longbench", "700"),
         ("ruler", "ruler", "700"),
         ("babilong", "babilong", "700"),
+        ("loogle", "loogle", "700"),
+        ("infinitebench", "infinitebench", "1300"),
         ("math500", "math", "120"),
         ("aime2024", "math", "120"),
         ("aime2025", "math", "120"),
@@ -102,8 +104,14 @@ fn wrong_files_and_options_are_refused_before_anything_is_written() {
     refuse("longbench", "files", &of("trec"), "expected trec.jsonl");
     refuse("longbench", "files", &of("vcsum"), "vcsum is Chinese");
     refuse("longbench", "empty", &[], "there is no such file; expected narrativeqa.jsonl");
-    refuse("loogle", "files", &[], "expected one of longbench, ruler, babilong");
+    refuse("leval", "files", &[], "expected one of longbench, ruler, babilong");
     refuse("longbench", "files", &["--tasks", "vt"], "cannot be used with");
+    world.write(
+        "files/qasper.jsonl",
+        "{\"context\": \"a\", \"input\": \"b\", \"answers\": [\"c\"]}\n",
+    );
+    let over = ["--datasets", "qasper", "--plot", "files/qasper.jsonl"];
+    refuse("longbench", "files", &over, "files/qasper.jsonl");
     let model = recall().display().to_string();
     let without = ["evaluate", "--model", &model, "--pipelines", "dense.toml"];
     world.refuse(&[&without[..], &["--benchmark", "ruler"]].concat(), "--files <DIR>");
@@ -116,4 +124,86 @@ fn a_prompt_that_may_not_be_cut_must_fit() {
     let world = World::new();
     let more = ["--datasets", "niah_single_1", "--context", "100"];
     refuse(&world, "ruler", "ruler", &more, "`niah_single_1` does not fit in");
+}
+
+#[test]
+fn what_else_a_dataset_is_scored_by_is_told() {
+    let world = World::new();
+    let more = [
+        "--datasets",
+        "shortdep_qa,shortdep_cloze",
+        "--context",
+        "700",
+        "--no-errors",
+        "--json",
+        "out.json",
+        "--results",
+        "kept.jsonl",
+    ];
+    let said = succeed(&world, "loogle", "loogle", &more);
+    assert!(said.contains("shortdep_qa, rouge-1-recall"), "{said}");
+    assert!(said.contains("shortdep_cloze, cloze-partial"), "{said}");
+    let report = world.json("out.json");
+    let names = |others: &serde_json::Value| -> Vec<String> {
+        let others = others.as_array().unwrap().iter();
+        others.map(|other| other["metric"].as_str().unwrap().to_owned()).collect()
+    };
+    let expected = ["rouge-1-recall", "rouge-2-recall", "bleu-1", "bleu-4"];
+    assert_eq!(names(&report["variants"][0]["scores"][0]["others"]), expected);
+    assert_eq!(names(&report["records"][0]["others"]), expected);
+    // Both questions about the text are cases.
+    assert_eq!(report["variants"][0]["scores"][0]["cases"], json!(2));
+    // Where the answer is right, others say so, too; also of an answer that was kept.
+    let answer = report["records"][0]["answer"].as_str().unwrap();
+    let made = fs::read_to_string(root("data/benchmarks/loogle/shortdep_qa.jsonl")).unwrap();
+    let mut row: serde_json::Value = serde_json::from_str(&made).unwrap();
+    row["qa_pairs"] = json!([{ "Q": "Who kept the lamp?", "A": answer }]);
+    fs::create_dir(world.path("files")).unwrap();
+    world.write("files/shortdep_qa.jsonl", row.to_string());
+    let more = ["--context", "700", "--no-errors", "--json", "out.json", "--results", "kept.jsonl"];
+    for _ in 0..2 {
+        succeed(&world, "loogle", "files", &more);
+        let score = &world.json("out.json")["variants"][0]["scores"][0];
+        assert_eq!((&score["accuracy"], &score["others"][0]["score"]), (&json!(1.0), &json!(1.0)));
+    }
+}
+
+/// A shard is of the files that it read.
+#[test]
+fn shards_over_other_files_are_refused() {
+    let world = World::new();
+    let row = |context: &str| {
+        format!("{{\"context\": \"{context}\", \"input\": \"b\", \"answers\": [\"c\"]}}\n")
+    };
+    fs::create_dir(world.path("files")).unwrap();
+    world.write("files/qasper.jsonl", row("a").repeat(2));
+    let ask = |shard: &str, expected: Option<&str>| {
+        let of = shard.replace('/', "-") + ".jsonl";
+        let more = ["--context", "200", "--no-errors", "--shard", shard, "--results", &of];
+        match expected {
+            Some(expected) => refuse(&world, "longbench", "files", &more, expected),
+            None => drop(succeed(&world, "longbench", "files", &more)),
+        }
+    };
+    ask("1/2", None);
+    ask("2/2", None);
+    let header = fs::read_to_string(world.path("1-2.jsonl")).unwrap();
+    let header: serde_json::Value = serde_json::from_str(header.lines().next().unwrap()).unwrap();
+    assert!(header["inputs"]["files/qasper.jsonl"].is_string(), "{header}");
+    world.succeed(&["merge", "1-2.jsonl", "2-2.jsonl", "--results", "all.jsonl"]);
+    world.write("files/qasper.jsonl", row("other").repeat(2));
+    ask("1/2", Some("the digest of files/qasper.jsonl is"));
+    fs::remove_file(world.path("2-2.jsonl")).unwrap();
+    ask("2/2", None);
+    let merge = ["merge", "1-2.jsonl", "2-2.jsonl", "--results", "more.jsonl"];
+    world.refuse(&merge, "the digest of files/qasper.jsonl is");
+    // A file more is told, too.
+    world.write("files/qasper.jsonl", row("a").repeat(2));
+    world.write("files/lcc.jsonl", row("a"));
+    ask("1/2", Some("the digest of files/lcc.jsonl is nothing and"));
+    // Without shards there is no such line, and no difference.
+    let more = ["--context", "200", "--no-errors", "--results", "kept.jsonl"];
+    succeed(&world, "longbench", "files", &more);
+    let kept = fs::read_to_string(world.path("kept.jsonl")).unwrap();
+    assert!(kept.lines().all(|line| line.starts_with("{\"digest\"")), "{kept}");
 }

@@ -1,11 +1,11 @@
-//! BABILong (Kuratov et al., <https://arxiv.org/abs/2406.10149>), the tasks qa1 to qa5 at each
-//! length: a line has `input`, `question` and `target`.
+//! BABILong (Kuratov et al., <https://arxiv.org/abs/2406.10149>), the tasks with published labels at
+//! each length: a line has `input`, `question` and `target`.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{Definition, Fit, Layout, prompt};
+use super::{Counted, Definition, Fit, Layout, prompt};
 use crate::Case;
 use crate::benchmarks::rows::Row;
 use crate::metrics::AnswerMetric;
@@ -38,13 +38,16 @@ pub(super) fn datasets() -> Vec<Definition> {
             ],
             tokens: ANSWER_TOKENS,
             metric: AnswerMetric::OnlyLabel,
+            others: &[],
             fit: Fit::Whole,
             as_chat: true,
-            first_line: false,
+            counted: Counted::All,
             lengths: None,
             layout: Layout::Babilong { prompt: of.prompt.clone(), labels: of.labels.clone() },
         })
     };
+    let mut tasks: Vec<_> = tasks.into_iter().collect();
+    tasks.sort_by_key(|(task, _)| task.len());
     tasks.into_iter().flat_map(of).collect()
 }
 

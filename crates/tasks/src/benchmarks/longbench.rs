@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Definition, Fit, Layout, prompt};
+use super::{Counted, Definition, Fit, Layout, prompt};
 use crate::benchmarks::rows::Row;
 use crate::metrics::AnswerMetric;
 use crate::{Case, Error, Result};
@@ -49,9 +49,10 @@ pub(super) fn datasets() -> Vec<Definition> {
             name,
             tokens,
             metric,
+            others: &[],
             fit: Fit::CutMiddle,
             as_chat,
-            first_line,
+            counted: if first_line { Counted::FirstLine } else { Counted::All },
             lengths,
             layout: Layout::LongBench {
                 prompt: prompt.clone(),

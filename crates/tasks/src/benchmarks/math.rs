@@ -1,7 +1,7 @@
 //! MATH-500 (Lightman et al., <https://arxiv.org/abs/2305.20050>) and AIME 2024 and 2025: a line has a
 //! problem and its answer.
 
-use super::{Definition, Fit, Layout};
+use super::{Counted, Definition, Fit, Layout};
 use crate::Case;
 use crate::benchmarks::rows::Row;
 use crate::metrics::AnswerMetric;
@@ -19,9 +19,10 @@ pub(super) fn datasets() -> Vec<Definition> {
         files: files.iter().map(ToString::to_string).collect(),
         tokens: ANSWER_TOKENS,
         metric,
+        others: &[],
         fit: Fit::RestForAnswer,
         as_chat: true,
-        first_line: false,
+        counted: Counted::All,
         lengths: None,
         layout: Layout::Math,
     };

@@ -1,12 +1,15 @@
 //! Rows of a file: JSON lines, a JSON array, or parquet.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use parquet::basic::Compression;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::{Map, Value};
 
-use crate::error::read;
+use crate::error::{read, utf8};
 use crate::{Error, Result};
 
 /// What the files' names may end with.
@@ -18,7 +21,7 @@ const TOLD: usize = 20;
 pub(super) struct Row(Map<String, Value>);
 
 impl Row {
-    fn column(&self, names: &[&str]) -> Result<&Value, String> {
+    pub(super) fn column(&self, names: &[&str]) -> Result<&Value, String> {
         names.iter().find_map(|name| self.0.get(*name)).ok_or_else(|| {
             let has: Vec<&str> = self.0.keys().map(String::as_str).collect();
             format!("no column {}; it has {}", names.join(" or "), has.join(", "))
@@ -47,13 +50,31 @@ impl Row {
         texts.collect::<Option<_>>().ok_or_else(wrong)
     }
 
+    /// Texts or numbers, at least one: one by itself, a list, or a list in a list.
+    pub(super) fn texts_or_numbers(&self, name: &str) -> Result<Vec<String>, String> {
+        let value = self.column(&[name])?;
+        let mut items = std::slice::from_ref(value);
+        while let [Value::Array(inner)] = items {
+            items = inner;
+        }
+        let text = |item: &Value| match item {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        };
+        let texts = items.iter().map(text).collect::<Option<Vec<_>>>();
+        let found =
+            || format!("{name} is {}; expected texts or numbers, at least one", kind(value));
+        texts.filter(|texts| !texts.is_empty()).ok_or_else(found)
+    }
+
     pub(super) fn number(&self, name: &str) -> Result<u64, String> {
         let value = self.column(&[name])?;
         value.as_u64().ok_or_else(|| format!("{name} is {}; expected a whole number", kind(value)))
     }
 }
 
-fn kind(value: &Value) -> &'static str {
+pub(super) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "true or false",
@@ -76,7 +97,8 @@ pub(super) fn parse<T>(
         Some(ending) if ending == "json" => items(path)?,
         _ => lines(path)?,
     };
-    for (place, row) in rows {
+    for row in rows {
+        let (place, row) = row?;
         match row.and_then(|row| make(&row)) {
             Ok(one) => made.push(one),
             Err(reason) => wrong.push(format!("{place}: {reason}")),
@@ -96,20 +118,40 @@ pub(super) fn parse<T>(
 }
 
 /// Where each row is, and the row or what is wrong with it.
-type Rows = Vec<(String, Result<Row, String>)>;
+type Place = (String, Result<Row, String>);
+/// Rows, one after the other, because files may be large.
+type Rows = Box<dyn Iterator<Item = Result<Place>>>;
 
 /// The lines of a file that are not blank, each a JSON object.
 fn lines(path: &Path) -> Result<Rows> {
-    let row = |line: &str| {
-        serde_json::from_str(line).map(Row).map_err(|error| {
-            let told = error.to_string();
-            let what = told.split(" at line ").next().unwrap_or_default();
-            format!("{what} at column {}; expected a JSON object", error.column())
-        })
+    let (path, mut number, mut begins) = (path.to_owned(), 0, 0);
+    let failed = |path: &Path, source| Error::File { path: path.into(), source };
+    let mut file = BufReader::new(File::open(&path).map_err(|source| failed(&path, source))?);
+    let mut next = move || -> Result<Option<Place>> {
+        loop {
+            let mut line = Vec::new();
+            let bytes =
+                file.read_until(b'\n', &mut line).map_err(|source| failed(&path, source))?;
+            if bytes == 0 {
+                return Ok(None);
+            }
+            let line = utf8(&path, begins, line)?;
+            (number, begins) = (number + 1, begins + bytes);
+            let line = line.trim_end_matches(['\n', '\r']);
+            if !line.trim().is_empty() {
+                return Ok(Some((format!("line {number}"), object(line))));
+            }
+        }
     };
-    let text = read(path)?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    Ok(lines.map(|(number, line)| (format!("line {}", number + 1), row(line))).collect())
+    Ok(Box::new(std::iter::from_fn(move || next().transpose())))
+}
+
+fn object(line: &str) -> Result<Row, String> {
+    serde_json::from_str(line).map(Row).map_err(|error| {
+        let told = error.to_string();
+        let what = told.split(" at line ").next().unwrap_or_default();
+        format!("{what} at column {}; expected a JSON object", error.column())
+    })
 }
 
 /// The items of a JSON array of objects, or lines.
@@ -124,21 +166,43 @@ fn items(path: &Path) -> Result<Rows> {
         Value::Object(columns) => Ok(Row(columns)),
         other => Err(format!("it is {}; expected an object", kind(&other))),
     };
-    let items = items.into_iter().enumerate();
-    Ok(items.map(|(number, item)| (format!("item {}", number + 1), row(item))).collect())
+    let place = move |(number, item)| Ok((format!("item {}", number + 1), row(item)));
+    Ok(Box::new(items.into_iter().enumerate().map(place)))
 }
 
 /// The rows of a parquet file; the library panics at some that are damaged.
 fn whole_parquet(path: &Path) -> Result<Rows> {
     let damaged = |_| Err(Error::malformed(path, "it is damaged; expected a parquet file"));
-    std::panic::catch_unwind(|| parquet_rows(path)).unwrap_or_else(damaged)
+    let rows = std::panic::catch_unwind(|| parquet_rows(path)).unwrap_or_else(damaged)?;
+    Ok(Box::new(rows.into_iter().map(Ok)))
 }
 
-/// The rows of a parquet file, uncompressed or snappy.
-fn parquet_rows(path: &Path) -> Result<Rows> {
+/// The name of a compression that is not read.
+fn unread_codec(column: &ColumnChunkMetaData) -> Option<String> {
+    match column.compression() {
+        Compression::UNCOMPRESSED
+        | Compression::SNAPPY
+        | Compression::GZIP(_)
+        | Compression::ZSTD(_) => None,
+        Compression::LZ4 | Compression::LZ4_RAW => Some("lz4".into()),
+        other => Some(other.to_string().to_lowercase()),
+    }
+}
+
+/// The rows of a parquet file.
+fn parquet_rows(path: &Path) -> Result<Vec<Place>> {
     let file = File::open(path).map_err(|source| Error::File { path: path.into(), source })?;
     let wrong = |error| Error::malformed(path, format!("{error}; expected a parquet file"));
     let reader = SerializedFileReader::new(file).map_err(wrong)?;
+    let groups = reader.metadata().row_groups().iter();
+    if let Some(codec) = groups.flat_map(RowGroupMetaData::columns).find_map(unread_codec) {
+        return Err(Error::malformed(
+            path,
+            format!(
+                "it is compressed with {codec}; expected uncompressed, snappy, gzip or zstd: write it again with one of them"
+            ),
+        ));
+    }
     let mut rows = Vec::new();
     for (number, row) in reader.get_row_iter(None).map_err(wrong)?.enumerate() {
         let row = match row.map_err(wrong)?.to_json_value() {

@@ -2,7 +2,7 @@
 //! `validation.jsonl`, whose lines have `index`, `input`, `outputs` and `length`; `answer_prefix` is
 //! what newer files have the answer begin with.
 
-use super::{Definition, Fit, Layout};
+use super::{Counted, Definition, Fit, Layout};
 use crate::benchmarks::rows::Row;
 use crate::metrics::AnswerMetric;
 use crate::{Case, Task};
@@ -27,9 +27,10 @@ fn dataset(task: Task) -> Definition {
         files: vec![format!("{name}/validation"), name.into()],
         tokens,
         metric,
+        others: &[],
         fit: Fit::Whole,
         as_chat: true,
-        first_line: false,
+        counted: Counted::All,
         lengths: None,
         layout: Layout::Ruler,
     }

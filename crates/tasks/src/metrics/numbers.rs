@@ -1,7 +1,7 @@
 //! Numbers in answers.
 
 /// Runs of ASCII digits.
-fn numbers(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn numbers(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_digit()).filter(|number| !number.is_empty())
 }
 

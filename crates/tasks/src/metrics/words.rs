@@ -1,10 +1,16 @@
 //! Words of answers, and classes by their names.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 /// What Python's `str.split` splits at.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
+}
+
+/// The words that Python's `str.split` finds.
+pub(super) fn split(text: &str) -> impl Iterator<Item = &str> {
+    text.split(is_space).filter(|word| !word.is_empty())
 }
 
 /// Lower case, without ASCII punctuation and articles. An article is a word between characters that
@@ -21,19 +27,23 @@ fn normalised(text: &str) -> Vec<String> {
         bare.extend(after.next());
         rest = after.as_str();
     }
-    bare.split(is_space).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    split(&bare).map(str::to_owned).collect()
 }
 
 /// F1 of the words of both, each as often as it is there.
 pub(super) fn f1(answer: &str, right: &str) -> f64 {
-    let (answer, right) = (normalised(answer), normalised(right));
-    let mut left = HashMap::<&str, usize>::new();
-    for word in &right {
-        *left.entry(word).or_default() += 1;
+    f1_of(&normalised(answer), &normalised(right))
+}
+
+/// F1 of what both have, each as often as it is there.
+pub(super) fn f1_of<T: Eq + Hash>(answer: &[T], right: &[T]) -> f64 {
+    let mut left = HashMap::<&T, usize>::new();
+    for item in right {
+        *left.entry(item).or_default() += 1;
     }
     let mut same = 0;
-    for word in &answer {
-        if let Some(count) = left.get_mut(word.as_str()).filter(|count| **count > 0) {
+    for item in answer {
+        if let Some(count @ 1..) = left.get_mut(item) {
             *count -= 1;
             same += 1;
         }

@@ -169,6 +169,289 @@ fn an_answer_to_a_problem_takes_what_the_prompt_leaves() {
     assert!(matches!(case(20, 0), Err(Error::TooShort { .. })));
 }
 
+#[test]
+fn each_question_about_a_text_of_loogle_is_a_case() {
+    let pairs =
+        r#"[{'Q': "Where's Ann?", 'A': 'In Brack.', 'S': ['x']}, {'Q': 'Who?', 'A': 'Tom'}]"#;
+    let rows = [
+        json!({ "input": "A {Q} text.", "title": "t", "qa_pairs": pairs, "output": "none" }),
+        json!({ "input": "Other.", "qa_pairs": [{ "Q": "When?", "A": 1890 }] }),
+    ];
+    let dir = folder(&[("LooGLE-testdata/shortdep_qa.jsonl", &rows)]);
+    let benchmark = open("loogle", dir.path(), &[]).unwrap();
+    assert_eq!(benchmark.files(), [dir.path().join("LooGLE-testdata/shortdep_qa.jsonl")]);
+    let task = benchmark.tasks()[0];
+    let texts = Texts::ruler().with_benchmark(benchmark.clone());
+    assert_eq!(texts.cases(task, 10), 3);
+    let case = |place| case(&benchmark, task, 10_000, place).unwrap();
+    assert_eq!(
+        case(0).context,
+        "Please answer the question based on the long texts below. \nA {Q} text."
+    );
+    assert_eq!(case(0).question, "\nQuestion: Where's Ann?\nAnswer: ");
+    assert_eq!(
+        (case(1).question.as_str(), &case(1).answers[..]),
+        ("\nQuestion: Who?\nAnswer: ", &["Tom".to_owned()][..])
+    );
+    assert!(case(2).context.ends_with("Other.") && case(2).answers == ["1890"]);
+    assert_eq!((case(0).tokens, task.score(&case(0), "It is Brack")), (300, 0.5));
+    let others = task.other_scores(&case(0), "In Brack.");
+    let names: Vec<_> = others.iter().map(|(metric, _)| metric.name()).collect();
+    assert_eq!(names, ["rouge-1-recall", "rouge-2-recall", "bleu-1", "bleu-4"]);
+    assert_eq!((others[0].1, others[2].1), (1.0, 1.0));
+}
+
+/// As LooGLE's script scores it.
+#[test]
+fn an_empty_answer_to_loogle_is_the_word_none() {
+    let of = json!({ "input": "A text.", "qa_pairs": [{ "Q": "How many?", "A": "None of them" }] });
+    let dir = folder(&[("longdep_qa.jsonl", &[of])]);
+    let benchmark = open("loogle", dir.path(), &[]).unwrap();
+    let task = benchmark.tasks()[0];
+    let case = case(&benchmark, task, 10_000, 0).unwrap();
+    assert_eq!(task.score(&case, ""), 1.0 / 3.0);
+    assert_eq!(task.score(&case, " "), 0.0);
+}
+
+#[test]
+fn clozes_of_loogle_are_answered_by_masks_and_papers_by_summaries() {
+    let pairs = "[{'Q': '<mask-1> of <mask-0>', 'S': '', 'A': {'<mask-0>': 'Brack', '<mask-1>': 'Ann Tarrow'}}]";
+    let cloze = json!({ "input": "Ann Tarrow of Brack.", "qa_pairs": pairs, "output": "none" });
+    let paper = json!({ "input": "A paper.", "qa_pairs": "none", "output": "Short." });
+    let dir = folder(&[
+        ("shortdep_cloze.jsonl", &[cloze]),
+        ("data/longdep_summarization.jsonl", &[paper]),
+    ]);
+    let benchmark = open("loogle", dir.path(), &[]).unwrap();
+    let [summary, cloze] = benchmark.tasks()[..] else { panic!() };
+    let of_summary = case(&benchmark, summary, 10_000, 0).unwrap();
+    assert_eq!(
+        format!("{}{}", of_summary.context, of_summary.question),
+        "Please generate a summary of the below paper. \nA paper.\n Summarization: "
+    );
+    assert_eq!((of_summary.tokens, &of_summary.answers[..]), (500, &["Short.".to_owned()][..]));
+    let of_cloze = case(&benchmark, cloze, 10_000, 0).unwrap();
+    assert!(of_cloze.context.contains("for example: {'<mask-0>': 'Bob', '<mask-1>': 'Gorrosion"));
+    let question = "\n Question: <mask-1> of <mask-0> What are the masked entities? \nAnswer:";
+    assert_eq!((of_cloze.question.as_str(), of_cloze.tokens), (question, 50));
+    let answer = "{'<mask-0>': 'Brack', '<mask-1>': 'Tarrow'}";
+    assert_eq!(cloze.score(&of_cloze, answer), 0.5);
+    assert_eq!(cloze.other_scores(&of_cloze, answer)[0].1, 1.0);
+}
+
+/// Asks of a row as Hugging Face has it.
+#[track_caller]
+fn infinite(name: &str, row: &Value) -> (Benchmark, Case) {
+    let file = format!("{name}.jsonl");
+    let dir = folder(&[(&file, std::slice::from_ref(row))]);
+    let benchmark = open("infinitebench", dir.path(), &[]).unwrap();
+    let case = case(&benchmark, benchmark.tasks()[0], 100_000, 0).unwrap();
+    (benchmark, case)
+}
+
+#[test]
+fn rows_of_infinitebench_become_their_published_prompts() {
+    let row = |input: &str, answer: Value| json!({ "id": 0, "context": "The text.", "input": input, "answer": answer, "options": ["w", "x", "y", "z"] });
+    for (name, input, answer, prompt, answers) in [
+        (
+            "passkey",
+            "What is the pass key?",
+            json!(["71432"]),
+            "There is an important info hidden inside a lot of irrelevant text. Find it and memorize it. I will quiz you about the important information.\n\nThe text.|\n\nWhat is the pass key?\n\nThe pass key is",
+            vec!["71432"],
+        ),
+        (
+            "longbook_choice_eng",
+            "Which?",
+            json!(["y"]),
+            "Read the book and answer the question.\n\nThe text.|\n\nQuestion: Which?\nA. w\nB. x\nC. y\nD. z\n\nThe letter of the correct answer is",
+            vec!["y", "C"],
+        ),
+        (
+            "code_debug",
+            "Which?",
+            json!(["x", "B"]),
+            "Following is a Python code where exactly one of the functions/methods has a deliberate error that makes it crash.\n\nThe text.|\n\nOptions:\nA. w\nB. x\nC. y\nD. z\n\nThe correct option is:",
+            vec!["x", "B"],
+        ),
+        (
+            "code_run",
+            "Run func_7(1x) or func_12(-3), please.",
+            json!([-4]),
+            "There is a function called func_12 in the following Python code.\n\nThe text.|\n\nPlease compute the exact value of func_12(-3). The value of func_12(-3) is",
+            vec!["-4"],
+        ),
+        (
+            "math_find",
+            "Say one number. The 2nd Largest number of the list is: ",
+            json!([3.5]),
+            "What is the 2nd largest number in the following list?\n\nThe text.|\n\nSay one number. The 2nd Largest number of the list is: ",
+            vec!["3.5"],
+        ),
+        (
+            "longbook_sum_eng",
+            "",
+            json!("One.\nTwo."),
+            "Summarize the book below.\n\nThe text.|\n\nSummary:",
+            vec!["One.\nTwo."],
+        ),
+        (
+            "math_calc",
+            "",
+            json!([[1, 2]]),
+            "Let us calculate the intermediate values of an expression.\n\nExpression: 1 + 3 + 4\nValues: [1, 4, 8]\n\nExpression: 8 - 3 + 2 - 4\nValues: [8, 5, 7, 3]\n\nExpression: The text.|\nValues:",
+            vec!["1", "2"],
+        ),
+        (
+            "longbook_qa_chn",
+            "谁？",
+            json!(["安"]),
+            "阅读以下书籍然后回答问题。\n\nThe text.|\n\n问题：谁？\n答案：",
+            vec!["安"],
+        ),
+    ] {
+        let (_, case) = infinite(name, &row(input, answer));
+        assert_eq!(format!("{}|{}", case.context, case.question), prompt, "{name}");
+        assert_eq!(case.answers, answers, "{name}");
+    }
+    // As the scripts have it beside the files.
+    let own = json!({ "content": "A text.", "func": "f", "func_call": "f(1)", "answer": 2 });
+    assert!(infinite("code_run", &own).1.question.contains("value of f(1). The"));
+}
+
+#[test]
+fn infinitebench_takes_metrics_and_lengths_of_its_scripts() {
+    let row =
+        |context: &str, answer: Value| json!({ "context": context, "input": "", "answer": answer });
+    let (benchmark, case) =
+        infinite("longbook_sum_eng", &row(&"a ".repeat(3000), json!(["A keeper.\nA bell."])));
+    let task = benchmark.tasks()[0];
+    assert_eq!((case.tokens, task.score(&case, "a bell\na keeper")), (1200, 1.0));
+    let names: Vec<_> =
+        task.other_scores(&case, "").iter().map(|(metric, _)| metric.name()).collect();
+    assert_eq!(
+        names,
+        ["rouge-score-lsum-stemmed", "rouge-score-1", "rouge-score-2", "rouge-score-l"]
+    );
+    // 1200 tokens are the answer's: 400 of either end.
+    let cut = self::case(&benchmark, task, 2000, 0).unwrap();
+    let all = |case: &Case| format!("{}{}", case.context, case.question);
+    let whole = all(&case);
+    assert_eq!(all(&cut), format!("{}{}", &whole[..400], &whole[whole.len() - 400..]));
+    // A sum is not cut; its answer takes what is left.
+    let (benchmark, case) = infinite("math_calc", &row("1 + 2", json!([1, 3])));
+    let task = benchmark.tasks()[0];
+    let prompt = chars(&all(&case));
+    assert_eq!((case.tokens, task.score(&case, "[1, 4")), (30_000, 0.5));
+    assert_eq!(self::case(&benchmark, task, prompt + 9, 0).unwrap().tokens, 9);
+    assert!(matches!(self::case(&benchmark, task, prompt, 0), Err(Error::TooShort { .. })));
+}
+
+#[test]
+fn wrong_rows_of_the_newer_benchmarks_are_told() {
+    let of = |more: Value| {
+        let mut row = json!({ "context": "a", "input": "b", "options": ["w", "x", "y", "z"] });
+        row.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        row
+    };
+    let dir = folder(&[
+        (
+            "longbook_choice_eng.jsonl",
+            &[
+                of(json!({})),
+                of(json!({ "answer": [] })),
+                of(json!({ "answer": ["v"] })),
+                of(json!({ "answer": ["w", "E"] })),
+                of(json!({ "answer": "w", "options": ["w"] })),
+                of(json!({ "answer": [null] })),
+            ],
+        ),
+        (
+            "code_run.jsonl",
+            &[of(json!({ "answer": 1 })), of(json!({ "answer": "one", "input": "func_1(2)" }))],
+        ),
+        ("math_find.jsonl", &[of(json!({ "answer": 1, "input": "The largest\nof" }))]),
+        (
+            "shortdep_qa.jsonl",
+            &[
+                json!({ "input": "a", "qa_pairs": "none" }),
+                json!({ "input": "a", "qa_pairs": "[{'Q': 'b'}]" }),
+                json!({ "input": "a", "qa_pairs": [1] }),
+                json!({ "input": "a", "qa_pairs": "[{'A': 'b'}, {'Q': None, 'A': 'b'}]" }),
+                json!({ "input": "a" }),
+            ],
+        ),
+        (
+            "shortdep_cloze.jsonl",
+            &[
+                json!({ "input": "a", "qa_pairs": [{ "Q": "b", "A": "c" }] }),
+                json!({ "input": "a", "qa_pairs": [{ "Q": "b", "A": {} }] }),
+                json!({ "input": "a", "qa_pairs": [{ "Q": "b", "A": { "<mask-0>": ["c"] } }] }),
+            ],
+        ),
+        ("longdep_summarization.jsonl", &[]),
+    ]);
+    let choice = [
+        "line 1: no column answer; it has context, input, options",
+        "line 2: answer is an empty list; expected texts or numbers, at least one",
+        "line 3: answer is none of the options",
+        "line 4: answer is a list; expected an option, and its letter",
+        "line 5: options has 1 texts; expected 4",
+        "line 6: answer is a list; expected texts or numbers",
+    ];
+    refused("infinitebench", dir.path(), &["longbook_choice_eng"], &choice);
+    let run = [
+        "line 1: input has no call; expected func_1(2)",
+        "line 2: answer is text; expected a number",
+    ];
+    refused("infinitebench", dir.path(), &["code_run"], &run);
+    refused(
+        "infinitebench",
+        dir.path(),
+        &["math_find"],
+        &["line 1: input does not say what to find"],
+    );
+    let questions = [
+        "line 1: qa_pairs is text, and no list of questions; expected one, as JSON or as Python",
+        "line 2: question 1: no A; it has Q",
+        "line 3: question 1: it is a number; expected Q and A",
+        "line 4: question 1: no Q; it has A",
+        "line 5: no column qa_pairs; it has input",
+    ];
+    refused("loogle", dir.path(), &["shortdep_qa"], &questions);
+    let clozes = [
+        "line 1: question 1: A is text; expected names by masks",
+        "line 2: question 1: A is an object; expected names by masks",
+        "line 3: question 1: <mask-0> is a list; expected text",
+    ];
+    refused("loogle", dir.path(), &["shortdep_cloze"], &clozes);
+    refused(
+        "loogle",
+        dir.path(),
+        &["longdep_summarization"],
+        &["there is no row; expected a case"],
+    );
+}
+
+#[test]
+fn babilong_has_the_tasks_whose_labels_are_published() {
+    let of = [
+        json!({ "input": "Bill is either in the park or the school.", "question": "Is Bill in the park?", "target": "maybe" }),
+    ];
+    let dir = folder(&[("qa10/1k.jsonl", &of), ("qa9/1k.jsonl", &of)]);
+    let benchmark = open("babilong", dir.path(), &[]).unwrap();
+    let names: Vec<_> = benchmark.tasks().iter().map(|task| task.name()).collect();
+    assert_eq!(names, ["qa9_1k", "qa10_1k"]);
+    let task = benchmark.tasks()[1];
+    let case = case(&benchmark, task, 10_000, 0).unwrap();
+    assert_eq!(case.labels, ["maybe", "no", "yes"]);
+    assert!(
+        case.context.contains("Answer: yes\n</example>\n<context>\n\n\nYour answer should contain")
+    );
+    assert_eq!((task.score(&case, "maybe."), task.score(&case, "maybe not")), (1.0, 0.0));
+    refused("babilong", dir.path(), &["qa8_1k"], &["`qa8_1k`", "qa7_0k"]);
+}
+
 #[track_caller]
 fn refused(name: &str, dir: &Path, datasets: &[&str], expected: &[&str]) {
     let told = open(name, dir, datasets).unwrap_err().to_string();
@@ -216,7 +499,12 @@ fn every_line_that_is_wrong_is_told() {
 fn names_and_files_that_are_missing_are_told_with_those_there_are() {
     let dir =
         folder(&[("qasper_e.jsonl", &[json!({ "context": "", "input": "", "answers": ["a"] })])]);
-    refused("long", dir.path(), &[], &["`long`", "longbench, ruler, babilong, math500, aime2024"]);
+    refused(
+        "long",
+        dir.path(),
+        &[],
+        &["`long`", "babilong, loogle, infinitebench, math500, aime2024"],
+    );
     refused("longbench", dir.path(), &["qa"], &["`qa`", "narrativeqa, qasper, qasper_e"]);
     refused("longbench", dir.path(), &["dureader"], &["dureader is Chinese", "jieba"]);
     refused("longbench", dir.path(), &["trec"], &["expected trec.jsonl or data/trec.jsonl"]);
@@ -240,23 +528,33 @@ fn a_json_array_has_a_row_in_each_item() {
 
 /// Written by pyarrow 26 as `tools/make_metric_golden.py` has it, with snappy.
 const PARQUET: &[u8] = include_bytes!("../golden/rows.parquet");
+/// The same with others.
+const GZIP: &[u8] = include_bytes!("../golden/rows-gzip.parquet");
+const ZSTD: &[u8] = include_bytes!("../golden/rows-zstd.parquet");
+const LZ4: &[u8] = include_bytes!("../golden/rows-lz4.parquet");
 
 #[test]
-fn parquet_has_the_same_rows() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("hotpotqa.parquet"), PARQUET).unwrap();
-    let benchmark = open("longbench", dir.path(), &[]).unwrap();
+fn parquet_has_the_same_rows_however_it_is_compressed() {
     let rows = [row("Ann kept the light.", 6), row("Über 日本", 7)];
     let lines = folder(&[("hotpotqa.jsonl", &rows)]);
     let same = open("longbench", lines.path(), &[]).unwrap();
     let task = same.tasks()[0];
-    assert_eq!(benchmark.tasks(), [task]);
-    for place in 0..2 {
-        let of = |benchmark| case(benchmark, task, 10_000, place).unwrap();
-        assert_eq!(of(&benchmark), of(&same));
+    let dir = tempfile::tempdir().unwrap();
+    for file in [PARQUET, GZIP, ZSTD] {
+        fs::write(dir.path().join("hotpotqa.parquet"), file).unwrap();
+        let benchmark = open("longbench", dir.path(), &[]).unwrap();
+        assert_eq!(benchmark.tasks(), [task]);
+        for place in 0..2 {
+            let of = |benchmark| case(benchmark, task, 10_000, place).unwrap();
+            assert_eq!(of(&benchmark), of(&same));
+        }
     }
     fs::write(dir.path().join("trec.parquet"), PARQUET).unwrap();
     refused("longbench", dir.path(), &["trec"], &["row 1: all_classes is null", "row 2: "]);
+    fs::write(dir.path().join("lcc.parquet"), LZ4).unwrap();
+    let expected =
+        ["lcc.parquet: it is compressed with lz4; expected uncompressed, snappy, gzip or zstd"];
+    refused("longbench", dir.path(), &["lcc"], &expected);
 }
 
 #[test]

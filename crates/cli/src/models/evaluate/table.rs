@@ -77,16 +77,47 @@ fn accuracy(report: &Report, place: usize, context: usize) -> String {
         table.add_row(cells.into_iter().chain(scores));
     }
     align(&mut table);
-    let table = match report.contexts.len() {
-        1 => table.to_string(),
-        _ => format!("{context} tokens\n{table}"),
-    };
+    let mut table = table.to_string();
+    if let Some(others) = others(report, place) {
+        table = format!("{table}\n\n{others}");
+    }
+    if report.contexts.len() > 1 {
+        table = format!("{context} tokens\n{table}");
+    }
     match left_out(report, place) {
         Some(tasks) => {
             format!("{table}\nleft out of the means, where the dense pipeline fails: {tasks}")
         }
         None => table,
     }
+}
+
+/// Scores at one length by the datasets' other metrics, if they have any.
+fn others(report: &Report, place: usize) -> Option<String> {
+    let of = |asked| {
+        let scores = scores_at(report, asked, place).iter();
+        scores.flat_map(|score| score.others.iter().map(move |other| (&score.task, other)))
+    };
+    let names: Vec<String> = of(report.variants.first()?)
+        .map(|(task, other)| format!("{task}, {}", other.metric))
+        .collect();
+    if names.is_empty() {
+        return None;
+    }
+    let columns: Vec<Vec<f64>> = report
+        .variants
+        .iter()
+        .map(|asked| of(asked).map(|(_, other)| other.score).collect())
+        .collect();
+    let mut table = table();
+    let pipelines = report.variants.iter().map(|asked| asked.name.as_str());
+    table.set_header(std::iter::once("by other metrics in %").chain(pipelines));
+    for (row, name) in names.into_iter().enumerate() {
+        let scores = columns.iter().map(|column| points(column[row]));
+        table.add_row(std::iter::once(name).chain(scores));
+    }
+    align(&mut table);
+    Some(table.to_string())
 }
 
 /// The tasks that do not count at one length.

@@ -1,0 +1,149 @@
+//! InfiniteBench (Zhang et al., <https://arxiv.org/abs/2402.13718>): a line has `context`, `input`, `answer` and
+//! `options`.
+
+use std::collections::BTreeMap;
+
+use super::{Counted, Definition, Fit, Layout, prompt};
+use crate::Case;
+use crate::benchmarks::rows::Row;
+use crate::metrics::AnswerMetric;
+use crate::templates::holes;
+
+/// The templates of `src/prompt.py` for YaRN-Mistral, the one model that its scripts run themselves on all tasks.
+const PROMPTS: &str = include_str!("../../prompts/infinitebench.json");
+const LETTERS: [&str; 4] = ["A", "B", "C", "D"];
+
+/// Name, the most tokens of an answer (`src/eval_utils.py`), metric (`src/compute_scores.py`).
+const DATASETS: [(&str, usize, AnswerMetric); 12] = [
+    ("passkey", 6, AnswerMetric::FirstNumber),
+    ("number_string", 12, AnswerMetric::FirstNumber),
+    ("kv_retrieval", 50, AnswerMetric::HasWord),
+    ("longdialogue_qa_eng", 40, AnswerMetric::HasUpperWord),
+    ("longbook_sum_eng", 1200, AnswerMetric::RougeScoreLsum),
+    ("longbook_choice_eng", 40, AnswerMetric::Choice),
+    ("longbook_qa_eng", 40, AnswerMetric::WordF1),
+    ("longbook_qa_chn", 40, AnswerMetric::CharacterF1),
+    ("math_find", 3, AnswerMetric::FirstValue),
+    ("math_calc", 30000, AnswerMetric::LeadingNumbers),
+    ("code_run", 5, AnswerMetric::LastNumber),
+    ("code_debug", 5, AnswerMetric::CodeChoice),
+];
+
+pub(super) fn datasets() -> Vec<Definition> {
+    let mut prompts: BTreeMap<String, String> =
+        serde_json::from_str(PROMPTS).expect("the file is an object of texts");
+    let of = |(name, tokens, metric): (&str, usize, AnswerMetric)| Definition {
+        benchmark: "infinitebench",
+        dataset: name.into(),
+        name: name.into(),
+        files: vec![name.into(), format!("data/{name}")],
+        tokens,
+        metric,
+        others: match metric {
+            AnswerMetric::RougeScoreLsum => &[
+                AnswerMetric::RougeScoreLsumStemmed,
+                AnswerMetric::RougeScore1,
+                AnswerMetric::RougeScore2,
+                AnswerMetric::RougeScoreL,
+            ],
+            _ => &[],
+        },
+        fit: if name == "math_calc" { Fit::RestForAnswer } else { Fit::CutMiddle },
+        as_chat: true,
+        counted: Counted::All,
+        lengths: None,
+        layout: Layout::InfiniteBench {
+            prompt: prompts.remove(name).expect("each dataset has a prompt"),
+        },
+    };
+    DATASETS.map(of).into()
+}
+
+pub(super) fn case(template: &str, metric: AnswerMetric, row: &Row) -> Result<Case, String> {
+    let texts: Vec<(&str, String)> =
+        holes(template).map(|hole| Ok((hole, text(hole, row)?))).collect::<Result<_, String>>()?;
+    let texts: Vec<(&str, &str)> =
+        texts.iter().map(|(hole, text)| (*hole, text.as_str())).collect();
+    let (context, question) = prompt(template, &texts);
+    let answers = answers(metric, row)?;
+    let (beginning, labels) = (String::new(), Vec::new());
+    Ok(Case { context, question, beginning, answers, labels, tokens: 0 })
+}
+
+/// What goes into a hole of a template.
+fn text(hole: &str, row: &Row) -> Result<String, String> {
+    let call = || {
+        if row.has("func_call") {
+            row.text(&["func_call"])
+        } else {
+            first_call(&row.text(&["input"])?)
+        }
+    };
+    match hole {
+        "context" => row.text(&["context", "content"]),
+        "question" => row.text(&["question", "input"]),
+        "func_call" => call(),
+        "func" => Ok(call()?.split('(').next().unwrap_or_default().to_owned()),
+        "prefix" => {
+            Ok(format!("What is {} in the following list?", target(&row.text(&["input"])?)?))
+        }
+        _ => match LETTERS.iter().position(|letter| hole == format!("OPTION_{letter}")) {
+            Some(place) => Ok(options(row)?[place].clone()),
+            None => row.text(&[hole]),
+        },
+    }
+}
+
+fn options(row: &Row) -> Result<Vec<String>, String> {
+    let options = row.texts("options")?;
+    match options.len() {
+        4 => Ok(options),
+        count => Err(format!("options has {count} texts; expected 4")),
+    }
+}
+
+/// The first `func_1(-2)` of a text.
+fn first_call(input: &str) -> Result<String, String> {
+    let call = |rest: &str| {
+        let number = rest.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0)?;
+        let argument = rest[number..].strip_prefix('(')?.split_once(')')?.0;
+        let digits = argument.strip_prefix('-').unwrap_or(argument);
+        let whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        whole.then(|| format!("func_{}({argument})", &rest[..number]))
+    };
+    let found = input.split("func_").skip(1).find_map(call);
+    found.ok_or_else(|| "input has no call; expected func_1(2)".into())
+}
+
+/// What is looked for in a list: between the first "The " and the last " of" behind it in a line.
+fn target(input: &str) -> Result<String, String> {
+    let of_line = |line: &str| {
+        let (_, behind) = line.split_once("The ")?;
+        Some(behind.rsplit_once(" of")?.0.to_lowercase()).filter(|target| !target.is_empty())
+    };
+    let found = input.split('\n').find_map(of_line).map(|target| format!("the {target}"));
+    found.ok_or_else(|| "input does not say what to find; expected The ... of".into())
+}
+
+/// What is right: of a choice, the option and its letter.
+fn answers(metric: AnswerMetric, row: &Row) -> Result<Vec<String>, String> {
+    let answers = row.texts_or_numbers("answer")?;
+    let number = |text: &String| text.parse::<f64>().is_ok();
+    match metric {
+        AnswerMetric::Choice | AnswerMetric::CodeChoice => match &answers[..] {
+            [_, letter] if LETTERS.contains(&letter.as_str()) => Ok(answers),
+            [option] => {
+                let place = options(row)?.iter().position(|other| other == option);
+                let place = place.ok_or("answer is none of the options; expected one")?;
+                Ok(vec![option.clone(), LETTERS[place].into()])
+            }
+            _ => Err("answer is a list; expected an option, and its letter if it has one".into()),
+        },
+        AnswerMetric::FirstValue | AnswerMetric::LastNumber | AnswerMetric::LeadingNumbers
+            if !answers.iter().all(number) =>
+        {
+            Err("answer is text; expected a number".into())
+        }
+        _ => Ok(answers),
+    }
+}

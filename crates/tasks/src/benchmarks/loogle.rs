@@ -1,0 +1,135 @@
+//! LooGLE (Li et al., <https://arxiv.org/abs/2311.04939>): a line has `input`, a text, and `qa_pairs`, questions
+//! about it, each of which is a case; or `output`, its summary.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{Counted, Definition, Fit, Layout, prompt};
+use crate::Case;
+use crate::benchmarks::rows::{Row, kind};
+use crate::metrics::AnswerMetric;
+use crate::python;
+
+/// `config/task2prompt.json`, with `{context}` for its `{input}` and `{question}` for its `{Q}`.
+const PROMPTS: &str = include_str!("../../prompts/loogle.json");
+
+/// What is asked about a text.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asked {
+    Questions,
+    Clozes,
+    Summary,
+}
+
+/// Name, the most tokens of an answer (`config/task2maxlen.json`), and what is asked.
+const DATASETS: [(&str, usize, Asked); 4] = [
+    ("shortdep_qa", 300, Asked::Questions),
+    ("longdep_qa", 500, Asked::Questions),
+    ("longdep_summarization", 500, Asked::Summary),
+    ("shortdep_cloze", 50, Asked::Clozes),
+];
+
+pub(super) fn datasets() -> Vec<Definition> {
+    let mut prompts: BTreeMap<String, String> =
+        serde_json::from_str(PROMPTS).expect("the file is an object of texts");
+    let of = |(name, tokens, asked): (&str, usize, Asked)| {
+        let (metric, others): (_, &[_]) = match asked {
+            Asked::Clozes => (AnswerMetric::ClozeExact, &[AnswerMetric::ClozePartial]),
+            Asked::Questions | Asked::Summary => (
+                AnswerMetric::RougeRecall,
+                &[
+                    AnswerMetric::Rouge1Recall,
+                    AnswerMetric::Rouge2Recall,
+                    AnswerMetric::Bleu1,
+                    AnswerMetric::Bleu4,
+                ],
+            ),
+        };
+        Definition {
+            benchmark: "loogle",
+            dataset: name.into(),
+            name: name.into(),
+            files: [name.into(), format!("LooGLE-testdata/{name}"), format!("data/{name}")].into(),
+            tokens,
+            metric,
+            others,
+            fit: Fit::CutMiddle,
+            as_chat: true,
+            counted: Counted::AllOrNone,
+            lengths: None,
+            layout: Layout::Loogle {
+                prompt: prompts.remove(name).expect("each dataset has a prompt"),
+                asked,
+            },
+        }
+    };
+    DATASETS.map(of).into()
+}
+
+pub(super) fn cases(template: &str, asked: Asked, row: &Row) -> Result<Vec<Case>, String> {
+    let text = row.text(&["input"])?;
+    let make = |question: &str, (answers, labels)| {
+        let holes = [("context", text.as_str()), ("question", question)];
+        let (context, question) = prompt(template, &holes);
+        Case { context, question, beginning: String::new(), answers, labels, tokens: 0 }
+    };
+    if matches!(asked, Asked::Summary) {
+        return Ok(vec![make("", (vec![row.text(&["output"])?], Vec::new()))]);
+    }
+    let pairs = pairs(row)?;
+    let case = |(number, pair): (usize, Value)| {
+        let case = match pair {
+            Value::Object(pair) => match asked {
+                Asked::Clozes => names(&pair),
+                _ => right(&pair),
+            }
+            .and_then(|right| Ok(make(&text_of(&pair, "Q")?, right))),
+            other => Err(format!("it is {}; expected Q and A", kind(&other))),
+        };
+        case.map_err(|reason| format!("question {}: {reason}", number + 1))
+    };
+    pairs.into_iter().enumerate().map(case).collect()
+}
+
+/// Questions with answers, as a list or as Python writes one.
+fn pairs(row: &Row) -> Result<Vec<Value>, String> {
+    let found = row.column(&["qa_pairs"])?;
+    let read = match found {
+        Value::String(text) => python::literal(text),
+        other => Some(other.clone()),
+    };
+    match read {
+        Some(Value::Array(pairs)) if !pairs.is_empty() => Ok(pairs),
+        _ => Err(format!(
+            "qa_pairs is {}, and no list of questions; expected one, as JSON or as Python writes it",
+            kind(found)
+        )),
+    }
+}
+
+fn text_of(pair: &Map<String, Value>, name: &str) -> Result<String, String> {
+    let has = || pair.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+    match pair.get(name) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Number(number)) => Ok(number.to_string()),
+        Some(other) => Err(format!("{name} is {}; expected text", kind(other))),
+        None => Err(format!("no {name}; it has {}", has())),
+    }
+}
+
+fn right(pair: &Map<String, Value>) -> Result<(Vec<String>, Vec<String>), String> {
+    Ok((vec![text_of(pair, "A")?], Vec::new()))
+}
+
+/// Names, and the masks that they are behind.
+fn names(pair: &Map<String, Value>) -> Result<(Vec<String>, Vec<String>), String> {
+    let Some(Value::Object(names)) =
+        pair.get("A").filter(|names| **names != Value::Object(Map::new()))
+    else {
+        let found = pair.get("A").map_or("not there", kind);
+        return Err(format!("A is {found}; expected names by masks"));
+    };
+    let name = |mask: &String| Ok((text_of(names, mask)?, mask.clone()));
+    Ok(names.keys().map(name).collect::<Result<Vec<_>, String>>()?.into_iter().unzip())
+}

@@ -1,0 +1,142 @@
+//! InfiniteBench's scores: the first number, the last, a word, a letter, a list of numbers, characters in common.
+
+use super::numbers::numbers;
+use super::words::{f1_of, is_space, split};
+
+/// Where an answer to a choice begins. What is told last of two that an answer has is looked for last.
+const BEFORE_LETTER: [&str; 4] = ["answer is:", "answer:", "answer is", "option is"];
+const BEFORE_OPTION: [&str; 4] = ["answer is:", "is:", "answer:", "correct option is:"];
+/// Punctuation of Chinese texts, beside ASCII's.
+const CHINESE_PUNCTUATION: &str = "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏";
+
+fn trimmed(answer: &str) -> &str {
+    answer.trim_matches(is_space)
+}
+
+/// Whether the first run of ASCII digits is the right one.
+pub(super) fn first_number(answer: &str, right: &str) -> bool {
+    numbers(answer).next().unwrap_or_default() == right
+}
+
+/// Whether one of the answer's words, between punctuation, is the right one.
+pub(super) fn has_word(answer: &str, right: &str) -> bool {
+    split(&bare(answer)).any(|word| word == right)
+}
+
+/// The same of the answer in upper case.
+pub(super) fn has_upper_word(answer: &str, right: &str) -> bool {
+    has_word(&bare(answer).to_uppercase(), right)
+}
+
+/// Blanks in place of punctuation.
+fn bare(answer: &str) -> String {
+    answer.replace(['\n', ':', '"', '\'', '.', ',', '?', '!', '{', '}'], " ")
+}
+
+/// Whether the last word is the right whole number.
+pub(super) fn last_number(answer: &str, right: &str) -> bool {
+    let answer = answer.replace(['\n', '.', '`', '\'', '"', ':'], " ");
+    let last = split(&answer).last().and_then(whole);
+    last.is_some() && last == whole(right)
+}
+
+/// The sign and the digits of a number that Python's `int` reads.
+fn whole(text: &str) -> Option<(bool, String)> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let is_number = digits
+        .split('_')
+        .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    let digits = digits.replace('_', "").trim_start_matches('0').to_owned();
+    is_number.then(|| (text.starts_with('-') && !digits.is_empty(), digits))
+}
+
+/// Whether the first number, which may have a fraction, is the right one. Where a whole number is right, one
+/// with a fraction is wrong.
+pub(super) fn first_value(answer: &str, right: &str) -> bool {
+    let mut first = String::new();
+    let from = answer.find(|c: char| c.is_ascii_digit()).unwrap_or(answer.len());
+    let mut rest = answer[from..].chars().peekable();
+    let mut digits = |first: &mut String| {
+        while let Some(c) = rest.next_if(char::is_ascii_digit) {
+            first.push(c);
+        }
+        rest.next_if_eq(&'.').is_some()
+    };
+    if digits(&mut first) {
+        let whole = first.len();
+        first.push('.');
+        digits(&mut first);
+        if first.len() == whole + 1 {
+            first.pop();
+        }
+    }
+    match whole(right) {
+        Some(right) => whole(&first) == Some(right),
+        None => first.parse::<f64>().is_ok_and(|first| right.parse() == Ok(first)),
+    }
+}
+
+/// The share of the right numbers that the answer's begin with.
+pub(super) fn leading_numbers(answer: &str, right: &[String]) -> f64 {
+    let pairs = numbers(answer).zip(right);
+    let same = pairs.take_while(|(told, right)| whole(told) == whole(right)).count();
+    same as f64 / right.len().max(1) as f64
+}
+
+/// Whether the answer is the right letter or option, or says one first.
+pub(super) fn choice(answer: &str, right: &[String]) -> bool {
+    let is_right = |told: &str| right.iter().any(|right| right == told);
+    let answer = trimmed(answer);
+    let Some(first) = answer.chars().next() else { return false };
+    if ('A'..='D').contains(&first) {
+        return is_right(&answer[..1]);
+    }
+    if is_right(answer) {
+        return true;
+    }
+    let answer = one_blank(&answer.replace(['\n', '"', '\'', '.', ',', '?', '!', '{', '}'], " "));
+    if let Some(begins) = begins_behind(&answer, &BEFORE_LETTER, right) {
+        return begins;
+    }
+    // As the published script has it: any part of "ABCD" is a letter.
+    split(&answer).find(|word| "ABCD".contains(word)).is_some_and(is_right)
+}
+
+/// Whether the answer begins with the right letter, or says it or the right name.
+pub(super) fn code_choice(answer: &str, right: &[String]) -> bool {
+    let answer = trimmed(answer);
+    let letter = right.last().map_or("", String::as_str);
+    let begins = answer.strip_prefix(letter).is_some_and(|rest| rest.starts_with(['.', ':']));
+    if begins {
+        return true;
+    }
+    let answer = answer.replace(['\n', '`', '\'', '"', '-', '*'], " ");
+    let answer = one_blank(&answer.replace("Option", " ").replace("option", " "));
+    begins_behind(&answer, &BEFORE_OPTION, right).unwrap_or(false)
+}
+
+/// Single blanks in place of several.
+fn one_blank(text: &str) -> String {
+    let mut text = text.to_owned();
+    while text.contains("  ") {
+        text = text.replace("  ", " ");
+    }
+    text
+}
+
+/// Whether one of `right` is a character behind the first of some phrases that the answer has.
+fn begins_behind(answer: &str, phrases: &[&str], right: &[String]) -> Option<bool> {
+    let behind = phrases.iter().find_map(|phrase| Some(answer.split_once(phrase)?.1))?;
+    let mut behind = behind.chars();
+    let told = behind.next().is_some();
+    Some(told && right.iter().any(|right| behind.as_str().starts_with(right.as_str())))
+}
+
+/// F1 over characters in lower case, without punctuation and blanks.
+pub(super) fn character_f1(answer: &str, right: &str) -> f64 {
+    let characters = |text: &str| -> Vec<char> {
+        let is_mark = |c: &char| c.is_ascii_punctuation() || CHINESE_PUNCTUATION.contains(*c);
+        text.to_lowercase().chars().filter(|c| !is_mark(c) && !is_space(*c)).collect()
+    };
+    f1_of(&characters(answer), &characters(right))
+}

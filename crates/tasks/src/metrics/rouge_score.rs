@@ -1,0 +1,98 @@
+//! ROUGE of the Python package `rouge-score` 0.1.2, which Hugging Face's `evaluate` calls: F-measures over words
+//! as often as they are there.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+
+use super::porter;
+
+/// Only longer words are stemmed.
+const STEMMED_FROM: usize = 4;
+
+/// Runs of ASCII letters and digits in lower case, or their stems.
+fn words(text: &str, stemmed: bool) -> Vec<String> {
+    let text = text.to_lowercase();
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let or_stem = |word: &str| {
+        if stemmed && word.len() >= STEMMED_FROM { porter::stem(word) } else { word.to_owned() }
+    };
+    words.map(or_stem).collect()
+}
+
+fn f(hits: usize, answer: usize, right: usize) -> f64 {
+    let (precision, recall) =
+        (hits as f64 / answer.max(1) as f64, hits as f64 / right.max(1) as f64);
+    if hits == 0 { 0.0 } else { 2.0 * precision * recall / (precision + recall) }
+}
+
+fn counted<T: Eq + Hash>(items: impl Iterator<Item = T>) -> HashMap<T, usize> {
+    let mut counts = HashMap::new();
+    items.for_each(|item| *counts.entry(item).or_default() += 1);
+    counts
+}
+
+/// ROUGE-n: over runs of n words.
+pub(super) fn of_runs(n: usize, answer: &str, right: &str) -> f64 {
+    let (answer, right) = (words(answer, false), words(right, false));
+    let (answer, right) = (counted(answer.windows(n)), counted(right.windows(n)));
+    let hits = right.iter().map(|(run, count)| *count.min(answer.get(run).unwrap_or(&0))).sum();
+    f(hits, answer.values().sum(), right.values().sum())
+}
+
+/// ROUGE-L: over a longest common subsequence.
+pub(super) fn longest(answer: &str, right: &str) -> f64 {
+    let (answer, right) = (words(answer, false), words(right, false));
+    f(common(&right, &answer).len(), answer.len(), right.len())
+}
+
+/// ROUGE-Lsum: over the union, for each line of the right text, of longest common subsequences with each line
+/// of the answer. No word counts more often than either text has it.
+pub(super) fn longest_of_lines(answer: &str, right: &str, stemmed: bool) -> f64 {
+    let lines = |text: &str| -> Vec<Vec<String>> {
+        text.split('\n').filter(|line| !line.is_empty()).map(|line| words(line, stemmed)).collect()
+    };
+    let (answer, right) = (lines(answer), lines(right));
+    let mut left_of_answer = counted(answer.iter().flatten());
+    let mut left_of_right = counted(right.iter().flatten());
+    let (in_answer, in_right) = (left_of_answer.values().sum(), left_of_right.values().sum());
+    let mut hits = 0;
+    for line in &right {
+        let union: BTreeSet<usize> = answer.iter().flat_map(|ours| common(line, ours)).collect();
+        for place in union {
+            let (ours, theirs) =
+                (left_of_answer.get_mut(&line[place]), left_of_right.get_mut(&line[place]));
+            if let (Some(ours @ 1..), Some(theirs @ 1..)) = (ours, theirs) {
+                (*ours, *theirs, hits) = (*ours - 1, *theirs - 1, hits + 1);
+            }
+        }
+    }
+    f(hits, in_answer, in_right)
+}
+
+/// The places in `right` of a longest common subsequence: among several the one that the package finds, which
+/// goes back in `ours` only where that keeps more.
+fn common(right: &[String], ours: &[String]) -> Vec<usize> {
+    let (rows, columns) = (right.len() + 1, ours.len() + 1);
+    let mut lengths = vec![0_u32; rows * columns];
+    for i in 1..rows {
+        for j in 1..columns {
+            lengths[i * columns + j] = if right[i - 1] == ours[j - 1] {
+                lengths[(i - 1) * columns + j - 1] + 1
+            } else {
+                lengths[(i - 1) * columns + j].max(lengths[i * columns + j - 1])
+            };
+        }
+    }
+    let (mut i, mut j, mut places) = (right.len(), ours.len(), Vec::new());
+    while i > 0 && j > 0 {
+        if right[i - 1] == ours[j - 1] {
+            places.push(i - 1);
+            (i, j) = (i - 1, j - 1);
+        } else if lengths[i * columns + j - 1] > lengths[(i - 1) * columns + j] {
+            j -= 1;
+        } else {
+            i -= 1;
+        }
+    }
+    places
+}
