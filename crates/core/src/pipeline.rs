@@ -135,7 +135,15 @@ impl Pipeline {
         self.error_bars = false;
     }
 
+    /// The first selector that needs the classes of tokens, by name, if one does.
+    pub fn needs_classes(&self) -> Option<&str> {
+        if self.dense { None } else { self.config.own_needs_classes() }
+    }
+
     /// Indexes new tokens.
+    ///
+    /// # Panics
+    /// As [`show`](Self::show).
     pub fn append(&mut self, new: &NewTokens<'_>) {
         self.measure(new.values);
         self.show(new);
@@ -167,7 +175,14 @@ impl Pipeline {
 
     /// The part of [`append`](Self::append) that [`plan`](Self::plan) does not need: shows the
     /// tokens to selectors and sampler.
+    ///
+    /// # Panics
+    /// If they have no classes and a selector [needs](Self::needs_classes) them, or have another number of classes than keys.
     pub fn show(&mut self, new: &NewTokens<'_>) {
+        match new.classes {
+            None => assert_eq!(self.needs_classes(), None, "tokens have no classes for it"),
+            Some(classes) => assert_eq!(classes.len(), new.keys.len(), "classes of new tokens"),
+        }
         self.selectors.iter_mut().for_each(|selector| selector.append(new));
         self.sampler.iter_mut().for_each(|sampler| sampler.append(new));
     }

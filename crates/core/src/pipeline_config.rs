@@ -102,6 +102,17 @@ impl PipelineConfig {
         Some(Sampling { promise: self.own_promise()?, base: self.sampler().base() })
     }
 
+    /// The first selector that needs the classes of tokens, at any layer, by name, if one does.
+    pub fn needs_classes(&self) -> Option<&str> {
+        self.parts().find_map(Self::own_needs_classes)
+    }
+
+    /// The same at layers without settings of their own.
+    pub(crate) fn own_needs_classes(&self) -> Option<&str> {
+        let selector = self.selectors.iter().find(|selector| selector.needs_classes())?;
+        Some(selector.typetag_name())
+    }
+
     /// Everything that no component can check for itself. Empty if the pipeline can run.
     pub fn conflicts(&self) -> Vec<Conflict> {
         let mut found = self.own_conflicts();

@@ -136,14 +136,14 @@ impl<'a> Head<'a> {
         let members = kv_head * group..(kv_head + 1) * group;
         let end = layer.prompt_end();
         let (keys, values) = both(0..end);
-        pipeline.append(&NewTokens { first: 0, keys, values });
+        pipeline.append(&NewTokens { first: 0, keys, values, classes: None });
         if let Some(prompt) = &layer.prompt {
             let queries = prompt.slice(s![members.clone(), .., ..]).mapv(|q| q * scale);
             pipeline.observe(&PromptQueries { site: &site, queries: queries.view(), keys, values });
         }
         if end < tokens {
             let (keys, values) = both(end..tokens);
-            pipeline.append(&NewTokens { first: end, keys, values });
+            pipeline.append(&NewTokens { first: end, keys, values, classes: None });
         }
         let (keys, values) = both(0..tokens);
         let query =
