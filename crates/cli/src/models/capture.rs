@@ -226,6 +226,7 @@ impl Args {
             visible: Some((prompt_tokens + 1..=tokens).collect()),
             prompt: (self.prompt_queries > 0).then_some(prompt),
             prompt_tokens: (self.prompt_queries > 0).then_some(prompt_tokens),
+            classes: None,
         }
     }
 }
