@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::common;
 use ndarray::{Array3, s};
 use ndarray_rand::RandomExt;
 use ndarray_rand::rand::SeedableRng;
@@ -11,8 +12,7 @@ use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use vattention::config::Loader;
 use vattention::{
-    Attention, FallBack, Options, Output, PipelineConfig, Shape, TokenClass, available_backends,
-    backend,
+    Attention, FallBack, Options, Output, PipelineConfig, Shape, available_backends, backend,
 };
 
 /// Rows whose softmax scale is no power of two, so that backends round their logits differently.
@@ -76,8 +76,7 @@ impl Story {
     fn append(&self, attention: &mut dyn Attention, tokens: std::ops::Range<usize>) {
         let (keys, values) = (&self.keys, &self.values);
         let [keys, values] = [keys, values].map(|rows| rows.slice(s![.., tokens.clone(), ..]));
-        let classes: Vec<TokenClass> = tokens.map(class).collect();
-        attention.append_classed(keys, values, &classes).unwrap();
+        common::append(attention, keys, values).unwrap();
     }
 
     fn start(&self, name: &str, pipeline: &Arc<PipelineConfig>) -> Box<dyn Attention> {
@@ -109,15 +108,6 @@ impl Story {
     fn run(&self, name: &str, pipeline: &Arc<PipelineConfig>) -> Vec<Output> {
         let mut attention = self.start(name, pipeline);
         (0..STEPS).map(|step| self.step(&mut *attention, step)).collect()
-    }
-}
-
-/// Of 7 tokens one is special and one punctuation.
-fn class(token: usize) -> TokenClass {
-    match token % 7 {
-        0 => TokenClass::Special,
-        3 => TokenClass::Punctuation,
-        _ => TokenClass::Other,
     }
 }
 
