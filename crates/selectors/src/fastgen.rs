@@ -37,7 +37,8 @@
 //!
 //! # Guarantee
 //! None by itself: what is recovered is of the prompt's rows, and a token that was evicted and is needed later is lost, unless a sample of
-//! the evicted ones follows.
+//! the evicted ones follows. On the text of the trace in `data`, `ratio` at 0.1 and 0.1 straight after it is contradicted by `verify`, in single
+//! rows; with the sampler `priority` it holds.
 //!
 //! Departures from the paper: one policy per KV head; the rows of the attention map are those of the prompt queries that are shown, not all;
 //! the norm by which maps are compared is not said there, and is the total variation here.
