@@ -132,7 +132,7 @@ impl<'m> Session<'m> {
         });
         let layers = layers.collect::<Result<_>>()?;
         let (reports, classes) = (self.reports.clone(), self.classes.clone());
-        Ok(Self { layers, reports, classes, ..*self })
+        Ok(Self { layers, classes, reports, ..*self })
     }
 
     /// What tokens are in a text, if that was said.

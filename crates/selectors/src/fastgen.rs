@@ -198,8 +198,8 @@ impl Selector for Worker {
         });
         self.seen = self.seen.max(prompt.keys.len());
         if self.policy.is_none() && rows > 0.0 {
-            mass.iter_mut().for_each(|mass| *mass /= rows);
-            self.policy = Some(self.choose(&mass));
+            let mean: Vec<f64> = mass.iter().map(|mass| mass / rows).collect();
+            self.policy = Some(self.choose(&mean));
         }
         self.evict(prompt.keys.len());
     }
