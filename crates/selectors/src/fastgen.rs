@@ -33,7 +33,7 @@
 //!
 //! # Memory
 //! Keys and values of evicted tokens are freed with [`Options::free_evicted`](vattention_core::Options::free_evicted),
-//! if nothing else in the pipeline may read them.
+//! if nothing else in the pipeline may read them. Rows are freed in pages of 16 tokens, and punctuation is spread over a text: of a prose in which one token of eight is punctuation few pages are free.
 //!
 //! # Guarantee
 //! None by itself: what is recovered is of the prompt's rows, and a token that was evicted and is needed later is lost, unless a sample of

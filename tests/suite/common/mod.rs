@@ -32,15 +32,16 @@ pub(crate) fn normal(dim: (usize, usize, usize), seed: u64) -> Array3<f32> {
     Array3::random_using(dim, StandardNormal, &mut ChaCha8Rng::seed_from_u64(seed))
 }
 
-/// Appends rows to a sequence, for any pipeline: of seven tokens one is special and one punctuation.
+/// Appends rows to a sequence, for any pipeline: some tokens are special and some punctuation, few enough to leave whole pages of
+/// neither.
 pub(crate) fn append(
     attention: &mut dyn Attention,
     keys: ArrayView3<'_, f32>,
     values: ArrayView3<'_, f32>,
 ) -> vattention::Result<()> {
-    let class = |token: usize| match token % 7 {
-        0 => TokenClass::Special,
-        3 => TokenClass::Punctuation,
+    let class = |token: usize| match (token % 61, token % 41) {
+        (0, _) => TokenClass::Special,
+        (_, 3) => TokenClass::Punctuation,
         _ => TokenClass::Other,
     };
     let (first, new) = (attention.len(), keys.dim().1);

@@ -40,7 +40,17 @@ fn captured() -> World {
 
 fn synthetic() -> World {
     let world = world();
-    world.succeed(&["synth", "--tokens", "300", "--queries", "2", "-o", "trace.safetensors"]);
+    world.succeed(&[
+        "synth",
+        "--kind",
+        "typical",
+        "--tokens",
+        "300",
+        "--queries",
+        "2",
+        "-o",
+        "trace.safetensors",
+    ]);
     world
 }
 
