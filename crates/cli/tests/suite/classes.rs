@@ -129,7 +129,7 @@ fn a_trace_without_classes_is_refused_by_what_needs_them() {
     assert_eq!(said, format!("note: left out: fastgen.toml: {expected}\n"));
     let needs = "fastgen, on layer 0: `fastgen` needs the class of each token";
     world.refuse(&[&["bench", "fastgen.toml"][..], &on].concat(), needs);
-    world.refuse(&["bench", "fastgen.toml", "--tokens", "300"], needs);
+    world.refuse(&["bench", "fastgen.toml", "--tokens", "600"], needs);
     world.write("grid.toml", "base = \"fastgen.toml\"\n[grid]\nselectors.0.recover = [0.5]\n");
     let output = world.run(&[&["tune", "grid.toml"][..], &on].concat());
     let told = format!(
