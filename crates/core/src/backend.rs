@@ -142,7 +142,7 @@ impl dyn Attention + '_ {
     ///
     /// # Errors
     /// A wrong shape, a number that cannot be stored, no memory, or [`Error::Classes`](crate::Error::Classes) if a selector needs
-    /// [classes](Self::append_classed); then nothing has changed.
+    /// [classes](#method.append_classed); then nothing has changed.
     pub fn append<'k, 'v>(
         &mut self,
         keys: impl Into<RowsView<'k>>,
@@ -151,11 +151,11 @@ impl dyn Attention + '_ {
         self.append_rows(keys.into(), values.into(), None)
     }
 
-    /// As [`append`](Self::append), with what each token is in the text, `[new]`, for pipelines that
+    /// As [`append`](#method.append), with what each token is in the text, `[new]`, for pipelines that
     /// [need](PipelineConfig::needs_classes) it. Others drop it.
     ///
     /// # Errors
-    /// As [`append`](Self::append), or another number of classes than tokens.
+    /// As [`append`](#method.append), or another number of classes than tokens.
     pub fn append_classed<'k, 'v>(
         &mut self,
         keys: impl Into<RowsView<'k>>,

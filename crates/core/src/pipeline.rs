@@ -9,9 +9,9 @@ use crate::row::GroupLogits;
 use crate::stats::norm;
 use crate::stream::SHARED;
 use crate::{
-    Assumptions, Attended, Certificate, ClosedForm, Conflict, Error, Kind, Layers, NewTokens,
-    Picks, PipelineConfig, PrefixMax, PromptQueries, Result, Row, Sampler, Selector, Shape, Share,
-    Site, Step, Stream, Tokens,
+    Assumptions, Attended, Certificate, ClosedForm, Conflict, Error, Kind, NewTokens, Picks,
+    PipelineConfig, PrefixMax, PromptQueries, Result, Row, Sampler, Selector, Shape, Share, Site,
+    Step, Stream, Tokens,
 };
 
 /// The pipeline of one KV head of one layer of one sequence. Cloning it forks it.
@@ -66,8 +66,7 @@ impl Pipeline {
             return Err(Error::shape("layer", "at most 4095", site.layer));
         }
         let config = config.at(site.layer);
-        let always = |layers: &Layers| layers.contains(site.layer);
-        let dense = config.reads_everything() || config.dense_layers.iter().any(always);
+        let dense = config.is_dense_at(site.layer);
         Self {
             config: config.clone(),
             site,

@@ -107,7 +107,18 @@ impl PipelineConfig {
         self.parts().find_map(Self::own_needs_classes)
     }
 
-    /// The same at layers without settings of their own.
+    /// The same at one layer.
+    pub fn needs_classes_at(self: &Arc<Self>, layer: usize) -> Option<&str> {
+        let part = self.at(layer);
+        if part.is_dense_at(layer) { None } else { part.own_needs_classes() }
+    }
+
+    /// Whether everything is read at a layer without settings of its own.
+    pub(crate) fn is_dense_at(&self, layer: usize) -> bool {
+        self.reads_everything() || self.dense_layers.iter().any(|layers| layers.contains(layer))
+    }
+
+    /// The first selector that needs the classes of tokens, at layers without settings of their own.
     pub(crate) fn own_needs_classes(&self) -> Option<&str> {
         let selector = self.selectors.iter().find(|selector| selector.needs_classes())?;
         Some(selector.typetag_name())

@@ -12,9 +12,8 @@ use crate::{Error, Result};
 /// # Errors
 /// [`Error::Trace`], with the tensor that is missing.
 pub fn expect_classes(pipeline: &Arc<PipelineConfig>, trace: &Trace) -> Result<()> {
-    let needed = |number: usize| pipeline.at(number).needs_classes();
     let mut layers = trace.layers().filter(|(_, layout)| !layout.classes);
-    match layers.find_map(|(number, _)| Some((number, needed(number)?))) {
+    match layers.find_map(|(number, _)| Some((number, pipeline.needs_classes_at(number)?))) {
         None => Ok(()),
         Some((number, selector)) => {
             let reason = format!(

@@ -142,7 +142,7 @@ impl BenchHeads {
     pub fn expect_classes(&self, pipeline: &Arc<PipelineConfig>, layers: usize) -> Result<()> {
         for layer in (0..layers).filter(|&layer| self.classes(layer, 0, 0).is_none()) {
             let layer = self.number(layer);
-            if let Some(selector) = pipeline.at(layer).needs_classes() {
+            if let Some(selector) = pipeline.needs_classes_at(layer) {
                 let source = vattention_core::Error::Classes { selector: selector.into() };
                 return Err(Error::Pipeline { file: pipeline.name.clone(), layer, source });
             }

@@ -46,7 +46,7 @@ impl<'a> Bench<'a> {
     ) -> Result<Self> {
         let file = pipeline.name.clone();
         let refuse = |source| Error::Pipeline { file: file.clone(), layer: number, source };
-        if let (Some(selector), None) = (pipeline.at(number).needs_classes(), &layer.classes) {
+        if let (Some(selector), None) = (pipeline.needs_classes_at(number), &layer.classes) {
             return Err(refuse(vattention_core::Error::Classes { selector: selector.into() }));
         }
         let shape = layer.shape();
