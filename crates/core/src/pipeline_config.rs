@@ -107,12 +107,6 @@ impl PipelineConfig {
         self.parts().find_map(Self::own_needs_classes)
     }
 
-    /// The same at one layer.
-    pub fn needs_classes_at(self: &Arc<Self>, layer: usize) -> Option<&str> {
-        let part = self.at(layer);
-        if part.is_dense_at(layer) { None } else { part.own_needs_classes() }
-    }
-
     /// Whether everything is read at a layer without settings of its own.
     pub(crate) fn is_dense_at(&self, layer: usize) -> bool {
         self.reads_everything() || self.dense_layers.iter().any(|layers| layers.contains(layer))
