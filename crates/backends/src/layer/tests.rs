@@ -395,8 +395,8 @@ fn tokens_are_shown_with_their_classes() {
         append_classed(&mut layer, &[0, 2]).unwrap();
         assert_eq!((read(&mut layer), read(&mut *fork)), (vec![0, 3, 5, 7], vec![0, 3, 5, 6]));
         layer.truncate(4).unwrap();
-        append_classed(&mut layer, &[0, 2]).unwrap();
-        assert_eq!(read(&mut layer), [0, 3, 5]);
+        append_classed(&mut layer, &[2, 0]).unwrap();
+        assert_eq!(read(&mut layer), [0, 3, 4]);
     }
     check(Eager);
     check(Reference);
