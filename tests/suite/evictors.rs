@@ -306,7 +306,7 @@ fn what_is_kept_follows_the_queries() {
 const EVICTING: [&str; 8] = [
     "type = \"h2o\"\nheavy = 0.02\nrecent = 0.1",
     "type = \"fastgen\"\nrecover = 0.02",
-    "type = \"fastgen\"\nrecover = 0.2\nfrequent = 0.02\nlocal = 0.1",
+    "type = \"fastgen\"\nrecover = 0.1\nfrequent = 0.02\nlocal = 0.1",
     "type = \"twilight\"\nmass = 0.8\nof = { type = \"fastgen\", recover = 0.05 }",
     "type = \"snapkv\"\nsize = 0.05\nwindow = 4",
     "type = \"sink\"\nsize = 4\n[[selectors]]\ntype = \"window\"\nsize = 32",
