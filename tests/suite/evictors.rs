@@ -307,7 +307,7 @@ const EVICTING: [&str; 8] = [
     "type = \"h2o\"\nheavy = 0.02\nrecent = 0.1",
     "type = \"fastgen\"\nrecover = 0.02",
     "type = \"fastgen\"\nrecover = 0.1\nfrequent = 0.02\nlocal = 0.1",
-    "type = \"twilight\"\nmass = 0.8\nof = { type = \"fastgen\", recover = 0.05 }",
+    "type = \"twilight\"\nmass = 0.8\nof = { type = \"fastgen\", recover = 0.1, frequent = 0.02, local = 0.1 }",
     "type = \"snapkv\"\nsize = 0.05\nwindow = 4",
     "type = \"sink\"\nsize = 4\n[[selectors]]\ntype = \"window\"\nsize = 32",
     "type = \"window\"\nsize = 0.1",
