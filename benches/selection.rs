@@ -60,7 +60,7 @@ fn quest<const BITS: u64>(bencher: Bencher<'_, '_>, n: usize) {
     let number = |i: usize| random(i) as u32 as f32 / u32::MAX as f32 - 0.5;
     let keys: Vec<f32> = (0..n * 128).map(number).collect();
     let keys = Tokens::new(&keys, n, 128);
-    selector.append(&NewTokens { first: 0, keys, values: keys });
+    selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
     let queries: Vec<f32> = (0..4 * 128).map(|i| number(i + 7)).collect();
     let step = Step { site: &site, queries: &queries, keys, values: keys, visible: n, step: 0 };
     bencher

@@ -131,7 +131,7 @@ impl Engine {
             let (keys, values) = cache.views(&pages);
             let new = first..cache.len;
             let (keys, values) = (keys.range(new.clone()), values.range(new));
-            pipeline.append(&NewTokens { first, keys, values });
+            pipeline.append(&NewTokens { first, keys, values, classes: None });
         }
     }
 

@@ -51,7 +51,8 @@ pub use vattention_config as config;
 pub use vattention_core::{
     Attention, Backend, Certificate, Conflict, Demand, Error, ErrorBar, FallBack, Fraction, Kind,
     LayerSettings, Layers, Options, Output, PageSize, PipelineConfig, Placement, Promise, Result,
-    RowReport, RowsView, Scope, Shape, Share, Size, Storage, Target, Timings, Turn, ndarray,
+    RowReport, RowsView, Scope, Shape, Share, Size, Storage, Target, Timings, TokenClass, Turn,
+    ndarray,
 };
 pub use vattention_cuda as cuda;
 pub use vattention_estimators as estimators;

@@ -5,6 +5,7 @@
     python3 tools/make_selectors_golden.py duo > tests/golden/duo.json
     python3 tools/make_selectors_golden.py pyramid > tests/golden/pyramid.json
     python3 tools/make_selectors_golden.py scissorhands > tests/golden/scissorhands.json
+    python3 tools/make_selectors_golden.py fastgen > tests/golden/fastgen.json
 
 numpy, in float64. Keys and queries are small whole numbers over 8, so that no precision that a cache has rounds them.
 
@@ -15,6 +16,9 @@ duo: which KV heads read everything, of Xiao et al. (2024), https://arxiv.org/ab
 the share that streams. Without the authors' noise, which only breaks ties, and so of gates without ties.
 scissorhands: algorithm 2 of Liu et al. (2023), https://arxiv.org/abs/2305.17118. OPEN: the query heads of a KV head vote by the mean of their
 weights; the uniform level is of the tokens kept; of equal counts the later token goes first.
+fastgen: algorithms 1 and 2 of Ge et al. (2023), https://arxiv.org/abs/2310.01801, over the last rows of a prompt's attention map. OPEN: the norm of equation
+1 is half the sum of the differences of a row, a mean over rows and query heads; a policy's tokens are a union, with the most frequent of all tokens
+that are there; shares are cut to whole tokens.
 pyramid: how many tokens each layer keeps by the code of Cai et al. (2024), https://arxiv.org/abs/2406.02069, its window among them.
 """
 
@@ -192,7 +196,99 @@ def scissorhands():
     return cases
 
 
-METHODS = {"sparq": sparq, "hata": hata, "duo": duo, "pyramid": pyramid, "scissorhands": scissorhands}
+SPECIAL, PUNCTUATION = "special", "punctuation"
+
+
+def fastgen_sets(classes, frequency, tokens, seen, frequent, local):
+    """The compressed caches of the ladder, from the cheapest to the full one, among `tokens` after `seen` tokens."""
+    of = lambda name: {token for token in tokens if classes[token] == name}
+    ranked = sorted(tokens, key=lambda token: (-frequency[token], token))
+    special = of(SPECIAL)
+    punctuation = special | of(PUNCTUATION)
+    heavy = punctuation | set(ranked[: max(int(frequent * seen), 1)])
+    recent = heavy | {token for token in tokens if token >= seen - max(int(local * seen), 1)}
+    return [special, punctuation, heavy, recent, set(tokens)]
+
+
+def fastgen_distance(row, kept):
+    """Half of what a row of attention and the same over a compressed cache differ by: softmax over the kept alone."""
+    mask = np.isin(np.arange(len(row)), list(kept))
+    if not mask.any():
+        return 1.0
+    compressed = np.where(mask, row, 0) / row[mask].sum()
+    return np.abs(row - compressed).sum() / 2
+
+
+def fastgen_head(queries, keys, classes, prompt, recover, frequent, local):
+    """Queries [group, last rows of the prompt and steps, dim], keys [prompt and steps, dim]. Gives what each cache recovers, the one
+    that is chosen, and the tokens kept after the prompt and after each step."""
+    steps = len(keys) - prompt
+    last = queries.shape[1] - steps
+    frequency, maps = np.zeros(len(keys)), []
+    for row in range(last):
+        position = prompt - last + row
+        attention = softmax(queries[:, row] @ keys[: position + 1].T)
+        frequency[: position + 1] += attention.sum(axis=0)
+        maps.extend(attention)
+    ladder = fastgen_sets(classes, frequency, list(range(prompt)), prompt, frequent, local)
+    recovered = [1 - np.mean([fastgen_distance(row, kept) for row in maps]) for kept in ladder]
+    choice = next(i for i, share in enumerate(recovered) if share >= recover or i == len(ladder) - 1)
+    kept = sorted(ladder[choice])
+    after = [kept]
+    for row in range(last, last + steps):
+        token = prompt + row - last
+        kept = [*kept, token]
+        attention = softmax(queries[:, row] @ keys[kept].T)
+        frequency[kept] += attention.sum(axis=0)
+        kept = sorted(fastgen_sets(classes, frequency, kept, token + 1, frequent, local)[choice])
+        after.append(kept)
+    return recovered, choice, after
+
+
+def fastgen():
+    cases = []
+    rng = np.random.default_rng(20260105)
+    for group, prompt, last, steps, recover, frequent, local, shape in [
+        (1, 30, 8, 20, 0.6, 0.3, 0.3, SPECIAL),
+        (2, 30, 30, 20, 0.5, 0.3, 0.3, PUNCTUATION),
+        (3, 40, 12, 25, 0.7, 0.3, 0.3, "frequent"),
+        (2, 40, 6, 25, 0.8, 0.1, 0.4, "local"),
+        (2, 24, 5, 12, 0.95, 0.3, 0.3, "full"),
+    ]:
+        dim, tokens = 4, prompt + steps
+        queries = rng.integers(0, 16, (group, last + steps, dim))
+        keys = rng.integers(-7, 8, (tokens, dim))
+        classes = rng.choice(["other", SPECIAL, PUNCTUATION], tokens, p=[0.7, 0.12, 0.18]).tolist()
+        classes[0] = SPECIAL
+        for token in range(tokens):
+            if classes[token] == shape:
+                keys[token] += 8
+            elif shape == PUNCTUATION and classes[token] == SPECIAL:
+                keys[token] += 6
+        if shape == "frequent":
+            keys[2:prompt:4] += 8
+        if shape == "local":
+            keys[2 * prompt // 3 :] += 8
+        if shape == "full":
+            keys //= 4
+        recovered, choice, kept = fastgen_head(queries / 8, keys / 8, classes, prompt, recover, frequent, local)
+        config = {"recover": recover, "frequent": frequent, "local": local}
+        cases.append(
+            {
+                "config": config,
+                "prompt": prompt,
+                "query_eighths": queries.tolist(),
+                "key_eighths": keys.tolist(),
+                "classes": classes,
+                "recovered": recovered,
+                "choice": choice,
+                "kept": kept,
+            }
+        )
+    return cases
+
+
+METHODS = {"sparq": sparq, "hata": hata, "duo": duo, "pyramid": pyramid, "scissorhands": scissorhands, "fastgen": fastgen}
 
 
 def main():

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use vattention::experiments::{DenseBeside, RowError};
 use vattention::{
     Attention as Sequence, Backend, FallBack, Options, PipelineConfig, RowsView, Shape, Storage,
-    Turn, all_backends,
+    TokenClass, Turn, all_backends,
 };
 
 use crate::array::Given;
@@ -112,20 +112,24 @@ impl Attention {
 
     /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`, keys after their rotary embedding.
     ///
-    /// Arrays of the type of `storage` are copied as they are; numbers of others become the nearest ones of it.
+    /// Arrays of the type of `storage` are copied as they are; numbers of others become the nearest ones of it. `classes` say what each
+    /// token is in the text, `[new]`: 0 other, 1 punctuation, 2 special. Pipelines with `fastgen` need them, others ignore them.
     ///
-    /// Cost: a copy, and what the selectors' indexes need. An error leaves everything as it was: ValueError for a shape or for a number that
-    /// is not finite or cannot be stored, TypeError for a type, MemoryError.
+    /// Cost: a copy, and what the selectors' indexes need. An error leaves everything as it was: ValueError for a shape, for a number that
+    /// is not finite or cannot be stored, or for classes that are missing or none, TypeError for a type, MemoryError.
+    #[pyo3(signature = (keys, values, classes = None))]
     fn append(
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
         values: &Bound<'_, PyAny>,
+        classes: Option<Vec<u8>>,
     ) -> PyResult<()> {
+        let classes = classes.map(|classes| classes_of(&classes)).transpose()?;
         let (keys, values) = (Given::new("keys", keys)?, Given::new("values", values)?);
         let keys = keys.rows("[kv_heads, new, head_dim]")?;
         let values = values.rows("[kv_heads, new, value_dim]")?;
-        self.run(py, |layer| layer.append(keys, values))
+        self.run(py, |layer| layer.append(keys, values, classes.as_deref()))
     }
 
     /// Shows the selectors the last queries of a prompt that was processed elsewhere, `[query_heads, prompt, head_dim]`; the last is the
@@ -243,8 +247,13 @@ impl Attention {
 }
 
 impl Layer {
-    fn append(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> vattention::Result<()> {
-        self.sequence.append(keys, values)?;
+    fn append(
+        &mut self,
+        keys: RowsView<'_>,
+        values: RowsView<'_>,
+        classes: Option<&[TokenClass]>,
+    ) -> vattention::Result<()> {
+        self.sequence.append_rows(keys, values, classes)?;
         self.dense.as_mut().map_or(Ok(()), |dense| dense.append(keys, values))
     }
 
@@ -275,6 +284,17 @@ impl Layer {
     }
 }
 
+/// Classes of their numbers.
+pub(crate) fn classes_of(numbers: &[u8]) -> PyResult<Vec<TokenClass>> {
+    let class = |(i, &number): (usize, &u8)| {
+        TokenClass::from_number(number).ok_or_else(|| {
+            let expected = "0 (other), 1 (punctuation) or 2 (special)";
+            PyValueError::new_err(format!("classes[{i}]: expected {expected}, got {number}"))
+        })
+    };
+    numbers.iter().enumerate().map(class).collect()
+}
+
 /// Outputs and `ln D^` in (query, query head) order.
 fn rows_of(
     output: &vattention::Output,
@@ -288,21 +308,31 @@ fn rows_of(
 
 /// Appends to several sequences: keys `[sequences, kv_heads, new, head_dim]` and values `[sequences, kv_heads, new, value_dim]`.
 ///
+/// `classes` are those of `Attention.append`, of each sequence.
+///
 /// Raises as `Attention.append`; then sequences before the one at fault have theirs.
 #[pyfunction]
+#[pyo3(signature = (attentions, keys, values, classes = None))]
 pub(crate) fn append_batch(
     py: Python<'_>,
     attentions: Vec<PyRef<'_, Attention>>,
     keys: &Bound<'_, PyAny>,
     values: &Bound<'_, PyAny>,
+    classes: Option<Vec<Vec<u8>>>,
 ) -> PyResult<()> {
     let (keys, values) = (Given::new("keys", keys)?, Given::new("values", values)?);
     let keys: RowsView<'_, Ix4> = keys.rows("[sequences, kv_heads, new, head_dim]")?;
     let values: RowsView<'_, Ix4> = values.rows("[sequences, kv_heads, new, value_dim]")?;
     check_count("keys", keys.shape()[0], attentions.len())?;
     check_count("values", values.shape()[0], attentions.len())?;
+    let classes: Option<Vec<Vec<TokenClass>>> =
+        classes.map(|all| all.iter().map(|one| classes_of(one)).collect()).transpose()?;
+    if let Some(classes) = &classes {
+        check_count("classes", classes.len(), attentions.len())?;
+    }
     for (i, attention) in attentions.iter().enumerate() {
-        attention.run(py, |layer| layer.append(keys.index(i), values.index(i)))?;
+        let classes = classes.as_ref().map(|all| &all[i][..]);
+        attention.run(py, |layer| layer.append(keys.index(i), values.index(i), classes))?;
     }
     Ok(())
 }

@@ -9,10 +9,11 @@ use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde::Serialize;
+use vattention::TokenClass;
 use vattention::trace::{Layout, TraceInfo, TraceLayer};
 
 use crate::array::Given;
-use crate::attention::storage_named;
+use crate::attention::{classes_of, storage_named};
 use crate::error::tool;
 
 /// A trace file, of which layers are read when they are asked for. It must not change while it is open.
@@ -34,12 +35,13 @@ struct LayerLayout {
     queries: usize,
     prompt: usize,
     causal: bool,
+    classes: bool,
     storage: &'static str,
 }
 
 impl From<Layout> for LayerLayout {
     fn from(layout: Layout) -> Self {
-        let Layout { shape, tokens, queries, prompt, causal, storage } = layout;
+        let Layout { shape, tokens, queries, prompt, causal, classes, storage } = layout;
         Self {
             query_heads: shape.query_heads,
             kv_heads: shape.kv_heads,
@@ -49,6 +51,7 @@ impl From<Layout> for LayerLayout {
             queries,
             prompt,
             causal,
+            classes,
             storage: storage.name(),
         }
     }
@@ -97,7 +100,7 @@ impl Trace {
         Ok(layers)
     }
 
-    /// The numbers of one layer: queries, keys, values, and prompt, visible and prompt_tokens if it has them.
+    /// The numbers of one layer: queries, keys, values, and prompt, visible, prompt_tokens and classes if it has them.
     ///
     /// Raises KeyError if there is no such layer, ValueError if its numbers are damaged.
     fn layer<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyDict>> {
@@ -123,6 +126,10 @@ impl Trace {
         }
         if let Some(prompt_tokens) = layer.prompt_tokens {
             made.set_item("prompt_tokens", prompt_tokens)?;
+        }
+        if let Some(classes) = layer.classes {
+            let classes: Vec<u8> = classes.into_iter().map(TokenClass::number).collect();
+            made.set_item("classes", PyArray1::from_vec(py, classes))?;
         }
         Ok(made)
     }
@@ -167,7 +174,8 @@ fn readable(path: &Path) -> vattention::trace::Result<()> {
 
 /// A layer of a dict, as `Trace.layer` gives one.
 fn layer_of(number: usize, parts: &Bound<'_, PyDict>) -> PyResult<TraceLayer> {
-    const PARTS: [&str; 6] = ["queries", "keys", "values", "visible", "prompt", "prompt_tokens"];
+    const PARTS: [&str; 7] =
+        ["queries", "keys", "values", "visible", "prompt", "prompt_tokens", "classes"];
     for name in parts.keys() {
         let name: String = name.extract()?;
         if !PARTS.contains(&name.as_str()) {
@@ -193,6 +201,10 @@ fn layer_of(number: usize, parts: &Bound<'_, PyDict>) -> PyResult<TraceLayer> {
         _ => None,
     };
     let prompt_tokens = parts.get_item("prompt_tokens")?;
+    let classes: Option<Vec<u8>> = match parts.get_item("classes")? {
+        Some(classes) if !classes.is_none() => Some(classes.extract()?),
+        _ => None,
+    };
     Ok(TraceLayer {
         queries: needed("queries")?,
         keys: needed("keys")?,
@@ -200,5 +212,6 @@ fn layer_of(number: usize, parts: &Bound<'_, PyDict>) -> PyResult<TraceLayer> {
         visible,
         prompt: optional("prompt")?,
         prompt_tokens: prompt_tokens.map(|tokens| tokens.extract()).transpose()?.flatten(),
+        classes: classes.map(|classes| classes_of(&classes)).transpose()?,
     })
 }

@@ -139,6 +139,31 @@ def test_what_learns_cannot_be_taken_back():
         learns.truncate(50)
 
 
+def test_classes_are_needed_by_what_reads_them():
+    fastgen = Pipeline.parse("[[selectors]]\ntype = 'fastgen'\nrecover = 0.05\n")
+    make = lambda: Attention(fastgen, QUERY_HEADS, KV_HEADS, DIM, return_selection=True)
+    rows, queries = normal(KV_HEADS, 50, DIM), normal(QUERY_HEADS, 2, DIM)
+    attention = make()
+    with pytest.raises(ValueError, match="`fastgen` needs the class of each token"):
+        attention.append(rows, rows)
+    with pytest.raises(ValueError, match="classes: expected 50, one per token, got 49"):
+        attention.append(rows, rows, [0] * 49)
+    with pytest.raises(ValueError, match=r"classes\[1\]: expected 0 \(other\), 1 \(punctuation\) or 2 \(special\), got 3"):
+        attention.append(rows, rows, [0, 3] * 25)
+    assert len(attention) == 0
+    classes = np.arange(50, dtype=np.uint8) % 3
+    attention.append(rows, rows, classes)
+    batch = [make(), make()]
+    append_batch(batch, np.stack([rows, rows]), np.stack([rows, rows]), [classes, classes.tolist()])
+    for sequence in [attention, *batch]:
+        sequence.observe(queries)
+        selection = sequence.attend(queries[:, :1]).selection
+        assert selection is not None
+        read = set(selection[1][: selection[0][1]].tolist())
+        assert {token for token in range(50) if token % 3 == 2} <= read
+        assert len(read) < 50
+
+
 def test_batch():
     queries = normal(2, QUERY_HEADS, 2, DIM)
     keys = normal(2, KV_HEADS, 50, DIM, seed=3)

@@ -34,6 +34,7 @@ def test_a_trace_is_written(tmp_path):
         "prompt": normal(QUERY_HEADS, 3, DIM),
         "visible": np.array([29, 30]),
         "prompt_tokens": 28,
+        "classes": np.arange(30, dtype=np.uint8) % 3,
     }
     path = tmp_path / "trace.safetensors"
     vattention.write_trace(path, {3: layer}, storage="f32", scale=0.5, model="random", source="nothing")
@@ -50,6 +51,7 @@ def test_a_trace_is_written(tmp_path):
     [
         ({"keys": normal(3, 30, DIM)}, r"layers.3.values` has shape \[2, 30, 16\]; expected \[3, 30, 16\]"),
         ({"visible": [1, 40]}, r"layers.3.visible`: 40 at \[1\]; expected 1 to 30"),
+        ({"classes": [0] * 29}, r"layers.3.classes` has shape \[29\]; expected \[30\]"),
         ({"rows": 1}, r"layers\[3\]: no part `rows`"),
         ({"queries": None}, r"layers\[3\]: expected `queries`"),
     ],

@@ -132,6 +132,7 @@ class LayerLayout(TypedDict):
     queries: int
     prompt: int
     causal: bool
+    classes: bool
     storage: Literal["f32", "f16", "bf16"]
 
 
@@ -150,6 +151,8 @@ class TraceLayer(TypedDict):
     """[queries]: how many tokens each query sees; absent: all."""
     prompt_tokens: NotRequired[int]
     """Tokens of the prompt; absent: all."""
+    classes: NotRequired[NDArray[np.uint8]]
+    """[tokens]: what each token is in the text: 0 other, 1 punctuation, 2 special."""
 
 
 Result = dict[str, Any]

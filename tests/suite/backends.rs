@@ -73,7 +73,7 @@ impl World {
         // In three parts: what is appended together must not matter.
         for part in [0..1000, 1000..1001, 1001..TOKENS] {
             let keys = self.keys.slice(s![.., part.clone(), ..]);
-            attention.append(keys, self.values.slice(s![.., part, ..])).unwrap();
+            common::append(&mut *attention, keys, self.values.slice(s![.., part, ..])).unwrap();
         }
         attention
     }
@@ -272,7 +272,8 @@ fn rows_that_see_less_are_decoded_one_by_one() {
             let mut attention = backend.start(&pipeline, MODEL_LAYER, shape, &options).unwrap();
             for (t, &visible) in world.visible.iter().enumerate() {
                 let new = s![.., attention.len()..visible, ..];
-                attention.append(world.keys.slice(new), world.values.slice(new)).unwrap();
+                let (keys, values) = (world.keys.slice(new), world.values.slice(new));
+                common::append(&mut *attention, keys, values).unwrap();
                 let queries = world.queries.slice(s![.., t..=t, ..]);
                 let output = attention.attend(queries, None).unwrap();
                 let context = format!("{} on {}, query {t}", path.display(), backend.name());
@@ -317,7 +318,8 @@ fn tokens_that_are_taken_back_leave_no_trace() {
         let (world, pipeline) = (World::normal(shape, 10), load(&path).unwrap());
         let append = |attention: &mut Box<dyn Attention>, tokens: std::ops::Range<usize>| {
             let new = s![.., tokens, ..];
-            attention.append(world.keys.slice(new), world.values.slice(new)).unwrap();
+            let (keys, values) = (world.keys.slice(new), world.values.slice(new));
+            common::append(&mut **attention, keys, values).unwrap();
         };
         let prompt = world.queries.slice(s![.., ..2, ..]);
         let attend = |attention: &mut Box<dyn Attention>, query: usize| {

@@ -79,6 +79,7 @@ fn run(queries: &Array3<f32>, scale: f32) -> Comparison {
         visible: Some(vec![10, 20, 40]),
         prompt: Some(make(4, 6, 4, 3)),
         prompt_tokens: None,
+        classes: None,
     };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.safetensors");

@@ -366,7 +366,7 @@ fn both_share_modes_agree_with_the_reference() {
                     backend(name).unwrap().start(&flipped, MODEL_LAYER, shape, &options).unwrap();
                 let keys = normal((shape.kv_heads, 900, shape.head_dim), 1);
                 let values = normal((shape.kv_heads, 900, shape.value_dim), 2);
-                attention.append(keys.view(), values.view()).unwrap();
+                common::append(&mut *attention, keys.view(), values.view()).unwrap();
                 attention.attend(queries(shape, 7).view(), None).unwrap()
             };
             let (ours, theirs) = (run("cpu"), run("reference"));

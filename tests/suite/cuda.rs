@@ -47,7 +47,7 @@ fn whole() -> Arc<PipelineConfig> {
 
 fn append(attention: &mut dyn Attention, shape: Shape, tokens: Range<usize>) -> Result<()> {
     let part = |dim| numbers(shape.kv_heads, 700, dim).slice_move(s![.., tokens.clone(), ..]);
-    attention.append(part(shape.head_dim).view(), part(shape.value_dim).view())
+    common::append(attention, part(shape.head_dim).view(), part(shape.value_dim).view())
 }
 
 /// Tokens, and what a fork makes of three more queries: the bits, and the tokens read.

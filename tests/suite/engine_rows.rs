@@ -75,7 +75,7 @@ impl<E: Element + 'static> Engine<E> {
                 let keys = self.keys.view(&keys, kv_head, TOKENS, key_zeros);
                 let values = self.values.view(&values, kv_head, TOKENS, value_zeros);
                 if step == 0 {
-                    pipeline.append(&NewTokens { first: 0, keys, values });
+                    pipeline.append(&NewTokens { first: 0, keys, values, classes: None });
                 }
                 let group = kv_head * self.shape.group()..(kv_head + 1) * self.shape.group();
                 let queries: ArrayView2<'_, f32> = self.queries.slice(s![group, step, ..]);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::common;
 use ndarray::{Array3, s};
 use ndarray_rand::RandomExt;
 use ndarray_rand::rand::SeedableRng;
@@ -73,8 +74,9 @@ impl Story {
     }
 
     fn append(&self, attention: &mut dyn Attention, tokens: std::ops::Range<usize>) {
-        let keys = self.keys.slice(s![.., tokens.clone(), ..]);
-        attention.append(keys, self.values.slice(s![.., tokens, ..])).unwrap();
+        let (keys, values) = (&self.keys, &self.values);
+        let [keys, values] = [keys, values].map(|rows| rows.slice(s![.., tokens.clone(), ..]));
+        common::append(attention, keys, values).unwrap();
     }
 
     fn start(&self, name: &str, pipeline: &Arc<PipelineConfig>) -> Box<dyn Attention> {
@@ -188,11 +190,12 @@ proptest! {
 
     /// A fork goes on as its original would, and a fork that goes another way changes nothing.
     #[test]
-    fn forks_learn_by_themselves(story in stories(), at in 0..STEPS, which in 0_usize..7) {
+    fn forks_learn_by_themselves(story in stories(), at in 0..STEPS, which in 0_usize..8) {
         let toml = [
             "type = \"h2o\"\nheavy = 9\nrecent = 5",
             "type = \"snapkv\"\nsize = 20\nwindow = 4",
             "type = \"scissorhands\"\nsize = 20\nrecent = 4\nhistory = 9",
+            "type = \"fastgen\"\nrecover = 0.4\nfrequent = 0.1\nlocal = 0.1",
             "type = \"inf-llm\"\nsize = 12\nblock = 5\nrepresentatives = 2\nwindow = 30",
             "type = \"squeezed-attention\"\nsize = 12\nclusters = 0.2\nwindow = 9",
             "type = \"tactic\"\nmass = 0.5\ncluster = 5",
@@ -259,6 +262,10 @@ fn backends_learn_the_same_from_small_integers() {
         "type = \"h2o\"\nheavy = 0.1\nrecent = 0.1",
         "type = \"snapkv\"\nsize = 0.2\nwindow = 4",
         "type = \"scissorhands\"\nsize = 0.2\nrecent = 4\nhistory = 9",
+        "type = \"fastgen\"\nrecover = 0.05",
+        "type = \"fastgen\"\nrecover = 0.25",
+        "type = \"fastgen\"\nrecover = 0.5\nfrequent = 0.2\nlocal = 0.2",
+        "type = \"fastgen\"\nrecover = 0.999",
         "type = \"inf-llm\"\nsize = 0.1\nblock = 16\nrepresentatives = 2\nwindow = 300",
         "type = \"squeezed-attention\"\nsize = 0.1\nwindow = 9\ncoarse = { size = 0.3, clusters = 7 }",
         "type = \"squeezed-attention\"\nthreshold = 0.002\nwindow = 9",
@@ -296,8 +303,11 @@ fn what_is_kept_follows_the_queries() {
 }
 
 /// Selectors that evict, so much that pages without any live token are many: random attention leaves tokens everywhere.
-const EVICTING: [&str; 5] = [
+const EVICTING: [&str; 8] = [
     "type = \"h2o\"\nheavy = 0.02\nrecent = 0.1",
+    "type = \"fastgen\"\nrecover = 0.02",
+    "type = \"fastgen\"\nrecover = 0.1\nfrequent = 0.02\nlocal = 0.1",
+    "type = \"twilight\"\nmass = 0.8\nof = { type = \"fastgen\", recover = 0.1, frequent = 0.02, local = 0.1 }",
     "type = \"snapkv\"\nsize = 0.05\nwindow = 4",
     "type = \"sink\"\nsize = 4\n[[selectors]]\ntype = \"window\"\nsize = 32",
     "type = \"window\"\nsize = 0.1",

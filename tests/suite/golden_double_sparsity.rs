@@ -144,7 +144,7 @@ fn the_ranking_is_the_peers() {
             let keys = keys.slice(s![kv_head, .., ..]).to_owned();
             let keys = Tokens::new(keys.as_slice().unwrap(), keys.nrows(), keys.ncols());
             let mut selector = config.build(&site).unwrap();
-            selector.append(&NewTokens { first: 0, keys, values: keys });
+            selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
             for (t, &visible) in visible.iter().enumerate() {
                 let group = kv_head * shape.group()..(kv_head + 1) * shape.group();
                 let queries: Vec<f32> = queries.slice(s![group, t, ..]).iter().copied().collect();

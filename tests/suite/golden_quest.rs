@@ -62,7 +62,12 @@ impl Head {
 
     fn build(&self, config: &dyn SelectorConfig) -> Box<dyn Selector> {
         let mut selector = config.build(&self.site).unwrap();
-        selector.append(&NewTokens { first: 0, keys: self.keys(), values: self.keys() });
+        selector.append(&NewTokens {
+            first: 0,
+            keys: self.keys(),
+            values: self.keys(),
+            classes: None,
+        });
         selector
     }
 

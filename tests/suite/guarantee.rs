@@ -75,7 +75,15 @@ impl Head {
         }
         let mut queries = Array3::zeros((2, 1, 2));
         (queries[[0, 0, 0]], queries[[1, 0, 1]]) = (1.0, 1.0);
-        TraceLayer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
+        TraceLayer {
+            queries,
+            keys,
+            values,
+            visible: None,
+            prompt: None,
+            prompt_tokens: None,
+            classes: None,
+        }
     }
 }
 

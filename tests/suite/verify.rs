@@ -30,7 +30,15 @@ fn layer(hidden: Option<usize>) -> TraceLayer {
     if let Some(query) = hidden {
         queries[[0, query, 0]] = 1.0;
     }
-    TraceLayer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
+    TraceLayer {
+        queries,
+        keys,
+        values,
+        visible: None,
+        prompt: None,
+        prompt_tokens: None,
+        classes: None,
+    }
 }
 
 fn fraction(x: f64) -> Fraction {
@@ -196,7 +204,15 @@ fn checked(layer: TraceLayer, base: usize, estimator: Stubborn) -> Verification 
 fn flat(heads: usize, value: impl Fn(usize) -> f32) -> TraceLayer {
     let values = Array3::from_shape_fn((1, 3000, 1), |(_, token, _)| value(token));
     let (queries, keys) = (Array3::zeros((heads, 1, 2)), Array3::zeros((1, 3000, 2)));
-    TraceLayer { queries, keys, values, visible: None, prompt: None, prompt_tokens: None }
+    TraceLayer {
+        queries,
+        keys,
+        values,
+        visible: None,
+        prompt: None,
+        prompt_tokens: None,
+        classes: None,
+    }
 }
 
 #[test]

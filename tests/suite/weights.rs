@@ -34,7 +34,7 @@ fn recall(number: usize, layer: &TraceLayer, settings: &str) -> Vec<f64> {
         let keys = Tokens::new(&keys, tokens, MODEL.head_dim);
         let values = Tokens::new(&values, tokens, MODEL.value_dim);
         let mut worker = config.build(&site).unwrap();
-        worker.append(&NewTokens { first: 0, keys, values });
+        worker.append(&NewTokens { first: 0, keys, values, classes: None });
         let mut found = vec![0.0; group];
         for (query, &visible) in layer.visible.as_ref().unwrap().iter().enumerate() {
             let queries = layer.queries.slice(s![head * group..(head + 1) * group, query, ..]);

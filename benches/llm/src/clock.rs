@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use ndarray::ArrayView3;
-use vattention::{Attention, Backend, Options, Output, PipelineConfig, Result, RowsView, Shape};
+use vattention::{Attention, Backend, Options, Output, PipelineConfig, Result, RowsView, Shape, TokenClass};
 
 /// When calls of one sequence's layers began and ended, in order.
 pub(crate) type Log = Arc<Mutex<Vec<(Instant, Instant)>>>;
@@ -52,8 +52,13 @@ impl Backend for Clocked {
 }
 
 impl Attention for ClockedAttention {
-    fn append_rows(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
-        self.timed(|inner| inner.append(keys, values))
+    fn append_rows(
+        &mut self,
+        keys: RowsView<'_>,
+        values: RowsView<'_>,
+        classes: Option<&[TokenClass]>,
+    ) -> Result<()> {
+        self.timed(|inner| inner.append_rows(keys, values, classes))
     }
 
     fn observe(&mut self, queries: ArrayView3<'_, f32>) -> Result<()> {

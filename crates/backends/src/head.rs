@@ -1,7 +1,9 @@
 //! One KV head of a sequence: its rows, and the pipeline that chooses among them.
 
 use ndarray::{ArcArray, ArrayView3, Ix2, Ix3};
-use vattention_core::{Attended, Pipeline, PromptQueries, Result, RowsView, Site, Step};
+use vattention_core::{
+    Attended, NewTokens, Pipeline, PromptQueries, Result, RowsView, Site, Step, TokenClass,
+};
 
 use crate::cache::{Cache, Room, View};
 use crate::executor::{HeadInput, HeadOutput};
@@ -108,14 +110,15 @@ impl Head {
     }
 
     /// Shows the selectors what they have not been shown of the first `limit` tokens, in the order in
-    /// which it came.
-    pub(crate) fn catch_up(&mut self, limit: usize) {
+    /// which it came. `classes` are of all tokens, if the selectors need them.
+    pub(crate) fn catch_up(&mut self, limit: usize, classes: Option<&[TokenClass]>) {
         let due = self.prompts_within(limit);
         let Self { cache, pipeline, shown, prompts, prompts_shown } = self;
         let (site, view) = (*pipeline.site(), cache.view());
         let mut show = |pipeline: &mut Pipeline, tokens| {
             if *shown < tokens {
-                pipeline.show(&view.range(*shown..tokens));
+                let classes = classes.map(|all| &all[*shown..tokens]);
+                pipeline.show(&NewTokens { classes, ..view.range(*shown..tokens) });
                 *shown = tokens;
             }
         };

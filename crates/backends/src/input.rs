@@ -2,7 +2,7 @@
 
 use half::f16;
 use ndarray::{ArrayView1, ArrayView3};
-use vattention_core::{Element, Error, MAX_MAGNITUDE, Result, RowsView, Storage};
+use vattention_core::{Element, Error, MAX_MAGNITUDE, Result, RowsView, Storage, TokenClass};
 
 /// Tokens are numbered by u32, and the sampler's order needs a bit to spare.
 const MAX_TOKENS: usize = (1 << 31) - 1;
@@ -63,6 +63,21 @@ pub(crate) fn check_lengths(keys: usize, values: usize, held: usize) -> Result<(
         return Err(Error::shape("tokens", format!("at most {MAX_TOKENS}"), held + keys));
     }
     Ok(())
+}
+
+/// Refuses tokens without classes if a selector `needs` them, or another number of classes than tokens.
+pub(crate) fn check_classes(
+    needs: Option<&str>,
+    classes: Option<&[TokenClass]>,
+    tokens: usize,
+) -> Result<()> {
+    match (classes, needs) {
+        (Some(classes), _) if classes.len() != tokens => {
+            Err(Error::shape("classes", format!("{tokens}, one per token"), classes.len()))
+        }
+        (None, Some(selector)) => Err(Error::Classes { selector: selector.into() }),
+        _ => Ok(()),
+    }
 }
 
 /// The causal limits of `queries` queries over `held` tokens.

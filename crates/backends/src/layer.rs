@@ -8,13 +8,13 @@ use std::sync::Arc;
 use ndarray::{Array2, Array3, ArrayView3, Axis, s};
 use vattention_core::{
     Attention, Error, MAX_MAGNITUDE, Options, Output, Pipeline, PipelineConfig, Result, RowReport,
-    RowsView, Selection, Shape, Site, Storage, Timings,
+    RowsView, Selection, Shape, Site, Storage, Timings, TokenClass,
 };
 
 use crate::cache::{Cache, Room, View};
 use crate::executor::{Executor, HeadInput, HeadOutput};
 use crate::head::{Head, Query};
-use crate::input::{check_lengths, check_numbers, check_shape, largest, limits};
+use crate::input::{check_classes, check_lengths, check_numbers, check_shape, largest, limits};
 use crate::workers::Workers;
 
 /// What a KV head answers, and the tokens that were live then.
@@ -30,6 +30,8 @@ pub struct Layer<M> {
     return_selection: bool,
     step: u32,
     heads: Vec<Head>,
+    /// What each token is in the text, if a selector needs to know.
+    classes: Option<Vec<TokenClass>>,
     workers: Workers,
     executor: M,
     timed: bool,
@@ -68,13 +70,15 @@ impl<M: Executor> Layer<M> {
             }
             Ok(Head::new(cache, pipeline))
         };
+        let heads: Vec<Head> = (0..shape.kv_heads).map(head).collect::<Result<_>>()?;
         Ok(Self {
             shape,
             scale,
             storage: options.storage,
             return_selection: options.return_selection,
             step: options.first_step,
-            heads: (0..shape.kv_heads).map(head).collect::<Result<_>>()?,
+            classes: heads[0].pipeline.needs_classes().map(|_| Vec::new()),
+            heads,
             workers,
             executor,
             timed: options.timed,
@@ -110,8 +114,10 @@ impl<M: Executor> Layer<M> {
         // To wake threads would take longer than to show one token.
         let serial = tokens <= 1 && prompts == 0;
         let workers = if serial { &Workers::Serial } else { &self.workers };
+        let classes = self.classes.as_deref();
         self.lost = true;
-        workers.map(self.heads.iter_mut().collect(), |head: &mut Head| head.catch_up(limit));
+        let heads = self.heads.iter_mut().collect();
+        workers.map(heads, |head: &mut Head| head.catch_up(limit, classes));
         self.lost = false;
     }
 
@@ -251,12 +257,18 @@ fn inputs<'a>(
 }
 
 impl<M: Executor> Attention for Layer<M> {
-    fn append_rows(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
+    fn append_rows(
+        &mut self,
+        keys: RowsView<'_>,
+        values: RowsView<'_>,
+        classes: Option<&[TokenClass]>,
+    ) -> Result<()> {
         self.check_not_lost()?;
         let Shape { kv_heads, head_dim, value_dim, .. } = self.shape;
         check_shape("keys", keys.shape(), kv_heads, head_dim)?;
         check_shape("values", values.shape(), kv_heads, value_dim)?;
         check_lengths(keys.shape()[1], values.shape()[1], self.len())?;
+        check_classes(self.heads[0].pipeline.needs_classes(), classes, keys.shape()[1])?;
         check_numbers("keys", keys, largest(self.storage))?;
         check_numbers("values", values, largest(self.storage))?;
         let (first, new) = (self.len(), keys.shape()[1]);
@@ -266,6 +278,9 @@ impl<M: Executor> Attention for Layer<M> {
         self.executor.append(first, keys, values)?;
         for (i, (head, room)) in self.heads.iter_mut().zip(rooms).enumerate() {
             head.append(keys.index(i), values.index(i), room);
+        }
+        if let Some(all) = &mut self.classes {
+            all.extend_from_slice(classes.unwrap_or_default());
         }
         self.index_unless_planned();
         Ok(())
@@ -330,6 +345,9 @@ impl<M: Executor> Attention for Layer<M> {
         let executor = self.executor.fork(tokens)?;
         self.heads = self.heads.iter().map(|head| head.truncated(tokens)).collect::<Result<_>>()?;
         self.executor = executor;
+        if let Some(classes) = &mut self.classes {
+            classes.truncate(tokens);
+        }
         self.index_unless_planned();
         Ok(())
     }
@@ -337,7 +355,8 @@ impl<M: Executor> Attention for Layer<M> {
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
         let heads = self.heads.iter().map(Head::fork).collect::<Result<_>>()?;
         let executor = self.executor.fork(self.len())?;
-        let mut fork = Self { heads, workers: self.workers.clone(), executor, ..*self };
+        let (classes, workers) = (self.classes.clone(), self.workers.clone());
+        let mut fork = Self { heads, classes, workers, executor, ..*self };
         if let Some(sequence) = sequence {
             fork.heads.iter_mut().for_each(|head| head.pipeline.set_sequence(sequence));
         }

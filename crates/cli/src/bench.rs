@@ -95,12 +95,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     check_outputs(&[("--json", args.json.as_ref()), ("--plot", args.plot.as_ref())], &inputs)?;
     let bench = bench(args)?;
     let count = entries.len() * args.density.len().max(1);
-    let layers = 0..bench.most_layers(count)?;
-    let numbers: BTreeSet<usize> = layers.map(|layer| bench.heads.number(layer)).collect();
+    let most = bench.most_layers(count)?;
+    let numbers: BTreeSet<usize> = (0..most).map(|layer| bench.heads.number(layer)).collect();
     let shape = bench.heads.shape();
     let layers: Vec<_> = numbers.into_iter().map(|number| (number, shape)).collect();
     let lineup = Lineup::new(entries).fitting(&layers, &*backend)?;
-    let lineup = lineup.each(|entry| variants(&entry, &args.density))?;
+    let classed =
+        |entry: Entry| bench.heads.expect_classes(&entry.pipeline, most).map(|()| vec![entry]);
+    let lineup = lineup.each(classed)?.each(|entry| variants(&entry, &args.density))?;
     let bar = progress::bar("parts");
     let report = bench.run(&lineup.run, &*backend, &|done, total| {
         progress::show(&bar, done, total);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use vattention::config::shares;
-use vattention::experiments::Entry;
+use vattention::experiments::{Entry, expect_classes};
 use vattention::plugin::{BudgetEstimator, Uniform};
 use vattention::trace::Trace;
 use vattention::{Fraction, PipelineConfig, Shape, Size};
@@ -30,10 +30,16 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let entries = args.changes.load(&args.configs)?.entries;
-    let (layers, backend) = (args.layers()?, find_backend("cpu")?);
-    let misfit = |entry| {
-        let reason = fits(entry, &layers, &*backend).err()?;
-        Some(format!("{}: {reason}", entry.file))
+    let trace = args.trace.as_deref().map(Trace::open).transpose()?;
+    let (layers, backend) = (args.layers(trace.as_ref())?, find_backend("cpu")?);
+    let misfit = |entry: &Entry| {
+        let fits = fits(entry, &layers, &*backend).and_then(|()| {
+            let trace = trace.as_ref();
+            trace.map_or(Ok(()), |trace| {
+                expect_classes(&entry.pipeline, trace).map_err(|e| e.to_string())
+            })
+        });
+        Some(format!("{}: {}", entry.file, fits.err()?))
     };
     let misfits: Vec<String> = entries.iter().filter_map(misfit).collect();
     if !misfits.is_empty() {
@@ -49,10 +55,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 impl Args {
     /// What the pipelines must fit, beside themselves.
-    fn layers(&self) -> Result<Vec<(usize, Shape)>, Failure> {
+    fn layers(&self, trace: Option<&Trace>) -> Result<Vec<(usize, Shape)>, Failure> {
         let mut layers = Vec::new();
-        if let Some(path) = &self.trace {
-            let trace = Trace::open(path)?;
+        if let Some(trace) = trace {
             layers.extend(trace.layers().map(|(number, layout)| (number, layout.shape)));
         }
         #[cfg(feature = "models")]

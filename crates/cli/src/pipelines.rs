@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use vattention::config::{ConfigError, Loader};
 use vattention::experiments::{
-    Entry, Results, TraceSettings, at_densities, at_epsilon, chosen_layers,
+    Entry, Results, TraceSettings, at_densities, at_epsilon, chosen_layers, expect_classes,
 };
 use vattention::trace::Trace;
 use vattention::{Backend, Fraction, Options, Shape};
@@ -75,6 +75,8 @@ impl PipelineArgs {
         results: &Results,
     ) -> Result<Lineup<Entry>, Failure> {
         let fitting = Lineup::new(entries).fitting(&shapes(trace, settings)?, backend)?;
+        let classed = |entry: Entry| expect_classes(&entry.pipeline, trace).map(|()| vec![entry]);
+        let fitting = fitting.each(classed)?;
         self.variations.make(
             fitting,
             |entry| entry,

@@ -13,7 +13,7 @@ pub(crate) struct Args {
     file: PathBuf,
 }
 
-const HEADER: [&str; 9] = [
+const HEADER: [&str; 10] = [
     "layer",
     "query heads",
     "KV heads",
@@ -22,6 +22,7 @@ const HEADER: [&str; 9] = [
     "tokens",
     "queries",
     "prompt",
+    "classes",
     "stored",
 ];
 
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     say(&format!("\n{table}"))
 }
 
-fn cells(number: usize, layout: &Layout) -> [String; 9] {
+fn cells(number: usize, layout: &Layout) -> [String; 10] {
     let causal = if layout.causal { " (causal)" } else { "" };
     [
         number.to_string(),
@@ -61,6 +62,7 @@ fn cells(number: usize, layout: &Layout) -> [String; 9] {
         layout.tokens.to_string(),
         format!("{}{causal}", layout.queries),
         layout.prompt.to_string(),
+        if layout.classes { "yes" } else { "no" }.into(),
         layout.storage.name().into(),
     ]
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vattention::experiments::{
-    Entry, Results, TraceSettings, at_densities, at_epsilon, verify_all,
+    Entry, Results, TraceSettings, at_densities, at_epsilon, expect_classes, verify_all,
 };
 use vattention::plots;
 use vattention::trace::{Trace, write_beside};
@@ -125,6 +125,7 @@ impl Args {
         }
         let (settings, backend) = (TraceSettings::default(), find_backend("cpu")?);
         expect_fit(&entry, &shapes(trace, &settings)?, &*backend)?;
+        expect_classes(&entry.pipeline, trace)?;
         let Some(density) = self.density else { return Ok(entry) };
         let search = [(&entry, density)];
         let mut found = at_densities(&search, trace, &*backend, &settings, results, &|_, _| ())?;

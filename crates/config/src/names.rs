@@ -86,7 +86,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         "no selector here ranks by keys alone; the nearest is `snapkv`, by the prompt's last queries",
     ),
     (
-        &["tova", "scissorhands"],
+        &["tova"],
         "there is none here; the nearest is `h2o`, which sums the attention of all queries",
     ),
     (

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ndarray::{Array2, Array3, ArrayView3};
 
-use crate::{Certificate, PipelineConfig, Result, RowsView, Selection, Shape};
+use crate::{Certificate, PipelineConfig, Result, RowsView, Selection, Shape, TokenClass};
 
 /// A machine that runs pipelines.
 pub trait Backend: Send + Sync {
@@ -75,12 +75,18 @@ impl Turn<'_> {
 
 /// Attention of one layer of one sequence. Owns the keys and values.
 pub trait Attention: Send {
-    /// [`append`](#method.append) calls this; only implementations and wrappers use it: keys `[kv_heads, new, head_dim]` and values
-    /// `[kv_heads, new, value_dim]`.
+    /// [`append`](#method.append) and [`append_classed`](#method.append_classed) call this; only implementations and wrappers use it: keys
+    /// `[kv_heads, new, head_dim]`, values `[kv_heads, new, value_dim]` and, if they are known, the tokens' classes, `[new]`.
     ///
     /// # Errors
-    /// A wrong shape, a number that cannot be stored, or no memory; then nothing has changed.
-    fn append_rows(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()>;
+    /// A wrong shape, a number that cannot be stored, no memory, or no classes where a selector needs them
+    /// ([`Error::Classes`](crate::Error::Classes)); then nothing has changed.
+    fn append_rows(
+        &mut self,
+        keys: RowsView<'_>,
+        values: RowsView<'_>,
+        classes: Option<&[TokenClass]>,
+    ) -> Result<()>;
 
     /// Shows the selectors the last queries of a processed prompt, `[query_heads, prompt,
     /// head_dim]`; the last one is of the newest token.
@@ -135,13 +141,28 @@ impl dyn Attention + '_ {
     /// the [storage](Options::storage) type are copied; others are rounded to it.
     ///
     /// # Errors
-    /// A wrong shape, a number that cannot be stored, or no memory; then nothing has changed.
+    /// A wrong shape, a number that cannot be stored, no memory, or [`Error::Classes`](crate::Error::Classes) if a selector needs
+    /// [classes](#method.append_classed); then nothing has changed.
     pub fn append<'k, 'v>(
         &mut self,
         keys: impl Into<RowsView<'k>>,
         values: impl Into<RowsView<'v>>,
     ) -> Result<()> {
-        self.append_rows(keys.into(), values.into())
+        self.append_rows(keys.into(), values.into(), None)
+    }
+
+    /// As [`append`](#method.append), with what each token is in the text, `[new]`, for pipelines that
+    /// [need](PipelineConfig::needs_classes) it. Others drop it.
+    ///
+    /// # Errors
+    /// As [`append`](#method.append), or another number of classes than tokens.
+    pub fn append_classed<'k, 'v>(
+        &mut self,
+        keys: impl Into<RowsView<'k>>,
+        values: impl Into<RowsView<'v>>,
+        classes: &[TokenClass],
+    ) -> Result<()> {
+        self.append_rows(keys.into(), values.into(), Some(classes))
     }
 }
 

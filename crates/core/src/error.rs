@@ -49,6 +49,14 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// A selector needs to know what class each token is of ([`TokenClass`](crate::TokenClass)), and tokens came without.
+    #[error(
+        "`{selector}` needs the class of each token (special, punctuation or other), and these tokens have none"
+    )]
+    Classes {
+        /// Its name.
+        selector: String,
+    },
     /// A selector panicked while it was shown tokens or a prompt, so it does not know all of them.
     #[error("a selector has panicked while it was shown new tokens: the sequence cannot go on")]
     Lost,

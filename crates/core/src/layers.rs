@@ -152,6 +152,12 @@ impl PipelineConfig {
         own.map_or(self, |settings| &settings.pipeline)
     }
 
+    /// The first selector that needs the classes of tokens at a layer, by name, if one does.
+    pub fn needs_classes_at(self: &Arc<Self>, layer: usize) -> Option<&str> {
+        let part = self.at(layer);
+        if part.is_dense_at(layer) { None } else { part.own_needs_classes() }
+    }
+
     /// This pipeline, and those of layers with settings of their own.
     pub fn parts(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(self.layers.iter().map(|settings| &*settings.pipeline))

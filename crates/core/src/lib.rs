@@ -40,6 +40,7 @@ mod size;
 mod softmax;
 mod stats;
 mod stream;
+mod token_class;
 mod tokens;
 mod top;
 mod tunable;
@@ -82,6 +83,7 @@ pub use stats::{
     mean_of_lagged_squares, scale_up,
 };
 pub use stream::Stream;
+pub use token_class::TokenClass;
 pub use tokens::{BlockLayout, Blocks, Element, MAX_MAGNITUDE, StoredRows, Tokens};
 pub use top::Rank;
 pub use tunable::{Tunable, TunableDemand};

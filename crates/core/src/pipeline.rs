@@ -9,9 +9,9 @@ use crate::row::GroupLogits;
 use crate::stats::norm;
 use crate::stream::SHARED;
 use crate::{
-    Assumptions, Attended, Certificate, ClosedForm, Conflict, Error, Kind, Layers, NewTokens,
-    Picks, PipelineConfig, PrefixMax, PromptQueries, Result, Row, Sampler, Selector, Shape, Share,
-    Site, Step, Stream, Tokens,
+    Assumptions, Attended, Certificate, ClosedForm, Conflict, Error, Kind, NewTokens, Picks,
+    PipelineConfig, PrefixMax, PromptQueries, Result, Row, Sampler, Selector, Shape, Share, Site,
+    Step, Stream, Tokens,
 };
 
 /// The pipeline of one KV head of one layer of one sequence. Cloning it forks it.
@@ -66,8 +66,7 @@ impl Pipeline {
             return Err(Error::shape("layer", "at most 4095", site.layer));
         }
         let config = config.at(site.layer);
-        let always = |layers: &Layers| layers.contains(site.layer);
-        let dense = config.reads_everything() || config.dense_layers.iter().any(always);
+        let dense = config.is_dense_at(site.layer);
         Self {
             config: config.clone(),
             site,
@@ -135,7 +134,15 @@ impl Pipeline {
         self.error_bars = false;
     }
 
+    /// The first selector that needs the classes of tokens, by name, if one does.
+    pub fn needs_classes(&self) -> Option<&str> {
+        if self.dense { None } else { self.config.own_needs_classes() }
+    }
+
     /// Indexes new tokens.
+    ///
+    /// # Panics
+    /// As [`show`](Self::show).
     pub fn append(&mut self, new: &NewTokens<'_>) {
         self.measure(new.values);
         self.show(new);
@@ -167,7 +174,14 @@ impl Pipeline {
 
     /// The part of [`append`](Self::append) that [`plan`](Self::plan) does not need: shows the
     /// tokens to selectors and sampler.
+    ///
+    /// # Panics
+    /// If they have no classes and a selector [needs](Self::needs_classes) them, or have another number of classes than keys.
     pub fn show(&mut self, new: &NewTokens<'_>) {
+        match new.classes {
+            None => assert_eq!(self.needs_classes(), None, "tokens have no classes for it"),
+            Some(classes) => assert_eq!(classes.len(), new.keys.len(), "classes of new tokens"),
+        }
         self.selectors.iter_mut().for_each(|selector| selector.append(new));
         self.sampler.iter_mut().for_each(|sampler| sampler.append(new));
     }

@@ -102,6 +102,22 @@ impl PipelineConfig {
         Some(Sampling { promise: self.own_promise()?, base: self.sampler().base() })
     }
 
+    /// The first selector that needs the classes of tokens, at any layer, by name, if one does.
+    pub fn needs_classes(&self) -> Option<&str> {
+        self.parts().find_map(Self::own_needs_classes)
+    }
+
+    /// Whether everything is read at a layer without settings of its own.
+    pub(crate) fn is_dense_at(&self, layer: usize) -> bool {
+        self.reads_everything() || self.dense_layers.iter().any(|layers| layers.contains(layer))
+    }
+
+    /// The first selector that needs the classes of tokens, at layers without settings of their own.
+    pub(crate) fn own_needs_classes(&self) -> Option<&str> {
+        let selector = self.selectors.iter().find(|selector| selector.needs_classes())?;
+        Some(selector.typetag_name())
+    }
+
     /// Everything that no component can check for itself. Empty if the pipeline can run.
     pub fn conflicts(&self) -> Vec<Conflict> {
         let mut found = self.own_conflicts();

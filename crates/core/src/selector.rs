@@ -7,7 +7,7 @@ use dyn_clone::DynClone;
 use ndarray::ArrayView3;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use crate::{Picks, Result, Row, SelectorOp, Site, Step, Tokens, Tunable};
+use crate::{Picks, Result, Row, SelectorOp, Site, Step, TokenClass, Tokens, Tunable};
 
 /// A selector as written in a pipeline file: parameters, no state.
 ///
@@ -64,6 +64,11 @@ pub trait SelectorConfig: Debug + DynClone + Send + Sync {
     /// Whether it sizes its picks for the sample that follows, [`Row::sampling`]. A pipeline
     /// without a sample for a promise is refused.
     fn needs_sampling(&self) -> bool {
+        false
+    }
+
+    /// Whether it reads what class each token is of, [`NewTokens::classes`]. Tokens without are then refused.
+    fn needs_classes(&self) -> bool {
         false
     }
 
@@ -169,6 +174,9 @@ pub struct NewTokens<'a> {
     pub keys: Tokens<'a>,
     /// Their values, `[new, value_dim]`, as stored.
     pub values: Tokens<'a>,
+    /// What each is in the text, `[new]`. `None` if nobody knows, which only selectors that do not
+    /// [need](SelectorConfig::needs_classes) it are shown; they may be shown it too.
+    pub classes: Option<&'a [TokenClass]>,
 }
 
 /// The last queries of a processed prompt, for one KV head.

@@ -287,7 +287,8 @@ impl Evaluation<'_> {
     ) -> vattention_llm::Result<(Vec<u32>, Seen)> {
         let observed = ObservedBackend::new(self.backend, errors, Seen::default());
         let options = Options { sequence: case as u32, ..self.settings.options.clone() };
-        let mut session = Session::new(model, &observed, pipeline, &options)?;
+        let session = Session::new(model, &observed, pipeline, &options)?;
+        let mut session = session.with_classes(self.tokenizer.classes_for(pipeline)?);
         let logits = session.begin(prefilled)?;
         let logits = session.steps(logits, &prompt.sparse)?;
         let generation = session

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ndarray::{ArrayView3, s};
 use vattention_core::{
     Attention, Backend, Options, Output, PipelineConfig, Promise, Result, RowsView, Shape, Target,
+    TokenClass,
 };
 use vattention_experiments::{Bars, DenseBeside, Exact, RowError, Violations};
 
@@ -116,11 +117,16 @@ impl<W: Observer> Backend for ObservedBackend<'_, W> {
 }
 
 impl<W: Observer> Attention for ObservedAttention<W> {
-    fn append_rows(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
+    fn append_rows(
+        &mut self,
+        keys: RowsView<'_>,
+        values: RowsView<'_>,
+        classes: Option<&[TokenClass]>,
+    ) -> Result<()> {
         if let Some(dense) = &mut self.dense {
             dense.append(keys, values)?;
         }
-        self.attention.append(keys, values)
+        self.attention.append_rows(keys, values, classes)
     }
 
     fn observe(&mut self, queries: ArrayView3<'_, f32>) -> Result<()> {

@@ -11,6 +11,7 @@ use vattention_core::{
 };
 use vattention_trace::{Layout, Trace, TraceLayer};
 
+use crate::classes::expect_classes;
 use crate::dump::{Dump, DumpPart};
 use crate::measured::{Comparison, ExactRow, Measured, Tally};
 use crate::{Error, Exact, Result, Results};
@@ -66,6 +67,7 @@ pub fn compare(
     progress: &dyn Fn(usize, usize),
 ) -> Result<(Comparison, Dump)> {
     let layers = chosen_layers(trace, settings)?;
+    entries.iter().try_for_each(|entry| expect_classes(&entry.pipeline, trace))?;
     let place = |number: usize| (&layers[number / entries.len()], number % entries.len());
     let key = |number: usize| {
         let ((layer, _), i) = place(number);
@@ -281,18 +283,17 @@ fn load(
 ) -> vattention_core::Result<Box<dyn Attention>> {
     let mut attention = backend.start(pipeline, number, layout.shape, options)?;
     let end = layer.prompt_end();
-    let part = |tokens: Range<usize>| {
-        let tokens = s![.., tokens, ..];
-        (layer.keys.slice(tokens), layer.values.slice(tokens))
+    let append = |attention: &mut dyn Attention, tokens: Range<usize>| {
+        let rows = s![.., tokens.clone(), ..];
+        let (keys, values) = (layer.keys.slice(rows), layer.values.slice(rows));
+        attention.append_rows(keys.into(), values.into(), layer.classes_of(tokens))
     };
-    let (keys, values) = part(0..end);
-    attention.append(keys, values)?;
+    append(&mut *attention, 0..end)?;
     if let Some(prompt) = &layer.prompt {
         attention.observe(prompt.view())?;
     }
     if end < layout.tokens {
-        let (keys, values) = part(end..layout.tokens);
-        attention.append(keys, values)?;
+        append(&mut *attention, end..layout.tokens)?;
     }
     Ok(attention)
 }

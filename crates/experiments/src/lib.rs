@@ -3,6 +3,7 @@
 
 mod bench;
 mod beside;
+mod classes;
 mod compare;
 mod density;
 mod digest;
@@ -23,6 +24,7 @@ pub use bench::{
     available_memory, decides_itself, row_bytes, sized,
 };
 pub use beside::DenseBeside;
+pub use classes::expect_classes;
 pub use compare::{Entry, TraceSettings, chosen_layers, compare};
 pub use density::{Tuned, at_densities, made_to_read, named};
 pub use digest::{Digest, Files, digest_of_file, named_files};

@@ -15,6 +15,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use vattention_core::{Assumptions, Demand, Kind, PipelineConfig, Promise, Scope};
 
+use crate::classes::expect_classes;
 use crate::metrics::{Bars, CountTest, Evidence, LEVEL};
 use crate::{Error, Result, Results};
 use bench::Bench;
@@ -152,6 +153,7 @@ pub(crate) fn try_all(
     results: &Results,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<Vec<LayerTrials>>> {
+    pipelines.iter().try_for_each(|pipeline| expect_classes(pipeline, trace))?;
     let demands = pipelines.iter().map(|pipeline| demand(pipeline)).collect::<Result<Vec<_>>>()?;
     // Of each unit: the pipeline, the place of its layer, the KV head.
     let heads = |layer: usize| (0..layers[layer].1.shape.kv_heads).map(move |head| (layer, head));

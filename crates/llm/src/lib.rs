@@ -26,6 +26,7 @@
 
 mod blocks;
 mod chat;
+mod classes;
 mod config;
 mod dense;
 mod error;
@@ -48,6 +49,7 @@ mod tokenizer;
 mod weights;
 
 pub use chat::{Chat, ChatTemplate};
+pub use classes::Classes;
 pub use config::{Architecture, Biases, Config, Experts};
 pub use error::{Error, Result};
 pub use generate::{Generation, Prompt, Stop, best};

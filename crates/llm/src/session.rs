@@ -6,11 +6,11 @@ mod step;
 
 use std::sync::Arc;
 
-use vattention_core::{Attention, Backend, Options, PipelineConfig};
+use vattention_core::{Attention, Backend, Options, PipelineConfig, TokenClass};
 
 use crate::prefill::check_finite;
 use crate::report::LayerReport;
-use crate::{Error, Model, PrefillOptions, Result};
+use crate::{Classes, Error, Model, PrefillOptions, Result};
 
 /// One sequence of a model.
 #[allow(missing_debug_implementations)]
@@ -18,6 +18,8 @@ pub struct Session<'m> {
     model: &'m Model,
     layers: Vec<Box<dyn Attention>>,
     reading: PrefillOptions,
+    /// What tokens are in a text, if that was said.
+    classes: Option<Classes>,
     /// Tokens so far.
     len: usize,
     reports: Vec<LayerReport>,
@@ -50,6 +52,7 @@ impl<'m> Session<'m> {
             model,
             layers: (0..config.layers).map(start).collect::<Result<_>>()?,
             reading: PrefillOptions::default(),
+            classes: None,
             len: 0,
             reports: Vec::new(),
             prefill_density: None,
@@ -62,6 +65,13 @@ impl<'m> Session<'m> {
     #[must_use]
     pub fn with_prefill_options(self, reading: PrefillOptions) -> Self {
         Self { reading, ..self }
+    }
+
+    /// Tells the pipeline what each token is in the text, which some selectors
+    /// [need](PipelineConfig::needs_classes).
+    #[must_use]
+    pub fn with_classes(self, classes: Option<Classes>) -> Self {
+        Self { classes, ..self }
     }
 
     /// Takes no token for the end of a text.
@@ -121,7 +131,13 @@ impl<'m> Session<'m> {
             attention.fork(sequence).map_err(|source| Error::Attention { layer, source })
         });
         let layers = layers.collect::<Result<_>>()?;
-        Ok(Self { layers, reports: self.reports.clone(), ..*self })
+        let (reports, classes) = (self.reports.clone(), self.classes.clone());
+        Ok(Self { layers, classes, reports, ..*self })
+    }
+
+    /// What tokens are in a text, if that was said.
+    fn classes_of(&self, tokens: &[u32]) -> Option<Vec<TokenClass>> {
+        Some(self.classes.as_ref()?.of(tokens))
     }
 
     fn check_not_lost(&self) -> Result<()> {

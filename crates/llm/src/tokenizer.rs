@@ -1,6 +1,7 @@
 //! Text to tokens and back, as `tokenizer.json` or GGUF's metadata says.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use tokenizers::{
     DecodeStream, DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper,
@@ -8,13 +9,15 @@ use tokenizers::{
 };
 
 use crate::gguf::{self, Gguf};
-use crate::{Config, Error, Result};
+use crate::{Classes, Config, Error, Result};
 
 /// A model's tokenizer.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     path: PathBuf,
     inner: tokenizers::Tokenizer,
+    /// Once somebody has asked.
+    pub(crate) classes: OnceLock<Classes>,
 }
 
 impl Tokenizer {
@@ -58,7 +61,7 @@ impl Tokenizer {
             );
             return Err(Error::checkpoint(path, reason));
         }
-        Ok(Self { path: path.into(), inner })
+        Ok(Self { path: path.into(), inner, classes: OnceLock::new() })
     }
 
     /// The tokens at the beginning of a sequence: with those that the tokenizer puts around texts,
@@ -89,6 +92,19 @@ impl Tokenizer {
     /// [`Error::Checkpoint`] if the tokenizer cannot decode them.
     pub fn decode(&self, tokens: &[u32]) -> Result<String> {
         self.inner.decode(tokens, true).map_err(|error| self.refuse(&error))
+    }
+
+    /// Every token, with its text unless it is special.
+    pub(crate) fn texts(&self) -> Result<Vec<(u32, Option<String>)>> {
+        let added = self.inner.get_added_tokens_decoder();
+        let text = |token: u32| {
+            if added.get(&token).is_some_and(|added| added.special) {
+                return Ok((token, None));
+            }
+            let text = self.inner.decode(&[token], false).map_err(|error| self.refuse(&error))?;
+            Ok((token, Some(text)))
+        };
+        self.inner.get_vocab(true).into_values().map(text).collect()
     }
 
     /// Decodes token by token.

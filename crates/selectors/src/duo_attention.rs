@@ -96,6 +96,10 @@ impl SelectorConfig for DuoAttention {
         self.of.as_ref().is_some_and(|of| of.needs_sampling())
     }
 
+    fn needs_classes(&self) -> bool {
+        self.of.as_ref().is_some_and(|of| of.needs_classes())
+    }
+
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         self.of.as_mut()?.tunable()
     }

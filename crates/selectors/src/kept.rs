@@ -33,8 +33,13 @@ impl Kept {
     pub(crate) fn evict(&mut self, old: usize, best: usize, scores: &[f32]) -> Picks {
         let mut stay = Picks::new(old);
         stay.take_top(best, scores);
-        keep(&mut self.tokens, old, &stay);
+        self.retain(&stay);
         stay
+    }
+
+    /// Evicts those of the first places that do not `stay`. O(kept).
+    pub(crate) fn retain(&mut self, stay: &Picks) {
+        keep(&mut self.tokens, stay.visible(), stay);
     }
 
     /// Takes those kept.

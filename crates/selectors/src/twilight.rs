@@ -59,6 +59,10 @@ impl SelectorConfig for Twilight {
         self.of.needs_sampling()
     }
 
+    fn needs_classes(&self) -> bool {
+        self.of.needs_classes()
+    }
+
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         Some(Tunable::Mass(&mut self.mass))
     }

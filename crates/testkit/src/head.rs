@@ -6,9 +6,9 @@ use ndarray_rand::rand_distr::{Distribution, Normal, StandardNormal, StudentT};
 use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use vattention_core::ndarray::ArrayView3;
-use vattention_core::{NewTokens, PromptQueries, Shape, Site, Step, Tokens};
+use vattention_core::{NewTokens, PromptQueries, Shape, Site, Step, TokenClass, Tokens};
 
-/// Keys, values and queries of one KV head with two query heads.
+/// Keys, values and queries of one KV head with two query heads, and tokens of every class.
 #[derive(Clone)]
 pub struct Head {
     /// Tokens, at least 1.
@@ -23,6 +23,7 @@ pub struct Head {
     keys: Vec<f32>,
     values: Vec<f32>,
     queries: Vec<f32>,
+    classes: Vec<TokenClass>,
 }
 
 /// What the keys of a head are like.
@@ -67,7 +68,8 @@ impl Head {
         let values = normals(tokens * dim, &mut rng);
         let shape = Shape { query_heads: GROUP, kv_heads: 1, head_dim: dim, value_dim: dim };
         let site = Site { seed, sequence: 0, layer: 0, kv_head: 0, shape };
-        Self { tokens, dim, seed, texture, site, keys, values, queries }
+        let classes = (0..tokens).map(|_| class(rng.random_range(0..10))).collect();
+        Self { tokens, dim, seed, texture, site, keys, values, queries, classes }
     }
 
     /// Where the head is.
@@ -82,6 +84,7 @@ impl Head {
         head.tokens = tokens;
         head.keys.truncate(tokens * self.dim);
         head.values.truncate(tokens * self.dim);
+        head.classes.truncate(tokens);
         head
     }
 
@@ -107,6 +110,7 @@ impl Head {
             first: range.start,
             keys: Tokens::new(&self.keys[span.clone()], range.len(), self.dim),
             values: Tokens::new(&self.values[span], range.len(), self.dim),
+            classes: Some(&self.classes[range]),
         }
     }
 }
@@ -116,6 +120,15 @@ impl std::fmt::Debug for Head {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { tokens, dim, seed, texture, .. } = self;
         write!(f, "Head::new({tokens}, {dim}, {seed}, Texture::{texture:?})")
+    }
+}
+
+/// One token of ten is special, two are punctuation.
+fn class(of_ten: u8) -> TokenClass {
+    match of_ten {
+        0 => TokenClass::Special,
+        1 | 2 => TokenClass::Punctuation,
+        _ => TokenClass::Other,
     }
 }
 

@@ -273,7 +273,7 @@ impl PromiseTrials {
         let site = Site { seed: 1, sequence: 0, layer: 0, kv_head: 0, shape: SHAPE };
         let mut pipeline = Pipeline::new(config, site).expect("the pipeline can run");
         let rows = [Tokens::new(&keys, TOKENS, 4), Tokens::new(&values, TOKENS, VALUE_DIM)];
-        pipeline.append(&NewTokens { first: 0, keys: rows[0], values: rows[1] });
+        pipeline.append(&NewTokens { first: 0, keys: rows[0], values: rows[1], classes: None });
         let step = Step {
             site: &site,
             queries: &queries,

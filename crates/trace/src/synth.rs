@@ -70,6 +70,7 @@ impl Synth {
             visible: Some((first..=self.tokens).collect()),
             prompt: (self.prompt > 0).then(|| queries(self.prompt)),
             prompt_tokens: None,
+            classes: None,
         };
         for kv_head in 0..kv_heads {
             Maker::new(self, kv_head).fill(&mut layer, kv_head);

@@ -9,6 +9,7 @@
 //! layers.{l}.visible  i64 [queries]                    optional: tokens that each query may see
 //! layers.{l}.prompt   [query_heads, prompt, head_dim]  optional: queries of the prompt's last tokens
 //! layers.{l}.prompt_tokens  i64 [1]                    optional: tokens of the prompt; absent: all
+//! layers.{l}.classes  u8 [tokens]                      optional: what each token is: 0 other, 1 punctuation, 2 special
 //! metadata            format = "vattention-trace/1"; scale, model, source, share (all optional)
 //! ```
 
@@ -18,13 +19,14 @@ mod write;
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use memmap2::Mmap;
 use ndarray::Array3;
 use safetensors::tensor::{Dtype, SafeTensors};
-use vattention_core::{MAX_MAGNITUDE, Shape, Storage};
+use vattention_core::{MAX_MAGNITUDE, Shape, Storage, TokenClass};
 
 use crate::{Error, Result};
 
@@ -72,6 +74,8 @@ pub struct Layout {
     pub prompt: usize,
     /// Whether each query has its own limit of what it sees.
     pub causal: bool,
+    /// Whether it is known what each token is in the text.
+    pub classes: bool,
     /// How keys and values are stored.
     pub storage: Storage,
 }
@@ -91,6 +95,8 @@ pub struct TraceLayer {
     pub prompt: Option<Array3<f32>>,
     /// Tokens of the prompt, no fewer than its queries; those after them came later. `None`: all.
     pub prompt_tokens: Option<usize>,
+    /// What each token is in the text, `[tokens]`.
+    pub classes: Option<Vec<TokenClass>>,
 }
 
 impl TraceLayer {
@@ -99,6 +105,14 @@ impl TraceLayer {
         let tokens = self.keys.dim().1;
         let end = self.prompt.as_ref().and(self.prompt_tokens);
         end.map_or(tokens, |end| end.min(tokens))
+    }
+
+    /// What some of the tokens are in the text, if that is known.
+    ///
+    /// # Panics
+    /// If there are fewer tokens.
+    pub fn classes_of(&self, tokens: Range<usize>) -> Option<&[TokenClass]> {
+        Some(&self.classes.as_ref()?[tokens])
     }
 
     /// How many of the first tokens a query sees.
@@ -188,6 +202,7 @@ impl Trace {
             visible: layer.visible.as_ref().map(limits).transpose()?,
             prompt: layer.prompt.as_ref().map(|tensor| self.numbers(tensor)).transpose()?,
             prompt_tokens: self.prompt_tokens(layer)?,
+            classes: layer.classes.as_ref().map(|tensor| self.classes(tensor)).transpose()?,
         })
     }
 
@@ -231,6 +246,16 @@ impl Trace {
                 prompt.max(1)
             )),
         }
+    }
+
+    fn classes(&self, tensor: &Tensor) -> Result<Vec<TokenClass>, String> {
+        let class = |(i, &number): (usize, &u8)| {
+            TokenClass::from_number(number).ok_or_else(|| {
+                let expected = "0 (other), 1 (punctuation) or 2 (special)";
+                format!("tensor `{}`: {number} at [{i}]; expected {expected}", tensor.name)
+            })
+        };
+        self.bytes(tensor).iter().enumerate().map(class).collect()
     }
 
     fn limits(&self, tensor: &Tensor, tokens: usize) -> Result<Vec<usize>, String> {

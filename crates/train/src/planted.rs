@@ -30,6 +30,7 @@ pub(crate) fn layer_of(queries: usize, tokens: usize, seed: u64) -> TraceLayer {
         visible: None,
         prompt: None,
         prompt_tokens: None,
+        classes: None,
     }
 }
 

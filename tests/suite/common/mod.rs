@@ -10,13 +10,13 @@ pub(crate) mod peer;
 
 use std::path::{Path, PathBuf};
 
-use ndarray::Array3;
+use ndarray::{Array3, ArrayView3};
 use ndarray_rand::RandomExt;
 use ndarray_rand::rand::SeedableRng;
 use ndarray_rand::rand_distr::StandardNormal;
 use rand_chacha::ChaCha8Rng;
 use vattention::cuda::Gpu;
-use vattention::{Backend, Shape, available_backends};
+use vattention::{Attention, Backend, Shape, TokenClass, available_backends};
 use vattention_cuda_emulator::{Emulator, or_skip};
 
 pub(crate) use files::{configs, root};
@@ -30,6 +30,23 @@ pub(crate) const MODEL_LAYER: usize = 9;
 /// Normal numbers of a seed.
 pub(crate) fn normal(dim: (usize, usize, usize), seed: u64) -> Array3<f32> {
     Array3::random_using(dim, StandardNormal, &mut ChaCha8Rng::seed_from_u64(seed))
+}
+
+/// Appends rows to a sequence, for any pipeline: some tokens are special and some punctuation, few enough to leave whole pages of
+/// neither.
+pub(crate) fn append(
+    attention: &mut dyn Attention,
+    keys: ArrayView3<'_, f32>,
+    values: ArrayView3<'_, f32>,
+) -> vattention::Result<()> {
+    let class = |token: usize| match (token % 61, token % 41) {
+        (0, _) => TokenClass::Special,
+        (_, 3) => TokenClass::Punctuation,
+        _ => TokenClass::Other,
+    };
+    let (first, new) = (attention.len(), keys.dim().1);
+    let classes: Vec<TokenClass> = (first..first + new).map(class).collect();
+    attention.append_classed(keys, values, &classes)
 }
 
 /// Whether a pipeline file uses one of `weights/`, and so runs on the model's heads only.

@@ -48,10 +48,15 @@ impl View<'_> {
         self.rows().columns(value_offset..end).padded(stride - end)
     }
 
-    /// Some of the tokens.
+    /// Some of the tokens, whose classes are not known here.
     pub(crate) fn range(&self, tokens: Range<usize>) -> NewTokens<'_> {
         let (keys, values) = (self.keys(), self.values());
         let first = tokens.start;
-        NewTokens { first, keys: keys.range(tokens.clone()), values: values.range(tokens) }
+        NewTokens {
+            first,
+            keys: keys.range(tokens.clone()),
+            values: values.range(tokens),
+            classes: None,
+        }
     }
 }

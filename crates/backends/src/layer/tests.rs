@@ -2,7 +2,8 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    NewTokens, Picks, PromptQueries, Row, Selector, SelectorConfig, SelectorOp, Step, typetag,
+    FallBack, NewTokens, Picks, PromptQueries, Row, Selector, SelectorConfig, SelectorOp, Step,
+    typetag,
 };
 
 use super::*;
@@ -326,4 +327,103 @@ fn a_leaking_selector_is_found_by_the_reference() {
     assert_eq!(out(Reference, false), decoded);
     assert_eq!(out(Reference, true), decoded);
     assert_ne!(out(Eager, true), decoded);
+}
+
+/// Takes the special tokens; needs to know which they are.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Specials {
+    special: Vec<bool>,
+}
+
+#[typetag::serde(name = "specials")]
+impl SelectorConfig for Specials {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn needs_classes(&self) -> bool {
+        true
+    }
+}
+
+impl Selector for Specials {
+    fn append(&mut self, new: &NewTokens<'_>) {
+        assert_eq!(self.special.len(), new.first);
+        let classes = new.classes.expect("classes are needed");
+        self.special.extend(classes.iter().map(|&class| class == TokenClass::Special));
+    }
+
+    fn select(&self, row: &Row<'_>, picks: &mut Picks) {
+        picks.take_all((0..row.visible()).filter(|&token| self.special[token]));
+    }
+}
+
+/// A layer of such a pipeline, or of a dense one.
+fn classed<M: Executor>(machine: M, dense: bool) -> Layer<M> {
+    let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(Specials::default())];
+    let dense_layers = if dense { vec![0.into()] } else { Vec::new() };
+    let pipeline =
+        Arc::new(PipelineConfig { selectors, dense_layers, ..PipelineConfig::default() });
+    let options =
+        Options { return_selection: true, fall_back: FallBack::Never, ..Options::default() };
+    Layer::new(&pipeline, 0, SHAPE, &options, Workers::Serial, machine).unwrap()
+}
+
+fn append_classed(layer: &mut dyn Attention, numbers: &[u8]) -> Result<()> {
+    let classes: Vec<_> = numbers.iter().map(|&n| TokenClass::from_number(n).unwrap()).collect();
+    let rows = |dim| Array3::<f32>::ones((2, numbers.len(), dim));
+    layer.append_classed(rows(4).view(), rows(3).view(), &classes)
+}
+
+/// What both KV heads read.
+fn read(layer: &mut dyn Attention) -> Vec<u32> {
+    let queries = Array3::<f32>::ones((2, 1, 4));
+    let selection = layer.attend(queries.view(), None).unwrap().selection.unwrap();
+    assert_eq!(selection.row(0).0, selection.row(1).0);
+    selection.row(0).0.to_vec()
+}
+
+/// Tokens are shown with their own classes: in parts, in forks, after tokens were taken back, sooner or later.
+#[test]
+fn tokens_are_shown_with_their_classes() {
+    fn check<M: Executor>(machine: M) {
+        let mut layer = classed(machine, false);
+        append_classed(&mut layer, &[2, 0, 1, 2]).unwrap();
+        append_classed(&mut layer, &[0, 2]).unwrap();
+        let mut fork = layer.fork(None).unwrap();
+        append_classed(&mut *fork, &[2, 0]).unwrap();
+        append_classed(&mut layer, &[0, 2]).unwrap();
+        assert_eq!((read(&mut layer), read(&mut *fork)), (vec![0, 3, 5, 7], vec![0, 3, 5, 6]));
+        layer.truncate(4).unwrap();
+        append_classed(&mut layer, &[2, 0]).unwrap();
+        assert_eq!(read(&mut layer), [0, 3, 4]);
+    }
+    check(Eager);
+    check(Reference);
+    check(Hermit { visible: 100 });
+}
+
+#[test]
+fn tokens_without_the_classes_that_are_needed_are_refused() {
+    let mut layer = classed(Eager, false);
+    let (keys, values) = (Array3::ones((2, 5, 4)), Array3::ones((2, 5, 3)));
+    append_classed(&mut layer, &[2, 1]).unwrap();
+    let error = append(&mut layer, &keys, &values).unwrap_err().to_string();
+    assert!(error.starts_with("`specials` needs the class of each token"), "{error}");
+    let few = layer.append_rows(
+        keys.view().into(),
+        values.view().into(),
+        Some(&[TokenClass::Special; 4]),
+    );
+    let error = few.unwrap_err().to_string();
+    assert_eq!(error, "classes: expected 5, one per token, got 4");
+    assert_eq!(layer.len(), 2);
+    append_classed(&mut layer, &[2]).unwrap();
+    assert_eq!(read(&mut layer), [0, 2]);
+    // Where everything is read, nobody needs them; they are not kept, but counted.
+    let mut dense = classed(Eager, true);
+    append(&mut dense, &keys, &values).unwrap();
+    append_classed(&mut dense, &[2, 1]).unwrap();
+    assert_eq!((dense.len(), dense.classes.is_none()), (7, true));
+    dense.append_rows(keys.view().into(), values.view().into(), Some(&[])).unwrap_err();
 }

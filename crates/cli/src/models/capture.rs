@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use vattention::Storage;
 use vattention::experiments::{Header, Shard, digest_of_file};
 use vattention::ndarray::{Array3, Axis, concatenate, s};
 use vattention::trace::{TraceInfo, TraceLayer, write_trace};
+use vattention::{Storage, TokenClass};
 use vattention_evaluate::fingerprint;
 use vattention_llm::{Config, LayerPrompt, Model, PrefillOptions};
 
@@ -21,7 +21,8 @@ const HELP: &str = "\
 The text is tokenized as it is, with what the tokenizer puts before a text, and read by dense attention.
 The trace has the keys and values of all its tokens, and the queries of the last --queries, each of
 which sees the tokens up to its own: they stand for tokens that are decoded. What is before them is the
-prompt, whose last --prompt-queries queries pipelines are shown before the first query.
+prompt, whose last --prompt-queries queries pipelines are shown before the first query. It says which
+tokens are special and which are punctuation, too.
 
 With --chunk the text is read that many tokens at a time, each chunk by itself and from position 0, and
 their keys and values are laid side by side: a memory longer than the model can read at once. The
@@ -82,7 +83,8 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let layers = if layers.is_empty() {
         BTreeMap::new()
     } else {
-        args.capture(&checkpoint.load()?, &tokens, layers)?
+        let classes = checkpoint.tokenizer.classes()?.of(&tokens);
+        args.capture(&checkpoint.load()?, &tokens, &classes, layers)?
     };
     let (model, source) = (Some(describe(config)), Some(args.source()));
     let info = TraceInfo { scale: None, model, source, share };
@@ -185,6 +187,7 @@ impl Args {
         &self,
         model: &Model,
         tokens: &[u32],
+        classes: &[TokenClass],
         chosen: &[usize],
     ) -> Result<BTreeMap<usize, TraceLayer>, Failure> {
         let mut parts: BTreeMap<usize, Vec<LayerPrompt>> = BTreeMap::new();
@@ -205,11 +208,11 @@ impl Args {
             )?;
         }
         bar.finish_and_clear();
-        Ok(parts.into_iter().map(|(number, parts)| (number, self.layer(parts))).collect())
+        Ok(parts.into_iter().map(|(number, parts)| (number, self.layer(parts, classes))).collect())
     }
 
     /// A layer of chunks side by side, with the queries that the last has kept parted.
-    fn layer(&self, mut chunks: Vec<LayerPrompt>) -> TraceLayer {
+    fn layer(&self, mut chunks: Vec<LayerPrompt>, classes: &[TokenClass]) -> TraceLayer {
         let together = |of: fn(&LayerPrompt) -> &Array3<f32>| {
             let all: Vec<_> = chunks.iter().map(|chunk| of(chunk).view()).collect();
             concatenate(Axis(1), &all).expect("chunks are of the same heads")
@@ -226,6 +229,7 @@ impl Args {
             visible: Some((prompt_tokens + 1..=tokens).collect()),
             prompt: (self.prompt_queries > 0).then_some(prompt),
             prompt_tokens: (self.prompt_queries > 0).then_some(prompt_tokens),
+            classes: Some(classes.to_vec()),
         }
     }
 }

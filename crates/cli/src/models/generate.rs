@@ -151,6 +151,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let session = |pipeline, machine: &dyn Backend| -> Result<Session<'_>, Failure> {
         let session =
             Session::new(&model, machine, pipeline, &options)?.with_prefill_options(reading);
+        let session = session.with_classes(checkpoint.tokenizer.classes_for(pipeline)?);
         Ok(if args.ignore_eos { session.without_end() } else { session })
     };
     let mut answering = Answering {

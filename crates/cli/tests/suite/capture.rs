@@ -9,7 +9,7 @@ use safetensors::SafeTensors;
 use vattention::config::Loader;
 use vattention::ndarray::{Array3, s};
 use vattention::trace::Trace;
-use vattention::{FallBack, Options, PipelineConfig, backends::Cpu, engine::Selection};
+use vattention::{FallBack, Options, PipelineConfig, TokenClass, backends::Cpu, engine::Selection};
 use vattention_llm::{Model, PrefillOptions, Prefilled, Session, Tokenizer};
 
 const TOKENS: usize = 400;
@@ -50,6 +50,12 @@ fn prefill(world: &World) -> Prefilled {
 fn a_trace_is_what_the_model_computes() {
     let world = World::new();
     let prefilled = prefill(&world);
+    let (model, tokens) = model(&world);
+    let classes =
+        Tokenizer::open(&recall(), model.config()).unwrap().classes().unwrap().of(&tokens);
+    let count = |class| classes.iter().filter(|&&other| other == class).count();
+    assert_eq!((classes[0], count(TokenClass::Special)), (TokenClass::Special, 1), "<bos>");
+    assert!(count(TokenClass::Punctuation) > 50, "{classes:?}");
     let trace = capture(&world, &["--dtype", "f32", "--layers", "0,2"]);
     assert_eq!(trace.layers().map(|(number, _)| number).collect::<Vec<_>>(), [0, 2]);
     for number in [0, 2] {
@@ -59,6 +65,7 @@ fn a_trace_is_what_the_model_computes() {
         assert_eq!(layer.prompt.unwrap(), expected.queries.slice(s![.., ..PROMPT, ..]));
         assert_eq!(layer.visible, Some((TOKENS - QUERIES + 1..=TOKENS).collect()));
         assert_eq!(layer.prompt_tokens, Some(TOKENS - QUERIES));
+        assert_eq!(layer.classes.unwrap(), classes);
     }
 }
 
@@ -114,7 +121,8 @@ fn other_commands_read_it() {
     assert!(shown.lines().any(|line| line == model), "{shown}");
     assert!(shown.lines().any(|line| line == "source  context.txt"), "{shown}");
     let rows = shown.lines().filter(|line| {
-        line.split_whitespace().eq(["0", "4", "2", "64", "64", "400", "8", "(causal)", "24", "f16"])
+        line.split_whitespace()
+            .eq(["0", "4", "2", "64", "64", "400", "8", "(causal)", "24", "yes", "f16"])
     });
     assert_eq!(rows.count(), 1, "{shown}");
     let out = ["--trace", "trace.safetensors", "--json", "out.json"];
@@ -133,8 +141,8 @@ fn sets(selection: &Selection) -> Vec<HashSet<usize>> {
 }
 
 /// What `compare` read in layer 0 of the trace.
-fn replayed(world: &World) -> Vec<HashSet<usize>> {
-    let args = ["compare", "snapkv.toml", "--trace", "trace.safetensors", "--dump", "dump"];
+fn replayed(world: &World, pipeline: &str) -> Vec<HashSet<usize>> {
+    let args = ["compare", pipeline, "--trace", "trace.safetensors", "--dump", "dump"];
     world.succeed(&args);
     let bytes = std::fs::read(world.path("dump")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -153,7 +161,9 @@ fn decoded(world: &World, pipeline: &Arc<PipelineConfig>) -> Vec<HashSet<usize>>
     let options =
         Options { return_selection: true, fall_back: FallBack::Never, ..Options::default() };
     let session = Session::new(&model, &Cpu::default(), pipeline, &options).unwrap();
+    let tokenizer = Tokenizer::open(&recall(), model.config()).unwrap();
     let mut session = session
+        .with_classes(tokenizer.classes_for(pipeline).unwrap())
         .with_prefill_options(PrefillOptions { observed: PROMPT, ..PrefillOptions::default() });
     let (prompt, last) = tokens.split_at(TOKENS - QUERIES);
     session.prefill(prompt).unwrap();
@@ -173,7 +183,7 @@ fn a_trace_replays_decoding() {
     world.write("snapkv.toml", text);
     let pipeline = Loader::default().parse("snapkv.toml", text).unwrap();
     capture(&world, &["--dtype", "f32", "--layers", "0"]);
-    let (replayed, decoded) = (replayed(&world), decoded(&world, &pipeline));
+    let (replayed, decoded) = (replayed(&world, "snapkv.toml"), decoded(&world, &pipeline));
     assert_eq!((replayed.len(), decoded.len()), (QUERIES * 4, QUERIES * 4));
     for (row, (replayed, decoded)) in replayed.iter().zip(&decoded).enumerate() {
         let later = row / 4 + 1;
@@ -181,6 +191,32 @@ fn a_trace_replays_decoding() {
         // Rounding may decide between tokens with equal votes.
         let both = replayed.intersection(decoded).count();
         assert!(both + 2 >= 40 + later, "row {row}: {both} of {}", 40 + later);
+    }
+}
+
+/// FastGen keeps special tokens and punctuation, by classes from the trace or from the tokenizer, and some others.
+#[test]
+fn a_trace_replays_decoding_by_classes() {
+    let world = World::new();
+    let text = "[[selectors]]\ntype = \"fastgen\"\nrecover = 0.5\nfrequent = 20\nlocal = 20\n";
+    world.write("fastgen.toml", text);
+    let pipeline = Loader::default().parse("fastgen.toml", text).unwrap();
+    let trace = capture(&world, &["--dtype", "f32", "--layers", "0"]);
+    let classes = trace.layer(0).unwrap().unwrap().classes.unwrap();
+    let special = |token: usize| classes[token] == TokenClass::Special;
+    let (replayed, decoded) = (replayed(&world, "fastgen.toml"), decoded(&world, &pipeline));
+    assert_eq!((replayed.len(), decoded.len()), (QUERIES * 4, QUERIES * 4));
+    for (row, (replayed, decoded)) in replayed.iter().zip(&decoded).enumerate() {
+        let visible = TOKENS - QUERIES + row / 4 + 1;
+        assert!((0..visible).all(|token| !special(token) || replayed.contains(&token)));
+        assert!(replayed.len() < visible, "row {row}: {}", replayed.len());
+        // Rounding may decide between tokens with equal scores.
+        let both = replayed.intersection(decoded).count();
+        assert!(
+            both + 2 >= replayed.len().max(decoded.len()),
+            "row {row}: {both} of {}",
+            decoded.len()
+        );
     }
 }
 

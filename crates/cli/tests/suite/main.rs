@@ -6,6 +6,7 @@ mod backend;
 mod bench;
 mod benchmarks;
 mod capture;
+mod classes;
 mod cli;
 mod evaluate;
 mod generate;

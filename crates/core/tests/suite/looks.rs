@@ -72,7 +72,7 @@ fn looks_tell_each_member_its_own_sums() {
         };
         let mut pipeline = Pipeline::new(&Arc::new(config), site).unwrap();
         let (keys_, values_) = (Tokens::new(&keys, n, 1), Tokens::new(&values, n, 1));
-        pipeline.append(&NewTokens { first: 0, keys: keys_, values: values_ });
+        pipeline.append(&NewTokens { first: 0, keys: keys_, values: values_, classes: None });
         SEEN.lock().unwrap().clear();
         let step =
             Step { site: &site, queries: &queries, keys: keys_, values: values_, visible, step: 0 };

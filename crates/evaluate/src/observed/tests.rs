@@ -38,8 +38,13 @@ impl<F: Fn(usize, usize) -> f32 + Clone + Send + Sync + 'static> Backend for Off
 }
 
 impl<F: Fn(usize, usize) -> f32 + Clone + Send + 'static> Attention for OffAttention<F> {
-    fn append_rows(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
-        self.dense.append(keys, values)
+    fn append_rows(
+        &mut self,
+        keys: RowsView<'_>,
+        values: RowsView<'_>,
+        classes: Option<&[TokenClass]>,
+    ) -> Result<()> {
+        self.dense.append_rows(keys, values, classes)
     }
 
     fn observe(&mut self, queries: ArrayView3<'_, f32>) -> Result<()> {

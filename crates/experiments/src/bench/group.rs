@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ndarray::{Array3, ArrayView3};
 use rayon::prelude::*;
 use vattention_core::{
-    Attention, Backend, FallBack, Options, Output, PageSize, Placement, Storage, Turn,
+    Attention, Backend, FallBack, Options, Output, PageSize, Placement, Storage, TokenClass, Turn,
 };
 
 use super::bandwidth::{Memory, pool};
@@ -104,9 +104,10 @@ impl<'a> Group<'a> {
                 let count = BLOCK.min(tokens - first);
                 let keys = self.heads.keys(layer, first, count);
                 let values = self.heads.values(layer, first, count);
-                self.runners
-                    .par_iter_mut()
-                    .try_for_each(|runner| runner.append(layer, &keys, &values))?;
+                let classes = self.heads.classes(layer, first, count);
+                self.runners.par_iter_mut().try_for_each(|runner| {
+                    runner.append(layer, &keys, &values, classes.as_deref())
+                })?;
                 let done = layer as f64 + (first + count) as f64 / tokens as f64;
                 progress(done / plan.layers as f64);
             }
@@ -159,9 +160,16 @@ impl<'a> Group<'a> {
 }
 
 impl Runner<'_> {
-    fn append(&mut self, layer: usize, keys: &Array3<f32>, values: &Array3<f32>) -> Result<()> {
+    fn append(
+        &mut self,
+        layer: usize,
+        keys: &Array3<f32>,
+        values: &Array3<f32>,
+        classes: Option<&[TokenClass]>,
+    ) -> Result<()> {
         let start = Instant::now();
-        let appended = self.layers[layer].append(keys.view(), values.view());
+        let appended =
+            self.layers[layer].append_rows(keys.view().into(), values.view().into(), classes);
         let (heads, new, _) = keys.dim();
         self.tally.add_append(start.elapsed(), heads * new);
         appended.map_err(|source| self.variant.refuse(layer, source))

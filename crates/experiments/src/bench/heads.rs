@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ndarray::{Array3, Axis, s};
-use vattention_core::Shape;
+use vattention_core::{PipelineConfig, Shape, TokenClass};
 use vattention_trace::{Trace, TraceLayer};
 
 use super::numbers;
@@ -121,6 +121,33 @@ impl BenchHeads {
             Self::MadeUp(shape) => numbers::values(shape, layer, first, count),
             Self::Traced(traced) => repeated(&traced.layer(layer).values, first, count),
         }
+    }
+
+    /// What the tokens from `first` on are in the text, `[count]`, if that is known.
+    pub(super) fn classes(
+        &self,
+        layer: usize,
+        first: usize,
+        count: usize,
+    ) -> Option<Vec<TokenClass>> {
+        let Self::Traced(traced) = self else { return None };
+        let classes = traced.layer(layer).classes.as_ref()?;
+        Some((first..first + count).map(|token| classes[token % classes.len()]).collect())
+    }
+
+    /// Refuses a pipeline that needs to know what tokens are in the text, where that is not known.
+    ///
+    /// # Errors
+    /// [`Error::Pipeline`].
+    pub fn expect_classes(&self, pipeline: &Arc<PipelineConfig>, layers: usize) -> Result<()> {
+        for layer in (0..layers).filter(|&layer| self.classes(layer, 0, 0).is_none()) {
+            let layer = self.number(layer);
+            if let Some(selector) = pipeline.needs_classes_at(layer) {
+                let source = vattention_core::Error::Classes { selector: selector.into() };
+                return Err(Error::Pipeline { file: pipeline.name.clone(), layer, source });
+            }
+        }
+        Ok(())
     }
 
     /// Queries `[query_heads, 1, head_dim]` of one step.

@@ -37,6 +37,7 @@ fn layer(values: &[f32]) -> TraceLayer {
         visible: Some(vec![tokens - 1]),
         prompt: None,
         prompt_tokens: None,
+        classes: None,
     }
 }
 

@@ -42,7 +42,7 @@ impl<'a> Head<'a> {
         };
         let keys = rows(&layer.keys, shape.head_dim);
         let values = rows(&layer.values, shape.value_dim);
-        pipeline.append(&NewTokens { first: 0, keys, values });
+        pipeline.append(&NewTokens { first: 0, keys, values, classes: None });
         Ok(Self { trace, pipeline, layer, keys, values })
     }
 

@@ -46,6 +46,9 @@ impl<'a> Bench<'a> {
     ) -> Result<Self> {
         let file = pipeline.name.clone();
         let refuse = |source| Error::Pipeline { file: file.clone(), layer: number, source };
+        if let (Some(selector), None) = (pipeline.needs_classes_at(number), &layer.classes) {
+            return Err(refuse(vattention_core::Error::Classes { selector: selector.into() }));
+        }
         let shape = layer.shape();
         let scale = scale.unwrap_or(shape.default_scale());
         let (queries, tokens) = (layer.queries.dim().1, layer.keys.dim().1);
@@ -136,14 +139,16 @@ impl<'a> Head<'a> {
         let members = kv_head * group..(kv_head + 1) * group;
         let end = layer.prompt_end();
         let (keys, values) = both(0..end);
-        pipeline.append(&NewTokens { first: 0, keys, values });
+        let classes = layer.classes_of(0..end);
+        pipeline.append(&NewTokens { first: 0, keys, values, classes });
         if let Some(prompt) = &layer.prompt {
             let queries = prompt.slice(s![members.clone(), .., ..]).mapv(|q| q * scale);
             pipeline.observe(&PromptQueries { site: &site, queries: queries.view(), keys, values });
         }
         if end < tokens {
             let (keys, values) = both(end..tokens);
-            pipeline.append(&NewTokens { first: end, keys, values });
+            let classes = layer.classes_of(end..tokens);
+            pipeline.append(&NewTokens { first: end, keys, values, classes });
         }
         let (keys, values) = both(0..tokens);
         let query =

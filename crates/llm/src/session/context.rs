@@ -8,7 +8,8 @@ use crate::{Error, Result};
 impl Session<'_> {
     /// Begins an empty sequence with `tokens` tokens whose keys and values are there already, those
     /// of a stored prompt for one. `keys_values` gives each layer's: keys after rotation
-    /// `[kv_heads, tokens, head_dim]`, and values alike. Selectors are shown no queries.
+    /// `[kv_heads, tokens, head_dim]`, and values alike. Selectors are shown no queries, and
+    /// no classes of these tokens.
     ///
     /// Costs what the backend does with them; one layer's are in memory twice.
     ///

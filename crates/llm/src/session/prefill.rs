@@ -1,6 +1,6 @@
 //! The beginning of a sequence: a prompt.
 
-use vattention_core::Attention;
+use vattention_core::{Attention, TokenClass};
 
 use super::Session;
 use crate::prefill::{LayerPrompt, Prefilled};
@@ -31,10 +31,11 @@ impl Session<'_> {
         self.check_can_begin()?;
         self.model.check_prompt(tokens)?;
         self.grow(tokens.len(), |session| {
+            let classes = session.classes_of(tokens);
             let Self { model, layers, reading, prefill_density, .. } = session;
             let mut densities = 0.0;
             let logits = model.read(tokens, *reading, |layer, prompt| {
-                enter(layer, layers[layer].as_mut(), &prompt)?;
+                enter(layer, layers[layer].as_mut(), &prompt, classes.as_deref())?;
                 densities += prompt.density();
                 progress(layer + 1, layers.len());
                 Ok(())
@@ -55,10 +56,11 @@ impl Session<'_> {
         self.check_can_begin()?;
         self.model.check_layers(prompt)?;
         self.grow(prompt.tokens.len(), |session| {
+            let classes = session.classes_of(&prompt.tokens);
             for (layer, (attention, part)) in
                 session.layers.iter_mut().zip(&prompt.layers).enumerate()
             {
-                enter(layer, attention.as_mut(), part)?;
+                enter(layer, attention.as_mut(), part, classes.as_deref())?;
             }
             session.prefill_density = Some(prompt.density());
             Ok(prompt.logits.clone())
@@ -79,9 +81,15 @@ impl Session<'_> {
 }
 
 /// Leaves a layer's part of a prompt with its attention.
-fn enter(layer: usize, attention: &mut dyn Attention, prompt: &LayerPrompt) -> Result<()> {
+fn enter(
+    layer: usize,
+    attention: &mut dyn Attention,
+    prompt: &LayerPrompt,
+    classes: Option<&[TokenClass]>,
+) -> Result<()> {
     let failed = |source| Error::Attention { layer, source };
-    attention.append(prompt.keys.view(), prompt.values.view()).map_err(failed)?;
+    let (keys, values) = (prompt.keys.view(), prompt.values.view());
+    attention.append_rows(keys.into(), values.into(), classes).map_err(failed)?;
     if prompt.queries.dim().1 > 0 {
         attention.observe(prompt.queries.view()).map_err(failed)?;
     }

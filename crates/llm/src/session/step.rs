@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ndarray::{Array3, ArrayView3, Axis};
-use vattention_core::{Attention, Output};
+use vattention_core::{Attention, Output, TokenClass};
 
 use super::Session;
 use crate::linear::Scratch;
@@ -57,6 +57,7 @@ impl Session<'_> {
 
     fn through_layers(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         let shape = self.model.config().shape;
+        let classes = self.classes_of(tokens);
         let mut x = self.model.embed(tokens)?;
         let table = self.model.rope.table(self.len, tokens.len());
         let (angles, scratch) = (table.all(), &mut Scratch::default());
@@ -78,9 +79,11 @@ impl Session<'_> {
             let mut report = None;
             for token in 0..tokens.len() {
                 let begin = Instant::now();
+                let class = classes.as_ref().map(|classes| &classes[token..=token]);
                 let [queries, keys, values] =
                     [&queries, &keys, &values].map(|rows| of_token(rows, token));
-                let output = attend(attention.as_mut(), queries, keys, values).map_err(failed)?;
+                let output =
+                    attend(attention.as_mut(), queries, [keys, values], class).map_err(failed)?;
                 let time = begin.elapsed();
                 attended.extend(&output.out);
                 report = Some(LayerReport::new(output, time));
@@ -96,10 +99,10 @@ impl Session<'_> {
 fn attend(
     attention: &mut dyn Attention,
     queries: ArrayView3<'_, f32>,
-    keys: ArrayView3<'_, f32>,
-    values: ArrayView3<'_, f32>,
+    [keys, values]: [ArrayView3<'_, f32>; 2],
+    class: Option<&[TokenClass]>,
 ) -> vattention_core::Result<Output> {
-    attention.append(keys, values)?;
+    attention.append_rows(keys.into(), values.into(), class)?;
     attention.attend(queries, None)
 }
 

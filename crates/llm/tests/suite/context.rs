@@ -7,7 +7,7 @@ use crate::common::{CASES, case, dense, sparse};
 use ndarray::{Array3, ArrayView3};
 use vattention_backends::Cpu;
 use vattention_core::{
-    Attention, Backend, Options, Output, PipelineConfig, Result, RowsView, Shape,
+    Attention, Backend, Options, Output, PipelineConfig, Result, RowsView, Shape, TokenClass,
 };
 use vattention_llm::{Model, Session};
 
@@ -57,10 +57,15 @@ impl Backend for Keeper {
 }
 
 impl Attention for Layer {
-    fn append_rows(&mut self, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
+    fn append_rows(
+        &mut self,
+        keys: RowsView<'_>,
+        values: RowsView<'_>,
+        classes: Option<&[TokenClass]>,
+    ) -> Result<()> {
         let given = (keys.to_f32().to_owned(), values.to_f32().to_owned());
         self.kept.lock().unwrap().entry(self.number).or_insert(given);
-        self.inner.append(keys, values)
+        self.inner.append_rows(keys, values, classes)
     }
 
     fn observe(&mut self, queries: ArrayView3<'_, f32>) -> Result<()> {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use vattention_core::TokenClass;
 use vattention_llm::{Config, Tokenizer};
 
 fn recall() -> PathBuf {
@@ -38,6 +39,17 @@ fn a_text_comes_back() {
     let parts: Vec<String> =
         first.iter().filter_map(|&token| stream.push(token).unwrap()).collect();
     assert_eq!(parts.concat(), "The grass is green .");
+}
+
+#[test]
+fn tokens_are_of_the_classes_that_the_tokenizer_says() {
+    let tokenizer = Tokenizer::open(&recall(), &config()).unwrap();
+    let tokens = tokenizer.first("The grass is green.").unwrap();
+    let mut expected = vec![TokenClass::Other; 6];
+    (expected[0], expected[5]) = (TokenClass::Special, TokenClass::Punctuation);
+    let classes = tokenizer.classes().unwrap();
+    assert_eq!(classes.of(&tokens), expected);
+    assert_eq!(classes.of(&[u32::MAX]), [TokenClass::Other]);
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn uniforms(sequence: u32) -> Uniforms {
 /// The index of keys `[tokens, dim]`, which are their own values.
 fn index(keys: Tokens<'_>) -> Index {
     let mut index = Index::new(keys.dim(), LogitIndex::Keys);
-    index.append(&NewTokens { first: 0, keys, values: keys });
+    index.append(&NewTokens { first: 0, keys, values: keys, classes: None });
     index
 }
 
@@ -206,7 +206,7 @@ fn digest(index: LogitIndex) -> u64 {
     let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: DIM, value_dim: DIM };
     let site = Site { seed: 3, sequence: 0, layer: 0, kv_head: 0, shape };
     let mut worker = Worker { index: Index::new(DIM, index) };
-    worker.append(&NewTokens { first: 0, keys, values: keys });
+    worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
     let step = Step { site: &site, queries: &queries, keys, values: keys, visible: 1000, step: 0 };
     let picks = Picks::new(1000);
     let mut design = design(&worker, &step.rows(), &picks);

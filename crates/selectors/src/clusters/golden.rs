@@ -69,7 +69,7 @@ impl GoldenHead {
         let dim = site.shape.head_dim;
         let part = |first: usize, end: usize| {
             let keys = Tokens::new(&keys[first * dim..end * dim], end - first, dim);
-            NewTokens { first, keys, values: keys }
+            NewTokens { first, keys, values: keys, classes: None }
         };
         let begin = part(0, self.prompt_tokens);
         selector.append(&begin);

@@ -114,7 +114,7 @@ proptest! {
         let step = Step { queries: &queries, keys, ..head.step(head.tokens.div_ceil(2)) };
         for (labels, score) in LABELS.into_iter().flat_map(|l| [(l, Score::Head), (l, Score::Group)]) {
             let mut worker = config(head.dim, head.dim, 0, labels, score).worker(head.site()).unwrap();
-            worker.append(&NewTokens { first: 0, keys, values: keys });
+            worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
             let oracle = OracleTopK { size: Size::Tokens(7).into(), score };
             for row in step.rows() {
                 let mut picks = Picks::new(step.visible);

@@ -106,7 +106,7 @@ proptest! {
         let query = head.step(1).row(0).query().to_vec();
         let keys: Vec<f32> = query.iter().map(|x| x * scale).chain(query.iter().map(|x| -x)).collect();
         let keys = vattention_core::Tokens::new(&keys, 2, head.dim);
-        worker.append(&NewTokens { first: 0, keys, values: keys });
+        worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let row = head.step(head.tokens.min(2)).row(0);
         let scores = worker.scores(&row);
         prop_assert_eq!(&scores[..], &[33, 1][..scores.len()]);
@@ -273,7 +273,7 @@ fn a_linear_map_for_a_group_picks_what_hata_does() {
             ..config(32, IndexOf::Group, Score::Group)
         };
         let mut worker = hata.worker(&site).unwrap();
-        worker.append(&NewTokens { first: 0, keys, values: keys });
+        worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let step = Step { site: &site, queries: &queries, keys, values: keys, visible, step: 0 };
         let mut picks = Picks::new(visible);
         worker.select(&step.row(0), &mut picks);

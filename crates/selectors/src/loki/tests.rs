@@ -171,7 +171,7 @@ proptest! {
         let step = Step { site: &site, queries: &query, keys, values: keys, visible: count, step: 0 };
         for score in [Score::Head, Score::Group] {
             let mut worker = config(Some(4), file.path(), score).worker(&site).unwrap();
-            worker.append(&NewTokens { first: 0, keys, values: keys });
+            worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
             let oracle = OracleTopK { size: Size::Tokens(7).into(), score };
             for row in step.rows() {
                 prop_assert_eq!(worker.scores(&row), row.scores(score));

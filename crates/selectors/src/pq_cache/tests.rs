@@ -89,7 +89,7 @@ proptest! {
         let oracle = OracleTopK { size: Size::Tokens(7).into(), score: Score::Head };
         for metric in METRICS {
             let mut worker = config(4, count as u32, metric, Score::Head).worker(&site).unwrap();
-            worker.append(&NewTokens { first: 0, keys, values: keys });
+            worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
             let (codebooks, codes) = codes_of(&worker);
             let mut key = [0.0; 4];
             for token in 0..count {

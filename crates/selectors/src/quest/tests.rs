@@ -86,7 +86,7 @@ proptest! {
         let [queries, keys] = whole(&head);
         let keys = Tokens::new(&keys, head.tokens, head.dim);
         let mut worker = config(1, 0, score).worker(head.dim);
-        worker.append(&NewTokens { first: 0, keys, values: keys });
+        worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let oracle = OracleTopK { size: Size::Tokens(7).into(), score };
         let step = Step { queries: &queries, keys, ..head.step(head.tokens.div_ceil(2)) };
         for row in step.rows() {
@@ -139,7 +139,7 @@ fn the_best_page_need_not_hold_the_best_token() {
     let head = Head::new(4, 2, 0, Texture::Flat);
     let keys = Tokens::new(&keys, 4, 2);
     let mut worker = config(2, 0, Score::Head).worker(2);
-    worker.append(&NewTokens { first: 0, keys, values: keys });
+    worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
     let step = Step { queries: &[1.0, 1.0, 0.0, 0.0], keys, ..head.step(4) };
     assert_eq!(bounds(&worker, &step.row(0)), [8.0, 6.0]);
     let mut picks = Picks::new(4);

@@ -52,7 +52,7 @@ fn golden_what_is_kept_after_each_step() {
         let mut worker = case.config.build(&site).unwrap();
         let new = |first, end| {
             let keys = tokens(first, end);
-            NewTokens { first, keys, values: keys }
+            NewTokens { first, keys, values: keys, classes: None }
         };
         worker.append(&new(0, case.prompt));
         let last = rows - (case.kept.len() - 1);

@@ -51,7 +51,7 @@ fn a_group_picks_what_the_authors_code_picks() {
         let size = Size::Tokens(case.size - case.window);
         let config = SparQ { size, ..config(Some(case.channels.len()), Score::Group) };
         let mut worker = config.worker(&site).unwrap();
-        worker.append(&NewTokens { first: 0, keys, values: keys });
+        worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let (visible, step) = (tokens, 0);
         let row = Step { site: &site, queries: &queries, keys, values: keys, visible, step }.row(0);
         assert_eq!(worker.largest(&magnitudes(&row)), case.channels);
@@ -63,7 +63,7 @@ fn a_group_picks_what_the_authors_code_picks() {
         if group == 1 {
             let alone = SparQ { score: Score::Head, ..config };
             let mut alone = alone.worker(&site).unwrap();
-            alone.append(&NewTokens { first: 0, keys, values: keys });
+            alone.append(&NewTokens { first: 0, keys, values: keys, classes: None });
             assert_eq!(picked(&alone, &row, &window), case.picks);
         }
     }
@@ -119,7 +119,7 @@ proptest! {
         let keys = Tokens::new(&keys[..count * 4], count, 4);
         let step = Step { site: &site, queries: &query, keys, values: keys, visible: count, step: 0 };
         let mut worker = config(Some(4), Score::Head).worker(&site).unwrap();
-        worker.append(&NewTokens { first: 0, keys, values: keys });
+        worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let oracle = OracleTopK { size: Size::Tokens(7).into(), score: Score::Head };
         for row in step.rows() {
             prop_assert_eq!(worker.scores(&row), row.scores(Score::Head));
@@ -139,7 +139,7 @@ fn scores_are_finite() {
     let step = Step { site: &site, queries: &queries, keys, values: keys, visible: 3, step: 0 };
     for score in [Score::Head, Score::Group] {
         let mut worker = config(Some(1), score).worker(&site).unwrap();
-        worker.append(&NewTokens { first: 0, keys, values: keys });
+        worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         for row in step.rows() {
             assert!(worker.scores(&row).iter().all(|score| score.is_finite()));
         }

@@ -107,7 +107,7 @@ proptest! {
         let mut worker = shown(&config(0.5, 8), &head);
         let before = worker.index.as_ref().unwrap().clusters.clone();
         let keys = head.part(0..head.tokens).keys;
-        worker.append(&NewTokens { first: head.tokens, keys, values: keys });
+        worker.append(&NewTokens { first: head.tokens, keys, values: keys, classes: None });
         let after = &worker.index.as_ref().unwrap().clusters;
         prop_assert_eq!(before.means(), after.means());
         let joined = labels(after).split_off(head.tokens);

@@ -17,6 +17,7 @@ pub(super) struct LayerTensors {
     pub(super) visible: Option<Tensor>,
     pub(super) prompt: Option<Tensor>,
     pub(super) prompt_tokens: Option<Tensor>,
+    pub(super) classes: Option<Tensor>,
 }
 
 /// A tensor of the file: its name, type, shape and bytes.
@@ -73,8 +74,8 @@ pub(super) fn read_layers(metadata: &Metadata) -> Result<BTreeMap<usize, LayerTe
 }
 
 /// In the order in which they are written.
-pub(super) const PARTS: [&str; 6] =
-    ["queries", "keys", "values", "prompt", "visible", "prompt_tokens"];
+pub(super) const PARTS: [&str; 7] =
+    ["queries", "keys", "values", "prompt", "visible", "prompt_tokens", "classes"];
 
 /// `layers.3.keys` is `(3, "keys")`.
 pub(super) fn parse_name(name: &str) -> Result<(usize, String), String> {
@@ -114,10 +115,10 @@ impl Tensor {
         }
     }
 
-    /// Refuses what is not `count` numbers of tokens.
-    fn expect_limits(&self, count: usize) -> Result<(), String> {
-        if self.dtype != Dtype::I64 {
-            return Err(format!("tensor `{}` is {:?}; expected I64", self.name, self.dtype));
+    /// Refuses what is not `count` whole numbers of a type.
+    fn expect_whole(&self, dtype: Dtype, count: usize) -> Result<(), String> {
+        if self.dtype != dtype {
+            return Err(format!("tensor `{}` is {:?}; expected {dtype:?}", self.name, self.dtype));
         }
         self.expect(&[count])
     }
@@ -139,7 +140,7 @@ impl LayerTensors {
         };
         let (queries, keys, values) = (take("queries")?, take("keys")?, take("values")?);
         let (visible, prompt) = (take("visible").ok(), take("prompt").ok());
-        let prompt_tokens = take("prompt_tokens").ok();
+        let (prompt_tokens, classes) = (take("prompt_tokens").ok(), take("classes").ok());
         let [query_heads, query_count, head_dim] = queries.dims()?;
         let [kv_heads, tokens, _] = keys.dims()?;
         keys.expect(&[kv_heads, tokens, head_dim])?;
@@ -156,9 +157,13 @@ impl LayerTensors {
         }
         let shape = Shape { query_heads, kv_heads, head_dim, value_dim };
         shape.check().map_err(|error| format!("layer {number}: {error}"))?;
-        for (limits, count) in [(&visible, query_count), (&prompt_tokens, 1)] {
-            if let Some(limits) = limits {
-                limits.expect_limits(count)?;
+        for (numbers, dtype, count) in [
+            (&visible, Dtype::I64, query_count),
+            (&prompt_tokens, Dtype::I64, 1),
+            (&classes, Dtype::U8, tokens),
+        ] {
+            if let Some(numbers) = numbers {
+                numbers.expect_whole(dtype, count)?;
             }
         }
         let prompt_count = match &prompt {
@@ -175,9 +180,10 @@ impl LayerTensors {
             queries: query_count,
             prompt: prompt_count,
             causal: visible.is_some(),
+            classes: classes.is_some(),
             storage: storage(keys.dtype),
         };
-        Ok(Self { layout, queries, keys, values, visible, prompt, prompt_tokens })
+        Ok(Self { layout, queries, keys, values, visible, prompt, prompt_tokens, classes })
     }
 }
 

@@ -43,6 +43,10 @@ pub fn write_trace(
             let name = format!("layers.{number}.{part}");
             tensors.push(name, Dtype::I64, &[limits.len()], &bytes);
         }
+        if let Some(classes) = &layer.classes {
+            let bytes: Vec<u8> = classes.iter().map(|class| class.number()).collect();
+            tensors.push(format!("layers.{number}.classes"), Dtype::U8, &[bytes.len()], &bytes);
+        }
     }
     write_beside(path, &tensors.into_bytes(metadata(info)))
 }

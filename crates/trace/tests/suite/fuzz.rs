@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use ndarray::Array3;
 use proptest::prelude::*;
-use vattention_core::Storage;
+use vattention_core::{Storage, TokenClass};
 use vattention_trace::{Trace, TraceInfo, TraceLayer, write_trace};
 
 /// A folder for one thread's files.
@@ -26,6 +26,7 @@ fn good() -> Vec<u8> {
         visible: Some(vec![4, 2]),
         prompt: Some(numbers((2, 1, 3))),
         prompt_tokens: Some(3),
+        classes: Some(vec![TokenClass::Special; 4]),
     };
     let layers = BTreeMap::from([(0, layer)]);
     write_trace(&path(), &TraceInfo::default(), &layers, Storage::F16).unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ndarray::Array3;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use vattention_core::{Shape, Storage};
+use vattention_core::{Shape, Storage, TokenClass};
 use vattention_trace::{Trace, TraceInfo, TraceLayer, write_trace};
 
 fn numbers(dim: (usize, usize, usize), salt: usize) -> Array3<f32> {
@@ -21,6 +21,7 @@ fn layer() -> TraceLayer {
         visible: Some(vec![50, 1, 20]),
         prompt: Some(numbers((4, 7, 6), 3)),
         prompt_tokens: Some(20),
+        classes: Some((0..50).map(|t| TokenClass::from_number(t % 3).unwrap()).collect()),
     }
 }
 
@@ -32,7 +33,8 @@ fn info() -> TraceInfo {
 fn what_is_written_is_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.safetensors");
-    let plain = TraceLayer { visible: None, prompt: None, prompt_tokens: None, ..layer() };
+    let plain =
+        TraceLayer { visible: None, prompt: None, prompt_tokens: None, classes: None, ..layer() };
     let layers = BTreeMap::from([(3, layer()), (11, plain)]);
     for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
         write_trace(&path, &info(), &layers, storage).unwrap();
@@ -46,6 +48,7 @@ fn what_is_written_is_read_back() {
             let shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 6, value_dim: 5 };
             assert_eq!((layout.shape, layout.tokens, layout.queries), (shape, 50, 3));
             assert_eq!((layout.causal, layout.prompt == 7), (number == 3, number == 3));
+            assert_eq!(layout.classes, number == 3);
             assert_eq!(layout.storage, storage);
         }
         assert!(trace.layer(4).is_none());
@@ -190,6 +193,19 @@ fn every_kind_of_damage_is_refused_by_name() {
     check(
         &|raw| raw.tensor("layers.0.visible", Dtype::I32, &[3], vec![1; 12]),
         "`layers.0.visible` is I32; expected I64",
+    );
+    let classes = |raw: &mut Raw, dtype, classes: &[u8]| {
+        let name = "layers.0.classes";
+        raw.tensor(name, dtype, &[classes.len()], classes.to_vec());
+    };
+    check(
+        &|raw| classes(raw, Dtype::U8, &[0; 9]),
+        "`layers.0.classes` has shape [9]; expected [10]",
+    );
+    check(&|raw| classes(raw, Dtype::I8, &[0; 10]), "`layers.0.classes` is I8; expected U8");
+    check(
+        &|raw| classes(raw, Dtype::U8, &[0, 1, 2, 0, 3, 0, 0, 0, 0, 0]),
+        "`layers.0.classes`: 3 at [4]; expected 0 (other), 1 (punctuation) or 2 (special)",
     );
     let prompt = |raw: &mut Raw, dtype, tokens: i64| {
         raw.floats("prompt", &[4, 5, 6]);

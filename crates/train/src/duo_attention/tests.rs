@@ -10,6 +10,7 @@ fn layer() -> TraceLayer {
         visible: None,
         prompt: None,
         prompt_tokens: None,
+        classes: None,
     };
     layer.keys.mapv_inplace(|x| 0.1 * x);
     layer.queries.slice_mut(s![.., .., 0]).fill(1.0);

@@ -97,7 +97,7 @@ fn add(
         let values = layer.values.slice(s![kv_head, .., ..]).to_owned();
         let (keys, values) = (tokens(&keys), tokens(&values));
         let mut worker = config.build(&site)?;
-        worker.append(&NewTokens { first: 0, keys, values });
+        worker.append(&NewTokens { first: 0, keys, values, classes: None });
         for query in queries.clone() {
             let heads = kv_head * shape.group()..(kv_head + 1) * shape.group();
             let group = layer.queries.slice(s![heads.clone(), query, ..]).mapv(|x| x * scale);

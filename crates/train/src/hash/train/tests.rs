@@ -189,7 +189,7 @@ fn the_selector_computes_what_was_trained() {
             score: Score::Head,
         };
         let mut worker = config.build(&site).unwrap();
-        worker.append(&NewTokens { first: 0, keys, values: keys });
+        worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let first = kv_head * shape.group();
         let queries = layer.queries.slice(s![first..first + shape.group(), 0, ..]);
         let queries: Vec<f32> = queries.iter().map(|x| x * shape.default_scale()).collect();

@@ -1,0 +1,145 @@
+//! A selector that needs to know which tokens are special and which are punctuation, run as a user runs it: on models and traces that
+//! know it, and on traces that do not.
+
+use crate::world::{QUESTION, World, recall};
+
+const FASTGEN: &str = r#"
+    name = "fastgen"
+
+    [[selectors]]
+    type = "fastgen"
+    recover = 0.8
+    frequent = 0.1
+    local = 0.1
+"#;
+
+const SAMPLED: &str = r#"
+    [estimator]
+    type = "ratio"
+    epsilon = 0.2
+    delta = 0.2
+"#;
+
+fn world() -> World {
+    let world = World::new();
+    world.write("fastgen.toml", FASTGEN);
+    world.write(
+        "sampled.toml",
+        format!("{FASTGEN}{SAMPLED}").replace("\"fastgen\"\n\n", "\"sampled\"\n\n"),
+    );
+    world
+}
+
+fn captured() -> World {
+    let world = world();
+    let model = recall().display().to_string();
+    let args = ["--text", "context.txt", "--tokens", "600", "-o", "trace.safetensors"];
+    world.succeed(&[&["capture", "--model", &model][..], &args].concat());
+    world
+}
+
+fn synthetic() -> World {
+    let world = world();
+    world.succeed(&[
+        "synth",
+        "--kind",
+        "typical",
+        "--tokens",
+        "300",
+        "--queries",
+        "2",
+        "-o",
+        "trace.safetensors",
+    ]);
+    world
+}
+
+#[test]
+fn captured_traces_know_the_classes_of_tokens() {
+    let world = captured();
+    let out = ["--trace", "trace.safetensors", "--json", "out.json"];
+    world.succeed(&[&["compare", "fastgen.toml"][..], &out].concat());
+    let found = &world.json("out.json")["pipelines"][0];
+    let number = |of: &str, key: &str| found[of][key].as_f64().unwrap();
+    let read = found["density"]["per_kv_head"]["mean"].as_f64().unwrap();
+    assert!(read > 0.01 && read < 0.9, "{found}");
+    assert!(number("output_error", "mean") > 0.0);
+    let live = &found["live"];
+    assert!(live["output_error"]["max"].as_f64().unwrap() < 1e-5, "what is live is read: {live}");
+    let tried = [&["verify", "sampled.toml", "--trials", "64"][..], &out].concat();
+    assert!([Some(0), Some(1)].contains(&world.run(&tried).status.code()));
+    let verdict = world.json("out.json");
+    assert_eq!(
+        (&verdict["pipeline"], verdict["heads"].as_array().unwrap().len()),
+        (&"sampled".into(), 12)
+    );
+    let tuned = "base = \"fastgen.toml\"\n[grid]\nselectors.0.recover = [0.5, 0.9]\n";
+    world.write("grid.toml", tuned);
+    world.succeed(&[&["tune", "grid.toml"][..], &out].concat());
+    assert_eq!(world.json("out.json")["tried"].as_array().unwrap().len(), 2);
+    world.succeed(&["check", "fastgen.toml", "--trace", "trace.safetensors"]);
+    let bench = ["bench", "fastgen.toml", "--seconds", "0.01", "--dtype", "f32", "--threads", "1"];
+    world.succeed(&[&bench[..], &out, &["--tokens", "700"]].concat());
+    assert_eq!(world.json("out.json")["left_out"].as_array().unwrap().len(), 0);
+    let shown = world.succeed(&["trace", "trace.safetensors"]);
+    assert!(
+        shown.lines().any(|line| line.contains("classes")) && shown.contains(" yes "),
+        "{shown}"
+    );
+}
+
+#[test]
+fn models_tell_the_classes_of_tokens() {
+    let world = world();
+    let model = recall().display().to_string();
+    let asked = ["--context", "context.txt", "--question", QUESTION, "--json", "out.json"];
+    let generate = [&["generate", "--model", &model, "--pipeline", "fastgen.toml"][..], &asked];
+    world.succeed(&generate.concat());
+    let density = world.json("out.json")["density"].as_f64().unwrap();
+    assert!(density > 0.01 && density < 0.9, "{density}");
+    let asked =
+        ["--tasks", "niah_single_1", "--context", "400", "--cases", "2", "--json", "out.json"];
+    let evaluate = [
+        "evaluate",
+        "--model",
+        &model,
+        "--pipelines",
+        "dense.toml",
+        "fastgen.toml",
+        "sampled.toml",
+    ];
+    world.succeed(&[&evaluate[..], &asked].concat());
+    let variants = world.json("out.json")["variants"].clone();
+    let density = |i: usize| variants[i]["density"].as_f64().unwrap();
+    assert!(density(0) == 1.0 && density(1) < 0.9 && density(1) < density(2), "{variants}");
+}
+
+#[test]
+fn a_trace_without_classes_is_refused_by_what_needs_them() {
+    let world = synthetic();
+    let on = ["--trace", "trace.safetensors"];
+    let expected = "trace.safetensors: no tensor `layers.0.classes`, and `fastgen` needs to know which tokens are special or \
+                    punctuation; expected a trace that says so, as `vattention capture` writes";
+    world.refuse(&[&["compare", "fastgen.toml"][..], &on].concat(), expected);
+    world.refuse(&[&["verify", "sampled.toml"][..], &on].concat(), expected);
+    world.refuse(&[&["check", "dense.toml", "fastgen.toml"][..], &on].concat(), expected);
+    let output = world.run(&[&["compare", "dense.toml", "fastgen.toml"][..], &on].concat());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(said, format!("note: left out: fastgen.toml: {expected}\n"));
+    let needs = "fastgen, on layer 0: `fastgen` needs the class of each token";
+    world.refuse(&[&["bench", "fastgen.toml"][..], &on].concat(), needs);
+    world.refuse(&["bench", "fastgen.toml", "--tokens", "600"], needs);
+    world.write("grid.toml", "base = \"fastgen.toml\"\n[grid]\nselectors.0.recover = [0.5]\n");
+    let output = world.run(&[&["tune", "grid.toml"][..], &on].concat());
+    let told = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(told.contains("`layers.0.classes`"), "{told}");
+    // At layers that are read densely nobody needs them.
+    let dense = format!("dense_layers = [0]\n{FASTGEN}");
+    world.write("dense0.toml", dense);
+    world.succeed(&[&["compare", "dense0.toml"][..], &on].concat());
+}

@@ -1,0 +1,241 @@
+//! The laws, algorithms 1 and 2 as transcribed (`tests/golden/fastgen.json`), and what a choice of policy means.
+
+use proptest::prelude::*;
+use vattention_core::ndarray::{Array3, s};
+use vattention_core::{Shape, Step, Tokens};
+use vattention_testkit::{Head, Texture, laws};
+
+use super::*;
+use crate::learned::testing::{picked, prompt, queries};
+
+const ALL: [Policy; 5] =
+    [Policy::Special, Policy::Punctuation, Policy::Frequent, Policy::Local, Policy::Full];
+
+fn config(recover: f64) -> FastGen {
+    FastGen { recover: recover.try_into().unwrap(), frequent: share(), local: share() }
+}
+
+laws!(easily, config(0.02));
+laws!(for_a_third, config(0.3));
+laws!(for_most, config(0.8));
+laws!(for_everything, config(0.999_999));
+laws!(by_count, FastGen { frequent: Size::Tokens(5), local: Size::Tokens(3), ..config(0.5) });
+
+/// One KV head, its prompt and the steps after it, as `tools/make_selectors_golden.py` writes it.
+#[derive(Deserialize)]
+struct Case {
+    config: FastGen,
+    prompt: usize,
+    /// `[group][last queries of the prompt, steps][dim]`
+    query_eighths: Vec<Vec<Vec<f32>>>,
+    key_eighths: Vec<Vec<f32>>,
+    classes: Vec<String>,
+    /// By each policy.
+    recovered: Vec<f64>,
+    choice: usize,
+    /// After the prompt and after each step.
+    kept: Vec<Vec<usize>>,
+}
+
+impl Case {
+    fn queries(&self) -> Array3<f32> {
+        let of = &self.query_eighths;
+        let flat = of.iter().flatten().flatten().map(|x| x / 8.0).collect();
+        Array3::from_shape_vec((of.len(), of[0].len(), of[0][0].len()), flat).unwrap()
+    }
+
+    fn classes(&self) -> Vec<TokenClass> {
+        let class = |name: &String| match &name[..] {
+            "special" => TokenClass::Special,
+            "punctuation" => TokenClass::Punctuation,
+            "other" => TokenClass::Other,
+            other => panic!("no class {other}"),
+        };
+        self.classes.iter().map(class).collect()
+    }
+}
+
+fn cases() -> Vec<Case> {
+    serde_json::from_str(include_str!("../../../../tests/golden/fastgen.json")).unwrap()
+}
+
+#[test]
+fn golden_what_is_kept_after_each_step() {
+    let cases = cases();
+    assert_eq!(cases.iter().map(|case| case.choice).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    for case in &cases {
+        let (queries, classes) = (case.queries(), case.classes());
+        let (group, rows, dim) = queries.dim();
+        let keys: Vec<f32> = case.key_eighths.iter().flatten().map(|x| x / 8.0).collect();
+        let tokens =
+            |first: usize, end: usize| Tokens::new(&keys[first * dim..end * dim], end - first, dim);
+        let shape = Shape { query_heads: group, kv_heads: 1, head_dim: dim, value_dim: dim };
+        let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
+        let mut worker = Worker::new(case.config.clone());
+        let new = |first: usize, end: usize| {
+            let keys = tokens(first, end);
+            NewTokens { first, keys, values: keys, classes: Some(&classes[first..end]) }
+        };
+        worker.append(&new(0, case.prompt));
+        let last = rows - (case.kept.len() - 1);
+        let keys = tokens(0, case.prompt);
+        let of_prompt = queries.slice(s![.., ..last, ..]);
+        worker.observe(&PromptQueries { site: &site, queries: of_prompt, keys, values: keys });
+        assert_eq!(worker.policy, Some(ALL[case.choice]), "recovered {:?}", case.recovered);
+        for (i, kept) in case.kept.iter().enumerate() {
+            let visible = case.prompt + i;
+            let keys = tokens(0, visible);
+            let query = queries.slice(s![.., last + i.max(1) - 1, ..]).to_owned();
+            let queries = query.as_slice().unwrap();
+            let step = Step { site: &site, queries, keys, values: keys, visible, step: 0 };
+            if i > 0 {
+                worker.append(&new(visible - 1, visible));
+                // Everything is read, as if a sample of what was evicted followed.
+                let all: Vec<u32> = (0..visible as u32).collect();
+                for row in step.rows() {
+                    let weights: Vec<f32> = (0..visible).map(|t| row.logit(t).exp()).collect();
+                    worker.feedback(&row, &Attended { tokens: &all, weights: &weights });
+                }
+            }
+            let mut picks = Picks::new(visible);
+            worker.select(&step.row(0), &mut picks);
+            assert_eq!(picks.iter().collect::<Vec<_>>(), *kept, "{:?}, step {i}", case.config);
+        }
+    }
+}
+
+/// A worker that was shown the head's first tokens as a prompt of `count` queries.
+fn after_prompt(config: FastGen, head: &Head, tokens: usize, queries: &Array3<f32>) -> Worker {
+    let mut worker = Worker::new(config);
+    worker.append(&head.part(0..tokens));
+    worker.observe(&prompt(head, tokens, queries.view()));
+    worker
+}
+
+/// What `tokens` have of the attention of a prompt, by the definition: the mean over rows.
+fn recovered(head: &Head, tokens: usize, queries: &Array3<f32>, kept: &[usize]) -> f64 {
+    let (members, count, _) = queries.dim();
+    let keys = head.part(0..tokens).keys;
+    let mut sum = 0.0;
+    for member in 0..members {
+        for i in 0..count {
+            let query = queries.slice(s![member, i, ..]).to_vec();
+            let seen = tokens - count + i + 1;
+            let e: Vec<f64> = (0..seen).map(|t| f64::from(keys.dot(t, &query)).exp()).collect();
+            let of_kept: f64 = kept.iter().filter(|&&t| t < seen).map(|&t| e[t]).sum();
+            sum += of_kept / e.iter().sum::<f64>();
+        }
+    }
+    sum / (members * count) as f64
+}
+
+fn textures() -> impl Strategy<Value = Texture> {
+    prop::sample::select(vec![
+        Texture::Flat,
+        Texture::Gaussian,
+        Texture::HeavyTail,
+        Texture::Needle,
+    ])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The policy recovers enough, and no cheaper one does.
+    #[test]
+    fn the_cheapest_policy_that_recovers_enough_is_chosen(
+        recover in 0.02_f64..0.98, texture in textures(), tokens in 8_usize..80, count in 1_usize..8, seed in 0_u64..1000,
+    ) {
+        let head = Head::new(tokens, 8, seed, texture);
+        let queries = queries(&head, count);
+        let worker = after_prompt(config(recover), &head, tokens, &queries);
+        let chosen = worker.policy.unwrap();
+        let mass = recovered(&head, tokens, &queries, &picked(&worker, &head, tokens));
+        prop_assert!(mass >= recover - 1e-5, "{chosen:?} recovers {mass} of {recover}");
+        for cheaper in ALL.into_iter().take_while(|&policy| policy < chosen) {
+            let mut other = Worker::new(config(recover));
+            other.policy = Some(cheaper);
+            other.append(&head.part(0..tokens));
+            other.observe(&prompt(&head, tokens, queries.view()));
+            let mass = recovered(&head, tokens, &queries, &picked(&other, &head, tokens));
+            prop_assert!(mass < recover + 1e-5, "{cheaper:?} recovers {mass} of {recover}, and {chosen:?} was chosen");
+        }
+    }
+
+    /// To recover everything is to keep everything, then and later.
+    #[test]
+    fn all_of_the_attention_needs_all_tokens(tokens in 8_usize..80, seed in 0_u64..1000) {
+        let head = Head::new(tokens, 8, seed, Texture::Gaussian);
+        let half = tokens.div_ceil(2);
+        let mut worker = after_prompt(config(1.0 - 1e-12), &head, half, &queries(&head, 3));
+        prop_assert_eq!(worker.policy, Some(Policy::Full));
+        worker.append(&head.part(half..tokens));
+        answer(&mut worker, &head, tokens);
+        prop_assert_eq!(picked(&worker, &head, tokens).len(), tokens);
+    }
+
+    /// After every step: the classes of the policy whole, as many others as it has places for, the recent ones if it keeps any, and nothing
+    /// comes back.
+    #[test]
+    fn only_what_the_policy_names_is_kept(recover in 0.02_f64..0.9, texture in textures(), seed in 0_u64..1000) {
+        const TOKENS: usize = 60;
+        let head = Head::new(TOKENS, 8, seed, texture);
+        let mut worker = after_prompt(config(recover), &head, 30, &queries(&head, 4));
+        let policy = worker.policy.unwrap();
+        let classes = head.part(0..TOKENS).classes.unwrap();
+        let of = |class, seen: usize| (0..seen).filter(|&t| classes[t] == class).count();
+        let mut gone: Vec<usize> = Vec::new();
+        for seen in 30..=TOKENS {
+            if seen > 30 {
+                worker.append(&head.part(seen - 1..seen));
+                answer(&mut worker, &head, seen);
+            }
+            let kept = picked(&worker, &head, seen);
+            let many = worker.config.frequent.of(seen);
+            let named = |&&t: &&usize| policy.keeps(classes[t]);
+            let others = kept.iter().filter(|t| !named(t)).count();
+            let recent = seen - many..seen;
+            prop_assert!(gone.iter().all(|t| !kept.contains(t)));
+            gone = (0..seen).filter(|t| !kept.contains(t)).collect();
+            let specials = kept.iter().filter(|&&t| classes[t] == TokenClass::Special).count();
+            let points = kept.iter().filter(|&&t| classes[t] == TokenClass::Punctuation).count();
+            prop_assert_eq!(specials, of(TokenClass::Special, seen));
+            match policy {
+                Policy::Special => prop_assert_eq!(kept.len(), specials),
+                Policy::Punctuation => prop_assert_eq!((others, points), (0, of(TokenClass::Punctuation, seen))),
+                Policy::Frequent => prop_assert!(others <= many && points == of(TokenClass::Punctuation, seen)),
+                Policy::Local => prop_assert!(others <= 2 * many && recent.clone().all(|t| kept.contains(&t))),
+                Policy::Full => prop_assert_eq!(kept.len(), seen),
+            }
+        }
+    }
+}
+
+/// The head's step of the first `seen` tokens, whose rows read all of them.
+fn answer(worker: &mut Worker, head: &Head, seen: usize) {
+    let read: Vec<u32> = (0..seen as u32).collect();
+    for row in head.step(seen).rows() {
+        let weights: Vec<f32> = (0..seen).map(|token| row.logit(token).exp()).collect();
+        worker.feedback(&row, &Attended { tokens: &read, weights: &weights });
+    }
+}
+
+/// The first prompt chooses; nothing before it, and none after it.
+#[test]
+fn the_first_prompt_chooses() {
+    let head = Head::new(40, 8, 3, Texture::Gaussian);
+    let mut worker = Worker::new(config(0.02));
+    worker.append(&head.part(0..20));
+    answer(&mut worker, &head, 20);
+    assert_eq!((worker.policy, picked(&worker, &head, 20).len()), (None, 20));
+    worker.observe(&prompt(&head, 20, queries(&head, 2).view()));
+    let (chosen, kept) = (worker.policy, picked(&worker, &head, 20));
+    assert!(kept.len() < 20);
+    worker.config.recover = 0.999.try_into().unwrap();
+    worker.append(&head.part(20..40));
+    worker.observe(&prompt(&head, 40, queries(&head, 2).view()));
+    assert_eq!(worker.policy, chosen);
+    let later = picked(&worker, &head, 40);
+    assert!(later.iter().all(|&token| token >= 20 || kept.contains(&token)));
+    assert_eq!(worker.index_bytes(), 13 * later.len());
+}
