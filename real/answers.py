@@ -24,6 +24,12 @@ def mean(values, weights):
     return sum(value * weight for value, weight in zip(values, weights)) / sum(weights)
 
 
+def mean_error(seen, rows):
+    """Over all steps; a dash where some answers were asked without errors."""
+    errors = [attention["error"] for attention in seen]
+    return f"{mean([error['mean'] for error in errors], rows):.4f}" if all(errors) else "-"
+
+
 def row(pipeline, tasks, found):
     by_task = [list(found[pipeline, task].values()) for task in tasks]
     scores = [sum(case["score"] for case in cases) / len(cases) for cases in by_task]
@@ -34,7 +40,7 @@ def row(pipeline, tasks, found):
         f"{mean([attention['density'] for attention in seen], rows):.1%}",
         f"{100 * sum(scores) / len(scores):.1f}",
         *(f"{100 * score:.1f}" for score in scores),
-        f"{mean([attention['error']['mean'] for attention in seen], rows):.4f}",
+        mean_error(seen, rows),
     )
 
 
@@ -48,4 +54,6 @@ def answered_by_all(pipelines, found):
 context, *pipelines = sys.argv[1:]
 found = answers(int(context))
 tasks = answered_by_all(pipelines, found)
+if not tasks:
+    sys.exit("no task has been answered by all of them; expected names of pipelines as in docs/real-model/answers.jsonl")
 table.show([("pipeline", "read", "mean", *tasks, "error"), *(row(pipeline, tasks, found) for pipeline in pipelines)])
