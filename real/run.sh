@@ -250,7 +250,7 @@ part_tune() {
     capture kjv-heldout "" 8192
     whole tune $vattention tune \
         grids/{priority,priority-rigorous,vattention-oracle,vattention-auto,stratified,hybrid,random,oracle-top-k,oracle-top-p,twilight,quest,pq-cache,hash-hyperplanes,sparq}.toml \
-        grids/{retrieval-attention,squeezed-attention,tactic,inf-llm,snapkv,h2o,scissorhands,streaming-llm,duo-attention,magic-pig}.toml \
+        grids/{retrieval-attention,squeezed-attention,tactic,inf-llm,snapkv,h2o,scissorhands,fastgen,streaming-llm,duo-attention,magic-pig}.toml \
         real/grids/*.toml --at density=0.05,0.1,0.2 --rungs 1 --queries 4 --trace target/real/kjv-train-tune.safetensors --layers 5,14,22 \
         --held-out target/real/kjv-heldout.safetensors --held-out-layers 1,10,16,27 --held-out-queries 8 \
         --results target/real/tune.jsonl --json target/real/tune.json --plot $out/tune.svg --output target/real/tune
