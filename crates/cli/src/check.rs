@@ -31,15 +31,20 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let entries = args.changes.load(&args.configs)?.entries;
     let trace = args.trace.as_deref().map(Trace::open).transpose()?;
-    let (layers, backend) = (args.layers(trace.as_ref())?, find_backend("cpu")?);
+    // What the pipelines must fit, beside themselves.
+    let layers: Vec<(usize, Shape)> = trace.as_ref().map_or_else(Vec::new, shapes);
+    #[cfg(feature = "models")]
+    let layers = match &args.model {
+        Some(model) => [layers, crate::models::layers(model)?].concat(),
+        None => layers,
+    };
+    let backend = find_backend("cpu")?;
     let misfit = |entry: &Entry| {
-        let fits = fits(entry, &layers, &*backend).and_then(|()| {
-            let trace = trace.as_ref();
-            trace.map_or(Ok(()), |trace| {
-                expect_classes(&entry.pipeline, trace).map_err(|e| e.to_string())
-            })
-        });
-        Some(format!("{}: {}", entry.file, fits.err()?))
+        let reason = fits(entry, &layers, &*backend).err().or_else(|| {
+            let trace = trace.as_ref()?;
+            expect_classes(&entry.pipeline, trace).err().map(|error| error.to_string())
+        })?;
+        Some(format!("{}: {reason}", entry.file))
     };
     let misfits: Vec<String> = entries.iter().filter_map(misfit).collect();
     if !misfits.is_empty() {
@@ -53,19 +58,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Args {
-    /// What the pipelines must fit, beside themselves.
-    fn layers(&self, trace: Option<&Trace>) -> Result<Vec<(usize, Shape)>, Failure> {
-        let mut layers = Vec::new();
-        if let Some(trace) = trace {
-            layers.extend(trace.layers().map(|(number, layout)| (number, layout.shape)));
-        }
-        #[cfg(feature = "models")]
-        if let Some(model) = &self.model {
-            layers.extend(crate::models::layers(model)?);
-        }
-        Ok(layers)
-    }
+fn shapes(trace: &Trace) -> Vec<(usize, Shape)> {
+    trace.layers().map(|(number, layout)| (number, layout.shape)).collect()
 }
 
 /// The pipeline with the sampler that it draws by, where the file names none.
