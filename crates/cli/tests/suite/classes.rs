@@ -45,7 +45,7 @@ fn synthetic() -> World {
         "--kind",
         "typical",
         "--tokens",
-        "300",
+        "600",
         "--queries",
         "2",
         "-o",
