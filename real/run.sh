@@ -118,7 +118,7 @@ evaluate() { # a name for what comes out, options
     local name=$1
     shift
     whole $name timeout --foreground --signal INT 38m $vattention evaluate --model $model --dtype bf16 --at-once $(nproc) \
-        --haystack $haystack --results $out/answers.jsonl --leave-out-below 0.2 --json target/real/$name.json "$@"
+        --haystack $haystack --results ${answers:-$out/answers.jsonl} --leave-out-below 0.2 --json target/real/$name.json "$@"
 }
 
 # Which tasks the model can do at all. What it cannot do at 2048 and 4096 tokens is not asked at 8191.
@@ -166,9 +166,8 @@ part_ruler-magic-pig() {
 part_ruler-prefill() {
     local name
     for name in sample-attention sample-attention-0.8; do
-        whole ruler-$name timeout --foreground --signal INT 38m $vattention evaluate --model $model --dtype bf16 --at-once $(nproc) \
-            --tasks niah_single_1,niah_single_2,niah_multikey_1 --context 4096 --cases 10 --no-errors --haystack $haystack \
-            --pipelines configs/dense.toml --prefill configs/prefill/$name.toml --results $out/answers-prefill.jsonl
+        answers=$out/answers-prefill.jsonl evaluate ruler-$name --tasks niah_single_1,niah_single_2,niah_multikey_1 --context 4096 --cases 10 \
+            --no-errors --pipelines configs/dense.toml --prefill configs/prefill/$name.toml
     done
 }
 

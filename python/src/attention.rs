@@ -116,14 +116,14 @@ impl Attention {
     /// token is in the text, `[new]`: 0 other, 1 punctuation, 2 special. Pipelines with `fastgen` need them, others ignore them.
     ///
     /// Cost: a copy, and what the selectors' indexes need. An error leaves everything as it was: ValueError for a shape, for a number that
-    /// is not finite or cannot be stored, or for classes that are missing or none, TypeError for a type, MemoryError.
+    /// is not finite or cannot be stored, or for classes that are missing, too few or too many, or not 0, 1 or 2, TypeError for a type, MemoryError.
     #[pyo3(signature = (keys, values, classes = None))]
     fn append(
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
         values: &Bound<'_, PyAny>,
-        classes: Option<Vec<u8>>,
+        classes: Option<Vec<i64>>,
     ) -> PyResult<()> {
         let classes = classes.map(|classes| classes_of(&classes)).transpose()?;
         let (keys, values) = (Given::new("keys", keys)?, Given::new("values", values)?);
@@ -285,10 +285,10 @@ impl Layer {
 }
 
 /// Classes of their numbers.
-pub(crate) fn classes_of(numbers: &[u8]) -> PyResult<Vec<TokenClass>> {
-    let class = |(i, &number): (usize, &u8)| {
-        TokenClass::from_number(number).ok_or_else(|| {
-            let expected = "0 (other), 1 (punctuation) or 2 (special)";
+pub(crate) fn classes_of(numbers: &[i64]) -> PyResult<Vec<TokenClass>> {
+    let class = |(i, &number): (usize, &i64)| {
+        u8::try_from(number).ok().and_then(TokenClass::from_number).ok_or_else(|| {
+            let expected = TokenClass::NUMBERS;
             PyValueError::new_err(format!("classes[{i}]: expected {expected}, got {number}"))
         })
     };
@@ -318,7 +318,7 @@ pub(crate) fn append_batch(
     attentions: Vec<PyRef<'_, Attention>>,
     keys: &Bound<'_, PyAny>,
     values: &Bound<'_, PyAny>,
-    classes: Option<Vec<Vec<u8>>>,
+    classes: Option<Vec<Vec<i64>>>,
 ) -> PyResult<()> {
     let (keys, values) = (Given::new("keys", keys)?, Given::new("values", values)?);
     let keys: RowsView<'_, Ix4> = keys.rows("[sequences, kv_heads, new, head_dim]")?;

@@ -201,7 +201,7 @@ fn layer_of(number: usize, parts: &Bound<'_, PyDict>) -> PyResult<TraceLayer> {
         _ => None,
     };
     let prompt_tokens = parts.get_item("prompt_tokens")?;
-    let classes: Option<Vec<u8>> = match parts.get_item("classes")? {
+    let classes: Option<Vec<i64>> = match parts.get_item("classes")? {
         Some(classes) if !classes.is_none() => Some(classes.extract()?),
         _ => None,
     };

@@ -151,6 +151,9 @@ def test_classes_are_needed_by_what_reads_them():
     with pytest.raises(ValueError, match=r"classes\[1\]: expected 0 \(other\), 1 \(punctuation\) or 2 \(special\), got 3"):
         attention.append(rows, rows, [0, 3] * 25)
     assert len(attention) == 0
+    for number in 256, -1:
+        with pytest.raises(ValueError, match=rf"classes\[0\]: expected 0 .*, got {number}"):
+            attention.append(rows, rows, [number] * 50)
     classes = np.arange(50, dtype=np.uint8) % 3
     attention.append(rows, rows, classes)
     batch = [make(), make()]

@@ -42,7 +42,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let misfit = |entry: &Entry| {
         let reason = fits(entry, &layers, &*backend).err().or_else(|| {
             let trace = trace.as_ref()?;
-            expect_classes(&entry.pipeline, trace).err().map(|error| error.to_string())
+            let layers: Vec<_> = trace.layers().collect();
+            expect_classes(&entry.pipeline, trace, &layers).err().map(|error| error.to_string())
         })?;
         Some(format!("{}: {reason}", entry.file))
     };

@@ -86,7 +86,11 @@ impl Args {
 
     fn join_results(&self) -> Result<(), Failure> {
         let Merged { header, text } = merge_results(&self.files)?;
-        write_beside(&self.results, text.as_bytes())?;
+        if let (Some(_), Some(of)) =
+            (&self.output, header.command.first().filter(|of| *of != "tune"))
+        {
+            return Err(Failure::input(format!("--output of {of}: only tune has it")));
+        }
         let mut command = without_wanted(&header.command);
         let folder = self.output.as_ref().map(|folder| ("--output", folder));
         let results = [("--results", &self.results)];
@@ -95,6 +99,7 @@ impl Args {
         }
         let program = "vattention".to_owned();
         let cli = Cli::try_parse_from([program].iter().chain(&command)).map_err(Failure::input)?;
+        write_beside(&self.results, text.as_bytes())?;
         let told = run_call(cli.command, &Call::replay(command, header.shards));
         if matches!(told, Err(Failure::Missing)) {
             note(&format!(

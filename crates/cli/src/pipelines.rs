@@ -75,7 +75,9 @@ impl PipelineArgs {
         results: &Results,
     ) -> Result<Lineup<Entry>, Failure> {
         let fitting = Lineup::new(entries).fitting(&shapes(trace, settings)?, backend)?;
-        let classed = |entry: Entry| expect_classes(&entry.pipeline, trace).map(|()| vec![entry]);
+        let layers = chosen_layers(trace, settings)?;
+        let classed =
+            |entry: Entry| expect_classes(&entry.pipeline, trace, &layers).map(|()| vec![entry]);
         let fitting = fitting.each(classed)?;
         self.variations.make(
             fitting,

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vattention::experiments::{
-    Entry, Results, TraceSettings, at_densities, at_epsilon, expect_classes, verify_all,
+    Entry, Results, TraceSettings, at_densities, at_epsilon, chosen_layers, expect_classes,
+    verify_all,
 };
 use vattention::plots;
 use vattention::trace::{Trace, write_beside};
@@ -125,7 +126,7 @@ impl Args {
         }
         let (settings, backend) = (TraceSettings::default(), find_backend("cpu")?);
         expect_fit(&entry, &shapes(trace, &settings)?, &*backend)?;
-        expect_classes(&entry.pipeline, trace)?;
+        expect_classes(&entry.pipeline, trace, &chosen_layers(trace, &settings)?)?;
         let Some(density) = self.density else { return Ok(entry) };
         let search = [(&entry, density)];
         let mut found = at_densities(&search, trace, &*backend, &settings, results, &|_, _| ())?;

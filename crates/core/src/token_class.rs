@@ -14,6 +14,9 @@ pub enum TokenClass {
 }
 
 impl TokenClass {
+    /// The numbers that there are, for messages.
+    pub const NUMBERS: &str = "0 (other), 1 (punctuation) or 2 (special)";
+
     /// The class of a number; `None` if there is no such.
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {

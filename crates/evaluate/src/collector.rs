@@ -38,9 +38,9 @@ impl<'a> Collector<'a> {
         matches!(self.state().kept.part(), Part::Nothing { .. })
     }
 
-    /// Keeps a new answer.
+    /// Keeps a new answer, without the scores that are computed anew from it.
     pub(crate) fn keep(&self, record: &Record) -> Result<()> {
-        self.state().kept.push(record.clone())
+        self.state().kept.push(Record { others: Vec::new(), ..record.clone() })
     }
 
     /// Counts an answer, new or not. Counts are told one after the other.

@@ -3,24 +3,25 @@
 use std::sync::Arc;
 
 use vattention_core::PipelineConfig;
-use vattention_trace::Trace;
+use vattention_trace::{Layout, Trace};
 
 use crate::{Error, Result};
 
-/// Refuses a trace without the [classes](vattention_core::TokenClass) of tokens that a pipeline needs at one of its layers.
+/// Refuses a pipeline that needs the [classes](vattention_core::TokenClass) of tokens at one of these layers of a trace, which has none
+/// there.
 ///
 /// # Errors
-/// [`Error::Trace`], with the tensor that is missing.
-pub fn expect_classes(pipeline: &Arc<PipelineConfig>, trace: &Trace) -> Result<()> {
-    let mut layers = trace.layers().filter(|(_, layout)| !layout.classes);
-    match layers.find_map(|(number, _)| Some((number, pipeline.needs_classes_at(number)?))) {
+/// [`Error::Classes`].
+pub fn expect_classes(
+    pipeline: &Arc<PipelineConfig>,
+    trace: &Trace,
+    layers: &[(usize, Layout)],
+) -> Result<()> {
+    let mut unclassed = layers.iter().filter(|(_, layout)| !layout.classes);
+    match unclassed.find_map(|(number, _)| Some((*number, pipeline.needs_classes_at(*number)?))) {
         None => Ok(()),
-        Some((number, selector)) => {
-            let reason = format!(
-                "no tensor `layers.{number}.classes`, and `{selector}` needs to know which tokens are special or \
-                 punctuation; expected a trace that says so, as `vattention capture` writes"
-            );
-            Err(Error::trace(trace.path(), reason))
+        Some((layer, selector)) => {
+            Err(Error::Classes { trace: trace.path().into(), layer, selector: selector.into() })
         }
     }
 }

@@ -67,7 +67,7 @@ pub fn compare(
     progress: &dyn Fn(usize, usize),
 ) -> Result<(Comparison, Dump)> {
     let layers = chosen_layers(trace, settings)?;
-    entries.iter().try_for_each(|entry| expect_classes(&entry.pipeline, trace))?;
+    entries.iter().try_for_each(|entry| expect_classes(&entry.pipeline, trace, &layers))?;
     let place = |number: usize| (&layers[number / entries.len()], number % entries.len());
     let key = |number: usize| {
         let ((layer, _), i) = place(number);

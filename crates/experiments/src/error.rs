@@ -25,6 +25,20 @@ pub enum Error {
         /// Why not.
         source: vattention_core::Error,
     },
+    /// A trace does not say what its tokens are in the text, and a pipeline needs to know it.
+    #[error(
+        "{}: no tensor `layers.{layer}.classes`, and `{selector}` needs to know which tokens are special or punctuation; \
+         expected a trace that says so, as `vattention capture` writes",
+        .trace.display()
+    )]
+    Classes {
+        /// The file, as it was given.
+        trace: std::path::PathBuf,
+        /// The first layer without.
+        layer: usize,
+        /// The selector that needs it.
+        selector: String,
+    },
     /// A line of a file does not hold results, or those of other work.
     #[error("{}, line {line}: {reason}", .path.display())]
     Results {

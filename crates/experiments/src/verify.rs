@@ -153,7 +153,7 @@ pub(crate) fn try_all(
     results: &Results,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<Vec<LayerTrials>>> {
-    pipelines.iter().try_for_each(|pipeline| expect_classes(pipeline, trace))?;
+    pipelines.iter().try_for_each(|pipeline| expect_classes(pipeline, trace, layers))?;
     let demands = pipelines.iter().map(|pipeline| demand(pipeline)).collect::<Result<Vec<_>>>()?;
     // Of each unit: the pipeline, the place of its layer, the KV head.
     let heads = |layer: usize| (0..layers[layer].1.shape.kv_heads).map(move |head| (layer, head));

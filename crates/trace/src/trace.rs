@@ -251,7 +251,7 @@ impl Trace {
     fn classes(&self, tensor: &Tensor) -> Result<Vec<TokenClass>, String> {
         let class = |(i, &number): (usize, &u8)| {
             TokenClass::from_number(number).ok_or_else(|| {
-                let expected = "0 (other), 1 (punctuation) or 2 (special)";
+                let expected = TokenClass::NUMBERS;
                 format!("tensor `{}`: {number} at [{i}]; expected {expected}", tensor.name)
             })
         };

@@ -11,7 +11,7 @@ from types import TracebackType
 
 
 class Refused(Exception):
-    """The file is not one to keep results in."""
+    """A file does not take results, or not these."""
 
 
 class Results:

@@ -127,19 +127,33 @@ fn a_trace_without_classes_is_refused_by_what_needs_them() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert_eq!(said, format!("note: left out: fastgen.toml: {expected}\n"));
+    world.refuse(&[&["bench", "fastgen.toml"][..], &on].concat(), expected);
     let needs = "fastgen, on layer 0: `fastgen` needs the class of each token";
-    world.refuse(&[&["bench", "fastgen.toml"][..], &on].concat(), needs);
     world.refuse(&["bench", "fastgen.toml", "--tokens", "600"], needs);
-    world.write("grid.toml", "base = \"fastgen.toml\"\n[grid]\nselectors.0.recover = [0.5]\n");
-    let output = world.run(&[&["tune", "grid.toml"][..], &on].concat());
-    let told = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert!(told.contains("`layers.0.classes`"), "{told}");
     // At layers that are read densely nobody needs them.
     let dense = format!("dense_layers = [0]\n{FASTGEN}");
     world.write("dense0.toml", dense);
     world.succeed(&[&["compare", "dense0.toml"][..], &on].concat());
+}
+
+/// Whether the trace that settings are chosen on lacks classes, or the held-out one: the other method is told.
+#[test]
+fn tune_leaves_out_what_needs_classes() {
+    let world = synthetic();
+    world.succeed(&["synth", "--kind", "typical", "--tokens", "600", "-o", "held-out.safetensors"]);
+    world.write(
+        "fastgen-grid.toml",
+        "base = \"fastgen.toml\"\n[grid]\nselectors.0.recover = [0.5]\n",
+    );
+    world.write("window.toml", "[[selectors]]\ntype = \"window\"\nsize = 64\n");
+    world
+        .write("window-grid.toml", "base = \"window.toml\"\n[grid]\nselectors.0.size = [32, 64]\n");
+    let tune = ["tune", "fastgen-grid.toml", "window-grid.toml", "--trace", "trace.safetensors"];
+    let more = ["--held-out", "held-out.safetensors", "--json", "out.json"];
+    world.succeed(&[&tune[..], &more].concat());
+    let found = world.json("out.json");
+    let tried = found["tried"].as_array().unwrap();
+    assert_eq!(tried.len(), 2, "{found}");
+    let left_out = found["left_out"].to_string();
+    assert!(left_out.contains("layers.0.classes"), "{found}");
 }

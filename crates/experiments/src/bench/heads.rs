@@ -138,16 +138,20 @@ impl BenchHeads {
     /// Refuses a pipeline that needs to know what tokens are in the text, where that is not known.
     ///
     /// # Errors
-    /// [`Error::Pipeline`].
+    /// [`Error::Pipeline`], or of a trace [`Error::Classes`].
     pub fn expect_classes(&self, pipeline: &Arc<PipelineConfig>, layers: usize) -> Result<()> {
-        for layer in (0..layers).filter(|&layer| self.classes(layer, 0, 0).is_none()) {
-            let layer = self.number(layer);
-            if let Some(selector) = pipeline.needs_classes_at(layer) {
-                let source = vattention_core::Error::Classes { selector: selector.into() };
-                return Err(Error::Pipeline { file: pipeline.name.clone(), layer, source });
+        let unclassed = (0..layers).filter(|&layer| self.classes(layer, 0, 0).is_none());
+        let mut layers = unclassed.map(|layer| self.number(layer));
+        let needed = layers.find_map(|layer| Some((layer, pipeline.needs_classes_at(layer)?)));
+        let Some((layer, selector)) = needed else { return Ok(()) };
+        let selector = selector.to_owned();
+        Err(match self {
+            Self::Traced(traced) => Error::Classes { trace: traced.path.clone(), layer, selector },
+            Self::MadeUp(_) => {
+                let source = vattention_core::Error::Classes { selector };
+                Error::Pipeline { file: pipeline.name.clone(), layer, source }
             }
-        }
-        Ok(())
+        })
     }
 
     /// Queries `[query_heads, 1, head_dim]` of one step.

@@ -120,7 +120,9 @@ pub(super) fn queries_of(texts: TuningTraces<'_>) -> Result<usize> {
 pub(super) fn told<T>(outcome: Result<T>) -> Result<Result<T, String>> {
     match outcome {
         Ok(outcome) => Ok(Ok(outcome)),
-        Err(error @ (Error::Pipeline { .. } | Error::Setting { .. })) => Ok(Err(error.to_string())),
+        Err(error @ (Error::Pipeline { .. } | Error::Setting { .. } | Error::Classes { .. })) => {
+            Ok(Err(error.to_string()))
+        }
         Err(error) => Err(error),
     }
 }

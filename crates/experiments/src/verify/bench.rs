@@ -46,9 +46,6 @@ impl<'a> Bench<'a> {
     ) -> Result<Self> {
         let file = pipeline.name.clone();
         let refuse = |source| Error::Pipeline { file: file.clone(), layer: number, source };
-        if let (Some(selector), None) = (pipeline.needs_classes_at(number), &layer.classes) {
-            return Err(refuse(vattention_core::Error::Classes { selector: selector.into() }));
-        }
         let shape = layer.shape();
         let scale = scale.unwrap_or(shape.default_scale());
         let (queries, tokens) = (layer.queries.dim().1, layer.keys.dim().1);

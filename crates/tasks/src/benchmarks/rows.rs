@@ -118,16 +118,16 @@ pub(super) fn parse<T>(
 }
 
 /// Where each row is, and the row or what is wrong with it.
-type Place = (String, Result<Row, String>);
+type PlacedRow = (String, Result<Row, String>);
 /// Rows, one after the other, because files may be large.
-type Rows = Box<dyn Iterator<Item = Result<Place>>>;
+type Rows = Box<dyn Iterator<Item = Result<PlacedRow>>>;
 
 /// The lines of a file that are not blank, each a JSON object.
 fn lines(path: &Path) -> Result<Rows> {
     let (path, mut number, mut begins) = (path.to_owned(), 0, 0);
     let failed = |path: &Path, source| Error::File { path: path.into(), source };
     let mut file = BufReader::new(File::open(&path).map_err(|source| failed(&path, source))?);
-    let mut next = move || -> Result<Option<Place>> {
+    let mut next = move || -> Result<Option<PlacedRow>> {
         loop {
             let mut line = Vec::new();
             let bytes =
@@ -190,7 +190,7 @@ fn unread_codec(column: &ColumnChunkMetaData) -> Option<String> {
 }
 
 /// The rows of a parquet file.
-fn parquet_rows(path: &Path) -> Result<Vec<Place>> {
+fn parquet_rows(path: &Path) -> Result<Vec<PlacedRow>> {
     let file = File::open(path).map_err(|source| Error::File { path: path.into(), source })?;
     let wrong = |error| Error::malformed(path, format!("{error}; expected a parquet file"));
     let reader = SerializedFileReader::new(file).map_err(wrong)?;

@@ -3,7 +3,7 @@
 use super::numbers::numbers;
 use super::words::{f1_of, is_space, split};
 
-/// Where an answer to a choice begins. What is told last of two that an answer has is looked for last.
+/// What an answer to a choice stands behind, in the order in which the published script tries them.
 const BEFORE_LETTER: [&str; 4] = ["answer is:", "answer:", "answer is", "option is"];
 const BEFORE_OPTION: [&str; 4] = ["answer is:", "is:", "answer:", "correct option is:"];
 /// Punctuation of Chinese texts, beside ASCII's.
@@ -124,7 +124,7 @@ fn one_blank(text: &str) -> String {
     text
 }
 
-/// Whether one of `right` is a character behind the first of some phrases that the answer has.
+/// Whether the text one character behind the first of these phrases that the answer has begins with one of `right`.
 fn begins_behind(answer: &str, phrases: &[&str], right: &[String]) -> Option<bool> {
     let behind = phrases.iter().find_map(|phrase| Some(answer.split_once(phrase)?.1))?;
     let mut behind = behind.chars();
