@@ -1,6 +1,6 @@
 """The table of docs/selectors.md of methods at their best, from the JSON files of `vattention tune`.
 
-    python3 real/best.py target/real/tune.json target/real/tune-hash.json
+    python3 real/best.py target/real/tune.json
 
 For each method and density: what the chosen settings read and how much they err on the held-out texts, least error first.
 Exit codes: 0 fine, 2 a file is wrong.
