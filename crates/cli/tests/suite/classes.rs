@@ -136,24 +136,40 @@ fn a_trace_without_classes_is_refused_by_what_needs_them() {
     world.succeed(&[&["compare", "dense0.toml"][..], &on].concat());
 }
 
-/// Whether the trace that settings are chosen on lacks classes, or the held-out one: the other method is told.
+/// Where the trace that settings are chosen on lacks classes, the method is left out; where the held-out one does, its cells are
+/// empty. The other method is told both times.
 #[test]
 fn tune_leaves_out_what_needs_classes() {
+    let base = |world: &World| {
+        let grid = |of: &str, key: &str| format!("base = \"{of}\"\n[grid]\n{key} = [0.5]\n");
+        world.write("fastgen-grid.toml", grid("fastgen.toml", "selectors.0.recover"));
+        world.write("window.toml", "[[selectors]]\ntype = \"window\"\nsize = 64\n");
+        world.write("window-grid.toml", grid("window.toml", "selectors.0.size"));
+    };
+    let tune = |world: &World, held_out: &str| {
+        let traces = ["--trace", "trace.safetensors", "--held-out", held_out];
+        let grids = ["tune", "fastgen-grid.toml", "window-grid.toml", "--at", "error=1000"];
+        let output = world.run(&[&grids[..], &traces, &["--json", "out.json"]].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        (said, world.json("out.json"))
+    };
     let world = synthetic();
-    world.succeed(&["synth", "--kind", "typical", "--tokens", "600", "-o", "held-out.safetensors"]);
-    world.write(
-        "fastgen-grid.toml",
-        "base = \"fastgen.toml\"\n[grid]\nselectors.0.recover = [0.5]\n",
+    base(&world);
+    let (said, found) = tune(&world, "trace.safetensors");
+    assert!(
+        said.starts_with("note: left out: fastgen") && said.contains("layers.0.classes"),
+        "{said}"
     );
-    world.write("window.toml", "[[selectors]]\ntype = \"window\"\nsize = 64\n");
-    world
-        .write("window-grid.toml", "base = \"window.toml\"\n[grid]\nselectors.0.size = [32, 64]\n");
-    let tune = ["tune", "fastgen-grid.toml", "window-grid.toml", "--trace", "trace.safetensors"];
-    let more = ["--held-out", "held-out.safetensors", "--json", "out.json"];
-    world.succeed(&[&tune[..], &more].concat());
-    let found = world.json("out.json");
-    let tried = found["tried"].as_array().unwrap();
-    assert_eq!(tried.len(), 2, "{found}");
-    let left_out = found["left_out"].to_string();
-    assert!(left_out.contains("layers.0.classes"), "{found}");
+    assert_eq!(found["best"].as_array().unwrap().len(), 1, "{found}");
+    assert!(found["best"][0]["held_out"].is_object(), "{found}");
+
+    let world = captured();
+    base(&world);
+    world.succeed(&["synth", "--kind", "typical", "--tokens", "600", "-o", "held-out.safetensors"]);
+    let (_, found) = tune(&world, "held-out.safetensors");
+    let best = found["best"].as_array().unwrap();
+    let has =
+        |of: &str| best.iter().find(|best| best["method"] == of).unwrap()["held_out"].is_object();
+    assert_eq!((has("fastgen"), has("window")), (false, true), "{found}");
 }
