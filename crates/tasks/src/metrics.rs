@@ -10,6 +10,7 @@ mod numbers;
 mod porter;
 mod rouge;
 mod rouge_score;
+mod subsequence;
 mod words;
 
 use crate::Case;

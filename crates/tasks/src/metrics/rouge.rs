@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::subsequence::{Tie, places};
 use super::words::split;
 
 /// The words of each sentence. Sentences end at full stops; one of blanks alone is an empty word.
@@ -13,32 +14,9 @@ fn sentences(text: &str) -> Vec<Vec<String>> {
     text.split('.').filter(|sentence| !sentence.is_empty()).map(words).collect()
 }
 
-/// The words of a longest common subsequence: among several the one that the package finds, which
-/// goes back in `ours` only where that keeps more.
-fn common<'a>(right: &'a [String], ours: &[String]) -> Vec<&'a str> {
-    let (rows, columns) = (right.len() + 1, ours.len() + 1);
-    let mut lengths = vec![0_u32; rows * columns];
-    for i in 1..rows {
-        for j in 1..columns {
-            lengths[i * columns + j] = if right[i - 1] == ours[j - 1] {
-                lengths[(i - 1) * columns + j - 1] + 1
-            } else {
-                lengths[(i - 1) * columns + j].max(lengths[i * columns + j - 1])
-            };
-        }
-    }
-    let (mut i, mut j, mut words) = (right.len(), ours.len(), Vec::new());
-    while i > 0 && j > 0 {
-        if right[i - 1] == ours[j - 1] {
-            words.push(right[i - 1].as_str());
-            (i, j) = (i - 1, j - 1);
-        } else if lengths[(i - 1) * columns + j] > lengths[i * columns + j - 1] {
-            i -= 1;
-        } else {
-            j -= 1;
-        }
-    }
-    words
+/// The words of the longest common subsequence that the package finds.
+fn common<'a>(right: &'a [String], ours: &[String]) -> impl Iterator<Item = &'a str> {
+    places(right, ours, Tie::Ours).into_iter().map(|place| right[place].as_str())
 }
 
 /// The recall and the precision over different words: those of any sentence's longest common

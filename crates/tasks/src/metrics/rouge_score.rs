@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
 use super::porter;
+use super::subsequence::{Tie, places};
 
 /// Only longer words are stemmed.
 const STEMMED_FROM: usize = 4;
@@ -69,30 +70,7 @@ pub(super) fn longest_of_lines(answer: &str, right: &str, stemmed: bool) -> f64 
     f(hits, in_answer, in_right)
 }
 
-/// The places in `right` of a longest common subsequence: among several the one that the package finds, which
-/// goes back in `ours` only where that keeps more.
+/// The places in `right` of the longest common subsequence that the package finds.
 fn common(right: &[String], ours: &[String]) -> Vec<usize> {
-    let (rows, columns) = (right.len() + 1, ours.len() + 1);
-    let mut lengths = vec![0_u32; rows * columns];
-    for i in 1..rows {
-        for j in 1..columns {
-            lengths[i * columns + j] = if right[i - 1] == ours[j - 1] {
-                lengths[(i - 1) * columns + j - 1] + 1
-            } else {
-                lengths[(i - 1) * columns + j].max(lengths[i * columns + j - 1])
-            };
-        }
-    }
-    let (mut i, mut j, mut places) = (right.len(), ours.len(), Vec::new());
-    while i > 0 && j > 0 {
-        if right[i - 1] == ours[j - 1] {
-            places.push(i - 1);
-            (i, j) = (i - 1, j - 1);
-        } else if lengths[i * columns + j - 1] > lengths[(i - 1) * columns + j] {
-            j -= 1;
-        } else {
-            i -= 1;
-        }
-    }
-    places
+    places(right, ours, Tie::Right)
 }
