@@ -53,8 +53,9 @@ use vattention_core::{
     Site, Size, TokenClass, Tunable, register, typetag,
 };
 
-use crate::kept::{Kept, keep, weights_of};
-use crate::learned::{each_row, rounded};
+use crate::kept::{Kept, keep};
+use crate::learned::each_row;
+use crate::received::Received;
 
 /// The cheapest policy that recovers enough of the prompt's attention, at each KV head.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -127,21 +128,15 @@ struct Worker {
     kept: Kept,
     /// Of those kept.
     classes: Vec<TokenClass>,
-    /// Of those kept.
-    scores: Vec<f64>,
+    received: Received,
     /// Tokens that a query could have looked at; those after them are not judged yet.
     seen: usize,
 }
 
 impl Worker {
     fn new(config: FastGen) -> Self {
-        let (classes, scores) = (Vec::new(), Vec::new());
-        Self { config, policy: None, kept: Kept::default(), classes, scores, seen: 0 }
-    }
-
-    /// Adds one row of attention, over all those kept or the first of them, whose sum is 1.
-    fn add(&mut self, weights: impl Iterator<Item = f32>) {
-        self.scores.iter_mut().zip(weights).for_each(|(score, weight)| *score += rounded(weight));
+        let (kept, received) = (Kept::default(), Received::default());
+        Self { config, policy: None, kept, classes: Vec::new(), received, seen: 0 }
     }
 
     /// Of the tokens kept those that a policy keeps, as places; of all that were seen, which are the first ones.
@@ -149,8 +144,7 @@ impl Worker {
         let old = self.kept.before(self.seen);
         let mut stay = Picks::new(old);
         if policy >= Policy::Frequent {
-            let scores: Vec<f32> = self.scores[..old].iter().map(|&score| score as f32).collect();
-            stay.take_top(self.config.frequent.of(self.seen), &scores);
+            stay.take_top(self.config.frequent.of(self.seen), &self.received.scores(old));
         }
         if policy >= Policy::Local {
             stay.take_range(self.kept.before(self.seen - self.config.local.of(self.seen))..old);
@@ -176,7 +170,7 @@ impl Worker {
         let old = stay.visible();
         self.kept.retain(&stay);
         keep(&mut self.classes, old, &stay);
-        keep(&mut self.scores, old, &stay);
+        self.received.keep(&stay);
     }
 }
 
@@ -185,14 +179,14 @@ impl Selector for Worker {
         let classes = new.classes.expect("a pipeline shows classes to selectors that need them");
         self.kept.append(new);
         self.classes.extend_from_slice(classes);
-        self.scores.resize(self.kept.tokens().len(), 0.0);
+        self.received.resize(self.kept.tokens().len());
     }
 
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let kept = self.kept.tokens().to_vec();
         let (mut mass, mut rows) = (vec![0.0; kept.len()], 0.0);
         each_row(prompt, usize::MAX, &kept, |_, weights| {
-            self.add(weights.iter().copied());
+            self.received.add(weights.iter().copied());
             mass.iter_mut().zip(weights).for_each(|(mass, &weight)| *mass += f64::from(weight));
             rows += 1.0;
         });
@@ -205,11 +199,7 @@ impl Selector for Worker {
     }
 
     fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
-        let weights = weights_of(self.kept.tokens(), attended);
-        let sum: f64 = weights.iter().copied().map(f64::from).sum();
-        if sum > 0.0 {
-            self.add(weights.into_iter().map(|weight| (f64::from(weight) / sum) as f32));
-        }
+        self.received.add_attended(self.kept.tokens(), attended);
         if row.member() + 1 == row.site().shape.group() {
             self.evict(row.visible());
         }
@@ -224,7 +214,7 @@ impl Selector for Worker {
     }
 
     fn index_bytes(&self) -> usize {
-        self.kept.bytes() + size_of_val(&self.classes[..]) + size_of_val(&self.scores[..])
+        self.kept.bytes() + size_of_val(&self.classes[..]) + self.received.bytes()
     }
 
     fn live(&self, live: &mut Picks) {

@@ -49,8 +49,9 @@ use vattention_core::{
     Site, Size, Tunable, register, typetag,
 };
 
-use crate::kept::{Kept, keep, weights_of};
-use crate::learned::{each_row, rounded};
+use crate::kept::Kept;
+use crate::learned::each_row;
+use crate::received::Received;
 
 /// The tokens that have received the most attention, and the most recent ones.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -72,8 +73,8 @@ fn tenth() -> Size {
 #[typetag::serde(name = "h2o")]
 impl SelectorConfig for H2o {
     fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
-        let (kept, scores) = (Kept::default(), Vec::new());
-        Ok(Box::new(Worker { config: self.clone(), kept, seen: 0, scores }))
+        let (kept, received) = (Kept::default(), Received::default());
+        Ok(Box::new(Worker { config: self.clone(), kept, seen: 0, received }))
     }
 
     fn tunable(&mut self) -> Option<Tunable<'_>> {
@@ -87,16 +88,10 @@ struct Worker {
     kept: Kept,
     /// Tokens that somebody could have looked at; those after them are not judged yet.
     seen: usize,
-    /// Of those kept.
-    scores: Vec<f64>,
+    received: Received,
 }
 
 impl Worker {
-    /// Adds one row of attention, over all those kept or the first of them, whose sum is 1.
-    fn add(&mut self, weights: impl Iterator<Item = f32>) {
-        self.scores.iter_mut().zip(weights).for_each(|(score, weight)| *score += rounded(weight));
-    }
-
     /// Evicts what is too much of the first `seen` tokens.
     fn evict(&mut self, seen: usize) {
         self.seen = self.seen.max(seen);
@@ -105,30 +100,27 @@ impl Worker {
         if old <= heavy {
             return;
         }
-        let scores: Vec<f32> = self.scores[..old].iter().map(|&score| score as f32).collect();
-        let stay = self.kept.evict(old, heavy, &scores);
-        keep(&mut self.scores, old, &stay);
+        let stay = self.kept.evict(old, heavy, &self.received.scores(old));
+        self.received.keep(&stay);
     }
 }
 
 impl Selector for Worker {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.kept.append(new);
-        self.scores.resize(self.kept.tokens().len(), 0.0);
+        self.received.resize(self.kept.tokens().len());
     }
 
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         let kept = self.kept.tokens().to_vec();
-        each_row(prompt, usize::MAX, &kept, |_, weights| self.add(weights.iter().copied()));
+        each_row(prompt, usize::MAX, &kept, |_, weights| {
+            self.received.add(weights.iter().copied());
+        });
         self.evict(prompt.keys.len());
     }
 
     fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
-        let weights = weights_of(self.kept.tokens(), attended);
-        let sum: f64 = weights.iter().copied().map(f64::from).sum();
-        if sum > 0.0 {
-            self.add(weights.into_iter().map(|weight| (f64::from(weight) / sum) as f32));
-        }
+        self.received.add_attended(self.kept.tokens(), attended);
         if row.member() + 1 == row.site().shape.group() {
             self.evict(row.visible());
         }
@@ -143,7 +135,7 @@ impl Selector for Worker {
     }
 
     fn index_bytes(&self) -> usize {
-        self.kept.bytes() + size_of_val(&self.scores[..])
+        self.kept.bytes() + self.received.bytes()
     }
 
     fn live(&self, live: &mut Picks) {

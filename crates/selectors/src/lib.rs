@@ -26,6 +26,7 @@ mod per_token;
 mod picked;
 mod pq_cache;
 mod quest;
+mod received;
 mod retrieval_attention;
 mod rotated_codes;
 mod scissorhands;

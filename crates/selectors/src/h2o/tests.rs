@@ -1,4 +1,5 @@
 use super::*;
+use crate::learned::rounded;
 use crate::learned::testing::{MEMBERS, picked, prompt, queries};
 use proptest::prelude::*;
 use vattention_core::ndarray::s;
@@ -11,7 +12,7 @@ laws!(by_count, H2o { heavy: Size::Tokens(5), recent: Size::Tokens(3) });
 
 fn worker(heavy: usize, recent: usize) -> Worker {
     let config = H2o { heavy: Size::Tokens(heavy), recent: Size::Tokens(recent) };
-    Worker { config, kept: Kept::default(), seen: 0, scores: Vec::new() }
+    Worker { config, kept: Kept::default(), seen: 0, received: Received::default() }
 }
 
 /// Tokens kept with their scores, one evicted after the other: the definition.
@@ -109,11 +110,11 @@ proptest! {
                 stepwise.feedback(&head.step(tokens).row(member), &attended);
             }
         }
-        for (a, b) in at_once.scores.iter().zip(&stepwise.scores) {
+        for (a, b) in at_once.received.sums.iter().zip(&stepwise.received.sums) {
             prop_assert!((a - b).abs() <= 1e-3 * a.max(1e-4), "{a} {b}");
         }
         let total = (MEMBERS * (shown + steps)) as f64;
-        prop_assert!((at_once.scores.iter().sum::<f64>() - total).abs() < 1e-3 * total);
+        prop_assert!((at_once.received.sums.iter().sum::<f64>() - total).abs() < 1e-3 * total);
     }
 }
 
@@ -160,15 +161,15 @@ fn only_the_shares_of_what_is_kept_count() {
     let mut sampled = worker(2, 1);
     sampled.append(&head.part(0..8));
     sampled.kept.evict(7, 4, &[1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]);
-    sampled.scores.truncate(5);
+    sampled.received.sums.truncate(5);
     let mut alone = sampled.clone();
     let tell = |worker: &mut Worker, tokens: &[u32], weights: &[f32]| {
         worker.feedback(&head.step(8).row(0), &Attended { tokens, weights });
     };
     tell(&mut alone, &[0, 1, 3, 5, 7], &[0.1, 0.2, 0.3, 0.4, 0.0]);
     tell(&mut sampled, &[0, 1, 2, 3, 4, 5, 7], &[0.05, 0.1, 0.3, 0.15, 0.2, 0.2, 0.0]);
-    assert_eq!(alone.scores, sampled.scores);
-    assert_eq!(alone.scores[2], rounded(0.3));
+    assert_eq!(alone.received.sums, sampled.received.sums);
+    assert_eq!(alone.received.sums[2], rounded(0.3));
 }
 
 #[test]
