@@ -218,6 +218,10 @@ impl<'a> Drawing<'a> {
             self.design.extend(size, &mut self.tokens);
             self.size = size;
         }
+        // A design may draw more than the size says.
+        if self.tokens.len() - drawn >= self.accumulator.dense_from(checked) {
+            return Err(DenseIsFaster);
+        }
         // Tokens of different weights are read at the end, when these are known.
         if self.uniform || checked {
             self.accumulator.draw(&self.tokens[drawn..], checked);

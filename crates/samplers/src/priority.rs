@@ -42,6 +42,8 @@
 //! subset sums", JACM 54(6). The rest is of this project.
 
 mod draws;
+mod errors;
+mod exp;
 mod index;
 mod keys;
 mod learned;
@@ -49,7 +51,7 @@ mod rigorous;
 mod scratch;
 mod sizes;
 
-use std::f64::consts::{LN_2, SQRT_2};
+use std::f64::consts::SQRT_2;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
@@ -59,6 +61,7 @@ use vattention_core::{
 };
 
 use draws::Draws;
+use errors::always_read;
 use index::{Index, Scan};
 use rigorous::Rigorous;
 use sizes::Sizes;
@@ -99,7 +102,7 @@ pub enum LogitIndex {
 #[typetag::serde(name = "priority")]
 impl SamplerConfig for Priority {
     fn build(&self, site: &Site) -> Result<Box<dyn Sampler>> {
-        let index = Index::new(site.shape.head_dim, self.index);
+        let index = Index::new(site, self.index);
         Ok(Box::new(Worker { index }))
     }
 
@@ -138,17 +141,15 @@ impl Sampler for Worker {
     ) -> Box<dyn Design + 'a> {
         let pilot = self.index.pilot(picks);
         let scans = self.index.scans(readers, picks, &pilot);
-        let sizes = Sizes::new(&scans, picks, &pilot);
+        let sizes = Sizes::new(&scans, picks, always_read(&scans, picks, pilot));
         Box::new(PriorityDesign::new(scans, sizes, Uniforms::new(stream)))
     }
 }
 
 /// Independent draws, each with the probability that its size has at the threshold.
 struct PriorityDesign<'a> {
-    /// What the index says to each reader.
+    /// What the index predicts for each reader.
     scans: Vec<Scan<'a>>,
-    /// `Δ` of each reader: how far the logit of a token that is left to chance may be above its score.
-    errors: Vec<f64>,
     sizes: Sizes,
     draws: Draws,
     threshold: f64,
@@ -160,10 +161,9 @@ struct PriorityDesign<'a> {
 
 impl<'a> PriorityDesign<'a> {
     fn new(scans: Vec<Scan<'a>>, sizes: Sizes, uniforms: Uniforms) -> Self {
-        let errors = scans.iter().map(|scan| scan.largest_error(sizes.tokens())).collect();
         let (draws, drawn) = (Draws::new(uniforms), Vec::new());
         let (shares, weights) = (Vec::new(), Vec::new());
-        Self { scans, errors, sizes, draws, threshold: 0.0, drawn, shares, weights }
+        Self { scans, sizes, draws, threshold: 0.0, drawn, shares, weights }
     }
 }
 
@@ -171,7 +171,7 @@ impl Design for PriorityDesign<'_> {
     fn extend(&mut self, size: usize, out: &mut Vec<u32>) {
         let (before, t) = (self.threshold, self.sizes.threshold(size));
         let known = self.drawn.len();
-        if before == 0.0 {
+        if known == 0 {
             self.drawn.extend_from_slice(self.sizes.certain());
         }
         if t > before {
@@ -201,16 +201,14 @@ impl Design for PriorityDesign<'_> {
     }
 
     fn unseen(&self, reader: usize, size: usize, shift: f64) -> Option<Unseen> {
-        let error = self.errors[reader];
-        let is_proved = self.scans[reader].is_proved();
-        let (total, length) = self.sizes.total(reader, shift);
-        let most = if is_proved { LN_2 } else { f64::INFINITY };
-        let one = error.min(most).exp() * total / self.sizes.threshold(size);
+        let errors = &self.scans[reader].errors;
+        let (log, length) = self.sizes.total(reader, shift);
+        let one = (log + errors.common() - self.sizes.threshold(size).ln()).exp();
         Some(Unseen {
             output: SQRT_2 * one,
             numerator: one,
             denominator: one / length,
-            proved: is_proved && error <= LN_2,
+            proved: errors.is_proved(),
         })
     }
 

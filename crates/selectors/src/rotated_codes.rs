@@ -1,29 +1,34 @@
-//! Codes of two bits for each element of a key, and the logits that they foretell.
+//! Codes of two bits for each element of a key, and the logits that they predict.
 //!
-//! Keys are taken in blocks of [`BLOCK`] tokens. Of a block its mean `c` is kept, and of each key `k` a code
-//! of `r = R (k − c)`, where `R` is a fixed rotation (`rotation.rs`): with `x` of `d` numbers in
-//! {−3/2, −1/2, 1/2, 3/2}, the steps of a uniform quantiser of least error for normal numbers, and
-//! `f = |r|² / (r·x)`,
+//! Keys are taken in blocks of [`BLOCK`] tokens. The index stores the mean `c` of each block, and of
+//! each key `k` a code of the residual `r = R (k − c)`, where `R` is a random rotation
+//! (`rotation.rs`): with `x` of `d` numbers in {−3/2, −1/2, 1/2, 3/2}, the steps of a uniform
+//! quantiser of least error for normal numbers, and the factor `f = |r|² / (r·x)`,
 //!
 //! `q·k = q·c + (R q)·r ≈ q·c + f (R q)·x`.
 //!
-//! Over the draw of a rotation the estimate has no bias, and a deviation of about `0.37 |q| |r| / √d`
-//! (Gao, Long (2024), "RaBitQ", SIGMOD, theorem 3.2; Gao et al. (2025), "Practical and asymptotically optimal
-//! quantization", for codes of more than one bit). `R` is fixed, so of one query nothing is proved. The query
-//! is rounded to 8 bits, so that products are sums of integers: every machine gives the same.
+//! Over the draw of a rotation the estimate has no bias, and the standard deviation
 //!
-//! Tokens behind the last whole block that a row sees are scored by their keys. Memory: 2 bits for each element,
-//! 2 bytes, and the 64th part of a mean and of 8 bytes; 34 bytes and 4 for keys of 128. Cost of scoring: one pass over that, for up
-//! to four rows together.
+//! `σ = 0.37 |q| f ≈ 0.37 |q| |r| / √d`
+//!
+//! of its own for each token (Gao, Long (2024), "RaBitQ", SIGMOD, theorem 3.2; Gao et al. (2025),
+//! "Practical and asymptotically optimal quantization", for codes of more than one bit). `R` follows
+//! from the pipeline's seed, the layer and the KV head; statements about σ are conditional on it.
+//! The query is rounded to 8 bits, so that products are sums of integers: every machine computes
+//! the same scores.
+//!
+//! Tokens after the last whole block that a row sees are scored by their keys. Memory: 2 bits for each
+//! element, 2 bytes, and the 64th part of a mean and of 2 bytes; 34 bytes and 4 for keys of 128.
+//! Cost of scoring: one pass over the codes, for up to four rows together.
 
 mod rotation;
 mod scan;
 
 use half::bf16;
 use multiversion::multiversion;
-use vattention_core::{Row, Tokens};
+use vattention_core::{Row, Site, Stream, Tokens};
 
-use rotation::rotate;
+use rotation::Rotation;
 use scan::{Query, add_codes};
 
 /// Tokens that share a mean.
@@ -39,34 +44,47 @@ const PER_WORD: usize = 16;
 /// (Max (1960), "Quantizing for minimum distortion", table II).
 const STEP: f32 = 0.9957;
 
-/// The deviation of a logit's estimate, for a query of length 1 and a factor of 1: such quantisers have a cosine of
-/// 0.939 with what they stand for, and `f` is nearly `|r| / √d`.
+/// Standard deviation of a logit's estimate, for a query of length 1 and a factor of 1: the cosine of
+/// a residual with its code is near 0.939, and `f` is nearly `|r| / √d`.
 const DEVIATION: f64 = 0.37;
+
+/// The purpose of the rotation's random numbers: no selector's, and not the sampler's.
+const PURPOSE: u16 = u16::MAX - 4;
 
 /// Rotated, centred keys in two bits for each element.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RotatedCodes {
     dim: usize,
+    rotation: Rotation,
     /// `[blocks][words][BLOCK]`: bits `8 m + 2 k` of word `j` are of element `16 j + 4 k + m`.
     words: Vec<u32>,
     /// `f`, `[blocks · BLOCK]`.
     factors: Vec<bf16>,
     /// Rotated means, `[groups][dim][GROUP]`.
     means: Vec<bf16>,
-    /// The sum of the squares of the factors of all blocks before, `[blocks + 1]`.
-    squares: Vec<f64>,
+    /// The largest factor of a block and of all blocks before it, `[blocks]`.
+    peaks: Vec<bf16>,
     /// Keys that make no block yet, `[tokens · dim]`.
     rest: Vec<f32>,
 }
 
 impl RotatedCodes {
-    /// Of no keys of `dim` elements.
-    pub fn new(dim: usize) -> Self {
-        let (words, factors, means, rest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { dim, words, factors, means, squares: vec![0.0], rest }
+    /// An index of no keys, for one KV head. The rotation is the same for every sequence.
+    pub fn new(site: &Site) -> Self {
+        let place = Site { sequence: 0, ..*site };
+        let dim = site.shape.head_dim;
+        Self {
+            dim,
+            rotation: Rotation::new(dim, &Stream::new(&place, PURPOSE, 0, 0)),
+            words: Vec::new(),
+            factors: Vec::new(),
+            means: Vec::new(),
+            peaks: Vec::new(),
+            rest: Vec::new(),
+        }
     }
 
-    /// Takes note of new keys `[tokens, dim]`. O(dim log dim) for each.
+    /// Appends new keys `[tokens, dim]`. O(dim log dim) for each.
     pub fn append(&mut self, keys: &Tokens<'_>) {
         for token in 0..keys.len() {
             let at = self.rest.len();
@@ -83,7 +101,7 @@ impl RotatedCodes {
         size_of_val(&self.words[..])
             + size_of_val(&self.factors[..])
             + size_of_val(&self.means[..])
-            + size_of_val(&self.squares[..])
+            + size_of_val(&self.peaks[..])
     }
 
     /// Sets the logits of all visible tokens of rows that see as many, `[rows][visible]`. What the codes add to `q·c` is
@@ -98,18 +116,22 @@ impl RotatedCodes {
         for (row, out) in rows.iter().zip(&mut *out) {
             row.keys().dots(coded..row.visible(), row.query(), &mut out[coded..]);
         }
-        let queries: Vec<Query> = rows.iter().map(|row| Query::new(row.query(), shrink)).collect();
+        let query = |row: &Row<'_>| Query::new(row.query(), &self.rotation, shrink);
+        let queries: Vec<Query> = rows.iter().map(query).collect();
         for (queries, out) in queries.chunks(scan::TOGETHER).zip(out.chunks_mut(scan::TOGETHER)) {
             add_codes(&self.words, &self.factors, &self.means, queries, coded, out);
         }
     }
 
-    /// The deviation of the logits of the coded tokens that a row sees, as the module foretells it, at random: the
-    /// root of the mean of its square. O(dim).
-    pub fn deviation(&self, row: &Row<'_>) -> f64 {
+    /// Standard deviations of the scores of the tokens that a row sees. O(dim).
+    pub fn deviations(&self, row: &Row<'_>) -> Deviations<'_> {
         let coded = self.coded(row);
         let query = row.query().iter().map(|&q| f64::from(q).powi(2)).sum::<f64>().sqrt();
-        DEVIATION * query * (self.squares[coded / BLOCK] / coded.max(1) as f64).sqrt()
+        Deviations {
+            unit: (DEVIATION * query) as f32,
+            factors: &self.factors[..coded],
+            peak: coded.checked_sub(1).map_or(0.0, |last| self.peaks[last / BLOCK].to_f32()),
+        }
     }
 
     /// Tokens in whole blocks that a row sees.
@@ -120,15 +142,15 @@ impl RotatedCodes {
     /// Makes a block of the rest.
     fn encode(&mut self) {
         let (dim, block) = (self.dim, self.factors.len() / BLOCK);
-        self.rest.chunks_exact_mut(dim).for_each(rotate);
+        self.rest.chunks_exact_mut(dim).for_each(|key| self.rotation.apply(key));
         let mean = mean(&self.rest, dim);
         let words = dim.div_ceil(PER_WORD);
         self.words.resize((block + 1) * words * BLOCK, 0);
-        let mut squares = self.squares[block];
+        let mut peak = self.peaks.last().copied().unwrap_or(bf16::ZERO);
         for (token, key) in self.rest.chunks_exact_mut(dim).enumerate() {
             key.iter_mut().zip(&mean).for_each(|(x, c)| *x -= c.to_f32());
             let factor = bf16::from_f32(quantise(key));
-            squares += factor.to_f64().powi(2);
+            peak = if factor > peak || factor.is_nan() { factor } else { peak };
             self.factors.push(factor);
             for (j, part) in key.chunks(PER_WORD).enumerate() {
                 let codes = part.iter().enumerate();
@@ -138,7 +160,7 @@ impl RotatedCodes {
                 self.words[(block * words + j) * BLOCK + token] = word;
             }
         }
-        self.squares.push(squares);
+        self.peaks.push(peak);
         let group = block / GROUP * GROUP * dim;
         self.means.resize(group + GROUP * dim, bf16::ZERO);
         for (i, c) in mean.into_iter().enumerate() {
@@ -146,6 +168,17 @@ impl RotatedCodes {
         }
         self.rest.clear();
     }
+}
+
+/// Standard deviation σ of each token's score: `unit · factor`, and 0 from the last whole block on.
+#[derive(Clone, Copy, Debug)]
+pub struct Deviations<'a> {
+    /// `0.37 |q|`.
+    pub unit: f32,
+    /// `f` of each token in whole blocks, `[coded]`.
+    pub factors: &'a [bf16],
+    /// At least the largest of them.
+    pub peak: f32,
 }
 
 /// The mean of rows `[rows · dim]`.
@@ -158,7 +191,7 @@ fn mean(rows: &[f32], dim: usize) -> Vec<bf16> {
     sums.into_iter().map(|sum| bf16::from_f64(sum / count)).collect()
 }
 
-/// Puts codes in 0..4 in place of numbers, and gives `f`; 0 if all are 0.
+/// Replaces numbers by codes in 0..4, and returns `f`; 0 if all are 0.
 #[multiversion(targets("x86_64+avx2+fma"))]
 fn quantise(r: &mut [f32]) -> f32 {
     let peak = r.iter().fold(0.0_f32, |most, x| most.max(x.abs()));

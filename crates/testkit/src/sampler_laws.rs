@@ -123,8 +123,11 @@ pub fn nests(config: &dyn SamplerConfig, head: &Head) -> Verdict {
         let n_s = head.tokens - picks.len();
         let of = |sizes: &[usize]| sorted(draw(&*sampler, &step, &readers, &picks, sizes));
         let (few, more) = (n_s / 4, n_s / 2);
-        let (small, large, grown) = (of(&[few]), of(&[more]), of(&[few, more]));
-        ensure(large == grown, || format!("drawn in two steps {grown:?}, not {large:?}"))?;
+        let (small, large) = (of(&[few]), of(&[more]));
+        for steps in [&[few, more][..], &[1, 2, few, more]] {
+            let grown = of(steps);
+            ensure(large == grown, || format!("drawn by {steps:?} {grown:?}, not {large:?}"))?;
+        }
         let tokens = |list: &[Drawn]| list.iter().map(|drawn| drawn.0).collect::<Vec<_>>();
         let (held, all) = (tokens(&large), of(&[few, n_s]));
         let lost = tokens(&small).into_iter().find(|token| !held.contains(token));

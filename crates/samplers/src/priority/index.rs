@@ -1,19 +1,21 @@
-//! What foretells the logits of tokens, and how far they may be off.
+//! The index that predicts logits of tokens, and its errors.
 
 use half::bf16;
-use vattention_core::{NewTokens, Picks, Row};
+use multiversion::multiversion;
+use vattention_core::{NewTokens, Picks, Row, Site};
 use vattention_selectors::RotatedCodes;
 
 use super::LogitIndex;
-use super::keys::{self, Keys};
+use super::errors::Errors;
+use super::keys::Keys;
 use super::learned::{learn, pilot};
 use super::scratch::Scratch;
 
-/// What codes add to a logit is multiplied by this: of estimates that err, the largest exaggerate.
+/// Shrinkage of the code's term of a logit: the largest of noisy estimates overshoot.
 const SHRINK: f32 = 0.9;
 
-/// How many deviations a logit may be above what a pilot foretells. Of scores that err normally, one token in
-/// 740 is further above.
+/// Standard deviations that a logit may be above its prediction by a pilot. If scores err normally, one
+/// token in 740 is further above.
 const DEVIATIONS: f64 = 3.0;
 
 /// The index of one KV head.
@@ -32,31 +34,25 @@ enum Logits {
     Selectors,
 }
 
-/// What is known of one row, `[visible]` each.
+/// Predictions of the logits of one row.
 #[derive(Debug)]
 pub(super) struct Scan<'a> {
-    /// Approximate logits.
+    /// Approximate logits, `[visible]`.
     pub(super) scores: Scratch,
-    /// At least the norms of the values.
+    /// The largest of them; infinite or not a number if any is.
+    pub(super) largest: f32,
+    /// At least the norms of the values, `[visible]`.
     pub(super) norms: &'a [bf16],
-    errors: Errors<'a>,
-}
-
-/// How far logits may be above scores.
-#[derive(Debug)]
-enum Errors<'a> {
-    /// At the most.
-    Proved(keys::Errors<'a>),
-    /// As is to be expected.
-    Expected(f64),
+    /// Errors of the scores.
+    pub(super) errors: Errors<'a>,
 }
 
 impl Index {
-    /// Of no tokens.
-    pub(super) fn new(head_dim: usize, index: LogitIndex) -> Self {
+    /// An index of no tokens.
+    pub(super) fn new(site: &Site, index: LogitIndex) -> Self {
         let logits = match index {
-            LogitIndex::Codes => Logits::Codes(RotatedCodes::new(head_dim)),
-            LogitIndex::Keys => Logits::Keys(Keys::new(head_dim)),
+            LogitIndex::Codes => Logits::Codes(RotatedCodes::new(site)),
+            LogitIndex::Keys => Logits::Keys(Keys::new(site.shape.head_dim)),
             LogitIndex::Selectors => Logits::Selectors,
         };
         Self { logits, norms: Vec::new() }
@@ -75,13 +71,13 @@ impl Index {
         }
     }
 
-    /// Tokens that are read for certain, to learn what scores say.
+    /// Tokens that are always read, to calibrate the selectors' scores.
     pub(super) fn pilot(&self, picks: &Picks) -> Vec<usize> {
         if let Logits::Selectors = self.logits { pilot(picks) } else { Vec::new() }
     }
 
-    /// Foretells the logits of the tokens that rows of one step may see. One pass over what is kept, for each
-    /// row; for four together, of codes.
+    /// Predicts the logits of the tokens that rows of one step see. One pass over the index for each
+    /// row; for four rows together, of codes.
     pub(super) fn scans<'a>(
         &'a self,
         rows: &[Row<'a>],
@@ -89,30 +85,26 @@ impl Index {
         pilot: &[usize],
     ) -> Vec<Scan<'a>> {
         let mut scores: Vec<Scratch> = rows.iter().map(|row| Scratch::new(row.visible())).collect();
-        let errors: Vec<Errors<'a>> = match &self.logits {
-            Logits::Codes(codes) => {
-                let mut out: Vec<&mut [f32]> = scores.iter_mut().map(|out| &mut **out).collect();
-                codes.logits(rows, SHRINK, &mut out);
-                let raised = |row| codes.deviation(row).powi(2) / 2.0;
-                rows.iter().map(|row| Errors::Expected(raised(row))).collect()
-            }
-            Logits::Keys(keys) => {
-                rows.iter().zip(&mut scores).for_each(|(row, out)| keys.score(row, out));
-                rows.iter().map(|row| Errors::Proved(keys.errors(row))).collect()
-            }
-            Logits::Selectors => {
-                let learn = |(row, out): (_, &mut Scratch)| {
-                    Errors::Expected(DEVIATIONS * learn(row, picks, pilot, out))
-                };
-                rows.iter().zip(&mut scores).map(learn).collect()
-            }
-        };
-        let scan = |(row, (scores, errors)): (&Row<'_>, _)| Scan {
-            scores,
-            norms: &self.norms[..row.visible()],
-            errors,
-        };
-        rows.iter().zip(scores.into_iter().zip(errors)).map(scan).collect()
+        if let Logits::Codes(codes) = &self.logits {
+            let mut out: Vec<&mut [f32]> = scores.iter_mut().map(|out| &mut **out).collect();
+            codes.logits(rows, SHRINK, &mut out);
+        }
+        let mut scans = Vec::with_capacity(rows.len());
+        for (row, mut scores) in rows.iter().zip(scores) {
+            let errors = match &self.logits {
+                Logits::Codes(codes) => Errors::Deviations(codes.deviations(row)),
+                Logits::Keys(keys) => {
+                    keys.score(row, &mut scores);
+                    Errors::Proved(keys.errors(row))
+                }
+                Logits::Selectors => {
+                    Errors::Common(DEVIATIONS * learn(row, picks, pilot, &mut scores))
+                }
+            };
+            let (largest, norms) = (largest(&scores), &self.norms[..row.visible()]);
+            scans.push(Scan { scores, largest, norms, errors });
+        }
+        scans
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -125,27 +117,27 @@ impl Index {
     }
 }
 
-impl Scan<'_> {
-    /// How far the logit of a token may be above its score.
-    pub(super) fn error(&self, token: usize) -> f64 {
-        match &self.errors {
-            Errors::Proved(errors) => errors.of(token),
-            Errors::Expected(error) => *error,
+/// Numbers that are compared side by side.
+const LANES: usize = 64;
+
+/// The largest number; infinite or not a number if any number is.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn largest(numbers: &[f32]) -> f32 {
+    let (mut most, mut zeros) = ([f32::NEG_INFINITY; LANES], [0.0_f32; LANES]);
+    let (whole, rest) = numbers.as_chunks::<LANES>();
+    for numbers in whole {
+        for lane in 0..LANES {
+            let x = numbers[lane];
+            most[lane] = if x > most[lane] { x } else { most[lane] };
+            // Not a number, unless `x` is finite.
+            zeros[lane] += x - x;
         }
     }
-
-    /// The most that [`error`](Self::error) says of any of the tokens; of what is not proved, of all.
-    pub(super) fn largest_error(&self, tokens: impl Iterator<Item = usize>) -> f64 {
-        match &self.errors {
-            Errors::Proved(errors) => tokens.map(|token| errors.of(token)).fold(0.0, f64::max),
-            Errors::Expected(error) => *error,
-        }
+    for (lane, &x) in rest.iter().enumerate() {
+        most[lane] = if x > most[lane] { x } else { most[lane] };
+        zeros[lane] += x - x;
     }
-
-    /// Whether that is proved.
-    pub(super) fn is_proved(&self) -> bool {
-        matches!(self.errors, Errors::Proved(_))
-    }
+    most.into_iter().fold(f32::NEG_INFINITY, f32::max) + zeros.iter().sum::<f32>()
 }
 
 /// The least of the numbers that are kept that is no smaller.

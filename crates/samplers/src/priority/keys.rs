@@ -18,21 +18,24 @@ use super::index::norm;
 pub(super) struct Keys {
     labels: Labels,
     /// `r` of each token, `[tokens]`.
-    errors: Vec<f32>,
+    radii: Vec<f32>,
 }
 
-/// How far logits may be from scores: `r` of each token, the length of the query, and what is lost to underflow.
+/// Bounds of the differences of logits and scores: `|q| r` of each token, and the underflow.
 #[derive(Debug)]
 pub(super) struct Errors<'a> {
-    of_keys: &'a [f32],
-    query: f64,
-    tiny: f64,
+    /// `r`, `[visible]`.
+    pub(super) radii: &'a [f32],
+    /// At least `|q|`.
+    pub(super) query: f32,
+    /// At least what underflow takes from a product.
+    pub(super) tiny: f32,
 }
 
 impl Keys {
     pub(super) fn new(head_dim: usize) -> Self {
         let bits = LabelBits::try_from(8).expect("a label has up to 8 bits");
-        Self { labels: Labels::new(head_dim, bits), errors: Vec::new() }
+        Self { labels: Labels::new(head_dim, bits), radii: Vec::new() }
     }
 
     pub(super) fn append(&mut self, keys: &Tokens<'_>) {
@@ -52,7 +55,7 @@ impl Keys {
         let lost = norm(key().zip(&kept).map(|(k, kept)| k - kept));
         let unit = (kept.len() + 2) as f64 * f64::from(f32::EPSILON) / 2.0;
         let rounded = unit / (1.0 - unit) * (norm(key()) + norm(kept.iter().copied()));
-        self.errors.push(((lost + rounded) as f32).next_up());
+        self.radii.push(((lost + rounded) as f32).next_up());
     }
 
     /// Sets approximate logits of the visible tokens. O(visible · head_dim).
@@ -63,21 +66,28 @@ impl Keys {
     }
 
     pub(super) fn errors(&self, row: &Row<'_>) -> Errors<'_> {
+        let query = norm(row.query().iter().copied().map(f64::from)) as f32;
         Errors {
-            of_keys: &self.errors[..row.visible()],
-            query: norm(row.query().iter().copied().map(f64::from)),
-            tiny: row.query().len() as f64 * f64::from(f32::MIN_POSITIVE),
+            radii: &self.radii[..row.visible()],
+            query: query.next_up(),
+            tiny: row.query().len() as f32 * f32::MIN_POSITIVE,
         }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.labels.bytes() + size_of_val(&self.errors[..])
+        self.labels.bytes() + size_of_val(&self.radii[..])
     }
 }
 
 impl Errors<'_> {
-    /// How far the logit of a token may be from its score.
-    pub(super) fn of(&self, token: usize) -> f64 {
-        self.query * f64::from(self.of_keys[token]) + self.tiny
+    /// Bound of the difference of a token's logit and score.
+    pub(super) fn bound(&self, token: usize) -> f64 {
+        f64::from(self.query) * f64::from(self.radii[token]) + f64::from(self.tiny)
+    }
+
+    /// The largest `r`; not a number if any is none.
+    pub(super) fn largest(&self) -> f32 {
+        let larger = |most: f32, &radius: &f32| if radius <= most { most } else { radius };
+        self.radii.iter().fold(0.0, larger)
     }
 }

@@ -179,12 +179,12 @@ fn length(x: &[f64]) -> f64 {
 
 /// What a token's weight does not exceed.
 fn most(scan: &Scan<'_>, token: usize, shift: f64) -> f64 {
-    libm::exp(f64::from(scan.scores[token]) + scan.error(token) - shift)
+    libm::exp(f64::from(scan.scores[token]) + scan.errors.proved(token) - shift)
 }
 
 /// What `Σ e |v| / Σ e` does not fall below.
 fn uncancelled(scan: &Scan<'_>, shift: f64) -> f64 {
-    let least = |token: usize| libm::exp(f64::from(scan.scores[token]) - scan.error(token) - shift);
+    let least = |token: usize| libm::exp(f64::from(scan.scores[token]) - scan.errors.proved(token) - shift);
     // Norms are kept rounded up.
     let at_most = |norm: bf16| norm.to_f64() * (1.0 - 2.0 * f64::from(bf16::EPSILON));
     let tokens = || 0..scan.scores.len();
@@ -204,12 +204,12 @@ mod tests {
     /// A proof for the 100 tokens of a head, none of them certain, from `base` on.
     fn with_proof(base: usize, check: impl Fn(&Rigorous<'_>)) {
         let head = Head::new(100, 8, 1, Texture::Gaussian);
-        let mut index = Index::new(8, LogitIndex::Keys);
+        let mut index = Index::new(head.site(), LogitIndex::Keys);
         index.append(&head.part(0..100));
         let step = head.step(100);
         let picks = Picks::new(100);
         let scans = index.scans(&[step.row(0)], &picks, &[]);
-        let sizes = Sizes::new(&scans, &picks, &[]);
+        let sizes = Sizes::new(&scans, &picks, Vec::new());
         let goal = ProofGoal { epsilon: 0.1, delta: 0.2, floor: 0.0, base, limit: 100, shift: 0.0 };
         check(&Rigorous::new(&goal, &scans[0], &sizes));
     }

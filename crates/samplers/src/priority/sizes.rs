@@ -6,6 +6,7 @@ use half::bf16;
 use multiversion::multiversion;
 use vattention_core::{Element, Picks};
 
+use super::exp::exp;
 use super::index::Scan;
 use super::scratch::Scratch;
 
@@ -15,8 +16,8 @@ const LEAST: f32 = 1.0 / (1_u64 << 40) as f32;
 /// Probabilities are multiples of `1 / RESOLUTION`, as the uniform numbers are.
 pub(super) const RESOLUTION: f32 = (1_u64 << 32) as f32;
 
-/// More than sizes in f32 are off.
-const ROUNDING: f64 = 1e-5;
+/// Bound of the relative rounding error of sizes in f32.
+const ROUNDING: f64 = 3e-5;
 
 /// The sizes of the tokens that are not picked.
 ///
@@ -44,39 +45,39 @@ struct Total {
 }
 
 impl Sizes {
-    /// `e^score √(|v|² + m²)` of each reader, together; those of the pilot, which are not picked, are certain
-    /// at any threshold. O(visible · readers).
-    pub(super) fn new(scans: &[Scan<'_>], picks: &Picks, pilot: &[usize]) -> Self {
+    /// The sizes of all readers, together. Tokens of `certain`, which are not picked, are certain at any
+    /// threshold. O(visible · readers).
+    pub(super) fn new(scans: &[Scan<'_>], picks: &Picks, certain: Vec<usize>) -> Self {
         let left = picks.visible() - picks.len();
-        let taken = || picks.iter().chain(pilot.iter().copied());
+        let taken = || picks.iter().chain(certain.iter().copied());
         let unit = unit(scans[0].norms);
-        let of_each = scans.iter().map(|scan| of_reader(scan, unit, taken()));
-        let (own, mut readers): (Vec<_>, Vec<_>) = of_each.unzip();
+        let (own, mut readers): (Vec<_>, Vec<_>) =
+            scans.iter().map(|scan| sizes_of_reader(scan, unit, taken())).unzip();
         let (mut shares, total) = root_of_squares(own);
-        raise(&mut shares, 1.0 / total as f32);
+        scale(&mut shares, 1.0 / total as f32);
         taken().for_each(|token| shares[token] = 0.0);
         for reader in &mut readers {
             reader.log += total.ln();
         }
         let largest = Largest::new(&shares);
-        Self { shares, certain: pilot.to_vec(), left, largest, readers }
+        Self { shares, certain, left, largest, readers }
     }
 
     /// Of tokens with given sizes, for one reader.
     #[cfg(test)]
     pub(super) fn given(mut sizes: Vec<f32>) -> Self {
         let total: f32 = sizes.iter().sum();
-        raise(&mut sizes, 1.0 / total);
+        scale(&mut sizes, 1.0 / total);
         let (left, largest) = (sizes.len(), Largest::new(&sizes));
         let readers = vec![Total { log: 0.0, length: 1.0 }];
         Self { shares: sizes.into(), certain: Vec::new(), left, largest, readers }
     }
 
-    /// What `Σ e^score √(|v|² + m²)` over tokens is at most a multiple of, relative to a logit, by
-    /// the sum of their sizes; and `m`.
+    /// The logarithm of what the sizes of tokens sum to at most per unit of their shares, for one
+    /// reader, relative to a logit; and `m`.
     pub(super) fn total(&self, reader: usize, shift: f64) -> (f64, f64) {
         let Total { log, length } = self.readers[reader];
-        ((log - shift).exp() * (1.0 + ROUNDING), length)
+        (log - shift + ROUNDING, length)
     }
 
     /// How many tokens are not picked.
@@ -110,15 +111,17 @@ impl Sizes {
         f64::from(if p * 256.0 < 1.0 { rounded_up(p * RESOLUTION) / RESOLUTION } else { p })
     }
 
-    /// The threshold at which `expected` tokens are drawn on average; all, if there are no more.
+    /// The threshold of a sample of a size; infinite if that is everything.
     ///
-    /// Those that are certain at a threshold are taken out, and it is raised for the others, until
-    /// no more are: a handful of rounds.
-    pub(super) fn threshold(&self, expected: usize) -> f64 {
-        if expected >= self.left {
+    /// Tokens that are certain at any threshold count as drawn, but at least half of the sample is left
+    /// to chance. Tokens that are certain at a threshold are taken out, and it is raised for the
+    /// others, until no more are: a handful of rounds.
+    pub(super) fn threshold(&self, size: usize) -> f64 {
+        let (size, certain) = (size as f64, self.certain.len() as f64);
+        let expected = (size - certain).max(size / 2.0);
+        if expected >= self.left as f64 - certain {
             return f64::INFINITY;
         }
-        let expected = expected.saturating_sub(self.certain.len()) as f64;
         let mut t = expected;
         loop {
             let (certain, rest) = self.largest.split(&self.shares, t);
@@ -178,33 +181,29 @@ impl Largest {
     }
 }
 
-/// One reader's sizes, of any unit.
-struct Own {
-    sizes: Scratch,
-    /// What makes them sum to 1.
-    scale: f32,
-}
-
-/// One reader's sizes of the tokens that are not taken, and what they sum to.
-fn of_reader(scan: &Scan<'_>, unit: f32, taken: impl Iterator<Item = usize>) -> (Own, Total) {
-    let most = largest(&scan.scores);
+/// One reader's sizes of the tokens that are not taken, which sum to 1 before errors raise them.
+fn sizes_of_reader(
+    scan: &Scan<'_>,
+    unit: f32,
+    taken: impl Iterator<Item = usize>,
+) -> (Scratch, Total) {
+    let largest = scan.largest;
     let mut sizes = Scratch::new(scan.scores.len());
-    let [weights, squares] = weigh(&scan.scores, scan.norms, most, unit, &mut sizes);
+    let [weights, squares] = weigh(&scan.scores, scan.norms, largest, unit, &mut sizes);
     let square = squares / weights;
-    let mut left = sizes.len();
     for token in taken {
         sizes[token] = 0.0;
-        left -= 1;
     }
     let mut total = lengthen(&mut sizes, scan.norms, unit, square as f32);
     // Beside what is taken, all that is left may weigh too little for a number.
     if total == 0.0 {
         sizes.fill(1.0);
-        total = left as f64;
+        total = sizes.len() as f64;
     }
-    let (log, unit) = (total.ln() + f64::from(most), f64::from(unit));
-    let own = Own { sizes, scale: 1.0 / total as f32 };
-    (own, Total { log: log - unit.ln(), length: square.sqrt() / unit })
+    scale(&mut sizes, 1.0 / total as f32);
+    scan.errors.raise(&mut sizes);
+    let (log, unit) = (total.ln() + f64::from(largest), f64::from(unit));
+    (sizes, Total { log: log - unit.ln(), length: square.sqrt() / unit })
 }
 
 /// What norms are multiplied by, so that their squares are in range: the inverse of the largest, or of the power of
@@ -243,18 +242,6 @@ fn sum_of<T: Copy>(a: &[f32], b: &[T], of: impl Fn(f32, T) -> f32) -> f64 {
     f64::from(sums[0])
 }
 
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn largest(numbers: &[f32]) -> f32 {
-    let mut most = [f32::NEG_INFINITY; LANES];
-    let (whole, rest) = numbers.as_chunks::<LANES>();
-    for numbers in whole {
-        for (most, x) in most.iter_mut().zip(numbers) {
-            *most = if *x > *most { *x } else { *most };
-        }
-    }
-    most.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
-}
-
 /// Sets `e^(score − most)`, and sums it, and its product with the square of the norm.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn weigh(scores: &[f32], norms: &[bf16], most: f32, unit: f32, out: &mut [f32]) -> [f64; 2] {
@@ -289,29 +276,28 @@ fn lengthen(sizes: &mut [f32], norms: &[bf16], unit: f32, square: f32) -> f64 {
     total
 }
 
-/// The root of the sum of the squares of each reader's sizes, which sum to 1 each, and what the roots sum to.
-fn root_of_squares(mut own: Vec<Own>) -> (Scratch, f64) {
-    let first = own.swap_remove(0);
-    let mut sizes = first.sizes;
-    raise(&mut sizes, first.scale);
-    if own.is_empty() {
-        return (sizes, 1.0);
-    }
-    let total = add_squares(&mut sizes, &own);
+/// The root of the sum of the squares of each reader's sizes, and the sum of the roots.
+fn root_of_squares(mut own: Vec<Scratch>) -> (Scratch, f64) {
+    let mut sizes = own.swap_remove(0);
+    let total = if own.is_empty() { sum(&sizes) } else { add_squares(&mut sizes, &own) };
     (sizes, total)
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn sum(sizes: &[f32]) -> f64 {
+    sizes.chunks(PART).map(|sizes| sum_of(sizes, sizes, |size, _| size)).sum()
 }
 
 /// Puts the root of the sum of squares in place of each number, and sums.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn add_squares(sizes: &mut [f32], others: &[Own]) -> f64 {
+fn add_squares(sizes: &mut [f32], others: &[Scratch]) -> f64 {
     let mut total = 0.0;
     for (part, sizes) in sizes.chunks_mut(PART).enumerate() {
         for size in &mut *sizes {
             *size *= *size;
         }
-        for Own { sizes: own, scale } in others {
+        for own in others {
             for (size, own) in sizes.iter_mut().zip(&own[part * PART..]) {
-                let own = at_least(own * scale);
                 *size += own * own;
             }
         }
@@ -323,9 +309,9 @@ fn add_squares(sizes: &mut [f32], others: &[Own]) -> f64 {
     total
 }
 
-/// Multiplies each, but leaves none below the least.
+/// Multiplies each size, but leaves none below the least.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn raise(sizes: &mut [f32], by: f32) {
+fn scale(sizes: &mut [f32], by: f32) {
     for size in sizes {
         *size = at_least(*size * by);
     }
@@ -356,41 +342,4 @@ fn below(sizes: &[f32], limit: f32) -> (usize, f64) {
         total += sum_of(sizes, sizes, |size, _| if size < limit { size } else { 0.0 });
     }
     (count as usize, total)
-}
-
-/// `e^x` for `x ≤ 0`, to 1e-5; no less than `2^-100`. In operations that vectors have.
-#[inline(always)]
-fn exp(x: f32) -> f32 {
-    // A number of this size has no digits behind the point.
-    const WHOLE: f32 = 12_582_912.0;
-    // The series of 2^x on [-1/2, 1/2].
-    const SERIES: [f32; 7] =
-        [1.540_353e-4, 1.333_355_8e-3, 9.618_129e-3, 5.550_411e-2, 2.402_265e-1, 6.931_472e-1, 1.0];
-    let power = x * std::f32::consts::LOG2_E;
-    let power = if power > -100.0 { power } else { -100.0 };
-    let shifted = power + WHOLE;
-    let part = power - (shifted - WHOLE);
-    let mut series = SERIES[0];
-    for c in &SERIES[1..] {
-        series = series * part + c;
-    }
-    let whole = shifted.to_bits().wrapping_sub(WHOLE.to_bits());
-    series * f32::from_bits(whole.wrapping_add(127) << 23)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::exp;
-
-    #[test]
-    fn exponentials_are_near() {
-        for i in 0..6900_u16 {
-            let x = -f32::from(i) / 100.0;
-            let exact = f64::from(x).exp();
-            assert!((f64::from(exp(x)) - exact).abs() <= 1e-5 * exact, "{x}");
-        }
-        assert_eq!(exp(0.0), 1.0);
-        assert_eq!(exp(-1e30), 2.0_f32.powi(-100));
-        assert_eq!(exp(f32::NEG_INFINITY), 2.0_f32.powi(-100));
-    }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use vattention_core::{
     Accumulator, ExactAccumulator, Residual, Shape, Softmax, Step, Stream, Tokens,
 };
-use vattention_testkit::{Head, heads};
+use vattention_testkit::{Head, Texture, heads};
 
 use super::*;
 
@@ -17,6 +17,12 @@ vattention_testkit::sampler_laws!(by_codes, BY_CODES);
 vattention_testkit::sampler_laws!(by_keys, BY_KEYS);
 vattention_testkit::sampler_laws!(by_selectors, BY_SELECTORS);
 
+/// A layer of one KV head.
+fn site(dim: usize, query_heads: usize) -> Site {
+    let shape = Shape { query_heads, kv_heads: 1, head_dim: dim, value_dim: dim };
+    Site { seed: 3, sequence: 0, layer: 0, kv_head: 0, shape }
+}
+
 fn uniforms(sequence: u32) -> Uniforms {
     let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 1 };
     let site = Site { seed: 7, sequence, layer: 0, kv_head: 0, shape };
@@ -25,15 +31,14 @@ fn uniforms(sequence: u32) -> Uniforms {
 
 /// The index of keys `[tokens, dim]`, which are their own values.
 fn index(keys: Tokens<'_>) -> Index {
-    let mut index = Index::new(keys.dim(), LogitIndex::Keys);
+    let mut index = Index::new(&site(keys.dim(), 1), LogitIndex::Keys);
     index.append(&NewTokens { first: 0, keys, values: keys, classes: None });
     index
 }
 
 /// What an index says of a row is true of what was stored.
 fn check_scan(keys: Tokens<'_>, query: &[f32]) -> Result<(), TestCaseError> {
-    let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: keys.dim(), value_dim: keys.dim() };
-    let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
+    let site = site(keys.dim(), 1);
     let step =
         Step { site: &site, queries: query, keys, values: keys, visible: keys.len(), step: 0 };
     let (row, index) = (step.row(0), index(keys));
@@ -45,7 +50,7 @@ fn check_scan(keys: Tokens<'_>, query: &[f32]) -> Result<(), TestCaseError> {
         let score = f64::from(scan.scores[token]);
         for logit in [f64::from(row.logit(token)), exact] {
             let error = (logit - score).abs();
-            prop_assert!(error <= scan.error(token), "{logit} scores {score}");
+            prop_assert!(error <= scan.errors.proved(token), "{logit} scores {score}");
         }
         let norm = value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
         let kept = scan.norms[token].to_f64();
@@ -141,14 +146,14 @@ proptest! {
 }
 
 fn filled(head: &Head) -> Worker {
-    let mut worker = Worker { index: Index::new(head.dim, LogitIndex::Keys) };
+    let mut worker = Worker { index: Index::new(head.site(), LogitIndex::Keys) };
     worker.append(&head.part(0..head.tokens));
     worker
 }
 
 fn design<'a>(worker: &'a Worker, readers: &[Row<'a>], picks: &'a Picks) -> PriorityDesign<'a> {
     let scans = worker.index.scans(readers, picks, &[]);
-    let sizes = Sizes::new(&scans, picks, &[]);
+    let sizes = Sizes::new(&scans, picks, always_read(&scans, picks, Vec::new()));
     PriorityDesign::new(scans, sizes, uniforms(0))
 }
 
@@ -203,9 +208,8 @@ fn digest(index: LogitIndex) -> u64 {
     };
     let (keys, queries) = (numbers(1000 * DIM), numbers(2 * DIM));
     let keys = Tokens::new(&keys, 1000, DIM);
-    let shape = Shape { query_heads: 2, kv_heads: 1, head_dim: DIM, value_dim: DIM };
-    let site = Site { seed: 3, sequence: 0, layer: 0, kv_head: 0, shape };
-    let mut worker = Worker { index: Index::new(DIM, index) };
+    let site = site(DIM, 2);
+    let mut worker = Worker { index: Index::new(&site, index) };
     worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
     let step = Step { site: &site, queries: &queries, keys, values: keys, visible: 1000, step: 0 };
     let picks = Picks::new(1000);
@@ -226,23 +230,52 @@ fn every_machine_draws_the_same() {
     assert_eq!(digest(LogitIndex::Keys), 2_548_470_058_643_758_514);
 }
 
-/// Whether what 600 tokens may hide is proved, if one key has a number so large that a step is not small.
-fn is_proved(largest: f32) -> bool {
-    let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 3, value_dim: 3 };
-    let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
+/// Calls with the design of 600 tokens, of which the first key has a number so large that its copy in
+/// 8 bits errs by that share of it.
+fn with_outlier(largest: f32, check: impl Fn(&PriorityDesign<'_>)) {
     let mut keys: Vec<f32> = (0..1800_u16).map(|i| f32::from(i % 3)).collect();
     keys[..3].copy_from_slice(&[-largest, 0.5, 1.0]);
     let keys = Tokens::new(&keys, 600, 3);
-    let worker = Worker { index: index(keys) };
+    let (worker, site) = (Worker { index: index(keys) }, site(3, 1));
     let queries = &[1.0; 3];
     let step = Step { site: &site, queries, keys, values: keys, visible: 600, step: 0 };
     let picks = Picks::new(600);
-    let design = design(&worker, &[step.row(0)], &picks);
-    design.unseen(0, 16, 0.0).unwrap().proved
+    check(&design(&worker, &[step.row(0)], &picks));
 }
 
+/// One key of which an index knows little neither hides what is known of the others, nor is left to
+/// chance.
 #[test]
-fn nothing_is_proved_of_the_unseen_where_scores_are_not_known_well() {
-    assert!(is_proved(3.0));
-    assert!(!is_proved(1000.0));
+fn a_key_that_is_not_known_well_is_always_read() {
+    with_outlier(3.0, |design| assert!(design.sizes.certain().is_empty()));
+    with_outlier(10_000.0, |design| {
+        assert_eq!(design.sizes.certain(), [0]);
+        let unseen = design.unseen(0, 100, 0.0).expect("it is known");
+        // 99 draws of 599 tokens whose logits are 3, and whose values have a length of √5.
+        let expected = 599.0 / 99.0 * 3.0_f64.exp();
+        assert!(unseen.proved);
+        assert!((unseen.denominator / expected - 1.0).abs() < 0.2, "{unseen:?} {expected}");
+    });
+}
+
+/// Queries so large that nothing is known of any logit: everything is read.
+#[test]
+fn everything_is_read_where_scores_say_nothing() {
+    for scale in [1e5, 1e20, 1e38] {
+        let head = Head::new(200, 8, 1, Texture::Gaussian);
+        let step = head.step(200);
+        let queries: Vec<f32> = step.queries.iter().map(|q| q * scale).collect();
+        let step = Step { queries: &queries, ..step };
+        let picks = Picks::new(200);
+        for index in [LogitIndex::Codes, LogitIndex::Keys] {
+            let mut worker = Worker { index: Index::new(head.site(), index) };
+            worker.append(&head.part(0..200));
+            let mut design = design(&worker, &step.rows(), &picks);
+            let mut tokens = Vec::new();
+            design.extend(16, &mut tokens);
+            // Tokens behind the last whole block have no codes.
+            let known = if index == LogitIndex::Codes && scale < 1e38 { 200 % 64 } else { 0 };
+            assert!(tokens.len() >= 200 - known, "{scale}, {index:?}: {}", tokens.len());
+        }
+    }
 }

@@ -1,20 +1,43 @@
-//! A fixed rotation that mixes all elements of a vector.
+//! A random rotation that mixes all elements of a vector, keyed by a stream of random numbers.
 //!
-//! Twice: signs as a fixed list of random numbers has them, then a Hadamard transform; of vectors whose length is no
-//! power of two, one of the longest beginning that has such a length, and one of the end. O(dim log dim).
+//! Two rounds of random signs and a Hadamard transform. A vector whose length is no power of two gets
+//! two transforms a round: of the longest beginning and the longest end of such a length.
+//! O(dim log dim).
 
 use multiversion::multiversion;
+use vattention_core::Stream;
 
-/// Rotates a vector.
+/// Rounds of signs and transforms.
+const ROUNDS: usize = 2;
+
+/// A rotation of vectors of one length.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Rotation {
+    /// 1 or −1, `[ROUNDS][dim]`.
+    signs: Vec<f32>,
+}
+
+impl Rotation {
+    /// The rotation of vectors of `dim` elements whose signs are bits of `stream`.
+    pub(super) fn new(dim: usize, stream: &Stream) -> Self {
+        let words = stream.words().flat_map(|word| (0..u32::BITS).map(move |bit| word >> bit & 1));
+        let signs = words.map(|bit| if bit == 1 { -1.0 } else { 1.0 });
+        Self { signs: signs.take(ROUNDS * dim).collect() }
+    }
+
+    /// Rotates a vector.
+    pub(super) fn apply(&self, x: &mut [f32]) {
+        rotate(x, &self.signs);
+    }
+}
+
 #[multiversion(targets("x86_64+avx2+fma"))]
-pub(super) fn rotate(x: &mut [f32]) {
+fn rotate(x: &mut [f32], signs: &[f32]) {
     let dim = x.len();
     let part = 1 << dim.ilog2();
-    for round in 0..2 {
-        for (i, x) in x.iter_mut().enumerate() {
-            if is_negative(round * dim + i) {
-                *x = -*x;
-            }
+    for signs in signs.chunks_exact(dim) {
+        for (x, sign) in x.iter_mut().zip(signs) {
+            *x *= sign;
         }
         hadamard(&mut x[..part]);
         if part < dim {
@@ -23,16 +46,7 @@ pub(super) fn rotate(x: &mut [f32]) {
     }
 }
 
-/// A bit of the number `i` mixed: the finaliser of MurmurHash3 (Appleby).
-#[inline(always)]
-fn is_negative(i: usize) -> bool {
-    let mut x = (i as u32).wrapping_mul(0x9E37_79B9).wrapping_add(1);
-    x = (x ^ x >> 16).wrapping_mul(0x85EB_CA6B);
-    x = (x ^ x >> 13).wrapping_mul(0xC2B2_AE35);
-    x >> 31 == 1
-}
-
-/// The orthogonal Hadamard transform of as many numbers as a power of two.
+/// Applies the orthogonal Hadamard transform; the length is a power of two.
 #[inline(always)]
 fn hadamard(x: &mut [f32]) {
     let mut width = 1;

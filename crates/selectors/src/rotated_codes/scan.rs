@@ -10,7 +10,7 @@ use multiversion::multiversion;
 use multiversion::target::match_target;
 use vattention_core::Element;
 
-use super::rotation::rotate;
+use super::rotation::Rotation;
 use super::{BLOCK, GROUP, PER_WORD};
 
 /// Queries that codes are unpacked for once.
@@ -32,9 +32,9 @@ pub(super) struct Query {
 }
 
 impl Query {
-    pub(super) fn new(query: &[f32], shrink: f32) -> Self {
+    pub(super) fn new(query: &[f32], rotation: &Rotation, shrink: f32) -> Self {
         let mut rotated = query.to_vec();
-        rotate(&mut rotated);
+        rotation.apply(&mut rotated);
         let peak = rotated.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
         let integer = |x: f32| if peak > 0.0 { (x / peak * MAX_INTEGER).round() as i8 } else { 0 };
         let mut integers: Vec<i8> = rotated.iter().copied().map(integer).collect();

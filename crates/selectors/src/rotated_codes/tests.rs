@@ -25,9 +25,14 @@ fn with_rows<T>(keys: &[f32], queries: &[f32], dim: usize, of: impl FnOnce(&[Row
     of(&step.rows())
 }
 
+fn site(dim: usize) -> Site {
+    let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: dim, value_dim: dim };
+    Site { seed: 1, sequence: 0, layer: 0, kv_head: 0, shape }
+}
+
 /// Codes of keys.
 fn coded(keys: &[f32], dim: usize) -> RotatedCodes {
-    let mut codes = RotatedCodes::new(dim);
+    let mut codes = RotatedCodes::new(&site(dim));
     codes.append(&Tokens::new(keys, keys.len() / dim, dim));
     codes
 }
@@ -44,7 +49,8 @@ fn a_rotation_keeps_lengths_and_angles() {
     for dim in [1, 2, 3, 16, 80, 96, 128] {
         let all = keys(2, dim);
         let mut rotated = all.clone();
-        rotated.chunks_exact_mut(dim).for_each(rotate);
+        let rotation = Rotation::new(dim, &Stream::new(&site(dim), PURPOSE, 0, 0));
+        rotated.chunks_exact_mut(dim).for_each(|x| rotation.apply(x));
         let dot = |of: &[f32]| of[..dim].iter().zip(&of[dim..]).map(|(a, b)| a * b).sum::<f32>();
         let square = |of: &[f32]| of.iter().map(|x| x * x).sum::<f32>();
         assert!((square(&all) - square(&rotated)).abs() < 1e-4 * square(&all), "{dim}");
@@ -73,9 +79,32 @@ fn logits_err_as_much_as_is_told() {
                 deviation < 1.15 * told && deviation > 0.85 * told,
                 "{dim}: {deviation}, {told}"
             );
+            let deviations = codes.deviations(&rows[0]);
+            assert_eq!(deviations.factors.len(), 2560);
+            let sigma = |f: &bf16| f64::from(deviations.unit * f.to_f32());
+            let standard = errors().zip(deviations.factors).map(|(e, f)| e / sigma(f));
+            let square = standard.map(|z| z * z).sum::<f64>() / 2560.0;
+            assert!(square > 0.75 && square < 1.3, "{dim}: {square}");
+            let largest = deviations.factors.iter().fold(0.0_f32, |most, f| most.max(f.to_f32()));
+            assert_eq!(deviations.peak, largest);
             let bias = errors().sum::<f64>() / 2560.0;
             assert!(bias.abs() < 6.0 * deviation / 2560.0_f64.sqrt(), "{dim}: bias {bias}");
         });
+    }
+}
+
+/// The rotation follows from seed, layer and KV head, and not from the sequence.
+#[test]
+fn another_seed_or_place_has_another_rotation() {
+    let (dim, here) = (48, site(48));
+    let codes_at = |site: &Site| {
+        let mut codes = RotatedCodes::new(site);
+        codes.append(&Tokens::new(&keys(64, dim), 64, dim));
+        codes
+    };
+    assert_eq!(codes_at(&here), codes_at(&Site { sequence: 9, ..here }));
+    for other in [Site { seed: 2, ..here }, Site { layer: 1, ..here }, Site { kv_head: 1, ..here }] {
+        assert_ne!(codes_at(&here), codes_at(&other));
     }
 }
 
