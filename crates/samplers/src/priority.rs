@@ -1,42 +1,51 @@
 //! `priority`: a sample drawn by approximate attention.
 //!
-//! An index foretells the logit `s^` of every visible token to each row:
+//! An index predicts the logit `s^` of every visible token for each row:
 //!
 //! - `"2-bit"`: codes of 2 bits for each element of a key, centred and rotated
 //!   ([`RotatedCodes`](vattention_selectors::RotatedCodes));
-//! - `"8-bit"`: copies of the keys in 8 bits, whose errors are known to within a bound (see `keys.rs`);
-//! - `"selectors"`: the scores of the last selector that ranked the tokens, scaled to logits (see `learned.rs`).
+//! - `"8-bit"`: copies of the keys in 8 bits, whose errors are known to within a bound (`keys.rs`);
+//! - `"selectors"`: the scores of the last selector that ranked the tokens, scaled to logits
+//!   (`learned.rs`).
 //!
-//! The norms of the values are kept beside. Token `i` of those not taken then has the size
+//! The norms of the values are stored beside. Token `i` of those that are not picked then has the size
 //!
-//! `size_i = e^{s^_i} √(|v_i|² + m²)`, divided by the sum of all,
+//! `size_i = e^(s^_i + x_i) √(|v_i|² + m²) / Σ e^s^ √(|v|² + m²)`.
 //!
-//! `m²` being the mean of `|v|²` under the approximate attention. If several rows read one list, a
-//! token's size is the root of the sum of their squares, divided by the sum of all again. At a
-//! threshold `t` token `i` is drawn, independently of others, if
+//! `m²` is the mean of `|v|²` under the approximate attention; `x_i` allows for the error of the
+//! token's own score (`errors.rs`), after the sum is taken, so that a query head with uncertain scores
+//! counts no less in its group. If several rows read one list, a token's size is the root of the sum
+//! of their squares. Sizes are divided by their sum again. At a threshold `t` token `i` is drawn,
+//! independently of others, if
 //!
 //! `u_i < π_i = min(1, t size_i)`,
 //!
-//! `u_i` being a uniform number of its own. That is priority sampling with a threshold instead of a
-//! number of tokens: heavy tokens are certain, the probabilities are exact, and a larger threshold draws
-//! the same tokens and more. The threshold of a size is that at which `size` tokens are drawn on average.
+//! `u_i` being a uniform number of its own. This is priority sampling with a threshold instead of a
+//! number of tokens: heavy tokens are certain, the probabilities are exact, and a larger threshold
+//! draws the same tokens and more. The threshold of a size is that at which `size` tokens are drawn on
+//! average. Tokens whose scores say next to nothing, and those of a pilot, are always read; they count
+//! as drawn, but at least half of the size is left to chance.
 //!
-//! Cost: a pass over what the index keeps of each visible token (`head_dim / 4 + 4` bytes of codes, `head_dim + 14`
-//! of copies, or the scores, for each row; codes for four rows together), and over what it foretells; the first draws are a pass,
-//! and larger samples are drawn from what that kept.
+//! Cost: a pass over the index of each visible token (`head_dim / 4 + 4` bytes of codes,
+//! `head_dim + 14` of copies, or the scores, for each row; codes for four rows together), and over its
+//! predictions; the first draws are a pass, and larger samples are drawn from what that kept.
 //!
 //! # Guarantee
-//! Unbiased totals, of variance `Σ x² (1/π − 1)`, whatever the scores. By keys in 8 bits, the logit of every
-//! token is known to within Δ; of selectors' scores three deviations of the pilot are taken
-//! for Δ, and of codes what errors of their deviation σ raise a sum of exponentials by, `Δ = σ² / 2`, which proves
-//! nothing. As `e ≤ e^(s^ + Δ)`, and `|v − o| ≤ √2 √(|v|² + m²)` if
-//! `|o| ≤ m`, tokens of which λ draws are expected together add at most
+//! Unbiased totals, of variance `Σ x² (1/π − 1)`, whatever the scores. By copies in 8 bits,
+//! `e ≤ e^(s^ + x)` is proved for every token. As `|v − o| ≤ √2 √(|v|² + m²)` if `|o| ≤ m`, tokens of
+//! which λ draws are expected together add at most
 //!
-//! `√2 e^Δ λ/t · Σ e^s^ √(|v|² + m²)`
+//! `√2 λ/t · Σ size`, in the unit of `e^s^ √(|v|² + m²)`,
 //!
 //! to `Σ e |v − o|`, and they are all missed with probability `e^−λ`. So an estimator need not assume
-//! that the sample has seen the tail, unless Δ is not proved or exceeds ln 2 for some token. Under `mode = "rigorous"`
-//! nothing is assumed: Bernstein's inequality with proved ranges, see `rigorous.rs`.
+//! that the sample has seen the tail. By codes this holds on average over rotations, not for every
+//! token, and by selectors' scores it is expected of what a pilot shows (three standard deviations):
+//! both certificates say `tail-seen`. Under `mode = "rigorous"` nothing is assumed: Bernstein's
+//! inequality with proved ranges (`rigorous.rs`).
+//!
+//! Codes are rotated by signs that follow from the pipeline's seed. Promises are conditional on the
+//! rotation: whoever knows the seed can build a key whose code errs by several standard deviations. A
+//! program that reads keys of strangers draws a seed of its own.
 //!
 //! Priority sampling: Duffield, Lund, Thorup (2007), "Priority sampling for estimation of arbitrary
 //! subset sums", JACM 54(6). The rest is of this project.

@@ -1,13 +1,15 @@
-//! Errors of scores, and what they make of the sizes that tokens are drawn by.
+//! Errors of scores, and the sizes that tokens get for them.
 //!
 //! A token whose score errs may weigh more than its score says. Its size is multiplied by `e^x`,
 //! with an exponent `x` of its own:
 //!
 //! - of a copy in 8 bits, `x = Δ`, the proved bound of the logit's error: no token then weighs more
 //!   than its size says;
-//! - of a code of 2 bits, `x = ¾ σ²`, `σ` being the standard deviation of the score. The mean of `e`
-//!   given the score is at most `e^(score + σ²/2)`, and its root mean square, to which the best
-//!   probabilities are proportional, at most `e^(score + σ²)`.
+//! - of a code of 2 bits, with `σ` the standard deviation of the score's error,
+//!   `x = max(σ²/2, z σ − a)`. The first is the mean: given its score, a token weighs
+//!   at most `e^(score + σ²/2)` on average. The second is a guard: a token that holds a tenth of the
+//!   attention, and whose score is `z` standard deviations too low, is still drawn with probability
+//!   0.9 in a sample of 128 (docs/guarantees.md, section 3).
 //!
 //! Tokens whose exponent exceeds [`LIMIT`] are always read: their scores say next to nothing.
 
@@ -20,11 +22,14 @@ use super::exp::exp;
 use super::index::Scan;
 use super::keys;
 
-/// The exponent of a code's error, as a multiple of σ².
-const SPREAD: f32 = 0.75;
+/// `z`: standard deviations of a code's error that are guarded against.
+const GUARD: f32 = 2.82;
+
+/// `a = ln(0.1 · 128 / 0.9)`.
+const ROOM: f32 = 2.65;
 
 /// The largest exponent of a token that is left to chance: σ = 3 for codes.
-const LIMIT: f32 = 9.0 * SPREAD;
+const LIMIT: f32 = 3.0 * GUARD - ROOM;
 
 /// How far logits may be above scores.
 #[derive(Debug)]
@@ -41,9 +46,9 @@ impl Errors<'_> {
     /// Multiplies each token's size `[visible]`.
     pub(super) fn raise(&self, sizes: &mut [f32]) {
         match self {
-            Self::Proved(errors) => raise_by_radii(sizes, errors),
+            Self::Proved(errors) => raise_by_bounds(sizes, errors),
             Self::Deviations(of_codes) => {
-                raise_by_squares(sizes, of_codes.factors, per_square(of_codes));
+                raise_by_deviations(sizes, of_codes.factors, of_codes.unit);
             }
             Self::Common(_) => {}
         }
@@ -67,25 +72,22 @@ impl Errors<'_> {
     /// Whether the exponent of any token may exceed the limit.
     fn may_exceed(&self) -> bool {
         match self {
-            Self::Proved(errors) => !(exponent(errors.largest(), errors) <= LIMIT),
-            Self::Deviations(of_codes) => {
-                !(per_square(of_codes) * of_codes.peak * of_codes.peak <= LIMIT)
-            }
+            Self::Proved(errors) => is_beyond(of_bound(errors.largest(), errors)),
+            Self::Deviations(of_codes) => is_beyond(of_deviation(of_codes.unit * of_codes.peak)),
             Self::Common(_) => false,
         }
     }
 
     /// Whether the exponent of a token exceeds the limit, or is not a number.
     fn exceeds(&self, token: usize) -> bool {
-        let exponent = match self {
-            Self::Proved(errors) => exponent(errors.radii[token], errors),
+        match self {
+            Self::Proved(errors) => is_beyond(of_bound(errors.radii[token], errors)),
             Self::Deviations(of_codes) => {
                 let factor = of_codes.factors.get(token).map_or(0.0, |factor| factor.to_f32());
-                per_square(of_codes) * factor * factor
+                is_beyond(of_deviation(of_codes.unit * factor))
             }
-            Self::Common(_) => 0.0,
-        };
-        !(exponent <= LIMIT)
+            Self::Common(_) => false,
+        }
     }
 }
 
@@ -103,32 +105,63 @@ pub(super) fn always_read(scans: &[Scan<'_>], picks: &Picks, pilot: Vec<usize>) 
     picks.residual().filter(|&token| errors.iter().any(|errors| errors.exceeds(token))).collect()
 }
 
-/// The exponent of a factor of 1.
-fn per_square(of_codes: &Deviations<'_>) -> f32 {
-    SPREAD * of_codes.unit * of_codes.unit
+/// The exponent of a code whose score errs with a standard deviation.
+#[inline(always)]
+fn of_deviation(sigma: f32) -> f32 {
+    let (mean, guard) = (0.5 * sigma * sigma, GUARD * sigma - ROOM);
+    if guard > mean { guard } else { mean }
 }
 
-fn exponent(radius: f32, errors: &keys::Errors<'_>) -> f32 {
+/// The exponent of a copy with the error `r`.
+#[inline(always)]
+fn of_bound(radius: f32, errors: &keys::Errors<'_>) -> f32 {
     errors.query * radius + errors.tiny
 }
 
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn raise_by_squares(sizes: &mut [f32], factors: &[bf16], per_square: f32) {
-    for (size, factor) in sizes.iter_mut().zip(factors) {
-        let factor = factor.wide();
-        *size *= exp(at_most(per_square * (factor * factor)));
-    }
-}
-
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn raise_by_radii(sizes: &mut [f32], errors: &keys::Errors<'_>) {
-    for (size, &radius) in sizes.iter_mut().zip(errors.radii) {
-        *size *= exp(at_most(exponent(radius, errors)));
-    }
-}
-
-/// The exponent of a token that is left to chance as it is, others so that sizes stay finite.
+/// Whether an exponent is above the limit or not a number.
 #[inline(always)]
-fn at_most(exponent: f32) -> f32 {
+fn is_beyond(exponent: f32) -> bool {
+    !(exponent <= LIMIT)
+}
+
+/// The exponent of a token that is left to chance; sizes of others are not used, and stay finite.
+#[inline(always)]
+fn limited(exponent: f32) -> f32 {
     if exponent < LIMIT { exponent } else { LIMIT }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn raise_by_deviations(sizes: &mut [f32], factors: &[bf16], unit: f32) {
+    for (size, factor) in sizes.iter_mut().zip(factors) {
+        *size *= exp(limited(of_deviation(unit * factor.wide())));
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn raise_by_bounds(sizes: &mut [f32], errors: &keys::Errors<'_>) {
+    for (size, &radius) in sizes.iter_mut().zip(errors.radii) {
+        *size *= exp(limited(of_bound(radius, errors)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Over all σ that are left to chance, a token of a tenth of the attention whose score is 2.8
+    /// standard deviations too low expects 0.9 draws of 128, or 128 times its share of the attention
+    /// by its size.
+    #[test]
+    fn a_heavy_token_that_is_underestimated_is_still_drawn() {
+        for i in 0..=300_u16 {
+            let sigma = f32::from(i) / 100.0;
+            let expected = 128.0 * 0.1 * (of_deviation(sigma) - 2.8 * sigma).exp();
+            assert!(expected >= 0.9, "{sigma}: {expected}");
+            assert!(!is_beyond(of_deviation(sigma)), "{sigma}");
+            assert!(of_deviation(sigma) >= 0.5 * sigma * sigma);
+        }
+        for sigma in [3.01, 100.0, f32::INFINITY, f32::NAN] {
+            assert!(is_beyond(of_deviation(sigma)), "{sigma}");
+        }
+    }
 }

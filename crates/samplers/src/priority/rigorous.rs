@@ -184,7 +184,8 @@ fn most(scan: &Scan<'_>, token: usize, shift: f64) -> f64 {
 
 /// What `Σ e |v| / Σ e` does not fall below.
 fn uncancelled(scan: &Scan<'_>, shift: f64) -> f64 {
-    let least = |token: usize| libm::exp(f64::from(scan.scores[token]) - scan.errors.proved(token) - shift);
+    let least =
+        |token: usize| libm::exp(f64::from(scan.scores[token]) - scan.errors.proved(token) - shift);
     // Norms are kept rounded up.
     let at_most = |norm: bf16| norm.to_f64() * (1.0 - 2.0 * f64::from(bf16::EPSILON));
     let tokens = || 0..scan.scores.len();

@@ -1,14 +1,14 @@
 //! A random rotation that mixes all elements of a vector, keyed by a stream of random numbers.
 //!
-//! Two rounds of random signs and a Hadamard transform. A vector whose length is no power of two gets
-//! two transforms a round: of the longest beginning and the longest end of such a length.
-//! O(dim log dim).
+//! Three rounds of random signs and a Hadamard transform: after two, residuals along a few directions,
+//! as keys have them, still err alike. A vector whose length is no power of two gets two transforms a
+//! round: of the longest beginning and the longest end of such a length. O(dim log dim).
 
 use multiversion::multiversion;
 use vattention_core::Stream;
 
 /// Rounds of signs and transforms.
-const ROUNDS: usize = 2;
+const ROUNDS: usize = 3;
 
 /// A rotation of vectors of one length.
 #[derive(Clone, Debug, PartialEq)]

@@ -103,7 +103,8 @@ fn another_seed_or_place_has_another_rotation() {
         codes
     };
     assert_eq!(codes_at(&here), codes_at(&Site { sequence: 9, ..here }));
-    for other in [Site { seed: 2, ..here }, Site { layer: 1, ..here }, Site { kv_head: 1, ..here }] {
+    for other in [Site { seed: 2, ..here }, Site { layer: 1, ..here }, Site { kv_head: 1, ..here }]
+    {
         assert_ne!(codes_at(&here), codes_at(&other));
     }
 }
