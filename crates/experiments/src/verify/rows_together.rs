@@ -169,26 +169,40 @@ mod tests {
         assert!(!test.contradicts() && !RowsTogether::new(&[], 0.1).contradicts());
     }
 
-    /// Units with so many samples, of which each violates the promise with probability 0.1, and all
-    /// heads of a unit violate it together.
-    fn simulate(trace: u32, count: usize, samples: usize, heads: usize) -> Vec<SampleUnit> {
+    /// How the heads of a unit violate a promise.
+    #[derive(Clone, Copy, Debug)]
+    enum Heads {
+        Together,
+        Independently,
+    }
+
+    /// Units with some number of samples, each violated with probability 0.1.
+    fn simulate(trace: u32, count: usize, samples: usize, how: (usize, Heads)) -> Vec<SampleUnit> {
         let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 1 };
         let site = Site { seed: 7, sequence: trace, layer: samples, kv_head: 0, shape };
         let mut words = Stream::new(&site, 0, 0, 0).words();
-        let mut count_violations = || {
+        let mut violations_of_head = || {
             let drawn = words.by_ref().take(samples);
             drawn.filter(|&word| f64::from(word) < 0.1 * f64::from(u32::MAX)).count()
         };
-        (0..count).map(|_| SampleUnit { samples, heads, violations: count_violations() }).collect()
+        let (heads, relation) = how;
+        let different = match relation {
+            Heads::Together => 1,
+            Heads::Independently => heads,
+        };
+        let mut violations = || (0..different).map(|_| violations_of_head()).max().unwrap();
+        (0..count).map(|_| SampleUnit { samples, heads, violations: violations() }).collect()
     }
 
     /// 2,000 traces of 125 lists, each shared by sixteen heads that violate a promise together, with
-    /// the probability promised.
+    /// the probability promised; and by heads that violate it independently.
     #[test]
     fn kept_promises_are_not_contradicted_by_shared_samples() {
         let (mut alarms, mut alarms_of_rows) = (0, 0);
         for trace in 0..2000 {
-            let lists = simulate(trace, 125, 2, 16);
+            let independent = simulate(trace, 125, 2, (16, Heads::Independently));
+            alarms += usize::from(RowsTogether::new(&independent, 0.1).contradicts());
+            let lists = simulate(trace, 125, 2, (16, Heads::Together));
             alarms += usize::from(RowsTogether::new(&lists, 0.1).contradicts());
             let rows_of = |list: &SampleUnit| vec![SampleUnit { heads: 1, ..*list }; list.heads];
             let rows: Vec<SampleUnit> = lists.iter().flat_map(rows_of).collect();
@@ -203,7 +217,8 @@ mod tests {
     fn kept_promises_are_not_contradicted_by_single_rows() {
         for samples in [1, 2, 6] {
             let contradicts = |&trace: &u32| {
-                RowsTogether::new(&simulate(trace, 300, samples, 1), 0.1).contradicts()
+                RowsTogether::new(&simulate(trace, 300, samples, (1, Heads::Together)), 0.1)
+                    .contradicts()
             };
             assert_eq!((0..2000).filter(contradicts).count(), 0, "{samples} samples");
         }
