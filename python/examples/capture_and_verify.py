@@ -40,7 +40,8 @@ def main():
         case "held":
             print("nothing contradicts the promise")
         case "undecided":
-            print(f"{coverage['unjudged']} rows need more samples: trials={coverage['least_trials']} judges all")
+            print(f"undecided, suspected by {verdict['suspected_by']}; {coverage['unjudged']} rows have too few samples,")
+            print(f"trials={coverage['least_trials']} judges all")
         case "contradicted":
             print(f"the promise is contradicted: {verdict['fault']}")
 

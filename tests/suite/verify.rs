@@ -122,6 +122,25 @@ fn a_promise_is_held_where_every_row_could_have_contradicted_it() {
     }
 }
 
+/// A row that violates its promise in more than a fifth of its samples. A hundred samples of each of
+/// twenty rows do not contradict delta, but are no reason to call it held; a thousand contradict it.
+#[test]
+fn a_suspicious_row_is_not_held() {
+    let verdict = |trials| {
+        // A query that sees fewer tokens has a smaller sample.
+        let mut visible = vec![3000; 20];
+        visible[3] = 1000;
+        let layer = TraceLayer { visible: Some(visible), ..layer(None) };
+        run_pipeline(layer, coin(0.11), trials).unwrap()
+    };
+    let few = verdict(2000);
+    assert_eq!((few.row_coverage.unjudged, few.contradicted_by.len()), (0, 0));
+    assert_eq!(few.suspected_by, [PromiseTest::Row], "{:?}", few.worst_row);
+    assert_eq!((few.worst_row.query, few.verdict), (Some(3), Verdict::Undecided));
+    let many = verdict(20_000);
+    assert!(many.contradicted_by.contains(&PromiseTest::Row) && many.suspected_by.is_empty());
+}
+
 /// Of a row that always fails the least trials are enough to find it, and fewer are not.
 #[test]
 fn the_least_trials_can_contradict_a_single_row() {

@@ -35,11 +35,11 @@ Three tests can contradict delta. Each contradicts a promise that is kept with a
                  to k; query heads that share a token list count once
 
 The verdict is one of three, and the exit code says which:
-  0  held          no test contradicts delta, and every row has enough samples to contradict it by itself
-                   if all of them violated the promise
+  0  held          no p-value is below its limit, or below 0.05 in place of 1e-6, and every row has enough
+                   samples to contradict delta by itself if all of them violated the promise
   1  contradicted  a test contradicts delta
-  3  undecided     no test contradicts delta, but some rows have too few samples to be judged; the
-                   --trials that would judge all of them are printed
+  3  undecided     no test contradicts delta, but a p-value is below 0.05 in place of 1e-6, or some rows
+                   have too few samples to be judged; the --trials that would judge all are printed
 Exit code 2: wrong input, or so few --trials that not even a head could contradict delta.
 Each p-value is shown with its limit, and with the violation rate that this number of samples could detect.
 More --trials detect smaller rates.
@@ -60,8 +60,8 @@ row_coverage: rows judged and unjudged, the least_samples of a judged row, and t
 judge all rows; rows_together: units (token lists at one query, or steps), heads that share one, samples
 of each, limit, and worst: at_least (violations), units that have so many, units allowed, p_value;
 evidence: how many heads (layers) are within delta, above it or contradict it; verdict (held,
-contradicted or undecided), held (whether it is `held`) and contradicted_by (tests: pooled, row,
-rows-together); kind, assumes and
+contradicted or undecided), held (whether it is `held`), contradicted_by and suspected_by (tests:
+pooled, row, rows-together); kind, assumes and
 not_held (a share) of the certificates; fault (layer, query_head, cause, share of its failing samples);
 steps: each layer's count, under scope `step`; heads: of each what --heads shows, with held as a count,
 error_at_delta (what 1 - delta of its errors do not exceed) and failures (samples by cause).";

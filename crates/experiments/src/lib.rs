@@ -34,7 +34,7 @@ pub use exact::Exact;
 pub use limit::{Certain, RowLimit, limit, limits};
 pub use measured::{Comparison, Density, Guarantee, Live, Measured};
 pub use metrics::{
-    Bars, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference, RowError,
+    Bars, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference, RowError, SUSPICION,
     TokenLists, Violations, binomial,
 };
 pub use tune::{

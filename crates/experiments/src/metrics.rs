@@ -11,7 +11,7 @@ mod violations;
 
 pub use bars::Bars;
 pub use errors::{ErrorSummary, MeanMax, RowError};
-pub use evidence::{CountTest, Evidence, LEVEL};
+pub use evidence::{CountTest, Evidence, LEVEL, SUSPICION};
 pub use paired::PairedDifference;
 pub use violations::{TokenLists, Violations};
 

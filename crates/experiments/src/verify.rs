@@ -19,7 +19,7 @@ use serde::Serialize;
 use vattention_core::{Assumptions, Demand, Kind, PipelineConfig, Promise, Scope};
 
 use crate::classes::expect_classes;
-use crate::metrics::{Bars, CountTest, Evidence, LEVEL, binomial};
+use crate::metrics::{Bars, CountTest, Evidence, LEVEL, SUSPICION, binomial};
 use crate::{Error, Result, Results};
 use bench::Bench;
 use layer_counts::{KvHeadTrials, LayerCounts};
@@ -76,6 +76,8 @@ pub struct Verification {
     pub held: bool,
     /// Tests that contradict the promise.
     pub contradicted_by: Vec<PromiseTest>,
+    /// Tests that do not, although their p-values are below [`SUSPICION`] in place of [`LEVEL`].
+    pub suspected_by: Vec<PromiseTest>,
     /// Where and why a contradicted promise fails.
     pub fault: Option<Fault>,
     /// Every query head's own count.
@@ -88,11 +90,13 @@ pub struct Verification {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// No test contradicts delta, and the samples of every row could have.
+    /// No test contradicts delta or suspects that it does not hold, and the samples of every row
+    /// could have contradicted it.
     Held,
     /// A test contradicts delta.
     Contradicted,
-    /// No test contradicts delta, but some rows have too few samples to be judged.
+    /// No test contradicts delta, but a test suspects that it does not hold, or some rows have too
+    /// few samples to be judged.
     Undecided,
 }
 
@@ -252,21 +256,29 @@ impl Verification {
         let row_coverage = RowCoverage::new(&rows, queries, delta);
         let rows_together = RowsTogether::new(&units, delta);
         let tests = [
-            (PromiseTest::Pooled, worst.p_value < test.limit),
-            (PromiseTest::Row, worst_row.p_value < row_test.limit),
-            (PromiseTest::RowsTogether, rows_together.contradicts()),
+            (PromiseTest::Pooled, worst.p_value, test.limit),
+            (PromiseTest::Row, worst_row.p_value, row_test.limit),
+            (PromiseTest::RowsTogether, rows_together.p_value(), rows_together.limit),
         ];
-        let contradicts = tests.into_iter().filter(|(_, contradicts)| *contradicts);
-        let contradicted_by: Vec<PromiseTest> = contradicts.map(|(test, _)| test).collect();
+        let (mut contradicted_by, mut suspected_by) = (Vec::new(), Vec::new());
+        for (test, p_value, limit) in tests {
+            if p_value < limit {
+                contradicted_by.push(test);
+            } else if p_value < limit / LEVEL * SUSPICION {
+                suspected_by.push(test);
+            }
+        }
         let fault = contradicted_by.first().and_then(|test| match test {
             PromiseTest::Pooled => Fault::find(&heads, Some(&worst)),
             PromiseTest::Row => Fault::find(&heads, Some(&worst_row)),
             PromiseTest::RowsTogether => Fault::find(&heads, None),
         });
-        let verdict = match (fault, row_coverage.unjudged) {
-            (Some(_), _) => Verdict::Contradicted,
-            (None, 0) => Verdict::Held,
-            (None, _) => Verdict::Undecided,
+        let verdict = if !contradicted_by.is_empty() {
+            Verdict::Contradicted
+        } else if suspected_by.is_empty() && row_coverage.unjudged == 0 {
+            Verdict::Held
+        } else {
+            Verdict::Undecided
         };
         let all = |of: fn(&HeadCount) -> usize| heads.iter().map(of).sum::<usize>() as f64;
         Self {
@@ -289,6 +301,7 @@ impl Verification {
             verdict,
             held: verdict == Verdict::Held,
             contradicted_by,
+            suspected_by,
             fault,
             heads,
             steps,

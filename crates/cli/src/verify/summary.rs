@@ -2,7 +2,7 @@
 
 use vattention::experiments::{
     Count, CountTest, EvidenceCounts, Fault, LEVEL, PromiseTest, RowCoverage, RowsTogether,
-    UnitsViolated, Verdict, Verification,
+    SUSPICION, UnitsViolated, Verdict, Verification,
 };
 use vattention::{Demand, Scope, plugin::Assumption};
 
@@ -153,14 +153,13 @@ fn answer(verdict: &Verification) -> String {
             format!("held: nothing contradicts delta = {delta}\n{}", detectable(verdict))
         }
         Verdict::Undecided => format!(
-            "undecided: nothing contradicts delta = {delta}, but the samples of {} rows could not \
-             have\n{}",
-            verdict.row_coverage.unjudged,
+            "undecided: nothing contradicts delta = {delta}, but {}\n{}",
+            doubts(verdict).join("; "),
             detectable(verdict)
         ),
         Verdict::Contradicted => {
             let tests: Vec<String> =
-                verdict.contradicted_by.iter().map(|&test| contradiction(verdict, test)).collect();
+                verdict.contradicted_by.iter().map(|&test| found_by(verdict, test)).collect();
             let fault = verdict.fault.map_or_else(String::new, |fault| {
                 format!("\nwhat fails: {}", fails(&fault, verdict))
             });
@@ -169,8 +168,20 @@ fn answer(verdict: &Verification) -> String {
     }
 }
 
-/// The test that contradicts a promise, with its numbers.
-fn contradiction(verdict: &Verification, test: PromiseTest) -> String {
+/// Reasons not to call a promise held that nothing contradicts.
+fn doubts(verdict: &Verification) -> Vec<String> {
+    let suspected = verdict.suspected_by.iter().map(|&test| {
+        format!("{} is less probable than {SUSPICION} if it is kept", found_by(verdict, test))
+    });
+    let unjudged = match verdict.row_coverage.unjudged {
+        0 => None,
+        count => Some(format!("the samples of {count} rows could not have")),
+    };
+    suspected.chain(unjudged).collect()
+}
+
+/// Finding of a test against a promise, with its numbers.
+fn found_by(verdict: &Verification, test: PromiseTest) -> String {
     let of_count = |kind: &str, count: &Count| {
         format!("a {kind} violated in {} of its {} samples", count.violations, count.trials)
     };

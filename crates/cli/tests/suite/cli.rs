@@ -673,6 +673,7 @@ fn verify_says_of_each_head_whether_the_promise_held() {
             "row_test",
             "rows_together",
             "steps",
+            "suspected_by",
             "test",
             "trials",
             "upper",

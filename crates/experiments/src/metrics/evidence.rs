@@ -10,6 +10,10 @@ use super::binomial::{first_true, p_value};
 /// it is kept.
 pub const LEVEL: f64 = 1e-6;
 
+/// Level of suspicion: a promise is not called held where violations as many as those seen are less
+/// probable than this, if it is kept.
+pub const SUSPICION: f64 = 0.05;
+
 /// What violations say of the delta promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -77,7 +77,12 @@ impl RowsTogether {
 
     /// Whether the units contradict delta.
     pub fn contradicts(&self) -> bool {
-        self.worst.is_some_and(|worst| worst.p_value < self.limit)
+        self.p_value() < self.limit
+    }
+
+    /// The smallest p-value; 1 without violations.
+    pub(super) fn p_value(&self) -> f64 {
+        self.worst.map_or(1.0, |worst| worst.p_value)
     }
 }
 
