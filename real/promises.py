@@ -13,7 +13,7 @@ def row(report):
         f"{report['violations'] / report['trials']:.2%}",
         f"{worst['violations'] / worst['trials']:.1%}",
         f"{worst_row['violations']} of {worst_row['trials']}",
-        "held" if report["held"] else "violated",
+        report["verdict"],
     )
 
 

@@ -159,12 +159,12 @@ def compare(trace, options, texts):
 
 
 def verify(trace, name, text, sampler):
-    """What `vattention verify` says of the promise of `ratio` after a selector; exit code 1 if it is violated."""
+    """What `vattention verify` says of the promise of `ratio` after a selector; exit code 1 if it is contradicted, 3 if undecided."""
     text = f'share = "head"\n{SINK_AND_WINDOW}{text}{SAMPLERS[sampler]}{PROMISE}'
     title = f"{name}, {sampler}"
     folder = PROMISES / re.sub(r"[^a-z0-9]+", "-", f"{trace.stem}-{title}".lower())
     folder.mkdir(parents=True, exist_ok=True)
-    return vattention("verify", trace, [(title, text)], folder, ["--results", folder / "results.jsonl"], [0, 1])
+    return vattention("verify", trace, [(title, text)], folder, ["--results", folder / "results.jsonl"], [0, 1, 3])
 
 
 def percent(share):
@@ -205,14 +205,13 @@ def promised(verdict):
     read = sum(head["density"] for head in heads) / len(heads)
     worst = max(head["violations"] / head["trials"] for head in heads)
     row = verdict["worst_row"]
-    held = "yes" if verdict["held"] else "no"
-    return [percent(read), percent(worst), f"{row['violations']} of {row['trials']}", held]
+    return [percent(read), percent(worst), f"{row['violations']} of {row['trials']}", verdict["verdict"]]
 
 
 def print_promises(trace):
     """After each selector, the promise of each sampler."""
     print(f"\n`{trace.name}`, `ratio` after 5 %, each query head by itself\n")
-    print("| picks | " + " | ".join(f"{sampler}: read | worst head | worst row | held" for sampler in SAMPLERS) + " |")
+    print("| picks | " + " | ".join(f"{sampler}: read | worst head | worst row | verdict" for sampler in SAMPLERS) + " |")
     print("|---" + "|--:|--:|--:|---" * len(SAMPLERS) + "|")
     for name, text in (methods(0.05, tokens_of(trace)) | OWN_SIZE).items():
         ranked = name.split(", ")[0] not in UNRANKED

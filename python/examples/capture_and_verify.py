@@ -35,10 +35,15 @@ def main():
     print(f"{verdict['violations']} of {verdict['trials']} samples exceed epsilon; no head's rate is above {verdict['upper']:.3f}")
     heads = pandas.DataFrame(verdict["heads"])[["layer", "query_head", "density", "violations", "trials", "p_value"]]
     print(heads.to_string(index=False))
-    if verdict["held"]:
-        print("nothing contradicts the promise")
-    else:
-        print(f"the promise is violated: {verdict['fault']}")
+    coverage = verdict["row_coverage"]
+    match verdict["verdict"]:
+        case "held":
+            print("nothing contradicts the promise")
+        case "undecided":
+            print(f"undecided, suspected by {verdict['suspected_by']}; {coverage['unjudged']} rows have too few samples,")
+            print(f"trials={coverage['least_trials']} judges all")
+        case "contradicted":
+            print(f"the promise is contradicted: {verdict['fault']}")
 
 
 if __name__ == "__main__":

@@ -29,8 +29,10 @@ def test_exit_codes():
     assert wrong.returncode == 2 and "no-such-file.toml" in wrong.stderr and not wrong.stdout
     usage = run("no-such-command")
     assert usage.returncode == 2 and "unrecognized subcommand" in usage.stderr
-    held = run("verify", CONFIGS / "vattention-oracle.toml", "--trace", TRACE, "--trials", "8", "--set", "estimator.epsilon=0.2")
-    assert held.returncode in (0, 1) and held.stdout
+    words = ["verify", CONFIGS / "vattention-oracle.toml", "--trace", TRACE, "--set", "estimator.epsilon=0.2"]
+    undecided, held = (run(*words, "--trials", trials) for trials in ("8", "2000"))
+    assert (undecided.returncode, held.returncode) == (3, 0)
+    assert "\nundecided: " in undecided.stdout and "\nheld: " in held.stdout
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")

@@ -352,7 +352,7 @@ REAL = {
     "evaluate": (["evaluate", *MODEL, *PREFILL, "--tasks", "niah_single_1", "--context", "512", "--cases", "6"], 1),
     "compare": (["compare", "configs/quest.toml", "configs/streaming-llm.toml", *SMOLLM2, "--queries", "8", "--density", "0.1"], 1),
     "tune": (["tune", "{folder}/grid.toml", *TUNE, *HELD_OUT], 1 + 12),
-    "verify": (["verify", "configs/priority.toml", *SMOLLM2, "--trials", "100"], None),
+    "verify": (["verify", "configs/priority.toml", *SMOLLM2, "--trials", "320"], None),
     "study": (["study", "limit", "configs/priority.toml", *SMOLLM2, "--queries", "4"], None),
 }
 

@@ -62,8 +62,10 @@ def compare(
 def verify(pipeline: Pipeline | _Path, trace: Trace | _Path, *, trials: int = 2000, progress: bool = False) -> Result:
     """Draws `trials` samples for each KV head of a trace and tells whether a pipeline keeps its promise, as `vattention verify` does.
 
-    `result["held"]` is whether nothing contradicts it, `result["fault"]` where and why it fails, `result["heads"]` what each query head
-    did; `pandas.DataFrame(result["heads"])` makes a table of these.
+    `result["verdict"]` is "held", "contradicted" or "undecided": nothing contradicts the promise, but a count is improbable
+    (`result["suspected_by"]`), or some rows have too few samples to be judged (`result["row_coverage"]`, which has the `least_trials`
+    that judge all). `result["fault"]` is where and why it fails,
+    `result["heads"]` what each query head did; `pandas.DataFrame(result["heads"])` makes a table of these.
 
     Cost: the pipeline, `trials` times for each KV head, on all cores. Ctrl-C ends it.
 

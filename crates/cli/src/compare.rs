@@ -140,7 +140,7 @@ violated  rows whose error of the target exceeded epsilon; if the promise is abo
           query heads of a layer at one query, of which any may exceed it
 evidence  what that says of delta: \"within delta\", their share is at most delta; \"above delta\", it is
           more, which may be chance; \"contradicted\", that is less probable than 1e-6 if the promise
-          is kept, rows taken for independent of each other";
+          is kept; query heads that share a token list count as one";
     let Comparison { trace, backend, .. } = comparison;
     let of_set = if set {
         "\nset       what was set so that the pipeline reads the share asked for"

@@ -7,10 +7,12 @@ use miette::{GraphicalReportHandler, GraphicalTheme};
 use vattention::config::ConfigError;
 use vattention::experiments::Incomplete;
 
-/// An answer that is no; or wrong input, in words; or problems in pipeline files.
+/// An answer that is no, or undecided; or wrong input, in words; or problems in pipeline files.
 #[derive(Debug)]
 pub(crate) enum Failure {
     No,
+    /// A verdict that takes more samples, reported already.
+    Undecided,
     /// Results that others compute are not there.
     Incomplete(Incomplete),
     /// The same, told already.
@@ -29,10 +31,12 @@ impl Failure {
         Self::Input(messages.join("\nerror: "))
     }
 
-    /// Prints what is wrong, and gives the exit code: 1 if the answer is no, 2 otherwise.
+    /// Prints what is wrong, and returns the exit code: 1 if the answer is no, 3 if it is undecided,
+    /// 2 otherwise.
     pub(crate) fn report(self) -> u8 {
         match self {
             Self::No | Self::Missing => return 1,
+            Self::Undecided => return 3,
             Self::Incomplete(incomplete) => complain(&format!("error: {incomplete}\n")),
             Self::Input(message) => complain(&format!("error: {message}\n")),
             Self::Config(errors) => {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vattention::experiments::{
-    Entry, Results, TraceSettings, at_densities, at_epsilon, chosen_layers, expect_classes,
-    verify_all,
+    Entry, Results, TraceSettings, Verdict, at_densities, at_epsilon, chosen_layers,
+    expect_classes, verify_all,
 };
 use vattention::plots;
 use vattention::trace::{Trace, write_beside};
@@ -25,14 +25,26 @@ const HELP: &str = "\
 Errors are relative to what the promise says: to the target, or to its floor. A promise about each
 row is judged by every query head, and by every query head at one query; one with scope `step` by the
 largest error of a layer's heads. Every sample counts, whether its certificate says `held` or not.
-Exit code 1: the promise is violated. Where the estimator has a size, or a limit does not suffice for epsilon,
-the error bar is the promise.
+Where the estimator has a size, or a limit does not suffice for epsilon, the error bar is the promise.
 
-The violations of a head, or of a row, contradict delta if that many or more have a probability below 1e-6
-over the number of heads, or of rows, where the promise is kept. Each p-value is shown with its limit, and
-with the violation rate that this number of samples could detect. More --trials detect smaller rates.
+Three tests can contradict delta. Each contradicts a promise that is kept with a probability below 1e-6.
+  heads          (layers, under scope `step`) the violations of one over all queries, if that many or
+                 more have a probability below 1e-6 over the number of heads
+  rows           the violations of a head at one query, by the same rule
+  rows together  the number of rows with at least j violations among their k samples, for each j from 1
+                 to k; query heads that share a token list count once
 
-Of a violated promise it is told what fails in most of the samples that violated it, in the worst head:
+The verdict is one of three, and the exit code says which:
+  0  held          no p-value is below its limit, or below 0.05 in place of 1e-6, and every row has enough
+                   samples to contradict delta by itself if all of them violated the promise
+  1  contradicted  a test contradicts delta
+  3  undecided     no test contradicts delta, but a p-value is below 0.05 in place of 1e-6, or some rows
+                   have too few samples to be judged; the --trials that would judge all are printed
+Exit code 2: wrong input, or so few --trials that not even a head could contradict delta.
+Each p-value is shown with its limit, and with the violation rate that this number of samples could detect.
+More --trials detect smaller rates.
+
+Of a contradicted promise the most frequent fault in the worst head's failing samples is printed:
   tail-seen  the undrawn tokens that outweigh every drawn one, at most 1 % of those undrawn, make up
              more than half of the error; a token weighs e |v - o| (sdpa), e |v| (numerator) or e
              (denominator)
@@ -43,8 +55,13 @@ Of a violated promise it is told what fails in most of the samples that violated
 JSON: demand (target, epsilon, delta, floor, scope, size, limit); bars (rows, outside, unbounded, radii,
 their sum, and widest); counts of what it is judged by; worst and
 worst_row, the counts with the smallest p-values, and test and row_test, how they are judged: trials,
-limit, contradicted_from (the fewest violations that contradict delta) and rate (their share); evidence:
-how many heads (layers) are within delta, above it or contradict it; kind, assumes and
+limit, contradicted_from (the fewest violations that contradict delta) and rate (their share);
+row_coverage: rows judged and unjudged, the least_samples of a judged row, and the least_trials that
+judge all rows; rows_together: units (token lists at one query, or steps), heads that share one, samples
+of each, limit, and worst: at_least (violations), units that have so many, units allowed, p_value;
+evidence: how many heads (layers) are within delta, above it or contradict it; verdict (held,
+contradicted or undecided), held (whether it is `held`), contradicted_by and suspected_by (tests:
+pooled, row, rows-together); kind, assumes and
 not_held (a share) of the certificates; fault (layer, query_head, cause, share of its failing samples);
 steps: each layer's count, under scope `step`; heads: of each what --heads shows, with held as a count,
 error_at_delta (what 1 - delta of its errors do not exceed) and failures (samples by cause).";
@@ -110,7 +127,11 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     }
     let table = if args.heads { table::all(verdict) } else { table::worst(verdict) };
     say(&format!("{table}\n\n{}", summary::text(verdict)))?;
-    if verdict.held { Ok(()) } else { Err(Failure::No) }
+    match verdict.verdict {
+        Verdict::Held => Ok(()),
+        Verdict::Contradicted => Err(Failure::No),
+        Verdict::Undecided => Err(Failure::Undecided),
+    }
 }
 
 impl Args {

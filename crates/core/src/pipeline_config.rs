@@ -46,6 +46,16 @@ pub enum Share {
     Head,
 }
 
+impl Share {
+    /// Number of query heads that read one list, of a `group` that shares a KV head.
+    pub fn heads_per_list(self, group: usize) -> usize {
+        match self {
+            Self::Group => group,
+            Self::Head => 1,
+        }
+    }
+}
+
 /// Parts of a pipeline that do not go together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use vattention_core::Promise;
-use vattention_experiments::{Bars, Evidence, PairedDifference, Violations};
+use vattention_experiments::{Bars, Evidence, PairedDifference, TokenLists, Violations};
 use vattention_llm::Strategy;
 
 use crate::{Evaluation, OtherScore, Record, Setup, Variant};
@@ -78,7 +78,7 @@ pub struct VariantResult {
     pub promise: Option<Promise>,
     /// How often that was violated, if errors were measured.
     pub violations: Option<Violations>,
-    /// What that says of the promise's delta.
+    /// Evidence on the promise's delta; query heads that share a token list count as one unit.
     pub evidence: Option<Evidence>,
     /// Error bars, if errors were measured.
     pub bars: Bars,
@@ -154,7 +154,8 @@ impl Report {
                 Some(dense) => differences(&own(i), &own(dense), &counts, tasks),
                 None => Vec::new(),
             };
-            VariantResult { to_dense, ..VariantResult::new(variant, &own(i), &counts) }
+            let group = evaluation.config.shape.group();
+            VariantResult { to_dense, ..VariantResult::new(variant, group, &own(i), &counts) }
         });
         Self {
             setup: settings.setup,
@@ -176,8 +177,8 @@ impl Report {
 
 impl VariantResult {
     /// Of at least one record of each task and length, those of each after the other; some of them
-    /// count.
-    fn new(variant: &Variant, records: &[&Record], counts: &[bool]) -> Self {
+    /// count. `group` query heads of the model share a KV head.
+    fn new(variant: &Variant, group: usize, records: &[&Record], counts: &[bool]) -> Self {
         let attention = || records.iter().map(|record| &record.attended.attention);
         let rows: usize = attention().map(|one| one.rows).sum();
         let by_rows = |sum: f64| sum / rows.max(1) as f64;
@@ -212,7 +213,10 @@ impl VariantResult {
             held: attention().map(|one| one.held).sum(),
             promise,
             violations,
-            evidence: promise.zip(violations).map(|(promise, seen)| seen.evidence(&promise)),
+            evidence: promise.zip(violations).map(|(promise, violations)| {
+                let heads_per_list = variant.pipeline.share.heads_per_list(group);
+                violations.evidence(&promise, TokenLists::new(violations.rows, heads_per_list))
+            }),
             bars: attention().map(|one| one.bars).sum(),
             scores,
             to_dense: Vec::new(),
@@ -255,7 +259,44 @@ fn differences(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use vattention_core::{Fraction, PipelineConfig, Share};
+    use vattention_estimators::Ratio;
+
     use super::*;
+    use crate::record::{Answered, AttentionSummary, ErrorOf};
+
+    /// 64 steps of sixteen heads: ten steps in which all are violated, at a rate of 0.16.
+    fn evidence_of(share: Share) -> Option<Evidence> {
+        let tenth = Fraction::try_from(0.1).unwrap();
+        let estimator = Some(Box::new(Ratio::new(tenth, tenth)) as _);
+        let pipeline = PipelineConfig { share, estimator, ..PipelineConfig::default() };
+        let mut violations = Violations::default();
+        (0..64).for_each(|step| violations.add_step([step < 10; 16]));
+        let error = ErrorOf { violations: Some(violations), ..ErrorOf::default() };
+        let rows = violations.rows;
+        let attention = AttentionSummary { rows, error: Some(error), ..Default::default() };
+        let attended =
+            Answered { score: 1.0, answer: String::new(), attention, prefill_density: None };
+        let record = Record {
+            digest: String::new(),
+            pipeline: String::new(),
+            task: "vt".into(),
+            context: 300,
+            case: 0,
+            attended,
+            others: Vec::new(),
+        };
+        let variant = Variant::as_it_stands(Arc::new(pipeline));
+        VariantResult::new(&variant, 16, &[&record], &[true]).evidence
+    }
+
+    #[test]
+    fn heads_that_share_a_list_count_once() {
+        assert_eq!(evidence_of(Share::Group), Some(Evidence::AboveDelta));
+        assert_eq!(evidence_of(Share::Head), Some(Evidence::Contradicted));
+    }
 
     #[test]
     fn tasks_below_the_least_do_not_count_unless_all_are() {

@@ -214,10 +214,9 @@ impl Answers<'_> {
         let (mut tally, mut time) = (Tally::default(), Duration::ZERO);
         let mut dump = settings.dump.then(DumpPart::default);
         let mut rows = exact.chunks(self.layout.shape.query_heads);
-        let promise = entry.pipeline.promise();
         let index_bytes = self.of(entry, backend, |output, taken| {
             let exact = rows.next().expect("a row for each query");
-            tally.add(&output, exact, self.layer, promise.as_ref());
+            tally.add(&output, exact, self.layer, &entry.pipeline);
             time += taken;
             if let Some(dump) = &mut dump {
                 dump.push(output);

@@ -34,8 +34,8 @@ pub use exact::Exact;
 pub use limit::{Certain, RowLimit, limit, limits};
 pub use measured::{Comparison, Density, Guarantee, Live, Measured};
 pub use metrics::{
-    Bars, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference, RowError,
-    Violations, binomial,
+    Bars, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference, RowError, SUSPICION,
+    TokenLists, Violations, binomial,
 };
 pub use tune::{
     Best, Candidate, Goal, LeftOut, Tried, TuneOptions, Tuning, TuningScore, TuningTraces, tune,
@@ -45,6 +45,7 @@ pub use units::{
 };
 pub use variant::Variant;
 pub use verify::{
-    Cause, Count, EvidenceCounts, Failures, Fault, HeadCount, LayerTrials, StepCount, Verification,
+    Cause, Count, EvidenceCounts, Failures, Fault, HeadCount, LayerTrials, PromiseTest,
+    RowCoverage, RowsTogether, SampleUnit, StepCount, UnitsViolated, Verdict, Verification,
     at_delta, at_epsilon, try_layer, verify, verify_all,
 };

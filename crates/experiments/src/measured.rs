@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use vattention_core::{Kind, Output, PipelineConfig, Promise, RowReport, Target};
 use vattention_trace::{Layout, TraceLayer};
 
-use crate::metrics::{Attention, Bars, ErrorSummary, Evidence, MeanMax, RowError, Violations};
+use crate::metrics::{Attention, Bars, ErrorSummary, Evidence, MeanMax, RowError};
+use crate::metrics::{TokenLists, Violations};
 use crate::{Entry, Exact};
 
 /// The results of pipelines on a trace.
@@ -98,7 +99,9 @@ pub struct Guarantee {
     pub kind: Kind,
     /// How often it was violated.
     pub violations: Violations,
-    /// What that says of delta.
+    /// Token lists that the rows were read by.
+    pub lists: TokenLists,
+    /// What the violations say of delta, each list counted once.
     pub evidence: Evidence,
 }
 
@@ -115,6 +118,7 @@ pub(crate) struct Tally {
     /// The weakest of any row.
     kind: Option<Kind>,
     violations: Violations,
+    lists: TokenLists,
     bars: Bars,
     index_bytes: Vec<f64>,
     /// Of each row the share of live tokens, and the error relative to attention over them.
@@ -140,15 +144,17 @@ impl ExactRow {
 }
 
 impl Tally {
-    /// Adds the answer to one query of a layer, with its selection, and what is promised of it.
+    /// Adds the output of a pipeline for one query of a layer, with its selection.
     pub(crate) fn add(
         &mut self,
         output: &Output,
         exact: &[ExactRow],
         layer: &TraceLayer,
-        promise: Option<&Promise>,
+        pipeline: &PipelineConfig,
     ) {
         let group = exact.len() / layer.values.dim().0;
+        self.lists =
+            self.lists.and(TokenLists::new(exact.len(), pipeline.share.heads_per_list(group)));
         let mut errors = Vec::with_capacity(exact.len());
         for (head, row) in exact.iter().enumerate() {
             let log_denominator = f64::from(output.log_denominator[[head, 0]]);
@@ -177,7 +183,7 @@ impl Tally {
                 self.live[1].push(of_live);
             }
         }
-        self.add_step(&errors, &output.rows, promise);
+        self.add_step(&errors, &output.rows, pipeline.promise().as_ref());
     }
 
     /// Adds the rows of one step.
@@ -216,6 +222,7 @@ impl Tally {
         self.sampled.extend(other.sampled);
         self.kind = [self.kind, other.kind].into_iter().flatten().min();
         self.violations = [self.violations, other.violations].into_iter().sum();
+        self.lists = self.lists.and(other.lists);
         self.bars = self.bars.and(other.bars);
         self.evicts |= other.evicts;
     }
@@ -236,7 +243,8 @@ impl Tally {
             promise,
             kind: self.kind.unwrap_or(Kind::None),
             violations: self.violations,
-            evidence: self.violations.evidence(&promise),
+            lists: self.lists,
+            evidence: self.violations.evidence(&promise, self.lists),
         };
         Measured {
             name: entry.pipeline.name.clone(),
@@ -331,6 +339,7 @@ mod tests {
                 let (recalls, index_bytes) = (vec![recall], vec![index_bytes]);
                 let (live, evicts) = ([vec![share], vec![of_live]], share < 1.0);
                 let mut tally = Tally { recalls, index_bytes, live, evicts, ..Tally::default() };
+                tally.lists = TokenLists::new(rows.len(), rows.len());
                 tally.add_step(&errors[rows.clone()], &reports[rows], promise.as_ref());
                 tally
             };
@@ -354,6 +363,7 @@ mod tests {
         let guarantee = got.guarantee.expect("a promise");
         assert_eq!((guarantee.promise.epsilon.get(), guarantee.promise.delta.get()), (0.25, 0.125));
         assert_eq!(guarantee.violations.of(Scope::Row), (2, 3), "above epsilon, or no number");
+        assert_eq!(guarantee.lists, TokenLists { count: 2, heads_per_list: 2 });
         assert_eq!(guarantee.kind, Kind::Asymptotic, "the weakest");
         let of_steps =
             tally(Scope::Step).measured(&entry(Scope::Step), 0.0).guarantee.expect("a promise");

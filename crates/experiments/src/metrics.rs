@@ -11,9 +11,9 @@ mod violations;
 
 pub use bars::Bars;
 pub use errors::{ErrorSummary, MeanMax, RowError};
-pub use evidence::{CountTest, Evidence, LEVEL};
+pub use evidence::{CountTest, Evidence, LEVEL, SUSPICION};
 pub use paired::PairedDifference;
-pub use violations::Violations;
+pub use violations::{TokenLists, Violations};
 
 pub(crate) use bars::ROUNDING;
 pub(crate) use errors::{quantile, sorted};

@@ -6,8 +6,11 @@ mod checked_row;
 mod count;
 mod epsilon;
 mod layer_counts;
+mod row_coverage;
+mod rows_together;
 mod trials;
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,7 +19,7 @@ use serde::Serialize;
 use vattention_core::{Assumptions, Demand, Kind, PipelineConfig, Promise, Scope};
 
 use crate::classes::expect_classes;
-use crate::metrics::{Bars, CountTest, Evidence, LEVEL};
+use crate::metrics::{Bars, CountTest, Evidence, LEVEL, SUSPICION, binomial};
 use crate::{Error, Result, Results};
 use bench::Bench;
 use layer_counts::{KvHeadTrials, LayerCounts};
@@ -25,12 +28,13 @@ use vattention_trace::{Layout, Trace, TraceLayer};
 pub use cause::{Cause, Failures};
 pub use count::{Count, HeadCount, StepCount};
 pub use epsilon::{at_delta, at_epsilon};
+pub use row_coverage::RowCoverage;
+pub use rows_together::{RowsTogether, SampleUnit, UnitsViolated};
 
 /// The verdict on a promise, or on error bars where a size is asked for.
 ///
-/// It is about each query head, or about all of a layer together, as the promise's scope says. It is
-/// violated where a p-value is below [`LEVEL`] over the number of counts of its kind: of heads (of
-/// layers), or of rows, which are heads (layers) at one query.
+/// The promise is about each query head, or about all of a layer together, as its scope says. Each
+/// [`PromiseTest`] contradicts a promise that is kept with probability [`LEVEL`] at most.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verification {
     /// The pipeline's name.
@@ -56,20 +60,56 @@ pub struct Verification {
     pub worst: Count,
     /// What it is tested against.
     pub test: CountTest,
-    /// The row with the smallest p-value.
+    /// The row with the smallest p-value: a head (a layer) at one query.
     pub worst_row: Count,
     /// What it is tested against; its trials are the fewest of any row.
     pub row_test: CountTest,
+    /// Rows that could be judged by themselves.
+    pub row_coverage: RowCoverage,
+    /// The test of all rows together.
+    pub rows_together: RowsTogether,
     /// What the violations of heads (of layers) say of delta.
     pub evidence: EvidenceCounts,
-    /// Whether nothing contradicts the promise.
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Whether the verdict is [`Verdict::Held`].
     pub held: bool,
-    /// Why not.
+    /// Tests that contradict the promise.
+    pub contradicted_by: Vec<PromiseTest>,
+    /// Tests that do not, although their p-values are below [`SUSPICION`] in place of [`LEVEL`].
+    pub suspected_by: Vec<PromiseTest>,
+    /// Where and why a contradicted promise fails.
     pub fault: Option<Fault>,
     /// Every query head's own count.
     pub heads: Vec<HeadCount>,
     /// Every layer's count of its heads together, if the promise is about that.
     pub steps: Vec<StepCount>,
+}
+
+/// Result of the tests of a promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// No test contradicts delta or suspects that it does not hold, and the samples of every row
+    /// could have contradicted it.
+    Held,
+    /// A test contradicts delta.
+    Contradicted,
+    /// No test contradicts delta, but a test suspects that it does not hold, or some rows have too
+    /// few samples to be judged.
+    Undecided,
+}
+
+/// Test of a promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PromiseTest {
+    /// Each head (layer) over all queries: p-values below [`LEVEL`] over their number.
+    Pooled,
+    /// Each row: p-values below [`LEVEL`] over their number.
+    Row,
+    /// All rows together: [`RowsTogether`].
+    RowsTogether,
 }
 
 /// Of how many heads (layers) the violations say what.
@@ -130,10 +170,10 @@ pub fn verify_all(
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<Verification>> {
     let demands = pipelines.iter().map(|pipeline| demand(pipeline)).collect::<Result<Vec<_>>>()?;
-    for demand in &demands {
-        enough(trials, trace, demand)?;
-    }
     let layers: Vec<(usize, Layout)> = trace.layers().collect();
+    for demand in &demands {
+        expect_enough(trials, &layers, demand)?;
+    }
     for (number, layout) in &layers {
         trace.expect_queries(*number, layout)?;
     }
@@ -183,23 +223,27 @@ pub(crate) fn try_all(
         })
     })?;
     let mut made = made.into_iter();
-    let of_pipeline = |demand: &Demand| {
+    let of_pipeline = |(pipeline, demand): (&Arc<PipelineConfig>, &Demand)| {
         let of_layer = |&(number, layout): &(usize, Layout)| {
             let heads: Vec<KvHeadTrials> = made.by_ref().take(layout.shape.kv_heads).collect();
             let (query_heads, queries) = (layout.shape.query_heads, layout.queries);
-            LayerCounts { demand, number, query_heads, queries }.of(&heads, trials)
+            let heads_per_list = pipeline.share.heads_per_list(layout.shape.group());
+            LayerCounts { demand, number, query_heads, queries, heads_per_list }.of(&heads)
         };
         layers.iter().map(of_layer).collect()
     };
-    Ok(demands.iter().map(of_pipeline).collect())
+    Ok(pipelines.iter().zip(&demands).map(of_pipeline).collect())
 }
 
 impl Verification {
     fn new(pipeline: String, demand: Demand, layers: Vec<LayerTrials>) -> Self {
         let (mut heads, mut rows, mut steps) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut units, mut queries) = (Vec::new(), 0);
         for layer in layers {
+            queries = queries.max(layer.queries());
             heads.extend(layer.heads);
             rows.extend(layer.rows);
+            units.extend(layer.units);
             steps.extend(layer.step);
         }
         let counts: Vec<Count> = match demand.scope {
@@ -209,8 +253,33 @@ impl Verification {
         let delta = demand.delta.get();
         let (worst, test) = worst_count(&counts, delta);
         let (worst_row, row_test) = worst_count(&rows, delta);
-        let violated = [(worst, test), (worst_row, row_test)];
-        let violated = violated.into_iter().find(|(count, test)| count.p_value < test.limit);
+        let row_coverage = RowCoverage::new(&rows, queries, delta);
+        let rows_together = RowsTogether::new(&units, delta);
+        let tests = [
+            (PromiseTest::Pooled, worst.p_value, test.limit),
+            (PromiseTest::Row, worst_row.p_value, row_test.limit),
+            (PromiseTest::RowsTogether, rows_together.p_value(), rows_together.limit),
+        ];
+        let (mut contradicted_by, mut suspected_by) = (Vec::new(), Vec::new());
+        for (test, p_value, limit) in tests {
+            if p_value < limit {
+                contradicted_by.push(test);
+            } else if p_value < limit / LEVEL * SUSPICION {
+                suspected_by.push(test);
+            }
+        }
+        let fault = contradicted_by.first().and_then(|test| match test {
+            PromiseTest::Pooled => Fault::find(&heads, Some(&worst)),
+            PromiseTest::Row => Fault::find(&heads, Some(&worst_row)),
+            PromiseTest::RowsTogether => Fault::find(&heads, None),
+        });
+        let verdict = if !contradicted_by.is_empty() {
+            Verdict::Contradicted
+        } else if suspected_by.is_empty() && row_coverage.unjudged == 0 {
+            Verdict::Held
+        } else {
+            Verdict::Undecided
+        };
         let all = |of: fn(&HeadCount) -> usize| heads.iter().map(of).sum::<usize>() as f64;
         Self {
             pipeline,
@@ -226,9 +295,14 @@ impl Verification {
             test,
             worst_row,
             row_test,
+            row_coverage,
+            rows_together,
             evidence: counts.iter().map(|count| count.evidence(delta, test.limit)).collect(),
-            held: violated.is_none(),
-            fault: violated.and_then(|(count, _)| Fault::find(&heads, &count)),
+            verdict,
+            held: verdict == Verdict::Held,
+            contradicted_by,
+            suspected_by,
+            fault,
             heads,
             steps,
         }
@@ -250,6 +324,16 @@ fn worst_count(counts: &[Count], delta: f64) -> (Count, CountTest) {
     (worst, CountTest::new(trials, delta, LEVEL / counts.len() as f64))
 }
 
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Held => "held",
+            Self::Contradicted => "contradicted",
+            Self::Undecided => "undecided",
+        })
+    }
+}
+
 impl FromIterator<Evidence> for EvidenceCounts {
     fn from_iter<I: IntoIterator<Item = Evidence>>(all: I) -> Self {
         let mut tally = Self::default();
@@ -265,11 +349,13 @@ impl FromIterator<Evidence> for EvidenceCounts {
 }
 
 impl Fault {
-    /// In the head with most violations, of those that `worst` is about.
-    fn find(heads: &[HeadCount], worst: &Count) -> Option<Self> {
+    /// The fault of the head with most violations, of those that `worst` is about.
+    fn find(heads: &[HeadCount], worst: Option<&Count>) -> Option<Self> {
         let about = |head: &&HeadCount| {
-            head.layer == worst.layer
-                && worst.query_head.is_none_or(|query_head| query_head == head.query_head)
+            worst.is_none_or(|worst| {
+                head.layer == worst.layer
+                    && worst.query_head.is_none_or(|query_head| query_head == head.query_head)
+            })
         };
         let head = heads.iter().filter(about).max_by_key(|head| head.violations)?;
         let cause = head.failures.most();
@@ -278,14 +364,17 @@ impl Fault {
     }
 }
 
-/// Refuses so few trials that no count of them could contradict delta.
-fn enough(trials: u32, trace: &Trace, demand: &Demand) -> Result<()> {
-    let heads: usize = trace.layers().map(|(_, layout)| layout.shape.query_heads).sum();
-    let least = ((LEVEL / heads as f64).ln() / demand.delta.get().ln()).ceil();
-    if f64::from(trials) >= least {
+/// Refuses trials so few that no head (no layer) could contradict delta.
+fn expect_enough(trials: u32, layers: &[(usize, Layout)], demand: &Demand) -> Result<()> {
+    let counts: usize = match demand.scope {
+        Scope::Row => layers.iter().map(|(_, layout)| layout.shape.query_heads).sum(),
+        Scope::Step => layers.len(),
+    };
+    let delta = demand.delta.get();
+    let least = binomial::least_trials(delta, LEVEL / counts as f64);
+    if trials as usize >= least {
         return Ok(());
     }
-    let delta = demand.delta.get();
     let reason = format!("{trials} cannot contradict delta = {delta}; expected at least {least}");
     Err(Error::Setting { option: "--trials", reason })
 }
@@ -297,10 +386,19 @@ pub struct LayerTrials {
     pub heads: Vec<HeadCount>,
     /// Every row's own count.
     pub rows: Vec<Count>,
+    /// The rows by the samples that they share.
+    pub units: Vec<SampleUnit>,
     /// All query heads together, if the promise is about that.
     pub step: Option<StepCount>,
     /// Tokens drawn at random for a query head, on average.
     pub mean_sampled: f64,
+}
+
+impl LayerTrials {
+    /// Number of queries.
+    fn queries(&self) -> usize {
+        self.rows.iter().filter_map(|row| row.query).max().map_or(0, |last| last + 1)
+    }
 }
 
 /// What a pipeline demands.
@@ -327,6 +425,8 @@ pub fn try_layer(
     let heads = (0..shape.kv_heads).into_par_iter();
     let heads: Vec<KvHeadTrials> = heads.map(|head| bench.run(head, trials, &|| {})).collect();
     let (query_heads, queries) = (shape.query_heads, layer.queries.dim().1);
-    let counts = LayerCounts { demand: &demand, number: 0, query_heads, queries };
-    Ok(counts.of(&heads, trials))
+    let heads_per_list = pipeline.share.heads_per_list(shape.group());
+    let demand = &demand;
+    let counts = LayerCounts { demand, number: 0, query_heads, queries, heads_per_list };
+    Ok(counts.of(&heads))
 }

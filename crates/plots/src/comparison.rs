@@ -252,7 +252,9 @@ mod tests {
     use vattention_core::{Kind, Promise, Target};
 
     use super::*;
-    use vattention_experiments::{Bars, Density, ErrorSummary, Guarantee, MeanMax, Violations};
+    use vattention_experiments::{
+        Bars, Density, ErrorSummary, Guarantee, MeanMax, TokenLists, Violations,
+    };
 
     /// A pipeline that reads a share of the tokens, and how many of 256 rows violated its promise.
     fn pipeline(name: &str, share: f64, error: f64, violated: Option<usize>) -> Measured {
@@ -262,8 +264,9 @@ mod tests {
         let promise = Promise::new(Target::Sdpa, tenth, tenth);
         let guarantee = violated.map(|violated_rows| {
             let violations = Violations { rows: 256, violated_rows, ..Violations::default() };
-            let evidence = violations.evidence(&promise);
-            Guarantee { promise, kind: Kind::Asymptotic, violations, evidence }
+            let lists = TokenLists::new(violations.rows, 1);
+            let evidence = violations.evidence(&promise, lists);
+            Guarantee { promise, kind: Kind::Asymptotic, violations, lists, evidence }
         });
         Measured {
             set: None,

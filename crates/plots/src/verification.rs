@@ -143,7 +143,8 @@ fn legend<'a>(root: &Canvas<'a>, verdict: &Verification) -> Result<(), Failure<'
         Scope::Row => "of each head",
         Scope::Step => "of the largest of each layer",
     };
-    let title = format!("{}: {}, delta {delta}", verdict.pipeline, verdict.demand.target);
+    let (pipeline, target) = (&verdict.pipeline, verdict.demand.target);
+    let title = format!("{pipeline}: {target}, delta {delta}: {}", verdict.verdict);
     root.draw(&Text::new(title, (24, 10), ("sans-serif", 15)))?;
     let samples = verdict.worst.trials;
     let quantile = format!(

@@ -26,7 +26,7 @@ are those of `vattention`, which see; these are beside them. The results are tho
 
 EPILOG = """\
 What the command reads, it reads by the same path on each node. Exit codes: 0 fine, 1 the answer is no, 2 something is wrong, which
-is told with its node; 130 interrupted. What had come is kept in --results: run again, the command goes on from there.
+is told with its node; 3 `verify` is undecided; 130 interrupted. What had come is kept in --results: run again, the command goes on from there.
 """
 
 

@@ -165,6 +165,6 @@ def _merge(plan: Plan, results: Results) -> int | None:
         sys.stderr.flush()
         with os.fdopen(os.dup(1), "wb") as out:  # Where `sys.stdout` goes elsewhere.
             out.write(run.stdout)
-        if run.returncode in (0, 1):
+        if run.returncode in (0, 1, 3):
             results.replace(merged)
         return run.returncode

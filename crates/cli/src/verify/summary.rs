@@ -1,6 +1,9 @@
 //! The verdict in words.
 
-use vattention::experiments::{Count, CountTest, EvidenceCounts, Fault, Verification};
+use vattention::experiments::{
+    Count, CountTest, EvidenceCounts, Fault, LEVEL, PromiseTest, RowCoverage, RowsTogether,
+    SUSPICION, UnitsViolated, Verdict, Verification,
+};
 use vattention::{Demand, Scope, plugin::Assumption};
 
 use crate::numbers::short;
@@ -11,7 +14,7 @@ pub(super) fn text(verdict: &Verification) -> String {
     let rate = *violations as f64 / *trials as f64;
     format!(
         "{pipeline}: {}\n{}\n{}\n{violations} of {trials} {} violated the promise, a rate of {rate:.4}\n\
-         {}\n{}\n{}\n{}",
+         {}\n{}\n{}\n{}\n{}\n{}",
         promise(verdict),
         grounds(verdict),
         bars(verdict),
@@ -19,6 +22,8 @@ pub(super) fn text(verdict: &Verification) -> String {
         evidence(verdict),
         worst(judged(verdict), &verdict.worst, &verdict.test),
         worst("row", &verdict.worst_row, &verdict.row_test),
+        together(verdict),
+        coverage(&verdict.row_coverage),
         answer(verdict)
     )
 }
@@ -101,22 +106,101 @@ fn worst(what: &str, count: &Count, test: &CountTest) -> String {
     )
 }
 
+/// `rows together: 90 of 1000 rows violated in all of their 2 samples; at most 29 expected at 1e-6`
+fn together(verdict: &Verification) -> String {
+    let RowsTogether { limit, worst, .. } = verdict.rows_together;
+    match worst {
+        None => "rows together: no violation".into(),
+        Some(worst) => format!(
+            "rows together: {} (p-value {:.1e}, limit {limit:.1e})",
+            units_violated(verdict, &worst),
+            worst.p_value
+        ),
+    }
+}
+
+fn units_violated(verdict: &Verification, worst: &UnitsViolated) -> String {
+    let RowsTogether { units, heads, samples, .. } = verdict.rows_together;
+    let UnitsViolated { at_least, units: violated, allowed, .. } = *worst;
+    let units = match (verdict.demand.scope, heads) {
+        (Scope::Row, 0 | 1) => format!("{units} rows"),
+        (Scope::Row, _) => format!("{units} lists of {heads} rows have a row"),
+        (Scope::Step, _) => format!("{units} steps"),
+    };
+    let share = if at_least == samples { "all".into() } else { format!("at least {at_least}") };
+    format!(
+        "{violated} of {units} violated in {share} of their {samples} samples; at most {allowed} \
+         expected at {LEVEL:e}"
+    )
+}
+
+/// `rows: 576 judged by themselves`
+fn coverage(coverage: &RowCoverage) -> String {
+    let RowCoverage { judged, unjudged, least_samples, least_trials } = coverage;
+    match unjudged {
+        0 => format!("rows: {judged} judged by themselves"),
+        _ => format!(
+            "rows: {judged} judged by themselves, {unjudged} not: they have fewer than \
+             {least_samples} samples; --trials {least_trials} would judge all"
+        ),
+    }
+}
+
 fn answer(verdict: &Verification) -> String {
     let delta = verdict.demand.delta.get();
-    match &verdict.fault {
-        None => {
-            let of_all = visible(&verdict.test, samples(verdict), judged(verdict));
-            let of_row = visible(&verdict.row_test, samples(verdict), "row");
-            format!(
-                "held: nothing contradicts delta = {delta}\n\
-                 would contradict it: {of_all}; {of_row}; less with more --trials"
-            )
+    match verdict.verdict {
+        Verdict::Held => {
+            format!("held: nothing contradicts delta = {delta}\n{}", detectable(verdict))
         }
-        Some(fault) => {
-            let fails = fails(fault, verdict);
-            format!("violated: delta = {delta} is contradicted\nwhat fails: {fails}")
+        Verdict::Undecided => format!(
+            "undecided: nothing contradicts delta = {delta}, but {}\n{}",
+            doubts(verdict).join("; "),
+            detectable(verdict)
+        ),
+        Verdict::Contradicted => {
+            let tests: Vec<String> =
+                verdict.contradicted_by.iter().map(|&test| found_by(verdict, test)).collect();
+            let fault = verdict.fault.map_or_else(String::new, |fault| {
+                format!("\nwhat fails: {}", fails(&fault, verdict))
+            });
+            format!("contradicted: delta = {delta}, by {}{fault}", tests.join("; by "))
         }
     }
+}
+
+/// Reasons not to call a promise held that nothing contradicts.
+fn doubts(verdict: &Verification) -> Vec<String> {
+    let suspected = verdict.suspected_by.iter().map(|&test| {
+        format!("{} is less probable than {SUSPICION} if it is kept", found_by(verdict, test))
+    });
+    let unjudged = match verdict.row_coverage.unjudged {
+        0 => None,
+        count => Some(format!("the samples of {count} rows could not have")),
+    };
+    suspected.chain(unjudged).collect()
+}
+
+/// Finding of a test against a promise, with its numbers.
+fn found_by(verdict: &Verification, test: PromiseTest) -> String {
+    let of_count = |kind: &str, count: &Count| {
+        format!("a {kind} violated in {} of its {} samples", count.violations, count.trials)
+    };
+    match test {
+        PromiseTest::Pooled => of_count(judged(verdict), &verdict.worst),
+        PromiseTest::Row => of_count("row", &verdict.worst_row),
+        PromiseTest::RowsTogether => {
+            let worst = verdict.rows_together.worst;
+            let numbers = worst.map(|worst| units_violated(verdict, &worst));
+            format!("rows together, {}", numbers.unwrap_or_default())
+        }
+    }
+}
+
+/// The rates that would have contradicted delta.
+fn detectable(verdict: &Verification) -> String {
+    let of_all = visible(&verdict.test, samples(verdict), judged(verdict));
+    let of_row = visible(&verdict.row_test, samples(verdict), "row");
+    format!("would contradict it: {of_all}; {of_row}; less with more --trials")
 }
 
 /// `a rate of 0.137 or more (273) in 2000 samples of a head`

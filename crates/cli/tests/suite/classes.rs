@@ -67,7 +67,7 @@ fn captured_traces_know_the_classes_of_tokens() {
     let live = &found["live"];
     assert!(live["output_error"]["max"].as_f64().unwrap() < 1e-5, "what is live is read: {live}");
     let tried = [&["verify", "sampled.toml", "--trials", "64"][..], &out].concat();
-    assert!([Some(0), Some(1)].contains(&world.run(&tried).status.code()));
+    assert!([Some(0), Some(1), Some(3)].contains(&world.run(&tried).status.code()));
     let verdict = world.json("out.json");
     assert_eq!(
         (&verdict["pipeline"], verdict["heads"].as_array().unwrap().len()),

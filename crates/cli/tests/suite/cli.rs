@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use safetensors::SafeTensors;
-use serde_json::Value;
+use serde_json::{Value, json};
+use vattention::Storage;
 use vattention::plugin::ComponentKind;
-use vattention::trace::{Trace, TraceLayer};
+use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
 
 fn vattention(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vattention")).args(args).output().unwrap()
@@ -125,7 +126,7 @@ fn compare_writes_the_keys_that_other_tools_read() {
     succeed(&["compare", hybrid, paper, dense, "--trace", &world.trace, "--json", text(&json)]);
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
     assert_eq!(keys(&report), ["backend", "left_out", "pipelines", "trace"]);
-    assert_eq!(report["left_out"], serde_json::json!([]));
+    assert_eq!(report["left_out"], json!([]));
     assert_eq!(report["backend"], "cpu");
     assert_eq!(report["trace"], world.trace);
     let pipelines = report["pipelines"].as_array().unwrap();
@@ -161,7 +162,8 @@ fn compare_writes_the_keys_that_other_tools_read() {
     assert!(pipelines[0]["guarantee"].is_null());
     assert!(pipelines[2]["budget"].is_null());
     let guarantee = &pipelines[1]["guarantee"];
-    assert_eq!(keys(guarantee), ["evidence", "kind", "promise", "violations"]);
+    assert_eq!(keys(guarantee), ["evidence", "kind", "lists", "promise", "violations"]);
+    assert_eq!(guarantee["lists"], json!({ "count": 40, "heads_per_list": 1 }));
     let promise = &guarantee["promise"];
     assert_eq!(keys(promise), ["delta", "epsilon", "floor", "scope", "target"]);
     assert_eq!((&promise["floor"], &promise["scope"]), (&Value::Null, &"row".into()));
@@ -652,12 +654,13 @@ fn verify_says_of_each_head_whether_the_promise_held() {
     let world = World::new();
     let (said, verdict, code) = verify(&world, &config("vattention-oracle"), &["--trials", "50"]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("95 % bound") && said.contains("held: "), "{said}");
+    assert!(said.contains("95 % bound") && said.contains("\nheld: "), "{said}");
     assert_eq!(
         keys(&verdict),
         [
             "assumes",
             "bars",
+            "contradicted_by",
             "demand",
             "evidence",
             "fault",
@@ -666,11 +669,15 @@ fn verify_says_of_each_head_whether_the_promise_held() {
             "kind",
             "not_held",
             "pipeline",
+            "row_coverage",
             "row_test",
+            "rows_together",
             "steps",
+            "suspected_by",
             "test",
             "trials",
             "upper",
+            "verdict",
             "violations",
             "worst",
             "worst_row"
@@ -679,6 +686,11 @@ fn verify_says_of_each_head_whether_the_promise_held() {
     let demanded = ["delta", "epsilon", "floor", "limit", "scope", "size", "target"];
     assert_eq!(keys(&verdict["demand"]), demanded);
     assert_eq!((&verdict["held"], &verdict["kind"]), (&true.into(), &"asymptotic".into()));
+    assert_eq!((&verdict["verdict"], &verdict["contradicted_by"]), (&"held".into(), &json!([])));
+    let coverage = ["judged", "least_samples", "least_trials", "unjudged"];
+    assert_eq!(keys(&verdict["row_coverage"]), coverage);
+    let together = ["heads", "limit", "samples", "units", "worst"];
+    assert_eq!(keys(&verdict["rows_together"]), together);
     assert!(verdict["fault"].is_null() && verdict["steps"].as_array().unwrap().is_empty());
     assert_eq!(verdict["trials"], 400, "50 of 8 heads");
     let heads = verdict["heads"].as_array().unwrap();
@@ -723,7 +735,7 @@ fn verify_shows_every_head_and_draws_errors_against_epsilon() {
     let svg = std::fs::read_to_string(plot).unwrap();
     let points = svg.matches("<circle").count();
     assert_eq!(points, 1 + 3 * 2 * 8, "the legend's; two of each head at three epsilons");
-    assert!(svg.contains("epsilon promised") && svg.contains("delta 0.1"));
+    assert!(svg.contains("epsilon promised") && svg.contains("delta 0.1: held"));
     for tick in ["0.05", "0.1", "0.2"] {
         assert!(svg.lines().any(|line| line == tick), "a tick at {tick}");
     }
@@ -739,13 +751,73 @@ fn verify_finds_a_promise_that_is_violated() {
     let (said, verdict, code) = verify(&world, text(&rash), &["--trials", "200"]);
     assert_eq!(code, Some(1), "{said}");
     insta::assert_snapshot!("verify-violated", said);
-    assert_eq!(verdict["held"], false);
+    assert_eq!((&verdict["held"], &verdict["verdict"]), (&false.into(), &"contradicted".into()));
+    assert_eq!(verdict["contradicted_by"], json!(["pooled", "row", "rows-together"]));
     assert_eq!(keys(&verdict["fault"]), ["cause", "layer", "query_head", "share"]);
     assert!(verdict["worst"]["p_value"].as_f64().unwrap() < 1e-6 / 8.0);
     assert_eq!(verdict["evidence"]["contradicted"], 8);
     let violated = verdict["heads"].as_array().unwrap().iter();
     let violated: u64 = violated.map(|head| head["violations"].as_u64().unwrap()).sum();
     assert_eq!(verdict["violations"], violated);
+}
+
+/// Forty rows at delta = 0.1: each needs eight samples, and there are five queries.
+#[test]
+fn verify_is_undecided_where_rows_have_too_few_samples() {
+    let world = World::new();
+    let oracle = config("vattention-oracle");
+    let (said, verdict, code) = verify(&world, &oracle, &["--trials", "38"]);
+    assert_eq!(code, Some(3), "{said}");
+    assert_eq!((&verdict["verdict"], &verdict["held"]), (&"undecided".into(), &false.into()));
+    let expected = json!({
+        "judged": 24, "unjudged": 16, "least_samples": 8, "least_trials": 40,
+    });
+    assert_eq!(verdict["row_coverage"], expected);
+    let rows = "rows: 24 judged by themselves, 16 not: they have fewer than 8 samples; --trials 40 \
+                would judge all";
+    let answer = "undecided: nothing contradicts delta = 0.1, but the samples of 16 rows could not";
+    assert!(said.contains(rows) && said.contains(answer) && !said.contains("\nheld: "), "{said}");
+    let (said, verdict, code) = verify(&world, &oracle, &["--trials", "40"]);
+    assert_eq!((code, &verdict["verdict"]), (Some(0), &"held".into()), "{said}");
+    assert!(said.contains("rows: 40 judged by themselves\n"), "{said}");
+}
+
+/// A head with 1,000 queries, of which 90 attend to three far tokens that a sample seldom finds.
+#[test]
+fn verify_names_the_test_that_contradicts_a_promise() {
+    let world = World::new();
+    let path = world.path("hidden.safetensors");
+    let size = ["--tokens", "3000", "--queries", "1000", "--layers", "1", "--head-dim", "2"];
+    let shape = ["--query-heads", "1", "--kv-heads", "1", "-o", text(&path)];
+    succeed(&[&["synth", "--kind", "typical"][..], &size, &shape].concat());
+    let trace = Trace::open(&path).unwrap();
+    let mut layer = trace.layer(0).unwrap().unwrap();
+    layer.queries.fill(0.0);
+    layer.keys.fill(0.0);
+    layer.values.fill(1.0);
+    for token in [700, 1500, 2300] {
+        layer.keys[[0, token, 0]] = 20.0;
+        layer.values[[0, token, 0]] = 2.0;
+    }
+    (0..90).for_each(|i| layer.queries[[0, 11 * i, 0]] = 1.0);
+    let layers = std::collections::BTreeMap::from([(0, layer)]);
+    let trace = world.path("edited.safetensors");
+    write_trace(&trace, &TraceInfo::default(), &layers, Storage::F32).unwrap();
+    let blind = world.path("blind.toml");
+    std::fs::write(&blind, "[estimator]\ntype = \"ratio\"\nepsilon = 0.1\ndelta = 0.1\n").unwrap();
+    let world = World { trace: text(&trace).into(), ..world };
+    let (said, verdict, code) = verify(&world, text(&blind), &[]);
+    assert_eq!((code, &verdict["contradicted_by"]), (Some(1), &json!(["rows-together"])), "{said}");
+    let worst = &verdict["rows_together"]["worst"];
+    let numbers = format!(
+        "{} of 1000 rows violated in all of their 2 samples; at most {} expected at 1e-6",
+        worst["units"], worst["allowed"]
+    );
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains(&numbers)).collect();
+    let [line, answer] = lines[..] else { panic!("{said}") };
+    assert!(line.starts_with("rows together: "), "{said}");
+    let expected = "contradicted: delta = 0.1, by rows together, ";
+    assert!(answer.starts_with(expected) && said.contains("what fails: tail-seen"), "{said}");
 }
 
 #[test]

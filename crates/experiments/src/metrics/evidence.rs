@@ -4,11 +4,15 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::binomial::p_value;
+use super::binomial::{first_true, p_value};
 
 /// A promise is contradicted where violations as many as those seen are less probable than this, if
 /// it is kept.
 pub const LEVEL: f64 = 1e-6;
+
+/// Level of suspicion: a promise is not called held where violations as many as those seen are less
+/// probable than this, if it is kept.
+pub const SUSPICION: f64 = 0.05;
 
 /// What violations say of the delta promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -28,9 +32,15 @@ impl Evidence {
 
     /// Of `violations` in `trials`, where p-values below `level` contradict delta.
     pub fn new(violations: usize, trials: usize, delta: f64, level: f64) -> Self {
-        if p_value(violations, trials, delta) < level {
+        let contradicted = p_value(violations, trials, delta) < level;
+        Self::from_rate(contradicted, violations as f64 / trials as f64, delta)
+    }
+
+    /// Evidence from the share of violations, and from a test of them.
+    pub(super) fn from_rate(contradicted: bool, rate: f64, delta: f64) -> Self {
+        if contradicted {
             Self::Contradicted
-        } else if violations as f64 / trials as f64 > delta {
+        } else if rate > delta {
             Self::AboveDelta
         } else {
             Self::WithinDelta
@@ -67,14 +77,7 @@ impl CountTest {
     /// Cost: O(log trials) p-values.
     pub fn new(trials: usize, delta: f64, limit: f64) -> Self {
         let contradicts = |violations| p_value(violations, trials, delta) < limit;
-        let contradicted_from = contradicts(trials).then(|| {
-            let (mut kept, mut violated) = (0, trials);
-            while violated - kept > 1 {
-                let middle = usize::midpoint(kept, violated);
-                *(if contradicts(middle) { &mut violated } else { &mut kept }) = middle;
-            }
-            violated
-        });
+        let contradicted_from = contradicts(trials).then(|| first_true(0, trials, contradicts));
         let rate = contradicted_from.map(|violations| violations as f64 / trials as f64);
         Self { trials, limit, contradicted_from, rate }
     }

@@ -5,7 +5,7 @@ use std::iter::Sum;
 use serde::{Deserialize, Serialize};
 use vattention_core::{Promise, Scope};
 
-use super::{Evidence, LEVEL};
+use super::{Evidence, LEVEL, binomial};
 
 /// Rows and steps that violated a promise. A row is a query head at one query, a step all query heads of
 /// a layer at one query.
@@ -42,10 +42,57 @@ impl Violations {
         }
     }
 
-    /// What they say of a promise's delta at [`LEVEL`], taken for independent of each other.
-    pub fn evidence(&self, promise: &Promise) -> Evidence {
+    /// Evidence on a promise's delta at [`LEVEL`].
+    ///
+    /// Samples of different token lists, and of different steps, are taken for independent. Query
+    /// heads that share a list may violate a promise together, so a list counts once, by the share
+    /// of its heads that violated it.
+    pub fn evidence(&self, promise: &Promise, lists: TokenLists) -> Evidence {
         let (violated, all) = self.of(promise.scope);
-        Evidence::new(violated, all, promise.delta.get(), LEVEL)
+        let delta = promise.delta.get();
+        match promise.scope {
+            Scope::Row if lists.heads_per_list > 1 => {
+                let contradicted = lists.p_value(self, delta) < LEVEL;
+                Evidence::from_rate(contradicted, violated as f64 / all as f64, delta)
+            }
+            Scope::Row | Scope::Step => Evidence::new(violated, all, delta, LEVEL),
+        }
+    }
+}
+
+/// Token lists that rows were read by: the independent units among rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenLists {
+    /// Lists, each of one step.
+    pub count: usize,
+    /// Query heads that share a list; of layers that differ, the most.
+    pub heads_per_list: usize,
+}
+
+impl TokenLists {
+    /// The lists of some rows of which `heads_per_list` share one.
+    pub fn new(rows: usize, heads_per_list: usize) -> Self {
+        Self { count: rows / heads_per_list, heads_per_list }
+    }
+
+    /// The lists of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            count: self.count + other.count,
+            heads_per_list: self.heads_per_list.max(other.heads_per_list),
+        }
+    }
+
+    /// Bound on the probability of at least so many violated rows, where each is violated with
+    /// probability delta at most.
+    ///
+    /// A list contributes its violated heads over `heads_per_list`, a number in `[0, 1]`.
+    fn p_value(&self, violations: &Violations, delta: f64) -> f64 {
+        let sum = violations.violated_rows / self.heads_per_list;
+        // Delta, unless some lists have fewer heads.
+        let mean = delta * violations.rows as f64 / (self.count * self.heads_per_list) as f64;
+        binomial::bounded_sum_p_value(sum, self.count, mean)
     }
 }
 
@@ -82,10 +129,56 @@ mod tests {
         assert_eq!((rows, steps), ((144, 8000), (64, 1000)));
         let fraction = |x: f64| x.try_into().expect("a fraction");
         let promise = Promise::new(Target::Sdpa, fraction(0.1), fraction(0.02));
-        assert_eq!(violations.evidence(&promise), Evidence::WithinDelta);
+        let lists = TokenLists::new(8000, 4);
+        assert_eq!(violations.evidence(&promise, lists), Evidence::WithinDelta);
         let of_steps = Promise { scope: Scope::Step, ..promise };
-        assert_eq!(violations.evidence(&of_steps), Evidence::Contradicted);
+        assert_eq!(violations.evidence(&of_steps, lists), Evidence::Contradicted);
         let twice: Violations = [violations; 2].into_iter().sum();
         assert_eq!((twice.of(Scope::Row), twice.of(Scope::Step)), ((288, 16000), (128, 2000)));
+    }
+
+    /// The evidence of 64 steps of sixteen heads that are all violated in `violated` of them.
+    fn evidence_of_alike_heads(violated: usize, heads_per_list: usize) -> Evidence {
+        let mut violations = Violations::default();
+        for step in 0..64 {
+            violations.add_step([step < violated; 16]);
+        }
+        let tenth = 0.1.try_into().expect("a fraction");
+        let promise = Promise::new(Target::Sdpa, tenth, tenth);
+        violations.evidence(&promise, TokenLists::new(violations.rows, heads_per_list))
+    }
+
+    /// `P(Binomial(64, 0.1) ≥ 21)` is 5.6e-7, and e times that is above 1e-6.
+    #[test]
+    fn a_list_counts_once() {
+        assert_eq!(evidence_of_alike_heads(6, 16), Evidence::WithinDelta);
+        assert_eq!(evidence_of_alike_heads(21, 16), Evidence::AboveDelta);
+        assert_eq!(evidence_of_alike_heads(22, 16), Evidence::Contradicted);
+        assert_eq!(evidence_of_alike_heads(11, 1), Evidence::Contradicted, "176 of 1024 rows");
+    }
+
+    /// Sixteen heads that always fail together, at a rate below the delta promised: the exact
+    /// probability that a judge contradicts the kept promise.
+    #[test]
+    fn a_kept_promise_is_not_contradicted_by_heads_that_share_lists() {
+        let false_alarm = |heads_per_list| {
+            let least = (0..=64).find(|&count| {
+                evidence_of_alike_heads(count, heads_per_list) == Evidence::Contradicted
+            });
+            binomial::p_value(least.expect("a count that contradicts"), 64, 0.09)
+        };
+        assert!(false_alarm(16) < LEVEL, "{}", false_alarm(16));
+        assert!(false_alarm(1) > 0.02, "rows are not independent: {}", false_alarm(1));
+    }
+
+    #[test]
+    fn lists_of_different_sizes_are_judged_by_the_largest() {
+        // 40 lists of one head, all violated, and 60 of four heads, none violated: a rate of 1/7.
+        let violations = Violations { rows: 280, violated_rows: 40, ..Violations::default() };
+        let lists = TokenLists::new(40, 1).and(TokenLists::new(240, 4));
+        assert_eq!(lists, TokenLists { count: 100, heads_per_list: 4 });
+        // A sum of 10 of 100 terms, of mean 0.07 where delta is 0.1.
+        let expected = std::f64::consts::E * binomial::p_value(10, 100, 0.07);
+        assert!((lists.p_value(&violations, 0.1) - expected).abs() < 1e-12);
     }
 }

@@ -4,6 +4,7 @@ use vattention_core::{Demand, Scope};
 
 use super::LayerTrials;
 use super::count::{Count, HeadCount, StepCount};
+use super::rows_together::SampleUnit;
 use super::trials::RowTrials;
 
 /// What became of the rows of a KV head: of each query, the members of the group.
@@ -15,22 +16,26 @@ pub(super) struct LayerCounts<'a> {
     pub(super) number: usize,
     pub(super) query_heads: usize,
     pub(super) queries: usize,
+    /// Query heads that share a token list.
+    pub(super) heads_per_list: usize,
 }
 
 impl LayerCounts<'_> {
-    /// Of `trials` trials of each KV head.
-    pub(super) fn of(&self, done: &[KvHeadTrials], trials: usize) -> LayerTrials {
+    /// Counts of the trials of each KV head.
+    pub(super) fn of(&self, done: &[KvHeadTrials]) -> LayerTrials {
         let heads: Vec<HeadCount> =
             (0..self.query_heads).map(|head| self.count_head(done, head)).collect();
         let sampled: f64 = heads.iter().map(|head| head.sampled).sum();
-        let (rows, step) = match self.demand.scope {
-            Scope::Row => (self.count_rows(done, trials), None),
+        let mean_sampled = sampled / self.query_heads as f64;
+        let (rows, units, step) = match self.demand.scope {
+            Scope::Row => (self.count_rows(done), self.count_lists(done), None),
             Scope::Step => {
-                let (rows, step) = self.count_steps(done, trials);
-                (rows, Some(step))
+                let (rows, step) = self.count_steps(done);
+                let units = rows.iter().map(unit_of_step).collect();
+                (rows, units, Some(step))
             }
         };
-        LayerTrials { mean_sampled: sampled / self.query_heads as f64, heads, rows, step }
+        LayerTrials { mean_sampled, heads, rows, units, step }
     }
 
     /// What became of one row.
@@ -44,11 +49,10 @@ impl LayerCounts<'_> {
         HeadCount::new(self.number, head, &rows, self.demand)
     }
 
-    /// Every head at every query that was tried.
-    fn count_rows(&self, done: &[KvHeadTrials], trials: usize) -> Vec<Count> {
+    /// Every head at every query.
+    fn count_rows(&self, done: &[KvHeadTrials]) -> Vec<Count> {
         let heads = 0..self.query_heads;
-        let tried = self.queries.min(trials);
-        let rows = heads.flat_map(|head| (0..tried).map(move |query| (head, query)));
+        let rows = heads.flat_map(|head| (0..self.queries).map(move |query| (head, query)));
         let count = |(head, query)| {
             let violated = &self.row(done, head, query).violated;
             Count::at_query(self.number, Some(head), query, violated, self.demand)
@@ -56,8 +60,15 @@ impl LayerCounts<'_> {
         rows.map(count).collect()
     }
 
-    /// All heads together, at every query that was tried and over all queries.
-    fn count_steps(&self, done: &[KvHeadTrials], trials: usize) -> (Vec<Count>, StepCount) {
+    /// Every token list at every query.
+    fn count_lists(&self, done: &[KvHeadTrials]) -> Vec<SampleUnit> {
+        let groups = done.iter().flatten();
+        let lists = groups.flat_map(|members| members.chunks(self.heads_per_list));
+        lists.map(unit_of_list).collect()
+    }
+
+    /// All heads together, at every query and over all queries.
+    fn count_steps(&self, done: &[KvHeadTrials]) -> (Vec<Count>, StepCount) {
         let of_query = |query| {
             let heads: Vec<&RowTrials> =
                 (0..self.query_heads).map(|head| self.row(done, head, query)).collect();
@@ -68,13 +79,28 @@ impl LayerCounts<'_> {
             (errors.collect(), violated.collect())
         };
         let (errors, violated): (Vec<Vec<f64>>, Vec<Vec<bool>>) =
-            (0..self.queries.min(trials)).map(of_query).unzip();
+            (0..self.queries).map(of_query).unzip();
         let count = |(query, violated): (usize, &Vec<bool>)| {
             Count::at_query(self.number, None, query, violated, self.demand)
         };
         let rows = violated.iter().enumerate().map(count).collect();
         (rows, StepCount::new(self.number, errors.concat(), violated.concat(), self.demand))
     }
+}
+
+/// Unit of the rows that share a token list at one query.
+fn unit_of_list(rows: &[RowTrials]) -> SampleUnit {
+    let violations = |row: &RowTrials| row.violated.iter().filter(|&&violated| violated).count();
+    SampleUnit {
+        samples: rows[0].violated.len(),
+        heads: rows.len(),
+        violations: rows.iter().map(violations).max().unwrap_or(0),
+    }
+}
+
+/// Unit of a layer's heads at one query, of which the promise is about all together.
+fn unit_of_step(step: &Count) -> SampleUnit {
+    SampleUnit { samples: step.trials, heads: 1, violations: step.violations }
 }
 
 /// The largest of several errors.
