@@ -11,7 +11,7 @@ use super::binomial::p_value;
 pub const LEVEL: f64 = 1e-6;
 
 /// What violations say of the delta promised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evidence {
     /// Their share is at most delta.

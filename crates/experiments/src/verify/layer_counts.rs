@@ -5,6 +5,7 @@ use vattention_core::{Demand, Scope};
 use super::LayerTrials;
 use super::count::{Count, HeadCount, StepCount};
 use super::trials::RowTrials;
+use crate::metrics::largest;
 
 /// What became of the rows of a KV head: of each query, the members of the group.
 pub(super) type KvHeadTrials = Vec<Vec<RowTrials>>;
@@ -75,9 +76,4 @@ impl LayerCounts<'_> {
         let rows = violated.iter().enumerate().map(count).collect();
         (rows, StepCount::new(self.number, errors.concat(), violated.concat(), self.demand))
     }
-}
-
-/// The largest of several errors.
-fn largest(errors: impl Iterator<Item = f64>) -> f64 {
-    errors.fold(0.0, f64::max)
 }
