@@ -168,11 +168,9 @@ def sample_stats(e, values, n_s, d_certain, n_certain):
     raw = max(trace_w**2 / (sum(pairs) / (4 * len(pairs))), 1)
     kurtosis = lambda squares: m * dot(squares, squares) / sum(squares) ** 2
     norm_squared = dot(n, n)
-    debiased = max(norm_squared - n_s**2 * trace_ev * (mpf(1) / m - 1 / n_s), norm_squared / 20)
     return dict(
         d=d,
         norm_n=sqrt(norm_squared),
-        norm_n_debiased=sqrt(debiased),
         var_e=sum(squares_e) / (m - 1),
         trace_ev=trace_ev,
         trace_w=trace_w,

@@ -14,7 +14,7 @@ use vattention::{
 };
 
 use vattention_testkit::promises::{
-    Counts, PromiseHead, TOKENS, TRIALS, contradicted, for_each_head,
+    CANCELLING, Counts, PromiseHead, TOKENS, TRIALS, contradicted, for_each_head, for_each_of,
 };
 
 use crate::common::draws::{FIRST, bench, fraction, only, ratio};
@@ -131,4 +131,123 @@ fn what_a_limit_does_not_suffice_for_is_not_promised() {
         }
     });
     assert!(withheld.into_inner() >= 6 && promised.into_inner() >= 4);
+}
+
+/// A pipeline with a sampler; strata need scores.
+fn sampled(sampler: Box<dyn SamplerConfig>, estimator: Box<dyn BudgetEstimator>) -> PipelineConfig {
+    if sampler.typetag_name() == "stratified" {
+        after_top_k(sampler, estimator)
+    } else {
+        only(sampler, estimator)
+    }
+}
+
+/// Where values cancel, noise makes an estimate of the output longer than the output, and bars that are
+/// relative to the estimate too narrow.
+#[test]
+fn bars_hold_where_values_cancel() {
+    let size = Size::Tokens(200);
+    for_each_of(&CANCELLING, |head| {
+        for delta in [0.02, 0.1, 0.3] {
+            let terms = |target| Terms {
+                epsilon: None,
+                size: Some(size),
+                ..Terms::new(target, fraction(delta), fraction(delta))
+            };
+            for sampler in samplers() {
+                let estimators: [Box<dyn BudgetEstimator>; 3] = [
+                    Box::new(Ratio::sized(size, fraction(delta))),
+                    Box::new(Clt(terms(Target::Numerator))),
+                    Box::new(Clt(terms(Target::Sdpa))),
+                ];
+                let name = sampler.typetag_name();
+                for estimator in estimators {
+                    let cell = format!("{head:?}, {name}, {}, {delta}", estimator.typetag_name());
+                    let sampler = sampler.clone();
+                    let found = bench(head, sampled(sampler, estimator)).run();
+                    println!("{cell}: {found:?}");
+                    assert!(!contradicted(found.outside, delta), "{cell}: {found:?}");
+                }
+            }
+        }
+    });
+}
+
+/// The other estimators, by uniform samples.
+#[test]
+fn bars_of_every_estimator_hold_where_values_cancel() {
+    let size = Some(Size::Tokens(200));
+    for_each_of(&CANCELLING, |head| {
+        for delta in [0.02, 0.1, 0.3] {
+            let delta_of = fraction(delta);
+            let terms =
+                |target| Terms { epsilon: None, size, ..Terms::new(target, delta_of, delta_of) };
+            let hoeffding = |target| Hoeffding {
+                epsilon: None,
+                size,
+                ..Hoeffding::new(target, delta_of, delta_of)
+            };
+            let strict = Ratio { mode: Mode::Strict, ..Ratio::sized(Size::Tokens(200), delta_of) };
+            let all: [Box<dyn BudgetEstimator>; 6] = [
+                Box::new(strict),
+                Box::new(Clt(terms(Target::Denominator))),
+                Box::new(SubGaussian(terms(Target::Sdpa))),
+                Box::new(SubGaussian(terms(Target::Numerator))),
+                Box::new(hoeffding(Target::Numerator)),
+                Box::new(hoeffding(Target::Sdpa)),
+            ];
+            for estimator in all {
+                let cell = format!("{head:?}, {estimator:?}");
+                let found =
+                    bench(head, after_top_k(Box::new(Uniform { base: FIRST }), estimator)).run();
+                assert!(!contradicted(found.outside, delta), "{cell}: {found:?}");
+            }
+        }
+    });
+}
+
+/// A floor near the output's norm: errors relative to whichever is larger.
+#[test]
+fn bars_hold_near_their_floor() {
+    for_each_of(&CANCELLING[1..], |head| {
+        for (floor, delta) in [(0.05, 0.1), (0.1, 0.1), (0.2, 0.1), (0.1, 0.3), (0.2, 0.3)] {
+            for sampler in samplers() {
+                let cell = format!("{head:?}, {}, {floor}, {delta}", sampler.typetag_name());
+                let mut ratio = Ratio::sized(Size::Tokens(400), fraction(delta));
+                ratio.floor = Some(fraction(floor));
+                let found = bench(head, sampled(sampler, Box::new(ratio))).run();
+                println!("{cell}: {found:?}");
+                assert!(!contradicted(found.outside, delta), "{cell}: {found:?}");
+                assert!(found.radius.is_finite(), "{cell}: {found:?}");
+            }
+        }
+    });
+}
+
+/// The bar of a row that holds its promise is at most epsilon, and the promise is kept.
+#[test]
+fn promises_are_kept_where_values_cancel() {
+    let heads = [PromiseHead::Balanced, PromiseHead::Signs(0.1), PromiseHead::Signs(0.2)];
+    for_each_of(&heads, |head| {
+        for (epsilon, delta) in [(0.3, 0.02), (0.9, 0.02), (0.9, 0.1), (0.9, 0.3)] {
+            for sampler in samplers() {
+                let cell = format!("{head:?}, {}, {epsilon}, {delta}", sampler.typetag_name());
+                let config = sampled(sampler, Box::new(ratio(Mode::Default, epsilon, delta)));
+                let trials = bench(head, config);
+                let found = trials.run();
+                println!("{cell}: {found:?}");
+                assert!(!contradicted(found.violated, delta), "{cell}: {found:?}");
+                for sequence in 0..50 {
+                    trials.read(sequence, |_, reading| {
+                        let certificate = reading.report(0).certificate;
+                        let bar = certificate.bar.unwrap().radius;
+                        assert!(
+                            !certificate.held || bar <= epsilon * (1.0 + 1e-6),
+                            "{cell}: {bar}"
+                        );
+                    });
+                }
+            }
+        }
+    });
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use vattention::estimators::Terms;
 use vattention::estimators::formula::{
-    Combination, SdpaSplit, c2, chi2_isf, fpc, hoeffding, hoeffding_radius, kappa,
+    Combination, SdpaSplit, bar_of_radius, c2, chi2_isf, fpc, hoeffding, hoeffding_radius, kappa,
     mcdiarmid_radius, mcdiarmid_radius_of, q_rob, ratio_grid, sdpa, sdpa_exact, sdpa_paper,
     serfling, whole_tokens, z_one, z_two,
 };
@@ -61,7 +61,6 @@ fn stats_of(n_s: f64, d: f64, norm_n: f64) -> SampleStats {
         d,
         d_certain: 0.0,
         norm_n,
-        norm_n_debiased: norm_n,
         drift: 0.0,
         var_e: 0.0,
         trace_ev: 0.0,
@@ -95,7 +94,13 @@ fn asks(row: &Value, make: Make, finite: Finite, target: Target, combine: estima
         value_dim: inputs["r"].as_u64().unwrap_or(128) as usize,
         ..stats_of(n_s, get("D"), get("N"))
     };
-    let fraction = |key: &str| Fraction::try_from(get(key)).unwrap();
+    let (epsilon, delta) = (get("eps"), get("delta"));
+    // The formulas are given the error relative to the estimate.
+    let promised = match combine {
+        estimators::Combine::Exact => bar_of_radius(epsilon, delta),
+        estimators::Combine::Paper => epsilon,
+    };
+    let [promised, delta] = [promised, delta].map(|x| Fraction::try_from(x).unwrap());
     let corrected = finite(want, n_s as usize);
     let corrections =
         [(estimators::Correction::None, want), (estimators::Correction::Finite, corrected)];
@@ -103,7 +108,7 @@ fn asks(row: &Value, make: Make, finite: Finite, target: Target, combine: estima
         let terms = estimators::Terms {
             combine,
             correction,
-            ..estimators::Terms::new(target, fraction("eps"), fraction("delta"))
+            ..estimators::Terms::new(target, promised, delta)
         };
         let want = whole_tokens(want, n_s as usize);
         assert_eq!(make(terms).budget(&stats).tokens, want, "{correction:?} in {row}");
@@ -136,7 +141,6 @@ fn check_sample_stats(row: &Value) {
     for (got, key) in [
         (stats.d, "D"),
         (stats.norm_n, "normN"),
-        (stats.norm_n_debiased, "normN_deb"),
         (stats.var_e, "s2"),
         (stats.trace_ev, "trN"),
         (stats.trace_w, "trW"),
@@ -152,13 +156,16 @@ fn check_b_need(row: &Value, all: &BTreeMap<u64, Value>) {
     let inputs = &row["inputs"];
     let source = &all[&inputs["from_row"].as_u64().unwrap()];
     let mut stats = sample_stats(&source["inputs"]);
+    // These numbers take the expected noise out of the norm.
+    stats.norm_n = number(&source["expected"], "normN_deb");
     let (epsilon, delta) = (number(inputs, "eps"), number(inputs, "delta"));
     let n_s = inputs["n_s"].as_u64().unwrap() as usize;
     let want = number(&row["expected"], "b");
     let fraction = |x| Fraction::try_from(x).unwrap();
-    let mut estimator = estimators::Ratio::new(fraction(epsilon), fraction(delta));
+    let promised = bar_of_radius(epsilon, delta);
+    let mut estimator = estimators::Ratio::new(fraction(promised), fraction(delta));
     if inputs["ucb_alpha"].is_null() {
-        let s_w = n_s as f64 * stats.trace_w.sqrt() / stats.norm_n_debiased;
+        let s_w = n_s as f64 * stats.trace_w.sqrt() / stats.norm_n;
         let s_d = n_s as f64 * stats.var_e.sqrt() / stats.d;
         let b = fpc(ratio_grid(epsilon, delta, s_w, s_d, stats.value_dim, stats.nu), n_s);
         close(b, want, F32, row);

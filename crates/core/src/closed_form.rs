@@ -32,7 +32,7 @@ pub struct Formula {
     pub numerator: Numerator,
     /// What `s_D` is.
     pub denominator: Denominator,
-    /// The relative error allowed.
+    /// The error allowed, relative to the estimate.
     pub epsilon: f64,
     /// Ways to divide the failure probability; the cheapest counts.
     pub splits: Vec<Split>,
@@ -46,13 +46,11 @@ pub struct Formula {
 /// How far the numerator may be off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numerator {
-    /// `n_s √Tr Cov(w) / |N|`, the error of the output itself; the norm is debiased.
+    /// `n_s √Tr Cov(w) / |N^|`, the error of the output itself.
     Output,
-    /// `n_s √Tr Cov(e v) / |N|`; the norm is debiased.
-    Debiased,
-    /// `n_s √Tr Cov(e v) / |N|`; the norm is as estimated.
-    AsEstimated,
-    /// `n_s B max|v| / |N|`; the norm is as estimated.
+    /// `n_s √Tr Cov(e v) / |N^|`.
+    Estimated,
+    /// `n_s B max|v| / |N^|`.
     Bounded,
 }
 

@@ -273,7 +273,7 @@ impl<'a> Drawing<'a> {
         }
         let budget = estimator.budget(&stats);
         let drawn_next = budget.tokens.min(asked.limit).max(size);
-        Seen { budget, radius: estimator.radius(&stats.at(drawn_next)).relative }
+        Seen::new(budget, estimator.radius(&stats.at(drawn_next)).relative)
     }
 
     /// The least size at which the variances that the design predicts suffice, or `so_far` if that does.
@@ -286,7 +286,10 @@ impl<'a> Drawing<'a> {
     ) -> Seen {
         let (size, n_s, epsilon) = (self.size, self.n_s, asked.epsilon);
         let forecast = |look: &Look<'_>| {
-            let radius = |size: usize| asked.estimator.radius(&look.at(size));
+            let radius = |size: usize| {
+                let Radius { relative, kind, assumes } = asked.estimator.radius(&look.at(size));
+                Radius::new(relative, kind, assumes)
+            };
             if epsilon.is_infinite() {
                 return Seen::enough(asked.limit, radius(asked.limit.min(n_s - 1)));
             }
@@ -302,7 +305,7 @@ impl<'a> Drawing<'a> {
             };
             let tokens = found.unwrap_or(n_s);
             let Radius { relative, kind, assumes } = radius(tokens.min(asked.limit).max(size));
-            Seen { budget: Budget { tokens, kind, assumes }, radius: relative }
+            Seen::new(Budget { tokens, kind, assumes }, relative)
         };
         let residual = &self.residuals[reader];
         let Present { probabilities, strata, .. } = present;
@@ -329,7 +332,7 @@ impl<'a> Drawing<'a> {
                 Some(proved) => (proved.size, proved.radius),
                 None => (n_s, now()),
             };
-            Seen { budget: Budget { tokens, kind, assumes }, radius }
+            Seen::new(Budget { tokens, kind, assumes }, radius)
         })
     }
 
@@ -350,10 +353,15 @@ fn unjudged(tokens: usize) -> Budget {
 }
 
 impl Seen {
+    /// A radius that is NaN bounds nothing: it is infinite.
+    fn new(budget: Budget, radius: f64) -> Self {
+        Self { budget, radius: if radius.is_nan() { f64::INFINITY } else { radius } }
+    }
+
     /// The sample suffices.
     fn enough(tokens: usize, radius: Radius) -> Self {
         let Radius { relative, kind, assumes } = radius;
-        Self { budget: Budget { tokens, kind, assumes }, radius: relative }
+        Self::new(Budget { tokens, kind, assumes }, relative)
     }
 
     fn everything(n_s: usize) -> Self {

@@ -79,7 +79,7 @@ pub use shape::{Shape, Site};
 pub use size::{Fraction, Size};
 pub use softmax::Softmax;
 pub use stats::{
-    ALLOWANCE, Deviations, LAGS, LEAST_LEFT, Moments, Sample, SampleStats, drift,
+    ALLOWANCE, Deviations, LAGS, Moments, Sample, SampleStats, drift, max_or_nan,
     mean_of_lagged_squares, scale_up,
 };
 pub use stream::Stream;

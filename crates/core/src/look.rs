@@ -8,7 +8,7 @@
 use multiversion::multiversion;
 
 use crate::accumulator::Residual;
-use crate::stats::LEAST_LEFT;
+use crate::stats::max_or_nan;
 use crate::{Design, SampleStats, Weighed, Within};
 
 /// What a design knows about its drawn tokens.
@@ -77,10 +77,10 @@ impl<'a> Look<'a> {
             None => alignment_of_tokens(sample, factors, &squares.w),
             Some(within) => alignment_of_differences(sample, &within.of, factors),
         };
-        let [trace, squared, variance_n] = traces(factors, &squares.w, &squares.ev);
+        let [trace, squared] = traces(factors, &squares.w);
         // What terms add that are parallel to themselves: 1 over the number of terms that would weigh as much if all weighed the
         // same.
-        let own_share = if trace > 0.0 { squared / (trace * trace) } else { 0.0 };
+        let own_share = if trace == 0.0 { 0.0 } else { squared / (trace * trace) };
         let share = |p: &f64| if strata.is_some() { 1.0 } else { 1.0 - p };
         let drawn = strata.as_deref().map_or_else(Vec::new, Within::drawn);
         Self {
@@ -88,7 +88,7 @@ impl<'a> Look<'a> {
             present,
             reader,
             shift: sample.shift,
-            stats: stats(*size, sample, variance_n, residual),
+            stats: stats(*size, sample, residual),
             squares,
             shares: probabilities.iter().map(share).collect(),
             of_strata: drawn.into_iter().map(|drawn| drawn as f64).collect(),
@@ -111,7 +111,8 @@ impl<'a> Look<'a> {
             trace_ev: ev.total / alike,
             trace_w: w.total / alike,
             // The doubt is added when variances are raised.
-            nu: (1.0 / (self.inverse_rank - w.doubt).max(1.0 / n_s)).max(1.0),
+            // A rank of 1 is safe, so the last `max` may drop a NaN.
+            nu: (1.0 / max_or_nan(self.inverse_rank - w.doubt, 1.0 / n_s)).max(1.0),
             kurtosis_e: 1.0 + b * e.doubt,
             kurtosis_w: 1.0 + b * w.doubt,
             unseen: self.design.unseen(self.reader, size, self.shift),
@@ -131,8 +132,8 @@ impl<'a> Look<'a> {
                 let means = sums.iter().zip(&self.of_strata).map(|(sum, n)| sum * sum / n.max(1.0));
                 fourths -= means.sum::<f64>();
             }
-            let fourths = fourths.max(0.0);
-            Variance { total, doubt: if total > 0.0 { fourths / (total * total) } else { 0.0 } }
+            let fourths = max_or_nan(fourths, 0.0);
+            Variance { total, doubt: if total == 0.0 { 0.0 } else { fourths / (total * total) } }
         })
     }
 }
@@ -175,12 +176,12 @@ fn total_and_fourths(factors: &[f64], squares: &[f64], shares: &[f64]) -> [f64; 
     })
 }
 
-/// The variance of the total of `w`, the sum of the squares of its terms, and the variance of `N^`.
+/// The variance of the total of `w`, and the sum of the squares of its terms.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
-fn traces(factors: &[f64], w: &[f64], ev: &[f64]) -> [f64; 3] {
-    sums_of(factors, w, ev, |factor, w, ev| {
+fn traces(factors: &[f64], w: &[f64]) -> [f64; 2] {
+    sums_of(factors, w, w, |factor, w, _| {
         let term = factor * w;
-        [term, term * term, factor * ev]
+        [term, term * term]
     })
 }
 
@@ -203,8 +204,8 @@ impl Squares {
             let along = e * (by_mean - mean.e * by_out - mean.by_out + mean.e * out_squared);
             let mean_w = mean.squared - mean.e * (2.0 * mean.by_out - mean.e * out_squared);
             (
-                (w - 2.0 * along + mean_w).max(0.0),
-                (ev - 2.0 * e * by_mean + mean.squared).max(0.0),
+                max_or_nan(w - 2.0 * along + mean_w, 0.0),
+                max_or_nan(ev - 2.0 * e * by_mean + mean.squared, 0.0),
                 (e - mean.e).powi(2),
             )
         };
@@ -222,14 +223,15 @@ fn set_squares(sample: &Weighed, out: &mut Squares) {
     for (((e, norm), by_out), ((out_w, out_ev), out_e)) in tokens.zip(out) {
         let (e, norm) = (e * e, norm * norm);
         let w = e * (norm - 2.0 * by_out + out_squared);
-        *out_w = if w > 0.0 { w } else { 0.0 };
+        // A NaN stays one.
+        *out_w = if w < 0.0 { 0.0 } else { w };
         *out_ev = e * norm;
         *out_e = e;
     }
 }
 
 /// All statistics of a sample of `size` that do not depend on a larger one; variances are missing.
-fn stats(size: usize, sample: &Weighed, variance_n: f64, residual: &Residual) -> SampleStats {
+fn stats(size: usize, sample: &Weighed, residual: &Residual) -> SampleStats {
     let Residual { n_s, visible, query_heads, max_norm_v, .. } = *residual;
     let norm_squared = sample.out_squared * sample.d * sample.d;
     SampleStats {
@@ -241,7 +243,6 @@ fn stats(size: usize, sample: &Weighed, variance_n: f64, residual: &Residual) ->
         d: sample.d,
         d_certain: sample.d_certain,
         norm_n: norm_squared.sqrt(),
-        norm_n_debiased: (norm_squared - variance_n).max(LEAST_LEFT * norm_squared).sqrt(),
         drift: sample.drift,
         var_e: f64::NAN,
         trace_ev: f64::NAN,

@@ -10,8 +10,9 @@ pub struct PrefixMax {
 }
 
 impl PrefixMax {
-    /// Adds the next number, at least 0.
+    /// Adds the next number, at least 0. One that is NaN counts as infinite.
     pub fn push(&mut self, number: f64) {
+        let number = if number.is_nan() { f64::INFINITY } else { number };
         if number > self.of(self.len) {
             self.records.push((self.len, number));
         }
@@ -47,6 +48,9 @@ mod tests {
             assert_eq!(largest.of(count), want, "of the first {count}");
         }
         assert_eq!(largest.records.len(), 3);
+        let mut unknown = largest.clone();
+        unknown.push(f64::NAN);
+        assert_eq!(unknown.of(numbers.len() + 1), f64::INFINITY);
         largest.truncate(6);
         largest.push(4.5);
         largest.push(6.0);

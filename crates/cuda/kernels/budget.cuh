@@ -18,23 +18,18 @@ struct Known {
     u32 b, n_s;
 };
 
-/// |N|² without the sampling noise in it, at least a twentieth of the estimate.
-DEVICE f64 debiased(f64 norm_squared, f64 trace_ev, u32 b, u32 n_s) {
-    const f64 excess = f64(n_s) * n_s * trace_ev * fmax(1.0 / b - 1.0 / n_s, 0.0);
-    return fmax(norm_squared - excess, 0.05 * norm_squared);
-}
-
 /// The effective rank of the covariance of w, shrunk to be safe.
 DEVICE f64 effective_rank(u32 b, f64 trace, f64 lagged) {
     u32 products = 0;
     for (u32 lag = 1; lag <= LAGS; lag++) products += b / 2 > lag ? b / 2 - lag : 0;
     const f64 trace_of_square = products ? lagged / (4.0 * products) : 0;
-    const f64 inverse = trace_of_square > 0 ? 1 / fmax(trace * trace / trace_of_square, 1.0) : 0;
+    // A rank of 1 is safe, so fmax may drop a NaN.
+    const f64 inverse = trace_of_square == 0 ? 0 : 1 / fmax(trace * trace / trace_of_square, 1.0);
     return fmax(1 / (inverse + 1.0 / b), 1.0);
 }
 
 /// What numerators, denominators and populations are, in the order of core's.
-const u32 OUTPUT = 0, DEBIASED = 1, AS_ESTIMATED = 2, BOUNDED_NUMERATOR = 3;
+const u32 OUTPUT = 0, ESTIMATED_NUMERATOR = 1, BOUNDED_NUMERATOR = 2;
 const u32 ESTIMATED = 0, BOUNDED_DENOMINATOR = 1, PROVED = 2;
 const u32 INFINITE = 0, FINITE = 1, SERFLING = 2;
 
@@ -54,19 +49,16 @@ struct Formula {
 
 /// (kurtosis − 1) / b: the squared relative standard error of a variance.
 DEVICE f64 excess_of(u32 b, f64 squares, f64 fourths) {
-    const f64 kurtosis = squares > 0 ? b * fourths / (squares * squares) : 1;
-    return fmax(kurtosis - 1, 0.0) / b;
+    const f64 kurtosis = squares == 0 ? 1 : b * fourths / (squares * squares);
+    // A NaN stays one, which fmax would drop.
+    return kurtosis < 1 ? 0 : (kurtosis - 1) / b;
 }
 
 /// How far the numerator may be off at one draw; the variances are `raise` times those of the sample.
 DEVICE f64 numerator_of(const Known& known, u32 what, f64 trace_ev, f64 trace_w, f64 raise) {
-    const f64 norm_squared = known.sample.norm_squared;
-    if (what == BOUNDED_NUMERATOR) {
-        return known.n_s * known.bound * known.longest / sqrt(norm_squared);
-    }
-    const f64 squared =
-        what == AS_ESTIMATED ? norm_squared : debiased(norm_squared, trace_ev, known.b, known.n_s);
-    return known.n_s * sqrt(raise * (what == OUTPUT ? trace_w : trace_ev)) / sqrt(squared);
+    const f64 norm = sqrt(known.sample.norm_squared);
+    if (what == BOUNDED_NUMERATOR) return known.n_s * known.bound * known.longest / norm;
+    return known.n_s * sqrt(raise * (what == OUTPUT ? trace_w : trace_ev)) / norm;
 }
 
 /// How far the denominator may be off at one draw.
@@ -95,7 +87,7 @@ DEVICE f64 cheapest(const Formula& formula, f64 s, f64 s_d, f64 nu) {
 
 /// The least b that is at least b0 times what Serfling's inequality leaves of it; n of infinitely many.
 DEVICE f64 serfling(f64 b0, f64 n) {
-    if (b0 == -f64(MINUS_INFINITY)) return n;
+    if (!(b0 < -f64(MINUS_INFINITY))) return n;
     const f64 before = b0 * (n + 1) / (n + b0);
     if (before <= n / 2) return before;
     // b² (n + b0) = b k + b0 n.

@@ -1,12 +1,13 @@
 //! `clt`: as many tokens as the central limit theorem asks for, `N` and `D` bounded apart.
 //!
-//! With `s_D = n_s σ / D`, `s_N = n_s √Tr Cov(e v) / |N|` estimated from the sample:
+//! With `s_D = n_s σ / D^`, `s_N = n_s √Tr Cov(e v) / |N^|` from the sample, and `R` the error relative to
+//! the estimate that leaves it within ε of the target ([`bar_of_radius`](crate::formula::bar_of_radius)):
 //!
 //! | target        | `combine = "exact"`                                | `combine = "paper"`                        |
 //! |---------------|----------------------------------------------------|--------------------------------------------|
-//! | `denominator` | `b = (z s_D / ε)²`                                 | the same                                   |
-//! | `numerator`   | `b = c2(δ) (s_N / ε)²`                             | `b = (z s_N / ε)²`, `N` not debiased       |
-//! | `sdpa`        | `√b = min [√c2(δ_N) s_N + (1 + ε) z(δ_D) s_D] / ε` | `√b = min 2 [z(δ_N) s_N + z(δ_D) s_D] / ε` |
+//! | `denominator` | `b = (z s_D / R)²`                                 | `b = (z s_D / ε)²`                         |
+//! | `numerator`   | `b = c2(δ) (s_N / R)²`                             | `b = (z s_N / ε)²`                         |
+//! | `sdpa`        | `√b = min [√c2(δ_N) s_N + (1 + R) z(δ_D) s_D] / R` | `√b = min 2 [z(δ_N) s_N + z(δ_D) s_D] / ε` |
 //!
 //! The paper draws a fresh sample of the budget's size; here the base sample is extended to it, so
 //! the base counts, and each look judges by all tokens so far. With `rounds = 1` the budget is

@@ -7,6 +7,7 @@ mod looks;
 mod quantile;
 mod ratio_grid;
 mod ratio_grids;
+mod relative;
 mod sdpa;
 mod split;
 
@@ -20,6 +21,7 @@ pub use looks::look_sizes;
 pub use quantile::{c2, chi2_isf, kappa, q_rob, sub_gaussian, z_one, z_two};
 pub use ratio_grid::{RatioGrid, ratio_grid};
 pub use ratio_grids::RatioGrids;
+pub use relative::{bar_of_radius, radius_of_bar, radius_of_sure_bar, sure_bar_of_radius};
 pub(crate) use split::parts;
 
 pub use sdpa::{Combination, SdpaSplit, sdpa, sdpa_error, sdpa_exact, sdpa_paper};

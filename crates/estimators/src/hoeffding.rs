@@ -34,6 +34,7 @@ use vattention_core::{
     TunableDemand, register, typetag,
 };
 
+use crate::conversion::Conversion;
 use crate::formula::{
     fewest_draws, hoeffding, hoeffding_radius, mcdiarmid_radius, mcdiarmid_radius_of, sdpa,
     sdpa_error, serfling, serfling_factor, whole_tokens,
@@ -110,6 +111,15 @@ impl Hoeffding {
         }
     }
 
+    /// Norms are estimated, and the errors' distribution is not known. A proved denominator's error is
+    /// relative to a lower bound.
+    fn conversion(&self) -> Conversion {
+        match (self.target, self.combine) {
+            (Target::Denominator, _) | (_, Combine::Paper) => Conversion::None,
+            (Target::Numerator | Target::Sdpa, Combine::Exact) => Conversion::Sure,
+        }
+    }
+
     fn error(&self, stats: &SampleStats, goal: &Goal, bound: f64) -> f64 {
         let vectors = Vectors::new(stats, goal, bound);
         let draws = stats.b as f64;
@@ -180,7 +190,7 @@ struct Vectors {
 
 impl Vectors {
     fn new(stats: &SampleStats, goal: &Goal, bound: f64) -> Self {
-        let norm_n = goal.norm_n(stats.norm_n, stats);
+        let norm_n = goal.norm_n(stats);
         let largest = stats.n_s as f64 * bound * stats.max_norm_v / norm_n;
         Self { n_s: stats.n_s, largest }
     }
@@ -203,19 +213,22 @@ impl BudgetEstimator for Hoeffding {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let (kind, assumes) = self.ground();
         let goal = &Goal::new(&self.demand(), stats);
-        let error = |bound: f64| self.error(stats, goal, bound);
+        let conversion = self.conversion();
+        let error = |bound: f64| conversion.bar(goal, |goal| self.error(stats, goal, bound));
         Radius::new(stats.bound.map_or(f64::INFINITY, error), kind, assumes)
     }
 
     fn budget(&self, stats: &SampleStats) -> Budget {
         let (kind, assumes) = self.ground();
         let goal = &Goal::new(&self.demand(), stats);
-        let tokens = match (stats.bound, self.target) {
-            (None, _) => stats.n_s,
-            (Some(bound), Target::Denominator) => self.denominator(stats, goal, bound),
-            (Some(bound), Target::Numerator) => self.numerator(stats, goal, bound),
-            (Some(bound), Target::Sdpa) => self.sdpa(stats, goal, bound),
+        let tokens = |bound: f64| {
+            self.conversion().budget(goal, |goal| match self.target {
+                Target::Denominator => self.denominator(stats, goal, bound),
+                Target::Numerator => self.numerator(stats, goal, bound),
+                Target::Sdpa => self.sdpa(stats, goal, bound),
+            })
         };
+        let tokens = stats.bound.map_or(stats.n_s, tokens);
         Budget { tokens, kind, assumes }
     }
 
@@ -245,12 +258,13 @@ impl BudgetEstimator for Hoeffding {
             (Target::Numerator | Target::Sdpa, Correction::Finite) => return None,
         };
         let denominator = if self.proved() { Denominator::Proved } else { Denominator::Bounded };
-        let goal = (epsilon, self.scope.share_of(self.delta.get(), query_heads));
+        let delta = self.scope.share_of(self.delta.get(), query_heads);
+        let epsilon = self.conversion().invert(epsilon, delta);
         let formula = Formula {
             numerator: Numerator::Bounded,
             denominator,
             epsilon,
-            splits: splits(self.target, self.combine, goal, &QUANTILES),
+            splits: splits(self.target, self.combine, (epsilon, delta), &QUANTILES),
             population,
             allowance: 0.0,
         };

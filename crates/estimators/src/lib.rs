@@ -5,6 +5,7 @@
 //! numbers are those of `docs/guarantees.md`.
 
 mod clt;
+mod conversion;
 mod goal;
 mod hoeffding;
 mod mode;

@@ -2,8 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
-use vattention_core::{Assumptions, Budget, Demand, Kind, Needs, Radius, SampleStats};
+use vattention_core::{
+    ALLOWANCE, Assumption, Assumptions, Budget, Demand, Kind, Needs, Radius, SampleStats,
+};
 
+use crate::conversion::Conversion;
 use crate::goal::Goal;
 use crate::{rigorous, strict, unseen};
 
@@ -22,28 +25,60 @@ pub enum Mode {
     Rigorous,
 }
 
+/// Corrections of what a sample estimates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Corrections {
+    /// Standard errors by which variances are raised.
+    pub(crate) allowance: f64,
+    /// Conversion of errors relative to the estimate.
+    pub(crate) conversion: Conversion,
+}
+
+impl Corrections {
+    /// Estimates are taken for the truth.
+    pub(crate) const NONE: Self = Self { allowance: 0.0, conversion: Conversion::None };
+    /// Those of the central limit theorem.
+    pub(crate) const NORMAL: Self = Self { allowance: ALLOWANCE, conversion: Conversion::Normal };
+}
+
+/// The part of delta for missed tokens that would shift the target further than was counted.
+const UNSEEN_SHARE: f64 = 0.1;
+
 impl Mode {
-    /// How far a sample may be off, by an estimator that knows that of the central limit theorem, given
-    /// statistics whose variances are raised by `allowance` of their standard errors.
+    /// The error bar of a sample, given the radius by the central limit theorem, which is relative to
+    /// the estimate.
     pub(crate) fn radius(
         self,
         demand: &Demand,
         stats: &SampleStats,
-        allowance: f64,
+        corrections: Corrections,
         asymptotic: impl Fn(&SampleStats, &Goal) -> f64,
     ) -> Radius {
         let goal = Goal::new(demand, stats);
-        match (self, &stats.unseen) {
-            (Self::Rigorous, _) => rigorous::radius(&goal, stats),
-            (_, Some(unseen)) => {
-                unseen::radius(self, &goal, &stats.raised(allowance), unseen, asymptotic)
-            }
-            (Self::Default, None) => {
-                let relative = asymptotic(&stats.raised(allowance), &goal);
-                Radius::new(relative, Kind::Asymptotic, Assumptions::ALL)
-            }
-            (Self::Strict, None) => strict::radius(&goal, &stats.raised(allowance), asymptotic),
+        if self == Self::Rigorous {
+            return rigorous::radius(&goal, stats);
         }
+        let stats = &stats.raised(corrections.allowance);
+        let of_sums = |goal: &Goal| asymptotic(stats, goal);
+        let missed = UNSEEN_SHARE * goal.delta;
+        let others = Goal { delta: goal.delta - missed, ..goal };
+        let bar =
+            |goal: &Goal, radius: &dyn Fn(&Goal) -> f64| corrections.conversion.bar(goal, radius);
+        let tail_counted =
+            Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments);
+        let (relative, assumes) = match (self, &stats.unseen, stats.bound) {
+            (_, Some(unseen), _) => {
+                let shift = |goal: &Goal| unseen::shift(goal, stats, unseen, missed);
+                let bar = bar(&others, &|goal| unseen::radius(self, of_sums(goal), shift(goal)));
+                (bar, if unseen.proved { tail_counted } else { Assumptions::ALL })
+            }
+            (Self::Strict, None, Some(bound)) => {
+                let shift = |goal: &Goal| strict::shift(goal, stats, bound, missed);
+                (bar(&others, &|goal| of_sums(goal) + shift(goal)), tail_counted)
+            }
+            _ => (bar(&goal, &of_sums), Assumptions::ALL),
+        };
+        Radius::new(relative, Kind::Asymptotic, assumes)
     }
 
     /// The budget, if it is known by a formula: that of a uniform sample, of an estimator that asks for
@@ -52,7 +87,7 @@ impl Mode {
         self,
         demand: &Demand,
         stats: &SampleStats,
-        allowance: f64,
+        corrections: Corrections,
         asymptotic: impl Fn(&SampleStats, &Goal) -> usize,
     ) -> Option<Budget> {
         let goal = Goal::new(demand, stats);
@@ -60,11 +95,15 @@ impl Mode {
         match self {
             Self::Strict if needs_search => None,
             Self::Default if stats.unseen.is_some() => None,
-            Self::Default | Self::Strict => Some(Budget {
-                tokens: asymptotic(&stats.raised(allowance), &goal),
-                kind: Kind::Asymptotic,
-                assumes: Assumptions::ALL,
-            }),
+            Self::Default | Self::Strict => {
+                let stats = &stats.raised(corrections.allowance);
+                let tokens = |goal: &Goal| asymptotic(stats, goal);
+                Some(Budget {
+                    tokens: corrections.conversion.budget(&goal, tokens),
+                    kind: Kind::Asymptotic,
+                    assumes: Assumptions::ALL,
+                })
+            }
             Self::Rigorous => Some(rigorous::budget(&goal, stats)),
         }
     }

@@ -1,19 +1,20 @@
 //! Radii and budgets from estimated variances: what `clt` and `sub-gaussian` have in common.
 
 use vattention_core::{
-    ALLOWANCE, Assumptions, Budget, ClosedForm, Denominator, Formula, Kind, Numerator, Population,
-    Radius, SampleStats, Target,
+    Assumptions, Budget, ClosedForm, Denominator, Formula, Kind, Numerator, Population, Radius,
+    SampleStats, Target,
 };
 
 use crate::formula::{fpc, sdpa, sdpa_error, unbounded, whole_tokens};
 use crate::goal::Goal;
+use crate::mode::Corrections;
 use crate::splits::{Quantiles, splits};
 use crate::{Combine, Correction, Mode, Terms};
 
 /// How far the target may be off.
 pub(crate) fn radius(terms: &Terms, stats: &SampleStats, quantiles: &Quantiles<'_>) -> Radius {
     let asymptotic = |stats: &SampleStats, goal: &Goal| error(terms, stats, goal, quantiles);
-    terms.mode.radius(&terms.demand(), stats, allowance_of(terms), asymptotic)
+    terms.mode.radius(&terms.demand(), stats, corrections_of(terms), asymptotic)
 }
 
 /// The budget that brings the target's error within epsilon, if there is a formula for it.
@@ -23,14 +24,14 @@ pub(crate) fn budget(
     quantiles: &Quantiles<'_>,
 ) -> Option<Budget> {
     let asymptotic = |stats: &SampleStats, goal: &Goal| tokens(terms, stats, goal, quantiles);
-    terms.mode.budget(&terms.demand(), stats, allowance_of(terms), asymptotic)
+    terms.mode.budget(&terms.demand(), stats, corrections_of(terms), asymptotic)
 }
 
-/// The paper takes variances as they are estimated.
-fn allowance_of(terms: &Terms) -> f64 {
+/// The paper takes estimates for the truth.
+fn corrections_of(terms: &Terms) -> Corrections {
     match (terms.combine, terms.mode) {
-        (Combine::Paper, Mode::Default) => 0.0,
-        _ => ALLOWANCE,
+        (Combine::Paper, Mode::Default) => Corrections::NONE,
+        _ => Corrections::NORMAL,
     }
 }
 
@@ -42,13 +43,11 @@ struct Radii<'a> {
 }
 
 impl<'a> Radii<'a> {
-    fn new(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &'a Quantiles<'a>) -> Self {
-        let paper = terms.combine == Combine::Paper;
-        let norm_n = if paper { stats.norm_n } else { stats.norm_n_debiased };
+    fn new(stats: &SampleStats, goal: &Goal, quantiles: &'a Quantiles<'a>) -> Self {
         let n_s = stats.n_s as f64;
         Self {
             quantiles,
-            s_n: n_s * stats.trace_ev.sqrt() / goal.norm_n(norm_n, stats),
+            s_n: n_s * stats.trace_ev.sqrt() / goal.norm_n(stats),
             s_d: n_s * stats.var_e.sqrt() / stats.d,
         }
     }
@@ -63,7 +62,7 @@ impl<'a> Radii<'a> {
 }
 
 fn error(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &Quantiles<'_>) -> f64 {
-    let radii = Radii::new(terms, stats, goal, quantiles);
+    let radii = Radii::new(stats, goal, quantiles);
     let draws = match terms.correction {
         Correction::Finite => unbounded(stats.b as f64, stats.n_s),
         Correction::None => stats.b as f64,
@@ -79,7 +78,7 @@ fn error(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &Quantiles<
 
 fn tokens(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &Quantiles<'_>) -> usize {
     let &Goal { target, epsilon, delta, .. } = goal;
-    let radii = Radii::new(terms, stats, goal, quantiles);
+    let radii = Radii::new(stats, goal, quantiles);
     let (num, den) = (|delta: f64| radii.num(delta), |delta: f64| radii.den(delta));
     let infinite = match target {
         Target::Denominator => (den(delta) / epsilon).powi(2),
@@ -109,12 +108,10 @@ pub(crate) fn closed_form(
     }
     let delta = terms.delta.get();
     let delta = terms.scope.share_of(delta, query_heads);
-    let numerator = match terms.combine {
-        Combine::Exact => Numerator::Debiased,
-        Combine::Paper => Numerator::AsEstimated,
-    };
+    let Corrections { allowance, conversion } = corrections_of(terms);
+    let epsilon = conversion.invert(epsilon, delta);
     let formula = Formula {
-        numerator,
+        numerator: Numerator::Estimated,
         denominator: Denominator::Estimated,
         epsilon,
         splits: splits(terms.target, terms.combine, (epsilon, delta), quantiles),
@@ -122,7 +119,7 @@ pub(crate) fn closed_form(
             Correction::Finite => Population::Finite,
             Correction::None => Population::Infinite,
         },
-        allowance: allowance_of(terms),
+        allowance,
     };
     Some(ClosedForm::Formula { formula, kind: Kind::Asymptotic, assumes: Assumptions::ALL })
 }

@@ -1,13 +1,14 @@
 //! `ratio`: the default; bounds the output's own error instead of those of its parts.
 //!
 //! With `w = e (v − N/D)` the error is `N^/D^ − N/D = W^/D^` exactly, where `W^` estimates a sum
-//! that is 0. So with `s_W = n_s √Tr Cov(w) / |N|` and `s_D = n_s σ / D`, both estimated,
+//! that is 0. So with `s_W = n_s √Tr Cov(w) / |N^|` and `s_D = n_s σ / D`, both estimated,
 //!
-//! `√b = min over δ_W + δ_D = δ of [√q(δ_W) s_W / ε + max(0, z(δ_D)) s_D]`,
+//! `√b = min over δ_W + δ_D = δ of [√q(δ_W) s_W / R + max(0, z(δ_D)) s_D]`,
 //!
 //! `q` being the quantile of a Gaussian vector's squared length that suits the effective rank of
-//! the sample; then the finite-population correction. The denominator's error has no `1/ε`: it is
-//! of second order.
+//! the sample, and `R` the error relative to the estimate that leaves it within ε of the output
+//! ([`bar_of_radius`](crate::formula::bar_of_radius)); then the finite-population correction. The
+//! denominator's error has no `1/R`: it is of second order.
 //!
 //! Cost: O(1) beside the statistics; its tables take tens of milliseconds once.
 //!
@@ -15,7 +16,8 @@
 //! (eq. 12, 13.) Asymptotic: `Pr(|out − SDPA| > ε |SDPA|) ≤ δ` once the sample has seen the residual's tail, with
 //! 3.5 times fewer sampled tokens than the paper's theorem on the shipped trace. It can fail where a few tokens that
 //! no selector took carry much of the output and the sample missed them all; put a selector that
-//! finds heavy tokens in front. Where values cancel, `|N|` is small and everything is read.
+//! finds heavy tokens in front. Where values cancel, `|N|` is small: nearly everything is read, and
+//! the error bar of a smaller sample is infinite.
 //!
 //! Of this project. The effective-rank quantile is verified numerically, not proved.
 
@@ -30,8 +32,9 @@ use vattention_core::{
 };
 
 use crate::Mode;
-use crate::formula::{RatioGrids, fpc, unbounded, whole_tokens};
+use crate::formula::{RatioGrids, fpc, radius_of_bar, unbounded, whole_tokens};
 use crate::goal::Goal;
+use crate::mode::Corrections;
 use crate::terms::default_rounds;
 
 /// The direct ratio estimator.
@@ -119,7 +122,7 @@ impl Ratio {
 /// `s_W` and `s_D`.
 fn deviations(stats: &SampleStats, goal: &Goal) -> (f64, f64) {
     let n_s = stats.n_s as f64;
-    let s_w = n_s * stats.trace_w.sqrt() / goal.norm_n(stats.norm_n_debiased, stats);
+    let s_w = n_s * stats.trace_w.sqrt() / goal.norm_n(stats);
     (s_w, n_s * stats.var_e.sqrt() / stats.d)
 }
 
@@ -127,12 +130,12 @@ fn deviations(stats: &SampleStats, goal: &Goal) -> (f64, f64) {
 impl BudgetEstimator for Ratio {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let asymptotic = |stats: &SampleStats, goal: &Goal| self.asymptotic_radius(stats, goal);
-        self.mode.radius(&self.demand(), stats, ALLOWANCE, asymptotic)
+        self.mode.radius(&self.demand(), stats, Corrections::NORMAL, asymptotic)
     }
 
     fn budget(&self, stats: &SampleStats) -> Budget {
         let asymptotic = |stats: &SampleStats, goal: &Goal| self.asymptotic_budget(stats, goal);
-        let known = self.mode.budget(&self.demand(), stats, ALLOWANCE, asymptotic);
+        let known = self.mode.budget(&self.demand(), stats, Corrections::NORMAL, asymptotic);
         known.unwrap_or_else(|| searched_budget(self, stats))
     }
 
@@ -161,7 +164,7 @@ impl BudgetEstimator for Ratio {
         let formula = Formula {
             numerator: Numerator::Output,
             denominator: Denominator::Estimated,
-            epsilon,
+            epsilon: radius_of_bar(epsilon, delta),
             splits: self.grids.get(delta, value_dim).splits().to_vec(),
             population: Population::Finite,
             allowance: ALLOWANCE,

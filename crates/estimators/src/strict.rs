@@ -15,39 +15,15 @@
 //! # Guarantee
 //! (Theorem 3.) Asymptotic. With a bound nothing is assumed of the tail, else everything is.
 
-use vattention_core::{Assumption, Assumptions, Kind, Radius, SampleStats, Target};
+use vattention_core::{SampleStats, Target};
 
 use crate::goal::Goal;
 use crate::observed::Observed;
-use crate::unseen::UNSEEN_SHARE;
 
-/// How far the sample may be off, given how far it may be by the central limit theorem, of statistics
-/// whose variances are raised.
-pub(crate) fn radius(
-    goal: &Goal,
-    stats: &SampleStats,
-    asymptotic: impl Fn(&SampleStats, &Goal) -> f64,
-) -> Radius {
-    let (relative, assumes) = match stats.bound {
-        None => (asymptotic(stats, goal), Assumptions::ALL),
-        Some(bound) => (
-            beside_the_unseen(goal, stats, bound, asymptotic),
-            Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments),
-        ),
-    };
-    Radius::new(relative, Kind::Asymptotic, assumes)
-}
-
-/// The sample's error, and what it may have missed.
-fn beside_the_unseen(
-    goal: &Goal,
-    stats: &SampleStats,
-    bound: f64,
-    asymptotic: impl Fn(&SampleStats, &Goal) -> f64,
-) -> f64 {
-    let delta_unseen = UNSEEN_SHARE * goal.delta;
-    let missed = most_unseen(stats.b, stats.n_s, delta_unseen) * error_of_one(goal, stats, bound);
-    missed + asymptotic(stats, &Goal { delta: goal.delta - delta_unseen, ..*goal })
+/// By how much the tokens that are missed, but for probability delta, shift the target at most, relative
+/// to it; no residual weight exceeds `bound`.
+pub(crate) fn shift(goal: &Goal, stats: &SampleStats, bound: f64, delta: f64) -> f64 {
+    most_unseen(stats.b, stats.n_s, delta) * error_of_one(goal, stats, bound)
 }
 
 /// How many tokens `b` draws out of `n_s` may all have missed, but for probability delta.
@@ -58,7 +34,7 @@ fn most_unseen(b: usize, n_s: usize, delta: f64) -> f64 {
 /// The relative error that one unseen token makes at the most.
 fn error_of_one(goal: &Goal, stats: &SampleStats, bound: f64) -> f64 {
     let observed = Observed::new(stats);
-    let norm_n = goal.norm_n(stats.norm_n_debiased, stats);
+    let norm_n = goal.norm_n(stats);
     match goal.target {
         Target::Sdpa => (bound * (stats.max_norm_v + observed.output) + observed.mean_w) / norm_n,
         Target::Numerator => (bound * stats.max_norm_v + observed.mean_ev) / norm_n,

@@ -10,36 +10,20 @@
 //! (docs/guarantees.md, theorem 6.) Asymptotic. Of the tail nothing is assumed, if the design proved what
 //! it says.
 
-use vattention_core::{Assumption, Assumptions, Kind, Radius, SampleStats, Target, Unseen};
+use vattention_core::{SampleStats, Target, Unseen, max_or_nan};
 
 use crate::Mode;
 use crate::goal::Goal;
 
-/// The part of delta for missing tokens that would shift the target further than was counted.
-pub(crate) const UNSEEN_SHARE: f64 = 0.1;
-
-/// How far the sample may be off, given how far it may be by the central limit theorem.
-pub(crate) fn radius(
-    mode: Mode,
-    goal: &Goal,
-    stats: &SampleStats,
-    unseen: &Unseen,
-    asymptotic: impl Fn(&SampleStats, &Goal) -> f64,
-) -> Radius {
-    let seen = asymptotic(stats, &Goal { delta: (1.0 - UNSEEN_SHARE) * goal.delta, ..*goal });
-    let shift = shift(goal, stats, unseen);
-    let relative = if mode == Mode::Strict { seen + shift } else { seen.max(shift) };
-    let assumes = Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments);
-    let tail = Assumptions::of(Assumption::TailSeen);
-    let assumes = if unseen.proved { assumes } else { assumes | tail };
-    Radius::new(relative, Kind::Asymptotic, assumes)
+/// The radius, given that of the sums and the shift by missed tokens.
+pub(crate) fn radius(mode: Mode, of_sums: f64, shift: f64) -> f64 {
+    if mode == Mode::Strict { of_sums + shift } else { max_or_nan(of_sums, shift) }
 }
 
-/// By how much tokens that are missed with probability `δ/10` shift the target, relative to it.
-fn shift(goal: &Goal, stats: &SampleStats, unseen: &Unseen) -> f64 {
-    let draws = -(UNSEEN_SHARE * goal.delta).ln();
-    let norm_n = goal.norm_n(stats.norm_n_debiased, stats);
-    draws
+/// By how much tokens that are missed with probability delta shift the target, relative to it.
+pub(crate) fn shift(goal: &Goal, stats: &SampleStats, unseen: &Unseen, delta: f64) -> f64 {
+    let norm_n = goal.norm_n(stats);
+    -delta.ln()
         * match goal.target {
             Target::Sdpa => unseen.output / norm_n,
             Target::Numerator => unseen.numerator / norm_n,

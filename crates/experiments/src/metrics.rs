@@ -16,5 +16,5 @@ pub use paired::PairedDifference;
 pub use violations::{TokenLists, Violations};
 
 pub(crate) use bars::ROUNDING;
-pub(crate) use errors::{quantile, sorted};
+pub(crate) use errors::{exceeds, largest, quantile, sorted};
 pub(crate) use recall::Attention;

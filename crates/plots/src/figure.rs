@@ -72,11 +72,7 @@ impl Figure {
     pub fn lines(title: &str, x: &str, panels: Vec<LinePanel<'_>>) -> Self {
         let panel = |LinePanel { y, log, lines, marks }: LinePanel<'_>| {
             let lines = lines.into_iter().map(|(name, points)| Series::line(&name, points));
-            let marked = |evidence| {
-                let own = marks.iter().filter(move |(said, _)| *said == evidence);
-                Series::marks(evidence, own.map(|(_, point)| *point).collect())
-            };
-            let marked = Evidence::ALL.map(marked).into_iter().filter(|one| !one.points.is_empty());
+            let marked = Series::marked(&marks);
             Panel {
                 title: String::new(),
                 x: Axis::log(x).in_percent(),
@@ -113,8 +109,14 @@ impl Series {
         Self { name: name.into(), points, line: true, dots: true, evidence: None }
     }
 
-    fn marks(evidence: Evidence, points: Vec<(f64, f64)>) -> Self {
-        Self { evidence: Some(evidence), ..Self::points(&evidence.to_string(), points) }
+    /// A series for each evidence of which there are points.
+    pub(crate) fn marked(marks: &[(Evidence, (f64, f64))]) -> Vec<Self> {
+        let series = |evidence: Evidence| {
+            let own = marks.iter().filter(|(said, _)| *said == evidence);
+            let points = own.map(|(_, point)| *point).collect();
+            Self { evidence: Some(evidence), ..Self::points(&evidence.to_string(), points) }
+        };
+        Evidence::ALL.map(series).into_iter().filter(|one| !one.points.is_empty()).collect()
     }
 
     /// Joined, without dots.

@@ -144,7 +144,7 @@ pub fn bias(found: &Bias) -> String {
 }
 
 /// The confidence that error bars claim against the share of the samples that they hold: of all heads,
-/// and of the head where they hold the fewest.
+/// and of the head where they hold the fewest, marked by what that says of the confidence.
 pub fn calibration(found: &Calibration) -> String {
     let panel = |title: &str, outside: fn(&AtDelta) -> f64| {
         let line = |one: &Calibrated| {
@@ -162,7 +162,10 @@ pub fn calibration(found: &Calibration) -> String {
         }
     };
     let all = panel("all heads", |at| at.bars.share_outside().unwrap_or(0.0));
-    let worst = panel("the worst head", |at| at.worst);
+    let mut worst = panel("the worst head", |at| at.worst);
+    let mark = |at: &AtDelta| (at.evidence, (1.0 - at.delta, 1.0 - at.worst));
+    let marks: Vec<_> = found.pipelines.iter().flat_map(|one| &one.at).map(mark).collect();
+    worst.series.extend(Series::marked(&marks));
     let title = format!("{}: are error bars as sure as they say?", found.trace);
     Figure { title, columns: 2, panels: vec![all, worst] }.svg()
 }

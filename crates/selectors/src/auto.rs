@@ -13,7 +13,10 @@
 //! the last term is noise in `m`. The variance of a sample of `b` is raised as the estimator does, by
 //! `1 + z √((n_s Σ a⁴ / (Σ a²)² − 1) / b)`.
 
-use vattention_core::{ALLOWANCE, Fraction, LEAST_LEFT, Promise, Target};
+use vattention_core::{ALLOWANCE, Fraction, Promise, Target};
+
+/// The least share of its square that a predicted norm is taken for.
+const LEAST_LEFT: f64 = 0.05;
 
 /// `q` for an output whose covariance spreads over some dozen directions (eq. 6).
 const FOR_OUTPUTS: f64 = 1.3;

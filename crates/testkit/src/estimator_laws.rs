@@ -95,6 +95,53 @@ pub fn is_set(estimator: &dyn BudgetEstimator, _: &SampleStats) -> Verdict {
     })
 }
 
+/// A larger epsilon needs no more tokens, over a grid of steps of 1/32 and near both ends; a larger delta
+/// makes no wider error bar. Searches over either rely on it.
+///
+/// # Errors
+/// The budgets, or the radii.
+pub fn is_monotone(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdict {
+    let mut fewest = usize::MAX;
+    let grid = (1..32).map(|step| f64::from(step) / 32.0);
+    for epsilon in [0.001, 0.003, 0.01].into_iter().chain(grid).chain([0.99, 0.999]) {
+        let Some(other) = with(estimator, Some(epsilon), None) else { break };
+        let tokens = other.budget(stats).tokens;
+        ensure(tokens <= fewest, || {
+            format!(
+                "the budget is {tokens} tokens at epsilon {epsilon}, and {fewest} at a smaller one"
+            )
+        })?;
+        fewest = tokens;
+    }
+    let mut narrowest = f64::INFINITY;
+    for delta in [0.001, 0.02, 0.1, 0.3] {
+        let Some(other) = with(estimator, None, Some(delta)) else { break };
+        let radius = other.radius(stats).relative;
+        ensure(radius <= narrowest * (1.0 + ROUNDING), || {
+            format!("the radius is {radius} at delta {delta}, and {narrowest} at a smaller one")
+        })?;
+        narrowest = radius;
+    }
+    Ok(())
+}
+
+/// The estimator with another epsilon or delta, if both can be set. Clones share tables.
+fn with(
+    estimator: &dyn BudgetEstimator,
+    epsilon: Option<f64>,
+    delta: Option<f64>,
+) -> Option<Box<dyn BudgetEstimator + '_>> {
+    let mut other = dyn_clone::clone_box(estimator);
+    let TunableDemand { epsilon: old_epsilon, delta: old_delta, .. } = other.tunable()?;
+    if let Some(epsilon) = epsilon {
+        *old_epsilon? = fraction(epsilon);
+    }
+    if let Some(delta) = delta {
+        *old_delta = fraction(delta);
+    }
+    Some(other)
+}
+
 fn fraction(x: f64) -> Fraction {
     Fraction::try_from(x).expect("a number between 0 and 1")
 }
@@ -104,7 +151,6 @@ fn times_four(stats: &SampleStats) -> SampleStats {
         d: 4.0 * stats.d,
         d_certain: 4.0 * stats.d_certain,
         norm_n: 4.0 * stats.norm_n,
-        norm_n_debiased: 4.0 * stats.norm_n_debiased,
         var_e: 16.0 * stats.var_e,
         trace_ev: 16.0 * stats.trace_ev,
         trace_w: 16.0 * stats.trace_w,
@@ -139,7 +185,6 @@ pub fn stats() -> impl Strategy<Value = SampleStats> {
                 d,
                 d_certain,
                 norm_n: output * d,
-                norm_n_debiased: 0.9 * output * d,
                 drift,
                 var_e,
                 trace_ev: 0.8 * var_e,

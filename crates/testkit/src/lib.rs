@@ -46,6 +46,7 @@
 //! | `agrees` | a budget is the least size whose radius is epsilon |
 //! | `scales` | weights that are all four times as large change nothing |
 //! | `is_set` | what `tunable()` lets be set is what it then demands |
+//! | `is_monotone` | a larger epsilon needs no more tokens, and a larger delta makes no wider bar |
 //!
 //! [`promise!`](crate::promise!) makes one test of a whole pipeline: whether it keeps what it promises
 //! on every kind of head.
@@ -254,6 +255,11 @@ macro_rules! estimator_laws {
             #[test]
             fn is_set() {
                 obeys($crate::estimator_laws::is_set);
+            }
+
+            #[test]
+            fn is_monotone() {
+                obeys($crate::estimator_laws::is_monotone);
             }
         }
     };

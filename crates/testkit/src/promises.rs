@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ndarray_rand::rand::SeedableRng;
-use ndarray_rand::rand_distr::{Distribution, Exp1, Pareto, StandardNormal};
+use ndarray_rand::rand_distr::{Distribution, Exp1, Open01, Pareto, StandardNormal};
 use rand_chacha::ChaCha8Rng;
 use statrs::function::beta::beta_reg;
 use vattention_core::{
@@ -46,6 +46,10 @@ pub enum PromiseHead {
     OneDirection(Length),
     /// As [`Gaussian`](Self::Gaussian), with keys and values multiplied by 1e-12.
     Tiny,
+    /// Logits have a standard deviation of 1, and values are Gaussian with mean 0.
+    Balanced,
+    /// The same, with values of 1 or −1 in one direction, of this mean.
+    Signs(f64),
 }
 
 /// How long the values of a head are.
@@ -79,6 +83,15 @@ pub const HEADS: [PromiseHead; 14] = [
     PromiseHead::OneDirection(Length::Rectified),
     PromiseHead::OneDirection(Length::ZeroOrOne),
     PromiseHead::Tiny,
+];
+
+/// Heads whose values cancel, nearly or wholly, so that an estimate of the output may be mostly noise.
+pub const CANCELLING: [PromiseHead; 5] = [
+    PromiseHead::Balanced,
+    PromiseHead::Signs(0.02),
+    PromiseHead::Signs(0.05),
+    PromiseHead::Signs(0.1),
+    PromiseHead::Signs(0.2),
 ];
 
 /// What many samples of a head came to. Counts are of the worse of two query heads.
@@ -158,10 +171,15 @@ pub fn check(config: PipelineConfig) {
 
 /// Runs a case for each kind of head, on two threads.
 pub fn for_each_head(case: impl Fn(PromiseHead) + Sync) {
+    for_each_of(&HEADS, case);
+}
+
+/// Runs a case for each of some heads, on two threads.
+pub fn for_each_of(heads: &[PromiseHead], case: impl Fn(PromiseHead) + Sync) {
     std::thread::scope(|scope| {
         for first in [0, 1] {
             let case = &case;
-            scope.spawn(move || HEADS.iter().skip(first).step_by(2).for_each(|&kind| case(kind)));
+            scope.spawn(move || heads.iter().skip(first).step_by(2).for_each(|&kind| case(kind)));
         }
     });
 }
@@ -201,6 +219,7 @@ impl PromiseHead {
             Self::Flat | Self::OneDirection(_) => 0.0,
             Self::Gaussian | Self::Cancelling | Self::Tiny => 0.5 * normal,
             Self::LogNormal(sigma) => sigma * normal,
+            Self::Balanced | Self::Signs(_) => normal,
             Self::Needle if token.is_multiple_of(TOKENS / 8) => 6.1 + 0.3 * normal,
             Self::Needle => 0.3 * normal,
             Self::Pareto(index) => {
@@ -240,9 +259,18 @@ impl PromiseHead {
         rng: &mut ChaCha8Rng,
     ) -> [f64; VALUE_DIM] {
         let mut value = [0.0; VALUE_DIM];
-        if let Self::OneDirection(length) = self {
-            value[0] = length.of(token, rng);
-            return value;
+        match self {
+            Self::OneDirection(length) => {
+                value[0] = length.of(token, rng);
+                return value;
+            }
+            Self::Balanced => return value.map(|_| StandardNormal.sample(rng)),
+            Self::Signs(mean) => {
+                let uniform: f64 = Open01.sample(rng);
+                value[0] = if uniform < f64::midpoint(1.0, mean) { 1.0 } else { -1.0 };
+                return value;
+            }
+            _ => {}
         }
         for (j, x) in value.iter_mut().enumerate() {
             let noise: f64 = StandardNormal.sample(rng);

@@ -303,6 +303,43 @@ impl BudgetEstimator for Deaf {
     }
 }
 
+/// An estimator whose rule changes at an epsilon of 0.3, and asks for more beyond it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Jumping {
+    epsilon: Fraction,
+    delta: Fraction,
+}
+
+#[typetag::serde(name = "jumping")]
+impl BudgetEstimator for Jumping {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        let factor = if self.epsilon.get() > 0.3 { 2.0 } else { 1.0 };
+        let radius = factor / (stats.b as f64).sqrt();
+        Radius::new(radius, Kind::Asymptotic, Assumptions::ALL)
+    }
+
+    fn demand(&self) -> Demand {
+        Demand::of(Promise::new(Target::Sdpa, self.epsilon, self.delta))
+    }
+
+    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+        let Self { epsilon, delta } = self;
+        Some(TunableDemand { epsilon: Some(epsilon), size: None, delta })
+    }
+}
+
+#[test]
+#[should_panic(expected = "at a smaller one")]
+fn an_estimator_that_asks_for_more_where_more_is_allowed_is_found_out() {
+    let tenth = Fraction::try_from(0.1).unwrap();
+    let jumping = Jumping { epsilon: tenth, delta: tenth };
+    vattention_testkit::run_estimator(
+        vattention_testkit::estimator_laws::is_monotone,
+        &jumping,
+        64,
+    );
+}
+
 #[test]
 #[should_panic(expected = "epsilon or size were set to")]
 fn an_estimator_that_does_not_demand_what_is_set_is_found_out() {

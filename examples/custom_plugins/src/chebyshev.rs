@@ -29,7 +29,10 @@ impl BudgetEstimator for Chebyshev {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let (b, n_s) = (stats.b as f64, stats.n_s as f64);
         let variance = n_s * n_s * (1.0 / b - 1.0 / n_s) * stats.raised(ALLOWANCE).trace_w;
-        let relative = (variance / self.delta.get()).sqrt() / stats.norm_n_debiased;
+        let to_estimate = (variance / self.delta.get()).sqrt() / stats.norm_n;
+        // Errors of `to_estimate |o^|` leave no output shorter than `(1 − to_estimate) |o^|`.
+        let relative =
+            if to_estimate < 1.0 { to_estimate / (1.0 - to_estimate) } else { f64::INFINITY };
         let assumes = Assumptions::of(Assumption::Moments) | Assumptions::of(Assumption::TailSeen);
         Radius::new(relative, Kind::Asymptotic, assumes)
     }

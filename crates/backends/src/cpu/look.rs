@@ -3,7 +3,7 @@
 use std::f64::consts::{LN_2, LOG2_E};
 
 use vattention_core::{
-    Deviations, Moments, Residual, SampleStats, drift, mean_of_lagged_squares, scale_up,
+    Deviations, Moments, Residual, SampleStats, drift, max_or_nan, mean_of_lagged_squares, scale_up,
 };
 
 use super::kernel::{Centre, LaggedSquares, Line, Rows, Spread, Tokens, exp2, scores, spread};
@@ -180,7 +180,10 @@ impl Pass {
             norm_n_squared: estimate.n.iter().map(|n| n * n).sum(),
             drift: estimate.drift,
             e: times(spread.e, e_squared),
-            ev_squares: (spread.ev_squares * ev_squared - mean_ev_squares * e_squared).max(0.0),
+            ev_squares: max_or_nan(
+                spread.ev_squares * ev_squared - mean_ev_squares * e_squared,
+                0.0,
+            ),
             w: times(spread.w, ev_squared),
             trace_of_square: mean_of_lagged_squares(b / 2, lagged.sum) * e_squared * e_squared,
             sum_e_norm_v: estimate.certain.norms

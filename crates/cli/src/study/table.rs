@@ -162,20 +162,20 @@ pub(super) fn calibration(found: &Calibration) -> String {
             percent(at.worst),
             percent(at.read),
             or_dash(at.bars.mean().map(short)),
-            at.bars.rows.to_string(),
+            at.evidence.to_string(),
         ]
     };
     let rows =
         found.pipelines.iter().flat_map(|one| one.at.iter().map(|at| row(&one.pipeline, at)));
     let heading = format!("{}: error bars, {} samples of each KV head", found.trace, found.trials);
-    let header = ["pipeline", "delta", "outside", "worst head", "read", "bar", "samples"];
+    let header = ["pipeline", "delta", "outside", "worst head", "read", "bar", "verdict"];
     let legend = "\
 delta       the share of the samples whose error may exceed its bar
 outside     the share whose error did
 worst head  the same, of the head with most
 read        share of the visible tokens that each query head reads
-bar         relative error, mean over samples
-samples     of a query head that did not read everything";
+bar         relative error, mean over the samples where it is finite
+verdict     on the head with most: no more than delta, more by chance, or less probable than 1e-6 over the heads";
     show(&heading, &header, rows.collect(), legend)
 }
 

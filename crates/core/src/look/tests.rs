@@ -162,7 +162,6 @@ fn of_a_uniform_sample_it_is_what_sums_say() {
         [
             stats.d,
             stats.norm_n,
-            stats.norm_n_debiased,
             stats.var_e,
             stats.trace_ev,
             stats.trace_w,

@@ -187,9 +187,8 @@ fn expect_sums<D: Device>(what: &str, readers: usize, sums: &Sums<D>) -> Result<
 fn parts(formula: &Formula) -> [f64; 5] {
     let numerator = match formula.numerator {
         Numerator::Output => 0.0,
-        Numerator::Debiased => 1.0,
-        Numerator::AsEstimated => 2.0,
-        Numerator::Bounded => 3.0,
+        Numerator::Estimated => 1.0,
+        Numerator::Bounded => 2.0,
     };
     let denominator = match formula.denominator {
         Denominator::Estimated => 0.0,

@@ -57,7 +57,8 @@ pub fn empirical_bernstein(delta: f64, b: usize, n: usize, deviation: f64, range
 
 /// The smallest `b` with `b ≥ b0 · serfling_factor(b, n)`.
 pub fn serfling(b0: f64, n: f64) -> f64 {
-    if b0.is_infinite() {
+    // `f64::max` would drop a NaN below.
+    if b0.is_nan() || b0.is_infinite() {
         return n;
     }
     let before = b0 * (1.0 + 1.0 / n) / (1.0 + b0 / n);

@@ -1,6 +1,7 @@
 use vattention_core::{Sample, Shape, Site, Softmax, Stream};
 
 use super::*;
+use crate::goal::Scale;
 
 const DIM: usize = 2;
 
@@ -132,8 +133,14 @@ const GOALS: [(Target, f64); 5] = [
 /// Every bound fails as rarely as it says, over all samples of small populations.
 #[test]
 fn each_bound_is_wrong_no_more_often_than_its_share_of_delta() {
-    let goal =
-        Goal { target: Target::Sdpa, epsilon: 0.5, delta: 0.99, looks: Looks::List, floor: 0.9 };
+    let goal = Goal {
+        target: Target::Sdpa,
+        epsilon: 0.5,
+        delta: 0.99,
+        looks: Looks::List,
+        floor: 0.9,
+        scale: Scale::Estimate,
+    };
     for seed in 0..60 {
         let population = Population::new(seed);
         let b = 2 + seed as usize % (population.e.len() - 3);
@@ -159,8 +166,14 @@ fn each_bound_is_wrong_no_more_often_than_its_share_of_delta() {
 /// One heavy token among light ones, which most samples miss, counts in the mean of squares.
 #[test]
 fn a_mean_of_squares_is_bounded_though_the_sample_missed_what_is_heavy() {
-    let goal =
-        Goal { target: Target::Sdpa, epsilon: 0.5, delta: 0.9, looks: Looks::List, floor: 0.0 };
+    let goal = Goal {
+        target: Target::Sdpa,
+        epsilon: 0.5,
+        delta: 0.9,
+        looks: Looks::List,
+        floor: 0.0,
+        scale: Scale::Estimate,
+    };
     let mut population = Population::new(0);
     population.e = (0..12).map(|i| if i == 5 { 1.0 } else { 0.01 }).collect();
     population.values = vec![[1.0, 0.0]; 12];
@@ -186,7 +199,14 @@ fn what_is_enough_breaks_the_promise_no_more_often_than_delta() {
         let population = Population::new(seed);
         let b = population.e.len() - 1 - seed as usize % 3;
         for (target, floor) in GOALS {
-            let goal = Goal { target, epsilon: 0.6, delta: 0.5, looks: Looks::List, floor };
+            let goal = Goal {
+                target,
+                epsilon: 0.6,
+                delta: 0.5,
+                looks: Looks::List,
+                floor,
+                scale: Scale::Estimate,
+            };
             let (mut samples, mut wrong) = (0, 0);
             for sample in population.samples(b) {
                 let stats = population.stats(&sample);
@@ -209,7 +229,14 @@ fn what_is_enough_is_within_epsilon_where_every_bound_is_right() {
         let population = Population::new(seed);
         let b = 2 + seed as usize % (population.e.len() - 3);
         for (target, floor) in GOALS {
-            let goal = Goal { target, epsilon: 0.9, delta: 0.5, looks: Looks::List, floor };
+            let goal = Goal {
+                target,
+                epsilon: 0.9,
+                delta: 0.5,
+                looks: Looks::List,
+                floor,
+                scale: Scale::Estimate,
+            };
             for sample in population.samples(b).step_by(7) {
                 let stats = population.stats(&sample);
                 let mut proof = Proof::new(&goal, &stats, stats.bound.unwrap());
@@ -261,8 +288,14 @@ fn certain(output: f64) -> SampleStats {
     }
 }
 
-const SDPA: Goal =
-    Goal { target: Target::Sdpa, epsilon: 0.1, delta: 0.6, looks: Looks::List, floor: 0.0 };
+const SDPA: Goal = Goal {
+    target: Target::Sdpa,
+    epsilon: 0.1,
+    delta: 0.6,
+    looks: Looks::List,
+    floor: 0.0,
+    scale: Scale::Estimate,
+};
 
 /// A sample of 1000 may be looked at five times: first, and at 256, 384, 576 and 864.
 #[test]

@@ -23,8 +23,7 @@ fn stats(n_s: usize, query_heads: usize, d: f64, norm: f64, moments: [f64; 3]) -
         value_dim: 16,
         d,
         d_certain: d / 2.0,
-        norm_n: 2.0 * norm,
-        norm_n_debiased: norm,
+        norm_n: norm,
         drift: 0.0,
         var_e,
         trace_ev: 2.0 * trace_w,
@@ -50,9 +49,8 @@ fn evaluate(form: &ClosedForm, stats: &SampleStats) -> usize {
             let n_s = stats.n_s as f64;
             let bound = stats.bound.unwrap_or(f64::NAN);
             let (spread, norm) = match numerator {
-                Numerator::Output => (stats.trace_w.sqrt(), stats.norm_n_debiased),
-                Numerator::Debiased => (stats.trace_ev.sqrt(), stats.norm_n_debiased),
-                Numerator::AsEstimated => (stats.trace_ev.sqrt(), stats.norm_n),
+                Numerator::Output => (stats.trace_w.sqrt(), stats.norm_n),
+                Numerator::Estimated => (stats.trace_ev.sqrt(), stats.norm_n),
                 Numerator::Bounded => (bound * stats.max_norm_v, stats.norm_n),
             };
             let (deviation, d) = match denominator {

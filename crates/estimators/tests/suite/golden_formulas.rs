@@ -83,7 +83,6 @@ fn statistics(row: &Row) -> Found {
     vec![
         ("d", stats.d),
         ("norm_n", stats.norm_n),
-        ("norm_n_debiased", stats.norm_n_debiased),
         ("var_e", stats.var_e),
         ("trace_ev", stats.trace_ev),
         ("trace_w", stats.trace_w),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::{Certificate, Kind};
 
-use super::RowError;
+use super::{RowError, exceeds};
 
 /// An error that is larger than its bar by so little may be rounding, to f32 or of it.
 pub(crate) const ROUNDING: f64 = 1e-5;
@@ -29,7 +29,7 @@ impl Bars {
     pub fn add(&mut self, certificate: &Certificate, error: f64) {
         let Some(bar) = certificate.bar.filter(|_| certificate.kind != Kind::Exact) else { return };
         self.rows += 1;
-        self.outside += usize::from(error > bar.radius + ROUNDING);
+        self.outside += usize::from(exceeds(error, bar.radius + ROUNDING));
         if bar.radius.is_finite() {
             self.radii += bar.radius;
             self.widest = self.widest.max(bar.radius);
@@ -97,6 +97,9 @@ mod tests {
             bars.add(&certificate(Kind::Asymptotic, radius), error);
         }
         bars.add(&certificate(Kind::Exact, 0.0), 1e-3);
+        let mut without_answer = Bars::default();
+        without_answer.add(&certificate(Kind::Asymptotic, 0.2), f64::NAN);
+        assert_eq!(without_answer.outside, 1);
         let without = Certificate { bar: None, ..certificate(Kind::None, 0.0) };
         bars.add(&without, 9.0);
         assert_eq!((bars.rows, bars.outside, bars.unbounded), (5, 2, 1));

@@ -2,7 +2,7 @@
 
 use ndarray::{Array1, ArrayView1};
 use serde::Serialize;
-use vattention_core::{ErrorBar, Fraction, Promise, Target};
+use vattention_core::{ErrorBar, Fraction, Promise, Target, max_or_nan};
 
 use crate::Exact;
 
@@ -52,11 +52,11 @@ impl RowError {
 
     /// Whether the error of what is promised is more than epsilon.
     pub fn exceeds(&self, promise: &Promise) -> bool {
-        self.promised(promise) > promise.epsilon.get()
+        exceeds(self.promised(promise), promise.epsilon.get())
     }
 
     fn above(&self, target: Target, floor: f64) -> f64 {
-        let norm = self.norm.max(floor * self.mean_norm_v);
+        let norm = max_or_nan(self.norm, floor * self.mean_norm_v);
         match target {
             Target::Sdpa => relative(self.output, norm),
             Target::Numerator => relative(self.numerator, norm),
@@ -93,7 +93,7 @@ impl MeanMax {
     pub(crate) fn new(numbers: impl Iterator<Item = f64>) -> Self {
         let numbers: Vec<f64> = numbers.collect();
         let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;
-        Self { mean, max: numbers.into_iter().fold(f64::NEG_INFINITY, f64::max) }
+        Self { mean, max: numbers.into_iter().reduce(max_or_nan).unwrap_or(f64::NAN) }
     }
 }
 
@@ -127,9 +127,23 @@ impl ErrorSummary {
     }
 }
 
-/// Errors in ascending order.
+/// Whether an error is more than what is allowed; one that is NaN always is.
+pub(crate) fn exceeds(error: f64, allowed: f64) -> bool {
+    error.is_nan() || error > allowed
+}
+
+/// The largest of several errors, 0 of none; one that is NaN is infinite.
+pub(crate) fn largest(errors: impl Iterator<Item = f64>) -> f64 {
+    errors.map(infinite_if_nan).fold(0.0, f64::max)
+}
+
+fn infinite_if_nan(error: f64) -> f64 {
+    if error.is_nan() { f64::INFINITY } else { error }
+}
+
+/// Errors in ascending order; those that are NaN are infinite.
 pub(crate) fn sorted(errors: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut errors: Vec<f64> = errors.collect();
+    let mut errors: Vec<f64> = errors.map(infinite_if_nan).collect();
     errors.sort_by(f64::total_cmp);
     errors
 }
@@ -201,6 +215,19 @@ mod tests {
         assert!(!violated(Target::Sdpa, half) && violated(Target::Sdpa, twentieth));
         let cancelled = RowError::new(array![1.0_f32].view(), 0.0, &exact(array![0.0], 0.0, 10.0));
         assert!((cancelled.promised(&promise(Target::Sdpa, half)) - 0.2).abs() < 1e-12);
+    }
+
+    #[test]
+    fn an_error_that_is_nan_is_the_largest_and_exceeds_everything() {
+        for nan in [f64::NAN, -f64::NAN] {
+            assert!(exceeds(nan, 0.1) && exceeds(nan, f64::INFINITY));
+            assert_eq!(largest([0.5, nan, 1.0].into_iter()), f64::INFINITY);
+            let summary = ErrorSummary::new([nan, 0.25, 0.5].into_iter());
+            assert_eq!((summary.p50, summary.max), (0.5, f64::INFINITY));
+            assert!(MeanMax::new([nan, 1.0].into_iter()).max.is_nan());
+        }
+        assert!(!exceeds(0.1, 0.1) && exceeds(0.2, 0.1));
+        assert_eq!(largest([0.5, 2.0, 1.0].into_iter()), 2.0);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub const LEVEL: f64 = 1e-6;
 pub const SUSPICION: f64 = 0.05;
 
 /// What violations say of the delta promised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evidence {
     /// Their share is at most delta.

@@ -1,7 +1,8 @@
 //! `calibration`: whether error bars are as sure as they say, at several confidences.
 //!
 //! A bar at confidence `1 − δ` may miss the truth in a share δ of the samples of a head at most. Each
-//! pipeline is made to claim each confidence, and draws samples of every row.
+//! pipeline is made to claim each confidence, and draws samples of every row. Bars that are too wide
+//! are no fault: each head's count is judged by the exact binomial probability of so many.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use vattention_core::{Fraction, PipelineConfig};
 
 use super::{CalibrationOptions, Study};
 use crate::compare::chosen_layers;
-use crate::metrics::Bars;
+use crate::metrics::{Bars, Evidence, LEVEL, binomial};
 use crate::verify::{HeadCount, at_delta, try_all};
 use crate::{Entry, Error, Result};
 
@@ -43,6 +44,11 @@ pub struct AtDelta {
     pub bars: Bars,
     /// The share that was outside, of the head with the largest.
     pub worst: f64,
+    /// Probability of a count at least as large as the least probable one of any head, if its errors
+    /// exceed their bars with probability delta.
+    pub p_value: f64,
+    /// The worst evidence against delta of any head, at [`LEVEL`] over the number of heads.
+    pub evidence: Evidence,
     /// Share of the visible tokens that a query head read.
     pub read: f64,
 }
@@ -92,8 +98,16 @@ impl AtDelta {
     fn new(pipeline: &PipelineConfig, heads: &[HeadCount]) -> Self {
         let outside = heads.iter().filter_map(|head| head.bars.share_outside());
         let demand = pipeline.parts().find_map(PipelineConfig::demand);
+        let delta = demand.map_or(f64::NAN, |demand| demand.delta.get());
+        let level = LEVEL / heads.len() as f64;
+        let p_values =
+            heads.iter().map(|head| binomial::p_value(head.bars.outside, head.trials, delta));
+        let evidence =
+            heads.iter().map(|head| Evidence::new(head.bars.outside, head.trials, delta, level));
         Self {
-            delta: demand.map_or(f64::NAN, |demand| demand.delta.get()),
+            delta,
+            p_value: p_values.fold(1.0, f64::min),
+            evidence: evidence.max().unwrap_or(Evidence::WithinDelta),
             bars: heads.iter().map(|head| head.bars).sum(),
             worst: outside.fold(0.0, f64::max),
             read: super::mean(heads.iter().map(|head| head.density)),

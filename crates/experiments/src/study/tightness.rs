@@ -19,6 +19,7 @@ use super::natural::{Natural, paper_terms};
 use super::population::Population;
 use super::{Study, TightnessOptions, distinct, mean};
 use crate::Result;
+use crate::metrics::exceeds;
 
 /// The bounds, by their names in pipeline files.
 const BOUNDS: [&str; 3] = ["clt", "sub-gaussian", "hoeffding"];
@@ -136,7 +137,7 @@ impl RowCounts {
         for trial in 0..trials {
             let estimates = row.denominators(&row.order(trial), &tokens);
             for (failures, d) in failures.iter_mut().zip(estimates) {
-                *failures += usize::from((d / truth.d - 1.0).abs() > epsilon);
+                *failures += usize::from(exceeds((d / truth.d - 1.0).abs(), epsilon));
             }
         }
         Self { head: row.head(), tokens, failures }

@@ -146,7 +146,7 @@ impl<'a> CheckedRow<'a> {
     /// The variance of what the target sums, over the square of what its error is relative to.
     fn relative_variance(&self, stats: &SampleStats) -> f64 {
         let floor = self.demand.floor.map_or(0.0, Fraction::get);
-        let norm = stats.norm_n_debiased.max(floor * stats.sum_e_norm_v);
+        let norm = stats.norm_n.max(floor * stats.sum_e_norm_v);
         match self.demand.target {
             Target::Sdpa => stats.trace_w / norm.powi(2),
             Target::Numerator => stats.trace_ev / norm.powi(2),

@@ -6,6 +6,7 @@ use super::LayerTrials;
 use super::count::{Count, HeadCount, StepCount};
 use super::rows_together::SampleUnit;
 use super::trials::RowTrials;
+use crate::metrics::largest;
 
 /// What became of the rows of a KV head: of each query, the members of the group.
 pub(super) type KvHeadTrials = Vec<Vec<RowTrials>>;
@@ -101,9 +102,4 @@ fn unit_of_list(rows: &[RowTrials]) -> SampleUnit {
 /// Unit of a layer's heads at one query, of which the promise is about all together.
 fn unit_of_step(step: &Count) -> SampleUnit {
     SampleUnit { samples: step.trials, heads: 1, violations: step.violations }
-}
-
-/// The largest of several errors.
-fn largest(errors: impl Iterator<Item = f64>) -> f64 {
-    errors.fold(0.0, f64::max)
 }

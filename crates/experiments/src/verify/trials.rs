@@ -6,7 +6,7 @@ use vattention_core::{Assumptions, Certificate, Demand, Kind, Reading, Row};
 use super::cause::Failures;
 use super::checked_row::{CheckedRow, Truth};
 use crate::Exact;
-use crate::metrics::{Bars, ROUNDING};
+use crate::metrics::{Bars, ROUNDING, exceeds};
 
 /// The samples of one row, a head at one query.
 #[derive(Serialize, Deserialize)]
@@ -75,7 +75,7 @@ impl<'a> Trying<'a> {
             *truth = Some(row.truth(picks));
         }
         let error = row.error(&row.sums(&read.list()));
-        let violated = error > allowed(demand, &report.certificate);
+        let violated = exceeds(error, allowed(demand, &report.certificate));
         if violated {
             trials.failures.add(row.cause(read, error, truth.as_ref()));
         }
