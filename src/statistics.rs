@@ -2,6 +2,6 @@
 //! of their own. `docs/guarantees.md` in the repository has the equations.
 
 pub use vattention_core::{
-    Deviations, LAGS, Moments, Sample, SampleStats, StratumMean, Weighed, Within, drift,
+    Centre, Deviations, LAGS, Moments, Sample, SampleStats, Weighed, Within, drift,
     mean_of_lagged_squares, scale_up,
 };

@@ -1,7 +1,7 @@
 //! The part of a machine in sampling: it reads rows, and computes the sample's statistics.
 
 use crate::stats::norm;
-use crate::{Picks, Row, Sample, SampleStats, Softmax, Weighed};
+use crate::{Picks, Row, Sample, SampleStats, Softmax, Stratification, Weighed};
 
 /// The sums that the readers of one list have so far.
 ///
@@ -30,13 +30,13 @@ pub trait Accumulator {
     );
 
     /// The statistics of all tokens drawn so far for reader `reader`, drawn with probabilities `p` `[b]`: within
-    /// `strata` `[b]`, or independently of each other.
+    /// `strata`, or independently of each other.
     fn weighed(
         &mut self,
         reader: usize,
         residual: &Residual,
         p: &[f64],
-        strata: Option<&[usize]>,
+        strata: Option<&Stratification>,
     ) -> Weighed {
         Weighed::by_definition(self, reader, residual, p, strata)
     }

@@ -309,7 +309,7 @@ impl<'a> Drawing<'a> {
         };
         let residual = &self.residuals[reader];
         let Present { probabilities, strata, .. } = present;
-        let sample = self.accumulator.weighed(reader, residual, probabilities, strata.as_deref());
+        let sample = self.accumulator.weighed(reader, residual, probabilities, strata.as_ref());
         forecast(&Look::new(&*self.design, present, reader, &sample, residual))
     }
 

@@ -39,6 +39,7 @@ mod shape;
 mod size;
 mod softmax;
 mod stats;
+mod stratification;
 mod stream;
 mod token_class;
 mod tokens;
@@ -82,6 +83,7 @@ pub use stats::{
     ALLOWANCE, Deviations, LAGS, Moments, Sample, SampleStats, drift, max_or_nan,
     mean_of_lagged_squares, scale_up,
 };
+pub use stratification::Stratification;
 pub use stream::Stream;
 pub use token_class::TokenClass;
 pub use tokens::{BlockLayout, Blocks, Element, MAX_MAGNITUDE, StoredRows, Tokens};
@@ -89,6 +91,6 @@ pub use top::Rank;
 pub use tunable::{Tunable, TunableDemand};
 pub use uniform::{Uniform, default_base};
 pub use uniforms::Uniforms;
-pub use weighed::{StratumMean, Weighed, Within};
+pub use weighed::{Centre, Weighed, Within};
 
 pub use {inventory, ndarray, schemars, typetag};

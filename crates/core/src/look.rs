@@ -9,13 +9,13 @@ use multiversion::multiversion;
 
 use crate::accumulator::Residual;
 use crate::stats::max_or_nan;
-use crate::{Design, SampleStats, Weighed, Within};
+use crate::{Centre, Design, SampleStats, Stratification, Weighed, Within};
 
 /// What a design knows about its drawn tokens.
 pub(crate) struct Present {
     size: usize,
     pub(crate) probabilities: Vec<f64>,
-    pub(crate) strata: Option<Vec<usize>>,
+    pub(crate) strata: Option<Stratification>,
     /// φ of each at this size.
     factors: Vec<f64>,
 }
@@ -69,20 +69,22 @@ impl<'a> Look<'a> {
         residual: &Residual,
     ) -> Self {
         let Present { size, probabilities, strata, factors } = present;
-        let squares = match &sample.within {
-            None => Squares::new(sample),
-            Some(within) => Squares::within(sample, within),
+        let squares = match (&sample.within, strata) {
+            (Some(within), Some(strata)) => Squares::within(sample, within, &strata.strata),
+            _ => Squares::new(sample),
         };
-        let pairs = match &sample.within {
-            None => alignment_of_tokens(sample, factors, &squares.w),
-            Some(within) => alignment_of_differences(sample, &within.of, factors),
+        let pairs = match (&sample.within, strata) {
+            (Some(within), Some(strata)) => {
+                Some(alignment_within(sample, within, &strata.strata, factors, &squares.w))
+            }
+            _ => alignment_of_tokens(sample, factors, &squares.w),
         };
         let [trace, squared] = traces(factors, &squares.w);
         // What terms add that are parallel to themselves: 1 over the number of terms that would weigh as much if all weighed the
         // same.
         let own_share = if trace == 0.0 { 0.0 } else { squared / (trace * trace) };
         let share = |p: &f64| if strata.is_some() { 1.0 } else { 1.0 - p };
-        let drawn = strata.as_deref().map_or_else(Vec::new, Within::drawn);
+        let drawn = strata.as_ref().map_or_else(Vec::new, Stratification::drawn);
         Self {
             design,
             present,
@@ -124,9 +126,9 @@ impl<'a> Look<'a> {
         let Squares { w, ev, e } = &self.squares;
         [w, ev, e].map(|squares| {
             let [total, mut fourths] = total_and_fourths(factors, squares, &self.shares);
-            if let Some(of) = &self.present.strata {
+            if let Some(Stratification { strata, .. }) = &self.present.strata {
                 let mut sums = vec![0.0; self.of_strata.len()];
-                for ((&stratum, factor), square) in of.iter().zip(factors).zip(squares) {
+                for ((&stratum, factor), square) in strata.iter().zip(factors).zip(squares) {
                     sums[stratum] += factor * square;
                 }
                 let means = sums.iter().zip(&self.of_strata).map(|(sum, n)| sum * sum / n.max(1.0));
@@ -194,24 +196,27 @@ impl Squares {
         squares
     }
 
-    /// For draws within strata.
-    fn within(sample: &Weighed, within: &Within) -> Self {
-        let Weighed { e, norms, by_out, out_squared, .. } = sample;
-        let square = |i: usize| {
-            let (w, e, by_out) = (sample.square(i), e[i], by_out[i]);
-            let ev = (e * norms[i]).powi(2);
-            let (mean, by_mean) = (within.means[within.of[i]], within.by_mean[i]);
-            let along = e * (by_mean - mean.e * by_out - mean.by_out + mean.e * out_squared);
-            let mean_w = mean.squared - mean.e * (2.0 * mean.by_out - mean.e * out_squared);
-            (
-                max_or_nan(w - 2.0 * along + mean_w, 0.0),
-                max_or_nan(ev - 2.0 * e * by_mean + mean.squared, 0.0),
-                (e - mean.e).powi(2),
-            )
-        };
-        let (w, (ev, e)) = (0..e.len()).map(square).map(|(w, ev, e)| (w, (ev, e))).unzip();
-        Self { w, ev, e }
+    /// For draws within strata: `strata` `[b]` are the tokens'.
+    fn within(sample: &Weighed, within: &Within, strata: &[usize]) -> Self {
+        let Weighed { e, norms, out_squared, .. } = sample;
+        let mut squares = Self { w: Vec::new(), ev: Vec::new(), e: Vec::new() };
+        for (i, &stratum) in strata.iter().enumerate() {
+            let (centre, by_centre) = (within.centres[stratum], within.by_centre[i]);
+            let along = along_centre(sample, i, centre, by_centre);
+            let w = sample.square(i) - 2.0 * along + centre.square_of_w(*out_squared);
+            let ev = (e[i] * norms[i]).powi(2) - 2.0 * e[i] * by_centre + centre.squared;
+            squares.w.push(max_or_nan(w, 0.0));
+            squares.ev.push(max_or_nan(ev, 0.0));
+            squares.e.push((e[i] - centre.e).powi(2));
+        }
+        squares
     }
+}
+
+/// `w · m` of a token, `m` being its stratum's centre and `by_centre` `v · μ`.
+fn along_centre(sample: &Weighed, i: usize, centre: Centre, by_centre: f64) -> f64 {
+    let (e, by_out, out_squared) = (sample.e[i], sample.by_out[i], sample.out_squared);
+    e * (by_centre - centre.e * by_out - centre.by_out + centre.e * out_squared)
 }
 
 /// `|w|²`, `|e v|²` and `e²` of each token, from products of its value.
@@ -279,28 +284,59 @@ fn alignment_of_tokens(sample: &Weighed, factors: &[f64], squares: &[f64]) -> Op
     (all > 0.0).then(|| parallel / all)
 }
 
-/// The same from pairs of differences of two tokens of a stratum, which its mean does not influence (eq. 7'').
-/// `None` if no four successive tokens are two and two of a stratum.
-fn alignment_of_differences(sample: &Weighed, strata: &[usize], factors: &[f64]) -> Option<f64> {
-    let (mut parallel, mut all) = (0.0, 0.0);
-    for (four, strata) in strata.chunks_exact(Weighed::FOUR).enumerate() {
-        let first = Weighed::FOUR * four;
-        let square = |i: usize| sample.square(first + i);
+/// Upper bound on the same for draws within strata, from pairs of tokens of one stratum: the mean
+/// over strata of each one's own alignment, weighted by its part of the trace (eq. 7''). A stratum
+/// without such pairs counts as one direction.
+fn alignment_within(
+    sample: &Weighed,
+    within: &Within,
+    strata: &[usize],
+    factors: &[f64],
+    squares: &[f64],
+) -> f64 {
+    const FOUR: usize = Weighed::FOUR;
+    let mut sums = vec![StratumSums::default(); within.centres.len()];
+    for ((&stratum, factor), square) in strata.iter().zip(factors).zip(squares) {
+        sums[stratum].trace += factor * square;
+    }
+    for (four, of_four) in strata.chunks_exact(FOUR).enumerate() {
         let products = sample.products(four);
-        for ([a, b], [c, d]) in Weighed::PAIRINGS {
-            if strata[a] != strata[b] || strata[c] != strata[d] {
+        let along = |i: usize| {
+            let token = FOUR * four + i;
+            along_centre(sample, token, within.centres[of_four[i]], within.by_centre[token])
+        };
+        for (product, (i, j)) in products.into_iter().zip(Weighed::PAIRS) {
+            if of_four[i] != of_four[j] {
                 continue;
             }
-            let of = |i: usize, j: usize| products[Weighed::pair(i, j)];
-            let product = of(a, c) - of(a, d) - of(b, c) + of(b, d);
-            let squares =
-                (square(a) + square(b) - 2.0 * of(a, b)) * (square(c) + square(d) - 2.0 * of(c, d));
-            let factor = factors[first + a] * factors[first + c];
-            parallel += factor * product * product;
-            all += factor * squares;
+            let square_of_centre = within.centres[of_four[i]].square_of_w(sample.out_squared);
+            let product = product - along(i) - along(j) + square_of_centre;
+            let sums = &mut sums[of_four[i]];
+            sums.parallel += product * product;
+            sums.all += squares[FOUR * four + i] * squares[FOUR * four + j];
         }
     }
-    (all > 0.0).then(|| parallel / all)
+    let trace: f64 = sums.iter().map(|sums| sums.trace).sum();
+    let aligned: f64 = sums.iter().map(|sums| sums.trace * sums.alignment()).sum();
+    if trace > 0.0 { aligned / trace } else { 1.0 }
+}
+
+/// Sums over the tokens drawn from a stratum, and over pairs of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct StratumSums {
+    /// `Σ φ |w − m|²`.
+    trace: f64,
+    /// `Σ ((w − m) · (w' − m))²`.
+    parallel: f64,
+    /// `Σ |w − m|² |w' − m|²`.
+    all: f64,
+}
+
+impl StratumSums {
+    /// `Tr(S²) / Tr(S)²` of the stratum's covariance `S`; 1 if there is nothing to estimate it from.
+    fn alignment(&self) -> f64 {
+        if self.all > 0.0 { (self.parallel / self.all).min(1.0) } else { 1.0 }
+    }
 }
 
 #[cfg(test)]

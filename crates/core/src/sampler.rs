@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use dyn_clone::DynClone;
 
-use crate::{NewTokens, Picks, Result, Row, Sample, Site, Size, Stream};
+use crate::{NewTokens, Picks, Result, Row, Sample, Site, Size, Stratification, Stream};
 
 /// The `[sampler]` table of a pipeline file: parameters, no state. Without a `type` it is `uniform`.
 #[typetag::serde(tag = "type", default_variant = "uniform")]
@@ -98,16 +98,18 @@ pub trait Design {
     /// π of each token drawn so far, in draw order, in (0, 1].
     fn probabilities(&self) -> Vec<f64>;
 
-    /// φ of each token drawn so far: at the current size or a larger one `Σ φ |x − m|²` estimates
-    /// the total's variance without bias; `m` is the mean of `x` over the drawn tokens of the
-    /// token's [stratum](Self::strata), or 0 without strata.
+    /// φ of each token drawn so far: at the current size or a larger one `Σ φ |x − m|²` is on
+    /// average the total's variance at least. `m` is the centre of the token's
+    /// [stratum](Self::strata), or 0 without strata.
     ///
-    /// Uniform: `n_s² (1/size − 1/n_s) / (b − 1)`. Independent draws: `(1/π(size) − 1) / π`.
+    /// Uniform: `n_s² (1/size − 1/n_s) / (b − 1)`. Independent draws: `(1/π(size) − 1) / π`. Within
+    /// strata: `N_h² (1/n_h(size) − 1/N_h)` divided by the stratum's
+    /// [degrees of freedom](Stratification::degrees_of_freedom).
     fn factors(&self, size: usize) -> Vec<f64>;
 
-    /// The stratum of each token drawn so far, if tokens are drawn without replacement within strata;
+    /// The strata of the tokens drawn so far, if tokens are drawn without replacement within strata;
     /// `None` if each is drawn independently of the others.
-    fn strata(&self) -> Option<Vec<usize>> {
+    fn strata(&self) -> Option<Stratification> {
         None
     }
 

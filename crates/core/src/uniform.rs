@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::order::Draws;
 use crate::{
-    Design, Order, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream, register,
+    Design, Order, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stratification, Stream,
+    register,
 };
 
 /// A sample in which every token of the residual is as likely as any other.
@@ -96,8 +97,8 @@ impl Design for Simple<'_> {
         vec![factor; self.drawn]
     }
 
-    fn strata(&self) -> Option<Vec<usize>> {
-        Some(vec![0; self.drawn])
+    fn strata(&self) -> Option<Stratification> {
+        Some(Stratification::single(self.drawn))
     }
 }
 

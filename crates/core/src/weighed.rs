@@ -1,10 +1,10 @@
 //! A sample whose tokens weigh `1 / π`, as one reader sees it, by products of values.
 //!
-//! Deviations follow from the products: with `μ` the mean of `e v` and `ē` that of `e`, `m = μ − ē o^` is that of
-//! `w = e (v − o^)`, and `w · m = e (v · μ − ē v · o^ − μ · o^ + ē |o^|²)`.
+//! Deviations follow from the products: with `μ` the centre of `e v` and `ē` that of `e`,
+//! `m = μ − ē o^` is that of `w = e (v − o^)`, and `w · m = e (v · μ − ē v · o^ − μ · o^ + ē |o^|²)`.
 
 use crate::stats::{drift, norm};
-use crate::{Accumulator, Residual, Sample, Softmax};
+use crate::{Accumulator, Residual, Sample, Softmax, Stratification};
 
 /// What a sample comes to, and of each of its tokens what moments of it follow from. `b` tokens, in draw order, each drawn
 /// independently of the others or within its stratum.
@@ -36,63 +36,57 @@ pub struct Weighed {
     pub within: Option<Within>,
 }
 
-/// Strata that the tokens of a sample were drawn within.
+/// Tokens beside the centres of the strata that they were drawn within.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Within {
-    /// The stratum of each token, `[b]`.
-    pub of: Vec<usize>,
-    /// `v · μ` of each token, `μ` being its stratum's, `[b]`.
-    pub by_mean: Vec<f64>,
+    /// `v · μ` of each token, `μ` being its stratum's centre, `[b]`.
+    pub by_centre: Vec<f64>,
     /// `[strata]`
-    pub means: Vec<StratumMean>,
+    pub centres: Vec<Centre>,
 }
 
-/// The means over the tokens drawn of a stratum; 0 of none.
+/// Centre of a stratum: the average of the means over the tokens drawn of it and of its neighbours.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct StratumMean {
+pub struct Centre {
     /// Of `e`.
     pub e: f64,
-    /// `|μ|²`, of the mean `μ` of `e v`.
+    /// `|μ|²`, of the average `μ` of `e v`.
     pub squared: f64,
     /// `μ · o^`.
     pub by_out: f64,
 }
 
 impl Within {
-    /// Tokens drawn of each stratum, `[strata]`.
-    pub fn drawn(of: &[usize]) -> Vec<usize> {
-        let mut drawn = vec![0; of.iter().max().map_or(0, |last| last + 1)];
-        for &stratum in of {
-            drawn[stratum] += 1;
-        }
-        drawn
-    }
-
-    /// The definition, of tokens with weights `e` and `values` drawn within the strata `of`.
-    fn new(of: &[usize], e: &[f64], values: &[&[f32]], out: &[f64]) -> Self {
-        let drawn = Self::drawn(of);
-        let mut means = vec![(0.0, vec![0.0; out.len()]); drawn.len()];
-        for ((&stratum, e), value) in of.iter().zip(e).zip(values) {
-            let (mean_e, mean) = &mut means[stratum];
+    /// The definition, of tokens with weights `e` and `values` drawn within strata.
+    fn new(stratification: &Stratification, e: &[f64], values: &[&[f32]], out: &[f64]) -> Self {
+        let drawn = stratification.drawn();
+        // Of `e v`, then of `e`.
+        let mut means = vec![vec![0.0; out.len() + 1]; drawn.len()];
+        for ((&stratum, e), value) in stratification.strata.iter().zip(e).zip(values) {
             let e = e / drawn[stratum] as f64;
-            *mean_e += e;
-            mean.iter_mut().zip(*value).for_each(|(mean, &v)| *mean += e * f64::from(v));
+            let terms = value.iter().map(|&v| f64::from(v)).chain([1.0]);
+            means[stratum].iter_mut().zip(terms).for_each(|(mean, x)| *mean += e * x);
         }
-        let by_mean = of.iter().zip(values).map(|(&stratum, value)| by(value, &means[stratum].1));
-        let mean = |(e, mean): &(f64, Vec<f64>)| StratumMean::new(*e, mean, out);
+        let averages = stratification.average_neighbours(&means);
+        let tokens = stratification.strata.iter().zip(values);
         Self {
-            of: of.to_vec(),
-            by_mean: by_mean.collect(),
-            means: means.iter().map(mean).collect(),
+            by_centre: tokens.map(|(&stratum, value)| by(value, &averages[stratum])).collect(),
+            centres: averages.iter().map(|average| Centre::new(average, out)).collect(),
         }
     }
 }
 
-impl StratumMean {
-    /// Of means of `e` and of `e v` `[value_dim]`, beside the output.
-    pub fn new(e: f64, mean: &[f64], out: &[f64]) -> Self {
-        let squared = mean.iter().map(|x| x * x).sum();
-        Self { e, squared, by_out: mean.iter().zip(out).map(|(x, o)| x * o).sum() }
+impl Centre {
+    /// Of an average of `e v`, then of `e`, `[value_dim + 1]`, beside the output.
+    pub fn new(average: &[f64], out: &[f64]) -> Self {
+        let (e, average) = (average[out.len()], &average[..out.len()]);
+        let squared = average.iter().map(|x| x * x).sum();
+        Self { e, squared, by_out: average.iter().zip(out).map(|(x, o)| x * o).sum() }
+    }
+
+    /// `|m|²` of the centre `m` of `w`.
+    pub(crate) fn square_of_w(&self, out_squared: f64) -> f64 {
+        self.squared - self.e * (2.0 * self.by_out - self.e * out_squared)
     }
 }
 
@@ -107,15 +101,6 @@ impl Weighed {
 
     /// The pairs of a four, in the order of their products.
     pub const PAIRS: [(usize, usize); 6] = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)];
-
-    /// The ways to make two pairs of a four.
-    pub(crate) const PAIRINGS: [([usize; 2], [usize; 2]); 3] =
-        [([0, 1], [2, 3]), ([0, 2], [1, 3]), ([0, 3], [1, 2])];
-
-    /// The place of a pair, the earlier token first.
-    pub(crate) const fn pair(i: usize, j: usize) -> usize {
-        if i == 0 { j - 1 } else { i + j }
-    }
 
     /// `|w|²` of a token.
     pub(crate) fn square(&self, i: usize) -> f64 {
@@ -133,9 +118,14 @@ impl Weighed {
         })
     }
 
-    /// The definition, in f64: of a sample that was drawn with probabilities `p` `[b]`, within `strata` `[b]` if there are
-    /// any, with exponentials relative to `shift`. O(b · value_dim).
-    pub fn new(sample: &Sample<'_>, p: &[f64], strata: Option<&[usize]>, shift: f64) -> Self {
+    /// The definition, in f64: of a sample that was drawn with probabilities `p` `[b]`, within strata
+    /// if there are any, with exponentials relative to `shift`. O(b · value_dim).
+    pub fn new(
+        sample: &Sample<'_>,
+        p: &[f64],
+        strata: Option<&Stratification>,
+        shift: f64,
+    ) -> Self {
         let dim = sample.certain.numerator().len();
         let values: Vec<&[f32]> = sample.values.chunks_exact(dim).collect();
         let norms: Vec<f64> = values.iter().map(|value| norm(value)).collect();
@@ -156,7 +146,7 @@ impl Weighed {
         Self {
             by_out: values.iter().map(|value| by(value, &out)).collect(),
             fours: values.chunks_exact(Self::FOUR).map(four).collect(),
-            within: strata.map(|of| Within::new(of, sample.e, &values, &out)),
+            within: strata.map(|strata| Within::new(strata, sample.e, &values, &out)),
             ..Self::of_sums(shift, sample.certain, &total, e_norms, sample.e.to_vec(), norms)
         }
     }
@@ -167,7 +157,7 @@ impl Weighed {
         reader: usize,
         residual: &Residual,
         p: &[f64],
-        strata: Option<&[usize]>,
+        strata: Option<&Stratification>,
     ) -> Self {
         let mut weighed = Self::default();
         accumulator.sample(reader, residual, &mut |sample, shift| {

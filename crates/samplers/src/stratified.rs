@@ -6,9 +6,12 @@
 //! `n_h` are drawn uniformly without replacement, and each weighs `N_h / n_h`. So what differs between
 //! strata adds no error: with `w = e (v − o^)`, that of `W^` has the variance
 //!
-//! `V_W = Σ N_h² (1/n_h − 1/N_h) S_h²`,  `S_h²` the sample's variance of `w` in the stratum,
+//! `V_W = Σ N_h² (1/n_h − 1/N_h) S_h²`,  `S_h²` the variance of `w` in the stratum,
 //!
-//! and that of `D^` the same with `e`. The draws are shared out half in proportion to `N_h` and half to
+//! and that of `D^` the same with `e`. Few draws of a stratum may be alike where the stratum is not,
+//! so `S_h²` is estimated from deviations about the average of the means of the stratum and of those
+//! beside it in the grid of levels and blocks: too large on average by what neighbours differ by,
+//! never too small (docs/guarantees.md, theorem 8). The draws are shared out half in proportion to `N_h` and half to
 //! `N_h E_h`, `E_h` being the root mean square of `exp(score)` in the stratum: what the scores, if they
 //! are near to logits, foresee of `S_h`. So the shares are known before the draw. If they followed from the
 //! draws, strata whose first few look alike would be starved, and the estimates biased.
@@ -20,7 +23,7 @@
 //! Cost: 8 passes over the scores, one over the random order at most.
 //!
 //! # Guarantee
-//! Unbiased totals, whose variances follow from the sample. Nothing bounds how much the tokens weigh
+//! Unbiased totals, whose variances are not underestimated on average. Nothing bounds how much the tokens weigh
 //! that no stratum has shown, so a promise assumes that the sample has seen the tail of each.
 //!
 //! Neyman (1934), "On the two different aspects of the representative method", JRSS 97(4). The rest
@@ -31,8 +34,8 @@ mod strata;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Design, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream, default_base, register,
-    typetag,
+    Design, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stratification, Stream,
+    default_base, register, typetag,
 };
 
 use strata::Strata;
@@ -98,18 +101,26 @@ impl Design for StratifiedDesign {
     }
 
     fn factors(&self, size: usize) -> Vec<f64> {
-        let then = self.strata.allocate(size);
-        let factor = |((size, drawn), then): ((usize, usize), usize)| {
+        let (then, neighbours) = (self.strata.allocate(size), self.strata.neighbours());
+        let mut factors = Vec::with_capacity(then.len());
+        for (stratum, (size, drawn)) in self.strata.counts().enumerate() {
+            let left = size - then[stratum];
             // A stratum of one token is read in whole.
-            let least = drawn.max(2) - 1;
-            (size * (size - then)) as f64 / then.max(1) as f64 / least as f64
-        };
-        let factors: Vec<f64> = self.strata.counts().zip(then).map(factor).collect();
+            let factor = if left == 0 {
+                0.0
+            } else {
+                let beside = neighbours[stratum].len();
+                let freedom = Stratification::degrees_of_freedom(drawn, size, beside);
+                (size * left) as f64 / then[stratum] as f64 / freedom
+            };
+            factors.push(factor);
+        }
         self.drawn.iter().map(|&stratum| factors[stratum]).collect()
     }
 
-    fn strata(&self) -> Option<Vec<usize>> {
-        Some(self.drawn.clone())
+    fn strata(&self) -> Option<Stratification> {
+        let neighbours = self.strata.neighbours();
+        Some(Stratification { strata: self.drawn.clone(), neighbours })
     }
 }
 

@@ -3,7 +3,9 @@
 use std::f64::consts::LN_2;
 use std::time::{Duration, Instant};
 
-use vattention_core::{Accumulator, Picks, Read, Residual, Sample as Shown, SampleStats, Weighed};
+use vattention_core::{
+    Accumulator, Picks, Read, Residual, Sample as Shown, SampleStats, Stratification, Weighed,
+};
 
 use super::kernel::Span;
 use super::readers::{Readers, RowByRow, Sums, add};
@@ -174,7 +176,7 @@ impl<E: Stored> Accumulator for CpuAccumulator<'_, E> {
         reader: usize,
         residual: &Residual,
         p: &[f64],
-        strata: Option<&[usize]>,
+        strata: Option<&Stratification>,
     ) -> Weighed {
         let weighed = self.sample.weighed(self.readers, &self.certain, reader, p, strata);
         weighed.unwrap_or_else(|| Weighed::by_definition(self, reader, residual, p, strata))

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use vattention_core::{
     Accumulator, Assumptions, Budget, BudgetEstimator, Demand, ExactAccumulator, Fraction, Kind,
     Picks, Pipeline, PipelineConfig, Promise, Radius, Residual, Result, Row, SampleStats, Selector,
-    SelectorConfig, Shape, Site, Softmax, Step, Storage, Target, Weighed, typetag,
+    SelectorConfig, Shape, Site, Softmax, Step, Storage, Stratification, Target, Weighed, Within,
+    typetag,
 };
 
 use super::accumulator::CpuAccumulator;
@@ -155,7 +156,11 @@ fn weighed(
     looks(accumulator, picks, parts, readers, |accumulator, reader, residual, drawn| {
         let p: Vec<f64> = (0..drawn).map(|i| 0.25 + 0.75 / (1 + i % 9) as f64).collect();
         let of: Vec<usize> = (0..drawn).map(|i| [0, 1, 2, 4, 5, 6][i / 3 % 6]).collect();
-        accumulator.weighed(reader, residual, &p, strata.then_some(&of))
+        let neighbours = [&[1_usize, 4][..], &[0], &[4], &[2], &[], &[6, 2], &[5, 4]]
+            .map(|of: &[usize]| of.to_vec())
+            .to_vec();
+        let stratification = Stratification { strata: of, neighbours };
+        accumulator.weighed(reader, residual, &p, strata.then_some(&stratification))
     })
 }
 
@@ -532,11 +537,12 @@ fn same_weighed(
         prop_assert_eq!(&got.within, &want.within);
         return Ok(());
     };
-    prop_assert_eq!((&got.of, got.means.len()), (&want.of, want.means.len()));
-    for (got, want) in got.by_mean.iter().zip(&want.by_mean) {
+    let lengths = |of: &Within| [of.by_centre.len(), of.centres.len()];
+    prop_assert_eq!(lengths(got), lengths(want));
+    for (got, want) in got.by_centre.iter().zip(&want.by_centre) {
         near("v·μ", got / e, *want, largest_product)?;
     }
-    for (got, want) in got.means.iter().zip(&want.means) {
+    for (got, want) in got.centres.iter().zip(&want.centres) {
         near("ē", got.e / e, want.e, want.e)?;
         near("|μ|²", got.squared / (e * e), want.squared, largest_product)?;
         near("μ·o", got.by_out / e, want.by_out, largest_product)?;

@@ -3,7 +3,7 @@
 use std::f64::consts::LN_2;
 use std::ops::{Range, RangeInclusive};
 
-use vattention_core::{Softmax, StratumMean, Weighed, Within};
+use vattention_core::{Centre, Softmax, Stratification, Weighed, Within};
 
 use super::kernel::{dots, exp2, fours, weigh};
 use super::look::products;
@@ -125,14 +125,14 @@ impl<E: Stored> Sample<E> {
     }
 
     /// What the sample says to a reader, of those whose certain tokens come to `certain`, if its tokens were drawn with
-    /// probabilities `p` `[b]`, within `strata` `[b]` if there are any; `None` if f32 does not hold products of its values.
+    /// probabilities `p` `[b]`, within `strata` if there are any; `None` if f32 does not hold products of its values.
     pub(crate) fn weighed(
         &mut self,
         readers: &Readers<'_, E>,
         certain: &[Sums],
         reader: usize,
         p: &[f64],
-        strata: Option<&[usize]>,
+        strata: Option<&Stratification>,
     ) -> Option<Weighed> {
         let kept = &mut self.kept;
         let longest = kept.rows.norms.iter().copied().fold(0.0, f32::max);
@@ -153,8 +153,8 @@ impl<E: Stored> Sample<E> {
         let mut all = certain.clone();
         all.add(&drawn.sums);
         let scale = (own - shift).exp();
-        let within =
-            strata.map(|of| kept.within(readers, of, &drawn.e, scale, &all.softmax.output()));
+        let out = all.softmax.output();
+        let within = strata.map(|strata| kept.within(readers, strata, &drawn.e, scale, &out));
         let e = wide(&drawn.e, scale);
         Some(Weighed {
             by_out: wide(&drawn.by_out, 1.0),
@@ -188,12 +188,12 @@ impl<E: Stored> Kept<E> {
         self.fours.extend(new.iter().map(|four| four.map(f64::from)));
     }
 
-    /// What the tokens have to do with the means of the strata `of` that they were drawn within: `e` are theirs, relative
-    /// to something, of which `scale` is the exponential.
+    /// Products of the tokens with the centres of the strata that they were drawn within: `e` are
+    /// theirs, relative to something of which `scale` is the exponential.
     fn within(
         &self,
         readers: &Readers<'_, E>,
-        of: &[usize],
+        strata: &Stratification,
         e: &[f32],
         scale: f64,
         out: &[f64],
@@ -201,30 +201,31 @@ impl<E: Stored> Kept<E> {
         let (dim, chunks) = (readers.value_dim(), readers.rows.value_chunks());
         let values =
             |run: &Range<usize>| &self.values[run.start * chunks * CHUNK..run.end * chunks * CHUNK];
-        let drawn = Within::drawn(of);
-        let mut means = vec![(0.0, vec![0.0; dim]); drawn.len()];
-        for run in runs(of) {
-            let (mean_e, mean) = &mut means[of[run.start]];
-            let share = 1.0 / drawn[of[run.start]] as f64;
-            *mean_e += share * e[run.clone()].iter().map(|&e| f64::from(e)).sum::<f64>();
+        let (tokens, drawn) = (&strata.strata, strata.drawn());
+        // Of `e v`, then of `e`.
+        let mut means = vec![vec![0.0; dim + 1]; drawn.len()];
+        for run in runs(tokens) {
+            let stratum = tokens[run.start];
+            let share = 1.0 / drawn[stratum] as f64;
+            let sum_e: f64 = e[run.clone()].iter().map(|&e| f64::from(e)).sum();
             let [lanes] = weigh(readers.level, values(&run), chunks * CHUNK, [&e[run]]);
             let mut sums = vec![0.0; dim];
             from_lanes::<E>(&lanes, &mut sums);
-            mean.iter_mut().zip(sums).for_each(|(mean, sum)| *mean += share * sum);
+            sums.push(sum_e);
+            means[stratum].iter_mut().zip(sums).for_each(|(mean, sum)| *mean += share * sum);
         }
-        let mut by_mean = Vec::with_capacity(of.len());
-        for run in runs(of) {
-            let mean: Vec<f32> = means[of[run.start]].1.iter().map(|&x| x as f32).collect();
-            let products =
-                dots(readers.level, values(&run), &vectors::<E>(&mean, dim, 1.0, 1, chunks));
-            by_mean.extend(products.into_iter().map(|x| scale * f64::from(x)));
+        let averages = strata.average_neighbours(&means);
+        let mut by_centre = Vec::with_capacity(tokens.len());
+        for run in runs(tokens) {
+            let average = &averages[tokens[run.start]][..dim];
+            let average: Vec<f32> = average.iter().map(|&x| x as f32).collect();
+            let average = vectors::<E>(&average, dim, 1.0, 1, chunks);
+            let products = dots(readers.level, values(&run), &average);
+            by_centre.extend(products.into_iter().map(|x| scale * f64::from(x)));
         }
-        let scaled = |(e, mut mean): (f64, Vec<f64>)| {
-            for x in &mut mean {
-                *x *= scale;
-            }
-            StratumMean::new(scale * e, &mean, out)
-        };
-        Within { of: of.to_vec(), by_mean, means: means.into_iter().map(scaled).collect() }
+        let scaled =
+            |average: &Vec<f64>| -> Vec<f64> { average.iter().map(|x| scale * x).collect() };
+        let centres = averages.iter().map(|average| Centre::new(&scaled(average), out)).collect();
+        Within { by_centre, centres }
     }
 }

@@ -112,11 +112,37 @@ impl Strata {
         self.each.iter().map(|stratum| (stratum.size, stratum.drawn))
     }
 
+    /// The strata beside each in level or in block, of those that have tokens, `[strata]`.
+    pub(super) fn neighbours(&self) -> Vec<Vec<usize>> {
+        let has_tokens = |&place: &usize| self.each[place].size > 0;
+        let beside = |place| beside(place).into_iter().filter(has_tokens).collect();
+        (0..self.each.len()).map(beside).collect()
+    }
+
     /// Each stratum.
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Stratum> {
         self.each.iter()
     }
+}
+
+/// The strata one block earlier and later in the same level, and one level up and down.
+fn beside(place: usize) -> Vec<usize> {
+    let (level, block) = (place / BLOCKS, place % BLOCKS);
+    let mut beside = Vec::with_capacity(4);
+    if block > 0 {
+        beside.push(place - 1);
+    }
+    if block + 1 < BLOCKS {
+        beside.push(place + 1);
+    }
+    if level > 0 {
+        beside.push(place - BLOCKS);
+    }
+    if level + 1 < LEVELS {
+        beside.push(place + BLOCKS);
+    }
+    beside
 }
 
 /// The logarithm of the root mean square weight of tokens, if scores are logits.

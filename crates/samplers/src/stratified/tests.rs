@@ -23,6 +23,21 @@ fn picks(visible: usize, scores: Option<&[f32]>) -> Picks {
     picks
 }
 
+#[test]
+fn neighbours_are_beside_in_level_or_in_block() {
+    for (tokens, lacking) in [(4000, 0), (20, 12)] {
+        let strata = Strata::new(&Picks::new(tokens), &stream());
+        let sizes: Vec<usize> = strata.counts().map(|(size, _)| size).collect();
+        assert_eq!(sizes.iter().filter(|&&size| size == 0).count(), lacking);
+        for (a, neighbours) in strata.neighbours().into_iter().enumerate() {
+            for b in 0..sizes.len() {
+                let apart = (a / 4).abs_diff(b / 4) + (a % 4).abs_diff(b % 4);
+                assert_eq!(neighbours.contains(&b), apart == 1 && sizes[b] > 0, "{a} and {b}");
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     /// The strata part what is left; a higher level has no lower score, and a later block of a level
