@@ -40,8 +40,9 @@ pub(crate) fn change_parameters(head: &AdversarialHead, rng: &mut ChaCha8Rng) ->
             scaled(depth, 1.0, 100.0);
             change_place(place, rng);
         }
-        Adversary::OutlierChannels { channels, magnitude } => {
+        Adversary::OutlierChannels { channels, magnitude, share } => {
             scaled(magnitude, 1.0, 2e4);
+            scaled(share, 1e-3, 1.0);
             *channels = rng.random_range(1..=8);
         }
         Adversary::CommonOffset { length } => scaled(length, 1.0, 2e4),
@@ -145,7 +146,8 @@ fn choose_tokens(head: &HeadData, rng: &mut ChaCha8Rng) -> Vec<usize> {
         5 => (0..rng.random_range(2..n / 20)).map(|_| rng.random_range(0..n)).collect(),
         6..9 => {
             let (query, _) = some_query(head, rng);
-            let logit = |token: &usize| dot(&head.keys[token * head.head_dim..][..query.len()], &query);
+            let logit =
+                |token: &usize| dot(&head.keys[token * head.head_dim..][..query.len()], &query);
             let mut tokens: Vec<usize> = (0..n).collect();
             tokens.sort_by(|a, b| logit(b).total_cmp(&logit(a)));
             tokens.truncate(rng.random_range(1..=32));

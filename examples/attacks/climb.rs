@@ -43,7 +43,10 @@ fn starts() -> [(&'static str, Adversary); 11] {
         ("regime-change", Adversary::RegimeChange { factor: 8.0, place: 56 }),
         ("ignored-axis", Adversary::IgnoredAxis { factor: 10.0 }),
         ("distant-needle", Adversary::DistantNeedle { depth: 10.0, place: 32 }),
-        ("outlier-channels", Adversary::OutlierChannels { channels: 2, magnitude: 200.0 }),
+        (
+            "outlier-channels",
+            Adversary::OutlierChannels { channels: 2, magnitude: 200.0, share: 0.01 },
+        ),
         ("common-offset", Adversary::CommonOffset { length: 30.0 }),
     ]
 }

@@ -4,7 +4,7 @@
 //!     cargo run --release --example attacks -- search PIPELINE... [--generations N] [--trials N]
 //!
 //! `table` runs `verify` on the populations of `vattention_testkit::adversarial::sweep()`, or on
-//! every N-th of them. `search` climbs from a head of each kind: first over the parameters of the
+//! every N-th of them; there are six shapes in turn, so take an N that is prime to 6. `search` climbs from a head of each kind: first over the parameters of the
 //! kind, then over keys, values and query themselves. The pipeline's seed is new in each
 //! generation, so that a head cannot be built against the draws; the verdict is by `verify` with
 //! seeds that no generation used.

@@ -21,6 +21,9 @@ const QUERY: f64 = 3.0;
 /// Standard deviation of each element of an ordinary key.
 const KEY: f64 = 0.3;
 
+/// Share of the variance of a logit that the query heads of a group have in common.
+const COMMON: f64 = 0.8;
+
 /// Share of the attention that the odd tokens of a query head hold together.
 const ODD_SHARE: f64 = 0.3;
 
@@ -86,13 +89,15 @@ pub enum Adversary {
         /// Position of the needle within its block.
         place: usize,
     },
-    /// A few channels of the keys have large entries, where the queries are 0; eight tokens hold
-    /// 30 % of a query head's attention, with the opposite value.
+    /// Some tokens have keys with large entries in a few channels, where the queries are 0; eight of
+    /// those hold 30 % of a query head's attention, with the opposite value.
     OutlierChannels {
         /// Number of such channels.
         channels: usize,
         /// Standard deviation of their entries.
         magnitude: f64,
+        /// Share of the tokens.
+        share: f64,
     },
     /// One long vector is added to all residuals; eight tokens hold 30 % of a query head's
     /// attention, with the opposite value.
@@ -162,17 +167,14 @@ pub fn sweep() -> Vec<AdversarialHead> {
         kinds.push(Adversary::LargeLogits { deviation });
     }
     for magnitude in [20.0, 200.0, 1000.0, 5000.0] {
-        for channels in [1, 4] {
-            kinds.push(Adversary::OutlierChannels { channels, magnitude });
+        for (channels, share) in [(1, 0.01), (1, 1.0), (4, 0.01), (4, 1.0)] {
+            kinds.push(Adversary::OutlierChannels { channels, magnitude, share });
         }
         kinds.push(Adversary::CommonOffset { length: magnitude });
     }
     let shapes = [(64, 1), (32, 1), (32, 4), (64, 16), (128, 2), (256, 16)];
-    let head = |kind, (head_dim, group)| AdversarialHead {
-        head_dim,
-        group,
-        ..AdversarialHead::new(kind)
-    };
+    let head =
+        |kind, (head_dim, group)| AdversarialHead { head_dim, group, ..AdversarialHead::new(kind) };
     kinds.into_iter().flat_map(|kind| shapes.map(|shape| head(kind, shape))).collect()
 }
 
@@ -203,8 +205,7 @@ impl Draft {
             _ => (QUERY, KEY),
         };
         let spread = query_length * key;
-        let logits = |rng: &mut ChaCha8Rng| normals(head.group, spread, rng);
-        let logits = (0..head.tokens).map(|_| logits(&mut rng)).collect();
+        let logits = (0..head.tokens).map(|_| alike(head.group, spread, &mut rng)).collect();
         let residuals = (0..head.tokens).map(|_| normals(head.head_dim, key, &mut rng)).collect();
         let mut draft =
             Self { rng, directions, query_length, logits, residuals, values: Vec::new() };
@@ -261,13 +262,15 @@ impl Draft {
                 self.give_attention_of_all(&[block + place]);
                 self.oppose(&[block + place]);
             }
-            Adversary::OutlierChannels { channels, magnitude } => {
-                for key in &mut self.residuals {
-                    for x in &mut key[..channels] {
+            Adversary::OutlierChannels { channels, magnitude, share } => {
+                let mut tokens = self.shuffled();
+                tokens.truncate(((share * self.tokens() as f64) as usize).max(ODD_TOKENS));
+                for &token in &tokens {
+                    for x in &mut self.residuals[token][..channels] {
                         *x = magnitude * normal(&mut self.rng);
                     }
                 }
-                self.add_odd_tokens_anywhere();
+                self.add_odd_tokens(&tokens);
             }
             Adversary::CommonOffset { length } => {
                 let offset = self.direction(length);
@@ -389,6 +392,13 @@ impl Draft {
     }
 }
 
+/// Logits of one token: query heads of a group attend to similar tokens.
+fn alike(group: usize, deviation: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
+    let common = deviation * COMMON.sqrt() * normal(rng);
+    let own = normals(group, deviation * (1.0 - COMMON).sqrt(), rng);
+    own.into_iter().map(|own| common + own).collect()
+}
+
 /// Orthonormal vectors whose first `blind` elements are 0.
 fn orthonormal(count: usize, dim: usize, blind: usize, rng: &mut ChaCha8Rng) -> Vec<Vec<f64>> {
     let mut vectors: Vec<Vec<f64>> = Vec::new();
@@ -458,7 +468,7 @@ mod tests {
             Adversary::RegimeChange { factor, place },
             Adversary::IgnoredAxis { factor },
             Adversary::DistantNeedle { depth: 30.0, place },
-            Adversary::OutlierChannels { channels: 2, magnitude },
+            Adversary::OutlierChannels { channels: 2, magnitude, share: 0.1 },
             Adversary::CommonOffset { length: magnitude },
         ] {
             let head = AdversarialHead { head_dim: 32, ..AdversarialHead::new(kind) };
@@ -479,9 +489,10 @@ mod tests {
     #[test]
     fn logits_have_the_deviation_that_was_asked_for() {
         let data = AdversarialHead::new(Adversary::LargeLogits { deviation: 1e3 }).data();
-        let products = data.keys.chunks_exact(64).map(|key| {
-            key.iter().zip(&data.queries).map(|(k, q)| f64::from(k * q)).sum::<f64>()
-        });
+        let products = data
+            .keys
+            .chunks_exact(64)
+            .map(|key| key.iter().zip(&data.queries).map(|(k, q)| f64::from(k * q)).sum::<f64>());
         let square = products.map(|x| x * x).sum::<f64>() / 4096.0;
         assert!((square.sqrt() / 1e3 - 1.0).abs() < 0.05, "{square}");
     }

@@ -353,8 +353,7 @@ impl PromiseTrials {
         let (keys, values) = (step.keys, step.values);
         pipeline.append(&NewTokens { first: 0, keys, values, classes: None });
         let choice = pipeline.choose(&step);
-        let exact =
-            (0..head.group).map(|member| Exact::new(&step, &head.values, member)).collect();
+        let exact = (0..head.group).map(|member| Exact::new(&step, &head.values, member)).collect();
         Self { head, exact, pipeline, choice }
     }
 
