@@ -38,6 +38,11 @@ calibration:
         target/release/vattention study calibration configs/{priority,vattention-oracle,stratified,hybrid}.toml --deltas 0.02,0.1,0.3,0.5 --trace $trace
     done
 
+# Attacks on the promise of pipelines, by heads built or bred to break it (hours; continues where it was interrupted):
+# `just attacks table PIPELINE...` or `just attacks search PIPELINE...`; examples/attacks/main.rs has the options.
+attacks *ARGS:
+    cargo run --release --example attacks -- {{ARGS}}
+
 # Decode speed against dense attention and the speed of memory, and the kernels by themselves.
 bench *ARGS:
     cargo run --release -- bench {{ARGS}}

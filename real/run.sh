@@ -13,7 +13,7 @@ pipelines=real/pipelines
 haystack=texts/kjv-haystack.txt
 # Those of which the model by itself answers at least a fifth, as ruler-all shows.
 tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery
-parts="get gguf prefill learn traces verify verify-indexes ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig ruler-prefill ruler-epsilon baselines steps long speed studies benchmarks tune"
+parts="get gguf prefill learn traces verify verify-indexes mixed ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig ruler-prefill ruler-epsilon baselines steps long speed studies benchmarks tune"
 
 vattention=target/release/vattention
 
@@ -112,6 +112,17 @@ verify() { # options, pipelines
             [[ $? = [13] ]]; }
     done
     whole promises python3 real/promises.py target/real/verify-*.json
+}
+
+# Prose, and from the middle on a manual: whether the promise holds in every row, with one token list for each query head and with one for a
+# group. Suspected rows are tested again.
+part_mixed() {
+    missing target/real/mixed.txt &&
+        { head -c 9000 texts/kjv-trace.txt; head -c 9000 texts/vim-manual.txt; } > target/real/mixed.txt
+    missing target/real/mixed.safetensors && $vattention capture --model $model --text target/real/mixed.txt \
+        --tokens 3000 --queries 16 -o target/real/mixed.safetensors
+    mkdir -p target/real/mixed
+    whole mixed python3 real/mixed.py $vattention target/real/mixed.safetensors configs/priority.toml target/real/mixed
 }
 
 evaluate() { # a name for what comes out, options

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod adversaries;
 mod append;
 mod auto;
 mod backends;

@@ -55,6 +55,7 @@
 //! one's own too. Cases have a fixed seed: the same on every run. `PROPTEST_CASES` makes more of
 //! them, `PROPTEST_RNG_SEED` others.
 
+pub mod adversarial;
 pub mod estimator_laws;
 mod head;
 pub mod laws;

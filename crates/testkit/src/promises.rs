@@ -5,6 +5,7 @@
 //! delta of them; the count is judged by its exact binomial probability.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ndarray_rand::rand::SeedableRng;
 use ndarray_rand::rand_distr::{Distribution, Exp1, Open01, Pareto, StandardNormal};
@@ -94,7 +95,7 @@ pub const CANCELLING: [PromiseHead; 5] = [
     PromiseHead::Signs(0.2),
 ];
 
-/// What many samples of a head came to. Counts are of the worse of two query heads.
+/// What many samples of a head came to. Counts are of the worst query head.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Samples that broke what their certificates say.
@@ -115,12 +116,34 @@ pub struct Counts {
     pub radius: f64,
 }
 
-/// One KV head with two query heads, whose logits are independent of each other, read by a pipeline.
+/// Counts of one query head.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RowCounts {
+    /// Samples whose error exceeded what their certificates allow.
+    pub violated: usize,
+    /// Samples whose error exceeded their error bar.
+    pub outside: usize,
+}
+
+/// Queries, keys and values of one KV head.
+#[derive(Clone, Debug)]
+pub struct HeadData {
+    /// Query heads that share the KV head.
+    pub group: usize,
+    /// Elements of a query and of a key.
+    pub head_dim: usize,
+    /// `[group · head_dim]`, scaled.
+    pub queries: Vec<f32>,
+    /// `[tokens · head_dim]`
+    pub keys: Vec<f32>,
+    /// `[tokens · VALUE_DIM]`
+    pub values: Vec<f32>,
+}
+
+/// One KV head, read by a pipeline.
 #[derive(Debug)]
 pub struct PromiseTrials {
-    queries: Vec<f32>,
-    keys: Vec<f32>,
-    values: Vec<f32>,
+    head: HeadData,
     exact: Vec<Exact>,
     pipeline: Pipeline,
     /// What the selectors picked, which does not depend on the sample.
@@ -144,7 +167,8 @@ struct Sums {
     denominator: f64,
 }
 
-const SHAPE: Shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 4, value_dim: VALUE_DIM };
+/// Query heads of a [`PromiseHead`], whose logits are independent of each other.
+const GROUP: usize = 2;
 
 /// An error that is larger than an error bar by so little may be rounding.
 const ROUNDING: f64 = 1e-6;
@@ -171,29 +195,37 @@ pub fn check(config: PipelineConfig) {
 
 /// Runs a case for each kind of head, on two threads.
 pub fn for_each_head(case: impl Fn(PromiseHead) + Sync) {
-    for_each_of(&HEADS, case);
+    for_each(&HEADS, |&kind| case(kind));
 }
 
-/// Runs a case for each of some heads, on two threads.
-pub fn for_each_of(heads: &[PromiseHead], case: impl Fn(PromiseHead) + Sync) {
-    std::thread::scope(|scope| {
-        for first in [0, 1] {
-            let case = &case;
-            scope.spawn(move || heads.iter().skip(first).step_by(2).for_each(|&kind| case(kind)));
+/// Runs a case for each item, on two threads.
+pub fn for_each<T: Sync>(items: &[T], case: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            case(item);
         }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+        scope.spawn(work);
     });
 }
 
 /// Whether `violated` of [`TRIALS`] samples contradict a failure rate of delta.
 pub fn contradicted(violated: usize, delta: f64) -> bool {
-    let trials = TRIALS as usize;
+    contradicted_of(violated, TRIALS as usize, delta)
+}
+
+/// Whether `violated` of `trials` samples contradict a failure rate of delta.
+pub fn contradicted_of(violated: usize, trials: usize, delta: f64) -> bool {
     violated > 0 && beta_reg(violated as f64, (trials - violated + 1) as f64, delta) < LEVEL
 }
 
 /// The failure probability that a row is given.
 fn delta(config: &PipelineConfig) -> f64 {
     let demand = config.demand().expect("an estimator promises something");
-    demand.scope.share_of(demand.delta.get(), SHAPE.query_heads)
+    demand.scope.share_of(demand.delta.get(), GROUP)
 }
 
 impl Length {
@@ -287,6 +319,41 @@ impl PromiseHead {
     fn query(self) -> f32 {
         if self == Self::Tiny { 1e12 } else { 1.0 }
     }
+
+    /// Two query heads with 4 elements, and [`TOKENS`] tokens.
+    fn data(self) -> HeadData {
+        let (keys, values) = self.rows();
+        let query = self.query();
+        let queries = vec![query, 0.0, query, 0.0, 0.0, query, 0.0, query];
+        HeadData { group: GROUP, head_dim: 4, queries, keys, values }
+    }
+}
+
+impl HeadData {
+    fn tokens(&self) -> usize {
+        self.values.len() / VALUE_DIM
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            query_heads: self.group,
+            kv_heads: 1,
+            head_dim: self.head_dim,
+            value_dim: VALUE_DIM,
+        }
+    }
+
+    /// The step that reads all tokens.
+    fn step<'a>(&'a self, site: &'a Site) -> Step<'a> {
+        Step {
+            site,
+            queries: &self.queries,
+            keys: Tokens::new(&self.keys, self.tokens(), self.head_dim),
+            values: Tokens::new(&self.values, self.tokens(), VALUE_DIM),
+            visible: self.tokens(),
+            step: 0,
+        }
+    }
 }
 
 impl PromiseTrials {
@@ -295,24 +362,22 @@ impl PromiseTrials {
     /// # Panics
     /// If the pipeline cannot run.
     pub fn new(kind: PromiseHead, config: &Arc<PipelineConfig>) -> Self {
-        let (keys, values) = kind.rows();
-        let query = kind.query();
-        let queries = vec![query, 0.0, query, 0.0, 0.0, query, 0.0, query];
-        let site = Site { seed: 1, sequence: 0, layer: 0, kv_head: 0, shape: SHAPE };
+        Self::with_data(kind.data(), config, 1)
+    }
+
+    /// A head of which the pipeline, with this seed, has seen all tokens.
+    ///
+    /// # Panics
+    /// If the pipeline cannot run.
+    pub fn with_data(head: HeadData, config: &Arc<PipelineConfig>, seed: u64) -> Self {
+        let site = Site { seed, sequence: 0, layer: 0, kv_head: 0, shape: head.shape() };
         let mut pipeline = Pipeline::new(config, site).expect("the pipeline can run");
-        let rows = [Tokens::new(&keys, TOKENS, 4), Tokens::new(&values, TOKENS, VALUE_DIM)];
-        pipeline.append(&NewTokens { first: 0, keys: rows[0], values: rows[1], classes: None });
-        let step = Step {
-            site: &site,
-            queries: &queries,
-            keys: rows[0],
-            values: rows[1],
-            visible: TOKENS,
-            step: 0,
-        };
+        let step = head.step(&site);
+        let (keys, values) = (step.keys, step.values);
+        pipeline.append(&NewTokens { first: 0, keys, values, classes: None });
         let choice = pipeline.choose(&step);
-        let exact = (0..2).map(|member| Exact::new(&step, &values, member)).collect();
-        Self { queries, keys, values, exact, pipeline, choice }
+        let exact = (0..head.group).map(|member| Exact::new(&step, &head.values, member)).collect();
+        Self { head, exact, pipeline, choice }
     }
 
     /// Reads as `sequence`, and shows what was read.
@@ -327,14 +392,7 @@ impl PromiseTrials {
         show: impl FnOnce(&Step<'_>, &Reading) -> T,
     ) -> T {
         pipeline.set_sequence(sequence);
-        let step = Step {
-            site: pipeline.site(),
-            queries: &self.queries,
-            keys: Tokens::new(&self.keys, TOKENS, 4),
-            values: Tokens::new(&self.values, TOKENS, VALUE_DIM),
-            visible: TOKENS,
-            step: 0,
-        };
+        let step = self.head.step(pipeline.site());
         show(&step, &pipeline.complete(&step, &self.choice))
     }
 
@@ -343,20 +401,29 @@ impl PromiseTrials {
     /// # Panics
     /// If a row certifies nothing.
     pub fn run(&self) -> Counts {
-        let (mut violated, mut outside, mut found) = ([0; 2], [0; 2], Counts::default());
+        self.run_trials(TRIALS).0
+    }
+
+    /// Draws this number of samples; also returns the counts of each query head.
+    ///
+    /// # Panics
+    /// If a row certifies nothing.
+    pub fn run_trials(&self, trials: u32) -> (Counts, Vec<RowCounts>) {
+        let mut rows = vec![RowCounts::default(); self.head.group];
+        let mut found = Counts::default();
+        let each = 1.0 / (f64::from(trials) * rows.len() as f64);
         let mut pipeline = self.pipeline.clone();
-        for sequence in 0..TRIALS {
+        for sequence in 0..trials {
             self.read_by(&mut pipeline, sequence, |_, reading| {
-                for (member, exact) in self.exact.iter().enumerate() {
+                for (member, (exact, row)) in self.exact.iter().zip(&mut rows).enumerate() {
                     let report = reading.report(member);
                     let certificate = report.certificate;
-                    let (error, allowed) =
-                        (exact.error(&self.values, reading, member), allowed(&certificate));
-                    violated[member] += usize::from(error > allowed);
+                    let error = exact.error(&self.head.values, reading, member);
+                    row.violated += usize::from(exceeds(error, allowed(&certificate)));
                     let radius = certificate.bar.map_or(f64::INFINITY, |bar| bar.radius);
-                    outside[member] += usize::from(error > radius + ROUNDING);
-                    found.radius += radius / f64::from(2 * TRIALS);
-                    found.read += (report.certain + report.sampled) as f64 / f64::from(2 * TRIALS);
+                    row.outside += usize::from(exceeds(error, radius + ROUNDING));
+                    found.radius += radius * each;
+                    found.read += (report.certain + report.sampled) as f64 * each;
                     found.most_drawn = found.most_drawn.max(report.sampled);
                     found.withheld += usize::from(certificate.promise.is_none());
                     found.unheld += usize::from(!certificate.held);
@@ -364,9 +431,17 @@ impl PromiseTrials {
                 }
             });
         }
-        let [violated, outside] = [violated, outside].map(|of| of[0].max(of[1]));
-        Counts { violated, outside, ..found }
+        for row in &rows {
+            found.violated = found.violated.max(row.violated);
+            found.outside = found.outside.max(row.outside);
+        }
+        (found, rows)
     }
+}
+
+/// Whether an error is more than allowed. An error that is no number is.
+fn exceeds(error: f64, allowed: f64) -> bool {
+    error.is_nan() || error > allowed
 }
 
 /// The error that a certificate says is exceeded with probability delta at most.
@@ -382,7 +457,7 @@ impl Exact {
     /// Attention of a member of the group, of values `[TOKENS, VALUE_DIM]`.
     fn new(step: &Step<'_>, values: &[f32], member: usize) -> Self {
         let row = step.row(member);
-        let logits: Vec<f64> = (0..TOKENS).map(|token| f64::from(row.logit(token))).collect();
+        let logits: Vec<f64> = (0..step.visible).map(|token| f64::from(row.logit(token))).collect();
         let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let e: Vec<f64> = logits.iter().map(|logit| (logit - largest).exp()).collect();
         let (mut sums, mut norms) = (Sums::default(), 0.0);
