@@ -147,7 +147,7 @@ fn sampled(sampler: Box<dyn SamplerConfig>, estimator: Box<dyn BudgetEstimator>)
 #[test]
 fn bars_hold_where_values_cancel() {
     let size = Size::Tokens(200);
-    for_each(&CANCELLING, |head| {
+    for_each(&CANCELLING, |&head| {
         for delta in [0.02, 0.1, 0.3] {
             let terms = |target| Terms {
                 epsilon: None,
@@ -177,7 +177,7 @@ fn bars_hold_where_values_cancel() {
 #[test]
 fn bars_of_every_estimator_hold_where_values_cancel() {
     let size = Some(Size::Tokens(200));
-    for_each(&CANCELLING, |head| {
+    for_each(&CANCELLING, |&head| {
         for delta in [0.02, 0.1, 0.3] {
             let delta_of = fraction(delta);
             let terms =
@@ -209,7 +209,7 @@ fn bars_of_every_estimator_hold_where_values_cancel() {
 /// A floor near the output's norm: errors relative to whichever is larger.
 #[test]
 fn bars_hold_near_their_floor() {
-    for_each(&CANCELLING[1..], |head| {
+    for_each(&CANCELLING[1..], |&head| {
         for (floor, delta) in [(0.05, 0.1), (0.1, 0.1), (0.2, 0.1), (0.1, 0.3), (0.2, 0.3)] {
             for sampler in samplers() {
                 let cell = format!("{head:?}, {}, {floor}, {delta}", sampler.typetag_name());
@@ -228,7 +228,7 @@ fn bars_hold_near_their_floor() {
 #[test]
 fn promises_are_kept_where_values_cancel() {
     let heads = [PromiseHead::Balanced, PromiseHead::Signs(0.1), PromiseHead::Signs(0.2)];
-    for_each(&heads, |head| {
+    for_each(&heads, |&head| {
         for (epsilon, delta) in [(0.3, 0.02), (0.9, 0.02), (0.9, 0.1), (0.9, 0.3)] {
             for sampler in samplers() {
                 let cell = format!("{head:?}, {}, {epsilon}, {delta}", sampler.typetag_name());
