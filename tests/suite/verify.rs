@@ -89,8 +89,8 @@ fn a_row_that_always_fails_is_not_hidden_among_others() {
     assert!(bad.worst_row.violations > 50 && !bad.held, "{:?}", bad.worst_row);
 }
 
-/// 1,000 queries with two samples each, of which 90 are violated nearly always. Pooled, that is less
-/// than a tenth; and two samples of one row contradict nothing.
+/// 1,000 queries with two samples each, of which 90 are violated nearly always. Pooled, that is
+/// less than a tenth; and two samples of one row contradict nothing.
 #[test]
 fn rows_that_always_fail_are_not_hidden_by_few_samples() {
     let hidden: Vec<usize> = (0..90).map(|i| 11 * i).collect();
@@ -122,8 +122,9 @@ fn a_promise_is_held_where_every_row_could_have_contradicted_it() {
     }
 }
 
-/// A row that violates its promise in more than a fifth of its samples. A hundred samples of each of
-/// twenty rows do not contradict delta, but are no reason to call it held; a thousand contradict it.
+/// A row that violates its promise in more than a fifth of its samples. A hundred samples of each
+/// of twenty rows do not contradict delta, but are no reason to call it held; a thousand contradict
+/// it.
 #[test]
 fn a_suspicious_row_is_not_held() {
     let verdict = |trials| {
@@ -158,8 +159,8 @@ fn the_least_trials_can_contradict_a_single_row() {
     assert!(enough.contradicted_by.contains(&PromiseTest::Row), "{:?}", enough.worst_row);
 }
 
-/// Sixteen heads of one list are one unit at each query, of lists of their own sixteen; the heads of
-/// a step are one.
+/// Sixteen heads of one list are one unit at each query, of lists of their own sixteen; the heads
+/// of a step are one.
 #[test]
 fn heads_that_share_samples_are_one_unit() {
     let units = |share, scope| {

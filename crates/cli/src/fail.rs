@@ -31,8 +31,8 @@ impl Failure {
         Self::Input(messages.join("\nerror: "))
     }
 
-    /// Prints what is wrong, and returns the exit code: 1 if the answer is no, 3 if it is undecided,
-    /// 2 otherwise.
+    /// Prints what is wrong, and returns the exit code: 1 if the answer is no, 3 if the verdict is
+    /// undecided, 2 otherwise.
     pub(crate) fn report(self) -> u8 {
         match self {
             Self::No | Self::Missing => return 1,

@@ -36,7 +36,7 @@ impl LayerCounts<'_> {
                 (rows, units, Some(step))
             }
         };
-        LayerTrials { mean_sampled, heads, rows, units, step }
+        LayerTrials { heads, rows, units, step, mean_sampled }
     }
 
     /// What became of one row.

@@ -199,8 +199,8 @@ mod tests {
         (0..count).map(|_| SampleUnit { samples, heads, violations: violations() }).collect()
     }
 
-    /// 2,000 traces of 125 lists, each shared by sixteen heads that violate a promise together, with
-    /// the probability promised; and by heads that violate it independently.
+    /// 2,000 traces of 125 lists, each shared by sixteen heads that violate a promise together,
+    /// with the probability promised, and by heads that violate it independently.
     #[test]
     fn kept_promises_are_not_contradicted_by_shared_samples() {
         let (mut alarms, mut alarms_of_rows) = (0, 0);

@@ -57,8 +57,8 @@ outside   share of these rows whose error is larger
 violated  share of the rows whose error of what is promised exceeded epsilon; if the promise is about
           a step, of the steps: all query heads of a layer at one query, of which any may exceed it
 evidence  what that says of the share allowed, delta: \"within delta\"; \"above delta\", which may be
-          chance; or \"contradicted\": less probable than 1e-6 if the promise is kept; query heads that
-          share a token list count as one, lists are taken for independent of each other
+          chance; or \"contradicted\": less probable than 1e-6 if the promise is kept; query heads
+          that share a token list count as one, lists are taken for independent of each other
 of        how many there are";
 
 /// Accuracy on each task at one length.
