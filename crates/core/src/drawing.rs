@@ -413,7 +413,16 @@ fn least_size(
 
 #[cfg(test)]
 mod tests {
-    use super::least_size;
+    use super::{Radius, Seen, least_size, unjudged};
+    use crate::{Assumptions, Kind};
+
+    #[test]
+    fn a_radius_that_is_not_a_number_is_infinite() {
+        assert_eq!(Seen::new(unjudged(1), f64::NAN).radius, f64::INFINITY);
+        let (kind, assumes) = (Kind::Asymptotic, Assumptions::ALL);
+        let radius = Radius { relative: f64::NAN, kind, assumes };
+        assert_eq!(Seen::enough(1, radius).radius, f64::INFINITY);
+    }
 
     /// Of radii that fall as the root, with a floor, at once, or not at all.
     #[test]

@@ -370,6 +370,16 @@ mod tests {
     }
 
     #[test]
+    fn a_kurtosis_or_rank_that_is_not_a_number_is_not_taken_for_a_good_one() {
+        let unknown = SampleStats { kurtosis_w: f64::NAN, ..stats(&[1.0, 2.0, 4.0], 1000) };
+        assert!(unknown.raised(1.0).trace_w.is_nan());
+        assert!(kurtosis(5, &Deviations { squares: f64::NAN, fourths: 1.0 }).is_nan());
+        assert_eq!(effective_rank(1000, 1.0, f64::NAN), 1.0);
+        assert!(max_or_nan(f64::NAN, 0.0).is_nan() && max_or_nan(0.0, f64::NAN).is_nan());
+        assert_eq!(max_or_nan(-1.0, 0.0), 0.0);
+    }
+
+    #[test]
     fn the_effective_rank_of_numbers_is_one() {
         let alternating: Vec<f32> = (0..64_u8).map(|i| f32::from(i % 2)).collect();
         assert_eq!(stats(&alternating, 1000).nu, 1.0);

@@ -1,7 +1,9 @@
 //! The laws of estimators. Each says what it demands, and its verdict says what was found instead.
 
 use proptest::prelude::*;
-use vattention_core::{BudgetEstimator, Fraction, Needs, SampleStats, Size, TunableDemand};
+use vattention_core::{
+    BudgetEstimator, Fraction, Needs, SampleStats, Size, TunableDemand, Unseen,
+};
 
 use crate::laws::{Verdict, ensure, read_again};
 
@@ -121,6 +123,47 @@ pub fn is_monotone(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verd
             format!("the radius is {radius} at delta {delta}, and {narrowest} at a smaller one")
         })?;
         narrowest = radius;
+    }
+    Ok(())
+}
+
+/// A statistic that is NaN is not known: it makes no error bar narrower and no budget smaller.
+///
+/// # Errors
+/// The statistics, and the bar or the budget.
+pub fn distrusts(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdict {
+    let nan = f64::NAN;
+    let unseen = |output, numerator, denominator| {
+        Some(Unseen { output, numerator, denominator, proved: true })
+    };
+    let known = SampleStats { unseen: unseen(0.0, 0.0, 0.0), ..*stats };
+    let pairs = [
+        (*stats, SampleStats { d: nan, ..*stats }),
+        (*stats, SampleStats { d_certain: nan, ..*stats }),
+        (*stats, SampleStats { norm_n: nan, ..*stats }),
+        (*stats, SampleStats { drift: nan, ..*stats }),
+        (*stats, SampleStats { var_e: nan, ..*stats }),
+        (*stats, SampleStats { trace_ev: nan, ..*stats }),
+        (*stats, SampleStats { trace_w: nan, ..*stats }),
+        (*stats, SampleStats { nu: nan, ..*stats }),
+        (*stats, SampleStats { kurtosis_e: nan, ..*stats }),
+        (*stats, SampleStats { kurtosis_w: nan, ..*stats }),
+        (*stats, SampleStats { sum_e_norm_v: nan, ..*stats }),
+        (*stats, SampleStats { max_norm_v: nan, ..*stats }),
+        (*stats, SampleStats { bound: stats.bound.map(|_| nan), ..*stats }),
+        (known, SampleStats { unseen: unseen(nan, nan, nan), ..*stats }),
+    ];
+    for (known, doubtful) in pairs {
+        let [before, after] = [known, doubtful].map(|stats| estimator.radius(&stats).relative);
+        ensure(after >= before * (1.0 - ROUNDING), || {
+            format!("the radius is {before}, but {after} of {doubtful:?}")
+        })?;
+        if estimator.promise().is_some() {
+            let [before, after] = [known, doubtful].map(|stats| estimator.budget(&stats).tokens);
+            ensure(after >= before, || {
+                format!("the budget is {before} tokens, but {after} of {doubtful:?}")
+            })?;
+        }
     }
     Ok(())
 }

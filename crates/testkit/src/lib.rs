@@ -46,6 +46,7 @@
 //! | `agrees` | a budget is the least size whose radius is epsilon |
 //! | `scales` | weights that are all four times as large change nothing |
 //! | `is_set` | what `tunable()` lets be set is what it then demands |
+//! | `distrusts` | a statistic that is NaN makes no bar narrower and no budget smaller |
 //! | `is_monotone` | a larger epsilon needs no more tokens, and a larger delta makes no wider bar |
 //!
 //! [`promise!`](crate::promise!) makes one test of a whole pipeline: whether it keeps what it promises
@@ -256,6 +257,11 @@ macro_rules! estimator_laws {
             #[test]
             fn is_set() {
                 obeys($crate::estimator_laws::is_set);
+            }
+
+            #[test]
+            fn distrusts() {
+                obeys($crate::estimator_laws::distrusts);
             }
 
             #[test]

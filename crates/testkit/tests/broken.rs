@@ -303,6 +303,32 @@ impl BudgetEstimator for Deaf {
     }
 }
 
+/// An estimator that drops a shift that is not a number.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Trusting {
+    epsilon: Fraction,
+}
+
+#[typetag::serde(name = "trusting")]
+impl BudgetEstimator for Trusting {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        let shift = stats.unseen.as_ref().map_or(0.0, |unseen| 1.0 + unseen.output);
+        let radius = (1.0 / (stats.b as f64).sqrt()).max(shift);
+        Radius::new(radius, Kind::Asymptotic, Assumptions::ALL)
+    }
+
+    fn demand(&self) -> Demand {
+        Demand::of(Promise::new(Target::Sdpa, self.epsilon, self.epsilon))
+    }
+}
+
+#[test]
+#[should_panic(expected = "the radius is 1, but")]
+fn an_estimator_that_drops_what_is_not_a_number_is_found_out() {
+    let trusting = Trusting { epsilon: Fraction::try_from(0.1).unwrap() };
+    vattention_testkit::run_estimator(vattention_testkit::estimator_laws::distrusts, &trusting, 1);
+}
+
 /// An estimator whose rule changes at an epsilon of 0.3, and asks for more beyond it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Jumping {

@@ -275,3 +275,24 @@ fn pairs_are_taken_within_strata() {
     assert_eq!(alignment([0, 1, 2, 3, 4, 5, 6, 7]), 1.0);
     assert!(alignment([0, 0, 1, 1, 2, 2, 3, 3]) < 1.0);
 }
+
+/// A factor beyond f64 leaves no variance; one whose square is beyond it leaves no doubt of it that is
+/// finite. Neither may look like a variance that is known.
+#[test]
+fn what_is_not_a_number_is_not_taken_for_zero() {
+    let drawn = [0, 1, 2, 3, 4];
+    for strata in [None, Some(vec![0; 5])] {
+        let look = |factor: f64| {
+            let mut factors = vec![1.0; 5];
+            factors[1] = factor;
+            let design = Given { p: vec![0.5; 5], factors, strata: strata.clone() };
+            looked_at(&drawn, &design, VALUES.len(), 5)
+        };
+        let stats = look(f64::NAN);
+        assert!(stats.trace_w.is_nan() && stats.var_e.is_nan() && stats.nu == 1.0, "{stats:?}");
+        assert!(stats.raised(1.0).trace_w.is_nan());
+        let stats = look(1e200);
+        assert!(!(stats.kurtosis_w.is_finite() && stats.kurtosis_e.is_finite()), "{stats:?}");
+        assert!(!stats.raised(1.0).trace_w.is_finite());
+    }
+}

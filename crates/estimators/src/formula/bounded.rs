@@ -117,6 +117,12 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_that_is_not_a_number_reads_everything() {
+        assert_eq!(serfling(f64::NAN, 100.0), 100.0);
+        assert_eq!(fewest_draws(100, 0.1, |_| f64::NAN), 100);
+    }
+
+    #[test]
     fn the_fewest_draws_are_found() {
         for (epsilon, want) in [(0.5, 4), (0.1, 100), (0.01, 1000), (9.0, 1)] {
             assert_eq!(fewest_draws(1000, epsilon, |b| 1.0 / (b as f64).sqrt()), want);

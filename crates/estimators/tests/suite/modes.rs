@@ -123,9 +123,11 @@ proptest! {
     /// at the sizes of a list alone.
     #[test]
     fn estimators_obey_their_laws(told in told(), stats in stats()) {
-        use estimator_laws::{agrees, falls, is_monotone, is_set, round_trips, scales};
+        use estimator_laws::{
+            agrees, distrusts, falls, is_monotone, is_set, round_trips, scales,
+        };
         for estimator in told.estimators() {
-            for law in [falls, agrees, is_set, is_monotone, round_trips, scales] {
+            for law in [falls, agrees, distrusts, is_set, is_monotone, round_trips, scales] {
                 prop_assert_eq!(law(&*estimator, &stats), Ok(()), "{:?}", estimator);
             }
             if told.mode == Mode::Rigorous {
