@@ -73,20 +73,23 @@ fn change_tokens(head: &mut HeadData, tokens: &[usize], rng: &mut ChaCha8Rng) {
         0 => {
             let by = factor(0.7, rng);
             for &token in tokens {
-                let (mut along, mut rest) = split(head, token, rng);
-                rest.iter_mut().for_each(|x| *x *= by as f32);
-                add(&mut along, 1.0, &rest);
+                let (mut along, rest) = split(head, token, rng);
+                add(&mut along, by as f32, &rest);
                 key(head, token).copy_from_slice(&along);
             }
         }
         1 => {
             let (query, square) = some_query(head, rng);
             let rise = (2.0 * normal(rng)) as f32;
-            tokens.iter().for_each(|&token| add(key(head, token), rise / square, &query));
+            for &token in tokens {
+                add(key(head, token), rise / square, &query);
+            }
         }
         2 => {
             let vector = vector(head, rng);
-            tokens.iter().for_each(|&token| add(key(head, token), 1.0, &vector));
+            for &token in tokens {
+                add(key(head, token), 1.0, &vector);
+            }
         }
         3 => {
             for &token in tokens {
@@ -104,11 +107,8 @@ fn change_tokens(head: &mut HeadData, tokens: &[usize], rng: &mut ChaCha8Rng) {
                 key(head, token).copy_from_slice(&along);
             }
         }
-        5 => change_values(head, tokens, rng, |_, value| value.iter_mut().for_each(|x| *x = -*x)),
-        6 => {
-            let by = factor(0.7, rng) as f32;
-            change_values(head, tokens, rng, |_, value| value.iter_mut().for_each(|x| *x *= by));
-        }
+        5 => scale_values(head, tokens, -1.0),
+        6 => scale_values(head, tokens, factor(0.7, rng) as f32),
         7 => {
             for &token in tokens {
                 let other = rng.random_range(0..head.values.len() / VALUE_DIM);
@@ -123,14 +123,11 @@ fn change_tokens(head: &mut HeadData, tokens: &[usize], rng: &mut ChaCha8Rng) {
     }
 }
 
-fn change_values(
-    head: &mut HeadData,
-    tokens: &[usize],
-    rng: &mut ChaCha8Rng,
-    change: impl Fn(&mut ChaCha8Rng, &mut [f32]),
-) {
+fn scale_values(head: &mut HeadData, tokens: &[usize], by: f32) {
     for &token in tokens {
-        change(rng, &mut head.values[token * VALUE_DIM..][..VALUE_DIM]);
+        for x in &mut head.values[token * VALUE_DIM..][..VALUE_DIM] {
+            *x *= by;
+        }
     }
 }
 

@@ -205,7 +205,7 @@ fn plain() -> Vec<AdversarialHead> {
         Adversary::IgnoredAxis { factor: 10.0 },
         Adversary::IgnoredAxis { factor: 40.0 },
         Adversary::DistantNeedle { depth: 10.0, place: 0 },
-        Adversary::DistantNeedle { depth: 30.0, place: BLOCK - 1 },
+        Adversary::DistantNeedle { depth: 60.0, place: BLOCK - 1 },
         Adversary::OutlierChannels { channels: 1, magnitude: 200.0, share: 1.0 },
         Adversary::OutlierChannels { channels: 1, magnitude: 5000.0, share: 0.01 },
         Adversary::CommonOffset { length: 30.0 },

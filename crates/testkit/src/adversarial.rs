@@ -257,7 +257,9 @@ impl Draft {
             Adversary::DistantNeedle { depth, place } => {
                 let block = self.middle_block();
                 for logits in &mut self.logits[block..block + BLOCK] {
-                    logits.iter_mut().for_each(|logit| *logit -= depth);
+                    for logit in logits {
+                        *logit -= depth;
+                    }
                 }
                 self.give_attention_of_all(&[block + place]);
                 self.oppose(&[block + place]);
@@ -362,7 +364,9 @@ impl Draft {
 
     /// Gives tokens the opposite value.
     fn oppose(&mut self, tokens: &[usize]) {
-        tokens.iter().for_each(|&token| self.values[token] = first_element(-1.0));
+        for &token in tokens {
+            self.values[token] = first_element(-1.0);
+        }
     }
 
     /// Gaussian values about a mean, of which two elements may differ from 0.
@@ -422,7 +426,9 @@ fn remove(x: &mut [f64], directions: &[Vec<f64>]) {
 
 fn scale(x: &mut [f64], length: f64) {
     let factor = length / dot(x, x).sqrt();
-    x.iter_mut().for_each(|x| *x *= factor);
+    for x in x {
+        *x *= factor;
+    }
 }
 
 fn add(x: &mut [f64], factor: f64, y: &[f64]) {
