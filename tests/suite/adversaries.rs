@@ -192,7 +192,9 @@ fn plain() -> Vec<AdversarialHead> {
         Adversary::LargeLogits { deviation: 5e4 },
         Adversary::LargeLogits { deviation: 1e5 },
         Adversary::LargeLogits { deviation: 2e5 },
+        Adversary::SignChanges { breaks: 1, mean: 0.02 },
         Adversary::SignChanges { breaks: 1, mean: 0.05 },
+        Adversary::SignChanges { breaks: 1, mean: 0.1 },
         Adversary::SignChanges { breaks: 1, mean: 0.2 },
         Adversary::SignChanges { breaks: 5, mean: 0.05 },
         Adversary::Cancelling,
@@ -212,9 +214,13 @@ fn plain() -> Vec<AdversarialHead> {
         Adversary::CommonOffset { length: 3000.0 },
     ];
     let head = |kind| {
-        // With fewer tokens, those that are drawn are sooner all that weighs anything.
-        let is_large = matches!(kind, Adversary::LargeLogits { .. });
-        let tokens = if is_large { 1024 } else { 4096 };
+        let tokens = match kind {
+            // With fewer tokens, those that are drawn are sooner all that weighs anything.
+            Adversary::LargeLogits { .. } => 1024,
+            // With more tokens, more strata have no change of sign.
+            Adversary::SignChanges { .. } => 8192,
+            _ => 4096,
+        };
         AdversarialHead { tokens, ..AdversarialHead::new(kind) }
     };
     kinds.map(head).into()

@@ -52,7 +52,7 @@ pub enum Adversary {
         /// Length of the queries; keys are standard normal.
         deviation: f64,
     },
-    /// Logits are equal, and values are 1 or −1 in long runs, plus a mean.
+    /// Keys are 0, and values are 1 or −1 in long runs, plus a mean.
     SignChanges {
         /// Number of changes of sign along the sequence.
         breaks: usize,
@@ -378,9 +378,9 @@ impl Draft {
         }
     }
 
-    /// Equal logits, and values of alternating sign in `breaks + 1` runs.
+    /// Keys of 0, so that all scores tie, and values of alternating sign in `breaks + 1` runs.
     fn set_runs(&mut self, breaks: usize, mean: f64) {
-        self.logits.iter_mut().for_each(|logits| logits.fill(0.0));
+        self.logits.iter_mut().chain(&mut self.residuals).for_each(|row| row.fill(0.0));
         let n = self.tokens();
         let mut ends: Vec<usize> =
             (0..breaks).map(|_| self.rng.random_range(n / 10..n - n / 10)).collect();
