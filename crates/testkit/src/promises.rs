@@ -46,6 +46,32 @@ pub enum PromiseHead {
     OneDirection(Length),
     /// As [`Gaussian`](Self::Gaussian), with keys and values multiplied by 1e-12.
     Tiny,
+    /// Values that change their sign along the sequence.
+    SignChanges(SignChanges),
+}
+
+/// Values of 1 in one direction, and of -1 after each second change, plus what gives them a mean.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SignChanges {
+    /// The first tokens of a changed sign, ascending.
+    pub changes: &'static [usize],
+    /// The mean of all values.
+    pub mean: f64,
+    /// The standard deviation of the logits; 0 for scores that are equal.
+    pub spread: f64,
+}
+
+impl SignChanges {
+    fn sign(self, token: usize) -> f64 {
+        let changes = self.changes.iter().filter(|&&change| change <= token).count();
+        if changes.is_multiple_of(2) { 1.0 } else { -1.0 }
+    }
+
+    /// The value of a token in its direction.
+    fn value(self, token: usize) -> f64 {
+        let sum: f64 = (0..TOKENS).map(|token| self.sign(token)).sum();
+        self.sign(token) - sum / TOKENS as f64 + self.mean
+    }
 }
 
 /// How long the values of a head are.
@@ -201,6 +227,7 @@ impl PromiseHead {
             Self::Flat | Self::OneDirection(_) => 0.0,
             Self::Gaussian | Self::Cancelling | Self::Tiny => 0.5 * normal,
             Self::LogNormal(sigma) => sigma * normal,
+            Self::SignChanges(SignChanges { spread, .. }) => spread * normal,
             Self::Needle if token.is_multiple_of(TOKENS / 8) => 6.1 + 0.3 * normal,
             Self::Needle => 0.3 * normal,
             Self::Pareto(index) => {
@@ -221,7 +248,10 @@ impl PromiseHead {
             let mut key = [0.0; 4];
             for member in 0..2 {
                 let logit = self.logit(token, &mut rng);
-                let part: f64 = StandardNormal.sample(&mut rng);
+                let mut part: f64 = StandardNormal.sample(&mut rng);
+                if self.has_equal_scores() {
+                    part = 0.0;
+                }
                 logits[member] = logit;
                 key[member] = logit - part;
                 key[2 + member] = part;
@@ -230,6 +260,11 @@ impl PromiseHead {
             values.extend(self.value(token, spread, logits, &mut rng).map(|v| (scale * v) as f32));
         }
         (keys, values)
+    }
+
+    /// Whether scores are equal even after rounding, so that tokens are ranked by position.
+    fn has_equal_scores(self) -> bool {
+        matches!(self, Self::SignChanges(SignChanges { spread: 0.0, .. }))
     }
 
     fn value(
@@ -242,6 +277,10 @@ impl PromiseHead {
         let mut value = [0.0; VALUE_DIM];
         if let Self::OneDirection(length) = self {
             value[0] = length.of(token, rng);
+            return value;
+        }
+        if let Self::SignChanges(changes) = self {
+            value[0] = changes.value(token);
             return value;
         }
         for (j, x) in value.iter_mut().enumerate() {
