@@ -1,9 +1,7 @@
 //! The laws of estimators. Each says what it demands, and its verdict says what was found instead.
 
 use proptest::prelude::*;
-use vattention_core::{
-    BudgetEstimator, Fraction, Needs, SampleStats, Size, TunableDemand, Unseen,
-};
+use vattention_core::{BudgetEstimator, Fraction, Needs, SampleStats, Size, TunableDemand, Unseen};
 
 use crate::laws::{Verdict, ensure, read_again};
 

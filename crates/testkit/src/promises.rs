@@ -51,6 +51,32 @@ pub enum PromiseHead {
     Balanced,
     /// The same, with values of 1 or −1 in one direction, of this mean.
     Signs(f64),
+    /// Values that change their sign along the sequence.
+    SignChanges(SignChanges),
+}
+
+/// Values of 1 in one direction, and of -1 after each second change, plus what gives them a mean.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SignChanges {
+    /// The first tokens of a changed sign, ascending.
+    pub changes: &'static [usize],
+    /// The mean of all values.
+    pub mean: f64,
+    /// The standard deviation of the logits; 0 for scores that are equal.
+    pub spread: f64,
+}
+
+impl SignChanges {
+    fn sign(self, token: usize) -> f64 {
+        let changes = self.changes.iter().filter(|&&change| change <= token).count();
+        if changes.is_multiple_of(2) { 1.0 } else { -1.0 }
+    }
+
+    /// The value of a token in its direction.
+    fn value(self, token: usize) -> f64 {
+        let sum: f64 = (0..TOKENS).map(|token| self.sign(token)).sum();
+        self.sign(token) - sum / TOKENS as f64 + self.mean
+    }
 }
 
 /// How long the values of a head are.
@@ -252,6 +278,7 @@ impl PromiseHead {
             Self::Gaussian | Self::Cancelling | Self::Tiny => 0.5 * normal,
             Self::LogNormal(sigma) => sigma * normal,
             Self::Balanced | Self::Signs(_) => normal,
+            Self::SignChanges(SignChanges { spread, .. }) => spread * normal,
             Self::Needle if token.is_multiple_of(TOKENS / 8) => 6.1 + 0.3 * normal,
             Self::Needle => 0.3 * normal,
             Self::Pareto(index) => {
@@ -272,7 +299,10 @@ impl PromiseHead {
             let mut key = [0.0; 4];
             for member in 0..2 {
                 let logit = self.logit(token, &mut rng);
-                let part: f64 = StandardNormal.sample(&mut rng);
+                let mut part: f64 = StandardNormal.sample(&mut rng);
+                if self.has_equal_scores() {
+                    part = 0.0;
+                }
                 logits[member] = logit;
                 key[member] = logit - part;
                 key[2 + member] = part;
@@ -281,6 +311,11 @@ impl PromiseHead {
             values.extend(self.value(token, spread, logits, &mut rng).map(|v| (scale * v) as f32));
         }
         (keys, values)
+    }
+
+    /// Whether scores are equal even after rounding, so that tokens are ranked by position.
+    fn has_equal_scores(self) -> bool {
+        matches!(self, Self::SignChanges(SignChanges { spread: 0.0, .. }))
     }
 
     fn value(
@@ -300,6 +335,10 @@ impl PromiseHead {
             Self::Signs(mean) => {
                 let uniform: f64 = Open01.sample(rng);
                 value[0] = if uniform < f64::midpoint(1.0, mean) { 1.0 } else { -1.0 };
+                return value;
+            }
+            Self::SignChanges(changes) => {
+                value[0] = changes.value(token);
                 return value;
             }
             _ => {}
