@@ -38,7 +38,9 @@ impl Stratification {
                 centre.iter_mut().zip(&means[neighbour]).for_each(|(sum, x)| *sum += x);
             }
             let count = (1 + neighbours.len()) as f64;
-            centre.iter_mut().for_each(|x| *x /= count);
+            for x in &mut centre {
+                *x /= count;
+            }
             centre
         };
         self.neighbours.iter().enumerate().map(average).collect()
@@ -66,7 +68,7 @@ mod tests {
         assert_eq!(strata.drawn(), [2, 1]);
         let mut sum = 0.0;
         for [a, b] in [[0, 1], [0, 2], [1, 2]].map(|pair| pair.map(|token| tokens[token])) {
-            let centres = strata.average_neighbours(&[vec![(a + b) / 2.0], vec![neighbour]]);
+            let centres = strata.average_neighbours(&[vec![f64::midpoint(a, b)], vec![neighbour]]);
             let centre: f64 = centres[0][0];
             sum += (a - centre).powi(2) + (b - centre).powi(2);
         }

@@ -30,9 +30,9 @@ fn neighbours_are_beside_in_level_or_in_block() {
         let sizes: Vec<usize> = strata.counts().map(|(size, _)| size).collect();
         assert_eq!(sizes.iter().filter(|&&size| size == 0).count(), lacking);
         for (a, neighbours) in strata.neighbours().into_iter().enumerate() {
-            for b in 0..sizes.len() {
+            for (b, &size) in sizes.iter().enumerate() {
                 let apart = (a / 4).abs_diff(b / 4) + (a % 4).abs_diff(b % 4);
-                assert_eq!(neighbours.contains(&b), apart == 1 && sizes[b] > 0, "{a} and {b}");
+                assert_eq!(neighbours.contains(&b), apart == 1 && size > 0, "{a} and {b}");
             }
         }
     }
