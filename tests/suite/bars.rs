@@ -187,7 +187,8 @@ fn bars_of_every_estimator_hold_where_values_cancel() {
                 size,
                 ..Hoeffding::new(target, delta_of, delta_of)
             };
-            let strict = Ratio { mode: Mode::Strict, ..Ratio::sized(Size::Tokens(200), delta_of) };
+            let mut strict = Ratio::sized(Size::Tokens(200), delta_of);
+            strict.mode = Mode::Strict;
             let all: [Box<dyn BudgetEstimator>; 6] = [
                 Box::new(strict),
                 Box::new(Clt(terms(Target::Denominator))),
