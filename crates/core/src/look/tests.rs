@@ -281,7 +281,7 @@ fn pairs_are_taken_within_strata() {
 #[test]
 fn what_is_not_a_number_is_not_taken_for_zero() {
     let drawn = [0, 1, 2, 3, 4];
-    for strata in [None, Some(vec![0; 5])] {
+    for strata in [None, Some(Stratification::single(5))] {
         let look = |factor: f64| {
             let mut factors = vec![1.0; 5];
             factors[1] = factor;
