@@ -121,7 +121,7 @@ fn of_bound(radius: f32, errors: &keys::Errors<'_>) -> f32 {
 /// Whether an exponent is above the limit or not a number.
 #[inline(always)]
 fn is_beyond(exponent: f32) -> bool {
-    !(exponent <= LIMIT)
+    exponent > LIMIT || exponent.is_nan()
 }
 
 /// The exponent of a token that is left to chance; sizes of others are not used, and stay finite.

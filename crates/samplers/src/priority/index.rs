@@ -132,12 +132,12 @@ fn largest(numbers: &[f32]) -> f32 {
             let x = numbers[lane];
             most[lane] = if x > most[lane] { x } else { most[lane] };
             // Not a number, unless `x` is finite.
-            zeros[lane] += x - x;
+            zeros[lane] += 0.0 * x;
         }
     }
     for (lane, &x) in rest.iter().enumerate() {
         most[lane] = if x > most[lane] { x } else { most[lane] };
-        zeros[lane] += x - x;
+        zeros[lane] += 0.0 * x;
     }
     most.into_iter().fold(f32::NEG_INFINITY, f32::max) + zeros.iter().sum::<f32>()
 }
