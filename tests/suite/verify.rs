@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ndarray::{Array3, s};
 use serde::{Deserialize, Serialize};
 use vattention::experiments::{
-    Cause, Entry, Evidence, LEVEL, PromiseTest, Results, RowsTogether, TokenLists, TraceSettings,
-    Verdict, Verification, at_epsilon, compare, verify,
+    Cause, Entry, Evidence, LEVEL, PromiseTest, PromiseVerdict, Results, RowsTogether, TokenLists,
+    TraceSettings, Verification, at_epsilon, compare, verify,
 };
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
@@ -100,10 +100,10 @@ fn rows_that_always_fail_are_not_hidden_by_few_samples() {
     let worst = bad.rows_together.worst.unwrap();
     assert!(worst.at_least == 2 && worst.units > 50 && worst.allowed < 40, "{worst:?}");
     assert_eq!(bad.contradicted_by, [PromiseTest::RowsTogether]);
-    assert_eq!((bad.verdict, bad.held), (Verdict::Contradicted, false));
+    assert_eq!((bad.verdict, bad.held), (PromiseVerdict::Contradicted, false));
     assert_eq!(bad.fault.unwrap().cause, Cause::TailSeen);
     let good = run(layer_of(1000, &[]), 2000).unwrap();
-    assert_eq!((good.verdict, good.held, good.fault), (Verdict::Undecided, false, None));
+    assert_eq!((good.verdict, good.held, good.fault), (PromiseVerdict::Undecided, false, None));
     assert_eq!((good.row_coverage.judged, good.row_coverage.unjudged), (0, 1000));
 }
 
@@ -116,7 +116,7 @@ fn a_promise_is_held_where_every_row_could_have_contradicted_it() {
         let coverage = verdict.row_coverage;
         assert_eq!((coverage.judged, coverage.unjudged), (judged, 40 - judged), "{trials}");
         assert_eq!((coverage.least_samples, coverage.least_trials), (8, 320));
-        let expected = if judged == 40 { Verdict::Held } else { Verdict::Undecided };
+        let expected = if judged == 40 { PromiseVerdict::Held } else { PromiseVerdict::Undecided };
         assert_eq!((verdict.verdict, verdict.held), (expected, judged == 40), "{trials}");
         assert!(verdict.contradicted_by.is_empty());
     }
@@ -137,7 +137,7 @@ fn a_suspicious_row_is_not_held() {
     let few = verdict(2000);
     assert_eq!((few.row_coverage.unjudged, few.contradicted_by.len()), (0, 0));
     assert_eq!(few.suspected_by, [PromiseTest::Row], "{:?}", few.worst_row);
-    assert_eq!((few.worst_row.query, few.verdict), (Some(3), Verdict::Undecided));
+    assert_eq!((few.worst_row.query, few.verdict), (Some(3), PromiseVerdict::Undecided));
     let many = verdict(20_000);
     assert!(many.contradicted_by.contains(&PromiseTest::Row) && many.suspected_by.is_empty());
 }

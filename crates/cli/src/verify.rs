@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vattention::experiments::{
-    Entry, Results, TraceSettings, Verdict, at_densities, at_epsilon, chosen_layers,
+    Entry, PromiseVerdict, Results, TraceSettings, at_densities, at_epsilon, chosen_layers,
     expect_classes, verify_all,
 };
 use vattention::plots;
@@ -131,9 +131,9 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let table = if args.heads { table::all(verdict) } else { table::worst(verdict) };
     say(&format!("{table}\n\n{}", summary::text(verdict)))?;
     match verdict.verdict {
-        Verdict::Held => Ok(()),
-        Verdict::Contradicted => Err(Failure::No),
-        Verdict::Undecided => Err(Failure::Undecided),
+        PromiseVerdict::Held => Ok(()),
+        PromiseVerdict::Contradicted => Err(Failure::No),
+        PromiseVerdict::Undecided => Err(Failure::Undecided),
     }
 }
 

@@ -45,7 +45,7 @@ pub use units::{
 };
 pub use variant::Variant;
 pub use verify::{
-    Cause, Count, EvidenceCounts, Failures, Fault, HeadCount, LayerTrials, PromiseTest,
-    RowCoverage, RowsTogether, SampleUnit, StepCount, UnitsViolated, Verdict, Verification,
-    at_delta, at_epsilon, try_layer, verify, verify_all,
+    Cause, Count, EvidenceCounts, Failures, Fault, HeadCount, JudgedRows, LayerTrials, PromiseTest,
+    PromiseVerdict, RowsTogether, SampleUnit, StepCount, UnitsViolated, Verification, at_delta,
+    at_epsilon, try_layer, verify, verify_all,
 };

@@ -5,8 +5,8 @@ mod cause;
 mod checked_row;
 mod count;
 mod epsilon;
+mod judged_rows;
 mod layer_counts;
-mod row_coverage;
 mod rows_together;
 mod trials;
 
@@ -28,7 +28,7 @@ use vattention_trace::{Layout, Trace, TraceLayer};
 pub use cause::{Cause, Failures};
 pub use count::{Count, HeadCount, StepCount};
 pub use epsilon::{at_delta, at_epsilon};
-pub use row_coverage::RowCoverage;
+pub use judged_rows::JudgedRows;
 pub use rows_together::{RowsTogether, SampleUnit, UnitsViolated};
 
 /// The verdict on a promise, or on error bars where a size is asked for.
@@ -65,14 +65,14 @@ pub struct Verification {
     /// What it is tested against; its trials are the fewest of any row.
     pub row_test: CountTest,
     /// Rows that could be judged by themselves.
-    pub row_coverage: RowCoverage,
+    pub row_coverage: JudgedRows,
     /// The test of all rows together.
     pub rows_together: RowsTogether,
     /// What the violations of heads (of layers) say of delta.
     pub evidence: EvidenceCounts,
     /// The verdict.
-    pub verdict: Verdict,
-    /// Whether the verdict is [`Verdict::Held`].
+    pub verdict: PromiseVerdict,
+    /// Whether the verdict is [`PromiseVerdict::Held`].
     pub held: bool,
     /// Tests that contradict the promise.
     pub contradicted_by: Vec<PromiseTest>,
@@ -89,7 +89,7 @@ pub struct Verification {
 /// Result of the tests of a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum PromiseVerdict {
     /// No test contradicts delta or suspects that it does not hold, and the samples of every row
     /// could have contradicted it.
     Held,
@@ -253,7 +253,7 @@ impl Verification {
         let delta = demand.delta.get();
         let (worst, test) = worst_count(&counts, delta);
         let (worst_row, row_test) = worst_count(&rows, delta);
-        let row_coverage = RowCoverage::new(&rows, queries, delta);
+        let row_coverage = JudgedRows::new(&rows, queries, delta);
         let rows_together = RowsTogether::new(&units, delta);
         let tests = [
             (PromiseTest::Pooled, worst.p_value, test.limit),
@@ -274,11 +274,11 @@ impl Verification {
             PromiseTest::RowsTogether => Fault::find(&heads, None),
         });
         let verdict = if !contradicted_by.is_empty() {
-            Verdict::Contradicted
+            PromiseVerdict::Contradicted
         } else if suspected_by.is_empty() && row_coverage.unjudged == 0 {
-            Verdict::Held
+            PromiseVerdict::Held
         } else {
-            Verdict::Undecided
+            PromiseVerdict::Undecided
         };
         let all = |of: fn(&HeadCount) -> usize| heads.iter().map(of).sum::<usize>() as f64;
         Self {
@@ -299,7 +299,7 @@ impl Verification {
             rows_together,
             evidence: counts.iter().map(|count| count.evidence(delta, test.limit)).collect(),
             verdict,
-            held: verdict == Verdict::Held,
+            held: verdict == PromiseVerdict::Held,
             contradicted_by,
             suspected_by,
             fault,
@@ -324,7 +324,7 @@ fn worst_count(counts: &[Count], delta: f64) -> (Count, CountTest) {
     (worst, CountTest::new(trials, delta, LEVEL / counts.len() as f64))
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for PromiseVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Held => "held",

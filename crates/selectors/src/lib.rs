@@ -59,7 +59,7 @@ pub use oracle_top_p::{MassOf, OracleTopP};
 pub use pq_cache::{Codebook, Metric, PartBits, PartCodes, PartTable, PqCache};
 pub use quest::Quest;
 pub use retrieval_attention::RetrievalAttention;
-pub use rotated_codes::{Deviations, RotatedCodes};
+pub use rotated_codes::{CodeDeviations, RotatedCodes};
 pub use scissorhands::Scissorhands;
 pub use sink::Sink;
 pub use snapkv::{Odd, Pooling, SnapKv};

@@ -124,10 +124,10 @@ impl RotatedCodes {
     }
 
     /// Standard deviations of the scores of the tokens that a row sees. O(dim).
-    pub fn deviations(&self, row: &Row<'_>) -> Deviations<'_> {
+    pub fn deviations(&self, row: &Row<'_>) -> CodeDeviations<'_> {
         let coded = self.coded(row);
         let query = row.query().iter().map(|&q| f64::from(q).powi(2)).sum::<f64>().sqrt();
-        Deviations {
+        CodeDeviations {
             unit: (DEVIATION * query) as f32,
             factors: &self.factors[..coded],
             peak: coded.checked_sub(1).map_or(0.0, |last| self.peaks[last / BLOCK].to_f32()),
@@ -172,7 +172,7 @@ impl RotatedCodes {
 
 /// Standard deviation σ of each token's score: `unit · factor`, and 0 from the last whole block on.
 #[derive(Clone, Copy, Debug)]
-pub struct Deviations<'a> {
+pub struct CodeDeviations<'a> {
     /// `0.37 |q|`.
     pub unit: f32,
     /// `f` of each token in whole blocks, `[coded]`.

@@ -1,8 +1,8 @@
 //! The verdict in words.
 
 use vattention::experiments::{
-    Count, CountTest, EvidenceCounts, Fault, LEVEL, PromiseTest, RowCoverage, RowsTogether,
-    SUSPICION, UnitsViolated, Verdict, Verification,
+    Count, CountTest, EvidenceCounts, Fault, JudgedRows, LEVEL, PromiseTest, PromiseVerdict,
+    RowsTogether, SUSPICION, UnitsViolated, Verification,
 };
 use vattention::{Demand, Scope, plugin::Assumption};
 
@@ -135,8 +135,8 @@ fn units_violated(verdict: &Verification, worst: &UnitsViolated) -> String {
 }
 
 /// `rows: 576 judged by themselves`
-fn coverage(coverage: &RowCoverage) -> String {
-    let RowCoverage { judged, unjudged, least_samples, least_trials } = coverage;
+fn coverage(coverage: &JudgedRows) -> String {
+    let JudgedRows { judged, unjudged, least_samples, least_trials } = coverage;
     match unjudged {
         0 => format!("rows: {judged} judged by themselves"),
         _ => format!(
@@ -149,15 +149,15 @@ fn coverage(coverage: &RowCoverage) -> String {
 fn answer(verdict: &Verification) -> String {
     let delta = verdict.demand.delta.get();
     match verdict.verdict {
-        Verdict::Held => {
+        PromiseVerdict::Held => {
             format!("held: nothing contradicts delta = {delta}\n{}", detectable(verdict))
         }
-        Verdict::Undecided => format!(
+        PromiseVerdict::Undecided => format!(
             "undecided: nothing contradicts delta = {delta}, but {}\n{}",
             doubts(verdict).join("; "),
             detectable(verdict)
         ),
-        Verdict::Contradicted => {
+        PromiseVerdict::Contradicted => {
             let tests: Vec<String> =
                 verdict.contradicted_by.iter().map(|&test| found_by(verdict, test)).collect();
             let fault = verdict.fault.map_or_else(String::new, |fault| {

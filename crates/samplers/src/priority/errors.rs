@@ -16,7 +16,7 @@
 use half::bf16;
 use multiversion::multiversion;
 use vattention_core::{Element, Picks};
-use vattention_selectors::Deviations;
+use vattention_selectors::CodeDeviations;
 
 use super::exp::exp;
 use super::index::Scan;
@@ -37,7 +37,7 @@ pub(super) enum Errors<'a> {
     /// Proved bounds Δ of each token.
     Proved(keys::Errors<'a>),
     /// Standard deviations of each token.
-    Deviations(Deviations<'a>),
+    Deviations(CodeDeviations<'a>),
     /// One bound Δ for all tokens, expected of what a pilot shows; no size is multiplied by it.
     Common(f64),
 }

@@ -8,7 +8,7 @@ use crate::metrics::{LEVEL, binomial};
 /// Numbers of rows whose samples could contradict delta, if all of them violated the promise, and
 /// of rows whose samples are too few for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct RowCoverage {
+pub struct JudgedRows {
     /// Rows with enough samples.
     pub judged: usize,
     /// Rows with fewer, or none.
@@ -19,7 +19,7 @@ pub struct RowCoverage {
     pub least_trials: usize,
 }
 
-impl RowCoverage {
+impl JudgedRows {
     /// Coverage of all rows, where a layer has at most `queries` queries.
     pub(super) fn new(rows: &[Count], queries: usize, delta: f64) -> Self {
         let least_samples = binomial::least_trials(delta, LEVEL / rows.len() as f64);
