@@ -46,7 +46,9 @@ impl World {
     fn succeed(&self, line: &str) -> String {
         let output = self.run(line);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{line}");
+        // A command that takes long, on a busy machine, shows its progress.
+        let said: Vec<&str> = said.lines().filter(|line| !line.starts_with("progress: ")).collect();
+        assert_eq!((output.status.code(), said.as_slice()), (Some(0), &[][..]), "{line}");
         String::from_utf8(output.stdout).unwrap()
     }
 

@@ -104,7 +104,9 @@ impl World {
     pub(crate) fn succeed(&self, args: &[&str]) -> String {
         let output = self.run(args);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{args:?}");
+        // A command that takes long, on a busy machine, shows its progress.
+        let said: Vec<&str> = said.lines().filter(|line| !line.starts_with("progress: ")).collect();
+        assert_eq!((output.status.code(), said.as_slice()), (Some(0), &[][..]), "{args:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
