@@ -77,7 +77,7 @@ impl Within {
 }
 
 impl Centre {
-    /// Of an average of `e v`, then of `e`, `[value_dim + 1]`, beside the output.
+    /// The centre that is an average of `e v`, then of `e`, `[value_dim + 1]`, beside the output.
     pub fn new(average: &[f64], out: &[f64]) -> Self {
         let (e, average) = (average[out.len()], &average[..out.len()]);
         let squared = average.iter().map(|x| x * x).sum();

@@ -21,7 +21,7 @@ pub(crate) struct Goal {
 /// A norm of a numerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// Of the estimate, `|N^|`.
+    /// The norm of the estimate, `|N^|`.
     Estimate,
     /// The floor.
     Floor,

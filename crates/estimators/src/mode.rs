@@ -37,7 +37,7 @@ pub(crate) struct Corrections {
 impl Corrections {
     /// Estimates are taken for the truth.
     pub(crate) const NONE: Self = Self { allowance: 0.0, conversion: Conversion::None };
-    /// Those of the central limit theorem.
+    /// Corrections of results of the central limit theorem.
     pub(crate) const NORMAL: Self = Self { allowance: ALLOWANCE, conversion: Conversion::Normal };
 }
 

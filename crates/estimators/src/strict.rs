@@ -20,8 +20,8 @@ use vattention_core::{SampleStats, Target};
 use crate::goal::Goal;
 use crate::observed::Observed;
 
-/// By how much the tokens that are missed, but for probability delta, shift the target at most, relative
-/// to it; no residual weight exceeds `bound`.
+/// Upper bound, but for probability delta, on the shift of the target by missed tokens, relative to the
+/// target; no residual weight exceeds `bound`.
 pub(crate) fn shift(goal: &Goal, stats: &SampleStats, bound: f64, delta: f64) -> f64 {
     most_unseen(stats.b, stats.n_s, delta) * error_of_one(goal, stats, bound)
 }

@@ -251,7 +251,7 @@ fn ranks_of_pairs() {
     }
 }
 
-/// What neighbours differ by is one direction, however round the strata are by themselves.
+/// The difference between neighbours is one direction, however round each stratum is by itself.
 #[test]
 fn a_difference_between_neighbours_is_one_direction() {
     let values = |i: usize| {

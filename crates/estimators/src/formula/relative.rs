@@ -88,7 +88,7 @@ mod tests {
         }
     }
 
-    /// Where the estimate is near, both sides of the error count; a bar of 1 leaves one side.
+    /// Both sides of the error count where the estimate is near; a bar of 1 leaves one side.
     #[test]
     fn bars_are_hardly_wider_than_they_must_be() {
         for delta in [0.01, 0.05, 0.1] {
@@ -100,7 +100,7 @@ mod tests {
         assert!(g > 1.005 && g < 1.0101, "{g}");
     }
 
-    /// Errors spread over so many directions that they are orthogonal to the value, and of one length.
+    /// Errors spread over many directions are orthogonal to the value, and of one length.
     #[test]
     fn bars_suffice_for_errors_in_many_directions() {
         for delta in DELTAS {

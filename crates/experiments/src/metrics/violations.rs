@@ -84,7 +84,7 @@ impl TokenLists {
         }
     }
 
-    /// Bound on the probability of at least so many violated rows, where each is violated with
+    /// Bound on the probability of at least that number of violated rows, each violated with
     /// probability delta at most.
     ///
     /// A list contributes its violated heads over `heads_per_list`, a number in `[0, 1]`.

@@ -2,7 +2,7 @@
 //!
 //! A bar at confidence `1 − δ` may miss the truth in a share δ of the samples of a head at most. Each
 //! pipeline is made to claim each confidence, and draws samples of every row. Bars that are too wide
-//! are no fault: each head's count is judged by the exact binomial probability of so many.
+//! are no fault: each head's count is judged by its exact binomial probability.
 
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ pub struct JudgedRows {
     pub unjudged: usize,
     /// Least samples of a judged row.
     pub least_samples: usize,
-    /// Least trials of a KV head that give every row so many.
+    /// Least trials of a KV head that give every row that number of samples.
     pub least_trials: usize,
 }
 

@@ -44,11 +44,11 @@ pub struct RowsTogether {
 pub struct UnitsViolated {
     /// The number of violations.
     pub at_least: usize,
-    /// Units in which a row has so many.
+    /// Units in which a row has at least that number.
     pub units: usize,
     /// Most units that do not contradict delta.
     pub allowed: usize,
-    /// Bound on the probability of so many units, where the promise is kept.
+    /// Bound on the probability of that number of units, where the promise is kept.
     pub p_value: f64,
 }
 
