@@ -2,7 +2,7 @@
 
 /// The largest of the first numbers of a list that grows. It keeps only those above all before them:
 /// `ln n` of `n` numbers in random order, 16 bytes each.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PrefixMax {
     len: usize,
     /// Numbers above all before them, and after how many of the list each came.

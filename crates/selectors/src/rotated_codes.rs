@@ -18,7 +18,7 @@
 //! the same scores.
 //!
 //! Tokens after the last whole block that a row sees are scored by their keys. Memory: 2 bits for each
-//! element, 2 bytes, and the 64th part of a mean and of 2 bytes; 34 bytes and 4 for keys of 128.
+//! element, 2 bytes, and the 64th part of a mean; 34 bytes and 4 for keys of 128.
 //! Cost of scoring: one pass over the codes, for up to four rows together.
 
 mod rotation;
@@ -26,7 +26,7 @@ mod scan;
 
 use half::bf16;
 use multiversion::multiversion;
-use vattention_core::{Row, Site, Stream, Tokens};
+use vattention_core::{PrefixMax, Row, Site, Stream, Tokens};
 
 use rotation::Rotation;
 use scan::{Query, add_codes};
@@ -62,8 +62,8 @@ pub struct RotatedCodes {
     factors: Vec<bf16>,
     /// Rotated means, `[groups][dim][GROUP]`.
     means: Vec<bf16>,
-    /// The largest factor of a block and of all blocks before it, `[blocks]`.
-    peaks: Vec<bf16>,
+    /// The largest of the factors of the first tokens.
+    peaks: PrefixMax,
     /// Keys that make no block yet, `[tokens · dim]`.
     rest: Vec<f32>,
 }
@@ -79,7 +79,7 @@ impl RotatedCodes {
             words: Vec::new(),
             factors: Vec::new(),
             means: Vec::new(),
-            peaks: Vec::new(),
+            peaks: PrefixMax::default(),
             rest: Vec::new(),
         }
     }
@@ -98,10 +98,7 @@ impl RotatedCodes {
 
     /// Bytes of codes, factors and means.
     pub fn bytes(&self) -> usize {
-        size_of_val(&self.words[..])
-            + size_of_val(&self.factors[..])
-            + size_of_val(&self.means[..])
-            + size_of_val(&self.peaks[..])
+        size_of_val(&self.words[..]) + size_of_val(&self.factors[..]) + size_of_val(&self.means[..])
     }
 
     /// Sets the logits of all visible tokens of rows that see as many, `[rows][visible]`. What the codes add to `q·c` is
@@ -130,7 +127,7 @@ impl RotatedCodes {
         CodeDeviations {
             unit: (DEVIATION * query) as f32,
             factors: &self.factors[..coded],
-            peak: coded.checked_sub(1).map_or(0.0, |last| self.peaks[last / BLOCK].to_f32()),
+            peak: self.peaks.of(coded) as f32,
         }
     }
 
@@ -146,11 +143,10 @@ impl RotatedCodes {
         let mean = mean(&self.rest, dim);
         let words = dim.div_ceil(PER_WORD);
         self.words.resize((block + 1) * words * BLOCK, 0);
-        let mut peak = self.peaks.last().copied().unwrap_or(bf16::ZERO);
         for (token, key) in self.rest.chunks_exact_mut(dim).enumerate() {
             key.iter_mut().zip(&mean).for_each(|(x, c)| *x -= c.to_f32());
             let factor = bf16::from_f32(quantise(key));
-            peak = if factor > peak || factor.is_nan() { factor } else { peak };
+            self.peaks.push(factor.to_f64());
             self.factors.push(factor);
             for (j, part) in key.chunks(PER_WORD).enumerate() {
                 let codes = part.iter().enumerate();
@@ -160,7 +156,6 @@ impl RotatedCodes {
                 self.words[(block * words + j) * BLOCK + token] = word;
             }
         }
-        self.peaks.push(peak);
         let group = block / GROUP * GROUP * dim;
         self.means.resize(group + GROUP * dim, bf16::ZERO);
         for (i, c) in mean.into_iter().enumerate() {
@@ -177,7 +172,7 @@ pub struct CodeDeviations<'a> {
     pub unit: f32,
     /// `f` of each token in whole blocks, `[coded]`.
     pub factors: &'a [bf16],
-    /// At least the largest of them.
+    /// The largest of them; infinite if any is not a number.
     pub peak: f32,
 }
 

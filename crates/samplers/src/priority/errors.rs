@@ -72,7 +72,7 @@ impl Errors<'_> {
     /// Whether the exponent of any token may exceed the limit.
     fn may_exceed(&self) -> bool {
         match self {
-            Self::Proved(errors) => is_beyond(of_bound(errors.largest(), errors)),
+            Self::Proved(errors) => is_beyond(of_bound(errors.largest, errors)),
             Self::Deviations(of_codes) => is_beyond(of_deviation(of_codes.unit * of_codes.peak)),
             Self::Common(_) => false,
         }

@@ -8,7 +8,7 @@
 //! rounded by at most `γ Σ |q_c k_c| ≤ γ |q| |k|`, `γ = u (d + 2) / (1 − u (d + 2))` for `d` rounded
 //! products in any order of summation (Higham, Accuracy and Stability of Numerical Algorithms, 3.1).
 
-use vattention_core::{Row, Tokens};
+use vattention_core::{PrefixMax, Row, Tokens};
 use vattention_selectors::{LabelBits, Labels, Rounding};
 
 use super::index::norm;
@@ -19,6 +19,8 @@ pub(super) struct Keys {
     labels: Labels,
     /// `r` of each token, `[tokens]`.
     radii: Vec<f32>,
+    /// The largest of the `r` of the first tokens.
+    largest: PrefixMax,
 }
 
 /// Bounds of the differences of logits and scores: `|q| r` of each token, and the underflow.
@@ -26,6 +28,8 @@ pub(super) struct Keys {
 pub(super) struct Errors<'a> {
     /// `r`, `[visible]`.
     pub(super) radii: &'a [f32],
+    /// The largest of them; infinite if any is not a number.
+    pub(super) largest: f32,
     /// At least `|q|`.
     pub(super) query: f32,
     /// At least what underflow takes from a product.
@@ -35,7 +39,11 @@ pub(super) struct Errors<'a> {
 impl Keys {
     pub(super) fn new(head_dim: usize) -> Self {
         let bits = LabelBits::try_from(8).expect("a label has up to 8 bits");
-        Self { labels: Labels::new(head_dim, bits), radii: Vec::new() }
+        Self {
+            labels: Labels::new(head_dim, bits),
+            radii: Vec::new(),
+            largest: PrefixMax::default(),
+        }
     }
 
     pub(super) fn append(&mut self, keys: &Tokens<'_>) {
@@ -55,7 +63,9 @@ impl Keys {
         let lost = norm(key().zip(&kept).map(|(k, kept)| k - kept));
         let unit = (kept.len() + 2) as f64 * f64::from(f32::EPSILON) / 2.0;
         let rounded = unit / (1.0 - unit) * (norm(key()) + norm(kept.iter().copied()));
-        self.radii.push(((lost + rounded) as f32).next_up());
+        let radius = ((lost + rounded) as f32).next_up();
+        self.radii.push(radius);
+        self.largest.push(radius.into());
     }
 
     /// Sets approximate logits of the visible tokens. O(visible · head_dim).
@@ -69,6 +79,7 @@ impl Keys {
         let query = norm(row.query().iter().copied().map(f64::from)) as f32;
         Errors {
             radii: &self.radii[..row.visible()],
+            largest: self.largest.of(row.visible()) as f32,
             query: query.next_up(),
             tiny: row.query().len() as f32 * f32::MIN_POSITIVE,
         }
@@ -83,11 +94,5 @@ impl Errors<'_> {
     /// Bound of the difference of a token's logit and score.
     pub(super) fn bound(&self, token: usize) -> f64 {
         f64::from(self.query) * f64::from(self.radii[token]) + f64::from(self.tiny)
-    }
-
-    /// The largest `r`; not a number if any is none.
-    pub(super) fn largest(&self) -> f32 {
-        let larger = |most: f32, &radius: &f32| if radius <= most { most } else { radius };
-        self.radii.iter().fold(0.0, larger)
     }
 }
