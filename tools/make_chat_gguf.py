@@ -18,7 +18,7 @@ import gguf
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-VOCABULARY = ROOT / "crates/llm/tests/golden/gguf-tokenizer/smollm.json"
+TOKENIZERS = ROOT / "crates/llm/tests/golden/gguf-tokenizer"
 HIDDEN, INNER, LAYERS, HEADS, KV_HEADS, CONTEXT = 64, 96, 2, 4, 2, 2048
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -50,8 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, required=True)
     output = parser.parse_args().output
-    named = json.loads(VOCABULARY.read_text())["metadata"]
-    metadata = {f"tokenizer.ggml.{key}": value for key, value in named.items()}
+    metadata = {f"tokenizer.ggml.{key}": value for key, value in read_tokenizer().items()}
     tokens = len(metadata["tokenizer.ggml.tokens"])
     writer = gguf.GGUFWriter(output, "llama")
     writer.add_block_count(LAYERS)
@@ -77,6 +76,13 @@ def main() -> None:
     writer.write_tensors_to_file()
     writer.close()
     print(f"{output}: {output.stat().st_size} bytes, {tokens} tokens")
+
+
+def read_tokenizer() -> dict[str, object]:
+    """Metadata of SmolLM's family; its vocabulary is that of all byte-level families."""
+    family = json.loads((TOKENIZERS / "smollm.json").read_text())["metadata"]
+    vocabulary = json.loads((TOKENIZERS / "byte-level.json").read_text())
+    return {**family, **vocabulary}
 
 
 def kind(value: object) -> tuple:

@@ -9,6 +9,8 @@ use vattention::trace::Trace;
 use vattention::{Fraction, PipelineConfig, Shape, Size};
 
 use crate::compare::find_backend;
+#[cfg(feature = "models")]
+use crate::pipelines::fits_model;
 use crate::pipelines::{Changes, fits};
 use crate::{Failure, say};
 
@@ -34,13 +36,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // What the pipelines must fit, beside themselves.
     let layers: Vec<(usize, Shape)> = trace.as_ref().map_or_else(Vec::new, shapes);
     #[cfg(feature = "models")]
-    let layers = match &args.model {
-        Some(model) => [layers, crate::models::layers(model)?].concat(),
-        None => layers,
-    };
+    let model = args.model.as_deref().map(crate::models::layers).transpose()?;
     let backend = find_backend("cpu")?;
     let misfit = |entry: &Entry| {
-        let reason = fits(entry, &layers, &*backend).err().or_else(|| {
+        let reason = fits(entry, &layers, &*backend).err();
+        #[cfg(feature = "models")]
+        let reason = reason.or_else(|| fits_model(entry, model.as_ref()?, &*backend).err());
+        let reason = reason.or_else(|| {
             let trace = trace.as_ref()?;
             let layers: Vec<_> = trace.layers().collect();
             expect_classes(&entry.pipeline, trace, &layers).err().map(|error| error.to_string())

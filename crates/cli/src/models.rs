@@ -54,6 +54,7 @@ pub(crate) fn run(command: &Command, call: &Call) -> Result<(), Failure> {
 
 /// The layers of a model, and their shapes.
 pub(crate) fn layers(model: &Path) -> Result<Vec<(usize, Shape)>, Failure> {
+    checkpoint::expect_exists(model)?;
     Ok(checkpoint::layers(&vattention_llm::Config::open(model)?))
 }
 

@@ -264,6 +264,18 @@ pub(crate) fn fits(
     })
 }
 
+/// Builds a pipeline for all layers of a model, or says why it cannot run there: also if it names
+/// layers that the model does not have.
+#[cfg(feature = "models")]
+pub(crate) fn fits_model(
+    entry: &Entry,
+    layers: &[(usize, Shape)],
+    backend: &dyn Backend,
+) -> Result<(), String> {
+    entry.pipeline.expect_layers(layers.len()).map_err(|error| error.to_string())?;
+    fits(entry, layers, backend)
+}
+
 /// Refuses a pipeline that cannot run on some of the layers.
 pub(crate) fn expect_fit(
     entry: &Entry,

@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::pipeline_config::{Conflict, PipelineConfig, Share};
-use crate::{BudgetEstimator, Demand, SamplerConfig, Scope, SelectorConfig};
+use crate::{BudgetEstimator, Demand, Error, Result, SamplerConfig, Scope, SelectorConfig};
 
 /// One layer (`3`), layers from one to before another (`"2..30"`), or all from one on (`"30.."`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,16 @@ impl Layers {
     }
 }
 
+impl fmt::Display for Layers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(layer) => write!(f, "{layer}"),
+            Self::Range(first, end) => write!(f, "{first}..{end}"),
+            Self::From(first) => write!(f, "{first}.."),
+        }
+    }
+}
+
 impl From<usize> for Layers {
     fn from(layer: usize) -> Self {
         Self::One(layer)
@@ -54,8 +64,7 @@ impl Serialize for Layers {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::One(layer) => layer.serialize(serializer),
-            Self::Range(first, end) => serializer.collect_str(&format_args!("{first}..{end}")),
-            Self::From(first) => serializer.collect_str(&format_args!("{first}..")),
+            Self::Range(..) | Self::From(_) => serializer.collect_str(self),
         }
     }
 }
@@ -161,6 +170,32 @@ impl PipelineConfig {
     /// This pipeline, and those of layers with settings of their own.
     pub fn parts(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(self.layers.iter().map(|settings| &*settings.pipeline))
+    }
+
+    /// Refuses layers that a model of `count` layers does not have. A range may end behind the
+    /// last layer, but has a layer of the model in it.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] with the key that names such layers.
+    pub fn expect_layers(&self, count: usize) -> Result<()> {
+        self.expect_layers_of("dense_layers", &self.dense_layers, count)?;
+        for (i, settings) in self.layers.iter().enumerate() {
+            self.expect_layers_of(&format!("layers[{i}].at"), &settings.at, count)?;
+        }
+        Ok(())
+    }
+
+    /// The same, of the layers that a key names.
+    fn expect_layers_of(&self, key: &str, named: &[Layers], count: usize) -> Result<()> {
+        let beyond = named.iter().position(|layers| layers.bounds().0 >= count);
+        let Some(i) = beyond else { return Ok(()) };
+        let message = format!(
+            "layer {}, which the model does not have; expected 0 to {}",
+            named[i],
+            count.saturating_sub(1)
+        );
+        let help = "name layers of the model, or leave the entry out".into();
+        Err(Error::Conflict(Conflict { at: format!("{key}[{i}]"), message, help }))
     }
 
     /// What is wrong with the settings of layers.
@@ -313,6 +348,30 @@ mod tests {
         for empty in ["\"4..4\"", "\"7..3\""] {
             assert!(read(empty).unwrap_err().contains("no layer is in"), "{empty}");
         }
+    }
+
+    #[test]
+    fn layers_beyond_a_model_are_refused_by_their_key() {
+        let pipeline = |dense: &[&str]| PipelineConfig {
+            dense_layers: dense.iter().map(|text| read(text).unwrap()).collect(),
+            ..PipelineConfig::default()
+        };
+        for fine in ["2", "\"0..77\"", "\"2..\""] {
+            pipeline(&[fine]).expect_layers(3).unwrap();
+        }
+        for (beyond, shown) in [("77", "77"), ("3", "3"), ("\"3..5\"", "3..5"), ("\"9..\"", "9..")]
+        {
+            let said = pipeline(&["0", beyond]).expect_layers(3).unwrap_err().to_string();
+            let expected = format!(
+                "dense_layers[1]: layer {shown}, which the model does not have; expected 0 to 2"
+            );
+            assert_eq!(said, expected);
+        }
+        let own = LayerSettings { at: vec![5.into()], pipeline: Arc::default() };
+        let settings = PipelineConfig { layers: vec![own], ..PipelineConfig::default() };
+        settings.expect_layers(6).unwrap();
+        let said = settings.expect_layers(5).unwrap_err().to_string();
+        assert!(said.starts_with("layers[0].at[0]: layer 5, which"), "{said}");
     }
 
     #[test]

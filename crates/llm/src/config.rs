@@ -6,12 +6,11 @@ use std::path::Path;
 
 use vattention_core::Shape;
 
+use crate::files::{find_gguf, read_json};
 use crate::rope::{Scaling, Sharpening};
 use crate::{Error, Result, gguf};
 
 use raw::{Generation, Raw, size};
-
-pub(crate) use raw::read_json;
 
 /// An architecture that is known here, by its name in `architectures`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +35,13 @@ const ARCHITECTURES: [(&str, Architecture); 6] = [
     ("Qwen3ForCausalLM", Architecture::Qwen3),
     ("Qwen3MoeForCausalLM", Architecture::Qwen3Moe),
 ];
+
+/// What a folder of a model holds.
+const EXPECTED: &str =
+    "expected a folder with config.json, tokenizer.json and safetensors, or a GGUF file";
+
+/// `max_window_layers` of Qwen2 and Qwen3 where `config.json` does not have it.
+const QWEN_FULL_LAYERS: usize = 28;
 
 /// Layers that a random stream can tell apart.
 pub(crate) const MOST_LAYERS: usize = 4096;
@@ -114,6 +120,10 @@ impl Config {
 
     fn of_directory(dir: &Path) -> Result<Self> {
         let path = dir.join("config.json");
+        if dir.is_dir() && !path.exists() {
+            let expected = find_gguf(dir).unwrap_or_else(|| EXPECTED.into());
+            return Err(Error::checkpoint(dir, format!("no config.json; {expected}")));
+        }
         let raw: Raw = read_json(&path)?;
         let mut config = Self::from_raw(&raw).map_err(|reason| Error::checkpoint(&path, reason))?;
         let generation = dir.join("generation_config.json");
@@ -135,7 +145,7 @@ impl Config {
         if layers > MOST_LAYERS {
             return Err(format!("`num_hidden_layers` is {layers}; expected at most {MOST_LAYERS}"));
         }
-        let (context, context_key) = context(raw, architecture)?;
+        let (context, context_key) = context(raw, architecture, layers)?;
         Ok(Self {
             architecture,
             hidden_size,
@@ -231,13 +241,19 @@ fn shape(
 
 /// Within its sliding window a model attends to everything; beyond it this crate would compute
 /// something else than the model.
-fn context(raw: &Raw, architecture: Architecture) -> Result<(usize, &'static str), String> {
+fn context(
+    raw: &Raw,
+    architecture: Architecture,
+    layers: usize,
+) -> Result<(usize, &'static str), String> {
     let positions = size("max_position_embeddings", raw.max_position_embeddings)?;
     let slides = match architecture {
         Architecture::Mistral => true,
-        Architecture::Qwen2 | Architecture::Qwen3 | Architecture::Qwen3Moe => {
-            raw.use_sliding_window.unwrap_or(false)
+        Architecture::Qwen2 | Architecture::Qwen3 => {
+            some_layer_slides(raw, layers)? && raw.use_sliding_window.unwrap_or(false)
         }
+        // Every layer does, whatever is said of some.
+        Architecture::Qwen3Moe => raw.use_sliding_window.unwrap_or(false),
         Architecture::Llama => false,
     };
     match raw.sliding_window {
@@ -246,6 +262,28 @@ fn context(raw: &Raw, architecture: Architecture) -> Result<(usize, &'static str
         }
         _ => Ok((positions, "max_position_embeddings")),
     }
+}
+
+/// Whether a layer of Qwen2 or Qwen3 has a sliding window, if the model uses one.
+fn some_layer_slides(raw: &Raw, layers: usize) -> Result<bool, String> {
+    let Some(types) = &raw.layer_types else {
+        return Ok(raw.max_window_layers.unwrap_or(QWEN_FULL_LAYERS) < layers);
+    };
+    if types.len() != layers {
+        let found = types.len();
+        return Err(format!(
+            "`layer_types` has {found} items; expected `num_hidden_layers` = {layers}"
+        ));
+    }
+    for (layer, kind) in types.iter().enumerate() {
+        if !matches!(kind.as_str(), "full_attention" | "sliding_attention") {
+            return Err(format!(
+                "`layer_types`: layer {layer} is {kind:?}; expected \"full_attention\" or \
+                 \"sliding_attention\""
+            ));
+        }
+    }
+    Ok(types.iter().any(|kind| kind == "sliding_attention"))
 }
 
 fn experts(raw: &Raw, architecture: Architecture) -> Result<Option<Experts>, String> {

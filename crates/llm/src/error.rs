@@ -46,6 +46,9 @@ pub enum Error {
         /// Why.
         source: vattention_core::Error,
     },
+    /// A pipeline cannot be the model's: it names layers that the model does not have.
+    #[error("pipeline: {0}")]
+    Pipeline(vattention_core::Error),
     /// An earlier failure left some layers a token ahead of the others.
     #[error("an earlier call has failed between two layers: the sequence cannot go on")]
     Lost,

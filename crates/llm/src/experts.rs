@@ -35,7 +35,7 @@ impl Experts {
         let router = Linear::open(weights, &format!("{name}.gate"), [outer, count], false)?;
         let mut of = |part: &str, sizes| {
             let found = weights.experts(name, part, count, sizes)?;
-            Ok::<_, Error>(found.into_iter().map(Linear::tied))
+            Ok::<_, Error>(found.into_iter().map(Linear::new))
         };
         let gates = of("gate_proj", [inner, outer])?;
         let ups = of("up_proj", [inner, outer])?;
@@ -124,7 +124,7 @@ mod tests {
 
     /// Experts of 2 inputs and 1 element within, which give their number + 1 times `silu(x0) x0`; one has no numbers at all.
     fn experts(poisoned: Option<usize>) -> Experts {
-        let linear = |numbers: Vec<f32>, shape| Linear::tied(Matrix::f32(numbers, shape));
+        let linear = |numbers: Vec<f32>, shape| Linear::new(Matrix::f32(numbers, shape));
         let expert = |number: usize| {
             let one = if poisoned == Some(number) { f32::NAN } else { 1.0 };
             let scale = one * (number + 1) as f32;

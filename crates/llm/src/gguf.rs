@@ -1,27 +1,30 @@
 //! GGUF: a model in one file, as llama.cpp reads it: dimensions, tokenizer, tensors.
 
 mod config;
+mod header;
 mod names;
 pub(crate) mod tokenizer;
+mod types;
+mod value;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use candle_core::Device;
-use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
+use candle_core::quantized::gguf_file::{TensorInfo, Value};
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use half::bf16;
 
 use crate::blocks::{BLOCK, Block, Q4_1, Q8_0};
+use crate::files::refuse_pointer;
 use crate::matrix::{Matrix, candle_is_fast};
 use crate::weights::finite;
 use crate::{Error, Result};
 
-/// The types that are read.
-const TYPES: &str = "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K";
+use header::Header;
 
 /// What Llama 3's rotary frequencies are divided by.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
@@ -45,47 +48,31 @@ pub(crate) struct Gguf {
 }
 
 impl Gguf {
-    /// Reads the header, and checks that every tensor lies in the file.
+    /// Reads the header, and checks that every tensor lies in the file, aligned, and apart from
+    /// the others.
     ///
     /// # Errors
     /// [`Error::File`], or [`Error::Checkpoint`].
     pub(crate) fn open(path: &Path) -> Result<Self> {
+        refuse_pointer(path)?;
         let file = File::open(path).map_err(|source| Error::file(path, source))?;
         let length = file.metadata().map_err(|source| Error::file(path, source))?.len();
-        let content = content(&file).map_err(|reason| Error::checkpoint(path, reason))?;
-        let found = Self {
+        let refuse = |reason| Error::checkpoint(path, reason);
+        let header = Header::read(BufReader::new(&file), length).map_err(refuse)?;
+        check_places(&header, length).map_err(refuse)?;
+        Ok(Self {
             path: path.into(),
             file,
-            start: content.tensor_data_offset,
-            rotary_heads: config::interleaved_heads(&content.metadata),
-            metadata: content.metadata,
-            tensors: content.tensor_infos.into_iter().collect(),
-        };
-        for (name, info) in &found.tensors {
-            found.check_place(info, length).map_err(|reason| found.refuse(name, &reason))?;
-        }
-        Ok(found)
+            start: header.start,
+            rotary_heads: config::interleaved_heads(&header.metadata),
+            metadata: header.metadata,
+            tensors: header.tensors.into_iter().collect(),
+        })
     }
 
     /// Whether there is a tensor of this name of Hugging Face.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(&names::of_gguf(name))
-    }
-
-    /// Refuses tensors that are not whole within the file, however large they say they are.
-    fn check_place(&self, info: &TensorInfo, length: u64) -> Result<(), String> {
-        let size = bytes(info).ok_or_else(|| {
-            let (shape, block) = (info.shape.dims(), info.ggml_dtype.block_size());
-            format!(" has shape {shape:?}; expected rows of a multiple of {block} elements, and less in all")
-        })?;
-        let end = self.start.checked_add(info.offset).and_then(|start| start.checked_add(size));
-        match end {
-            Some(end) if end <= length => Ok(()),
-            _ => Err(format!(
-                " has {size} bytes from byte {} of {length}; the file is cut",
-                self.start.saturating_add(info.offset)
-            )),
-        }
     }
 
     /// Reads a matrix of that shape, in the type in which it is fastest to multiply.
@@ -150,11 +137,6 @@ impl Gguf {
         self.tensors.values().map(bytes_in_memory).sum()
     }
 
-    /// Leaves a tensor out that is allowed to be there.
-    pub(crate) fn skip(&mut self, name: &str) {
-        self.tensors.remove(&names::of_gguf(name));
-    }
-
     /// Refuses tensors that nobody has asked for.
     pub(crate) fn finish(self) -> Result<()> {
         match self.tensors.keys().next() {
@@ -190,14 +172,51 @@ impl Gguf {
     }
 }
 
-/// The header. Candle checks lengths against the file's before it reserves memory, but divides by an
-/// alignment of 0.
-fn content(file: &File) -> Result<Content, String> {
-    let read = AssertUnwindSafe(|| Content::read(&mut BufReader::new(file)));
-    match catch_unwind(read) {
-        Ok(Ok(content)) => Ok(content),
-        Ok(Err(error)) => Err(format!("not a whole GGUF file of tensors in {TYPES}: {error}")),
-        Err(_) => Err("its header cannot be read; is `general.alignment` 0?".into()),
+/// Refuses tensors that are not whole within a file of `length` bytes, however large they say they
+/// are, that begin beside the alignment, or that overlap.
+fn check_places(header: &Header, length: u64) -> Result<(), String> {
+    let mut places = Vec::new();
+    for (name, info) in &header.tensors {
+        let place = find_place(info, header, length)
+            .map_err(|reason| format!("tensor `{name}`{reason}"))?;
+        places.push((place, name));
+    }
+    places.sort_by_key(|(place, _)| (place.start, place.end));
+    for pair in places.windows(2) {
+        let [(first, one), (second, other)] = pair else { continue };
+        if first.end > second.start {
+            return Err(format!(
+                "tensor `{one}` has bytes {} to {} of the file and tensor `{other}` bytes {} to \
+                 {}; expected tensors that do not overlap",
+                first.start, first.end, second.start, second.end
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a file of `length` bytes that a tensor takes.
+fn find_place(info: &TensorInfo, header: &Header, length: u64) -> Result<Range<u64>, String> {
+    let size = bytes(info).ok_or_else(|| {
+        let (shape, block) = (info.shape.dims(), info.ggml_dtype.block_size());
+        format!(
+            " has shape {shape:?}; expected rows of a multiple of {block} elements, and less in all"
+        )
+    })?;
+    let Header { start, alignment, .. } = *header;
+    if !info.offset.is_multiple_of(alignment) {
+        return Err(format!(
+            " begins {} bytes behind the header; expected a multiple of the alignment, {alignment}",
+            info.offset
+        ));
+    }
+    let first = start.checked_add(info.offset);
+    match first.and_then(|first| Some(first..first.checked_add(size)?)) {
+        Some(place) if place.end <= length => Ok(place),
+        _ => Err(format!(
+            " has {size} bytes from byte {} of {length}; the file is cut",
+            start.saturating_add(info.offset)
+        )),
     }
 }
 
@@ -275,9 +294,6 @@ fn numbers(dtype: GgmlDType, bytes: &[u8], shape: &[usize]) -> Result<Vec<f32>, 
 }
 
 fn tensor(dtype: GgmlDType, bytes: &[u8], shape: &[usize]) -> Result<QTensor, String> {
-    if matches!(dtype, GgmlDType::Q8_1 | GgmlDType::Q2K | GgmlDType::Q3K | GgmlDType::Q8K) {
-        return Err(format!(" is {dtype:?}; expected {TYPES}"));
-    }
     QStorage::from_data(bytes.into(), &Device::Cpu, dtype)
         .and_then(|storage| QTensor::new(storage, shape))
         .map_err(|error| format!(": {error}"))

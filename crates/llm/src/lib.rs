@@ -33,6 +33,7 @@ mod error;
 mod experts;
 mod exponential;
 mod feed_forward;
+mod files;
 mod generate;
 mod gguf;
 mod layer;

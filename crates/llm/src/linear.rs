@@ -48,8 +48,8 @@ impl Linear {
         Ok(Self { weight, bias: bias.transpose()? })
     }
 
-    /// With weights `[out, in]` that are read already.
-    pub(crate) fn tied(weight: Matrix) -> Self {
+    /// With weights `[out, in]` that are read already, without a bias.
+    pub(crate) fn new(weight: Matrix) -> Self {
         Self { weight, bias: None }
     }
 

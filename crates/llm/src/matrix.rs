@@ -89,6 +89,19 @@ impl Matrix {
         })
     }
 
+    /// Whether every number equals that of another matrix, however each of them is stored.
+    pub(crate) fn equals(&self, other: &Self) -> Numbers<bool> {
+        if (self.outputs, self.inputs) != (other.outputs, other.inputs) {
+            return Ok(false);
+        }
+        for i in 0..self.outputs {
+            if self.row(i)? != other.row(i)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// `x Wᵀ` of `x` `[n, inputs]`, into or added to `y` `[n, outputs]`. One row is multiplied with
     /// weights as they are stored; for more, those that are not in f32 are widened into `wide`, 4
     /// bytes for each.

@@ -9,7 +9,7 @@ use crate::layer::Layer;
 use crate::linear::{Linear, Norm, Scratch};
 use crate::matrix::Matrix;
 use crate::rope::Rope;
-use crate::weights::{HEAD, Weights};
+use crate::weights::{EMBEDDINGS, HEAD, Weights};
 use crate::{Error, Result};
 
 /// The weights of a decoder-only transformer, in the host's memory. Matrices in bf16, Q4_1 and Q8_0 stay
@@ -38,20 +38,14 @@ impl Model {
     /// architecture, an option or a type that is not known here, a file that is not whole, a tensor
     /// that is missing, superfluous, of a wrong shape, or holds a number that is not finite.
     pub fn open(path: &Path) -> Result<Self> {
-        let config = Config::open(path)?;
+        let mut config = Config::open(path)?;
         let mut weights = Weights::open(path)?;
-        let sizes = [config.vocab_size, config.hidden_size];
-        let embeddings = weights.matrix("model.embed_tokens.weight", sizes)?;
+        let (embeddings, head) = open_ends(&mut weights, &config)?;
+        config.tied = head.is_none();
         let layers = (0..config.layers).map(|number| Layer::open(&mut weights, number, &config));
         let layers = layers.collect::<Result<_>>()?;
         let norm = Norm::open(&mut weights, "model.norm", config.hidden_size, config.norm_epsilon)?;
-        let head = if config.tied {
-            weights.skip(HEAD);
-            Linear::tied(embeddings.clone())
-        } else {
-            let sizes = [config.hidden_size, config.vocab_size];
-            Linear::open(&mut weights, "lm_head", sizes, false)?
-        };
+        let head = Linear::new(head.unwrap_or_else(|| embeddings.clone()));
         let factors = weights.rope_factors(config.shape.head_dim / 2)?;
         weights.finish()?;
         let rope = Rope::new(
@@ -67,7 +61,8 @@ impl Model {
         Ok(Self { config, embeddings, layers, rope, norm, head })
     }
 
-    /// Its dimensions and options.
+    /// Its dimensions and options. `tied` is whether the weights are tied, which
+    /// [`Config::open`] cannot know.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -111,4 +106,22 @@ impl Model {
         self.head.apply(&last, &mut logits, &mut Scratch::default())?;
         Ok(logits)
     }
+}
+
+/// Reads the embeddings, and the weights of the logits unless they are tied to the embeddings.
+///
+/// Where tied weights are stored under both names they are tied only if they are equal, and where
+/// only those of the logits are stored, the embeddings are tied to them, as in transformers.
+fn open_ends(weights: &mut Weights, config: &Config) -> Result<(Matrix, Option<Matrix>)> {
+    let sizes = [config.vocab_size, config.hidden_size];
+    if config.tied && !weights.has(EMBEDDINGS) && weights.has(HEAD) {
+        return Ok((weights.matrix(HEAD, sizes)?, None));
+    }
+    let embeddings = weights.matrix(EMBEDDINGS, sizes)?;
+    if config.tied && !weights.has(HEAD) {
+        return Ok((embeddings, None));
+    }
+    let head = weights.matrix(HEAD, sizes)?;
+    let tied = config.tied && embeddings.equals(&head)?;
+    Ok((embeddings, (!tied).then_some(head)))
 }

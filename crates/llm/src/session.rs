@@ -43,6 +43,7 @@ impl<'m> Session<'m> {
         options: &Options,
     ) -> Result<Self> {
         let config = model.config();
+        pipeline.expect_layers(config.layers).map_err(Error::Pipeline)?;
         let options = Options { scale: None, ..options.clone() };
         let start = |layer| {
             let started = backend.start(pipeline, layer, config.shape, &options);

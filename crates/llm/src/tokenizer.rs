@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use tokenizers::{
-    DecodeStream, DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper,
-    PreTokenizerWrapper,
+    DecodeStream, DecoderWrapper, Encoding, ModelWrapper, NormalizerWrapper, PostProcessorWrapper,
+    PreTokenizerWrapper, Token,
 };
 
+use crate::files::read_text;
 use crate::gguf::{self, Gguf};
 use crate::{Classes, Config, Error, Result};
 
@@ -16,6 +17,10 @@ use crate::{Classes, Config, Error, Result};
 pub struct Tokenizer {
     path: PathBuf,
     inner: tokenizers::Tokenizer,
+    /// The tokens that the tokenizer puts before every text, such as `<bos>`.
+    before: Vec<u32>,
+    /// The number of tokens that the model has.
+    vocab_size: usize,
     /// Once somebody has asked.
     pub(crate) classes: OnceLock<Classes>,
 }
@@ -26,8 +31,7 @@ impl Tokenizer {
     /// short is left out: a text here is all of its tokens.
     ///
     /// # Errors
-    /// [`Error::File`], or [`Error::Checkpoint`] if it is no tokenizer, or is another model's:
-    /// one with tokens that the model does not have.
+    /// [`Error::File`], or [`Error::Checkpoint`] if it is no tokenizer.
     pub fn open(path: &Path, config: &Config) -> Result<Self> {
         if gguf::is_one(path) {
             let inner = gguf::tokenizer::tokenizer(&Gguf::open(path)?.metadata);
@@ -35,8 +39,8 @@ impl Tokenizer {
             return Self::from_parts(path, inner, config);
         }
         let path = path.join("tokenizer.json");
-        let bytes = std::fs::read(&path).map_err(|source| Error::file(&path, source))?;
-        let inner = tokenizers::Tokenizer::from_bytes(bytes)
+        let text = read_text(&path)?;
+        let inner = tokenizers::Tokenizer::from_bytes(text)
             .map_err(|error| Error::checkpoint(&path, error.to_string()))?;
         Self::from_parts(&path, inner, config)
     }
@@ -44,7 +48,7 @@ impl Tokenizer {
     /// Takes a tokenizer that was read from a file.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if it has tokens that the model does not have.
+    /// [`Error::Checkpoint`] if the tokenizer cannot be used.
     pub(crate) fn from_parts(
         path: &Path,
         mut inner: tokenizers::Tokenizer,
@@ -52,25 +56,25 @@ impl Tokenizer {
     ) -> Result<Self> {
         let refuse = |error: tokenizers::Error| Error::checkpoint(path, error.to_string());
         inner.with_padding(None).with_truncation(None).map_err(refuse)?;
-        let beyond = inner.get_vocab(true).into_iter();
-        let beyond = beyond.filter(|&(_, token)| token as usize >= config.vocab_size);
-        if let Some((text, token)) = beyond.max_by_key(|&(_, token)| token) {
-            let reason = format!(
-                "token {token} ({text:?}); expected less than the model's `vocab_size` = {}",
-                config.vocab_size
-            );
-            return Err(Error::checkpoint(path, reason));
-        }
-        Ok(Self { path: path.into(), inner, classes: OnceLock::new() })
+        let before = tokens_before(&inner).map_err(refuse)?;
+        let vocab_size = config.vocab_size;
+        Ok(Self { path: path.into(), inner, before, vocab_size, classes: OnceLock::new() })
     }
 
-    /// The tokens at the beginning of a sequence: with those that the tokenizer puts around texts,
-    /// such as `<bos>`.
+    /// The tokens of a text at the beginning of a sequence, with those that the tokenizer puts
+    /// before texts, such as `<bos>`: once, also if the text begins with theirs. Tokens that the
+    /// tokenizer puts after texts, such as `<eos>`, are left out: the sequence goes on.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if the tokenizer cannot take the text.
+    /// [`Error::Checkpoint`] if the tokenizer cannot take the text, or makes a token of it that
+    /// the model does not have.
     pub fn first(&self, text: &str) -> Result<Vec<u32>> {
-        self.encode(text, true)
+        let tokens = self.next(text)?;
+        if tokens.starts_with(&self.before) {
+            return Ok(tokens);
+        }
+        self.check_known(&self.before)?;
+        Ok([self.before.as_slice(), &tokens].concat())
     }
 
     /// The tokens of a text that goes on from another.
@@ -78,12 +82,24 @@ impl Tokenizer {
     /// # Errors
     /// As [`first`](Self::first).
     pub fn next(&self, text: &str) -> Result<Vec<u32>> {
-        self.encode(text, false)
+        let encoded = self.inner.encode_fast(text, false).map_err(|error| self.refuse(&error))?;
+        self.check_known(encoded.get_ids())?;
+        Ok(encoded.get_ids().to_vec())
     }
 
-    fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>> {
-        let encoded = self.inner.encode_fast(text, special).map_err(|error| self.refuse(&error))?;
-        Ok(encoded.get_ids().to_vec())
+    /// Refuses tokens that the model does not have. Tokenizers of some models have more tokens than
+    /// the model, which texts seldom need.
+    fn check_known(&self, tokens: &[u32]) -> Result<()> {
+        let Some(&token) = tokens.iter().find(|&&token| token as usize >= self.vocab_size) else {
+            return Ok(());
+        };
+        let text = self.inner.id_to_token(token).unwrap_or_default();
+        let reason = format!(
+            "the text has token {token} ({text:?}); expected tokens less than the model's \
+             `vocab_size` = {}",
+            self.vocab_size
+        );
+        Err(Error::checkpoint(&self.path, reason))
     }
 
     /// The text of tokens, without special ones.
@@ -94,7 +110,7 @@ impl Tokenizer {
         self.inner.decode(tokens, true).map_err(|error| self.refuse(&error))
     }
 
-    /// Every token, with its text unless it is special.
+    /// Every token of the model, with its text unless it is special.
     pub(crate) fn texts(&self) -> Result<Vec<(u32, Option<String>)>> {
         let added = self.inner.get_added_tokens_decoder();
         let text = |token: u32| {
@@ -104,17 +120,31 @@ impl Tokenizer {
             let text = self.inner.decode(&[token], false).map_err(|error| self.refuse(&error))?;
             Ok((token, Some(text)))
         };
-        self.inner.get_vocab(true).into_values().map(text).collect()
+        let known = |token: &u32| (*token as usize) < self.vocab_size;
+        self.inner.get_vocab(true).into_values().filter(known).map(text).collect()
     }
 
     /// Decodes token by token.
     pub fn stream(&self) -> TextStream<'_> {
-        TextStream { tokenizer: self, inner: self.inner.decode_stream(true) }
+        TextStream {
+            tokenizer: self,
+            inner: self.inner.decode_stream(true),
+            tokens: Vec::new(),
+            shown: String::new(),
+        }
     }
 
     fn refuse(&self, error: &tokenizers::Error) -> Error {
         Error::checkpoint(&self.path, error.to_string())
     }
+}
+
+/// The tokens before a text, found by what a tokenizer puts around a single token.
+fn tokens_before(tokenizer: &tokenizers::Tokenizer) -> tokenizers::Result<Vec<u32>> {
+    let text = Encoding::from_tokens(vec![Token::new(0, "a".into(), (0, 1))], 0);
+    let around = tokenizer.post_process(text, None, true)?;
+    let first = around.get_sequence_ids().iter().position(Option::is_some).unwrap_or(0);
+    Ok(around.get_ids()[..first].to_vec())
 }
 
 /// The text of tokens that come one by one.
@@ -129,6 +159,9 @@ pub struct TextStream<'t> {
         PostProcessorWrapper,
         DecoderWrapper,
     >,
+    tokens: Vec<u32>,
+    /// The text so far.
+    shown: String,
 }
 
 impl TextStream<'_> {
@@ -137,6 +170,21 @@ impl TextStream<'_> {
     /// # Errors
     /// As [`Tokenizer::decode`].
     pub fn push(&mut self, token: u32) -> Result<Option<String>> {
-        self.inner.step(token).map_err(|error| self.tokenizer.refuse(&error))
+        self.tokens.push(token);
+        let text = self.inner.step(token).map_err(|error| self.tokenizer.refuse(&error))?;
+        self.shown.extend(text.as_deref());
+        Ok(text)
+    }
+
+    /// The rest of the text after the last token: where that ends inside a character, what
+    /// [`Tokenizer::decode`] makes of its bytes (U+FFFD).
+    ///
+    /// # Errors
+    /// As [`Tokenizer::decode`].
+    pub fn finish(&mut self) -> Result<Option<String>> {
+        let whole = self.tokenizer.decode(&self.tokens)?;
+        let rest = whole.strip_prefix(&self.shown).unwrap_or_default().to_owned();
+        self.shown = whole;
+        Ok(Some(rest).filter(|rest| !rest.is_empty()))
     }
 }

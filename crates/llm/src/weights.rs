@@ -14,23 +14,23 @@ use crate::matrix::Matrix;
 use folder::Folder;
 pub(crate) use number::finite;
 
-/// What logits are made with, unless the embeddings are.
+/// The embeddings of tokens.
+pub(crate) const EMBEDDINGS: &str = "model.embed_tokens.weight";
+
+/// The weights of logits, unless they are tied to the embeddings.
 pub(crate) const HEAD: &str = "lm_head.weight";
 
 /// Bytes that the weights of a checkpoint take in memory, known from the headers of its files. For each
 /// number of a matrix, 2 in bf16, 1.125 in Q8_0, .75 in Q4_1, what the file has in Q4_0, Q5_K and Q6_K, 1.31 in
-/// Q4_K (of which candle keeps a copy); 4 for every other number. Reading a prompt takes 4 more for each
+/// Q4_K (of which candle keeps a copy); 4 for every other number. Weights that are tied but stored twice
+/// count twice, as they are read, although equal ones are kept once. Reading a prompt takes 4 more for each
 /// number of a layer's largest matrix that is not in f32.
 ///
 /// # Errors
 /// As [`Model::open`](crate::Model::open), as far as it depends on neither names, shapes nor numbers.
 pub fn weight_bytes(path: &Path) -> Result<u64> {
-    let config = Config::open(path)?;
-    let mut weights = Weights::open(path)?;
-    if config.tied {
-        weights.skip(HEAD);
-    }
-    Ok(match weights {
+    Config::open(path)?;
+    Ok(match Weights::open(path)? {
         Weights::Folder(folder) => folder.bytes(),
         Weights::Gguf(file) => file.bytes(),
     })
@@ -98,11 +98,11 @@ impl Weights {
         }
     }
 
-    /// Leaves a tensor out that is allowed to be there.
-    pub(crate) fn skip(&mut self, name: &str) {
+    /// Whether there is a tensor that nobody has asked for yet.
+    pub(crate) fn has(&self, name: &str) -> bool {
         match self {
-            Self::Folder(folder) => folder.skip(name),
-            Self::Gguf(file) => file.skip(name),
+            Self::Folder(folder) => folder.has(name),
+            Self::Gguf(file) => file.has(name),
         }
     }
 

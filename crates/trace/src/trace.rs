@@ -36,6 +36,9 @@ pub use write::write_trace;
 
 const FORMAT: &str = "vattention-trace/1";
 
+/// The first bytes of a pointer of Git LFS, which a clone without `git lfs` has in a file's place.
+const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+
 /// A trace file, memory-mapped; layers are read when asked for.
 ///
 /// The file must not be changed while it is open.
@@ -146,6 +149,11 @@ impl Trace {
         // ends this one with a signal, which the type's documentation rules out.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) }.map_err(|source| Error::file(path, source))?;
+        if map.starts_with(POINTER) {
+            let reason = "a pointer of Git LFS in the place of the trace; expected the trace, \
+                          which `git lfs pull` fetches in the repository's folder";
+            return Err(Error::trace(path, reason));
+        }
         let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|error| {
             let cut = cut_tensor(&map).unwrap_or_else(|| error.to_string());
             Error::trace(path, format!("not a whole safetensors file: {cut}"))

@@ -8,6 +8,7 @@ use vattention::{Shape, Storage};
 use vattention_llm::{ChatTemplate, Config, Model, Tokenizer, weight_bytes};
 
 use crate::Failure;
+use crate::fail::note;
 
 /// A Hugging Face directory or a GGUF file, but for its weights.
 pub(crate) struct Checkpoint<'a> {
@@ -23,19 +24,46 @@ pub(crate) fn layers(config: &Config) -> Vec<(usize, Shape)> {
     (0..config.layers).map(|layer| (layer, config.shape)).collect()
 }
 
+/// Refuses a model that is not there. A name of the Hugging Face Hub is one.
+pub(crate) fn expect_exists(path: &Path) -> Result<(), Failure> {
+    if path.exists() {
+        return Ok(());
+    }
+    let mut reason = format!(
+        "--model {}: no such file or folder; expected a folder with config.json, tokenizer.json \
+         and safetensors, or a GGUF file",
+        path.display()
+    );
+    if let Some(name) = hub_folder(path) {
+        reason.push_str(&format!(
+            ". Nothing is downloaded; for a model of the Hugging Face Hub, run `hf download {} \
+             --local-dir {name}` and give `--model {name}`",
+            path.display()
+        ));
+    }
+    Err(Failure::input(reason))
+}
+
+/// The model's own name, if a path looks like `OWNER/MODEL`.
+fn hub_folder(path: &Path) -> Option<&str> {
+    let (owner, name) = path.to_str()?.split_once('/')?;
+    let is_name = |part: &str| {
+        let letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        part.starts_with(|c: char| c.is_ascii_alphanumeric()) && part.chars().all(letter)
+    };
+    let is_file = [".gguf", ".safetensors", ".bin"].iter().any(|end| name.ends_with(end));
+    let elsewhere = Path::new(owner).exists() || is_file;
+    (is_name(owner) && is_name(name) && !elsewhere).then_some(name)
+}
+
 impl<'a> Checkpoint<'a> {
     /// Reads all but the weights.
     pub(crate) fn open(path: &'a Path) -> Result<Self, Failure> {
-        if !path.exists() {
-            return Err(Failure::input(format!(
-                "--model {}: expected a folder with config.json, tokenizer.json and safetensors, or \
-                 a GGUF file",
-                path.display()
-            )));
-        }
+        expect_exists(path)?;
         let config = Config::open(path)?;
+        let weight_bytes = weight_bytes(path)?;
         let tokenizer = Tokenizer::open(path, &config)?;
-        Ok(Self { path, config, tokenizer, weight_bytes: weight_bytes(path)? })
+        Ok(Self { path, config, tokenizer, weight_bytes })
     }
 
     /// The files that no output may overwrite.
@@ -74,7 +102,15 @@ impl<'a> Checkpoint<'a> {
 
     /// Loads the weights.
     pub(crate) fn load(&self) -> Result<Model, Failure> {
-        Ok(Model::open(self.path)?)
+        let model = Model::open(self.path)?;
+        if self.config.tied && !model.config().tied {
+            note(&format!(
+                "{}: `tie_word_embeddings` is true, but `lm_head.weight` differs from the \
+                 embeddings; both are used, as in transformers",
+                self.path.display()
+            ));
+        }
+        Ok(model)
     }
 
     /// Refuses work that does not fit into the memory that the system says is available: the weights,

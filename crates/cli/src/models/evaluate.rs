@@ -26,7 +26,7 @@ use crate::models::prefill::PrefillArgs;
 use crate::models::setup::Setup;
 use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
-use crate::pipelines::{Changes, Lineup, Loaded, Variations};
+use crate::pipelines::{Changes, Lineup, Loaded, Variations, fits_model};
 use crate::sharing::{self, Call, Sharing};
 use crate::{Failure, progress, say};
 
@@ -131,7 +131,8 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     }
     let fingerprint = fingerprint(&args.model)?;
     let mut kept = open_answers(args, call, &fingerprint, &entries, &read)?;
-    let lineup = Lineup::new(entries).fitting(&checkpoint.layers(), &*backend)?;
+    let lineup = Lineup::new(entries)
+        .each(|entry| fits_model(&entry, &checkpoint.layers(), &*backend).map(|()| vec![entry]))?;
     let talk = args.chat.talk(&checkpoint)?;
     let settings = EvaluationSettings {
         tasks,

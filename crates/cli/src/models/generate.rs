@@ -24,7 +24,7 @@ use crate::models::checkpoint::{Checkpoint, row_bytes};
 use crate::models::prefill::PrefillArgs;
 use crate::models::setup::Setup;
 use crate::outputs::{Interrupt, check_outputs_unless, write_json};
-use crate::pipelines::{Changes, expect_fit};
+use crate::pipelines::{Changes, fits_model};
 use crate::{Failure, progress, say};
 
 use report::Report;
@@ -124,7 +124,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let reading =
         PrefillOptions { strategy: args.prefill.strategy()?, ..PrefillOptions::default() };
     let checkpoint = Checkpoint::open(&args.model)?;
-    expect_fit(&entry, &checkpoint.layers(), &*backend)?;
+    fits_model(&entry, &checkpoint.layers(), &*backend)
+        .map_err(|reason| Failure::input(format!("{}: {reason}", entry.file)))?;
     let request = Request::new(args, &checkpoint)?;
     let (config, storage) = (&checkpoint.config, Storage::from(args.dtype));
     let rows = |tokens| row_bytes(&config.shape, storage, config.layers, tokens);
@@ -243,7 +244,7 @@ impl Answering<'_, '_, '_> {
         let mut failed = Ok(());
         let generation = session.go_on(logits, most, |token, session| {
             tally.see(session);
-            failed = print(stream, token);
+            failed = stream.push(token).map_err(Failure::from).and_then(print);
             tally.go_on();
             if failed.is_err() || interrupt.asked() {
                 return ControlFlow::Break(());
@@ -251,6 +252,7 @@ impl Answering<'_, '_, '_> {
             ControlFlow::Continue(())
         })?;
         failed?;
+        print(stream.finish()?)?;
         // The step after the last token shown, if that is where the model ended the text.
         tally.see(session);
         Ok(generation)
@@ -265,9 +267,9 @@ fn read_prompt(session: &mut Session<'_>, tokens: &[u32]) -> Result<Vec<f32>, Fa
     Ok(logits)
 }
 
-/// Prints what a token completes; a reader that has gone away is no error.
-fn print(stream: &mut TextStream<'_>, token: u32) -> Result<(), Failure> {
-    let Some(text) = stream.push(token)? else { return Ok(()) };
+/// Prints a part of the answer; a reader that has gone away is no error.
+fn print(text: Option<String>) -> Result<(), Failure> {
+    let Some(text) = text else { return Ok(()) };
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),

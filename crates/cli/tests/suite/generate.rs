@@ -318,14 +318,14 @@ fn models_that_cannot_be_used_are_refused() {
     refuse(
         &world,
         &[("--model", "nowhere")],
-        "--model nowhere: expected a folder with config.json",
+        "--model nowhere: no such file or folder; expected a folder with config.json",
     );
     let golden = llama3().display().to_string();
     refuse(&world, &[("--model", &golden)], "llama3/tokenizer.json: No such file");
 
     world.copy_model(&llama3(), "another", json!({}));
     std::fs::copy(recall().join("tokenizer.json"), world.path("another/tokenizer.json")).unwrap();
-    refuse(&world, &[("--model", "another")], "another/tokenizer.json: token 2625");
+    refuse(&world, &[("--model", "another")], "another/tokenizer.json: the text has token ");
 
     world.copy_model(&recall(), "cut", json!({}));
     let weights = std::fs::read(world.path("cut/model.safetensors")).unwrap();
@@ -335,6 +335,54 @@ fn models_that_cannot_be_used_are_refused() {
     world.copy_model(&recall(), "gone", json!({}));
     std::fs::remove_file(world.path("gone/model.safetensors")).unwrap();
     refuse(&world, &[("--model", "gone")], "gone: expected model.safetensors or");
+}
+
+#[test]
+fn layers_that_the_model_does_not_have_are_refused() {
+    let world = World::new();
+    world.write("far.toml", format!("dense_layers = [0, 77]\n{PROMISED}"));
+    let expected =
+        "far.toml: dense_layers[1]: layer 77, which the model does not have; expected 0 to 2";
+    refuse(&world, &[("--pipeline", "far.toml")], expected);
+    let model = recall().display().to_string();
+    world.refuse(&["check", "far.toml", "--model", &model], expected);
+    let evaluate = ["evaluate", "--model", &model, "--pipelines", "far.toml", "--cases", "1"];
+    let tasks = ["--tasks", "niah_single_1", "--context", "400"];
+    world.refuse(&[&evaluate[..], &tasks].concat(), expected);
+    world.succeed(&["check", "far.toml"]);
+}
+
+/// A file with one tensor more: another's numbers, shifted.
+fn add_tensor(world: &World, path: &str, from: &str, name: &str) {
+    let file = std::fs::read(world.path(path)).unwrap();
+    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    let mut header: Value = serde_json::from_slice(&file[8..8 + length]).unwrap();
+    let mut data = file[8 + length..].to_vec();
+    let mut tensor = header[from].clone();
+    let [first, end] = [0, 1].map(|i| tensor["data_offsets"][i].as_u64().unwrap() as usize);
+    let mut numbers = data[first..end].to_vec();
+    numbers.rotate_left(64);
+    tensor["data_offsets"] = json!([data.len(), data.len() + numbers.len()]);
+    header[name] = tensor;
+    data.extend(numbers);
+    let header = header.to_string();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.bytes());
+    bytes.extend(data);
+    world.write(path, bytes);
+}
+
+#[test]
+fn tied_weights_that_differ_are_noted() {
+    let world = World::new();
+    world.copy_model(&recall(), "untied", json!({"tie_word_embeddings": true}));
+    let path = "untied/model.safetensors";
+    add_tensor(&world, path, "model.embed_tokens.weight", "lm_head.weight");
+    let output = world.run(&refs(&args(&[("--model", "untied"), ("--tokens", "2")])));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    let expected = "note: untied: `tie_word_embeddings` is true, but `lm_head.weight` differs";
+    assert!(said.contains(expected), "{said}");
 }
 
 #[test]

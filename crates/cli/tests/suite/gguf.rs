@@ -102,7 +102,7 @@ fn what_is_wrong_with_a_file_is_said() {
     refuse("cut.gguf", &[], "the file is cut");
     world.write("header.gguf", &whole[..1000]);
     refuse("header.gguf", &[], "header.gguf: not a whole GGUF file");
-    refuse("context.txt", &[], "context.txt: not a whole GGUF file");
+    refuse("context.txt", &[], "context.txt: not a GGUF file: it begins with");
     refuse(
         "nowhere.gguf",
         &[],
@@ -144,6 +144,52 @@ fn what_is_wrong_with_a_file_is_said() {
     }
 }
 
+/// Also where `--tokens` ends it inside a character.
+#[test]
+fn the_stream_is_the_answer() {
+    let world = World::new();
+    let mut cut = 0;
+    for tokens in ["1", "2", "3", "5", "8", "13", "21"] {
+        for prompt in ["Hello world", "\u{1F44B}\u{1F3FD}"] {
+            let common = ["generate", "--model", MODEL, "--pipeline", "dense.toml"];
+            let more = ["--prompt", prompt, "--tokens", tokens, "--ignore-eos", "--json", "o.json"];
+            let said = world.succeed(&[&common[..], &more].concat());
+            let report = world.json("o.json");
+            let answer = report["answer"].as_str().unwrap();
+            assert!(said.starts_with(&format!("{answer}\n\n")), "{answer:?} is not in {said:?}");
+            cut += usize::from(answer.ends_with('\u{FFFD}'));
+        }
+    }
+    assert!(cut > 0, "no answer ends inside a character");
+}
+
+#[test]
+fn models_that_are_elsewhere_are_refused_with_what_to_do() {
+    let world = World::new();
+    let refuse = |model: &str, expected: &str| {
+        let common = ["--pipeline", "dense.toml", "--prompt", "Hello"];
+        world.refuse(&[&["generate", "--model", model], &common[..]].concat(), expected);
+        world.refuse(&["check", "dense.toml", "--model", model], expected);
+    };
+    fs::create_dir(world.path("folder")).unwrap();
+    refuse("folder", "folder: no config.json; expected a folder with config.json");
+    world.write("folder/model.gguf", fs::read(MODEL).unwrap());
+    refuse(
+        "folder",
+        "folder: no config.json; name the folder's GGUF file itself: folder/model.gguf",
+    );
+    let hub = "--model Qwen/Qwen3-0.6B: no such file or folder; expected a folder with config.json, \
+               tokenizer.json and safetensors, or a GGUF file. Nothing is downloaded; for a model of \
+               the Hugging Face Hub, run `hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B` and \
+               give `--model Qwen3-0.6B`";
+    refuse("Qwen/Qwen3-0.6B", hub);
+    for path in ["none", "folder/none", "none/none.gguf", "./none/none", "none/none/none"] {
+        let said = String::from_utf8(world.run(&["check", "dense.toml", "--model", path]).stderr);
+        let said = said.unwrap();
+        assert!(said.contains("no such file or folder") && !said.contains("Hub"), "{said}");
+    }
+}
+
 /// The file with other bytes behind the place where `after` ends.
 fn patched(after: &str, skip: usize, bytes: &[u8]) -> Vec<u8> {
     let mut file = fs::read(MODEL).unwrap();
@@ -167,7 +213,7 @@ fn a_header_that_cannot_be_is_refused_by_every_command() {
         (
             "type.gguf",
             patched("blk.0.ffn_gate.weight", 4 + 16, &18_u32.to_le_bytes()),
-            "type.gguf: not a whole GGUF file of tensors in F32, F16, BF16",
+            "type.gguf: tensor `blk.0.ffn_gate.weight` is IQ3_XXS; expected F32, F16, BF16",
         ),
         (
             "size.gguf",

@@ -1,15 +1,11 @@
 //! The keys of `config.json`, as transformers 4 and 5 write them.
 
-use std::fs;
 use std::num::NonZeroUsize;
-use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::rope::{Scaling, Sharpening, yarn_length};
-use crate::{Error, Result};
 
 /// The largest dimension: products of two fit.
 const MAX_SIZE: usize = i32::MAX as usize;
@@ -39,6 +35,10 @@ pub(super) struct Raw {
     pub(super) max_position_embeddings: Option<usize>,
     pub(super) sliding_window: Option<usize>,
     pub(super) use_sliding_window: Option<bool>,
+    /// The number of layers, from the first, that attend beyond the window.
+    pub(super) max_window_layers: Option<usize>,
+    /// What each layer attends to, in place of `max_window_layers`.
+    pub(super) layer_types: Option<Vec<String>>,
     pub(super) tie_word_embeddings: Option<bool>,
     pub(super) attention_bias: Option<bool>,
     pub(super) mlp_bias: Option<bool>,
@@ -86,12 +86,6 @@ pub(super) struct Generation {
 pub(super) enum Ends {
     One(u32),
     More(Vec<u32>),
-}
-
-/// Reads a file of JSON.
-pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = fs::read_to_string(path).map_err(|source| Error::file(path, source))?;
-    serde_json::from_str(&text).map_err(|error| Error::checkpoint(path, error.to_string()))
 }
 
 impl From<Ends> for Vec<u32> {

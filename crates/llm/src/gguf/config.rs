@@ -7,6 +7,7 @@ use candle_core::quantized::gguf_file::Value;
 use vattention_core::Shape;
 
 use super::Gguf;
+use super::value::{shown, typed, whole_number};
 use crate::config::{Architecture, Biases, Config, Experts, MOST_LAYERS};
 use crate::gguf::tokenizer::ends;
 use crate::rope::{Scaling, Sharpening, yarn_length};
@@ -49,15 +50,15 @@ pub(super) fn interleaved_heads(metadata: &Metadata) -> Option<(usize, usize)> {
 }
 
 fn query_heads(metadata: &Metadata) -> Result<usize, String> {
-    Keys::new(metadata)?.size("attention.head_count")
+    Keys::new(metadata)?.size_of_layers("attention.head_count")
 }
 
 fn kv_heads(metadata: &Metadata) -> Result<usize, String> {
     let keys = Keys::new(metadata)?;
     if keys.has("attention.head_count_kv") {
-        keys.size("attention.head_count_kv")
+        keys.size_of_layers("attention.head_count_kv")
     } else {
-        keys.size("attention.head_count")
+        keys.size_of_layers("attention.head_count")
     }
 }
 
@@ -79,7 +80,7 @@ fn config(file: &Gguf) -> Result<Config, String> {
     Ok(Config {
         architecture,
         hidden_size,
-        intermediate_size: keys.size("feed_forward_length")?,
+        intermediate_size: keys.size_of_layers("feed_forward_length")?,
         experts: experts(&keys, architecture)?,
         without_experts: Vec::new(),
         layers,
@@ -124,7 +125,7 @@ fn architecture(metadata: &Metadata) -> Result<(&str, Architecture), String> {
     };
     let found =
         ARCHITECTURES.into_iter().find(|(name, _)| matches!(value, Value::String(s) if s == name));
-    found.ok_or_else(|| format!("`{KEY}` is {}; expected one of {known}", shown(value)))
+    found.ok_or_else(|| format!("`{KEY}` is {}; expected one of {known}", typed(value)))
 }
 
 fn shape(
@@ -207,29 +208,37 @@ impl<'m> Keys<'m> {
     fn number(&self, key: &str) -> Result<u64, String> {
         let name = self.name(key);
         let Some(value) = self.get(key) else { return Err(format!("no `{name}`")) };
-        let number = match *value {
-            Value::U8(n) => Some(n.into()),
-            Value::U16(n) => Some(n.into()),
-            Value::U32(n) => Some(n.into()),
-            Value::U64(n) => Some(n),
-            Value::I8(n) => n.try_into().ok(),
-            Value::I16(n) => n.try_into().ok(),
-            Value::I32(n) => n.try_into().ok(),
-            Value::I64(n) => n.try_into().ok(),
-            _ => None,
-        };
-        number.ok_or_else(|| format!("`{name}` is {}; expected a whole number", shown(value)))
+        natural_number(value)
+            .ok_or_else(|| format!("`{name}` is {}; expected a whole number", typed(value)))
     }
 
     /// A dimension.
     fn size(&self, key: &str) -> Result<usize, String> {
-        let name = self.name(key);
-        match self.number(key)? {
-            0 => Err(format!("`{name}` is 0; expected at least 1")),
-            size if size > MAX_SIZE => {
-                Err(format!("`{name}` is {size}; expected at most {MAX_SIZE}"))
-            }
-            size => Ok(size as usize),
+        check_size(&self.name(key), self.number(key)?)
+    }
+
+    /// A dimension that all layers have in common, written once or for each layer.
+    fn size_of_layers(&self, key: &str) -> Result<usize, String> {
+        let Some(Value::Array(values)) = self.get(key) else { return self.size(key) };
+        let (name, layers) = (self.name(key), self.size("block_count")?);
+        if values.len() != layers {
+            let (found, count) = (values.len(), self.name("block_count"));
+            return Err(format!("`{name}` has {found} items; expected `{count}` = {layers}"));
+        }
+        let mut sizes = Vec::new();
+        for (layer, value) in values.iter().enumerate() {
+            let name = format!("{name}[{layer}]");
+            let number = natural_number(value)
+                .ok_or_else(|| format!("`{name}` is {}; expected a whole number", typed(value)))?;
+            sizes.push(check_size(&name, number)?);
+        }
+        match sizes.iter().position(|size| *size != sizes[0]) {
+            None => Ok(sizes[0]),
+            Some(layer) => Err(format!(
+                "`{name}` is {} at layer 0 and {} at layer {layer}, which is not supported; \
+                 expected one size for all layers",
+                sizes[0], sizes[layer]
+            )),
         }
     }
 
@@ -238,7 +247,12 @@ impl<'m> Keys<'m> {
         match self.get(key) {
             None => Err(format!("no `{name}`")),
             Some(&Value::F32(number)) if number.is_finite() && number > 0.0 => Ok(number),
-            Some(value) => Err(format!("`{name}` is {}; expected a positive number", shown(value))),
+            Some(value @ Value::F32(_)) => {
+                Err(format!("`{name}` is {}; expected a positive number", shown(value)))
+            }
+            Some(value) => {
+                Err(format!("`{name}` is {}; expected a positive f32 number", typed(value)))
+            }
         }
     }
 
@@ -249,7 +263,7 @@ impl<'m> Keys<'m> {
     /// Refuses what would change the computation and is not known here.
     fn refuse_unknown_options(&self) -> Result<(), String> {
         let refuse = |key: &str, expected: &str| {
-            let found = self.get(key).map(shown).unwrap_or_default();
+            let found = self.get(key).map(typed).unwrap_or_default();
             Err(format!(
                 "`{}` is {found}, which is not supported; expected {expected}",
                 self.name(key)
@@ -270,8 +284,8 @@ impl<'m> Keys<'m> {
             }
         }
         match self.get("attention.causal") {
-            Some(Value::Bool(false)) => refuse("attention.causal", "true"),
-            _ => Ok(()),
+            None | Some(Value::Bool(true)) => Ok(()),
+            Some(_) => refuse("attention.causal", "true"),
         }
     }
 
@@ -300,7 +314,7 @@ impl<'m> Keys<'m> {
 
     fn unknown_scaling(&self, value: &Value) -> String {
         let name = self.name("rope.scaling.type");
-        format!("`{name}` is {}; expected one of none, linear, yarn", shown(value))
+        format!("`{name}` is {}; expected one of none, linear, yarn", typed(value))
     }
 
     fn yarn(&self) -> Result<Scaling, String> {
@@ -330,21 +344,16 @@ impl<'m> Keys<'m> {
     }
 }
 
-/// A value, short enough for a message.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => format!("{:?}", text.chars().take(40).collect::<String>()),
-        Value::Array(values) => format!("an array of {}", values.len()),
-        Value::U8(n) => n.to_string(),
-        Value::I8(n) => n.to_string(),
-        Value::U16(n) => n.to_string(),
-        Value::I16(n) => n.to_string(),
-        Value::U32(n) => n.to_string(),
-        Value::I32(n) => n.to_string(),
-        Value::U64(n) => n.to_string(),
-        Value::I64(n) => n.to_string(),
-        Value::F32(x) => x.to_string(),
-        Value::F64(x) => x.to_string(),
-        Value::Bool(yes) => yes.to_string(),
+/// A whole number that is not negative.
+fn natural_number(value: &Value) -> Option<u64> {
+    whole_number(value).and_then(|number| u64::try_from(number).ok())
+}
+
+/// A dimension, from its key and its number.
+fn check_size(name: &str, size: u64) -> Result<usize, String> {
+    match size {
+        0 => Err(format!("`{name}` is 0; expected at least 1")),
+        size if size > MAX_SIZE => Err(format!("`{name}` is {size}; expected at most {MAX_SIZE}")),
+        size => Ok(size as usize),
     }
 }

@@ -14,7 +14,8 @@ use candle_core::quantized::gguf_file::Value;
 use tokenizers::Tokenizer;
 use tokenizers::processors::template::{SpecialToken, TemplateProcessing};
 
-use keys::{Keys, missing, quoted};
+use super::value::quoted;
+use keys::{Keys, missing};
 use vocabulary::Vocabulary;
 
 const MODEL: &str = "tokenizer.ggml.model";

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::shard::Shard;
-use crate::config::read_json;
+use crate::files::{find_gguf, read_json};
 use crate::matrix::Matrix;
 use crate::{Error, Result};
 
@@ -43,7 +43,11 @@ impl Folder {
         } else if index.exists() {
             Self::open_shards(dir, index)
         } else {
-            Err(Error::checkpoint(dir, format!("expected {SINGLE} or {INDEX} in this directory")))
+            let reason = match find_gguf(dir) {
+                Some(advice) => format!("neither {SINGLE} nor {INDEX}; {advice}"),
+                None => format!("expected {SINGLE} or {INDEX} in this directory"),
+            };
+            Err(Error::checkpoint(dir, reason))
         }
     }
 
@@ -89,16 +93,16 @@ impl Folder {
         Ok(&mut self.shards[place])
     }
 
+    /// Whether there is a tensor that nobody has asked for yet.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.places.contains_key(name)
+    }
+
     /// Bytes in memory of the tensors that nobody has asked for yet.
     pub(crate) fn bytes(&self) -> u64 {
         let asked_for = |(name, _): &(&String, &usize)| !name.ends_with(IGNORED);
         let places = self.places.iter().filter(asked_for);
         places.map(|(name, &place)| self.shards[place].bytes_in_memory(name)).sum()
-    }
-
-    /// Leaves a tensor out that is allowed to be there.
-    pub(crate) fn skip(&mut self, name: &str) {
-        self.places.remove(name);
     }
 
     /// Refuses tensors that nobody has asked for: the model is another than its config says.

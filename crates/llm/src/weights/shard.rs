@@ -8,6 +8,7 @@ use half::{bf16, f16};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 use super::number::finite;
+use crate::files::refuse_pointer;
 use crate::matrix::Matrix;
 use crate::{Error, Result};
 
@@ -24,6 +25,7 @@ pub(super) struct Shard {
 
 impl Shard {
     pub(super) fn open(path: &Path) -> Result<Self> {
+        refuse_pointer(path)?;
         let failed = |source| Error::file(path, source);
         let mut file = File::open(path).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();

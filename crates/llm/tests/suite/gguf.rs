@@ -243,7 +243,7 @@ fn assert_refused(name: &str, key: &str, value: Option<Value>, expected: &str) {
 #[test]
 fn what_is_wrong_is_said_with_its_key() {
     let text = |text: &str| Some(Value::String(text.into()));
-    let cases: [(&str, Option<Value>, &str); 14] = [
+    let cases: [(&str, Option<Value>, &str); 19] = [
         (
             "general.architecture",
             text("gemma3"),
@@ -282,6 +282,33 @@ fn what_is_wrong_is_said_with_its_key() {
             "`llama.rope.freq_base` is -1; expected a positive number",
         ),
         (
+            "llama.rope.freq_base",
+            Some(Value::U32(2)),
+            "`llama.rope.freq_base` is 2 of type u32; expected a positive f32 number",
+        ),
+        (
+            "llama.attention.layer_norm_rms_epsilon",
+            Some(Value::F64(1e-5)),
+            "`llama.attention.layer_norm_rms_epsilon` is 0.00001 of type f64; expected a positive \
+             f32 number",
+        ),
+        (
+            "llama.embedding_length",
+            Some(Value::F32(64.0)),
+            "`llama.embedding_length` is 64 of type f32; expected a whole number",
+        ),
+        (
+            "llama.attention.causal",
+            Some(Value::U8(0)),
+            "`llama.attention.causal` is 0 of type u8, which is not supported; expected true",
+        ),
+        (
+            "general.architecture",
+            Some(Value::U32(7)),
+            "`general.architecture` is 7 of type u32; expected one of llama, mistral3, qwen2, \
+             qwen3, qwen3moe",
+        ),
+        (
             "llama.rope.dimension_count",
             Some(Value::U32(8)),
             "`llama.rope.dimension_count` is 8; expected the head's 16",
@@ -299,12 +326,12 @@ fn what_is_wrong_is_said_with_its_key() {
         (
             "llama.rope.scaling.attn_factor",
             Some(Value::F32(2.0)),
-            "`llama.rope.scaling.attn_factor` is 2, which is not supported; expected 1",
+            "`llama.rope.scaling.attn_factor` is 2 of type f32, which is not supported; expected 1",
         ),
         (
             "llama.expert_count",
             Some(Value::U32(8)),
-            "`llama.expert_count` is 8, which is not supported; expected none",
+            "`llama.expert_count` is 8 of type u32, which is not supported; expected none",
         ),
     ];
     for (key, value, expected) in cases {
@@ -313,13 +340,126 @@ fn what_is_wrong_is_said_with_its_key() {
 }
 
 #[test]
+fn sizes_may_be_written_for_each_layer() {
+    let sizes = |sizes: &[u32]| Value::Array(sizes.iter().copied().map(Value::U32).collect());
+    let plain = Config::open(&gguf("llama3")).unwrap();
+    let (_folder, path) = edited("llama3", |metadata| {
+        let heads = plain.shape.query_heads as u32;
+        metadata.insert("llama.attention.head_count".into(), sizes(&[heads, heads]));
+        let heads = plain.shape.kv_heads as u32;
+        metadata.insert("llama.attention.head_count_kv".into(), sizes(&[heads, heads]));
+        metadata.insert("llama.feed_forward_length".into(), sizes(&[112, 112]));
+    });
+    assert_eq!(Config::open(&path).unwrap(), plain);
+    let expected = logits(&Model::open(&gguf("llama3")).unwrap());
+    assert_eq!(logits(&Model::open(&path).unwrap()), expected, "rows are turned alike");
+    for (key, value, expected) in [
+        (
+            "llama.feed_forward_length",
+            sizes(&[112, 96]),
+            "`llama.feed_forward_length` is 112 at layer 0 and 96 at layer 1, which is not \
+             supported; expected one size for all layers",
+        ),
+        (
+            "llama.attention.head_count_kv",
+            sizes(&[2]),
+            "`llama.attention.head_count_kv` has 1 items; expected `llama.block_count` = 2",
+        ),
+        (
+            "llama.attention.head_count_kv",
+            sizes(&[2, 0]),
+            "`llama.attention.head_count_kv[1]` is 0; expected at least 1",
+        ),
+        (
+            "llama.feed_forward_length",
+            Value::Array(vec![Value::F32(1.0), Value::F32(1.0)]),
+            "`llama.feed_forward_length[0]` is 1 of type f32; expected a whole number",
+        ),
+    ] {
+        assert_refused("llama3", key, Some(value), expected);
+    }
+}
+
+#[test]
 fn a_type_that_is_not_known_is_refused_by_its_name() {
     let (_folder, path) = quantised(GgmlDType::Q2K);
     let said = Model::open(&path).unwrap_err().to_string();
-    assert!(
-        said.contains("tensor `token_embd.weight` is Q2K; expected F32, F16, BF16, Q4_0"),
-        "{said}"
+    let expected = "tensor `token_embd.weight` is Q2_K; expected F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, \
+         Q8_0, Q4_K, Q5_K or Q6_K";
+    assert!(said.ends_with(expected), "{said}");
+    for (number, shown) in [(23, "IQ4_XS"), (39, "MXFP4"), (1000, "type number 1000")] {
+        let place = "blk.1.ffn_up.weight";
+        let said = refusal_of_patched(place, 4 + 16, &u32::to_le_bytes(number));
+        assert!(said.starts_with(&format!("tensor `{place}` is {shown}; expected F32")), "{said}");
+    }
+}
+
+/// What is said of a file with other bytes behind the place where a name ends.
+fn refusal_of_patched(name: &str, skip: usize, bytes: &[u8]) -> String {
+    let mut file = fs::read(gguf("llama3")).unwrap();
+    let found = file.windows(name.len()).position(|window| window == name.as_bytes()).unwrap();
+    let place = found + name.len() + skip;
+    file[place..place + bytes.len()].copy_from_slice(bytes);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    fs::write(&path, &file).unwrap();
+    let said = Model::open(&path).unwrap_err().to_string();
+    said.strip_prefix(&format!("{}: ", path.display())).unwrap().to_owned()
+}
+
+/// The offset of a matrix is behind its number of dimensions, these, and its type.
+#[test]
+fn tensors_must_lie_apart_and_aligned() {
+    let (name, behind) = ("blk.1.ffn_up.weight", 4 + 16 + 4);
+    let said = refusal_of_patched(name, behind, &7_u64.to_le_bytes());
+    let expected = format!(
+        "tensor `{name}` begins 7 bytes behind the header; expected a multiple of the alignment, 32"
     );
+    assert_eq!(said, expected);
+    let said = refusal_of_patched(name, behind, &64_u64.to_le_bytes());
+    assert!(said.contains(&format!("`{name}` ")) && said.contains(" and tensor `"), "{said}");
+    assert!(said.ends_with("expected tensors that do not overlap"), "{said}");
+}
+
+#[test]
+fn names_are_of_one_tensor_or_key() {
+    let mut file = File::open(gguf("llama3")).unwrap();
+    let content = Content::read(&mut file).unwrap();
+    let norm = content.tensor(&mut file, "output_norm.weight", &Device::Cpu).unwrap();
+    let again = content.tensor(&mut file, "output_norm.weight", &Device::Cpu).unwrap();
+    let refusal = |metadata: &[(&str, &Value)], tensors: &[(String, QTensor)]| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        write(&path, metadata.iter().copied(), tensors);
+        let said = Model::open(&path).unwrap_err().to_string();
+        said.strip_prefix(&format!("{}: ", path.display())).unwrap().to_owned()
+    };
+    let (one, other) = (Value::U32(1), Value::U32(2));
+    let keys = [("a.b", &one), ("c", &one), ("a.b", &other)];
+    let expected = "metadata keys 0 and 2 are both \"a.b\"; expected different keys";
+    assert_eq!(refusal(&keys, &[]), expected);
+    let name = "output_norm.weight".to_owned();
+    let expected =
+        "tensors 0 and 1 are both named \"output_norm.weight\"; expected different names";
+    assert_eq!(refusal(&[], &[(name.clone(), norm), (name, again)]), expected);
+}
+
+#[test]
+fn what_is_no_gguf_file_of_this_machine_is_said() {
+    let refusal = |bytes: &[u8]| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        fs::write(&path, bytes).unwrap();
+        let said = Model::open(&path).unwrap_err().to_string();
+        said.strip_prefix(&format!("{}: ", path.display())).unwrap().to_owned()
+    };
+    let said = refusal(b"PK\x03\x04 and so on");
+    assert_eq!(said, "not a GGUF file: it begins with \"PK\\u{3}\\u{4}\"; expected \"GGUF\"");
+    assert_eq!(refusal(b""), "not a whole GGUF file: it ends within its header");
+    let said = refusal(b"GGUF\0\0\0\x03 and so on");
+    assert!(said.contains("(of a big-endian machine); expected version 1, 2 or 3"), "{said}");
+    let said = refusal(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n");
+    assert!(said.starts_with("a pointer of Git LFS in the place of the file"), "{said}");
 }
 
 /// Everywhere, since every place of a header is another case.
@@ -386,15 +526,19 @@ proptest! {
     }
 }
 
-/// Candle divides by it.
 #[test]
-fn an_alignment_of_zero_is_refused() {
-    assert_refused(
-        "llama3",
-        "general.alignment",
-        Some(Value::U32(0)),
-        "its header cannot be read; is `general.alignment` 0?",
-    );
+fn an_alignment_is_a_power_of_2() {
+    let text = Value::String("32".into());
+    for (value, shown) in [
+        (Value::U32(0), "0 of type u32"),
+        (Value::I32(-32), "-32 of type i32"),
+        (Value::U32(24), "24 of type u32"),
+        (Value::F32(32.0), "32 of type f32"),
+        (text, "\"32\""),
+    ] {
+        let expected = format!("`general.alignment` is {shown}; expected a power of 2");
+        assert_refused("llama3", "general.alignment", Some(value), &expected);
+    }
 }
 
 /// The real model, which `tools/get_smollm2.py` gets.

@@ -9,4 +9,5 @@ mod gguf;
 mod parity;
 mod refusals;
 mod stored;
+mod tied;
 mod tokenizer;

@@ -230,7 +230,6 @@ fn tensors_that_may_be_there_are_left_out() {
     let copy = copy("llama3");
     edit_tensors(copy.path(), "model.safetensors", |tensors| {
         let zeros = Tensor::zeros((128, 64), DType::F32, &Device::Cpu).unwrap();
-        tensors.insert("lm_head.weight".into(), zeros.clone());
         tensors.insert("model.layers.0.self_attn.rotary_emb.inv_freq".into(), zeros);
     });
     Model::open(copy.path()).unwrap();
@@ -267,7 +266,52 @@ fn files_that_are_missing_or_cut() {
     fs::write(dir.path().join("config.json"), "{").unwrap();
     assert!(refusal(dir.path()).starts_with("config.json: EOF"));
     fs::remove_file(dir.path().join("config.json")).unwrap();
-    assert!(refusal(dir.path()).starts_with("config.json: No such file"));
+    let folder = dir.path().display();
+    let none = format!(
+        "{folder}: no config.json; expected a folder with config.json, tokenizer.json and \
+         safetensors, or a GGUF file"
+    );
+    assert_eq!(refusal(dir.path()), none);
+    fs::write(dir.path().join("b.gguf"), "").unwrap();
+    let one = format!("{folder}: no config.json; name the folder's GGUF file itself: b.gguf");
+    assert_eq!(refusal(dir.path()), one);
+    fs::write(dir.path().join("a.GGUF"), "").unwrap();
+    let two =
+        format!("{folder}: no config.json; name one of the folder's 2 GGUF files, such as a.GGUF");
+    assert_eq!(refusal(dir.path()), two);
+    fs::copy(case("qwen3").join("config.json"), dir.path().join("config.json")).unwrap();
+    let said = refusal(dir.path());
+    assert!(said.contains("neither model.safetensors nor model.safetensors.index.json; name one"));
+}
+
+/// Each large or small file of a repository that was cloned without `git lfs`.
+#[test]
+fn pointers_of_git_lfs() {
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+    for (name, file) in [
+        ("qwen3", "config.json"),
+        ("qwen3", "model.safetensors"),
+        ("llama-sharded", "model.safetensors.index.json"),
+        ("llama-sharded", "model-00002-of-00003.safetensors"),
+    ] {
+        let dir = copy(name);
+        fs::write(dir.path().join(file), pointer).unwrap();
+        let said = refusal(dir.path());
+        let expected = format!("{file}: a pointer of Git LFS in the place of the file; expected");
+        assert!(said.starts_with(&expected), "{said}");
+    }
+}
+
+#[test]
+fn a_config_may_begin_with_a_byte_order_mark() {
+    let dir = copy("qwen3");
+    let path = dir.path().join("config.json");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("\u{FEFF}{text}")).unwrap();
+    Model::open(dir.path()).unwrap();
+    fs::write(&path, text.replace("\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": NaN")).unwrap();
+    let said = refusal(dir.path());
+    assert!(said.contains("`rms_norm_eps` is NaN, which is not JSON; expected a finite"), "{said}");
 }
 
 #[test]
@@ -332,7 +376,11 @@ fn contexts_beyond_a_sliding_window() {
                 (attention beyond the sliding window is not supported)";
     for (name, changes) in [
         ("mistral", json!({"sliding_window": 16})),
-        ("qwen2", json!({"sliding_window": 16, "use_sliding_window": true})),
+        (
+            "qwen2",
+            json!({"sliding_window": 16, "use_sliding_window": true, "max_window_layers": 0,
+                "layer_types": null}),
+        ),
     ] {
         let dir = copy(name);
         edit(dir.path(), "config.json", changes);
@@ -341,9 +389,55 @@ fn contexts_beyond_a_sliding_window() {
         assert_eq!(session.prefill(&[1; 17]).unwrap_err().to_string(), long, "{name}");
         session.prefill(&[1; 16]).unwrap();
     }
-    let dir = copy("qwen2");
-    edit(dir.path(), "config.json", json!({"sliding_window": 16, "use_sliding_window": false}));
-    assert_eq!(Model::open(dir.path()).unwrap().config().context, 2048);
+    let full = json!(["full_attention", "full_attention"]);
+    let some = json!(["full_attention", "sliding_attention"]);
+    let window = json!({"sliding_window": 16, "use_sliding_window": true});
+    let with = |key: &str, value: Value| {
+        let mut changes = window.clone();
+        changes[key] = value;
+        changes
+    };
+    for (name, changes, context) in [
+        ("qwen2", with("use_sliding_window", json!(false)), 2048),
+        ("qwen2", with("max_window_layers", json!(2)), 2048),
+        ("qwen2", with("max_window_layers", json!(1)), 16),
+        ("qwen2", with("max_window_layers", Value::Null), 2048),
+        ("qwen2", with("layer_types", full.clone()), 2048),
+        ("qwen2", with("layer_types", some.clone()), 16),
+        ("qwen3", with("layer_types", full), 2048),
+        ("qwen3", with("max_window_layers", json!(1)), 16),
+        ("qwen3-moe", with("max_window_layers", json!(2)), 16),
+    ] {
+        let dir = copy(name);
+        let mut whole = json!({"layer_types": null, "max_window_layers": 0});
+        for (key, value) in changes.as_object().unwrap() {
+            whole[key] = value.clone();
+        }
+        edit(dir.path(), "config.json", whole);
+        let found = Model::open(dir.path()).unwrap().config().context;
+        assert_eq!(found, context, "{name}: {changes}");
+    }
+    for (types, expected) in [
+        (json!(["full_attention"]), "`layer_types` has 1 items; expected `num_hidden_layers` = 2"),
+        (
+            json!(["full_attention", "linear_attention"]),
+            "`layer_types`: layer 1 is \"linear_attention\"; expected \"full_attention\" or \
+             \"sliding_attention\"",
+        ),
+    ] {
+        assert_config_refused("qwen3", json!({"layer_types": types}), expected);
+    }
+}
+
+#[test]
+fn pipelines_that_name_layers_beyond_the_model() {
+    let model = Model::open(&case("qwen3")).unwrap();
+    let pipeline = PipelineConfig { dense_layers: vec![77.into()], ..PipelineConfig::default() };
+    let started = Session::new(&model, &Cpu::default(), &Arc::new(pipeline), &Options::default());
+    let said = started.err().unwrap().to_string();
+    let expected =
+        "pipeline: dense_layers[0]: layer 77, which the model does not have; expected 0 to 1";
+    assert_eq!(said, expected);
 }
 
 /// Cannot run layer 1.

@@ -249,6 +249,9 @@ fn files_that_are_not_whole_are_refused() {
     let mut longer = whole;
     longer.push(0);
     assert!(refusal(&write(folder.path(), &longer)).contains("not a whole safetensors file"));
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+    let said = refusal(&write(folder.path(), pointer));
+    assert!(said.contains("a pointer of Git LFS in the place of the trace"), "{said}");
     assert!(refusal(&folder.path().join("none")).contains("No such file"));
     assert!(refusal(folder.path()).contains("expected a file"));
 }

@@ -6,9 +6,10 @@ use tokenizers::Tokenizer;
 use tokenizers::models::bpe::{BPE, Merges};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
-use super::keys::{Keys, quoted};
+use super::keys::Keys;
 use super::pre::PreTokenizer;
 use super::vocabulary::Vocabulary;
+use crate::gguf::value::quoted;
 
 const MERGES: &str = "tokenizer.ggml.merges";
 

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use candle_core::quantized::gguf_file::Value;
 
-/// How much of a text a refusal shows, in characters.
-const SHOWN: usize = 40;
+use crate::gguf::value::{typed, whole_number};
 
 /// The metadata of a GGUF file.
 #[derive(Clone, Copy)]
@@ -19,7 +18,7 @@ impl<'m> Keys<'m> {
         as_kind: impl FnOnce(&'m Value) -> Option<T>,
     ) -> Result<Option<T>, String> {
         let Some(value) = self.0.get(key) else { return Ok(None) };
-        let refuse = || format!("`{key}` is {}; expected {expected}", shown(value));
+        let refuse = || format!("`{key}` is {}; expected {expected}", typed(value));
         as_kind(value).ok_or_else(refuse).map(Some)
     }
 
@@ -38,7 +37,7 @@ impl<'m> Keys<'m> {
     /// A token of a vocabulary of `size`.
     pub(crate) fn token(self, key: &str, size: usize) -> Result<Option<u32>, String> {
         let as_token = |value: &Value| {
-            let token = as_integer(value).and_then(|token| u32::try_from(token).ok());
+            let token = whole_number(value).and_then(|token| u32::try_from(token).ok());
             token.filter(|&token| (token as usize) < size)
         };
         self.read(key, &format!("one of the {size} tokens"), as_token)
@@ -49,7 +48,7 @@ impl<'m> Keys<'m> {
     }
 
     pub(super) fn integers(self, key: &str) -> Result<Option<Vec<i64>>, String> {
-        self.array(key, "an integer", as_integer)
+        self.array(key, "an integer", whole_number)
     }
 
     pub(super) fn numbers(self, key: &str) -> Result<Vec<f32>, String> {
@@ -74,7 +73,7 @@ impl<'m> Keys<'m> {
         let Some(values) = self.read(key, "an array", as_array)? else { return Ok(None) };
         let item = |(place, value)| {
             let refuse =
-                || format!("`{key}`: item {place} is {}; expected {expected}", shown(value));
+                || format!("`{key}`: item {place} is {}; expected {expected}", typed(value));
             as_kind(value).ok_or_else(refuse)
         };
         values.iter().enumerate().map(item).collect::<Result<_, _>>().map(Some)
@@ -85,39 +84,9 @@ pub(crate) fn missing(key: &str, expected: &str) -> String {
     format!("`{key}` is missing; expected {expected}")
 }
 
-/// The beginning of a text from a file, as a refusal shows it.
-pub(super) fn quoted(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{:?}...", &text[..end]),
-        None => format!("{text:?}"),
-    }
-}
-
-fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => quoted(text),
-        Value::Array(values) => format!("an array of {}", values.len()),
-        other => format!("{other:?}"),
-    }
-}
-
 fn as_text(value: &Value) -> Option<&str> {
     match value {
         Value::String(text) => Some(text),
-        _ => None,
-    }
-}
-
-fn as_integer(value: &Value) -> Option<i64> {
-    match value {
-        Value::U8(number) => Some((*number).into()),
-        Value::I8(number) => Some((*number).into()),
-        Value::U16(number) => Some((*number).into()),
-        Value::I16(number) => Some((*number).into()),
-        Value::U32(number) => Some((*number).into()),
-        Value::I32(number) => Some((*number).into()),
-        Value::U64(number) => i64::try_from(*number).ok(),
-        Value::I64(number) => Some(*number),
         _ => None,
     }
 }

@@ -9,7 +9,8 @@ use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::tokenizer::SplitDelimiterBehavior;
 use tokenizers::{NormalizerWrapper, PreTokenizerWrapper};
 
-use super::keys::{Keys, missing, quoted};
+use super::keys::{Keys, missing};
+use crate::gguf::value::quoted;
 
 const PRE: &str = "tokenizer.ggml.pre";
 
@@ -315,14 +316,32 @@ const PLAIN: PreTokenizer =
 
 /// The way that the metadata name.
 pub(super) fn read(keys: Keys) -> Result<&'static PreTokenizer, String> {
-    let name = keys.text(PRE)?.ok_or_else(|| missing(PRE, &expected()))?;
+    let name = keys.text(PRE)?.ok_or_else(|| missing(PRE, "the name of a pre-tokenizer"))?;
     let known = KNOWN.iter().find(|known| known.names.contains(&name));
-    known.ok_or_else(|| format!("`{PRE}` is {}; expected {}", quoted(name), expected()))
+    known.ok_or_else(|| format!("`{PRE}` is {}; expected {}", quoted(name), expected(name)))
 }
 
-fn expected() -> String {
-    let names: Vec<_> = KNOWN.iter().flat_map(|known| known.names).copied().collect();
-    format!("one of {}", names.join(", "))
+/// The known names that resemble a name that is not known.
+fn expected(name: &str) -> String {
+    let count = KNOWN.iter().flat_map(|known| known.names).count();
+    let alike = similar_names(name);
+    let such = if alike.is_empty() { EXAMPLES.to_vec() } else { alike };
+    let such = such.join(", ");
+    format!("one of {count} pre-tokenizers of llama.cpp, such as {such} (docs/models.md has all)")
+}
+
+/// The names of common models.
+const EXAMPLES: [&str; 5] = ["llama-bpe", "qwen2", "gpt-2", "tekken", "default"];
+
+/// Known names of the same family: those that begin with the same word.
+fn similar_names(name: &str) -> Vec<&'static str> {
+    let word = |name: &str| {
+        let end = name.find(|letter: char| !letter.is_alphabetic()).unwrap_or(name.len());
+        name[..end].to_lowercase()
+    };
+    let family = word(name);
+    let names = KNOWN.iter().flat_map(|known| known.names).copied();
+    names.filter(|known| !family.is_empty() && word(known) == family).collect()
 }
 
 impl PreTokenizer {

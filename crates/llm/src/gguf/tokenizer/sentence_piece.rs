@@ -10,8 +10,9 @@ use tokenizers::normalizers::{Prepend, Replace};
 use tokenizers::{DecoderWrapper, NormalizerWrapper, Tokenizer};
 
 use super::TOKENS;
-use super::keys::{Keys, quoted};
+use super::keys::Keys;
 use super::vocabulary::{Kind, Vocabulary};
+use crate::gguf::value::quoted;
 
 const SCORES: &str = "tokenizer.ggml.scores";
 const ADD_SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";

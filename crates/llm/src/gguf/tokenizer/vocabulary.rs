@@ -6,8 +6,9 @@ use std::collections::hash_map::Entry;
 use tokenizers::AddedToken;
 use tokenizers::models::bpe::Vocab;
 
-use super::keys::{Keys, quoted};
+use super::keys::Keys;
 use super::{TOKEN_TYPE, TOKENS, ends_a_text};
+use crate::gguf::value::quoted;
 
 /// What a token is for, as `tokenizer.ggml.token_type` numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

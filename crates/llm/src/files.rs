@@ -1,0 +1,127 @@
+//! Files of checkpoints as people have them: with byte order marks, with NaN where JSON has none, and
+//! pointers of Git LFS in the place of files.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+use crate::{Error, Result};
+
+/// The first bytes of a pointer of Git LFS.
+const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+
+/// Numbers that Python's `json` writes and JSON does not have.
+const NOT_JSON: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
+
+/// Refuses a pointer of Git LFS, which a clone without `git lfs` has in the place of each large file.
+///
+/// # Errors
+/// [`Error::File`], or [`Error::Checkpoint`] for a pointer.
+pub(crate) fn refuse_pointer(path: &Path) -> Result<()> {
+    let mut start = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(POINTER.len() as u64).read_to_end(&mut start))
+        .map_err(|source| Error::file(path, source))?;
+    if start != POINTER {
+        return Ok(());
+    }
+    let reason = "a pointer of Git LFS in the place of the file; expected the file, which \
+                  `git lfs pull` fetches in the repository's folder";
+    Err(Error::checkpoint(path, reason))
+}
+
+/// Reads a text, without the byte order mark that some editors put before it.
+///
+/// # Errors
+/// [`Error::File`], or [`Error::Checkpoint`] for a pointer of Git LFS.
+pub(crate) fn read_text(path: &Path) -> Result<String> {
+    refuse_pointer(path)?;
+    let text = fs::read_to_string(path).map_err(|source| Error::file(path, source))?;
+    Ok(text.strip_prefix('\u{FEFF}').map(str::to_owned).unwrap_or(text))
+}
+
+/// Reads a file of JSON.
+///
+/// # Errors
+/// As [`read_text`], and [`Error::Checkpoint`] with the place of what is not JSON.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = read_text(path)?;
+    serde_json::from_str(&text).map_err(|error| {
+        let reason = find_not_json(&text, error.line(), error.column());
+        Error::checkpoint(path, reason.unwrap_or_else(|| error.to_string()))
+    })
+}
+
+/// The advice to name a GGUF file of a folder, if the folder has one.
+pub(crate) fn find_gguf(dir: &Path) -> Option<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().filter_map(std::result::Result::ok);
+    let is_gguf =
+        |path: &PathBuf| path.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("gguf"));
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_gguf).collect();
+    files.sort();
+    let first = files.first()?.display();
+    Some(match files.len() {
+        1 => format!("name the folder's GGUF file itself: {first}"),
+        count => format!("name one of the folder's {count} GGUF files, such as {first}"),
+    })
+}
+
+/// What is wrong at a line and column where a number begins or goes on that JSON does not have.
+fn find_not_json(text: &str, line: usize, column: usize) -> Option<String> {
+    let content = text.lines().nth(line.checked_sub(1)?)?;
+    let found = NOT_JSON.into_iter().find(|name| {
+        let mut places = content.match_indices(name).map(|(place, _)| place + 1);
+        places.any(|first| (first..=first + name.len()).contains(&column))
+    })?;
+    let key = content.split_once(':').map(|(key, _)| key.trim().trim_matches('"'));
+    let key = key.map(|key| format!("`{key}` is ")).unwrap_or_default();
+    Some(format!("line {line}: {key}{found}, which is not JSON; expected a finite number or null"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_json_lacks_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.json");
+        for name in NOT_JSON {
+            let text = format!("{{\n  \"a\": 1,\n  \"rms_norm_eps\": {name}\n}}");
+            fs::write(&path, text).unwrap();
+            let said = read_json::<serde_json::Value>(&path).unwrap_err().to_string();
+            let expected = format!(
+                "{}: line 3: `rms_norm_eps` is {name}, which is not JSON; expected a finite \
+                 number or null",
+                path.display()
+            );
+            assert_eq!(said, expected);
+        }
+        fs::write(&path, "{\n  \"NaN\": 1,\n  \"a\": }").unwrap();
+        let said = read_json::<serde_json::Value>(&path).unwrap_err().to_string();
+        assert!(said.ends_with("expected value at line 3 column 8"), "{said}");
+    }
+
+    #[test]
+    fn byte_order_marks_are_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.json");
+        fs::write(&path, "\u{FEFF}{\"a\": 1}").unwrap();
+        let json: serde_json::Value = read_json(&path).unwrap();
+        assert_eq!(json["a"], 1);
+    }
+
+    #[test]
+    fn pointers_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n";
+        fs::write(&path, pointer).unwrap();
+        let said = refuse_pointer(&path).unwrap_err().to_string();
+        assert!(said.contains("a pointer of Git LFS") && said.contains("git lfs pull"), "{said}");
+        fs::write(&path, "version").unwrap();
+        refuse_pointer(&path).unwrap();
+    }
+}
