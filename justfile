@@ -52,6 +52,10 @@ bench *ARGS:
 python:
     python/test.sh
 
+# Every make_* tool, which must make the golden files that are committed (minutes; needs Python and 5 GB).
+golden:
+    tools/golden.sh
+
 # What is released: a package of each crate in target/package, and a wheel for this system in target/wheels.
 package:
     cargo package --workspace --no-verify --locked

