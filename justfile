@@ -52,7 +52,7 @@ bench *ARGS:
 python:
     python/test.sh
 
-# Every make_* tool, which must make the golden files that are committed (minutes; needs Python and 5 GB).
+# Run every make_* tool, and compare its files with the committed ones (minutes; 5 GB of packages).
 golden:
     tools/golden.sh
 

@@ -39,9 +39,11 @@ done
 step "$python" tools/make_gguf_golden.py -o $golden
 step "$python" tools/make_gguf_tokenizer_golden.py -o $golden
 step "$python" tools/make_chat_gguf.py -o crates/cli/tests/golden/chat.gguf
-step "$python" tools/make_tiny_gguf.py $golden/{llama3,llama-sharded,mistral,qwen2,qwen3,qwen3-moe,qwen2-yarn,ministral3} -o $golden/gguf
+tiny=$(ls $golden/gguf | sed "s|\\(.*\\)\\.gguf|$golden/\\1|")
+step "$python" tools/make_tiny_gguf.py $tiny -o $golden/gguf
 step "$python" tools/make_llm_golden.py --check -o $golden
-step "$python" tools/make_random_checkpoint.py --hidden 64 --layers 2 --heads 4 --kv-heads 2 --vocab 100 --intermediate 128 -o "$scratch/tiny"
+step "$python" tools/make_random_checkpoint.py --hidden 64 --layers 2 --heads 4 --kv-heads 2 \
+  --vocab 100 --intermediate 128 -o "$scratch/tiny"
 
 if [ -x .venv-prefill/bin/python ] && [ -d models/smollm2 ]; then
   step .venv-prefill/bin/python tools/make_smollm2_golden.py --check -o $golden/smollm2.json

@@ -32,6 +32,14 @@ impl<'a> LazyWeights<'a> {
         Self::OnDemand(Box::new(own))
     }
 
+    /// The model, if it is in memory.
+    pub fn loaded(&self) -> Option<&Model> {
+        match self {
+            Self::Loaded(model) => Some(model),
+            Self::OnDemand(own) => own.model.get(),
+        }
+    }
+
     /// The model.
     ///
     /// # Errors

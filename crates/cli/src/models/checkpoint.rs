@@ -103,6 +103,12 @@ impl<'a> Checkpoint<'a> {
     /// Loads the weights.
     pub(crate) fn load(&self) -> Result<Model, Failure> {
         let model = Model::open(self.path)?;
+        self.note_untied(&model);
+        Ok(model)
+    }
+
+    /// Says if weights that should be tied are not.
+    pub(crate) fn note_untied(&self, model: &Model) {
         if self.config.tied && !model.config().tied {
             note(&format!(
                 "{}: `tie_word_embeddings` is true, but `lm_head.weight` differs from the \
@@ -110,7 +116,6 @@ impl<'a> Checkpoint<'a> {
                 self.path.display()
             ));
         }
-        Ok(model)
     }
 
     /// Refuses work that does not fit into the memory that the system says is available: the weights,

@@ -168,6 +168,9 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     });
     bar.finish_and_clear();
     let report = report?;
+    if let Some(model) = evaluation.weights.loaded() {
+        checkpoint.note_untied(model);
+    }
     let title = table::title(&args.model, &report);
     if let Some(path) = &args.json {
         write_json(path, &lineup.told(&report))?;

@@ -378,11 +378,16 @@ fn tied_weights_that_differ_are_noted() {
     world.copy_model(&recall(), "untied", json!({"tie_word_embeddings": true}));
     let path = "untied/model.safetensors";
     add_tensor(&world, path, "model.embed_tokens.weight", "lm_head.weight");
-    let output = world.run(&refs(&args(&[("--model", "untied"), ("--tokens", "2")])));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{said}");
-    let expected = "note: untied: `tie_word_embeddings` is true, but `lm_head.weight` differs";
-    assert!(said.contains(expected), "{said}");
+    let evaluate = ["evaluate", "--model", "untied", "--pipelines", "dense.toml", "--cases", "1"];
+    let evaluate = [&evaluate[..], &["--tasks", "niah_single_1", "--context", "400"]].concat();
+    let generate = args(&[("--model", "untied"), ("--tokens", "2")]);
+    for arguments in [refs(&generate), evaluate] {
+        let output = world.run(&arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        let expected = "note: untied: `tie_word_embeddings` is true, but `lm_head.weight` differs";
+        assert!(said.contains(expected), "{said}");
+    }
 }
 
 #[test]
