@@ -1,5 +1,5 @@
-//! Files of checkpoints as people have them: with byte order marks, with NaN where JSON has none, and
-//! pointers of Git LFS in the place of files.
+//! Files of checkpoints as people have them: with byte order marks, with NaN where JSON has none,
+//! and pointers of Git LFS in the place of files.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -15,7 +15,8 @@ const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 /// Numbers that Python's `json` writes and JSON does not have.
 const NOT_JSON: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
-/// Refuses a pointer of Git LFS, which a clone without `git lfs` has in the place of each large file.
+/// Refuses a pointer of Git LFS, which a clone without `git lfs` has in the place of each large
+/// file.
 ///
 /// # Errors
 /// [`Error::File`], or [`Error::Checkpoint`] for a pointer.

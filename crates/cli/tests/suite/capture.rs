@@ -256,5 +256,8 @@ fn what_cannot_be_captured_is_refused() {
     let expected = "--output context.txt: expected another file than an input";
     refuse(&["--text", "context.txt", "-o", "context.txt"], expected);
     refuse(&["--text", "context.txt", "-o", "no/such/trace"], "no/such/trace");
-    world.refuse(&args("nowhere", &[]), "--model nowhere: expected a folder");
+    world.refuse(
+        &args("nowhere", &[]),
+        "--model nowhere: no such file or folder; expected a folder",
+    );
 }
