@@ -232,7 +232,10 @@ fn what_cannot_be_asked_is_refused() {
     refuse(&world, &["--results", "context.txt"], "context.txt, line 1: ");
     let golden = llama3().display().to_string();
     world.refuse(&args(&golden, &[]), "llama3/tokenizer.json: No such file");
-    world.refuse(&args("nowhere", &[]), "--model nowhere: expected a folder");
+    world.refuse(
+        &args("nowhere", &[]),
+        "--model nowhere: no such file or folder; expected a folder",
+    );
 }
 
 /// Before a text is read, and with the others' answers.
