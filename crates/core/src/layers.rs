@@ -178,24 +178,11 @@ impl PipelineConfig {
     /// # Errors
     /// [`Error::Conflict`] with the key that names such layers.
     pub fn expect_layers(&self, count: usize) -> Result<()> {
-        self.expect_layers_of("dense_layers", &self.dense_layers, count)?;
+        refuse_beyond("dense_layers", &self.dense_layers, count)?;
         for (i, settings) in self.layers.iter().enumerate() {
-            self.expect_layers_of(&format!("layers[{i}].at"), &settings.at, count)?;
+            refuse_beyond(&format!("layers[{i}].at"), &settings.at, count)?;
         }
         Ok(())
-    }
-
-    /// The same, of the layers that a key names.
-    fn expect_layers_of(&self, key: &str, named: &[Layers], count: usize) -> Result<()> {
-        let beyond = named.iter().position(|layers| layers.bounds().0 >= count);
-        let Some(i) = beyond else { return Ok(()) };
-        let message = format!(
-            "layer {}, which the model does not have; expected 0 to {}",
-            named[i],
-            count.saturating_sub(1)
-        );
-        let help = "name layers of the model, or leave the entry out".into();
-        Err(Error::Conflict(Conflict { at: format!("{key}[{i}]"), message, help }))
     }
 
     /// What is wrong with the settings of layers.
@@ -253,6 +240,19 @@ impl PipelineConfig {
             if promised { here != first } else { here.zip(first).is_some_and(|(a, b)| a != b) };
         (!part.reads_everything() && differs).then(|| (words(here), words(first)))
     }
+}
+
+/// Refuses layers that a key names and that a model of `count` layers does not have.
+fn refuse_beyond(key: &str, named: &[Layers], count: usize) -> Result<()> {
+    let beyond = named.iter().position(|layers| layers.bounds().0 >= count);
+    let Some(i) = beyond else { return Ok(()) };
+    let message = format!(
+        "layer {}, which the model does not have; expected 0 to {}",
+        named[i],
+        count.saturating_sub(1)
+    );
+    let help = "name layers of the model, or leave the entry out".into();
+    Err(Error::Conflict(Conflict { at: format!("{key}[{i}]"), message, help }))
 }
 
 /// A pipeline as it is written: its layers whole, but for what they share with all.

@@ -29,19 +29,19 @@ pub(crate) fn expect_exists(path: &Path) -> Result<(), Failure> {
     if path.exists() {
         return Ok(());
     }
-    let mut reason = format!(
-        "--model {}: no such file or folder; expected a folder with config.json, tokenizer.json \
-         and safetensors, or a GGUF file",
-        path.display()
-    );
-    if let Some(name) = hub_folder(path) {
-        reason.push_str(&format!(
+    let hub = hub_folder(path).map(|name| {
+        format!(
             ". Nothing is downloaded; for a model of the Hugging Face Hub, run `hf download {} \
              --local-dir {name}` and give `--model {name}`",
             path.display()
-        ));
-    }
-    Err(Failure::input(reason))
+        )
+    });
+    Err(Failure::input(format!(
+        "--model {}: no such file or folder; expected a folder with config.json, tokenizer.json \
+         and safetensors, or a GGUF file{}",
+        path.display(),
+        hub.unwrap_or_default()
+    )))
 }
 
 /// The model's own name, if a path looks like `OWNER/MODEL`.
