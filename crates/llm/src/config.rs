@@ -36,7 +36,7 @@ const ARCHITECTURES: [(&str, Architecture); 6] = [
     ("Qwen3MoeForCausalLM", Architecture::Qwen3Moe),
 ];
 
-/// What a folder of a model holds.
+/// Files that a model consists of, for errors.
 const EXPECTED: &str =
     "expected a folder with config.json, tokenizer.json and safetensors, or a GGUF file";
 
@@ -264,7 +264,7 @@ fn context(
     }
 }
 
-/// Whether a layer of Qwen2 or Qwen3 has a sliding window, if the model uses one.
+/// Returns true if a layer of Qwen2 or Qwen3 has a sliding window, should the model use one.
 fn some_layer_slides(raw: &Raw, layers: usize) -> Result<bool, String> {
     let Some(types) = &raw.layer_types else {
         return Ok(raw.max_window_layers.unwrap_or(QWEN_FULL_LAYERS) < layers);

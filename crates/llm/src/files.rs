@@ -46,7 +46,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String> {
 /// Reads a file of JSON.
 ///
 /// # Errors
-/// As [`read_text`], and [`Error::Checkpoint`] with the place of what is not JSON.
+/// Errors of [`read_text`], and [`Error::Checkpoint`] with the place of what is not JSON.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = read_text(path)?;
     serde_json::from_str(&text).map_err(|error| {
@@ -69,7 +69,7 @@ pub(crate) fn find_gguf(dir: &Path) -> Option<String> {
     })
 }
 
-/// What is wrong at a line and column where a number begins or goes on that JSON does not have.
+/// Description of a number at a line and column that JSON does not have; `None` for other errors.
 fn find_not_json(text: &str, line: usize, column: usize) -> Option<String> {
     let content = text.lines().nth(line.checked_sub(1)?)?;
     let found = NOT_JSON.into_iter().find(|name| {

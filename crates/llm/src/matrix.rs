@@ -89,7 +89,7 @@ impl Matrix {
         })
     }
 
-    /// Whether every number equals that of another matrix, however each of them is stored.
+    /// Returns true if every number equals that of another matrix, however each of them is stored.
     pub(crate) fn equals(&self, other: &Self) -> Numbers<bool> {
         if (self.outputs, self.inputs) != (other.outputs, other.inputs) {
             return Ok(false);

@@ -110,8 +110,8 @@ impl Model {
 
 /// Reads the embeddings, and the weights of the logits unless they are tied to the embeddings.
 ///
-/// Where tied weights are stored under both names they are tied only if they are equal, and where
-/// only those of the logits are stored, the embeddings are tied to them, as in transformers.
+/// Tied weights that are stored under both names are tied only if they are equal. If only those of
+/// the logits are stored, the embeddings are tied to them. transformers does the same.
 fn open_ends(weights: &mut Weights, config: &Config) -> Result<(Matrix, Option<Matrix>)> {
     let sizes = [config.vocab_size, config.hidden_size];
     if config.tied && !weights.has(EMBEDDINGS) && weights.has(HEAD) {

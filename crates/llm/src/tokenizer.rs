@@ -180,7 +180,7 @@ impl TextStream<'_> {
     /// [`Tokenizer::decode`] makes of its bytes (U+FFFD).
     ///
     /// # Errors
-    /// As [`Tokenizer::decode`].
+    /// Errors of [`Tokenizer::decode`].
     pub fn finish(&mut self) -> Result<Option<String>> {
         let whole = self.tokenizer.decode(&self.tokens)?;
         let rest = whole.strip_prefix(&self.shown).unwrap_or_default().to_owned();

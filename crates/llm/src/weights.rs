@@ -22,9 +22,9 @@ pub(crate) const HEAD: &str = "lm_head.weight";
 
 /// Bytes that the weights of a checkpoint take in memory, known from the headers of its files. For
 /// each number of a matrix, 2 in bf16, 1.125 in Q8_0, .75 in Q4_1, what the file has in Q4_0, Q5_K
-/// and Q6_K, 1.31 in Q4_K (of which candle keeps a copy); 4 for every other number. Tied weights that
-/// are stored twice count twice, although equal ones are kept once. Reading a prompt takes 4 more for
-/// each number of a layer's largest matrix that is not in f32.
+/// and Q6_K, 1.31 in Q4_K (of which candle keeps a copy); 4 for every other number. Tied weights
+/// that are stored twice count twice, although equal ones are kept once. Reading a prompt takes 4
+/// more for each number of a layer's largest matrix that is not in f32.
 ///
 /// # Errors
 /// As [`Model::open`](crate::Model::open), as far as it depends on neither names, shapes nor numbers.
@@ -98,7 +98,7 @@ impl Weights {
         }
     }
 
-    /// Whether there is a tensor that nobody has asked for yet.
+    /// Returns true if there is a tensor of this name that nobody has asked for yet.
     pub(crate) fn has(&self, name: &str) -> bool {
         match self {
             Self::Folder(folder) => folder.has(name),

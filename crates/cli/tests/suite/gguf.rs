@@ -178,10 +178,10 @@ fn models_that_are_elsewhere_are_refused_with_what_to_do() {
         "folder",
         "folder: no config.json; name the folder's GGUF file itself: folder/model.gguf",
     );
-    let hub = "--model Qwen/Qwen3-0.6B: no such file or folder; expected a folder with config.json, \
-               tokenizer.json and safetensors, or a GGUF file. Nothing is downloaded; for a model of \
-               the Hugging Face Hub, run `hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B` and \
-               give `--model Qwen3-0.6B`";
+    let hub = "--model Qwen/Qwen3-0.6B: no such file or folder; expected a folder with \
+               config.json, tokenizer.json and safetensors, or a GGUF file. Nothing is \
+               downloaded; for a model of the Hugging Face Hub, run `hf download \
+               Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B` and give `--model Qwen3-0.6B`";
     refuse("Qwen/Qwen3-0.6B", hub);
     for path in ["none", "folder/none", "none/none.gguf", "./none/none", "none/none/none"] {
         let said = String::from_utf8(world.run(&["check", "dense.toml", "--model", path]).stderr);

@@ -37,7 +37,7 @@ pub(super) struct Raw {
     pub(super) use_sliding_window: Option<bool>,
     /// The number of layers, from the first, that attend beyond the window.
     pub(super) max_window_layers: Option<usize>,
-    /// What each layer attends to, in place of `max_window_layers`.
+    /// Kind of attention of each layer, in place of `max_window_layers`.
     pub(super) layer_types: Option<Vec<String>>,
     pub(super) tie_word_embeddings: Option<bool>,
     pub(super) attention_bias: Option<bool>,

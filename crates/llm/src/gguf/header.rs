@@ -83,7 +83,7 @@ struct Reader<R> {
     input: R,
     /// Bytes of the file that are not read yet.
     left: u64,
-    /// Whether lengths have 64 bits, as they have since version 2.
+    /// True if lengths have 64 bits, as they have since version 2.
     wide: bool,
 }
 

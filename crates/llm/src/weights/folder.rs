@@ -93,7 +93,7 @@ impl Folder {
         Ok(&mut self.shards[place])
     }
 
-    /// Whether there is a tensor that nobody has asked for yet.
+    /// Returns true if there is a tensor of this name that nobody has asked for yet.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.places.contains_key(name)
     }

@@ -384,8 +384,8 @@ fn sizes_may_be_written_for_each_layer() {
 fn a_type_that_is_not_known_is_refused_by_its_name() {
     let (_folder, path) = quantised(GgmlDType::Q2K);
     let said = Model::open(&path).unwrap_err().to_string();
-    let expected = "tensor `token_embd.weight` is Q2_K; expected F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, \
-         Q8_0, Q4_K, Q5_K or Q6_K";
+    let expected = "tensor `token_embd.weight` is Q2_K; expected F32, F16, BF16, Q4_0, Q4_1, \
+                    Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K";
     assert!(said.ends_with(expected), "{said}");
     for (number, shown) in [(23, "IQ4_XS"), (39, "MXFP4"), (1000, "type number 1000")] {
         let place = "blk.1.ffn_up.weight";
@@ -394,7 +394,7 @@ fn a_type_that_is_not_known_is_refused_by_its_name() {
     }
 }
 
-/// What is said of a file with other bytes behind the place where a name ends.
+/// Error of a file with other bytes behind the place where a name ends.
 fn refusal_of_patched(name: &str, skip: usize, bytes: &[u8]) -> String {
     let mut file = fs::read(gguf("llama3")).unwrap();
     let found = file.windows(name.len()).position(|window| window == name.as_bytes()).unwrap();
