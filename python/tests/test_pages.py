@@ -36,5 +36,5 @@ def test_blocks_run(page):
 
 def test_the_first_block_needs_what_the_extra_installs():
     pytest.importorskip("transformers")
-    without = "import sys\nsys.modules.update(pandas=None, tqdm=None)\n"
+    without = "import sys\nsys.modules.update(pandas=None)\n"
     assert "% read" in run(without + blocks("docs/python.md")[0])
