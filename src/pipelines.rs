@@ -1,4 +1,4 @@
-//! Pipelines of the folder `configs` that need no other file, compiled in so that a name finds them.
+//! Pipelines of the folder `configs` that need no weights, compiled in so that a name finds them.
 
 use vattention_config::NamedPipeline;
 use vattention_core::inventory;

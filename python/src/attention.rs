@@ -213,8 +213,8 @@ impl Attention {
 
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err(
-            "an Attention cannot be saved: indexes and learned state exist only in memory; save the \
-             keys and values that were appended to it, or copy it by fork() or copy.deepcopy",
+            "an Attention cannot be saved: indexes and learned state exist only in memory; save \
+             the keys and values that were appended to it, or copy it by fork() or copy.deepcopy",
         ))
     }
 

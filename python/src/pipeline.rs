@@ -52,8 +52,8 @@ impl Pipeline {
 #[pymethods]
 impl Pipeline {
     /// Loads a pipeline file, the files that it extends, and changes such as `"estimator.epsilon=0.1"`, in order.
-    /// A path that is no file, and has neither a folder nor an extension, names a built-in pipeline:
-    /// `Pipeline.load("priority")`.
+    /// A path that is no file, and has neither a folder nor an extension, names a built-in
+    /// pipeline: `Pipeline.load("priority")`.
     ///
     /// Raises PipelineError with every problem in them.
     #[staticmethod]

@@ -87,8 +87,8 @@ struct Instance {
 }
 
 impl Instance {
-    /// Calls into Python. An exception gets a note that names the selector and the method, and is on
-    /// its way to the caller.
+    /// Calls into Python. An exception gets a note that names the selector and the method, and
+    /// unwinds to the caller.
     fn call<T>(&self, method: &str, work: impl FnOnce(pyo3::Python<'_>) -> PyResult<T>) -> T {
         let called = pyo3::Python::attach(|py| {
             work(py).inspect_err(|error| {
@@ -141,7 +141,8 @@ fn indices(name: &str, chosen: &Bound<'_, PyAny>, visible: usize) -> PyResult<Ve
     if len > 0 && !matches!(kind, 'i' | 'u') {
         let got = array.getattr("dtype")?;
         return Err(PyValueError::new_err(format!(
-            "python selector `{name}`: select: expected indices of tokens, got numbers of type {got}"
+            "python selector `{name}`: select: expected indices of tokens, got numbers of \
+             type {got}"
         )));
     }
     let array: PyReadonlyArray1<'_, i64> = array.call_method1("astype", ("int64",))?.extract()?;

@@ -128,18 +128,19 @@ def test_fork_and_truncate():
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
 def test_copies_continue_as_the_original_would(copied):
-    attention, expected = filled(Pipeline.parse(PROMISE), 4000), filled(Pipeline.parse(PROMISE), 4000)
+    attention, expected = filled(PIPELINE, 4000), filled(PIPELINE, 4000)
     queries = normal(QUERY_HEADS, 3, DIM)
     attention.attend(queries[:, :1])
     expected.attend(queries[:, :1])
     other = copied(attention)
     other.append(normal(KV_HEADS, 5, DIM), normal(KV_HEADS, 5, DIM))
     assert len(attention) == 4000
-    np.testing.assert_array_equal(copied(attention).attend(queries).out, expected.attend(queries).out)
+    found = copied(attention).attend(queries).out
+    np.testing.assert_array_equal(found, expected.attend(queries).out)
 
 
 def test_saving_is_refused_with_what_to_do():
-    with pytest.raises(TypeError, match=r"an Attention cannot be saved: .*fork\(\) or copy.deepcopy"):
+    with pytest.raises(TypeError, match=r"cannot be saved: .*fork\(\) or copy.deepcopy"):
         pickle.dumps(filled())
 
 

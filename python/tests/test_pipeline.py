@@ -48,9 +48,11 @@ def test_built_in_pipelines_are_found_by_name(tmp_path, monkeypatch):
     assert {"priority", "dense", "quest"} <= set(Pipeline.names())
     for name in ("priority", "pyramid-kv", "dense"):
         assert Pipeline.load(name).to_toml() == Pipeline.load(CONFIGS / f"{name}.toml").to_toml()
-    assert Pipeline.load("priority", "estimator.epsilon=0.3").set("estimator.delta=0.2").promise["epsilon"] == 0.3
-    assert Pipeline.parse('extends = "priority"\nseed = 3\n').promise == Pipeline.load("priority").promise
-    with pytest.raises(PipelineError, match="priorty: cannot be read: .*those that are near are `priority`"):
+    changed = Pipeline.load("priority", "estimator.epsilon=0.3").set("estimator.delta=0.2").promise
+    assert changed is not None and changed["epsilon"] == 0.3
+    extended = Pipeline.parse('extends = "priority"\nseed = 3\n')
+    assert extended.promise == Pipeline.load("priority").promise
+    with pytest.raises(PipelineError, match="priorty: cannot be read: .*near are `priority`"):
         Pipeline.load("priorty")
     (tmp_path / "priority").write_text('name = "mine"\n')
     assert Pipeline.load("priority").name == "mine"

@@ -78,8 +78,11 @@ def test_compare():
         vattention.compare(pipelines, trace, queries=10_000)
 
 
+STREAMING = CONFIGS / "streaming-llm.toml"
+
+
 @pytest.mark.parametrize(
-    "one", [str(CONFIGS / "streaming-llm.toml"), CONFIGS / "streaming-llm.toml", "streaming-llm", Pipeline.load("streaming-llm")]
+    "one", [str(STREAMING), STREAMING, "streaming-llm", Pipeline.load("streaming-llm")]
 )
 def test_one_pipeline_is_a_list_of_one(one):
     """A path is not read letter by letter."""

@@ -4,7 +4,19 @@ import gc
 import threading
 
 import pytest
-from models import CACHE, MODELS, SIZES, TOLERANCE, assert_same, checkpoint, generated, prompt, torch, transformers, vt
+from models import (
+    CACHE,
+    MODELS,
+    SIZES,
+    TOLERANCE,
+    assert_same,
+    checkpoint,
+    generated,
+    prompt,
+    torch,
+    transformers,
+    vt,
+)
 from shared import CONFIGS, DENSE, PROMISE, ROOT
 
 from vattention import Attention, Pipeline, Trace, compare, write_trace

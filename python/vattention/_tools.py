@@ -39,7 +39,7 @@ def compare(
 ) -> Result:
     """Compares pipelines with exact attention in f64 on a trace, as `vattention compare` does.
 
-    `pipelines` are pipelines, paths of files or names of built-in pipelines: a list of them, or one.
+    `pipelines` are pipelines, paths of files or names of built-in pipelines: a list, or one.
 
     Of each pipeline, `result["pipelines"]` has what it read (`density`), `recall`, errors of output, denominator and numerator (mean,
     p50, p95, max), error bars, and how its promise fared (`guarantee`); `pandas.json_normalize` makes a table of them.

@@ -1,7 +1,7 @@
 //! Pipelines that a program carries, so that a name is enough where the repository is not there.
 //!
-//! A file that exists is always preferred to a name. In messages, and as the place that `extends` is
-//! relative to, these texts stand in a folder of their own.
+//! A file that exists is always preferred to a name. In messages, and as the place that `extends`
+//! is relative to, these texts stand in a folder of their own.
 
 use std::path::{Path, PathBuf};
 
@@ -35,8 +35,8 @@ pub fn pipeline_names() -> Vec<&'static str> {
 /// Resolves what was written: a file, or else the name of a pipeline that the program carries.
 pub(crate) fn locate(folder: &Path, written: &Path) -> PathBuf {
     let file = folder.join(written);
-    match name_of(written) {
-        Some(name) if !file.is_file() && find(name).is_some() => in_library(name),
+    match parse_name(written) {
+        Some(name) if !file.is_file() && find(name).is_some() => library_path(name),
         _ => file,
     }
 }
@@ -44,12 +44,12 @@ pub(crate) fn locate(folder: &Path, written: &Path) -> PathBuf {
 /// Returns the text of a path that [`locate`] made of a name, or of one that stands beside it.
 pub(crate) fn text(path: &Path) -> Option<&'static str> {
     let stem = path.file_stem()?.to_str()?;
-    find(stem).filter(|_| path == in_library(stem)).map(|pipeline| pipeline.text)
+    find(stem).filter(|_| path == library_path(stem)).map(|pipeline| pipeline.text)
 }
 
 /// Explains which pipelines there are to somebody who wrote a path that is no file.
 pub(crate) fn explain(path: &Path) -> Option<String> {
-    if let Some(name) = name_of(path) {
+    if let Some(name) = parse_name(path) {
         let names = pipeline_names();
         let near = near_names(name, &names);
         let (what, names) =
@@ -65,8 +65,8 @@ pub(crate) fn explain(path: &Path) -> Option<String> {
     known.then(|| format!("the built-in pipeline of this name is called `{stem}`"))
 }
 
-/// The text as a name, if it looks like one: without a folder and an extension.
-pub(crate) fn name_of(path: &Path) -> Option<&str> {
+/// Returns what was written as a name, if it has neither a folder nor an extension.
+pub(crate) fn parse_name(path: &Path) -> Option<&str> {
     let name = path.to_str()?;
     let plain = name.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_');
     (plain && !name.is_empty()).then_some(name)
@@ -76,6 +76,6 @@ fn find(name: &str) -> Option<&'static NamedPipeline> {
     inventory::iter::<NamedPipeline>.into_iter().find(|pipeline| pipeline.name == name)
 }
 
-fn in_library(name: &str) -> PathBuf {
+fn library_path(name: &str) -> PathBuf {
     Path::new(FOLDER).join(format!("{name}.toml"))
 }
