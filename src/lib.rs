@@ -43,6 +43,7 @@
 //! ```
 
 pub mod engine;
+mod pipelines;
 pub mod plugin;
 pub mod statistics;
 

@@ -73,7 +73,7 @@ def load(name):
 def read(model, prompt):
     """Keys and values of a prompt, layer by layer: [1, kv_heads, tokens, head_dim]."""
     cache = DynamicCache(config=model.config)
-    model(input_ids=prompt, past_key_values=cache, logits_to_keep=1)
+    model(input_ids=prompt, cache=cache, logits_to_keep=1)
     return [(layer.keys, layer.values) for layer in cache.layers]
 
 
@@ -95,7 +95,7 @@ def filled(model, rows, length, pipeline, threads):
             query = torch.empty(1, module.config.num_attention_heads, 1, module.head_dim)
             layer.begin(Call(module, query, keys, values, None, {"scaling": module.scaling}))
             layer.sequences[0].append(repeated(keys, length)[0], repeated(values, length)[0])
-            layer.length = length
+            layer.length, layer.prompt = length, None
     cache.update = CLOCK.timed(cache.update)
     return cache
 
@@ -105,7 +105,7 @@ def generate(model, cache, tokens):
     inputs = torch.ones(1, cache.get_seq_length() + 1, dtype=torch.long)
     CLOCK.seconds, begin = 0.0, time.perf_counter()
     options = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False, "pad_token_id": 0}
-    model.generate(inputs, attention_mask=torch.ones_like(inputs), past_key_values=cache, **options)
+    model.generate(inputs, attention_mask=torch.ones_like(inputs), cache=cache, **options)
     return (time.perf_counter() - begin) / tokens, CLOCK.seconds / tokens
 
 

@@ -30,7 +30,7 @@ def compared(layers):
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.safetensors"
         vattention.write_trace(trace, layers)
-        found = vattention.compare([ROOT / "configs" / f"{name}.toml" for name in PIPELINES], trace)
+        found = vattention.compare(PIPELINES, trace)
     table = pandas.json_normalize(found["pipelines"])
     columns = ["name", "density.per_kv_head.mean", "output_error.mean", "output_error.max"]
     return table[columns].set_axis(["pipeline", "read", "error", "largest"], axis="columns").sort_values("read")
@@ -46,8 +46,8 @@ def main():
     print(compared(capture(model, inputs["input_ids"])).to_string(index=False, float_format="{:.4f}".format))
 
     for name in ["dense", "priority", "streaming-llm"]:
-        cache = VAttentionCache(model.config, ROOT / "configs" / f"{name}.toml", check=True)
-        tokens = model.generate(**inputs, past_key_values=cache, max_new_tokens=8, do_sample=False)
+        cache = VAttentionCache(model, name, check=True)
+        tokens = model.generate(**inputs, cache=cache, max_new_tokens=8, do_sample=False)
         steps = pandas.DataFrame(cache.report())
         answer = tokenizer.decode(tokens[0, inputs["input_ids"].shape[1] :])
         print(f"\n{name}: {answer!r}, {steps['density'].mean():.1%} read, mean error {steps['error'].mean():.4f}")

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, TryLockError};
 
 use numpy::ndarray::{ArrayView3, Axis, CowArray, Ix3, Ix4};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use vattention::experiments::{DenseBeside, RowError};
 use vattention::{
@@ -200,6 +200,22 @@ impl Attention {
         })?;
         let pipeline = self.pipeline.clone();
         Ok(Self { backend: self.backend, pipeline, layer: Mutex::new(forked) })
+    }
+
+    /// A fork with the same samples: it continues as this one would.
+    fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> PyResult<Self> {
+        self.fork(py, None)
+    }
+
+    fn __copy__(&self, py: Python<'_>) -> PyResult<Self> {
+        self.fork(py, None)
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "an Attention cannot be saved: indexes and learned state exist only in memory; save \
+             the keys and values that were appended to it, or copy it by fork() or copy.deepcopy",
+        ))
     }
 
     fn __len__(&self) -> PyResult<usize> {

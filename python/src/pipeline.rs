@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use vattention::config::{Loader, ParameterGrid};
+use vattention::config::{Loader, ParameterGrid, pipeline_names};
 use vattention::experiments::{Entry, named_files};
 use vattention::{Options, PipelineConfig, Shape};
 
@@ -52,12 +52,20 @@ impl Pipeline {
 #[pymethods]
 impl Pipeline {
     /// Loads a pipeline file, the files that it extends, and changes such as `"estimator.epsilon=0.1"`, in order.
+    /// A path that is no file, and has neither a folder nor an extension, names a built-in
+    /// pipeline: `Pipeline.load("priority")`.
     ///
     /// Raises PipelineError with every problem in them.
     #[staticmethod]
     #[pyo3(signature = (path, *set))]
     fn load(py: Python<'_>, path: PathBuf, set: Vec<String>) -> PyResult<Self> {
         Self::read(py, Source::File(path), set)
+    }
+
+    /// Names of the built-in pipelines, which `load` takes.
+    #[staticmethod]
+    fn names() -> Vec<&'static str> {
+        pipeline_names()
     }
 
     /// Reads a pipeline from TOML text, which goes by `name` in messages; `extends` is relative to it.
@@ -120,6 +128,15 @@ impl Pipeline {
     /// The pipeline in full, as a file that means the same.
     fn to_toml(&self) -> PyResult<String> {
         toml::to_string(&*self.config).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// The same pipeline, which does not change.
+    fn __deepcopy__(slf: Py<Self>, _memo: &Bound<'_, PyAny>) -> Py<Self> {
+        slf
+    }
+
+    fn __copy__(slf: Py<Self>) -> Py<Self> {
+        slf
     }
 
     fn __repr__(&self) -> String {

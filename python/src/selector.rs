@@ -47,8 +47,8 @@ impl SelectorConfig for Python {
                 let settings = pythonize::pythonize(py, &self.settings)?.cast_into::<PyDict>()?;
                 class.bind(py).call((), Some(&settings))
             };
-            let object = made().map_err(|error| self.refuse(error.to_string()))?;
-            Ok(Box::new(Instance { object: object.unbind() }) as Box<dyn Selector>)
+            let object = made().map_err(|error| self.refuse(error.to_string()))?.unbind();
+            Ok(Box::new(Instance { name: self.name.clone(), object }) as Box<dyn Selector>)
         })
     }
 
@@ -81,28 +81,40 @@ fn classes() -> MutexGuard<'static, BTreeMap<String, Py<PyAny>>> {
 
 /// The worker of one KV head. What it raises ends the call that asked it, as that exception.
 struct Instance {
+    /// The name that its class was registered under.
+    name: String,
     object: Py<PyAny>,
 }
 
-/// What Python makes, or the exception on its way to whoever called.
-fn raising<T>(work: impl FnOnce(pyo3::Python<'_>) -> PyResult<T>) -> T {
-    pyo3::Python::attach(work).unwrap_or_else(|error| resume_unwind(Box::new(error)))
+impl Instance {
+    /// Calls into Python. An exception gets a note that names the selector and the method, and
+    /// unwinds to the caller.
+    fn call<T>(&self, method: &str, work: impl FnOnce(pyo3::Python<'_>) -> PyResult<T>) -> T {
+        let called = pyo3::Python::attach(|py| {
+            work(py).inspect_err(|error| {
+                let note = format!("raised by `{method}` of the python selector `{}`", self.name);
+                // An exception without its note still says more than a failure to add one.
+                let _ = error.value(py).call_method1("add_note", (note,));
+            })
+        });
+        called.unwrap_or_else(|error| resume_unwind(Box::new(error)))
+    }
 }
 
 impl Clone for Instance {
     fn clone(&self) -> Self {
-        let object = raising(|py| {
+        let object = self.call("__deepcopy__", |py| {
             let copy = py.import("copy")?.call_method1("deepcopy", (&self.object,))?;
             Ok(copy.unbind())
         });
-        Self { object }
+        Self { name: self.name.clone(), object }
     }
 }
 
 impl Selector for Instance {
     fn append(&mut self, new: &NewTokens<'_>) {
         let keys: Array2<f32> = new.keys.to_array(0..new.keys.len());
-        raising(|py| {
+        self.call("append", |py| {
             let keys = PyArray2::from_owned_array(py, keys);
             self.object.call_method1(py, "append", (keys,)).map(drop)
         });
@@ -110,18 +122,18 @@ impl Selector for Instance {
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let taken: Vec<i64> = picks.iter().map(|token| token as i64).collect();
-        let chosen = raising(|py| {
+        let chosen = self.call("select", |py| {
             let query = PyArray1::from_slice(py, row.query());
             let taken = PyArray1::from_vec(py, taken);
             let chosen = self.object.call_method1(py, "select", (query, row.visible(), taken))?;
-            indices(chosen.bind(py), row.visible())
+            indices(&self.name, chosen.bind(py), row.visible())
         });
         picks.take_all(chosen);
     }
 }
 
 /// The tokens that a selector returned, which must be visible.
-fn indices(chosen: &Bound<'_, PyAny>, visible: usize) -> PyResult<Vec<usize>> {
+fn indices(name: &str, chosen: &Bound<'_, PyAny>, visible: usize) -> PyResult<Vec<usize>> {
     let numpy = chosen.py().import("numpy")?;
     let array = numpy.call_method1("asarray", (chosen,))?.call_method0("ravel")?;
     let (kind, len): (char, usize) =
@@ -129,14 +141,15 @@ fn indices(chosen: &Bound<'_, PyAny>, visible: usize) -> PyResult<Vec<usize>> {
     if len > 0 && !matches!(kind, 'i' | 'u') {
         let got = array.getattr("dtype")?;
         return Err(PyValueError::new_err(format!(
-            "select: expected indices of tokens, got numbers of type {got}"
+            "python selector `{name}`: select: expected indices of tokens, got numbers of \
+             type {got}"
         )));
     }
     let array: PyReadonlyArray1<'_, i64> = array.call_method1("astype", ("int64",))?.extract()?;
     let valid = |&token: &i64| match usize::try_from(token) {
         Ok(index) if index < visible => Ok(index),
         _ => Err(PyValueError::new_err(format!(
-            "select: expected tokens from 0 to {}, got {token}",
+            "python selector `{name}`: select: expected tokens from 0 to {}, got {token}",
             visible - 1
         ))),
     };
@@ -178,7 +191,14 @@ pub(crate) fn broken_law(
 /// What a violated law, or an exception on the way, says.
 fn found(panic: Box<dyn Any + Send>) -> String {
     match panic.downcast::<PyErr>() {
-        Ok(error) => error.to_string(),
+        Ok(error) => pyo3::Python::attach(|py| with_notes(py, &error)),
         Err(panic) => panic_message(&*panic).into(),
     }
+}
+
+/// An exception in one line, with its notes.
+fn with_notes(py: pyo3::Python<'_>, error: &PyErr) -> String {
+    let notes = error.value(py).getattr("__notes__").and_then(|notes| notes.extract());
+    let notes: Vec<String> = notes.unwrap_or_default();
+    notes.iter().fold(error.to_string(), |text, note| format!("{text} ({note})"))
 }

@@ -1,6 +1,8 @@
 """A sequence's layer: what it answers, reports, and refuses."""
 
+import copy
 import os
+import pickle
 import threading
 import time
 
@@ -122,6 +124,24 @@ def test_fork_and_truncate():
     assert_allclose(fork.attend(queries).out, exact(queries), atol=1e-5)
     with pytest.raises(ValueError, match=r"tokens to keep: expected at most 100 \(the tokens appended\), got 101"):
         fork.truncate(101)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_copies_continue_as_the_original_would(copied):
+    attention, expected = filled(PIPELINE, 4000), filled(PIPELINE, 4000)
+    queries = normal(QUERY_HEADS, 3, DIM)
+    attention.attend(queries[:, :1])
+    expected.attend(queries[:, :1])
+    other = copied(attention)
+    other.append(normal(KV_HEADS, 5, DIM), normal(KV_HEADS, 5, DIM))
+    assert len(attention) == 4000
+    found = copied(attention).attend(queries).out
+    np.testing.assert_array_equal(found, expected.attend(queries).out)
+
+
+def test_saving_is_refused_with_what_to_do():
+    with pytest.raises(TypeError, match=r"cannot be saved: .*fork\(\) or copy.deepcopy"):
+        pickle.dumps(filled())
 
 
 def test_forks_have_samples_of_their_own():

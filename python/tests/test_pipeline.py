@@ -1,5 +1,8 @@
 """Pipelines: read, changed and checked, with the command's messages."""
 
+import copy
+import pickle
+
 import pytest
 from shared import CONFIGS, PROMISE
 
@@ -38,6 +41,32 @@ def test_every_problem_has_its_place():
     assert "sink" in str(problems[0]["help"])
     assert "mine.toml:2:8: " in str(raised.value)
     assert isinstance(raised.value, ValueError)
+
+
+def test_built_in_pipelines_are_found_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert {"priority", "dense", "quest"} <= set(Pipeline.names())
+    for name in ("priority", "pyramid-kv", "dense"):
+        assert Pipeline.load(name).to_toml() == Pipeline.load(CONFIGS / f"{name}.toml").to_toml()
+    changed = Pipeline.load("priority", "estimator.epsilon=0.3").set("estimator.delta=0.2").promise
+    assert changed is not None and changed["epsilon"] == 0.3
+    extended = Pipeline.parse('extends = "priority"\nseed = 3\n')
+    assert extended.promise == Pipeline.load("priority").promise
+    with pytest.raises(PipelineError, match="priorty: cannot be read: .*near are `priority`"):
+        Pipeline.load("priorty")
+    (tmp_path / "priority").write_text('name = "mine"\n')
+    assert Pipeline.load("priority").name == "mine"
+
+
+def test_pipelines_are_copied_and_saved(tmp_path):
+    pipeline = Pipeline.parse(PROMISE, name="mine.toml").set("seed=5")
+    assert copy.deepcopy(pipeline) is pipeline
+    assert copy.copy(pipeline) is pipeline
+    loaded = pickle.loads(pickle.dumps(pipeline))
+    assert loaded.to_toml() == pipeline.to_toml()
+    assert loaded.set("seed=6").to_toml() == pipeline.set("seed=6").to_toml()
+    weights = Pipeline.load(CONFIGS / "loki.toml")
+    assert pickle.loads(pickle.dumps(weights)).to_toml() == weights.to_toml()
 
 
 def test_a_file_that_is_not_there():

@@ -95,14 +95,15 @@ def test_laws_tell_what_it_raises(monkeypatch):
         raise LookupError("not here")
 
     monkeypatch.setattr(Broken, "select", select)
-    with pytest.raises(AssertionError, match="LookupError: not here"):
+    note = "raised by `select` of the python selector `test-broken`"
+    with pytest.raises(AssertionError, match=f"LookupError: not here .{note}"):
         laws(pipeline("test-broken"), cases=4)
 
 
 @pytest.mark.parametrize(
     ("picked", "error", "message"),
     [
-        ([500], ValueError, "select: expected tokens from 0 to 499, got 500"),
+        ([500], ValueError, "`test-broken`: select: expected tokens from 0 to 499, got 500"),
         ([-1], ValueError, "select: expected tokens from 0 to 499, got -1"),
         ([0.5], ValueError, "select: expected indices of tokens, got numbers of type float64"),
         ("abc", ValueError, "select: expected indices"),
@@ -134,6 +135,24 @@ def test_what_it_raises_arrives(monkeypatch):
     monkeypatch.undo()
     with pytest.raises(RuntimeError, match="the sequence cannot go on"):
         attention.attend(normal(QUERY_HEADS, 1, DIM))
+
+
+@pytest.mark.parametrize("method", ["select", "append", "__deepcopy__"])
+def test_what_it_raises_names_it(monkeypatch, method):
+    def fail(self, *_):
+        raise LookupError("not here")
+
+    attention = filled(pipeline("test-broken"), 500)
+    monkeypatch.setattr(Broken, method, fail, raising=False)
+    rows = normal(KV_HEADS, 1, DIM)
+    calls = {
+        "select": lambda: attention.attend(normal(QUERY_HEADS, 1, DIM)),
+        "append": lambda: attention.append(rows, rows),
+    }
+    with pytest.raises(LookupError) as raised:
+        calls.get(method, attention.fork)()
+    assert raised.value.args == ("not here",)
+    assert raised.value.__notes__ == [f"raised by `{method}` of the python selector `test-broken`"]
 
 
 def test_names_and_settings_are_checked():

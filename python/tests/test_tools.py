@@ -78,6 +78,23 @@ def test_compare():
         vattention.compare(pipelines, trace, queries=10_000)
 
 
+STREAMING = CONFIGS / "streaming-llm.toml"
+
+
+@pytest.mark.parametrize(
+    "one", [str(STREAMING), STREAMING, "streaming-llm", Pipeline.load("streaming-llm")]
+)
+def test_one_pipeline_is_a_list_of_one(one):
+    """A path is not read letter by letter."""
+    layer = next(iter(Trace(TRACE).layers))
+    found = vattention.compare(one, TRACE, layers=[layer], queries=2)
+    assert [pipeline["name"] for pipeline in found["pipelines"]] == ["StreamingLLM"]
+    limits = vattention.study("limit", TRACE, pipelines=one, layers=[layer], queries=2)
+    assert limits["trace"] == str(TRACE)
+    with pytest.raises(ValueError, match="pipelines: 1; the study `tightness` expects none"):
+        vattention.study("tightness", TRACE, pipelines=one)
+
+
 def test_a_pipeline_that_does_not_fit_is_named(tmp_path):
     odd = {"queries": normal(2, 1, 15), "keys": normal(1, 30, 15), "values": normal(1, 30, 15)}
     vattention.write_trace(tmp_path / "odd.safetensors", {0: odd})

@@ -1,82 +1,27 @@
 """Generation with `transformers`: dense through us is transformers' own, whatever the model and the kind of generation."""
 
 import gc
-import importlib
-import os
 import threading
 
 import pytest
+from models import (
+    CACHE,
+    MODELS,
+    SIZES,
+    TOLERANCE,
+    assert_same,
+    checkpoint,
+    generated,
+    prompt,
+    torch,
+    transformers,
+    vt,
+)
 from shared import CONFIGS, DENSE, PROMISE, ROOT
 
 from vattention import Attention, Pipeline, Trace, compare, write_trace
 
-needed = importlib.import_module if "VATTENTION_REQUIRE_TRANSFORMERS" in os.environ else pytest.importorskip
-torch = needed("torch")
-transformers = needed("transformers")
-vt = needed("vattention.transformers")
-
-TOLERANCE = 1e-4
-torch.set_num_threads(1)  # Small models wait for threads more than they gain.
 SMOLLM2 = ROOT / "models" / "smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
-
-SIZES = {
-    "vocab_size": 101,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 4096,
-    "eos_token_id": None,
-    "bos_token_id": 1,
-    "pad_token_id": 0,
-}
-MODELS = {
-    "llama": lambda **more: transformers.LlamaConfig(**SIZES, **more),
-    "qwen3": lambda **more: transformers.Qwen3Config(**SIZES, **more),
-    "mistral": lambda **more: transformers.MistralConfig(**SIZES, sliding_window=64, **more),
-    "gemma3": lambda **more: transformers.Gemma3TextConfig(**SIZES, sliding_window=8, query_pre_attn_scalar=10, **more),
-}
-
-
-def checkpoint(name="llama", seed=0, **more):
-    """A random model whose attention is far from uniform."""
-    torch.manual_seed(seed)
-    config = MODELS[name](**more)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="vattention").eval()
-    for parameter in model.parameters():
-        if parameter.ndim > 1:
-            parameter.data *= 4
-    return model
-
-
-def prompt(*, tokens=20, padding=(6, 0), seed=1):
-    """Two random texts, the first with left padding."""
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(1, 101, (len(padding), tokens), generator=generator)
-    mask = torch.ones_like(ids)
-    for row, hidden in enumerate(padding):
-        mask[row, :hidden] = 0
-    return {"input_ids": ids, "attention_mask": mask}
-
-
-def generated(model, inputs, cache=None, seed=2, **options):
-    """What `generate` makes, with its logits; without a cache, by transformers' own."""
-    torch.manual_seed(seed)
-    options = {"max_new_tokens": 16, "do_sample": False, **options}
-    if cache is not None:
-        options["past_key_values"] = cache
-    return model.generate(**inputs, output_logits=True, return_dict_in_generate=True, **options)
-
-
-def assert_same(found, expected):
-    assert found.sequences.tolist() == expected.sequences.tolist()
-    for step, (one, other) in enumerate(zip(found.logits, expected.logits, strict=True)):
-        assert (one - other).abs().max() < TOLERANCE, f"step {step}"
-
-
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # `past_key_values` is called `cache` from 5.24 on.
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -273,17 +218,17 @@ def test_masks_that_hide_more():
     model, inputs = checkpoint(), prompt()
     cache = vt.VAttentionCache(model.config, DENSE)
     with torch.no_grad():
-        model(**inputs, past_key_values=cache)
+        model(**inputs, **{CACHE: cache})
         mask = torch.cat([inputs["attention_mask"], torch.ones(2, 1, dtype=int)], 1)
         mask[1, 10] = 0
         with pytest.raises(ValueError, match="attention_mask: expected one that shows each token all before it"):
-            model(input_ids=torch.ones(2, 1, dtype=int), attention_mask=mask, past_key_values=cache)
+            model(input_ids=torch.ones(2, 1, dtype=int), attention_mask=mask, **{CACHE: cache})
 
 
 def test_gradients():
     model = checkpoint()
     with pytest.raises(ValueError, match="has no gradient: expected torch.no_grad"):
-        model(**prompt(), past_key_values=vt.VAttentionCache(model.config, DENSE))
+        model(**prompt(), **{CACHE: vt.VAttentionCache(model.config, DENSE)})
 
 
 def test_what_learns_cannot_be_cropped():

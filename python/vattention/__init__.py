@@ -11,6 +11,7 @@ Arrays come in as anything that knows DLPack or the buffer protocol, in float32,
 numpy arrays, torch tensors, memoryviews. They go out as numpy arrays.
 """
 
+from vattention._saving import register as _register_pickling
 from vattention._selectors import selector
 from vattention._tools import compare, study, verify
 from vattention._vattention import (
@@ -23,6 +24,8 @@ from vattention._vattention import (
     attend_batch,
     write_trace,
 )
+
+_register_pickling()
 
 __all__ = [
     "Attention",

@@ -1,6 +1,6 @@
 """Pipelines compared, verified and studied on a trace."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Any, Literal
@@ -29,7 +29,7 @@ _OF_BACKENDS = ("sensitivity", "pareto", "limit")
 
 
 def compare(
-    pipelines: Sequence[Pipeline | _Path],
+    pipelines: Sequence[Pipeline | _Path] | Pipeline | _Path,
     trace: Trace | _Path,
     *,
     layers: Sequence[int] | None = None,
@@ -38,6 +38,8 @@ def compare(
     progress: bool = False,
 ) -> Result:
     """Compares pipelines with exact attention in f64 on a trace, as `vattention compare` does.
+
+    `pipelines` are pipelines, paths of files or names of built-in pipelines: a list, or one.
 
     Of each pipeline, `result["pipelines"]` has what it read (`density`), `recall`, errors of output, denominator and numerator (mean,
     p50, p95, max), error bars, and how its promise fared (`guarantee`); `pandas.json_normalize` makes a table of them.
@@ -50,7 +52,7 @@ def compare(
     """
     with _bar(progress, "steps") as show:
         return _vattention.compare(
-            [_pipeline(one) for one in pipelines],
+            _pipelines(pipelines),
             _trace(trace),
             layers=layers,
             queries=queries,
@@ -79,7 +81,7 @@ def study(
     name: Study,
     trace: Trace | _Path,
     *,
-    pipelines: Sequence[Pipeline | _Path] = (),
+    pipelines: Sequence[Pipeline | _Path] | Pipeline | _Path = (),
     layers: Sequence[int] | None = None,
     queries: int | None = None,
     backend: str | None = None,
@@ -94,15 +96,16 @@ def study(
 
     Raises ValueError for a study, an option or a pipeline that does not fit, OSError if the trace cannot be read.
     """
-    if (name in _OF_PIPELINES) != bool(pipelines):
+    chosen = _pipelines(pipelines)
+    if (name in _OF_PIPELINES) != bool(chosen):
         expected = "at least one" if name in _OF_PIPELINES else "none"
-        raise ValueError(f"pipelines: {len(pipelines)}; the study `{name}` expects {expected}")
+        raise ValueError(f"pipelines: {len(chosen)}; the study `{name}` expects {expected}")
     if backend is not None and name not in _OF_BACKENDS:
         raise ValueError(f"backend: the study `{name}` has none")
     with _bar(progress, "steps") as show:
         return _vattention.study(
             {"study": name, **options},
-            [_pipeline(one) for one in pipelines],
+            chosen,
             _trace(trace),
             layers=layers,
             queries=queries,
@@ -113,6 +116,13 @@ def study(
 
 def _pipeline(given: Pipeline | _Path) -> Pipeline:
     return given if isinstance(given, Pipeline) else Pipeline.load(fspath(given))
+
+
+def _pipelines(given: Iterable[Pipeline | _Path] | Pipeline | _Path) -> list[Pipeline]:
+    """Pipelines of a list, or of a single one: a text is not read letter by letter."""
+    if isinstance(given, (Pipeline, str, PathLike)):
+        return [_pipeline(given)]
+    return [_pipeline(one) for one in given]
 
 
 def _trace(given: Trace | _Path) -> Trace:

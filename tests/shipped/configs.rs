@@ -1,7 +1,7 @@
 //! The pipelines of the repository, and the schema that editors read.
 
 use crate::files;
-use vattention::config::{Loader, load, schema};
+use vattention::config::{Loader, load, pipeline_names, schema};
 
 #[test]
 fn every_config_can_be_loaded_written_and_loaded_again() {
@@ -17,6 +17,61 @@ fn every_config_can_be_loaded_written_and_loaded_again() {
     names.sort();
     names.dedup();
     assert_eq!(names.len(), files::configs().len(), "two pipelines have one name");
+}
+
+/// A file that names no weights is found by its name, and means the same there.
+#[test]
+fn files_that_need_no_other_are_built_in() {
+    let mut expected = Vec::new();
+    for path in files::configs() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        if !text.contains("\"../weights/") {
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let (by_name, read) = Loader::default().load_with_files(&name).unwrap();
+            assert_eq!(format!("{by_name:?}"), format!("{:?}", load(&path).unwrap()), "{name}");
+            assert!(read.is_empty(), "{name}: {read:?}");
+            expected.push(name);
+        }
+    }
+    expected.sort();
+    assert!(expected.len() > 40);
+    assert_eq!(pipeline_names(), expected, "src/pipelines.rs has the names of these files");
+}
+
+#[test]
+fn names_are_resolved_after_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let extending = write("mine.toml", "extends = \"quest\"\nseed = 7\n");
+    let pipeline = load(&extending).unwrap();
+    let quest = load("quest").unwrap();
+    assert_eq!(pipeline.seed, 7);
+    assert_eq!(format!("{:?}", pipeline.selectors), format!("{:?}", quest.selectors));
+    write("quest", "seed = 5\n");
+    assert!(load(&extending).unwrap().selectors.is_empty(), "a file is preferred");
+    assert!(load(folder.path().join("priority")).is_err(), "a path with a folder is no name");
+}
+
+#[test]
+fn unknown_names_are_refused_with_those_that_are_near() {
+    let problem = |name: &str| load(name).unwrap_err().to_string();
+    let near = problem("priorty");
+    assert!(near.starts_with("priorty: cannot be read: "), "{near}");
+    assert!(near.contains("those that are near are `priority`"), "{near}");
+    assert!(problem("vattention").contains("`vattention-auto`"));
+    assert!(problem("zzzzzzzzzzzz").contains("those are `dense`"));
+    let suffixed = problem("priority.toml");
+    assert!(
+        suffixed.contains("the built-in pipeline of this name is called `priority`"),
+        "{suffixed}"
+    );
+    assert!(!problem("nowhere/priority.toml.bak").contains("built-in"));
+    let extended = Loader::default().parse("p.toml", "extends = \"quset\"\n").unwrap_err();
+    assert!(extended.to_string().contains("those that are near are `quest`"), "{extended}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::{Failure, say};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Pipeline files.
+    /// Pipeline files, or names of built-in pipelines.
     #[arg(required = true)]
     configs: Vec<PathBuf>,
     #[command(flatten)]

@@ -19,7 +19,7 @@ use crate::{Failure, progress};
 /// Pipelines, changed or made to read a share of the tokens.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PipelineArgs {
-    /// Pipeline files.
+    /// Pipeline files, or names of built-in pipelines.
     #[arg(required = true)]
     pub(crate) configs: Vec<PathBuf>,
     #[command(flatten)]

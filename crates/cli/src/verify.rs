@@ -72,7 +72,7 @@ error_at_delta (what 1 - delta of its errors do not exceed) and failures (sample
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// A pipeline file with an estimator.
+    /// A pipeline file with an estimator, or the name of such a built-in pipeline.
     config: PathBuf,
     /// The trace to draw samples on.
     #[arg(long, value_name = "FILE")]

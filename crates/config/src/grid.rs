@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use vattention_core::{PipelineConfig, Shape, Site, Stream};
 
+use crate::library::{locate, text};
 use crate::node::{Entry, Node, Span, Value};
 use crate::problem::{ConfigError, Problem};
 use crate::reader::{Part, Reader};
@@ -108,9 +109,10 @@ impl Reader {
             );
             return None;
         };
-        let base = node.as_str().map(|base| path.parent().unwrap_or(Path::new("")).join(base));
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let base = node.as_str().map(|base| locate(folder, Path::new(base)));
         let message = match &base {
-            Some(base) if base.is_file() => return Some(base.clone()),
+            Some(base) if base.is_file() || text(base).is_some() => return Some(base.clone()),
             Some(base) => format!("`base` names {}, which is not a file", base.display()),
             None => "wrong type for base: expected a path in quotes".into(),
         };

@@ -11,6 +11,7 @@ mod fault;
 mod files;
 mod grid;
 mod layers;
+mod library;
 mod listing;
 mod load;
 mod names;
@@ -24,6 +25,7 @@ mod words;
 mod written;
 
 pub use grid::{GridPoint, ParameterGrid};
+pub use library::{NamedPipeline, pipeline_names};
 pub use listing::{ComponentEntry, Field, listing};
 pub use load::{Loader, load};
 pub use problem::{ConfigError, Problem};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use vattention_core::{PipelineConfig, registry_faults};
 
+use crate::library::locate;
 use crate::node::Node;
 use crate::problem::{ConfigError, Problem};
 use crate::reader::Reader;
@@ -25,7 +26,9 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Loads a pipeline file, the files that it extends, and the changes.
+    /// Loads a pipeline file, the files that it extends, and the changes. A path that is no file,
+    /// and has neither a folder nor an extension, is the name of a pipeline that the program
+    /// carries ([`pipeline_names`](crate::pipeline_names)).
     ///
     /// # Errors
     /// Every problem in them.
@@ -33,7 +36,8 @@ impl Loader {
         self.load_with_files(path).map(|(pipeline, _)| pipeline)
     }
 
-    /// Loads a pipeline file, and tells which files it was made of.
+    /// Loads a pipeline file, and returns also the files that it was made of; pipelines that the
+    /// program carries are none.
     ///
     /// # Errors
     /// Every problem in them.
@@ -41,7 +45,7 @@ impl Loader {
         &self,
         path: impl AsRef<Path>,
     ) -> Result<(Arc<PipelineConfig>, Vec<PathBuf>), ConfigError> {
-        let path = path.as_ref();
+        let path = &locate(Path::new(""), path.as_ref());
         let mut reader = Reader::default();
         let tree = reader.read_file(path, &mut Vec::new());
         let files = std::mem::take(&mut reader.files);

@@ -44,6 +44,18 @@ fn near<'a>(name: &str, known: &'a [impl AsRef<str>]) -> Option<&'a str> {
         .map(|(_, known)| known)
 }
 
+/// The known names that are near or have the name in them, the nearest first, at most five.
+pub(crate) fn near_names<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
+    let name = name.to_lowercase();
+    let mut near: Vec<(usize, &str)> = known
+        .iter()
+        .map(|&known| (strsim::damerau_levenshtein(&name, known), known))
+        .filter(|&(distance, known)| distance <= 2.max(known.len() / 3) || known.contains(&name))
+        .collect();
+    near.sort_unstable();
+    near.into_iter().take(5).map(|(_, known)| known).collect()
+}
+
 /// What libraries append to the names of their classes.
 const ENDINGS: [&str; 4] = ["config", "masker", "press", "topk"];
 

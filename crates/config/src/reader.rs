@@ -11,6 +11,7 @@ use vattention_core::{
 use crate::de::{read, read_all};
 use crate::extends::{Misfit, change};
 use crate::files::resolve_files;
+use crate::library::{self, explain, locate};
 use crate::names::meant;
 use crate::node::{Entry, Node, Span, Value};
 use crate::problem::{Cause, ConfigError, Problem, Source, Sources};
@@ -48,29 +49,28 @@ pub(crate) struct Reader {
 impl Reader {
     /// Reads a file and what it extends. `above` are the files that extend this one.
     pub(crate) fn read_file(&mut self, path: &Path, above: &mut Vec<PathBuf>) -> Option<Node> {
-        match read_limited(path) {
-            Ok(text) => {
-                self.files.push(path.to_path_buf());
-                Some(self.read_text(path, text, above))
-            }
-            Err(error) => {
-                let message = format!("{}: cannot be read: {error}", path.display());
-                self.problems.push(Problem::of_file(message));
-                None
-            }
-        }
+        let text = self.text(path)?;
+        Some(self.read_text(path, text, above))
     }
 
     /// Reads a file that extends no other.
     pub(crate) fn read_alone(&mut self, path: &Path) -> Option<Node> {
+        let text = self.text(path)?;
+        Some(self.parse(path.display().to_string(), text))
+    }
+
+    /// The text of a file, or of a pipeline that the program carries.
+    fn text(&mut self, path: &Path) -> Option<String> {
+        if let Some(text) = library::text(path) {
+            return Some(text.to_owned());
+        }
         match read_limited(path) {
             Ok(text) => {
                 self.files.push(path.to_path_buf());
-                Some(self.parse(path.display().to_string(), text))
+                Some(text)
             }
             Err(error) => {
-                let message = format!("{}: cannot be read: {error}", path.display());
-                self.problems.push(Problem::of_file(message));
+                self.problems.push(unreadable(path, &error));
                 None
             }
         }
@@ -92,18 +92,19 @@ impl Reader {
             self.problem(&entry.node.span, message, "this is not text", None);
             return tree;
         };
-        let base_path = path.parent().unwrap_or(Path::new("")).join(base);
+        let base_path = locate(path.parent().unwrap_or(Path::new("")), Path::new(base));
         above.push(canonical(path));
         let loops = above.contains(&canonical(&base_path));
         let refusal = if loops {
             Some(format!("`extends` leads back to {}", base_path.display()))
-        } else if base_path.is_file() {
+        } else if base_path.is_file() || library::text(&base_path).is_some() {
             None
         } else {
             Some(format!("`extends` names {}, which is not a file", base_path.display()))
         };
         if let Some(message) = refusal {
-            self.problem(&entry.node.span, message, "expected the path of another file", None);
+            let help = if loops { None } else { explain(Path::new(base)) };
+            self.problem(&entry.node.span, message, "expected the path of another file", help);
             return tree;
         }
         let before = self.problems.len();
@@ -416,6 +417,17 @@ fn as_table(node: &Node, subject: Subject<'_>) -> Option<String> {
 }
 
 /// The text of a file, which may not be larger than any pipeline file is.
+/// The problem of a file that cannot be read.
+fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
+    let message = format!("{}: cannot be read: {error}", path.display());
+    let problem = Problem::of_file(message);
+    let missing = error.kind() == std::io::ErrorKind::NotFound;
+    match explain(path).filter(|_| missing) {
+        Some(help) => problem.helped(&help),
+        None => problem,
+    }
+}
+
 fn read_limited(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;

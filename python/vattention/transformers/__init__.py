@@ -4,8 +4,8 @@
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="vattention")
-    cache = vattention.transformers.VAttentionCache(model.config, "configs/priority.toml")
-    model.generate(**inputs, past_key_values=cache)
+    cache = vattention.transformers.VAttentionCache(model, "priority")
+    model.generate(**inputs, cache=cache)  # past_key_values=cache before transformers 5.24
     cache.report()
 
 Importing this module registers the attention function "vattention". A prompt is read densely, by torch; each token after it attends by the

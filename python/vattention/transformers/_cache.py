@@ -1,74 +1,168 @@
 """The cache."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterable
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, cast
 
+import torch
 from transformers import DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
 from vattention._types import StepReport
 from vattention._vattention import Pipeline
+from vattention.transformers._ended import TURN, watch
 from vattention.transformers._layer import Layer, Turn
 from vattention.transformers._pipeline import PipelineLayer
 
 
 class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
-    """A cache for `generate(past_key_values=cache)` whose layers attend by a pipeline.
+    """A cache for `generate(cache=cache)` whose layers attend by a pipeline.
 
-    Layers of full attention are the pipeline's; sliding and other layers stay with the caches that `transformers` has for them. In a model
-    whose layers all slide, they are the pipeline's as long as the window holds every token.
+    Layers of full attention are the pipeline's; sliding and other layers stay with the caches that
+    `transformers` has for them. In a model whose layers all slide, they are the pipeline's as long
+    as the window holds every token.
 
-    `config` is the model's; `pipeline` a `Pipeline` or a TOML file's path. With `check=True` every step is compared with dense attention,
-    which takes its time and memory, and `report()` has errors and violations. `options` go to `Attention`: `threads`, `fall_back`,
+    `model` is the model, or its config. With the model, a hook shows the cache the token ids of
+    each call, so that `report()` leaves out the steps of rows that have ended: `generate` feeds
+    these with padding until the last row of the batch ends. `end_tokens` are the tokens that end or
+    pad a row, by default those of `model.generation_config`; give them if `generate` is given
+    others. With the config alone, the report has these steps, too.
+
+    `pipeline` is a `Pipeline`, a TOML file's path, or the name of a built-in pipeline. With
+    `check=True` every step is compared with dense attention, which takes its time and memory, and
+    `report()` has errors and violations. `options` go to `Attention`: `threads`, `fall_back`,
     `omit_error_bars`, `backend`, `storage` (by default the model's own precision).
 
-    Memory: keys and values once, in the model's precision, and what the pipeline's selectors keep beside.
+    The first prompt is read densely. It consists of the first call and of those after it that bring
+    several tokens, until a call brings one or `crop` is called: so
+    `generate(prefill_chunk_size=...)` reads a prompt as without chunks. `prompt_tokens`, the
+    prompt's length with its padding, says where it ends instead; a last chunk of one token needs
+    it. A first call is never divided.
 
-    Raises ValueError for a model whose attention is not a softmax of products, and for one that has nothing for the pipeline to do;
-    RuntimeError when it is used by another model than before, with another attention function, by two threads at once, or after a step that
-    ended in the middle.
+    Memory: keys and values once, in the model's precision, and what the pipeline's selectors keep
+    beside.
+
+    `copy.deepcopy` copies a cache, which continues as the original would; `fork()` gives the copy
+    samples of its own. `pickle` and `torch.save` save a cache that has read its prompt and nothing
+    else, and raise TypeError later.
+
+    Raises ValueError for a model whose attention is not a softmax of products, and for one that has
+    nothing for the pipeline to do; RuntimeError when it is used by another model than before, with
+    another attention function, by a model that calls none, by two threads at once, or after a step
+    that ended in the middle.
     """
 
-    def __init__(self, config: Any, pipeline: Pipeline | str | PathLike[str], *, check: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        model: Any,
+        pipeline: Pipeline | str | PathLike[str],
+        *,
+        check: bool = False,
+        prompt_tokens: int | None = None,
+        end_tokens: int | Iterable[int] | None = None,
+        **options: Any,
+    ) -> None:
         if not isinstance(pipeline, Pipeline):
             pipeline = Pipeline.load(fspath(pipeline))
-        config = config.get_text_config(decoder=True)
+        if prompt_tokens is not None and prompt_tokens < 1:
+            raise ValueError(f"prompt_tokens: expected 1 or more, got {prompt_tokens}")
+        is_model = isinstance(model, torch.nn.Module)
+        if end_tokens is not None and not is_model:
+            raise ValueError(
+                "end_tokens: expected the model in place of its config, which shows no tokens"
+            )
+        config: Any = (model.config if is_model else model).get_text_config(decoder=True)
         refuse_config(config)
 
         def start(number: int, window: int | None, turn: Turn) -> PipelineLayer:
-            return PipelineLayer(number, window, turn, pipeline, {"check": check, **options})
+            return PipelineLayer(
+                number, window, turn, pipeline, {"check": check, **options}, prompt_tokens
+            )
 
-        layers, self._ours = layers_of(config, start)
+        layers, turn = layers_of(config, start)
+        if end_tokens is not None:
+            turn.end_tokens = {end_tokens} if isinstance(end_tokens, int) else set(end_tokens)
+        self._ours = cast(list[PipelineLayer], turn.layers)
+        setattr(self, TURN, turn)
         super().__init__(layers=layers)
+        if is_model:
+            watch(model)
 
     def report(self) -> list[StepReport]:
-        """What each step of each layer of each sequence read and promised, in the order of the layers; `pandas.DataFrame` takes it.
+        """Lists what each step of each layer of each sequence read and promised.
 
-        A call that brings several tokens (assisted generation, a second prompt) is one entry. The first prompt, which is read densely, is
-        none. Entries follow a sequence's place in the batch; those of beams are of whichever sequence had the place.
+        Entries are in the order of the layers; `pandas.DataFrame` takes them.
+
+        A call that brings several tokens (assisted generation, a second prompt) is one entry. The
+        first prompt, which is read densely, is none, and neither is a step of a row that has ended,
+        if the cache was made with the model. Entries follow a sequence's place in the batch; those
+        of beams are of whichever sequence had the place.
         """
         return [entry for layer in self._ours for entry in layer.entries]
 
+    def fork(self) -> "VAttentionCache":
+        """A cache that continues from the same tokens, independently, with samples of its own.
 
-def layers_of(config: Any, start: Callable[[int, int | None, Turn], Layer]) -> tuple[list[Any], list[Any]]:
-    """The layers of a cache for a model: ours in the place of those with full attention."""
+        It begins with this cache's report. Cost: forks share the memory of tokens that the pipeline
+        has, and of a prompt until the pipeline's first step; caches of sliding layers are copied.
+
+        Raises what a selector written in Python raises when it is copied.
+        """
+        forked = copy.deepcopy(self)
+        for layer, original in zip(forked._ours, self._ours, strict=True):
+            layer.renumber(original.counter)
+        return forked
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keeps the sequences of these places, or those for which a mask of booleans is true.
+
+        Raises ValueError for a mask of another length or type, IndexError for an index out of
+        range.
+        """
+        super().batch_select_indices(self._checked(indices, "batch_select_indices"))
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Continues with the sequences of these places, as beam search does.
+
+        Raises as `batch_select_indices`.
+        """
+        checked = cast(torch.LongTensor, self._checked(beam_idx, "reorder_cache"))
+        super().reorder_cache(checked)
+
+    def _checked(self, indices: torch.Tensor, name: str) -> torch.Tensor:
+        """Indices as every layer takes them, refused before the first layer has changed."""
+        return torch.tensor(self._ours[0].places_of(indices, name), dtype=torch.int64)
+
+
+def layers_of(
+    config: Any, start: Callable[[int, int | None, Turn], Layer]
+) -> tuple[list[Any], Turn]:
+    """Layers of a cache for a model, with ours for those with full attention; and our turn."""
     layers: list[Any] = list(DynamicCache(config=config).layers)
     turn = Turn(config)
     kinds = {type(layer) for layer in layers}
     kind = DynamicLayer if DynamicLayer in kinds else DynamicSlidingWindowLayer
     if kind not in kinds:
-        raise ValueError(f"{type(config).__name__}: no layer has the attention that a pipeline is for: expected full attention")
+        raise ValueError(
+            f"{type(config).__name__}: no layer has the attention that a pipeline is for: "
+            "expected full attention"
+        )
     for number, layer in enumerate(layers):
         if type(layer) is kind:
             layers[number] = start(number, getattr(layer, "sliding_window", None), turn)
-    return layers, turn.layers
+    return layers, turn
 
 
 def refuse_config(config: Any) -> None:
     """Refuses what can be told from a model's configuration."""
     name = type(config).__name__
     if getattr(config, "attn_logit_softcapping", None) is not None:
-        raise ValueError(f"{name} caps its logits (attn_logit_softcapping): expected attention that is a softmax of products")
+        raise ValueError(
+            f"{name} caps its logits (attn_logit_softcapping): expected attention that is a "
+            "softmax of products"
+        )
     if getattr(config, "kv_lora_rank", None) is not None:
-        raise ValueError(f"{name} caches latent vectors (MLA, kv_lora_rank): expected a cache of keys and values")
+        raise ValueError(
+            f"{name} caches latent vectors (MLA, kv_lora_rank): expected a cache of keys and values"
+        )

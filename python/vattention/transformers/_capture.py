@@ -1,6 +1,7 @@
 """What a model's attention is given, as a trace."""
 
-from typing import Any
+from inspect import signature
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -11,13 +12,15 @@ from vattention._types import TraceLayer
 from vattention.transformers._cache import layers_of, refuse_config
 from vattention.transformers._function import NAME, Call, refuse_attention, torch_attention
 from vattention.transformers._layer import Layer, Turn
-from vattention.transformers._pipeline import OBSERVED
+from vattention.transformers._prompt import OBSERVED
 
 
 class CapturedLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
     """A layer that keeps what attention is given."""
 
-    def __init__(self, number: int, window: int | None, turn: Turn, queries: int, prompt: int) -> None:
+    def __init__(
+        self, number: int, window: int | None, turn: Turn, queries: int, prompt: int
+    ) -> None:
         super().__init__(number, window, turn)
         self.queries, self.prompt = queries, prompt
         self.captured: TraceLayer | None = None
@@ -39,31 +42,41 @@ class CapturedLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
 
 
 @torch.no_grad()
-def capture(model: PreTrainedModel, input_ids: torch.Tensor, *, queries: int = 32, prompt: int = OBSERVED) -> dict[int, TraceLayer]:
+def capture(
+    model: PreTrainedModel, input_ids: torch.Tensor, *, queries: int = 32, prompt: int = OBSERVED
+) -> dict[int, TraceLayer]:
     """Queries, keys and values of a model's layers on one text, for `write_trace`.
 
-    `input_ids` `[1, tokens]`. The last `queries` tokens are the decoded ones, each of which sees the tokens up to itself; the `prompt`
-    tokens before them are the end of the prompt, which selectors are shown. Layers are those that `VAttentionCache` would take. Queries
-    of a model that does not scale by `1 / sqrt(head_dim)` are multiplied such that this is their scale.
+    `input_ids` `[1, tokens]`. The last `queries` tokens are the decoded ones, each of which sees
+    the tokens up to itself; the `prompt` tokens before them are the end of the prompt, which
+    selectors are shown. Layers are those that `VAttentionCache` would take. Queries of a model that
+    does not scale by `1 / sqrt(head_dim)` are multiplied such that this is their scale.
 
     Cost: one dense pass of the model. Memory: keys and values of all tokens and layers in f32.
 
-    Raises ValueError for another shape or too few tokens, or for a model that `VAttentionCache` refuses.
+    Raises ValueError for another shape or too few tokens, or for a model that `VAttentionCache`
+    refuses.
     """
     if input_ids.ndim != 2 or len(input_ids) != 1:
         raise ValueError(f"input_ids: expected shape [1, tokens], got {list(input_ids.shape)}")
     if queries < 1 or prompt < 1 or input_ids.shape[1] < queries + prompt:
         raise ValueError(
-            f"input_ids: expected at least {queries} queries and {prompt} tokens of a prompt, 1 or more each, "
-            f"got {input_ids.shape[1]} tokens"
+            f"input_ids: expected at least {queries} queries and {prompt} tokens of a prompt, "
+            f"1 or more each, got {input_ids.shape[1]} tokens"
         )
     config = model.config.get_text_config(decoder=True)
     refuse_config(config)
-    layers, ours = layers_of(config, lambda number, window, turn: CapturedLayer(number, window, turn, queries, prompt))
+    layers, turn = layers_of(
+        config, lambda number, window, turn: CapturedLayer(number, window, turn, queries, prompt)
+    )
     before: Any = config._attn_implementation
+    name = (
+        "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
+    )  # The older name.
     model.set_attn_implementation(NAME)
     try:
-        model(input_ids=input_ids, past_key_values=Cache(layers=layers), logits_to_keep=1)
+        model(input_ids=input_ids, **{name: Cache(layers=layers)}, logits_to_keep=1)
     finally:
         model.set_attn_implementation(before)
+    ours = cast(list[CapturedLayer], turn.layers)
     return {layer.number: layer.captured for layer in ours if layer.captured is not None}

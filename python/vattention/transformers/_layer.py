@@ -1,12 +1,15 @@
 """A layer of the cache, without what it answers with; and whose turn it is among the layers."""
 
+import copy
 import threading
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from transformers.cache_utils import CacheLayerMixin
 
 from vattention.transformers._function import HANDLE, NAME, Call
+
+_T = TypeVar("_T")
 
 
 class Turn:
@@ -15,25 +18,39 @@ class Turn:
     def __init__(self, config: Any) -> None:
         self.config = config
         self.layers: list[Layer] = []
+        self.end_tokens: set[int] | None = None
+        """Tokens that end a row or pad it; None is what the model's generation_config says."""
         self.reset()
 
     def reset(self) -> None:
         self.next = 0
         self.thread: int | None = None
         self.checked_mask: torch.Tensor | None = None
+        self.ended: list[bool] = []
+        """Rows that have ended before this step; empty is none."""
 
     def begin(self, layer: "Layer") -> None:
         """Before a layer takes new tokens."""
         implementation = getattr(self.config, "_attn_implementation", NAME)
         if implementation != NAME:
             raise RuntimeError(
-                f"the model's attention is `{implementation}`: expected model.set_attn_implementation({NAME!r}) before it uses this cache"
+                f"the model's attention is `{implementation}`: expected "
+                f"model.set_attn_implementation({NAME!r}) before it uses this cache; if that was "
+                f"done, {self._unsupported()}"
             )
         thread = threading.get_ident()
         if self.thread not in (None, thread):
             raise RuntimeError("this cache is in use by another thread: expected one at a time")
+        previous = self.layers[self.next]
+        if previous.pending is not None and layer.place == previous.place + 1:
+            raise RuntimeError(
+                f"layer {previous.number} did not call the attention function {NAME!r}: expected "
+                f"model.set_attn_implementation({NAME!r}); if that was done, {self._unsupported()}"
+            )
         if layer.place != self.next or layer.pending is not None:
-            raise RuntimeError("a step of this cache ended in the middle: expected reset() before it is used again")
+            raise RuntimeError(
+                "a step of this cache ended in the middle: expected reset() before it is used again"
+            )
         self.thread = thread
 
     def end(self, layer: "Layer") -> None:
@@ -41,6 +58,33 @@ class Turn:
         self.next = layer.place + 1
         if self.next == len(self.layers):
             self.reset()
+
+    def has_ended(self, place: int) -> bool:
+        """True if a row is fed padding in this step."""
+        return bool(self.ended) and self.ended[place]
+
+    def _unsupported(self) -> str:
+        names = getattr(self.config, "architectures", None) or [type(self.config).__name__]
+        return (
+            f"{names[0]} has attention code of its own, which no attention function replaces: "
+            "expected a model that calls transformers' AttentionInterface, such as Llama or Qwen3"
+        )
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "Turn":
+        # The config stays the model's, which says by what function it attends.
+        return copy_object(self, memo, shared=("config",))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "config": None, "thread": None}
+
+
+def copy_object(source: _T, memo: dict[int, object], shared: tuple[str, ...] = ()) -> _T:
+    """A deep copy of an object by its attributes, of which some are shared."""
+    copied = type(source).__new__(type(source))
+    memo[id(source)] = copied
+    for name, part in source.__dict__.items():
+        setattr(copied, name, part if name in shared else copy.deepcopy(part, memo))
+    return copied
 
 
 class Layer(CacheLayerMixin):  # type: ignore[misc, no-untyped-call, unused-ignore]
@@ -64,10 +108,15 @@ class Layer(CacheLayerMixin):  # type: ignore[misc, no-untyped-call, unused-igno
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         self.is_initialized = True
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         length = self.length + key_states.shape[2]
         if self.window is not None and length > self.window:
-            raise ValueError(f"layer {self.number} slides over {self.window} tokens: expected no more, got {length}")
+            raise ValueError(
+                f"layer {self.number} slides over {self.window} tokens: expected no more, "
+                f"got {length}"
+            )
         self.turn.begin(self)
         self.lazy_initialization(key_states, value_states)
         self.pending = (key_states, value_states)
@@ -76,8 +125,15 @@ class Layer(CacheLayerMixin):  # type: ignore[misc, no-untyped-call, unused-igno
 
     def attend(self, call: Call) -> torch.Tensor:
         """Stores the tokens that `update` brought, and attends: [batch, queries, heads, dim]."""
-        if self.pending is None or self.pending[0] is not call.key or self.pending[1] is not call.value:
-            raise RuntimeError(f"layer {self.number} changes keys or values after its cache: expected a model that does not")
+        if (
+            self.pending is None
+            or self.pending[0] is not call.key
+            or self.pending[1] is not call.value
+        ):
+            raise RuntimeError(
+                f"layer {self.number} changes keys or values after its cache: expected a model "
+                "that does not"
+            )
         output = self.answer(call)
         self.pending = None
         self.length += call.key.shape[2]
@@ -92,7 +148,9 @@ class Layer(CacheLayerMixin):  # type: ignore[misc, no-untyped-call, unused-igno
         return self.length
 
     def get_mask_sizes(self, query_length: int | torch.Tensor) -> tuple[int, int]:
-        new = query_length if isinstance(query_length, int) else len(query_length)  # Older versions give their positions.
+        new = (
+            query_length if isinstance(query_length, int) else len(query_length)
+        )  # Older versions give their positions.
         return self.length + new, 0
 
     def get_max_length(self) -> int:

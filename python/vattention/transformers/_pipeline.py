@@ -1,8 +1,7 @@
 """A layer of the cache that attends by a pipeline."""
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from itertools import count
+from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -11,10 +10,9 @@ import torch
 from vattention._types import StepReport
 from vattention._vattention import Attention, Output, Pipeline, append_batch, attend_batch
 from vattention.transformers._function import Call, refuse_attention, torch_attention
-from vattention.transformers._layer import Layer, Turn
-
-OBSERVED = 64
-"""Queries of the prompt's last tokens that selectors are shown, as many as the project's own models show."""
+from vattention.transformers._layer import Layer, Turn, copy_object
+from vattention.transformers._places import places_of
+from vattention.transformers._prompt import Prompt
 
 _STORAGE: dict[torch.dtype, Literal["f32", "f16", "bf16"]] = {
     torch.float32: "f32",
@@ -23,61 +21,120 @@ _STORAGE: dict[torch.dtype, Literal["f32", "f16", "bf16"]] = {
 }
 
 
+class Counter:
+    """Numbers of sequences, which key their samples; forks count on together."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def next(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+
 class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
     """A layer that attends by a pipeline: one `Attention` for each sequence of the batch."""
 
-    def __init__(self, number: int, window: int | None, turn: Turn, pipeline: Pipeline, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        number: int,
+        window: int | None,
+        turn: Turn,
+        pipeline: Pipeline,
+        options: dict[str, Any],
+        prompt_tokens: int | None,
+    ) -> None:
         super().__init__(number, window, turn)
         self.pipeline = pipeline
         self.options = options
+        self.prompt_tokens = prompt_tokens
         self.clear()
 
     def clear(self) -> None:
         self.sequences: list[Attention] = []
+        self.counter = Counter()
+        self.numbers: list[int] = []
+        """Number of each sequence, which keys its samples."""
         self.steps: list[int] = []
-        self.numbers = count()
         self.entries: list[StepReport] = []
-        self.module: Callable[[], torch.nn.Module | None] = lambda: None
+        self.prompt: Prompt | None = None
+        """The first prompt, until the pipeline's first step."""
+        self.module: weakref.ref[torch.nn.Module] | None = None
         self.dtype: torch.dtype | None = None
+        self.shape = (1, 1, 1, 1)
+        """Query heads, KV heads, and the dimensions of keys and values."""
+        self.scale: float | None = None
 
     def answer(self, call: Call) -> torch.Tensor:
         refuse_attention(self.number, call)
         if self.length == 0:
-            return self.prefill(call)
-        if self.module() is not call.module or call.query.dtype != self.dtype:
-            raise RuntimeError("this cache was filled by another model, or before its type changed: expected reset()")
+            self.begin(call)
+        self.check_model(call)
+        if self.prompt is not None and self.is_prompt(call.query.shape[2]):
+            return torch_attention(self.prompt.extend(call))
+        self.end_prompt()
         return self.decode(call)
 
-    def prefill(self, call: Call) -> torch.Tensor:
-        """The first prompt: torch attends, and what is not padding is stored."""
-        output = torch_attention(call)
-        self.begin(call)
-        for place, attention in enumerate(self.sequences):
-            real = _unpadded(call, place)
-            attention.append(call.key[place][:, real], call.value[place][:, real])
-            attention.observe(call.query[place][:, real][:, -OBSERVED:])
-        return output
+    def is_prompt(self, new: int) -> bool:
+        """True if a call of `new` tokens belongs to the first prompt, which may come in chunks."""
+        if self.prompt is None or self.prompt.is_ended:
+            return False
+        if self.length == 0:
+            return True
+        return new > 1 if self.prompt_tokens is None else self.length + new <= self.prompt_tokens
 
     def begin(self, call: Call) -> None:
         """Makes an empty sequence for each of the batch."""
         if call.query.dtype not in _STORAGE:
-            raise ValueError(f"expected a model in float32, float16 or bfloat16, got {call.query.dtype}")
+            raise ValueError(
+                f"expected a model in float32, float16 or bfloat16, got {call.query.dtype}"
+            )
         self.module, self.dtype = weakref.ref(call.module), call.query.dtype
-        self.sequences = [self.start(call) for _ in call.query]
-        self.steps = [0] * len(self.sequences)
-
-    def start(self, call: Call) -> Attention:
-        return Attention(
-            self.pipeline,
+        self.prompt = Prompt(len(call.query))
+        self.numbers = [self.counter.next() for _ in call.query]
+        self.shape = (
             call.query.shape[1],
             call.key.shape[1],
             call.key.shape[3],
             call.value.shape[3],
-            layer=self.number,
-            sequence=next(self.numbers),
-            scale=call.options.get("scaling"),
-            **{"storage": _STORAGE[call.query.dtype], **self.options},
         )
+        self.scale = call.options.get("scaling")
+        self.sequences = [self.start(number) for number in self.numbers]
+        self.steps = [0] * len(self.sequences)
+
+    def start(self, number: int) -> Attention:
+        options = {"storage": _STORAGE[self.dtype], **self.options} if self.dtype else self.options
+        return Attention(
+            self.pipeline,
+            *self.shape,
+            layer=self.number,
+            sequence=number,
+            scale=self.scale,
+            **options,
+        )
+
+    def check_model(self, call: Call) -> None:
+        """Refuses another model than the one that filled the cache.
+
+        A cache that was loaded belongs to the first model that uses it.
+        """
+        if self.module is None:
+            self.module = weakref.ref(call.module)
+        if self.module() is not call.module or call.query.dtype != self.dtype:
+            raise RuntimeError(
+                "this cache was filled by another model, or before its type changed: "
+                "expected reset()"
+            )
+
+    def end_prompt(self) -> None:
+        """Gives the first prompt to the sequences, whose selectors are shown its last queries."""
+        if self.prompt is None:
+            return
+        if not self.sequences:  # After loading.
+            self.sequences = [self.start(number) for number in self.numbers]
+        for place, attention in enumerate(self.sequences):
+            self.prompt.show(place, attention)
+        self.prompt = None
 
     def decode(self, call: Call) -> torch.Tensor:
         """Tokens after the first prompt: each attends by the pipeline."""
@@ -85,66 +142,134 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         visible = [[len(one) + place + 1 for place in range(new)] for one in self.sequences]
         self.check_mask(call.mask, visible)
         append_batch(self.sequences, call.key, call.value)
-        outputs = attend_batch(self.sequences, call.query, visible, threads=self.options.get("threads"))
+        outputs = attend_batch(
+            self.sequences, call.query, visible, threads=self.options.get("threads")
+        )
         self.note(outputs, new)
-        stacked = outputs[0].out[None] if len(outputs) == 1 else np.stack([one.out for one in outputs])
+        stacked = (
+            outputs[0].out[None] if len(outputs) == 1 else np.stack([one.out for one in outputs])
+        )
         return torch.from_numpy(stacked).to(call.query.dtype).transpose(1, 2)
 
     def check_mask(self, mask: torch.Tensor | None, visible: list[list[int]]) -> None:
-        """Refuses a mask that hides more than the padding of the first prompt and what is yet to come."""
+        """Refuses a mask that hides more than the first prompt's padding and later tokens."""
         if mask is None or mask is self.turn.checked_mask:
             return
         seen = (mask if mask.dtype == torch.bool else mask == 0)[:, 0].sum(-1)
         if seen.tolist() != visible:
-            raise ValueError("attention_mask: expected one that shows each token all before it but the padding of the first prompt")
+            raise ValueError(
+                "attention_mask: expected one that shows each token all before it but the padding "
+                "of the first prompt"
+            )
         self.turn.checked_mask = mask
 
     def note(self, outputs: Sequence[Output], new: int) -> None:
+        """Notes what each sequence read, unless its row has ended."""
         for place, output in enumerate(outputs):
-            entry = {"layer": self.number, "step": self.steps[place], "sequence": place, **output.summary()}
-            self.entries.append(cast(StepReport, entry))
+            entry = {
+                "layer": self.number,
+                "step": self.steps[place],
+                "sequence": place,
+                **output.summary(),
+            }
+            if not self.turn.has_ended(place):
+                self.entries.append(cast(StepReport, entry))
             self.steps[place] += new
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Takes back the newest `-tokens_to_remove` tokens of every sequence; older versions say how many to keep."""
-        removed = -tokens_to_remove if tokens_to_remove <= 0 else max(self.length - tokens_to_remove, 0)
+        """Takes back the newest `-tokens_to_remove` tokens of every sequence.
+
+        Older versions of transformers give the number of tokens to keep, which is positive.
+        """
+        removed = (
+            -tokens_to_remove if tokens_to_remove <= 0 else max(self.length - tokens_to_remove, 0)
+        )
+        removed = min(removed, self.length)
+        if self.prompt is not None:
+            self.prompt.is_ended = True
         if removed == 0:
             return
-        for attention in self.sequences:
-            attention.truncate(len(attention) - removed)
+        if removed == self.length:
+            self.prompt = None
+        elif self.prompt is None or not self.prompt.crop(removed):
+            self.truncate(removed)
         self.length -= removed
 
+    def truncate(self, removed: int) -> None:
+        """Takes back tokens of every sequence, or of none if one refuses."""
+        self.end_prompt()
+        shorter = [attention.fork() for attention in self.sequences]
+        try:
+            for attention in shorter:
+                attention.truncate(max(len(attention) - removed, 0))
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"crop: layer {self.number}: {error}; fork() or copy.deepcopy copies a cache: "
+                "copy it before the tokens that are to be taken back, and continue with the copy"
+            ) from error
+        self.sequences = shorter
+
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        self.take(beam_idx.tolist())
+        self.take(self.places_of(beam_idx, "reorder_cache"))
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        self.take(indices.tolist())
+        self.take(self.places_of(indices, "batch_select_indices"))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        self.take([place for place in range(len(self.sequences)) for _ in range(repeats)])
+        if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
+            raise ValueError(
+                "batch_repeat_interleave: expected a whole number of repeats, 1 or more, "
+                f"got {repeats!r}"
+            )
+        self.take([place for place in range(len(self.numbers)) for _ in range(repeats)])
 
-    def take(self, places: Iterable[int]) -> None:
-        """Goes on with the sequences of these places: one that is taken again is forked, with samples of its own."""
+    def places_of(self, indices: Any, name: str) -> list[int]:
+        """Indices into the batch, or a mask over it, as places; none if there is no batch yet."""
+        return places_of(indices, len(self.numbers), name) if self.length else []
+
+    def take(self, places: list[int]) -> None:
+        """Continues with the sequences of these places.
+
+        A sequence that is taken again is forked, with samples of its own.
+        """
+        if self.length == 0:
+            return
         taken: list[Attention] = []
-        steps: list[int] = []
+        numbers: list[int] = []
         for place in places:
-            attention = self.sequences[place]
-            if any(attention is other for other in taken):
-                attention = attention.fork(next(self.numbers))
-            taken.append(attention)
-            steps.append(self.steps[place])
-        self.sequences, self.steps = taken, steps
+            number = self.counter.next() if self.numbers[place] in numbers else self.numbers[place]
+            if self.sequences:
+                attention = self.sequences[place]
+                taken.append(attention if number == self.numbers[place] else attention.fork(number))
+            numbers.append(number)
+        self.sequences, self.numbers, self.steps = (
+            taken,
+            numbers,
+            [self.steps[place] for place in places],
+        )
+        self.prompt = None if self.prompt is None else self.prompt.take(places)
+
+    def renumber(self, counter: Counter) -> None:
+        """Gives every sequence samples of its own, with numbers that no other fork has."""
+        self.counter = counter
+        self.numbers = [counter.next() for _ in self.numbers]
+        self.sequences = [
+            attention.fork(number)
+            for attention, number in zip(self.sequences, self.numbers, strict=False)
+        ]
 
     def reset(self) -> None:
         super().reset()
         self.clear()
 
+    def __deepcopy__(self, memo: dict[int, object]) -> "PipelineLayer":
+        return copy_object(self, memo)
 
-def _unpadded(call: Call, place: int) -> slice | torch.Tensor:
-    """The tokens of a prompt that its last one sees: without padding."""
-    if call.mask is None:
-        return slice(None)
-    last = call.mask[place, 0, -1]
-    seen = last if last.dtype == torch.bool else last == 0
-    hidden = len(seen) - int(seen.sum())
-    return slice(hidden, None) if bool(seen[hidden:].all()) else seen
+    def __getstate__(self) -> dict[str, Any]:
+        if self.length and self.prompt is None:
+            raise TypeError(
+                f"layer {self.number} of this cache has attended by its pipeline; samples and what "
+                "selectors learned cannot be saved: save the cache before its first step, or "
+                "copy it by fork() or copy.deepcopy"
+            )
+        return {**self.__dict__, "sequences": [], "module": None}

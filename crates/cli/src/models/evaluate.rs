@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// file.
     #[arg(long, value_name = "PATH")]
     model: PathBuf,
-    /// Pipeline files.
+    /// Pipeline files, or names of built-in pipelines.
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     pipelines: Vec<PathBuf>,
     #[command(flatten)]

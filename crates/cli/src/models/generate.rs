@@ -70,7 +70,7 @@ pub(crate) struct Args {
     /// The folder of a model, or a GGUF file.
     #[arg(long, value_name = "PATH")]
     model: PathBuf,
-    /// The pipeline file.
+    /// The pipeline file, or the name of a built-in pipeline.
     #[arg(long, value_name = "FILE")]
     pipeline: PathBuf,
     #[command(flatten)]

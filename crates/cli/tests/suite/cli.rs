@@ -35,6 +35,25 @@ fn config(name: &str) -> String {
     format!("{}/../../configs/{name}.toml", env!("CARGO_MANIFEST_DIR"))
 }
 
+#[test]
+fn pipelines_are_found_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vattention"));
+        command.args(args).current_dir(&folder).output().unwrap()
+    };
+    let trace = World::new();
+    let compared = run(&["compare", "pyramid-kv", "dense", "--trace", &trace.trace]);
+    let said = String::from_utf8_lossy(&compared.stderr);
+    assert_eq!(compared.status.code(), Some(0), "{said}");
+    let table = String::from_utf8(compared.stdout).unwrap();
+    assert!(table.contains("PyramidKV") && table.contains("dense"), "{table}");
+    let unknown = run(&["check", "priorty"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    let said = String::from_utf8(unknown.stderr).unwrap();
+    assert!(said.contains("priority"), "{said}");
+}
+
 /// A folder with a small synthetic trace of two layers, four query heads and two KV heads.
 struct World {
     folder: tempfile::TempDir,

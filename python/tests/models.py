@@ -1,0 +1,86 @@
+"""Small models of `transformers`, and what is generated with them."""
+
+import importlib
+import inspect
+import os
+
+import pytest
+
+needed = (
+    importlib.import_module
+    if "VATTENTION_REQUIRE_TRANSFORMERS" in os.environ
+    else pytest.importorskip
+)
+torch = needed("torch")
+transformers = needed("transformers")
+vt = needed("vattention.transformers")
+
+CACHE = (
+    "cache"
+    if "cache" in inspect.signature(transformers.LlamaForCausalLM.forward).parameters
+    else "past_key_values"
+)
+"""What a cache is passed as; the second is the name before transformers 5.24."""
+
+TOLERANCE = 1e-4
+torch.set_num_threads(1)  # Small models wait for threads more than they gain.
+
+SIZES = {
+    "vocab_size": 101,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 4096,
+    "eos_token_id": None,
+    "bos_token_id": 1,
+    "pad_token_id": 0,
+}
+MODELS = {
+    "llama": lambda **more: transformers.LlamaConfig(**SIZES, **more),
+    "qwen3": lambda **more: transformers.Qwen3Config(**SIZES, **more),
+    "mistral": lambda **more: transformers.MistralConfig(**SIZES, sliding_window=64, **more),
+    "gemma3": lambda **more: transformers.Gemma3TextConfig(
+        **SIZES, sliding_window=8, query_pre_attn_scalar=10, **more
+    ),
+}
+
+
+def checkpoint(name="llama", seed=0, **more):
+    """A random model whose attention is far from uniform."""
+    torch.manual_seed(seed)
+    config = MODELS[name](**more)
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="vattention"
+    ).eval()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            parameter.data *= 4
+    return model
+
+
+def prompt(*, tokens=20, padding=(6, 0), seed=1):
+    """Two random texts, the first with left padding."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(1, 101, (len(padding), tokens), generator=generator)
+    mask = torch.ones_like(ids)
+    for row, hidden in enumerate(padding):
+        mask[row, :hidden] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def generated(model, inputs, cache=None, seed=2, **options):
+    """What `generate` makes, with its logits; without a cache, by transformers' own."""
+    torch.manual_seed(seed)
+    options = {"max_new_tokens": 16, "do_sample": False, **options}
+    if cache is not None:
+        options[CACHE] = cache
+    return model.generate(**inputs, output_logits=True, return_dict_in_generate=True, **options)
+
+
+def assert_same(found, expected):
+    assert found.sequences.tolist() == expected.sequences.tolist()
+    for step, (one, other) in enumerate(zip(found.logits, expected.logits, strict=True)):
+        assert (one - other).abs().max() < TOLERANCE, f"step {step}"

@@ -1,0 +1,114 @@
+"""The first prompt of a layer's sequences, which torch reads, in one call or in chunks."""
+
+import torch
+
+from vattention._vattention import Attention
+from vattention.transformers._function import Call
+
+OBSERVED = 64
+"""Number of the prompt's last queries that selectors are shown, as the project's own models do."""
+
+
+class Prompt:
+    """Keys, values and last queries of a prompt, until the pipeline's first step.
+
+    Tensors are never changed in place, so copies share them.
+    """
+
+    def __init__(self, batch: int) -> None:
+        self.keys: torch.Tensor | None = None
+        self.values: torch.Tensor | None = None
+        self.queries: list[torch.Tensor | None] = [None] * batch
+        """Last queries of each sequence's tokens: [query_heads, up to OBSERVED, head_dim]."""
+        self.seen: torch.Tensor | None = None
+        """Tokens that are no padding: [batch, tokens]; None is all."""
+        self.is_ended = False
+        """No call adds tokens any more."""
+
+    def extend(self, call: Call) -> Call:
+        """Adds a call's tokens, and returns the call with keys and values of the whole prompt."""
+        keys, values = _owned(call.key), _owned(call.value)
+        if self.keys is not None and self.values is not None:
+            keys, values = (
+                torch.cat([self.keys, keys], dim=2),
+                torch.cat([self.values, values], dim=2),
+            )
+        self.keys, self.values = keys, values
+        self.seen = _seen(call)
+        first = keys.shape[2] - call.key.shape[2]
+        for place, queries in enumerate(call.query):
+            real = queries if self.seen is None else queries[:, self.seen[place, first:]]
+            known = self.queries[place]
+            real = real if known is None else torch.cat([known, real], dim=1)
+            self.queries[place] = real[:, -OBSERVED:].detach().clone()
+        return call._replace(key=keys, value=values)
+
+    def show(self, place: int, attention: Attention) -> None:
+        """Appends a sequence's tokens, and shows its selectors the last queries."""
+        queries = self.queries[place]
+        if self.keys is None or self.values is None or queries is None:
+            return
+        real = self._real(place)
+        attention.append(self.keys[place][:, real], self.values[place][:, real])
+        attention.observe(queries)
+
+    def crop(self, removed: int) -> bool:
+        """Takes back the newest tokens and ends the prompt.
+
+        Returns False, and does nothing, if no query that selectors could be shown would remain.
+        """
+        if self.keys is None or self.values is None:
+            return False
+        queries = []
+        for place, known in enumerate(self.queries):
+            real = removed if self.seen is None else int(self.seen[place, -removed:].sum())
+            if known is None or known.shape[1] <= real:
+                return False
+            queries.append(known[:, : known.shape[1] - real])
+        self.keys, self.values = self.keys[:, :, :-removed], self.values[:, :, :-removed]
+        self.queries = [*queries]
+        self.seen = None if self.seen is None else self.seen[:, :-removed]
+        self.is_ended = True
+        return True
+
+    def take(self, places: list[int]) -> "Prompt":
+        """The prompt of the sequences of these places."""
+        taken = Prompt(len(places))
+        taken.queries = [self.queries[place] for place in places]
+        taken.keys = None if self.keys is None else self.keys[places]
+        taken.values = None if self.values is None else self.values[places]
+        taken.seen = None if self.seen is None else self.seen[places]
+        taken.is_ended = self.is_ended
+        return taken
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "Prompt":
+        copied = Prompt(0)
+        copied.__dict__.update(self.__dict__, queries=list(self.queries))
+        return copied
+
+    def _real(self, place: int) -> slice | torch.Tensor:
+        """Tokens of a sequence that are no padding.
+
+        If the padding comes first they are a slice, which copies nothing.
+        """
+        if self.seen is None:
+            return slice(None)
+        seen = self.seen[place]
+        hidden = len(seen) - int(seen.sum())
+        return slice(hidden, None) if bool(seen[hidden:].all()) else seen
+
+
+def _seen(call: Call) -> torch.Tensor | None:
+    """The tokens that the last one sees: all but padding. None if that is all of every sequence."""
+    if call.mask is None:
+        return None
+    last = call.mask[:, 0, -1]
+    seen = last if last.dtype == torch.bool else last == 0
+    return None if bool(seen.all()) else seen.expand(len(call.query), -1).clone()
+
+
+def _owned(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that keeps no more memory alive than its own."""
+    detached = tensor.detach()
+    is_part = tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size()
+    return detached.clone() if is_part else detached
