@@ -10,6 +10,7 @@ mod compare;
 mod dtype;
 mod fail;
 mod fall_back;
+mod layers;
 mod list;
 mod merge;
 #[cfg(feature = "models")]
