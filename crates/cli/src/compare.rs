@@ -46,7 +46,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
-    let Loaded { entries, files } = args.pipelines.load()?;
+    let Loaded { lineup, files } = args.pipelines.load()?;
     let trace = Trace::open(&args.trace)?;
     let read: Vec<&Path> = files
         .iter()
@@ -61,8 +61,8 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         queries: args.queries,
         dump: args.dump.is_some(),
     };
-    let results = args.sharing.open(call, || inputs(&args.trace, &entries))?;
-    let lineup = args.pipelines.lineup(entries, &trace, &*backend, &settings, &results)?;
+    let results = args.sharing.open(call, || inputs(&args.trace, &lineup.run))?;
+    let lineup = args.pipelines.lineup(lineup, &trace, &*backend, &settings, &results)?;
     let bar = progress::bar("steps");
     let show = |done, total| progress::show(&bar, done, total);
     let (comparison, dump) = compare(&lineup.run, &trace, &*backend, &settings, &results, &show)?;

@@ -209,10 +209,10 @@ pub(crate) fn run(command: Command, call: &Call) -> Result<(), Failure> {
         }
         Command::Calibration { chosen, deltas, trials, on } => {
             let backend = find_backend("cpu")?;
-            let Loaded { entries, files } = chosen.load()?;
+            let Loaded { lineup, files } = chosen.load()?;
             let (trace, settings) = on.open(&files)?;
-            let results = on.results(call, &entries)?;
-            let lineup = chosen.lineup(entries, &trace, &*backend, &settings, &results)?;
+            let results = on.results(call, &lineup.run)?;
+            let lineup = chosen.lineup(lineup, &trace, &*backend, &settings, &results)?;
             let options = CalibrationOptions { deltas, trials };
             let found = sampled(&trace, &settings, &results, |study| {
                 study::calibration(study, &lineup.run, &options)
@@ -272,10 +272,10 @@ impl Pipelines {
         ) -> vattention::experiments::Result<T>,
     ) -> Result<(T, Lineup<Entry>), Failure> {
         let backend = find_backend(&self.machine.backend)?;
-        let Loaded { entries, files } = self.chosen.load()?;
+        let Loaded { lineup, files } = self.chosen.load()?;
         let (trace, settings) = self.on.open(&files)?;
-        let results = self.on.results(call, &entries)?;
-        let lineup = self.chosen.lineup(entries, &trace, &*backend, &settings, &results)?;
+        let results = self.on.results(call, &lineup.run)?;
+        let lineup = self.chosen.lineup(lineup, &trace, &*backend, &settings, &results)?;
         let bar = progress::bar("steps");
         let show = |done, total| progress::show(&bar, done, total);
         let found = run(&lineup.run, &trace, &*backend, &settings, &results, &show)?;

@@ -160,8 +160,10 @@ impl Args {
 }
 
 /// The pipelines of all grids, and the files that they were made of; or every problem in any of them.
+/// Grids of pipelines whose files are missing are left out, unless all are.
 fn candidates(grids: &[PathBuf]) -> Result<(Vec<Candidate>, Vec<PathBuf>), Failure> {
     let (mut candidates, mut files, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    let mut unreadable = Vec::new();
     for path in grids {
         match ParameterGrid::load(path) {
             Ok(grid) => {
@@ -174,7 +176,16 @@ fn candidates(grids: &[PathBuf]) -> Result<(Vec<Candidate>, Vec<PathBuf>), Failu
                     search: grid.search,
                 }));
             }
+            Err(error) if error.is_unreadable_file() => unreadable.push((path, error)),
             Err(error) => errors.push(error),
+        }
+    }
+    if candidates.is_empty() {
+        errors.extend(unreadable.drain(..).map(|(_, error)| error));
+    }
+    if errors.is_empty() {
+        for (path, error) in &unreadable {
+            note(&format!("left out: {}: {}", path.display(), error.summary()));
         }
     }
     if errors.is_empty() { Ok((candidates, files)) } else { Err(Failure::Config(errors)) }
