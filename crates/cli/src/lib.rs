@@ -10,6 +10,7 @@ mod compare;
 mod dtype;
 mod fail;
 mod fall_back;
+mod interrupt;
 mod layers;
 mod list;
 mod merge;
@@ -92,6 +93,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> u8 {
             Ok(()) => 0,
             Err(failure) => failure.report(),
         },
+    interrupt::prepare(&call.args);
         Err(usage) => {
             // As clap's own `exit`: when nobody can read it, there is nobody to tell.
             let _ = usage.print();
