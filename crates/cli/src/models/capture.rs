@@ -19,15 +19,15 @@ use crate::sharing::Call;
 use crate::{Failure, progress, say};
 
 const HELP: &str = "\
-The text is tokenized as it is, with what the tokenizer puts before a text, and read by dense attention.
-The trace has the keys and values of all its tokens, and the queries of the last --queries, each of
-which sees the tokens up to its own: they stand for tokens that are decoded. What is before them is the
-prompt, whose last --prompt-queries queries pipelines are shown before the first query. It says which
-tokens are special and which are punctuation, too.
+The text is tokenized as it is, with what the tokenizer puts before a text, and read by dense \
+attention. The trace has the keys and values of all its tokens, and the queries of the last \
+--queries, each of which sees the tokens up to its own: they stand for tokens that are decoded. \
+What is before them is the prompt, whose last --prompt-queries queries pipelines are shown \
+before the first query. It says which tokens are special and which are punctuation, too.
 
-With --chunk the text is read that many tokens at a time, each chunk by itself and from position 0, and
-their keys and values are laid side by side: a memory longer than the model can read at once. The
-queries are of the last chunk, so they were made without the chunks before.";
+With --chunk the text is read that many tokens at a time, each chunk by itself and from position \
+0, and their keys and values are laid side by side: a memory longer than the model can read at \
+once. The queries are of the last chunk, so they were made without the chunks before.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
