@@ -210,14 +210,17 @@ fn settings_that_cannot_train_are_refused() {
 fn an_interrupted_training_goes_on() {
     let world = World::new();
     let line = "train-hash --trace trace -o out --steps 1000000";
-    let mut training = world.command(line).stdout(Stdio::null()).spawn().unwrap();
+    let mut command = world.command(line);
+    let mut training = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     while !world.path("out.checkpoint").exists() {
         assert_eq!(training.try_wait().unwrap(), None, "the training ended by itself");
         std::thread::sleep(Duration::from_millis(50));
     }
     let interrupt = Command::new("kill").args(["-INT", &training.id().to_string()]).status();
     assert!(interrupt.unwrap().success());
-    assert_eq!(training.wait().unwrap().code(), Some(130));
+    let output = training.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(said(&output).contains("note: interrupted; --resume continues"), "{}", said(&output));
     assert_eq!(world.files(), ["other", "out.checkpoint", "trace"], "nothing half written");
     world.refuse(line, "out.checkpoint: left by an interrupted training");
     let short = "train-hash --trace trace -o out --resume --steps 300";
