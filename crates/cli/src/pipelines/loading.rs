@@ -39,6 +39,7 @@ struct Reading {
 
 /// A pipeline file that cannot be used.
 struct Refused {
+    name: String,
     file: String,
     error: ConfigError,
     reason: Refusal,
@@ -101,16 +102,8 @@ impl Reading {
                 self.files.extend(files);
             }
             Err(error) => {
-                let is_right =
-                    |own: Parsed| own.map_or_else(|own| own.is_unreadable_file(), |_| true);
-                let reason = if error.is_unreadable_file() {
-                    Refusal::File
-                } else if !set.is_empty() && is_right(load(&Loader::default())) {
-                    Refusal::Change
-                } else {
-                    Refusal::Wrong
-                };
-                self.refused.push(Refused { file, error, reason });
+                let unchanged = (!set.is_empty()).then(|| load(&Loader::default()));
+                self.refused.push(Refused::new(file, error, unchanged));
             }
         }
     }
@@ -135,16 +128,30 @@ impl Reading {
 }
 
 impl Refused {
+    /// A file with its problems; `unchanged` is what it is without the changes, if there are any.
+    fn new(file: String, error: ConfigError, unchanged: Option<Parsed>) -> Self {
+        let stem = Path::new(&file).file_stem().unwrap_or_default();
+        let name = match &unchanged {
+            Some(Ok((pipeline, _))) => pipeline.name.clone(),
+            _ => stem.to_string_lossy().into_owned(),
+        };
+        let reason = match unchanged {
+            _ if error.is_unreadable_file() => Refusal::File,
+            Some(Ok(_)) => Refusal::Change,
+            Some(Err(own)) if own.is_unreadable_file() => Refusal::Change,
+            _ => Refusal::Wrong,
+        };
+        Self { name, file, error, reason }
+    }
+
     fn leave_out(self) -> LeftOut {
-        let name = Path::new(&self.file).file_stem().unwrap_or_default();
-        let name = name.to_string_lossy().into_owned();
         let reason = if self.reason == Refusal::Change {
             let messages = self.error.problems.iter().map(Problem::message);
             format!("--set: {}", messages.collect::<Vec<_>>().join("; "))
         } else {
             self.error.summary()
         };
-        LeftOut { name, file: self.file, reason }
+        LeftOut { name: self.name, file: self.file, reason }
     }
 }
 
