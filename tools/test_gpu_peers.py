@@ -22,7 +22,7 @@ import torch
 from gpu_peers import bench, dense, lists, naive, ours, paged, table, timing, top_k
 from gpu_peers.data import Data, weighted, worst_error
 from gpu_peers.entry import Entry, LeftOut, Ready, Refused
-from gpu_peers.goals import Judge
+from gpu_peers.goals import Comparison
 from gpu_peers.peers import Peers, Result
 from gpu_peers.shape import Shape, shapes
 from test_gpu_goals import document
@@ -197,7 +197,7 @@ class Failing(unittest.TestCase):
     def expect_left_out(self, reason):
         self.assertEqual(self.peers.results, [])
         self.assertRegex(self.peers.failures[0].reason, reason)
-        line = table.left_out(Judge(ours.parse(document()), self.peers))[0]
+        line = table.left_out(Comparison(ours.parse(document()), self.peers))[0]
         self.assertRegex(line, rf"left out: a peer \(dense\): {reason}.* \[1x20 100%\]")
 
     def test_one_that_runs(self):
