@@ -73,7 +73,7 @@ else
 fi
 
 if clusters=$(environment "$oldest" python/requirements/ray.txt); then
-  VATTENTION_REQUIRE_RAY=1 limit=300 step check "$clusters" -m pytest -q "$root/python/tests/test_ray.py"
+  VATTENTION_REQUIRE_RAY=1 limit=3600 step check "$clusters" -m pytest -q "$root/python/tests/test_ray.py"
 else
   echo "Ray cannot be installed: its tests are left out"
 fi

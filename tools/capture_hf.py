@@ -23,6 +23,7 @@ import argparse
 import hashlib
 import math
 import os
+import re
 import signal
 import sys
 from dataclasses import dataclass
@@ -248,7 +249,7 @@ def parse_arguments():
     parser.add_argument("model", type=Path, help="a model's folder, with its tokenizer")
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="UTF-8 text")
     parser.add_argument("-o", dest="output", type=Path, required=True, metavar="FILE", help="the trace to write")
-    parser.add_argument("--layers", help="numbers between commas (default: all)")
+    parser.add_argument("--layers", help="numbers or ranges such as 9-23 between commas (default: all)")
     parser.add_argument("--tokens", type=int, help="of the text (default: all that the model has positions for)")
     parser.add_argument("--queries", type=int, default=32, help="of the last tokens: the decoded ones (default 32)")
     parser.add_argument("--prompt-queries", type=int, default=64, help="queries of the tokens before, or 0 (default 64)")
@@ -261,11 +262,21 @@ def parse_layers(text, count):
     """None for all."""
     if text is None:
         return None
-    known = [str(number) for number in range(count)]
-    chosen = text.split(",")
-    if len(set(chosen)) < len(chosen) or not set(chosen) <= set(known):
-        raise InputError(f"--layers {text}: expected different numbers from 0 to {count - 1} between commas")
-    return [int(number) for number in chosen]
+    expected = f"expected different numbers from 0 to {count - 1}, or ranges such as 0-{count - 1}, between commas"
+    chosen = [number for part in text.split(",") for number in parse_range(part, count)]
+    if not chosen or None in chosen or len(set(chosen)) < len(chosen):
+        raise InputError(f"--layers {text}: {expected}")
+    return chosen
+
+
+def parse_range(text, count):
+    """The numbers of `3`, of `9-23`, or of `9..24`, whose end is left out; None where there are none."""
+    match = re.fullmatch(r"(\d{1,6})(?:(-|\.\.)(\d{1,6}))?", text.strip(), re.ASCII)
+    if match is None:
+        return [None]
+    first = int(match[1])
+    last = first if match[2] is None else int(match[3]) - (match[2] == "..")
+    return range(first, last + 1) if first <= last < count else [None]
 
 
 def validate(args):

@@ -178,9 +178,14 @@ def main():
     expect_refusals(gemma3, [(["--layers", "1,2"], "layer 2 sees a sliding window of 20")])
     expect_refusals(transformers.MistralConfig(**SIZES, sliding_window=20), [([], "no layer sees all tokens before")])
     expect_refusals(transformers.Gemma2Config(**SIZES), [([], "caps its logits (softcap)")])
+    assert capture_hf.parse_layers("0-1, 3", 4) == [0, 1, 3] == capture_hf.parse_layers("0..2,3", 4)
     expect_refusals(llama, [
         (["--layers", "4"], "--layers 4"),
         (["--layers", "1,1"], "--layers 1,1"),
+        (["--layers", "0-2,1"], "--layers 0-2,1"),
+        (["--layers", "2-4"], "--layers 2-4"),
+        (["--layers", "2-1"], "--layers 2-1"),
+        (["--layers", "0-"], "--layers 0-"),
         (["--tokens", "151"], "text.txt has 150 tokens"),
         (["--tokens", "20"], "expected at least 8 queries and a prompt of 16"),
         (["--queries", "0"], "--queries 0"),

@@ -227,17 +227,19 @@ def test_other_python_threads_go_on():
 
     thread = threading.Thread(target=tick)
     thread.start()
-    before, begin = ticks, time.perf_counter()
-    attention.attend(queries)
-    took, seen = time.perf_counter() - begin, ticks - before
+    seen = []
+    # A call that holds the lock sees one tick at most; one that does not may wait for a processor.
+    while max(seen, default=0) < 5 and len(seen) < 100:
+        before = ticks
+        attention.attend(queries)
+        seen.append(ticks - before)
     done.set()
     thread.join()
-    assert took > 0.02
-    assert seen > took / 0.1, f"{seen} ticks in {took:.2f} s"
+    assert max(seen) >= 5, seen
 
 
 def test_two_threads_at_once_are_refused():
-    attention, queries = long_call(), normal(8, 640, 64)
+    attention, queries = long_call(), normal(8, 640, 64)  # Ten seconds: the second one comes by then.
     results: list[BaseException | None] = []
     start = threading.Barrier(2)
 

@@ -21,21 +21,29 @@ try:
     {call}
 except KeyboardInterrupt:
     took = time.perf_counter() - begin
-    assert 0.4 < took < 20, took
     {after}
     print("interrupted")
 """
 
 
+# A call that Ctrl-C does not end takes longer, or about as long as all its parts: of `study` 32, of `attend` 50.
+PATIENCE = 600
+
+
 @pytest.mark.parametrize(
     ("call", "after"),
     [
-        (f"vattention.verify({str(CONFIGS / 'vattention-oracle.toml')!r}, {str(TRACE)!r}, trials=1_000_000)", ""),
-        (f"vattention.compare([{str(CONFIGS / 'vattention-oracle.toml')!r}] * 1000, {str(TRACE)!r})", ""),
-        (f"vattention.study('tightness', {str(TRACE)!r}, trials=50)", ""),
+        (f"vattention.verify({str(CONFIGS / 'vattention-oracle.toml')!r}, {str(TRACE)!r}, trials=100_000_000)", ""),
+        (f"vattention.compare([vattention.Pipeline.load({str(CONFIGS / 'vattention-oracle.toml')!r})] * 20_000, {str(TRACE)!r})", ""),
+        (
+            f"vattention.study('tightness', {str(TRACE)!r}, trials=50)",
+            f"begin = time.perf_counter(); vattention.study('tightness', {str(TRACE)!r}, trials=50, queries=1); "
+            "part = time.perf_counter() - begin; assert took < 16 * part, (took, part)",
+        ),
         (
             "from shared import *; a = filled(tokens=50_000); a.attend(normal(4, 100_000, 16))",
-            "assert len(a) == 50_000; a.attend(normal(4, 1, 16))",
+            "assert len(a) == 50_000; begin = time.perf_counter(); a.attend(normal(4, 2_000, 16)); "
+            "part = time.perf_counter() - begin; assert took < 25 * part, (took, part)",
         ),
     ],
     ids=["verify", "compare", "study", "attend"],
@@ -44,7 +52,7 @@ except KeyboardInterrupt:
 def test_ctrl_c(call, after):
     tests = os.path.dirname(__file__)
     program = textwrap.dedent(PROGRAM).format(call=call, after=after, tests=tests)
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert run.stdout == "interrupted\n", run.stderr
     assert "panicked" not in run.stderr
 

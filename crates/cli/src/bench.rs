@@ -19,7 +19,7 @@ use crate::dtype::Dtype;
 use crate::fall_back::FallBack;
 use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
-use crate::pipelines::{Changes, Lineup, Loaded};
+use crate::pipelines::{Changes, Loaded};
 use crate::{Failure, progress, say};
 
 #[derive(Debug, clap::Args)]
@@ -90,16 +90,16 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
-    let Loaded { entries, files } = load(args)?;
+    let Loaded { lineup, files } = load(args)?;
     let inputs: Vec<&Path> = files.iter().chain(&args.trace).map(PathBuf::as_path).collect();
     check_outputs(&[("--json", args.json.as_ref()), ("--plot", args.plot.as_ref())], &inputs)?;
     let bench = bench(args)?;
-    let count = entries.len() * args.density.len().max(1);
+    let count = lineup.run.len() * args.density.len().max(1);
     let most = bench.most_layers(count)?;
     let numbers: BTreeSet<usize> = (0..most).map(|layer| bench.heads.number(layer)).collect();
     let shape = bench.heads.shape();
     let layers: Vec<_> = numbers.into_iter().map(|number| (number, shape)).collect();
-    let lineup = Lineup::new(entries).fitting(&layers, &*backend)?;
+    let lineup = lineup.fitting(&layers, &*backend)?;
     let classed =
         |entry: Entry| bench.heads.expect_classes(&entry.pipeline, most).map(|()| vec![entry]);
     let lineup = lineup.each(classed)?.each(|entry| variants(&entry, &args.density))?;
@@ -157,7 +157,7 @@ fn all_threads() -> Vec<usize> {
 /// The pipelines of the files, or those built in.
 fn load(args: &Args) -> Result<Loaded, Failure> {
     if args.configs.is_empty() {
-        return Ok(Loaded { entries: builtin::entries(&args.changes.set)?, files: Vec::new() });
+        return args.changes.parse(&builtin::texts());
     }
     args.changes.load(&args.configs)
 }

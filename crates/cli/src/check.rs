@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let entries = args.changes.load(&args.configs)?.entries;
+    let entries = args.changes.load_all(&args.configs)?;
     let trace = args.trace.as_deref().map(Trace::open).transpose()?;
     // What the pipelines must fit, beside themselves.
     let layers: Vec<(usize, Shape)> = trace.as_ref().map_or_else(Vec::new, shapes);

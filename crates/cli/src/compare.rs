@@ -8,6 +8,7 @@ use vattention::plots;
 use vattention::trace::{Trace, write_beside};
 use vattention::{Backend, Promise, Scope};
 
+use crate::layers::{LayerRange, layer_numbers};
 use crate::numbers::{percent, short};
 use crate::outputs::{check_outputs, write_json};
 use crate::pipelines::{Loaded, PipelineArgs};
@@ -24,9 +25,9 @@ pub(crate) struct Args {
     /// The machine to run them with: cpu, cuda or reference.
     #[arg(long, default_value = "cpu")]
     backend: String,
-    /// Layers of the trace, between commas; by default, all.
+    /// Layers of the trace, between commas, or ranges such as 9-23; by default, all.
     #[arg(long, value_delimiter = ',', value_name = "LAYERS")]
-    layers: Option<Vec<usize>>,
+    layers: Option<Vec<LayerRange>>,
     /// How many of each layer's queries, the last ones; by default, all.
     #[arg(long, value_name = "N")]
     queries: Option<usize>,
@@ -45,7 +46,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
-    let Loaded { entries, files } = args.pipelines.load()?;
+    let Loaded { lineup, files } = args.pipelines.load()?;
     let trace = Trace::open(&args.trace)?;
     let read: Vec<&Path> = files
         .iter()
@@ -56,12 +57,12 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let outputs = [("--json", &args.json), ("--dump", &args.dump), ("--plot", &args.plot)];
     check_outputs(&outputs.map(|(option, path)| (option, path.as_ref())), &read)?;
     let settings = TraceSettings {
-        layers: args.layers.clone(),
+        layers: layer_numbers(args.layers.as_ref()),
         queries: args.queries,
         dump: args.dump.is_some(),
     };
-    let results = args.sharing.open(call, || inputs(&args.trace, &entries))?;
-    let lineup = args.pipelines.lineup(entries, &trace, &*backend, &settings, &results)?;
+    let results = args.sharing.open(call, || inputs(&args.trace, &lineup.run))?;
+    let lineup = args.pipelines.lineup(lineup, &trace, &*backend, &settings, &results)?;
     let bar = progress::bar("steps");
     let show = |done, total| progress::show(&bar, done, total);
     let (comparison, dump) = compare(&lineup.run, &trace, &*backend, &settings, &results, &show)?;

@@ -10,6 +10,8 @@ mod compare;
 mod dtype;
 mod fail;
 mod fall_back;
+mod interrupt;
+mod layers;
 mod list;
 mod merge;
 #[cfg(feature = "models")]
@@ -18,6 +20,7 @@ mod numbers;
 mod outputs;
 mod pipelines;
 mod progress;
+mod reference;
 mod sharing;
 mod study;
 mod synth;
@@ -39,7 +42,7 @@ pub const VERSION: &str = env!("VATTENTION_VERSION");
 
 /// Verified sparse attention: compose strategies in TOML, and measure what they promise.
 #[derive(Debug, Parser)]
-#[command(name = "vattention", version = VERSION)]
+#[command(name = "vattention", version = VERSION, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -66,6 +69,10 @@ enum Command {
     List(list::Args),
     /// Print the JSON Schema of pipeline files, for editors.
     Schema,
+    /// Print a script that completes commands and options in a shell.
+    Completions(reference::CompletionsArgs),
+    /// Write manual pages, one for each command.
+    Man(reference::ManArgs),
     /// Make a trace of synthetic heads of known difficulty.
     Synth(synth::Args),
     /// Show what is in a trace, and check all of it.
@@ -86,6 +93,7 @@ pub fn main() -> ExitCode {
 pub fn main_from(args: impl IntoIterator<Item = OsString>) -> u8 {
     let args: Vec<OsString> = args.into_iter().collect();
     let call = Call::new(&args);
+    interrupt::prepare(&call.args);
     let code = match Cli::try_parse_from(args) {
         Ok(Cli { command }) => match check_registry().and_then(|()| run_call(command, &call)) {
             Ok(()) => 0,
@@ -127,6 +135,8 @@ fn run(command: Command, call: &Call) -> Result<(), Failure> {
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),
         Command::Schema => list::print_schema(),
+        Command::Completions(args) => reference::print_completions(&args),
+        Command::Man(args) => reference::write_man_pages(&args),
         Command::Synth(args) => synth::run(&args),
         Command::Trace(args) => trace::run(&args),
         #[cfg(feature = "models")]
@@ -139,5 +149,45 @@ fn say(text: &str) -> Result<(), Failure> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::input(error)),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory};
+
+    use super::*;
+
+    /// Every command, with its subcommands.
+    fn commands(command: Command) -> Vec<Command> {
+        let within: Vec<Command> = command.get_subcommands().cloned().flat_map(commands).collect();
+        [vec![command], within].concat()
+    }
+
+    /// Text ends a line at a sentence's end alone, so that it is wrapped once, to the width of the
+    /// terminal; lines of tables fit into 80 columns.
+    #[test]
+    fn help_is_not_wrapped_by_hand() {
+        let all = commands(Cli::command());
+        let texts: Vec<String> =
+            all.iter().filter_map(Command::get_after_help).map(ToString::to_string).collect();
+        for line in texts.iter().flat_map(|text| text.lines()).filter(|line| !line.is_empty()) {
+            if line.starts_with("  ") {
+                assert!(line.chars().count() <= 80, "{line}");
+            } else {
+                assert!(line.ends_with(['.', ':', '!', '?']), "{line}");
+            }
+        }
+        assert!(!texts.is_empty());
+    }
+
+    /// Also where no terminal says how wide it is.
+    #[test]
+    fn help_is_at_most_100_columns_wide() {
+        for mut command in commands(Cli::command().max_term_width(100)) {
+            let help = command.render_long_help().to_string();
+            let widest = help.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
+            assert!(widest.chars().count() <= 100, "{}: {widest}", command.get_name());
+        }
     }
 }

@@ -1,55 +1,82 @@
 //! `vattention list` and `vattention schema`: what pipeline files may name.
 
-use serde_json::{Value, json};
-use vattention::config::{ComponentEntry, Field, listing, schema};
+use serde_json::{Map, Value, json};
+use vattention::config::{ComponentEntry, Field, listing, meant_component, schema};
 use vattention::plugin::ComponentKind;
 
 use crate::{Failure, say};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// The component to show; by default, all.
+    name: Option<String>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
+/// The kinds of components, with their keys in JSON and their titles.
+const KINDS: [(ComponentKind, &str, &str); 3] = [
+    (ComponentKind::Selector, "selectors", "Selectors, [[selectors]]"),
+    (ComponentKind::Sampler, "samplers", "Samplers, [sampler]"),
+    (ComponentKind::Estimator, "estimators", "Estimators, [estimator]"),
+];
+
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let selectors = listing(ComponentKind::Selector);
-    let samplers = listing(ComponentKind::Sampler);
-    let estimators = listing(ComponentKind::Estimator);
-    if args.json {
-        let list = json!({
-            "selectors": selectors,
-            "samplers": samplers,
-            "estimators": estimators,
-            "backends": backends(),
-        });
-        return say(&format!("{list:#}"));
+    let is_asked = |name: &str| args.name.as_ref().is_none_or(|asked| asked == name);
+    let kinds = KINDS.map(|(kind, key, title)| {
+        let mut components = listing(kind);
+        components.retain(|component| is_asked(component.name));
+        (components, key, title)
+    });
+    let mut backends = vattention::all_backends();
+    backends.retain(|backend| is_asked(backend.name()));
+    if let Some(name) = &args.name
+        && backends.is_empty()
+        && kinds.iter().all(|(components, ..)| components.is_empty())
+    {
+        return Err(unknown(name));
     }
-    say("Selectors, [[selectors]]\n")?;
-    selectors.iter().try_for_each(show)?;
-    say("Samplers, [sampler]\n")?;
-    samplers.iter().try_for_each(show)?;
-    say("Estimators, [estimator]\n")?;
-    estimators.iter().try_for_each(show)?;
-    say("Backends, --backend\n")?;
-    vattention::all_backends().iter().try_for_each(|backend| {
+    if args.json {
+        let mut list: Map<String, Value> =
+            kinds.iter().map(|(components, key, _)| ((*key).into(), json!(components))).collect();
+        list.insert("backends".into(), backends.iter().map(|it| backend_entry(&**it)).collect());
+        return say(&format!("{:#}", Value::from(list)));
+    }
+    for (components, _, title) in kinds.iter().filter(|(components, ..)| !components.is_empty()) {
+        say(&format!("{title}\n"))?;
+        components.iter().try_for_each(show)?;
+    }
+    if !backends.is_empty() {
+        say("Backends, --backend\n")?;
+    }
+    backends.iter().try_for_each(|backend| {
         let why_not = backend.available().err().map(|error| format!(" (not here: {error})"));
         let (name, summary) = (backend.name(), backend.summary());
         say(&format!("  {name:<22} {summary}{}", why_not.unwrap_or_default()))
     })
 }
 
+/// The failure to find a component, with names near to what was asked.
+fn unknown(name: &str) -> Failure {
+    let mut known: Vec<&str> = KINDS
+        .iter()
+        .flat_map(|(kind, ..)| listing(*kind))
+        .map(|component| component.name)
+        .collect();
+    let backends = vattention::all_backends();
+    known.extend(backends.iter().map(|backend| backend.name()));
+    let meant = meant_component(name, &known).map_or_else(String::new, |meant| format!("{meant} "));
+    Failure::input(format!("NAME: no component `{name}`; {meant}`vattention list` shows all"))
+}
+
 pub(crate) fn print_schema() -> Result<(), Failure> {
     say(&format!("{:#}", schema()))
 }
 
-fn backends() -> Value {
-    let entry = |backend: &dyn vattention::Backend| {
-        let available = backend.available().is_ok();
-        json!({ "name": backend.name(), "summary": backend.summary(), "available": available })
-    };
-    vattention::all_backends().iter().map(|backend| entry(&**backend)).collect()
+fn backend_entry(backend: &dyn vattention::Backend) -> Value {
+    let available = backend.available().is_ok();
+    json!({ "name": backend.name(), "summary": backend.summary(), "available": available })
 }
 
 fn show(component: &ComponentEntry) -> Result<(), Failure> {

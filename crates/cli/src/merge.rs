@@ -14,14 +14,16 @@ use crate::sharing::{Call, without_wanted};
 use crate::{Cli, Failure, run_call, say};
 
 const HELP: &str = "\
-Files of results: it joins them, and tells what the command that made them tells, of all of them. Nothing
-is computed, but what was read must be there, as the command named it. Files of other work, inputs,
-versions or numbers of shards are refused; a result that is in several files must be the same.
+Files of results: it joins them, and tells what the command that made them tells, of all of \
+them. Nothing is computed, but what was read must be there, as the command named it. Files of \
+other work, inputs, versions or numbers of shards are refused; a result that is in several files \
+must be the same.
 
-Traces that `capture --shard` made: it joins their layers to the trace that one run would have made.
+Traces that `capture --shard` made: it joins their layers to the trace that one run would have \
+made.
 
-Exit code 1: something is missing, which is said on standard error after `incomplete:`; what there is
-has been joined. Or the answer of the command is no.";
+Exit code 1: something is missing, which is said on standard error after `incomplete:`; what \
+there is has been joined. Or the answer of the command is no.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]

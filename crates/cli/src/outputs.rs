@@ -86,6 +86,7 @@ fn leave_nothing_half_written(partial: Vec<PathBuf>, interrupt: Interrupt) -> Re
             // Most are not there: each exists only while its output is being written.
             let _ = std::fs::remove_file(path);
         }
+        crate::interrupt::report();
         std::process::exit(130);
     };
     ctrlc::set_handler(clean_up).map_err(Failure::input)

@@ -1,11 +1,13 @@
 //! Pipelines as commands are given them, and those that are left out because they cannot run.
 
+mod loading;
+
 use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
-use vattention::config::{ConfigError, Loader};
+use vattention::config::file_advice;
 use vattention::experiments::{
     Entry, Results, TraceSettings, at_densities, at_epsilon, chosen_layers, expect_classes,
 };
@@ -15,6 +17,8 @@ use vattention::{Backend, Fraction, Options, Shape};
 use crate::fail::note;
 use crate::numbers::fraction;
 use crate::{Failure, progress};
+
+pub(crate) use loading::{Changes, Loaded};
 
 /// Pipelines, changed or made to read a share of the tokens.
 #[derive(Debug, clap::Args)]
@@ -26,14 +30,6 @@ pub(crate) struct PipelineArgs {
     pub(crate) changes: Changes,
     #[command(flatten)]
     pub(crate) variations: Variations,
-}
-
-/// Changes to pipelines.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Changes {
-    /// A change to each pipeline, such as estimator.epsilon=0.1 or selectors.0.size=64.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub(crate) set: Vec<String>,
 }
 
 /// What each pipeline is run with, one after the other.
@@ -53,14 +49,8 @@ pub(crate) struct Variations {
     epsilons: Vec<Fraction>,
 }
 
-/// Pipelines, and the files that they were made of.
-pub(crate) struct Loaded {
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) files: Vec<PathBuf>,
-}
-
 impl PipelineArgs {
-    /// Loads the pipelines, or every problem in any of them.
+    /// Loads the pipelines; those that cannot be used here are left out.
     pub(crate) fn load(&self) -> Result<Loaded, Failure> {
         self.variations.load(&self.configs, &self.changes)
     }
@@ -68,13 +58,13 @@ impl PipelineArgs {
     /// Those that can run on a trace, at each density.
     pub(crate) fn lineup(
         &self,
-        entries: Vec<Entry>,
+        lineup: Lineup<Entry>,
         trace: &Trace,
         backend: &dyn Backend,
         settings: &TraceSettings,
         results: &Results,
     ) -> Result<Lineup<Entry>, Failure> {
-        let fitting = Lineup::new(entries).fitting(&shapes(trace, settings)?, backend)?;
+        let fitting = lineup.fitting(&shapes(trace, settings)?, backend)?;
         let layers = chosen_layers(trace, settings)?;
         let classed =
             |entry: Entry| expect_classes(&entry.pipeline, trace, &layers).map(|()| vec![entry]);
@@ -89,37 +79,8 @@ impl PipelineArgs {
     }
 }
 
-impl Changes {
-    /// Loads pipelines, or every problem in any of them.
-    pub(crate) fn load(&self, paths: &[PathBuf]) -> Result<Loaded, Failure> {
-        let mut loaded = Loaded { entries: Vec::new(), files: Vec::new() };
-        let mut errors = Vec::new();
-        for path in paths {
-            match self.read(path) {
-                Ok((entry, files)) => {
-                    loaded.entries.push(entry);
-                    loaded.files.extend(files);
-                }
-                Err(error) => errors.push(error),
-            }
-        }
-        if errors.is_empty() { Ok(loaded) } else { Err(Failure::Config(errors)) }
-    }
-
-    /// Loads one pipeline, and tells which files it was made of.
-    pub(crate) fn load_one(&self, path: &Path) -> Result<(Entry, Vec<PathBuf>), Failure> {
-        self.read(path).map_err(|error| Failure::Config(vec![error]))
-    }
-
-    fn read(&self, path: &Path) -> Result<(Entry, Vec<PathBuf>), ConfigError> {
-        let loader = Loader { set: self.set.clone() };
-        let (pipeline, files) = loader.load_with_files(path)?;
-        Ok((Entry { pipeline, file: path.display().to_string(), set: None }, files))
-    }
-}
-
 impl Variations {
-    /// Loads pipelines with each epsilon, and those that stay as they stand, or every problem in any of them.
+    /// Loads pipelines with each epsilon, and those that stay as they stand.
     pub(crate) fn load(&self, paths: &[PathBuf], changes: &Changes) -> Result<Loaded, Failure> {
         if let Some(both) = self.as_they_stand.iter().find(|path| paths.contains(path)) {
             let both = both.display();
@@ -127,7 +88,8 @@ impl Variations {
             return Err(Failure::input(format!("--as-they-stand: {both}: {reason}")));
         }
         let mut loaded = changes.load(&[paths, &self.as_they_stand].concat())?;
-        loaded.entries = loaded.entries.into_iter().flat_map(|one| self.at_epsilons(one)).collect();
+        let lineup = &mut loaded.lineup;
+        lineup.run = lineup.run.drain(..).flat_map(|entry| self.at_epsilons(entry)).collect();
         Ok(loaded)
     }
 
@@ -195,10 +157,6 @@ struct LeftOut {
 }
 
 impl Lineup<Entry> {
-    pub(crate) fn new(entries: Vec<Entry>) -> Self {
-        Self { run: entries, left_out: Vec::new() }
-    }
-
     /// Leaves out what cannot run on some of the layers.
     pub(crate) fn fitting(
         self,
@@ -260,7 +218,13 @@ pub(crate) fn fits(
 ) -> Result<(), String> {
     layers.iter().try_for_each(|&(layer, shape)| {
         let started = backend.start(&entry.pipeline, layer, shape, &Options::default());
-        started.map(drop).map_err(|error| format!("on layer {layer}: {error}"))
+        started.map(drop).map_err(|error| {
+            let reason = format!("on layer {layer}: {error}");
+            match file_advice(&entry.pipeline, &reason) {
+                Some(advice) => format!("{reason}; {advice}"),
+                None => reason,
+            }
+        })
     })
 }
 

@@ -1,10 +1,11 @@
 //! Progress on long work, when someone is watching.
 
+use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// How often progress is told where nobody watches.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -16,13 +17,21 @@ pub(crate) fn bar(unit: &str) -> ProgressBar {
     } else {
         ProgressDrawTarget::hidden()
     };
-    let template = format!("{{bar:40}} {{pos}}/{{len}} {unit}, {{eta}} left");
+    let template = format!("{{bar:40}} {{pos}}/{{len}} {unit}{{left}}");
     let bar = ProgressBar::with_draw_target(Some(0), target).with_message(unit.to_owned());
     // The template is fixed and valid; without it the bar is merely plainer.
     if let Ok(style) = ProgressStyle::with_template(&template) {
-        bar.set_style(style);
+        bar.set_style(style.with_key("left", |state: &ProgressState, out: &mut dyn fmt::Write| {
+            // A terminal that takes no text shows no bar either.
+            let _ = out.write_str(&time_left(state.pos(), state.eta()));
+        }));
     }
     bar
+}
+
+/// The time left, in words, which nobody knows before something is done.
+fn time_left(done: u64, left: Duration) -> String {
+    if done == 0 { String::new() } else { format!(", {:#} left", HumanDuration(left)) }
 }
 
 /// Moves a bar, onward only: threads report in any order. Where nobody watches a terminal, a line now and then says
@@ -47,4 +56,15 @@ fn tell(bar: &ProgressBar, done: usize, total: usize) {
     *last = Some(Instant::now());
     // When nobody can read it, there is nobody to tell.
     let _ = writeln!(std::io::stderr(), "progress: {done}/{total} {}", bar.message());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_unknown_until_something_is_done() {
+        assert_eq!(time_left(0, Duration::ZERO), "");
+        assert_eq!(time_left(3, Duration::from_secs(90)), ", 2m left");
+    }
 }

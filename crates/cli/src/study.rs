@@ -15,6 +15,7 @@ use vattention::trace::{Trace, write_beside};
 use vattention::{Backend, Fraction};
 
 use crate::compare::find_backend;
+use crate::layers::{LayerRange, layer_numbers};
 use crate::numbers::fraction;
 use crate::outputs::{check_outputs, write_json};
 use crate::pipelines::{Lineup, Loaded, PipelineArgs};
@@ -135,9 +136,9 @@ pub(crate) struct On {
     /// The trace to measure on.
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
-    /// Layers of the trace, between commas; by default, all.
+    /// Layers of the trace, between commas, or ranges such as 9-23; by default, all.
     #[arg(long, value_delimiter = ',', value_name = "LAYERS")]
-    layers: Option<Vec<usize>>,
+    layers: Option<Vec<LayerRange>>,
     /// How many of each layer's queries, the last ones; by default, all.
     #[arg(long, value_name = "N")]
     queries: Option<usize>,
@@ -208,10 +209,10 @@ pub(crate) fn run(command: Command, call: &Call) -> Result<(), Failure> {
         }
         Command::Calibration { chosen, deltas, trials, on } => {
             let backend = find_backend("cpu")?;
-            let Loaded { entries, files } = chosen.load()?;
+            let Loaded { lineup, files } = chosen.load()?;
             let (trace, settings) = on.open(&files)?;
-            let results = on.results(call, &entries)?;
-            let lineup = chosen.lineup(entries, &trace, &*backend, &settings, &results)?;
+            let results = on.results(call, &lineup.run)?;
+            let lineup = chosen.lineup(lineup, &trace, &*backend, &settings, &results)?;
             let options = CalibrationOptions { deltas, trials };
             let found = sampled(&trace, &settings, &results, |study| {
                 study::calibration(study, &lineup.run, &options)
@@ -271,10 +272,10 @@ impl Pipelines {
         ) -> vattention::experiments::Result<T>,
     ) -> Result<(T, Lineup<Entry>), Failure> {
         let backend = find_backend(&self.machine.backend)?;
-        let Loaded { entries, files } = self.chosen.load()?;
+        let Loaded { lineup, files } = self.chosen.load()?;
         let (trace, settings) = self.on.open(&files)?;
-        let results = self.on.results(call, &entries)?;
-        let lineup = self.chosen.lineup(entries, &trace, &*backend, &settings, &results)?;
+        let results = self.on.results(call, &lineup.run)?;
+        let lineup = self.chosen.lineup(lineup, &trace, &*backend, &settings, &results)?;
         let bar = progress::bar("steps");
         let show = |done, total| progress::show(&bar, done, total);
         let found = run(&lineup.run, &trace, &*backend, &settings, &results, &show)?;
@@ -306,7 +307,7 @@ impl On {
         let read = files.iter().chain([&self.trace]).chain(&self.sharing.results);
         let read: Vec<&Path> = read.map(PathBuf::as_path).collect();
         check_outputs(&[("--json", self.json.as_ref()), ("--plot", self.plot.as_ref())], &read)?;
-        let (layers, queries) = (self.layers.clone(), self.queries);
+        let (layers, queries) = (layer_numbers(self.layers.as_ref()), self.queries);
         Ok((trace, TraceSettings { layers, queries, dump: false }))
     }
 

@@ -15,6 +15,7 @@ use vattention::trace::{Trace, write_beside};
 
 use crate::compare::find_backend;
 use crate::fail::note;
+use crate::layers::{LayerRange, layer_numbers};
 use crate::outputs::{check_outputs, write_json};
 use crate::sharing::{Call, Sharing};
 use crate::{Failure, progress, say};
@@ -27,18 +28,18 @@ pub(crate) struct Args {
     /// Traces to choose settings on.
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     trace: Vec<PathBuf>,
-    /// Layers of these traces, between commas; by default, all.
+    /// Layers of these traces, between commas, or ranges such as 9-23; by default, all.
     #[arg(long, value_delimiter = ',', value_name = "LAYERS")]
-    layers: Option<Vec<usize>>,
+    layers: Option<Vec<LayerRange>>,
     /// How many of each layer's queries, the last ones; by default, all.
     #[arg(long, value_name = "N")]
     queries: Option<usize>,
     /// Traces to measure the best on, too.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     held_out: Vec<PathBuf>,
-    /// Layers of the held-out traces, between commas; by default, all.
+    /// Layers of the held-out traces, between commas, or ranges; by default, all.
     #[arg(long, value_delimiter = ',', value_name = "LAYERS", requires = "held_out")]
-    held_out_layers: Option<Vec<usize>>,
+    held_out_layers: Option<Vec<LayerRange>>,
     /// How many queries of each of their layers, the last ones; by default, all.
     #[arg(long, value_name = "N", requires = "held_out")]
     held_out_queries: Option<usize>,
@@ -159,8 +160,10 @@ impl Args {
 }
 
 /// The pipelines of all grids, and the files that they were made of; or every problem in any of them.
+/// Grids of pipelines whose files are missing are left out, unless all are.
 fn candidates(grids: &[PathBuf]) -> Result<(Vec<Candidate>, Vec<PathBuf>), Failure> {
     let (mut candidates, mut files, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    let mut unreadable = Vec::new();
     for path in grids {
         match ParameterGrid::load(path) {
             Ok(grid) => {
@@ -173,7 +176,16 @@ fn candidates(grids: &[PathBuf]) -> Result<(Vec<Candidate>, Vec<PathBuf>), Failu
                     search: grid.search,
                 }));
             }
+            Err(error) if error.is_unreadable_file() => unreadable.push((path, error)),
             Err(error) => errors.push(error),
+        }
+    }
+    if candidates.is_empty() {
+        errors.extend(unreadable.drain(..).map(|(_, error)| error));
+    }
+    if errors.is_empty() {
+        for (path, error) in &unreadable {
+            note(&format!("left out: {}: {}", path.display(), error.summary()));
         }
     }
     if errors.is_empty() { Ok((candidates, files)) } else { Err(Failure::Config(errors)) }
@@ -200,8 +212,8 @@ fn open(paths: &[PathBuf]) -> Result<Vec<Trace>, Failure> {
     Ok(paths.iter().map(|path| Trace::open(path)).collect::<Result<_, _>>()?)
 }
 
-fn settings(layers: Option<&Vec<usize>>, queries: Option<usize>) -> TraceSettings {
-    TraceSettings { layers: layers.cloned(), queries, dump: false }
+fn settings(layers: Option<&Vec<LayerRange>>, queries: Option<usize>) -> TraceSettings {
+    TraceSettings { layers: layer_numbers(layers), queries, dump: false }
 }
 
 fn rungs(text: &str) -> Result<usize, String> {

@@ -22,51 +22,53 @@ use crate::sharing::{Call, Sharing, inputs};
 use crate::{Failure, progress, say};
 
 const HELP: &str = "\
-Errors are relative to what the promise says: to the target, or to its floor. A promise about each
-row is judged by every query head, and by every query head at one query; one with scope `step` by the
-largest error of a layer's heads. Every sample counts, whether its certificate says `held` or not.
-Where the estimator has a size, or a limit does not suffice for epsilon, the error bar is the
-promise.
+Errors are relative to what the promise says: to the target, or to its floor. A promise about \
+each row is judged by every query head, and by every query head at one query; one with scope \
+`step` by the largest error of a layer's heads. Every sample counts, whether its certificate \
+says `held` or not. Where the estimator has a size, or a limit does not suffice for epsilon, the \
+error bar is the promise.
 
 Three tests can contradict delta. Each contradicts a kept promise with a probability below 1e-6.
-  heads          (layers, under scope `step`) the violations of one over all queries, if that many
-                 or more have a probability below 1e-6 over the number of heads
+  heads          the violations of a head (a layer, under scope `step`) over
+                 all queries, if that many or more have a probability below
+                 1e-6 over the number of heads
   rows           the violations of a head at one query, by the same rule
-  rows together  the number of rows with at least j violations among their k samples, for each j
-                 from 1 to k; query heads that share a token list count once
+  rows together  the number of rows with at least j violations among their k
+                 samples, for each j from 1 to k; query heads that share a
+                 token list count once
 
 The verdict is one of three, and the exit code says which:
-  0  held          no p-value is below its limit, even with 0.05 in place of 1e-6, and every row has
-                   enough samples to contradict delta by itself if all of them violated the promise
+  0  held          no p-value is below its limit, even with 0.05 in place of
+                   1e-6, and every row has enough samples to contradict delta
+                   by itself if all of them violated the promise
   1  contradicted  a test contradicts delta
-  3  undecided     no test contradicts delta, but a p-value is below its limit with 0.05 in place of
-                   1e-6, or some rows have too few samples to be judged; the --trials that would
-                   judge all are printed
-Exit code 2: wrong input, or so few --trials that not even a head could contradict delta.
-Each p-value is shown with its limit, and with the violation rate that this number of samples could
+  3  undecided     no test contradicts delta, but a p-value is below its limit
+                   with 0.05 in place of 1e-6, or some rows have too few samples
+                   to be judged; the --trials that would judge all are printed
+Exit code 2: wrong input, or so few --trials that not even a head could contradict delta. Each \
+p-value is shown with its limit, and with the violation rate that this number of samples could \
 detect. More --trials detect smaller rates.
 
 Of a contradicted promise the most frequent fault in the worst head's failing samples is printed:
-  tail-seen  the undrawn tokens that outweigh every drawn one, at most 1 % of those undrawn, make up
-             more than half of the error; a token weighs e |v - o| (sdpa), e |v| (numerator) or e
-             (denominator)
-  moments    not that, and the sample's variance, over the squared norm that errors are relative to,
-             is below half of the residual's
+  tail-seen  the undrawn tokens that outweigh every drawn one, at most 1 % of
+             those undrawn, make up more than half of the error; a token weighs
+             e |v - o| (sdpa), e |v| (numerator) or e (denominator)
+  moments    not that, and the sample's variance, over the squared norm that
+             errors are relative to, is below half of the residual's
   normal     neither
 
-JSON: demand (target, epsilon, delta, floor, scope, size, limit); bars (rows, outside, unbounded, radii,
-their sum, and widest); counts of what it is judged by; worst and
-worst_row, the counts with the smallest p-values, and test and row_test, how they are judged: trials,
-limit, contradicted_from (the fewest violations that contradict delta) and rate (their share);
-row_coverage: rows judged and unjudged, the least_samples of a judged row, and the least_trials that
-judge all rows; rows_together: units (token lists at one query, or steps), heads that share one,
-samples of each, limit, and worst: at_least (violations), units that have so many, units allowed,
-p_value;
-evidence: how many heads (layers) are within delta, above it or contradict it; verdict (held,
-contradicted or undecided), held (whether it is `held`), contradicted_by and suspected_by (tests:
-pooled, row, rows-together); kind, assumes and
-not_held (a share) of the certificates; fault (layer, query_head, cause, share of its failing samples);
-steps: each layer's count, under scope `step`; heads: of each what --heads shows, with held as a count,
+JSON: demand (target, epsilon, delta, floor, scope, size, limit); bars (rows, outside, \
+unbounded, radii, their sum, and widest); counts of what it is judged by; worst and worst_row, \
+the counts with the smallest p-values, and test and row_test, how they are judged: trials, \
+limit, contradicted_from (the fewest violations that contradict delta) and rate (their share); \
+row_coverage: rows judged and unjudged, the least_samples of a judged row, and the least_trials \
+that judge all rows; rows_together: units (token lists at one query, or steps), heads that share \
+one, samples of each, limit, and worst: at_least (violations), units that have so many, units \
+allowed, p_value; evidence: how many heads (layers) are within delta, above it or contradict it; \
+verdict (held, contradicted or undecided), held (whether it is `held`), contradicted_by and \
+suspected_by (tests: pooled, row, rows-together); kind, assumes and not_held (a share) of the \
+certificates; fault (layer, query_head, cause, share of its failing samples); steps: each \
+layer's count, under scope `step`; heads: of each what --heads shows, with held as a count, \
 error_at_delta (what 1 - delta of its errors do not exceed) and failures (samples by cause).";
 
 #[derive(Debug, clap::Args)]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use vattention_core::schemars::SchemaGenerator;
 use vattention_core::{ComponentKind, components};
 
+use crate::makers::{advice, maker};
 use crate::node::{Node, Span, Value};
 use crate::problem::Sources;
 use crate::schema::{fields, is_selector};
@@ -20,6 +21,8 @@ pub(crate) struct Named {
     path: PathBuf,
     /// Where it is named.
     pub(crate) span: Span,
+    /// Advice on how to make it, if a command does.
+    pub(crate) advice: Option<String>,
 }
 
 impl Named {
@@ -45,6 +48,8 @@ pub(crate) fn resolve_files(table: &Node, sources: &Sources) -> (Node, Vec<Named
 
 fn resolve(table: &Node, sources: &Sources, files: &mut Vec<Named>) -> Node {
     let mut table = table.clone();
+    let text = |key| table.get(key).and_then(Node::as_str).map(str::to_owned);
+    let maker = text("type").and_then(|name| maker(&name, text("codes").as_deref()));
     let known = table.get("type").and_then(Node::as_str).and_then(|name| {
         let kinds = [ComponentKind::Selector, ComponentKind::Estimator];
         kinds.into_iter().flat_map(components).find(|component| component.name == name)
@@ -62,7 +67,8 @@ fn resolve(table: &Node, sources: &Sources, files: &mut Vec<Named>) -> Node {
             {
                 let seen = folder.join(&*path);
                 *path = seen.to_string_lossy().into_owned();
-                files.push(Named { path: seen, span: entry.node.span.clone() });
+                let (span, advice) = (entry.node.span.clone(), maker.map(|it| advice(it, &seen)));
+                files.push(Named { path: seen, span, advice });
             }
         }
     }

@@ -1,14 +1,19 @@
 //! Names that are written otherwise than pipeline files have them, and names of other people's for
 //! the same things.
 
+use vattention_core::schemars::SchemaGenerator;
+use vattention_core::{ComponentKind, components};
+
+use crate::schema::fields;
+
 /// What may have been meant by a name that is none of `known`.
 pub(crate) fn meant(name: &str, known: &[impl AsRef<str>]) -> Option<String> {
     let likely = respelled(name, known).or_else(|| near(name, known))?;
     Some(format!("did you mean `{likely}`?"))
 }
 
-/// What may have been meant by a `type` that is none of `known`.
-pub(crate) fn type_meant(name: &str, known: &[impl AsRef<str>]) -> Option<String> {
+/// Returns a sentence on the component that a name, none of `known`, may have meant.
+pub fn type_meant(name: &str, known: &[impl AsRef<str>]) -> Option<String> {
     let mut bare = bare(name);
     loop {
         if let Some(likely) = respelled(&bare, known) {
@@ -22,6 +27,24 @@ pub(crate) fn type_meant(name: &str, known: &[impl AsRef<str>]) -> Option<String
             _ => return meant(name, known),
         }
     }
+}
+
+/// The keys that may have been meant by the bare name of a component's field.
+pub(crate) fn place_meant(field: &str) -> Option<String> {
+    let has = |kind| {
+        let mut schemas = components(kind)
+            .into_iter()
+            .map(|component| fields(component, &mut SchemaGenerator::default()));
+        schemas.any(|schema| schema["properties"].get(field).is_some())
+    };
+    let kinds = [
+        (ComponentKind::Estimator, "estimator"),
+        (ComponentKind::Sampler, "sampler"),
+        (ComponentKind::Selector, "selectors.0"),
+    ];
+    let places = kinds.into_iter().filter(|(kind, _)| field != "type" && has(*kind));
+    let places: Vec<String> = places.map(|(_, place)| format!("`{place}.{field}`")).collect();
+    (!places.is_empty()).then(|| format!("did you mean {}?", places.join(" or ")))
 }
 
 /// The known name that differs by nothing but case, dashes, underscores and spaces.

@@ -126,6 +126,9 @@ impl Node {
     }
 }
 
+/// The words for a date.
+pub(crate) const DATE: &str = "a date or time";
+
 /// Tables and lists within each other, at most: reading goes as deep.
 const DEEPEST: usize = 32;
 
@@ -145,7 +148,7 @@ fn node(source: usize, value: &Spanned<DeValue<'_>>, depth: usize) -> Node {
         DeValue::Integer(x) => whole(x.as_str(), x.radix()),
         DeValue::Float(x) => Value::Float(x.as_str().parse().unwrap_or(f64::NAN)),
         DeValue::String(x) => Value::Str(x.to_string()),
-        DeValue::Datetime(_) => Value::Other("a date or time"),
+        DeValue::Datetime(_) => Value::Other(DATE),
         DeValue::Array(_) | DeValue::Table(_) if depth >= DEEPEST => {
             Value::Other("within too many tables or lists")
         }

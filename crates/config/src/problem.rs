@@ -17,6 +17,8 @@ pub(crate) struct Sources(pub(crate) Vec<Source>);
 pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) text: Arc<str>,
+    /// Whether it is a `--set` option, not a file.
+    pub(crate) is_change: bool,
 }
 
 /// What a problem may come from, which tells whether it is worth telling beside a syntax error.
@@ -28,6 +30,8 @@ pub(crate) enum Cause {
     Structure,
     /// A value is wrong, or does not go with another.
     Value,
+    /// A file that a field names cannot be read.
+    File,
 }
 
 /// A problem and its place.
@@ -57,7 +61,7 @@ impl Problem {
         label: impl Into<String>,
         help: Option<String>,
     ) -> Self {
-        let Source { name, text } = &sources.0[span.source];
+        let Source { name, text, .. } = &sources.0[span.source];
         let before = before(text, span.start);
         let place = Place {
             span: span.clone(),
@@ -97,6 +101,12 @@ impl Problem {
     pub(crate) fn helped(self, more: &str) -> Self {
         let help = self.help.map_or_else(|| more.into(), |help| format!("{help}; {more}"));
         Self { help: Some(help), ..self }
+    }
+
+    /// The same problem of a change, with the pipeline files that the change was set on.
+    #[must_use]
+    pub fn set_on(self, files: &str) -> Self {
+        Self { message: format!("{} (set on {files})", self.message), ..self }
     }
 
     /// Marks a second place, if it is another one of the same text and near.
@@ -182,6 +192,22 @@ impl Diagnostic for Problem {
 pub struct ConfigError {
     /// At least one.
     pub problems: Vec<Problem>,
+}
+
+impl ConfigError {
+    /// Returns whether unreadable files, which fields name, are all that is wrong.
+    pub fn is_unreadable_file(&self) -> bool {
+        self.problems.iter().all(|problem| problem.cause == Cause::File)
+    }
+
+    /// The problems in one line, without their places.
+    pub fn summary(&self) -> String {
+        let summary = |problem: &Problem| match &problem.help {
+            Some(help) => format!("{problem} ({help})"),
+            None => problem.to_string(),
+        };
+        self.problems.iter().map(summary).collect::<Vec<_>>().join("; ")
+    }
 }
 
 impl fmt::Display for ConfigError {

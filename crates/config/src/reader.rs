@@ -12,8 +12,8 @@ use crate::de::{read, read_all};
 use crate::extends::{Misfit, change};
 use crate::files::resolve_files;
 use crate::library::{self, explain, locate};
-use crate::names::meant;
-use crate::node::{Entry, Node, Span, Value};
+use crate::names::{meant, place_meant};
+use crate::node::{DATE, Entry, Node, Span, Value};
 use crate::problem::{Cause, ConfigError, Problem, Source, Sources};
 use crate::twice::{Told, tell};
 use crate::words::{Subject, before, list};
@@ -56,7 +56,7 @@ impl Reader {
     /// Reads a file that extends no other.
     pub(crate) fn read_alone(&mut self, path: &Path) -> Option<Node> {
         let text = self.text(path)?;
-        Some(self.parse(path.display().to_string(), text))
+        Some(self.parse(path.display().to_string(), text, false))
     }
 
     /// The text of a file, or of a pipeline that the program carries.
@@ -82,7 +82,7 @@ impl Reader {
         text: String,
         above: &mut Vec<PathBuf>,
     ) -> Node {
-        let tree = self.parse(path.display().to_string(), text);
+        let tree = self.parse(path.display().to_string(), text, false);
         let Some(entry) = tree.entry("extends").cloned() else {
             self.only_with_extends(&tree);
             return tree;
@@ -125,7 +125,7 @@ impl Reader {
 
     /// Lays one `--set` on the tree.
     pub(crate) fn apply(&mut self, index: usize, change: &str, tree: &mut Node) {
-        let node = self.parse(format!("--set #{}", index + 1), quoted_if_needed(change));
+        let node = self.parse(format!("--set #{}", index + 1), quote_if_needed(change), true);
         if let Some(entry) = node.entry("extends") {
             let help = "write it in the file";
             let message = "`extends` cannot be set";
@@ -153,11 +153,11 @@ impl Reader {
         }
     }
 
-    /// Parses a text, noting syntax errors.
-    fn parse(&mut self, name: String, text: String) -> Node {
+    /// Parses a text, of a file or of a change, noting syntax errors.
+    fn parse(&mut self, name: String, text: String, is_change: bool) -> Node {
         let source = self.sources.0.len();
         let (node, errors) = Node::parse(source, &text);
-        self.sources.0.push(Source { name, text: text.into() });
+        self.sources.0.push(Source { name, text: text.into(), is_change });
         for Told { range, message, help } in tell(&self.sources.0[source].text, &errors) {
             let span = Span::new(source, range);
             let problem = Problem::new(&self.sources, &span, message, "here", help);
@@ -234,7 +234,9 @@ impl Reader {
     pub(crate) fn unknown_keys(&mut self, table: &Node, keys: &[&str], within: &str) {
         for Entry { key, span, .. } in table.entries() {
             if !keys.contains(&key.as_str()) {
-                let help = before(meant(key, keys), &format!("the keys here are {}", list(keys)));
+                let meant =
+                    if keys == KEYS { place_meant(key) } else { None }.or_else(|| meant(key, keys));
+                let help = before(meant, &format!("the keys here are {}", list(keys)));
                 let message = format!("unknown key `{within}{key}`");
                 let problem =
                     Problem::new(&self.sources, span, message, "not a key here", Some(help));
@@ -271,9 +273,11 @@ impl Reader {
             return None;
         }
         let (table, files) = resolve_files(node, &self.sources);
-        let unreadable = files.iter().filter_map(|file| Some((&file.span, file.unreadable()?)));
-        for (span, message) in unreadable {
-            self.problem(span, message, "named here", None);
+        for file in files {
+            let Some(message) = file.unreadable() else { continue };
+            let problem =
+                Problem::new(&self.sources, &file.span, message, "named here", file.advice);
+            self.problems.push(problem.because(Cause::File));
         }
         let faults = match read_all(&table) {
             Ok(component) => return Some(component),
@@ -331,7 +335,7 @@ impl Reader {
                 match problem.cause {
                     Cause::Syntax => true,
                     Cause::Structure => false,
-                    Cause::Value => !on_broken_line,
+                    Cause::Value | Cause::File => !on_broken_line,
                 }
             });
         }
@@ -438,17 +442,24 @@ fn read_limited(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// A change whose value is a bare word, as shells leave it, with quotes around the word.
-fn quoted_if_needed(change: &str) -> String {
-    let word = |text: &str| {
-        text.starts_with(char::is_alphabetic) && !["true", "false", "inf", "nan"].contains(&text)
-    };
+/// Quotes the value of a change, unless TOML has such a value, or it is a number written wrongly.
+fn quote_if_needed(change: &str) -> String {
     match change.split_once('=') {
-        Some((key, value)) if word(value.trim()) && !value.contains(['"', '\'', '\n', '\\']) => {
-            format!("{key}= \"{}\"", value.trim())
-        }
+        Some((key, value)) if is_text(value.trim()) => format!("{key}= \"{}\"", value.trim()),
         _ => change.to_owned(),
     }
+}
+
+/// Whether a value, as a shell leaves it, is text without its quotes. No field takes a date.
+fn is_text(value: &str) -> bool {
+    let is_list = value.starts_with(['[', '{']);
+    let is_number = !value.starts_with(char::is_alphabetic) && value.parse::<f64>().is_ok();
+    if value.is_empty() || is_list || is_number || value.contains(['"', '\'', '\n', '\\']) {
+        return false;
+    }
+    let (table, errors) = Node::parse(0, &format!("value = {value}"));
+    let read = table.get("value").map(|node| &node.value);
+    !errors.is_empty() || matches!(read, None | Some(Value::Other(DATE)))
 }
 
 /// A path that compares equal however it is written, as far as the file exists.

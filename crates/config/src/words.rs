@@ -20,7 +20,16 @@ impl Subject<'_> {
         let owner = owner(located);
         let tag = (table.at(owner).get("type")).and_then(|node| Some((node.as_str()?, &node.span)));
         let what = dotted(self.what, owner);
-        let (message, label, help) = self.words(table, located, &what, tag.map(|(name, _)| name));
+        let (message, label, help) = match (self.kind, &located.fault) {
+            (Some(kind), Fault::MissingField(field))
+                if field == "type"
+                    && located.path.is_empty()
+                    && sources.0[table.span.source].is_change =>
+            {
+                nothing_to_change(self.what, kind)
+            }
+            _ => self.words(table, located, &what, tag.map(|(name, _)| name)),
+        };
         let cause = match located.fault {
             Fault::UnknownField { .. } | Fault::MissingField(_) => Cause::Structure,
             _ => Cause::Value,
@@ -89,6 +98,12 @@ impl Subject<'_> {
             }
         }
     }
+}
+
+/// A change to a component that the pipeline does not have.
+fn nothing_to_change(what: &str, kind: ComponentKind) -> (String, String, Option<String>) {
+    let help = format!("`--set {what}.type=NAME` adds one; {}", known_names(&names(kind)));
+    (format!("the pipeline has no {what}"), "nothing to change".into(), Some(help))
 }
 
 /// The keys that lead to the table at fault, or to the one that the value at fault stands in.

@@ -11,6 +11,7 @@ use vattention_evaluate::fingerprint;
 use vattention_llm::{Config, LayerPrompt, Model, PrefillOptions};
 
 use crate::dtype::Dtype;
+use crate::layers::{LayerRange, layer_numbers};
 use crate::merge::LAYERS;
 use crate::models::checkpoint::{Checkpoint, read_text, row_bytes};
 use crate::outputs::check_outputs;
@@ -18,15 +19,15 @@ use crate::sharing::Call;
 use crate::{Failure, progress, say};
 
 const HELP: &str = "\
-The text is tokenized as it is, with what the tokenizer puts before a text, and read by dense attention.
-The trace has the keys and values of all its tokens, and the queries of the last --queries, each of
-which sees the tokens up to its own: they stand for tokens that are decoded. What is before them is the
-prompt, whose last --prompt-queries queries pipelines are shown before the first query. It says which
-tokens are special and which are punctuation, too.
+The text is tokenized as it is, with what the tokenizer puts before a text, and read by dense \
+attention. The trace has the keys and values of all its tokens, and the queries of the last \
+--queries, each of which sees the tokens up to its own: they stand for tokens that are decoded. \
+What is before them is the prompt, whose last --prompt-queries queries pipelines are shown \
+before the first query. It says which tokens are special and which are punctuation, too.
 
-With --chunk the text is read that many tokens at a time, each chunk by itself and from position 0, and
-their keys and values are laid side by side: a memory longer than the model can read at once. The
-queries are of the last chunk, so they were made without the chunks before.";
+With --chunk the text is read that many tokens at a time, each chunk by itself and from position \
+0, and their keys and values are laid side by side: a memory longer than the model can read at \
+once. The queries are of the last chunk, so they were made without the chunks before.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -37,9 +38,9 @@ pub(crate) struct Args {
     /// The file of text.
     #[arg(long, value_name = "FILE")]
     text: PathBuf,
-    /// Layers of the model, between commas; by default, all.
+    /// Layers of the model, between commas, or ranges such as 9-23; by default, all.
     #[arg(long, value_delimiter = ',', value_name = "LAYERS")]
-    layers: Option<Vec<usize>>,
+    layers: Option<Vec<LayerRange>>,
     /// How many tokens of the text, the first ones; by default, all.
     #[arg(long, value_name = "N")]
     tokens: Option<usize>,
@@ -104,7 +105,9 @@ impl Args {
     /// The layers to keep, which the model must have.
     fn layers(&self, count: usize) -> Result<Vec<usize>, Failure> {
         let refuse = |reason: String| Err(Failure::input(format!("--layers: {reason}")));
-        let Some(layers) = &self.layers else { return Ok((0..count).collect()) };
+        let Some(layers) = layer_numbers(self.layers.as_ref()) else {
+            return Ok((0..count).collect());
+        };
         for (i, layer) in layers.iter().enumerate() {
             if *layer >= count {
                 return refuse(format!(
@@ -117,7 +120,7 @@ impl Args {
                 return refuse(format!("names layer {layer} twice; expected different layers"));
             }
         }
-        Ok(layers.clone())
+        Ok(layers)
     }
 
     /// Whose share of `all` layers is captured, and what all shares depend on.

@@ -112,7 +112,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let prefill = args.prefill.strategy()?;
-    let Loaded { entries, files } = args.variations.load(&args.pipelines, &args.changes)?;
+    let Loaded { lineup, files } = args.variations.load(&args.pipelines, &args.changes)?;
     let (texts, tasks, read) = if let Some(benchmark) = args.published.open()? {
         let (tasks, read) = (benchmark.tasks(), benchmark.files().to_vec());
         (texts(args)?.with_benchmark(benchmark), tasks, read)
@@ -130,8 +130,8 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         expect_room(args, &contexts, &checkpoint)?;
     }
     let fingerprint = fingerprint(&args.model)?;
-    let mut kept = open_answers(args, call, &fingerprint, &entries, &read)?;
-    let lineup = Lineup::new(entries)
+    let mut kept = open_answers(args, call, &fingerprint, &lineup.run, &read)?;
+    let lineup = lineup
         .each(|entry| fits_model(&entry, &checkpoint.layers(), &*backend).map(|()| vec![entry]))?;
     let talk = args.chat.talk(&checkpoint)?;
     let settings = EvaluationSettings {

@@ -35,34 +35,38 @@ pub(crate) use steps::{Beside, Outside, Step, Written};
 use steps::{Errors, Record};
 
 const HELP: &str = "\
-The model is a Hugging Face directory (config.json, tokenizer.json, and safetensors) or a GGUF file, of
-a Llama, Mistral, Qwen2 or Qwen3. It answers greedily, until it ends the text or there are --tokens.
+The model is a Hugging Face directory (config.json, tokenizer.json, and safetensors) or a GGUF \
+file, of a Llama, Mistral, Qwen2 or Qwen3. It answers greedily, until it ends the text or there \
+are --tokens.
 
-Context and question are tokenized apart, the question as what goes on from the context. With --chat they
-are what a user says, one after the other, in the model's chat template; what the template puts after
-the context belongs to the question. Without it the model goes on from the text as it is.
+Context and question are tokenized apart, the question as what goes on from the context. With \
+--chat they are what a user says, one after the other, in the model's chat template; what the \
+template puts after the context belongs to the question. Without it the model goes on from the \
+text as it is.
 
-Setups: a reads context and question by dense attention, and the pipeline begins with the answer;
-b reads the context by dense attention, and the pipeline begins with the question. With --prefill that is
-done by another strategy in place of dense attention.
+Setups: a reads context and question by dense attention, and the pipeline begins with the \
+answer; b reads the context by dense attention, and the pipeline begins with the question. With \
+--prefill that is done by another strategy in place of dense attention.
 
-With --steps, attention is dense beside, to know the errors, and the answer is compared with the one
-by dense attention after the same reading of the prompt: times tell little then. `vattention plot-steps` shows the file.
+With --steps, attention is dense beside, to know the errors, and the answer is compared with the \
+one by dense attention after the same reading of the prompt: times tell little then. `vattention \
+plot-steps` shows the file.
 
 Ctrl-C ends the answer, and shows what was measured until then.
 
-JSON: answer and stop (end, length, interrupted); tokens; prefill_seconds; prefill_density, the share of
-the causal pairs of tokens and keys that was read; steps, those by the
-pipeline: count, median_seconds, attention_share of their time, and of the time that threads spent
-there, select_share, sample_share and attend_share, null where the backend does not tell; memory, in
-bytes; density, and layers: of each its density, sampled, held and bar as the table shows
-them; with --steps beside: compared, how many tokens of the answer, its end among them, and same, how
-many before the first that dense attention would not give; and bars: rows that have an error bar and did not
-read everything, and how many errors were outside.
+JSON: answer and stop (end, length, interrupted); tokens; prefill_seconds; prefill_density, the \
+share of the causal pairs of tokens and keys that was read; steps, those by the pipeline: count, \
+median_seconds, attention_share of their time, and of the time that threads spent there, \
+select_share, sample_share and attend_share, null where the backend does not tell; memory, in \
+bytes; density, and layers: of each its density, sampled, held and bar as the table shows them; \
+with --steps beside: compared, how many tokens of the answer, its end among them, and same, how \
+many before the first that dense attention would not give; and bars: rows that have an error bar \
+and did not read everything, and how many errors were outside.
 
---steps: model, pipeline, setup, beside, and steps: of each tokens, how many the sequence had, and each
-layer's error (the mean relative error of its query heads), density and bar, null where there is none, how many
-of its query heads have one and did not read everything (barred), and whose error was larger (outside).";
+--steps: model, pipeline, setup, beside, and steps: of each tokens, how many the sequence had, \
+and each layer's error (the mean relative error of its query heads), density and bar, null where \
+there is none, how many of its query heads have one and did not read everything (barred), and \
+whose error was larger (outside).";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]

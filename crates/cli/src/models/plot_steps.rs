@@ -13,9 +13,10 @@ use crate::outputs::check_outputs;
 use crate::{Failure, say};
 
 const HELP: &str = "\
-Columns are means over steps and layers; worst is the layer with the largest mean error; outside, how many rows had an error
-larger than their bar, of those with a bar. The plot has
-the means over layers of some 200 parts of the steps above, and those over the steps of each layer below.";
+Columns are means over steps and layers; worst is the layer with the largest mean error; \
+outside, how many rows had an error larger than their bar, of those with a bar. The plot has the \
+means over layers of some 200 parts of the steps above, and those over the steps of each layer \
+below.";
 
 /// Parts of the steps that a curve has a point for, at most.
 const PARTS: usize = 200;

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Output};
 
+use crate::world::said;
 use serde_json::Value;
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/smollm2.safetensors");
@@ -34,7 +35,7 @@ fn every_command_runs_on_it_or_says_why_not() {
     let available = entry()["available"].as_bool().unwrap();
     for command in commands {
         let output = on_cuda(command);
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = said(&output);
         if available {
             assert_eq!(output.status.code(), Some(0), "{command:?}: {said}");
             continue;

@@ -2,6 +2,9 @@
 
 use std::process::{Command, Output};
 
+use crate::world::said;
+#[cfg(target_os = "linux")]
+use crate::world::wait_until_interruptible;
 use serde_json::Value;
 
 /// A layer of 1024 tokens of 128 elements in two KV heads takes 512 KiB, so there are four.
@@ -27,7 +30,7 @@ fn report(args: &[&str]) -> (String, Value) {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("bench.json");
     let output = vattention(&[args, &["--json", json.to_str().unwrap()]].concat());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = said(&output);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.is_empty(), "nothing on standard error without a terminal: {said}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "only the JSON is left");
@@ -40,7 +43,7 @@ fn refuse(more: &[&str]) -> String {
     let output = vattention(&small("1024", more));
     assert_eq!(output.status.code(), Some(2), "{more:?}");
     assert!(output.stdout.is_empty(), "{more:?}");
-    String::from_utf8(output.stderr).unwrap()
+    said(&output)
 }
 
 fn config(name: &str) -> String {
@@ -175,7 +178,7 @@ fn heads_of_a_trace_are_measured_by_files_that_know_its_layers() {
 #[test]
 fn a_trace_that_cannot_be_measured_is_refused() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/smollm2.safetensors");
-    for (args, said) in [
+    for (args, expected) in [
         (vec!["bench", "--trace", trace, "--query-heads", "8"], "cannot be used with"),
         (vec!["bench", "--trace", trace, "--head-dim", "64"], "cannot be used with"),
         (
@@ -186,8 +189,8 @@ fn a_trace_that_cannot_be_measured_is_refused() {
     ] {
         let output = vattention(&args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert!(error.contains(said), "{args:?}: {error}");
+        let error = said(&output);
+        assert!(error.contains(expected), "{args:?}: {error}");
     }
 }
 
@@ -276,7 +279,7 @@ fn what_cannot_run_is_left_out() {
     let more = ["--threads", "1", "--density", "0.1", "--json", json.to_str().unwrap()];
     let output =
         vattention(&small("1024", &[&[&hash[..], &sizeless, &hybrid][..], &more].concat()));
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = said(&output);
     assert_eq!(output.status.code(), Some(0), "{said}");
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].starts_with(&format!("note: left out: {hash}: on layer 0: hash-")), "{said}");
@@ -299,7 +302,7 @@ fn bad_input_is_refused_in_words() {
         (&["--backend", "gpu"], "--backend: no `gpu`; expected one of reference, cpu, cuda"),
         (&["--density", "0.1", &sizeless], "--density: MagicPIG: has no size to set"),
         (&["--set", "estimator.size=0", &hybrid], "1 problem in the configuration"),
-        (&["--set", "estimator.sise=1"], "problems in the configuration"),
+        (&["--set", "estimator.sise=1"], "`sise` in estimator (set on built-in pipeline hash"),
         (&["none.toml"], "none.toml: cannot be read"),
         (&["--json", "no/such/folder/x.json"], "no/such/folder/x.json: No such file"),
         (&[&hybrid, "--json", &hybrid], "expected another file than an input"),
@@ -318,7 +321,7 @@ fn numbers_that_cannot_be_are_refused() {
         let output = vattention(&args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is written");
-        String::from_utf8(output.stderr).unwrap()
+        said(&output)
     };
     for (args, expected) in [
         (&["--tokens", "0"][..], "expected a whole number from 1 to 2147483647"),
@@ -340,7 +343,7 @@ fn numbers_that_cannot_be_are_refused() {
 }
 
 /// An interruption ends the command at once, and removes the file that it was filling.
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 #[test]
 fn an_interruption_leaves_nothing_half_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -352,7 +355,7 @@ fn an_interruption_leaves_nothing_half_written() {
         .unwrap();
     let partial = folder.path().join(format!(".bench.json.partial-{}", command.id()));
     // The command makes and removes it once, to see whether it can; after that it is ours.
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    wait_until_interruptible(&mut command);
     std::fs::write(&partial, "half").unwrap();
     let interrupt = Command::new("kill").args(["-INT", &command.id().to_string()]).status();
     assert!(interrupt.unwrap().success());

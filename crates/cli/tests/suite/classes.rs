@@ -1,7 +1,7 @@
 //! A selector that needs to know which tokens are special and which are punctuation, run as a user runs it: on models and traces that
 //! know it, and on traces that do not.
 
-use crate::world::{QUESTION, World, recall};
+use crate::world::{QUESTION, World, recall, said};
 
 const FASTGEN: &str = r#"
     name = "fastgen"
@@ -124,7 +124,7 @@ fn a_trace_without_classes_is_refused_by_what_needs_them() {
     world.refuse(&[&["verify", "sampled.toml"][..], &on].concat(), expected);
     world.refuse(&[&["check", "dense.toml", "fastgen.toml"][..], &on].concat(), expected);
     let output = world.run(&[&["compare", "dense.toml", "fastgen.toml"][..], &on].concat());
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = said(&output);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert_eq!(said, format!("note: left out: fastgen.toml: {expected}\n"));
     world.refuse(&[&["bench", "fastgen.toml"][..], &on].concat(), expected);
@@ -150,7 +150,7 @@ fn tune_leaves_out_what_needs_classes() {
         let traces = ["--trace", "trace.safetensors", "--held-out", held_out];
         let grids = ["tune", "fastgen-grid.toml", "window-grid.toml", "--at", "error=1000"];
         let output = world.run(&[&grids[..], &traces, &["--json", "out.json"]].concat());
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = said(&output);
         assert_eq!(output.status.code(), Some(0), "{said}");
         (said, world.json("out.json"))
     };

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::world::said;
+#[cfg(target_os = "linux")]
+use crate::world::wait_until_interruptible;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use vattention::Storage;
@@ -16,7 +19,7 @@ fn vattention(args: &[&str]) -> Output {
 #[track_caller]
 fn succeed(args: &[&str]) -> String {
     let output = vattention(args);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = said(&output);
     assert_eq!(output.status.code(), Some(0), "{args:?}: {said}");
     assert!(said.is_empty(), "nothing on standard error without a terminal: {said}");
     String::from_utf8(output.stdout).unwrap()
@@ -28,7 +31,7 @@ fn refuse(args: &[&str]) -> String {
     let output = vattention(args);
     assert_eq!(output.status.code(), Some(2), "{args:?}");
     assert!(output.stdout.is_empty(), "{args:?}");
-    String::from_utf8(output.stderr).unwrap()
+    said(&output)
 }
 
 fn config(name: &str) -> String {
@@ -446,8 +449,8 @@ fn what_cannot_run_on_a_trace_is_left_out_and_the_rest_is_compared() {
     let json = world.path("out.json");
     let args = ["compare", &hash, &dense, &loki, "--trace", &world.trace, "--json", text(&json)];
     let output = vattention(&args);
-    let (table, said) = (String::from_utf8(output.stdout), String::from_utf8(output.stderr));
-    let (table, said) = (table.unwrap(), said.unwrap());
+    let said = said(&output);
+    let table = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(table.contains(" dense ") && !table.contains(" HashAttention "), "{table}");
     let lines: Vec<&str> = said.lines().collect();
@@ -663,7 +666,7 @@ fn verify(world: &World, config: &str, more: &[&str]) -> (String, Value, Option<
     let json = world.path("verdict.json");
     let args = ["verify", config, "--trace", &world.trace, "--json", text(&json)];
     let output = vattention(&[&args[..], more].concat());
-    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said(&output), "");
     let verdict = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
     (String::from_utf8(output.stdout).unwrap(), verdict, output.status.code())
 }
@@ -880,7 +883,7 @@ fn list_and_schema_name_every_component() {
 }
 
 /// An interruption ends the command at once, and removes the file that it was filling.
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 #[test]
 fn an_interruption_leaves_nothing_half_written() {
     let world = World::new();
@@ -888,15 +891,18 @@ fn an_interruption_leaves_nothing_half_written() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vattention"))
         .args(["verify", &config("vattention-oracle"), "--trace", &world.trace])
         .args(["--trials", "100000000", "--json", text(&json)])
-        .stderr(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
     let partial = world.path(&format!(".out.json.partial-{}", command.id()));
     // The command makes and removes it once, to see whether it can; after that it is ours.
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    wait_until_interruptible(&mut command);
     std::fs::write(&partial, "half").unwrap();
     let interrupt = Command::new("kill").args(["-INT", &command.id().to_string()]).status();
     assert!(interrupt.unwrap().success());
-    assert_eq!(command.wait().unwrap().code(), Some(130));
+    let output = command.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let said = said(&output);
+    assert!(said.starts_with("note: interrupted; nothing was kept. With --results FILE"), "{said}");
     assert!(!partial.exists() && !json.exists());
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::world::{World, llama3, recall};
+use crate::world::{World, llama3, recall, said};
 use serde_json::{Value, json};
 
 /// Arguments that work, with more after them.
@@ -252,7 +252,7 @@ fn what_cannot_run_is_left_out() {
     let mut args = args(&model, &files);
     args.retain(|arg| *arg != "promised.toml");
     let output = world.run(&args);
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = said(&output);
     assert_eq!(output.status.code(), Some(0), "{said}");
     let lines: Vec<&str> = said.lines().collect();
     let expected = [

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::world::said;
+
 /// Standard error and exit code of `vattention check FILE`, run where the files are.
 fn check(file: &str, more: &[&str]) -> (String, Option<i32>) {
     let output = Command::new(env!("CARGO_BIN_EXE_vattention"))
@@ -12,7 +14,7 @@ fn check(file: &str, more: &[&str]) -> (String, Option<i32>) {
         .output()
         .unwrap();
     assert!(output.stdout.is_empty(), "{file}: nothing is printed of a bad pipeline");
-    (without_lists(&String::from_utf8(output.stderr).unwrap()), output.status.code())
+    (without_lists(&said(&output)), output.status.code())
 }
 
 /// What was said, with `[all]` for lists of every selector or estimator, which grow.

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::world::{World, recall};
+use crate::world::{World, recall, said};
 
 /// A world with `a.trace` of three layers, and `b.trace` of other numbers.
 fn world() -> World {
@@ -26,8 +26,8 @@ fn words(text: &str) -> Vec<&str> {
 /// The exit code, and what is said on standard output and error.
 fn run(world: &World, args: &[&str]) -> (i32, String, String) {
     let output = world.run(args);
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    let said = said(&output);
+    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap(), said)
 }
 
 /// A file of results of each of `n` shards, the last one first.
@@ -388,8 +388,8 @@ fn a_slurm_array_shares_work() {
         run.env("SLURM_ARRAY_TASK_ID", id).env("SLURM_ARRAY_TASK_COUNT", count);
         run.env("SLURM_ARRAY_TASK_MIN", "4").env("SLURM_ARRAY_TASK_MAX", most);
         let output = run.output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+        let said = said(&output);
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap(), said)
     };
     for (id, shard) in [("4", "1/2"), ("5", "2/2")] {
         let file = format!("{id}.jsonl");

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::world::said;
 use serde_json::Value;
 use vattention::Storage;
 use vattention::experiments::binomial;
@@ -16,7 +17,7 @@ fn run(line: &[&str]) -> Output {
 #[track_caller]
 fn succeed(line: &[&str]) -> String {
     let output = run(line);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = said(&output);
     assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{line:?}");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -25,7 +26,7 @@ fn succeed(line: &[&str]) -> String {
 #[track_caller]
 fn refuse(line: &[&str], expected: &str) {
     let output = run(line);
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = said(&output);
     assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), true), "{line:?}");
     assert!(said.contains(expected), "{line:?}: {said}");
 }
@@ -293,7 +294,7 @@ fn pipelines_are_changed_and_left_out_as_compare_does() {
         let args = ["study", study, &hash, &hybrid, "--trace", &world.trace(), "--json", &json];
         let more = ["--set", "name=changed", "--density", "0.3"];
         let output = run(&[&args[..], &more].concat());
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = said(&output);
         assert!(said.starts_with("note: left out: ") && said.lines().count() == 1, "{said}");
         let found: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
         assert_eq!(found["left_out"][0]["file"], hash);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::process::{Command, Output};
 
+use crate::world::said;
 use serde_json::Value;
 
 fn run_with(threads: &str, line: &[&str]) -> Output {
@@ -19,7 +20,7 @@ fn run(line: &[&str]) -> Output {
 #[track_caller]
 fn refuse(line: &[&str], expected: &str) {
     let output = run(line);
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = said(&output);
     assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), true), "{line:?}");
     assert!(said.contains(expected), "{line:?}: {said}");
 }
@@ -77,7 +78,7 @@ impl World {
         line.extend(["--trace", &trace, "--json", &json]);
         line.extend(more);
         let output = run_with(threads, &line);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let said = said(&output);
         assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{line:?}");
         let found = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
         (String::from_utf8(output.stdout).unwrap(), found)
@@ -279,7 +280,7 @@ fn shards_come_to_what_one_run_does() {
             assert!(said.contains(&format!("share {shard} is done")), "{said}");
         }
         let output = merge();
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = said(&output);
         assert_eq!(output.status.code(), Some(i32::from(rung == 1)), "{said}");
         assert_eq!(said.contains("incomplete:"), rung == 1, "{said}");
         if rung == 2 {

@@ -210,6 +210,73 @@ fn changes_take_bare_words_but_no_extends() {
     assert!(error.to_string().contains("`extends` cannot be set"), "{error}");
 }
 
+/// What a shell leaves of a text needs no quotes; a number that is written wrongly stays one.
+#[test]
+fn a_change_that_toml_cannot_read_is_text() {
+    let set = |change: &str| Loader { set: vec![change.to_owned()] }.parse("p.toml", "");
+    for text in ["8-bit", "2-bit", "2024-01-01", "12:30:00", "1.2.3", "5 %", "True", "../x.toml"] {
+        assert_eq!(set(&format!("name={text}")).unwrap().name, text);
+    }
+    for (change, expected) in [
+        ("name=.5", "TOML syntax"),
+        ("name=\"half", "TOML syntax"),
+        ("name=[1", "TOML syntax"),
+        ("name=", "TOML syntax"),
+        ("name=7", "wrong type for name: expected text in quotes"),
+        ("seed=8-bit", "wrong type for seed: expected a whole number, 0 or more"),
+    ] {
+        let error = set(change).unwrap_err().to_string();
+        assert!(error.contains(expected), "{change}: {error}");
+    }
+}
+
+/// A field without the key of its component, and a component that the file does not have.
+#[test]
+fn changes_of_components_are_explained() {
+    let set = |change: &str| {
+        let error = Loader { set: vec![change.to_owned()] }.parse("p.toml", "").unwrap_err();
+        (error.problems[0].message().to_owned(), error.problems[0].help().unwrap().to_owned())
+    };
+    let (message, help) = set("epsilon=0.2");
+    assert_eq!(message, "unknown key `epsilon`");
+    assert!(help.starts_with("did you mean `estimator.epsilon`? the keys here are"), "{help}");
+    let help = set("size=4").1;
+    assert!(help.starts_with("did you mean `estimator.size` or `selectors.0.size`?"), "{help}");
+    let help = set("sead=4").1;
+    assert!(help.starts_with("did you mean `seed`?"), "{help}");
+    let (message, help) = set("estimator.epsilon=0.2");
+    assert_eq!(message, "the pipeline has no estimator");
+    assert!(help.starts_with("`--set estimator.type=NAME` adds one; known: "), "{help}");
+    // A file that forgets the type is told as before.
+    assert_eq!(
+        refuse("[estimator]\nepsilon = 0.2").problems[0].message(),
+        "missing field `type` in estimator"
+    );
+}
+
+/// A command makes the files of some components.
+#[test]
+fn a_missing_file_is_told_apart_with_the_command_that_makes_it() {
+    for (fields, command) in [
+        ("type = \"loki\"\nbasis = \"none\"", "calibrate loki"),
+        ("type = \"hash-attention\"\nweights = \"none\"", "train-hash"),
+        ("type = \"hash-attention\"\nweights = \"none\"\ncodes = \"group\"", "train-hata"),
+        ("type = \"double-sparsity\"\ncalibration = \"none\"", "calibrate double-sparsity"),
+    ] {
+        let text = format!("[[selectors]]\nsize = 4\n{fields}\n");
+        let error = refuse(&text);
+        let help = error.problems[0].help().unwrap();
+        let expected = format!("`vattention {command} --trace TRACES -o none` makes it");
+        assert!(error.is_unreadable_file() && help.starts_with(&expected), "{error}");
+        assert!(error.summary().starts_with("none cannot be read: "), "{}", error.summary());
+        assert!(!refuse(&format!("sead = 1\n{text}")).is_unreadable_file());
+    }
+    let duo = refuse("[[selectors]]\ntype = \"duo-attention\"\ngates = \"none\"\n");
+    assert!(duo.summary().contains("`vattention calibrate duo-attention"), "{duo}");
+    let own = refuse("[[selectors]]\ntype = \"reads\"\nword = \"w\"\nfile = \"none\"\n");
+    assert!(own.is_unreadable_file() && own.problems[0].help().is_none(), "{own}");
+}
+
 #[test]
 fn every_wrong_element_of_a_list_is_told() {
     let error = refuse("dense_layers = [-1, 2, \"x\"]");

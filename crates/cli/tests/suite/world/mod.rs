@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+#[cfg(target_os = "linux")]
+use std::process::Child;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -12,6 +14,37 @@ const NOISE: &str =
 /// What is asked of [`World`]'s text, and the beginning of the answer.
 pub(crate) const QUESTION: &str = "What is the special magic number for amber_anchor mentioned in \
     the provided text? The special magic number for amber_anchor mentioned in the provided text is";
+
+/// Standard error, without the progress that a command shows where it takes long.
+pub(crate) fn said(output: &Output) -> String {
+    without_progress(&String::from_utf8_lossy(&output.stderr))
+}
+
+fn without_progress(text: &str) -> String {
+    text.split_inclusive('\n').filter(|line| !line.starts_with("progress: ")).collect()
+}
+
+#[test]
+fn progress_is_no_part_of_what_a_command_says() {
+    let text = "note: left out\nprogress: 3/9 samples\nnote: more\nprogress: 5/9 samples\n";
+    assert_eq!(without_progress(text), "note: left out\nnote: more\n");
+}
+
+/// Waits until a command can be interrupted: until it catches the signal that ends processes.
+#[cfg(target_os = "linux")]
+pub(crate) fn wait_until_interruptible(child: &mut Child) {
+    const SIGTERM: u64 = 15;
+    let status = format!("/proc/{}/status", child.id());
+    let catches = || -> Option<u64> {
+        let text = fs::read_to_string(&status).ok()?;
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+        u64::from_str_radix(caught.trim(), 16).ok()
+    };
+    while catches().is_none_or(|caught| caught & (1 << (SIGTERM - 1)) == 0) {
+        assert_eq!(child.try_wait().unwrap(), None, "the command ended by itself");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
 
 /// Sink, window, the best by logits, and a sample as large as the promise needs.
 pub(crate) const PROMISED: &str = r#"
@@ -103,10 +136,7 @@ impl World {
     #[track_caller]
     pub(crate) fn succeed(&self, args: &[&str]) -> String {
         let output = self.run(args);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        // A command that takes long, on a busy machine, shows its progress.
-        let said: Vec<&str> = said.lines().filter(|line| !line.starts_with("progress: ")).collect();
-        assert_eq!((output.status.code(), said.as_slice()), (Some(0), &[][..]), "{args:?}");
+        assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), ""), "{args:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -117,7 +147,7 @@ impl World {
         let files = || fs::read_dir(self.folder.path()).unwrap().count();
         let before = files();
         let output = self.run(args);
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = said(&output);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(output.stdout.is_empty(), "{args:?}");
         assert!(said.contains(expected), "{args:?}: {said:?} does not say {expected:?}");

@@ -1,0 +1,63 @@
+//! The words of a command that Ctrl-C ends.
+
+use std::io::{IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
+
+/// The commands that can keep results as they come.
+const RESUMABLE: [&str; 5] = ["compare", "verify", "study", "tune", "evaluate"];
+
+static MESSAGE: Mutex<String> = Mutex::new(String::new());
+
+/// Notes what an interruption of the command with these arguments should say.
+pub(crate) fn prepare(args: &[String]) {
+    *MESSAGE.lock().unwrap_or_else(PoisonError::into_inner) = message(args);
+}
+
+/// Says what was kept of the work.
+pub(crate) fn report() {
+    let message = MESSAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    // The bar of progress is a line without an end.
+    let newline = if std::io::stderr().is_terminal() { "\n" } else { "" };
+    // The process ends: nobody is left to tell of a failure.
+    let _ = writeln!(std::io::stderr(), "{newline}note: interrupted; {message}");
+}
+
+fn message(args: &[String]) -> String {
+    let command = args.first().map_or("", String::as_str);
+    let results =
+        args.iter().enumerate().find_map(|(i, arg)| match arg.strip_prefix("--results") {
+            Some("") => args.get(i + 1).map(String::as_str),
+            Some(rest) => rest.strip_prefix('='),
+            None => None,
+        });
+    match results {
+        _ if command == "train-hash" => {
+            "--resume continues from the checkpoint beside the output, if there is one".into()
+        }
+        _ if !RESUMABLE.contains(&command) => "nothing was kept".into(),
+        Some(path) => {
+            format!("finished parts are kept in {path}; run the same command to continue")
+        }
+        None => "nothing was kept. With --results FILE, finished parts are kept, and the same \
+                 command continues from them"
+            .into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interruption_says_what_was_kept() {
+        let said = |line: &str| message(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        let nothing = said("compare a.toml --trace b");
+        assert!(nothing.starts_with("nothing was kept. With --results FILE"), "{nothing}");
+        for line in ["evaluate --results r.jsonl --x", "study limit --results=r.jsonl"] {
+            let kept = said(line);
+            assert!(kept.starts_with("finished parts are kept in r.jsonl"), "{kept}");
+        }
+        assert_eq!(said("bench --seconds 1"), "nothing was kept");
+        assert!(said("train-hash -o x").starts_with("--resume continues"));
+    }
+}

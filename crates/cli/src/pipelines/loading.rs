@@ -1,0 +1,207 @@
+//! Pipeline files with the changes of `--set`, and the files that take no part.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use vattention::PipelineConfig;
+use vattention::config::{ConfigError, Loader, Problem};
+use vattention::experiments::Entry;
+
+use super::{LeftOut, Lineup};
+use crate::Failure;
+use crate::fail::note;
+
+/// Changes to pipelines.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Changes {
+    /// A change to each pipeline, such as estimator.epsilon=0.1 or selectors.0.size=64. Of several
+    /// pipelines, those that cannot take it are left out.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+/// Pipelines, and the files that they were made of.
+pub(crate) struct Loaded {
+    pub(crate) lineup: Lineup<Entry>,
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// A pipeline and its files, or every problem in them.
+type Parsed = Result<(Arc<PipelineConfig>, Vec<PathBuf>), ConfigError>;
+
+/// Pipeline files that were read, and those that were refused.
+#[derive(Default)]
+struct Reading {
+    entries: Vec<Entry>,
+    files: Vec<PathBuf>,
+    refused: Vec<Refused>,
+}
+
+/// A pipeline file that cannot be used.
+struct Refused {
+    name: String,
+    file: String,
+    error: ConfigError,
+    reason: Refusal,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    /// Something in it is wrong.
+    Wrong,
+    /// A file that it names cannot be read.
+    File,
+    /// It cannot take the changes.
+    Change,
+}
+
+impl Changes {
+    /// Loads pipelines, and leaves out those that cannot take the changes or whose files are missing.
+    ///
+    /// It is an error if something is wrong with a file by itself, or if all are left out.
+    pub(crate) fn load(&self, paths: &[PathBuf]) -> Result<Loaded, Failure> {
+        self.read_files(paths).leave_out()
+    }
+
+    /// Loads pipelines, all of which must be right.
+    pub(crate) fn load_all(&self, paths: &[PathBuf]) -> Result<Vec<Entry>, Failure> {
+        Ok(self.read_files(paths).expect_all()?.0)
+    }
+
+    /// Loads one pipeline, and returns the files that it was made of.
+    pub(crate) fn load_one(&self, path: &Path) -> Result<(Entry, Vec<PathBuf>), Failure> {
+        let (mut entries, files) = self.read_files(&[path.to_path_buf()]).expect_all()?;
+        Ok((entries.pop().expect("a pipeline for the path"), files))
+    }
+
+    /// Parses texts with their names, and leaves out those that cannot take the changes.
+    pub(crate) fn parse(&self, texts: &[(String, String)]) -> Result<Loaded, Failure> {
+        let mut reading = Reading::default();
+        for (name, text) in texts {
+            let parse = |loader: &Loader| Ok((loader.parse(name, text)?, Vec::new()));
+            reading.add(name.clone(), &self.set, parse);
+        }
+        reading.leave_out()
+    }
+
+    fn read_files(&self, paths: &[PathBuf]) -> Reading {
+        let mut reading = Reading::default();
+        for path in paths {
+            let load = |loader: &Loader| loader.load_with_files(path);
+            reading.add(path.display().to_string(), &self.set, load);
+        }
+        reading
+    }
+}
+
+impl Reading {
+    fn add(&mut self, file: String, set: &[String], load: impl Fn(&Loader) -> Parsed) {
+        match load(&Loader { set: set.to_vec() }) {
+            Ok((pipeline, files)) => {
+                self.entries.push(Entry { pipeline, file, set: None });
+                self.files.extend(files);
+            }
+            Err(error) => {
+                let unchanged = (!set.is_empty()).then(|| load(&Loader::default()));
+                self.refused.push(Refused::new(file, error, unchanged));
+            }
+        }
+    }
+
+    fn expect_all(self) -> Result<(Vec<Entry>, Vec<PathBuf>), Failure> {
+        if self.refused.is_empty() {
+            return Ok((self.entries, self.files));
+        }
+        Err(Failure::Config(vec![ConfigError { problems: problems(self.refused) }]))
+    }
+
+    fn leave_out(self) -> Result<Loaded, Failure> {
+        let is_wrong = self.refused.iter().any(|refused| refused.reason == Refusal::Wrong);
+        if is_wrong || self.entries.is_empty() {
+            let (run, files) = self.expect_all()?;
+            return Ok(Loaded { lineup: Lineup { run, left_out: Vec::new() }, files });
+        }
+        let left_out: Vec<LeftOut> = self.refused.into_iter().map(Refused::leave_out).collect();
+        report(&left_out);
+        Ok(Loaded { lineup: Lineup { run: self.entries, left_out }, files: self.files })
+    }
+}
+
+impl Refused {
+    /// A file with its problems; `unchanged` is what it is without the changes, if there are any.
+    fn new(file: String, error: ConfigError, unchanged: Option<Parsed>) -> Self {
+        let stem = Path::new(&file).file_stem().unwrap_or_default();
+        let name = match &unchanged {
+            Some(Ok((pipeline, _))) => pipeline.name.clone(),
+            _ => stem.to_string_lossy().into_owned(),
+        };
+        let reason = match unchanged {
+            _ if error.is_unreadable_file() => Refusal::File,
+            Some(Ok(_)) => Refusal::Change,
+            Some(Err(own)) if own.is_unreadable_file() => Refusal::Change,
+            _ => Refusal::Wrong,
+        };
+        Self { name, file, error, reason }
+    }
+
+    fn leave_out(self) -> LeftOut {
+        let reason = if self.reason == Refusal::Change {
+            let messages = self.error.problems.iter().map(Problem::message);
+            format!("--set: {}", messages.collect::<Vec<_>>().join("; "))
+        } else {
+            self.error.summary()
+        };
+        LeftOut { name: self.name, file: self.file, reason }
+    }
+}
+
+/// Says each reason once, with all files that it concerns.
+fn report(left_out: &[LeftOut]) {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for LeftOut { file, reason, .. } in left_out {
+        match reasons.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, files)) => files.push(file),
+            None => reasons.push((reason, vec![file])),
+        }
+    }
+    for (reason, files) in reasons {
+        note(&format!("left out: {}: {reason}", files.join(", ")));
+    }
+}
+
+/// Files that a message names, at most; others are counted.
+const NAMED: usize = 3;
+
+/// The problems of all files. One that a change causes in several files is shown once, with their
+/// names.
+fn problems(refused: Vec<Refused>) -> Vec<Problem> {
+    let mut found: Vec<(Problem, Vec<String>)> = Vec::new();
+    for Refused { file, error, .. } in refused {
+        for problem in error.problems {
+            let is_known = |(known, _): &&mut (Problem, Vec<String>)| is_same(known, &problem);
+            match found.iter_mut().find(is_known) {
+                Some((_, files)) => files.push(file.clone()),
+                None => found.push((problem, vec![file.clone()])),
+            }
+        }
+    }
+    found.into_iter().map(|(problem, files)| name_files(problem, &files)).collect()
+}
+
+fn is_same(a: &Problem, b: &Problem) -> bool {
+    (a.message(), a.help(), a.place()) == (b.message(), b.help(), b.place())
+}
+
+/// The problem with the names of its files, if its place is in a change.
+fn name_files(problem: Problem, files: &[String]) -> Problem {
+    let place = problem.place().map(|(name, ..)| name);
+    if place.is_none_or(|name| !name.starts_with("--set #")) {
+        return problem;
+    }
+    let named = files[..files.len().min(NAMED)].join(", ");
+    match files.len().saturating_sub(NAMED) {
+        0 => problem.set_on(&named),
+        1 => problem.set_on(&format!("{named} and another file")),
+        more => problem.set_on(&format!("{named} and {more} more files")),
+    }
+}

@@ -1,0 +1,39 @@
+//! `vattention completions` and `vattention man`: the command line for shells and manuals.
+
+use std::path::PathBuf;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::{Cli, Failure, say};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell that reads the script.
+    shell: Shell,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// The folder to write the pages to; it is made if it is missing.
+    folder: PathBuf,
+}
+
+/// Prints the completion script of a shell.
+pub(crate) fn print_completions(args: &CompletionsArgs) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "vattention", &mut script);
+    say(String::from_utf8_lossy(&script).trim_end())
+}
+
+/// Writes a manual page for the program and for each of its commands.
+pub(crate) fn write_man_pages(args: &ManArgs) -> Result<(), Failure> {
+    let folder = &args.folder;
+    let written = std::fs::create_dir_all(folder)
+        .and_then(|()| clap_mangen::generate_to(Cli::command(), folder));
+    written.map_err(|error| Failure::input(format!("{}: {error}", folder.display())))?;
+    say(&format!(
+        "wrote manual pages to {0}; `man -l {0}/vattention.1` shows one",
+        folder.display()
+    ))
+}

@@ -1,0 +1,42 @@
+//! Commands that make the files which pipelines name.
+
+use std::path::Path;
+
+use serde_json::Value;
+use vattention_core::PipelineConfig;
+
+/// Returns the command that makes the file of a component, which may have such `codes`.
+pub(crate) fn maker(component: &str, codes: Option<&str>) -> Option<&'static str> {
+    match component {
+        "hash-attention" if codes == Some("group") => Some("vattention train-hata"),
+        "hash-attention" => Some("vattention train-hash"),
+        "double-sparsity" => Some("vattention calibrate double-sparsity"),
+        "duo-attention" => Some("vattention calibrate duo-attention"),
+        "loki" => Some("vattention calibrate loki"),
+        _ => None,
+    }
+}
+
+/// Advice to make a file by a command.
+pub(crate) fn advice(command: &str, path: &Path) -> String {
+    let path = path.display();
+    format!("`{command} --trace TRACES -o {path}` makes it from traces of the model")
+}
+
+/// Advice to make the file of a pipeline that a message names, if a command makes it.
+pub fn file_advice(pipeline: &PipelineConfig, message: &str) -> Option<String> {
+    advice_within(&serde_json::to_value(pipeline).ok()?, message)
+}
+
+fn advice_within(value: &Value, message: &str) -> Option<String> {
+    let maker = value["type"].as_str().and_then(|name| maker(name, value["codes"].as_str()));
+    let children: Vec<&Value> = match value {
+        Value::Object(entries) => entries.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        _ => return None,
+    };
+    let is_named = |path: &&str| path.contains(['.', '/']) && message.contains(path);
+    let path = children.iter().filter_map(|child| child.as_str()).find(is_named);
+    let own = maker.zip(path).map(|(command, path)| advice(command, Path::new(path)));
+    own.or_else(|| children.into_iter().find_map(|child| advice_within(child, message)))
+}
