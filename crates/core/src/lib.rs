@@ -77,7 +77,7 @@ pub use sampler::{Assurance, Design, ProofGoal, Proved, Sampler, SamplerConfig, 
 pub use selection::Selection;
 pub use selector::{Attended, NewTokens, PromptQueries, Selector, SelectorConfig};
 pub use shape::{Shape, Site};
-pub use size::{Fraction, Size};
+pub use size::{Fraction, ShareWithLeast, Size};
 pub use softmax::Softmax;
 pub use stats::{
     ALLOWANCE, Deviations, LAGS, Moments, Sample, SampleStats, drift, max_or_nan,
