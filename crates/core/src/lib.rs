@@ -86,7 +86,7 @@ pub use stats::{
 pub use stratification::Stratification;
 pub use stream::Stream;
 pub use token_class::TokenClass;
-pub use tokens::{BlockLayout, Blocks, Element, MAX_MAGNITUDE, StoredRows, Tokens};
+pub use tokens::{BlockLayout, Blocks, Element, MAX_MAGNITUDE, PageLayout, StoredRows, Tokens};
 pub use top::Rank;
 pub use tunable::{Tunable, TunableDemand};
 pub use uniform::{Uniform, default_base};
