@@ -33,6 +33,7 @@ mod layers;
 mod magnitudes;
 mod modes;
 mod names;
+mod nothing_drawn;
 mod parity;
 mod priority;
 mod promises;
