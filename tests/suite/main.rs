@@ -38,6 +38,7 @@ mod parity;
 mod priority;
 mod promises;
 mod stratified;
+mod taken_back;
 mod told;
 mod verify;
 mod weights;

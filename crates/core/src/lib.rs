@@ -18,6 +18,7 @@ mod drawing;
 mod error;
 mod estimator;
 mod layers;
+mod lessons;
 mod look;
 mod network;
 mod op;

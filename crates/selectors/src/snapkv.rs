@@ -133,6 +133,10 @@ impl Selector for Worker {
         }
     }
 
+    fn needs_prompt(&self) -> bool {
+        true
+    }
+
     fn group_wide(&self) -> bool {
         true
     }
