@@ -3,8 +3,8 @@
 //!
 //!     cargo run --release --example engine
 //!
-//! The engine here has one layer and a cache in pages of 64 tokens, as serving systems have, each row a
-//! key and then a value in bf16. It goes all three ways at each step, and shows how long each took and how far
+//! The engine here has one layer and a cache in pages of 64 tokens from one pool, listed in block tables as
+//! serving systems have them, each row a key and then a value in bf16. It goes all three ways at each step, and shows how long each took and how far
 //! its output is from attention to all tokens.
 
 use std::error::Error;
@@ -17,16 +17,16 @@ use vattention::config::Loader;
 use vattention::ndarray::{Array1, Array3, ArrayView2, Axis, s};
 use vattention::{
     Backend, FallBack, Options, PipelineConfig, RowReport, Shape, Storage,
-    engine::{NewTokens, Pipeline, Reading, Site, Softmax, Step, Tokens},
+    engine::{NewTokens, PageLayout, Pipeline, Reading, Site, Softmax, Step, Tokens},
 };
 
 const SHAPE: Shape = Shape { query_heads: 8, kv_heads: 2, head_dim: 64, value_dim: 64 };
 const TOKENS: usize = 16_384;
 const STEPS: usize = 4;
 
-/// Rows of a page, and elements of a row.
-const PAGE: usize = 64;
+/// Elements of a row, and the pages of the pool.
 const ROW: usize = SHAPE.head_dim + SHAPE.value_dim;
+const PAGE: PageLayout = PageLayout { rows: 64, stride: 64 * ROW };
 
 /// What is read: edges, the largest scores, and of the rest as many as the promise needs.
 const PIPELINE: &str = r#"
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let queries = numbers(SHAPE.query_heads, STEPS, 3) * 3.0;
 
     let mut engine = Engine::new(&pipeline)?;
-    engine.append(&keys, &values);
+    engine.append(&keys, &values)?;
     let options = Options { storage: Storage::Bf16, threads: Some(1), ..Options::default() };
     let mut library = Cpu::default().start(&pipeline, 0, SHAPE, &options)?;
     library.append(keys.view(), values.view())?;
@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for step in 0..STEPS {
         let query = queries.slice(s![.., step..=step, ..]);
         let of_group = query.index_axis(Axis(1), 0);
-        let dense = engine.dense(of_group);
+        let dense = engine.dense(of_group)?;
         let (output, its) = timed(|| library.attend(query, None));
         let output = output?;
         let out: Vec<Array1<f64>> =
@@ -80,7 +80,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             100.0 * read,
             shown(&out, its),
             shown(&by_kernels?, ours),
-            shown(&by_itself, own)
+            shown(&by_itself?, own)
         );
     }
     Ok(())
@@ -95,6 +95,8 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
 
 /// An engine with one layer.
 struct Engine {
+    /// Pages of all KV heads, `[pages][rows · ROW]`.
+    pool: Vec<bf16>,
     caches: Vec<PagedCache>,
     /// One for each KV head; the selectors' indexes of its keys are in it.
     pipelines: Vec<Pipeline>,
@@ -103,8 +105,8 @@ struct Engine {
 /// Keys and values of one KV head.
 #[derive(Default)]
 struct PagedCache {
-    /// `[pages][rows · ROW]`
-    pages: Vec<Vec<bf16>>,
+    /// Its pages, by their numbers in the pool.
+    table: Vec<u32>,
     len: usize,
 }
 
@@ -116,23 +118,23 @@ impl Engine {
         };
         let pipelines = (0..SHAPE.kv_heads).map(pipeline).collect::<Result<_, _>>()?;
         let caches = (0..SHAPE.kv_heads).map(|_| PagedCache::default()).collect();
-        Ok(Self { caches, pipelines })
+        Ok(Self { pool: Vec::new(), caches, pipelines })
     }
 
     /// Stores new tokens, `[kv_heads, new, dim]`, and shows them to the selectors as they are stored.
-    fn append(&mut self, keys: &Array3<f32>, values: &Array3<f32>) {
+    fn append(&mut self, keys: &Array3<f32>, values: &Array3<f32>) -> vattention::Result<()> {
         let new = keys.outer_iter().zip(values.outer_iter());
         for ((cache, pipeline), (keys, values)) in
             self.caches.iter_mut().zip(&mut self.pipelines).zip(new)
         {
             let first = cache.len;
-            cache.store(keys, values);
-            let pages = cache.pages();
-            let (keys, values) = cache.views(&pages);
+            cache.store(&mut self.pool, keys, values);
+            let (keys, values) = cache.views(&self.pool)?;
             let new = first..cache.len;
             let (keys, values) = (keys.range(new.clone()), values.range(new));
-            pipeline.append(&NewTokens { first, keys, values, classes: None });
+            pipeline.append(&NewTokens { first, keys, values, classes: None })?;
         }
+        Ok(())
     }
 
     /// Answers one query of each head, `[query_heads, head_dim]`, by the library's kernels.
@@ -144,39 +146,43 @@ impl Engine {
         let mut answers = Vec::new();
         self.each_head(queries, step, |pipeline, step| {
             let head = HeadInput { pipeline, step: *step, listed: false };
-            answers.push(Cpu::answer(&head, FallBack::ByCount));
-        });
-        let mut out = Vec::new();
-        for answer in answers {
-            out.extend(answer?.rows.iter().map(|row| Array1::from(row.sums.sums.output())));
-        }
-        Ok(out)
+            let answer = Cpu::answer(&head, FallBack::ByCount)?;
+            answers.extend(answer.rows.iter().map(|row| Array1::from(row.sums.sums.output())));
+            Ok(())
+        })?;
+        Ok(answers)
     }
 
     /// The same by loops of its own.
-    fn attend_itself(&self, queries: ArrayView2<'_, f32>, step: u32) -> Vec<Array1<f64>> {
+    fn attend_itself(
+        &self,
+        queries: ArrayView2<'_, f32>,
+        step: u32,
+    ) -> vattention::Result<Vec<Array1<f64>>> {
         let mut out = Vec::new();
         self.each_head(queries, step, |pipeline, step| {
             // What to read, and the probabilities with which that was drawn.
-            let reading: Reading = pipeline.read(step);
+            let reading: Reading = pipeline.read(step)?;
             for row in step.rows() {
                 let list = reading.list(row.member());
                 let weighted = list.indices.iter().zip(&list.probabilities);
                 let weighted = weighted.map(|(&token, &p)| (token as usize, 1.0 / f64::from(p)));
                 out.push(sum_up(step, row.member(), weighted));
             }
-        });
-        out
+            Ok(())
+        })?;
+        Ok(out)
     }
 
     /// Attention of each query to all tokens.
-    fn dense(&self, queries: ArrayView2<'_, f32>) -> Vec<Array1<f64>> {
+    fn dense(&self, queries: ArrayView2<'_, f32>) -> vattention::Result<Vec<Array1<f64>>> {
         let mut out = Vec::new();
         self.each_head(queries, 0, |_, step| {
             let everything = || (0..step.visible).map(|token| (token, 1.0));
             out.extend((0..SHAPE.group()).map(|member| sum_up(step, member, everything())));
-        });
-        out
+            Ok(())
+        })?;
+        Ok(out)
     }
 
     /// Calls with each KV head's pipeline, and its group's queries over what is in the cache.
@@ -184,16 +190,16 @@ impl Engine {
         &self,
         queries: ArrayView2<'_, f32>,
         step: u32,
-        mut call: impl FnMut(&Pipeline, &Step<'_>),
-    ) {
+        mut call: impl FnMut(&Pipeline, &Step<'_>) -> vattention::Result<()>,
+    ) -> vattention::Result<()> {
         let groups = queries.axis_chunks_iter(Axis(0), SHAPE.group());
         for ((cache, pipeline), queries) in self.caches.iter().zip(&self.pipelines).zip(groups) {
-            let pages = cache.pages();
-            let (keys, values) = cache.views(&pages);
+            let (keys, values) = cache.views(&self.pool)?;
             let scaled: Vec<f32> = queries.iter().map(|q| q * SHAPE.default_scale()).collect();
             let (site, visible) = (pipeline.site(), cache.len);
-            call(pipeline, &Step { site, queries: &scaled, keys, values, visible, step });
+            call(pipeline, &Step { site, queries: &scaled, keys, values, visible, step })?;
         }
+        Ok(())
     }
 }
 
@@ -214,25 +220,29 @@ fn sum_up(
 }
 
 impl PagedCache {
-    fn store(&mut self, keys: ArrayView2<'_, f32>, values: ArrayView2<'_, f32>) {
+    fn store(
+        &mut self,
+        pool: &mut Vec<bf16>,
+        keys: ArrayView2<'_, f32>,
+        values: ArrayView2<'_, f32>,
+    ) {
         for (key, value) in keys.outer_iter().zip(values.outer_iter()) {
-            if self.len.is_multiple_of(PAGE) {
-                self.pages.push(Vec::with_capacity(PAGE * ROW));
+            if self.len.is_multiple_of(PAGE.rows) {
+                self.table.push((pool.len() / PAGE.stride) as u32);
+                pool.resize(pool.len() + PAGE.stride, bf16::ZERO);
             }
-            let page = self.len / PAGE;
-            self.pages[page].extend(key.iter().chain(&value).map(|&x| bf16::from_f32(x)));
+            let page = self.table[self.len / PAGE.rows] as usize;
+            let row = page * PAGE.stride + self.len % PAGE.rows * ROW;
+            let numbers = key.iter().chain(&value).map(|&x| bf16::from_f32(x));
+            pool[row..row + ROW].iter_mut().zip(numbers).for_each(|(stored, x)| *stored = x);
             self.len += 1;
         }
     }
 
-    fn pages(&self) -> Vec<&[bf16]> {
-        self.pages.iter().map(Vec::as_slice).collect()
-    }
-
     /// Keys and values, borrowed as they lie.
-    fn views<'a>(&self, pages: &'a [&'a [bf16]]) -> (Tokens<'a>, Tokens<'a>) {
-        let rows = Tokens::blocks(pages, PAGE, self.len, ROW);
-        (rows.columns(0..SHAPE.head_dim), rows.columns(SHAPE.head_dim..ROW))
+    fn views<'a>(&'a self, pool: &'a [bf16]) -> vattention::Result<(Tokens<'a>, Tokens<'a>)> {
+        let rows = Tokens::paged(pool, &self.table, PAGE, self.len, ROW)?;
+        Ok((rows.columns(0..SHAPE.head_dim), rows.columns(SHAPE.head_dim..ROW)))
     }
 }
 

@@ -5,7 +5,7 @@
 pub use vattention_core::{
     Accumulator, Activation, Affine, Attended, BlockLayout, Blocks, Choice, ClosedForm, CodeMap,
     Counted, Denominator, Element, ExactAccumulator, Formula, HashCodes, List, MAX_MAGNITUDE,
-    Network, NewTokens, Numerator, Pipeline, Plan, Population, PrefixMax, PromptQueries, Read,
-    Reading, Residual, Sampled, Selection, SelectorOp, Site, Softmax, Split, Step, StoredRows,
-    Tokens,
+    Network, NewTokens, Numerator, PageLayout, Pipeline, Plan, Population, PrefixMax,
+    PromptQueries, Read, Reading, Residual, Sampled, Selection, SelectorOp, Site, Softmax, Split,
+    Step, StoredRows, Tokens,
 };

@@ -14,7 +14,7 @@ pub use vattention_core::{
     ClosedForm, Component, ComponentKind, Demand, Design, Draws, Error, Fraction, Kind, Needs,
     NewTokens, Order, Picks, Promise, PromptQueries, ProofGoal, Proved, Radius, Rank, Result, Row,
     Sample, SampleStats, Sampler, SamplerConfig, Sampling, Scope, Score, Selector, SelectorConfig,
-    SelectorOp, Site, Size, Step, Stratification, Stream, Target, TokenClass, Tokens, Tunable,
-    TunableDemand, Uniform, Uniforms, Unseen, components, default_base, inventory, register,
-    registry_faults, schemars, searched_budget, typetag,
+    SelectorOp, ShareWithLeast, Site, Size, Step, Stratification, Stream, Target, TokenClass,
+    Tokens, Tunable, TunableDemand, Uniform, Uniforms, Unseen, components, default_base, inventory,
+    register, registry_faults, schemars, searched_budget, typetag,
 };

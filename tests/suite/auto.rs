@@ -44,14 +44,14 @@ fn readings(pipeline: &Arc<PipelineConfig>, layer: &TraceLayer, draws: u32) -> V
     let mut pipeline = Pipeline::new(pipeline, site).unwrap();
     let keys = Tokens::new(layer.keys.as_slice().unwrap(), TOKENS, SHAPE.head_dim);
     let values = Tokens::new(layer.values.as_slice().unwrap(), TOKENS, SHAPE.value_dim);
-    pipeline.append(&NewTokens { first: 0, keys, values, classes: None });
+    pipeline.append(&NewTokens { first: 0, keys, values, classes: None }).unwrap();
     let scale = SHAPE.default_scale();
     let queries: Vec<f32> = layer.queries.iter().map(|q| q * scale).collect();
     let read = |sequence| {
         pipeline.set_sequence(sequence);
         let site = *pipeline.site();
         let (queries, visible) = (&queries[..], TOKENS);
-        pipeline.read(&Step { site: &site, queries, keys, values, visible, step: 0 })
+        pipeline.read(&Step { site: &site, queries, keys, values, visible, step: 0 }).unwrap()
     };
     (0..draws).map(read).collect()
 }

@@ -95,6 +95,45 @@ fn a_target_that_is_not_proved_is_refused() {
     }
 }
 
+/// Advice is something that cures: `priority` is not advised to who draws by it, and an exact top-k,
+/// which reads every key, is not the first advice.
+#[test]
+fn advice_for_rigorous_mode_cures() {
+    let rigorous = promise("ratio", "mode = \"rigorous\"");
+    for sampler in [CODES, RANKED] {
+        let said = said("", sampler, &rigorous);
+        assert!(said.contains("write `index = \"8-bit\"` under [sampler]"), "{said}");
+        assert!(!said.contains("the sampler `priority`"), "{said}");
+    }
+    assert_eq!(said("", KEYS, &rigorous), "", "the cure");
+    let stratified = said("", STRATIFIED, &rigorous);
+    assert!(stratified.contains("the sampler `priority` with `index = \"8-bit\"`"), "{stratified}");
+    let uniform = said("", "", &rigorous);
+    let (cure, costly) = (uniform.find("8-bit").unwrap(), uniform.find("oracle-top-k").unwrap());
+    assert!(cure < costly, "{uniform}");
+    let denominator = promise("clt", "target = \"denominator\"\nmode = \"rigorous\"");
+    assert!(said("", "", &denominator).contains("write `target = \"sdpa\"` and draw"));
+    let hoeffding = promise("hoeffding", "target = \"denominator\"");
+    assert!(said("", "", &hoeffding).contains("take the estimator `ratio`"));
+}
+
+/// What an estimator is asked for is judged beside the lack of `delta`, not after it.
+#[test]
+fn a_missing_delta_hides_no_other_problem() {
+    let both = said("", "", "type = \"ratio\"\nepsilon = 0.1\nsize = 0.1");
+    for part in ["missing field `delta`", "says both `epsilon` and `size`"] {
+        assert!(both.contains(part), "{both}");
+    }
+    let neither = said("", "", "type = \"clt\"\ntarget = \"sdpa\"");
+    for part in ["missing field `delta`", "says neither `epsilon` nor `size`"] {
+        assert!(neither.contains(part), "{neither}");
+    }
+    let good = said("", "", "type = \"ratio\"\nepsilon = 0.1");
+    assert!(good.contains("missing field `delta`") && !good.contains("says"), "{good}");
+    let mode = said("", CODES, "type = \"ratio\"\nepsilon = 0.1\nmode = \"rigorous\"");
+    assert!(mode.contains("missing field `delta`") && mode.contains("8-bit"), "{mode}");
+}
+
 #[test]
 fn an_estimator_is_asked_for_one_thing() {
     for name in ["ratio", "clt", "sub-gaussian", "hoeffding"] {

@@ -7,8 +7,10 @@ use half::{bf16, f16};
 use ndarray::{Array3, ArrayView2, s};
 use vattention::backends::{Cpu, HeadInput, HeadOutput};
 use vattention::config::{Loader, load};
-use vattention::engine::{Attended, Element, NewTokens, Pipeline, Site, Step, Tokens};
-use vattention::{Backend, FallBack, Options, PipelineConfig, Shape, Storage};
+use vattention::engine::{
+    Attended, Element, NewTokens, PageLayout, Pipeline, PromptQueries, Site, Step, Tokens,
+};
+use vattention::{Backend, FallBack, Options, PipelineConfig, Shape, Storage, TokenClass};
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 64, value_dim: 96 };
 const TOKENS: usize = 3000;
@@ -22,6 +24,8 @@ fn visible(step: usize) -> usize {
 /// An engine's pages, `[pages][rows · heads · dim]`: the vectors of all KV heads of a token side by side.
 struct Pages<E> {
     numbers: Vec<Vec<E>>,
+    /// The same pages in one pool, in another order and with a gap behind each, if it is used.
+    pool: Option<(Vec<E>, Vec<u32>)>,
     rows: usize,
     heads: usize,
     dim: usize,
@@ -38,7 +42,26 @@ impl<E: Element + 'static> Pages<E> {
         };
         let all: Vec<usize> = (0..tokens).collect();
         let page = |page: &[usize]| page.iter().flat_map(|&t| of_token(t)).map(number).collect();
-        Self { numbers: all.chunks(rows).map(page).collect(), rows, heads, dim }
+        Self { numbers: all.chunks(rows).map(page).collect(), pool: None, rows, heads, dim }
+    }
+
+    /// The same rows, read from a pool by a block table.
+    fn pooled(mut self, gap: E) -> Self {
+        let stride = self.stride();
+        let (mut pool, mut table) = (Vec::new(), Vec::new());
+        for page in self.numbers.iter().rev() {
+            table.push(table.len() as u32);
+            pool.extend_from_slice(page);
+            pool.resize(table.len() * stride, gap);
+        }
+        table.reverse();
+        self.pool = Some((pool, table));
+        self
+    }
+
+    /// Numbers from page to page of the pool.
+    fn stride(&self) -> usize {
+        self.rows * self.heads * self.dim + 7
     }
 
     fn slices(&self) -> Vec<&[E]> {
@@ -46,9 +69,19 @@ impl<E: Element + 'static> Pages<E> {
     }
 
     /// One head's vectors, of which the last `zeros` numbers are zeros.
-    fn view<'a>(&self, slices: &'a [&'a [E]], head: usize, len: usize, zeros: usize) -> Tokens<'a> {
-        let first = head * self.dim;
-        let all = Tokens::blocks(slices, self.rows, len, self.heads * self.dim);
+    fn view<'a>(
+        &'a self,
+        slices: &'a [&'a [E]],
+        head: usize,
+        len: usize,
+        zeros: usize,
+    ) -> Tokens<'a> {
+        let (first, dim) = (head * self.dim, self.heads * self.dim);
+        let page = PageLayout { rows: self.rows, stride: self.stride() };
+        let all = match &self.pool {
+            Some((pool, table)) => Tokens::paged(pool, table, page, len, dim).unwrap(),
+            None => Tokens::blocks(slices, self.rows, len, dim),
+        };
         all.columns(first..first + self.dim - zeros).padded(zeros)
     }
 }
@@ -75,7 +108,8 @@ impl<E: Element + 'static> Engine<E> {
                 let keys = self.keys.view(&keys, kv_head, TOKENS, key_zeros);
                 let values = self.values.view(&values, kv_head, TOKENS, value_zeros);
                 if step == 0 {
-                    pipeline.append(&NewTokens { first: 0, keys, values, classes: None });
+                    let new = NewTokens { first: 0, keys, values, classes: None };
+                    pipeline.append(&new).unwrap();
                 }
                 let group = kv_head * self.shape.group()..(kv_head + 1) * self.shape.group();
                 let queries: ArrayView2<'_, f32> = self.queries.slice(s![group, step, ..]);
@@ -122,7 +156,25 @@ fn compare<E: Element + 'static>(
     rows: usize,
     number: fn(f32) -> E,
 ) {
-    let context = format!("{}, {storage:?}, pages of {rows}, {shape:?}", config.name);
+    for pooled in [false, true] {
+        compare_pages(config, shape, storage, rows, number, pooled);
+    }
+}
+
+fn compare_pages<E: Element + 'static>(
+    config: &Arc<PipelineConfig>,
+    shape: Shape,
+    storage: Storage,
+    rows: usize,
+    number: fn(f32) -> E,
+    pooled: bool,
+) {
+    let context =
+        format!("{}, {storage:?}, pages of {rows}, {shape:?}, pooled: {pooled}", config.name);
+    let pages = |vectors: &Array3<f32>, dim: usize| {
+        let pages = Pages::new(vectors, dim, rows, number);
+        if pooled { pages.pooled(number(f32::NAN)) } else { pages }
+    };
     let keys = normal((shape.kv_heads, TOKENS, shape.head_dim), 1);
     let values = normal((shape.kv_heads, TOKENS, shape.value_dim), 2);
     let queries = normal((shape.query_heads, STEPS, shape.head_dim), 3);
@@ -135,8 +187,8 @@ fn compare<E: Element + 'static>(
         let padded = |dim: usize| dim.next_multiple_of(32);
         let engine = Engine {
             shape,
-            keys: Pages::new(&keys, padded(shape.head_dim), rows, number),
-            values: Pages::new(&values, padded(shape.value_dim), rows, number),
+            keys: pages(&keys, padded(shape.head_dim)),
+            values: pages(&values, padded(shape.value_dim)),
             queries: queries.clone(),
             pipelines: pipelines(config, shape),
         };
@@ -200,4 +252,102 @@ fn rows_that_kernels_cannot_read_are_refused() {
     ] {
         assert!(problem.contains(said), "{said}: {problem:?}");
     }
+}
+
+/// One KV head of an engine that keeps 200 tokens.
+struct OneHead {
+    numbers: Vec<f32>,
+    queries: Vec<f32>,
+}
+
+impl OneHead {
+    const SHAPE: Shape = Shape { query_heads: 2, kv_heads: 1, head_dim: 32, value_dim: 32 };
+    const TOKENS: usize = 200;
+
+    fn new() -> Self {
+        let random = |rows, seed| normal((1, rows, 32), seed).into_raw_vec_and_offset().0;
+        Self { numbers: random(Self::TOKENS, 1), queries: random(2, 2) }
+    }
+
+    fn rows(&self) -> Tokens<'_> {
+        Tokens::new(&self.numbers, Self::TOKENS, 32)
+    }
+
+    fn pipeline(&self, text: &str) -> Pipeline {
+        let config = Loader::default().parse("engine.toml", text).unwrap();
+        pipelines(&config, Self::SHAPE).remove(0)
+    }
+
+    fn append(&self, pipeline: &mut Pipeline, classes: Option<&[TokenClass]>) -> String {
+        let (keys, values) = (self.rows(), self.rows());
+        let appended = pipeline.append(&NewTokens { first: 0, keys, values, classes });
+        appended.map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    fn observe(&self, pipeline: &mut Pipeline) {
+        let site = *pipeline.site();
+        let queries = ndarray::ArrayView3::from_shape((2, 1, 32), &self.queries).unwrap();
+        let (keys, values) = (self.rows(), self.rows());
+        pipeline.observe(&PromptQueries { site: &site, queries, keys, values });
+    }
+
+    /// What a step's error says, by the kernels and by the definition.
+    fn step(&self, pipeline: &mut Pipeline, number: u32, feedback: bool) -> String {
+        let (site, keys, values) = (*pipeline.site(), self.rows(), self.rows());
+        let (queries, visible) = (&self.queries[..], Self::TOKENS);
+        let step = Step { site: &site, queries, keys, values, visible, step: number };
+        let answer = Cpu::answer(&HeadInput { pipeline, step, listed: true }, FallBack::Never);
+        let read = pipeline.read(&step).map_err(|error| error.to_string());
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                assert_eq!(read.err(), Some(error.to_string()));
+                return error.to_string();
+            }
+        };
+        read.unwrap();
+        for (member, row) in answer.rows.iter().enumerate().filter(|_| feedback) {
+            let tokens = &row.list.as_ref().unwrap().indices;
+            let attended = Attended { tokens, weights: &row.sums.weights() };
+            pipeline.feedback(&step.row(member), &attended);
+        }
+        String::new()
+    }
+}
+
+/// An engine that forgets classes, prompts or feedback gets an error that says what to call, in place
+/// of a panic or of steps that read everything.
+#[test]
+fn what_a_selector_learns_from_must_come() {
+    let head = OneHead::new();
+    let mut fastgen = head.pipeline("[[selectors]]\ntype = \"fastgen\"");
+    assert!(head.append(&mut fastgen, None).contains("`fastgen` needs the class"));
+    let few = [TokenClass::Other; 3];
+    assert!(head.append(&mut fastgen, Some(&few)).contains("classes of new tokens"));
+    assert_eq!(head.append(&mut fastgen, Some(&[TokenClass::Other; OneHead::TOKENS])), "");
+    let said = head.step(&mut fastgen, 0, true);
+    assert!(said.contains("`fastgen` learns from the last queries"), "{said}");
+
+    let mut snapkv = head.pipeline("[[selectors]]\ntype = \"snapkv\"\nsize = 40");
+    assert_eq!(head.append(&mut snapkv, None), "");
+    let said = head.step(&mut snapkv, 0, false);
+    assert!(said.contains("`snapkv`") && said.contains("call `observe`"), "{said}");
+    head.observe(&mut snapkv);
+    assert_eq!([0, 1, 2].map(|step| head.step(&mut snapkv, step, false)), ["", "", ""]);
+
+    let mut h2o = head.pipeline("[[selectors]]\ntype = \"h2o\"");
+    assert_eq!(head.append(&mut h2o, None), "");
+    assert_eq!([0, 0].map(|step| head.step(&mut h2o, step, false)), ["", ""], "not yet");
+    let said = head.step(&mut h2o, 1, false);
+    assert!(said.contains("`h2o`") && said.contains("none of step 0"), "{said}");
+    assert_eq!(head.step(&mut h2o, 0, true), "");
+    assert_eq!([1, 2].map(|step| head.step(&mut h2o, step, true)), ["", ""]);
+
+    let mut dense = head.pipeline("");
+    assert_eq!([0, 1].map(|step| head.step(&mut dense, step, false)), ["", ""]);
+    let narrow = Tokens::new(&head.numbers, 10, 16);
+    let new = NewTokens { first: 0, keys: head.rows(), values: narrow, classes: None };
+    assert!(dense.append(&new).unwrap_err().to_string().contains("value_dim"));
+    let new = NewTokens { values: head.rows().range(0..9), ..new };
+    assert!(dense.append(&new).unwrap_err().to_string().contains("new values"));
 }

@@ -133,7 +133,7 @@ impl PromiseTrials {
         let mut pipeline = Pipeline::new(&Arc::new(config), site).unwrap();
         let keys = Tokens::new(&self.keys, TOKENS, 1);
         let values = Tokens::new(&self.values, TOKENS, VALUE_DIM);
-        pipeline.append(&NewTokens { first: 0, keys, values, classes: None });
+        pipeline.append(&NewTokens { first: 0, keys, values, classes: None }).unwrap();
         let step = Step { site: &site, queries: &[1.0], keys, values, visible: TOKENS, step: 0 };
         let choice = pipeline.choose(&step);
         let mut found = Found { sampled: 0, violated: 0, claims: 0, wrong: 0, kind: Kind::Exact };

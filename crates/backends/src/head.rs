@@ -1,6 +1,6 @@
 //! One KV head of a sequence: its rows, and the pipeline that chooses among them.
 
-use ndarray::{ArcArray, ArrayView3, Ix2, Ix3};
+use ndarray::{ArcArray, ArrayView3, Ix2, Ix3, s};
 use vattention_core::{
     Attended, NewTokens, Pipeline, PromptQueries, Result, RowsView, Site, Step, TokenClass,
 };
@@ -26,6 +26,16 @@ pub(crate) struct Head {
 struct LastQueries {
     queries: ArcArray<f32, Ix3>,
     tokens: usize,
+}
+
+impl LastQueries {
+    /// The queries of a prompt that is cut to its first `tokens` tokens, if any are left.
+    fn cut(&self, tokens: usize) -> Option<Self> {
+        let taken_back = self.tokens.saturating_sub(tokens);
+        let left = self.queries.dim().1.checked_sub(taken_back).filter(|&left| left > 0)?;
+        let queries = self.queries.slice(s![.., ..left, ..]).to_shared();
+        Some(Self { queries, tokens: self.tokens - taken_back })
+    }
 }
 
 /// One query of a KV head's group.
@@ -59,14 +69,27 @@ impl Head {
     }
 
     /// The same head over the first `tokens` tokens, of which the selectors have been shown nothing.
+    /// A prompt that is cut keeps the queries of its remaining tokens.
     pub(crate) fn truncated(&self, tokens: usize) -> Result<Self> {
+        let (whole, others) = self.prompts.split_at(self.prompts_within(tokens));
+        let cut = others.first().and_then(|prompt| prompt.cut(tokens));
         Ok(Self {
             cache: self.cache.truncated(tokens)?,
             pipeline: self.pipeline.truncated(tokens)?,
             shown: 0,
-            prompts: self.prompts[..self.prompts_within(tokens)].to_vec(),
+            prompts: whole.iter().cloned().chain(cut).collect(),
             prompts_shown: 0,
         })
+    }
+
+    /// Whether a prompt was observed, seen by the selectors or not.
+    pub(crate) fn has_prompt(&self) -> bool {
+        !self.prompts.is_empty()
+    }
+
+    /// The first selector that learns from a prompt, by name, if none was observed.
+    pub(crate) fn awaits_prompt(&self) -> Option<&str> {
+        if self.has_prompt() { None } else { self.pipeline.awaits_prompt() }
     }
 
     /// Appends keys `[new, head_dim]` and values `[new, value_dim]`, in room that was made for so
@@ -118,7 +141,8 @@ impl Head {
         let mut show = |pipeline: &mut Pipeline, tokens| {
             if *shown < tokens {
                 let classes = classes.map(|all| &all[*shown..tokens]);
-                pipeline.show(&NewTokens { classes, ..view.range(*shown..tokens) });
+                let new = NewTokens { classes, ..view.range(*shown..tokens) };
+                pipeline.show(&new).expect("new tokens are checked when they are appended");
                 *shown = tokens;
             }
         };

@@ -39,6 +39,8 @@ pub struct Layer<M> {
     frees: Option<usize>,
     /// Whether a selector has panicked while it was shown something.
     lost: bool,
+    /// Whether tokens were taken back with all that selectors had learned from a prompt.
+    unlearned: bool,
 }
 
 impl<M: Executor> Layer<M> {
@@ -85,6 +87,7 @@ impl<M: Executor> Layer<M> {
             // Executors of plans have rows of their own, and their selectors may not know all tokens.
             frees: (options.free_evicted && !M::EXECUTES_PLANS).then_some(0),
             lost: false,
+            unlearned: false,
         })
     }
 
@@ -92,6 +95,16 @@ impl<M: Executor> Layer<M> {
     /// does not know all of them.
     fn check_not_lost(&self) -> Result<()> {
         if self.lost { Err(Error::Lost) } else { Ok(()) }
+    }
+
+    /// Refuses to read everything after what selectors had learned from a prompt was taken back.
+    fn check_learned(&self) -> Result<()> {
+        match self.heads.iter().find_map(Head::awaits_prompt) {
+            Some(selector) if self.unlearned => {
+                Err(Error::Unobserved { selector: selector.into() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks queries and multiplies them by the scale: `[query_heads, queries, head_dim]`.
@@ -169,6 +182,7 @@ impl<M: Executor> Layer<M> {
         for (t, &limit) in visible.iter().enumerate() {
             let query = scaled.slice(s![.., t, ..]).to_owned();
             for (kv_head, (answer, live)) in self.step(&query, limit)?.into_iter().enumerate() {
+                let unobserved = self.heads[kv_head].awaits_prompt().is_some();
                 if let Some(timings) = &mut timings {
                     *timings += answer.timings;
                 }
@@ -181,7 +195,7 @@ impl<M: Executor> Layer<M> {
                         .zip(output)
                         .for_each(|(out, x)| *out = x as f32);
                     log_denominator[[head, t]] = softmax.log_denominator() as f32;
-                    rows.push(row.report);
+                    rows.push(RowReport { unobserved, ..row.report });
                     if let (Some(selection), Some(list)) = (&mut selection, &row.list) {
                         selection.push(&list.indices, &list.probabilities, live.clone());
                     }
@@ -296,6 +310,7 @@ impl<M: Executor> Attention for Layer<M> {
         for (head, queries) in self.heads.iter_mut().zip(groups) {
             head.observe(queries);
         }
+        self.unlearned = false;
         self.index_unless_planned();
         if M::INDEXES_AHEAD {
             self.free(self.len());
@@ -309,6 +324,7 @@ impl<M: Executor> Attention for Layer<M> {
         visible: Option<&[usize]>,
     ) -> Result<Output> {
         let scaled = self.scaled(&queries)?;
+        self.check_learned()?;
         let visible = limits(visible, scaled.dim().1, self.len())?;
         let least = self.frees.unwrap_or(0);
         if let Some(i) = visible.iter().position(|&limit| limit < least) {
@@ -343,7 +359,11 @@ impl<M: Executor> Attention for Layer<M> {
             return Err(Error::Freed);
         }
         let executor = self.executor.fork(tokens)?;
-        self.heads = self.heads.iter().map(|head| head.truncated(tokens)).collect::<Result<_>>()?;
+        let heads: Vec<Head> =
+            self.heads.iter().map(|head| head.truncated(tokens)).collect::<Result<_>>()?;
+        let had_prompt = self.heads[0].has_prompt() || self.unlearned;
+        self.unlearned = tokens > 0 && had_prompt && !heads[0].has_prompt();
+        self.heads = heads;
         self.executor = executor;
         if let Some(classes) = &mut self.classes {
             classes.truncate(tokens);

@@ -54,7 +54,7 @@ impl Executor for Reference {
 
 fn answer(head: &HeadInput<'_>) -> HeadOutput {
     let step = &head.step;
-    let reading = head.pipeline.read(step);
+    let reading = head.pipeline.complete(step, &head.pipeline.choose(step));
     let mut rows = Vec::with_capacity(step.site.shape.group());
     for (i, read) in reading.reads().iter().enumerate() {
         let list = read.list();

@@ -83,14 +83,15 @@ const CONTEXTS: [usize; 3] = [4096, 32_768, 131_072];
 /// What the shares of the context come to, as comments.
 fn in_tokens(pipeline: &PipelineConfig) -> String {
     let shares = shares(pipeline);
-    let title = |share: &(String, Fraction)| format!("{} = {}", share.0, share.1.get());
+    let title =
+        |(at, size): &(String, Size)| format!("{at} = {}", size.share().map_or(0.0, Fraction::get));
     let width = shares.iter().map(|share| title(share).len()).max().unwrap_or(0);
     let row = |title: &str, tokens: [String; 3]| {
         let [short, middle, long] = tokens;
         format!("\n#   {title:<width$}  {short:>6}  {middle:>6}  {long:>6}")
     };
     let rows = shares.iter().map(|share| {
-        let tokens = CONTEXTS.map(|context| Size::Share(share.1).of(context).to_string());
+        let tokens = CONTEXTS.map(|context| share.1.of(context).to_string());
         row(&title(share), tokens)
     });
     let rows: String = rows.collect();

@@ -72,12 +72,17 @@ impl Node {
 
     /// A table with a `type`: its own, or this one.
     pub(crate) fn with_type(&self, name: &str) -> Self {
+        self.with("type", Value::Str(name.to_owned()))
+    }
+
+    /// A table with a value for a key: its own, or this one.
+    pub(crate) fn with(&self, key: &str, value: Value) -> Self {
         let mut whole = self.clone();
         if let Value::Table(entries) = &mut whole.value
-            && self.get("type").is_none()
+            && self.get(key).is_none()
         {
-            let (key, span) = ("type".to_owned(), self.span.clone());
-            let node = Self { span: span.clone(), value: Value::Str(name.to_owned()) };
+            let (key, span) = (key.to_owned(), self.span.clone());
+            let node = Self { span: span.clone(), value };
             entries.push(Entry { key, span, node });
         }
         whole

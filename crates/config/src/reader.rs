@@ -223,10 +223,22 @@ impl Reader {
                 places.push(node.get("type").unwrap_or(node).span.clone());
             }
         }
-        let unread = tree.get("estimator").is_some() && pipeline.estimator.is_none();
-        let sampler = if unread { pipeline.sampler.take() } else { None };
-        self.conflicts(&pipeline, tree, &places, within);
-        pipeline.sampler = pipeline.sampler.or(sampler);
+        match tree.get("estimator").filter(|_| pipeline.estimator.is_none()) {
+            None => self.conflicts(&pipeline, tree, &places, within),
+            // What else is wrong with an estimator that lacks `delta` is reported with that.
+            Some(unread) => match without_delta(unread) {
+                Some(estimator) => {
+                    pipeline.estimator = Some(estimator);
+                    self.conflicts(&pipeline, tree, &places, within);
+                    pipeline.estimator = None;
+                }
+                None => {
+                    let sampler = pipeline.sampler.take();
+                    self.conflicts(&pipeline, tree, &places, within);
+                    pipeline.sampler = sampler;
+                }
+            },
+        }
         pipeline
     }
 
@@ -401,6 +413,11 @@ impl Part<'_> {
         let kind = Some(kind);
         self.reader.component(node, Subject { what: &format!("{}{key}", self.within), kind })
     }
+}
+
+/// An estimator that cannot be read because `delta` is missing, with any delta.
+fn without_delta(node: &Node) -> Option<Box<dyn BudgetEstimator>> {
+    node.get("delta").is_none().then(|| read(&node.with("delta", Value::Float(0.5))).ok())?
 }
 
 /// How to write what stands where a component's table should.

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 use vattention_core::schemars::SchemaGenerator;
-use vattention_core::{ComponentKind, Fraction, PipelineConfig, Size, components};
+use vattention_core::{ComponentKind, PipelineConfig, Size, components};
 
 use crate::schema::{fields, is_selector, is_size};
 
-/// The fields of a pipeline that hold a share of the context, as messages call them
-/// (`selectors[2].size`), in the order of the file. A size in tokens is none.
-pub fn shares(pipeline: &PipelineConfig) -> Vec<(String, Fraction)> {
+/// Fields of a pipeline that hold a share of the context, as messages call them
+/// (`selectors[2].size`), in the order of the file. Sizes in tokens are left out.
+pub fn shares(pipeline: &PipelineConfig) -> Vec<(String, Size)> {
     let mut found = Vec::new();
     collect_all(pipeline, "", &mut found);
     for (i, settings) in pipeline.layers.iter().enumerate() {
@@ -18,14 +18,14 @@ pub fn shares(pipeline: &PipelineConfig) -> Vec<(String, Fraction)> {
 }
 
 /// Adds the shares of some layers; `within` comes before the fields.
-fn collect_all(pipeline: &PipelineConfig, within: &str, found: &mut Vec<(String, Fraction)>) {
+fn collect_all(pipeline: &PipelineConfig, within: &str, found: &mut Vec<(String, Size)>) {
     for (i, selector) in pipeline.selectors.iter().enumerate() {
         let at = format!("{within}selectors[{i}]");
         collect(ComponentKind::Selector, serde_json::to_value(selector), &at, found);
     }
     if let Some(estimator) = &pipeline.estimator {
         let base = pipeline.sampler().base();
-        found.extend(share(base).map(|share| (format!("{within}sampler.base"), share)));
+        found.extend(base.share().map(|_| (format!("{within}sampler.base"), base)));
         let table = serde_json::to_value(estimator);
         collect(ComponentKind::Estimator, table, &format!("{within}estimator"), found);
     }
@@ -36,7 +36,7 @@ fn collect(
     kind: ComponentKind,
     table: serde_json::Result<Value>,
     at: &str,
-    found: &mut Vec<(String, Fraction)>,
+    found: &mut Vec<(String, Size)>,
 ) {
     let table = table.unwrap_or_default();
     let named = components(kind).into_iter().find(|component| table["type"] == component.name);
@@ -47,12 +47,9 @@ fn collect(
         if is_selector(field) {
             collect(kind, Ok(value), &at, found);
         } else if is_size(field) {
-            let size = serde_json::from_value(value).ok();
-            found.extend(size.and_then(share).map(|share| (at, share)));
+            let size: Option<Size> = serde_json::from_value(value).ok();
+            let share = size.filter(|size| size.share().is_some());
+            found.extend(share.map(|share| (at, share)));
         }
     }
-}
-
-fn share(size: Size) -> Option<Fraction> {
-    if let Size::Share(share) = size { Some(share) } else { None }
 }

@@ -85,7 +85,12 @@ impl Subject<'_> {
                 (
                     format!("wrong type for {path}: expected {expected}"),
                     format!("this is {found}"),
-                    percentage(expected, table.at(&located.path)),
+                    match (component, table.at(&located.path).as_str(), located.path.last()) {
+                        (true, Some(name), Some(key)) => Some(format!(
+                            "write `{key} = {{ type = \"{name}\" }}`, with the fields of `{name}` in it"
+                        )),
+                        _ => percentage(expected, table.at(&located.path)),
+                    },
                 )
             }
             Fault::BadValue { found, expected } => (

@@ -6,8 +6,8 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::Size;
 use crate::size::SizeVisitor;
+use crate::{ShareWithLeast, Size};
 
 /// How many tokens a selector takes: a [`Size`], or `"auto"`, as many as are cheaper to take than
 /// to sample.
@@ -28,7 +28,7 @@ impl From<Size> for AutoSize {
 
 struct AutoSizeVisitor;
 
-impl de::Visitor<'_> for AutoSizeVisitor {
+impl<'de> de::Visitor<'de> for AutoSizeVisitor {
     type Value = AutoSize;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,6 +54,10 @@ impl de::Visitor<'_> for AutoSizeVisitor {
     fn visit_f64<E: de::Error>(self, share: f64) -> Result<AutoSize, E> {
         SizeVisitor.visit_f64(share).map(AutoSize::Fixed)
     }
+
+    fn visit_map<A: de::MapAccess<'de>>(self, table: A) -> Result<AutoSize, A::Error> {
+        SizeVisitor.visit_map(table).map(AutoSize::Fixed)
+    }
 }
 
 impl<'de> Deserialize<'de> for AutoSize {
@@ -76,13 +80,15 @@ impl JsonSchema for AutoSize {
         "AutoSize".into()
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let with_least = generator.subschema_for::<ShareWithLeast>();
         json_schema!({
             "description":
                 "tokens (a whole number), a share of the context (0.05), or as many as pay (\"auto\")",
             "anyOf": [
                 { "type": "integer", "minimum": 1 },
                 { "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 },
+                with_least,
                 { "const": "auto" },
             ],
         })
@@ -95,7 +101,7 @@ mod tests {
 
     #[test]
     fn sizes_and_auto_are_read_and_written() {
-        for text in ["128", "0.05", "\"auto\""] {
+        for text in ["128", "0.05", r#"{"share":0.05,"least":32}"#, "\"auto\""] {
             let size: AutoSize = serde_json::from_str(text).unwrap();
             assert_eq!(serde_json::to_string(&size).unwrap(), text);
             assert_eq!(size == AutoSize::Auto, text == "\"auto\"");

@@ -89,7 +89,8 @@ pub trait Attention: Send {
     ) -> Result<()>;
 
     /// Shows the selectors the last queries of a processed prompt, `[query_heads, prompt,
-    /// head_dim]`; the last one is of the newest token.
+    /// head_dim]`; the last one is of the newest token. Selectors that learn from a prompt pick
+    /// everything before that ([`RowReport::unobserved`]).
     ///
     /// # Errors
     /// A wrong shape, or a number that is not finite; then nothing has changed.
@@ -104,9 +105,15 @@ pub trait Attention: Send {
     fn attend(&mut self, queries: ArrayView3<'_, f32>, visible: Option<&[usize]>)
     -> Result<Output>;
 
-    /// Removes all but the first `tokens` tokens. The step number goes on, so samples are not repeated. Selectors and
-    /// samplers rebuild their indexes, which costs as much as appending those tokens; to speculate often,
+    /// Removes all but the first `tokens` tokens. Picks are then those of a sequence that never had
+    /// the others; the step number continues, so samples are drawn anew. Selectors and samplers
+    /// rebuild their indexes, which costs as much as appending those tokens; to speculate often,
     /// [`fork`](Self::fork) instead.
+    ///
+    /// Of a prompt that is cut, the queries of its remaining tokens are shown again. If none of them
+    /// was [observed](Self::observe), selectors that learn from a prompt have nothing to learn from:
+    /// [`attend`](Self::attend) refuses ([`Error::Unobserved`](crate::Error::Unobserved)) until
+    /// another prompt is observed.
     ///
     /// # Errors
     /// More tokens than there are, or [`Error::Learns`](crate::Error::Learns); then nothing has changed.
@@ -311,6 +318,9 @@ pub struct RowReport {
     pub budget: Option<usize>,
     /// Whether everything was read because that is faster than a long list.
     pub fell_back: bool,
+    /// Whether a selector learns from the last queries of a prompt and has been shown none
+    /// ([`Attention::observe`]): it picks everything.
+    pub unobserved: bool,
     /// What is promised for this row.
     pub certificate: Certificate,
 }

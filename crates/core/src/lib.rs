@@ -18,6 +18,7 @@ mod drawing;
 mod error;
 mod estimator;
 mod layers;
+mod lessons;
 mod look;
 mod network;
 mod op;
@@ -77,7 +78,7 @@ pub use sampler::{Assurance, Design, ProofGoal, Proved, Sampler, SamplerConfig, 
 pub use selection::Selection;
 pub use selector::{Attended, NewTokens, PromptQueries, Selector, SelectorConfig};
 pub use shape::{Shape, Site};
-pub use size::{Fraction, Size};
+pub use size::{Fraction, ShareWithLeast, Size};
 pub use softmax::Softmax;
 pub use stats::{
     ALLOWANCE, Deviations, LAGS, Moments, Sample, SampleStats, drift, max_or_nan,
@@ -86,7 +87,7 @@ pub use stats::{
 pub use stratification::Stratification;
 pub use stream::Stream;
 pub use token_class::TokenClass;
-pub use tokens::{BlockLayout, Blocks, Element, MAX_MAGNITUDE, StoredRows, Tokens};
+pub use tokens::{BlockLayout, Blocks, Element, MAX_MAGNITUDE, PageLayout, StoredRows, Tokens};
 pub use top::Rank;
 pub use tunable::{Tunable, TunableDemand};
 pub use uniform::{Uniform, default_base};

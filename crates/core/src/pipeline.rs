@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::accumulator::{Accumulator, ExactAccumulator, Residual};
 use crate::drawing::{Drawing, Drawn, Outcome};
+use crate::lessons::Lessons;
 use crate::reading::{Read, Reading};
 use crate::row::GroupLogits;
 use crate::stats::norm;
@@ -29,6 +30,7 @@ pub struct Pipeline {
     norms_v: PrefixMax,
     /// The formula of the budget, computed when a device first asks.
     closed_form: OnceLock<Option<ClosedForm>>,
+    lessons: Lessons,
 }
 
 /// The picks of one KV head's selectors at one step.
@@ -76,6 +78,7 @@ impl Pipeline {
             error_bars: true,
             norms_v: PrefixMax::default(),
             closed_form: OnceLock::new(),
+            lessons: Lessons::default(),
         }
         .built()
     }
@@ -141,11 +144,28 @@ impl Pipeline {
 
     /// Indexes new tokens.
     ///
-    /// # Panics
+    /// # Errors
     /// As [`show`](Self::show).
-    pub fn append(&mut self, new: &NewTokens<'_>) {
+    pub fn append(&mut self, new: &NewTokens<'_>) -> Result<()> {
+        self.check_new(new)?;
         self.measure(new.values);
-        self.show(new);
+        self.show(new)
+    }
+
+    /// Refuses tokens whose parts do not fit together or this pipeline.
+    fn check_new(&self, new: &NewTokens<'_>) -> Result<()> {
+        let Shape { head_dim, value_dim, .. } = self.site.shape;
+        let fits = |what: &str, expected: usize, got: usize| {
+            if got == expected { Ok(()) } else { Err(Error::shape(what, expected, got)) }
+        };
+        fits("head_dim of the new keys", head_dim, new.keys.dim())?;
+        fits("value_dim of the new values", value_dim, new.values.dim())?;
+        fits("new values", new.keys.len(), new.values.len())?;
+        match (new.classes, self.needs_classes()) {
+            (Some(classes), _) => fits("classes of new tokens", new.keys.len(), classes.len()),
+            (None, Some(selector)) => Err(Error::Classes { selector: selector.into() }),
+            (None, None) => Ok(()),
+        }
     }
 
     /// The same pipeline over the first `tokens` tokens, with empty selectors and sampler.
@@ -157,7 +177,8 @@ impl Pipeline {
         norms_v.truncate(tokens);
         let Self { config, closed_form, .. } = self;
         let (config, closed_form) = (config.clone(), closed_form.clone());
-        Self { config, closed_form, norms_v, selectors: Vec::new(), sampler: None, ..*self }.built()
+        let (selectors, lessons) = (Vec::new(), Lessons::default());
+        Self { config, closed_form, norms_v, selectors, sampler: None, lessons, ..*self }.built()
     }
 
     /// The part of [`append`](Self::append) that every step needs: the norms of the values.
@@ -175,20 +196,58 @@ impl Pipeline {
     /// The part of [`append`](Self::append) that [`plan`](Self::plan) does not need: shows the
     /// tokens to selectors and sampler.
     ///
-    /// # Panics
-    /// If they have no classes and a selector [needs](Self::needs_classes) them, or have another number of classes than keys.
-    pub fn show(&mut self, new: &NewTokens<'_>) {
-        match new.classes {
-            None => assert_eq!(self.needs_classes(), None, "tokens have no classes for it"),
-            Some(classes) => assert_eq!(classes.len(), new.keys.len(), "classes of new tokens"),
-        }
+    /// # Errors
+    /// [`Error::Classes`] if a selector [needs](Self::needs_classes) classes and the tokens have
+    /// none, [`Error::Shape`] if keys, values or classes are of another shape; then nothing has
+    /// changed.
+    pub fn show(&mut self, new: &NewTokens<'_>) -> Result<()> {
+        self.check_new(new)?;
         self.selectors.iter_mut().for_each(|selector| selector.append(new));
         self.sampler.iter_mut().for_each(|sampler| sampler.append(new));
+        Ok(())
     }
 
     /// Shows the selectors the last queries of a prompt.
     pub fn observe(&mut self, prompt: &PromptQueries<'_>) {
+        self.lessons.observe();
         self.selectors.iter_mut().for_each(|selector| selector.observe(prompt));
+    }
+
+    /// The first selector, by name, that [needs a prompt](Selector::needs_prompt) and has been shown
+    /// none, if there is one: it picks everything.
+    pub fn awaits_prompt(&self) -> Option<&str> {
+        if self.lessons.observed() {
+            None
+        } else {
+            self.name_of(|selector| selector.needs_prompt())
+        }
+    }
+
+    /// Name of the first selector of a kind.
+    fn name_of(&self, is: impl Fn(&dyn Selector) -> bool) -> Option<&str> {
+        let place = self.selectors.iter().position(|selector| is(&**selector))?;
+        Some(self.config.selectors[place].typetag_name())
+    }
+
+    /// Refuses a step that reads everything, or reads by old statistics, because a selector was not
+    /// given what it learns from. [`read`](Self::read) calls this; engines that call
+    /// [`choose`](Self::choose) themselves call it before. The same step may be checked again.
+    ///
+    /// # Errors
+    /// [`Error::Unobserved`] if a selector [awaits a prompt](Self::awaits_prompt),
+    /// [`Error::NoFeedback`] if an earlier step was not followed by [`feedback`](Self::feedback) and
+    /// a selector [needs it](Self::needs_feedback).
+    pub fn check_taught(&self, step: u32) -> Result<()> {
+        if let Some(selector) = self.awaits_prompt() {
+            return Err(Error::Unobserved { selector: selector.into() });
+        }
+        let Some(selector) = self.name_of(|selector| selector.needs_feedback()) else {
+            return Ok(());
+        };
+        match self.lessons.begin(step) {
+            Some(step) => Err(Error::NoFeedback { selector: selector.into(), step }),
+            None => Ok(()),
+        }
     }
 
     /// Bytes of the indexes of selectors and sampler.
@@ -216,6 +275,7 @@ impl Pipeline {
 
     /// Passes one row's attention weights to the selectors that need them.
     pub fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
+        self.lessons.feed_back();
         let sampling = self.config.sampling();
         let waiting = self.selectors.iter_mut().enumerate();
         for (i, selector) in waiting.filter(|(_, selector)| selector.needs_feedback()) {
@@ -224,8 +284,12 @@ impl Pipeline {
     }
 
     /// Chooses the tokens that this KV head's query heads read at one step, by the definition.
-    pub fn read(&self, step: &Step<'_>) -> Reading {
-        self.complete(step, &self.choose(step))
+    ///
+    /// # Errors
+    /// As [`check_taught`](Self::check_taught).
+    pub fn read(&self, step: &Step<'_>) -> Result<Reading> {
+        self.check_taught(step.step)?;
+        Ok(self.complete(step, &self.choose(step)))
     }
 
     /// The first half of [`read`](Self::read): what the selectors pick. It does not depend on the

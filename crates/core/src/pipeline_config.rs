@@ -209,14 +209,15 @@ impl PipelineConfig {
                 ),
                 "leave out [estimator], or draw by another sampler",
             )),
-            (Needs::Range | Needs::Proof, _) if sampler.is_uniform() => (!bounded).then(|| {
-                let message = format!(
-                    "`{asks}` as it is set needs a proved bound on the weights that the selectors \
-                     leave, and none of them gives one"
-                );
-                let help = "add a selector that does, such as oracle-top-k with `score = \"head\"`";
-                ("estimator", message, help)
-            }),
+            (needs @ (Needs::Range | Needs::Proof), _) if sampler.is_uniform() => {
+                (!bounded).then(|| {
+                    let message = format!(
+                        "`{asks}` as it is set needs a proved bound on the weights that the selectors \
+                         leave, and none of them gives one"
+                    );
+                    ("estimator", message, how_to_bound(needs, target))
+                })
+            }
             (Needs::Range, _) => Some((
                 "sampler",
                 format!(
@@ -230,7 +231,12 @@ impl PipelineConfig {
                     "`{asks}` as it is set takes nothing for granted, and nothing bounds the weights \
                      of the tokens that `{draws}` has not drawn"
                 ),
-                "take `mode = \"default\"`, or the sampler `priority`",
+                if draws == "priority" {
+                    "write `index = \"8-bit\"` under [sampler], whose copies of the keys bound them, or \
+                     take `mode = \"default\"`"
+                } else {
+                    "take `mode = \"default\"`, or the sampler `priority` with `index = \"8-bit\"`"
+                },
             )),
             (Needs::Proof, Assurance::Proof) if target != Target::Sdpa => Some((
                 "estimator",
@@ -241,6 +247,26 @@ impl PipelineConfig {
                 "write `target = \"sdpa\"`, take `mode = \"default\"`, or leave out [sampler]",
             )),
             (Needs::Variances, _) | (Needs::Proof, Assurance::Proof) => None,
+        }
+    }
+}
+
+/// Advice where an estimator needs a proved bound and a uniform sample follows selectors that prove
+/// none. An exact top-k multiplies every key, so it comes last.
+fn how_to_bound(needs: Needs, target: Target) -> &'static str {
+    match (needs, target) {
+        (Needs::Proof, Target::Sdpa) => {
+            "draw by `[sampler]` `type = \"priority\"` with `index = \"8-bit\"`, which bounds every \
+             weight, or add the selector `oracle-top-k` with `score = \"head\"`, which reads every key"
+        }
+        (Needs::Proof, _) => {
+            "write `target = \"sdpa\"` and draw by `[sampler]` `type = \"priority\"` with \
+             `index = \"8-bit\"`, or add the selector `oracle-top-k` with `score = \"head\"`, which \
+             reads every key"
+        }
+        _ => {
+            "take the estimator `ratio`, which needs none, or add the selector `oracle-top-k` with \
+             `score = \"head\"`, which reads every key"
         }
     }
 }

@@ -129,6 +129,7 @@ impl Pipeline {
             read_by_group,
             budget: sample.map(|_| budget),
             fell_back: false,
+            unobserved: false,
             certificate: Certificate {
                 promise: self.config().promise(),
                 bar: self.config().demand().filter(|_| kind == Kind::Exact).map(|it| it.bar(0.0)),

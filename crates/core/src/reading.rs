@@ -197,6 +197,7 @@ impl Reading {
             read_by_group: self.by_group,
             budget: read.budget,
             fell_back: read.fell_back,
+            unobserved: false,
             certificate: read.certificate_of(if self.reads.len() == 1 { member } else { 0 }),
         }
     }

@@ -122,6 +122,13 @@ pub trait Selector: DynClone + Send + Sync {
         false
     }
 
+    /// Whether it picks everything until [`observe`](Self::observe) has shown it a prompt. Steps before
+    /// that are reported ([`RowReport::unobserved`](crate::RowReport::unobserved)) or refused
+    /// ([`Error::Unobserved`](crate::Error::Unobserved)).
+    fn needs_prompt(&self) -> bool {
+        false
+    }
+
     /// Whether every query head of the group picks the same, given the same earlier picks; then one
     /// row picks for all. Such a selector gives no [bound](Picks::bound_residual), which belongs to
     /// one row.

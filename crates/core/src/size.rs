@@ -2,29 +2,61 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::num::NonZeroUsize;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A number of tokens, as written in a pipeline file: `128` is tokens, `0.05` a share of the
-/// visible tokens.
+/// visible tokens, and `{ share = 0.05, least = 32 }` a share with a least number of tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
     /// This many tokens, at least 1.
     Tokens(usize),
     /// This share of the visible tokens, strictly between 0 and 1.
     Share(Fraction),
+    /// This share of the visible tokens, or the least number of tokens where the share is fewer.
+    ShareWithLeast(ShareWithLeast),
+}
+
+/// A share of the visible tokens that does not shrink to nothing in short contexts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShareWithLeast {
+    /// The share, strictly between 0 and 1.
+    pub share: Fraction,
+    /// The least number of tokens, at least 1.
+    pub least: NonZeroUsize,
 }
 
 impl Size {
-    /// The number of tokens in a context of `visible`: `trunc(share · visible)`, at least 1, at
-    /// most `visible`.
+    /// The number of tokens in a context of `visible`: `trunc(share · visible)`, at least 1 or
+    /// `least`, at most `visible`.
     pub fn of(self, visible: usize) -> usize {
+        let part = |share: Fraction| (share.get() * visible as f64) as usize;
         let tokens = match self {
             Self::Tokens(tokens) => tokens,
-            Self::Share(share) => ((share.get() * visible as f64) as usize).max(1),
+            Self::Share(share) => part(share).max(1),
+            Self::ShareWithLeast(size) => part(size.share).max(size.least.get()),
         };
         tokens.min(visible)
+    }
+
+    /// The share of the visible tokens, if the size is one.
+    pub fn share(self) -> Option<Fraction> {
+        match self {
+            Self::Tokens(_) => None,
+            Self::Share(share) | Self::ShareWithLeast(ShareWithLeast { share, .. }) => Some(share),
+        }
+    }
+
+    /// The same size with another share. A least number of tokens stays.
+    #[must_use]
+    pub fn with_share(self, share: Fraction) -> Self {
+        match self {
+            Self::Tokens(_) | Self::Share(_) => Self::Share(share),
+            Self::ShareWithLeast(size) => Self::ShareWithLeast(ShareWithLeast { share, ..size }),
+        }
     }
 }
 
@@ -70,7 +102,7 @@ impl TryFrom<f64> for Fraction {
 
 pub(crate) struct SizeVisitor;
 
-impl de::Visitor<'_> for SizeVisitor {
+impl<'de> de::Visitor<'de> for SizeVisitor {
     type Value = Size;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,6 +137,11 @@ impl de::Visitor<'_> for SizeVisitor {
             .map(Size::Share)
             .map_err(|_| E::invalid_value(de::Unexpected::Float(share), &self))
     }
+
+    fn visit_map<A: de::MapAccess<'de>>(self, table: A) -> Result<Size, A::Error> {
+        let table = de::value::MapAccessDeserializer::new(table);
+        ShareWithLeast::deserialize(table).map(Size::ShareWithLeast)
+    }
 }
 
 impl<'de> Deserialize<'de> for Size {
@@ -118,6 +155,7 @@ impl Serialize for Size {
         match *self {
             Self::Tokens(tokens) => serializer.serialize_u64(tokens as u64),
             Self::Share(share) => share.serialize(serializer),
+            Self::ShareWithLeast(size) => size.serialize(serializer),
         }
     }
 }
@@ -127,12 +165,14 @@ impl JsonSchema for Size {
         "Size".into()
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let with_least = generator.subschema_for::<ShareWithLeast>();
         json_schema!({
             "description": "tokens (a whole number), or a share of the context (0.05)",
             "anyOf": [
                 { "type": "integer", "minimum": 1 },
                 { "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 },
+                with_least,
             ],
         })
     }
@@ -202,6 +242,30 @@ mod tests {
         assert_eq!(share(0.5).of(0), 0);
     }
 
+    /// A share of a short context is at least `least`, and never more than the context.
+    #[test]
+    fn a_share_with_a_least_number_does_not_shrink_below_it() {
+        let size = size(r#"{ "share": 0.1, "least": 32 }"#).unwrap();
+        let contexts = [0, 5, 44, 319, 330, 1000];
+        assert_eq!(contexts.map(|tokens| size.of(tokens)), [0, 5, 32, 32, 33, 100]);
+        let half = Fraction::try_from(0.5).unwrap();
+        assert_eq!(size.share().map(Fraction::get), Some(0.1));
+        assert_eq!([44, 100].map(|tokens| size.with_share(half).of(tokens)), [32, 50]);
+        assert_eq!(Size::Tokens(7).with_share(half), Size::Share(half));
+    }
+
+    #[test]
+    fn a_share_with_a_least_number_is_checked() {
+        for (text, part) in [
+            (r#"{ "share": 0.1 }"#, "missing field `least`"),
+            (r#"{ "share": 1.5, "least": 3 }"#, "strictly between 0 and 1"),
+            (r#"{ "share": 0.1, "least": 0 }"#, "nonzero"),
+            (r#"{ "share": 0.1, "least": 3, "most": 9 }"#, "unknown field `most`"),
+        ] {
+            assert!(size(text).unwrap_err().contains(part), "{text}");
+        }
+    }
+
     #[test]
     fn one_is_a_token_and_one_point_zero_is_refused() {
         assert_eq!(size("1"), Ok(Size::Tokens(1)));
@@ -221,7 +285,7 @@ mod tests {
 
     #[test]
     fn round_trip() {
-        for text in ["128", "0.05"] {
+        for text in ["128", "0.05", r#"{"share":0.05,"least":32}"#] {
             assert_eq!(serde_json::to_string(&size(text).unwrap()).unwrap(), text);
         }
         for bad in ["0", "1", "0.0", "1.0", "2.5", "\"x\""] {

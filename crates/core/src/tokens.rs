@@ -9,9 +9,11 @@ use std::ops::Range;
 use half::{bf16, f16};
 use ndarray::Array2;
 
+use crate::{Error, Result};
+
 use products::{dot, dots, dots_of};
 
-pub use stored::{BlockLayout, Blocks, Element, StoredRows};
+pub use stored::{BlockLayout, Blocks, Element, PageLayout, StoredRows};
 
 /// The largest magnitude of a stored number or a scaled query: products of two sum over ten
 /// thousand dimensions, and over a group, without leaving f32.
@@ -70,6 +72,46 @@ impl<'a> Tokens<'a> {
         }
         let layout = BlockLayout::new(len, dim, dim, per_block);
         Self { rows: T::rows(Blocks::Many(blocks)), layout }
+    }
+
+    /// `len` rows of `dim` numbers in the pages of a pool that a block table lists, as serving systems
+    /// keep them: row `t` is row `t % rows` of page `table[t / rows]`, and page `p` begins at number
+    /// `p · stride` of the pool. Rows with something between them are [columns](Self::columns) of
+    /// wider ones. O(len / rows); nothing is allocated.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if a page has no rows or is longer than the stride, if the table is too short,
+    /// or if one of its pages is not in the pool.
+    pub fn paged<T: Element>(
+        pool: &'a [T],
+        table: &'a [u32],
+        page: PageLayout,
+        len: usize,
+        dim: usize,
+    ) -> Result<Self> {
+        let PageLayout { rows, stride } = page;
+        let per_block = NonZeroUsize::new(rows)
+            .ok_or_else(|| Error::shape("rows of a page", "at least 1", rows))?;
+        let size = rows.saturating_mul(dim);
+        if stride < size {
+            let expected = format!("at least {size} ({rows} rows of {dim} elements)");
+            return Err(Error::shape("stride of pages", expected, stride));
+        }
+        let pages = len.div_ceil(rows);
+        if table.len() < pages {
+            let expected = format!("at least {pages} pages ({len} rows of {rows} in a page)");
+            return Err(Error::shape("block table", expected, table.len()));
+        }
+        for (place, &page) in table[..pages].iter().enumerate() {
+            let held = rows.min(len - place * rows) * dim;
+            let end = (page as usize).saturating_mul(stride).saturating_add(held);
+            if end > pool.len() {
+                let expected = format!("a page within the pool's {} elements", pool.len());
+                return Err(Error::shape(format!("block table[{place}]"), expected, page));
+            }
+        }
+        let layout = BlockLayout::new(len, dim, dim, per_block);
+        Ok(Self { rows: T::rows(Blocks::Paged { pool, table, stride }), layout })
     }
 
     /// Some elements of each row: `[len, range.len()]`.

@@ -314,6 +314,7 @@ mod tests {
     fn rows_are_counted_as_their_names_say() {
         let report = |certain, sampled, read_by_group, kind| RowReport {
             fell_back: false,
+            unobserved: false,
             visible: 100,
             certain,
             sampled,

@@ -147,6 +147,10 @@ impl Selector for Worker {
         self.beside.selector().is_some_and(Selector::needs_feedback)
     }
 
+    fn needs_prompt(&self) -> bool {
+        self.beside.selector().is_some_and(Selector::needs_prompt)
+    }
+
     fn group_wide(&self) -> bool {
         self.beside.selector().is_none_or(Selector::group_wide)
     }

@@ -209,6 +209,10 @@ impl Selector for Worker {
         true
     }
 
+    fn needs_prompt(&self) -> bool {
+        true
+    }
+
     fn group_wide(&self) -> bool {
         true
     }

@@ -88,6 +88,10 @@ impl Selector for Worker {
         self.graph = Some(Graph::new(prompt, neighbours.get().into(), degree.get().into()));
     }
 
+    fn needs_prompt(&self) -> bool {
+        true
+    }
+
     fn index_bytes(&self) -> usize {
         self.graph.as_ref().map_or(0, Graph::bytes)
     }

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The best scores are kept, lower index first among equals, and the last `window` tokens, `size`
-//! in all: a share is of the tokens so far, and the window is never more than that. Beyond the ends
+//! in all: a share is of the tokens so far, and never fewer than the window; of a `size` in tokens
+//! the window is a part. Beyond the ends
 //! of the voted tokens votes are 0, as the authors have it. Tokens that come later are all kept,
 //! until another prompt is shown, of another turn, say: its queries vote among what is kept by
 //! then, whose neighbours are those among the kept, and again `size` is kept. Without any prompt
@@ -59,7 +60,8 @@ pub use pool::{Odd, Pooling};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapKv {
-    /// How many tokens of the prompt are kept, the window included.
+    /// Number of tokens of the prompt that are kept, the window included; a share is never fewer
+    /// than the window.
     pub size: Size,
     /// How many of the last prompt queries vote, and how many of the last tokens are kept whatever
     /// the vote.
@@ -76,6 +78,14 @@ pub struct SnapKv {
 /// 32, as the authors have.
 fn window() -> NonZeroUsize {
     NonZeroUsize::new(32).expect("32 is not 0")
+}
+
+impl SnapKv {
+    /// Number of tokens kept of `tokens`. A share of a short prompt would be less than the window.
+    fn kept_of(&self, tokens: usize) -> usize {
+        let least = self.size.share().map_or(0, |_| self.window.get());
+        self.size.of(tokens).max(least).min(tokens)
+    }
 }
 
 #[typetag::serde(name = "snapkv")]
@@ -112,15 +122,19 @@ impl Selector for Worker {
     }
 
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
-        let SnapKv { size, window, pool, pooling } = &self.config;
+        let SnapKv { window, pool, pooling, .. } = &self.config;
         let tokens = prompt.keys.len();
-        let size = size.of(tokens);
+        let size = self.config.kept_of(tokens);
         let recent = window.get().min(size);
         let old = self.kept.before(tokens - recent);
         if old > size - recent {
             let scores = pooling.pool(&self.votes(prompt, old), *pool);
             self.kept.evict(old, size - recent, &scores);
         }
+    }
+
+    fn needs_prompt(&self) -> bool {
+        true
     }
 
     fn group_wide(&self) -> bool {

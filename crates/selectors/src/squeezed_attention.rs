@@ -185,6 +185,10 @@ impl Selector for Worker {
         }
     }
 
+    fn needs_prompt(&self) -> bool {
+        true
+    }
+
     fn index_bytes(&self) -> usize {
         self.context.as_ref().map_or(0, |context| context.bytes())
     }

@@ -135,6 +135,10 @@ impl Selector for Worker {
         self.index = Some(Index::new(&self.config, &self.site, keys.view()));
     }
 
+    fn needs_prompt(&self) -> bool {
+        true
+    }
+
     fn index_bytes(&self) -> usize {
         self.index.as_ref().map_or(0, |index| index.clusters.bytes() + index.centroids.bytes())
     }

@@ -92,6 +92,10 @@ impl Selector for Worker {
         self.inner.needs_feedback()
     }
 
+    fn needs_prompt(&self) -> bool {
+        self.inner.needs_prompt()
+    }
+
     fn group_wide(&self) -> bool {
         self.score == Score::Group && self.inner.group_wide()
     }

@@ -1,7 +1,7 @@
 //! The laws of estimators. Each says what it demands, and its verdict says what was found instead.
 
 use proptest::prelude::*;
-use vattention_core::{BudgetEstimator, Fraction, Needs, SampleStats, Size, TunableDemand, Unseen};
+use vattention_core::{BudgetEstimator, Fraction, Needs, SampleStats, TunableDemand, Unseen};
 
 use crate::laws::{Verdict, ensure, read_again};
 
@@ -83,7 +83,7 @@ pub fn is_set(estimator: &dyn BudgetEstimator, _: &SampleStats) -> Verdict {
         share
     });
     let size = size.map(|old| {
-        *old = Size::Share(share);
+        *old = old.with_share(share);
         *old
     });
     *old_delta = delta;

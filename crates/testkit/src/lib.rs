@@ -34,6 +34,7 @@
 //! | `causal` | tokens that a row does not see change nothing of its draws |
 //! | `leaves` | what was taken is not drawn, and nothing is drawn twice |
 //! | `nests` | a larger sample holds a smaller one, however it grew; the largest is everything |
+//! | `answers` | each drawn token has a probability; if nothing is drawn, the newest token is read |
 //! | `includes` | over many sequences, a token is drawn as often as it is said to be |
 //! | `foretells` | over many sequences, the variance that is foretold of a total is that of its errors |
 //!
@@ -50,7 +51,8 @@
 //! | `is_monotone` | a larger epsilon needs no more tokens, and a larger delta makes no wider bar |
 //!
 //! [`promise!`](crate::promise!) makes one test of a whole pipeline: whether it keeps what it promises
-//! on every kind of head.
+//! on every kind of head. Its selectors are shown a prompt and given feedback, and the test fails if
+//! no sample is drawn on any kind of head.
 //!
 //! A law is a function of a selector's config and a [`Head`], so it can be called with a head of
 //! one's own too. Cases have a fixed seed: the same on every run. `PROPTEST_CASES` makes more of
@@ -141,7 +143,8 @@ macro_rules! laws {
 
 /// Makes a test of that name, which tries a pipeline on every kind of head
 /// ([`promises::check`](crate::promises::check)): over 2,000 samples of each, what its certificates
-/// say may not be contradicted at 1e-6. Some minutes without optimisation.
+/// say may not be contradicted at 1e-6, and on one kind at least a sample must be drawn. Some
+/// minutes without optimisation.
 #[macro_export]
 macro_rules! promise {
     ($name:ident, $pipeline:expr) => {
@@ -202,6 +205,11 @@ macro_rules! sampler_laws {
             #[test]
             fn nests() {
                 obeys($crate::sampler_laws::nests);
+            }
+
+            #[test]
+            fn answers() {
+                obeys($crate::sampler_laws::answers);
             }
 
             #[test]

@@ -1,11 +1,13 @@
 //! The laws of samplers. Each says what it demands, and its verdict says what was found instead.
 
+use std::sync::Arc;
+
 use vattention_core::{
-    Assurance, Design, Picks, Row, Sampler, SamplerConfig, Score, Site, Step, Stratification,
-    Stream,
+    Assurance, Design, Picks, Pipeline, PipelineConfig, Row, Sampler, SamplerConfig, Score, Share,
+    Site, Step, Stratification, Stream,
 };
 
-use crate::laws::{Verdict, ensure, is_read_again};
+use crate::laws::{Verdict, ensure, is_read_again, read_again};
 use crate::{Head, Texture};
 
 /// A law: a sampler obeys it on a head, or not.
@@ -138,6 +140,57 @@ pub fn nests(config: &dyn SamplerConfig, head: &Head) -> Verdict {
         ensure(lost.is_none(), || format!("{lost:?} is drawn at size {few}, and not at {more}"))?;
         let rest: Vec<Drawn> = picks.residual().map(|token| (token as u32, 1.0)).collect();
         ensure(all == rest, || format!("all {n_s} left are {rest:?}, and drawn {all:?}"))?;
+    }
+    Ok(())
+}
+
+/// Each token that is drawn has a probability, from the smallest sample on. A sampler that no
+/// estimator may follow may draw nothing; then a pipeline of it alone reads the newest token.
+///
+/// # Errors
+/// The numbers that differ, or the list.
+pub fn answers(config: &dyn SamplerConfig, head: &Head) -> Verdict {
+    let sampler = filled(config, head.site(), head)?;
+    let step = head.step(head.tokens);
+    let grows = config.evidence() != Assurance::Nothing;
+    let sizes = if grows { &[0, 1, step.visible][..] } else { &[0] };
+    for readers in readers(config, &step) {
+        let picks = Picks::new(step.visible);
+        let mut design = design(&*sampler, &step, &readers, &picks, 0);
+        let mut tokens = Vec::new();
+        for &size in sizes {
+            design.extend(size, &mut tokens);
+            let (drawn, known) = (tokens.len(), design.probabilities().len());
+            ensure(drawn == known, || {
+                format!("at size {size} {drawn} tokens are drawn, with {known} probabilities")
+            })?;
+        }
+    }
+    if grows { Ok(()) } else { reads_something(config, head) }
+}
+
+/// Whether a pipeline of the sampler alone reads a token at every step.
+fn reads_something(config: &dyn SamplerConfig, head: &Head) -> Verdict {
+    let (_, sampler) = read_again::<Box<dyn SamplerConfig>>(config)?;
+    let config = PipelineConfig {
+        share: if config.shares() { Share::Group } else { Share::Head },
+        sampler: Some(sampler),
+        ..PipelineConfig::default()
+    };
+    let failed = |error| format!("a pipeline of it alone fails: {error}");
+    let mut pipeline = Pipeline::new(&Arc::new(config), *head.site()).map_err(failed)?;
+    pipeline.append(&head.part(0..head.tokens)).map_err(failed)?;
+    for visible in [1, head.tokens.div_ceil(2), head.tokens] {
+        let step = head.step(visible);
+        let reading = pipeline.read(&step).map_err(failed)?;
+        for row in step.rows() {
+            let entries = reading.of(row.member()).entries();
+            let certain_newest = entries == [(visible as u32 - 1, 1.0)];
+            let sampled = entries.iter().any(|&(_, p)| p > 0.0 && p <= 1.0);
+            ensure(certain_newest || sampled, || {
+                format!("member {} reads {entries:?} of {visible} tokens", row.member())
+            })?;
+        }
     }
     Ok(())
 }

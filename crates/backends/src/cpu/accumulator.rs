@@ -29,8 +29,8 @@ pub(crate) struct CpuAccumulator<'a, E: Stored> {
     /// The tokens that reading everything would read; none if it is out of the question.
     visible: Option<usize>,
     certain: Vec<Sums>,
-    /// Whether the certain tokens have been read.
-    taken: bool,
+    /// Number of picks that have been read, once they have.
+    taken: Option<usize>,
     /// Of each certain token, if it will be asked for.
     certain_rows: Option<RowByRow>,
     sample: Sample<E>,
@@ -50,7 +50,7 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
             readers,
             visible: (!literal).then_some(visible),
             certain: readers.nothing(),
-            taken: false,
+            taken: None,
             certain_rows: feedback.then(|| RowByRow::new(readers.members())),
             sample: Sample::new(readers),
             attend: Duration::ZERO,
@@ -67,7 +67,8 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
         let begin = Instant::now();
         match read.picks() {
             None => self.read_everything(read.len()),
-            Some(picks) if !self.taken => {
+            // Where nothing was picked and nothing drawn, the newest token is read, which comes late.
+            Some(picks) if self.taken != Some(picks.len()) => {
                 self.read_certain(Span::List(&picks.indices()), false);
             }
             Some(_) if read.drawn().is_empty() => {}
@@ -144,7 +145,7 @@ impl<E: Stored> Accumulator for CpuAccumulator<'_, E> {
     fn take(&mut self, picks: &Picks) {
         let begin = Instant::now();
         self.read_certain(Span::List(&picks.indices()), true);
-        self.taken = true;
+        self.taken = Some(picks.len());
         self.attend += begin.elapsed();
     }
 

@@ -64,9 +64,11 @@ impl Cpu {
     ///
     /// # Errors
     /// If `head.step` has fewer keys or values than are visible, or of different number types, or whose dimension is no
-    /// multiple of 32 without [zeros behind](vattention_core::Tokens::padded); or queries of another shape.
+    /// multiple of 32 without [zeros behind](vattention_core::Tokens::padded); or queries of another shape. Also
+    /// if a selector was not given what it learns from ([`Pipeline::check_taught`](vattention_core::Pipeline::check_taught)).
     pub fn answer(head: &HeadInput<'_>, fall_back: FallBack) -> Result<HeadOutput> {
         head.check()?;
+        head.pipeline.check_taught(head.step.step)?;
         answer(head, Answering::new(fall_back, false), Way::Chosen)
     }
 }

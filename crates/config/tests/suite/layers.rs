@@ -114,8 +114,10 @@ fn settings_of_layers_are_written_and_read_again() {
     assert_eq!(format!("{pipeline:?}"), format!("{again:?}"));
     let plain = serde_json::to_string(&*Loader::default().parse("p.toml", BASE).unwrap()).unwrap();
     assert!(text != plain && !plain.contains("layers\":[{"), "what answers are kept under");
-    let shares: Vec<(String, f64)> =
-        shares(&pipeline).into_iter().map(|(at, share)| (at, share.get())).collect();
+    let shares: Vec<(String, f64)> = shares(&pipeline)
+        .into_iter()
+        .map(|(at, share)| (at, share.share().unwrap().get()))
+        .collect();
     let named = |at: &str, share: f64| (at.to_owned(), share);
     assert_eq!(
         shares,

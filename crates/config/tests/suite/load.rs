@@ -317,6 +317,7 @@ fn what_is_wrong_within_another_selector_is_told_there() {
         ("{ type = \"sink\", size = 3, sise = 4 }", 79, "unknown field `sise` in selectors[0].of"),
         ("{ type = \"sink\", size = -3 }", 76, "bad value for selectors[0].of.size"),
         ("3", 52, "wrong type for selectors[0].of: expected a table"),
+        ("\"quest\"", 52, "wrong type for selectors[0].of: expected a table"),
     ] {
         let error = refuse(&of(inner));
         assert_eq!(place(&error), (1, column), "{error}");
@@ -331,6 +332,14 @@ fn what_is_wrong_within_another_selector_is_told_there() {
     assert_eq!(places, [76, 79, 89, 109], "{error}");
     let error = refuse(&of("{ type = \"sunk\", size = 3 }, score = \"hed\"").replace("0.8", "8"));
     assert_eq!(error.problems.len(), 3, "{error}");
+}
+
+/// A name in place of a table is answered with the table that has this name.
+#[test]
+fn a_selector_that_is_only_named_is_spelled_out() {
+    let error = refuse(&of("\"quest\""));
+    let help = error.problems[0].help().unwrap();
+    assert!(help.starts_with("write `of = { type = \"quest\" }`"), "{help}");
 }
 
 #[test]

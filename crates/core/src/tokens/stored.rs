@@ -22,6 +22,24 @@ pub enum Blocks<'a, T> {
     One(&'a [T]),
     /// As many rows in each block, but for the last.
     Many(&'a [&'a [T]]),
+    /// As many rows in each page, but for the last: pages of one pool, in the order of a table.
+    Paged {
+        /// All pages.
+        pool: &'a [T],
+        /// The page of each block, by its number in the pool.
+        table: &'a [u32],
+        /// Numbers from page to page.
+        stride: usize,
+    },
+}
+
+/// Pages of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageLayout {
+    /// Rows in a page, at least 1.
+    pub rows: usize,
+    /// Numbers from page to page of the pool, at least those of a page's rows.
+    pub stride: usize,
 }
 
 /// Where rows lie in their blocks: row `t` is row `(first + t) mod per_block` of block `(first + t) / per_block`, and row
@@ -126,6 +144,9 @@ impl BlockLayout {
         let (block, row) = match rows {
             Blocks::One(data) => (data, token),
             Blocks::Many(blocks) => (blocks[token / self.per_block], token % self.per_block),
+            Blocks::Paged { pool, table, stride } => {
+                (&pool[table[token / self.per_block] as usize * stride..], token % self.per_block)
+            }
         };
         (&block[row * self.stride + self.column..], self.per_block.get() - row)
     }

@@ -11,6 +11,40 @@ fn framed(rows: &[f32], dim: usize, before: usize, left: usize) -> Vec<f32> {
     all
 }
 
+/// Pages of `size` numbers in a pool, last page first, with gaps up to `stride`, and their table.
+fn pooled(numbers: &[bf16], size: usize, stride: usize) -> (Vec<bf16>, Vec<u32>) {
+    let (mut pool, mut table) = (Vec::new(), Vec::new());
+    for page in numbers.chunks(size).rev() {
+        table.push(table.len() as u32);
+        pool.extend_from_slice(page);
+        pool.resize(table.len() * stride, bf16::NAN);
+    }
+    table.reverse();
+    (pool, table)
+}
+
+/// A block table comes from a scheduler, so what is wrong with it is an error.
+#[test]
+fn pages_that_are_not_there_are_refused() {
+    let pool = [0.0_f32; 24];
+    let paged = |table: &[u32], rows, stride, len| {
+        let tokens = Tokens::paged(&pool, table, PageLayout { rows, stride }, len, 3);
+        tokens.map_or_else(|error| error.to_string(), |tokens| tokens.len().to_string())
+    };
+    assert_eq!(paged(&[3, 0], 2, 6, 4), "4");
+    assert_eq!(paged(&[3, 99], 2, 6, 2), "2", "pages beyond the last row are not read");
+    assert_eq!(paged(&[], 2, 6, 0), "0");
+    for (said, part) in [
+        (paged(&[0], 0, 6, 2), "rows of a page"),
+        (paged(&[0], 2, 5, 2), "stride of pages: expected at least 6"),
+        (paged(&[0], 2, 6, 4), "block table: expected at least 2 pages"),
+        (paged(&[0, 4], 2, 6, 4), "block table[1]: expected a page within the pool's 24 elements"),
+        (paged(&[0, u32::MAX], 2, usize::MAX, 4), "block table[1]"),
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     /// Every precision and layout gives the same rows and dot products, exact on small integers.
@@ -33,11 +67,15 @@ proptest! {
         let half_blocks: Vec<&[f16]> = half.chunks(per_block * dim).collect();
         let brain_blocks: Vec<&[bf16]> = brain.chunks(per_block * stride).collect();
         let (all, columns) = (before + len, left..left + dim);
+        let page = PageLayout { rows: per_block, stride: per_block * stride + 3 };
+        let (pool, table) = pooled(&brain, per_block * stride, page.stride);
+        let paged = Tokens::paged(&pool, &table, page, all, stride).unwrap();
         let views = [
             Tokens::new(&rows, len, dim),
             Tokens::strided(&wide[left.min(wide.len())..], all, dim, stride).range(before..all),
             Tokens::new(&brain, all, stride).range(before..all).columns(columns.clone()),
             Tokens::blocks(&half_blocks, per_block, len, dim),
+            paged.columns(columns.clone()).range(before..all),
             Tokens::blocks(&brain_blocks, per_block, all, stride).columns(columns).range(before..all),
         ];
         for tokens in views {

@@ -72,11 +72,12 @@ fn looks_tell_each_member_its_own_sums() {
         };
         let mut pipeline = Pipeline::new(&Arc::new(config), site).unwrap();
         let (keys_, values_) = (Tokens::new(&keys, n, 1), Tokens::new(&values, n, 1));
-        pipeline.append(&NewTokens { first: 0, keys: keys_, values: values_, classes: None });
+        let new = NewTokens { first: 0, keys: keys_, values: values_, classes: None };
+        pipeline.append(&new).unwrap();
         SEEN.lock().unwrap().clear();
         let step =
             Step { site: &site, queries: &queries, keys: keys_, values: values_, visible, step: 0 };
-        let reading = pipeline.read(&step);
+        let reading = pipeline.read(&step).unwrap();
         let list = reading.list(0);
         assert_eq!(list.sampled, 75, "a quarter of the visible tokens");
         let seen = SEEN.lock().unwrap().clone();

@@ -231,7 +231,7 @@ impl World {
     }
 
     fn read(&self, config: PipelineConfig) -> Reading {
-        Pipeline::new(&Arc::new(config), self.site).unwrap().read(&self.step())
+        Pipeline::new(&Arc::new(config), self.site).unwrap().read(&self.step()).unwrap()
     }
 
     fn sums(&self, list: &List, member: usize) -> Softmax {
@@ -272,7 +272,7 @@ fn rule_3_the_estimate_is_unbiased_over_every_sample_of_three_out_of_six() {
         let config = PipelineConfig { seed, ..sampled(vec![Box::new(take([2, 5]))], 1, fixed(3)) };
         let site = Site { seed, ..world.site };
         let reading = Pipeline::new(&Arc::new(config), site).unwrap();
-        let reading = reading.read(&Step { site: &site, ..world.step() });
+        let reading = reading.read(&Step { site: &site, ..world.step() }).unwrap();
         let sums = world.sums(&reading.list(0), 0);
         samples.insert(tokens(&reading.list(0)), sums);
     }
@@ -512,7 +512,7 @@ fn rule_6_each_selector_has_its_own_random_numbers_in_feedback_too() {
     let two = config(vec![Box::new(Noting {}), Box::new(Noting {})]);
     let mut pipeline = Pipeline::new(&Arc::new(two), world.site).unwrap();
     let step = world.step();
-    pipeline.read(&step);
+    pipeline.read(&step).unwrap();
     pipeline.feedback(&step.row(0), &Attended { tokens: &[9], weights: &[1.0] });
     let stream = |purpose| Stream::new(&world.site, purpose, 0, 0);
     let want = [stream(1), stream(2), stream(1), stream(2)];
@@ -810,7 +810,7 @@ fn rule_9_a_group_reads_everything_if_one_of_its_members_does() {
     let head = PipelineConfig { share: Share::Head, ..config(vec![Box::new(take([7]))]) };
     let pipeline = Pipeline::new(&Arc::new(head), world.site).unwrap();
     let step = world.step();
-    let own = pipeline.read(&step).of(0).clone();
+    let own = pipeline.read(&step).unwrap().of(0).clone();
     let report = Reading::new(vec![own, pipeline.fall_back(&step)], 2).report(0);
     assert_eq!((report.certain, report.read_by_group), (1, 100));
 }

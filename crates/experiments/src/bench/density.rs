@@ -67,7 +67,7 @@ fn set_sizes(
     for sizes in &mut parts {
         let share = Fraction::try_from(density.get() / (count * sizes.len()) as f64)?;
         for size in sizes {
-            **size = Size::Share(share);
+            **size = size.with_share(share);
         }
     }
     Ok((Arc::new(pipeline), count))
@@ -104,7 +104,8 @@ fn with_window(pipeline: &PipelineConfig, density: Fraction) -> Option<Arc<Pipel
             Tunable::Sizes(_) | Tunable::Mass(_) | Tunable::Threshold(_) => return None,
         }
     }
-    *window? = Size::Share(density);
+    let window = window?;
+    *window = window.with_share(density);
     Some(Arc::new(pipeline))
 }
 

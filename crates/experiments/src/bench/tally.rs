@@ -199,6 +199,7 @@ mod tests {
             read_by_group,
             budget: None,
             fell_back,
+            unobserved: false,
             certificate: Certificate {
                 promise: None,
                 bar: None,

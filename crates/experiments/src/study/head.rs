@@ -33,8 +33,8 @@ impl<'a> Head<'a> {
         let shape = layer.shape();
         let site = Site { seed: 0, sequence: 0, layer: number, kv_head, shape };
         let file = || "the natural configuration".into();
-        let mut pipeline = Pipeline::new(&Arc::new(certain.selectors()), site)
-            .map_err(|source| Error::Pipeline { file: file(), layer: number, source })?;
+        let refuse = |source| Error::Pipeline { file: file(), layer: number, source };
+        let mut pipeline = Pipeline::new(&Arc::new(certain.selectors()), site).map_err(refuse)?;
         let tokens = layer.keys.dim().1;
         let rows = |numbers: &'a Array3<f32>, dim: usize| {
             let all = numbers.as_slice().expect("a trace's arrays are in standard layout");
@@ -42,7 +42,7 @@ impl<'a> Head<'a> {
         };
         let keys = rows(&layer.keys, shape.head_dim);
         let values = rows(&layer.values, shape.value_dim);
-        pipeline.append(&NewTokens { first: 0, keys, values, classes: None });
+        pipeline.append(&NewTokens { first: 0, keys, values, classes: None }).map_err(refuse)?;
         Ok(Self { trace, pipeline, layer, keys, values })
     }
 
@@ -57,7 +57,7 @@ impl<'a> Head<'a> {
         let visible = self.layer.visible_to(query);
         let (keys, values) = (self.keys, self.values);
         let step = Step { site, queries: &queries, keys, values, visible, step: query as u32 };
-        let reading = self.pipeline.read(&step);
+        let reading = self.pipeline.complete(&step, &self.pipeline.choose(&step));
         let row = |member: usize| {
             let taken = reading.list(member).indices;
             let left = visible - taken.len();

@@ -52,7 +52,7 @@ impl<'a> Bench<'a> {
         let head = |kv_head: usize| -> Result<(usize, Head<'a>)> {
             let site = Site { seed: pipeline.seed, sequence: 0, layer: number, kv_head, shape };
             let pipeline = Pipeline::new(pipeline, site).map_err(refuse)?;
-            Ok((kv_head, Head::new(pipeline, layer, kv_head, scale)))
+            Ok((kv_head, Head::new(pipeline, layer, kv_head, scale).map_err(refuse)?))
         };
         Ok(Self {
             demand,
@@ -120,7 +120,12 @@ impl<'a> Bench<'a> {
 }
 
 impl<'a> Head<'a> {
-    fn new(mut pipeline: Pipeline, layer: &'a TraceLayer, kv_head: usize, scale: f32) -> Self {
+    fn new(
+        mut pipeline: Pipeline,
+        layer: &'a TraceLayer,
+        kv_head: usize,
+        scale: f32,
+    ) -> vattention_core::Result<Self> {
         let (_, tokens, head_dim) = layer.keys.dim();
         let (_, _, value_dim) = layer.values.dim();
         let rows = |numbers: &'a ndarray::Array3<f32>, dim: usize, part: Range<usize>| {
@@ -137,7 +142,7 @@ impl<'a> Head<'a> {
         let end = layer.prompt_end();
         let (keys, values) = both(0..end);
         let classes = layer.classes_of(0..end);
-        pipeline.append(&NewTokens { first: 0, keys, values, classes });
+        pipeline.append(&NewTokens { first: 0, keys, values, classes })?;
         if let Some(prompt) = &layer.prompt {
             let queries = prompt.slice(s![members.clone(), .., ..]).mapv(|q| q * scale);
             pipeline.observe(&PromptQueries { site: &site, queries: queries.view(), keys, values });
@@ -145,12 +150,12 @@ impl<'a> Head<'a> {
         if end < tokens {
             let (keys, values) = both(end..tokens);
             let classes = layer.classes_of(end..tokens);
-            pipeline.append(&NewTokens { first: end, keys, values, classes });
+            pipeline.append(&NewTokens { first: end, keys, values, classes })?;
         }
         let (keys, values) = both(0..tokens);
         let query =
             |t| layer.queries.slice(s![members.clone(), t, ..]).iter().map(|q| q * scale).collect();
         let queries = (0..layer.queries.dim().1).map(query).collect();
-        Self { pipeline, keys, values, queries }
+        Ok(Self { pipeline, keys, values, queries })
     }
 }

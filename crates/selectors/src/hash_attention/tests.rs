@@ -205,9 +205,11 @@ fn files_that_do_not_fit_are_refused_by_name() {
     assert!(refused(&trained).contains("format is `other/1`: expected `vattention-hash/1`"));
     write(&path, 2, good, |_| {});
     assert!(refused(&trained).contains("is [2, 8, 8]: expected [4 query heads, 8, out]"));
+    assert!(refused(&trained).ends_with("of KV heads: write `codes = \"group\"`"), "HATA's");
     let one = HashAttention { codes: IndexOf::Group, ..trained.clone() };
     write(&path, 3, good, |_| {});
     assert!(refused(&one).contains("expected [2 KV heads or 4 query heads, 8, out]"));
+    assert!(!refused(&one).contains("write `codes"));
     write(&path, 4, good, |shapes| shapes.retain(|name, _| !name.contains("key.0.weight")));
     assert_eq!(refused(&trained), "there is no `layers.0.key.0.weight`");
     write(&path, 4, good, |shapes| shapes.retain(|name, _| !name.contains("key.1.weight")));

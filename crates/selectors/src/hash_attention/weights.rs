@@ -74,7 +74,12 @@ impl Weights {
                 _ => (0, None, 0),
             };
             let head = head.ok_or_else(|| {
-                mismatch(&weight, info, &format!("[{}, {wanted}, out]", heads_of(site, codes)))
+                let expected = format!("[{}, {wanted}, out]", heads_of(site, codes));
+                format!(
+                    "{}{}",
+                    mismatch(&weight, info, &expected),
+                    advice(&info.shape, site, codes)
+                )
             })?;
             let bias = format!("{name}.{}.bias", layers.len());
             let bias_info = self.0.info(&bias)?;
@@ -102,6 +107,15 @@ fn head(heads: usize, site: &Site, codes: IndexOf, member: usize) -> Option<usiz
         IndexOf::Group if heads == kv_heads => Some(site.kv_head),
         IndexOf::Group if heads == query_heads => Some(first),
         _ => None,
+    }
+}
+
+/// What to write if a tensor has a row for each KV head, as HATA's matrices do.
+fn advice(shape: &[usize], site: &Site, codes: IndexOf) -> &'static str {
+    if codes == IndexOf::Head && shape.first() == Some(&site.shape.kv_heads) {
+        "; these maps are of KV heads: write `codes = \"group\"`"
+    } else {
+        ""
     }
 }
 

@@ -115,6 +115,22 @@ proptest! {
     }
 }
 
+/// A share of a short prompt is not less than the window; a size in tokens may be.
+#[test]
+fn a_share_of_a_short_prompt_keeps_the_window() {
+    let share = Size::Share(vattention_core::Fraction::try_from(0.1).unwrap());
+    for (tokens, expected) in [(5, 5), (20, 20), (44, 32), (319, 32), (330, 33)] {
+        let head = Head::new(tokens, 8, 5, Texture::Gaussian);
+        let config = SnapKv { size: share, ..config(1, 32, 7, Pooling::Max) };
+        let kept = kept(&config, &head, tokens, &queries(&head, 1));
+        assert_eq!(kept.len(), expected, "{tokens} tokens");
+        assert!((tokens - expected.min(32)..tokens).all(|token| kept.contains(&token)));
+    }
+    let head = Head::new(44, 8, 5, Texture::Gaussian);
+    let kept = kept(&config(6, 32, 7, Pooling::Max), &head, 44, &queries(&head, 1));
+    assert_eq!(kept, (38..44).collect::<Vec<_>>());
+}
+
 /// A query that votes can change what is kept: the test above is not of something constant.
 #[test]
 fn the_last_queries_do_vote() {

@@ -7,7 +7,7 @@ use vattention_core::{
 };
 use vattention_testkit::Verdict;
 use vattention_testkit::sampler_laws::{
-    causal, foretells, forks, grows, includes, leaves, nests, repeats, round_trips,
+    answers, causal, foretells, forks, grows, includes, leaves, nests, repeats, round_trips,
 };
 
 /// Draws each token by itself, all with one probability; broken in one way, or none.
@@ -29,6 +29,8 @@ enum Fault {
     Greedy,
     /// Draws among tokens that the row does not see.
     LooksAhead,
+    /// Has a probability too few.
+    Miscounts,
 }
 
 #[typetag::serde(name = "by-itself")]
@@ -103,7 +105,8 @@ impl Design for Draws {
     fn probabilities(&self) -> Vec<f64> {
         let stated =
             if self.how == Fault::Understates && self.p < 1.0 { self.p / 1.5 } else { self.p };
-        vec![stated; self.drawn]
+        let known = self.drawn - usize::from(self.how == Fault::Miscounts && self.drawn > 0);
+        vec![stated; known]
     }
 
     fn factors(&self, size: usize) -> Vec<f64> {
@@ -118,7 +121,7 @@ type OfSequences = fn(&dyn SamplerConfig) -> Verdict;
 /// The laws that a sampler breaks.
 fn broken(how: Fault) -> Vec<&'static str> {
     let config = ByItself { how };
-    let of_heads: [(&str, vattention_testkit::SamplerLaw); 7] = [
+    let of_heads: [(&str, vattention_testkit::SamplerLaw); 8] = [
         ("round_trips", round_trips),
         ("repeats", repeats),
         ("grows", grows),
@@ -126,6 +129,7 @@ fn broken(how: Fault) -> Vec<&'static str> {
         ("causal", causal),
         ("leaves", leaves),
         ("nests", nests),
+        ("answers", answers),
     ];
     let of_sequences: [(&str, OfSequences); 2] = [("includes", includes), ("foretells", foretells)];
     let breaks = |law| {
@@ -147,4 +151,5 @@ fn broken_samplers_fail_exactly_the_laws_they_break() {
     assert_eq!(broken(Fault::Afresh), ["nests", "foretells"]);
     assert_eq!(broken(Fault::Greedy), ["leaves", "nests"]);
     assert_eq!(broken(Fault::LooksAhead), ["causal", "leaves"]);
+    assert_eq!(broken(Fault::Miscounts), ["nests", "answers", "includes"]);
 }

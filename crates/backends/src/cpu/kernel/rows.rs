@@ -199,6 +199,15 @@ impl<'a, E: Copy> Vectors<'a, E> {
                 blocks.len() >= end.div_ceil(per_block)
                     && all.all(|(i, block)| holds(block, rows_of(i)))
             }
+            Blocks::Paged { pool, table, stride } => {
+                let mut all = table.iter().enumerate();
+                table.len() >= end.div_ceil(per_block)
+                    && all.all(|(i, &page)| {
+                        let first = (page as usize).saturating_mul(stride);
+                        rows_of(i) == 0
+                            || pool.get(first..).is_some_and(|page| holds(page, rows_of(i)))
+                    })
+            }
         };
         assert!(there, "{what} past the end of a block");
         let log2_per_block = per_block.is_power_of_two().then_some(per_block.ilog2());
@@ -218,6 +227,14 @@ impl<'a, E: Copy> Vectors<'a, E> {
             }
             (Blocks::Many(blocks), None) => {
                 (*blocks.get_unchecked(row / per_block), row % per_block)
+            }
+            (Blocks::Paged { pool, table, stride }, log2) => {
+                let (block, row) = match log2 {
+                    Some(log2) => (row >> log2, row & ((1 << log2) - 1)),
+                    None => (row / per_block.get(), row % per_block.get()),
+                };
+                let page = *table.get_unchecked(block) as usize;
+                (pool.get_unchecked(page * stride..), row)
             }
         };
         block.as_ptr().add(row * stride + column)

@@ -74,8 +74,8 @@ fn read(kind: Kind, head: &Head, shown: Shown, estimator: Box<dyn BudgetEstimato
     ask(kind, head, shown, |step| {
         let mut pipeline = Pipeline::new(&Arc::new(config), *step.site).unwrap();
         let (first, keys, values) = (0, step.keys, step.values);
-        pipeline.append(&NewTokens { first, keys, values, classes: None });
-        pipeline.read(step).reads()[0].clone()
+        pipeline.append(&NewTokens { first, keys, values, classes: None }).unwrap();
+        pipeline.read(step).unwrap().reads()[0].clone()
     })
 }
 
