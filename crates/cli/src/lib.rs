@@ -18,6 +18,7 @@ mod numbers;
 mod outputs;
 mod pipelines;
 mod progress;
+mod provenance;
 mod sharing;
 mod study;
 mod synth;
@@ -123,7 +124,7 @@ fn run(command: Command, call: &Call) -> Result<(), Failure> {
         Command::Study(command) => study::run(command, call),
         Command::Merge(args) => merge::run(&args),
         Command::Tune(args) => tune::run(&args, call),
-        Command::Bench(args) => bench::run(&args),
+        Command::Bench(args) => bench::run(&args, call),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),
         Command::Schema => list::print_schema(),
