@@ -107,7 +107,7 @@ class Study:
         name = f"retest-{share}-{row.query}-{row.layer}"
         report = self.verify(name, share, SCREENING + RETEST, row.query, row.layer)
         head = next(h for h in report["heads"] if h["query_head"] == row.head)
-        return head["violations"] - row.violations
+        return head["violated"] - row.violations
 
 
 class Row:
@@ -115,7 +115,7 @@ class Row:
 
     def __init__(self, query, head):
         self.query, self.layer, self.head = query, head["layer"], head["query_head"]
-        self.violations, self.p_value = head["violations"], head["p_value"]
+        self.violations, self.p_value = head["violated"], head["p_value"]
         self.read = head["density"]
 
 

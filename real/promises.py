@@ -10,9 +10,9 @@ def row(report):
         report["pipeline"],
         f"{sum(read) / len(read):.1%}",
         f"{max(read):.1%}",
-        f"{report['violations'] / report['trials']:.2%}",
-        f"{worst['violations'] / worst['trials']:.1%}",
-        f"{worst_row['violations']} of {worst_row['trials']}",
+        f"{report['violations']['violated'] / report['violations']['checked']:.2%}",
+        f"{worst['violated'] / worst['checked']:.1%}",
+        f"{worst_row['violated']} of {worst_row['checked']}",
         report["verdict"],
     )
 

@@ -177,9 +177,9 @@ def errors(result):
 
 def row(name, results, fastest):
     alone, sampled = results[name, "alone"], results.get((name, "sampled"))
-    cells = [name, percent(alone["density"]["per_kv_head"]["mean"])]
+    cells = [name, percent(alone["density"])]
     cells += [percent(alone["recall"]), *errors(alone)]
-    cells += [percent(sampled["density"]["per_kv_head"]["mean"]), *errors(sampled)] if sampled else ["-"] * 3
+    cells += [percent(sampled["density"]), *errors(sampled)] if sampled else ["-"] * 3
     cells += [f"{alone['index_bytes_per_token']:.1f}", f"{alone['seconds'] / fastest:.2f}"]
     return "| " + " | ".join(cells) + " |"
 
@@ -196,16 +196,16 @@ def print_tables(trace, options):
     print("\n| weighed by its own probabilities | read | error | p95 |\n|---|--:|--:|--:|")
     for name in WEIGHED:
         weighed = results[name, "weighed"]
-        print("| " + " | ".join([name, percent(weighed["density"]["per_kv_head"]["mean"]), *errors(weighed)]) + " |")
+        print("| " + " | ".join([name, percent(weighed["density"]), *errors(weighed)]) + " |")
 
 
 def promised(verdict):
     """What a verdict says, as cells."""
     heads = verdict["heads"]
     read = sum(head["density"] for head in heads) / len(heads)
-    worst = max(head["violations"] / head["trials"] for head in heads)
+    worst = max(head["violated"] / head["checked"] for head in heads)
     row = verdict["worst_row"]
-    return [percent(read), percent(worst), f"{row['violations']} of {row['trials']}", verdict["verdict"]]
+    return [percent(read), percent(worst), f"{row['violated']} of {row['checked']}", verdict["verdict"]]
 
 
 def print_promises(trace):

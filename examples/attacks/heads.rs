@@ -57,7 +57,7 @@ impl From<Verification> for Verdict {
         Self {
             worst_head: rate(found.worst.violations, found.worst.trials),
             worst_row: rate(found.worst_row.violations, found.worst_row.trials),
-            pooled: rate(found.violations, found.trials),
+            pooled: found.violations.share(),
             held: found.held,
             read: read / found.heads.len() as f64,
         }

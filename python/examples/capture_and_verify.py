@@ -30,10 +30,10 @@ def main():
         vattention.write_trace(trace, layers)
         verdict = vattention.verify(pipeline, trace, trials=400, progress=sys.stderr.isatty())
 
-    demand = verdict["demand"]
+    demand, violations = verdict["demand"], verdict["violations"]
     print(f"{verdict['pipeline']}: Pr({demand['target']} error > {demand['epsilon']}) <= {demand['delta']}")
-    print(f"{verdict['violations']} of {verdict['trials']} samples exceed epsilon; no head's rate is above {verdict['upper']:.3f}")
-    heads = pandas.DataFrame(verdict["heads"])[["layer", "query_head", "density", "violations", "trials", "p_value"]]
+    print(f"{violations['violated']} of {violations['checked']} samples exceed epsilon; no head's rate is above {verdict['upper']:.3f}")
+    heads = pandas.DataFrame(verdict["heads"])[["layer", "query_head", "density", "violated", "checked", "p_value"]]
     print(heads.to_string(index=False))
     coverage = verdict["row_coverage"]
     match verdict["verdict"]:

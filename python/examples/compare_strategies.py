@@ -32,7 +32,7 @@ def compared(layers):
         vattention.write_trace(trace, layers)
         found = vattention.compare(PIPELINES, trace)
     table = pandas.json_normalize(found["pipelines"])
-    columns = ["name", "density.per_kv_head.mean", "output_error.mean", "output_error.max"]
+    columns = ["pipeline", "density", "output_error.mean", "output_error.max"]
     return table[columns].set_axis(["pipeline", "read", "error", "largest"], axis="columns").sort_values("read")
 
 

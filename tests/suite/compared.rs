@@ -125,11 +125,11 @@ fn dense_attention_has_no_error_and_the_rest_follows_the_trace() {
     assert!(dense.output_error.max < 1e-5, "{dense:?}");
     assert!(dense.denominator_error.max < 1e-5 && dense.numerator_error.max < 1e-5);
     // Layer 3 is dense; in layer 11, the last two queries read 4 of 20 and of 40 tokens.
-    assert!((sink.density.per_query_head.mean - 0.575).abs() < 1e-12, "{sink:?}");
+    assert!((sink.density_per_query_head - 0.575).abs() < 1e-12, "{sink:?}");
     assert!(sink.denominator_error.mean > 0.1);
     // It has heard of two query heads before it reads of 20 tokens, and of four before 40: of the
     // query that is not measured too.
-    assert!((learning.density.per_query_head.mean - 0.1).abs() < 1e-12, "{learning:?}");
+    assert!((learning.density_per_query_head - 0.1).abs() < 1e-12, "{learning:?}");
     let plain = run(&(queries * 0.25), 1.0);
     let difference = plain.pipelines[1].denominator_error.mean - sink.denominator_error.mean;
     assert!(difference.abs() < 1e-6, "a scale is a factor of the queries");

@@ -88,9 +88,9 @@ fn a_comparison_counts_layers_with_settings() {
         compare(&entries, &trace, &*backend, &settings, &Results::default(), &|_, _| ()).unwrap().0;
     let [sampled, pyramid] = &report.pipelines[..] else { panic!() };
     assert_eq!(sampled.budget.unwrap().max, 64.0);
-    assert!(sampled.density.per_query_head.max == 1.0, "dense at layer {first}");
+    assert!(sampled.largest_density == 1.0, "dense at layer {first}");
     // 38 tokens less at each layer, and the 32 after the prompt, of the 6144 of this trace.
     let share = |layer: usize| (1167 - 38 * layer + 32) as f64 / 6144.0;
     let expected = f64::midpoint(share(first), share(second));
-    assert!((pyramid.density.per_query_head.mean - expected).abs() < 1e-9, "{pyramid:?}");
+    assert!((pyramid.density_per_query_head - expected).abs() < 1e-9, "{pyramid:?}");
 }

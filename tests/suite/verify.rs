@@ -7,7 +7,7 @@ use ndarray::{Array3, s};
 use serde::{Deserialize, Serialize};
 use vattention::experiments::{
     Cause, Entry, Evidence, LEVEL, PromiseTest, PromiseVerdict, Results, RowsTogether, TokenLists,
-    TraceSettings, Verification, at_epsilon, compare, verify,
+    TraceSettings, Verification, ViolationCount, at_epsilon, compare, verify,
 };
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
@@ -81,9 +81,9 @@ fn run_pipeline(
 #[test]
 fn a_row_that_always_fails_is_not_hidden_among_others() {
     let good = run(layer(None), 2000).unwrap();
-    assert!(good.held && good.violations == 0);
+    assert!(good.held && good.violations.violated == 0);
     let bad = run(layer(Some(7)), 2000).unwrap();
-    let rate = bad.violations as f64 / bad.trials as f64;
+    let rate = bad.violations.share();
     assert!(rate < 0.1, "pooled over queries, delta seems kept: {rate}");
     assert_eq!((bad.worst_row.query, bad.worst_row.trials), (Some(7), 100));
     assert!(bad.worst_row.violations > 50 && !bad.held, "{:?}", bad.worst_row);
@@ -95,7 +95,7 @@ fn a_row_that_always_fails_is_not_hidden_among_others() {
 fn rows_that_always_fail_are_not_hidden_by_few_samples() {
     let hidden: Vec<usize> = (0..90).map(|i| 11 * i).collect();
     let bad = run(layer_of(1000, &hidden), 2000).unwrap();
-    assert!(bad.violations < 200 && bad.worst.p_value > 0.1, "{:?}", bad.worst);
+    assert!(bad.violations.violated < 200 && bad.worst.p_value > 0.1, "{:?}", bad.worst);
     assert!(bad.row_test.contradicted_from.is_none());
     let worst = bad.rows_together.worst.unwrap();
     assert!(worst.at_least == 2 && worst.units > 50 && worst.allowed < 40, "{worst:?}");
@@ -249,7 +249,7 @@ fn coin(epsilon: f64) -> PipelineConfig {
 fn samples_are_drawn_anew_for_each_trial() {
     let verdict = |epsilon| run_pipeline(layer(None), coin(epsilon), 2000).unwrap();
     let kept = verdict(0.1);
-    let rate = kept.violations as f64 / kept.trials as f64;
+    let rate = kept.violations.share();
     assert!(kept.held && (0.04..0.1).contains(&rate), "{rate}: {:?}", kept.worst_row);
     assert_eq!(kept.kind, Kind::Asymptotic);
     assert!(!verdict(0.05).held);
@@ -322,7 +322,7 @@ fn the_assumption_that_fails_is_named() {
     assert!(fault.share > 0.95, "{fault:?}");
     assert_eq!(
         bad.heads[0].failures.tail_seen + bad.heads[0].failures.of(Cause::Normal),
-        bad.violations
+        bad.violations.violated
     );
 
     // Values 1 and 3 in turn: of two tokens that miss the mean, both are alike.
@@ -363,7 +363,10 @@ fn errors_are_relative_to_the_floor() {
     let (half, tenth) = (at(0.5), at(0.05));
     let ratio = tenth.heads[0].error.mean / half.heads[0].error.mean;
     assert!((ratio - 5.5).abs() < 1e-3, "11 / 2 to 1: {ratio}");
-    assert!(!tenth.held && tenth.violations > 1000, "an error of 0.75 in standard deviation");
+    assert!(
+        !tenth.held && tenth.violations.violated > 1000,
+        "an error of 0.75 in standard deviation"
+    );
     assert!((0.2..0.3).contains(&half.heads[0].error.p95), "{:?}", half.heads[0].error);
 }
 
@@ -382,8 +385,8 @@ fn a_promise_about_a_step_is_about_all_heads_of_a_layer() {
     // 9.8 % in standard deviation: each head exceeds 0.19 with probability 0.05.
     let of = |scope| checked(layer(), 100, Stubborn { scope, ..stubborn(100, 0.19) });
     let (row, step) = (of(Scope::Row), of(Scope::Step));
-    assert!(row.held && row.steps.is_empty() && row.trials == 16 * 2000);
-    assert!(!step.held && step.trials == 2000 && step.worst_row.query_head.is_none());
+    assert!(row.held && row.steps.is_empty() && row.violations.checked == 16 * 2000);
+    assert!(!step.held && step.violations.checked == 2000 && step.worst_row.query_head.is_none());
     let worst = step.heads.iter().map(|head| head.violations).max().unwrap();
     let all: usize = step.heads.iter().map(|head| head.violations).sum();
     let together = step.steps[0].violations;
@@ -427,7 +430,7 @@ fn a_comparison_does_not_contradict_a_kept_promise() {
         let guarantee = found.0.pipelines[0].guarantee.unwrap();
         assert_eq!(guarantee.lists, TokenLists { count: 64, heads_per_list: 16 });
         assert_ne!(guarantee.evidence, Evidence::Contradicted, "{guarantee:?}");
-        let (of_rows, rows) = guarantee.violations.of(Scope::Row);
+        let ViolationCount { violated: of_rows, checked: rows, .. } = guarantee.violations;
         assert_eq!((rows, of_rows % 16), (1024, 0), "alike");
         violated += of_rows;
         contradicted_by_rows +=

@@ -18,9 +18,11 @@ use crate::compare::find_backend;
 use crate::dtype::Dtype;
 use crate::fall_back::FallBack;
 use crate::numbers::fraction;
-use crate::outputs::{check_outputs, write_json};
+use crate::outputs::{check_outputs, publish};
 use crate::pipelines::{Changes, Loaded};
-use crate::{Failure, progress, say};
+use crate::provenance::Provenance;
+use crate::sharing::Call;
+use crate::{Failure, progress};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -80,7 +82,7 @@ pub(crate) struct Args {
     /// order: many times what the processor keeps.
     #[arg(long, value_name = "BYTES", value_parser = cold_bytes, default_value = "1073741824")]
     cold_bytes: usize,
-    /// Write the results as JSON.
+    /// Write the results as JSON; `-`: to standard output, in place of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Draw the time of a step, and what it reads, against the tokens, as SVG.
@@ -88,7 +90,7 @@ pub(crate) struct Args {
     plot: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let Loaded { lineup, files } = load(args)?;
     let inputs: Vec<&Path> = files.iter().chain(&args.trace).map(PathBuf::as_path).collect();
@@ -108,11 +110,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         progress::show(&bar, done, total);
     })?;
     bar.finish_and_clear();
-    say(&table::show(&report))?;
     if let Some(path) = &args.plot {
         write_beside(path, plots::bench(&report).as_bytes())?;
     }
-    args.json.as_ref().map_or(Ok(()), |path| write_json(path, &lineup.told(&report)))
+    let pipelines = lineup.run.iter().map(|variant| &*variant.pipeline);
+    let run = || Provenance::new(call, &inputs, pipelines, Some(backend.name()));
+    publish(args.json.as_deref(), run, &lineup.told(&report), &table::show(&report))
 }
 
 fn bench(args: &Args) -> Result<Bench, Failure> {

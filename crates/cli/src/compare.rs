@@ -3,17 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use vattention::experiments::{Comparison, Measured, TraceSettings, Violations, compare};
+use vattention::experiments::{Comparison, Measured, TraceSettings, compare};
 use vattention::plots;
 use vattention::trace::{Trace, write_beside};
 use vattention::{Backend, Promise, Scope};
 
 use crate::layers::{LayerRange, layer_numbers};
-use crate::numbers::{percent, short};
-use crate::outputs::{check_outputs, write_json};
+use crate::numbers::{few_digits, percent, short};
+use crate::outputs::{check_outputs, publish};
 use crate::pipelines::{Loaded, PipelineArgs};
+use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing, inputs};
-use crate::{Failure, progress, say};
+use crate::{Failure, progress};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -33,7 +34,7 @@ pub(crate) struct Args {
     queries: Option<usize>,
     #[command(flatten)]
     sharing: Sharing,
-    /// Write the results as JSON.
+    /// Write the results as JSON; `-`: to standard output, in place of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write outputs and selections as safetensors.
@@ -68,16 +69,14 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let (comparison, dump) = compare(&lineup.run, &trace, &*backend, &settings, &results, &show)?;
     bar.finish_and_clear();
     results.expect_whole()?;
-    if let Some(path) = &args.json {
-        write_json(path, &lineup.told(&comparison))?;
-    }
     if let Some(path) = &args.plot {
         write_beside(path, plots::comparison(&comparison).as_bytes())?;
     }
     if let Some(path) = &args.dump {
         dump.write(path)?;
     }
-    say(&table(&comparison))
+    let run = || Provenance::new(call, &read, lineup.pipelines(), Some(backend.name()));
+    publish(args.json.as_deref(), run, &lineup.told(&comparison), &table(&comparison))
 }
 
 /// The backend of that name, or which there are; or why it cannot run here.
@@ -91,7 +90,7 @@ pub(crate) fn find_backend(name: &str) -> Result<Box<dyn Backend>, Failure> {
     Ok(backend)
 }
 
-const HEADER: [&str; 14] = [
+const HEADER: [&str; 15] = [
     "pipeline",
     "read",
     "per head",
@@ -103,6 +102,7 @@ const HEADER: [&str; 14] = [
     "max",
     "bar",
     "outside",
+    "bars",
     "promise",
     "violated",
     "evidence",
@@ -135,6 +135,7 @@ error     |out - exact| / |exact| over all rows
 bar       the relative error that each sample says is exceeded with probability delta at most, mean over
           rows that are not read as a whole
 outside   share of these rows whose error is larger
+bars      what the rows outside say of delta, over all rows: as `evidence` does of violations
 promise   target: epsilon, delta, that is Pr(relative error of the target > epsilon) <= delta; with
           the floor that errors are relative to at least, and whom it is about if that is a step
 violated  rows whose error of the target exceeded epsilon; if the promise is about a step, steps: all
@@ -169,36 +170,27 @@ fn live_cells(pipeline: &Measured) -> [String; 2] {
     [percent(tokens), short(error)]
 }
 
-fn cells(pipeline: &Measured) -> [String; 14] {
+fn cells(pipeline: &Measured) -> [String; 15] {
     let error = pipeline.output_error;
     let guarantee = pipeline.guarantee.as_ref();
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     [
-        pipeline.name.clone(),
-        percent(pipeline.density.per_kv_head.mean),
-        percent(pipeline.density.per_query_head.mean),
+        pipeline.pipeline.clone(),
+        percent(pipeline.density),
+        percent(pipeline.density_per_query_head),
         or_dash(pipeline.budget.map(|budget| format!("{:.0}", budget.mean))),
         percent(pipeline.recall),
         format!("{:.1}", pipeline.index_bytes_per_token),
         short(error.mean),
         short(error.p95),
         short(error.max),
-        or_dash(pipeline.bars.mean().map(short)),
+        or_dash(pipeline.bars.mean.map(short)),
         or_dash(pipeline.bars.share_outside().map(percent)),
+        or_dash(pipeline.bars.evidence.map(|evidence| evidence.to_string())),
         or_dash(guarantee.map(|it| promise(&it.promise))),
-        or_dash(guarantee.map(|it| violated(&it.violations, it.promise.scope))),
+        or_dash(guarantee.map(|it| it.violations.to_string())),
         or_dash(guarantee.map(|it| it.evidence.to_string())),
     ]
-}
-
-/// `4 of 256`, or `3 of 64 steps`.
-fn violated(violations: &Violations, scope: Scope) -> String {
-    let (violated, all) = violations.of(scope);
-    let steps = match scope {
-        Scope::Row => "",
-        Scope::Step => " steps",
-    };
-    format!("{violated} of {all}{steps}")
 }
 
 /// `sdpa: 0.1, 0.1, floor 0.05, step`
@@ -209,5 +201,5 @@ pub(crate) fn promise(promise: &Promise) -> String {
         Scope::Row => "",
         Scope::Step => ", step",
     };
-    format!("{target}: {}, {}{floor}{scope}", epsilon.get(), delta.get())
+    format!("{target}: {}, {}{floor}{scope}", few_digits(epsilon.get()), delta.get())
 }

@@ -76,7 +76,7 @@ pub(crate) fn note(message: &str) {
 }
 
 /// Writes to standard error; when nobody can read it, there is nobody to tell.
-fn complain(text: &str) {
+pub(crate) fn complain(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 

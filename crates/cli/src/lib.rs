@@ -20,6 +20,7 @@ mod numbers;
 mod outputs;
 mod pipelines;
 mod progress;
+mod provenance;
 mod reference;
 mod sharing;
 mod study;
@@ -131,7 +132,7 @@ fn run(command: Command, call: &Call) -> Result<(), Failure> {
         Command::Study(command) => study::run(command, call),
         Command::Merge(args) => merge::run(&args),
         Command::Tune(args) => tune::run(&args, call),
-        Command::Bench(args) => bench::run(&args),
+        Command::Bench(args) => bench::run(&args, call),
         Command::Check(args) => check::run(&args),
         Command::List(args) => list::run(&args),
         Command::Schema => list::print_schema(),

@@ -9,7 +9,7 @@ use vattention::experiments::{Header, Merged, merge_results};
 use vattention::trace::{TraceLayers, check_writable, write_beside};
 
 use crate::fail::note;
-use crate::outputs::same_file;
+use crate::outputs::{check_plot_name, is_standard_output, same_file};
 use crate::sharing::{Call, without_wanted};
 use crate::{Cli, Failure, run_call, say};
 
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// The file of all of them.
     #[arg(long, value_name = "FILE")]
     results: PathBuf,
-    /// Write the results as JSON.
+    /// Write the results as JSON; `-`: to standard output, in place of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Draw the results, as SVG.
@@ -58,6 +58,12 @@ impl Args {
     fn check_outputs(&self) -> Result<(), Failure> {
         let mut taken: Vec<PathBuf> = self.files.iter().map(|path| same_file(path)).collect();
         for (option, path) in [("--results", &self.results)].into_iter().chain(self.outputs()) {
+            if option == "--json" && is_standard_output(path) {
+                continue;
+            }
+            if option == "--plot" {
+                check_plot_name(path)?;
+            }
             let file = same_file(path);
             if taken.contains(&file) {
                 let path = path.display();

@@ -42,7 +42,7 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: &Command, call: &Call) -> Result<(), Failure> {
     match command {
-        Command::Generate(args) => generate::run(args),
+        Command::Generate(args) => generate::run(args, call),
         Command::PlotSteps(args) => plot_steps::run(args),
         Command::Evaluate(args) => evaluate::run(args, call),
         Command::Capture(args) => capture::run(args, call),

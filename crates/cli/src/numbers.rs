@@ -11,8 +11,24 @@ pub(crate) fn short(x: f64) -> String {
     if x >= 0.001 { format!("{x:.4}") } else { format!("{x:.1e}") }
 }
 
+/// Four significant digits at most: a searched epsilon has many more.
+pub(crate) fn few_digits(x: f64) -> String {
+    format!("{x:.3e}").parse().map_or_else(|_| x.to_string(), |rounded: f64| rounded.to_string())
+}
+
 /// A number of an option that must lie strictly between 0 and 1.
 pub(crate) fn fraction(text: &str) -> Result<Fraction, String> {
     let number: f64 = text.parse().map_err(|_| "expected a number strictly between 0 and 1")?;
     Fraction::try_from(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn searched_numbers_are_shown_with_few_digits() {
+        let shown = [0.063_494_977, 0.1, 0.05, 0.999_96, 1e-9].map(few_digits);
+        assert_eq!(shown, ["0.06349", "0.1", "0.05", "1", "0.000000001"]);
+    }
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 use vattention::trace::{check_writable, partial_path, write_beside};
 
-use crate::Failure;
+use crate::provenance::Provenance;
+use crate::{Failure, say};
 
 /// What Ctrl-C ends: the command, or at some point only its work, of which it then tells.
 #[derive(Clone, Debug, Default)]
@@ -58,10 +59,16 @@ pub(crate) fn check_outputs_unless(
         inputs.iter().map(|path| ("an input", same_file(path))).collect();
     for (option, path) in outputs {
         let Some(path) = path else { continue };
+        if *option == "--json" && is_standard_output(path) {
+            continue;
+        }
         let file = same_file(path);
         if let Some((what, _)) = taken.iter().find(|(_, other)| *other == file) {
             let message = format!("{option} {}: expected another file than {what}", path.display());
             return Err(Failure::input(message));
+        }
+        if *option == "--plot" {
+            check_plot_name(path)?;
         }
         check_writable(path)?;
         taken.push((option, file));
@@ -70,10 +77,60 @@ pub(crate) fn check_outputs_unless(
     leave_nothing_half_written(partial.collect(), interrupt.clone())
 }
 
-/// Writes results as JSON.
-pub(crate) fn write_json(path: &Path, results: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(results).map_err(Failure::input)?;
+/// Path of `--json` that stands for standard output.
+const STANDARD_OUTPUT: &str = "-";
+
+/// Whether `--json` goes to standard output, where nothing else may go then.
+pub(crate) fn is_standard_output(path: &Path) -> bool {
+    path == Path::new(STANDARD_OUTPUT)
+}
+
+/// Results with their provenance.
+#[derive(Serialize)]
+struct Document<'a, R> {
+    run: Provenance,
+    #[serde(flatten)]
+    results: &'a R,
+}
+
+/// Writes results as JSON, after the provenance that `run` makes: to a file, or to standard output.
+pub(crate) fn write_json(
+    path: &Path,
+    run: impl FnOnce() -> Result<Provenance, Failure>,
+    results: &impl Serialize,
+) -> Result<(), Failure> {
+    let document = Document { run: run()?, results };
+    let text = serde_json::to_string_pretty(&document).map_err(Failure::input)?;
+    if is_standard_output(path) {
+        return say(&text);
+    }
     Ok(write_beside(path, format!("{text}\n").as_bytes())?)
+}
+
+/// Writes results as JSON if `json` is given, and prints `text` unless the JSON was printed.
+pub(crate) fn publish(
+    json: Option<&Path>,
+    run: impl FnOnce() -> Result<Provenance, Failure>,
+    results: &impl Serialize,
+    text: &str,
+) -> Result<(), Failure> {
+    match json {
+        None => say(text),
+        Some(path) => {
+            write_json(path, run, results)?;
+            if is_standard_output(path) { Ok(()) } else { say(text) }
+        }
+    }
+}
+
+/// Refuses a plot whose name promises another format than SVG.
+pub(crate) fn check_plot_name(path: &Path) -> Result<(), Failure> {
+    let is_svg = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
+    if is_svg {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(Failure::input(format!("--plot {path}: plots are SVG; expected a name that ends in .svg")))
 }
 
 /// When the command is interrupted, removes what it was filling and exits with 130.

@@ -12,7 +12,7 @@ use vattention::experiments::{
     Entry, Results, TraceSettings, at_densities, at_epsilon, chosen_layers, expect_classes,
 };
 use vattention::trace::Trace;
-use vattention::{Backend, Fraction, Options, Shape};
+use vattention::{Backend, Fraction, Options, PipelineConfig, Shape};
 
 use crate::fail::note;
 use crate::numbers::fraction;
@@ -192,6 +192,13 @@ impl Lineup<Entry> {
             note(&format!("left out: {line}"));
         }
         Ok(lineup)
+    }
+}
+
+impl Lineup<Entry> {
+    /// The pipelines that run.
+    pub(crate) fn pipelines(&self) -> impl Iterator<Item = &PipelineConfig> {
+        self.run.iter().map(|entry| &*entry.pipeline)
     }
 }
 

@@ -62,6 +62,11 @@ impl Call {
         Header { vattention, command: canonical(&self.args), inputs, shards: None, shard: None }
     }
 
+    /// The arguments on which results depend: all but outputs.
+    pub(crate) fn command_of_results(&self) -> Vec<String> {
+        without_wanted(&canonical(&self.args))
+    }
+
     /// What a command that lacks results of others says.
     pub(crate) fn tell_incomplete(&self, incomplete: &Incomplete) -> Result<(), Failure> {
         if self.replay.is_some() {

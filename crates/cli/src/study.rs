@@ -12,15 +12,16 @@ use vattention::experiments::study::{
 use vattention::experiments::{Entry, Results, TraceSettings};
 use vattention::plots::study as plots;
 use vattention::trace::{Trace, write_beside};
-use vattention::{Backend, Fraction};
+use vattention::{Backend, Fraction, PipelineConfig};
 
 use crate::compare::find_backend;
 use crate::layers::{LayerRange, layer_numbers};
 use crate::numbers::fraction;
-use crate::outputs::{check_outputs, write_json};
+use crate::outputs::{check_outputs, publish};
 use crate::pipelines::{Lineup, Loaded, PipelineArgs};
+use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing, inputs};
-use crate::{Failure, progress, say};
+use crate::{Failure, progress};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -144,7 +145,7 @@ pub(crate) struct On {
     queries: Option<usize>,
     #[command(flatten)]
     sharing: Sharing,
-    /// Write the results as JSON.
+    /// Write the results as JSON; `-`: to standard output, in place of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Draw the results, as SVG.
@@ -180,32 +181,62 @@ pub(crate) fn run(command: Command, call: &Call) -> Result<(), Failure> {
         Command::Tightness { epsilon, delta, trials, on } => {
             let options = TightnessOptions { epsilon, delta, trials };
             let found = on.sampled(call, |study| study::tightness(study, &options))?;
-            on.tell(&found, || plots::tightness(&found), &table::tightness(&found))
+            on.publish(
+                call,
+                &Ran::default(),
+                &found,
+                || plots::tightness(&found),
+                &table::tightness(&found),
+            )
         }
         Command::Epsilon { epsilons, delta, trials, on } => {
             let options = EpsilonOptions { epsilons, delta, trials };
             let found = on.sampled(call, |study| study::epsilon(study, &options))?;
-            on.tell(&found, || plots::epsilon(&found), &table::epsilon(&found))
+            on.publish(
+                call,
+                &Ran::default(),
+                &found,
+                || plots::epsilon(&found),
+                &table::epsilon(&found),
+            )
         }
         Command::BaseSample { sizes, trials, on } => {
             let options = BaseSampleOptions { sizes, trials };
             let found = on.sampled(call, |study| study::base_sample(study, &options))?;
-            on.tell(&found, || plots::base_sample(&found), &table::base_sample(&found))
+            on.publish(
+                call,
+                &Ran::default(),
+                &found,
+                || plots::base_sample(&found),
+                &table::base_sample(&found),
+            )
         }
         Command::Normality { sizes, trials, on } => {
             let options = NormalityOptions { sizes, trials };
             let found = on.sampled(call, |study| study::normality(study, &options))?;
-            on.tell(&found, || plots::normality(&found), &table::normality(&found))
+            on.publish(
+                call,
+                &Ran::default(),
+                &found,
+                || plots::normality(&found),
+                &table::normality(&found),
+            )
         }
         Command::Coverage { share, mass, trials, on } => {
             let options = CoverageOptions { share, mass, trials };
             let found = on.sampled(call, |study| study::coverage(study, &options))?;
-            on.tell(&found, || plots::coverage(&found), &table::coverage(&found))
+            on.publish(
+                call,
+                &Ran::default(),
+                &found,
+                || plots::coverage(&found),
+                &table::coverage(&found),
+            )
         }
         Command::Bias { shares, trials, on } => {
             let options = BiasOptions { shares, trials };
             let found = on.sampled(call, |study| study::bias(study, &options))?;
-            on.tell(&found, || plots::bias(&found), &table::bias(&found))
+            on.publish(call, &Ran::default(), &found, || plots::bias(&found), &table::bias(&found))
         }
         Command::Calibration { chosen, deltas, trials, on } => {
             let backend = find_backend("cpu")?;
@@ -217,7 +248,10 @@ pub(crate) fn run(command: Command, call: &Call) -> Result<(), Failure> {
             let found = sampled(&trace, &settings, &results, |study| {
                 study::calibration(study, &lineup.run, &options)
             })?;
-            on.tell(
+            let ran = Ran::new(&files, &lineup, &*backend);
+            on.publish(
+                call,
+                &ran,
                 &lineup.told(&found),
                 || plots::calibration(&found),
                 &table::calibration(&found),
@@ -232,7 +266,13 @@ pub(crate) fn run(command: Command, call: &Call) -> Result<(), Failure> {
             let found = study::sensitivity(&trace, &*backend, &settings, &results, &show)?;
             bar.finish_and_clear();
             results.expect_whole()?;
-            on.tell(&found, || plots::sensitivity(&found), &table::sensitivity(&found))
+            on.publish(
+                call,
+                &Ran::default(),
+                &found,
+                || plots::sensitivity(&found),
+                &table::sensitivity(&found),
+            )
         }
         Command::Pareto(pipelines) => pipelines.pareto(call),
         Command::Limit(pipelines) => pipelines.limit(call),
@@ -242,20 +282,20 @@ pub(crate) fn run(command: Command, call: &Call) -> Result<(), Failure> {
 impl Pipelines {
     fn pareto(&self, call: &Call) -> Result<(), Failure> {
         let options = PromiseOptions { epsilon: self.epsilon, delta: self.delta };
-        let (found, lineup) =
+        let compared =
             self.compared(call, |entries, trace, backend, settings, results, progress| {
                 study::pareto(entries, &options, trace, backend, settings, results, progress)
             })?;
-        self.on.tell(&lineup.told(&found), || plots::pareto(&found), &table::pareto(&found))
+        compared.publish(&self.on, call, plots::pareto, table::pareto)
     }
 
     fn limit(&self, call: &Call) -> Result<(), Failure> {
         let options = PromiseOptions { epsilon: self.epsilon, delta: self.delta };
-        let (found, lineup) =
+        let compared =
             self.compared(call, |entries, trace, backend, settings, results, progress| {
                 study::limit(entries, &options, trace, backend, settings, results, progress)
             })?;
-        self.on.tell(&lineup.told(&found), || plots::limit(&found), &table::limit(&found))
+        compared.publish(&self.on, call, plots::limit, table::limit)
     }
 
     /// Runs a study of those pipelines that can run on the trace.
@@ -270,7 +310,7 @@ impl Pipelines {
             &Results,
             &dyn Fn(usize, usize),
         ) -> vattention::experiments::Result<T>,
-    ) -> Result<(T, Lineup<Entry>), Failure> {
+    ) -> Result<Compared<T>, Failure> {
         let backend = find_backend(&self.machine.backend)?;
         let Loaded { lineup, files } = self.chosen.load()?;
         let (trace, settings) = self.on.open(&files)?;
@@ -281,7 +321,43 @@ impl Pipelines {
         let found = run(&lineup.run, &trace, &*backend, &settings, &results, &show)?;
         bar.finish_and_clear();
         results.expect_whole()?;
-        Ok((found, lineup))
+        Ok(Compared { found, lineup, files, backend })
+    }
+}
+
+/// Result of a study of several pipelines, and what it was made of.
+struct Compared<T> {
+    found: T,
+    lineup: Lineup<Entry>,
+    files: Vec<PathBuf>,
+    backend: Box<dyn Backend>,
+}
+
+impl<T: Serialize> Compared<T> {
+    fn publish(
+        &self,
+        on: &On,
+        call: &Call,
+        svg: fn(&T) -> String,
+        table: fn(&T) -> String,
+    ) -> Result<(), Failure> {
+        let Self { found, lineup, files, backend } = self;
+        let ran = Ran::new(files, lineup, &**backend);
+        on.publish(call, &ran, &lineup.told(found), || svg(found), &table(found))
+    }
+}
+
+/// Pipelines that a study ran, none by default.
+#[derive(Default)]
+struct Ran<'a> {
+    files: &'a [PathBuf],
+    pipelines: Vec<&'a PipelineConfig>,
+    backend: Option<&'a str>,
+}
+
+impl<'a> Ran<'a> {
+    fn new(files: &'a [PathBuf], lineup: &'a Lineup<Entry>, backend: &'a dyn Backend) -> Self {
+        Self { files, pipelines: lineup.pipelines().collect(), backend: Some(backend.name()) }
     }
 }
 
@@ -311,20 +387,22 @@ impl On {
         Ok((trace, TraceSettings { layers, queries, dump: false }))
     }
 
-    /// Writes what was found, and prints it.
-    fn tell(
+    /// Writes and prints the results.
+    fn publish(
         &self,
+        call: &Call,
+        ran: &Ran<'_>,
         found: &impl Serialize,
         svg: impl FnOnce() -> String,
         table: &str,
     ) -> Result<(), Failure> {
-        if let Some(path) = &self.json {
-            write_json(path, found)?;
-        }
         if let Some(path) = &self.plot {
             write_beside(path, svg().as_bytes())?;
         }
-        say(table)
+        let inputs: Vec<&Path> =
+            ran.files.iter().chain([&self.trace]).map(PathBuf::as_path).collect();
+        let run = || Provenance::new(call, &inputs, ran.pipelines.iter().copied(), ran.backend);
+        publish(self.json.as_deref(), run, found, table)
     }
 }
 

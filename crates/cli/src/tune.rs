@@ -16,9 +16,10 @@ use vattention::trace::{Trace, write_beside};
 use crate::compare::find_backend;
 use crate::fail::note;
 use crate::layers::{LayerRange, layer_numbers};
-use crate::outputs::{check_outputs, write_json};
+use crate::outputs::{check_outputs, publish};
+use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing};
-use crate::{Failure, progress, say};
+use crate::{Failure, progress};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -60,7 +61,7 @@ pub(crate) struct Args {
     backend: String,
     #[command(flatten)]
     sharing: Sharing,
-    /// Write the results as JSON.
+    /// Write the results as JSON; `-`: to standard output, in place of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Draw error against density of the best, as SVG.
@@ -114,7 +115,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         },
     );
     bar.finish_and_clear();
-    args.tell(&found?)
+    args.tell(&found?, call, &inputs)
 }
 
 impl Args {
@@ -135,7 +136,7 @@ impl Args {
         Ok(goals)
     }
 
-    fn tell(&self, found: &Tuning) -> Result<(), Failure> {
+    fn tell(&self, found: &Tuning, call: &Call, inputs: &[&Path]) -> Result<(), Failure> {
         let left_out = found.left_out.iter().map(|one| {
             format!("{} ({}): {}", one.method, table::written(&one.settings), one.reason)
         });
@@ -146,16 +147,15 @@ impl Args {
         for one in &left_out {
             note(&format!("left out: {one}"));
         }
-        if let Some(path) = &self.json {
-            write_json(path, found)?;
-        }
         if let Some(path) = &self.plot {
             write_beside(path, plots::tuning(found).as_bytes())?;
         }
         if let Some(folder) = &self.output {
             files::write(folder, found)?;
         }
-        say(&table::table(found))
+        let pipelines = found.tried.iter().map(|tried| &*tried.pipeline);
+        let run = || Provenance::new(call, inputs, pipelines, Some(&found.backend));
+        publish(self.json.as_deref(), run, found, &table::table(found))
     }
 }
 

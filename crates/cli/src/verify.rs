@@ -16,10 +16,11 @@ use vattention::{Fraction, PipelineConfig};
 
 use crate::compare::find_backend;
 use crate::numbers::fraction;
-use crate::outputs::{check_outputs, write_json};
+use crate::outputs::{check_outputs, publish};
 use crate::pipelines::{Changes, expect_fit, shapes};
+use crate::provenance::Provenance;
 use crate::sharing::{Call, Sharing, inputs};
-use crate::{Failure, progress, say};
+use crate::{Failure, progress};
 
 const HELP: &str = "\
 Errors are relative to what the promise says: to the target, or to its floor. A promise about \
@@ -57,8 +58,9 @@ Of a contradicted promise the most frequent fault in the worst head's failing sa
              errors are relative to, is below half of the residual's
   normal     neither
 
-JSON: demand (target, epsilon, delta, floor, scope, size, limit); bars (rows, outside, \
-unbounded, radii, their sum, and widest); counts of what it is judged by; worst and worst_row, \
+JSON: run (the provenance: version, command line, digests of inputs, pipelines in full, machine); \
+demand (target, epsilon, delta, floor, scope, size, limit); bars (rows, outside, unbounded, mean, \
+widest, evidence); violations (unit, violated, checked); worst and worst_row, \
 the counts with the smallest p-values, and test and row_test, how they are judged: trials, \
 limit, contradicted_from (the fewest violations that contradict delta) and rate (their share); \
 row_coverage: rows judged and unjudged, the least_samples of a judged row, and the least_trials \
@@ -69,7 +71,8 @@ verdict (held, contradicted or undecided), held (whether it is `held`), contradi
 suspected_by (tests: pooled, row, rows-together); kind, assumes and not_held (a share) of the \
 certificates; fault (layer, query_head, cause, share of its failing samples); steps: each \
 layer's count, under scope `step`; heads: of each what --heads shows, with held as a count, \
-error_at_delta (what 1 - delta of its errors do not exceed) and failures (samples by cause).";
+error_at_delta (what 1 - delta of its errors do not exceed) and failures (samples by cause); rows: of \
+each head (layer) at each query violated, checked, p_value and error_at_delta.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -91,12 +94,13 @@ pub(crate) struct Args {
     /// Show every query head: what it reads, its errors, and how its residual is spread.
     #[arg(long)]
     heads: bool,
-    /// Draw errors against epsilon, at half of it, at it and at twice it, as SVG.
-    #[arg(long, value_name = "FILE", requires = "heads")]
+    /// Draw errors of heads and rows against epsilon, at half of it, at it and at twice it, as SVG.
+    #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     #[command(flatten)]
     sharing: Sharing,
-    /// Write the verdict as JSON, with all that `--heads` shows of every head.
+    /// Write the verdict as JSON, with all that `--heads` shows of every head; `-`: to standard
+    /// output, in place of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -124,14 +128,13 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     bar.finish_and_clear();
     results.expect_whole()?;
     let verdict = &verdicts[0];
-    if let Some(path) = &args.json {
-        write_json(path, verdict)?;
-    }
     if let Some(path) = &args.plot {
         write_beside(path, plots::verification(&verdicts).as_bytes())?;
     }
     let table = if args.heads { table::all(verdict) } else { table::worst(verdict) };
-    say(&format!("{table}\n\n{}", summary::text(verdict)))?;
+    let run = || Provenance::new(call, &read, [&**pipeline], Some("cpu"));
+    let text = format!("{table}\n\n{}", summary::text(verdict));
+    publish(args.json.as_deref(), run, verdict, &text)?;
     match verdict.verdict {
         PromiseVerdict::Held => Ok(()),
         PromiseVerdict::Contradicted => Err(Failure::No),

@@ -26,7 +26,9 @@ pub use answer_cache::AnswerCache;
 pub use density::DensityTexts;
 pub use error::{Error, Result};
 pub use record::{Answered, AttentionSummary, ErrorOf, OtherScore, Record, fingerprint};
-pub use report::{PrefillResult, Report, TaskScore, VariantResult, mean_of_counted};
+pub use report::{
+    PrefillResult, Report, TaskScore, VariantResult, effective_cases, mean_of_counted,
+};
 pub use talk::Talk;
 pub use vattention_experiments::{Files, Variant};
 pub use weights::LazyWeights;

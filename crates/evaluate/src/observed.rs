@@ -219,12 +219,12 @@ impl Seen {
 
     /// Means over rows.
     pub(crate) fn summary(&self) -> record::AttentionSummary {
-        let rows = self.rows.max(1) as f64;
+        let rows = self.rows as f64;
         let error =
             ErrorOf { mean: self.error / rows, max: self.largest, violations: self.violations };
         record::AttentionSummary {
             rows: self.rows,
-            density: self.density / rows,
+            density: (self.rows > 0).then(|| self.density / rows),
             held: self.held,
             bars: self.bars,
             error: self.compared.then_some(error),

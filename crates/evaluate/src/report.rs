@@ -1,10 +1,15 @@
 //! Answers, summed up.
 
 use serde::Serialize;
-use vattention_core::Promise;
-use vattention_experiments::{Bars, Evidence, PairedDifference, TokenLists, Violations};
+use vattention_core::{PipelineConfig, Promise, Shape};
+use vattention_experiments::{
+    Bars, BarsSummary, Evidence, PairedDifference, ShareInterval, TokenLists, ViolationCount,
+    Violations,
+};
 use vattention_llm::Strategy;
+use vattention_tasks::Task;
 
+use crate::record::AttentionSummary;
 use crate::{Evaluation, OtherScore, Record, Setup, Variant};
 
 /// What variants answered.
@@ -22,8 +27,11 @@ pub struct Report {
     pub tasks: Vec<String>,
     /// Tokens of the cases.
     pub contexts: Vec<usize>,
-    /// Cases of each task and length; of a dataset that has fewer, all.
+    /// Cases of each task and length that were asked for; a dataset that has fewer is asked whole.
     pub cases: usize,
+    /// Whether the tasks are datasets of a published benchmark. Their prompts have as many tokens
+    /// as their files give them, at most [`contexts`](Self::contexts).
+    pub published: bool,
     /// Of the cases.
     pub seed: u64,
     /// Each variant's, in order.
@@ -51,41 +59,49 @@ impl PrefillResult {
     }
 }
 
-/// What one variant answered.
+/// Answers of one variant, summed up.
 #[derive(Clone, Debug, Serialize)]
 pub struct VariantResult {
-    /// Its name.
-    pub name: String,
-    /// The pipeline's.
+    /// Name of the pipeline, with the share of the tokens that was asked for.
+    pub variant: String,
+    /// Name of the pipeline.
     pub pipeline: String,
     /// The share of the tokens that was asked for.
     pub asked: Option<f64>,
     /// What was set so that it reads so much.
     pub set: Option<String>,
-    /// The mean share of the tokens that a KV head read, over all steps by the pipeline.
-    pub density: f64,
-    /// The mean of the scores of all cases that count.
+    /// Mean share of the tokens that a KV head read, over all steps by the pipeline; `None` if it
+    /// took no step.
+    pub density: Option<f64>,
+    /// Mean of the scores of all cases that count.
     pub accuracy: f64,
-    /// The mean over rows of the output's relative error, if it was measured.
+    /// 95 % interval of the accuracy.
+    pub interval: ShareInterval,
+    /// Number of cases that count.
+    pub counted: usize,
+    /// Number of cases in which the pipeline took no step, so that nothing is known of its
+    /// attention: the answer ended before.
+    pub cases_without_rows: usize,
+    /// Mean over rows of the output's relative error, if it was measured.
     pub error: Option<f64>,
-    /// The largest.
+    /// Largest error of a row.
     pub largest_error: Option<f64>,
     /// Rows: query heads of all layers at all steps by the pipeline.
     pub rows: usize,
     /// Rows whose certificate holds.
     pub held: usize,
-    /// What the pipeline promises, if anything.
+    /// Promise of the pipeline, if it makes one.
     pub promise: Option<Promise>,
-    /// How often that was violated, if errors were measured.
-    pub violations: Option<Violations>,
+    /// Number of violations, if errors were measured.
+    pub violations: Option<ViolationCount>,
     /// Evidence on the promise's delta; query heads that share a token list count as one unit.
     pub evidence: Option<Evidence>,
     /// Error bars, if errors were measured.
-    pub bars: Bars,
+    pub bars: BarsSummary,
     /// Of each task at each length, in the report's order of lengths, then tasks.
     pub scores: Vec<TaskScore>,
     /// The score less that of the first dense variant in the same case, over the cases of each
-    /// length that count, `None` of fewer than two; empty without such a variant, and for itself.
+    /// length that count; empty without such a variant, and for itself.
     pub to_dense: Vec<Option<PairedDifference>>,
 }
 
@@ -100,6 +116,8 @@ pub struct TaskScore {
     pub cases: usize,
     /// The mean score over the cases, from 0 to 1.
     pub accuracy: f64,
+    /// Its 95 % interval.
+    pub interval: ShareInterval,
     /// The mean by each of the other metrics that the publishers of a dataset have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherScore>,
@@ -154,8 +172,8 @@ impl Report {
                 Some(dense) => differences(&own(i), &own(dense), &counts, tasks),
                 None => Vec::new(),
             };
-            let group = evaluation.config.shape.group();
-            VariantResult { to_dense, ..VariantResult::new(variant, group, &own(i), &counts) }
+            let shape = &evaluation.config.shape;
+            VariantResult { to_dense, ..VariantResult::new(variant, shape, &own(i), &counts) }
         });
         Self {
             setup: settings.setup,
@@ -168,6 +186,7 @@ impl Report {
             tasks: settings.tasks.iter().map(ToString::to_string).collect(),
             contexts: settings.contexts.clone(),
             cases: settings.cases,
+            published: settings.tasks.iter().any(|task| matches!(task, Task::Dataset(_))),
             seed: settings.seed,
             variants: asked.collect(),
             records,
@@ -176,52 +195,116 @@ impl Report {
 }
 
 impl VariantResult {
-    /// Of at least one record of each task and length, those of each after the other; some of them
-    /// count. `group` query heads of the model share a KV head.
-    fn new(variant: &Variant, group: usize, records: &[&Record], counts: &[bool]) -> Self {
-        let attention = || records.iter().map(|record| &record.attended.attention);
-        let rows: usize = attention().map(|one| one.rows).sum();
-        let by_rows = |sum: f64| sum / rows.max(1) as f64;
-        let errors = || attention().map(|one| Some((one.rows, one.error?)));
-        let error = |of: fn(f64, f64, f64) -> f64| {
-            errors().try_fold(0.0, |sum, one| {
-                let (rows, error) = one?;
-                Some(of(sum, rows as f64 * error.mean, error.max))
-            })
-        };
-        let score = |(records, &counts): (&[&Record], &bool)| TaskScore {
-            task: records[0].task.clone(),
-            context: records[0].context,
-            cases: records.len(),
-            accuracy: mean_score(records),
-            others: other_means(records),
-            counts,
-        };
-        let scores: Vec<TaskScore> = of_places(records).zip(counts).map(score).collect();
+    /// Summary of at least one record of each task and length, ordered by these; `counts` says for
+    /// each task and length whether it counts. `shape` is the model's.
+    fn new(variant: &Variant, shape: &Shape, records: &[&Record], counts: &[bool]) -> Self {
+        let attended = AttentionTotals::new(records);
+        let scores: Vec<TaskScore> = of_places(records)
+            .zip(counts)
+            .map(|(some, &counts)| TaskScore::new(some, counts))
+            .collect();
         let promise = variant.pipeline.promise();
-        let violations: Option<Violations> = errors().map(|one| one?.1.violations).sum();
+        let demand = variant.pipeline.parts().find_map(PipelineConfig::demand);
+        let heads_per_list = variant.pipeline.share.heads_per_list(shape.group());
+        let lists = TokenLists::new(attended.rows, heads_per_list);
+        let violations = promise.zip(attended.violations);
+        let accuracy = mean_of_counted(&scores);
         Self {
-            name: variant.name(),
+            variant: variant.name(),
             pipeline: variant.pipeline.name.clone(),
             asked: variant.asked,
             set: variant.set.clone(),
-            density: by_rows(attention().map(|one| one.rows as f64 * one.density).sum()),
-            accuracy: mean_of_counted(&scores),
-            error: error(|sum, weighted, _| sum + weighted).map(by_rows),
-            largest_error: error(|most, _, max| most.max(max)),
-            rows,
-            held: attention().map(|one| one.held).sum(),
+            density: attended.mean(attended.density),
+            accuracy,
+            interval: ShareInterval::new(accuracy, effective_cases(&scores)),
+            counted: scores.iter().filter(|score| score.counts).map(|score| score.cases).sum(),
+            cases_without_rows: attended.cases_without_rows,
+            error: attended.error.and_then(|sum| attended.mean(sum)),
+            largest_error: attended.largest_error,
+            rows: attended.rows,
+            held: attended.held,
             promise,
-            violations,
-            evidence: promise.zip(violations).map(|(promise, violations)| {
-                let heads_per_list = variant.pipeline.share.heads_per_list(group);
-                violations.evidence(&promise, TokenLists::new(violations.rows, heads_per_list))
-            }),
-            bars: attention().map(|one| one.bars).sum(),
+            violations: violations.map(|(promise, counts)| counts.count(promise.scope)),
+            evidence: violations.map(|(promise, counts)| counts.evidence(&promise, lists)),
+            bars: attended.bars.judge(demand.as_ref(), shape.query_heads, lists, attended.rows),
             scores,
             to_dense: Vec::new(),
         }
     }
+}
+
+/// Sums over the rows of several answers.
+#[derive(Default)]
+struct AttentionTotals {
+    rows: usize,
+    /// Sum over rows.
+    density: f64,
+    held: usize,
+    cases_without_rows: usize,
+    /// Sum over rows; `None` if errors were not measured.
+    error: Option<f64>,
+    largest_error: Option<f64>,
+    violations: Option<Violations>,
+    bars: Bars,
+}
+
+impl AttentionTotals {
+    /// Sums over the answers that have rows; an answer without rows is counted apart.
+    fn new(records: &[&Record]) -> Self {
+        let mut totals = Self::default();
+        for AttentionSummary { rows, density, held, error, bars } in
+            records.iter().map(|record| &record.attended.attention)
+        {
+            if *rows == 0 {
+                totals.cases_without_rows += 1;
+                continue;
+            }
+            totals.rows += rows;
+            totals.density += *rows as f64 * density.unwrap_or(0.0);
+            totals.held += held;
+            totals.bars = totals.bars.and(*bars);
+            if let Some(error) = error {
+                *totals.error.get_or_insert_default() += *rows as f64 * error.mean;
+                let largest = totals.largest_error.get_or_insert_default();
+                *largest = largest.max(error.max);
+                totals.violations = [totals.violations, error.violations]
+                    .into_iter()
+                    .flatten()
+                    .reduce(|sum, counts| [sum, counts].into_iter().sum());
+            }
+        }
+        totals
+    }
+
+    /// Mean over rows; `None` without rows.
+    fn mean(&self, sum: f64) -> Option<f64> {
+        (self.rows > 0).then(|| sum / self.rows as f64)
+    }
+}
+
+impl TaskScore {
+    /// Score of the cases of one task at one length, of which there is at least one.
+    fn new(records: &[&Record], counts: bool) -> Self {
+        let accuracy = mean_score(records);
+        Self {
+            task: records[0].task.clone(),
+            context: records[0].context,
+            cases: records.len(),
+            accuracy,
+            interval: ShareInterval::new(accuracy, records.len() as f64),
+            others: other_means(records),
+            counts,
+        }
+    }
+}
+
+/// Number of independent cases whose mean varies as much as the mean over tasks that count, each of
+/// the same weight (Kish's effective sample size).
+pub fn effective_cases(scores: &[TaskScore]) -> f64 {
+    let counted = || scores.iter().filter(|score| score.counts);
+    let tasks = counted().count() as f64;
+    let squares: f64 = counted().map(|score| 1.0 / score.cases as f64).sum();
+    if squares > 0.0 { tasks * tasks / squares } else { 0.0 }
 }
 
 /// The records of each task at each length, which are one after the other.
@@ -277,9 +360,17 @@ mod tests {
         let error = ErrorOf { violations: Some(violations), ..ErrorOf::default() };
         let rows = violations.rows;
         let attention = AttentionSummary { rows, error: Some(error), ..Default::default() };
-        let attended =
-            Answered { score: 1.0, answer: String::new(), attention, prefill_density: None };
-        let record = Record {
+        let record = record(1.0, attention);
+        let variant = Variant::as_it_stands(Arc::new(pipeline));
+        VariantResult::new(&variant, &SHAPE, &[&record], &[true]).evidence
+    }
+
+    /// One group of sixteen query heads.
+    const SHAPE: Shape = Shape { query_heads: 16, kv_heads: 1, head_dim: 8, value_dim: 8 };
+
+    fn record(score: f64, attention: AttentionSummary) -> Record {
+        let attended = Answered { score, answer: String::new(), attention, prefill_density: None };
+        Record {
             digest: String::new(),
             pipeline: String::new(),
             task: "vt".into(),
@@ -287,9 +378,45 @@ mod tests {
             case: 0,
             attended,
             others: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn cases_without_a_step_leave_the_judgement_of_the_others() {
+        let mut violations = Violations::default();
+        (0..4).for_each(|step| violations.add_step([step < 1; 16]));
+        let error = ErrorOf { mean: 0.25, max: 0.5, violations: Some(violations) };
+        let rows = violations.rows;
+        let some =
+            AttentionSummary { rows, density: Some(0.5), error: Some(error), ..Default::default() };
+        let tenth = Fraction::try_from(0.1).unwrap();
+        let estimator = Some(Box::new(Ratio::new(tenth, tenth)) as _);
+        let pipeline = PipelineConfig { estimator, ..PipelineConfig::default() };
         let variant = Variant::as_it_stands(Arc::new(pipeline));
-        VariantResult::new(&variant, 16, &[&record], &[true]).evidence
+        let records = [record(1.0, AttentionSummary::default()), record(0.0, some)];
+        let all: Vec<&Record> = records.iter().collect();
+        let found = VariantResult::new(&variant, &SHAPE, &all, &[true]);
+        assert_eq!((found.cases_without_rows, found.rows, found.counted), (1, 64, 2));
+        assert_eq!(
+            (found.density, found.error, found.largest_error),
+            (Some(0.5), Some(0.25), Some(0.5))
+        );
+        assert_eq!(found.violations.map(|counts| counts.to_string()), Some("16 of 64".into()));
+        assert_eq!(found.evidence, Some(Evidence::AboveDelta));
+        let none = VariantResult::new(&variant, &SHAPE, &all[..1], &[true]);
+        assert_eq!((none.density, none.error, none.evidence), (None, None, None));
+        assert_eq!(none.cases_without_rows, 1);
+    }
+
+    #[test]
+    fn tasks_with_few_cases_count_as_few_cases() {
+        let score = |cases| TaskScore {
+            cases,
+            ..TaskScore::new(&[&record(1.0, Default::default())], true)
+        };
+        assert!((effective_cases(&[score(10), score(10)]) - 20.0).abs() < 1e-9);
+        assert!((effective_cases(&[score(1), score(1000)]) - 4.0 / 1.001).abs() < 1e-9);
+        assert_eq!(effective_cases(&[]), 0.0);
     }
 
     #[test]

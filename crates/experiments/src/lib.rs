@@ -32,10 +32,10 @@ pub use dump::Dump;
 pub use error::{Error, Result};
 pub use exact::Exact;
 pub use limit::{Certain, RowLimit, limit, limits};
-pub use measured::{Comparison, Density, Guarantee, Live, Measured};
+pub use measured::{Comparison, Guarantee, Live, Measured};
 pub use metrics::{
-    Bars, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference, RowError, SUSPICION,
-    TokenLists, Violations, binomial,
+    Bars, BarsSummary, CountTest, ErrorSummary, Evidence, LEVEL, MeanMax, PairedDifference,
+    RowError, SUSPICION, ShareInterval, TokenLists, ViolationCount, Violations, binomial,
 };
 pub use tune::{
     Best, Candidate, Goal, LeftOut, Tried, TuneOptions, Tuning, TuningScore, TuningTraces, tune,

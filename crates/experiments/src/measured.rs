@@ -5,8 +5,10 @@ use serde::{Deserialize, Serialize};
 use vattention_core::{Kind, Output, PipelineConfig, Promise, RowReport, Target};
 use vattention_trace::{Layout, TraceLayer};
 
-use crate::metrics::{Attention, Bars, ErrorSummary, Evidence, MeanMax, RowError};
-use crate::metrics::{TokenLists, Violations};
+use crate::metrics::{
+    Attention, Bars, BarsSummary, ErrorSummary, Evidence, MeanMax, RowError, TokenLists,
+    ViolationCount, Violations,
+};
 use crate::{Entry, Exact};
 
 /// The results of pipelines on a trace.
@@ -24,7 +26,7 @@ impl Comparison {
     /// For each pipeline, whether it is on the Pareto front of density per KV head and mean error: no
     /// other is at most as large in both and smaller in one.
     pub fn front(&self) -> Vec<bool> {
-        let place = |one: &Measured| (one.density.per_kv_head.mean, one.output_error.mean);
+        let place = |one: &Measured| (one.density, one.output_error.mean);
         front(&self.pipelines.iter().map(place).collect::<Vec<_>>())
     }
 }
@@ -41,13 +43,18 @@ pub(crate) fn front(places: &[(f64, f64)]) -> Vec<bool> {
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
     /// The pipeline's name.
-    pub name: String,
+    pub pipeline: String,
     /// Its file, as given.
     pub file: String,
     /// What was set so that it reads a share of the tokens, if that was asked for.
     pub set: Option<String>,
-    /// Share of visible tokens read.
-    pub density: Density,
+    /// Share of the visible tokens that the query heads of a KV head read together, the base
+    /// sample included: mean over rows. It is what moves through memory.
+    pub density: f64,
+    /// Largest density of a row.
+    pub largest_density: f64,
+    /// Share of the visible tokens that a query head reads by itself: mean over rows.
+    pub density_per_query_head: f64,
     /// Attention that the tokens read for certain hold, relative to what as many tokens could hold;
     /// mean over rows.
     pub recall: f64,
@@ -63,8 +70,8 @@ pub struct Measured {
     pub budget: Option<MeanMax>,
     /// How often the promise was violated; `None` if there is none.
     pub guarantee: Option<Guarantee>,
-    /// The error bars, and how often the truth was outside.
-    pub bars: Bars,
+    /// The error bars, the number of rows outside, and the evidence on their delta.
+    pub bars: BarsSummary,
     /// How it fared with what it had not evicted; `None` if it evicts nothing.
     pub live: Option<Live>,
     /// Time spent answering queries.
@@ -81,15 +88,6 @@ pub struct Live {
     pub output_error: ErrorSummary,
 }
 
-/// Share of visible tokens read, the base sample included.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Density {
-    /// By the query heads of a KV head together: what moves through memory.
-    pub per_kv_head: MeanMax,
-    /// By each query head.
-    pub per_query_head: MeanMax,
-}
-
 /// How often a promise was violated.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Guarantee {
@@ -97,8 +95,8 @@ pub struct Guarantee {
     pub promise: Promise,
     /// What the promise rested on, at its weakest.
     pub kind: Kind,
-    /// How often it was violated.
-    pub violations: Violations,
+    /// Number of violations, in the promise's unit.
+    pub violations: ViolationCount,
     /// Token lists that the rows were read by.
     pub lists: TokenLists,
     /// What the violations say of delta, each list counted once.
@@ -119,6 +117,8 @@ pub(crate) struct Tally {
     kind: Option<Kind>,
     violations: Violations,
     lists: TokenLists,
+    /// Query heads of a layer; of layers that differ, the most.
+    query_heads: usize,
     bars: Bars,
     index_bytes: Vec<f64>,
     /// Of each row the share of live tokens, and the error relative to attention over them.
@@ -153,6 +153,7 @@ impl Tally {
         pipeline: &PipelineConfig,
     ) {
         let group = exact.len() / layer.values.dim().0;
+        self.query_heads = self.query_heads.max(exact.len());
         self.lists =
             self.lists.and(TokenLists::new(exact.len(), pipeline.share.heads_per_list(group)));
         let mut errors = Vec::with_capacity(exact.len());
@@ -223,11 +224,13 @@ impl Tally {
         self.kind = [self.kind, other.kind].into_iter().flatten().min();
         self.violations = [self.violations, other.violations].into_iter().sum();
         self.lists = self.lists.and(other.lists);
+        self.query_heads = self.query_heads.max(other.query_heads);
         self.bars = self.bars.and(other.bars);
         self.evicts |= other.evicts;
     }
 
     pub(crate) fn measured(self, entry: &Entry, seconds: f64) -> Measured {
+        let rows = self.sampled.len();
         let [output_error, denominator_error, numerator_error] =
             self.errors.map(|of_target| ErrorSummary::new(of_target.into_iter()));
         let [per_kv_head, per_query_head] =
@@ -242,22 +245,26 @@ impl Tally {
         let guarantee = |promise: Promise| Guarantee {
             promise,
             kind: self.kind.unwrap_or(Kind::None),
-            violations: self.violations,
+            violations: self.violations.count(promise.scope),
             lists: self.lists,
             evidence: self.violations.evidence(&promise, self.lists),
         };
+        let demand = entry.pipeline.parts().find_map(PipelineConfig::demand);
+        let bars = self.bars.judge(demand.as_ref(), self.query_heads, self.lists, rows);
         Measured {
-            name: entry.pipeline.name.clone(),
+            pipeline: entry.pipeline.name.clone(),
             file: entry.file.clone(),
             set: entry.set.clone(),
-            density: Density { per_kv_head, per_query_head },
+            density: per_kv_head.mean,
+            largest_density: per_kv_head.max,
+            density_per_query_head: per_query_head.mean,
             recall: MeanMax::new(self.recalls.into_iter()).mean,
             index_bytes_per_token: MeanMax::new(self.index_bytes.into_iter()).mean,
             output_error,
             denominator_error,
             numerator_error,
             budget: draws.then(drawn),
-            bars: self.bars,
+            bars,
             guarantee: entry.pipeline.promise().map(guarantee),
             live: self.evicts.then_some(live),
             seconds,
@@ -352,8 +359,8 @@ mod tests {
         let close = |got: MeanMax, mean: f64, max: f64| {
             assert!((got.mean - mean).abs() < 1e-12 && (got.max - max).abs() < 1e-12, "{got:?}");
         };
-        close(got.density.per_kv_head, 0.6, 0.8);
-        close(got.density.per_query_head, 0.7 / 3.0, 0.3);
+        close(MeanMax { mean: got.density, max: got.largest_density }, 0.6, 0.8);
+        assert!((got.density_per_query_head - 0.7 / 3.0).abs() < 1e-12);
         close(got.budget.expect("an estimator"), 20.0, 30.0);
         assert_eq!((got.recall, got.index_bytes_per_token), (0.75, 4.0));
         assert_eq!((got.output_error.max, got.numerator_error.max), (0.5, 0.75));
@@ -363,16 +370,12 @@ mod tests {
         assert_eq!(got.denominator_error.max, f64::INFINITY);
         let guarantee = got.guarantee.expect("a promise");
         assert_eq!((guarantee.promise.epsilon.get(), guarantee.promise.delta.get()), (0.25, 0.125));
-        assert_eq!(guarantee.violations.of(Scope::Row), (2, 3), "above epsilon, or no number");
+        assert_eq!(guarantee.violations.to_string(), "2 of 3", "above epsilon, or no number");
         assert_eq!(guarantee.lists, TokenLists { count: 2, heads_per_list: 2 });
         assert_eq!(guarantee.kind, Kind::Asymptotic, "the weakest");
         let of_steps =
             tally(Scope::Step).measured(&entry(Scope::Step), 0.0).guarantee.expect("a promise");
-        assert_eq!(
-            of_steps.violations.of(Scope::Step),
-            (1, 2),
-            "two heads of one step violated it"
-        );
+        assert_eq!(of_steps.violations.to_string(), "1 of 2 steps", "two heads of one step");
         assert_eq!(of_steps.evidence, Evidence::AboveDelta);
     }
 }

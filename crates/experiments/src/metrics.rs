@@ -7,13 +7,15 @@ mod errors;
 mod evidence;
 mod paired;
 mod recall;
+mod share_interval;
 mod violations;
 
-pub use bars::Bars;
+pub use bars::{Bars, BarsSummary};
 pub use errors::{ErrorSummary, MeanMax, RowError};
 pub use evidence::{CountTest, Evidence, LEVEL, SUSPICION};
 pub use paired::PairedDifference;
-pub use violations::{TokenLists, Violations};
+pub use share_interval::ShareInterval;
+pub use violations::{TokenLists, ViolationCount, Violations};
 
 pub(crate) use bars::ROUNDING;
 pub(crate) use errors::{exceeds, largest, quantile, sorted};

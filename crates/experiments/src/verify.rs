@@ -19,7 +19,9 @@ use serde::Serialize;
 use vattention_core::{Assumptions, Demand, Kind, PipelineConfig, Promise, Scope};
 
 use crate::classes::expect_classes;
-use crate::metrics::{Bars, CountTest, Evidence, LEVEL, SUSPICION, binomial};
+use crate::metrics::{
+    Bars, BarsSummary, CountTest, Evidence, LEVEL, SUSPICION, ViolationCount, binomial,
+};
 use crate::{Error, Result, Results};
 use bench::Bench;
 use layer_counts::{KvHeadTrials, LayerCounts};
@@ -41,19 +43,19 @@ pub struct Verification {
     pub pipeline: String,
     /// What is asked of its samples.
     pub demand: Demand,
-    /// Trials of all that the promise is about.
-    pub trials: usize,
     /// What the promise rested on, at its weakest.
     pub kind: Kind,
     /// What any certificate took for granted.
     pub assumes: Assumptions,
     /// Share of the query heads' trials whose last look asked for a larger sample.
     pub not_held: f64,
-    /// Trials in which the error of the target exceeded epsilon; or, where a size was asked for or a limit
-    /// did not suffice, its error bar.
-    pub violations: usize,
-    /// The error bars of the query heads' trials.
-    pub bars: Bars,
+    /// Trials of all that the promise is about, and the number of them in which the error of the
+    /// target exceeded epsilon; or, where a size was asked for or a limit did not suffice, its
+    /// error bar.
+    pub violations: ViolationCount,
+    /// The error bars of the query heads' trials. Their evidence is the worst of any head, at
+    /// [`LEVEL`] over the number of heads.
+    pub bars: BarsSummary,
     /// The largest 95 % Clopper–Pearson upper bound of any head's (of any layer's) failure rate.
     pub upper: f64,
     /// The head (layer) with the smallest p-value.
@@ -84,6 +86,8 @@ pub struct Verification {
     pub heads: Vec<HeadCount>,
     /// Every layer's count of its heads together, if the promise is about that.
     pub steps: Vec<StepCount>,
+    /// Every row's own count: a head (a layer) at one query.
+    pub rows: Vec<Count>,
 }
 
 /// Result of the tests of a promise.
@@ -284,12 +288,15 @@ impl Verification {
         Self {
             pipeline,
             demand,
-            trials: counts.iter().map(|count| count.trials).sum(),
             kind: heads.iter().map(|head| head.kind).min().unwrap_or(Kind::None),
             assumes: heads.iter().fold(Assumptions::NONE, |all, head| all | head.assumes),
             not_held: 1.0 - all(|head| head.held) / all(|head| head.trials),
-            violations: counts.iter().map(|count| count.violations).sum(),
-            bars: heads.iter().map(|head| head.bars).sum(),
+            violations: ViolationCount {
+                unit: demand.scope,
+                violated: counts.iter().map(|count| count.violations).sum(),
+                checked: counts.iter().map(|count| count.trials).sum(),
+            },
+            bars: judge_bars(&heads, &demand),
             upper: counts.iter().map(Count::upper).fold(0.0, f64::max),
             worst,
             test,
@@ -305,13 +312,29 @@ impl Verification {
             fault,
             heads,
             steps,
+            rows,
         }
+    }
+
+    /// Evidence on delta of the violations of a row.
+    pub fn evidence_of_row(&self, row: &Count) -> Evidence {
+        row.evidence(self.demand.delta.get(), self.row_test.limit)
     }
 
     /// What the violations of a head (of a layer) say of delta.
     pub fn evidence_of(&self, count: impl Into<Count>) -> Evidence {
         count.into().evidence(self.demand.delta.get(), self.test.limit)
     }
+}
+
+/// The error bars of heads, judged head by head.
+fn judge_bars(heads: &[HeadCount], demand: &Demand) -> BarsSummary {
+    let level = LEVEL / heads.len() as f64;
+    let query_heads = heads.iter().map(|head| head.query_head + 1).max().unwrap_or(1);
+    let delta = demand.scope.share_of(demand.delta.get(), query_heads);
+    let judge = |head: &HeadCount| Evidence::new(head.bars.outside, head.trials, delta, level);
+    let bars: Bars = heads.iter().map(|head| head.bars).sum();
+    bars.summary(heads.iter().map(judge).max())
 }
 
 /// Of at least one count, the one with the smallest p-value, and what all are tested against.
@@ -330,6 +353,16 @@ impl fmt::Display for PromiseVerdict {
             Self::Held => "held",
             Self::Contradicted => "contradicted",
             Self::Undecided => "undecided",
+        })
+    }
+}
+
+impl fmt::Display for PromiseTest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pooled => "heads",
+            Self::Row => "a row",
+            Self::RowsTogether => "rows together",
         })
     }
 }

@@ -30,7 +30,7 @@ const ROUNDING: f64 = 1e-5;
 ///
 /// A line joins the front: what no other pipeline beats. Of many pipelines those on the front are
 /// named beside their points; the others have numbers, which are listed at the right. Colours and
-/// shapes say what the violations say of a promise.
+/// shapes give the worst evidence on the promise and the error bars.
 pub fn comparison(comparison: &Comparison) -> String {
     comparison_with_limit(comparison, None)
 }
@@ -55,6 +55,11 @@ struct Scatter<'a> {
     limit: Option<f64>,
 }
 
+/// Worst evidence on what a pipeline states: its promise and its error bars.
+fn worst_evidence(one: &Measured) -> Option<Evidence> {
+    one.guarantee.map(|guarantee| guarantee.evidence).max(one.bars.evidence)
+}
+
 /// A pipeline, and where it lies on both axes.
 struct Point<'a> {
     name: &'a str,
@@ -70,7 +75,7 @@ impl<'a> Scatter<'a> {
         let x = Axis::log("").in_percent();
         let y = Axis::log("");
         let pipelines = &comparison.pipelines;
-        let shares = pipelines.iter().map(|one| one.density.per_kv_head.mean).chain(limit);
+        let shares = pipelines.iter().map(|one| one.density).chain(limit);
         let errors = pipelines.iter().map(|one| one.output_error.mean);
         let across = Ticked::new(&x, shares.filter_map(|share| x.place(share)));
         let inexact = errors.filter(|&error| error >= ROUNDING).filter_map(|error| y.place(error));
@@ -84,10 +89,10 @@ impl<'a> Scatter<'a> {
             let error = one.output_error.mean;
             let place = if error < ROUNDING { below } else { up.clamp(error.log10()) };
             Point {
-                name: &one.name,
-                style: Style::of_evidence(one.guarantee.map(|guarantee| guarantee.evidence)),
+                name: &one.pipeline,
+                style: Style::of_evidence(worst_evidence(one)),
                 front,
-                at: (one.density.per_kv_head.mean.log10(), place),
+                at: (one.density.log10(), place),
                 note: if error.is_infinite() { " (infinite error)" } else { "" },
             }
         };
@@ -161,7 +166,7 @@ impl<'a> Scatter<'a> {
         for evidence in kinds {
             let style = Style::of_evidence(evidence);
             let text = match evidence {
-                None => "no promise".into(),
+                None => "no promise, no bars".into(),
                 Some(Evidence::WithinDelta) => "within delta".into(),
                 Some(Evidence::AboveDelta) => "above delta, maybe by chance".into(),
                 Some(Evidence::Contradicted) => format!("contradicted (p < {LEVEL:e})"),
@@ -252,13 +257,10 @@ mod tests {
     use vattention_core::{Kind, Promise, Target};
 
     use super::*;
-    use vattention_experiments::{
-        Bars, Density, ErrorSummary, Guarantee, MeanMax, TokenLists, Violations,
-    };
+    use vattention_experiments::{Bars, ErrorSummary, Guarantee, TokenLists, Violations};
 
     /// A pipeline that reads a share of the tokens, and how many of 256 rows violated its promise.
     fn pipeline(name: &str, share: f64, error: f64, violated: Option<usize>) -> Measured {
-        let density = MeanMax { mean: share, max: share };
         let error = ErrorSummary { mean: error, p50: error, p95: error, max: error };
         let tenth = 0.1.try_into().expect("a fraction");
         let promise = Promise::new(Target::Sdpa, tenth, tenth);
@@ -266,13 +268,16 @@ mod tests {
             let violations = Violations { rows: 256, violated_rows, ..Violations::default() };
             let lists = TokenLists::new(violations.rows, 1);
             let evidence = violations.evidence(&promise, lists);
+            let violations = violations.count(promise.scope);
             Guarantee { promise, kind: Kind::Asymptotic, violations, lists, evidence }
         });
         Measured {
             set: None,
-            name: name.into(),
+            pipeline: name.into(),
             file: "f".into(),
-            density: Density { per_kv_head: density, per_query_head: density },
+            density: share,
+            largest_density: share,
+            density_per_query_head: share,
             recall: 1.0,
             index_bytes_per_token: 0.0,
             output_error: error,
@@ -280,7 +285,7 @@ mod tests {
             numerator_error: error,
             budget: None,
             guarantee,
-            bars: Bars::default(),
+            bars: Bars::default().summary(None),
             live: None,
             seconds: 0.0,
         }

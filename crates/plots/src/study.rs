@@ -163,8 +163,8 @@ pub fn calibration(found: &Calibration) -> String {
     };
     let all = panel("all heads", |at| at.bars.share_outside().unwrap_or(0.0));
     let mut worst = panel("the worst head", |at| at.worst);
-    let mark = |at: &AtDelta| (at.evidence, (1.0 - at.delta, 1.0 - at.worst));
-    let marks: Vec<_> = found.pipelines.iter().flat_map(|one| &one.at).map(mark).collect();
+    let mark = |at: &AtDelta| Some((at.bars.evidence?, (1.0 - at.delta, 1.0 - at.worst)));
+    let marks: Vec<_> = found.pipelines.iter().flat_map(|one| &one.at).filter_map(mark).collect();
     worst.series.extend(Series::marked(&marks));
     let title = format!("{}: are error bars as sure as they say?", found.trace);
     Figure { title, columns: 2, panels: vec![all, worst] }.svg()

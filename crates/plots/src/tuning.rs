@@ -14,7 +14,7 @@ pub fn tuning(found: &Tuning) -> String {
         panels.push(panel(found, "held out", |best| best.held_out));
     }
     let title = "the best settings of each method".into();
-    Figure { title, columns: 2, panels }.svg()
+    Figure { title, columns: panels.len(), panels }.svg()
 }
 
 fn panel(found: &Tuning, title: &str, score: impl Fn(&Best) -> Option<TuningScore>) -> Panel {
@@ -27,7 +27,7 @@ fn panel(found: &Tuning, title: &str, score: impl Fn(&Best) -> Option<TuningScor
     let series = |method: &&str| {
         let own = found.best.iter().filter(|best| best.method == *method);
         let mut points: Vec<(f64, f64)> =
-            own.filter_map(&score).map(|score| (score.read, score.error)).collect();
+            own.filter_map(&score).map(|score| (score.density, score.error)).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Series::line(method, points)
     };

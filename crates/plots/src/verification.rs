@@ -1,9 +1,8 @@
-//! Measured errors against the epsilon promised, of every head.
+//! Measured errors against the epsilon promised, of every head and every row.
 
 use plotters::prelude::*;
 use vattention_core::{Fraction, Scope};
-use vattention_experiments::Evidence;
-use vattention_experiments::Verification;
+use vattention_experiments::{Count, Evidence, Verification};
 
 use crate::axis::{Axis, Ticked};
 use crate::canvas::{Canvas, FONT, Failure, Pixel, picture, text_width, write};
@@ -13,8 +12,14 @@ use crate::style::Style;
 const SIZE: (u32, u32) = (900, 700);
 /// Of title and legend.
 const TOP: i32 = 80;
-/// Half of a point.
+/// Half of a head's point.
 const POINT: i32 = 4;
+/// Half of a row's point.
+const ROW_POINT: i32 = 2;
+/// Pixels from a column of heads to that of their rows.
+const ROW_OFFSET: i32 = 14;
+/// Most rows within delta that are drawn at an epsilon, those with the largest errors.
+const ROWS: usize = 500;
 /// Smaller errors are drawn here, as multiples of the least epsilon.
 const LEAST: f64 = 1e-3;
 /// Heads named at each epsilon, at most.
@@ -22,26 +27,65 @@ const NAMED: usize = 8;
 
 const MEAN: RGBColor = RGBColor(150, 150, 150);
 
-/// What one head (a layer) came to at one epsilon.
+/// Errors of one head (a layer), or of one row, at one epsilon.
 struct Point {
     name: String,
     epsilon: f64,
     at_delta: f64,
-    mean: f64,
+    /// `None`: a row's, which is not drawn.
+    mean: Option<f64>,
     evidence: Evidence,
 }
 
+/// Points at one epsilon.
+struct Column {
+    epsilon: f64,
+    heads: Vec<Point>,
+    rows: Vec<Point>,
+}
+
 /// The (1 − delta)-quantile and the mean of each head's errors (of each layer's largest errors, if
-/// the promise is about its heads together) against epsilon, both logarithmic, as SVG.
+/// the promise is about its heads together) against epsilon, both logarithmic, as SVG; beside them
+/// the quantile of each row: a head at one query.
 ///
-/// `verdicts` are of one pipeline at several epsilons, all promised. A quantile above the diagonal is of a head that
-/// exceeded epsilon more often than delta allows; colour and shape say whether that may be chance.
-/// Named, as `layer.head`, are the heads above the diagonal, at most eight at each epsilon; if there
-/// are none, the worst.
+/// `verdicts` are of one pipeline at several epsilons, all promised. A quantile above the diagonal
+/// belongs to a head or a row that exceeded epsilon more often than delta allows; colour and shape
+/// say whether that may be chance. The title has the verdict and the tests behind it. Names stand
+/// beside the worst: `layer.head` for heads, `layer.head@query` for rows that contradict delta, at
+/// most eight at each epsilon.
 pub fn verification(verdicts: &[Verification]) -> String {
-    let mut columns: Vec<Vec<Point>> = verdicts.iter().map(points).collect();
-    columns.sort_by(|a, b| a[0].epsilon.total_cmp(&b[0].epsilon));
+    let mut columns: Vec<Column> = verdicts.iter().map(Column::new).collect();
+    columns.sort_by(|a, b| a.epsilon.total_cmp(&b.epsilon));
     picture(SIZE, |root| draw(root, &verdicts[0], &columns))
+}
+
+impl Column {
+    /// Points of a verdict: all heads, and the rows with the largest errors.
+    fn new(verdict: &Verification) -> Self {
+        let epsilon = verdict.demand.epsilon.map_or(f64::NAN, Fraction::get);
+        let mut rows: Vec<Point> = verdict.rows.iter().map(|row| row_point(verdict, row)).collect();
+        rows.sort_by(|a, b| b.evidence.cmp(&a.evidence).then(b.at_delta.total_cmp(&a.at_delta)));
+        let suspicious = rows.iter().filter(|row| row.evidence != Evidence::WithinDelta).count();
+        rows.truncate(suspicious + ROWS);
+        Self { epsilon, heads: points(verdict), rows }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Point> {
+        self.heads.iter().chain(&self.rows)
+    }
+}
+
+/// Point of one row.
+fn row_point(verdict: &Verification, row: &Count) -> Point {
+    let head = row.query_head.map_or_else(String::new, |head| format!(".{head}"));
+    let query = row.query.map_or_else(String::new, |query| format!("@{query}"));
+    Point {
+        name: format!("{}{head}{query}", row.layer),
+        epsilon: verdict.demand.epsilon.map_or(f64::NAN, Fraction::get),
+        at_delta: row.error_at_delta,
+        mean: None,
+        evidence: verdict.evidence_of_row(row),
+    }
 }
 
 /// Of each verdict, what the promise is judged by, in the same order in all.
@@ -51,14 +95,14 @@ fn points(verdict: &Verification) -> Vec<Point> {
         name: format!("{}.{}", head.layer, head.query_head),
         epsilon,
         at_delta: head.error_at_delta,
-        mean: head.error.mean,
+        mean: Some(head.error.mean),
         evidence: verdict.evidence_of(head),
     });
     let steps = verdict.steps.iter().map(|step| Point {
         name: format!("layer {}", step.layer),
         epsilon,
         at_delta: step.error_at_delta,
-        mean: step.error.mean,
+        mean: Some(step.error.mean),
         evidence: verdict.evidence_of(step),
     });
     match verdict.demand.scope {
@@ -70,10 +114,10 @@ fn points(verdict: &Verification) -> Vec<Point> {
 fn draw<'a>(
     root: &Canvas<'a>,
     verdict: &Verification,
-    columns: &[Vec<Point>],
+    columns: &[Column],
 ) -> Result<(), Failure<'a>> {
     let [x, y] = [Axis::log("epsilon promised"), Axis::log("error measured")];
-    let epsilons: Vec<f64> = columns.iter().map(|column| column[0].epsilon).collect();
+    let epsilons: Vec<f64> = columns.iter().map(|column| column.epsilon).collect();
     let across = Ticked::at(&x, &epsilons);
     let up = Ticked::new(&y, errors(columns).into_iter().filter_map(|error| y.place(error)));
     let mut chart = ChartBuilder::on(root)
@@ -97,43 +141,57 @@ fn draw<'a>(
         chart.backend_coord(&(epsilon.log10(), up.clamp(error.log10())))
     };
     let at_delta = |point: &Point| place(point.epsilon, point.at_delta);
-    for i in 0..columns[0].len() {
-        let path: Vec<Pixel> = columns.iter().map(|column| at_delta(&column[i])).collect();
+    for i in 0..columns[0].heads.len() {
+        let path: Vec<Pixel> = columns.iter().map(|column| at_delta(&column.heads[i])).collect();
         root.draw(&PathElement::new(path, Style::of_evidence(None).colour.mix(0.25)))?;
     }
-    for point in columns.iter().flatten() {
-        root.draw(&Circle::new(place(point.epsilon, point.mean), 2, MEAN.filled()))?;
+    let beside = |(x, y): Pixel| (x + ROW_OFFSET, y);
+    // The worst rows are drawn last: they cover others.
+    for row in columns.iter().flat_map(|column| column.rows.iter().rev()) {
+        let style = Style::of_evidence(Some(row.evidence));
+        style.draw_point(root, beside(at_delta(row)), ROW_POINT)?;
     }
-    for point in columns.iter().flatten() {
+    let heads = || columns.iter().flat_map(|column| &column.heads);
+    for point in heads() {
+        let mean = point.mean.unwrap_or(point.at_delta);
+        root.draw(&Circle::new(place(point.epsilon, mean), 2, MEAN.filled()))?;
+    }
+    for point in heads() {
         Style::of_evidence(Some(point.evidence)).draw_point(root, at_delta(point), POINT)?;
     }
     let (across, up) = chart.plotting_area().get_pixel_range();
     let within = Area { from: (across.start, up.start), to: (across.end, up.end) };
-    let places: Vec<Pixel> = columns.iter().flatten().map(at_delta).collect();
+    let places: Vec<Pixel> = heads().map(at_delta).collect();
     let diagonal = diagonal.map(|ends| chart.backend_coord(&ends));
     let mut labels = Labels::new(within, &places, &diagonal);
-    for point in columns.iter().flat_map(|column| named(column)) {
+    for point in columns.iter().flat_map(named) {
         let colour = Style::of_evidence(Some(point.evidence)).colour;
-        let Some(label) = labels.place(&point.name, at_delta(point)) else { continue };
+        let place = at_delta(point);
+        let place = if point.mean.is_none() { beside(place) } else { place };
+        let Some(label) = labels.place(&point.name, place) else { continue };
         label.write(root, &point.name, colour)?;
     }
     legend(root, verdict)
 }
 
-/// Of the heads at one epsilon, those above it, the worst first; or else the worst.
-fn named(column: &[Point]) -> Vec<&Point> {
-    let mut all: Vec<&Point> = column.iter().collect();
-    all.sort_by(|a, b| b.at_delta.total_cmp(&a.at_delta));
-    let above = all.iter().filter(|point| point.at_delta > point.epsilon).count();
-    all.truncate(above.clamp(1, NAMED));
-    all
+/// Points with names at one epsilon: rows that contradict delta, then heads above the diagonal, the
+/// worst first; or else the worst head.
+fn named(column: &Column) -> Vec<&Point> {
+    let contradict = column.rows.iter().filter(|row| row.evidence == Evidence::Contradicted);
+    let mut heads: Vec<&Point> = column.heads.iter().collect();
+    heads.sort_by(|a, b| b.at_delta.total_cmp(&a.at_delta));
+    let above = heads.iter().filter(|point| point.at_delta > point.epsilon).count();
+    heads.truncate(above.max(1));
+    contradict.take(NAMED / 2).chain(heads).take(NAMED).collect()
 }
 
 /// Errors to show: all, but for those far below.
-fn errors(columns: &[Vec<Point>]) -> Vec<f64> {
-    let points = || columns.iter().flatten();
-    let least = LEAST * points().map(|point| point.epsilon).fold(1.0, f64::min);
-    let all = points().flat_map(|point| [point.epsilon, point.at_delta, point.mean]);
+fn errors(columns: &[Column]) -> Vec<f64> {
+    let least = LEAST * columns.iter().map(|column| column.epsilon).fold(1.0, f64::min);
+    let points = columns.iter().flat_map(Column::all);
+    let of_point =
+        |point: &Point| [point.epsilon, point.at_delta, point.mean.unwrap_or(point.at_delta)];
+    let all = points.flat_map(of_point);
     all.map(|error| error.max(least)).collect()
 }
 
@@ -144,12 +202,14 @@ fn legend<'a>(root: &Canvas<'a>, verdict: &Verification) -> Result<(), Failure<'
         Scope::Step => "of the largest of each layer",
     };
     let (pipeline, target) = (&verdict.pipeline, verdict.demand.target);
-    let title = format!("{pipeline}: {target}, delta {delta}: {}", verdict.verdict);
+    let tests: Vec<String> = verdict.contradicted_by.iter().map(ToString::to_string).collect();
+    let by = if tests.is_empty() { String::new() } else { format!(" by {}", tests.join(", ")) };
+    let title = format!("{pipeline}: {target}, delta {delta}: {}{by}", verdict.verdict);
     root.draw(&Text::new(title, (24, 10), ("sans-serif", 15)))?;
     let samples = verdict.worst.trials;
     let quantile = format!(
-        "error {judged} that 1 - delta of its {samples} samples do not exceed (line: as promised); small \
-         and grey: mean error"
+        "error {judged} that 1 - delta of its {samples} samples do not exceed (line: as promised); \
+         grey: mean; small, to the right: rows"
     );
     write(root, &quantile, (24, 42), BLACK)?;
     let mut x = 30;
@@ -172,14 +232,18 @@ mod tests {
 
     fn point(name: &str, epsilon: f64, at_delta: f64) -> Point {
         let evidence = Evidence::WithinDelta;
-        Point { name: name.into(), epsilon, at_delta, mean: at_delta / 10.0, evidence }
+        Point { name: name.into(), epsilon, at_delta, mean: Some(at_delta / 10.0), evidence }
+    }
+
+    fn column(epsilon: f64, heads: Vec<Point>) -> Column {
+        Column { epsilon, heads, rows: Vec::new() }
     }
 
     #[test]
     fn errors_far_below_do_not_stretch_the_picture() {
         let columns = [
-            vec![point("a", 0.1, 0.3), point("b", 0.1, f64::INFINITY)],
-            vec![point("a", 0.2, 0.0)],
+            column(0.1, vec![point("a", 0.1, 0.3), point("b", 0.1, f64::INFINITY)]),
+            column(0.2, vec![point("a", 0.2, 0.0)]),
         ];
         let shown = errors(&columns);
         assert!(shown.iter().all(|&error| error >= 1e-4));
@@ -187,14 +251,19 @@ mod tests {
     }
 
     #[test]
-    fn heads_above_the_diagonal_are_named_or_else_the_worst() {
-        let names = |column: &[Point]| -> Vec<String> {
+    fn rows_that_contradict_are_named_and_heads_above_the_diagonal_or_else_the_worst() {
+        let names = |column: &Column| -> Vec<String> {
             named(column).into_iter().map(|point| point.name.clone()).collect()
         };
-        let above = [point("0.0", 0.1, 0.11), point("0.1", 0.1, 0.09), point("2.3", 0.1, 0.3)];
-        assert_eq!(names(&above), ["2.3", "0.0"]);
-        assert_eq!(names(&[point("0.0", 0.1, 0.01), point("0.1", 0.1, 0.02)]), ["0.1"]);
-        let many: Vec<Point> = (0..20).map(|i| point("x", 0.1, 0.2 + f64::from(i))).collect();
-        assert_eq!(named(&many).len(), NAMED);
+        let heads =
+            || vec![point("0.0", 0.1, 0.11), point("0.1", 0.1, 0.09), point("2.3", 0.1, 0.3)];
+        assert_eq!(names(&column(0.1, heads())), ["2.3", "0.0"]);
+        let low = vec![point("0.0", 0.1, 0.01), point("0.1", 0.1, 0.02)];
+        assert_eq!(names(&column(0.1, low)), ["0.1"]);
+        let many = (0..20).map(|i| point("x", 0.1, 0.2 + f64::from(i))).collect();
+        assert_eq!(named(&column(0.1, many)).len(), NAMED);
+        let bad = Point { evidence: Evidence::Contradicted, ..point("0.0@3", 0.1, 0.5) };
+        let with_row = Column { rows: vec![bad, point("0.0@4", 0.1, 0.2)], ..column(0.1, heads()) };
+        assert_eq!(names(&with_row), ["0.0@3", "2.3", "0.0"]);
     }
 }

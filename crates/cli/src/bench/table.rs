@@ -4,8 +4,23 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vattention::experiments::{BenchReport, BenchRow};
 
 const HEADER: [&str; 17] = [
-    "pipeline", "tokens", "threads", "dtype", "density", "sampled", "ms", "GB/s", "of read",
-    "speed-up", "error", "violated", "select", "sample", "attend", "huge", "",
+    "pipeline",
+    "tokens",
+    "threads",
+    "dtype",
+    "density",
+    "sampled",
+    "ms",
+    "GB/s",
+    "of read",
+    "speed-up",
+    "error",
+    "violated",
+    "select",
+    "sample",
+    "attend",
+    "huge",
+    "fall-back",
 ];
 
 const LEGEND: &str = "\
@@ -18,7 +33,8 @@ speed-up  the time of dense attention in the same round over this one's
 error     of the output, relative to dense attention's in the same round; the mean over all rows that were timed
 violated  rows whose error exceeded what the pipeline promises, or steps, if it promises that of whole steps
 select, sample, attend  shares of the time; - where the backend does not tell
-huge      the share of the process's memory that is in huge pages, without which gathered rows are slower";
+huge      the share of the process's memory that is in huge pages, without which gathered rows are slower
+fall-back share of the rows for which everything was read, because that is faster than the list";
 
 pub(super) fn show(report: &BenchReport) -> String {
     let mut table = Table::new();
@@ -27,7 +43,7 @@ pub(super) fn show(report: &BenchReport) -> String {
     for row in &report.rows {
         table.add_row(cells(row));
     }
-    for column in table.column_iter_mut().skip(1).take(HEADER.len() - 2) {
+    for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     format!("{}\n\n{table}\n\n{LEGEND}", heading(report))
@@ -72,24 +88,11 @@ fn cells(row: &BenchRow) -> [String; 17] {
         percent(row.of_bandwidth),
         format!("{:.2} x", row.speedup_over_dense),
         if row.error == 0.0 { "-".into() } else { format!("{:.4}", row.error) },
-        row.violated
-            .zip(row.checked)
-            .map_or_else(|| "-".into(), |(of, all)| format!("{of} of {all}")),
+        row.violations.map_or_else(|| "-".into(), |counts| counts.to_string()),
         part(row.select_share),
         part(row.sample_share),
         part(row.attend_share),
         part(row.huge_pages),
-        mark(row.fell_back),
+        if row.fell_back == 0.0 { "-".into() } else { percent(row.fell_back) },
     ]
-}
-
-/// Says when everything was read because that is faster than the list.
-fn mark(fell_back: f64) -> String {
-    if fell_back == 0.0 {
-        String::new()
-    } else if fell_back == 1.0 {
-        "dense: faster".into()
-    } else {
-        format!("dense: faster, {:.0} % of rows", 100.0 * fell_back)
-    }
 }

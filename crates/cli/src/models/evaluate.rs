@@ -25,10 +25,11 @@ use crate::models::checkpoint::{Checkpoint, row_bytes};
 use crate::models::prefill::PrefillArgs;
 use crate::models::setup::Setup;
 use crate::numbers::fraction;
-use crate::outputs::{check_outputs, write_json};
+use crate::outputs::{check_outputs, publish};
 use crate::pipelines::{Changes, Lineup, Loaded, Variations, fits_model};
+use crate::provenance::Provenance;
 use crate::sharing::{self, Call, Sharing};
-use crate::{Failure, progress, say};
+use crate::{Failure, progress};
 
 /// In a model's folder: words of tasks that it was trained on.
 const VOCABULARY: &str = "vocabulary.json";
@@ -101,7 +102,7 @@ pub(crate) struct Args {
     hotpot: Option<PathBuf>,
     #[command(flatten)]
     sharing: Sharing,
-    /// Write the results as JSON.
+    /// Write the results as JSON; `-`: to standard output, in place of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Draw accuracy against density, as SVG.
@@ -172,13 +173,14 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         checkpoint.note_untied(model);
     }
     let title = table::title(&args.model, &report);
-    if let Some(path) = &args.json {
-        write_json(path, &lineup.told(&report))?;
-    }
     if let Some(path) = &args.plot {
         write_beside(path, figure::figure(&report, &title).svg().as_bytes())?;
     }
-    say(&table::show(&title, &report))
+    let own = checkpoint.files();
+    let inputs: Vec<&Path> = files.iter().chain(&read).chain(&own).map(PathBuf::as_path).collect();
+    let pipelines = lineup.run.iter().map(|variant| &*variant.pipeline);
+    let run = || Provenance::new(call, &inputs, pipelines, Some(backend.name()));
+    publish(args.json.as_deref(), run, &lineup.told(&report), &table::show(&title, &report))
 }
 
 /// The lengths that are asked for.

@@ -17,14 +17,16 @@ use vattention_llm::{Generation, PrefillOptions, Session, Stop, TextStream};
 
 use crate::compare::find_backend;
 use crate::dtype::Dtype;
-use crate::fail::note;
+use crate::fail::{complain, note};
 use crate::fall_back::FallBack;
 use crate::models::chat::ChatArgs;
 use crate::models::checkpoint::{Checkpoint, row_bytes};
 use crate::models::prefill::PrefillArgs;
 use crate::models::setup::Setup;
-use crate::outputs::{Interrupt, check_outputs_unless, write_json};
+use crate::outputs::{Interrupt, check_outputs_unless, is_standard_output, write_json};
 use crate::pipelines::{Changes, fits_model};
+use crate::provenance::Provenance;
+use crate::sharing::Call;
 use crate::{Failure, progress, say};
 
 use report::Report;
@@ -113,7 +115,10 @@ pub(crate) struct Args {
     /// Take no token for the end of the answer: go on to --tokens.
     #[arg(long)]
     ignore_eos: bool,
-    /// Write the answer and what was measured as JSON.
+    /// Print the answer alone, without the report on standard error.
+    #[arg(long, short)]
+    quiet: bool,
+    /// Write the answer and the report as JSON; `-`: to standard output, in place of the answer.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write each layer's error, density and error bar at every step by the pipeline, and where the answer
@@ -122,7 +127,7 @@ pub(crate) struct Args {
     steps: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let (entry, files) = args.changes.load_one(&args.pipeline)?;
     let reading =
@@ -163,6 +168,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         session: session(&entry.pipeline, machine)?,
         interrupt,
         stream: checkpoint.tokenizer.stream(),
+        silent: args.prints_json(),
         tally: Tally::new(args.steps.as_ref().map(|_| Record::new(&observed))),
     };
     let (generation, prefill) = answering.answer(&request)?;
@@ -178,7 +184,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let report = Report {
         model: args.model.display().to_string(),
         pipeline: entry.pipeline.name.clone(),
-        file: entry.file,
+        file: entry.file.clone(),
         backend: args.backend.clone(),
         setup: args.setup.name(),
         answer: checkpoint.tokenizer.decode(&generation.tokens)?,
@@ -197,13 +203,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         beside,
         bars: record.as_ref().map(Record::outside),
     };
+    let run = || Provenance::new(call, &inputs, [&*entry.pipeline], Some(backend.name()));
     if let (Some(path), Some(record)) = (&args.steps, record) {
-        write_json(path, &record.written(&report))?;
+        write_json(path, run, &record.written(&report))?;
+    }
+    if !args.prints_json() {
+        say("")?;
     }
     if let Some(path) = &args.json {
-        write_json(path, &report)?;
+        write_json(path, run, &report)?;
     }
-    say(&format!("\n\n{}", report.text()))?;
+    if !args.quiet {
+        complain(&format!("\n{}\n", report.text()));
+    }
     let ended = matches!(generation.stop, Stop::End(_));
     let unanswered = ended && report.answer.trim().is_empty() && !args.chat.chat;
     if unanswered && checkpoint.has_chat_template() {
@@ -221,7 +233,16 @@ struct Answering<'m, 't, 'r> {
     session: Session<'m>,
     interrupt: Interrupt,
     stream: TextStream<'t>,
+    /// Whether the answer is not printed as it comes: the JSON takes standard output.
+    silent: bool,
     tally: Tally<'r>,
+}
+
+impl Args {
+    /// Whether standard output takes the JSON.
+    fn prints_json(&self) -> bool {
+        self.json.as_deref().is_some_and(is_standard_output)
+    }
 }
 
 impl Answering<'_, '_, '_> {
@@ -244,11 +265,13 @@ impl Answering<'_, '_, '_> {
     }
 
     fn stream_answer(&mut self, logits: Vec<f32>, most: usize) -> Result<Generation, Failure> {
-        let Self { session, interrupt, stream, tally } = self;
+        let Self { session, interrupt, stream, silent, tally } = self;
         let mut failed = Ok(());
         let generation = session.go_on(logits, most, |token, session| {
             tally.see(session);
-            failed = stream.push(token).map_err(Failure::from).and_then(print);
+            if !*silent {
+                failed = stream.push(token).map_err(Failure::from).and_then(print);
+            }
             tally.go_on();
             if failed.is_err() || interrupt.asked() {
                 return ControlFlow::Break(());
@@ -256,7 +279,9 @@ impl Answering<'_, '_, '_> {
             ControlFlow::Continue(())
         })?;
         failed?;
-        print(stream.finish()?)?;
+        if !*silent {
+            print(stream.finish()?)?;
+        }
         // The step after the last token shown, if that is where the model ended the text.
         tally.see(session);
         Ok(generation)

@@ -160,9 +160,9 @@ pub(super) fn calibration(found: &Calibration) -> String {
             percent(at.delta),
             or_dash(at.bars.share_outside().map(percent)),
             percent(at.worst),
-            percent(at.read),
-            or_dash(at.bars.mean().map(short)),
-            at.evidence.to_string(),
+            percent(at.density),
+            or_dash(at.bars.mean.map(short)),
+            or_dash(at.bars.evidence.map(|evidence| evidence.to_string())),
         ]
     };
     let rows =
@@ -181,7 +181,7 @@ verdict     on the head with most: no more than delta, more by chance, or less p
 
 pub(super) fn pareto(found: &Pareto) -> String {
     let mut order: Vec<usize> = (0..found.front.len()).collect();
-    let density = |i: usize| found.comparison.pipelines[i].density.per_kv_head.mean;
+    let density = |i: usize| found.comparison.pipelines[i].density;
     order.sort_by(|&a, &b| density(a).total_cmp(&density(b)));
     let row = |i: usize| {
         let mark = if found.front[i] { "*" } else { "" };
@@ -198,9 +198,9 @@ front  * no other pipeline here reads as little and errs as little";
 pub(super) fn limit(found: &LimitStudy) -> String {
     let LimitStudy { comparison, epsilon, delta, limit, .. } = found;
     let row = |one: &Measured| {
-        let times = one.density.per_query_head.mean / limit.mean;
+        let times = one.density_per_query_head / limit.mean;
         let mut cells = pipeline(one);
-        cells[1] = percent(one.density.per_query_head.mean);
+        cells[1] = percent(one.density_per_query_head);
         cells.insert(2, format!("{times:.2}"));
         let promise = one.guarantee.as_ref().map(|guarantee| promise(&guarantee.promise));
         cells.push(promise.unwrap_or_else(|| "-".into()));
@@ -228,8 +228,13 @@ fn heading(comparison: &Comparison) -> String {
 /// Name, density and error.
 fn pipeline(measured: &Measured) -> Vec<String> {
     let error = measured.output_error;
-    let density = percent(measured.density.per_kv_head.mean);
-    vec![measured.name.clone(), density, format!("{:.4}", error.mean), format!("{:.4}", error.p95)]
+    let density = percent(measured.density);
+    vec![
+        measured.pipeline.clone(),
+        density,
+        format!("{:.4}", error.mean),
+        format!("{:.4}", error.p95),
+    ]
 }
 
 fn correlation(of: f64) -> String {

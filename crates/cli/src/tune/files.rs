@@ -27,7 +27,7 @@ pub(crate) fn write(folder: &Path, found: &Tuning) -> Result<(), Failure> {
         let failed = |error| Failure::input(format!("--output {}: {error}", folder.display()));
         let text = to_toml(&pipeline, folder).map_err(failed)?;
         let score = &tried.score;
-        let (read, error) = (percent(score.read), short(score.error));
+        let (read, error) = (percent(score.density), short(score.error));
         let about = format!(
             "# The best of {} by `vattention tune`: {}.\n# It read {read} and erred {error} on {}.\n",
             tried.file,

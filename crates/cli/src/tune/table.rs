@@ -83,7 +83,7 @@ fn cells(found: &Tuning, best: &Best, held_out: bool) -> Vec<String> {
     }
     let nearest = |number: usize| {
         let Tried { score, .. } = &found.tried[number];
-        let place = format!("reads {}, errs {}", percent(score.read), short(score.error));
+        let place = format!("reads {}, errs {}", percent(score.density), short(score.error));
         format!("nearest {place}: {}", settings(&found.tried[number]))
     };
     cells.push(one.map_or_else(|| best.nearest.map_or_else(String::new, nearest), settings));
@@ -92,6 +92,6 @@ fn cells(found: &Tuning, best: &Best, held_out: bool) -> Vec<String> {
 
 fn scores(score: Option<&TuningScore>) -> [String; 3] {
     let Some(score) = score else { return ["-", "-", "-"].map(Into::into) };
-    let violated = score.violated.map(|(violated, all)| format!("{violated} of {all}"));
-    [percent(score.read), short(score.error), violated.unwrap_or_else(|| "-".into())]
+    let violated = score.violations.map(|counts| counts.to_string());
+    [percent(score.density), short(score.error), violated.unwrap_or_else(|| "-".into())]
 }

@@ -1,19 +1,19 @@
 //! The verdict in words.
 
 use vattention::experiments::{
-    Count, CountTest, EvidenceCounts, Fault, JudgedRows, LEVEL, PromiseTest, PromiseVerdict,
-    RowsTogether, SUSPICION, UnitsViolated, Verification,
+    Count, CountTest, Evidence, EvidenceCounts, Fault, JudgedRows, LEVEL, PromiseTest,
+    PromiseVerdict, RowsTogether, SUSPICION, UnitsViolated, Verification,
 };
 use vattention::{Demand, Scope, plugin::Assumption};
 
-use crate::numbers::short;
+use crate::numbers::{few_digits, short};
 
 /// What was promised on what grounds, and how it fared.
 pub(super) fn text(verdict: &Verification) -> String {
-    let Verification { pipeline, violations, trials, .. } = verdict;
-    let rate = *violations as f64 / *trials as f64;
+    let Verification { pipeline, violations, .. } = verdict;
+    let (rate, violated, trials) = (violations.share(), violations.violated, violations.checked);
     format!(
-        "{pipeline}: {}\n{}\n{}\n{violations} of {trials} {} violated the promise, a rate of {rate:.4}\n\
+        "{pipeline}: {}\n{}\n{}\n{violated} of {trials} {} violated the promise, a rate of {rate:.4}\n\
          {}\n{}\n{}\n{}\n{}\n{}",
         promise(verdict),
         grounds(verdict),
@@ -52,7 +52,7 @@ fn promise(verdict: &Verification) -> String {
         Scope::Row => "each query head",
         Scope::Step => "all query heads of a layer together",
     };
-    let least = epsilon.map_or_else(|| "its error bar".into(), |epsilon| epsilon.get().to_string());
+    let least = epsilon.map_or_else(|| "its error bar".into(), |epsilon| few_digits(epsilon.get()));
     let limited =
         if limit.is_some() { "; its error bar where the limit does not suffice" } else { "" };
     format!("Pr(error of {target} > {least}{floor}) <= {}, for {judged}{limited}", delta.get())
@@ -62,15 +62,21 @@ fn promise(verdict: &Verification) -> String {
 fn bars(verdict: &Verification) -> String {
     let bars = &verdict.bars;
     let Some(outside) = bars.share_outside() else { return "error bars: none".into() };
-    let widths = bars.mean().map_or_else(String::new, |mean| {
+    let widths = bars.mean.map_or_else(String::new, |mean| {
         format!("{} on average, {} at most; ", short(mean), short(bars.widest))
     });
     let unbounded = match bars.unbounded {
         0 => String::new(),
         count => format!(", {count} of them without a bound"),
     };
+    let evidence = match bars.evidence {
+        Some(Evidence::Contradicted) => ", which contradicts delta in some head",
+        Some(Evidence::AboveDelta) => ", above delta in some head, which may be chance",
+        _ => ", within delta in every head",
+    };
     format!(
-        "error bars: {widths}the truth is outside in {:.2} % of {} samples of a head{unbounded}",
+        "error bars: {widths}the truth is outside in {:.2} % of {} samples of a head that did not \
+         read everything{unbounded}{evidence}",
         100.0 * outside,
         bars.rows
     )

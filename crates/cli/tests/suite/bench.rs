@@ -86,7 +86,6 @@ fn the_json_has_the_keys_that_other_tools_read() {
                 "append_ns",
                 "asked_density",
                 "attend_share",
-                "checked",
                 "density",
                 "dtype",
                 "error",
@@ -106,7 +105,7 @@ fn the_json_has_the_keys_that_other_tools_read() {
                 "speedup_over_dense",
                 "threads",
                 "tokens",
-                "violated",
+                "violations",
             ]
         );
         for key in ["ms", "gb_s", "of_bandwidth", "speedup_over_dense", "density"] {

@@ -86,6 +86,25 @@ fn every_benchmark_can_be_asked() {
     }
 }
 
+/// Of `qa1_0k` one answer ends at its first token: the pipeline takes no step.
+#[test]
+fn cases_without_a_step_do_not_hide_the_others() {
+    let world = World::new();
+    let more = ["--setup", "a", "--datasets", "qa1_0k,qa6_0k,qa7_0k", "--json", "out.json"];
+    let said = succeed(&world, "babilong", "babilong", &more);
+    let report = world.json("out.json");
+    let promised = &report["variants"][1];
+    assert!(promised["cases_without_rows"].as_u64().unwrap() > 0, "{said}");
+    assert!(promised["rows"].as_u64().unwrap() > 0, "{said}");
+    assert_eq!(promised["violations"]["checked"], promised["rows"]);
+    assert!(promised["error"].is_number() && promised["evidence"].is_string(), "{said}");
+    assert!(said.contains("no step") && said.contains("prompts of at most "), "{said}");
+    let records = report["records"].as_array().unwrap();
+    let without = records.iter().filter(|record| record["attention"]["rows"] == 0);
+    assert!(without.clone().count() > 0);
+    assert!(without.into_iter().all(|record| record["attention"]["density"].is_null()));
+}
+
 #[test]
 fn wrong_files_and_options_are_refused_before_anything_is_written() {
     let world = World::new();

@@ -147,7 +147,7 @@ fn compare_writes_the_keys_that_other_tools_read() {
     let [hybrid, paper, dense] = &configs;
     succeed(&["compare", hybrid, paper, dense, "--trace", &world.trace, "--json", text(&json)]);
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
-    assert_eq!(keys(&report), ["backend", "left_out", "pipelines", "trace"]);
+    assert_eq!(keys(&report), ["backend", "left_out", "pipelines", "run", "trace"]);
     assert_eq!(report["left_out"], json!([]));
     assert_eq!(report["backend"], "cpu");
     assert_eq!(report["trace"], world.trace);
@@ -161,20 +161,22 @@ fn compare_writes_the_keys_that_other_tools_read() {
                 "budget",
                 "denominator_error",
                 "density",
+                "density_per_query_head",
                 "file",
                 "guarantee",
                 "index_bytes_per_token",
+                "largest_density",
                 "live",
-                "name",
                 "numerator_error",
                 "output_error",
+                "pipeline",
                 "recall",
                 "seconds",
                 "set",
             ]
         );
-        assert_eq!(keys(&pipeline["density"]), ["per_kv_head", "per_query_head"]);
-        assert_eq!(keys(&pipeline["density"]["per_kv_head"]), ["max", "mean"]);
+        let bars = ["evidence", "mean", "outside", "rows", "unbounded", "widest"];
+        assert_eq!(keys(&pipeline["bars"]), bars);
         for error in ["output_error", "denominator_error", "numerator_error"] {
             assert_eq!(keys(&pipeline[error]), ["max", "mean", "p50", "p95"]);
         }
@@ -193,9 +195,9 @@ fn compare_writes_the_keys_that_other_tools_read() {
     assert_eq!(guarantee["kind"], "asymptotic");
     assert_eq!(guarantee["evidence"], "within-delta");
     let violations = &guarantee["violations"];
-    assert_eq!(keys(violations), ["rows", "steps", "violated_rows", "violated_steps"]);
-    assert_eq!(violations["rows"], 40, "2 layers, 5 queries, 4 query heads");
-    assert_eq!(violations["steps"], 10, "2 layers, 5 queries");
+    assert_eq!(keys(violations), ["checked", "unit", "violated"]);
+    assert_eq!(violations["checked"], 40, "2 layers, 5 queries, 4 query heads");
+    assert_eq!(violations["unit"], "row");
     assert!(pipelines[2]["output_error"]["max"].as_f64().unwrap() < 1e-5);
 }
 
@@ -506,10 +508,10 @@ fn pipelines_are_made_to_read_a_share_of_a_trace() {
         (0.5, "epsilon 0."),
     ]) {
         let (name, set_to) =
-            (pipeline["name"].as_str().unwrap(), pipeline["set"].as_str().unwrap());
+            (pipeline["pipeline"].as_str().unwrap(), pipeline["set"].as_str().unwrap());
         assert!(name.ends_with(if asked < 0.4 { ", 30 %" } else { ", 50 %" }), "{name}");
         assert!(set_to.starts_with(set) && table.contains(set_to), "{table}");
-        let read = pipeline["density"]["per_kv_head"]["mean"].as_f64().unwrap();
+        let read = pipeline["density"].as_f64().unwrap();
         assert!((read / asked).ln().abs() < 0.1, "{name} reads {read}");
     }
     let table = succeed(&["compare", &configs[0], "--density", "0.3", "--trace", &world.trace]);
@@ -539,7 +541,7 @@ fn a_threshold_is_found_for_a_share() {
         report["pipelines"].as_array().unwrap().iter().zip(["size 0.", "threshold 0."])
     {
         assert!(pipeline["set"].as_str().unwrap().starts_with(set), "{pipeline}");
-        let read = pipeline["density"]["per_kv_head"]["mean"].as_f64().unwrap();
+        let read = pipeline["density"].as_f64().unwrap();
         assert!((read / 0.3).ln().abs() < 0.1, "{pipeline}");
     }
 }
@@ -554,10 +556,10 @@ fn pipelines_run_with_several_epsilons() {
     succeed(&[&args[..], &["--trace", &world.trace, "--json", text(&json)]].concat());
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
     let pipelines = report["pipelines"].as_array().unwrap();
-    let names: Vec<&str> = pipelines.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> = pipelines.iter().map(|one| one["pipeline"].as_str().unwrap()).collect();
     assert_eq!(names[0], "oracle top-k");
     assert!(names[1].ends_with(", epsilon 0.05") && names[2].ends_with(", epsilon 0.5"));
-    let read = |at: usize| pipelines[at]["density"]["per_kv_head"]["mean"].as_f64().unwrap();
+    let read = |at: usize| pipelines[at]["density"].as_f64().unwrap();
     assert!(names.len() == 3 && read(1) > read(2), "{} and {}", read(1), read(2));
     let both = ["--density", "0.1", "--trace", &world.trace];
     assert!(refuse(&[&args[..], &both].concat()).contains("cannot be used with"));
@@ -693,11 +695,12 @@ fn verify_says_of_each_head_whether_the_promise_held() {
             "pipeline",
             "row_coverage",
             "row_test",
+            "rows",
             "rows_together",
+            "run",
             "steps",
             "suspected_by",
             "test",
-            "trials",
             "upper",
             "verdict",
             "violations",
@@ -714,15 +717,17 @@ fn verify_says_of_each_head_whether_the_promise_held() {
     let together = ["heads", "limit", "samples", "units", "worst"];
     assert_eq!(keys(&verdict["rows_together"]), together);
     assert!(verdict["fault"].is_null() && verdict["steps"].as_array().unwrap().is_empty());
-    assert_eq!(verdict["trials"], 400, "50 of 8 heads");
+    assert_eq!(verdict["violations"]["checked"], 400, "50 of 8 heads");
+    assert_eq!(verdict["bars"]["evidence"], "within-delta");
     let heads = verdict["heads"].as_array().unwrap();
     assert_eq!(heads.len(), 8, "2 layers, 4 query heads");
-    assert!(heads.iter().all(|head| head["trials"] == 50));
+    assert!(heads.iter().all(|head| head["checked"] == 50));
     assert_eq!(
         keys(&heads[0]),
         [
             "assumes",
             "bars",
+            "checked",
             "density",
             "error",
             "error_at_delta",
@@ -735,8 +740,7 @@ fn verify_says_of_each_head_whether_the_promise_held() {
             "p_value",
             "query_head",
             "sampled",
-            "trials",
-            "violations"
+            "violated"
         ]
     );
 }
@@ -746,8 +750,6 @@ fn verify_shows_every_head_and_draws_errors_against_epsilon() {
     let world = World::new();
     let plot = world.path("errors.svg");
     let config = config("vattention-oracle");
-    let refused = refuse(&["verify", &config, "--trace", &world.trace, "--plot", text(&plot)]);
-    assert!(refused.contains("--heads"), "{refused}");
     let more = ["--trials", "50", "--heads", "--plot", text(&plot)];
     let (said, verdict, code) = verify(&world, &config, &more);
     assert_eq!(code, Some(0), "{said}");
@@ -756,7 +758,8 @@ fn verify_shows_every_head_and_draws_errors_against_epsilon() {
     assert!(head["nu"].as_f64().unwrap() >= 1.0 && head["kurtosis"].as_f64().unwrap() >= 1.0);
     let svg = std::fs::read_to_string(plot).unwrap();
     let points = svg.matches("<circle").count();
-    assert_eq!(points, 1 + 3 * 2 * 8, "the legend's; two of each head at three epsilons");
+    let expected = 1 + 3 * (2 * 8 + 40);
+    assert_eq!(points, expected, "the legend's; two of each head, one of each row, at 3 epsilons");
     assert!(svg.contains("epsilon promised") && svg.contains("delta 0.1: held"));
     for tick in ["0.05", "0.1", "0.2"] {
         assert!(svg.lines().any(|line| line == tick), "a tick at {tick}");
@@ -779,8 +782,8 @@ fn verify_finds_a_promise_that_is_violated() {
     assert!(verdict["worst"]["p_value"].as_f64().unwrap() < 1e-6 / 8.0);
     assert_eq!(verdict["evidence"]["contradicted"], 8);
     let violated = verdict["heads"].as_array().unwrap().iter();
-    let violated: u64 = violated.map(|head| head["violations"].as_u64().unwrap()).sum();
-    assert_eq!(verdict["violations"], violated);
+    let violated: u64 = violated.map(|head| head["violated"].as_u64().unwrap()).sum();
+    assert_eq!(verdict["violations"]["violated"], violated);
 }
 
 /// Forty rows at delta = 0.1: each needs eight samples, and there are five queries.

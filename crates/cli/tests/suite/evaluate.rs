@@ -43,8 +43,15 @@ fn it_tells_accuracy_density_and_error() {
         let mut rows = said.lines().filter(|line| line.trim_start().starts_with(name));
         rows.nth(number).unwrap().split_whitespace().map(str::to_owned).collect()
     };
-    assert_eq!(row("dense", 0), ["dense", "100.0", "%", "100.0", "-", "100.0", "100.0"]);
-    assert_eq!(row("accuracy", 0)[3..], ["read", "mean", "to", "dense", "niah_single_1", "vt"]);
+    // Wilson's interval of four answers that are all right begins at 1 / (1 + 1.96^2 / 4).
+    let interval = ["51.0", "to", "100.0"];
+    let dense = row("dense", 0);
+    assert_eq!(dense[..4], ["dense", "100.0", "%", "100.0"]);
+    assert_eq!(dense[4..7], interval);
+    assert_eq!(dense[7..], ["-", "-", "4", "100.0", "100.0"], "no difference to itself");
+    let header = row("accuracy", 0);
+    assert_eq!(header[3..5], ["read", "mean"]);
+    assert_eq!(header[7..], ["to", "dense", "p", "n", "niah_single_1", "vt"]);
 
     let report = world.json("out.json");
     assert_eq!((&report["setup"], &report["cases"]), (&json!("b"), &json!(2)));
@@ -54,13 +61,15 @@ fn it_tells_accuracy_density_and_error() {
     assert_eq!(report["variants"][0]["violations"], Value::Null);
     assert_eq!(report["variants"][0]["to_dense"], json!([]));
     let difference = &report["variants"][1]["to_dense"][0];
-    let [mean, margin] = ["mean", "margin"].map(|key| difference[key].as_f64().unwrap());
-    assert!((mean - (of(1, "accuracy") - 1.0)).abs() < 1e-12 && margin >= 0.0);
-    let told = [format!("{:+.1}", 100.0 * mean), format!("±{:.1}", 100.0 * margin)];
-    assert_eq!(row("promised", 0)[4..6], told);
+    let [mean, low, high] = ["mean", "low", "high"].map(|key| difference[key].as_f64().unwrap());
+    assert!((mean - (of(1, "accuracy") - 1.0)).abs() < 1e-12);
+    assert!(low < mean && mean < high, "four cases prove no equality: {low} {high}");
+    let [mean, low, high] = [mean, low, high].map(|share| format!("{:+.1}", 100.0 * share));
+    let printed = [mean, format!("({low}"), "to".into(), format!("{high})")];
+    assert_eq!(row("promised", 0)[7..11], printed);
     let promised = &report["variants"][1];
     let [violated, rows] =
-        ["violated_rows", "rows"].map(|key| promised["violations"][key].as_f64().unwrap());
+        ["violated", "checked"].map(|key| promised["violations"][key].as_f64().unwrap());
     assert!(violated < 0.2 * rows && rows == of(1, "rows"));
     assert_eq!(promised["evidence"], "within-delta");
     assert_eq!(report["records"].as_array().unwrap().len(), 8);
@@ -71,7 +80,8 @@ fn it_tells_accuracy_density_and_error() {
     let rows = rows.to_string();
     // After the error bar, and the share of rows outside theirs.
     assert_eq!((cells[5].parse::<f64>().is_ok(), cells[6].as_str()), (true, "%"), "{cells:?}");
-    assert_eq!(cells[7..], [&share, "%", "20.00", "%", "within", "delta", &rows, "rows"]);
+    assert_eq!(cells[7..9], ["within", "delta"], "the bars");
+    assert_eq!(cells[9..], [&share, "%", "20.00", "%", "within", "delta", &rows, "rows"]);
 
     let svg = fs::read_to_string(world.path("out.svg")).unwrap();
     assert!(svg.contains("promised") && svg.contains("accuracy") && svg.contains("setup b"));
@@ -205,7 +215,7 @@ fn pipelines_are_made_to_read_what_is_asked_for() {
     assert!(said.contains("best, 20 %") && said.contains("size 0."), "{said}");
     let variants = &world.json("out.json")["variants"];
     let names: Vec<&str> =
-        variants.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+        variants.as_array().unwrap().iter().map(|one| one["variant"].as_str().unwrap()).collect();
     assert_eq!(names, ["dense", "best, 20 %", "best, 50 %", "plain"]);
     for (i, asked) in [(1, 0.2), (2, 0.5)] {
         let density = variants[i]["density"].as_f64().unwrap();

@@ -200,6 +200,34 @@ fn it_ends_at_the_length_that_was_asked_for() {
     assert!(said.contains("no step by the pipeline"), "{said}");
 }
 
+#[test]
+fn standard_output_has_the_answer_alone_or_the_json_alone() {
+    let world = World::new();
+    let report = "tokens: ";
+    let loud = world.run(&refs(&args(&[])));
+    let [stdout, stderr] = [&loud.stdout, &loud.stderr].map(|all| String::from_utf8_lossy(all));
+    assert_eq!(stdout, "2998500\n");
+    assert!(stderr.contains(report), "{stderr}");
+    let quiet = world.run(&[&refs(&args(&[]))[..], &["--quiet"]].concat());
+    assert_eq!(String::from_utf8_lossy(&quiet.stdout), "2998500\n");
+    assert!(!String::from_utf8_lossy(&quiet.stderr).contains(report));
+    let json = world.run(&refs(&args(&[("--json", "-")])));
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["answer"], "2998500");
+    assert!(!world.path("-").exists());
+    let run = &json["run"];
+    assert_eq!(run["backend"], "cpu");
+    assert_eq!(run["command"][0], "generate");
+    assert!(run["vattention"].as_str().unwrap().starts_with(env!("CARGO_PKG_VERSION")));
+    assert!(run["pipelines"][0]["toml"].as_str().unwrap().contains("oracle-top-k"));
+    let inputs = run["inputs"].as_object().unwrap();
+    for file in ["promised.toml", "context.txt", "config.json", "model.safetensors"] {
+        let (_, digest) = inputs.iter().find(|(path, _)| path.ends_with(file)).unwrap();
+        assert_eq!(digest.as_str().unwrap().len(), 32, "{file}");
+    }
+    assert!(run["machine"]["cores"].as_u64().unwrap() >= 1);
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupt_ends_the_answer_and_shows_what_was_measured() {
@@ -219,7 +247,9 @@ fn an_interrupt_ends_the_answer_and_shows_what_was_measured() {
     out.read_to_end(&mut said).unwrap();
     let said = String::from_utf8(said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
-    assert!(said.starts_with("2998500") && said.contains("of answer (interrupted)"), "{said}");
+    let mut report = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut report).unwrap();
+    assert!(said.starts_with("2998500") && report.contains("of answer (interrupted)"), "{report}");
     let report = world.json("out.json");
     assert_eq!(report["stop"], "interrupted");
     let answer = report["tokens"]["answer"].as_u64().unwrap();

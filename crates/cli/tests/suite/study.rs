@@ -111,7 +111,7 @@ fn falls(numbers: impl Iterator<Item = f64>) {
 #[test]
 fn hoeffding_needs_more_than_the_central_limit_theorem_and_fails_less() {
     let (table, found) = World::new().study("tightness", &["--epsilon", "0.02"]);
-    assert_eq!(keys(&found), ["bounds", "delta", "epsilon", "heads", "trace", "trials"]);
+    assert_eq!(keys(&found), ["bounds", "delta", "epsilon", "heads", "run", "trace", "trials"]);
     let of = |floor: bool| list(&found, "bounds").iter().filter(move |one| one["floor"] == floor);
     let column = |floor, key: &str| of(floor).map(|one| number(&one[key])).collect::<Vec<_>>();
     let tokens = column(false, "tokens");
@@ -142,7 +142,7 @@ fn method<'a>(found: &'a Value, name: &str) -> &'a Value {
 fn top_p_holds_its_mass_and_top_k_its_share() {
     let line = ["--share", "0.1", "--mass", "0.8"];
     let (table, found) = World::new().study("coverage", &line);
-    assert_eq!(keys(&found), ["mass", "methods", "rows", "share", "trace", "trials"]);
+    assert_eq!(keys(&found), ["mass", "methods", "rows", "run", "share", "trace", "trials"]);
     assert_eq!(list(&found, "rows").len(), 4 * 2 * 4 * 5, "methods, layers, heads, queries");
     let of = |name: &str, key: &str| number(&method(&found, name)[key]);
     // Sink and window are a quarter of 1024 tokens, to which a tenth is added.
@@ -162,7 +162,7 @@ fn top_p_holds_its_mass_and_top_k_its_share() {
 #[test]
 fn a_sample_deviates_and_top_k_is_biased() {
     let (table, found) = World::new().study("bias", &["--shares", "0.02,0.08,0.32"]);
-    assert_eq!(keys(&found), ["sizes", "trace", "trials"]);
+    assert_eq!(keys(&found), ["run", "sizes", "trace", "trials"]);
     let column = |key: &str| list(&found, "sizes").iter().map(|one| number(&one[key])).collect();
     let [top_k, bias, deviation]: [Vec<f64>; 3] = ["top_k", "bias", "deviation"].map(column);
     falls(top_k.iter().copied());
@@ -179,7 +179,7 @@ fn a_sample_deviates_and_top_k_is_biased() {
 #[test]
 fn errors_follow_epsilon() {
     let (_, found) = World::new().study("epsilon", &["--epsilons", "0.02,0.04,0.06,0.08"]);
-    assert_eq!(keys(&found), ["delta", "series", "trace", "trials"]);
+    assert_eq!(keys(&found), ["delta", "run", "series", "trace", "trials"]);
     let series = list(&found, "series");
     assert_eq!(series.len(), 8, "4 promises, 2 floors");
     for one in series.iter().filter(|one| one["floor"] == false) {
@@ -199,7 +199,7 @@ fn errors_follow_epsilon() {
 #[test]
 fn larger_base_samples_know_the_spread_better() {
     let (table, found) = World::new().study("base-sample", &["--trials", "20"]);
-    assert_eq!(keys(&found), ["sizes", "trace", "trials"]);
+    assert_eq!(keys(&found), ["run", "sizes", "trace", "trials"]);
     let sizes = list(&found, "sizes");
     let tokens: Vec<u64> = sizes.iter().map(|size| size["tokens"].as_u64().unwrap()).collect();
     assert_eq!(tokens, [64, 128, 256, 512], "717 tokens are left");
@@ -226,7 +226,7 @@ fn larger_samples_are_nearer_to_normal() {
 #[test]
 fn one_parameter_is_varied_at_a_time() {
     let (_, found) = World::new().study("sensitivity", &["--queries", "2"]);
-    assert_eq!(keys(&found), ["backend", "trace", "variations"]);
+    assert_eq!(keys(&found), ["backend", "run", "trace", "variations"]);
     let variations = list(&found, "variations");
     assert_eq!(variations.len(), 60, "2 targets, 6 parameters, 5 values");
     for target in ["denominator", "numerator"] {
@@ -249,10 +249,8 @@ fn the_front_holds_what_nothing_beats() {
     let configs = ["dense", "hybrid", "oracle-top-k", "streaming-llm"].map(config);
     let more: Vec<&str> = configs.iter().map(String::as_str).collect();
     let (table, found) = World::new().study("pareto", &more);
-    assert_eq!(keys(&found), ["backend", "front", "left_out", "pipelines", "trace"]);
-    let place = |one: &Value| {
-        (number(&one["density"]["per_kv_head"]["mean"]), number(&one["output_error"]["mean"]))
-    };
+    assert_eq!(keys(&found), ["backend", "front", "left_out", "pipelines", "run", "trace"]);
+    let place = |one: &Value| (number(&one["density"]), number(&one["output_error"]["mean"]));
     let places: Vec<(f64, f64)> = list(&found, "pipelines").iter().map(place).collect();
     let front: Vec<bool> =
         list(&found, "front").iter().map(|mark| mark.as_bool().unwrap()).collect();
@@ -277,7 +275,7 @@ fn no_pipeline_that_keeps_its_promise_reads_less_than_the_limit() {
     let limit = number(&found["limit"]["mean"]);
     assert!(limit > 0.0 && limit < 1.0);
     for pipeline in list(&found, "pipelines") {
-        assert!(number(&pipeline["density"]["per_query_head"]["mean"]) >= limit, "{pipeline}");
+        assert!(number(&pipeline["density_per_query_head"]) >= limit, "{pipeline}");
     }
     assert_eq!(list(&found, "heads").len(), 8);
     assert!(table.contains("of limit"), "{table}");
@@ -299,8 +297,8 @@ fn pipelines_are_changed_and_left_out_as_compare_does() {
         let found: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
         assert_eq!(found["left_out"][0]["file"], hash);
         let read = &found["pipelines"][0];
-        assert_eq!(read["name"], "changed, 30 %");
-        assert!((number(&read["density"]["per_kv_head"]["mean"]) - 0.3).abs() < 0.02, "{read}");
+        assert_eq!(read["pipeline"], "changed, 30 %");
+        assert!((number(&read["density"]) - 0.3).abs() < 0.02, "{read}");
     }
 }
 
@@ -322,7 +320,7 @@ fn bars_are_as_sure_as_they_say() {
             // Eight heads, two pipelines, two deltas.
             assert!(binomial::p_value(worst, 200, delta) > 1e-6 / 32.0, "{pipeline}");
         }
-        let radii = |at: &Value| number(&at["bars"]["radii"]) / number(&at["bars"]["rows"]);
+        let radii = |at: &Value| number(&at["bars"]["mean"]);
         let budget = pipeline["pipeline"] == "hybrid";
         assert!(!budget || radii(&at[1]) < radii(&at[0]), "less sure, and so narrower: {pipeline}");
     }

@@ -106,7 +106,7 @@ fn bests(found: &Value) -> Vec<String> {
         let tried = tried(found, best);
         format!(
             "{} {} {} {} {}",
-            best["method"], best["goal"], tried["settings"], tried["set"], tried["score"]
+            best["pipeline"], best["goal"], tried["settings"], tried["set"], tried["score"]
         )
     };
     let mut bests: Vec<String> = list(found, "best").iter().map(one).collect();
@@ -133,10 +133,11 @@ fn the_best_reads_what_was_asked_and_nothing_that_does_errs_less() {
         let goal = best["goal"].as_str().unwrap();
         let (name, limit) = goal.split_once('=').unwrap();
         let limit: f64 = limit.parse().unwrap();
-        let place = |one: &Value| (number(&one["score"]["read"]), number(&one["score"]["error"]));
+        let place =
+            |one: &Value| (number(&one["score"]["density"]), number(&one["score"]["error"]));
         let (read, error) = place(one);
         let meant = |other: &&Value| {
-            other["method"] == best["method"]
+            other["pipeline"] == best["pipeline"]
                 && (other["density"].is_null()
                     || (name == "density" && number(&other["density"]) == limit))
         };
@@ -153,7 +154,7 @@ fn the_best_reads_what_was_asked_and_nothing_that_does_errs_less() {
     }
     // Sink and window of the file are a quarter of these 1024 tokens.
     assert_eq!((unmet, table.matches("nearest reads").count()), (2, 2), "Quest at 10 and 20 %");
-    assert_eq!(best[0]["method"], "oracle top-k", "in the order given");
+    assert_eq!(best[0]["pipeline"], "oracle top-k", "in the order given");
     assert!(list(&found, "left_out").is_empty());
 }
 

@@ -121,7 +121,8 @@ fn violated(
         attention.attend(Array3::ones((HEADS, queries, 2)).view(), None).unwrap();
     }
     let error = observed.observer().summary().error.unwrap();
-    error.violations.unwrap().of(scope)
+    let counts = error.violations.unwrap().count(scope);
+    (counts.violated, counts.checked)
 }
 
 /// Seven of four hundred rows are 1.8 %; each is in a step of its own, and those are 7 % of the steps.

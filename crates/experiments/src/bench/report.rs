@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::group::Set;
 use super::tally::{Measured, Pass, Tally};
+use crate::metrics::ViolationCount;
 
 /// All that was measured.
 #[derive(Clone, Debug, Serialize)]
@@ -88,11 +89,9 @@ pub struct BenchRow {
     pub fell_back: f64,
     /// The mean relative error of the output, to dense attention's.
     pub error: f64,
-    /// How often the promise was violated, in rows or in steps as it is about, and of how often; without a promise, or
-    /// with a floor, which dense attention does not tell, neither.
-    pub violated: Option<usize>,
-    /// Of how many.
-    pub checked: Option<usize>,
+    /// Violations of the promise; `None` without a promise, or with one that has a floor, which
+    /// dense attention does not report.
+    pub violations: Option<ViolationCount>,
     /// Layers, each with its own cache.
     pub layers: usize,
     /// Rounds.
@@ -116,8 +115,8 @@ impl BenchReport {
         for (variant, tally) in &tallies {
             let mut row = BenchRow::new(group, set, tally, dense, &bandwidth);
             let promise = variant.pipeline.promise();
-            let counts = tally.violations().zip(promise).map(|(of, promise)| of.of(promise.scope));
-            (row.violated, row.checked) = counts.unzip();
+            let violations = tally.violations().zip(promise);
+            row.violations = violations.map(|(counts, promise)| counts.count(promise.scope));
             row.pipeline.clone_from(&variant.pipeline.name);
             row.asked_density = variant.asked;
             row.huge_pages = huge_pages;
@@ -164,8 +163,7 @@ impl BenchRow {
             append_ns: tally.append_ns(),
             fell_back: tally.fell_back(),
             error: tally.error(),
-            violated: None,
-            checked: None,
+            violations: None,
             layers: set.plan.layers,
             rounds: tally.passes().len(),
         }
@@ -178,7 +176,8 @@ impl Machine {
         self.cpu.as_deref().unwrap_or("a processor without a name")
     }
 
-    fn this() -> Self {
+    /// The machine that this runs on.
+    pub fn this() -> Self {
         let cpu = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("model name"))?;
             Some(line.split_once(':')?.1.trim().to_owned())

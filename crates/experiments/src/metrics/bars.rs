@@ -1,9 +1,9 @@
 //! How honest error bars are.
 
-use serde::{Deserialize, Serialize};
-use vattention_core::{Certificate, Kind};
+use serde::{Deserialize, Serialize, Serializer};
+use vattention_core::{Certificate, Demand, Kind};
 
-use super::{RowError, exceeds};
+use super::{Evidence, RowError, TokenLists, exceeds};
 
 /// An error that is larger than its bar by so little may be rounding, to f32 or of it.
 pub(crate) const ROUNDING: f64 = 1e-5;
@@ -66,6 +66,62 @@ impl Bars {
     /// The share of the rows that are outside; `None` without rows.
     pub fn share_outside(&self) -> Option<f64> {
         (self.rows > 0).then(|| self.outside as f64 / self.rows as f64)
+    }
+}
+
+/// Error bars as reports carry them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct BarsSummary {
+    /// Rows that have an error bar and were not read as a whole.
+    pub rows: usize,
+    /// Number of these rows whose error is larger than the bar.
+    pub outside: usize,
+    /// Number of these rows whose bar is infinite.
+    pub unbounded: usize,
+    /// Mean of the finite bars; `None` if there is none.
+    pub mean: Option<f64>,
+    /// Largest finite bar; 0 if there is none.
+    pub widest: f64,
+    /// Evidence on the bars' delta; `None` without a row.
+    pub evidence: Option<Evidence>,
+}
+
+impl BarsSummary {
+    /// Share of the rows that are outside; `None` without rows.
+    pub fn share_outside(&self) -> Option<f64> {
+        (self.rows > 0).then(|| self.outside as f64 / self.rows as f64)
+    }
+}
+
+impl Bars {
+    /// Serializes the summary, without evidence, in place of the sums.
+    pub(crate) fn serialize_summary<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.summary(None).serialize(to)
+    }
+
+    /// Summary with the evidence on the bars' delta.
+    pub fn summary(&self, evidence: Option<Evidence>) -> BarsSummary {
+        let &Self { rows, outside, unbounded, widest, .. } = self;
+        let evidence = evidence.filter(|_| rows > 0);
+        BarsSummary { rows, outside, unbounded, mean: self.mean(), widest, evidence }
+    }
+
+    /// Summary judged by the delta of a pipeline's `demand`, over the `lists` of all its rows.
+    ///
+    /// The statement is about every row, so rows that were read as a whole count: they cannot be
+    /// outside. Under scope `step` each of the `query_heads` of a layer has its part of delta.
+    pub fn judge(
+        &self,
+        demand: Option<&Demand>,
+        query_heads: usize,
+        lists: TokenLists,
+        all_rows: usize,
+    ) -> BarsSummary {
+        let evidence = demand.map(|demand| {
+            let delta = demand.scope.share_of(demand.delta.get(), query_heads);
+            lists.evidence(self.outside, all_rows, delta)
+        });
+        self.summary(evidence)
     }
 }
 

@@ -1,5 +1,6 @@
 //! How often a promise was violated.
 
+use std::fmt;
 use std::iter::Sum;
 
 use serde::{Deserialize, Serialize};
@@ -34,12 +35,13 @@ impl Violations {
         self.violated_steps += usize::from(violated > 0);
     }
 
-    /// How often a promise of that scope was violated, and of how often: in rows, or in steps.
-    pub fn of(&self, scope: Scope) -> (usize, usize) {
-        match scope {
+    /// Violations of a promise of that scope, in rows or in steps.
+    pub fn count(&self, scope: Scope) -> ViolationCount {
+        let (violated, checked) = match scope {
             Scope::Row => (self.violated_rows, self.rows),
             Scope::Step => (self.violated_steps, self.steps),
-        }
+        };
+        ViolationCount { unit: scope, violated, checked }
     }
 
     /// Evidence on a promise's delta at [`LEVEL`].
@@ -48,15 +50,41 @@ impl Violations {
     /// heads that share a list may violate a promise together, so a list counts once, by the share
     /// of its heads that violated it.
     pub fn evidence(&self, promise: &Promise, lists: TokenLists) -> Evidence {
-        let (violated, all) = self.of(promise.scope);
+        let ViolationCount { violated, checked, .. } = self.count(promise.scope);
         let delta = promise.delta.get();
         match promise.scope {
-            Scope::Row if lists.heads_per_list > 1 => {
-                let contradicted = lists.p_value(self, delta) < LEVEL;
-                Evidence::from_rate(contradicted, violated as f64 / all as f64, delta)
-            }
-            Scope::Row | Scope::Step => Evidence::new(violated, all, delta, LEVEL),
+            Scope::Row => lists.evidence(violated, checked, delta),
+            Scope::Step => Evidence::new(violated, checked, delta, LEVEL),
         }
+    }
+}
+
+/// Violations of a promise, in the unit that the promise is about. Every report has this form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViolationCount {
+    /// Rows, or steps: all query heads of a layer at one query.
+    pub unit: Scope,
+    /// Number of units in which the error exceeded epsilon.
+    pub violated: usize,
+    /// Number of units whose errors were measured.
+    pub checked: usize,
+}
+
+impl ViolationCount {
+    /// Share of the units that violated the promise; 0 without units.
+    pub fn share(&self) -> f64 {
+        self.violated as f64 / self.checked.max(1) as f64
+    }
+}
+
+impl fmt::Display for ViolationCount {
+    /// `4 of 256`, or `3 of 64 steps`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = match self.unit {
+            Scope::Row => "",
+            Scope::Step => " steps",
+        };
+        write!(f, "{} of {}{unit}", self.violated, self.checked)
     }
 }
 
@@ -84,14 +112,23 @@ impl TokenLists {
         }
     }
 
-    /// Bound on the probability of at least that number of violated rows, each violated with
+    /// Evidence on delta at [`LEVEL`], where `violated` of the `rows` of these lists failed.
+    pub(super) fn evidence(&self, violated: usize, rows: usize, delta: f64) -> Evidence {
+        if self.heads_per_list <= 1 {
+            return Evidence::new(violated, rows, delta, LEVEL);
+        }
+        let contradicted = self.p_value(violated, rows, delta) < LEVEL;
+        Evidence::from_rate(contradicted, violated as f64 / rows as f64, delta)
+    }
+
+    /// Bound on the probability of at least `violated` violated rows of `rows`, each violated with
     /// probability delta at most.
     ///
     /// A list contributes its violated heads over `heads_per_list`, a number in `[0, 1]`.
-    fn p_value(&self, violations: &Violations, delta: f64) -> f64 {
-        let sum = violations.violated_rows / self.heads_per_list;
+    fn p_value(&self, violated: usize, rows: usize, delta: f64) -> f64 {
+        let sum = violated / self.heads_per_list;
         // Delta, unless some lists have fewer heads.
-        let mean = delta * violations.rows as f64 / (self.count * self.heads_per_list) as f64;
+        let mean = delta * rows as f64 / (self.count * self.heads_per_list) as f64;
         binomial::bounded_sum_p_value(sum, self.count, mean)
     }
 }
@@ -125,8 +162,8 @@ mod tests {
             };
             violations.add_step((0..8).map(|head| head < violated));
         }
-        let (rows, steps) = (violations.of(Scope::Row), violations.of(Scope::Step));
-        assert_eq!((rows, steps), ((144, 8000), (64, 1000)));
+        let count = |scope| violations.count(scope).to_string();
+        assert_eq!([count(Scope::Row), count(Scope::Step)], ["144 of 8000", "64 of 1000 steps"]);
         let fraction = |x: f64| x.try_into().expect("a fraction");
         let promise = Promise::new(Target::Sdpa, fraction(0.1), fraction(0.02));
         let lists = TokenLists::new(8000, 4);
@@ -134,7 +171,8 @@ mod tests {
         let of_steps = Promise { scope: Scope::Step, ..promise };
         assert_eq!(violations.evidence(&of_steps, lists), Evidence::Contradicted);
         let twice: Violations = [violations; 2].into_iter().sum();
-        assert_eq!((twice.of(Scope::Row), twice.of(Scope::Step)), ((288, 16000), (128, 2000)));
+        let count = |scope| twice.count(scope).to_string();
+        assert_eq!([count(Scope::Row), count(Scope::Step)], ["288 of 16000", "128 of 2000 steps"]);
     }
 
     /// The evidence of 64 steps of sixteen heads that are all violated in `violated` of them.
@@ -174,11 +212,10 @@ mod tests {
     #[test]
     fn lists_of_different_sizes_are_judged_by_the_largest() {
         // 40 lists of one head, all violated, and 60 of four heads, none violated: a rate of 1/7.
-        let violations = Violations { rows: 280, violated_rows: 40, ..Violations::default() };
         let lists = TokenLists::new(40, 1).and(TokenLists::new(240, 4));
         assert_eq!(lists, TokenLists { count: 100, heads_per_list: 4 });
         // A sum of 10 of 100 terms, of mean 0.07 where delta is 0.1.
         let expected = std::f64::consts::E * binomial::p_value(10, 100, 0.07);
-        assert!((lists.p_value(&violations, 0.1) - expected).abs() < 1e-12);
+        assert!((lists.p_value(40, 280, 0.1) - expected).abs() < 1e-12);
     }
 }

@@ -11,7 +11,7 @@ use vattention_core::{Fraction, PipelineConfig};
 
 use super::{CalibrationOptions, Study};
 use crate::compare::chosen_layers;
-use crate::metrics::{Bars, Evidence, LEVEL, binomial};
+use crate::metrics::{Bars, BarsSummary, Evidence, LEVEL, binomial};
 use crate::verify::{HeadCount, at_delta, try_all};
 use crate::{Entry, Error, Result};
 
@@ -40,17 +40,16 @@ pub struct Calibrated {
 pub struct AtDelta {
     /// The share of the samples whose error may exceed its bar.
     pub delta: f64,
-    /// Of all samples.
-    pub bars: Bars,
+    /// Of all samples. Their evidence is the worst of any head, at [`LEVEL`] over the number of
+    /// heads.
+    pub bars: BarsSummary,
     /// The share that was outside, of the head with the largest.
     pub worst: f64,
     /// Probability of a count at least as large as the least probable one of any head, if its errors
     /// exceed their bars with probability delta.
     pub p_value: f64,
-    /// The worst evidence against delta of any head, at [`LEVEL`] over the number of heads.
-    pub evidence: Evidence,
     /// Share of the visible tokens that a query head read.
-    pub read: f64,
+    pub density: f64,
 }
 
 /// Draws `trials` samples of each head by each pipeline at each delta.
@@ -107,10 +106,9 @@ impl AtDelta {
         Self {
             delta,
             p_value: p_values.fold(1.0, f64::min),
-            evidence: evidence.max().unwrap_or(Evidence::WithinDelta),
-            bars: heads.iter().map(|head| head.bars).sum(),
+            bars: heads.iter().map(|head| head.bars).sum::<Bars>().summary(evidence.max()),
             worst: outside.fold(0.0, f64::max),
-            read: super::mean(heads.iter().map(|head| head.density)),
+            density: super::mean(heads.iter().map(|head| head.density)),
         }
     }
 }

@@ -123,7 +123,7 @@ impl Case {
             parameter: self.parameter.name,
             value: self.value,
             natural: self.natural() == Natural::default(),
-            density: measured.density.per_kv_head.mean,
+            density: measured.density,
             target_error: target_error.mean,
             output_error: measured.output_error.mean,
         }

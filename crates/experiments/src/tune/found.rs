@@ -30,6 +30,7 @@ pub struct Tuning {
 #[derive(Clone, Debug, Serialize)]
 pub struct Tried {
     /// Its method.
+    #[serde(rename = "pipeline")]
     pub method: String,
     /// Its file.
     pub file: String,
@@ -54,6 +55,7 @@ pub struct Tried {
 #[derive(Clone, Debug, Serialize)]
 pub struct Best {
     /// The method.
+    #[serde(rename = "pipeline")]
     pub method: String,
     /// What for; `None`: it is on the front.
     pub goal: Option<Goal>,
@@ -69,6 +71,7 @@ pub struct Best {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct LeftOut {
     /// Its method.
+    #[serde(rename = "pipeline")]
     pub method: String,
     /// Its settings.
     pub settings: Vec<(String, String)>,

@@ -6,6 +6,7 @@ use vattention_trace::{Layout, Trace};
 
 use super::rank::Place;
 use crate::density::density_on;
+use crate::metrics::ViolationCount;
 use crate::{Entry, Error, Result, Results, TraceSettings, chosen_layers, compare};
 
 /// Traces, and the layers and queries of them.
@@ -22,16 +23,16 @@ pub struct TuningTraces<'a> {
 pub struct TuningScore {
     /// Query heads, times queries, times layers, times traces.
     pub rows: usize,
-    /// The share that the query heads of a KV head read together.
-    pub read: f64,
+    /// Share of the visible tokens that the query heads of a KV head read together.
+    pub density: f64,
     /// `|out − exact| / |exact|`.
     pub error: f64,
     /// Attention of what was read for certain, relative to that of the best as many.
     pub recall: f64,
     /// Bytes per token that selectors keep beside a KV head's keys and values.
     pub index_bytes: f64,
-    /// Whether an error was promised, and how many rows, or steps if it was of steps, violated that, of how many.
-    pub violated: Option<(usize, usize)>,
+    /// Violations of the promise; `None` if nothing is promised.
+    pub violations: Option<ViolationCount>,
 }
 
 impl TuningScore {
@@ -40,8 +41,14 @@ impl TuningScore {
         texts: TuningTraces<'_>,
         backend: &dyn Backend,
     ) -> Result<Self> {
-        let mut all =
-            Self { rows: 0, read: 0.0, error: 0.0, recall: 0.0, index_bytes: 0.0, violated: None };
+        let mut all = Self {
+            rows: 0,
+            density: 0.0,
+            error: 0.0,
+            recall: 0.0,
+            index_bytes: 0.0,
+            violations: None,
+        };
         for trace in texts.traces {
             let found = compare(
                 std::slice::from_ref(entry),
@@ -52,14 +59,13 @@ impl TuningScore {
                 &|_, _| (),
             )?;
             let one = &found.0.pipelines[0];
-            let violated = one.guarantee.map(|it| it.violations.of(it.promise.scope));
             all.add(&Self {
                 rows: rows(texts, trace)?,
-                read: one.density.per_kv_head.mean,
+                density: one.density,
                 error: one.output_error.mean,
                 recall: one.recall,
                 index_bytes: one.index_bytes_per_token,
-                violated,
+                violations: one.guarantee.map(|guarantee| guarantee.violations),
             });
         }
         Ok(all)
@@ -67,7 +73,7 @@ impl TuningScore {
 
     /// Where it lies.
     pub(crate) fn place(&self) -> Place {
-        (self.read, self.error)
+        (self.density, self.error)
     }
 
     fn add(&mut self, other: &Self) {
@@ -75,12 +81,16 @@ impl TuningScore {
         let mean = |a: f64, b: f64| (a * self.rows as f64 + b * other.rows as f64) / rows;
         *self = Self {
             rows: self.rows + other.rows,
-            read: mean(self.read, other.read),
+            density: mean(self.density, other.density),
             error: mean(self.error, other.error),
             recall: mean(self.recall, other.recall),
             index_bytes: mean(self.index_bytes, other.index_bytes),
-            violated: match (self.violated, other.violated) {
-                (Some((a, of_a)), Some((b, of_b))) => Some((a + b, of_a + of_b)),
+            violations: match (self.violations, other.violations) {
+                (Some(one), Some(other)) => Some(ViolationCount {
+                    violated: one.violated + other.violated,
+                    checked: one.checked + other.checked,
+                    ..one
+                }),
                 (one, other) => one.or(other),
             },
         };

@@ -16,12 +16,15 @@ pub struct HeadCount {
     pub query_head: usize,
     /// Trials in which its error exceeded epsilon; or, where a size was asked for or a limit did not
     /// suffice, its error bar.
+    #[serde(rename = "violated")]
     pub violations: usize,
     /// Trials.
+    #[serde(rename = "checked")]
     pub trials: usize,
     /// How probable that many violations are, if the failure probability is delta.
     pub p_value: f64,
     /// Its error bars.
+    #[serde(serialize_with = "Bars::serialize_summary")]
     pub bars: Bars,
     /// Trials in which the last look found the sample large enough.
     pub held: usize,
@@ -52,8 +55,10 @@ pub struct StepCount {
     /// The layer.
     pub layer: usize,
     /// Trials in which any head's error exceeded epsilon.
+    #[serde(rename = "violated")]
     pub violations: usize,
     /// Trials.
+    #[serde(rename = "checked")]
     pub trials: usize,
     /// How probable that many violations are, if the failure probability is delta.
     pub p_value: f64,
@@ -73,11 +78,15 @@ pub struct Count {
     /// The query; `None`: all.
     pub query: Option<usize>,
     /// Trials in which the error exceeded epsilon.
+    #[serde(rename = "violated")]
     pub violations: usize,
     /// Trials.
+    #[serde(rename = "checked")]
     pub trials: usize,
     /// How probable that many violations are, if the failure probability is delta.
     pub p_value: f64,
+    /// The smallest error that at least a share of 1 − delta of the trials do not exceed.
+    pub error_at_delta: f64,
 }
 
 impl HeadCount {
@@ -136,16 +145,20 @@ impl StepCount {
 }
 
 impl Count {
-    /// Of the samples at one query, of each whether it exceeded what it may.
+    /// Count of the samples at one query, given the error of each and whether it exceeded what it
+    /// may.
     pub(super) fn at_query(
         layer: usize,
         query_head: Option<usize>,
         query: usize,
+        errors: &[f64],
         violated: &[bool],
         demand: &Demand,
     ) -> Self {
         let Tested { violations, trials, p_value } = Tested::new(violated.iter().copied(), demand);
-        Self { layer, query_head, query: Some(query), violations, trials, p_value }
+        let errors = sorted(errors.iter().copied());
+        let error_at_delta = quantile(&errors, 1.0 - demand.delta.get());
+        Self { layer, query_head, query: Some(query), violations, trials, p_value, error_at_delta }
     }
 
     /// What it says of delta, where p-values below `limit` contradict it.
@@ -160,15 +173,18 @@ impl Count {
 
 impl From<&HeadCount> for Count {
     fn from(head: &HeadCount) -> Self {
-        let &HeadCount { layer, query_head, violations, trials, p_value, .. } = head;
-        Self { layer, query_head: Some(query_head), query: None, violations, trials, p_value }
+        let &HeadCount { layer, query_head, violations, trials, p_value, error_at_delta, .. } =
+            head;
+        let (query_head, query) = (Some(query_head), None);
+        Self { layer, query_head, query, violations, trials, p_value, error_at_delta }
     }
 }
 
 impl From<&StepCount> for Count {
     fn from(step: &StepCount) -> Self {
-        let &StepCount { layer, violations, trials, p_value, .. } = step;
-        Self { layer, query_head: None, query: None, violations, trials, p_value }
+        let &StepCount { layer, violations, trials, p_value, error_at_delta, .. } = step;
+        let (query_head, query) = (None, None);
+        Self { layer, query_head, query, violations, trials, p_value, error_at_delta }
     }
 }
 

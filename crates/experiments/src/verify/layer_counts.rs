@@ -55,8 +55,8 @@ impl LayerCounts<'_> {
         let heads = 0..self.query_heads;
         let rows = heads.flat_map(|head| (0..self.queries).map(move |query| (head, query)));
         let count = |(head, query)| {
-            let violated = &self.row(done, head, query).violated;
-            Count::at_query(self.number, Some(head), query, violated, self.demand)
+            let RowTrials { errors, violated, .. } = self.row(done, head, query);
+            Count::at_query(self.number, Some(head), query, errors, violated, self.demand)
         };
         rows.map(count).collect()
     }
@@ -81,10 +81,11 @@ impl LayerCounts<'_> {
         };
         let (errors, violated): (Vec<Vec<f64>>, Vec<Vec<bool>>) =
             (0..self.queries).map(of_query).unzip();
-        let count = |(query, violated): (usize, &Vec<bool>)| {
-            Count::at_query(self.number, None, query, violated, self.demand)
+        let count = |query: usize| {
+            let (errors, violated) = (&errors[query], &violated[query]);
+            Count::at_query(self.number, None, query, errors, violated, self.demand)
         };
-        let rows = violated.iter().enumerate().map(count).collect();
+        let rows = (0..self.queries).map(count).collect();
         (rows, StepCount::new(self.number, errors.concat(), violated.concat(), self.demand))
     }
 }

@@ -8,8 +8,8 @@ use vattention_evaluate::{Report, VariantResult};
 type Measure = fn(&VariantResult) -> Option<f64>;
 
 /// Accuracy, and the error of attention if it was measured, against density: a line through the
-/// variants of one pipeline, with a mark where its promise was violated more often than delta
-/// allows.
+/// variants of one pipeline, with a mark where its promise was violated, or errors exceeded their
+/// bars, more often than delta allows.
 pub(super) fn figure(report: &Report, title: &str) -> Figure {
     let panel = |y, log, of: Measure| LinePanel {
         y,
@@ -26,7 +26,8 @@ pub(super) fn figure(report: &Report, title: &str) -> Figure {
 }
 
 fn marks(variants: &[VariantResult], of: Measure) -> Vec<(Evidence, (f64, f64))> {
-    let mark = |one: &VariantResult| Some((one.evidence?, (one.density, of(one)?)));
+    let worst = |one: &VariantResult| one.evidence.max(one.bars.evidence);
+    let mark = |one: &VariantResult| Some((worst(one)?, (one.density?, of(one)?)));
     let all = variants.iter().filter_map(mark);
     all.filter(|(evidence, _)| *evidence != Evidence::WithinDelta).collect()
 }
@@ -34,8 +35,8 @@ fn marks(variants: &[VariantResult], of: Measure) -> Vec<(Evidence, (f64, f64))>
 fn lines(variants: &[VariantResult], of: Measure) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for one in variants {
-        let Some(y) = of(one) else { continue };
-        let point = (one.density, y);
+        let (Some(density), Some(y)) = (one.density, of(one)) else { continue };
+        let point = (density, y);
         match lines.iter_mut().find(|(name, _)| *name == one.pipeline) {
             Some((_, points)) => points.push(point),
             None => lines.push((one.pipeline.clone(), vec![point])),

@@ -3,8 +3,11 @@
 use std::path::Path;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use vattention::{Promise, Scope};
-use vattention_evaluate::{Report, Setup, TaskScore, VariantResult, mean_of_counted};
+use vattention::Scope;
+use vattention::experiments::{PairedDifference, ShareInterval, ViolationCount};
+use vattention_evaluate::{
+    Report, Setup, TaskScore, VariantResult, effective_cases, mean_of_counted,
+};
 use vattention_llm::Strategy;
 
 use crate::numbers::{percent, short};
@@ -16,18 +19,30 @@ pub(super) fn title(model: &Path, report: &Report) -> String {
         Setup::B => ("b", "context"),
     };
     let contexts: Vec<String> = report.contexts.iter().map(ToString::to_string).collect();
+    let prompts = if report.published { "prompts of at most " } else { "" };
     let chat = if report.chat { ", as a chat" } else { "" };
     let prefill = match report.prefill.strategy {
         Strategy::Dense => "densely".to_owned(),
         strategy => format!("by {strategy}"),
     };
     format!(
-        "{}, setup {setup}: the {part} is read {prefill}{chat}, {} tokens, {} cases of each task, backend {}",
+        "{}, setup {setup}: the {part} is read {prefill}{chat}, {prompts}{} tokens, {}, backend {}",
         model.display(),
         contexts.join(" and "),
-        report.cases,
+        cases(report),
         report.backend
     )
+}
+
+/// `10 cases of each task`, or `2 to 10 cases of a task` where datasets have fewer.
+fn cases(report: &Report) -> String {
+    let scores = report.variants.iter().flat_map(|variant| &variant.scores);
+    let counts = || scores.clone().map(|score| score.cases);
+    match (counts().min(), counts().max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most} cases of a task"),
+        (Some(1), _) => "1 case of each task".into(),
+        (count, _) => format!("{} cases of each task", count.unwrap_or(report.cases)),
+    }
 }
 
 pub(super) fn show(title: &str, report: &Report) -> String {
@@ -47,32 +62,44 @@ pub(super) fn show(title: &str, report: &Report) -> String {
 const LEGEND: &str = "\
 read      share of the visible tokens that a KV head's query heads read together, over all steps by
           the pipeline; dense layers count
-to dense  the mean difference to the dense pipeline's score in the same case, and half of its 95 %
-          interval (Student's; cases taken for independent)
+95 %      interval of the mean (Wilson's; cases taken for independent)
+to dense  the mean difference to the dense pipeline's score in the same case, and its 95 % interval
+          (Tango's for paired shares); p is that of McNemar's exact test; n is the number of cases
 set       what was set so that the pipeline reads the share asked for
 error     |out - dense| / |dense| over rows: query heads of all layers at all steps by the pipeline
 bar       the relative error that each row says is exceeded with probability delta at most: the mean over rows
           that are not read as a whole
 outside   share of these rows whose error is larger
+bars      what the rows outside say of delta, over all rows: as `evidence` does of violations
 violated  share of the rows whose error of what is promised exceeded epsilon; if the promise is about
           a step, of the steps: all query heads of a layer at one query, of which any may exceed it
 evidence  what that says of the share allowed, delta: \"within delta\"; \"above delta\", which may be
           chance; or \"contradicted\": less probable than 1e-6 if the promise is kept; query heads
           that share a token list count as one, lists are taken for independent of each other
-of        how many there are";
+of        number of rows or steps that were checked
+no step   cases whose answer ended before the pipeline took a step: nothing is known of them";
 
 /// Accuracy on each task at one length.
 fn accuracy(report: &Report, place: usize, context: usize) -> String {
     let mut table = table();
     let heads = report.tasks.iter().map(String::as_str);
-    table.set_header(["accuracy in %", "read", "mean", "to dense"].into_iter().chain(heads));
+    let own = ["accuracy in %", "read", "mean", "95 %", "to dense", "p", "n"];
+    table.set_header(own.into_iter().chain(heads));
     for asked in &report.variants {
         let scores = scores_at(report, asked, place);
         let mean = mean_of_counted(scores);
+        let ShareInterval { low, high } = ShareInterval::new(mean, effective_cases(scores));
         let difference = asked.to_dense.get(place).copied().flatten();
-        let difference = difference
-            .map_or("-".into(), |it| format!("{:+.1} ±{:.1}", 100.0 * it.mean, 100.0 * it.margin));
-        let cells = [asked.name.clone(), percent(asked.density), points(mean), difference];
+        let cases: usize = scores.iter().filter(|score| score.counts).map(|it| it.cases).sum();
+        let cells = [
+            asked.variant.clone(),
+            or_dash(asked.density.map(percent)),
+            points(mean),
+            format!("{} to {}", points(low), points(high)),
+            or_dash(difference.map(signed_points)),
+            or_dash(difference.map(|it| format!("{:.3}", it.p_value))),
+            cases.to_string(),
+        ];
         let scores = scores.iter().map(|score| points(score.accuracy));
         table.add_row(cells.into_iter().chain(scores));
     }
@@ -110,7 +137,7 @@ fn others(report: &Report, place: usize) -> Option<String> {
         .map(|asked| of(asked).map(|(_, other)| other.score).collect())
         .collect();
     let mut table = table();
-    let pipelines = report.variants.iter().map(|asked| asked.name.as_str());
+    let pipelines = report.variants.iter().map(|asked| asked.variant.as_str());
     table.set_header(std::iter::once("by other metrics in %").chain(pipelines));
     for (row, name) in names.into_iter().enumerate() {
         let scores = columns.iter().map(|column| points(column[row]));
@@ -134,58 +161,70 @@ fn scores_at<'a>(report: &Report, asked: &'a VariantResult, place: usize) -> &'a
     &asked.scores[place * count..][..count]
 }
 
+/// `+1.2 (-3.0 to +5.4)`
+fn signed_points(difference: PairedDifference) -> String {
+    let PairedDifference { mean, low, high, .. } = difference;
+    let [mean, low, high] = [mean, low, high].map(|share| format!("{:+.1}", 100.0 * share));
+    format!("{mean} ({low} to {high})")
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".into())
+}
+
 fn points(share: f64) -> String {
     format!("{:.1}", 100.0 * share)
 }
 
-/// How far attention was from dense.
+const ATTENTION: [&str; 11] = [
+    "attention",
+    "set",
+    "error mean",
+    "max",
+    "bar",
+    "outside",
+    "bars",
+    "violated",
+    "allowed",
+    "evidence",
+    "of",
+];
+
+/// Distance of attention from dense attention.
 fn attention(report: &Report) -> String {
     let mut table = table();
-    table.set_header([
-        "attention",
-        "set",
-        "error mean",
-        "max",
-        "bar",
-        "outside",
-        "violated",
-        "allowed",
-        "evidence",
-        "of",
-    ]);
-    for asked in &report.variants {
-        table.add_row(cells(asked));
+    let no_step = report.variants.iter().any(|variant| variant.cases_without_rows > 0);
+    table.set_header(ATTENTION.into_iter().chain(no_step.then_some("no step")));
+    for variant in &report.variants {
+        table.add_row(cells(variant, no_step));
     }
     align(&mut table);
     table.to_string()
 }
 
-fn cells(asked: &VariantResult) -> [String; 10] {
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+fn cells(asked: &VariantResult, no_step: bool) -> Vec<String> {
     let share = |share: f64| format!("{:.2} %", 100.0 * share);
-    let seen = asked.promise.zip(asked.violations);
-    let violated = seen.map(|(promise, violations)| {
-        let (violated, all) = violations.of(promise.scope);
-        share(violated as f64 / all.max(1) as f64)
-    });
-    let of = match seen {
-        Some((Promise { scope: Scope::Step, .. }, violations)) => {
-            format!("{} steps", violations.steps)
-        }
+    let of = match asked.violations {
+        Some(ViolationCount { unit: Scope::Step, checked, .. }) => format!("{checked} steps"),
         _ => format!("{} rows", asked.rows),
     };
-    [
-        asked.name.clone(),
+    let mut cells = vec![
+        asked.variant.clone(),
         or_dash(asked.set.clone()),
         or_dash(asked.error.map(short)),
         or_dash(asked.largest_error.map(short)),
-        or_dash(asked.bars.mean().map(short)),
+        or_dash(asked.bars.mean.map(short)),
         or_dash(asked.bars.share_outside().map(share)),
-        or_dash(violated),
+        or_dash(asked.bars.evidence.map(|evidence| evidence.to_string())),
+        or_dash(asked.violations.map(|counts| share(counts.share()))),
         or_dash(asked.promise.map(|promise| share(promise.delta.get()))),
         or_dash(asked.evidence.map(|evidence| evidence.to_string())),
         of,
-    ]
+    ];
+    if no_step {
+        cells.push(asked.cases_without_rows.to_string());
+    }
+    cells
 }
 
 fn table() -> Table {

@@ -132,12 +132,18 @@ impl World {
         self.command(args).output().unwrap()
     }
 
-    /// What is said on standard output; nothing may be said on standard error.
+    /// Standard output; nothing may be on standard error, but for progress and, after the answer, the
+    /// report of `generate`, which is returned too.
     #[track_caller]
     pub(crate) fn succeed(&self, args: &[&str]) -> String {
         let output = self.run(args);
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        if args.first() == Some(&"generate") {
+            assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
+            return format!("{stdout}{}\n", said(&output));
+        }
         assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), ""), "{args:?}");
-        String::from_utf8(output.stdout).unwrap()
+        stdout
     }
 
     /// The exit code must be 2, with `expected` in the message, nothing on standard output, and the

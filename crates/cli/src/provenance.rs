@@ -1,0 +1,69 @@
+//! Origin of results: the head of every JSON file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use vattention::PipelineConfig;
+use vattention::experiments::{Machine, digest_of_file, named_files};
+
+use crate::Failure;
+use crate::sharing::Call;
+
+/// Everything that results depend on: program, command line, inputs, pipelines, machine.
+#[derive(Debug, Serialize)]
+pub(crate) struct Provenance {
+    /// Version and commit.
+    vattention: &'static str,
+    /// The command line, without the program's name and without outputs.
+    command: Vec<String>,
+    /// Files that were read, with their digests: the first 128 bits of SHA-256.
+    inputs: BTreeMap<String, String>,
+    /// Pipelines as they ran, in the order of the results.
+    pipelines: Vec<PipelineText>,
+    backend: Option<String>,
+    machine: Machine,
+}
+
+/// A pipeline in full.
+#[derive(Debug, Serialize)]
+struct PipelineText {
+    pipeline: String,
+    toml: String,
+}
+
+impl Provenance {
+    /// Provenance of results of `pipelines` on a backend.
+    ///
+    /// Cost: reads all of `inputs`.
+    ///
+    /// # Errors
+    /// An input that cannot be read.
+    pub(crate) fn new<'a>(
+        call: &Call,
+        inputs: &[&Path],
+        pipelines: impl IntoIterator<Item = &'a PipelineConfig>,
+        backend: Option<&str>,
+    ) -> Result<Self, Failure> {
+        let pipelines: Vec<&PipelineConfig> = pipelines.into_iter().collect();
+        let named = pipelines.iter().flat_map(|pipeline| named_files(pipeline));
+        let files = inputs.iter().map(|path| path.to_path_buf()).chain(named);
+        let digest = |path: PathBuf| Ok((path.display().to_string(), digest_of_file(&path)?));
+        Ok(Self {
+            vattention: crate::VERSION,
+            command: call.command_of_results(),
+            inputs: files
+                .filter(|path| path.is_file())
+                .map(digest)
+                .collect::<Result<_, Failure>>()?,
+            pipelines: pipelines.into_iter().map(text).collect::<Result<_, Failure>>()?,
+            backend: backend.map(str::to_owned),
+            machine: Machine::this(),
+        })
+    }
+}
+
+fn text(pipeline: &PipelineConfig) -> Result<PipelineText, Failure> {
+    let toml = toml::to_string(pipeline).map_err(Failure::input)?;
+    Ok(PipelineText { pipeline: pipeline.name.clone(), toml })
+}
