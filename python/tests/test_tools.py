@@ -88,7 +88,7 @@ def test_one_pipeline_is_a_list_of_one(one):
     """A path is not read letter by letter."""
     layer = next(iter(Trace(TRACE).layers))
     found = vattention.compare(one, TRACE, layers=[layer], queries=2)
-    assert [pipeline["name"] for pipeline in found["pipelines"]] == ["StreamingLLM"]
+    assert [pipeline["pipeline"] for pipeline in found["pipelines"]] == ["StreamingLLM"]
     limits = vattention.study("limit", TRACE, pipelines=one, layers=[layer], queries=2)
     assert limits["trace"] == str(TRACE)
     with pytest.raises(ValueError, match="pipelines: 1; the study `tightness` expects none"):

@@ -56,6 +56,8 @@ class RowReport(TypedDict):
     """Tokens that the estimator asked for at last."""
     fell_back: bool
     """Whether everything was read because that is faster than so long a list."""
+    unobserved: bool
+    """Whether everything was read because a selector learns from a prompt and was shown none."""
     kind: Kind
     """What the promise and the error bar rest on."""
     assumes: list[str]
@@ -87,6 +89,8 @@ class Summary(TypedDict):
     """Tokens drawn by chance, mean over rows."""
     fell_back: int
     """Rows in which everything was read because that is faster."""
+    unobserved: int
+    """Rows in which everything was read because a selector was shown no prompt."""
     exact: int
     """Rows that read everything."""
     promised: int

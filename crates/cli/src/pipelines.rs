@@ -151,6 +151,7 @@ pub(crate) struct Lineup<T> {
 /// A pipeline that cannot run.
 #[derive(Debug, Serialize)]
 struct LeftOut {
+    #[serde(rename = "pipeline")]
     name: String,
     file: String,
     reason: String,

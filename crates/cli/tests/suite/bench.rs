@@ -69,7 +69,7 @@ fn the_json_has_the_keys_that_other_tools_read() {
     let (_, report) = measure("1024", &["--threads", "1,2", "--density", "0.1"]);
     assert_eq!(
         keys(&report),
-        ["backend", "bandwidth_gb_s", "left_out", "machine", "rows", "trace"]
+        ["backend", "bandwidth_gb_s", "left_out", "machine", "rows", "run", "trace"]
     );
     assert_eq!(keys(&report["machine"]), ["arch", "cores", "cpu"]);
     let bandwidth = report["bandwidth_gb_s"].as_array().unwrap();

@@ -52,7 +52,7 @@ fn pipelines_that_cannot_take_a_change_are_left_out() {
     );
     let found = world.json("out.json");
     assert_eq!(left_out(&found), ["dense.toml", "quest.toml", "hybrid.toml"]);
-    assert_eq!(found["left_out"][1]["name"], "Quest", "as the file says");
+    assert_eq!(found["left_out"][1]["pipeline"], "Quest", "as the file says");
     assert_eq!(found["pipelines"].as_array().unwrap().len(), 1);
     assert!(String::from_utf8(output.stdout).unwrap().contains("sdpa: 0.2, 0.1"));
 

@@ -467,7 +467,7 @@ fn what_cannot_run_on_a_trace_is_left_out_and_the_rest_is_compared() {
     assert_eq!(report["pipelines"].as_array().unwrap().len(), 1);
     let left_out = &report["left_out"][0];
     assert_eq!(
-        (&left_out["name"], &left_out["file"]),
+        (&left_out["pipeline"], &left_out["file"]),
         (&"HashAttention".into(), &hash.as_str().into())
     );
     assert!(left_out["reason"].as_str().unwrap().starts_with("on layer 0: hash-attention: "));
