@@ -130,8 +130,9 @@ impl ChatTemplate {
         ]);
         known.extend(self.bos.as_deref().map(|text| ("bos_token", Value::from(text))));
         known.extend(self.eos.as_deref().map(|text| ("eos_token", Value::from(text))));
-        let template = self.environment.get_template(NAME);
-        let rendered = template.and_then(|template| template.render(Value::from(known)));
+        let render = || self.environment.get_template(NAME)?.render(Value::from(known));
+        let rendered =
+            environment::with_deep_stack(render).map_err(|error| Error::file(&self.path, error))?;
         let mut prompt = rendered.map_err(|error| refuse(&self.path, self.key, &error))?;
         prompt.push_str(answer);
         Ok(prompt)

@@ -16,14 +16,30 @@ mod strings;
 mod tests;
 mod text;
 
+use std::thread;
+
 use chrono::NaiveDateTime;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, Output, State, Value};
 
 pub(super) use source::rewrite;
 
-/// How many steps a template may take: far more than a prompt's, far less than a second's.
+/// Number of steps that a template may take: far more than a prompt's, far less than a second's.
 const FUEL: u64 = 1_000_000;
+
+/// Bytes of stack for the deepest lists that so many steps can nest, which are compared and freed
+/// recursively.
+const STACK: usize = 128 << 20;
+
+/// Renders on a thread with a stack for deeply nested values.
+pub(super) fn with_deep_stack<T: Send>(
+    render: impl FnOnce() -> T + Send,
+) -> Result<T, std::io::Error> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, render)?;
+        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
 
 /// Builds the environment; `now` is the clock of `strftime_now`.
 pub(super) fn new(now: fn() -> NaiveDateTime) -> Result<Environment<'static>, Error> {

@@ -23,7 +23,7 @@ pub(super) fn has_word(answer: &str, right: &str) -> bool {
     split(&bare(answer)).any(|word| word == right)
 }
 
-/// Whether the answer contains one of the names, ignoring case.
+/// Returns whether the answer contains one of the names, ignoring case.
 pub(super) fn has_name(answer: &str, names: &[String]) -> bool {
     let answer = trimmed(answer).to_uppercase();
     names.iter().any(|name| answer.contains(&name.to_uppercase()))

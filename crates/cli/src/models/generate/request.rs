@@ -88,7 +88,7 @@ fn tokens(
     }
 }
 
-/// Whether the pipeline begins between context and question.
+/// Returns whether the pipeline begins between context and question.
 fn must_split(args: &Args) -> bool {
     args.setup == Setup::B && args.question.is_some()
 }

@@ -174,6 +174,7 @@ fn indent(value: Value, arguments: Arguments) -> Result<String, Error> {
         indented.push_str(if place == 0 { "" } else { "\n" });
         indented.push_str(if is_indented { &indention } else { "" });
         indented.push_str(line);
+        text::check_length(indented.len())?;
     }
     Ok(indented)
 }
@@ -286,7 +287,7 @@ fn join(value: Value, arguments: Arguments) -> Result<String, Error> {
     let separator = separator.as_ref().map_or(Ok(String::new()), text::write)?;
     let items = read_attributes(&value, attribute.as_ref())?;
     let texts: Vec<String> = items.iter().map(text::write).collect::<Result<_, _>>()?;
-    Ok(texts.join(&separator))
+    strings::join(&texts, &separator)
 }
 
 /// The items of a list, or their attributes.

@@ -5,15 +5,13 @@ use minijinja::{Error, Value};
 
 use super::arguments::{Arguments, as_integer, as_text, bind, given, refuse};
 use super::operators::check_order;
-use super::text::{is_list, write_float};
+use super::text::{DEEPEST, check_length, is_list, write_float};
 use super::{methods, operators};
 
-/// Levels of nesting that are written.
-const DEEPEST: usize = 200;
 /// Spaces of a level, at most.
 const WIDEST: i64 = 1000;
 
-struct Settings {
+struct JsonSettings {
     only_ascii: bool,
     /// The white space of a level, if each item has a line.
     indent: Option<String>,
@@ -28,7 +26,7 @@ pub(super) fn to_json(value: Value, arguments: Arguments) -> Result<String, Erro
     let is_true = |value: Option<Value>| value.is_some_and(|value| value.is_true());
     let indent = given(indent.as_ref()).map(read_indent).transpose()?;
     let between_items = if indent.is_some() { "," } else { ", " };
-    let mut settings = Settings {
+    let mut settings = JsonSettings {
         only_ascii: is_true(ascii),
         indent,
         between_items: between_items.into(),
@@ -59,11 +57,12 @@ fn read_indent(indent: &Value) -> Result<String, Error> {
     Ok(" ".repeat(usize::try_from(width).unwrap_or_default()))
 }
 
-impl Settings {
+impl JsonSettings {
     fn push(&self, text: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
         if depth > DEEPEST {
             return Err(refuse("tojson: a value is nested too deep"));
         }
+        check_length(text.len())?;
         match value.kind() {
             ValueKind::String => self.push_text(text, value.as_str().unwrap_or_default()),
             ValueKind::Map if !methods::is_namespace(value) => {

@@ -32,7 +32,7 @@ pub(super) fn call(
     }
 }
 
-/// Whether a value is a namespace, which has attributes and no methods.
+/// Returns whether a value is a namespace, which has attributes and no methods.
 pub(super) fn is_namespace(value: &Value) -> bool {
     value.as_object().is_some_and(|object| object.type_name().ends_with("Namespace"))
 }
@@ -161,7 +161,7 @@ fn call_of_string(
             let items = require(list.as_ref(), "iterable")?.try_iter()?;
             let items: Vec<Value> = items.collect();
             let items: Vec<&str> = items.iter().map(as_text).collect::<Result<_, _>>()?;
-            Value::from(items.join(text))
+            Value::from(strings::join(&items, text)?)
         }
         "title" | "swapcase" | "casefold" => {
             let [] = bind(arguments, [])?;

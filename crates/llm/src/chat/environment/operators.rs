@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use minijinja::value::{Rest, ValueKind};
-use minijinja::{Environment, Error, State, Value};
+use minijinja::{Environment, Error, Value};
 
 use super::arguments::refuse;
 use super::{percent, text};
@@ -62,12 +62,8 @@ fn concatenate(parts: Rest<Value>) -> Result<String, Error> {
     parts.iter().map(text::write).collect()
 }
 
-fn loop_list(state: &State<'_, '_>, list: Value) -> Result<Value, Error> {
-    if list.is_none() {
-        return Err(refuse("None is not iterable"));
-    }
-    state.consume_fuel(1)?;
-    Ok(list)
+fn loop_list(list: Value) -> Result<Value, Error> {
+    if list.is_none() { Err(refuse("None is not iterable")) } else { Ok(list) }
 }
 
 fn refuse_name(_: Value) -> Result<Value, Error> {
@@ -88,8 +84,14 @@ fn remainder(left: Value, right: Value) -> Result<Value, Error> {
         return Err(refuse("modulo by zero"));
     }
     let rest = left % right;
-    let has_other_sign = rest != 0.0 && (rest < 0.0) != (right < 0.0);
-    Ok(Value::from(if has_other_sign { rest + right } else { rest }))
+    let has_other_sign = (rest < 0.0) != (right < 0.0);
+    Ok(Value::from(if rest == 0.0 {
+        0.0_f64.copysign(right)
+    } else if has_other_sign {
+        rest + right
+    } else {
+        rest
+    }))
 }
 
 fn integer(value: &Value) -> Result<i128, Error> {
@@ -116,6 +118,13 @@ fn number(value: &Value) -> Result<f64, Error> {
 /// # Errors
 /// Values that Python cannot order.
 pub(super) fn compare(left: &Value, right: &Value) -> Result<Option<Ordering>, Error> {
+    compare_nested(left, right, 0)
+}
+
+fn compare_nested(left: &Value, right: &Value, depth: usize) -> Result<Option<Ordering>, Error> {
+    if depth > text::DEEPEST {
+        return Err(refuse("a value is nested too deep"));
+    }
     let is_number = |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool);
     if is_number(left) && is_number(right) {
         let is_nan = |value: &Value| f64::try_from(value.clone()).is_ok_and(f64::is_nan);
@@ -128,7 +137,7 @@ pub(super) fn compare(left: &Value, right: &Value) -> Result<Option<Ordering>, E
         {
             for (left, right) in left.try_iter()?.zip(right.try_iter()?) {
                 if left != right {
-                    return compare(&left, &right);
+                    return compare_nested(&left, &right, depth + 1);
                 }
             }
             Ok(Some(left.len().cmp(&right.len())))

@@ -5,7 +5,7 @@ use minijinja::value::ValueKind;
 use minijinja::{Error, Value};
 
 use super::arguments::{as_integer, refuse};
-use super::text::{repr, write};
+use super::text::{check_length, repr, write};
 
 /// Widths and precisions up to here are written.
 const WIDEST: i64 = 1 << 16;
@@ -20,12 +20,12 @@ struct Conversion<'f> {
 }
 
 /// The values that conversions without a key take, one after the other.
-struct Values {
+struct FormatValues {
     values: std::vec::IntoIter<Value>,
     has_keys: bool,
 }
 
-impl Values {
+impl FormatValues {
     fn next(&mut self) -> Result<Value, Error> {
         self.values.next().ok_or_else(|| refuse("not enough arguments for the format"))
     }
@@ -39,7 +39,7 @@ pub(super) fn format(format: &str, value: &Value) -> Result<String, Error> {
     let values = if value.is_tuple() { value.try_iter()?.collect() } else { vec![value.clone()] };
     let has_keys = matches!(value.kind(), ValueKind::Map | ValueKind::Seq | ValueKind::Iterable);
     let has_keys = has_keys && !value.is_tuple();
-    let mut values = Values { values: values.into_iter(), has_keys };
+    let mut values = FormatValues { values: values.into_iter(), has_keys };
     let mut text = String::new();
     let mut rest = format;
     while let Some((before, behind)) = rest.split_once('%') {
@@ -61,6 +61,7 @@ pub(super) fn format(format: &str, value: &Value) -> Result<String, Error> {
             None => values.next()?,
         };
         text.push_str(&convert(&conversion, &taken)?);
+        check_length(text.len())?;
     }
     text.push_str(rest);
     if values.values.next().is_some() && !values.has_keys {
@@ -70,7 +71,7 @@ pub(super) fn format(format: &str, value: &Value) -> Result<String, Error> {
 }
 
 /// Reads what stands behind a percent sign.
-fn read<'f>(text: &'f str, values: &mut Values) -> Result<(Conversion<'f>, &'f str), Error> {
+fn read<'f>(text: &'f str, values: &mut FormatValues) -> Result<(Conversion<'f>, &'f str), Error> {
     let incomplete = || refuse("the format is incomplete");
     let (key, rest) = match text.strip_prefix('(') {
         Some(text) => {
@@ -98,7 +99,10 @@ fn take_while(text: &str, is_taken: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !is_taken(c)).unwrap_or(text.len()))
 }
 
-fn read_number<'f>(text: &'f str, values: &mut Values) -> Result<(Option<i64>, &'f str), Error> {
+fn read_number<'f>(
+    text: &'f str,
+    values: &mut FormatValues,
+) -> Result<(Option<i64>, &'f str), Error> {
     let (number, rest) = match text.strip_prefix('*') {
         Some(rest) => (Some(as_integer(&values.next()?)?), rest),
         None => {

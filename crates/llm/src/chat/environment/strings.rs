@@ -8,7 +8,7 @@ use minijinja::{Error, Value};
 use regex::Regex;
 
 use super::arguments::{as_integer, as_text, bind, given, refuse, require};
-use super::text::{is_printable, is_space};
+use super::text::{check_length, is_printable, is_space};
 
 /// Characters that a padded text may have.
 const WIDEST: usize = 1 << 20;
@@ -185,6 +185,17 @@ pub(super) fn partition<'t>(
     })
 }
 
+/// Joins texts with a separator.
+pub(super) fn join(texts: &[impl AsRef<str>], separator: &str) -> Result<String, Error> {
+    let mut joined = String::new();
+    for (place, text) in texts.iter().enumerate() {
+        check_length(joined.len() + separator.len() + text.as_ref().len())?;
+        joined.push_str(if place == 0 { "" } else { separator });
+        joined.push_str(text.as_ref());
+    }
+    Ok(joined)
+}
+
 /// The number of characters that a text lacks of a width.
 fn count_missing(text: &str, width: i64) -> Result<usize, Error> {
     let missing = usize::try_from(width).unwrap_or_default().saturating_sub(text.chars().count());
@@ -222,6 +233,7 @@ pub(super) fn expand_tabs(text: &str, size: usize) -> Result<String, Error> {
             '\t' if size == 0 => (),
             '\t' => {
                 let spaces = size - column % size;
+                check_length(expanded.len())?;
                 expanded.push_str(&" ".repeat(spaces));
                 column += spaces;
             }

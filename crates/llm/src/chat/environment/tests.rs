@@ -7,7 +7,7 @@ use minijinja::{Error, Value};
 use proptest::prelude::*;
 use serde::Deserialize;
 
-use super::{new, rewrite};
+use super::{new, rewrite, with_deep_stack};
 
 /// Templates whose results differ from jinja2's, and the reason.
 const EXCEPTIONS: [(&str, &str); 13] = [
@@ -64,7 +64,7 @@ fn now() -> NaiveDateTime {
 fn render(source: &str, context: &Value) -> Result<String, Error> {
     let mut environment = new(now)?;
     environment.add_template_owned("template", rewrite(source))?;
-    environment.get_template("template")?.render(context.clone())
+    with_deep_stack(|| environment.get_template("template")?.render(context.clone())).unwrap()
 }
 
 #[test]
@@ -126,10 +126,17 @@ fn rewritten_templates_keep_their_lines() {
 fn values_that_are_nested_too_deep_are_refused() {
     let nest = "{% set ns = namespace(x=[]) %}{% for i in range(500) %}\
                 {% set ns.x = [ns.x] %}{% endfor %}";
-    for end in ["{{ ns.x }}", "{{ ns.x | tojson }}", "{{ '%r' % ns.x }}"] {
+    for end in ["{{ ns.x }}", "{{ ns.x | tojson }}", "{{ '%r' % ns.x }}", "{{ ns.x < [ns.x] }}"] {
         let said = render(&[nest, end].concat(), &Value::from(())).unwrap_err().to_string();
         assert!(said.contains("nested too deep"), "{said}");
     }
+}
+
+#[test]
+fn the_deepest_values_are_compared() {
+    let nest = "{% set ns = namespace(x=[]) %}{% for i in range(60000) %}\
+                {% set ns.x = [ns.x] %}{% endfor %}{{ ns.x == [ns.x] }}";
+    assert_eq!(render(nest, &Value::from(())).unwrap(), "False");
 }
 
 #[test]
@@ -143,6 +150,13 @@ fn large_results_are_refused() {
         "{% for i in range(99) %}{{ range(99999) | length }}{% endfor %}",
         "{{ 'a' | indent(10 ** 12) }}",
         "{{ '\t'.expandtabs(10 ** 12) }}",
+        "{{ ('\t' * 9999).expandtabs(10 ** 6) }}",
+        "{{ range(99999) | join('a' * 99999) }}",
+        "{{ ('a' * 99999).join('b' * 99999) }}",
+        "{{ ('b\n' * 99999) | indent('a' * 99999) }}",
+        "{{ ('%65000d' * 5000) % ((1,) * 5000) }}",
+        "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}\
+         {% endfor %}{{ ns.x }}",
     ] {
         assert!(render(source, &Value::from(())).is_err(), "{source}");
     }

@@ -9,15 +9,20 @@ use regex::Regex;
 use super::arguments::refuse;
 use super::objects::{Generator, PythonList};
 
-/// Levels of nesting that are written; Python, too, ends with an error.
-const DEEPEST: usize = 200;
+/// Levels of nesting that are written or compared; Python, too, ends with an error.
+pub(super) const DEEPEST: usize = 200;
+/// Bytes of a text: as many as a template's steps can make otherwise.
+const LONGEST: usize = 64_000_000;
 
 /// Characters that `repr` escapes, beside quotes and the backslash.
 static NOT_PRINTED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^[\p{C}\p{Zl}\p{Zp}\p{Zs}]$").expect("the expression is valid"));
 
 pub(super) fn is_printable(c: char) -> bool {
-    c == ' ' || !NOT_PRINTED.is_match(c.encode_utf8(&mut [0; 4]))
+    match c.is_ascii() {
+        true => !c.is_ascii_control(),
+        false => !NOT_PRINTED.is_match(c.encode_utf8(&mut [0; 4])),
+    }
 }
 
 /// White space of Python: that of Unicode, and four separators.
@@ -25,10 +30,15 @@ pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
+/// Refuses a text that is too long before it is made.
+pub(super) fn check_length(bytes: usize) -> Result<(), Error> {
+    if bytes > LONGEST { Err(refuse("a text is too long")) } else { Ok(()) }
+}
+
 /// The text of `str(value)`.
 ///
 /// # Errors
-/// Values that are nested too deep.
+/// Values that are nested too deep, and texts that are too long.
 pub(super) fn write(value: &Value) -> Result<String, Error> {
     match value.kind() {
         ValueKind::String => Ok(value.as_str().unwrap_or_default().to_owned()),
@@ -40,7 +50,7 @@ pub(super) fn write(value: &Value) -> Result<String, Error> {
 /// The text of `repr(value)`.
 ///
 /// # Errors
-/// Values that are nested too deep.
+/// Values that are nested too deep, and texts that are too long.
 pub(super) fn repr(value: &Value) -> Result<String, Error> {
     let mut text = String::new();
     push_repr(&mut text, value, 0)?;
@@ -51,6 +61,7 @@ fn push_repr(text: &mut String, value: &Value, depth: usize) -> Result<(), Error
     if depth > DEEPEST {
         return Err(refuse("a value is nested too deep"));
     }
+    check_length(text.len())?;
     match value.kind() {
         ValueKind::Undefined => text.push_str("Undefined"),
         ValueKind::String => push_quoted(text, value.as_str().unwrap_or_default()),
@@ -128,7 +139,7 @@ pub(super) fn write_float(value: f64) -> String {
     }
 }
 
-/// Whether a value is a list of Python: no text, mapping, tuple, view or generator.
+/// Returns whether a value is a list of Python: no text, mapping, tuple, view or generator.
 pub(super) fn is_list(value: &Value) -> bool {
     let is_listed = value.as_object().is_some_and(|object| {
         matches!(object.repr(), ObjectRepr::Seq | ObjectRepr::Iterable)
