@@ -73,9 +73,11 @@ fn add_of_lists(environment: &mut Environment<'static>) {
     environment.add_filter("d", default);
     environment.add_filter("dictsort", dictsort);
     environment.add_filter("join", join);
-    environment.add_filter("list", |state: &State<'_, '_>, value: Value| match value.is_none() {
-        true => Err(refuse("None is not iterable")),
-        false => filters::list(state, value),
+    environment.add_filter("list", |state: &State<'_, '_>, value: Value| {
+        if value.is_none() {
+            return Err(refuse("None is not iterable"));
+        }
+        filters::list(state, value)
     });
     environment.add_filter("random", |state: &mut State<'_, '_>, value: Value| match value.len() {
         Some(0) => Ok(Value::UNDEFINED),

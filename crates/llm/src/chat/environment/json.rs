@@ -1,5 +1,7 @@
 //! The filter `tojson`: `json.dumps` of Python, with the settings that transformers passes on.
 
+use std::fmt::Write;
+
 use minijinja::value::ValueKind;
 use minijinja::{Error, Value};
 
@@ -38,8 +40,8 @@ pub(super) fn to_json(value: Value, arguments: Arguments) -> Result<String, Erro
         let [items, key] = &separators[..] else {
             return Err(refuse(format!("expected 2 separators, found {}", separators.len())));
         };
-        settings.between_items = as_text(items)?.to_owned();
-        settings.behind_key = as_text(key)?.to_owned();
+        settings.between_items = as_text(items)?.into();
+        settings.behind_key = as_text(key)?.into();
     }
     let mut text = String::new();
     settings.push(&mut text, &value, 0)?;
@@ -147,7 +149,8 @@ impl JsonSettings {
                 '\u{c}' => text.push_str("\\f"),
                 c if c < ' ' || self.only_ascii && c > '~' => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
-                        text.push_str(&format!("\\u{unit:04x}"));
+                        // A string takes everything that is written to it.
+                        let _ = write!(text, "\\u{unit:04x}");
                     }
                 }
                 c => text.push(c),

@@ -20,6 +20,9 @@ pub(super) const NOT_IN: &str = "_not_in";
 pub(super) const REFUSE_NAME: &str = "_refuse_name";
 pub(super) const REMAINDER: &str = "_remainder";
 
+/// A condition on the order of two values.
+type Holds = fn(Ordering) -> bool;
+
 pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_function(ATTRIBUTE, super::methods::attribute);
     environment.add_function(CONCATENATE, concatenate);
@@ -30,7 +33,7 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_function(NOT_IN, |value: Value, container: Value| {
         contains(&container, &value).map(|found| !found)
     });
-    let orders: [(&str, fn(Ordering) -> bool); 4] = [
+    let orders: [(&str, Holds); 4] = [
         (LESS, Ordering::is_lt),
         (LESS_OR_EQUAL, Ordering::is_le),
         (GREATER, Ordering::is_gt),
@@ -42,7 +45,7 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         };
         environment.add_function(name, compare);
     }
-    let orders: [(&[&str], fn(Ordering) -> bool); 4] = [
+    let orders: [(&[&str], Holds); 4] = [
         (&["lt", "lessthan", "<"], Ordering::is_lt),
         (&["le", "<="], Ordering::is_le),
         (&["gt", "greaterthan", ">"], Ordering::is_gt),

@@ -103,14 +103,13 @@ fn read_number<'f>(
     text: &'f str,
     values: &mut FormatValues,
 ) -> Result<(Option<i64>, &'f str), Error> {
-    let (number, rest) = match text.strip_prefix('*') {
-        Some(rest) => (Some(as_integer(&values.next()?)?), rest),
-        None => {
-            let (digits, rest) = take_while(text, |c| c.is_ascii_digit());
-            let too_large = |_| refuse("a width or precision is too large");
-            let number = (!digits.is_empty()).then(|| digits.parse().map_err(too_large));
-            (number.transpose()?, rest)
-        }
+    let (number, rest) = if let Some(rest) = text.strip_prefix('*') {
+        (Some(as_integer(&values.next()?)?), rest)
+    } else {
+        let (digits, rest) = take_while(text, |c| c.is_ascii_digit());
+        let too_large = |_| refuse("a width or precision is too large");
+        let number = (!digits.is_empty()).then(|| digits.parse().map_err(too_large));
+        (number.transpose()?, rest)
     };
     if number.is_some_and(|number| !(-WIDEST..=WIDEST).contains(&number)) {
         return Err(refuse("a width or precision is too large"));
@@ -141,7 +140,8 @@ fn convert(conversion: &Conversion<'_>, value: &Value) -> Result<String, Error> 
         format.push_str(&width.unsigned_abs().to_string());
     }
     if let Some(precision) = conversion.precision {
-        format.push_str(&format!(".{}", precision.max(0)));
+        format.push('.');
+        format.push_str(&precision.max(0).to_string());
     }
     format.push(kind);
     formatting::format(FormatStyle::Printf, &format, &[value])

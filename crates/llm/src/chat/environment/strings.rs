@@ -65,10 +65,10 @@ pub(super) fn has_end(text: &str, at_start: bool, arguments: &[Value]) -> Result
     let slice = slice(text, range);
     let has = |end: &Value| -> Result<bool, Error> {
         let end = as_text(end)?;
-        Ok(slice.is_some_and(|slice| match at_start {
-            true => slice.starts_with(end),
-            false => slice.ends_with(end),
-        }))
+        let has_end = |slice: &str| {
+            if at_start { slice.starts_with(end) } else { slice.ends_with(end) }
+        };
+        Ok(slice.is_some_and(has_end))
     };
     if ends.kind() == ValueKind::String {
         return has(ends).map(Value::from);

@@ -1,5 +1,6 @@
 //! Values as Python writes them: `str` and `repr`.
 
+use std::fmt::Write;
 use std::sync::LazyLock;
 
 use minijinja::value::{DynObject, ObjectRepr, ValueKind};
@@ -19,10 +20,10 @@ static NOT_PRINTED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^[\p{C}\p{Zl}\p{Zp}\p{Zs}]$").expect("the expression is valid"));
 
 pub(super) fn is_printable(c: char) -> bool {
-    match c.is_ascii() {
-        true => !c.is_ascii_control(),
-        false => !NOT_PRINTED.is_match(c.encode_utf8(&mut [0; 4])),
+    if c.is_ascii() {
+        return !c.is_ascii_control();
     }
+    !NOT_PRINTED.is_match(c.encode_utf8(&mut [0; 4]))
 }
 
 /// White space of Python: that of Unicode, and four separators.
@@ -114,11 +115,14 @@ fn push_quoted(text: &mut String, value: &str) {
             '\\' => text.push_str("\\\\"),
             c if c == quote => text.extend(['\\', c]),
             c if is_printable(c) => text.push(c),
-            c => text.push_str(&match u32::from(c) {
-                code @ ..=0xff => format!("\\x{code:02x}"),
-                code @ ..=0xffff => format!("\\u{code:04x}"),
-                code => format!("\\U{code:08x}"),
-            }),
+            c => {
+                // A string takes everything that is written to it.
+                let _ = match u32::from(c) {
+                    code @ ..=0xff => write!(text, "\\x{code:02x}"),
+                    code @ ..=0xffff => write!(text, "\\u{code:04x}"),
+                    code => write!(text, "\\U{code:08x}"),
+                };
+            }
         }
     }
     text.push(quote);

@@ -1,5 +1,7 @@
 //! Escapes of HTML and of addresses.
 
+use std::fmt::Write;
+
 use minijinja::value::ValueKind;
 use minijinja::{Error, Value};
 
@@ -63,7 +65,8 @@ fn quote(text: &str, safe: &[u8]) -> String {
         if byte.is_ascii_alphanumeric() || b"_.-~".contains(&byte) || safe.contains(&byte) {
             quoted.push(char::from(byte));
         } else {
-            quoted.push_str(&format!("%{byte:02X}"));
+            // A string takes everything that is written to it.
+            let _ = write!(quoted, "%{byte:02X}");
         }
     }
     quoted
