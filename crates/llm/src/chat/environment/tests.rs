@@ -46,7 +46,8 @@ struct Case {
 
 #[derive(Deserialize)]
 struct Family {
-    family: String,
+    #[serde(rename = "family")]
+    name: String,
     template: String,
     texts: Vec<Option<String>>,
 }
@@ -100,14 +101,14 @@ fn every_exception_is_a_case() {
 fn templates_of_model_families_make_the_prompts_of_jinja2() {
     let golden = golden();
     assert!(golden.families.len() >= 10);
-    for Family { family, template, texts } in &golden.families {
+    for Family { name, template, texts } in &golden.families {
         assert_eq!(texts.len(), golden.chats.len());
-        assert!(texts.iter().flatten().count() >= 4, "{family}");
+        assert!(texts.iter().flatten().count() >= 4, "{name}");
         for (place, (chat, expected)) in golden.chats.iter().zip(texts).enumerate() {
             let rendered = render(template, chat);
             match expected {
-                Some(expected) => assert_eq!(&rendered.unwrap(), expected, "{family} {place}"),
-                None => assert!(rendered.is_err(), "{family} {place}: {rendered:?}"),
+                Some(expected) => assert_eq!(&rendered.unwrap(), expected, "{name} {place}"),
+                None => assert!(rendered.is_err(), "{name} {place}: {rendered:?}"),
             }
         }
     }
