@@ -39,6 +39,7 @@ done
 step "$python" tools/make_gguf_golden.py -o $golden
 step "$python" tools/make_gguf_tokenizer_golden.py -o $golden
 step "$python" tools/make_chat_gguf.py -o crates/cli/tests/golden/chat.gguf
+step "$python" tools/make_chat_golden.py -o crates/llm/tests/golden/chat/environment.json
 tiny=$(ls $golden/gguf | sed "s|\\(.*\\)\\.gguf|$golden/\\1|")
 step "$python" tools/make_tiny_gguf.py $tiny -o $golden/gguf
 step "$python" tools/make_llm_golden.py --check -o $golden

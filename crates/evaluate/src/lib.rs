@@ -227,7 +227,7 @@ impl Evaluation<'_> {
         Ok(match talk {
             None => self.tokenizer.first("")?.len(),
             Some(talk) => {
-                let (before, after) = talk.tokens(self.tokenizer, "-", "", "")?;
+                let (before, after) = talk.tokens(self.tokenizer, "-", "", "", false)?;
                 before.len() + after.len()
             }
         })
@@ -242,7 +242,9 @@ impl Evaluation<'_> {
             ));
         };
         let question = case.question.strip_suffix(&case.beginning).unwrap_or(&case.question);
-        Ok(talk.tokens(self.tokenizer, &case.context, question, case.beginning.trim_start())?)
+        let beginning = case.beginning.trim_start();
+        let must_split = self.settings.setup == Setup::B && !question.trim().is_empty();
+        Ok(talk.tokens(self.tokenizer, &case.context, question, beginning, must_split)?)
     }
 
     /// Reads a prompt, but for the beginning that it has in common with the one before.

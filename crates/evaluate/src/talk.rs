@@ -13,19 +13,26 @@ pub struct Talk {
 
 impl Talk {
     /// The tokens of what a user says, `context` and then `question`, up to the end of the context,
-    /// and of the rest with the beginning of the answer.
+    /// and of the rest with the beginning of the answer. Unless the prompt `must_split` there, a
+    /// template may change the texts; all tokens are then in the first part.
     ///
     /// # Errors
-    /// A template that refuses the texts or does not show them, or texts that cannot be tokenized.
+    /// A template that refuses the texts or does not show them where it must, or texts that cannot
+    /// be tokenized.
     pub fn tokens(
         &self,
         tokenizer: &Tokenizer,
         context: &str,
         question: &str,
         answer: &str,
+        must_split: bool,
     ) -> Result<(Vec<u32>, Vec<u32>)> {
-        let system = self.system.as_deref();
-        let Chat { before, after } = self.template.split(system, context, question, answer)?;
+        let (system, template) = (self.system.as_deref(), &self.template);
+        let Chat { before, after } = if must_split {
+            template.split(system, context, question, answer)?
+        } else {
+            template.split_if_shown(system, context, question, answer)?
+        };
         Ok((tokenizer.next(&before)?, tokenizer.next(&after)?))
     }
 }

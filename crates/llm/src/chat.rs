@@ -25,7 +25,7 @@ const CONFIG_KEY: &str = "chat_template";
 const NAME: &str = "chat_template";
 
 /// The chat template of a model: a Jinja template, rendered as Hugging Face transformers does,
-/// without tools, documents and the time of day.
+/// without tools and documents.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     path: PathBuf,
@@ -100,8 +100,9 @@ impl ChatTemplate {
         eos: Option<String>,
     ) -> Result<Self> {
         let refused = |error: minijinja::Error| refuse(path, key, &error);
-        let mut environment = environment::new().map_err(refused)?;
-        let parsed = environment.add_template_owned(NAME, environment::plain(&source));
+        let now = || chrono::Local::now().naive_local();
+        let mut environment = environment::new(now).map_err(refused)?;
+        let parsed = environment.add_template_owned(NAME, environment::rewrite(&source));
         parsed.map_err(refused)?;
         Ok(Self { path: path.into(), key, environment, source, bos, eos })
     }
@@ -129,11 +130,30 @@ impl ChatTemplate {
         ]);
         known.extend(self.bos.as_deref().map(|text| ("bos_token", Value::from(text))));
         known.extend(self.eos.as_deref().map(|text| ("eos_token", Value::from(text))));
-        let template = self.environment.get_template(NAME);
-        let rendered = template.and_then(|template| template.render(Value::from(known)));
+        let render = || self.environment.get_template(NAME)?.render(Value::from(known));
+        let rendered =
+            environment::with_deep_stack(render).map_err(|error| Error::file(&self.path, error))?;
         let mut prompt = rendered.map_err(|error| refuse(&self.path, self.key, &error))?;
         prompt.push_str(answer);
         Ok(prompt)
+    }
+
+    /// The prompt of a context and a question as [`split`](Self::split) cuts it, or all of it as
+    /// `before` if the prompt does not show where the context ends.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render).
+    pub fn split_if_shown(
+        &self,
+        system: Option<&str>,
+        context: &str,
+        question: &str,
+        answer: &str,
+    ) -> Result<Chat> {
+        self.split(system, context, question, answer).or_else(|_| {
+            let before = self.render(system, &[context, question].concat(), answer)?;
+            Ok(Chat { before, after: String::new() })
+        })
     }
 
     /// The prompt of a context and a question about it, which the user says one after the other,

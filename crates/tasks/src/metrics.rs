@@ -69,8 +69,9 @@ pub enum AnswerMetric {
     FirstNumber,
     /// Whether a word of the answer is the right one.
     HasWord,
-    /// Whether a word of the answer is the right one in upper case.
-    HasUpperWord,
+    /// InfiniteBench's for dialogues: the answer contains one of the right names, ignoring
+    /// case.
+    HasName,
     /// Whether the last word is the right whole number.
     LastNumber,
     /// Whether the first number, which may have a fraction, is the right one.
@@ -114,7 +115,7 @@ impl AnswerMetric {
             Self::BoxedInteger => "boxed-integer",
             Self::FirstNumber => "first-number",
             Self::HasWord => "has-word",
-            Self::HasUpperWord => "has-upper-word",
+            Self::HasName => "has-name",
             Self::LastNumber => "last-number",
             Self::FirstValue => "first-value",
             Self::LeadingNumbers => "leading-numbers",
@@ -168,7 +169,7 @@ impl AnswerMetric {
             Self::BoxedInteger => best(&|right| math::boxed_integer(answer, right)),
             Self::FirstNumber => first(infinitebench::first_number),
             Self::HasWord => first(infinitebench::has_word),
-            Self::HasUpperWord => first(infinitebench::has_upper_word),
+            Self::HasName => f64::from(infinitebench::has_name(answer, &case.answers)),
             Self::LastNumber => first(infinitebench::last_number),
             Self::FirstValue => first(infinitebench::first_value),
             Self::LeadingNumbers => infinitebench::leading_numbers(answer, &case.answers),

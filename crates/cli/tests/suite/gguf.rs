@@ -136,10 +136,10 @@ fn what_is_wrong_with_a_file_is_said() {
         let name = format!("model-{}", template.len());
         world.copy_model(&recall(), &name, json!({}));
         world.write(&format!("{name}/chat_template.jinja"), template);
-        refuse(&name, &["--chat"], expected);
+        refuse(&name, &["--chat", "--question", "Who?", "--setup", "b"], expected);
         let evaluate =
             ["evaluate", "--model", &name, "--pipelines", "dense.toml", "--context", "400"];
-        let tasks = ["--tasks", "niah_single_1", "--cases", "1", "--chat"];
+        let tasks = ["--tasks", "niah_single_1", "--cases", "1", "--chat", "--setup", "b"];
         world.refuse(&[&evaluate[..], &tasks].concat(), expected);
     }
 }
@@ -188,6 +188,24 @@ fn models_that_are_elsewhere_are_refused_with_what_to_do() {
         let said = said.unwrap();
         assert!(said.contains("no such file or folder") && !said.contains("Hub"), "{said}");
     }
+}
+
+#[test]
+fn a_chat_template_may_change_texts_that_are_not_split() {
+    let world = World::new();
+    world.copy_model(&recall(), "loud", json!({}));
+    world.write("loud/chat_template.jinja", "{{ messages[-1]['content'] | upper }}");
+    let common = ["generate", "--model", "loud", "--pipeline", "dense.toml", "--tokens", "1"];
+    let common = [&common[..], &["--prompt", "Hello", "--chat", "--json", "out.json"]].concat();
+    for more in [&["--setup", "b"][..], &["--question", " Who?", "--setup", "a"]] {
+        world.succeed(&[&common[..], more].concat());
+        let tokens = &world.json("out.json")["tokens"];
+        assert!(tokens["context"].as_u64().unwrap() > 0, "{tokens}");
+        assert_eq!(tokens["question"], 0, "the prompt is not split: {tokens}");
+    }
+    let evaluate = ["evaluate", "--model", "loud", "--pipelines", "dense.toml", "--context", "400"];
+    let tasks = ["--tasks", "niah_single_1", "--cases", "1", "--chat", "--setup", "a"];
+    world.succeed(&[&evaluate[..], &tasks].concat());
 }
 
 /// The file with other bytes behind the place where `after` ends.

@@ -119,8 +119,8 @@ fn templates_that_fail_say_where() {
     assert!(said.starts_with("model: `key`, line 1: undefined"), "{said}");
     let said = new("{% include 'other' %}");
     assert!(said.starts_with("model: `key`, line 1: "), "{said}");
-    let said = new("{{ strftime_now('%Y') }}");
-    assert!(said.contains("strftime_now"), "{said}");
+    let said = new("{% set ns = namespace() %}\n{% set ns._x = 1 %}");
+    assert!(said.starts_with("model: `key`, line 2: ") && said.contains("underscore"), "{said}");
 }
 
 #[test]
@@ -137,9 +137,27 @@ fn a_template_without_end_is_stopped() {
 }
 
 #[test]
-fn the_time_of_day_is_not_defined() {
-    let template = template("{{ strftime_now('%Y') if strftime_now is defined else 'some day' }}");
-    assert_eq!(template.render(None, "", "").unwrap(), "some day");
+fn templates_read_the_clock() {
+    let template = template("{{ strftime_now('%Y') | int > 2024 }}");
+    assert_eq!(template.render(None, "", "").unwrap(), "True");
+}
+
+#[test]
+fn a_prompt_that_changes_the_text_can_be_left_whole() {
+    let (context, question) = ("a \"b\"\n", "c?");
+    for (source, prompt) in [
+        ("<{{ messages[0].content | tojson }}>", "<\"a \\\"b\\\"\\nc?\">"),
+        ("{{ messages[0].content | replace('b', 'x') | upper }}", "A \"X\"\nC?"),
+    ] {
+        let template = template(source);
+        assert!(template.split(None, context, question, "!").is_err());
+        let chat = template.split_if_shown(None, context, question, "!").unwrap();
+        assert_eq!(chat, Chat { before: [prompt, "!"].concat(), after: String::new() });
+    }
+    let shown = of("chatml");
+    let chat = shown.split_if_shown(None, context, question, "!").unwrap();
+    assert_eq!(chat, shown.split(None, context, question, "!").unwrap());
+    assert!(template("{{ nothing() }}").split_if_shown(None, "a", "b", "").is_err());
 }
 
 /// A directory with some files.

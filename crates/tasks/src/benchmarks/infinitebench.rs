@@ -18,7 +18,7 @@ const DATASETS: [(&str, usize, AnswerMetric); 12] = [
     ("passkey", 6, AnswerMetric::FirstNumber),
     ("number_string", 12, AnswerMetric::FirstNumber),
     ("kv_retrieval", 50, AnswerMetric::HasWord),
-    ("longdialogue_qa_eng", 40, AnswerMetric::HasUpperWord),
+    ("longdialogue_qa_eng", 40, AnswerMetric::HasName),
     ("longbook_sum_eng", 1200, AnswerMetric::RougeScoreLsum),
     ("longbook_choice_eng", 40, AnswerMetric::Choice),
     ("longbook_qa_eng", 40, AnswerMetric::WordF1),

@@ -23,9 +23,10 @@ pub(super) fn has_word(answer: &str, right: &str) -> bool {
     split(&bare(answer)).any(|word| word == right)
 }
 
-/// The same of the answer in upper case.
-pub(super) fn has_upper_word(answer: &str, right: &str) -> bool {
-    has_word(&bare(answer).to_uppercase(), right)
+/// Returns whether the answer contains one of the names, ignoring case.
+pub(super) fn has_name(answer: &str, names: &[String]) -> bool {
+    let answer = trimmed(answer).to_uppercase();
+    names.iter().any(|name| answer.contains(&name.to_uppercase()))
 }
 
 /// Blanks in place of punctuation.

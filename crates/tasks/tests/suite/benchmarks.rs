@@ -333,6 +333,10 @@ fn infinitebench_takes_metrics_and_lengths_of_its_scripts() {
         names,
         ["rouge-score-lsum-stemmed", "rouge-score-1", "rouge-score-2", "rouge-score-l"]
     );
+    let names = json!(["ECKER", "COMMANDER BILL ECKER"]);
+    let (dialogues, dialogue) = infinite("longdialogue_qa_eng", &row("A scene.", names));
+    let score = |answer| dialogues.tasks()[0].score(&dialogue, answer);
+    assert_eq!(["Commander Bill Ecker", "it is ecker.", "Bill"].map(score), [1.0, 1.0, 0.0]);
     // 1200 tokens are the answer's: 400 of either end.
     let cut = self::case(&benchmark, task, 2000, 0).unwrap();
     let all = |case: &Case| format!("{}{}", case.context, case.question);

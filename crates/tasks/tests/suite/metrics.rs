@@ -40,7 +40,7 @@ const CHECKED: [AnswerMetric; 31] = [
     AnswerMetric::ClozePartial,
     AnswerMetric::FirstNumber,
     AnswerMetric::HasWord,
-    AnswerMetric::HasUpperWord,
+    AnswerMetric::HasName,
     AnswerMetric::LastNumber,
     AnswerMetric::FirstValue,
     AnswerMetric::LeadingNumbers,

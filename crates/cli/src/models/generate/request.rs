@@ -36,7 +36,9 @@ impl Request {
             return Err(Failure::input("--question: empty; expected a text, or no --question"));
         }
         let (mut dense, question) = tokens(args, checkpoint, &text, asked.unwrap_or_default())?;
-        if dense.is_empty() || asked.is_some() && question.is_empty() {
+        // A chat that is read as a whole need not be cut before the question.
+        let has_question = asked.is_some() && (must_split(args) || !args.chat.chat);
+        if dense.is_empty() || has_question && question.is_empty() {
             let option = if dense.is_empty() { option } else { "--question" };
             return Err(Failure::input(format!("{option}: no tokens; expected a text")));
         }
@@ -81,7 +83,12 @@ fn tokens(
 ) -> Result<(Vec<u32>, Vec<u32>), Failure> {
     let tokenizer = &checkpoint.tokenizer;
     match args.chat.talk(checkpoint)? {
-        Some(talk) => Ok(talk.tokens(tokenizer, context, question, "")?),
+        Some(talk) => Ok(talk.tokens(tokenizer, context, question, "", must_split(args))?),
         None => Ok((tokenizer.first(context)?, tokenizer.next(question)?)),
     }
+}
+
+/// Returns whether the pipeline begins between context and question.
+fn must_split(args: &Args) -> bool {
+    args.setup == Setup::B && args.question.is_some()
 }

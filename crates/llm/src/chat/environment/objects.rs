@@ -1,0 +1,178 @@
+//! Objects of Python that minijinja lacks.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use minijinja::value::{Enumerator, Object, ObjectRepr};
+use minijinja::{Error, State, Value};
+
+use super::arguments::{bind, refuse, require};
+
+/// A `range`, or a view of a mapping.
+#[derive(Debug)]
+pub(super) struct PythonList {
+    pub(super) kind: ListKind,
+    pub(super) items: Vec<Value>,
+}
+
+#[derive(Debug)]
+pub(super) enum ListKind {
+    Range(String),
+    /// A view with its name.
+    View(&'static str),
+}
+
+impl PythonList {
+    pub(super) fn push_repr(
+        &self,
+        text: &mut String,
+        mut push: impl FnMut(&mut String, &Value) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        match &self.kind {
+            ListKind::Range(range) => text.push_str(range),
+            ListKind::View(name) => {
+                text.push_str(name);
+                text.push_str("([");
+                for (place, item) in self.items.iter().enumerate() {
+                    text.push_str(if place == 0 { "" } else { ", " });
+                    push(text, item)?;
+                }
+                text.push_str("])");
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_view(&self) -> bool {
+        matches!(self.kind, ListKind::View(_))
+    }
+}
+
+impl Object for PythonList {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Seq
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        if self.is_view() { None } else { self.items.get(key.as_usize()?).cloned() }
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Values(self.items.clone())
+    }
+}
+
+/// The result of a filter that can be read once: it has no length and no places.
+#[derive(Debug)]
+pub(super) struct Generator(pub(super) Mutex<std::vec::IntoIter<Value>>);
+
+impl Object for Generator {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Iterable
+    }
+
+    fn get_value(self: &Arc<Self>, _: &Value) -> Option<Value> {
+        Some(Value::UNDEFINED)
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        let rest = Arc::clone(self);
+        let next = move || rest.0.lock().ok().and_then(|mut items| items.next());
+        Enumerator::Iter(Box::new(std::iter::from_fn(next)))
+    }
+
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        None
+    }
+}
+
+/// `cycler(...)`: `next()` returns the current item and moves on.
+#[derive(Debug)]
+pub(super) struct Cycler {
+    pub(super) items: Vec<Value>,
+    pub(super) place: Mutex<usize>,
+}
+
+impl Object for Cycler {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        let place = *self.place.lock().ok()?;
+        match key.as_str()? {
+            "current" => self.items.get(place).cloned(),
+            "pos" => Some(Value::from(place)),
+            "items" => Some(Value::from(self.items.clone())),
+            _ => None,
+        }
+    }
+
+    fn call_method(
+        self: &Arc<Self>,
+        _state: &mut State<'_, '_>,
+        method: &str,
+        arguments: &[Value],
+    ) -> Result<Value, Error> {
+        let [] = bind(arguments, [])?;
+        let mut place = self.place.lock().map_err(|_| refuse("a cycler is broken"))?;
+        match method {
+            "next" => {
+                let item = self.items[*place].clone();
+                *place = (*place + 1) % self.items.len();
+                Ok(item)
+            }
+            "reset" => {
+                *place = 0;
+                Ok(Value::from(()))
+            }
+            _ => Err(refuse(format!("a cycler has no method `{method}`"))),
+        }
+    }
+}
+
+/// `dict`: a function with a method.
+#[derive(Debug)]
+pub(super) struct DictFunction;
+
+impl Object for DictFunction {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn call(self: &Arc<Self>, _: &mut State<'_, '_>, given: &[Value]) -> Result<Value, Error> {
+        super::functions::dict(given)
+    }
+
+    fn call_method(
+        self: &Arc<Self>,
+        _state: &mut State<'_, '_>,
+        method: &str,
+        arguments: &[Value],
+    ) -> Result<Value, Error> {
+        if method != "fromkeys" {
+            return Err(refuse(format!("dict has no method `{method}`")));
+        }
+        let [keys, value] = bind(arguments, ["iterable", "value"])?;
+        let value = value.unwrap_or(Value::from(()));
+        let keys = require(keys.as_ref(), "iterable")?.try_iter()?;
+        Ok(Value::from_pairs(keys.map(|key| (key, value.clone()))))
+    }
+}
+
+/// A method of a value that is not called yet.
+#[derive(Debug)]
+pub(super) struct BoundMethod {
+    pub(super) value: Value,
+    pub(super) name: String,
+}
+
+impl Object for BoundMethod {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn call(self: &Arc<Self>, state: &mut State<'_, '_>, given: &[Value]) -> Result<Value, Error> {
+        self.value.call_method(state, &self.name, given)
+    }
+}

@@ -1,0 +1,154 @@
+//! Values as Python writes them: `str` and `repr`.
+
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+use minijinja::value::{DynObject, ObjectRepr, ValueKind};
+use minijinja::{Error, Value};
+use regex::Regex;
+
+use super::arguments::refuse;
+use super::objects::{Generator, PythonList};
+
+/// Levels of nesting that are written or compared; Python, too, ends with an error.
+pub(super) const DEEPEST: usize = 200;
+/// Bytes of a text: as many as a template's steps can make otherwise.
+const LONGEST: usize = 64_000_000;
+
+/// Characters that `repr` escapes, beside quotes and the backslash.
+static NOT_PRINTED: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"^[\p{C}\p{Zl}\p{Zp}\p{Zs}]$").expect("the expression is valid"));
+
+pub(super) fn is_printable(c: char) -> bool {
+    if c.is_ascii() {
+        return !c.is_ascii_control();
+    }
+    !NOT_PRINTED.is_match(c.encode_utf8(&mut [0; 4]))
+}
+
+/// White space of Python: that of Unicode, and four separators.
+pub(super) fn is_space(c: char) -> bool {
+    c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
+}
+
+/// Refuses a text that is too long before it is made.
+pub(super) fn check_length(bytes: usize) -> Result<(), Error> {
+    if bytes > LONGEST { Err(refuse("a text is too long")) } else { Ok(()) }
+}
+
+/// The text of `str(value)`.
+///
+/// # Errors
+/// Values that are nested too deep, and texts that are too long.
+pub(super) fn write(value: &Value) -> Result<String, Error> {
+    match value.kind() {
+        ValueKind::String => Ok(value.as_str().unwrap_or_default().to_owned()),
+        ValueKind::Undefined => Ok(String::new()),
+        _ => repr(value),
+    }
+}
+
+/// The text of `repr(value)`.
+///
+/// # Errors
+/// Values that are nested too deep, and texts that are too long.
+pub(super) fn repr(value: &Value) -> Result<String, Error> {
+    let mut text = String::new();
+    push_repr(&mut text, value, 0)?;
+    Ok(text)
+}
+
+fn push_repr(text: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
+    if depth > DEEPEST {
+        return Err(refuse("a value is nested too deep"));
+    }
+    check_length(text.len())?;
+    match value.kind() {
+        ValueKind::Undefined => text.push_str("Undefined"),
+        ValueKind::String => push_quoted(text, value.as_str().unwrap_or_default()),
+        ValueKind::Number if !value.is_integer() => {
+            text.push_str(&write_float(f64::try_from(value.clone())?));
+        }
+        ValueKind::Map => {
+            text.push('{');
+            for (place, key) in value.try_iter()?.enumerate() {
+                text.push_str(if place == 0 { "" } else { ", " });
+                push_repr(text, &key, depth + 1)?;
+                text.push_str(": ");
+                push_repr(text, &value.get_item(&key)?, depth + 1)?;
+            }
+            text.push('}');
+        }
+        ValueKind::Seq | ValueKind::Iterable => {
+            if let Some(list) = value.downcast_object_ref::<PythonList>() {
+                return list.push_repr(text, |text, item| push_repr(text, item, depth + 1));
+            }
+            let is_group = |object: &DynObject| object.type_name().ends_with("GroupTuple");
+            let is_tuple = value.is_tuple() || value.as_object().is_some_and(is_group);
+            let [open, close] = if is_tuple { ["(", ")"] } else { ["[", "]"] };
+            text.push_str(open);
+            push_items(text, value, depth)?;
+            text.push_str(if value.is_tuple() && value.len() == Some(1) { "," } else { "" });
+            text.push_str(close);
+        }
+        _ => text.push_str(&value.to_string()),
+    }
+    Ok(())
+}
+
+fn push_items(text: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
+    for (place, item) in value.try_iter()?.enumerate() {
+        text.push_str(if place == 0 { "" } else { ", " });
+        push_repr(text, &item, depth + 1)?;
+    }
+    Ok(())
+}
+
+fn push_quoted(text: &mut String, value: &str) {
+    let quote = if value.contains('\'') && !value.contains('"') { '"' } else { '\'' };
+    text.push(quote);
+    for c in value.chars() {
+        match c {
+            '\n' => text.push_str("\\n"),
+            '\r' => text.push_str("\\r"),
+            '\t' => text.push_str("\\t"),
+            '\\' => text.push_str("\\\\"),
+            c if c == quote => text.extend(['\\', c]),
+            c if is_printable(c) => text.push(c),
+            c => {
+                // A string takes everything that is written to it.
+                let _ = match u32::from(c) {
+                    code @ ..=0xff => write!(text, "\\x{code:02x}"),
+                    code @ ..=0xffff => write!(text, "\\u{code:04x}"),
+                    code => write!(text, "\\U{code:08x}"),
+                };
+            }
+        }
+    }
+    text.push(quote);
+}
+
+/// The shortest digits that are read back as the same number, with Python's exponents.
+pub(super) fn write_float(value: f64) -> String {
+    if value.is_nan() {
+        return "nan".into();
+    }
+    let text = format!("{value:?}");
+    match text.split_once('e') {
+        Some((digits, exponent)) => {
+            let exponent: i32 = exponent.parse().unwrap_or_default();
+            format!("{digits}e{exponent:+03}")
+        }
+        None => text,
+    }
+}
+
+/// Returns whether a value is a list of Python: no text, mapping, tuple, view or generator.
+pub(super) fn is_list(value: &Value) -> bool {
+    let is_listed = value.as_object().is_some_and(|object| {
+        matches!(object.repr(), ObjectRepr::Seq | ObjectRepr::Iterable)
+            && !object.is::<PythonList>()
+            && !object.is::<Generator>()
+    });
+    is_listed && !value.is_tuple()
+}
