@@ -251,8 +251,8 @@ impl PipelineConfig {
     }
 }
 
-/// Advice where an estimator needs a proved bound and a uniform sample follows selectors that prove
-/// none. An exact top-k multiplies every key, so it comes last.
+/// Advice for an estimator that needs a proved bound, with a uniform sample and selectors that prove
+/// none. An exact top-k reads every key, so it is the last suggestion.
 fn how_to_bound(needs: Needs, target: Target) -> &'static str {
     match (needs, target) {
         (Needs::Proof, Target::Sdpa) => {
