@@ -29,7 +29,7 @@ pub fn type_meant(name: &str, known: &[impl AsRef<str>]) -> Option<String> {
     }
 }
 
-/// Keys that the bare name of a component's field may mean.
+/// Advice with the keys that the bare name of a component's field may mean.
 pub(crate) fn place_meant(field: &str) -> Option<String> {
     let has = |kind| {
         let mut schemas = components(kind)

@@ -1,4 +1,4 @@
-//! The difference between two variants' scores in the same cases.
+//! Difference between the scores of two variants in the same cases.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,8 +24,8 @@ pub struct PairedDifference {
     pub low: f64,
     /// Upper end of the 95 % interval.
     pub high: f64,
-    /// Two-sided p-value of McNemar's exact test: gains against losses, cases that do not differ
-    /// left out.
+    /// Two-sided p-value of McNemar's exact test: gains against losses, without the cases that do not
+    /// differ.
     pub p_value: f64,
 }
 

@@ -145,8 +145,8 @@ impl StepCount {
 }
 
 impl Count {
-    /// Count of the samples at one query, given the error of each and whether it exceeded what it
-    /// may.
+    /// Count of the samples at one query, given the error of each and whether it violated the
+    /// promise.
     pub(super) fn at_query(
         layer: usize,
         query_head: Option<usize>,
