@@ -3,9 +3,10 @@
 //!
 //!     cargo run --release --example engine
 //!
-//! The engine here has one layer and a cache in pages of 64 tokens from one pool, listed in block tables as
-//! serving systems have them, each row a key and then a value in bf16. It goes all three ways at each step, and shows how long each took and how far
-//! its output is from attention to all tokens.
+//! The engine here has one layer and a cache in pages of 64 tokens from one pool, listed in block
+//! tables as serving systems have them, each row a key and then a value in bf16. It goes all three
+//! ways at each step, and shows how long each took and how far its output is from attention to all
+//! tokens.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -105,7 +106,7 @@ struct Engine {
 /// Keys and values of one KV head.
 #[derive(Default)]
 struct PagedCache {
-    /// Its pages, by their numbers in the pool.
+    /// Block table: the numbers of its pages in the pool.
     table: Vec<u32>,
     len: usize,
 }

@@ -22,7 +22,7 @@ const TOKENS: usize = 384;
 /// A sampler that draws nothing, until it must draw everything.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Mute {
-    /// Whether an estimator may follow.
+    /// True if an estimator may follow.
     grows: bool,
 }
 

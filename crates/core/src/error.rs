@@ -60,9 +60,9 @@ pub enum Error {
     /// A selector learns from the last queries of a prompt and has been shown none, so it would
     /// pick everything.
     #[error(
-        "`{selector}` learns from the last queries of a prompt and has been shown none, so it would \
-         read everything: call `observe` with them once the prompt's tokens are appended, also after \
-         tokens of the prompt were taken back (a prompt has at least one token)"
+        "`{selector}` learns from the last queries of a prompt and has been shown none, so it \
+         would read everything: call `observe` with them once the prompt's tokens are appended, \
+         also after tokens of the prompt were taken back (a prompt has at least one token)"
     )]
     Unobserved {
         /// Its name.
@@ -70,8 +70,8 @@ pub enum Error {
     },
     /// A selector learns from each step, and the previous step had no feedback.
     #[error(
-        "`{selector}` learns from the attention weights of each step and was given none of step {step}: \
-         call `feedback` for each query head after each step"
+        "`{selector}` learns from the attention weights of each step and was given none of step \
+         {step}: call `feedback` for each query head after each step"
     )]
     NoFeedback {
         /// Its name.

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Lessons {
     observed: bool,
-    /// 1 + the number of the last checked step without feedback; 0 if there is none. Atomic, because
-    /// steps have only a shared reference to the pipeline.
+    /// 1 + the number of the last checked step without feedback; 0 if there is none. Atomic,
+    /// because steps have only a shared reference to the pipeline.
     owed: AtomicU64,
 }
 

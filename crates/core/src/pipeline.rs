@@ -236,8 +236,8 @@ impl Pipeline {
     ///
     /// # Errors
     /// [`Error::Unobserved`] if a selector [awaits a prompt](Self::awaits_prompt),
-    /// [`Error::NoFeedback`] if an earlier step was not followed by [`feedback`](Self::feedback) and
-    /// a selector [needs it](Self::needs_feedback).
+    /// [`Error::NoFeedback`] if an earlier step was not followed by [`feedback`](Self::feedback)
+    /// and a selector [needs it](Self::needs_feedback).
     pub fn check_taught(&self, step: u32) -> Result<()> {
         if let Some(selector) = self.awaits_prompt() {
             return Err(Error::Unobserved { selector: selector.into() });

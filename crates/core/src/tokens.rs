@@ -74,10 +74,10 @@ impl<'a> Tokens<'a> {
         Self { rows: T::rows(Blocks::Many(blocks)), layout }
     }
 
-    /// `len` rows of `dim` elements in pages of a pool, as serving systems store them: row `t` is row
-    /// `t % rows` of page `table[t / rows]`, and page `p` begins at element `p · stride` of the pool.
-    /// If there are other elements between the rows, take [columns](Self::columns) of wider rows.
-    /// Cost: O(len / rows), without an allocation.
+    /// `len` rows of `dim` elements in pages of a pool, as serving systems store them: row `t` is
+    /// row `t % rows` of page `table[t / rows]`, and page `p` begins at element `p · stride` of the
+    /// pool. If there are other elements between the rows, take [columns](Self::columns) of wider
+    /// rows. Cost: O(len / rows), without an allocation.
     ///
     /// # Errors
     /// [`Error::Shape`] if a page has no rows or is longer than the stride, if the table is too

@@ -50,9 +50,9 @@ struct Column {
 ///
 /// `verdicts` are of one pipeline at several epsilons, all promised. A quantile above the diagonal
 /// belongs to a head or a row that exceeded epsilon more often than delta allows; colour and shape
-/// say whether that may be chance. The title has the verdict and the tests behind it. The worst have
-/// names beside them: `layer.head` for heads, `layer.head@query` for rows that contradict delta, at
-/// most eight at each epsilon.
+/// say whether that may be chance. The title has the verdict and the tests behind it. The worst
+/// have names beside them: `layer.head` for heads, `layer.head@query` for rows that contradict
+/// delta, at most eight at each epsilon.
 pub fn verification(verdicts: &[Verification]) -> String {
     let mut columns: Vec<Column> = verdicts.iter().map(Column::new).collect();
     columns.sort_by(|a, b| a.epsilon.total_cmp(&b.epsilon));

@@ -260,8 +260,8 @@ fn explain(kind: PromiseHead, delta: f64, counts: &Counts) -> String {
             assumption.sentence()
         ),
         _ => format!(
-            "the certificates assume {}, and this kind of head violates none of it: the bound of the \
-             estimator, or the probabilities of the sampler, are wrong",
+            "the certificates assume {}, and this kind of head violates none of it: the bound of \
+             the estimator, or the probabilities of the sampler, are wrong",
             counts.assumes
         ),
     };
@@ -331,9 +331,9 @@ impl PromiseHead {
             )),
             Self::LogNormal(_) | Self::Pareto(_) => Some((
                 Assumption::TailSeen,
-                "few tokens hold most of the attention, and a sample that misses them does not show \
-                 it; add a selector that finds heavy tokens (`oracle-top-k`), or draw by a sampler \
-                 that does (`priority`)",
+                "few tokens hold most of the attention, and a sample that misses them does not \
+                 show it; add a selector that finds heavy tokens (`oracle-top-k`), or draw by a \
+                 sampler that does (`priority`)",
             )),
             Self::OneDirection(_) => Some((
                 Assumption::Normal,
@@ -481,8 +481,8 @@ impl PromiseTrials {
         Self::with_data(kind.data(), config, 1)
     }
 
-    /// A head whose tokens the pipeline, with this seed, has seen. The selectors are shown them as a
-    /// prompt and given feedback for a step before the trials, so those that learn have learned.
+    /// A head whose tokens the pipeline, with this seed, has seen. The selectors are shown them as
+    /// a prompt and given feedback for a step before the trials, so those that learn have learned.
     ///
     /// # Panics
     /// If the pipeline cannot run.
@@ -569,8 +569,8 @@ fn class(token: usize) -> TokenClass {
     }
 }
 
-/// Shows the selectors the newest token's queries as those of a prompt, and gives them feedback for a
-/// step of a sequence number that no trial uses.
+/// Shows the selectors the newest token's queries as those of a prompt, and gives them feedback for
+/// a step of a sequence number that no trial uses.
 fn teach(pipeline: &mut Pipeline, head: &HeadData) {
     let sequence = pipeline.site().sequence;
     pipeline.set_sequence(u32::MAX);

@@ -63,8 +63,8 @@ impl Cpu {
     /// `ByCount` here.
     ///
     /// # Errors
-    /// If `head.step` has fewer keys or values than are visible, keys and values of different number
-    /// types, rows whose dimension is no multiple of 32 without
+    /// If `head.step` has fewer keys or values than are visible, keys and values of different
+    /// number types, rows whose dimension is no multiple of 32 without
     /// [padding](vattention_core::Tokens::padded), or queries of another shape. Also if a selector
     /// lacks a prompt or feedback
     /// ([`Pipeline::check_taught`](vattention_core::Pipeline::check_taught)).

@@ -174,8 +174,8 @@ fn report(left_out: &[LeftOut]) {
 /// Maximum number of files that a message names; others are counted.
 const NAMED: usize = 3;
 
-/// Problems of all files. A problem that a change causes in several files is listed once, with their
-/// names.
+/// Problems of all files. A problem that a change causes in several files is listed once, with
+/// their names.
 fn problems(refused: Vec<Refused>) -> Vec<Problem> {
     let mut found: Vec<(Problem, Vec<String>)> = Vec::new();
     for Refused { file, error, .. } in refused {

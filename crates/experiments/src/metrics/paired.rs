@@ -24,8 +24,8 @@ pub struct PairedDifference {
     pub low: f64,
     /// Upper end of the 95 % interval.
     pub high: f64,
-    /// Two-sided p-value of McNemar's exact test: gains against losses, without the cases that do not
-    /// differ.
+    /// Two-sided p-value of McNemar's exact test: gains against losses, without the cases that do
+    /// not differ.
     pub p_value: f64,
 }
 

@@ -7,8 +7,8 @@ use super::paired::QUANTILE;
 /// 95 % interval of a mean of scores from 0 to 1.
 ///
 /// Wilson's score interval (Wilson 1927, "Probable inference, the law of succession, and
-/// statistical inference"). For fractional scores it is conservative: the variance of a score within
-/// `[0, 1]` is at most that of a Bernoulli variable of the same mean.
+/// statistical inference"). For fractional scores it is conservative: the variance of a score
+/// within `[0, 1]` is at most that of a Bernoulli variable of the same mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ShareInterval {
     /// Lower end.
