@@ -98,8 +98,10 @@ WORDS = ["skies", "dying", "lying", "tying", "news", "innings", "inning", "outin
 
 
 def score_names(answer, names):
-    """InfiniteBench's score of longdialogue_qa_eng since its issue 18 of August 2024: before, it
-    compared words with the first name alone, and so no name of two words was ever right."""
+    """InfiniteBench's score of longdialogue_qa_eng since its issue 18 of August 2024.
+
+    The earlier score compared words with the first name alone, so names of two words never matched.
+    """
     answer = answer.strip().upper()
     return any(name.upper() in answer for name in names)
 
