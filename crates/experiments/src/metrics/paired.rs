@@ -11,9 +11,9 @@ pub(super) const QUANTILE: f64 = 1.959_963_984_540_054;
 ///
 /// The interval is Tango's score interval for paired shares (Tango 1998, "Equivalence test and
 /// confidence interval for the difference in proportions for the paired-sample design", Statistics
-/// in Medicine 17). Where scores are fractions, gains and losses are summed in place of counts,
+/// in Medicine 17). If scores are fractions, sums of gains and losses take the place of counts,
 /// which is conservative: the square of a difference within `[-1, 1]` is at most its absolute
-/// value. Cases are taken for independent.
+/// value. Cases are assumed to be independent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairedDifference {
     /// Number of cases.

@@ -85,7 +85,7 @@ pub struct Count {
     pub trials: usize,
     /// How probable that many violations are, if the failure probability is delta.
     pub p_value: f64,
-    /// The smallest error that at least a share of 1 − delta of the trials do not exceed.
+    /// Smallest error that at least a share of 1 − delta of the trials do not exceed.
     pub error_at_delta: f64,
 }
 

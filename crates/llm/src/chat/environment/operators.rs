@@ -116,7 +116,7 @@ fn number(value: &Value) -> Result<f64, Error> {
     }
 }
 
-/// The order of two values, or none if one is not a number.
+/// Returns the order of two values, or `None` if one of them is NaN.
 ///
 /// # Errors
 /// If Python cannot order the values.

@@ -273,7 +273,7 @@ pub(super) fn change_case(text: &str, method: &str) -> String {
     }
 }
 
-/// Decimal digits, and beside them superscripts and digits in circles and parentheses.
+/// Decimal digits. [`DIGITS`] also matches superscripts and digits in circles or parentheses.
 static DECIMALS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^\p{Nd}+$").expect("the expression is valid"));
 static DIGITS: LazyLock<Regex> = LazyLock::new(|| {

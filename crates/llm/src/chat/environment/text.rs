@@ -12,7 +12,7 @@ use super::objects::{Generator, PythonList};
 
 /// Maximum nesting of values that are written or compared; Python has such a limit, too.
 pub(super) const DEEPEST: usize = 200;
-/// Bytes of a text: as many as a template's steps can make otherwise.
+/// Maximum length of a text in bytes; a template can make about as much step by step.
 const LONGEST: usize = 64_000_000;
 
 /// Characters that `repr` escapes, beside quotes and the backslash.

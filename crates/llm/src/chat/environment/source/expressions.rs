@@ -29,7 +29,7 @@ impl<'t> Rewriter<'t> {
         match self.text() {
             "for" => self.loop_list(),
             "set" => self.assignment(),
-            // Tags around the assistant's text, which show it to a trainer, have a scope.
+            // These tags mark the assistant's text for training, and have a scope.
             "generation" if is_alone => self.replace(0, "with"),
             "endgeneration" if is_alone => self.replace(0, "endwith"),
             // This is a statement of minijinja that jinja2 lacks.

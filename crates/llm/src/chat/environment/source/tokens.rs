@@ -69,7 +69,7 @@ fn read_string(bytes: &[u8], quote: u8) -> usize {
     bytes.len()
 }
 
-/// Reads digits of any base with their point and exponent.
+/// Returns the length of a number of any base, with its point and exponent.
 fn read_number(text: &str) -> usize {
     let is_digit = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let whole = text.find(|c| !is_digit(c)).unwrap_or(text.len());
