@@ -10,7 +10,8 @@ FOLDER has the published scripts, which are not shipped here:
     ruler_constants.py     github.com/NVIDIA/RULER, scripts/eval/synthetic/constants.py
     math_equivalence.py    github.com/hendrycks/math, modeling/math_equivalence.py
     loogle_metrics.py      github.com/bigai-nlco/LooGLE, Evaluation/automatic_metrics.py (without METEOR and BERTScore and their imports)
-    infinitebench_scores.py  github.com/OpenBMB/InfiniteBench, src/compute_scores.py at 88b3daa (without its imports of tqdm, evaluate and args, and what needs them)
+    infinitebench_scores.py  github.com/OpenBMB/InfiniteBench, src/compute_scores.py at 88b3daa
+                             (without its imports of tqdm, evaluate and args, and what needs them)
 """
 
 import json
