@@ -179,7 +179,7 @@ def test_a_driver_ends(cluster, environment, tmp_path, ending):
     if ending == signal.SIGINT:
         assert code == 130 and "Traceback" not in said and "run again" in said, said
     kept = first.results.read_bytes()
-    # Its tasks end, too, and what they were computing.
+    # Waits until the tasks of the run have ended, too.
     computed = None
     while computed != (computed := len(first.computed())):
         time.sleep(3)
