@@ -52,7 +52,7 @@ bench *ARGS:
 python:
     python/test.sh
 
-# Run every make_* tool, and compare its files with the committed ones (minutes; 5 GB of packages).
+# Regenerate the golden files, and compare them with the committed ones (minutes; 5 GB of packages).
 golden:
     tools/golden.sh
 

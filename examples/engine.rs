@@ -1,11 +1,12 @@
-//! How an engine plugs in: with a KV cache of its own, over which the library's kernels go or its own do, and with
-//! the library's cache.
+//! Three ways to use the library in an engine: the library's kernels over the engine's KV cache, the
+//! engine's own kernels over its cache, and the library's cache.
 //!
 //!     cargo run --release --example engine
 //!
-//! The engine here has one layer and a cache in pages of 64 tokens from one pool, listed in block tables as
-//! serving systems have them, each row a key and then a value in bf16. It goes all three ways at each step, and shows how long each took and how far
-//! its output is from attention to all tokens.
+//! The engine of this example has one layer and a cache in pages of 64 tokens from one pool, listed
+//! in block tables as in serving systems. A row is a key followed by a value, in bf16. Each step
+//! runs in all three ways; the example prints their times, and the errors of their outputs relative
+//! to attention over all tokens.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -24,8 +25,9 @@ const SHAPE: Shape = Shape { query_heads: 8, kv_heads: 2, head_dim: 64, value_di
 const TOKENS: usize = 16_384;
 const STEPS: usize = 4;
 
-/// Elements of a row, and the pages of the pool.
+/// Number of elements of a row.
 const ROW: usize = SHAPE.head_dim + SHAPE.value_dim;
+/// Layout of the pool's pages.
 const PAGE: PageLayout = PageLayout { rows: 64, stride: 64 * ROW };
 
 /// What is read: edges, the largest scores, and of the rest as many as the promise needs.
@@ -105,7 +107,7 @@ struct Engine {
 /// Keys and values of one KV head.
 #[derive(Default)]
 struct PagedCache {
-    /// Its pages, by their numbers in the pool.
+    /// Block table: the numbers of its pages in the pool.
     table: Vec<u32>,
     len: usize,
 }

@@ -1,9 +1,9 @@
-//! Pipelines of the folder `configs` that need no weights, compiled in so that a name finds them.
+//! Built-in pipelines: the files of the folder `configs` that need no weights, found by name.
 
 use vattention_config::NamedPipeline;
 use vattention_core::inventory;
 
-/// Enters files of the folder `configs`, named without `.toml`.
+/// Registers files of the folder `configs`, named without `.toml`.
 macro_rules! carry {
     ($($name:literal),* $(,)?) => {
         $(inventory::submit! {

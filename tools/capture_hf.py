@@ -270,7 +270,7 @@ def parse_layers(text, count):
 
 
 def parse_range(text, count):
-    """The numbers of `3`, of `9-23`, or of `9..24`, whose end is left out; None where there are none."""
+    """Numbers of `3`, `9-23` or `9..24` (without its end); `[None]` if the text is wrong."""
     match = re.fullmatch(r"(\d{1,6})(?:(-|\.\.)(\d{1,6}))?", text.strip(), re.ASCII)
     if match is None:
         return [None]

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs every make_* tool, and fails if a golden file is not what its tool makes. Files that are made
-# exactly are written in place and compared by git; logits of checkpoints, which are rounded
-# differently on each machine, are checked within a tolerance.
+# Runs every make_* tool, and fails if a golden file differs from its tool's output. Reproducible files
+# are written in place and compared by git; logits of checkpoints, which are rounded differently on
+# each machine, are checked within a tolerance.
 #
 # Packages (5 GB) are installed in .venv-golden; GOLDEN_PYTHON names another Python that has them.
-# Two tools need more, and are left out without it: make_smollm2_golden.py the real model and
-# llama-cpp-python (`just prefill` installs them), make_metric_golden.py the published scripts, in
-# the folder that METRIC_SCRIPTS names.
+# Two tools have further requirements, and are skipped if these are missing: make_smollm2_golden.py
+# needs the real model and llama-cpp-python (`just prefill` installs both), make_metric_golden.py
+# needs the published scripts in the folder METRIC_SCRIPTS.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,7 +21,7 @@ step() { printf '\n== %s\n' "$*" >&2; "$@"; }
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Writes what a tool prints, whole or not at all.
+# Writes the output of a tool to a file, if the tool succeeds.
 write() { # the golden file, the tool and its arguments
   local file=$1
   shift

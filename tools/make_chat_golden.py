@@ -1028,7 +1028,7 @@ STATEMENTS = {
 
 
 def build_environment():
-    """The environment of transformers 5, with a clock that stands still."""
+    """The environment of transformers 5, with a fixed clock."""
 
     def raise_exception(message):
         raise jinja2.exceptions.TemplateError(message)
@@ -1090,7 +1090,7 @@ def build_environment():
 
 
 def render(source, context):
-    """The text that a template makes, or None if it raises an exception."""
+    """Rendered text of a template, or None if it raises an exception."""
     try:
         text = build_environment().from_string(source).render(**context)
     except Exception:
@@ -1101,7 +1101,7 @@ def render(source, context):
 
 
 def list_templates():
-    """All short templates with their topics."""
+    """All short templates, with their topics."""
     for topic, lines in EXPRESSIONS.items():
         for line in lines.strip().split("\n"):
             yield topic, "{{ " + line + " }}"

@@ -10,7 +10,8 @@ FOLDER has the published scripts, which are not shipped here:
     ruler_constants.py     github.com/NVIDIA/RULER, scripts/eval/synthetic/constants.py
     math_equivalence.py    github.com/hendrycks/math, modeling/math_equivalence.py
     loogle_metrics.py      github.com/bigai-nlco/LooGLE, Evaluation/automatic_metrics.py (without METEOR and BERTScore and their imports)
-    infinitebench_scores.py  github.com/OpenBMB/InfiniteBench, src/compute_scores.py at 88b3daa (without its imports of tqdm, evaluate and args, and what needs them)
+    infinitebench_scores.py  github.com/OpenBMB/InfiniteBench, src/compute_scores.py at 88b3daa
+                             (without its imports of tqdm, evaluate and args, and what needs them)
 """
 
 import json
@@ -98,8 +99,10 @@ WORDS = ["skies", "dying", "lying", "tying", "news", "innings", "inning", "outin
 
 
 def score_names(answer, names):
-    """InfiniteBench's score of longdialogue_qa_eng since its issue 18 of August 2024: before, it
-    compared words with the first name alone, and so no name of two words was ever right."""
+    """InfiniteBench's score of longdialogue_qa_eng since its issue 18 of August 2024.
+
+    The earlier score compared words with the first name alone, so names of two words never matched.
+    """
     answer = answer.strip().upper()
     return any(name.upper() in answer for name in names)
 

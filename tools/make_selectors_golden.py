@@ -119,7 +119,7 @@ def hata():
         queries = rng.integers(-31, 32, (group, dim))
         keys = rng.integers(-31, 32, (tokens, dim))
         basis = np.linalg.qr(rng.standard_normal((max(dim, bits), min(dim, bits))))[0]
-        # Sums in extended precision do not depend on the machine's BLAS within the digits written.
+        # In extended precision, the written digits do not depend on the machine's BLAS.
         weight = np.round(basis if dim > bits else basis.T, 3).astype(np.longdouble)
         targets = np.stack([hata_targets(scores, 0.1) for scores in queries @ keys.T])
         loss = lambda weight: hata_loss(weight, queries, keys, targets)

@@ -202,7 +202,7 @@ impl Attention {
         Ok(Self { backend: self.backend, pipeline, layer: Mutex::new(forked) })
     }
 
-    /// A fork with the same samples: it continues as this one would.
+    /// Returns a fork with the same samples, which continues as this one would.
     fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> PyResult<Self> {
         self.fork(py, None)
     }

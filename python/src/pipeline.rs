@@ -130,7 +130,7 @@ impl Pipeline {
         toml::to_string(&*self.config).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    /// The same pipeline, which does not change.
+    /// Returns this pipeline: it is immutable.
     fn __deepcopy__(slf: Py<Self>, _memo: &Bound<'_, PyAny>) -> Py<Self> {
         slf
     }

@@ -81,7 +81,7 @@ fn classes() -> MutexGuard<'static, BTreeMap<String, Py<PyAny>>> {
 
 /// The worker of one KV head. What it raises ends the call that asked it, as that exception.
 struct Instance {
-    /// The name that its class was registered under.
+    /// Registered name of the class.
     name: String,
     object: Py<PyAny>,
 }
@@ -93,7 +93,7 @@ impl Instance {
         let called = pyo3::Python::attach(|py| {
             work(py).inspect_err(|error| {
                 let note = format!("raised by `{method}` of the python selector `{}`", self.name);
-                // An exception without its note still says more than a failure to add one.
+                // If adding the note fails, the original exception is raised without it.
                 let _ = error.value(py).call_method1("add_note", (note,));
             })
         });
@@ -196,7 +196,7 @@ fn found(panic: Box<dyn Any + Send>) -> String {
     }
 }
 
-/// An exception in one line, with its notes.
+/// Formats an exception in one line, with its notes.
 fn with_notes(py: pyo3::Python<'_>, error: &PyErr) -> String {
     let notes = error.value(py).getattr("__notes__").and_then(|notes| notes.extract());
     let notes: Vec<String> = notes.unwrap_or_default();

@@ -1,4 +1,4 @@
-"""Small models of `transformers`, and what is generated with them."""
+"""Small models of `transformers`, and generation with them."""
 
 import importlib
 import inspect
@@ -20,7 +20,7 @@ CACHE = (
     if "cache" in inspect.signature(transformers.LlamaForCausalLM.forward).parameters
     else "past_key_values"
 )
-"""What a cache is passed as; the second is the name before transformers 5.24."""
+"""Keyword argument of a cache; the second is its name before transformers 5.24."""
 
 TOLERANCE = 1e-4
 torch.set_num_threads(1)  # Small models wait for threads more than they gain.
@@ -72,7 +72,7 @@ def prompt(*, tokens=20, padding=(6, 0), seed=1):
 
 
 def generated(model, inputs, cache=None, seed=2, **options):
-    """What `generate` makes, with its logits; without a cache, by transformers' own."""
+    """Output of `generate` with its logits; by default with transformers' own cache."""
     torch.manual_seed(seed)
     options = {"max_new_tokens": 16, "do_sample": False, **options}
     if cache is not None:

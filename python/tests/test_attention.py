@@ -239,7 +239,8 @@ def test_other_python_threads_go_on():
 
 
 def test_two_threads_at_once_are_refused():
-    attention, queries = long_call(), normal(8, 640, 64)  # Ten seconds: the second one comes by then.
+    # The call takes ten seconds, within which the second thread begins.
+    attention, queries = long_call(), normal(8, 640, 64)
     results: list[BaseException | None] = []
     start = threading.Barrier(2)
 

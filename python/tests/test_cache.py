@@ -1,4 +1,4 @@
-"""Caches of `transformers` beside attending: places, ended rows, chunks, copies and files."""
+"""Operations of `VAttentionCache`: places, ended rows, chunks, copies and files."""
 
 import copy
 import io

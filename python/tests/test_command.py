@@ -13,7 +13,7 @@ from vattention import _vattention
 
 COMMAND = [sys.executable, "-P", "-m", "vattention._command"]
 
-# A command that takes so long hangs, however busy the machine is.
+# Time limit that only a hanging command exceeds, even on a busy machine.
 PATIENCE = 600
 
 
@@ -39,7 +39,7 @@ def test_exit_codes():
 
 
 def wait_until_interruptible(process):
-    """Until the command catches the signal that ends processes, which Python leaves alone."""
+    """Waits until the command handles SIGTERM, which Python itself does not handle."""
     status = Path(f"/proc/{process.pid}/status")
     while True:
         caught = next(line for line in status.read_text().splitlines() if line.startswith("SigCgt:"))

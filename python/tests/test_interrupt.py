@@ -26,7 +26,8 @@ except KeyboardInterrupt:
 """
 
 
-# A call that Ctrl-C does not end takes longer, or about as long as all its parts: of `study` 32, of `attend` 50.
+# A call that Ctrl-C does not end exceeds the limit, or takes about the time of all its parts (32 of
+# `study`, 50 of `attend`).
 PATIENCE = 600
 
 

@@ -11,7 +11,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def run(program):
-    """A program's output, from the repository's root."""
+    """Output of a program that runs in the repository's root."""
     command = [sys.executable, "-P", "-"]
     ran = subprocess.run(command, input=program, cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr

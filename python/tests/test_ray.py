@@ -19,7 +19,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 PACKAGE = Path(vattention.__file__).parent
 # A test that waits longer has failed.
-# A run that takes so long hangs, however busy the machine is.
+# Time limit that only a hanging run exceeds, even on a busy machine.
 PATIENCE = 600
 SMALL = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
 QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
@@ -179,7 +179,7 @@ def test_a_driver_ends(cluster, environment, tmp_path, ending):
     if ending == signal.SIGINT:
         assert code == 130 and "Traceback" not in said and "run again" in said, said
     kept = first.results.read_bytes()
-    # Its tasks end, too, and what they were computing.
+    # Waits until the tasks of the run have ended, too.
     computed = None
     while computed != (computed := len(first.computed())):
         time.sleep(3)

@@ -85,7 +85,7 @@ STREAMING = CONFIGS / "streaming-llm.toml"
     "one", [str(STREAMING), STREAMING, "streaming-llm", Pipeline.load("streaming-llm")]
 )
 def test_one_pipeline_is_a_list_of_one(one):
-    """A path is not read letter by letter."""
+    """A path is a single item, not a list of letters."""
     layer = next(iter(Trace(TRACE).layers))
     found = vattention.compare(one, TRACE, layers=[layer], queries=2)
     assert [pipeline["pipeline"] for pipeline in found["pipelines"]] == ["StreamingLLM"]

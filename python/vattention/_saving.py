@@ -1,4 +1,4 @@
-"""Pipelines in `pickle`: as the text of a file that means the same."""
+"""Pipelines in `pickle`, stored as the text of an equivalent file."""
 
 import copyreg
 from collections.abc import Callable
@@ -15,5 +15,5 @@ def _reduce(pipeline: Pipeline) -> tuple[Callable[[str], Pipeline], tuple[str]]:
 
 
 def register() -> None:
-    """Lets `pickle` save pipelines. Files that they name are found from the same working folder."""
+    """Enables `pickle` for pipelines; loading needs the same working folder if they name files."""
     copyreg.pickle(Pipeline, _reduce)

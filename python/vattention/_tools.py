@@ -119,7 +119,7 @@ def _pipeline(given: Pipeline | _Path) -> Pipeline:
 
 
 def _pipelines(given: Iterable[Pipeline | _Path] | Pipeline | _Path) -> list[Pipeline]:
-    """Pipelines of a list, or of a single one: a text is not read letter by letter."""
+    """Converts a list or a single item to pipelines. A text is one item."""
     if isinstance(given, (Pipeline, str, PathLike)):
         return [_pipeline(given)]
     return [_pipeline(one) for one in given]

@@ -57,7 +57,7 @@ class RowReport(TypedDict):
     fell_back: bool
     """Whether everything was read because that is faster than so long a list."""
     unobserved: bool
-    """Whether everything was read because a selector learns from a prompt and was shown none."""
+    """True if everything was read because a selector learns from a prompt and was shown none."""
     kind: Kind
     """What the promise and the error bar rest on."""
     assumes: list[str]
@@ -90,7 +90,7 @@ class Summary(TypedDict):
     fell_back: int
     """Rows in which everything was read because that is faster."""
     unobserved: int
-    """Rows in which everything was read because a selector was shown no prompt."""
+    """Number of rows that read everything because a selector was shown no prompt."""
     exact: int
     """Rows that read everything."""
     promised: int

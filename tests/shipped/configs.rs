@@ -19,7 +19,7 @@ fn every_config_can_be_loaded_written_and_loaded_again() {
     assert_eq!(names.len(), files::configs().len(), "two pipelines have one name");
 }
 
-/// A file that names no weights is found by its name, and means the same there.
+/// A file that names no weights is found by its name, as the same pipeline.
 #[test]
 fn files_that_need_no_other_are_built_in() {
     let mut expected = Vec::new();

@@ -95,8 +95,8 @@ fn a_target_that_is_not_proved_is_refused() {
     }
 }
 
-/// Advice is something that cures: `priority` is not advised to who draws by it, and an exact top-k,
-/// which reads every key, is not the first advice.
+/// Advice solves the problem: `priority` is not suggested to a pipeline that has it, and an exact
+/// top-k, which reads every key, is not the first suggestion.
 #[test]
 fn advice_for_rigorous_mode_cures() {
     let rigorous = promise("ratio", "mode = \"rigorous\"");
@@ -117,7 +117,7 @@ fn advice_for_rigorous_mode_cures() {
     assert!(said("", "", &hoeffding).contains("take the estimator `ratio`"));
 }
 
-/// What an estimator is asked for is judged beside the lack of `delta`, not after it.
+/// Conflicts of an estimator are reported together with a missing `delta`.
 #[test]
 fn a_missing_delta_hides_no_other_problem() {
     let both = said("", "", "type = \"ratio\"\nepsilon = 0.1\nsize = 0.1");

@@ -24,7 +24,7 @@ fn visible(step: usize) -> usize {
 /// An engine's pages, `[pages][rows · heads · dim]`: the vectors of all KV heads of a token side by side.
 struct Pages<E> {
     numbers: Vec<Vec<E>>,
-    /// The same pages in one pool, in another order and with a gap behind each, if it is used.
+    /// The same pages in one pool, in another order and with a gap after each, if it is used.
     pool: Option<(Vec<E>, Vec<u32>)>,
     rows: usize,
     heads: usize,
@@ -59,7 +59,7 @@ impl<E: Element + 'static> Pages<E> {
         self
     }
 
-    /// Numbers from page to page of the pool.
+    /// Number of elements from page to page of the pool.
     fn stride(&self) -> usize {
         self.rows * self.heads * self.dim + 7
     }
@@ -291,7 +291,7 @@ impl OneHead {
         pipeline.observe(&PromptQueries { site: &site, queries, keys, values });
     }
 
-    /// What a step's error says, by the kernels and by the definition.
+    /// Message of a step's error, which is the same by the kernels and by the definition.
     fn step(&self, pipeline: &mut Pipeline, number: u32, feedback: bool) -> String {
         let (site, keys, values) = (*pipeline.site(), self.rows(), self.rows());
         let (queries, visible) = (&self.queries[..], Self::TOKENS);
@@ -315,8 +315,8 @@ impl OneHead {
     }
 }
 
-/// An engine that forgets classes, prompts or feedback gets an error that says what to call, in place
-/// of a panic or of steps that read everything.
+/// An engine that forgets classes, prompts or feedback gets an error that says what to call, in
+/// place of a panic or of steps that read everything.
 #[test]
 fn what_a_selector_learns_from_must_come() {
     let head = OneHead::new();

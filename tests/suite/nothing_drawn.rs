@@ -22,7 +22,7 @@ const TOKENS: usize = 384;
 /// A sampler that draws nothing, until it must draw everything.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Mute {
-    /// Whether an estimator may follow.
+    /// True if an estimator may follow.
     grows: bool,
 }
 
@@ -112,10 +112,10 @@ fn the_newest_token_is_read_where_nothing_is_picked_and_nothing_drawn() {
     let keys = normal((SHAPE.kv_heads, TOKENS, SHAPE.head_dim), 1);
     let values = normal((SHAPE.kv_heads, TOKENS, SHAPE.value_dim), 2);
     let queries = normal((SHAPE.query_heads, 1, SHAPE.head_dim), 3);
-    let one = || Box::new(Ratio::sized(Size::Tokens(1), 0.1.try_into().unwrap()));
+    let make_ratio = || Box::new(Ratio::sized(Size::Tokens(1), 0.1.try_into().unwrap()));
     let samplers: [(Box<dyn SamplerConfig>, Option<Box<dyn BudgetEstimator>>); 3] = [
         (Box::new(Mute { grows: false }), None),
-        (Box::new(Mute { grows: true }), Some(one())),
+        (Box::new(Mute { grows: true }), Some(make_ratio())),
         (Box::new(lsh()), None),
     ];
     for (sampler, estimator) in samplers {

@@ -81,8 +81,8 @@ fn pipelines() -> Vec<(String, Arc<PipelineConfig>)> {
         .collect()
 }
 
-/// After tokens were taken back into a prompt, what its remaining queries teach is kept; where none
-/// is left, a step is refused until a prompt is observed again. Nothing becomes dense silently.
+/// After a truncation into a prompt, selectors learn from its remaining queries. If none remains, a
+/// step is refused until a prompt is observed again. No pipeline becomes dense silently.
 #[test]
 fn a_prompt_that_is_cut_still_teaches_or_the_step_is_refused() {
     let (layer, pipelines) = (Layer::new(), pipelines());
@@ -124,7 +124,7 @@ fn a_prompt_that_is_cut_still_teaches_or_the_step_is_refused() {
     }
 }
 
-/// Rows whose selectors wait for a prompt say so.
+/// Reports of rows whose selectors have no prompt are marked.
 #[test]
 fn a_row_without_a_prompt_is_reported() {
     let layer = Layer::new();

@@ -29,7 +29,7 @@ struct LastQueries {
 }
 
 impl LastQueries {
-    /// The queries of a prompt that is cut to its first `tokens` tokens, if any are left.
+    /// Returns the queries that remain if the sequence is cut to its first `tokens` tokens.
     fn cut(&self, tokens: usize) -> Option<Self> {
         let taken_back = self.tokens.saturating_sub(tokens);
         let left = self.queries.dim().1.checked_sub(taken_back).filter(|&left| left > 0)?;
@@ -69,7 +69,7 @@ impl Head {
     }
 
     /// The same head over the first `tokens` tokens, of which the selectors have been shown nothing.
-    /// A prompt that is cut keeps the queries of its remaining tokens.
+    /// If the end falls into a prompt, the queries of its remaining tokens are kept.
     pub(crate) fn truncated(&self, tokens: usize) -> Result<Self> {
         let (whole, others) = self.prompts.split_at(self.prompts_within(tokens));
         let cut = others.first().and_then(|prompt| prompt.cut(tokens));
@@ -82,12 +82,12 @@ impl Head {
         })
     }
 
-    /// Whether a prompt was observed, seen by the selectors or not.
+    /// Returns whether a prompt was observed; the selectors may not have been shown it yet.
     pub(crate) fn has_prompt(&self) -> bool {
         !self.prompts.is_empty()
     }
 
-    /// The first selector that learns from a prompt, by name, if none was observed.
+    /// Name of the first selector that learns from a prompt, if none was observed.
     pub(crate) fn awaits_prompt(&self) -> Option<&str> {
         if self.has_prompt() { None } else { self.pipeline.awaits_prompt() }
     }

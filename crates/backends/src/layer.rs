@@ -39,7 +39,7 @@ pub struct Layer<M> {
     frees: Option<usize>,
     /// Whether a selector has panicked while it was shown something.
     lost: bool,
-    /// Whether tokens were taken back with all that selectors had learned from a prompt.
+    /// True after a truncation that left no observed query, until a prompt is observed.
     unlearned: bool,
 }
 
@@ -97,7 +97,7 @@ impl<M: Executor> Layer<M> {
         if self.lost { Err(Error::Lost) } else { Ok(()) }
     }
 
-    /// Refuses to read everything after what selectors had learned from a prompt was taken back.
+    /// Refuses a step after a truncation that left no observed query: it would read everything.
     fn check_learned(&self) -> Result<()> {
         match self.heads.iter().find_map(Head::awaits_prompt) {
             Some(selector) if self.unlearned => {

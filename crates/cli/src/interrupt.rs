@@ -1,24 +1,24 @@
-//! The words of a command that Ctrl-C ends.
+//! Message of a command that Ctrl-C ends.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 
-/// The commands that can keep results as they come.
+/// Commands that can store results while they run.
 const RESUMABLE: [&str; 5] = ["compare", "verify", "study", "tune", "evaluate"];
 
 static MESSAGE: Mutex<String> = Mutex::new(String::new());
 
-/// Notes what an interruption of the command with these arguments should say.
+/// Prepares the message for an interruption of the command with these arguments.
 pub(crate) fn prepare(args: &[String]) {
     *MESSAGE.lock().unwrap_or_else(PoisonError::into_inner) = message(args);
 }
 
-/// Says what was kept of the work.
+/// Prints whether results were stored, and how to continue.
 pub(crate) fn report() {
     let message = MESSAGE.lock().unwrap_or_else(PoisonError::into_inner);
-    // The bar of progress is a line without an end.
+    // A progress bar leaves its line unfinished.
     let newline = if std::io::stderr().is_terminal() { "\n" } else { "" };
-    // The process ends: nobody is left to tell of a failure.
+    // The process ends, so a failure to write cannot be reported.
     let _ = writeln!(std::io::stderr(), "{newline}note: interrupted; {message}");
 }
 

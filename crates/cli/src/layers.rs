@@ -1,15 +1,15 @@
-//! Numbers of layers, as options list them.
+//! Layer numbers and ranges in options.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// One layer (`3`), layers from one to another (`9-23`), or from one to before another (`9..24`, as
-/// in pipeline files).
+/// One layer (`3`), an inclusive range (`9-23`) or a range that excludes its end (`9..24`, as in
+/// pipeline files).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LayerRange(RangeInclusive<usize>);
 
 impl LayerRange {
-    /// The largest number of a layer that can be given.
+    /// Largest layer number that is accepted.
     const LARGEST: usize = 65_535;
 }
 

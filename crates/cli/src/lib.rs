@@ -159,14 +159,14 @@ mod tests {
 
     use super::*;
 
-    /// Every command, with its subcommands.
+    /// Returns every command, with its subcommands.
     fn commands(command: Command) -> Vec<Command> {
         let within: Vec<Command> = command.get_subcommands().cloned().flat_map(commands).collect();
         [vec![command], within].concat()
     }
 
-    /// Text ends a line at a sentence's end alone, so that it is wrapped once, to the width of the
-    /// terminal; lines of tables fit into 80 columns.
+    /// Help texts have line breaks only between sentences, so that the terminal's width alone wraps
+    /// them; lines of tables fit into 80 columns.
     #[test]
     fn help_is_not_wrapped_by_hand() {
         let all = commands(Cli::command());
@@ -182,7 +182,7 @@ mod tests {
         assert!(!texts.is_empty());
     }
 
-    /// Also where no terminal says how wide it is.
+    /// Checked at the width without a terminal, too.
     #[test]
     fn help_is_at_most_100_columns_wide() {
         for mut command in commands(Cli::command().max_term_width(100)) {

@@ -15,7 +15,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The kinds of components, with their keys in JSON and their titles.
+/// Kinds of components, with their JSON keys and titles.
 const KINDS: [(ComponentKind, &str, &str); 3] = [
     (ComponentKind::Selector, "selectors", "Selectors, [[selectors]]"),
     (ComponentKind::Sampler, "samplers", "Samplers, [sampler]"),
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
-/// The failure to find a component, with names near to what was asked.
+/// Error for an unknown component, with similar names.
 fn unknown(name: &str) -> Failure {
     let mut known: Vec<&str> = KINDS
         .iter()

@@ -11,7 +11,7 @@ pub(crate) fn short(x: f64) -> String {
     if x >= 0.001 { format!("{x:.4}") } else { format!("{x:.1e}") }
 }
 
-/// Four significant digits at most: a searched epsilon has many more.
+/// Formats a number with at most four significant digits; an epsilon from a search has many more.
 pub(crate) fn few_digits(x: f64) -> String {
     format!("{x:.3e}").parse().map_or_else(|_| x.to_string(), |rounded: f64| rounded.to_string())
 }

@@ -77,10 +77,10 @@ pub(crate) fn check_outputs_unless(
     leave_nothing_half_written(partial.collect(), interrupt.clone())
 }
 
-/// Path of `--json` that stands for standard output.
+/// Value of `--json` that means standard output.
 const STANDARD_OUTPUT: &str = "-";
 
-/// Whether `--json` goes to standard output, where nothing else may go then.
+/// Returns whether the JSON goes to standard output; then nothing else may be printed there.
 pub(crate) fn is_standard_output(path: &Path) -> bool {
     path == Path::new(STANDARD_OUTPUT)
 }
@@ -93,7 +93,7 @@ struct Document<'a, R> {
     results: &'a R,
 }
 
-/// Writes results as JSON, after the provenance that `run` makes: to a file, or to standard output.
+/// Writes the provenance from `run` and the results as JSON, to a file or to standard output.
 pub(crate) fn write_json(
     path: &Path,
     run: impl FnOnce() -> Result<Provenance, Failure>,
@@ -123,7 +123,7 @@ pub(crate) fn publish(
     }
 }
 
-/// Refuses a plot whose name promises another format than SVG.
+/// Refuses a plot whose name does not end in `.svg`.
 pub(crate) fn check_plot_name(path: &Path) -> Result<(), Failure> {
     let is_svg = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
     if is_svg {

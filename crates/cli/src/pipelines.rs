@@ -80,7 +80,7 @@ impl PipelineArgs {
 }
 
 impl Variations {
-    /// Loads pipelines with each epsilon, and those that stay as they stand.
+    /// Loads pipelines with each epsilon, and those whose settings stay.
     pub(crate) fn load(&self, paths: &[PathBuf], changes: &Changes) -> Result<Loaded, Failure> {
         if let Some(both) = self.as_they_stand.iter().find(|path| paths.contains(path)) {
             let both = both.display();
@@ -236,8 +236,8 @@ pub(crate) fn fits(
     })
 }
 
-/// Builds a pipeline for all layers of a model, or says why it cannot run there: also if it names
-/// layers that the model does not have.
+/// Builds a pipeline for all layers of a model, or returns why it cannot run there. A pipeline that
+/// names layers that the model does not have cannot run.
 #[cfg(feature = "models")]
 pub(crate) fn fits_model(
     entry: &Entry,

@@ -22,14 +22,14 @@ pub(crate) fn bar(unit: &str) -> ProgressBar {
     // The template is fixed and valid; without it the bar is merely plainer.
     if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style.with_key("left", |state: &ProgressState, out: &mut dyn fmt::Write| {
-            // A terminal that takes no text shows no bar either.
+            // A failure to print is ignored: the terminal cannot show the bar either.
             let _ = out.write_str(&time_left(state.pos(), state.eta()));
         }));
     }
     bar
 }
 
-/// The time left, in words, which nobody knows before something is done.
+/// Remaining time, in words; unknown until the first unit of work is done.
 fn time_left(done: u64, left: Duration) -> String {
     if done == 0 { String::new() } else { format!(", {:#} left", HumanDuration(left)) }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Provenance {
     command: Vec<String>,
     /// Files that were read, with their digests: the first 128 bits of SHA-256.
     inputs: BTreeMap<String, String>,
-    /// Pipelines as they ran, in the order of the results.
+    /// Pipelines with all their settings, in the order of the results.
     pipelines: Vec<PipelineText>,
     backend: Option<String>,
     machine: Machine,
@@ -38,7 +38,7 @@ impl Provenance {
     /// Cost: reads all of `inputs`.
     ///
     /// # Errors
-    /// An input that cannot be read.
+    /// If an input cannot be read.
     pub(crate) fn new<'a>(
         call: &Call,
         inputs: &[&Path],

@@ -325,7 +325,7 @@ impl Pipelines {
     }
 }
 
-/// Result of a study of several pipelines, and what it was made of.
+/// Result of a study of several pipelines, and its inputs.
 struct Compared<T> {
     found: T,
     lineup: Lineup<Entry>,

@@ -159,8 +159,8 @@ impl Args {
     }
 }
 
-/// The pipelines of all grids, and the files that they were made of; or every problem in any of them.
-/// Grids of pipelines whose files are missing are left out, unless all are.
+/// Pipelines of all grids, and the files that were read for them; or every problem in any of them.
+/// A grid whose pipeline's files are missing is left out, unless this applies to all grids.
 fn candidates(grids: &[PathBuf]) -> Result<(Vec<Candidate>, Vec<PathBuf>), Failure> {
     let (mut candidates, mut files, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     let mut unreadable = Vec::new();

@@ -71,8 +71,8 @@ verdict (held, contradicted or undecided), held (whether it is `held`), contradi
 suspected_by (tests: pooled, row, rows-together); kind, assumes and not_held (a share) of the \
 certificates; fault (layer, query_head, cause, share of its failing samples); steps: each \
 layer's count, under scope `step`; heads: of each what --heads shows, with held as a count, \
-error_at_delta (what 1 - delta of its errors do not exceed) and failures (samples by cause); rows: of \
-each head (layer) at each query violated, checked, p_value and error_at_delta.";
+error_at_delta (what 1 - delta of its errors do not exceed) and failures (samples by cause); rows: \
+of each head (layer) at each query violated, checked, p_value and error_at_delta.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]

@@ -21,7 +21,7 @@ pub(crate) struct Named {
     path: PathBuf,
     /// Where it is named.
     pub(crate) span: Span,
-    /// Advice on how to make it, if a command does.
+    /// Advice with the command that makes the file, if there is one.
     pub(crate) advice: Option<String>,
 }
 

@@ -1,7 +1,8 @@
-//! Pipelines that a program carries, so that a name is enough where the repository is not there.
+//! Built-in pipelines: files compiled into the program, which are found by name without the
+//! repository.
 //!
-//! A file that exists is always preferred to a name. In messages, and as the place that `extends`
-//! is relative to, these texts stand in a folder of their own.
+//! An existing file is always preferred to a name. In messages, and for paths after `extends`, the
+//! built-in files have a folder of their own.
 
 use std::path::{Path, PathBuf};
 
@@ -15,16 +16,16 @@ use crate::words::list;
 pub struct NamedPipeline {
     /// The file's name, without `.toml`.
     pub name: &'static str,
-    /// The file's text. Files that it extends are named pipelines, too; it names no other files.
+    /// The file's text. It may extend other built-in pipelines, and names no other files.
     pub text: &'static str,
 }
 
 inventory::collect!(NamedPipeline);
 
-/// The folder that the texts stand in, according to messages.
+/// Folder of the built-in files in messages.
 const FOLDER: &str = "<built-in>";
 
-/// Names of the pipelines that this program carries, sorted.
+/// Names of the built-in pipelines, sorted.
 pub fn pipeline_names() -> Vec<&'static str> {
     let mut names: Vec<_> =
         inventory::iter::<NamedPipeline>.into_iter().map(|pipeline| pipeline.name).collect();
@@ -32,7 +33,7 @@ pub fn pipeline_names() -> Vec<&'static str> {
     names
 }
 
-/// Resolves what was written: a file, or else the name of a pipeline that the program carries.
+/// Resolves a path to a file, or else to the built-in pipeline of this name.
 pub(crate) fn locate(folder: &Path, written: &Path) -> PathBuf {
     let file = folder.join(written);
     match parse_name(written) {
@@ -41,13 +42,13 @@ pub(crate) fn locate(folder: &Path, written: &Path) -> PathBuf {
     }
 }
 
-/// Returns the text of a path that [`locate`] made of a name, or of one that stands beside it.
+/// Returns the text of a built-in pipeline, by a path in the folder that [`locate`] uses for them.
 pub(crate) fn text(path: &Path) -> Option<&'static str> {
     let stem = path.file_stem()?.to_str()?;
     find(stem).filter(|_| path == library_path(stem)).map(|pipeline| pipeline.text)
 }
 
-/// Explains which pipelines there are to somebody who wrote a path that is no file.
+/// Advice for a path that is no file: the built-in pipelines with a similar name, or all.
 pub(crate) fn explain(path: &Path) -> Option<String> {
     if let Some(name) = parse_name(path) {
         let names = pipeline_names();
@@ -65,7 +66,7 @@ pub(crate) fn explain(path: &Path) -> Option<String> {
     known.then(|| format!("the built-in pipeline of this name is called `{stem}`"))
 }
 
-/// Returns what was written as a name, if it has neither a folder nor an extension.
+/// Returns the path as a name, if it has neither a folder nor an extension.
 pub(crate) fn parse_name(path: &Path) -> Option<&str> {
     let name = path.to_str()?;
     let plain = name.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_');

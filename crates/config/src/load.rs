@@ -27,8 +27,8 @@ pub struct Loader {
 
 impl Loader {
     /// Loads a pipeline file, the files that it extends, and the changes. A path that is no file,
-    /// and has neither a folder nor an extension, is the name of a pipeline that the program
-    /// carries ([`pipeline_names`](crate::pipeline_names)).
+    /// and has neither a folder nor an extension, is the name of a built-in pipeline
+    /// ([`pipeline_names`](crate::pipeline_names)).
     ///
     /// # Errors
     /// Every problem in them.
@@ -36,8 +36,8 @@ impl Loader {
         self.load_with_files(path).map(|(pipeline, _)| pipeline)
     }
 
-    /// Loads a pipeline file, and returns also the files that it was made of; pipelines that the
-    /// program carries are none.
+    /// Loads a pipeline file, and also returns the files that were read for it; built-in pipelines
+    /// are not among them.
     ///
     /// # Errors
     /// Every problem in them.

@@ -1,11 +1,11 @@
-//! Commands that make the files which pipelines name.
+//! Commands that make the files that pipelines name.
 
 use std::path::Path;
 
 use serde_json::Value;
 use vattention_core::PipelineConfig;
 
-/// Returns the command that makes the file of a component, which may have such `codes`.
+/// Returns the command that makes the file of a component, given its field `codes`.
 pub(crate) fn maker(component: &str, codes: Option<&str>) -> Option<&'static str> {
     match component {
         "hash-attention" if codes == Some("group") => Some("vattention train-hata"),
@@ -23,7 +23,7 @@ pub(crate) fn advice(command: &str, path: &Path) -> String {
     format!("`{command} --trace TRACES -o {path}` makes it from traces of the model")
 }
 
-/// Advice to make the file of a pipeline that a message names, if a command makes it.
+/// Advice for a message that names a file of the pipeline, if a command makes that file.
 pub fn file_advice(pipeline: &PipelineConfig, message: &str) -> Option<String> {
     advice_within(&serde_json::to_value(pipeline).ok()?, message)
 }

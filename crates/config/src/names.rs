@@ -12,7 +12,7 @@ pub(crate) fn meant(name: &str, known: &[impl AsRef<str>]) -> Option<String> {
     Some(format!("did you mean `{likely}`?"))
 }
 
-/// Returns a sentence on the component that a name, none of `known`, may have meant.
+/// Returns a sentence about the known components that an unknown name may mean.
 pub fn type_meant(name: &str, known: &[impl AsRef<str>]) -> Option<String> {
     let mut bare = bare(name);
     loop {
@@ -29,7 +29,7 @@ pub fn type_meant(name: &str, known: &[impl AsRef<str>]) -> Option<String> {
     }
 }
 
-/// The keys that may have been meant by the bare name of a component's field.
+/// Advice with the keys that the bare name of a component's field may mean.
 pub(crate) fn place_meant(field: &str) -> Option<String> {
     let has = |kind| {
         let mut schemas = components(kind)
@@ -67,7 +67,7 @@ fn near<'a>(name: &str, known: &'a [impl AsRef<str>]) -> Option<&'a str> {
         .map(|(_, known)| known)
 }
 
-/// The known names that are near or have the name in them, the nearest first, at most five.
+/// Known names that resemble or contain the name, the nearest first, at most five.
 pub(crate) fn near_names<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
     let name = name.to_lowercase();
     let mut near: Vec<(usize, &str)> = known

@@ -75,7 +75,7 @@ impl Node {
         self.with("type", Value::Str(name.to_owned()))
     }
 
-    /// A table with a value for a key: its own, or this one.
+    /// The table, with this value for a key that it lacks.
     pub(crate) fn with(&self, key: &str, value: Value) -> Self {
         let mut whole = self.clone();
         if let Value::Table(entries) = &mut whole.value
@@ -131,7 +131,7 @@ impl Node {
     }
 }
 
-/// The words for a date.
+/// Name of the type of a date in messages.
 pub(crate) const DATE: &str = "a date or time";
 
 /// Tables and lists within each other, at most: reading goes as deep.

@@ -17,7 +17,7 @@ pub(crate) struct Sources(pub(crate) Vec<Source>);
 pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) text: Arc<str>,
-    /// Whether it is a `--set` option, not a file.
+    /// True for a `--set` option, false for a file.
     pub(crate) is_change: bool,
 }
 
@@ -103,7 +103,7 @@ impl Problem {
         Self { help: Some(help), ..self }
     }
 
-    /// The same problem of a change, with the pipeline files that the change was set on.
+    /// Adds the names of the pipeline files to which the change was applied.
     #[must_use]
     pub fn set_on(self, files: &str) -> Self {
         Self { message: format!("{} (set on {files})", self.message), ..self }
@@ -195,12 +195,12 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// Returns whether unreadable files, which fields name, are all that is wrong.
+    /// Returns whether all problems are unreadable files that fields name.
     pub fn is_unreadable_file(&self) -> bool {
         self.problems.iter().all(|problem| problem.cause == Cause::File)
     }
 
-    /// The problems in one line, without their places.
+    /// Returns the problems in one line, without their places.
     pub fn summary(&self) -> String {
         let summary = |problem: &Problem| match &problem.help {
             Some(help) => format!("{problem} ({help})"),

@@ -59,7 +59,7 @@ impl Reader {
         Some(self.parse(path.display().to_string(), text, false))
     }
 
-    /// The text of a file, or of a pipeline that the program carries.
+    /// Returns the text of a file or of a built-in pipeline.
     fn text(&mut self, path: &Path) -> Option<String> {
         if let Some(text) = library::text(path) {
             return Some(text.to_owned());
@@ -153,7 +153,7 @@ impl Reader {
         }
     }
 
-    /// Parses a text, of a file or of a change, noting syntax errors.
+    /// Parses the text of a file or of a change, and records syntax errors.
     fn parse(&mut self, name: String, text: String, is_change: bool) -> Node {
         let source = self.sources.0.len();
         let (node, errors) = Node::parse(source, &text);
@@ -225,7 +225,7 @@ impl Reader {
         }
         match tree.get("estimator").filter(|_| pipeline.estimator.is_none()) {
             None => self.conflicts(&pipeline, tree, &places, within),
-            // What else is wrong with an estimator that lacks `delta` is reported with that.
+            // Other problems of an estimator that lacks `delta` are reported in the same run.
             Some(unread) => match without_delta(unread) {
                 Some(estimator) => {
                     pipeline.estimator = Some(estimator);
@@ -415,7 +415,7 @@ impl Part<'_> {
     }
 }
 
-/// An estimator that cannot be read because `delta` is missing, with any delta.
+/// Fills in a delta for an estimator that cannot be read because `delta` is missing.
 fn without_delta(node: &Node) -> Option<Box<dyn BudgetEstimator>> {
     node.get("delta").is_none().then(|| read(&node.with("delta", Value::Float(0.5))).ok())?
 }
@@ -459,7 +459,7 @@ fn read_limited(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Quotes the value of a change, unless TOML has such a value, or it is a number written wrongly.
+/// Quotes the value of a change, unless it is a TOML value or looks like a malformed number.
 fn quote_if_needed(change: &str) -> String {
     match change.split_once('=') {
         Some((key, value)) if is_text(value.trim()) => format!("{key}= \"{}\"", value.trim()),
@@ -467,7 +467,7 @@ fn quote_if_needed(change: &str) -> String {
     }
 }
 
-/// Whether a value, as a shell leaves it, is text without its quotes. No field takes a date.
+/// Returns whether a value is a text whose quotes the shell removed. No field takes a date.
 fn is_text(value: &str) -> bool {
     let is_list = value.starts_with(['[', '{']);
     let is_number = !value.starts_with(char::is_alphabetic) && value.parse::<f64>().is_ok();

@@ -105,7 +105,7 @@ impl Subject<'_> {
     }
 }
 
-/// A change to a component that the pipeline does not have.
+/// Message about a change to a component that the pipeline does not have.
 fn nothing_to_change(what: &str, kind: ComponentKind) -> (String, String, Option<String>) {
     let help = format!("`--set {what}.type=NAME` adds one; {}", known_names(&names(kind)));
     (format!("the pipeline has no {what}"), "nothing to change".into(), Some(help))

@@ -105,15 +105,14 @@ pub trait Attention: Send {
     fn attend(&mut self, queries: ArrayView3<'_, f32>, visible: Option<&[usize]>)
     -> Result<Output>;
 
-    /// Removes all but the first `tokens` tokens. Picks are then those of a sequence that never had
-    /// the others; the step number continues, so samples are drawn anew. Selectors and samplers
-    /// rebuild their indexes, which costs as much as appending those tokens; to speculate often,
-    /// [`fork`](Self::fork) instead.
+    /// Removes all but the first `tokens` tokens. Selectors then pick as if the others had never
+    /// been appended; the step number continues, so samples are drawn anew. Selectors and samplers
+    /// rebuild their indexes, which costs as much as appending the remaining tokens; to speculate
+    /// often, [`fork`](Self::fork) instead.
     ///
-    /// Of a prompt that is cut, the queries of its remaining tokens are shown again. If none of them
-    /// was [observed](Self::observe), selectors that learn from a prompt have nothing to learn from:
-    /// [`attend`](Self::attend) refuses ([`Error::Unobserved`](crate::Error::Unobserved)) until
-    /// another prompt is observed.
+    /// Selectors that learn from a prompt are shown the [observed](Self::observe) queries of the
+    /// remaining tokens again. If none remains, [`attend`](Self::attend) refuses
+    /// ([`Error::Unobserved`](crate::Error::Unobserved)) until another prompt is observed.
     ///
     /// # Errors
     /// More tokens than there are, or [`Error::Learns`](crate::Error::Learns); then nothing has changed.
@@ -318,8 +317,8 @@ pub struct RowReport {
     pub budget: Option<usize>,
     /// Whether everything was read because that is faster than a long list.
     pub fell_back: bool,
-    /// Whether a selector learns from the last queries of a prompt and has been shown none
-    /// ([`Attention::observe`]): it picks everything.
+    /// True if a selector picks everything because it learns from the last queries of a prompt and
+    /// has been shown none ([`Attention::observe`]).
     pub unobserved: bool,
     /// What is promised for this row.
     pub certificate: Certificate,

@@ -57,26 +57,26 @@ pub enum Error {
         /// Its name.
         selector: String,
     },
-    /// A selector learns from the last queries of a prompt and has been shown none, so it would pick
-    /// everything.
+    /// A selector learns from the last queries of a prompt and has been shown none, so it would
+    /// pick everything.
     #[error(
-        "`{selector}` learns from the last queries of a prompt and has been shown none, so it would \
-         read everything: call `observe` with them once the prompt's tokens are appended, also after \
-         tokens of the prompt were taken back (a prompt has at least one token)"
+        "`{selector}` learns from the last queries of a prompt and has been shown none, so it \
+         would read everything: call `observe` with them once the prompt's tokens are appended, \
+         also after tokens of the prompt were taken back (a prompt has at least one token)"
     )]
     Unobserved {
         /// Its name.
         selector: String,
     },
-    /// A selector learns from each step, and the step before this one had no feedback.
+    /// A selector learns from each step, and the previous step had no feedback.
     #[error(
-        "`{selector}` learns from the attention weights of each step and was given none of step {step}: \
-         call `feedback` for each query head after each step"
+        "`{selector}` learns from the attention weights of each step and was given none of step \
+         {step}: call `feedback` for each query head after each step"
     )]
     NoFeedback {
         /// Its name.
         selector: String,
-        /// The step that had none.
+        /// The step without feedback.
         step: u32,
     },
     /// A selector panicked while it was shown tokens or a prompt, so it does not know all of them.

@@ -172,8 +172,8 @@ impl PipelineConfig {
         std::iter::once(self).chain(self.layers.iter().map(|settings| &*settings.pipeline))
     }
 
-    /// Refuses layers that a model of `count` layers does not have. A range may end behind the
-    /// last layer, but has a layer of the model in it.
+    /// Checks that a model of `count` layers has the layers that this pipeline names. A range may
+    /// end behind the last layer, but must contain a layer of the model.
     ///
     /// # Errors
     /// [`Error::Conflict`] with the key that names such layers.
@@ -242,7 +242,7 @@ impl PipelineConfig {
     }
 }
 
-/// Refuses layers that a key names and that a model of `count` layers does not have.
+/// Checks that a model of `count` layers has the layers that a key names.
 fn refuse_beyond(key: &str, named: &[Layers], count: usize) -> Result<()> {
     let beyond = named.iter().position(|layers| layers.bounds().0 >= count);
     let Some(i) = beyond else { return Ok(()) };

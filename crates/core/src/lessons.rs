@@ -2,33 +2,33 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Prompts and feedback so far. Selectors that wait for either pick everything, silently, so steps
-/// are checked against this record.
+/// Prompts and feedback so far. Selectors that have not received them pick everything without an
+/// error, so steps are checked against this record.
 #[derive(Debug, Default)]
 pub(crate) struct Lessons {
     observed: bool,
-    /// 1 + the number of the last checked step without feedback; 0 is none. A step does not change
-    /// its pipeline, hence the atomic number.
+    /// 1 + the number of the last checked step without feedback; 0 if there is none. Atomic,
+    /// because steps have only a shared reference to the pipeline.
     owed: AtomicU64,
 }
 
 impl Lessons {
-    /// Notes that a prompt was shown.
+    /// Records that a prompt was shown.
     pub(crate) fn observe(&mut self) {
         self.observed = true;
     }
 
-    /// Whether a prompt was shown.
+    /// Returns whether a prompt was shown.
     pub(crate) fn observed(&self) -> bool {
         self.observed
     }
 
-    /// Notes that the last step's attention weights were given.
+    /// Records that the last step's attention weights were given.
     pub(crate) fn feed_back(&mut self) {
         *self.owed.get_mut() = 0;
     }
 
-    /// Notes that a step begins. Returns an earlier one that had no feedback.
+    /// Records that a step begins, and returns the number of an earlier step without feedback.
     pub(crate) fn begin(&self, step: u32) -> Option<u32> {
         let begun = u64::from(step) + 1;
         let owed = self.owed.swap(begun, Ordering::Relaxed);

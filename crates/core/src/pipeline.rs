@@ -152,7 +152,7 @@ impl Pipeline {
         self.show(new)
     }
 
-    /// Refuses tokens whose parts do not fit together or this pipeline.
+    /// Checks that keys, values and classes have matching lengths and this pipeline's dimensions.
     fn check_new(&self, new: &NewTokens<'_>) -> Result<()> {
         let Shape { head_dim, value_dim, .. } = self.site.shape;
         let fits = |what: &str, expected: usize, got: usize| {
@@ -213,8 +213,8 @@ impl Pipeline {
         self.selectors.iter_mut().for_each(|selector| selector.observe(prompt));
     }
 
-    /// The first selector, by name, that [needs a prompt](Selector::needs_prompt) and has been shown
-    /// none, if there is one: it picks everything.
+    /// Name of the first selector that [needs a prompt](Selector::needs_prompt) and has been shown
+    /// none, if there is one. Such a selector picks everything.
     pub fn awaits_prompt(&self) -> Option<&str> {
         if self.lessons.observed() {
             None
@@ -223,20 +223,21 @@ impl Pipeline {
         }
     }
 
-    /// Name of the first selector of a kind.
+    /// Name of the first selector for which `is` returns true.
     fn name_of(&self, is: impl Fn(&dyn Selector) -> bool) -> Option<&str> {
         let place = self.selectors.iter().position(|selector| is(&**selector))?;
         Some(self.config.selectors[place].typetag_name())
     }
 
-    /// Refuses a step that reads everything, or reads by old statistics, because a selector was not
-    /// given what it learns from. [`read`](Self::read) calls this; engines that call
-    /// [`choose`](Self::choose) themselves call it before. The same step may be checked again.
+    /// Refuses a step whose selectors lack a prompt or the feedback for an earlier step: they would
+    /// pick everything, or pick by old statistics. [`read`](Self::read) calls this method; engines
+    /// that call [`choose`](Self::choose) themselves call it before. The same step may be checked
+    /// again.
     ///
     /// # Errors
     /// [`Error::Unobserved`] if a selector [awaits a prompt](Self::awaits_prompt),
-    /// [`Error::NoFeedback`] if an earlier step was not followed by [`feedback`](Self::feedback) and
-    /// a selector [needs it](Self::needs_feedback).
+    /// [`Error::NoFeedback`] if an earlier step was not followed by [`feedback`](Self::feedback)
+    /// and a selector [needs it](Self::needs_feedback).
     pub fn check_taught(&self, step: u32) -> Result<()> {
         if let Some(selector) = self.awaits_prompt() {
             return Err(Error::Unobserved { selector: selector.into() });
@@ -286,7 +287,7 @@ impl Pipeline {
     /// Chooses the tokens that this KV head's query heads read at one step, by the definition.
     ///
     /// # Errors
-    /// As [`check_taught`](Self::check_taught).
+    /// The errors of [`check_taught`](Self::check_taught).
     pub fn read(&self, step: &Step<'_>) -> Result<Reading> {
         self.check_taught(step.step)?;
         Ok(self.complete(step, &self.choose(step)))

@@ -212,8 +212,8 @@ impl PipelineConfig {
             (needs @ (Needs::Range | Needs::Proof), _) if sampler.is_uniform() => {
                 (!bounded).then(|| {
                     let message = format!(
-                        "`{asks}` as it is set needs a proved bound on the weights that the selectors \
-                         leave, and none of them gives one"
+                        "`{asks}` as it is set needs a proved bound on the weights that the \
+                         selectors leave, and none of them gives one"
                     );
                     ("estimator", message, how_to_bound(needs, target))
                 })
@@ -232,8 +232,8 @@ impl PipelineConfig {
                      of the tokens that `{draws}` has not drawn"
                 ),
                 if draws == "priority" {
-                    "write `index = \"8-bit\"` under [sampler], whose copies of the keys bound them, or \
-                     take `mode = \"default\"`"
+                    "write `index = \"8-bit\"` under [sampler], whose copies of the keys bound \
+                     them, or take `mode = \"default\"`"
                 } else {
                     "take `mode = \"default\"`, or the sampler `priority` with `index = \"8-bit\"`"
                 },
@@ -251,8 +251,8 @@ impl PipelineConfig {
     }
 }
 
-/// Advice where an estimator needs a proved bound and a uniform sample follows selectors that prove
-/// none. An exact top-k multiplies every key, so it comes last.
+/// Advice for an estimator that needs a proved bound, with a uniform sample and selectors that
+/// prove none. An exact top-k reads every key, so it is the last suggestion.
 fn how_to_bound(needs: Needs, target: Target) -> &'static str {
     match (needs, target) {
         (Needs::Proof, Target::Sdpa) => {
@@ -261,8 +261,8 @@ fn how_to_bound(needs: Needs, target: Target) -> &'static str {
         }
         (Needs::Proof, _) => {
             "write `target = \"sdpa\"` and draw by `[sampler]` `type = \"priority\"` with \
-             `index = \"8-bit\"`, or add the selector `oracle-top-k` with `score = \"head\"`, which \
-             reads every key"
+             `index = \"8-bit\"`, or add the selector `oracle-top-k` with `score = \"head\"`, \
+             which reads every key"
         }
         _ => {
             "take the estimator `ratio`, which needs none, or add the selector `oracle-top-k` with \

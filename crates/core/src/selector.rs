@@ -122,8 +122,9 @@ pub trait Selector: DynClone + Send + Sync {
         false
     }
 
-    /// Whether it picks everything until [`observe`](Self::observe) has shown it a prompt. Steps before
-    /// that are reported ([`RowReport::unobserved`](crate::RowReport::unobserved)) or refused
+    /// Returns whether the selector picks everything until [`observe`](Self::observe) has shown it
+    /// a prompt. Earlier steps are reported
+    /// ([`RowReport::unobserved`](crate::RowReport::unobserved)) or refused
     /// ([`Error::Unobserved`](crate::Error::Unobserved)).
     fn needs_prompt(&self) -> bool {
         false

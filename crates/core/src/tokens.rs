@@ -74,14 +74,14 @@ impl<'a> Tokens<'a> {
         Self { rows: T::rows(Blocks::Many(blocks)), layout }
     }
 
-    /// `len` rows of `dim` numbers in the pages of a pool that a block table lists, as serving systems
-    /// keep them: row `t` is row `t % rows` of page `table[t / rows]`, and page `p` begins at number
-    /// `p · stride` of the pool. Rows with something between them are [columns](Self::columns) of
-    /// wider ones. O(len / rows); nothing is allocated.
+    /// `len` rows of `dim` elements in pages of a pool, as serving systems store them: row `t` is
+    /// row `t % rows` of page `table[t / rows]`, and page `p` begins at element `p · stride` of the
+    /// pool. If there are other elements between the rows, take [columns](Self::columns) of wider
+    /// rows. Cost: O(len / rows), without an allocation.
     ///
     /// # Errors
-    /// [`Error::Shape`] if a page has no rows or is longer than the stride, if the table is too short,
-    /// or if one of its pages is not in the pool.
+    /// [`Error::Shape`] if a page has no rows or is longer than the stride, if the table is too
+    /// short, or if one of its pages is not in the pool.
     pub fn paged<T: Element>(
         pool: &'a [T],
         table: &'a [u32],

@@ -59,8 +59,8 @@ pub struct Answered {
 pub struct AttentionSummary {
     /// Rows: query heads of all layers at all steps.
     pub rows: usize,
-    /// Mean share of the visible tokens that a KV head's query heads read together; `None` without
-    /// rows: an answer that ended before the pipeline took a step.
+    /// Mean share of the visible tokens that a KV head's query heads read together; `None` if the
+    /// answer ended before the pipeline took a step.
     pub density: Option<f64>,
     /// Of rows with a promise, those whose certificate holds.
     pub held: usize,

@@ -27,10 +27,10 @@ pub struct Report {
     pub tasks: Vec<String>,
     /// Tokens of the cases.
     pub contexts: Vec<usize>,
-    /// Cases of each task and length that were asked for; a dataset that has fewer is asked whole.
+    /// Requested number of cases of each task and length; a smaller dataset is used completely.
     pub cases: usize,
-    /// Whether the tasks are datasets of a published benchmark. Their prompts have as many tokens
-    /// as their files give them, at most [`contexts`](Self::contexts).
+    /// True if the tasks are datasets of a published benchmark. The lengths of their prompts are
+    /// given by their files, and are at most [`contexts`](Self::contexts).
     pub published: bool,
     /// Of the cases.
     pub seed: u64,
@@ -62,7 +62,7 @@ impl PrefillResult {
 /// Answers of one variant, summed up.
 #[derive(Clone, Debug, Serialize)]
 pub struct VariantResult {
-    /// Name of the pipeline, with the share of the tokens that was asked for.
+    /// Name of the pipeline, with the requested share of the tokens.
     pub variant: String,
     /// Name of the pipeline.
     pub pipeline: String,
@@ -79,8 +79,8 @@ pub struct VariantResult {
     pub interval: ShareInterval,
     /// Number of cases that count.
     pub counted: usize,
-    /// Number of cases in which the pipeline took no step, so that nothing is known of its
-    /// attention: the answer ended before.
+    /// Number of cases whose answer ended before the pipeline took a step; they say nothing about
+    /// its attention.
     pub cases_without_rows: usize,
     /// Mean over rows of the output's relative error, if it was measured.
     pub error: Option<f64>,
@@ -195,8 +195,8 @@ impl Report {
 }
 
 impl VariantResult {
-    /// Summary of at least one record of each task and length, ordered by these; `counts` says for
-    /// each task and length whether it counts. `shape` is the model's.
+    /// Summary of records, ordered by task and length, with at least one record of each. `counts`
+    /// has for each task and length whether it counts. `shape` is the model's.
     fn new(variant: &Variant, shape: &Shape, records: &[&Record], counts: &[bool]) -> Self {
         let attended = AttentionTotals::new(records);
         let scores: Vec<TaskScore> = of_places(records)
@@ -249,7 +249,7 @@ struct AttentionTotals {
 }
 
 impl AttentionTotals {
-    /// Sums over the answers that have rows; an answer without rows is counted apart.
+    /// Sums over the answers that have rows; answers without rows are counted separately.
     fn new(records: &[&Record]) -> Self {
         let mut totals = Self::default();
         for AttentionSummary { rows, density, held, error, bars } in
@@ -283,7 +283,7 @@ impl AttentionTotals {
 }
 
 impl TaskScore {
-    /// Score of the cases of one task at one length, of which there is at least one.
+    /// Score of the cases of one task at one length; there must be at least one.
     fn new(records: &[&Record], counts: bool) -> Self {
         let accuracy = mean_score(records);
         Self {
@@ -298,8 +298,8 @@ impl TaskScore {
     }
 }
 
-/// Number of independent cases whose mean varies as much as the mean over tasks that count, each of
-/// the same weight (Kish's effective sample size).
+/// Number of independent cases whose mean has the same variance as the mean over tasks that count,
+/// each of the same weight (Kish's effective sample size).
 pub fn effective_cases(scores: &[TaskScore]) -> f64 {
     let counted = || scores.iter().filter(|score| score.counts);
     let tasks = counted().count() as f64;

@@ -17,8 +17,8 @@ impl Talk {
     /// template may change the texts; all tokens are then in the first part.
     ///
     /// # Errors
-    /// A template that refuses the texts or does not show them where it must, or texts that cannot
-    /// be tokenized.
+    /// If the template refuses the texts or does not show them where it must, or if the texts
+    /// cannot be tokenized.
     pub fn tokens(
         &self,
         tokenizer: &Tokenizer,

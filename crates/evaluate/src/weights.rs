@@ -32,7 +32,7 @@ impl<'a> LazyWeights<'a> {
         Self::OnDemand(Box::new(own))
     }
 
-    /// The model, if it is in memory.
+    /// Returns the model, if it is in memory.
     pub fn loaded(&self) -> Option<&Model> {
         match self {
             Self::Loaded(model) => Some(model),

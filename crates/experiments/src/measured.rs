@@ -48,12 +48,12 @@ pub struct Measured {
     pub file: String,
     /// What was set so that it reads a share of the tokens, if that was asked for.
     pub set: Option<String>,
-    /// Share of the visible tokens that the query heads of a KV head read together, the base
-    /// sample included: mean over rows. It is what moves through memory.
+    /// Mean over rows of the share of the visible tokens that the query heads of a KV head read
+    /// together, the base sample included. This share determines the memory traffic.
     pub density: f64,
     /// Largest density of a row.
     pub largest_density: f64,
-    /// Share of the visible tokens that a query head reads by itself: mean over rows.
+    /// Mean over rows of the share of the visible tokens that one query head reads.
     pub density_per_query_head: f64,
     /// Attention that the tokens read for certain hold, relative to what as many tokens could hold;
     /// mean over rows.
@@ -117,7 +117,7 @@ pub(crate) struct Tally {
     kind: Option<Kind>,
     violations: Violations,
     lists: TokenLists,
-    /// Query heads of a layer; of layers that differ, the most.
+    /// Number of query heads of a layer; the largest, if layers differ.
     query_heads: usize,
     bars: Bars,
     index_bytes: Vec<f64>,

@@ -49,9 +49,9 @@ pub struct Verification {
     pub assumes: Assumptions,
     /// Share of the query heads' trials whose last look asked for a larger sample.
     pub not_held: f64,
-    /// Trials of all that the promise is about, and the number of them in which the error of the
-    /// target exceeded epsilon; or, where a size was asked for or a limit did not suffice, its
-    /// error bar.
+    /// Trials of all units of the promise, and the number of them in which the error of the target
+    /// exceeded epsilon; or exceeded the error bar, if the estimator has a size or a limit did not
+    /// suffice.
     pub violations: ViolationCount,
     /// The error bars of the query heads' trials. Their evidence is the worst of any head, at
     /// [`LEVEL`] over the number of heads.
@@ -86,7 +86,7 @@ pub struct Verification {
     pub heads: Vec<HeadCount>,
     /// Every layer's count of its heads together, if the promise is about that.
     pub steps: Vec<StepCount>,
-    /// Every row's own count: a head (a layer) at one query.
+    /// Counts of each row: a head (a layer) at one query.
     pub rows: Vec<Count>,
 }
 

@@ -138,11 +138,11 @@ impl ChatTemplate {
         Ok(prompt)
     }
 
-    /// The prompt of a context and a question as [`split`](Self::split) cuts it, or all of it as
-    /// `before` if the prompt does not show where the context ends.
+    /// Renders a context and a question, and cuts the prompt like [`split`](Self::split). If the
+    /// prompt does not show where the context ends, all of it is `before`.
     ///
     /// # Errors
-    /// As [`render`](Self::render).
+    /// The errors of [`render`](Self::render).
     pub fn split_if_shown(
         &self,
         system: Option<&str>,

@@ -36,11 +36,11 @@ const ARCHITECTURES: [(&str, Architecture); 6] = [
     ("Qwen3MoeForCausalLM", Architecture::Qwen3Moe),
 ];
 
-/// Files that a model consists of, for errors.
+/// Description of the files of a model, for errors.
 const EXPECTED: &str =
     "expected a folder with config.json, tokenizer.json and safetensors, or a GGUF file";
 
-/// `max_window_layers` of Qwen2 and Qwen3 where `config.json` does not have it.
+/// Default of `max_window_layers` for Qwen2 and Qwen3.
 const QWEN_FULL_LAYERS: usize = 28;
 
 /// Layers that a random stream can tell apart.
@@ -252,7 +252,7 @@ fn context(
         Architecture::Qwen2 | Architecture::Qwen3 => {
             some_layer_slides(raw, layers)? && raw.use_sliding_window.unwrap_or(false)
         }
-        // Every layer does, whatever is said of some.
+        // Every layer has the window, whatever `config.json` has for single layers.
         Architecture::Qwen3Moe => raw.use_sliding_window.unwrap_or(false),
         Architecture::Llama => false,
     };
@@ -264,7 +264,7 @@ fn context(
     }
 }
 
-/// Returns true if a layer of Qwen2 or Qwen3 has a sliding window, should the model use one.
+/// Returns whether any layer of Qwen2 or Qwen3 has a sliding window, if the model uses one.
 fn some_layer_slides(raw: &Raw, layers: usize) -> Result<bool, String> {
     let Some(types) = &raw.layer_types else {
         return Ok(raw.max_window_layers.unwrap_or(QWEN_FULL_LAYERS) < layers);

@@ -46,7 +46,7 @@ pub enum Error {
         /// Why.
         source: vattention_core::Error,
     },
-    /// A pipeline cannot be the model's: it names layers that the model does not have.
+    /// A pipeline does not fit the model: it names layers that the model does not have.
     #[error("pipeline: {0}")]
     Pipeline(vattention_core::Error),
     /// An earlier failure left some layers a token ahead of the others.

@@ -1,5 +1,5 @@
-//! Files of checkpoints as people have them: with byte order marks, with NaN where JSON has none,
-//! and pointers of Git LFS in the place of files.
+//! Reading of checkpoint files, which may have a byte order mark, NaN in JSON, or a Git LFS pointer
+//! in place of the data.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -9,14 +9,13 @@ use serde::de::DeserializeOwned;
 
 use crate::{Error, Result};
 
-/// The first bytes of a pointer of Git LFS.
+/// First bytes of a Git LFS pointer.
 const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
-/// Numbers that Python's `json` writes and JSON does not have.
+/// Numbers that Python's `json` writes, but JSON does not allow.
 const NOT_JSON: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
-/// Refuses a pointer of Git LFS, which a clone without `git lfs` has in the place of each large
-/// file.
+/// Refuses a Git LFS pointer, which a clone without `git lfs` has in place of each large file.
 ///
 /// # Errors
 /// [`Error::File`], or [`Error::Checkpoint`] for a pointer.
@@ -46,7 +45,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String> {
 /// Reads a file of JSON.
 ///
 /// # Errors
-/// Errors of [`read_text`], and [`Error::Checkpoint`] with the place of what is not JSON.
+/// Errors of [`read_text`], and [`Error::Checkpoint`] with the place of a syntax error.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = read_text(path)?;
     serde_json::from_str(&text).map_err(|error| {
@@ -55,7 +54,7 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     })
 }
 
-/// The advice to name a GGUF file of a folder, if the folder has one.
+/// Advice to give the path of a GGUF file, if the folder has one.
 pub(crate) fn find_gguf(dir: &Path) -> Option<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().filter_map(std::result::Result::ok);
     let is_gguf =
@@ -69,7 +68,7 @@ pub(crate) fn find_gguf(dir: &Path) -> Option<String> {
     })
 }
 
-/// Description of a number at a line and column that JSON does not have; `None` for other errors.
+/// Description of the number at a line and column, if JSON does not allow it.
 fn find_not_json(text: &str, line: usize, column: usize) -> Option<String> {
     let content = text.lines().nth(line.checked_sub(1)?)?;
     let found = NOT_JSON.into_iter().find(|name| {

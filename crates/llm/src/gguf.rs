@@ -48,8 +48,8 @@ pub(crate) struct Gguf {
 }
 
 impl Gguf {
-    /// Reads the header, and checks that every tensor lies in the file, aligned, and apart from
-    /// the others.
+    /// Reads the header, and checks that every tensor is within the file, is aligned, and does not
+    /// overlap another.
     ///
     /// # Errors
     /// [`Error::File`], or [`Error::Checkpoint`].
@@ -172,8 +172,8 @@ impl Gguf {
     }
 }
 
-/// Refuses tensors that are not whole within a file of `length` bytes, however large they say they
-/// are, that begin beside the alignment, or that overlap.
+/// Refuses tensors that are misaligned, overlap, or do not lie completely within a file of `length`
+/// bytes. Sizes in the header may be arbitrarily large.
 fn check_places(header: &Header, length: u64) -> Result<(), String> {
     let mut places = Vec::new();
     for (name, info) in &header.tensors {
@@ -195,7 +195,7 @@ fn check_places(header: &Header, length: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The bytes of a file of `length` bytes that a tensor takes.
+/// Byte range of a tensor in a file of `length` bytes.
 fn find_place(info: &TensorInfo, header: &Header, length: u64) -> Result<Range<u64>, String> {
     let size = bytes(info).ok_or_else(|| {
         let (shape, block) = (info.shape.dims(), info.ggml_dtype.block_size());

@@ -48,7 +48,7 @@ impl Linear {
         Ok(Self { weight, bias: bias.transpose()? })
     }
 
-    /// With weights `[out, in]` that are read already, without a bias.
+    /// Makes a layer of weights `[out, in]` that were read before, without a bias.
     pub(crate) fn new(weight: Matrix) -> Self {
         Self { weight, bias: None }
     }

@@ -89,7 +89,7 @@ impl Matrix {
         })
     }
 
-    /// Returns true if every number equals that of another matrix, however each of them is stored.
+    /// Returns whether the numbers equal those of another matrix; number types may differ.
     pub(crate) fn equals(&self, other: &Self) -> Numbers<bool> {
         if (self.outputs, self.inputs) != (other.outputs, other.inputs) {
             return Ok(false);

@@ -61,7 +61,7 @@ impl Model {
         Ok(Self { config, embeddings, layers, rope, norm, head })
     }
 
-    /// Its dimensions and options. `tied` is whether the weights are tied, which
+    /// Dimensions and options of the model. `tied` is true if the weights are tied, which
     /// [`Config::open`] cannot know.
     pub fn config(&self) -> &Config {
         &self.config

@@ -17,9 +17,9 @@ use crate::{Classes, Config, Error, Result};
 pub struct Tokenizer {
     path: PathBuf,
     inner: tokenizers::Tokenizer,
-    /// The tokens that the tokenizer puts before every text, such as `<bos>`.
+    /// Tokens that the tokenizer puts before every text, such as `<bos>`.
     before: Vec<u32>,
-    /// The number of tokens that the model has.
+    /// Number of tokens in the model's vocabulary.
     vocab_size: usize,
     /// Once somebody has asked.
     pub(crate) classes: OnceLock<Classes>,
@@ -61,13 +61,13 @@ impl Tokenizer {
         Ok(Self { path: path.into(), inner, before, vocab_size, classes: OnceLock::new() })
     }
 
-    /// The tokens of a text at the beginning of a sequence, with those that the tokenizer puts
-    /// before texts, such as `<bos>`: once, also if the text begins with theirs. Tokens that the
-    /// tokenizer puts after texts, such as `<eos>`, are left out: the sequence goes on.
+    /// Tokens of a text at the beginning of a sequence, with those that the tokenizer puts before
+    /// texts, such as `<bos>`; they are not repeated if the text begins with them. Tokens that the
+    /// tokenizer puts after texts, such as `<eos>`, are left out, because the sequence continues.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if the tokenizer cannot take the text, or makes a token of it that
-    /// the model does not have.
+    /// [`Error::Checkpoint`] if the tokenizer refuses the text, or returns a token that the model
+    /// does not have.
     pub fn first(&self, text: &str) -> Result<Vec<u32>> {
         let tokens = self.next(text)?;
         if tokens.starts_with(&self.before) {
@@ -87,8 +87,8 @@ impl Tokenizer {
         Ok(encoded.get_ids().to_vec())
     }
 
-    /// Refuses tokens that the model does not have. Tokenizers of some models have more tokens than
-    /// the model, which texts seldom need.
+    /// Refuses tokens that the model does not have. Tokenizers of some models have such tokens,
+    /// which few texts contain.
     fn check_known(&self, tokens: &[u32]) -> Result<()> {
         let Some(&token) = tokens.iter().find(|&&token| token as usize >= self.vocab_size) else {
             return Ok(());
@@ -139,7 +139,7 @@ impl Tokenizer {
     }
 }
 
-/// The tokens before a text, found by what a tokenizer puts around a single token.
+/// Tokens that a tokenizer puts before a text, found by encoding a single token.
 fn tokens_before(tokenizer: &tokenizers::Tokenizer) -> tokenizers::Result<Vec<u32>> {
     let text = Encoding::from_tokens(vec![Token::new(0, "a".into(), (0, 1))], 0);
     let around = tokenizer.post_process(text, None, true)?;
@@ -176,8 +176,8 @@ impl TextStream<'_> {
         Ok(text)
     }
 
-    /// The rest of the text after the last token: where that ends inside a character, what
-    /// [`Tokenizer::decode`] makes of its bytes (U+FFFD).
+    /// Returns the rest of the text after the last token. If it ends inside a character, the
+    /// incomplete character is U+FFFD, as in [`Tokenizer::decode`].
     ///
     /// # Errors
     /// Errors of [`Tokenizer::decode`].

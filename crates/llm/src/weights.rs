@@ -14,17 +14,17 @@ use crate::matrix::Matrix;
 use folder::Folder;
 pub(crate) use number::finite;
 
-/// The embeddings of tokens.
+/// Name of the embeddings.
 pub(crate) const EMBEDDINGS: &str = "model.embed_tokens.weight";
 
-/// The weights of logits, unless they are tied to the embeddings.
+/// Name of the weights of the logits, which may be missing if they are tied to the embeddings.
 pub(crate) const HEAD: &str = "lm_head.weight";
 
 /// Bytes that the weights of a checkpoint take in memory, known from the headers of its files. For
 /// each number of a matrix, 2 in bf16, 1.125 in Q8_0, .75 in Q4_1, what the file has in Q4_0, Q5_K
 /// and Q6_K, 1.31 in Q4_K (of which candle keeps a copy); 4 for every other number. Tied weights
-/// that are stored twice count twice, although equal ones are kept once. Reading a prompt takes 4
-/// more for each number of a layer's largest matrix that is not in f32.
+/// that are stored twice count twice, although equal ones are stored once in memory. Reading a
+/// prompt takes 4 more for each number of a layer's largest matrix that is not in f32.
 ///
 /// # Errors
 /// As [`Model::open`](crate::Model::open), as far as it depends on neither names, shapes nor numbers.
@@ -98,7 +98,7 @@ impl Weights {
         }
     }
 
-    /// Returns true if there is a tensor of this name that nobody has asked for yet.
+    /// Returns whether there is a tensor of this name that has not been taken yet.
     pub(crate) fn has(&self, name: &str) -> bool {
         match self {
             Self::Folder(folder) => folder.has(name),

@@ -55,7 +55,7 @@ struct Scatter<'a> {
     limit: Option<f64>,
 }
 
-/// Worst evidence on what a pipeline states: its promise and its error bars.
+/// Worst evidence on the promise and the error bars of a pipeline.
 fn worst_evidence(one: &Measured) -> Option<Evidence> {
     one.guarantee.map(|guarantee| guarantee.evidence).max(one.bars.evidence)
 }

@@ -1,4 +1,4 @@
-//! Measured errors against the epsilon promised, of every head and every row.
+//! Measured errors of every head and every row against the promised epsilon.
 
 use plotters::prelude::*;
 use vattention_core::{Fraction, Scope};
@@ -12,13 +12,13 @@ use crate::style::Style;
 const SIZE: (u32, u32) = (900, 700);
 /// Of title and legend.
 const TOP: i32 = 80;
-/// Half of a head's point.
+/// Half the size of a head's point.
 const POINT: i32 = 4;
-/// Half of a row's point.
+/// Half the size of a row's point.
 const ROW_POINT: i32 = 2;
-/// Pixels from a column of heads to that of their rows.
+/// Distance in pixels from the column of heads to the column of rows.
 const ROW_OFFSET: i32 = 14;
-/// Most rows within delta that are drawn at an epsilon, those with the largest errors.
+/// Maximum number of rows within delta that are drawn at an epsilon, the largest errors first.
 const ROWS: usize = 500;
 /// Smaller errors are drawn here, as multiples of the least epsilon.
 const LEAST: f64 = 1e-3;
@@ -32,7 +32,7 @@ struct Point {
     name: String,
     epsilon: f64,
     at_delta: f64,
-    /// `None`: a row's, which is not drawn.
+    /// `None` for a row, whose name is not drawn.
     mean: Option<f64>,
     evidence: Evidence,
 }
@@ -50,9 +50,9 @@ struct Column {
 ///
 /// `verdicts` are of one pipeline at several epsilons, all promised. A quantile above the diagonal
 /// belongs to a head or a row that exceeded epsilon more often than delta allows; colour and shape
-/// say whether that may be chance. The title has the verdict and the tests behind it. Names stand
-/// beside the worst: `layer.head` for heads, `layer.head@query` for rows that contradict delta, at
-/// most eight at each epsilon.
+/// say whether that may be chance. The title has the verdict and the tests behind it. The worst
+/// have names beside them: `layer.head` for heads, `layer.head@query` for rows that contradict
+/// delta, at most eight at each epsilon.
 pub fn verification(verdicts: &[Verification]) -> String {
     let mut columns: Vec<Column> = verdicts.iter().map(Column::new).collect();
     columns.sort_by(|a, b| a.epsilon.total_cmp(&b.epsilon));
@@ -146,7 +146,7 @@ fn draw<'a>(
         root.draw(&PathElement::new(path, Style::of_evidence(None).colour.mix(0.25)))?;
     }
     let beside = |(x, y): Pixel| (x + ROW_OFFSET, y);
-    // The worst rows are drawn last: they cover others.
+    // The worst rows are drawn last, so that no other point covers them.
     for row in columns.iter().flat_map(|column| column.rows.iter().rev()) {
         let style = Style::of_evidence(Some(row.evidence));
         style.draw_point(root, beside(at_delta(row)), ROW_POINT)?;
@@ -175,7 +175,7 @@ fn draw<'a>(
 }
 
 /// Points with names at one epsilon: rows that contradict delta, then heads above the diagonal, the
-/// worst first; or else the worst head.
+/// worst first. If there are none, the worst head.
 fn named(column: &Column) -> Vec<&Point> {
     let contradict = column.rows.iter().filter(|row| row.evidence == Evidence::Contradicted);
     let mut heads: Vec<&Point> = column.heads.iter().collect();

@@ -81,7 +81,7 @@ fn window() -> NonZeroUsize {
 }
 
 impl SnapKv {
-    /// Number of tokens kept of `tokens`. A share of a short prompt would be less than the window.
+    /// Number of tokens kept of `tokens`: at least the window, if the size is a share.
     fn kept_of(&self, tokens: usize) -> usize {
         let least = self.size.share().map_or(0, |_| self.window.get());
         self.size.of(tokens).max(least).min(tokens)

@@ -69,7 +69,7 @@ pub enum AnswerMetric {
     FirstNumber,
     /// Whether a word of the answer is the right one.
     HasWord,
-    /// InfiniteBench's for dialogues: the answer contains one of the right names, ignoring
+    /// InfiniteBench's metric for dialogues: the answer contains one of the right names, ignoring
     /// case.
     HasName,
     /// Whether the last word is the right whole number.

@@ -51,8 +51,8 @@
 //! | `is_monotone` | a larger epsilon needs no more tokens, and a larger delta makes no wider bar |
 //!
 //! [`promise!`](crate::promise!) makes one test of a whole pipeline: whether it keeps what it promises
-//! on every kind of head. Its selectors are shown a prompt and given feedback, and the test fails if
-//! no sample is drawn on any kind of head.
+//! on every kind of head. Its selectors are shown a prompt and given feedback, and the test fails
+//! if no sample is drawn on any kind of head.
 //!
 //! A law is a function of a selector's config and a [`Head`], so it can be called with a head of
 //! one's own too. Cases have a fixed seed: the same on every run. `PROPTEST_CASES` makes more of

@@ -216,7 +216,7 @@ pub fn check(config: PipelineConfig) {
     }
 }
 
-/// Tries a pipeline on every kind of head. Cost: as [`check`].
+/// Tests a pipeline on every kind of head. Cost: as [`check`].
 ///
 /// # Errors
 /// Every kind of head on which the pipeline breaks what it certifies more often than its delta
@@ -260,8 +260,8 @@ fn explain(kind: PromiseHead, delta: f64, counts: &Counts) -> String {
             assumption.sentence()
         ),
         _ => format!(
-            "the certificates assume {}, and this kind of head violates none of it: the bound of the \
-             estimator, or the probabilities of the sampler, are wrong",
+            "the certificates assume {}, and this kind of head violates none of it: the bound of \
+             the estimator, or the probabilities of the sampler, are wrong",
             counts.assumes
         ),
     };
@@ -331,9 +331,9 @@ impl PromiseHead {
             )),
             Self::LogNormal(_) | Self::Pareto(_) => Some((
                 Assumption::TailSeen,
-                "few tokens hold most of the attention, and a sample that misses them does not show \
-                 it; add a selector that finds heavy tokens (`oracle-top-k`), or draw by a sampler \
-                 that does (`priority`)",
+                "few tokens hold most of the attention, and a sample that misses them does not \
+                 show it; add a selector that finds heavy tokens (`oracle-top-k`), or draw by a \
+                 sampler that does (`priority`)",
             )),
             Self::OneDirection(_) => Some((
                 Assumption::Normal,
@@ -481,8 +481,8 @@ impl PromiseTrials {
         Self::with_data(kind.data(), config, 1)
     }
 
-    /// A head of which the pipeline, with this seed, has seen all tokens. They are shown as a prompt,
-    /// and a step before the trials gives feedback, so selectors that learn have learned.
+    /// A head whose tokens the pipeline, with this seed, has seen. The selectors are shown them as
+    /// a prompt and given feedback for a step before the trials, so those that learn have learned.
     ///
     /// # Panics
     /// If the pipeline cannot run.
@@ -560,7 +560,7 @@ impl PromiseTrials {
     }
 }
 
-/// Class of a token: of ten, one is special and two are punctuation.
+/// Class of a token: one of ten tokens is special, and two are punctuation.
 fn class(token: usize) -> TokenClass {
     match token % 10 {
         0 => TokenClass::Special,
@@ -569,8 +569,8 @@ fn class(token: usize) -> TokenClass {
     }
 }
 
-/// Shows the selectors the newest token's queries as those of a prompt, and gives them feedback of a
-/// step of a sequence that no trial has.
+/// Shows the selectors the newest token's queries as those of a prompt, and gives them feedback for
+/// a step of a sequence number that no trial uses.
 fn teach(pipeline: &mut Pipeline, head: &HeadData) {
     let sequence = pipeline.site().sequence;
     pipeline.set_sequence(u32::MAX);
@@ -592,7 +592,7 @@ fn teach(pipeline: &mut Pipeline, head: &HeadData) {
     pipeline.set_sequence(sequence);
 }
 
-/// `e / D^` of tokens read with these probabilities.
+/// Attention weights `e / D^` of tokens that were read with these inclusion probabilities.
 fn attention(tokens: &[u32], probabilities: &[f32], logit: impl Fn(usize) -> f32) -> Vec<f32> {
     let logits: Vec<f64> = tokens.iter().map(|&token| f64::from(logit(token as usize))).collect();
     let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);

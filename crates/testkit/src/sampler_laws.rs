@@ -144,11 +144,11 @@ pub fn nests(config: &dyn SamplerConfig, head: &Head) -> Verdict {
     Ok(())
 }
 
-/// Each token that is drawn has a probability, from the smallest sample on. A sampler that no
+/// Each drawn token has an inclusion probability, already in the smallest sample. A sampler that no
 /// estimator may follow may draw nothing; then a pipeline of it alone reads the newest token.
 ///
 /// # Errors
-/// The numbers that differ, or the list.
+/// The numbers that differ, or the token list.
 pub fn answers(config: &dyn SamplerConfig, head: &Head) -> Verdict {
     let sampler = filled(config, head.site(), head)?;
     let step = head.step(head.tokens);
@@ -169,7 +169,7 @@ pub fn answers(config: &dyn SamplerConfig, head: &Head) -> Verdict {
     if grows { Ok(()) } else { reads_something(config, head) }
 }
 
-/// Whether a pipeline of the sampler alone reads a token at every step.
+/// Checks that a pipeline of the sampler alone reads a token at every step.
 fn reads_something(config: &dyn SamplerConfig, head: &Head) -> Verdict {
     let (_, sampler) = read_again::<Box<dyn SamplerConfig>>(config)?;
     let config = PipelineConfig {

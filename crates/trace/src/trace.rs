@@ -36,7 +36,7 @@ pub use write::write_trace;
 
 const FORMAT: &str = "vattention-trace/1";
 
-/// The first bytes of a pointer of Git LFS, which a clone without `git lfs` has in a file's place.
+/// First bytes of a Git LFS pointer, which a clone without `git lfs` has in place of a file.
 const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
 /// A trace file, memory-mapped; layers are read when asked for.

@@ -19,38 +19,38 @@ from vattention.transformers._pipeline import PipelineLayer
 class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
     """A cache for `generate(cache=cache)` whose layers attend by a pipeline.
 
-    Layers of full attention are the pipeline's; sliding and other layers stay with the caches that
-    `transformers` has for them. In a model whose layers all slide, they are the pipeline's as long
-    as the window holds every token.
+    Layers of full attention attend by the pipeline; sliding and other layers use the caches that
+    `transformers` has for them. In a model whose layers all slide, they attend by the pipeline as
+    long as the window holds every token.
 
-    `model` is the model, or its config. With the model, a hook shows the cache the token ids of
-    each call, so that `report()` leaves out the steps of rows that have ended: `generate` feeds
+    `model` is the model, or its config. With the model, a hook passes the token ids of each call to
+    the cache, so that `report()` leaves out the steps of rows that have ended: `generate` feeds
     these with padding until the last row of the batch ends. `end_tokens` are the tokens that end or
     pad a row, by default those of `model.generation_config`; give them if `generate` is given
     others. With the config alone, the report has these steps, too.
 
     `pipeline` is a `Pipeline`, a TOML file's path, or the name of a built-in pipeline. With
-    `check=True` every step is compared with dense attention, which takes its time and memory, and
-    `report()` has errors and violations. `options` go to `Attention`: `threads`, `fall_back`,
+    `check=True` every step is compared with dense attention, which takes more time and memory,
+    and `report()` has errors and violations. `options` go to `Attention`: `threads`, `fall_back`,
     `omit_error_bars`, `backend`, `storage` (by default the model's own precision).
 
-    The first prompt is read densely. It consists of the first call and of those after it that bring
-    several tokens, until a call brings one or `crop` is called: so
+    The first prompt is read densely. It consists of the first call and the following calls with
+    several tokens each; it ends at the first call with one token, and at `crop`. So
     `generate(prefill_chunk_size=...)` reads a prompt as without chunks. `prompt_tokens`, the
-    prompt's length with its padding, says where it ends instead; a last chunk of one token needs
-    it. A first call is never divided.
+    prompt's length with its padding, sets the end explicitly; this is needed if the last chunk has
+    one token. A first call is never divided.
 
-    Memory: keys and values once, in the model's precision, and what the pipeline's selectors keep
-    beside.
+    Memory: keys and values once, in the model's precision, and the indexes of the pipeline's
+    selectors.
 
     `copy.deepcopy` copies a cache, which continues as the original would; `fork()` gives the copy
-    samples of its own. `pickle` and `torch.save` save a cache that has read its prompt and nothing
-    else, and raise TypeError later.
+    samples of its own. `pickle` and `torch.save` save a cache that has read nothing but its prompt,
+    and raise TypeError after later steps.
 
-    Raises ValueError for a model whose attention is not a softmax of products, and for one that has
-    nothing for the pipeline to do; RuntimeError when it is used by another model than before, with
-    another attention function, by a model that calls none, by two threads at once, or after a step
-    that ended in the middle.
+    Raises ValueError for a model whose attention is not a softmax of products, and for a model
+    without a layer that a pipeline can run. Raises RuntimeError if the cache is used by another
+    model than before, with another attention function, by a model that calls none, by two threads
+    at the same time, or after a step that was interrupted.
     """
 
     def __init__(
@@ -94,20 +94,21 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
 
         Entries are in the order of the layers; `pandas.DataFrame` takes them.
 
-        A call that brings several tokens (assisted generation, a second prompt) is one entry. The
-        first prompt, which is read densely, is none, and neither is a step of a row that has ended,
-        if the cache was made with the model. Entries follow a sequence's place in the batch; those
-        of beams are of whichever sequence had the place.
+        A call with several tokens (assisted generation, a second prompt) is one entry. The first
+        prompt, which is read densely, has no entry. A step of a row that has ended has none either,
+        if the cache was made with the model. `sequence` is a place in the batch; with beams, an
+        entry belongs to the sequence that had the place at that step.
         """
         return [entry for layer in self._ours for entry in layer.entries]
 
     def fork(self) -> "VAttentionCache":
-        """A cache that continues from the same tokens, independently, with samples of its own.
+        """Returns an independent cache of the same tokens, with samples of its own.
 
-        It begins with this cache's report. Cost: forks share the memory of tokens that the pipeline
-        has, and of a prompt until the pipeline's first step; caches of sliding layers are copied.
+        Its report begins with this cache's report. Cost: forks share the memory of tokens that the
+        pipeline has, and of a prompt until the pipeline's first step; caches of sliding layers are
+        copied.
 
-        Raises what a selector written in Python raises when it is copied.
+        Exceptions of a selector written in Python reach the caller.
         """
         forked = copy.deepcopy(self)
         for layer, original in zip(forked._ours, self._ours, strict=True):
@@ -125,20 +126,20 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Continues with the sequences of these places, as beam search does.
 
-        Raises as `batch_select_indices`.
+        Raises the same errors as `batch_select_indices`.
         """
         checked = cast(torch.LongTensor, self._checked(beam_idx, "reorder_cache"))
         super().reorder_cache(checked)
 
     def _checked(self, indices: torch.Tensor, name: str) -> torch.Tensor:
-        """Indices as every layer takes them, refused before the first layer has changed."""
+        """Checks indices before the first layer changes, and returns them as integers."""
         return torch.tensor(self._ours[0].places_of(indices, name), dtype=torch.int64)
 
 
 def layers_of(
     config: Any, start: Callable[[int, int | None, Turn], Layer]
 ) -> tuple[list[Any], Turn]:
-    """Layers of a cache for a model, with ours for those with full attention; and our turn."""
+    """Makes the layers of a cache, with those of `start` for full attention, and their turn."""
     layers: list[Any] = list(DynamicCache(config=config).layers)
     turn = Turn(config)
     kinds = {type(layer) for layer in layers}

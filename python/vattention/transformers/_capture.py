@@ -49,8 +49,9 @@ def capture(
 
     `input_ids` `[1, tokens]`. The last `queries` tokens are the decoded ones, each of which sees
     the tokens up to itself; the `prompt` tokens before them are the end of the prompt, which
-    selectors are shown. Layers are those that `VAttentionCache` would take. Queries of a model that
-    does not scale by `1 / sqrt(head_dim)` are multiplied such that this is their scale.
+    selectors are shown. Layers are those that attend by the pipeline in a `VAttentionCache`.
+    Queries of a model with another scale than `1 / sqrt(head_dim)` are multiplied so that this
+    becomes their scale.
 
     Cost: one dense pass of the model. Memory: keys and values of all tokens and layers in f32.
 

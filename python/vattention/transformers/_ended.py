@@ -1,6 +1,6 @@
-"""Rows of a batch that have ended, and are fed padding until the last one ends.
+"""Rows of a batch that have ended, and are fed padding until the last row ends.
 
-The cache sees keys, not tokens. A hook on the model shows it the token ids of each call.
+A cache receives keys, not tokens. A hook on the model passes the token ids of each call to it.
 """
 
 from collections.abc import Iterable
@@ -16,9 +16,9 @@ _watched: WeakSet[torch.nn.Module] = WeakSet()
 
 
 def watch(model: torch.nn.Module) -> None:
-    """Shows every cache that `model` is called with the rows that have ended.
+    """Adds a hook that passes the ended rows to the cache of each call of `model`.
 
-    A model gets one hook, however often this is called.
+    Further calls for the same model add no second hook.
     """
     if model not in _watched:
         model.register_forward_pre_hook(_before_forward, with_kwargs=True)
@@ -26,11 +26,10 @@ def watch(model: torch.nn.Module) -> None:
 
 
 def find_ended(input_ids: torch.Tensor, end_tokens: Iterable[int]) -> list[bool]:
-    """Finds the rows that are fed an end token or padding: a flag for each, or no flags at all.
+    """Returns a flag for each row that is fed an end token or padding, or no flags if none can be.
 
-    `input_ids` `[batch, new]`. Only steps of one token have such rows.
-
-    A batch of one row ends with its row, which therefore is never fed what ended it.
+    `input_ids` `[batch, new]`. Only steps of one token have such rows, and only batches of several
+    rows: generation of a single row stops when the row ends.
     """
     if input_ids.ndim != 2 or input_ids.shape[0] == 1 or input_ids.shape[1] != 1:
         return []

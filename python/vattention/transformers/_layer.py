@@ -19,7 +19,7 @@ class Turn:
         self.config = config
         self.layers: list[Layer] = []
         self.end_tokens: set[int] | None = None
-        """Tokens that end a row or pad it; None is what the model's generation_config says."""
+        """Tokens that end or pad a row; None means those of the model's generation_config."""
         self.reset()
 
     def reset(self) -> None:
@@ -27,7 +27,7 @@ class Turn:
         self.thread: int | None = None
         self.checked_mask: torch.Tensor | None = None
         self.ended: list[bool] = []
-        """Rows that have ended before this step; empty is none."""
+        """Flags of the rows that ended before this step; empty if no row has ended."""
 
     def begin(self, layer: "Layer") -> None:
         """Before a layer takes new tokens."""
@@ -71,7 +71,7 @@ class Turn:
         )
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Turn":
-        # The config stays the model's, which says by what function it attends.
+        # The config is the model's, and names its current attention function, so it is shared.
         return copy_object(self, memo, shared=("config",))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Turn:
 
 
 def copy_object(source: _T, memo: dict[int, object], shared: tuple[str, ...] = ()) -> _T:
-    """A deep copy of an object by its attributes, of which some are shared."""
+    """Copies an object deeply, except for the attributes in `shared`."""
     copied = type(source).__new__(type(source))
     memo[id(source)] = copied
     for name, part in source.__dict__.items():

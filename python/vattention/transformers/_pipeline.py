@@ -22,7 +22,7 @@ _STORAGE: dict[torch.dtype, Literal["f32", "f16", "bf16"]] = {
 
 
 class Counter:
-    """Numbers of sequences, which key their samples; forks count on together."""
+    """Source of sequence numbers, which key the samples; forks of a cache share it."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -76,7 +76,7 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         return self.decode(call)
 
     def is_prompt(self, new: int) -> bool:
-        """True if a call of `new` tokens belongs to the first prompt, which may come in chunks."""
+        """Returns whether a call of `new` tokens belongs to the first prompt."""
         if self.prompt is None or self.prompt.is_ended:
             return False
         if self.length == 0:
@@ -114,9 +114,9 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         )
 
     def check_model(self, call: Call) -> None:
-        """Refuses another model than the one that filled the cache.
+        """Refuses a model other than the one that filled the cache.
 
-        A cache that was loaded belongs to the first model that uses it.
+        A cache from a file belongs to the first model that uses it.
         """
         if self.module is None:
             self.module = weakref.ref(call.module)
@@ -127,10 +127,10 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
             )
 
     def end_prompt(self) -> None:
-        """Gives the first prompt to the sequences, whose selectors are shown its last queries."""
+        """Appends the first prompt to the sequences, and shows selectors its last queries."""
         if self.prompt is None:
             return
-        if not self.sequences:  # After loading.
+        if not self.sequences:  # The cache comes from a file.
             self.sequences = [self.start(number) for number in self.numbers]
         for place, attention in enumerate(self.sequences):
             self.prompt.show(place, attention)
@@ -196,7 +196,7 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         self.length -= removed
 
     def truncate(self, removed: int) -> None:
-        """Takes back tokens of every sequence, or of none if one refuses."""
+        """Takes back tokens of every sequence, or of no sequence if one of them refuses."""
         self.end_prompt()
         shorter = [attention.fork() for attention in self.sequences]
         try:
@@ -224,13 +224,13 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         self.take([place for place in range(len(self.numbers)) for _ in range(repeats)])
 
     def places_of(self, indices: Any, name: str) -> list[int]:
-        """Indices into the batch, or a mask over it, as places; none if there is no batch yet."""
+        """Converts indices or a mask to places in the batch; none without a batch."""
         return places_of(indices, len(self.numbers), name) if self.length else []
 
     def take(self, places: list[int]) -> None:
         """Continues with the sequences of these places.
 
-        A sequence that is taken again is forked, with samples of its own.
+        A sequence that is taken several times is forked, with samples of its own.
         """
         if self.length == 0:
             return

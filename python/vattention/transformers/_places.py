@@ -1,16 +1,16 @@
-"""Places in a batch, as `transformers` and users name them."""
+"""Places in a batch, given by indices or a mask."""
 
 from typing import Any
 
 import torch
 
-_INTEGERS = (torch.int32, torch.int64)  # Torch takes bytes for a mask.
+_INTEGERS = (torch.int32, torch.int64)  # Torch treats uint8 as a mask.
 
 
 def places_of(indices: Any, batch: int, name: str) -> list[int]:
-    """The places that indices or a mask of a batch name, in order.
+    """Returns the places that indices or a mask select, in order.
 
-    Negative indices count from the end, as torch's do. `name` is the function's, for messages.
+    Negative indices count from the end, as in torch. `name` is the function's name in messages.
 
     Raises ValueError for another shape, type or length, and for no place; IndexError for an index
     that is out of range.

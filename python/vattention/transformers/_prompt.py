@@ -1,4 +1,4 @@
-"""The first prompt of a layer's sequences, which torch reads, in one call or in chunks."""
+"""First prompt of a layer's sequences, which torch reads in one call or in chunks."""
 
 import torch
 
@@ -6,7 +6,7 @@ from vattention._vattention import Attention
 from vattention.transformers._function import Call
 
 OBSERVED = 64
-"""Number of the prompt's last queries that selectors are shown, as the project's own models do."""
+"""Number of the prompt's last queries that selectors are shown, as in the crate llm."""
 
 
 class Prompt:
@@ -21,9 +21,9 @@ class Prompt:
         self.queries: list[torch.Tensor | None] = [None] * batch
         """Last queries of each sequence's tokens: [query_heads, up to OBSERVED, head_dim]."""
         self.seen: torch.Tensor | None = None
-        """Tokens that are no padding: [batch, tokens]; None is all."""
+        """Tokens that are not padding, [batch, tokens]; None means all tokens."""
         self.is_ended = False
-        """No call adds tokens any more."""
+        """True if no further call adds tokens."""
 
     def extend(self, call: Call) -> Call:
         """Adds a call's tokens, and returns the call with keys and values of the whole prompt."""
@@ -72,7 +72,7 @@ class Prompt:
         return True
 
     def take(self, places: list[int]) -> "Prompt":
-        """The prompt of the sequences of these places."""
+        """Returns the prompt of the sequences at these places."""
         taken = Prompt(len(places))
         taken.queries = [self.queries[place] for place in places]
         taken.keys = None if self.keys is None else self.keys[places]
@@ -87,9 +87,9 @@ class Prompt:
         return copied
 
     def _real(self, place: int) -> slice | torch.Tensor:
-        """Tokens of a sequence that are no padding.
+        """Returns the tokens of a sequence that are not padding.
 
-        If the padding comes first they are a slice, which copies nothing.
+        If all padding is at the beginning, the result is a slice, so that indexing copies nothing.
         """
         if self.seen is None:
             return slice(None)
@@ -99,7 +99,7 @@ class Prompt:
 
 
 def _seen(call: Call) -> torch.Tensor | None:
-    """The tokens that the last one sees: all but padding. None if that is all of every sequence."""
+    """Returns the tokens that are not padding, as seen by the last one; None without padding."""
     if call.mask is None:
         return None
     last = call.mask[:, 0, -1]
@@ -108,7 +108,7 @@ def _seen(call: Call) -> torch.Tensor | None:
 
 
 def _owned(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor that keeps no more memory alive than its own."""
+    """Returns the tensor, copied if it is a part of a larger one, which would stay in memory."""
     detached = tensor.detach()
     is_part = tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size()
     return detached.clone() if is_part else detached

@@ -29,7 +29,7 @@ pub(crate) struct CpuAccumulator<'a, E: Stored> {
     /// The tokens that reading everything would read; none if it is out of the question.
     visible: Option<usize>,
     certain: Vec<Sums>,
-    /// Number of picks that have been read, once they have.
+    /// Number of picks when they were read; `None` before.
     taken: Option<usize>,
     /// Of each certain token, if it will be asked for.
     certain_rows: Option<RowByRow>,
@@ -67,7 +67,7 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
         let begin = Instant::now();
         match read.picks() {
             None => self.read_everything(read.len()),
-            // Where nothing was picked and nothing drawn, the newest token is read, which comes late.
+            // If nothing was picked or drawn, the newest token is added to the picks at the end.
             Some(picks) if self.taken != Some(picks.len()) => {
                 self.read_certain(Span::List(&picks.indices()), false);
             }

@@ -63,9 +63,11 @@ impl Cpu {
     /// `ByCount` here.
     ///
     /// # Errors
-    /// If `head.step` has fewer keys or values than are visible, or of different number types, or whose dimension is no
-    /// multiple of 32 without [zeros behind](vattention_core::Tokens::padded); or queries of another shape. Also
-    /// if a selector was not given what it learns from ([`Pipeline::check_taught`](vattention_core::Pipeline::check_taught)).
+    /// If `head.step` has fewer keys or values than are visible, keys and values of different
+    /// number types, rows whose dimension is no multiple of 32 without
+    /// [padding](vattention_core::Tokens::padded), or queries of another shape. Also if a selector
+    /// lacks a prompt or feedback
+    /// ([`Pipeline::check_taught`](vattention_core::Pipeline::check_taught)).
     pub fn answer(head: &HeadInput<'_>, fall_back: FallBack) -> Result<HeadOutput> {
         head.check()?;
         head.pipeline.check_taught(head.step.step)?;

@@ -17,7 +17,7 @@ const HALVES: (&str, &str) = ("size = 0.05", "type = \"ratio\"\ndelta = 0.1\nsiz
 /// As few tokens as the promise allows.
 const PROMISED: (&str, &str) = ("size = 0.02", "type = \"ratio\"\nepsilon = 0.1\ndelta = 0.05");
 
-/// The names and the texts of all of them.
+/// Names and texts of all built-in pipelines.
 pub(super) fn texts() -> [(String, String); 4] {
     let text = |(name, share, score, (size, estimator)): (&str, &str, &str, (&str, &str))| {
         let text = format!(

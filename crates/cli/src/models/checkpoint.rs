@@ -24,7 +24,7 @@ pub(crate) fn layers(config: &Config) -> Vec<(usize, Shape)> {
     (0..config.layers).map(|layer| (layer, config.shape)).collect()
 }
 
-/// Refuses a model that is not there. A name of the Hugging Face Hub is one.
+/// Refuses a path that does not exist. A name of the Hugging Face Hub is such a path.
 pub(crate) fn expect_exists(path: &Path) -> Result<(), Failure> {
     if path.exists() {
         return Ok(());
@@ -44,7 +44,7 @@ pub(crate) fn expect_exists(path: &Path) -> Result<(), Failure> {
     )))
 }
 
-/// The model's own name, if a path looks like `OWNER/MODEL`.
+/// Name of the model without its owner, if a path has the form `OWNER/MODEL`.
 fn hub_folder(path: &Path) -> Option<&str> {
     let (owner, name) = path.to_str()?.split_once('/')?;
     let is_name = |part: &str| {
@@ -107,7 +107,7 @@ impl<'a> Checkpoint<'a> {
         Ok(model)
     }
 
-    /// Says if weights that should be tied are not.
+    /// Prints a note if the configuration ties weights that differ.
     pub(crate) fn note_untied(&self, model: &Model) {
         if self.config.tied && !model.config().tied {
             note(&format!(

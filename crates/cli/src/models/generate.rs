@@ -233,13 +233,13 @@ struct Answering<'m, 't, 'r> {
     session: Session<'m>,
     interrupt: Interrupt,
     stream: TextStream<'t>,
-    /// Whether the answer is not printed as it comes: the JSON takes standard output.
+    /// True if the answer is not streamed, because the JSON goes to standard output.
     silent: bool,
     tally: Tally<'r>,
 }
 
 impl Args {
-    /// Whether standard output takes the JSON.
+    /// Returns whether the JSON goes to standard output.
     fn prints_json(&self) -> bool {
         self.json.as_deref().is_some_and(is_standard_output)
     }
@@ -296,7 +296,7 @@ fn read_prompt(session: &mut Session<'_>, tokens: &[u32]) -> Result<Vec<f32>, Fa
     Ok(logits)
 }
 
-/// Prints a part of the answer; a reader that has gone away is no error.
+/// Prints a part of the answer; a closed pipe is no error.
 fn print(text: Option<String>) -> Result<(), Failure> {
     let Some(text) = text else { return Ok(()) };
     let mut out = std::io::stdout();

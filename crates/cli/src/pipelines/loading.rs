@@ -1,4 +1,4 @@
-//! Pipeline files with the changes of `--set`, and the files that take no part.
+//! Pipeline files with the changes of `--set`, and the files that are left out.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ pub(crate) struct Changes {
     pub(crate) set: Vec<String>,
 }
 
-/// Pipelines, and the files that they were made of.
+/// Pipelines, and the files that were read for them.
 pub(crate) struct Loaded {
     pub(crate) lineup: Lineup<Entry>,
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// A pipeline and its files, or every problem in them.
+/// A pipeline and its files, or every problem in these files.
 type Parsed = Result<(Arc<PipelineConfig>, Vec<PathBuf>), ConfigError>;
 
 /// Pipeline files that were read, and those that were refused.
@@ -47,28 +47,30 @@ struct Refused {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Refusal {
-    /// Something in it is wrong.
+    /// The file has an error of its own.
     Wrong,
-    /// A file that it names cannot be read.
+    /// A file that the pipeline names cannot be read.
     File,
-    /// It cannot take the changes.
+    /// The pipeline cannot take the changes.
     Change,
 }
 
 impl Changes {
-    /// Loads pipelines, and leaves out those that cannot take the changes or whose files are missing.
+    /// Loads pipelines, and leaves out those that cannot take the changes or whose files are
+    /// missing.
     ///
-    /// It is an error if something is wrong with a file by itself, or if all are left out.
+    /// # Errors
+    /// If a file has an error of its own, or if all pipelines are left out.
     pub(crate) fn load(&self, paths: &[PathBuf]) -> Result<Loaded, Failure> {
         self.read_files(paths).leave_out()
     }
 
-    /// Loads pipelines, all of which must be right.
+    /// Loads pipelines; an error in any of them is an error.
     pub(crate) fn load_all(&self, paths: &[PathBuf]) -> Result<Vec<Entry>, Failure> {
         Ok(self.read_files(paths).expect_all()?.0)
     }
 
-    /// Loads one pipeline, and returns the files that it was made of.
+    /// Loads one pipeline, and returns the files that were read for it.
     pub(crate) fn load_one(&self, path: &Path) -> Result<(Entry, Vec<PathBuf>), Failure> {
         let (mut entries, files) = self.read_files(&[path.to_path_buf()]).expect_all()?;
         Ok((entries.pop().expect("a pipeline for the path"), files))
@@ -128,7 +130,7 @@ impl Reading {
 }
 
 impl Refused {
-    /// A file with its problems; `unchanged` is what it is without the changes, if there are any.
+    /// A file with its problems; `unchanged` is the result of loading it without the changes.
     fn new(file: String, error: ConfigError, unchanged: Option<Parsed>) -> Self {
         let stem = Path::new(&file).file_stem().unwrap_or_default();
         let name = match &unchanged {
@@ -155,7 +157,7 @@ impl Refused {
     }
 }
 
-/// Says each reason once, with all files that it concerns.
+/// Prints each reason once, with all files that it concerns.
 fn report(left_out: &[LeftOut]) {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for LeftOut { file, reason, .. } in left_out {
@@ -169,11 +171,11 @@ fn report(left_out: &[LeftOut]) {
     }
 }
 
-/// Files that a message names, at most; others are counted.
+/// Maximum number of files that a message names; others are counted.
 const NAMED: usize = 3;
 
-/// The problems of all files. One that a change causes in several files is shown once, with their
-/// names.
+/// Problems of all files. A problem that a change causes in several files is listed once, with
+/// their names.
 fn problems(refused: Vec<Refused>) -> Vec<Problem> {
     let mut found: Vec<(Problem, Vec<String>)> = Vec::new();
     for Refused { file, error, .. } in refused {
@@ -192,7 +194,7 @@ fn is_same(a: &Problem, b: &Problem) -> bool {
     (a.message(), a.help(), a.place()) == (b.message(), b.help(), b.place())
 }
 
-/// The problem with the names of its files, if its place is in a change.
+/// Adds the names of the files to a problem in a change.
 fn name_files(problem: Problem, files: &[String]) -> Problem {
     let place = problem.place().map(|(name, ..)| name);
     if place.is_none_or(|name| !name.starts_with("--set #")) {

@@ -86,7 +86,7 @@ fn every_benchmark_can_be_asked() {
     }
 }
 
-/// Of `qa1_0k` one answer ends at its first token: the pipeline takes no step.
+/// One answer of `qa1_0k` ends at its first token, so the pipeline takes no step.
 #[test]
 fn cases_without_a_step_do_not_hide_the_others() {
     let world = World::new();

@@ -69,7 +69,7 @@ fn pipelines_that_cannot_take_a_change_are_left_out() {
                   --set estimator.size=0.1";
     let said = expect_code(&world.run(&words(pareto)), 0);
     assert!(said.starts_with("note: left out: dense.toml: --set: "), "{said}");
-    // Those that are built in have names, too.
+    // Built-in pipelines have names, too.
     let bench = "bench --tokens 600 --seconds 0 --cold-bytes 1000000 --set estimator.epsilon=0.3";
     let said = expect_code(&world.run(&words(bench)), 0);
     let first = "note: left out: built-in pipeline hash, shared, built-in pipeline hash, per-head";
@@ -99,10 +99,10 @@ fn a_change_that_no_pipeline_takes_is_an_error() {
         &format!("unknown key `epsilon` (set on {names})"),
     );
     refuse("verify dense.toml --trace trace --set a=1", "unknown key `a` (set on dense.toml)");
-    // Whoever checks wants to know every problem.
+    // `check` reports every problem.
     let check = "check promised.toml dense.toml --set estimator.epsilon=0.2";
     refuse(check, "the pipeline has no estimator (set on dense.toml)");
-    // What is wrong with a file itself is no reason to leave it out.
+    // A file with an error of its own is an error, and is not left out.
     world.write("wrong.toml", "sead = 1\n");
     let wrong = "compare promised.toml wrong.toml --trace trace --set estimator.epsilon=0.2";
     let said = expect_code(&world.run(&words(wrong)), 2);
@@ -118,7 +118,7 @@ fn a_value_that_toml_cannot_read_is_text() {
     assert!(shown.contains("index = \"8-bit\""), "{shown}");
 }
 
-/// The others are run, and the command that makes the file is named.
+/// The other pipelines run, and the reason names the command that makes the file.
 #[test]
 fn pipelines_whose_files_are_missing_are_left_out() {
     let world = world();
@@ -148,7 +148,7 @@ fn pipelines_whose_files_are_missing_are_left_out() {
     }
     world.refuse(&words("verify loki.toml --trace trace"), "vattention calibrate loki");
     world.refuse(&words("check loki.toml dense.toml"), "vattention calibrate loki");
-    // A pipeline file that is missing itself is a mistake of the command line.
+    // A missing pipeline file is an error of the command line.
     let line = "compare nowhere.toml dense.toml --trace trace";
     world.refuse(&words(line), "nowhere.toml: cannot be read");
     for name in ["loki", "window"] {
@@ -164,7 +164,7 @@ fn pipelines_whose_files_are_missing_are_left_out() {
     world.refuse(&words(tune), "vattention calibrate loki");
 }
 
-/// A file that is there, but not for these layers.
+/// A pipeline whose file exists, but has not these layers.
 #[test]
 fn files_that_lack_a_layer_are_told_with_the_command_that_makes_them() {
     let world = world();

@@ -144,7 +144,7 @@ fn what_is_wrong_with_a_file_is_said() {
     }
 }
 
-/// Also where `--tokens` ends it inside a character.
+/// The answer is complete even if `--tokens` ends it inside a character.
 #[test]
 fn the_stream_is_the_answer() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! What the command says of itself: completions, manual pages and single components.
+//! Reference output of the command: completions, manual pages and single components.
 
 use crate::world::World;
 

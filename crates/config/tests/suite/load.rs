@@ -210,7 +210,7 @@ fn changes_take_bare_words_but_no_extends() {
     assert!(error.to_string().contains("`extends` cannot be set"), "{error}");
 }
 
-/// What a shell leaves of a text needs no quotes; a number that is written wrongly stays one.
+/// A text without the quotes that a shell removed is a text; a malformed number is an error.
 #[test]
 fn a_change_that_toml_cannot_read_is_text() {
     let set = |change: &str| Loader { set: vec![change.to_owned()] }.parse("p.toml", "");
@@ -247,7 +247,7 @@ fn changes_of_components_are_explained() {
     let (message, help) = set("estimator.epsilon=0.2");
     assert_eq!(message, "the pipeline has no estimator");
     assert!(help.starts_with("`--set estimator.type=NAME` adds one; known: "), "{help}");
-    // A file that forgets the type is told as before.
+    // A missing type in a file is reported as before.
     assert_eq!(
         refuse("[estimator]\nepsilon = 0.2").problems[0].message(),
         "missing field `type` in estimator"
@@ -334,7 +334,7 @@ fn what_is_wrong_within_another_selector_is_told_there() {
     assert_eq!(error.problems.len(), 3, "{error}");
 }
 
-/// A name in place of a table is answered with the table that has this name.
+/// The advice for a name in place of a table is the table with this name.
 #[test]
 fn a_selector_that_is_only_named_is_spelled_out() {
     let error = refuse(&of("\"quest\""));

@@ -22,23 +22,23 @@ pub enum Blocks<'a, T> {
     One(&'a [T]),
     /// As many rows in each block, but for the last.
     Many(&'a [&'a [T]]),
-    /// As many rows in each page, but for the last: pages of one pool, in the order of a table.
+    /// Pages of one pool in the order of a block table, of equal numbers of rows except the last.
     Paged {
         /// All pages.
         pool: &'a [T],
-        /// The page of each block, by its number in the pool.
+        /// Number of each block's page in the pool.
         table: &'a [u32],
-        /// Numbers from page to page.
+        /// Number of elements from page to page.
         stride: usize,
     },
 }
 
-/// Pages of a pool.
+/// Dimensions of the pages of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLayout {
-    /// Rows in a page, at least 1.
+    /// Number of rows in a page, at least 1.
     pub rows: usize,
-    /// Numbers from page to page of the pool, at least those of a page's rows.
+    /// Number of elements from page to page of the pool, at least those of a page's rows.
     pub stride: usize,
 }
 

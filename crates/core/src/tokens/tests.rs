@@ -23,7 +23,7 @@ fn pooled(numbers: &[bf16], size: usize, stride: usize) -> (Vec<bf16>, Vec<u32>)
     (pool, table)
 }
 
-/// A block table comes from a scheduler, so what is wrong with it is an error.
+/// A block table is the scheduler's input, so a wrong one is an error and not a panic.
 #[test]
 fn pages_that_are_not_there_are_refused() {
     let pool = [0.0_f32; 24];

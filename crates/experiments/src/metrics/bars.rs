@@ -69,10 +69,10 @@ impl Bars {
     }
 }
 
-/// Error bars as reports carry them.
+/// Summary of error bars in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BarsSummary {
-    /// Rows that have an error bar and were not read as a whole.
+    /// Number of rows that have an error bar and did not read every token.
     pub rows: usize,
     /// Number of these rows whose error is larger than the bar.
     pub outside: usize,
@@ -108,8 +108,8 @@ impl Bars {
 
     /// Summary judged by the delta of a pipeline's `demand`, over the `lists` of all its rows.
     ///
-    /// The statement is about every row, so rows that were read as a whole count: they cannot be
-    /// outside. Under scope `step` each of the `query_heads` of a layer has its part of delta.
+    /// The statement is about every row, so rows that read every token count as inside their bars.
+    /// Under scope `step` each of the `query_heads` of a layer has its part of delta.
     pub fn judge(
         &self,
         demand: Option<&Demand>,

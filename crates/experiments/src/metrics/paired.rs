@@ -1,4 +1,4 @@
-//! The difference between two variants' scores in the same cases.
+//! Difference between the scores of two variants in the same cases.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,9 +11,9 @@ pub(super) const QUANTILE: f64 = 1.959_963_984_540_054;
 ///
 /// The interval is Tango's score interval for paired shares (Tango 1998, "Equivalence test and
 /// confidence interval for the difference in proportions for the paired-sample design", Statistics
-/// in Medicine 17). Where scores are fractions, gains and losses are summed in place of counts,
+/// in Medicine 17). If scores are fractions, sums of gains and losses take the place of counts,
 /// which is conservative: the square of a difference within `[-1, 1]` is at most its absolute
-/// value. Cases are taken for independent.
+/// value. Cases are assumed to be independent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairedDifference {
     /// Number of cases.
@@ -24,8 +24,8 @@ pub struct PairedDifference {
     pub low: f64,
     /// Upper end of the 95 % interval.
     pub high: f64,
-    /// Two-sided p-value of McNemar's exact test: gains against losses, cases that do not differ
-    /// left out.
+    /// Two-sided p-value of McNemar's exact test: gains against losses, without the cases that do
+    /// not differ.
     pub p_value: f64,
 }
 

@@ -6,9 +6,9 @@ use super::paired::QUANTILE;
 
 /// 95 % interval of a mean of scores from 0 to 1.
 ///
-/// Wilson's score interval (Wilson 1927, "Probable inference, the law of succession, and statistical
-/// inference"). For fractional scores it is conservative: a score within `[0, 1]` varies at most as
-/// much as a yes or no of the same mean.
+/// Wilson's score interval (Wilson 1927, "Probable inference, the law of succession, and
+/// statistical inference"). For fractional scores it is conservative: the variance of a score
+/// within `[0, 1]` is at most that of a Bernoulli variable of the same mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ShareInterval {
     /// Lower end.
@@ -20,7 +20,7 @@ pub struct ShareInterval {
 impl ShareInterval {
     /// Interval of the `mean` over `cases` independent cases; from 0 to 1 without a case.
     ///
-    /// `cases` may be an effective number, of cases with different weights.
+    /// `cases` may be an effective sample size, if cases have different weights.
     pub fn new(mean: f64, cases: f64) -> Self {
         if cases <= 0.0 {
             return Self { low: 0.0, high: 1.0 };

@@ -35,7 +35,7 @@ impl Violations {
         self.violated_steps += usize::from(violated > 0);
     }
 
-    /// Violations of a promise of that scope, in rows or in steps.
+    /// Violations of a promise in the unit of its scope: rows or steps.
     pub fn count(&self, scope: Scope) -> ViolationCount {
         let (violated, checked) = match scope {
             Scope::Row => (self.violated_rows, self.rows),
@@ -59,10 +59,10 @@ impl Violations {
     }
 }
 
-/// Violations of a promise, in the unit that the promise is about. Every report has this form.
+/// Number of violations of a promise, in the unit of its scope. All reports share this type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViolationCount {
-    /// Rows, or steps: all query heads of a layer at one query.
+    /// Row, or step: all query heads of a layer at one query.
     pub unit: Scope,
     /// Number of units in which the error exceeded epsilon.
     pub violated: usize,

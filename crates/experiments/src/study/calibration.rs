@@ -40,8 +40,8 @@ pub struct Calibrated {
 pub struct AtDelta {
     /// The share of the samples whose error may exceed its bar.
     pub delta: f64,
-    /// Of all samples. Their evidence is the worst of any head, at [`LEVEL`] over the number of
-    /// heads.
+    /// Error bars of all samples. Their evidence is the worst of any head, at [`LEVEL`] over the
+    /// number of heads.
     pub bars: BarsSummary,
     /// The share that was outside, of the head with the largest.
     pub worst: f64,

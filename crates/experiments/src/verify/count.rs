@@ -85,7 +85,7 @@ pub struct Count {
     pub trials: usize,
     /// How probable that many violations are, if the failure probability is delta.
     pub p_value: f64,
-    /// The smallest error that at least a share of 1 − delta of the trials do not exceed.
+    /// Smallest error that at least a share of 1 − delta of the trials do not exceed.
     pub error_at_delta: f64,
 }
 
@@ -145,8 +145,8 @@ impl StepCount {
 }
 
 impl Count {
-    /// Count of the samples at one query, given the error of each and whether it exceeded what it
-    /// may.
+    /// Count of the samples at one query, given the error of each and whether it violated the
+    /// promise.
     pub(super) fn at_query(
         layer: usize,
         query_head: Option<usize>,

@@ -24,14 +24,14 @@ use minijinja::{AutoEscape, Environment, Error, Output, State, Value};
 
 pub(super) use source::rewrite;
 
-/// Number of steps that a template may take: far more than a prompt's, far less than a second's.
+/// Maximum number of steps of a template: many more than a prompt needs, and done within a second.
 const FUEL: u64 = 1_000_000;
 
-/// Bytes of stack for the deepest lists that so many steps can nest, which are compared and freed
+/// Bytes of stack for the deepest lists that [`FUEL`] steps can nest; these are compared and freed
 /// recursively.
 const STACK: usize = 128 << 20;
 
-/// Renders on a thread with a stack for deeply nested values.
+/// Renders on a thread whose stack is large enough for deeply nested values.
 pub(super) fn with_deep_stack<T: Send>(
     render: impl FnOnce() -> T + Send,
 ) -> Result<T, std::io::Error> {

@@ -35,7 +35,7 @@ pub(super) struct Raw {
     pub(super) max_position_embeddings: Option<usize>,
     pub(super) sliding_window: Option<usize>,
     pub(super) use_sliding_window: Option<bool>,
-    /// The number of layers, from the first, that attend beyond the window.
+    /// Number of first layers without a sliding window.
     pub(super) max_window_layers: Option<usize>,
     /// Kind of attention of each layer, in place of `max_window_layers`.
     pub(super) layer_types: Option<Vec<String>>,

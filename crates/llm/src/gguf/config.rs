@@ -217,7 +217,7 @@ impl<'m> Keys<'m> {
         check_size(&self.name(key), self.number(key)?)
     }
 
-    /// A dimension that all layers have in common, written once or for each layer.
+    /// Returns a dimension that all layers share, written once or for each layer.
     fn size_of_layers(&self, key: &str) -> Result<usize, String> {
         let Some(Value::Array(values)) = self.get(key) else { return self.size(key) };
         let (name, layers) = (self.name(key), self.size("block_count")?);
@@ -344,12 +344,12 @@ impl<'m> Keys<'m> {
     }
 }
 
-/// A whole number that is not negative.
+/// Returns a non-negative integer.
 fn natural_number(value: &Value) -> Option<u64> {
     whole_number(value).and_then(|number| u64::try_from(number).ok())
 }
 
-/// A dimension, from its key and its number.
+/// Returns a dimension, given its key and its number.
 fn check_size(name: &str, size: u64) -> Result<usize, String> {
     match size {
         0 => Err(format!("`{name}` is 0; expected at least 1")),

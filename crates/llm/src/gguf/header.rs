@@ -1,7 +1,7 @@
-//! The header of a GGUF file: its metadata, and the place of each tensor.
+//! Header of a GGUF file: its metadata, and the position of each tensor.
 //!
-//! candle reads headers too, but keeps the last of two tensors or keys of one name, names no tensor
-//! in its errors, and divides by an alignment of 0.
+//! candle can also read headers, but it keeps the last of two tensors or keys of one name, names no
+//! tensor in its errors, and divides by an alignment of 0.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -18,22 +18,22 @@ const DEFAULT_ALIGNMENT: u64 = 32;
 /// Largest number of dimensions of a tensor.
 const MOST_DIMENSIONS: u32 = 4;
 
-/// The type of a value that is an array.
+/// Type number of arrays.
 const ARRAY: u32 = 9;
 
 pub(super) struct Header {
     pub(super) metadata: HashMap<String, Value>,
-    /// In the order of the file; no two of one name.
+    /// Tensors in the order of the file; their names differ.
     pub(super) tensors: Vec<(String, TensorInfo)>,
-    /// The byte at which the data of tensors begin.
+    /// Byte at which the data of tensors begin.
     pub(super) start: u64,
-    /// Every tensor's offset is a multiple of it; a power of 2.
+    /// Alignment of every tensor's offset, a power of 2.
     pub(super) alignment: u64,
 }
 
 impl Header {
     /// Reads the header of a file of `length` bytes. Never reserves more memory than a small
-    /// multiple of them, whatever the header claims.
+    /// multiple of this length, whatever the header claims.
     pub(super) fn read(input: impl Read, length: u64) -> Result<Self, String> {
         let mut reader = Reader { input, left: length, wide: true };
         let not_whole = |reason| format!("not a whole GGUF file: {reason}");
@@ -78,17 +78,17 @@ fn read_alignment(metadata: &HashMap<String, Value>) -> Result<u64, String> {
         .ok_or_else(|| format!("`{ALIGNMENT}` is {}; expected a power of 2", typed(value)))
 }
 
-/// The bytes of a header, one after the other.
+/// Reader of the bytes of a header.
 struct Reader<R> {
     input: R,
-    /// Bytes of the file that are not read yet.
+    /// Number of bytes of the file that have not been read.
     left: u64,
     /// True if lengths have 64 bits, as they have since version 2.
     wide: bool,
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads up to the first key: the number of tensors, and that of keys.
+    /// Reads the beginning up to the first key: the numbers of tensors and keys.
     fn counts(&mut self) -> Result<(u64, u64), String> {
         let not_whole = |reason| format!("not a whole GGUF file: {reason}");
         let magic: [u8; 4] = self.bytes().map_err(not_whole)?;
@@ -109,7 +109,7 @@ impl<R: Read> Reader<R> {
         Ok((tensors, self.length().map_err(not_whole)?))
     }
 
-    /// A key of the metadata and its value.
+    /// Reads a key of the metadata and its value.
     fn pair(&mut self) -> Result<(String, Value), String> {
         let key = self.text()?;
         let kind = self.u32()?;
@@ -144,7 +144,7 @@ impl<R: Read> Reader<R> {
     fn array(&mut self) -> Result<Value, String> {
         let kind = self.u32()?;
         let count = self.length()?;
-        // Every item has a byte or more, so the items cannot be more than the bytes of the file.
+        // Every item has at least one byte, so the bytes of the file bound the number of items.
         if count > self.left {
             let left = self.left;
             return Err(format!("an array of {count} items, but the file has {left} more bytes"));
@@ -152,7 +152,7 @@ impl<R: Read> Reader<R> {
         (0..count).map(|_| self.value(kind)).collect::<Result<_, _>>().map(Value::Array)
     }
 
-    /// The tensor that is the `place`th of the file.
+    /// Reads the description of the file's tensor number `place`.
     fn tensor(&mut self, place: u64) -> Result<(String, TensorInfo), String> {
         let not_whole = |reason| format!("not a whole GGUF file: tensor {place}: {reason}");
         let name = self.text().map_err(not_whole)?;
@@ -172,7 +172,7 @@ impl<R: Read> Reader<R> {
         Ok((name, TensorInfo { ggml_dtype, shape: Shape::from(dims), offset }))
     }
 
-    /// A length or a dimension.
+    /// Reads a length or a dimension.
     fn length(&mut self) -> Result<u64, String> {
         if self.wide { self.u64() } else { self.u32().map(u64::from) }
     }
@@ -185,7 +185,7 @@ impl<R: Read> Reader<R> {
         self.bytes().map(u64::from_le_bytes)
     }
 
-    /// A text. Some files end theirs with zeros, or have bytes that are not UTF-8.
+    /// Reads a text. In some files texts end with zeros, or have bytes that are not UTF-8.
     fn text(&mut self) -> Result<String, String> {
         let length = self.length()?;
         if length > self.left {

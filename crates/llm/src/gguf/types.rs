@@ -1,4 +1,4 @@
-//! Types of tensors, by the numbers that GGUF files give them.
+//! Types of tensors and their numbers in GGUF files.
 
 use candle_core::quantized::GgmlDType;
 
@@ -35,10 +35,10 @@ const OTHERS: [(u32, &str); 25] = [
     (40, "NVFP4"),
 ];
 
-/// The type of a number.
+/// Returns the type with a number.
 ///
 /// # Errors
-/// The name, or else the number, of a type that is not supported.
+/// The name of a type that is not supported, or its number if it is unknown.
 pub(super) fn find_type(number: u32) -> Result<GgmlDType, String> {
     Ok(match number {
         0 => GgmlDType::F32,

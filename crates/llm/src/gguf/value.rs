@@ -1,11 +1,11 @@
-//! Values of GGUF metadata: whole numbers of any width, and values as messages show them.
+//! Values of GGUF metadata: integers of any width, and the text of values in messages.
 
 use candle_core::quantized::gguf_file::Value;
 
 /// Largest number of characters of a text that a message shows.
 const SHOWN: usize = 40;
 
-/// A whole number of any integer type; `None` for other types and numbers beyond `i64`.
+/// Returns a number of any integer type; `None` for other types and numbers beyond `i64`.
 pub(in crate::gguf) fn whole_number(value: &Value) -> Option<i64> {
     match *value {
         Value::U8(number) => Some(number.into()),
@@ -20,7 +20,7 @@ pub(in crate::gguf) fn whole_number(value: &Value) -> Option<i64> {
     }
 }
 
-/// The beginning of a text from a file.
+/// Beginning of a text from a file, for messages.
 pub(in crate::gguf) fn quoted(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{:?}...", &text[..end]),
@@ -28,7 +28,7 @@ pub(in crate::gguf) fn quoted(text: &str) -> String {
     }
 }
 
-/// A value that is of the right type, but otherwise wrong.
+/// Text of a value that has the right type, for messages.
 pub(in crate::gguf) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
@@ -47,7 +47,7 @@ pub(in crate::gguf) fn shown(value: &Value) -> String {
     }
 }
 
-/// A value with its type, for messages about values of a wrong type.
+/// Text of a value with its type, for messages about wrong types.
 pub(in crate::gguf) fn typed(value: &Value) -> String {
     let kind = match value {
         Value::String(_) | Value::Array(_) | Value::Bool(_) => return shown(value),

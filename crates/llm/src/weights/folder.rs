@@ -93,7 +93,7 @@ impl Folder {
         Ok(&mut self.shards[place])
     }
 
-    /// Returns true if there is a tensor of this name that nobody has asked for yet.
+    /// Returns whether there is a tensor of this name that has not been taken yet.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.places.contains_key(name)
     }

@@ -394,7 +394,7 @@ fn a_type_that_is_not_known_is_refused_by_its_name() {
     }
 }
 
-/// Error of a file with other bytes behind the place where a name ends.
+/// Error of a file whose bytes after the end of a name are replaced.
 fn refusal_of_patched(name: &str, skip: usize, bytes: &[u8]) -> String {
     let mut file = fs::read(gguf("llama3")).unwrap();
     let found = file.windows(name.len()).position(|window| window == name.as_bytes()).unwrap();
@@ -407,7 +407,7 @@ fn refusal_of_patched(name: &str, skip: usize, bytes: &[u8]) -> String {
     said.strip_prefix(&format!("{}: ", path.display())).unwrap().to_owned()
 }
 
-/// The offset of a matrix is behind its number of dimensions, these, and its type.
+/// The offset of a matrix follows its number of dimensions, the dimensions and its type.
 #[test]
 fn tensors_must_lie_apart_and_aligned() {
     let (name, behind) = ("blk.1.ffn_up.weight", 4 + 16 + 4);

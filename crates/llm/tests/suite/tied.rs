@@ -17,8 +17,8 @@ fn logits(model: &Model) -> Vec<f32> {
     session.prefill(&[1, 2, 3]).unwrap()
 }
 
-/// A copy of a checkpoint with tied weights, stored as `change` makes of the embeddings: those, and
-/// the weights of the logits.
+/// A copy of a checkpoint with tied weights. `change` returns the tensors to store in place of the
+/// embeddings: embeddings and weights of the logits.
 fn stored(
     tied: bool,
     change: impl FnOnce(Tensor) -> [Option<Tensor>; 2],

@@ -110,7 +110,7 @@ fn head(heads: usize, site: &Site, codes: IndexOf, member: usize) -> Option<usiz
     }
 }
 
-/// What to write if a tensor has a row for each KV head, as HATA's matrices do.
+/// Advice for a tensor with a row for each KV head, as HATA's matrices have.
 fn advice(shape: &[usize], site: &Site, codes: IndexOf) -> &'static str {
     if codes == IndexOf::Head && shape.first() == Some(&site.shape.kv_heads) {
         "; these maps are of KV heads: write `codes = \"group\"`"

@@ -29,7 +29,7 @@ enum Fault {
     Greedy,
     /// Draws among tokens that the row does not see.
     LooksAhead,
-    /// Has a probability too few.
+    /// Returns one probability too few.
     Miscounts,
 }
 

@@ -36,7 +36,7 @@ impl Request {
             return Err(Failure::input("--question: empty; expected a text, or no --question"));
         }
         let (mut dense, question) = tokens(args, checkpoint, &text, asked.unwrap_or_default())?;
-        // A chat that is read as a whole need not be cut before the question.
+        // If the pipeline begins with the answer, a chat need not be split before the question.
         let has_question = asked.is_some() && (must_split(args) || !args.chat.chat);
         if dense.is_empty() || has_question && question.is_empty() {
             let option = if dense.is_empty() { option } else { "--question" };

@@ -132,8 +132,8 @@ impl World {
         self.command(args).output().unwrap()
     }
 
-    /// Standard output; nothing may be on standard error, but for progress and, after the answer, the
-    /// report of `generate`, which is returned too.
+    /// Standard output; nothing may be on standard error, but for progress and, after the answer,
+    /// the report of `generate`, which is returned too.
     #[track_caller]
     pub(crate) fn succeed(&self, args: &[&str]) -> String {
         let output = self.run(args);

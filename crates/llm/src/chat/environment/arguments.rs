@@ -3,17 +3,17 @@
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Error, ErrorKind, Value};
 
-/// Arguments of a function, with those that have a name.
+/// Positional and named arguments of a call.
 pub(super) type Arguments = Rest<ValueOrKwargs>;
 
 pub(super) fn refuse(reason: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason.into())
 }
 
-/// Assigns arguments, by place or by name, to the parameters of a function.
+/// Assigns positional and named arguments to the parameters of a function.
 ///
 /// # Errors
-/// More arguments than parameters, an unknown name, or one parameter twice.
+/// If there are more arguments than parameters, an unknown name, or two values of one parameter.
 pub(super) fn bind<const N: usize>(
     arguments: &[Value],
     names: [&str; N],
@@ -38,14 +38,14 @@ pub(super) fn bind<const N: usize>(
     Ok(bound)
 }
 
-/// An argument that must be there.
+/// Returns a required argument.
 pub(super) fn require<'v>(value: Option<&'v Value>, name: &str) -> Result<&'v Value, Error> {
     value.ok_or_else(|| {
         Error::new(ErrorKind::MissingArgument, format!("expected an argument `{name}`"))
     })
 }
 
-/// An argument that is neither absent nor `none`.
+/// Returns an argument that is neither absent nor `none`.
 pub(super) fn given(value: Option<&Value>) -> Option<&Value> {
     value.filter(|value| !value.is_none())
 }

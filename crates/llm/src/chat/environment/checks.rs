@@ -41,7 +41,7 @@ fn is_odd(value: &Value) -> Result<bool, Error> {
     }
 }
 
-/// Returns whether a value can be called; an undefined value can, and fails.
+/// Returns whether a value can be called. An undefined value is callable; calling it fails.
 fn is_callable(value: Value) -> bool {
     let is_method = value.downcast_object_ref::<BoundMethod>().is_some();
     let is_dict = value.downcast_object_ref::<DictFunction>().is_some();
@@ -51,7 +51,7 @@ fn is_callable(value: Value) -> bool {
     value.is_undefined() || is_method || is_dict || is_function
 }
 
-/// Returns whether a value has a length and is read by index or key.
+/// Returns whether a value has a length and can be indexed or has keys.
 fn is_sequence(value: Value) -> bool {
     match value.kind() {
         ValueKind::Undefined | ValueKind::String => true,

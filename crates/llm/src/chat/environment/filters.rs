@@ -107,7 +107,7 @@ fn add_of_lists(environment: &mut Environment<'static>) {
         let count = read_count(count.as_ref(), "slices")?;
         filters::slice(state, value, count, fill).and_then(generator)
     });
-    // Their results are read once, as a generator's are.
+    // Results of these filters can be read only once, like generators.
     for name in ["map", "select", "reject", "selectattr", "rejectattr"] {
         let call = move |state: &mut State<'_, '_>, arguments: Arguments| {
             state.apply_filter(&format!("_{name}"), &arguments.into_values()).and_then(generator)
@@ -121,7 +121,7 @@ fn add_of_lists(environment: &mut Environment<'static>) {
     environment.add_filter("_rejectattr", filters::rejectattr);
 }
 
-/// A value that can be read once and has no length.
+/// Makes a value that can be read once and has no length.
 fn generator(list: Value) -> Result<Value, Error> {
     let items: Vec<Value> = list.try_iter()?.collect();
     Ok(Value::from_object(Generator(Mutex::new(items.into_iter()))))
@@ -181,7 +181,7 @@ fn indent(value: Value, arguments: Arguments) -> Result<String, Error> {
     Ok(indented)
 }
 
-/// The text of `pprint.pformat`, of values that fit in one line.
+/// Text of `pprint.pformat` for values that fit in one line.
 fn pprint(value: Value) -> Result<String, Error> {
     let text = text::repr(&value)?;
     if text.chars().count() > 80 {
@@ -196,7 +196,7 @@ fn truncate(state: &mut State<'_, '_>, value: Value, arguments: Arguments) -> Re
     contributed::truncate(state, &Value::from(text::write(&value)?), named)
 }
 
-/// Arguments as named ones.
+/// Converts the arguments to named ones.
 fn name_arguments<const N: usize>(values: [Option<Value>; N], names: [&str; N]) -> Kwargs {
     let pairs = names.into_iter().zip(values);
     pairs.filter_map(|(name, value)| Some((name, value?))).collect()
@@ -225,7 +225,7 @@ fn int(value: Value, arguments: Arguments) -> Result<Value, Error> {
     })
 }
 
-/// The digits of a number without white space and single underscores.
+/// Removes white space and single underscores from the digits of a number.
 fn plain_digits(text: &str) -> Option<String> {
     let text = strings::strip(text, "strip", None);
     let is_plain = !text.starts_with('_') && !text.ends_with('_') && !text.contains("__");
@@ -254,7 +254,7 @@ fn read_float(text: &str) -> Option<f64> {
     plain_digits(text)?.parse().ok()
 }
 
-/// An attribute of a value, which the keys of a mapping are not.
+/// Returns an attribute of a value. Keys of a mapping are not attributes.
 fn attr(value: Value, name: String) -> Result<Value, Error> {
     let has_keys = value.kind() == ValueKind::Map && !methods::is_namespace(&value);
     match has_keys {
@@ -292,7 +292,7 @@ fn join(value: Value, arguments: Arguments) -> Result<String, Error> {
     strings::join(&texts, &separator)
 }
 
-/// The items of a list, or their attributes.
+/// Returns the items of a list, or an attribute of each.
 fn read_attributes(list: &Value, attribute: Option<&Value>) -> Result<Vec<Value>, Error> {
     if list.is_none() {
         return Err(refuse("None is not iterable"));

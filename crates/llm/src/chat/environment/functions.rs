@@ -12,7 +12,7 @@ use minijinja_contrib::globals;
 use super::arguments::{Arguments, as_integer, as_text, bind, given, refuse, require};
 use super::objects::{Cycler, DictFunction, ListKind, PythonList};
 
-/// Items of a range, at most, as in jinja2's sandbox.
+/// Maximum number of items of a range, as in jinja2's sandbox.
 const LONGEST_RANGE: i64 = 100_000;
 
 pub(super) fn add(environment: &mut Environment<'static>, now: fn() -> NaiveDateTime) {
@@ -109,7 +109,7 @@ fn range(state: &State<'_, '_>, arguments: Arguments) -> Result<Value, Error> {
     Ok(Value::from_object(PythonList { kind: ListKind::Range(text), items }))
 }
 
-/// The time as C's `strftime` writes it, without a time zone, as `datetime.now()` has none.
+/// Formats the time like C's `strftime`. There is no time zone, because `datetime.now()` has none.
 fn write_time(now: &NaiveDateTime, format: &str) -> Result<String, Error> {
     let mut known = String::new();
     let mut rest = format;

@@ -10,12 +10,12 @@ use super::operators::check_order;
 use super::text::{DEEPEST, check_length, is_list, write_float};
 use super::{methods, operators};
 
-/// Spaces of a level, at most.
+/// Maximum number of spaces of a level.
 const WIDEST: i64 = 1000;
 
 struct JsonSettings {
     only_ascii: bool,
-    /// The white space of a level, if each item has a line.
+    /// White space of a level, if each item has its own line.
     indent: Option<String>,
     between_items: String,
     behind_key: String,
@@ -119,7 +119,7 @@ impl JsonSettings {
         }
     }
 
-    /// The keys of a mapping, as they are written and as they are.
+    /// Keys of a mapping, each with its JSON text.
     fn keys(&self, value: &Value) -> Result<Vec<(String, Value)>, Error> {
         let mut keys: Vec<Value> = value.try_iter()?.collect();
         if self.sorts_keys {
@@ -149,7 +149,7 @@ impl JsonSettings {
                 '\u{c}' => text.push_str("\\f"),
                 c if c < ' ' || self.only_ascii && c > '~' => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
-                        // A string takes everything that is written to it.
+                        // Writing to a string cannot fail.
                         let _ = write!(text, "\\u{unit:04x}");
                     }
                 }
@@ -160,7 +160,7 @@ impl JsonSettings {
     }
 }
 
-/// A number, a truth value or `none`.
+/// Text of a number, a truth value or `none`.
 fn write_scalar(value: &Value) -> Option<String> {
     match value.kind() {
         ValueKind::None => Some("null".into()),

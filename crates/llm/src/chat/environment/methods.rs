@@ -1,5 +1,5 @@
-//! Methods of Python's strings, lists, tuples and mappings that minijinja-contrib lacks, or has
-//! without all arguments.
+//! Methods of Python's strings, lists, tuples and mappings that minijinja-contrib lacks, or
+//! supports only without some arguments.
 
 use minijinja::value::{Tuple, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
@@ -9,7 +9,7 @@ use super::arguments::{as_integer, as_text, bind, given, refuse, require};
 use super::objects::{BoundMethod, ListKind, PythonList};
 use super::{strings, text};
 
-/// Names that are methods of a mapping before they are keys.
+/// Names that mean a method of a mapping, even if the mapping has such a key.
 pub(super) const OF_MAPPINGS: [&str; 5] = ["copy", "get", "items", "keys", "values"];
 
 pub(super) fn call(
@@ -37,7 +37,7 @@ pub(super) fn is_namespace(value: &Value) -> bool {
     value.as_object().is_some_and(|object| object.type_name().ends_with("Namespace"))
 }
 
-/// `value.name` where `name` may be a method of a mapping.
+/// Evaluates `value.name` if `name` may be a method of a mapping.
 pub(super) fn attribute(value: Value, name: String) -> Result<Value, Error> {
     if value.kind() == ValueKind::Map && !is_namespace(&value) {
         return Ok(Value::from_object(BoundMethod { value, name }));

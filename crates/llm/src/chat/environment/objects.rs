@@ -1,4 +1,4 @@
-//! Objects of Python that minijinja lacks.
+//! Python's objects that minijinja lacks.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ pub(super) struct PythonList {
 #[derive(Debug)]
 pub(super) enum ListKind {
     Range(String),
-    /// A view with its name.
+    /// A view of a mapping, with its name.
     View(&'static str),
 }
 
@@ -62,7 +62,7 @@ impl Object for PythonList {
     }
 }
 
-/// The result of a filter that can be read once: it has no length and no places.
+/// Result of a filter that can be read once; it has no length and cannot be indexed.
 #[derive(Debug)]
 pub(super) struct Generator(pub(super) Mutex<std::vec::IntoIter<Value>>);
 
@@ -131,7 +131,7 @@ impl Object for Cycler {
     }
 }
 
-/// `dict`: a function with a method.
+/// `dict`, a function with a method.
 #[derive(Debug)]
 pub(super) struct DictFunction;
 
@@ -160,7 +160,7 @@ impl Object for DictFunction {
     }
 }
 
-/// A method of a value that is not called yet.
+/// Method of a value that has not been called yet.
 #[derive(Debug)]
 pub(super) struct BoundMethod {
     pub(super) value: Value,

@@ -1,4 +1,4 @@
-//! Operators of Python: functions that a rewritten template calls.
+//! Python's operators, as functions that a rewritten template calls.
 
 use std::cmp::Ordering;
 
@@ -116,10 +116,10 @@ fn number(value: &Value) -> Result<f64, Error> {
     }
 }
 
-/// The order of two values, or none if one is not a number.
+/// Returns the order of two values, or `None` if one of them is NaN.
 ///
 /// # Errors
-/// Values that Python cannot order.
+/// If Python cannot order the values.
 pub(super) fn compare(left: &Value, right: &Value) -> Result<Option<Ordering>, Error> {
     compare_nested(left, right, 0)
 }

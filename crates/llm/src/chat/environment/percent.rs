@@ -7,7 +7,7 @@ use minijinja::{Error, Value};
 use super::arguments::{as_integer, refuse};
 use super::text::{check_length, repr, write};
 
-/// Widths and precisions up to here are written.
+/// Largest supported width and precision.
 const WIDEST: i64 = 1 << 16;
 
 /// A conversion such as `%(key)-5.2f`, with its width and precision as numbers.
@@ -19,7 +19,7 @@ struct Conversion<'f> {
     kind: char,
 }
 
-/// The values that conversions without a key take, one after the other.
+/// Values for conversions without a key, in order.
 struct FormatValues {
     values: std::vec::IntoIter<Value>,
     has_keys: bool,
@@ -34,7 +34,8 @@ impl FormatValues {
 /// Formats one value, or the values of a tuple or a mapping.
 ///
 /// # Errors
-/// Conversions that are unknown or do not fit their value, and too few or too many values.
+/// If a conversion is unknown or does not fit its value, or if there are too few or too many
+/// values.
 pub(super) fn format(format: &str, value: &Value) -> Result<String, Error> {
     let values = if value.is_tuple() { value.try_iter()?.collect() } else { vec![value.clone()] };
     let has_keys = matches!(value.kind(), ValueKind::Map | ValueKind::Seq | ValueKind::Iterable);
@@ -70,7 +71,7 @@ pub(super) fn format(format: &str, value: &Value) -> Result<String, Error> {
     Ok(text)
 }
 
-/// Reads what stands behind a percent sign.
+/// Parses a conversion after its percent sign.
 fn read<'f>(text: &'f str, values: &mut FormatValues) -> Result<(Conversion<'f>, &'f str), Error> {
     let incomplete = || refuse("the format is incomplete");
     let (key, rest) = match text.strip_prefix('(') {
@@ -147,7 +148,7 @@ fn convert(conversion: &Conversion<'_>, value: &Value) -> Result<String, Error> 
     formatting::format(FormatStyle::Printf, &format, &[value])
 }
 
-/// The whole part of a number.
+/// Integer part of a number.
 fn truncate(value: &Value) -> Result<Value, Error> {
     if value.kind() == ValueKind::Bool {
         return Ok(Value::from(i64::from(value.is_true())));

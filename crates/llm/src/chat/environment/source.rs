@@ -1,4 +1,4 @@
-//! Rewrites a template's source where minijinja's syntax or operators differ from jinja2's.
+//! Rewriting of a template's source where minijinja's syntax or operators differ from jinja2's.
 //!
 //! Operators on which Python and minijinja differ become calls of functions in
 //! [`operators`](super::operators): `a % b`, `a ~ b`, single comparisons, `x.items` without a call,
@@ -36,7 +36,7 @@ pub(in crate::chat) fn rewrite(source: &str) -> String {
     rewritten
 }
 
-/// The byte at which the first tag or comment begins.
+/// Returns the byte at which the first tag or comment begins.
 fn find_opening(text: &str) -> Option<usize> {
     text.match_indices('{')
         .map(|(place, _)| place)
@@ -47,7 +47,7 @@ fn split_behind<'t>(text: &'t str, end: &str) -> (&'t str, &'t str) {
     text.split_at(text.find(end).map_or(text.len(), |place| place + end.len()))
 }
 
-/// Cuts behind the end of a tag; an end inside of brackets or of a string is none.
+/// Splits a text after the end of a tag. An end inside brackets or a string does not count.
 fn split_tag<'t>(text: &'t str, end: &str) -> (&'t str, &'t str) {
     let mut depth = 0_usize;
     let mut place = 2;
@@ -67,7 +67,7 @@ fn split_tag<'t>(text: &'t str, end: &str) -> (&'t str, &'t str) {
     (text, "")
 }
 
-/// The name of a `{% ... %}` tag, and the text behind it.
+/// Returns the name of a `{% ... %}` tag, and the text after it.
 fn split_name(tag: &str) -> (&str, &str) {
     let text = tag[2..].trim_start_matches(['-', '+']).trim_start();
     text.split_at(text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len()))
@@ -77,7 +77,7 @@ fn starts_raw(tag: &str) -> bool {
     tag.starts_with("{%") && split_name(tag).0 == "raw"
 }
 
-/// Cuts behind `{% endraw %}`.
+/// Splits a text after `{% endraw %}`.
 fn split_raw(text: &str) -> (&str, &str) {
     let ends = text.match_indices("{%").skip(1);
     let mut ends = ends.filter(|(place, _)| split_name(&text[*place..]).0 == "endraw");

@@ -10,10 +10,10 @@ use regex::Regex;
 use super::arguments::{as_integer, as_text, bind, given, refuse, require};
 use super::text::{check_length, is_printable, is_space};
 
-/// Characters that a padded text may have.
+/// Maximum number of characters of a padded text.
 const WIDEST: usize = 1 << 20;
 
-/// The places between two bounds, of which negative ones count from the end.
+/// Range of positions between two bounds; negative bounds count from the end.
 pub(super) fn clamp_range(
     length: usize,
     start: Option<&Value>,
@@ -28,12 +28,12 @@ pub(super) fn clamp_range(
     Ok(clamp(start, 0)?..clamp(stop, length)?.min(length))
 }
 
-/// Byte of a character; the end of the text behind the last.
+/// Byte offset of a character, or the end of the text for a position after the last.
 fn byte_at(text: &str, character: usize) -> usize {
     text.char_indices().nth(character).map_or(text.len(), |(byte, _)| byte)
 }
 
-/// The part of a text between two places of characters, if it has the first place.
+/// Part of a text between two character positions, if the first one exists.
 fn slice(text: &str, range: Range<usize>) -> Option<&str> {
     (range.start <= range.end).then(|| &text[byte_at(text, range.start)..byte_at(text, range.end)])
 }
@@ -185,7 +185,7 @@ pub(super) fn partition<'t>(
     })
 }
 
-/// Joins texts with a separator.
+/// Joins texts with a separator between them.
 pub(super) fn join(texts: &[impl AsRef<str>], separator: &str) -> Result<String, Error> {
     let mut joined = String::new();
     for (place, text) in texts.iter().enumerate() {
@@ -196,7 +196,7 @@ pub(super) fn join(texts: &[impl AsRef<str>], separator: &str) -> Result<String,
     Ok(joined)
 }
 
-/// The number of characters that a text lacks of a width.
+/// Number of characters by which a text is shorter than a width.
 fn count_missing(text: &str, width: i64) -> Result<usize, Error> {
     let missing = usize::try_from(width).unwrap_or_default().saturating_sub(text.chars().count());
     if missing > WIDEST { Err(refuse("the width is too large")) } else { Ok(missing) }
@@ -273,7 +273,7 @@ pub(super) fn change_case(text: &str, method: &str) -> String {
     }
 }
 
-/// Decimal digits, and beside them superscripts and digits in circles and parentheses.
+/// Decimal digits. [`DIGITS`] also matches superscripts and digits in circles or parentheses.
 static DECIMALS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^\p{Nd}+$").expect("the expression is valid"));
 static DIGITS: LazyLock<Regex> = LazyLock::new(|| {

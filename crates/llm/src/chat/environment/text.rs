@@ -1,4 +1,4 @@
-//! Values as Python writes them: `str` and `repr`.
+//! Text of values as in Python: `str` and `repr`.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -10,9 +10,9 @@ use regex::Regex;
 use super::arguments::refuse;
 use super::objects::{Generator, PythonList};
 
-/// Levels of nesting that are written or compared; Python, too, ends with an error.
+/// Maximum nesting of values that are written or compared; Python has such a limit, too.
 pub(super) const DEEPEST: usize = 200;
-/// Bytes of a text: as many as a template's steps can make otherwise.
+/// Maximum length of a text in bytes; a template can make about as much step by step.
 const LONGEST: usize = 64_000_000;
 
 /// Characters that `repr` escapes, beside quotes and the backslash.
@@ -26,12 +26,12 @@ pub(super) fn is_printable(c: char) -> bool {
     !NOT_PRINTED.is_match(c.encode_utf8(&mut [0; 4]))
 }
 
-/// White space of Python: that of Unicode, and four separators.
+/// Python's white space: that of Unicode, and four separators.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
-/// Refuses a text that is too long before it is made.
+/// Refuses to make a text of more than the maximum length.
 pub(super) fn check_length(bytes: usize) -> Result<(), Error> {
     if bytes > LONGEST { Err(refuse("a text is too long")) } else { Ok(()) }
 }
@@ -116,7 +116,7 @@ fn push_quoted(text: &mut String, value: &str) {
             c if c == quote => text.extend(['\\', c]),
             c if is_printable(c) => text.push(c),
             c => {
-                // A string takes everything that is written to it.
+                // Writing to a string cannot fail.
                 let _ = match u32::from(c) {
                     code @ ..=0xff => write!(text, "\\x{code:02x}"),
                     code @ ..=0xffff => write!(text, "\\u{code:04x}"),
@@ -128,7 +128,7 @@ fn push_quoted(text: &mut String, value: &str) {
     text.push(quote);
 }
 
-/// The shortest digits that are read back as the same number, with Python's exponents.
+/// Shortest digits that parse as the same number, with Python's exponents.
 pub(super) fn write_float(value: f64) -> String {
     if value.is_nan() {
         return "nan".into();
@@ -143,7 +143,7 @@ pub(super) fn write_float(value: f64) -> String {
     }
 }
 
-/// Returns whether a value is a list of Python: no text, mapping, tuple, view or generator.
+/// Returns whether a value is a list in Python, not a text, mapping, tuple, view or generator.
 pub(super) fn is_list(value: &Value) -> bool {
     let is_listed = value.as_object().is_some_and(|object| {
         matches!(object.repr(), ObjectRepr::Seq | ObjectRepr::Iterable)

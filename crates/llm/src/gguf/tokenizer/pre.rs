@@ -321,7 +321,7 @@ pub(super) fn read(keys: Keys) -> Result<&'static PreTokenizer, String> {
     known.ok_or_else(|| format!("`{PRE}` is {}; expected {}", quoted(name), expected(name)))
 }
 
-/// The known names that resemble a name that is not known.
+/// Known names that resemble an unknown one.
 fn expected(name: &str) -> String {
     let count = KNOWN.iter().flat_map(|known| known.names).count();
     let alike = similar_names(name);

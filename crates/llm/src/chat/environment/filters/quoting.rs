@@ -1,4 +1,4 @@
-//! Escapes of HTML and of addresses.
+//! Escapes of HTML and URLs.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use minijinja::{Error, Value};
 use super::super::arguments::refuse;
 use super::super::text;
 
-/// Escapes the characters that HTML gives a meaning, as markupsafe does.
+/// Escapes the special characters of HTML, as markupsafe does.
 pub(in super::super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -32,7 +32,7 @@ pub(super) fn force_escape(value: Value) -> Result<Value, Error> {
     Ok(Value::from_safe_string(escape(&text::write(&value)?)))
 }
 
-/// Encodes a text, or the pairs of a query.
+/// Percent-encodes a text, or the pairs of a query.
 pub(super) fn encode_url(value: Value) -> Result<String, Error> {
     let pairs: Vec<(Value, Value)> = match value.kind() {
         ValueKind::Map => {
@@ -65,7 +65,7 @@ fn quote(text: &str, safe: &[u8]) -> String {
         if byte.is_ascii_alphanumeric() || b"_.-~".contains(&byte) || safe.contains(&byte) {
             quoted.push(char::from(byte));
         } else {
-            // A string takes everything that is written to it.
+            // Writing to a string cannot fail.
             let _ = write!(quoted, "%{byte:02X}");
         }
     }

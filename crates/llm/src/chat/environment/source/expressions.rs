@@ -1,11 +1,11 @@
-//! Expressions of a tag, by jinja2's grammar, and the edits that they need.
+//! Parser for the expressions of a tag by jinja2's grammar, which collects the edits they need.
 
 use std::ops::Range;
 
 use super::super::{methods, operators};
 use super::tokens::Token;
 
-/// Levels of nesting after which a tag stays as it is: minijinja refuses it itself.
+/// Levels of nesting after which a tag is not rewritten: minijinja refuses it itself.
 const DEEPEST: usize = 200;
 
 /// A recursive descent over the tokens of a tag. It collects insertions and replacements, and
@@ -14,7 +14,7 @@ pub(super) struct Rewriter<'t> {
     tokens: &'t [Token<'t>],
     place: usize,
     depth: usize,
-    /// Replacements of ranges of bytes.
+    /// Replacements of byte ranges.
     edits: Vec<(Range<usize>, String)>,
 }
 
@@ -23,16 +23,16 @@ impl<'t> Rewriter<'t> {
         Self { tokens, place: 0, depth: 0, edits: Vec::new() }
     }
 
-    /// Rewrites the beginning of a statement, up to its expressions.
+    /// Parses and rewrites the beginning of a statement, up to its expressions.
     pub(super) fn rewrite_statement(&mut self) {
         let is_alone = self.tokens.len() == 1;
         match self.text() {
             "for" => self.loop_list(),
             "set" => self.assignment(),
-            // Tags around the assistant's text, which show it to a trainer, have a scope.
+            // These tags mark the assistant's text for training, and have a scope.
             "generation" if is_alone => self.replace(0, "with"),
             "endgeneration" if is_alone => self.replace(0, "endwith"),
-            // A statement of minijinja that jinja2 lacks.
+            // This is a statement of minijinja that jinja2 lacks.
             "do" => self.replace(0, "unknown"),
             _ => (),
         }
@@ -86,7 +86,7 @@ impl<'t> Rewriter<'t> {
         }
     }
 
-    /// Skips what `set` assigns to, all of a `set` block. The sandbox refuses names of attributes
+    /// Skips the targets of `set`, or a whole `set` block. The sandbox refuses names of attributes
     /// that begin with an underscore.
     fn assignment(&mut self) {
         let names: Vec<&str> = self.tokens.iter().map(|token| token.text).take(4).collect();
@@ -116,8 +116,9 @@ impl<'t> Rewriter<'t> {
         found
     }
 
-    /// Inserts the name of a function and a parenthesis before a token. An expression that begins
-    /// at the same token is inside: what is opened later comes first.
+    /// Inserts the name of a function and a parenthesis before a token. If several expressions
+    /// begin at the same token, a later insertion encloses the earlier ones and is placed before
+    /// them.
     fn open(&mut self, first: usize, function: &str) {
         let start = self.tokens[first].start;
         let place = self.edits.iter().position(|(range, _)| range.start == start);
@@ -125,7 +126,7 @@ impl<'t> Rewriter<'t> {
         self.edits.insert(place.unwrap_or(self.edits.len()), edit);
     }
 
-    /// Inserts a parenthesis behind the last token.
+    /// Inserts a closing parenthesis after the last token.
     fn close(&mut self) {
         let last = self.tokens[self.place - 1];
         let end = last.start + last.text.len();
@@ -164,7 +165,7 @@ impl<'t> Rewriter<'t> {
         self.comparison();
     }
 
-    /// Rewrites a comparison. Chains of several are left to minijinja.
+    /// Rewrites a single comparison. Chained comparisons are left to minijinja.
     fn comparison(&mut self) {
         let first = self.place;
         self.sum();
@@ -273,7 +274,7 @@ impl<'t> Rewriter<'t> {
         }
     }
 
-    /// Rewrites `value.name` where `name` may be a method that is not called.
+    /// Rewrites `value.name` if `name` may be a method that is not called.
     fn attribute(&mut self, first: usize) {
         let name = self.next_text();
         let is_called = self.tokens.get(self.place + 2).is_some_and(|token| token.text == "(");

@@ -1,6 +1,6 @@
 //! Tokens of a tag.
 
-/// A token and the byte at which it begins.
+/// Token and the byte at which it begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token<'t> {
     pub(super) text: &'t str,
@@ -21,7 +21,7 @@ impl Token<'_> {
     }
 }
 
-/// The tokens between a tag's delimiters, without white space.
+/// Returns the tokens between a tag's delimiters, without white space.
 pub(super) fn tokenize(tag: &str) -> Vec<Token<'_>> {
     let opened = 2 + usize::from(tag[2..].starts_with(['-', '+']));
     let closed = tag.len().saturating_sub(2).max(opened);
@@ -40,7 +40,7 @@ pub(super) fn tokenize(tag: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// The length of the token at the beginning of a text that is not empty.
+/// Returns the length of the first token of a non-empty text.
 pub(super) fn read(text: &str) -> usize {
     let bytes = text.as_bytes();
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -69,7 +69,7 @@ fn read_string(bytes: &[u8], quote: u8) -> usize {
     bytes.len()
 }
 
-/// Reads digits of any base with their point and exponent.
+/// Returns the length of a number of any base, with its point and exponent.
 fn read_number(text: &str) -> usize {
     let is_digit = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let whole = text.find(|c| !is_digit(c)).unwrap_or(text.len());
