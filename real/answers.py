@@ -33,7 +33,8 @@ def mean_error(seen, rows):
 def row(pipeline, tasks, found):
     by_task = [list(found[pipeline, task].values()) for task in tasks]
     scores = [sum(case["score"] for case in cases) / len(cases) for cases in by_task]
-    seen = [case["attention"] for cases in by_task for case in cases]
+    # An answer that ended before the pipeline took a step has no rows.
+    seen = [case["attention"] for cases in by_task for case in cases if case["attention"]["rows"]]
     rows = [attention["rows"] for attention in seen]
     return (
         pipeline,

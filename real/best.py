@@ -14,7 +14,7 @@ from pathlib import Path
 def cell(best):
     """Error and density on the held-out texts; a dash if no candidate meets the goal or none can run there."""
     held_out = best and best["held_out"]
-    return f"{held_out['error']:.4f} ({100 * held_out['read']:.1f} %)" if held_out else "-"
+    return f"{held_out['error']:.4f} ({100 * held_out['density']:.1f} %)" if held_out else "-"
 
 
 def settings(found, best):
@@ -28,8 +28,8 @@ def settings(found, best):
 def rows(found):
     """A row of the table for each method, with what it is sorted by."""
     goals = ["density=0.05", "density=0.1", "density=0.2"]
-    for method in dict.fromkeys(best["method"] for best in found["best"]):
-        bests = {best["goal"]: best for best in found["best"] if best["method"] == method}
+    for method in dict.fromkeys(best["pipeline"] for best in found["best"]):
+        bests = {best["goal"]: best for best in found["best"] if best["pipeline"] == method}
         errors = [best["held_out"]["error"] for best in bests.values() if best["held_out"]]
         cells = [method] + [cell(bests.get(goal)) for goal in goals] + [settings(found, bests.get(goals[1]))]
         at_tenth = bests.get(goals[1])

@@ -202,7 +202,7 @@ part_steps() {
         name=$(basename $file .toml)
         written+=(target/real/steps-$name.json)
         missing target/real/steps-$name.json || continue
-        $vattention generate --model $model --pipeline $file --chat --tokens 4000 --ignore-eos \
+        $vattention generate --quiet --model $model --pipeline $file --chat --tokens 4000 --ignore-eos \
             --prompt "Tell me a long story about a lighthouse keeper, chapter by chapter." --steps target/real/steps-$name.json > /dev/null
     done
     whole steps $vattention plot-steps "${written[@]}" --plot $out/steps.svg
@@ -225,7 +225,7 @@ part_speed() {
     head -c 28000 texts/kjv-trace.txt > target/real/speed-text.txt
     for file in configs/{dense,priority,priority-rigorous,vattention-oracle,vattention-auto,stratified,snapkv,h2o}.toml \
         $pipelines/{hash-attention,double-sparsity,loki,quest,pq-cache,vattention-channels,vattention-hash-attention}.toml; do
-        $vattention generate --model $model --dtype bf16 --context target/real/speed-text.txt --tokens 33 \
+        $vattention generate --quiet --model $model --dtype bf16 --context target/real/speed-text.txt --tokens 33 \
             --pipeline $file --json target/real/speed-$(basename $file .toml).json > /dev/null
     done
     whole speed python3 real/speed.py target/real/speed-*.json

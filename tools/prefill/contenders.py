@@ -25,7 +25,9 @@ class Prompt:
 
 
 class Ours:
-    """`vattention generate`: each reading is a process of its own, which tells its time without loading."""
+    """`vattention generate`: each reading is a process of its own, which tells its time without loading.
+
+    CPU time includes the digests of the model's files, which `--json` reports."""
 
     name = OURS
 

@@ -49,14 +49,11 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let backend = find_backend(&args.backend)?;
     let Loaded { lineup, files } = args.pipelines.load()?;
     let trace = Trace::open(&args.trace)?;
-    let read: Vec<&Path> = files
-        .iter()
-        .chain([&args.trace])
-        .chain(&args.sharing.results)
-        .map(PathBuf::as_path)
-        .collect();
+    let read: Vec<&Path> = files.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
+    let inputs_and_results: Vec<&Path> =
+        read.iter().copied().chain(args.sharing.results.as_deref()).collect();
     let outputs = [("--json", &args.json), ("--dump", &args.dump), ("--plot", &args.plot)];
-    check_outputs(&outputs.map(|(option, path)| (option, path.as_ref())), &read)?;
+    check_outputs(&outputs.map(|(option, path)| (option, path.as_ref())), &inputs_and_results)?;
     let settings = TraceSettings {
         layers: layer_numbers(args.layers.as_ref()),
         queries: args.queries,
@@ -135,7 +132,7 @@ error     |out - exact| / |exact| over all rows
 bar       the relative error that each sample says is exceeded with probability delta at most, mean over
           rows that are not read as a whole
 outside   share of these rows whose error is larger
-bars      what the rows outside say of delta, over all rows: as `evidence` does of violations
+bars      evidence of the rows outside on delta, over all rows; as `evidence` for violations
 promise   target: epsilon, delta, that is Pr(relative error of the target > epsilon) <= delta; with
           the floor that errors are relative to at least, and whom it is about if that is a step
 violated  rows whose error of the target exceeded epsilon; if the promise is about a step, steps: all

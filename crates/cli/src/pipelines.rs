@@ -158,6 +158,11 @@ struct LeftOut {
 }
 
 impl Lineup<Entry> {
+    /// The pipelines that run.
+    pub(crate) fn pipelines(&self) -> impl Iterator<Item = &PipelineConfig> {
+        self.run.iter().map(|entry| &*entry.pipeline)
+    }
+
     /// Leaves out what cannot run on some of the layers.
     pub(crate) fn fitting(
         self,
@@ -193,13 +198,6 @@ impl Lineup<Entry> {
             note(&format!("left out: {line}"));
         }
         Ok(lineup)
-    }
-}
-
-impl Lineup<Entry> {
-    /// The pipelines that run.
-    pub(crate) fn pipelines(&self) -> impl Iterator<Item = &PipelineConfig> {
-        self.run.iter().map(|entry| &*entry.pipeline)
     }
 }
 

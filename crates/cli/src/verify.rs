@@ -110,11 +110,12 @@ const FACTORS: [f64; 2] = [0.5, 2.0];
 
 pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let (entry, files) = args.changes.load_one(&args.config)?;
-    let read = files.iter().chain([&args.trace]).chain(&args.sharing.results);
-    let read: Vec<&Path> = read.map(PathBuf::as_path).collect();
+    let read: Vec<&Path> = files.iter().chain([&args.trace]).map(PathBuf::as_path).collect();
+    let inputs_and_results: Vec<&Path> =
+        read.iter().copied().chain(args.sharing.results.as_deref()).collect();
     let trace = Trace::open(&args.trace)?;
     let outputs = [("--json", args.json.as_ref()), ("--plot", args.plot.as_ref())];
-    check_outputs(&outputs, &read)?;
+    check_outputs(&outputs, &inputs_and_results)?;
     let own = std::slice::from_ref(&entry);
     let results = args.sharing.open(call, || inputs(&args.trace, own))?;
     let pipeline = &args.made(entry, &trace, &results)?.pipeline;

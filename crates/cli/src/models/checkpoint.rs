@@ -75,6 +75,22 @@ impl<'a> Checkpoint<'a> {
         entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
     }
 
+    /// Files that the model and its tokenizer are read from.
+    pub(crate) fn inputs(&self) -> Vec<PathBuf> {
+        const NAMES: [&str; 5] = [
+            "config.json",
+            "generation_config.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "chat_template.jinja",
+        ];
+        let is_read = |path: &PathBuf| {
+            let weights = path.extension().is_some_and(|extension| extension == "safetensors");
+            weights || NAMES.iter().any(|name| path.ends_with(name)) || path == self.path
+        };
+        self.files().into_iter().filter(is_read).collect()
+    }
+
     /// Refuses sequences of more tokens than the model can have: what is wrong, and in which file it says so.
     pub(crate) fn check_length(&self, tokens: usize) -> Result<(), String> {
         let named = |error| format!("{}: {error}", self.path.display());

@@ -176,7 +176,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     if let Some(path) = &args.plot {
         write_beside(path, figure::figure(&report, &title).svg().as_bytes())?;
     }
-    let own = checkpoint.files();
+    let own = checkpoint.inputs();
     let inputs: Vec<&Path> = files.iter().chain(&read).chain(&own).map(PathBuf::as_path).collect();
     let pipelines = lineup.run.iter().map(|variant| &*variant.pipeline);
     let run = || Provenance::new(call, &inputs, pipelines, Some(backend.name()));

@@ -144,7 +144,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let model_files = checkpoint.files();
     let texts = args.context.iter().chain(&args.prefill.prefill);
     let inputs: Vec<&Path> =
-        files.iter().chain(&model_files).chain(texts).map(PathBuf::as_path).collect();
+        files.iter().chain(&model_files).chain(texts.clone()).map(PathBuf::as_path).collect();
     let interrupt = Interrupt::default();
     let outputs = [("--json", args.json.as_ref()), ("--steps", args.steps.as_ref())];
     check_outputs_unless(&interrupt, &outputs, &inputs)?;
@@ -203,7 +203,9 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         beside,
         bars: record.as_ref().map(Record::outside),
     };
-    let run = || Provenance::new(call, &inputs, [&*entry.pipeline], Some(backend.name()));
+    let own = checkpoint.inputs();
+    let read: Vec<&Path> = files.iter().chain(texts).chain(&own).map(PathBuf::as_path).collect();
+    let run = || Provenance::new(call, &read, [&*entry.pipeline], Some(backend.name()));
     if let (Some(path), Some(record)) = (&args.steps, record) {
         write_json(path, run, &record.written(&report))?;
     }

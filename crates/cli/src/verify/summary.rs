@@ -58,7 +58,7 @@ fn promise(verdict: &Verification) -> String {
     format!("Pr(error of {target} > {least}{floor}) <= {}, for {judged}{limited}", delta.get())
 }
 
-/// `error bars: 0.081 on average, 0.1 at most; the truth is outside in 0.4 % of 18000 samples`
+/// `error bars: 0.081 on average, 0.1 at most; the error exceeds its bar in 0.4 % of ...`
 fn bars(verdict: &Verification) -> String {
     let bars = &verdict.bars;
     let Some(outside) = bars.share_outside() else { return "error bars: none".into() };
@@ -75,7 +75,7 @@ fn bars(verdict: &Verification) -> String {
         _ => ", within delta in every head",
     };
     format!(
-        "error bars: {widths}the truth is outside in {:.2} % of {} samples of a head that did not \
+        "error bars: {widths}the error exceeds its bar in {:.2} % of {} samples of a head that did not \
          read everything{unbounded}{evidence}",
         100.0 * outside,
         bars.rows

@@ -63,37 +63,6 @@ impl Bars {
         (bounded > 0).then(|| self.radii / bounded as f64)
     }
 
-    /// The share of the rows that are outside; `None` without rows.
-    pub fn share_outside(&self) -> Option<f64> {
-        (self.rows > 0).then(|| self.outside as f64 / self.rows as f64)
-    }
-}
-
-/// Summary of error bars in reports.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct BarsSummary {
-    /// Number of rows that have an error bar and did not read every token.
-    pub rows: usize,
-    /// Number of these rows whose error is larger than the bar.
-    pub outside: usize,
-    /// Number of these rows whose bar is infinite.
-    pub unbounded: usize,
-    /// Mean of the finite bars; `None` if there is none.
-    pub mean: Option<f64>,
-    /// Largest finite bar; 0 if there is none.
-    pub widest: f64,
-    /// Evidence on the bars' delta; `None` without a row.
-    pub evidence: Option<Evidence>,
-}
-
-impl BarsSummary {
-    /// Share of the rows that are outside; `None` without rows.
-    pub fn share_outside(&self) -> Option<f64> {
-        (self.rows > 0).then(|| self.outside as f64 / self.rows as f64)
-    }
-}
-
-impl Bars {
     /// Serializes the summary, without evidence, in place of the sums.
     pub(crate) fn serialize_summary<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         self.summary(None).serialize(to)
@@ -122,6 +91,30 @@ impl Bars {
             lists.evidence(self.outside, all_rows, delta)
         });
         self.summary(evidence)
+    }
+}
+
+/// Summary of error bars in reports.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct BarsSummary {
+    /// Number of rows that have an error bar and did not read every token.
+    pub rows: usize,
+    /// Number of these rows whose error is larger than the bar.
+    pub outside: usize,
+    /// Number of these rows whose bar is infinite.
+    pub unbounded: usize,
+    /// Mean of the finite bars; `None` if there is none.
+    pub mean: Option<f64>,
+    /// Largest finite bar; 0 if there is none.
+    pub widest: f64,
+    /// Evidence on the bars' delta; `None` without a row.
+    pub evidence: Option<Evidence>,
+}
+
+impl BarsSummary {
+    /// Share of the rows that are outside; `None` without rows.
+    pub fn share_outside(&self) -> Option<f64> {
+        (self.rows > 0).then(|| self.outside as f64 / self.rows as f64)
     }
 }
 
@@ -160,9 +153,10 @@ mod tests {
         bars.add(&without, 9.0);
         assert_eq!((bars.rows, bars.outside, bars.unbounded), (5, 2, 1));
         assert!((bars.mean().expect("a mean") - 0.225).abs() < 1e-12);
-        assert_eq!((bars.widest, bars.share_outside()), (0.4, Some(0.4)));
+        assert_eq!((bars.widest, bars.summary(None).share_outside()), (0.4, Some(0.4)));
         let twice: Bars = [bars; 2].into_iter().sum();
         assert_eq!((twice.rows, twice.outside, twice.mean()), (10, 4, bars.mean()));
-        assert_eq!((Bars::default().mean(), Bars::default().share_outside()), (None, None));
+        let none = Bars::default().summary(None);
+        assert_eq!((none.mean, none.share_outside()), (None, None));
     }
 }

@@ -95,7 +95,7 @@ pub fn calibration(
 
 impl AtDelta {
     fn new(pipeline: &PipelineConfig, heads: &[HeadCount]) -> Self {
-        let outside = heads.iter().filter_map(|head| head.bars.share_outside());
+        let outside = heads.iter().filter_map(|head| head.bars.summary(None).share_outside());
         let demand = pipeline.parts().find_map(PipelineConfig::demand);
         let delta = demand.map_or(f64::NAN, |demand| demand.delta.get());
         let level = LEVEL / heads.len() as f64;

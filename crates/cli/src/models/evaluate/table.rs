@@ -70,14 +70,14 @@ error     |out - dense| / |dense| over rows: query heads of all layers at all st
 bar       the relative error that each row says is exceeded with probability delta at most: the mean over rows
           that are not read as a whole
 outside   share of these rows whose error is larger
-bars      what the rows outside say of delta, over all rows: as `evidence` does of violations
+bars      evidence of the rows outside on delta, over all rows; as `evidence` for violations
 violated  share of the rows whose error of what is promised exceeded epsilon; if the promise is about
           a step, of the steps: all query heads of a layer at one query, of which any may exceed it
 evidence  what that says of the share allowed, delta: \"within delta\"; \"above delta\", which may be
           chance; or \"contradicted\": less probable than 1e-6 if the promise is kept; query heads
           that share a token list count as one, lists are taken for independent of each other
 of        number of rows or steps that were checked
-no step   cases whose answer ended before the pipeline took a step: nothing is known of them";
+no step   cases whose answer ended before the pipeline took a step; not measured";
 
 /// Accuracy on each task at one length.
 fn accuracy(report: &Report, place: usize, context: usize) -> String {
