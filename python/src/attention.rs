@@ -211,6 +211,7 @@ impl Attention {
         self.fork(py, None)
     }
 
+    #[allow(clippy::unused_self)] // Python calls it as a method.
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err(
             "an Attention cannot be saved: indexes and learned state exist only in memory; save \

@@ -54,6 +54,7 @@ pub(crate) struct Output {
 
 /// One row, as Python is told of it.
 #[derive(Serialize)]
+#[allow(clippy::struct_excessive_bools)] // Each is a fact of its own in Python.
 struct Row {
     query: usize,
     query_head: usize,

@@ -273,7 +273,7 @@ impl OneHead {
         Tokens::new(&self.numbers, Self::TOKENS, 32)
     }
 
-    fn pipeline(&self, text: &str) -> Pipeline {
+    fn make_pipeline(text: &str) -> Pipeline {
         let config = Loader::default().parse("engine.toml", text).unwrap();
         pipelines(&config, Self::SHAPE).remove(0)
     }
@@ -320,7 +320,7 @@ impl OneHead {
 #[test]
 fn what_a_selector_learns_from_must_come() {
     let head = OneHead::new();
-    let mut fastgen = head.pipeline("[[selectors]]\ntype = \"fastgen\"");
+    let mut fastgen = OneHead::make_pipeline("[[selectors]]\ntype = \"fastgen\"");
     assert!(head.append(&mut fastgen, None).contains("`fastgen` needs the class"));
     let few = [TokenClass::Other; 3];
     assert!(head.append(&mut fastgen, Some(&few)).contains("classes of new tokens"));
@@ -328,14 +328,14 @@ fn what_a_selector_learns_from_must_come() {
     let said = head.step(&mut fastgen, 0, true);
     assert!(said.contains("`fastgen` learns from the last queries"), "{said}");
 
-    let mut snapkv = head.pipeline("[[selectors]]\ntype = \"snapkv\"\nsize = 40");
+    let mut snapkv = OneHead::make_pipeline("[[selectors]]\ntype = \"snapkv\"\nsize = 40");
     assert_eq!(head.append(&mut snapkv, None), "");
     let said = head.step(&mut snapkv, 0, false);
     assert!(said.contains("`snapkv`") && said.contains("call `observe`"), "{said}");
     head.observe(&mut snapkv);
     assert_eq!([0, 1, 2].map(|step| head.step(&mut snapkv, step, false)), ["", "", ""]);
 
-    let mut h2o = head.pipeline("[[selectors]]\ntype = \"h2o\"");
+    let mut h2o = OneHead::make_pipeline("[[selectors]]\ntype = \"h2o\"");
     assert_eq!(head.append(&mut h2o, None), "");
     assert_eq!([0, 0].map(|step| head.step(&mut h2o, step, false)), ["", ""], "not yet");
     let said = head.step(&mut h2o, 1, false);
@@ -343,7 +343,7 @@ fn what_a_selector_learns_from_must_come() {
     assert_eq!(head.step(&mut h2o, 0, true), "");
     assert_eq!([1, 2].map(|step| head.step(&mut h2o, step, true)), ["", ""]);
 
-    let mut dense = head.pipeline("");
+    let mut dense = OneHead::make_pipeline("");
     assert_eq!([0, 1].map(|step| head.step(&mut dense, step, false)), ["", ""]);
     let narrow = Tokens::new(&head.numbers, 10, 16);
     let new = NewTokens { first: 0, keys: head.rows(), values: narrow, classes: None };

@@ -113,12 +113,10 @@ fn the_newest_token_is_read_where_nothing_is_picked_and_nothing_drawn() {
     let values = normal((SHAPE.kv_heads, TOKENS, SHAPE.value_dim), 2);
     let queries = normal((SHAPE.query_heads, 1, SHAPE.head_dim), 3);
     let make_ratio = || Box::new(Ratio::sized(Size::Tokens(1), 0.1.try_into().unwrap()));
-    let samplers: [(Box<dyn SamplerConfig>, Option<Box<dyn BudgetEstimator>>); 3] = [
-        (Box::new(Mute { grows: false }), None),
-        (Box::new(Mute { grows: true }), Some(make_ratio())),
-        (Box::new(lsh()), None),
-    ];
-    for (sampler, estimator) in samplers {
+    let samplers: [Box<dyn SamplerConfig>; 3] =
+        [Box::new(Mute { grows: false }), Box::new(Mute { grows: true }), Box::new(lsh())];
+    let estimators: [Option<Box<dyn BudgetEstimator>>; 3] = [None, Some(make_ratio()), None];
+    for (sampler, estimator) in samplers.into_iter().zip(estimators) {
         for (share, idle, omit_error_bars, fall_back) in [
             (Share::Head, false, false, FallBack::Never),
             (Share::Head, true, true, FallBack::ByCount),

@@ -37,10 +37,18 @@ pub struct Layer<M> {
     timed: bool,
     /// If evicted tokens are freed: the fewest tokens that a row must see, of which some may be freed.
     frees: Option<usize>,
-    /// Whether a selector has panicked while it was shown something.
-    lost: bool,
-    /// True after a truncation that left no observed query, until a prompt is observed.
-    unlearned: bool,
+    knowledge: Knowledge,
+}
+
+/// Knowledge of the selectors about the tokens of the sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Knowledge {
+    /// The selectors know what they were shown.
+    Whole,
+    /// A truncation left no observed query, and no prompt was observed since.
+    Unobserved,
+    /// A selector panicked while it was shown something.
+    Lost,
 }
 
 impl<M: Executor> Layer<M> {
@@ -86,21 +94,20 @@ impl<M: Executor> Layer<M> {
             timed: options.timed,
             // Executors of plans have rows of their own, and their selectors may not know all tokens.
             frees: (options.free_evicted && !M::EXECUTES_PLANS).then_some(0),
-            lost: false,
-            unlearned: false,
+            knowledge: Knowledge::Whole,
         })
     }
 
     /// Refuses to go on after a selector has panicked while it was shown tokens or a prompt: its index
     /// does not know all of them.
     fn check_not_lost(&self) -> Result<()> {
-        if self.lost { Err(Error::Lost) } else { Ok(()) }
+        if self.knowledge == Knowledge::Lost { Err(Error::Lost) } else { Ok(()) }
     }
 
     /// Refuses a step after a truncation that left no observed query: it would read everything.
     fn check_learned(&self) -> Result<()> {
         match self.heads.iter().find_map(Head::awaits_prompt) {
-            Some(selector) if self.unlearned => {
+            Some(selector) if self.knowledge == Knowledge::Unobserved => {
                 Err(Error::Unobserved { selector: selector.into() })
             }
             _ => Ok(()),
@@ -128,17 +135,17 @@ impl<M: Executor> Layer<M> {
         let serial = tokens <= 1 && prompts == 0;
         let workers = if serial { &Workers::Serial } else { &self.workers };
         let classes = self.classes.as_deref();
-        self.lost = true;
+        let knowledge = std::mem::replace(&mut self.knowledge, Knowledge::Lost);
         let heads = self.heads.iter_mut().collect();
         workers.map(heads, |head: &mut Head| head.catch_up(limit, classes));
-        self.lost = false;
+        self.knowledge = knowledge;
     }
 
     /// Shows the selectors all that is new, unless the executor does not need their picks.
     fn index_unless_planned(&mut self) {
-        self.lost = true;
+        let knowledge = std::mem::replace(&mut self.knowledge, Knowledge::Lost);
         let planned = self.supports_plan();
-        self.lost = false;
+        self.knowledge = knowledge;
         if M::INDEXES_AHEAD && !planned {
             self.catch_up(self.len());
         }
@@ -310,7 +317,7 @@ impl<M: Executor> Attention for Layer<M> {
         for (head, queries) in self.heads.iter_mut().zip(groups) {
             head.observe(queries);
         }
-        self.unlearned = false;
+        self.knowledge = Knowledge::Whole;
         self.index_unless_planned();
         if M::INDEXES_AHEAD {
             self.free(self.len());
@@ -361,8 +368,9 @@ impl<M: Executor> Attention for Layer<M> {
         let executor = self.executor.fork(tokens)?;
         let heads: Vec<Head> =
             self.heads.iter().map(|head| head.truncated(tokens)).collect::<Result<_>>()?;
-        let had_prompt = self.heads[0].has_prompt() || self.unlearned;
-        self.unlearned = tokens > 0 && had_prompt && !heads[0].has_prompt();
+        let had_prompt = self.heads[0].has_prompt() || self.knowledge == Knowledge::Unobserved;
+        let is_unobserved = tokens > 0 && had_prompt && !heads[0].has_prompt();
+        self.knowledge = if is_unobserved { Knowledge::Unobserved } else { Knowledge::Whole };
         self.heads = heads;
         self.executor = executor;
         if let Some(classes) = &mut self.classes {

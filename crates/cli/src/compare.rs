@@ -8,6 +8,7 @@ use vattention::plots;
 use vattention::trace::{Trace, write_beside};
 use vattention::{Backend, Promise, Scope};
 
+use crate::fail::note;
 use crate::layers::{LayerRange, layer_numbers};
 use crate::numbers::{few_digits, percent, short};
 use crate::outputs::{check_outputs, publish};
@@ -66,6 +67,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     let (comparison, dump) = compare(&lineup.run, &trace, &*backend, &settings, &results, &show)?;
     bar.finish_and_clear();
     results.expect_whole()?;
+    comparison.pipelines.iter().for_each(note_unobserved);
     if let Some(path) = &args.plot {
         write_beside(path, plots::comparison(&comparison).as_bytes())?;
     }
@@ -74,6 +76,17 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
     }
     let run = || Provenance::new(call, &read, lineup.pipelines(), Some(backend.name()));
     publish(args.json.as_deref(), run, &lineup.told(&comparison), &table(&comparison))
+}
+
+/// Notes that a pipeline was dense because the trace shows its selectors no prompt.
+fn note_unobserved(one: &Measured) {
+    if one.unobserved > 0 {
+        note(&format!(
+            "{}: {} rows read every token: a selector learns from the last queries of a prompt, \
+             and the trace has none (`capture` and the Python package keep them)",
+            one.file, one.unobserved
+        ));
+    }
 }
 
 /// The backend of that name, or which there are; or why it cannot run here.

@@ -9,7 +9,7 @@ use vattention::experiments::{Header, Merged, merge_results};
 use vattention::trace::{TraceLayers, check_writable, write_beside};
 
 use crate::fail::note;
-use crate::outputs::{check_plot_name, is_standard_output, same_file};
+use crate::outputs::{check_plot_name, is_standard_output, refuse_dash, same_file};
 use crate::sharing::{Call, without_wanted};
 use crate::{Cli, Failure, run_call, say};
 
@@ -64,6 +64,7 @@ impl Args {
             if option == "--plot" {
                 check_plot_name(path)?;
             }
+            refuse_dash(option, path)?;
             let file = same_file(path);
             if taken.contains(&file) {
                 let path = path.display();

@@ -62,6 +62,7 @@ pub(crate) fn check_outputs_unless(
         if *option == "--json" && is_standard_output(path) {
             continue;
         }
+        refuse_dash(option, path)?;
         let file = same_file(path);
         if let Some((what, _)) = taken.iter().find(|(_, other)| *other == file) {
             let message = format!("{option} {}: expected another file than {what}", path.display());
@@ -121,6 +122,15 @@ pub(crate) fn publish(
             if is_standard_output(path) { Ok(()) } else { say(text) }
         }
     }
+}
+
+/// Refuses `-` as the name of a file: only `--json` writes to standard output.
+pub(crate) fn refuse_dash(option: &str, path: &Path) -> Result<(), Failure> {
+    if !is_standard_output(path) {
+        return Ok(());
+    }
+    let expected = "only --json writes to standard output; expected the name of a file";
+    Err(Failure::input(format!("{option} -: {expected}")))
 }
 
 /// Refuses a plot whose name does not end in `.svg`.

@@ -226,7 +226,9 @@ pub(crate) fn fits(
         let started = backend.start(&entry.pipeline, layer, shape, &Options::default());
         started.map(drop).map_err(|error| {
             let reason = format!("on layer {layer}: {error}");
-            match file_advice(&entry.pipeline, &reason) {
+            // A file that holds other things than expected may be right, and the pipeline wrong.
+            let lacks = error.to_string().contains("there is no ");
+            match file_advice(&entry.pipeline, &reason).filter(|_| lacks) {
                 Some(advice) => format!("{reason}; {advice}"),
                 None => reason,
             }

@@ -11,6 +11,7 @@ use vattention::experiments::{
 };
 
 use crate::fail::note;
+use crate::outputs::refuse_dash;
 use crate::{Failure, say};
 
 /// How a command was called: by the user, or by `merge` to tell what others have computed.
@@ -91,6 +92,7 @@ impl Sharing {
         inputs: impl FnOnce() -> Result<BTreeMap<String, String>, Failure>,
     ) -> Result<Results, Failure> {
         let Some(path) = &self.results else { return Ok(Results::default()) };
+        refuse_dash("--results", path)?;
         let part = self.part(call)?;
         Ok(Results::open(path, &call.header(inputs()?), part)?)
     }

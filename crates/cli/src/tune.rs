@@ -137,10 +137,7 @@ impl Args {
     }
 
     fn tell(&self, found: &Tuning, call: &Call, inputs: &[&Path]) -> Result<(), Failure> {
-        let left_out = found.left_out.iter().map(|one| {
-            format!("{} ({}): {}", one.method, table::written(&one.settings), one.reason)
-        });
-        let left_out: Vec<String> = left_out.collect();
+        let left_out = list_left_out(found);
         if found.tried.is_empty() {
             return Err(Failure::all(&left_out));
         }
@@ -157,6 +154,26 @@ impl Args {
         let run = || Provenance::new(call, inputs, pipelines, Some(&found.backend));
         publish(self.json.as_deref(), run, found, &table::table(found))
     }
+}
+
+/// Candidates that could not be measured, each reason once for its method.
+fn list_left_out(found: &Tuning) -> Vec<String> {
+    let mut reasons: Vec<(&str, &str, Vec<String>)> = Vec::new();
+    for one in &found.left_out {
+        let settings = table::written(&one.settings);
+        let known = |(method, reason, _): &&mut (&str, &str, Vec<String>)| {
+            *method == one.method && *reason == one.reason
+        };
+        match reasons.iter_mut().find(known) {
+            Some((.., all)) => all.push(settings),
+            None => reasons.push((&one.method, &one.reason, vec![settings])),
+        }
+    }
+    let describe = |(method, reason, all): (&str, &str, Vec<String>)| match &all[..] {
+        [settings] => format!("{method} ({settings}): {reason}"),
+        _ => format!("{method} ({} candidates): {reason}", all.len()),
+    };
+    reasons.into_iter().map(describe).collect()
 }
 
 /// Pipelines of all grids, and the files that were read for them; or every problem in any of them.

@@ -94,7 +94,8 @@ pub(crate) struct Args {
     /// Show every query head: what it reads, its errors, and how its residual is spread.
     #[arg(long)]
     heads: bool,
-    /// Draw errors of heads and rows against epsilon, at half of it, at it and at twice it, as SVG.
+    /// Draw errors of heads and rows against epsilon, at half of it, at it and at twice it, as SVG; for a
+    /// pipeline that promises an epsilon.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     #[command(flatten)]

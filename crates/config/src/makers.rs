@@ -23,7 +23,8 @@ pub(crate) fn advice(command: &str, path: &Path) -> String {
     format!("`{command} --trace TRACES -o {path}` makes it from traces of the model")
 }
 
-/// Advice for a message that names a file of the pipeline, if a command makes that file.
+/// Advice for a message that names a file of the pipeline which lacks something: the command that
+/// makes such a file, if there is one.
 pub fn file_advice(pipeline: &PipelineConfig, message: &str) -> Option<String> {
     advice_within(&serde_json::to_value(pipeline).ok()?, message)
 }
@@ -37,6 +38,8 @@ fn advice_within(value: &Value, message: &str) -> Option<String> {
     };
     let is_named = |path: &&str| path.contains(['.', '/']) && message.contains(path);
     let path = children.iter().filter_map(|child| child.as_str()).find(is_named);
-    let own = maker.zip(path).map(|(command, path)| advice(command, Path::new(path)));
+    let own = maker.zip(path).map(|(command, _)| {
+        format!("`{command} --trace TRACES -o FILE` makes a file from traces of this model")
+    });
     own.or_else(|| children.into_iter().find_map(|child| advice_within(child, message)))
 }

@@ -226,18 +226,17 @@ impl Reader {
         match tree.get("estimator").filter(|_| pipeline.estimator.is_none()) {
             None => self.conflicts(&pipeline, tree, &places, within),
             // Other problems of an estimator that lacks `delta` are reported in the same run.
-            Some(unread) => match without_delta(unread) {
-                Some(estimator) => {
+            Some(unread) => {
+                if let Some(estimator) = without_delta(unread) {
                     pipeline.estimator = Some(estimator);
                     self.conflicts(&pipeline, tree, &places, within);
                     pipeline.estimator = None;
-                }
-                None => {
+                } else {
                     let sampler = pipeline.sampler.take();
                     self.conflicts(&pipeline, tree, &places, within);
                     pipeline.sampler = sampler;
                 }
-            },
+            }
         }
         pipeline
     }

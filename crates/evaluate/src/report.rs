@@ -334,8 +334,8 @@ fn differences(
     let all: Vec<Vec<f64>> = of_places(own).zip(of_places(others)).map(of_place).collect();
     let of_length = |(differences, counts): (&[Vec<f64>], &[bool])| {
         let of_tasks = differences.iter().zip(counts);
-        let counted = of_tasks.filter(|(_, counts)| **counts).flat_map(|(some, _)| some);
-        PairedDifference::new(&counted.copied().collect::<Vec<_>>())
+        let counted = of_tasks.filter(|(_, counts)| **counts).map(|(some, _)| some.as_slice());
+        PairedDifference::new(&counted.collect::<Vec<_>>())
     };
     all.chunks(tasks.max(1)).zip(counts.chunks(tasks.max(1))).map(of_length).collect()
 }
@@ -412,7 +412,7 @@ mod tests {
     fn tasks_with_few_cases_count_as_few_cases() {
         let score = |cases| TaskScore {
             cases,
-            ..TaskScore::new(&[&record(1.0, Default::default())], true)
+            ..TaskScore::new(&[&record(1.0, AttentionSummary::default())], true)
         };
         assert!((effective_cases(&[score(10), score(10)]) - 20.0).abs() < 1e-9);
         assert!((effective_cases(&[score(1), score(1000)]) - 4.0 / 1.001).abs() < 1e-9);

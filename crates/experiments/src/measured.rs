@@ -74,6 +74,9 @@ pub struct Measured {
     pub bars: BarsSummary,
     /// How it fared with what it had not evicted; `None` if it evicts nothing.
     pub live: Option<Live>,
+    /// Rows that read every token because a selector learns from a prompt's last queries and was
+    /// shown none.
+    pub unobserved: usize,
     /// Time spent answering queries.
     pub seconds: f64,
 }
@@ -125,6 +128,7 @@ pub(crate) struct Tally {
     live: [Vec<f64>; 2],
     /// Whether any row had evicted tokens.
     evicts: bool,
+    unobserved: usize,
 }
 
 /// What [`Tally`] has errors of.
@@ -196,6 +200,7 @@ impl Tally {
             self.densities[0].push(report.density_of_group());
             self.densities[1].push(report.density());
             self.sampled.push(report.sampled);
+            self.unobserved += usize::from(report.unobserved);
             let kind = report.certificate.kind;
             self.kind = Some(self.kind.map_or(kind, |weakest| weakest.min(kind)));
             self.bars.add_row(&report.certificate, row);
@@ -227,6 +232,7 @@ impl Tally {
         self.query_heads = self.query_heads.max(other.query_heads);
         self.bars = self.bars.and(other.bars);
         self.evicts |= other.evicts;
+        self.unobserved += other.unobserved;
     }
 
     pub(crate) fn measured(self, entry: &Entry, seconds: f64) -> Measured {
@@ -267,6 +273,7 @@ impl Tally {
             bars,
             guarantee: entry.pipeline.promise().map(guarantee),
             live: self.evicts.then_some(live),
+            unobserved: self.unobserved,
             seconds,
         }
     }

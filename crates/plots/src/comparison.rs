@@ -287,6 +287,7 @@ mod tests {
             guarantee,
             bars: Bars::default().summary(None),
             live: None,
+            unobserved: 0,
             seconds: 0.0,
         }
     }

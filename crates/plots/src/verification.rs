@@ -161,7 +161,9 @@ fn draw<'a>(
     }
     let (across, up) = chart.plotting_area().get_pixel_range();
     let within = Area { from: (across.start, up.start), to: (across.end, up.end) };
-    let places: Vec<Pixel> = heads().map(at_delta).collect();
+    let rows = columns.iter().flat_map(|column| &column.rows);
+    let places: Vec<Pixel> =
+        heads().map(at_delta).chain(rows.map(|row| beside(at_delta(row)))).collect();
     let diagonal = diagonal.map(|ends| chart.backend_coord(&ends));
     let mut labels = Labels::new(within, &places, &diagonal);
     for point in columns.iter().flat_map(named) {
@@ -204,13 +206,21 @@ fn legend<'a>(root: &Canvas<'a>, verdict: &Verification) -> Result<(), Failure<'
     let (pipeline, target) = (&verdict.pipeline, verdict.demand.target);
     let tests: Vec<String> = verdict.contradicted_by.iter().map(ToString::to_string).collect();
     let by = if tests.is_empty() { String::new() } else { format!(" by {}", tests.join(", ")) };
-    let title = format!("{pipeline}: {target}, delta {delta}: {}{by}", verdict.verdict);
+    let epsilon = verdict.demand.epsilon.map_or(f64::NAN, Fraction::get);
+    let promise = format!("{target}, epsilon {epsilon}, delta {delta}");
+    let title = format!("{pipeline}: {promise}: {}{by}", verdict.verdict);
     root.draw(&Text::new(title, (24, 10), ("sans-serif", 15)))?;
     let samples = verdict.worst.trials;
     let quantile = format!(
         "error {judged} that 1 - delta of its {samples} samples do not exceed (line: as promised); \
-         grey: mean; small, to the right: rows"
+         grey: mean; small, to the right: rows; names: layer.head@query"
     );
+    let limited = if verdict.demand.limit.is_some() {
+        "; where the limit does not suffice: the error bar is the promise, not the line"
+    } else {
+        ""
+    };
+    let quantile = format!("{quantile}{limited}");
     write(root, &quantile, (24, 42), BLACK)?;
     let mut x = 30;
     for evidence in Evidence::ALL {

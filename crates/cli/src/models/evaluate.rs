@@ -25,7 +25,7 @@ use crate::models::checkpoint::{Checkpoint, row_bytes};
 use crate::models::prefill::PrefillArgs;
 use crate::models::setup::Setup;
 use crate::numbers::fraction;
-use crate::outputs::{check_outputs, publish};
+use crate::outputs::{check_outputs, publish, refuse_dash};
 use crate::pipelines::{Changes, Lineup, Loaded, Variations, fits_model};
 use crate::provenance::Provenance;
 use crate::sharing::{self, Call, Sharing};
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
         (texts(args)?, tasks, Vec::new())
     };
     let checkpoint = Checkpoint::open(&args.model)?;
-    let contexts = contexts(args, &checkpoint);
+    let contexts = contexts(args, &checkpoint)?;
     let read: Vec<PathBuf> =
         read.into_iter().chain(words(args)).chain(args.prefill.prefill.clone()).collect();
     check_files(args, &[&files[..], &read].concat(), &checkpoint)?;
@@ -184,12 +184,17 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
 }
 
 /// The lengths that are asked for.
-fn contexts(args: &Args, checkpoint: &Checkpoint<'_>) -> Vec<usize> {
-    match &args.context[..] {
+fn contexts(args: &Args, checkpoint: &Checkpoint<'_>) -> Result<Vec<usize>, Failure> {
+    let all = &args.context;
+    if let Some(twice) = (1..all.len()).find(|&place| all[..place].contains(&all[place])) {
+        let twice = all[twice];
+        return Err(Failure::input(format!("--context: {twice} is there twice; expected it once")));
+    }
+    Ok(match &all[..] {
         [] if args.published.is_asked() => vec![checkpoint.config.context],
         [] => vec![4096],
         some => some.to_vec(),
-    }
+    })
 }
 
 /// The words of tasks: those that were given, or the model's own.
@@ -261,6 +266,7 @@ fn open_answers(
     files: &[PathBuf],
 ) -> Result<AnswerCache, Failure> {
     let Some(path) = &args.sharing.results else { return Ok(AnswerCache::default()) };
+    refuse_dash("--results", path)?;
     let part = args.sharing.part(call)?;
     if part == Part::All {
         return Ok(AnswerCache::open(path)?);

@@ -175,11 +175,21 @@ fn files_that_lack_a_layer_are_told_with_the_command_that_makes_them() {
         weights.display()
     );
     world.write("hash.toml", text);
+    let hata = root("weights/smollm2-hata.safetensors");
+    let text = format!(
+        "[[selectors]]\ntype = \"hash-attention\"\nsize = 16\nweights = \"{}\"\n",
+        hata.display()
+    );
+    world.write("hata.toml", text);
     let output = world.run(&words("compare hash.toml dense.toml --trace trace --queries 1"));
     let said = expect_code(&output, 0);
     assert!(said.contains("there is no `layers.0.query.0.weight`"), "{said}");
-    let advice = format!("; `vattention train-hash --trace TRACES -o {}`", weights.display());
-    assert!(said.contains(&advice), "{said}");
+    let advice = "; `vattention train-hash --trace TRACES -o FILE` makes a file from traces";
+    assert!(said.contains(advice), "{said}");
+    let shipped = root("data/smollm2.safetensors").display().to_string();
+    let compare = ["compare", "hata.toml", "dense.toml", "--trace", &shipped, "--queries", "1"];
+    let said = expect_code(&world.run(&compare), 0);
+    assert!(said.contains("`codes = \"group\"`") && !said.contains("train-"), "{said}");
 }
 
 #[test]

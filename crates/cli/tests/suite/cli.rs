@@ -173,6 +173,7 @@ fn compare_writes_the_keys_that_other_tools_read() {
                 "recall",
                 "seconds",
                 "set",
+                "unobserved",
             ]
         );
         let bars = ["evidence", "mean", "outside", "rows", "unbounded", "widest"];
@@ -199,6 +200,20 @@ fn compare_writes_the_keys_that_other_tools_read() {
     assert_eq!(violations["checked"], 40, "2 layers, 5 queries, 4 query heads");
     assert_eq!(violations["unit"], "row");
     assert!(pipelines[2]["output_error"]["max"].as_f64().unwrap() < 1e-5);
+}
+
+/// A synthetic trace has no queries of a prompt.
+#[test]
+fn a_selector_that_was_shown_no_prompt_is_noted() {
+    let world = World::new();
+    let json = world.path("out.json");
+    let args = ["compare", "snapkv", "dense", "--trace", &world.trace, "--json", text(&json)];
+    let said = String::from_utf8(vattention(&args).stderr).unwrap();
+    assert!(said.contains("note: snapkv: 40 rows read every token"), "{said}");
+    assert_eq!(said.matches("note:").count(), 1, "{said}");
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(report["pipelines"][0]["unobserved"], 40);
+    assert_eq!(report["pipelines"][1]["unobserved"], 0);
 }
 
 /// One tensor of a dump, as numbers.

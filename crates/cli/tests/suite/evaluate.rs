@@ -233,6 +233,7 @@ fn what_cannot_be_asked_is_refused() {
     refuse(&world, &["--context", "20"], "does not fit in");
     refuse(&world, &["--context", "20000"], "expected at most `max_position_embeddings` = 16384");
     refuse(&world, &["--cases", "0"], "--cases");
+    refuse(&world, &["--context", "256,300,256"], "--context: 256 is there twice");
     refuse(&world, &["--density", "2"], "--density");
     let twice = ["--density", "0.2", "--as-they-stand", "dense.toml"];
     refuse(&world, &twice, "--as-they-stand: dense.toml: it is among the pipelines");

@@ -30,25 +30,35 @@ pub struct PairedDifference {
 }
 
 impl PairedDifference {
-    /// Summary of differences within `[-1, 1]`; `None` without a case.
+    /// Summary of differences within `[-1, 1]` of the cases of several tasks, each task of the same
+    /// weight; `None` without a case.
+    ///
+    /// The interval is that of the effective number of cases (Kish): as many equally weighted cases
+    /// whose mean varies as much.
     ///
     /// Cost: O(cases), and some 100 evaluations of the score statistic.
-    pub fn new(differences: &[f64]) -> Option<Self> {
-        if differences.is_empty() {
+    pub fn new(tasks: &[&[f64]]) -> Option<Self> {
+        let tasks: Vec<&[f64]> = tasks.iter().copied().filter(|task| !task.is_empty()).collect();
+        if tasks.is_empty() {
             return None;
         }
+        let squares: f64 = tasks.iter().map(|task| 1.0 / task.len() as f64).sum();
+        let effective_cases = (tasks.len() * tasks.len()) as f64 / squares;
         let (mut gain, mut loss) = (0.0, 0.0);
         let (mut better, mut worse) = (0, 0);
-        for &difference in differences {
-            gain += difference.max(0.0);
-            loss += (-difference).max(0.0);
-            better += usize::from(difference > 0.0);
-            worse += usize::from(difference < 0.0);
+        for task in &tasks {
+            let weight = effective_cases / (tasks.len() * task.len()) as f64;
+            for &difference in *task {
+                gain += weight * difference.max(0.0);
+                loss += weight * (-difference).max(0.0);
+                better += usize::from(difference > 0.0);
+                worse += usize::from(difference < 0.0);
+            }
         }
-        let pairs = Pairs { cases: differences.len() as f64, gain, loss };
+        let pairs = Pairs { cases: effective_cases, gain, loss };
         let opposite = Pairs { gain: loss, loss: gain, ..pairs };
         Some(Self {
-            cases: differences.len(),
+            cases: tasks.iter().map(|task| task.len()).sum(),
             mean: pairs.mean(),
             low: -opposite.upper_end(),
             high: pairs.upper_end(),
@@ -105,7 +115,7 @@ mod tests {
 
     fn difference(better: usize, worse: usize, same: usize) -> PairedDifference {
         let all = [vec![1.0; better], vec![-1.0; worse], vec![0.0; same]].concat();
-        PairedDifference::new(&all).expect("a case")
+        PairedDifference::new(&[&all]).expect("a case")
     }
 
     #[test]
@@ -123,6 +133,22 @@ mod tests {
             assert!(-1.0 <= low && low <= mean && mean <= high && high <= 1.0, "{low} {high}");
         }
         assert_eq!(PairedDifference::new(&[]), None);
+        assert_eq!(PairedDifference::new(&[&[]]), None);
+    }
+
+    #[test]
+    fn tasks_have_the_same_weight_whatever_their_cases() {
+        let found = PairedDifference::new(&[&[0.0; 12], &[-1.0]]).expect("cases");
+        assert!((found.mean + 0.5).abs() < 1e-12 && found.cases == 13, "{found:?}");
+        // As wide as of 4 / (1 + 1/12) cases, half of them lost.
+        assert!(found.high - found.low > 0.6, "{found:?}");
+        let halves = [&[1.0, 0.0][..], &[0.0, -1.0]];
+        let pooled = [1.0, 0.0, 0.0, -1.0];
+        let [halves, pooled] = [&halves[..], &[&pooled[..]]].map(PairedDifference::new);
+        let [halves, pooled] = [halves, pooled].map(|found| found.expect("cases"));
+        let ends = |found: &PairedDifference| [found.mean, found.low, found.high];
+        let distances = ends(&halves).into_iter().zip(ends(&pooled)).map(|(a, b)| (a - b).abs());
+        assert!(distances.into_iter().all(|distance| distance < 1e-9), "{halves:?} {pooled:?}");
     }
 
     /// `(b - c) / sqrt(b + c)` is 1.96 where McNemar's asymptotic test decides.

@@ -85,7 +85,8 @@ pub struct Count {
     pub trials: usize,
     /// How probable that many violations are, if the failure probability is delta.
     pub p_value: f64,
-    /// Smallest error that at least a share of 1 − delta of the trials do not exceed.
+    /// Smallest error that at least a share of 1 − delta of the trials do not exceed; 0 without a
+    /// trial.
     pub error_at_delta: f64,
 }
 
@@ -157,7 +158,9 @@ impl Count {
     ) -> Self {
         let Tested { violations, trials, p_value } = Tested::new(violated.iter().copied(), demand);
         let errors = sorted(errors.iter().copied());
-        let error_at_delta = quantile(&errors, 1.0 - demand.delta.get());
+        // A row has no trial where there are more queries than trials.
+        let error_at_delta =
+            if errors.is_empty() { 0.0 } else { quantile(&errors, 1.0 - demand.delta.get()) };
         Self { layer, query_head, query: Some(query), violations, trials, p_value, error_at_delta }
     }
 
