@@ -72,7 +72,8 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
             raise ValueError(
                 "end_tokens: expected the model in place of its config, which shows no tokens"
             )
-        config: Any = (model.config if is_model else model).get_text_config(decoder=True)
+        own_config: Any = model.config if is_model else model
+        config: Any = own_config.get_text_config(decoder=True)
         refuse_config(config)
 
         def start(number: int, window: int | None, turn: Turn) -> PipelineLayer:
