@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vattention::PipelineConfig;
-use vattention::experiments::{Machine, digest_of_file, named_files};
+use vattention::experiments::{Files, Machine, named_files};
 
 use crate::Failure;
 use crate::sharing::Call;
@@ -35,7 +35,7 @@ struct PipelineText {
 impl Provenance {
     /// Provenance of results of `pipelines` on a backend.
     ///
-    /// Cost: reads all of `inputs`.
+    /// Cost: reads each input, and each file that a pipeline names, once.
     ///
     /// # Errors
     /// If an input cannot be read.
@@ -48,7 +48,8 @@ impl Provenance {
         let pipelines: Vec<&PipelineConfig> = pipelines.into_iter().collect();
         let named = pipelines.iter().flat_map(|pipeline| named_files(pipeline));
         let files = inputs.iter().map(|path| path.to_path_buf()).chain(named);
-        let digest = |path: PathBuf| Ok((path.display().to_string(), digest_of_file(&path)?));
+        let known = Files::default();
+        let digest = |path: PathBuf| Ok((path.display().to_string(), known.digest(path)?));
         Ok(Self {
             vattention: crate::VERSION,
             command: call.command_of_results(),

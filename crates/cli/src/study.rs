@@ -181,62 +181,32 @@ pub(crate) fn run(command: Command, call: &Call) -> Result<(), Failure> {
         Command::Tightness { epsilon, delta, trials, on } => {
             let options = TightnessOptions { epsilon, delta, trials };
             let found = on.sampled(call, |study| study::tightness(study, &options))?;
-            on.publish(
-                call,
-                &Ran::default(),
-                &found,
-                || plots::tightness(&found),
-                &table::tightness(&found),
-            )
+            on.publish_alone(call, &found, plots::tightness, table::tightness)
         }
         Command::Epsilon { epsilons, delta, trials, on } => {
             let options = EpsilonOptions { epsilons, delta, trials };
             let found = on.sampled(call, |study| study::epsilon(study, &options))?;
-            on.publish(
-                call,
-                &Ran::default(),
-                &found,
-                || plots::epsilon(&found),
-                &table::epsilon(&found),
-            )
+            on.publish_alone(call, &found, plots::epsilon, table::epsilon)
         }
         Command::BaseSample { sizes, trials, on } => {
             let options = BaseSampleOptions { sizes, trials };
             let found = on.sampled(call, |study| study::base_sample(study, &options))?;
-            on.publish(
-                call,
-                &Ran::default(),
-                &found,
-                || plots::base_sample(&found),
-                &table::base_sample(&found),
-            )
+            on.publish_alone(call, &found, plots::base_sample, table::base_sample)
         }
         Command::Normality { sizes, trials, on } => {
             let options = NormalityOptions { sizes, trials };
             let found = on.sampled(call, |study| study::normality(study, &options))?;
-            on.publish(
-                call,
-                &Ran::default(),
-                &found,
-                || plots::normality(&found),
-                &table::normality(&found),
-            )
+            on.publish_alone(call, &found, plots::normality, table::normality)
         }
         Command::Coverage { share, mass, trials, on } => {
             let options = CoverageOptions { share, mass, trials };
             let found = on.sampled(call, |study| study::coverage(study, &options))?;
-            on.publish(
-                call,
-                &Ran::default(),
-                &found,
-                || plots::coverage(&found),
-                &table::coverage(&found),
-            )
+            on.publish_alone(call, &found, plots::coverage, table::coverage)
         }
         Command::Bias { shares, trials, on } => {
             let options = BiasOptions { shares, trials };
             let found = on.sampled(call, |study| study::bias(study, &options))?;
-            on.publish(call, &Ran::default(), &found, || plots::bias(&found), &table::bias(&found))
+            on.publish_alone(call, &found, plots::bias, table::bias)
         }
         Command::Calibration { chosen, deltas, trials, on } => {
             let backend = find_backend("cpu")?;
@@ -266,13 +236,7 @@ pub(crate) fn run(command: Command, call: &Call) -> Result<(), Failure> {
             let found = study::sensitivity(&trace, &*backend, &settings, &results, &show)?;
             bar.finish_and_clear();
             results.expect_whole()?;
-            on.publish(
-                call,
-                &Ran::default(),
-                &found,
-                || plots::sensitivity(&found),
-                &table::sensitivity(&found),
-            )
+            on.publish_alone(call, &found, plots::sensitivity, table::sensitivity)
         }
         Command::Pareto(pipelines) => pipelines.pareto(call),
         Command::Limit(pipelines) => pipelines.limit(call),
@@ -385,6 +349,17 @@ impl On {
         check_outputs(&[("--json", self.json.as_ref()), ("--plot", self.plot.as_ref())], &read)?;
         let (layers, queries) = (layer_numbers(self.layers.as_ref()), self.queries);
         Ok((trace, TraceSettings { layers, queries, dump: false }))
+    }
+
+    /// Writes and prints the results of a study that runs no pipelines.
+    fn publish_alone<T: Serialize>(
+        &self,
+        call: &Call,
+        found: &T,
+        svg: fn(&T) -> String,
+        table: fn(&T) -> String,
+    ) -> Result<(), Failure> {
+        self.publish(call, &Ran::default(), found, || svg(found), &table(found))
     }
 
     /// Writes and prints the results.

@@ -74,7 +74,7 @@ pub struct Verification {
     pub evidence: EvidenceCounts,
     /// The verdict.
     pub verdict: PromiseVerdict,
-    /// Whether the verdict is [`PromiseVerdict::Held`].
+    /// True if the verdict is [`PromiseVerdict::Held`].
     pub held: bool,
     /// Tests that contradict the promise.
     pub contradicted_by: Vec<PromiseTest>,
