@@ -29,7 +29,7 @@ write() { # the golden file, the tool and its arguments
   cp "$scratch/made" "$file"
 }
 
-golden=crates/llm/tests/golden
+golden=runtime/llm/tests/golden
 write tests/golden/order.json tests/golden/make_order.py
 write tests/golden/formulas.json tests/golden/make_formulas.py
 write tests/golden/clusters.json tools/make_cluster_golden.py
@@ -38,8 +38,8 @@ for selector in sparq hata duo pyramid scissorhands fastgen; do
 done
 step "$python" tools/make_gguf_golden.py -o $golden
 step "$python" tools/make_gguf_tokenizer_golden.py -o $golden
-step "$python" tools/make_chat_gguf.py -o crates/cli/tests/golden/chat.gguf
-step "$python" tools/make_chat_golden.py -o crates/llm/tests/golden/chat/environment.json
+step "$python" tools/make_chat_gguf.py -o cli/tests/golden/chat.gguf
+step "$python" tools/make_chat_golden.py -o runtime/llm/tests/golden/chat/environment.json
 tiny=$(ls $golden/gguf | sed "s|\\(.*\\)\\.gguf|$golden/\\1|")
 step "$python" tools/make_tiny_gguf.py $tiny -o $golden/gguf
 step "$python" tools/make_llm_golden.py --check -o $golden

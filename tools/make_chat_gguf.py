@@ -1,11 +1,11 @@
-"""Make crates/cli/tests/golden/chat.gguf: a tiny model in one file, with a tokenizer and a chat template.
+"""Make cli/tests/golden/chat.gguf: a tiny model in one file, with a tokenizer and a chat template.
 
 Why: the command must take a GGUF file wherever it takes a model's folder. The weights are random, so what the model
-answers means nothing. The vocabulary is one of crates/llm/tests/golden/gguf-tokenizer, which
+answers means nothing. The vocabulary is one of runtime/llm/tests/golden/gguf-tokenizer, which
 make_gguf_tokenizer_golden.py made; the template is ChatML.
 
     python3 tools/bench_prefill.py --install
-    .venv-prefill/bin/python tools/make_chat_gguf.py -o crates/cli/tests/golden/chat.gguf
+    .venv-prefill/bin/python tools/make_chat_gguf.py -o cli/tests/golden/chat.gguf
 
 The same command gives the same bytes.
 """
@@ -18,7 +18,7 @@ import gguf
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-TOKENIZERS = ROOT / "crates/llm/tests/golden/gguf-tokenizer"
+TOKENIZERS = ROOT / "runtime/llm/tests/golden/gguf-tokenizer"
 HIDDEN, INNER, LAYERS, HEADS, KV_HEADS, CONTEXT = 64, 96, 2, 4, 2, 2048
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"

@@ -1,4 +1,4 @@
-"""Make crates/llm/tests/golden/chat/environment.json: results of the environment in which Hugging
+"""Make runtime/llm/tests/golden/chat/environment.json: results of the environment in which Hugging
 Face transformers renders chat templates (`_cached_compile_jinja_template` in
 `transformers/utils/chat_template_utils.py`), built here with jinja2 alone.
 
@@ -7,7 +7,7 @@ Each result is the rendered text, or `null` where jinja2 raises an exception.
     python3 -m venv .venv-chat
     .venv-chat/bin/pip install jinja2==3.1.6
     .venv-chat/bin/python tools/make_chat_golden.py \
-        -o crates/llm/tests/golden/chat/environment.json
+        -o runtime/llm/tests/golden/chat/environment.json
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Make crates/llm/tests/golden/types.gguf and types.safetensors: blocks of every type, and the numbers they mean.
+"""Make runtime/llm/tests/golden/types.gguf and types.safetensors: blocks of every type, and the numbers they mean.
 
 Why: reading quantised weights must give exactly what everybody's files mean. The numbers come from the
 dequantisation of the gguf package, that of llama.cpp's own tools. Types that the package can quantise hold
@@ -6,8 +6,8 @@ random normals; the others (Q4_K, Q5_K, Q6_K) random bytes with small finite sca
 counts. Each tensor is `t.TYPE`, [2, 512], in both files; the second file has it in float32.
 
     python3 tools/bench_prefill.py --install
-    .venv-prefill/bin/python tools/make_gguf_golden.py -o crates/llm/tests/golden
-    .venv-prefill/bin/python tools/make_gguf_golden.py --check -o crates/llm/tests/golden
+    .venv-prefill/bin/python tools/make_gguf_golden.py -o runtime/llm/tests/golden
+    .venv-prefill/bin/python tools/make_gguf_golden.py --check -o runtime/llm/tests/golden
 
 Exit codes: 0 fine, 1 the files there are not what the package reads and makes now (--check), 2 a package is missing.
 """

@@ -1,13 +1,13 @@
-"""Make crates/llm/tests/golden/{gguf-tokenizer,chat}: tokenizers as GGUF metadata, and chat templates, with what they make.
+"""Make runtime/llm/tests/golden/{gguf-tokenizer,chat}: tokenizers as GGUF metadata, and chat templates, with what they make.
 
-Why: crates/llm must read the tokenizers and templates of everybody's checkpoints. Each tokenizer here is a small
+Why: runtime/llm must read the tokenizers and templates of everybody's checkpoints. Each tokenizer here is a small
 vocabulary, trained on the text below, of one family: as the metadata of a GGUF file would have it, beside the tokens
 that Hugging Face's tokenizers (for the SentencePiece families also sentencepiece) makes of TEXTS. Each chat case is a
 template, beside the prompts that transformers renders.
 
     python3 -m venv .venv
     .venv/bin/pip install tokenizers==0.23.3 transformers==5.23.0 sentencepiece==0.2.3 jinja2==3.1.6
-    .venv/bin/python tools/make_gguf_tokenizer_golden.py -o crates/llm/tests/golden
+    .venv/bin/python tools/make_gguf_tokenizer_golden.py -o runtime/llm/tests/golden
 
 Exit codes: 0 fine, 2 a package is missing.
 """

@@ -1,9 +1,9 @@
-"""Make the checkpoints and expected logits of crates/llm/tests/golden, with Hugging Face transformers.
+"""Make the checkpoints and expected logits of runtime/llm/tests/golden, with Hugging Face transformers.
 
-Why: crates/llm must compute what everybody's checkpoints mean. Each case here is a small transformer with random
+Why: runtime/llm must compute what everybody's checkpoints mean. Each case here is a small transformer with random
 weights of one supported architecture, written by transformers as users have theirs, beside what transformers
 computes with it in float32: logits after a prompt, logits after further tokens, and a greedy continuation. Between
-them the cases have every option that crates/llm reads: tied and untied embeddings, biases, norms of heads,
+them the cases have every option that runtime/llm reads: tied and untied embeddings, biases, norms of heads,
 an explicit head_dim, all kinds of scaled rotary embeddings, all dtypes, shards, and both ways of writing
 config.json (transformers 4 and 5).
 
@@ -12,8 +12,8 @@ tried until the best token leads by MARGIN at every step and VARIETY different t
 
     python3 -m venv .venv-llm
     .venv-llm/bin/pip install transformers==5.23.0 torch safetensors
-    .venv-llm/bin/python tools/make_llm_golden.py -o crates/llm/tests/golden
-    .venv-llm/bin/python tools/make_llm_golden.py --check -o crates/llm/tests/golden
+    .venv-llm/bin/python tools/make_llm_golden.py -o runtime/llm/tests/golden
+    .venv-llm/bin/python tools/make_llm_golden.py --check -o runtime/llm/tests/golden
 
 Exit codes: 0 fine, 1 the files there are not what transformers computes now (--check), 2 a package is missing.
 """

@@ -1,4 +1,4 @@
-"""Scores of the benchmarks' reference implementations, crates/tasks/tests/golden/metrics.json; stems of words, stems.txt; and parquet files beside them.
+"""Scores of the benchmarks' reference implementations, lab/tasks/tests/golden/metrics.json; stems of words, stems.txt; and parquet files beside them.
 
     pip install pyarrow rouge==1.0.1 rouge-score==0.1.2 nltk==3.10.4 fuzzywuzzy==0.18.0        # without python-Levenshtein, which rounds otherwise
     python3 tools/make_metric_golden.py FOLDER
@@ -209,7 +209,7 @@ def main(folder):
          "dataset": "qasper", "language": "en", "all_classes": None, "_id": "1"}
         for context, length in (("Ann kept the light.", 6), ("Über 日本", 7))
     ]
-    path = Path(__file__).parents[1] / "crates/tasks/tests/golden/metrics.json"
+    path = Path(__file__).parents[1] / "lab/tasks/tests/golden/metrics.json"
     path.parent.mkdir(exist_ok=True)
     path.with_name("stems.txt").write_text(stems)
     lines = (json.dumps(case, ensure_ascii=True) for case in cases)

@@ -1,4 +1,4 @@
-"""Make crates/llm/tests/golden/smollm2.json: what others answer with the real model, SmolLM2-135M-Instruct in Q4_1.
+"""Make runtime/llm/tests/golden/smollm2.json: what others answer with the real model, SmolLM2-135M-Instruct in Q4_1.
 
 Why: a GGUF file of a real model means what llama.cpp and Hugging Face transformers make of it. For three prompts
 the file has the text, its token ids (both tokenizers must agree on them) and, from each of the two, the 50 tokens
@@ -12,8 +12,8 @@ computes what transformers does, to 1e-4); its keys and values are float32 here,
 `steps_alike` steps, before which both have the same tokens.
 
     python3 tools/get_smollm2.py && python3 tools/get_prose.py && python3 tools/bench_prefill.py --install
-    .venv-prefill/bin/python tools/make_smollm2_golden.py -o crates/llm/tests/golden/smollm2.json
-    .venv-prefill/bin/python tools/make_smollm2_golden.py --check -o crates/llm/tests/golden/smollm2.json
+    .venv-prefill/bin/python tools/make_smollm2_golden.py -o runtime/llm/tests/golden/smollm2.json
+    .venv-prefill/bin/python tools/make_smollm2_golden.py --check -o runtime/llm/tests/golden/smollm2.json
 
 Exit codes: 0 fine, 1 the file there is not what they compute now (--check), 2 a package or file is missing.
 """

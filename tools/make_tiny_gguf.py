@@ -1,4 +1,4 @@
-"""Make crates/llm/tests/golden/gguf: the tiny checkpoints beside it as GGUF, as llama.cpp's converter writes it.
+"""Make runtime/llm/tests/golden/gguf: the tiny checkpoints beside it as GGUF, as llama.cpp's converter writes it.
 
 Why: a GGUF file must mean what the checkpoint meant that it was made from, so the expected numbers of
 make_llm_golden.py hold for both. What a converter changes: names of tensors and of metadata; the rows of queries
@@ -10,7 +10,7 @@ These checkpoints have no tokenizer, and their files say so (tokenizer.ggml.mode
 tokenizer.json is converted (`gpt2`).
 
     python3 tools/bench_prefill.py --install
-    golden=crates/llm/tests/golden
+    golden=runtime/llm/tests/golden
     .venv-prefill/bin/python tools/make_tiny_gguf.py $golden/{llama3,llama-sharded,mistral,qwen2,qwen3,qwen3-moe,qwen2-yarn,ministral3} -o $golden/gguf
     .venv-prefill/bin/python tools/make_tiny_gguf.py --check $golden/{llama3,mistral,qwen3,qwen3-moe} -o $golden/gguf
 

@@ -1,0 +1,926 @@
+//! The command, run as a user runs it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::world::said;
+#[cfg(target_os = "linux")]
+use crate::world::wait_until_interruptible;
+use safetensors::SafeTensors;
+use serde_json::{Value, json};
+use vattention::Storage;
+use vattention::plugin::ComponentKind;
+use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
+
+fn vattention(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vattention")).args(args).output().unwrap()
+}
+
+#[track_caller]
+fn succeed(args: &[&str]) -> String {
+    let output = vattention(args);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {said}");
+    assert!(said.is_empty(), "nothing on standard error without a terminal: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What is said on standard error; the exit code must be 2, and nothing on standard output.
+#[track_caller]
+fn refuse(args: &[&str]) -> String {
+    let output = vattention(args);
+    assert_eq!(output.status.code(), Some(2), "{args:?}");
+    assert!(output.stdout.is_empty(), "{args:?}");
+    said(&output)
+}
+
+fn config(name: &str) -> String {
+    format!("{}/../configs/{name}.toml", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn pipelines_are_found_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vattention"));
+        command.args(args).current_dir(&folder).output().unwrap()
+    };
+    let trace = World::new();
+    let compared = run(&["compare", "pyramid-kv", "dense", "--trace", &trace.trace]);
+    let said = String::from_utf8_lossy(&compared.stderr);
+    assert_eq!(compared.status.code(), Some(0), "{said}");
+    let table = String::from_utf8(compared.stdout).unwrap();
+    assert!(table.contains("PyramidKV") && table.contains("dense"), "{table}");
+    let unknown = run(&["check", "priorty"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    let said = String::from_utf8(unknown.stderr).unwrap();
+    assert!(said.contains("priority"), "{said}");
+}
+
+/// A folder with a small synthetic trace of two layers, four query heads and two KV heads.
+struct World {
+    folder: tempfile::TempDir,
+    trace: String,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::of("typical")
+    }
+
+    fn of(kind: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("synth.safetensors").display().to_string();
+        succeed(&[
+            "synth",
+            "--kind",
+            kind,
+            "--tokens",
+            "1024",
+            "--query-heads",
+            "4",
+            "--kv-heads",
+            "2",
+            "--head-dim",
+            "16",
+            "--value-dim",
+            "12",
+            "--queries",
+            "5",
+            "--layers",
+            "2",
+            "--seed",
+            "3",
+            "-o",
+            &trace,
+        ]);
+        Self { folder, trace }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn files(&self) -> usize {
+        std::fs::read_dir(self.folder.path()).unwrap().count()
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// A user's first command, on the shipped trace.
+#[test]
+fn the_version_has_its_commit_and_what_was_built_in() {
+    let said = String::from_utf8(vattention(&["--version"]).stdout).unwrap();
+    let version = concat!("vattention ", env!("CARGO_PKG_VERSION"), " (");
+    assert!(said.starts_with(version) && said.ends_with("with models)\n"), "{said}");
+    let git = Command::new("git").args(["rev-parse", "--short=10", "HEAD"]).output();
+    if let Some(commit) = git.ok().filter(|git| git.status.success()) {
+        assert!(said.contains(String::from_utf8_lossy(&commit.stdout).trim()), "{said}");
+    }
+}
+
+#[test]
+fn compare_prints_a_row_for_each_pipeline_of_the_shipped_trace() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/smollm2.safetensors");
+    let configs = [config("dense"), config("vattention-oracle")];
+    let table = succeed(&["compare", &configs[0], &configs[1], "--trace", trace, "--queries", "4"]);
+    let row = |name: &str| table.lines().find(|line| line.contains(name)).unwrap().to_owned();
+    assert!(row("dense").contains("100.0 %"), "{table}");
+    assert!(row("vAttention (ratio)").contains("sdpa: 0.1, 0.1"), "{table}");
+    assert!(row("vAttention (ratio)").contains("of 72"), "4 queries, 9 heads, 2 layers: {table}");
+}
+
+#[test]
+fn compare_writes_the_keys_that_other_tools_read() {
+    let world = World::new();
+    let json = world.path("out.json");
+    let configs = [config("hybrid"), config("vattention-paper-denominator-clt"), config("dense")];
+    let [hybrid, paper, dense] = &configs;
+    succeed(&["compare", hybrid, paper, dense, "--trace", &world.trace, "--json", text(&json)]);
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(keys(&report), ["backend", "left_out", "pipelines", "run", "trace"]);
+    assert_eq!(report["left_out"], json!([]));
+    assert_eq!(report["backend"], "cpu");
+    assert_eq!(report["trace"], world.trace);
+    let pipelines = report["pipelines"].as_array().unwrap();
+    for (pipeline, file) in pipelines.iter().zip(&configs) {
+        assert_eq!(pipeline["file"], *file);
+        assert_eq!(
+            keys(pipeline),
+            [
+                "bars",
+                "budget",
+                "denominator_error",
+                "density",
+                "density_per_query_head",
+                "file",
+                "guarantee",
+                "index_bytes_per_token",
+                "largest_density",
+                "live",
+                "numerator_error",
+                "output_error",
+                "pipeline",
+                "recall",
+                "seconds",
+                "set",
+                "unobserved",
+            ]
+        );
+        let bars = ["evidence", "mean", "outside", "rows", "unbounded", "widest"];
+        assert_eq!(keys(&pipeline["bars"]), bars);
+        for error in ["output_error", "denominator_error", "numerator_error"] {
+            assert_eq!(keys(&pipeline[error]), ["max", "mean", "p50", "p95"]);
+        }
+    }
+    assert_eq!(keys(&pipelines[0]["budget"]), ["max", "mean"]);
+    assert_eq!(pipelines[0]["budget"]["max"], 51.0, "5 % of 1024");
+    assert!(pipelines[0]["guarantee"].is_null());
+    assert!(pipelines[2]["budget"].is_null());
+    let guarantee = &pipelines[1]["guarantee"];
+    assert_eq!(keys(guarantee), ["evidence", "kind", "lists", "promise", "violations"]);
+    assert_eq!(guarantee["lists"], json!({ "count": 40, "heads_per_list": 1 }));
+    let promise = &guarantee["promise"];
+    assert_eq!(keys(promise), ["delta", "epsilon", "floor", "scope", "target"]);
+    assert_eq!((&promise["floor"], &promise["scope"]), (&Value::Null, &"row".into()));
+    assert_eq!(promise["target"], "denominator");
+    assert_eq!(guarantee["kind"], "asymptotic");
+    assert_eq!(guarantee["evidence"], "within-delta");
+    let violations = &guarantee["violations"];
+    assert_eq!(keys(violations), ["checked", "unit", "violated"]);
+    assert_eq!(violations["checked"], 40, "2 layers, 5 queries, 4 query heads");
+    assert_eq!(violations["unit"], "row");
+    assert!(pipelines[2]["output_error"]["max"].as_f64().unwrap() < 1e-5);
+}
+
+/// A synthetic trace has no queries of a prompt.
+#[test]
+fn a_selector_that_was_shown_no_prompt_is_noted() {
+    let world = World::new();
+    let json = world.path("out.json");
+    let args = ["compare", "snapkv", "dense", "--trace", &world.trace, "--json", text(&json)];
+    let said = String::from_utf8(vattention(&args).stderr).unwrap();
+    assert!(said.contains("note: snapkv: 40 rows read every token"), "{said}");
+    assert_eq!(said.matches("note:").count(), 1, "{said}");
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(report["pipelines"][0]["unobserved"], 40);
+    assert_eq!(report["pipelines"][1]["unobserved"], 0);
+}
+
+/// One tensor of a dump, as numbers.
+fn tensor(file: &SafeTensors<'_>, name: &str) -> (Vec<usize>, Vec<f64>) {
+    let view = file.tensor(name).unwrap();
+    let numbers = match view.dtype() {
+        safetensors::Dtype::F32 => {
+            view.data().as_chunks().0.iter().map(|&x| f64::from(f32::from_le_bytes(x))).collect()
+        }
+        safetensors::Dtype::I64 => {
+            view.data().as_chunks().0.iter().map(|&x| i64::from_le_bytes(x) as f64).collect()
+        }
+        other => panic!("{name} is {other:?}"),
+    };
+    (view.shape().to_vec(), numbers)
+}
+
+#[test]
+fn compare_dumps_outputs_and_selections() {
+    let world = World::new();
+    let dump = world.path("dump.safetensors");
+    let (hybrid, dense) = (config("hybrid"), config("dense"));
+    for (backend, queries) in [("cpu", 3), ("reference", 3)] {
+        succeed(&[
+            "compare",
+            &hybrid,
+            &dense,
+            "--trace",
+            &world.trace,
+            "--dump",
+            text(&dump),
+            "--backend",
+            backend,
+            "--layers",
+            "1",
+            "--queries",
+            &queries.to_string(),
+        ]);
+        let bytes = std::fs::read(&dump).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(file.len(), 8, "two pipelines, one layer, four tensors");
+        for pipeline in 0..2 {
+            let get = |part: &str| tensor(&file, &format!("{pipeline}.layers.1.{part}"));
+            assert_eq!(get("output").0, [queries, 4, 12]);
+            let (shape, indptr) = get("indptr");
+            assert_eq!(shape, [queries * 4 + 1]);
+            let ((_, indices), (_, probabilities)) = (get("indices"), get("probabilities"));
+            assert_eq!(*indptr.last().unwrap() as usize, indices.len());
+            assert_eq!(indices.len(), probabilities.len());
+            for (row, span) in indptr.windows(2).enumerate() {
+                let row_indices = &indices[span[0] as usize..span[1] as usize];
+                assert!(row_indices.is_sorted_by(|a, b| a < b));
+                // The last queries of a causal trace: the first of three sees all but two tokens.
+                let visible = 1024 - queries + row / 4 + 1;
+                assert!(*row_indices.last().unwrap() < visible as f64);
+                if pipeline == 1 {
+                    assert_eq!(row_indices.len(), visible);
+                }
+            }
+            // Members of a group read one list, which stands once for each of them.
+            let row = |row: usize| &indices[indptr[row] as usize..indptr[row + 1] as usize];
+            assert_eq!(row(0), row(1));
+        }
+    }
+}
+
+/// `--queries N` are the last N, each at its own step: the same rows as of the whole run.
+#[test]
+fn fewer_queries_are_the_last_ones_of_all() {
+    let world = World::new();
+    let random = config("random");
+    let dump = |queries: &str, name: &str| {
+        let path = world.path(name);
+        succeed(&[
+            "compare",
+            &random,
+            "--trace",
+            &world.trace,
+            "--dump",
+            text(&path),
+            "--queries",
+            queries,
+        ]);
+        let bytes = std::fs::read(&path).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        tensor(&file, "0.layers.0.output").1
+    };
+    let (all, last) = (dump("5", "all"), dump("2", "last"));
+    assert_eq!(all[all.len() - last.len()..], last);
+}
+
+/// The files that a pipeline extends are inputs too.
+#[test]
+fn an_extended_file_is_not_overwritten() {
+    let world = World::new();
+    let (base, child) = (world.path("base.toml"), world.path("child.toml"));
+    std::fs::copy(config("hybrid"), &base).unwrap();
+    std::fs::write(&child, "extends = \"base.toml\"\n").unwrap();
+    let said = refuse(&["compare", text(&child), "--trace", &world.trace, "--json", text(&base)]);
+    assert!(said.contains("expected another file than an input"), "{said}");
+    assert_eq!(std::fs::read(&base).unwrap(), std::fs::read(config("hybrid")).unwrap());
+}
+
+#[test]
+fn check_prints_a_pipeline_that_can_be_loaded_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("again.toml");
+    let files: Vec<PathBuf> = std::fs::read_dir(config("dense").replace("dense.toml", ""))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    assert!(files.len() >= 9);
+    for file in files {
+        let first = succeed(&["check", text(&file)]);
+        std::fs::write(&path, &first).unwrap();
+        let again = succeed(&["check", text(&path)]);
+        let body = |text: &str| text.split_once('\n').unwrap().1.to_owned();
+        assert_eq!(body(&first), body(&again));
+    }
+}
+
+/// What a file leaves out or says in shares is shown as it works.
+#[test]
+fn check_shows_the_sampler_and_what_shares_come_to() {
+    let shown = succeed(&["check", &config("vattention-oracle")]);
+    assert!(shown.contains("\n[sampler]\ntype = \"uniform\"\nbase = 128\n"), "{shown}");
+    let row = |shown: &str, name: &str| {
+        let line = shown.lines().find(|line| line.starts_with(&format!("#   {name} = "))).unwrap();
+        line.split_whitespace().map(ToOwned::to_owned).skip(3).collect::<Vec<_>>()
+    };
+    assert_eq!(row(&shown, "selectors[2].size"), ["0.05", "204", "1638", "6553"]);
+    assert!(!shown.contains("selectors[0].size"), "128 tokens are no share: {shown}");
+    let set = ["check", &config("twilight"), "--set", "selectors.2.of.size = 0.0001"];
+    assert_eq!(row(&succeed(&set), "selectors[2].of.size"), ["0.0001", "1", "3", "13"]);
+    let base = ["check", &config("vattention-oracle"), "--set", "sampler.base = 0.1"];
+    assert_eq!(row(&succeed(&base), "sampler.base"), ["0.1", "409", "3276", "13107"]);
+    let fixed = succeed(&["check", &config("hybrid")]);
+    assert_eq!(row(&fixed, "estimator.size"), ["0.05", "204", "1638", "6553"]);
+    assert!(!fixed.contains("[sampler]"), "a fixed sample has no first look: {fixed}");
+    assert!(!succeed(&["check", &config("dense")]).contains("tokens"));
+}
+
+#[test]
+fn check_applies_changes_and_extends() {
+    let oracle = config("vattention-oracle");
+    let changed = succeed(&[
+        "check",
+        &oracle,
+        "--set",
+        "estimator.epsilon=0.2",
+        "--set",
+        "selectors.2.size = 64",
+        "--set",
+        "selectors.0.type = \"window\"",
+        "--set",
+        "selectors.0.size = 5",
+    ]);
+    assert!(changed.contains("epsilon = 0.2"), "{changed}");
+    assert!(changed.contains("type = \"oracle-top-k\"\nsize = 64"), "{changed}");
+    assert!(changed.contains("type = \"window\"\nsize = 5"), "{changed}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let child = folder.path().join("child.toml");
+    std::fs::create_dir(folder.path().join("sub")).unwrap();
+    std::fs::copy(&oracle, folder.path().join("sub/base.toml")).unwrap();
+    let text_of_child =
+        "extends = \"sub/base.toml\"\nshare = \"head\"\n[estimator]\ndelta = 0.01\n";
+    std::fs::write(&child, text_of_child).unwrap();
+    let merged = succeed(&["check", text(&child)]);
+    for part in ["name = \"child\"", "share = \"head\"", "epsilon = 0.1", "delta = 0.01"] {
+        assert!(merged.contains(part), "{part} is not in {merged}");
+    }
+    assert!(merged.contains("oracle-top-k"));
+
+    let other_type = "extends = \"sub/base.toml\"\n[estimator]\ntype = \"clt\"\ntarget = \"sdpa\"\ndelta = 0.1\nsize = 9\n";
+    std::fs::write(&child, other_type).unwrap();
+    let merged = succeed(&["check", text(&child)]);
+    assert!(merged.contains("size = 9") && !merged.contains("epsilon"), "{merged}");
+}
+
+#[test]
+fn trace_shows_what_is_in_a_trace() {
+    let world = World::new();
+    let shown = succeed(&["trace", &world.trace]);
+    assert!(shown.contains("synthetic heads, kind typical"), "{shown}");
+    let row = shown.lines().find(|line| line.contains("1024")).unwrap();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(cells, ["0", "4", "2", "16", "12", "1024", "5", "(causal)", "0", "no", "f16"]);
+}
+
+/// Every refusal names the file or the option and what was expected, and writes nothing.
+#[test]
+fn bad_input_is_refused_and_nothing_is_written() {
+    let world = World::new();
+    let (hybrid, trace) = (config("hybrid"), world.trace.as_str());
+    let damaged = world.path("damaged.safetensors");
+    let bytes = std::fs::read(trace).unwrap();
+    std::fs::write(&damaged, &bytes[..bytes.len() / 2]).unwrap();
+    let before = world.files();
+    let out = world.path("out.json");
+    let synth = |more: &[&str]| {
+        let mut args = vec!["synth", "--kind", "osc", "--tokens", "1024", "-o", text(&out)];
+        args.extend(more);
+        refuse(&args)
+    };
+    for (said, expected) in [
+        (refuse(&["compare", &hybrid, "--trace", "none.safetensors"]), "none.safetensors: No such"),
+        (refuse(&["compare", "none.toml", "--trace", trace]), "none.toml: cannot be read"),
+        (refuse(&["compare", &hybrid, "--trace", text(&damaged)]), "not a whole safetensors file"),
+        (refuse(&["trace", text(&damaged)]), "damaged.safetensors: not a whole safetensors file"),
+        (refuse(&["trace", &hybrid]), "hybrid.toml: not a whole safetensors file"),
+        (refuse(&["compare", &hybrid, "--trace", trace, "--layers", "0,7"]), "--layers: "),
+        (
+            refuse(&["compare", &hybrid, "--trace", trace, "--queries", "6"]),
+            "has 5 queries; expected 1 to that, got 6",
+        ),
+        (refuse(&["compare", &hybrid, "--trace", trace, "--queries", "0"]), "--queries: "),
+        (
+            refuse(&["compare", &hybrid, "--trace", trace, "--backend", "gpu"]),
+            "--backend: no `gpu`; expected one of reference, cpu, cuda",
+        ),
+        (
+            refuse(&["compare", &hybrid, "--trace", trace, "--json", "no/such/folder/x.json"]),
+            "no/such/folder/x.json: No such file",
+        ),
+        (
+            refuse(&["compare", &hybrid, "--trace", trace, "--dump", text(world.folder.path())]),
+            "is a directory",
+        ),
+        (refuse(&["compare", &hybrid]), "--trace"),
+        (refuse(&["compere"]), "compere"),
+        (synth(&["--head-dim", "32"]), "--head-dim: 32; expected at least 36"),
+        (synth(&["--head-dim", "64", "--kv-heads", "3"]), "--query-heads"),
+        (synth(&["--queries", "2000"]), "--queries: 2000; expected 1 to 1024"),
+        (synth(&["--layers", "0"]), "--layers: 0; expected 1 to 4096"),
+        (refuse(&["synth", "--kind", "easy"]), "expected one of diffuse, typical"),
+    ] {
+        assert!(said.contains(expected), "{said:?} does not say {expected:?}");
+        assert!(!said.contains("panicked"), "{said}");
+    }
+    assert_eq!(world.files(), before, "nothing was written");
+}
+
+/// The weights are of layers and heads that the trace does not have.
+#[test]
+fn what_cannot_run_on_a_trace_is_left_out_and_the_rest_is_compared() {
+    let world = World::new();
+    let (hash, loki, dense) = (config("hash-attention"), config("loki"), config("dense"));
+    let json = world.path("out.json");
+    let args = ["compare", &hash, &dense, &loki, "--trace", &world.trace, "--json", text(&json)];
+    let output = vattention(&args);
+    let said = said(&output);
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(table.contains(" dense ") && !table.contains(" HashAttention "), "{table}");
+    let lines: Vec<&str> = said.lines().collect();
+    for (line, file) in lines.iter().zip([&hash, &loki]) {
+        assert!(line.starts_with(&format!("note: left out: {file}: on layer 0: ")), "{said}");
+    }
+    assert!(
+        lines.len() == 2 && lines[0].contains("there is no `layers.0.query.0.weight`"),
+        "{said}"
+    );
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(report["pipelines"].as_array().unwrap().len(), 1);
+    let left_out = &report["left_out"][0];
+    assert_eq!(
+        (&left_out["pipeline"], &left_out["file"]),
+        (&"HashAttention".into(), &hash.as_str().into())
+    );
+    assert!(left_out["reason"].as_str().unwrap().starts_with("on layer 0: hash-attention: "));
+    let said = refuse(&["compare", args[1], &loki, "--trace", &world.trace]);
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.starts_with("error: ")), "{said}");
+    let said = refuse(&["check", args[1], &dense, "--trace", &world.trace]);
+    assert!(said.starts_with("error: ") && said.contains("on layer 0: hash-attention: "), "{said}");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/smollm2.safetensors");
+    succeed(&["check", args[1], &dense, "--trace", trace]);
+    let recall = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/recall");
+    let own = format!("{recall}/pipelines/hash-attention.toml");
+    succeed(&["check", &own, "--model", recall]);
+    let said = refuse(&["check", &own, args[1], "--model", recall]);
+    assert!(said.lines().count() == 1 && said.contains("on layer 0: hash-attention: "), "{said}");
+}
+
+/// What has a size is given one, what promises something an epsilon.
+#[test]
+fn pipelines_are_made_to_read_a_share_of_a_trace() {
+    let world = World::new();
+    let json = world.path("out.json");
+    let configs = ["dense", "oracle-top-k", "oracle-top-p", "vattention-oracle"].map(config);
+    let more = ["--trace", &world.trace, "--json", text(&json)];
+    let changes = ["--set", "selectors.0.size=8", "--set", "selectors.1.size=8"];
+    let [_, top_k, top_p, vattention] = &configs;
+    let args = ["compare", top_k, top_p, vattention, "--density", "0.3,0.5"];
+    let table = succeed(&[&args[..], &more, &changes].concat());
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let pipelines = report["pipelines"].as_array().unwrap();
+    assert_eq!(pipelines.len(), 6);
+    for (pipeline, (asked, set)) in pipelines.iter().zip([
+        (0.3, "size 0."),
+        (0.5, "size 0."),
+        (0.3, "mass 0."),
+        (0.5, "mass 0."),
+        (0.3, "epsilon 0."),
+        (0.5, "epsilon 0."),
+    ]) {
+        let (name, set_to) =
+            (pipeline["pipeline"].as_str().unwrap(), pipeline["set"].as_str().unwrap());
+        assert!(name.ends_with(if asked < 0.4 { ", 30 %" } else { ", 50 %" }), "{name}");
+        assert!(set_to.starts_with(set) && table.contains(set_to), "{table}");
+        let read = pipeline["density"].as_f64().unwrap();
+        assert!((read / asked).ln().abs() < 0.1, "{name} reads {read}");
+    }
+    let table = succeed(&["compare", &configs[0], "--density", "0.3", "--trace", &world.trace]);
+    assert!(table.contains(" dense  ") && !table.contains(" set "), "stays as it is: {table}");
+    let verify = ["verify", vattention, "--density", "0.5", "--trials", "100"];
+    succeed(&[&verify[..], &more, &changes].concat());
+    let verdict: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let epsilon = format!("epsilon {:.3}", verdict["demand"]["epsilon"].as_f64().unwrap());
+    assert_eq!(epsilon, pipelines[5]["set"], "as compare finds it");
+}
+
+/// One threshold for all heads, as well as a size, is found for a share of a trace that has a prompt.
+#[test]
+fn a_threshold_is_found_for_a_share() {
+    let world = World::new();
+    let [trace, json] = ["prompt.safetensors", "out.json"].map(|name| world.path(name));
+    let shape = ["--tokens", "1024", "--query-heads", "4", "--kv-heads", "2", "--head-dim", "16"];
+    let more = ["--queries", "5", "--prompt-queries", "40", "--seed", "3", "-o", text(&trace)];
+    succeed(&[&["synth", "--kind", "typical"], &shape[..], &more].concat());
+    let configs = ["squeezed-attention", "squeezed-attention-hierarchical"].map(config);
+    let [by_size, by_threshold] = &configs;
+    let args = ["compare", by_size, by_threshold, "--set", "selectors.0.size=8"];
+    let more = ["--density", "0.3", "--trace", text(&trace), "--json", text(&json)];
+    succeed(&[&args[..], &more].concat());
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    for (pipeline, set) in
+        report["pipelines"].as_array().unwrap().iter().zip(["size 0.", "threshold 0."])
+    {
+        assert!(pipeline["set"].as_str().unwrap().starts_with(set), "{pipeline}");
+        let read = pipeline["density"].as_f64().unwrap();
+        assert!((read / 0.3).ln().abs() < 0.1, "{pipeline}");
+    }
+}
+
+/// One row for each epsilon of what promises one; the smaller, the more is read.
+#[test]
+fn pipelines_run_with_several_epsilons() {
+    let world = World::new();
+    let json = world.path("out.json");
+    let [top_k, vattention] = ["oracle-top-k", "vattention-oracle"].map(config);
+    let args = ["compare", &top_k, &vattention, "--epsilons", "0.05,0.5"];
+    succeed(&[&args[..], &["--trace", &world.trace, "--json", text(&json)]].concat());
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let pipelines = report["pipelines"].as_array().unwrap();
+    let names: Vec<&str> = pipelines.iter().map(|one| one["pipeline"].as_str().unwrap()).collect();
+    assert_eq!(names[0], "oracle top-k");
+    assert!(names[1].ends_with(", epsilon 0.05") && names[2].ends_with(", epsilon 0.5"));
+    let read = |at: usize| pipelines[at]["density"].as_f64().unwrap();
+    assert!(names.len() == 3 && read(1) > read(2), "{} and {}", read(1), read(2));
+    let both = ["--density", "0.1", "--trace", &world.trace];
+    assert!(refuse(&[&args[..], &both].concat()).contains("cannot be used with"));
+}
+
+#[test]
+fn problems_of_all_files_are_told_at_once() {
+    let malformed =
+        |name: &str| format!("{}/tests/malformed/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+    let (one, two) = (malformed("size-zero"), malformed("unknown-field"));
+    let said = refuse(&["compare", &one, &config("dense"), &two, "--trace", "none"]);
+    assert!(
+        said.contains("size-zero.toml:3:8") && said.contains("unknown-field.toml:2:1"),
+        "{said}"
+    );
+    assert!(said.ends_with("error: 2 problems in the configuration\n"), "{said}");
+}
+
+/// The exact output of one query head for one query, in f64.
+fn attention(layer: &TraceLayer, head: usize, query: usize) -> Vec<f64> {
+    let group = layer.queries.dim().0 / layer.keys.dim().0;
+    let (kv_head, dim) = (head / group, layer.queries.dim().2);
+    let number = |x: f32| f64::from(x);
+    let logit = |token: usize| {
+        let product =
+            |j| number(layer.queries[[head, query, j]]) * number(layer.keys[[kv_head, token, j]]);
+        (0..dim).map(product).sum::<f64>() / (dim as f64).sqrt()
+    };
+    let visible = layer.visible.as_ref().unwrap()[query];
+    let weights: Vec<f64> = (0..visible).map(|token| logit(token).exp()).collect();
+    let weighted = |j| {
+        let term =
+            |(token, weight): (usize, &f64)| weight * number(layer.values[[kv_head, token, j]]);
+        weights.iter().enumerate().map(term).sum::<f64>()
+    };
+    (0..layer.values.dim().2).map(|j| weighted(j) / weights.iter().sum::<f64>()).collect()
+}
+
+#[test]
+fn a_dump_holds_each_rows_own_output_and_probabilities() {
+    let world = World::new();
+    let dump = world.path("dump.safetensors");
+    let (hybrid, dense) = (config("hybrid"), config("dense"));
+    succeed(&["compare", &hybrid, &dense, "--trace", &world.trace, "--dump", text(&dump)]);
+    let bytes = std::fs::read(&dump).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let trace = Trace::open(Path::new(&world.trace)).unwrap();
+    for number in 0..2 {
+        let (_, indptr) = tensor(&file, &format!("0.layers.{number}.indptr"));
+        let (_, probabilities) = tensor(&file, &format!("0.layers.{number}.probabilities"));
+        for span in indptr.windows(2) {
+            let row = &probabilities[span[0] as usize..span[1] as usize];
+            assert_eq!(row.iter().filter(|&&p| p < 1.0).count(), 51, "5 % are sampled");
+        }
+        let layer = trace.layer(number).unwrap().unwrap();
+        let (_, output) = tensor(&file, &format!("1.layers.{number}.output"));
+        for (row, got) in output.chunks(12).enumerate() {
+            let want = attention(&layer, row % 4, row / 4);
+            let distance = |(a, b): (&f64, &f64)| (a - b).abs();
+            let error = got.iter().zip(&want).map(distance).fold(0.0, f64::max);
+            assert!(error < 1e-3, "layer {number}, row {row}: {got:?} for {want:?}");
+        }
+    }
+}
+
+#[test]
+fn an_output_may_not_be_an_input_or_another_output() {
+    let world = World::new();
+    let own = world.path("own.toml");
+    std::fs::copy(config("vattention-oracle"), &own).unwrap();
+    let contents = || (std::fs::read(&own).unwrap(), std::fs::read(&world.trace).unwrap());
+    let (before, files) = (contents(), world.files());
+    let new = world.path("new");
+    for command in ["compare", "verify"] {
+        for path in [text(&own), &world.trace] {
+            let said = refuse(&[command, text(&own), "--trace", &world.trace, "--json", path]);
+            assert!(said.contains("expected another file than an input"), "{said}");
+        }
+    }
+    let compare = ["compare", text(&own), "--trace", &world.trace, "--dump"];
+    let said = refuse(&[&compare[..], &[&world.trace]].concat());
+    assert!(said.contains("expected another file than an input"), "{said}");
+    let other_way = format!("{}/./new", world.folder.path().display());
+    let said = refuse(&[&compare[..], &[text(&new), "--json", &other_way]].concat());
+    assert!(said.contains("expected another file than --json"), "{said}");
+    let said = refuse(&["compare", text(&own), "--trace", &world.trace, "--layers", "1,1"]);
+    assert!(said.contains("--layers: names layer 1 twice"), "{said}");
+    assert!(contents() == before && world.files() == files, "nothing is lost or written");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_to_a_result_stays_a_link() {
+    let world = World::new();
+    let (target, link) = (world.path("target.json"), world.path("link.json"));
+    std::fs::write(&target, "old").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    succeed(&["compare", &config("dense"), "--trace", &world.trace, "--json", text(&link)]);
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+    let written = std::fs::read_to_string(&target).unwrap();
+    assert!(serde_json::from_str::<Value>(&written).is_ok(), "{written}");
+}
+
+/// Standard output, JSON and exit code of `verify`.
+fn verify(world: &World, config: &str, more: &[&str]) -> (String, Value, Option<i32>) {
+    let json = world.path("verdict.json");
+    let args = ["verify", config, "--trace", &world.trace, "--json", text(&json)];
+    let output = vattention(&[&args[..], more].concat());
+    assert_eq!(said(&output), "");
+    let verdict = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    (String::from_utf8(output.stdout).unwrap(), verdict, output.status.code())
+}
+
+#[test]
+fn verify_says_of_each_head_whether_the_promise_held() {
+    let world = World::new();
+    let (said, verdict, code) = verify(&world, &config("vattention-oracle"), &["--trials", "50"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("95 % bound") && said.contains("\nheld: "), "{said}");
+    assert_eq!(
+        keys(&verdict),
+        [
+            "assumes",
+            "bars",
+            "contradicted_by",
+            "demand",
+            "evidence",
+            "fault",
+            "heads",
+            "held",
+            "kind",
+            "not_held",
+            "pipeline",
+            "row_coverage",
+            "row_test",
+            "rows",
+            "rows_together",
+            "run",
+            "steps",
+            "suspected_by",
+            "test",
+            "upper",
+            "verdict",
+            "violations",
+            "worst",
+            "worst_row"
+        ]
+    );
+    let demanded = ["delta", "epsilon", "floor", "limit", "scope", "size", "target"];
+    assert_eq!(keys(&verdict["demand"]), demanded);
+    assert_eq!((&verdict["held"], &verdict["kind"]), (&true.into(), &"asymptotic".into()));
+    assert_eq!((&verdict["verdict"], &verdict["contradicted_by"]), (&"held".into(), &json!([])));
+    let coverage = ["judged", "least_samples", "least_trials", "unjudged"];
+    assert_eq!(keys(&verdict["row_coverage"]), coverage);
+    let together = ["heads", "limit", "samples", "units", "worst"];
+    assert_eq!(keys(&verdict["rows_together"]), together);
+    assert!(verdict["fault"].is_null() && verdict["steps"].as_array().unwrap().is_empty());
+    assert_eq!(verdict["violations"]["checked"], 400, "50 of 8 heads");
+    assert_eq!(verdict["bars"]["evidence"], "within-delta");
+    let heads = verdict["heads"].as_array().unwrap();
+    assert_eq!(heads.len(), 8, "2 layers, 4 query heads");
+    assert!(heads.iter().all(|head| head["checked"] == 50));
+    assert_eq!(
+        keys(&heads[0]),
+        [
+            "assumes",
+            "bars",
+            "checked",
+            "density",
+            "error",
+            "error_at_delta",
+            "failures",
+            "held",
+            "kind",
+            "kurtosis",
+            "layer",
+            "nu",
+            "p_value",
+            "query_head",
+            "sampled",
+            "violated"
+        ]
+    );
+}
+
+#[test]
+fn verify_shows_every_head_and_draws_errors_against_epsilon() {
+    let world = World::new();
+    let plot = world.path("errors.svg");
+    let config = config("vattention-oracle");
+    let more = ["--trials", "50", "--heads", "--plot", text(&plot)];
+    let (said, verdict, code) = verify(&world, &config, &more);
+    assert_eq!(code, Some(0), "{said}");
+    insta::assert_snapshot!("verify-heads", said);
+    let head = &verdict["heads"][7];
+    assert!(head["nu"].as_f64().unwrap() >= 1.0 && head["kurtosis"].as_f64().unwrap() >= 1.0);
+    let svg = std::fs::read_to_string(plot).unwrap();
+    let points = svg.matches("<circle").count();
+    let expected = 1 + 3 * (2 * 8 + 40);
+    assert_eq!(points, expected, "the legend's; two of each head, one of each row, at 3 epsilons");
+    assert!(svg.contains("epsilon promised") && svg.contains("delta 0.1: held"));
+    for tick in ["0.05", "0.1", "0.2"] {
+        assert!(svg.lines().any(|line| line == tick), "a tick at {tick}");
+    }
+}
+
+#[test]
+fn verify_finds_a_promise_that_is_violated() {
+    let world = World::of("vsharp");
+    let rash = world.path("rash.toml");
+    let pipeline = "[sampler]\nbase = 2\n[estimator]\ntype = \"clt\"\ntarget = \"numerator\"\n\
+                    epsilon = 0.05\ndelta = 0.05\nrounds = 1\n";
+    std::fs::write(&rash, pipeline).unwrap();
+    let (said, verdict, code) = verify(&world, text(&rash), &["--trials", "200"]);
+    assert_eq!(code, Some(1), "{said}");
+    insta::assert_snapshot!("verify-violated", said);
+    assert_eq!((&verdict["held"], &verdict["verdict"]), (&false.into(), &"contradicted".into()));
+    assert_eq!(verdict["contradicted_by"], json!(["pooled", "row", "rows-together"]));
+    assert_eq!(keys(&verdict["fault"]), ["cause", "layer", "query_head", "share"]);
+    assert!(verdict["worst"]["p_value"].as_f64().unwrap() < 1e-6 / 8.0);
+    assert_eq!(verdict["evidence"]["contradicted"], 8);
+    let violated = verdict["heads"].as_array().unwrap().iter();
+    let violated: u64 = violated.map(|head| head["violated"].as_u64().unwrap()).sum();
+    assert_eq!(verdict["violations"]["violated"], violated);
+}
+
+/// Forty rows at delta = 0.1: each needs eight samples, and there are five queries.
+#[test]
+fn verify_is_undecided_where_rows_have_too_few_samples() {
+    let world = World::new();
+    let oracle = config("vattention-oracle");
+    let (said, verdict, code) = verify(&world, &oracle, &["--trials", "38"]);
+    assert_eq!(code, Some(3), "{said}");
+    assert_eq!((&verdict["verdict"], &verdict["held"]), (&"undecided".into(), &false.into()));
+    let expected = json!({
+        "judged": 24, "unjudged": 16, "least_samples": 8, "least_trials": 40,
+    });
+    assert_eq!(verdict["row_coverage"], expected);
+    let rows = "rows: 24 judged by themselves, 16 not: they have fewer than 8 samples; --trials 40 \
+                would judge all";
+    let answer = "undecided: nothing contradicts delta = 0.1, but the samples of 16 rows could not";
+    assert!(said.contains(rows) && said.contains(answer) && !said.contains("\nheld: "), "{said}");
+    let (said, verdict, code) = verify(&world, &oracle, &["--trials", "40"]);
+    assert_eq!((code, &verdict["verdict"]), (Some(0), &"held".into()), "{said}");
+    assert!(said.contains("rows: 40 judged by themselves\n"), "{said}");
+}
+
+/// A head with 1,000 queries, of which 90 attend to three far tokens that a sample seldom finds.
+#[test]
+fn verify_names_the_test_that_contradicts_a_promise() {
+    let world = World::new();
+    let path = world.path("hidden.safetensors");
+    let size = ["--tokens", "3000", "--queries", "1000", "--layers", "1", "--head-dim", "2"];
+    let shape = ["--query-heads", "1", "--kv-heads", "1", "-o", text(&path)];
+    succeed(&[&["synth", "--kind", "typical"][..], &size, &shape].concat());
+    let trace = Trace::open(&path).unwrap();
+    let mut layer = trace.layer(0).unwrap().unwrap();
+    layer.queries.fill(0.0);
+    layer.keys.fill(0.0);
+    layer.values.fill(1.0);
+    for token in [700, 1500, 2300] {
+        layer.keys[[0, token, 0]] = 20.0;
+        layer.values[[0, token, 0]] = 2.0;
+    }
+    (0..90).for_each(|i| layer.queries[[0, 11 * i, 0]] = 1.0);
+    let layers = std::collections::BTreeMap::from([(0, layer)]);
+    let trace = world.path("edited.safetensors");
+    write_trace(&trace, &TraceInfo::default(), &layers, Storage::F32).unwrap();
+    let blind = world.path("blind.toml");
+    std::fs::write(&blind, "[estimator]\ntype = \"ratio\"\nepsilon = 0.1\ndelta = 0.1\n").unwrap();
+    let world = World { trace: text(&trace).into(), ..world };
+    let (said, verdict, code) = verify(&world, text(&blind), &[]);
+    assert_eq!((code, &verdict["contradicted_by"]), (Some(1), &json!(["rows-together"])), "{said}");
+    let worst = &verdict["rows_together"]["worst"];
+    let numbers = format!(
+        "{} of 1000 rows violated in all of their 2 samples; at most {} expected at 1e-6",
+        worst["units"], worst["allowed"]
+    );
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains(&numbers)).collect();
+    let [line, answer] = lines[..] else { panic!("{said}") };
+    assert!(line.starts_with("rows together: "), "{said}");
+    let expected = "contradicted: delta = 0.1, by rows together, ";
+    assert!(answer.starts_with(expected) && said.contains("what fails: tail-seen"), "{said}");
+}
+
+#[test]
+fn verify_refuses_a_pipeline_that_promises_nothing() {
+    let world = World::new();
+    for name in ["oracle-top-k", "dense"] {
+        let said = refuse(&["verify", &config(name), "--trace", &world.trace]);
+        assert!(said.contains("promises nothing; expected an [estimator]"), "{said}");
+    }
+    let hybrid = config("hybrid");
+    let plot = ["verify", &hybrid, "--trace", &world.trace, "--heads", "--plot", "x.svg"];
+    let said = refuse(&plot);
+    assert!(said.contains("--plot draws errors against epsilon"), "{said}");
+    let oracle = config("vattention-oracle");
+    let said = refuse(&["verify", &oracle, "--trace", &world.trace, "--trials", "6"]);
+    let expected = "--trials: 6 cannot contradict delta = 0.1; expected at least 7";
+    assert!(said.contains(expected), "{said}");
+}
+
+#[test]
+fn list_and_schema_name_every_component() {
+    let list: Value = serde_json::from_str(&succeed(&["list", "--json"])).unwrap();
+    let (shown, schema) = (succeed(&["list"]), succeed(&["schema"]));
+    assert!(serde_json::from_str::<Value>(&schema).unwrap()["properties"]["selectors"].is_object());
+    for (part, kind) in [
+        ("selectors", ComponentKind::Selector),
+        ("samplers", ComponentKind::Sampler),
+        ("estimators", ComponentKind::Estimator),
+    ] {
+        let listed = list[part].as_array().unwrap();
+        let names: Vec<&str> = listed.iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+        let registered: Vec<&str> =
+            vattention::plugin::components(kind).iter().map(|component| component.name).collect();
+        assert_eq!(names, registered);
+        for (entry, name) in listed.iter().zip(names) {
+            assert!(!entry["fields"].as_array().unwrap().is_empty(), "{name}");
+            assert!(shown.contains(&format!("  {name}: ")), "{name}");
+            assert!(schema.contains(&format!("\"const\": \"{name}\"")), "{name}");
+        }
+    }
+}
+
+/// An interruption ends the command at once, and removes the file that it was filling.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interruption_leaves_nothing_half_written() {
+    let world = World::new();
+    let json = world.path("out.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vattention"))
+        .args(["verify", &config("vattention-oracle"), "--trace", &world.trace])
+        .args(["--trials", "100000000", "--json", text(&json)])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let partial = world.path(&format!(".out.json.partial-{}", command.id()));
+    // The command makes and removes it once, to see whether it can; after that it is ours.
+    wait_until_interruptible(&mut command);
+    std::fs::write(&partial, "half").unwrap();
+    let interrupt = Command::new("kill").args(["-INT", &command.id().to_string()]).status();
+    assert!(interrupt.unwrap().success());
+    let output = command.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let said = said(&output);
+    assert!(said.starts_with("note: interrupted; nothing was kept. With --results FILE"), "{said}");
+    assert!(!partial.exists() && !json.exists());
+}

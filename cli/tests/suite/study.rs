@@ -1,0 +1,374 @@
+//! `study`, run as a user runs it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::world::said;
+use serde_json::Value;
+use vattention::Storage;
+use vattention::experiments::binomial;
+use vattention::ndarray::s;
+use vattention::trace::{Trace, write_trace};
+
+fn run(line: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vattention")).args(line).output().unwrap()
+}
+
+#[track_caller]
+fn succeed(line: &[&str]) -> String {
+    let output = run(line);
+    let said = said(&output);
+    assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{line:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The exit code must be 2, with `expected` in the message.
+#[track_caller]
+fn refuse(line: &[&str], expected: &str) {
+    let output = run(line);
+    let said = said(&output);
+    assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), true), "{line:?}");
+    assert!(said.contains(expected), "{line:?}: {said}");
+}
+
+fn config(name: &str) -> String {
+    format!("{}/../configs/{name}.toml", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A folder with a synthetic trace of two layers, four query heads and two KV heads.
+struct World {
+    folder: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        let world = Self { folder: tempfile::tempdir().unwrap() };
+        let line = format!(
+            "synth --kind typical --tokens 1024 --query-heads 4 --kv-heads 2 --head-dim 16 \
+             --value-dim 12 --queries 5 --layers 2 --seed 3 -o {}",
+            world.trace()
+        );
+        succeed(&line.split_whitespace().collect::<Vec<_>>());
+        world
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    fn trace(&self) -> String {
+        self.path("trace.safetensors")
+    }
+
+    /// The first layer's first 300 tokens, as a trace of their own.
+    fn short_trace(&self) -> String {
+        let trace = Trace::open(Path::new(&self.trace())).unwrap();
+        let mut layer = trace.layer(0).unwrap().unwrap();
+        layer.keys = layer.keys.slice(s![.., ..300, ..]).to_owned();
+        layer.values = layer.values.slice(s![.., ..300, ..]).to_owned();
+        layer.visible = None;
+        layer.prompt = None;
+        let path = self.path("short.safetensors");
+        write_trace(Path::new(&path), trace.info(), &[(0, layer)].into(), Storage::F32).unwrap();
+        path
+    }
+
+    /// What a study prints and writes; it must draw something, too.
+    #[track_caller]
+    fn study(&self, name: &str, more: &[&str]) -> (String, Value) {
+        let (trace, json, plot) = (self.trace(), self.path("out.json"), self.path("out.svg"));
+        let line = ["study", name, "--trace", &trace, "--json", &json, "--plot", &plot];
+        let table = succeed(&[&line, more].concat());
+        let svg = std::fs::read_to_string(&plot).unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("<circle"), "{name}");
+        let json = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+        (table, json)
+    }
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
+    value[key].as_array().unwrap()
+}
+
+#[track_caller]
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap()
+}
+
+/// Each number must be below the one before.
+#[track_caller]
+fn falls(numbers: impl Iterator<Item = f64>) {
+    let numbers: Vec<f64> = numbers.collect();
+    assert!(numbers.len() > 1 && numbers.windows(2).all(|pair| pair[1] < pair[0]), "{numbers:?}");
+}
+
+#[test]
+fn hoeffding_needs_more_than_the_central_limit_theorem_and_fails_less() {
+    let (table, found) = World::new().study("tightness", &["--epsilon", "0.02"]);
+    assert_eq!(keys(&found), ["bounds", "delta", "epsilon", "heads", "run", "trace", "trials"]);
+    let of = |floor: bool| list(&found, "bounds").iter().filter(move |one| one["floor"] == floor);
+    let column = |floor, key: &str| of(floor).map(|one| number(&one[key])).collect::<Vec<_>>();
+    let tokens = column(false, "tokens");
+    assert!(tokens[0] < tokens[1] && tokens[1] < tokens[2], "{tokens:?}");
+    let proxy = column(false, "of_clt")[1];
+    assert!((proxy - 2.804).abs() < 0.05, "2 ln(2/0.2) / z(0.2)^2, rounded up to tokens: {proxy}");
+    let rates = column(false, "rate");
+    assert!(rates[0] > 0.05 && rates[1] < 0.1 && rates[2] < rates[1], "{rates:?}");
+    for (floored, bare) in column(true, "tokens").iter().zip(&tokens) {
+        assert!(*floored >= 51.0 && floored >= bare, "5 % of 1024");
+    }
+    let heads = list(&found, "heads");
+    assert_eq!(heads.len(), 48, "2 layers, 4 heads, 3 bounds, 2 floors");
+    for head in heads {
+        let [failures, trials] = ["failures", "trials"].map(|key| head[key].as_u64().unwrap());
+        assert_eq!(trials, 1000, "5 queries, 200 samples");
+        assert!(binomial::p_value(failures as usize, 1000, 0.2) > 1e-6 / 48.0, "{head}");
+    }
+    assert!(table.contains("sub-gaussian") && table.contains("worst head"), "{table}");
+}
+
+/// A method's numbers over all rows.
+fn method<'a>(found: &'a Value, name: &str) -> &'a Value {
+    list(found, "methods").iter().find(|one| one["method"] == name).unwrap()
+}
+
+#[test]
+fn top_p_holds_its_mass_and_top_k_its_share() {
+    let line = ["--share", "0.1", "--mass", "0.8"];
+    let (table, found) = World::new().study("coverage", &line);
+    assert_eq!(keys(&found), ["mass", "methods", "rows", "run", "share", "trace", "trials"]);
+    assert_eq!(list(&found, "rows").len(), 4 * 2 * 4 * 5, "methods, layers, heads, queries");
+    let of = |name: &str, key: &str| number(&method(&found, name)[key]);
+    // Sink and window are a quarter of 1024 tokens, to which a tenth is added.
+    for name in ["top-k", "sample", "half each"] {
+        let read = (of(name, "density"), of(name, "most"));
+        assert!((read.0 - 0.35).abs() < 0.001 && (read.1 - 0.35).abs() < 0.001, "{name} {read:?}");
+    }
+    assert!(of("top-p", "least") >= 0.8 && of("top-p", "coverage") < 0.9);
+    assert!(of("top-p", "most") > of("top-p", "density"), "rows differ in what they need");
+    let covered = ["top-k", "half each", "sample"].map(|name| of(name, "coverage"));
+    falls(covered.into_iter());
+    let errors = ["half each", "sample"].map(|name| number(&method(&found, name)["error"]["mean"]));
+    assert!(errors.iter().all(|&error| error > 0.0 && error < 1.0), "{errors:?}");
+    assert!(table.contains("least") && table.contains("half each"), "{table}");
+}
+
+#[test]
+fn a_sample_deviates_and_top_k_is_biased() {
+    let (table, found) = World::new().study("bias", &["--shares", "0.02,0.08,0.32"]);
+    assert_eq!(keys(&found), ["run", "sizes", "trace", "trials"]);
+    let column = |key: &str| list(&found, "sizes").iter().map(|one| number(&one[key])).collect();
+    let [top_k, bias, deviation]: [Vec<f64>; 3] = ["top_k", "bias", "deviation"].map(column);
+    falls(top_k.iter().copied());
+    falls(deviation.iter().copied());
+    for (bias, deviation) in bias.iter().zip(&deviation) {
+        assert!(*bias < 0.3 * deviation, "{found}");
+    }
+    // The finite residual is some 700 tokens: √(1/20 − 1/700) over √(1/328 − 1/700).
+    let fall = deviation[0] / deviation[2];
+    assert!((4.0..7.0).contains(&fall), "{fall}");
+    assert!(table.contains("sample deviation"), "{table}");
+}
+
+#[test]
+fn errors_follow_epsilon() {
+    let (_, found) = World::new().study("epsilon", &["--epsilons", "0.02,0.04,0.06,0.08"]);
+    assert_eq!(keys(&found), ["delta", "run", "series", "trace", "trials"]);
+    let series = list(&found, "series");
+    assert_eq!(series.len(), 8, "4 promises, 2 floors");
+    for one in series.iter().filter(|one| one["floor"] == false) {
+        falls(list(one, "points").iter().map(|point| -number(&point["error"])));
+        let points = list(one, "points");
+        assert!(number(&points[0]["tokens"]) > number(&points[3]["tokens"]), "{one}");
+        assert!(number(&one["correlation"]) > 0.9, "{one}");
+        for point in list(one, "points") {
+            assert!(number(&point["error"]) < number(&point["epsilon"]), "{one}");
+        }
+    }
+    for one in series.iter().filter(|one| one["floor"] == true) {
+        assert!(list(one, "points").iter().all(|point| number(&point["tokens"]) >= 51.0));
+    }
+}
+
+#[test]
+fn larger_base_samples_know_the_spread_better() {
+    let (table, found) = World::new().study("base-sample", &["--trials", "20"]);
+    assert_eq!(keys(&found), ["run", "sizes", "trace", "trials"]);
+    let sizes = list(&found, "sizes");
+    let tokens: Vec<u64> = sizes.iter().map(|size| size["tokens"].as_u64().unwrap()).collect();
+    assert_eq!(tokens, [64, 128, 256, 512], "717 tokens are left");
+    for key in ["variance", "trace_numerator", "trace_output"] {
+        falls(sizes.iter().map(|size| number(&size[key]["mean"])));
+    }
+    assert!(table.contains("trace of e v"), "{table}");
+}
+
+#[test]
+fn larger_samples_are_nearer_to_normal() {
+    let (_, found) = World::new().study("normality", &["--sizes", "256,2,16"]);
+    let sizes = list(&found, "sizes");
+    assert_eq!(keys(&sizes[0]), ["beyond", "kolmogorov", "quantiles", "tokens"]);
+    falls(sizes.iter().map(|size| number(&size["kolmogorov"])));
+    let last = &sizes[2];
+    assert!(number(&last["kolmogorov"]) < 0.05, "{last}");
+    assert!((number(&last["beyond"]) - 0.05).abs() < 0.02, "{last}");
+    let middle = &list(last, "quantiles")[10];
+    assert_eq!(number(&middle[0]), 0.0);
+    assert!(number(&middle[1]).abs() < 0.1, "the median: {middle}");
+}
+
+#[test]
+fn one_parameter_is_varied_at_a_time() {
+    let (_, found) = World::new().study("sensitivity", &["--queries", "2"]);
+    assert_eq!(keys(&found), ["backend", "run", "trace", "variations"]);
+    let variations = list(&found, "variations");
+    assert_eq!(variations.len(), 60, "2 targets, 6 parameters, 5 values");
+    for target in ["denominator", "numerator"] {
+        let own = || variations.iter().filter(|one| one["target"] == target);
+        let natural: Vec<&Value> = own().filter(|one| one["natural"] == true).collect();
+        assert_eq!(natural.len(), 6);
+        assert!(natural.iter().all(|one| one["density"] == natural[0]["density"]));
+        let of = |parameter: &'static str| own().filter(move |one| one["parameter"] == parameter);
+        falls(of("base").map(|one| -number(&one["density"])).take(2));
+        let most = |parameter, key: &str| number(&of(parameter).next_back().unwrap()[key]);
+        let least = |parameter, key: &str| number(&of(parameter).next().unwrap()[key]);
+        assert!(most("top-k", "output_error") < least("top-k", "output_error"));
+        assert!(most("epsilon", "density") < least("epsilon", "density"));
+        assert!(most("epsilon", "target_error") > least("epsilon", "target_error"));
+    }
+}
+
+#[test]
+fn the_front_holds_what_nothing_beats() {
+    let configs = ["dense", "hybrid", "oracle-top-k", "streaming-llm"].map(config);
+    let more: Vec<&str> = configs.iter().map(String::as_str).collect();
+    let (table, found) = World::new().study("pareto", &more);
+    assert_eq!(keys(&found), ["backend", "front", "left_out", "pipelines", "run", "trace"]);
+    let place = |one: &Value| (number(&one["density"]), number(&one["output_error"]["mean"]));
+    let places: Vec<(f64, f64)> = list(&found, "pipelines").iter().map(place).collect();
+    let front: Vec<bool> =
+        list(&found, "front").iter().map(|mark| mark.as_bool().unwrap()).collect();
+    assert_eq!(places.len(), 7, "dense alone, three with a sample and without");
+    assert!(front[0], "nothing errs less than dense attention");
+    for (&(density, error), &on_it) in places.iter().zip(&front) {
+        let beaten = places.iter().any(|&(d, e)| d < density && e < error);
+        assert!(!(on_it && beaten), "{places:?}");
+    }
+    assert!(front.iter().any(|on_it| !on_it), "{places:?}");
+    for name in ["hybrid, no sample", "oracle top-k + ratio", "StreamingLLM + ratio"] {
+        assert!(table.contains(name), "{table}");
+    }
+}
+
+#[test]
+fn no_pipeline_that_keeps_its_promise_reads_less_than_the_limit() {
+    let world = World::new();
+    let configs = ["vattention-oracle", "vattention-paper-sdpa-clt", "dense"].map(config);
+    let configs: Vec<&str> = configs.iter().map(String::as_str).collect();
+    let (table, found) = world.study("limit", &configs);
+    let limit = number(&found["limit"]["mean"]);
+    assert!(limit > 0.0 && limit < 1.0);
+    for pipeline in list(&found, "pipelines") {
+        assert!(number(&pipeline["density_per_query_head"]) >= limit, "{pipeline}");
+    }
+    assert_eq!(list(&found, "heads").len(), 8);
+    assert!(table.contains("of limit"), "{table}");
+    let (_, laxer) = world.study("limit", &[configs[0], "--epsilon", "0.2"]);
+    assert!(number(&laxer["limit"]["mean"]) < limit);
+}
+
+#[test]
+fn pipelines_are_changed_and_left_out_as_compare_does() {
+    let world = World::new();
+    let (hash, hybrid) = (config("hash-attention"), config("hybrid"));
+    let json = world.path("left.json");
+    for study in ["pareto", "limit"] {
+        let args = ["study", study, &hash, &hybrid, "--trace", &world.trace(), "--json", &json];
+        let more = ["--set", "name=changed", "--density", "0.3"];
+        let output = run(&[&args[..], &more].concat());
+        let said = said(&output);
+        assert!(said.starts_with("note: left out: ") && said.lines().count() == 1, "{said}");
+        let found: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        assert_eq!(found["left_out"][0]["file"], hash);
+        let read = &found["pipelines"][0];
+        assert_eq!(read["pipeline"], "changed, 30 %");
+        assert!((number(&read["density"]) - 0.3).abs() < 0.02, "{read}");
+    }
+}
+
+#[test]
+fn bars_are_as_sure_as_they_say() {
+    let world = World::new();
+    let configs = ["priority", "hybrid"].map(config);
+    let deltas = ["--deltas", "0.05,0.3", "--trials", "200"];
+    let line: Vec<&str> = configs.iter().map(String::as_str).chain(deltas).collect();
+    let (table, found) = world.study("calibration", &line);
+    assert!(table.contains("priority sampling") && table.contains("hybrid"), "{table}");
+    for pipeline in list(&found, "pipelines") {
+        let at = list(pipeline, "at");
+        for at in at {
+            let (delta, bars) = (number(&at["delta"]), &at["bars"]);
+            let (rows, outside) = (number(&bars["rows"]), number(&bars["outside"]));
+            assert!(rows > 800.0 && outside <= delta * rows, "{pipeline}");
+            let worst = (200.0 * number(&at["worst"])).round() as usize;
+            // Eight heads, two pipelines, two deltas.
+            assert!(binomial::p_value(worst, 200, delta) > 1e-6 / 32.0, "{pipeline}");
+        }
+        let radii = |at: &Value| number(&at["bars"]["mean"]);
+        let budget = pipeline["pipeline"] == "hybrid";
+        assert!(!budget || radii(&at[1]) < radii(&at[0]), "less sure, and so narrower: {pipeline}");
+    }
+    refuse(
+        &["study", "calibration", &config("dense"), "--trace", &world.trace()],
+        "has no [estimator], so no error bars",
+    );
+}
+
+#[test]
+fn studies_are_deterministic_and_measure_what_was_asked_for() {
+    let world = World::new();
+    let more = ["--layers", "1", "--queries", "2", "--trials", "3"];
+    let first = world.study("tightness", &more);
+    assert_eq!(first, world.study("tightness", &more));
+    let heads = list(&first.1, "heads");
+    assert_eq!(heads.len(), 24, "1 layer");
+    assert!(heads.iter().all(|head| head["layer"] == 1 && head["trials"] == 6));
+}
+
+#[test]
+fn bad_input_is_refused() {
+    let world = World::new();
+    let trace = world.trace();
+    let on = |name: &'static str, more: &[&'static str], expected: &str| {
+        refuse(&[&["study", name, "--trace", &trace], more].concat(), expected);
+    };
+    on("tightness", &["--trials", "0"], "--trials: 0 samples say nothing");
+    on("tightness", &["--epsilon", "1"], "must lie strictly between 0 and 1");
+    on("bias", &["--trials", "1"], "--trials: 1; expected at least 2, to tell a variance");
+    on("coverage", &["--share", "1"], "must lie strictly between 0 and 1");
+    on("epsilon", &["--layers", "7"], "has no layer 7; it has 0, 1");
+    on("epsilon", &["--queries", "6"], "expected 1 to that, got 6");
+    on("base-sample", &["--sizes", "1,64"], "--sizes: expected sizes of at least 2,");
+    on("base-sample", &["--sizes", "717"], "--sizes: 717 tokens are all that is left of some row");
+    on("normality", &["--sizes", "0"], "--sizes: expected sizes of at least 1,");
+    on("sensitivity", &["--backend", "gpu"], "--backend: no `gpu`; expected one of");
+    on("normality", &["--plot", "/nowhere/out.svg"], "/nowhere");
+    on("pareto", &[], "CONFIGS");
+    on("limit", &["nothing.toml"], "nothing.toml");
+    let left = "layer 0, query 0: sink, window and top-k leave";
+    refuse(&["study", "tightness", "--trace", &world.short_trace()], left);
+    refuse(&["study", "tightness", "--trace", &trace, "--json", &trace], "expected another file");
+    refuse(&["study", "tightness", "--trace", &config("dense")], "not a whole safetensors file");
+}
+
+#[test]
+fn help_says_what_each_study_is() {
+    insta::assert_snapshot!("study-help", succeed(&["study", "--help"]));
+    insta::assert_snapshot!("study-tightness-help", succeed(&["study", "tightness", "--help"]));
+}

@@ -1,0 +1,176 @@
+//! A folder of texts and pipelines, and the model of `models/recall`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+#[cfg(target_os = "linux")]
+use std::process::Child;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const NOISE: &str =
+    "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. ";
+
+/// What is asked of [`World`]'s text, and the beginning of the answer.
+pub(crate) const QUESTION: &str = "What is the special magic number for amber_anchor mentioned in \
+    the provided text? The special magic number for amber_anchor mentioned in the provided text is";
+
+/// Standard error, without the progress that a command shows where it takes long.
+pub(crate) fn said(output: &Output) -> String {
+    without_progress(&String::from_utf8_lossy(&output.stderr))
+}
+
+fn without_progress(text: &str) -> String {
+    text.split_inclusive('\n').filter(|line| !line.starts_with("progress: ")).collect()
+}
+
+#[test]
+fn progress_is_no_part_of_what_a_command_says() {
+    let text = "note: left out\nprogress: 3/9 samples\nnote: more\nprogress: 5/9 samples\n";
+    assert_eq!(without_progress(text), "note: left out\nnote: more\n");
+}
+
+/// Waits until a command can be interrupted: until it catches the signal that ends processes.
+#[cfg(target_os = "linux")]
+pub(crate) fn wait_until_interruptible(child: &mut Child) {
+    const SIGTERM: u64 = 15;
+    let status = format!("/proc/{}/status", child.id());
+    let catches = || -> Option<u64> {
+        let text = fs::read_to_string(&status).ok()?;
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+        u64::from_str_radix(caught.trim(), 16).ok()
+    };
+    while catches().is_none_or(|caught| caught & (1 << (SIGTERM - 1)) == 0) {
+        assert_eq!(child.try_wait().unwrap(), None, "the command ended by itself");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+/// Sink, window, the best by logits, and a sample as large as the promise needs.
+pub(crate) const PROMISED: &str = r#"
+    name = "promised"
+
+    [[selectors]]
+    type = "sink"
+    size = 16
+
+    [[selectors]]
+    type = "window"
+    size = 64
+
+    [[selectors]]
+    type = "oracle-top-k"
+    size = 0.02
+
+    [estimator]
+    type = "ratio"
+    epsilon = 0.2
+    delta = 0.2
+"#;
+
+pub(crate) struct World {
+    folder: tempfile::TempDir,
+}
+
+impl World {
+    /// With `dense.toml`, `promised.toml`, and a `context.txt` of some 2000 tokens in which there is
+    /// a number.
+    pub(crate) fn new() -> Self {
+        let world = Self { folder: tempfile::tempdir().unwrap() };
+        world.write("dense.toml", "name = \"dense\"\n");
+        world.write("promised.toml", PROMISED);
+        let text = format!(
+            "A special magic number is hidden within the following text. Make sure to memorize it. \
+             I will quiz you about the number afterwards. {}One of the special magic numbers for \
+             amber_anchor is: 2998500. {}",
+            NOISE.repeat(25),
+            NOISE.repeat(50)
+        );
+        world.write("context.txt", &text);
+        world
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        fs::write(self.path(name), bytes).unwrap();
+    }
+
+    pub(crate) fn json(&self, name: &str) -> Value {
+        serde_json::from_slice(&fs::read(self.path(name)).unwrap()).unwrap()
+    }
+
+    /// A copy of the files of a model, with changed keys of its config; null takes a key away.
+    pub(crate) fn copy_model(&self, from: &Path, name: &str, changes: Value) {
+        let folder = self.path(name);
+        fs::create_dir(&folder).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
+            }
+        }
+        let _ = fs::remove_file(folder.join("generation_config.json"));
+        let config = format!("{name}/config.json");
+        let mut json = self.json(&config);
+        for (key, value) in changes.as_object().unwrap() {
+            json[key] = value.clone();
+        }
+        self.write(&config, json.to_string());
+    }
+
+    /// The command with these arguments, in the folder.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vattention"));
+        command.args(args).current_dir(self.folder.path());
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Standard output; nothing may be on standard error, but for progress and, after the answer,
+    /// the report of `generate`, which is returned too.
+    #[track_caller]
+    pub(crate) fn succeed(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        if args.first() == Some(&"generate") {
+            assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
+            return format!("{stdout}{}\n", said(&output));
+        }
+        assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), ""), "{args:?}");
+        stdout
+    }
+
+    /// The exit code must be 2, with `expected` in the message, nothing on standard output, and the
+    /// folder as it was.
+    #[track_caller]
+    pub(crate) fn refuse(&self, args: &[&str], expected: &str) {
+        let files = || fs::read_dir(self.folder.path()).unwrap().count();
+        let before = files();
+        let output = self.run(args);
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        assert!(said.contains(expected), "{args:?}: {said:?} does not say {expected:?}");
+        assert_eq!(files(), before, "{args:?}");
+    }
+}
+
+/// The model that answers such questions.
+pub(crate) fn recall() -> PathBuf {
+    root("models/recall")
+}
+
+/// A model without a tokenizer.
+pub(crate) fn llama3() -> PathBuf {
+    root("runtime/llm/tests/golden/llama3")
+}
+
+pub(crate) fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
