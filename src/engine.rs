@@ -3,9 +3,14 @@
 //! [`Cpu::answer`](crate::backends::Cpu::answer) answers a [`Step`] by the kernels of the `cpu` backend, over rows wherever they lie. [`Pipeline::read`] says what the query heads of a [`Step`] read; [`Pipeline::sample`] asks an [`Accumulator`] to read it; [`Pipeline::plan`] says what a device that takes whole steps has to do.
 
 pub use vattention_core::{
-    Accumulator, Activation, Affine, Attended, BlockLayout, Blocks, Choice, ClosedForm, CodeMap,
-    Counted, Denominator, Element, ExactAccumulator, Formula, HashCodes, List, MAX_MAGNITUDE,
-    Network, NewTokens, Numerator, PageLayout, Pipeline, Plan, Population, PrefixMax,
-    PromptQueries, Read, Reading, Residual, Sampled, Selection, SelectorOp, Site, Softmax, Split,
-    Step, StoredRows, Tokens,
+    Activation, Affine, ClosedForm, CodeMap, Counted, Denominator, Formula, HashCodes, Network,
+    NewTokens, Numerator, Pipeline, Plan, Population, Sampled, SelectorOp, Site, Split, Step,
+    Tokens,
+    engine::Selection,
+    pipeline::{Choice, List, Read, Reading},
+    plugin::{Attended, PromptQueries},
+    sample::{Accumulator, ExactAccumulator, Residual},
+    step::{
+        BlockLayout, Blocks, Element, MAX_MAGNITUDE, PageLayout, PrefixMax, Softmax, StoredRows,
+    },
 };

@@ -50,10 +50,13 @@ pub mod statistics;
 pub use vattention_backends as backends;
 pub use vattention_config as config;
 pub use vattention_core::{
-    Attention, Backend, Certificate, Conflict, Demand, Error, ErrorBar, FallBack, Fraction, Kind,
-    LayerSettings, Layers, Options, Output, PageSize, PipelineConfig, Placement, Promise, Result,
-    RowReport, RowsView, Scope, Shape, Share, Size, Storage, Target, Timings, TokenClass, Turn,
+    Attention, Backend, Certificate, Conflict, Demand, Error, FallBack, Fraction, Kind, Options,
+    Output, PipelineConfig, Promise, Result, RowReport, RowsView, Scope, Shape, Share, Size,
+    Storage, Target, TokenClass,
+    engine::{PageSize, Placement, Timings, Turn},
     ndarray,
+    pipeline::{LayerSettings, Layers},
+    promise::ErrorBar,
 };
 pub use vattention_cuda as cuda;
 pub use vattention_estimators as estimators;

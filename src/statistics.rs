@@ -2,6 +2,9 @@
 //! of their own. `docs/guarantees.md` in the repository has the equations.
 
 pub use vattention_core::{
-    Centre, Deviations, LAGS, Moments, Sample, SampleStats, Weighed, Within, drift,
-    mean_of_lagged_squares, scale_up,
+    SampleStats,
+    sample::{
+        Centre, Deviations, LAGS, Moments, Sample, Weighed, Within, drift, mean_of_lagged_squares,
+        scale_up,
+    },
 };

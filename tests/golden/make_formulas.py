@@ -143,7 +143,7 @@ def columns(rows):
 
 
 def sample_stats(e, values, n_s, d_certain, n_certain):
-    """In words, at `SampleStats` in crates/core/src/stats.rs."""
+    """In words, at `SampleStats` in crates/core/src/sample/stats.rs."""
     m, n_s = len(e), mpf(n_s)
     rows = [[ei * x for x in v] for ei, v in zip(e, values)]
     d = d_certain + n_s / m * sum(e)

@@ -3,7 +3,7 @@
     python3 tests/golden/make_order.py > tests/golden/order.json
 
 Philox4x32-10 as published (Salmon et al. 2011); the counter's layout and the bijection as described in
-crates/core/src/stream.rs and order.rs. Plain Python integers.
+crates/core/src/step/stream.rs and order.rs. Plain Python integers.
 """
 
 import json

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 use ndarray::Ix2;
-use vattention_core::{PageSize, Result, RowsView, Storage};
+use vattention_core::{Result, RowsView, Storage, engine::PageSize};
 
 use self::block::Block;
 use self::layout::CacheRow;

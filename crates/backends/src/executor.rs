@@ -1,7 +1,10 @@
 //! What backends differ in, behind the walk over KV heads.
 
 use vattention_core::{
-    Error, List, Pipeline, Reading, Result, RowReport, RowsView, Shape, Softmax, Step, Timings,
+    Error, Pipeline, Result, RowReport, RowsView, Shape, Step,
+    engine::Timings,
+    pipeline::{List, Reading},
+    step::Softmax,
 };
 
 use crate::input::{check_lengths, limits};

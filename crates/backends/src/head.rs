@@ -2,7 +2,8 @@
 
 use ndarray::{ArcArray, ArrayView3, Ix2, Ix3, s};
 use vattention_core::{
-    Attended, NewTokens, Pipeline, PromptQueries, Result, RowsView, Site, Step, TokenClass,
+    NewTokens, Pipeline, Result, RowsView, Site, Step, TokenClass,
+    plugin::{Attended, PromptQueries},
 };
 
 use crate::cache::{Cache, Room, View};

@@ -2,7 +2,10 @@
 
 use half::f16;
 use ndarray::{ArrayView1, ArrayView3};
-use vattention_core::{Element, Error, MAX_MAGNITUDE, Result, RowsView, Storage, TokenClass};
+use vattention_core::{
+    Error, Result, RowsView, Storage, TokenClass,
+    step::{Element, MAX_MAGNITUDE},
+};
 
 /// Tokens are numbered by u32, and the sampler's order needs a bit to spare.
 const MAX_TOKENS: usize = (1 << 31) - 1;

@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use ndarray::{Array2, Array3, ArrayView3, Axis, s};
 use vattention_core::{
-    Attention, Error, MAX_MAGNITUDE, Options, Output, Pipeline, PipelineConfig, Result, RowReport,
-    RowsView, Selection, Shape, Site, Storage, Timings, TokenClass,
+    Attention, Error, Options, Output, Pipeline, PipelineConfig, Result, RowReport, RowsView,
+    Shape, Site, Storage, TokenClass,
+    engine::{Selection, Timings},
+    step::MAX_MAGNITUDE,
 };
 
 use crate::cache::{Cache, Room, View};

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use ndarray::{Array1, Array2, Axis};
 use vattention_core::{
-    Attention, Backend, List, Options, PipelineConfig, Result, Shape, Softmax, Timings, Tokens,
+    Attention, Backend, Options, PipelineConfig, Result, Shape, Tokens, engine::Timings,
+    pipeline::List, step::Softmax,
 };
 
 use crate::executor::{Executor, HeadInput, HeadOutput, RowSums};

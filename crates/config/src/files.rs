@@ -6,8 +6,8 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use vattention_core::plugin::{ComponentKind, components};
 use vattention_core::schemars::SchemaGenerator;
-use vattention_core::{ComponentKind, components};
 
 use crate::makers::{advice, maker};
 use crate::node::{Node, Span, Value};

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use vattention_core::LayerSettings;
+use vattention_core::pipeline::LayerSettings;
 
 use crate::node::{Node, Value};
 use crate::reader::{Part, Reader};

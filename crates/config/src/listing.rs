@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use vattention_core::plugin::{Component, ComponentKind, components};
 use vattention_core::schemars::SchemaGenerator;
-use vattention_core::{Component, ComponentKind, components};
 
 use crate::schema::{fields, is_selector};
 

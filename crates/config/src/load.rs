@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vattention_core::{PipelineConfig, registry_faults};
+use vattention_core::{PipelineConfig, plugin::registry_faults};
 
 use crate::library::locate;
 use crate::node::Node;

@@ -1,8 +1,8 @@
 //! Names that are written otherwise than pipeline files have them, and names of other people's for
 //! the same things.
 
+use vattention_core::plugin::{ComponentKind, components};
 use vattention_core::schemars::SchemaGenerator;
-use vattention_core::{ComponentKind, components};
 
 use crate::schema::fields;
 

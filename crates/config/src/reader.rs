@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use vattention_core::{
-    BudgetEstimator, ComponentKind, Conflict, PipelineConfig, SamplerConfig, SelectorConfig,
+    BudgetEstimator, Conflict, PipelineConfig, SamplerConfig, SelectorConfig, plugin::ComponentKind,
 };
 
 use crate::de::{read, read_all};

@@ -4,7 +4,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use vattention_core::schemars::{JsonSchema, SchemaGenerator};
 use vattention_core::{
-    AutoSize, Component, ComponentKind, Layers, SelectorConfig, Share, Size, components,
+    AutoSize, SelectorConfig, Share, Size,
+    pipeline::Layers,
+    plugin::{Component, ComponentKind, components},
 };
 
 /// The schema of a pipeline file, with every linked component. Of a file that extends another, whose

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 use vattention_core::schemars::SchemaGenerator;
-use vattention_core::{ComponentKind, PipelineConfig, Size, components};
+use vattention_core::{
+    PipelineConfig, Size,
+    plugin::{ComponentKind, components},
+};
 
 use crate::schema::{fields, is_selector, is_size};
 

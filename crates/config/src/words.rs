@@ -1,6 +1,9 @@
 //! Faults in words: what is wrong, what was expected, and what may have been meant.
 
-use vattention_core::{ComponentKind, Fraction, components};
+use vattention_core::{
+    Fraction,
+    plugin::{ComponentKind, components},
+};
 
 use crate::fault::{Fault, Located};
 use crate::names::{meant, respelled, type_meant};

@@ -4,7 +4,10 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 use vattention_core::schemars::SchemaGenerator;
-use vattention_core::{ComponentKind, PipelineConfig, components};
+use vattention_core::{
+    PipelineConfig,
+    plugin::{ComponentKind, components},
+};
 
 use crate::schema::fields;
 

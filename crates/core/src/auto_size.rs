@@ -6,15 +6,14 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::size::SizeVisitor;
-use crate::{ShareWithLeast, Size};
+use crate::{ShareWithLeast, Size, size::SizeVisitor};
 
 /// How many tokens a selector takes: a [`Size`], or `"auto"`, as many as are cheaper to take than
 /// to sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AutoSize {
     /// As many as make what is read in all the least. What that is follows from the promise that
-    /// the sample after it must keep ([`Row::sampling`](crate::Row::sampling)).
+    /// the sample after it must keep ([`Row::sampling`](crate::step::Row::sampling)).
     Auto,
     /// A fixed size.
     Fixed(Size),

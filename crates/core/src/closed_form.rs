@@ -1,9 +1,12 @@
 //! Budgets that follow from a few statistics by a formula, for machines that cannot call an
 //! estimator.
 
-use crate::{Assumptions, Kind, Size};
+use crate::{
+    Size,
+    promise::{Assumptions, Kind},
+};
 
-/// What a [`BudgetEstimator`](crate::BudgetEstimator) computes, in full: whoever has the statistics
+/// What a [`BudgetEstimator`](crate::plugin::BudgetEstimator) computes, in full: whoever has the statistics
 /// can compute it too.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClosedForm {
@@ -39,7 +42,7 @@ pub struct Formula {
     /// What is made of the residual's end.
     pub population: Population,
     /// By how many of their own standard errors variances are raised,
-    /// [`SampleStats::raised`](crate::SampleStats::raised); 0 for none.
+    /// [`SampleStats::raised`](crate::sample::SampleStats::raised); 0 for none.
     pub allowance: f64,
 }
 

@@ -16,7 +16,7 @@ pub enum Error {
         /// What was found.
         got: String,
     },
-    /// A number that cannot be stored or multiplied safely; see [`MAX_MAGNITUDE`](crate::MAX_MAGNITUDE).
+    /// A number that cannot be stored or multiplied safely; see [`MAX_MAGNITUDE`](crate::step::MAX_MAGNITUDE).
     #[error(
         "{tensor}{index:?} is {value:e}: expected a finite number of magnitude at most {limit:e}"
     )]
@@ -38,9 +38,9 @@ pub enum Error {
         /// Why, and what was expected.
         reason: String,
     },
-    /// Parts of a pipeline that do not go together; see [`Conflict`](crate::Conflict).
+    /// Parts of a pipeline that do not go together; see [`Conflict`].
     #[error("{}: {}", .0.at, .0.message)]
-    Conflict(crate::Conflict),
+    Conflict(Conflict),
     /// A backend cannot run here.
     #[error("backend {backend}: {reason}")]
     Backend {
@@ -49,7 +49,7 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
-    /// A selector needs to know what class each token is of ([`TokenClass`](crate::TokenClass)), and tokens came without.
+    /// A selector needs to know what class each token is of ([`TokenClass`](crate::step::TokenClass)), and tokens came without.
     #[error(
         "`{selector}` needs the class of each token (special, punctuation or other), and these tokens have none"
     )]
@@ -87,7 +87,7 @@ pub enum Error {
         "a selector learns from steps, and tokens cannot be taken back from it: expected a fork from before they came"
     )]
     Learns,
-    /// Evicted tokens have been freed: [`Options::free_evicted`](crate::Options::free_evicted).
+    /// Evicted tokens have been freed: [`Options::free_evicted`](crate::engine::Options::free_evicted).
     #[error(
         "evicted tokens have been freed, so none can be taken back: expected a fork from before they came, or no `free_evicted`"
     )]
@@ -98,6 +98,23 @@ pub enum Error {
         /// The bytes asked for in one piece.
         bytes: usize,
     },
+}
+
+/// Parts of a pipeline that do not go together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The part at fault: a key of the file, with an index where it is a list (`selectors[1]`).
+    pub at: String,
+    /// What is wrong.
+    pub message: String,
+    /// How to mend it.
+    pub help: String,
+}
+
+impl From<Conflict> for Error {
+    fn from(conflict: Conflict) -> Self {
+        Self::Conflict(conflict)
+    }
 }
 
 /// A result with this crate's [`Error`].

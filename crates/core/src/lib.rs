@@ -9,89 +9,36 @@
 //! Attention over a list is `N^/D^`, with `N^ = Σ e v / p` and `D^ = Σ e / p` over its tokens,
 //! where `e = exp(scale · q·k)` and `p` is the probability with which a token came to be read.
 
-mod accumulator;
-mod assumption;
+//! The modules, lower ones first: [`step`] (tokens, rows, picks), [`sample`] (designs' statistics),
+//! [`promise`], [`plugin`] (the three plug-in traits), [`pipeline`], [`engine`] (backends and caches).
+//! The names that most users need are in the root, too.
+
 mod auto_size;
-mod backend;
 mod closed_form;
-mod drawing;
+pub mod engine;
 mod error;
-mod estimator;
-mod layers;
-mod lessons;
-mod look;
 mod network;
 mod op;
-mod order;
-mod picks;
-mod pipeline;
-mod pipeline_config;
+pub mod pipeline;
 mod plan;
-mod prefix_max;
-mod promise;
-mod reading;
-mod registry;
-mod row;
-mod rows_view;
-mod sampler;
-mod selection;
-mod selector;
-mod shape;
+pub mod plugin;
+pub mod promise;
+pub mod sample;
 mod size;
-mod softmax;
-mod stats;
-mod stratification;
-mod stream;
-mod token_class;
-mod tokens;
-mod top;
-mod tunable;
-mod uniform;
-mod uniforms;
-mod weighed;
+pub mod step;
 
-pub use accumulator::{Accumulator, ExactAccumulator, Residual};
-pub use assumption::{Assumption, Assumptions};
 pub use auto_size::AutoSize;
-pub use backend::{
-    Attention, Backend, FallBack, Options, Output, PageSize, Placement, RowReport, Storage,
-    Timings, Turn,
-};
 pub use closed_form::{ClosedForm, Denominator, Formula, Numerator, Population, Split};
-pub use error::{Error, Result};
-pub use estimator::{Budget, BudgetEstimator, Needs, Radius, searched_budget};
-pub use layers::{LayerSettings, Layers};
+pub use engine::{Attention, Backend, FallBack, Options, Output, Storage};
+pub use error::{Conflict, Error, Result};
 pub use network::{Activation, Affine, Network};
 pub use op::{CodeMap, HashCodes, SelectorOp};
-pub use order::{Draws, Order};
-pub use picks::Picks;
-pub use pipeline::{Choice, Pipeline};
-pub use pipeline_config::{Conflict, PipelineConfig, Share};
+pub use pipeline::{Pipeline, PipelineConfig, RowReport, Share};
 pub use plan::{Counted, Plan, Sampled};
-pub use prefix_max::PrefixMax;
-pub use promise::{Certificate, Demand, ErrorBar, Kind, Promise, Scope, Target};
-pub use reading::{List, Read, Reading};
-pub use registry::{Component, ComponentKind, components, registry_faults};
-pub use row::{Row, Sampling, Score, Step};
-pub use rows_view::RowsView;
-pub use sampler::{Assurance, Design, ProofGoal, Proved, Sampler, SamplerConfig, Unseen};
-pub use selection::Selection;
-pub use selector::{Attended, NewTokens, PromptQueries, Selector, SelectorConfig};
-pub use shape::{Shape, Site};
+pub use plugin::{BudgetEstimator, NewTokens, Sampler, SamplerConfig, Selector, SelectorConfig};
+pub use promise::{Certificate, Demand, Kind, Promise, Scope, Target};
+pub use sample::SampleStats;
 pub use size::{Fraction, ShareWithLeast, Size};
-pub use softmax::Softmax;
-pub use stats::{
-    ALLOWANCE, Deviations, LAGS, Moments, Sample, SampleStats, drift, max_or_nan,
-    mean_of_lagged_squares, scale_up,
-};
-pub use stratification::Stratification;
-pub use stream::Stream;
-pub use token_class::TokenClass;
-pub use tokens::{BlockLayout, Blocks, Element, MAX_MAGNITUDE, PageLayout, StoredRows, Tokens};
-pub use top::Rank;
-pub use tunable::{Tunable, TunableDemand};
-pub use uniform::{Uniform, default_base};
-pub use uniforms::Uniforms;
-pub use weighed::{Centre, Weighed, Within};
+pub use step::{Picks, Row, RowsView, Shape, Site, Step, Stream, TokenClass, Tokens};
 
 pub use {inventory, ndarray, schemars, typetag};

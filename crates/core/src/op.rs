@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Error, Network, Result, Score};
+use crate::{Error, Network, Result, step::Score};
 
 /// How a selector picks tokens at one step, among those that nobody before it took.
 #[derive(Clone, Debug)]

@@ -1,8 +1,12 @@
 //! A step that a machine takes by itself: what it needs to know, and what to report of it.
 
 use crate::{
-    Assumptions, BudgetEstimator, Certificate, ClosedForm, Kind, Order, Pipeline, RowReport, Score,
-    SelectorOp, Share, Step,
+    ClosedForm, SelectorOp,
+    pipeline::{Pipeline, RowReport, Share},
+    plugin::BudgetEstimator,
+    promise::{Assumptions, Certificate, Kind},
+    sample::Order,
+    step::{Score, Step},
 };
 
 /// What the selectors and the estimator of one KV head do at one step.

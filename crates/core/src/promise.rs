@@ -1,9 +1,13 @@
 //! Promises, and what they rest on.
 
+mod assumption;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Assumptions, Fraction, Size};
+use crate::{Fraction, Size};
+
+pub use assumption::{Assumption, Assumptions};
 
 /// The demand on a sample: an error within epsilon, with or without a limit to its size, or a size
 /// with an error bar.

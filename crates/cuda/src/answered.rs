@@ -1,7 +1,7 @@
 //! From what a routine found to the answers of rows.
 
 use vattention_backends::{HeadInput, HeadOutput, RowOutput, RowSums};
-use vattention_core::{Counted, List, Plan, RowReport, Softmax, Timings};
+use vattention_core::{Counted, Plan, RowReport, engine::Timings, pipeline::List, step::Softmax};
 
 use crate::launch::Progressed;
 use crate::routine::{Found, Kind, Tokens};

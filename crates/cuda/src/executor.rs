@@ -7,7 +7,10 @@ use std::time::Instant;
 
 use vattention_backends::{Executor, HeadInput, HeadOutput, RowSums, Workers};
 use vattention_core::{
-    Options, PipelineConfig, Plan, Read, Reading, Result, RowsView, Shape, Share, Softmax, Timings,
+    Options, PipelineConfig, Plan, Result, RowsView, Shape, Share,
+    engine::Timings,
+    pipeline::{Read, Reading},
+    step::Softmax,
 };
 
 use crate::Device;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ndarray::Ix2;
 use vattention_backends::store;
-use vattention_core::{Placement, Result, RowsView};
+use vattention_core::{Result, RowsView, engine::Placement};
 
 use crate::Device;
 use crate::launch::{Array, Pages, RowLayout};

@@ -28,8 +28,9 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Budget, BudgetEstimator, ClosedForm, Demand, Needs, Radius, SampleStats, TunableDemand,
-    register, searched_budget, typetag,
+    BudgetEstimator, ClosedForm, Demand, SampleStats,
+    plugin::{Budget, Needs, Radius, TunableDemand, searched_budget},
+    register, typetag,
 };
 
 use crate::formula::{c2, z_two};

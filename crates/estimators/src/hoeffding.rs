@@ -29,9 +29,11 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Assumption, Assumptions, Budget, BudgetEstimator, ClosedForm, Demand, Denominator, Formula,
-    Fraction, Kind, Needs, Numerator, Population, Radius, SampleStats, Scope, Size, Target,
-    TunableDemand, register, typetag,
+    BudgetEstimator, ClosedForm, Demand, Denominator, Formula, Fraction, Kind, Numerator,
+    Population, SampleStats, Scope, Size, Target,
+    plugin::{Budget, Needs, Radius, TunableDemand},
+    promise::{Assumption, Assumptions},
+    register, typetag,
 };
 
 use crate::conversion::Conversion;

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    ALLOWANCE, Assumption, Assumptions, Budget, Demand, Kind, Needs, Radius, SampleStats,
+    Demand, Kind, SampleStats,
+    plugin::{Budget, Needs, Radius},
+    promise::{Assumption, Assumptions},
+    sample::ALLOWANCE,
 };
 
 use crate::conversion::Conversion;

@@ -1,8 +1,9 @@
 //! Radii and budgets from estimated variances: what `clt` and `sub-gaussian` have in common.
 
 use vattention_core::{
-    Assumptions, Budget, ClosedForm, Denominator, Formula, Kind, Numerator, Population, Radius,
-    SampleStats, Target,
+    ClosedForm, Denominator, Formula, Kind, Numerator, Population, SampleStats, Target,
+    plugin::{Budget, Radius},
+    promise::Assumptions,
 };
 
 use crate::formula::{fpc, sdpa, sdpa_error, unbounded, whole_tokens};

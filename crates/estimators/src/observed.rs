@@ -41,7 +41,7 @@ impl Observed {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use vattention_core::{Sample, Softmax};
+    use vattention_core::{sample::Sample, step::Softmax};
 
     fn norm(x: [f64; 2]) -> f64 {
         x[0].hypot(x[1])

@@ -26,9 +26,13 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    ALLOWANCE, Assumptions, Budget, BudgetEstimator, ClosedForm, Demand, Denominator, Formula,
-    Fraction, Kind, Needs, Numerator, Population, Radius, SampleStats, Scope, Size, Target,
-    TunableDemand, register, searched_budget, typetag,
+    BudgetEstimator, ClosedForm, Demand, Denominator, Formula, Fraction, Kind, Numerator,
+    Population, SampleStats, Scope, Size, Target,
+    plugin::{Budget, Needs, Radius, TunableDemand, searched_budget},
+    promise::Assumptions,
+    register,
+    sample::ALLOWANCE,
+    typetag,
 };
 
 use crate::Mode;

@@ -21,7 +21,11 @@
 //! (Theorem 4.) Finite-sample: `Pr(error of the target > ε) ≤ δ` for every input. Rounding of f32
 //! sums on the `cpu` backend is not part of the theorem.
 
-use vattention_core::{Assumptions, Budget, Kind, Radius, SampleStats, Target};
+use vattention_core::{
+    Kind, SampleStats, Target,
+    plugin::{Budget, Radius},
+    promise::Assumptions,
+};
 
 use crate::formula::{
     bernstein_radius, empirical_bernstein, look_sizes, lower_bound, output_error, relative_error,

@@ -4,7 +4,7 @@ use std::num::NonZeroU8;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
-use vattention_core::{Demand, Fraction, Scope, Size, Target, TunableDemand};
+use vattention_core::{Demand, Fraction, Scope, Size, Target, plugin::TunableDemand};
 
 use crate::Mode;
 use crate::formula::Combination;

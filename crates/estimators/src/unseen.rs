@@ -10,7 +10,10 @@
 //! (docs/guarantees.md, theorem 6.) Asymptotic. Of the tail nothing is assumed, if the design proved what
 //! it says.
 
-use vattention_core::{SampleStats, Target, Unseen, max_or_nan};
+use vattention_core::{
+    SampleStats, Target,
+    sample::{Unseen, max_or_nan},
+};
 
 use crate::Mode;
 use crate::goal::Goal;

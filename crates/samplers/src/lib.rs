@@ -10,7 +10,7 @@ mod stratified;
 pub use lsh::LshSampler;
 pub use priority::{LogitIndex, Priority};
 pub use stratified::Stratified;
-pub use vattention_core::Uniform;
+pub use vattention_core::plugin::Uniform;
 
 #[cfg(test)]
 mod tests {

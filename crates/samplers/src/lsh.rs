@@ -20,8 +20,9 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Assurance, Design, NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream,
-    default_base, register, typetag,
+    NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream,
+    plugin::{Assurance, Design, default_base},
+    register, typetag,
 };
 use vattention_selectors::{HashTables, Hashed};
 

@@ -65,8 +65,11 @@ use std::f64::consts::SQRT_2;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Assurance, Design, NewTokens, Picks, ProofGoal, Proved, Result, Row, Sample, Sampler,
-    SamplerConfig, Site, Size, Stream, Uniforms, Unseen, default_base, register, typetag,
+    NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream,
+    plugin::{Assurance, Design, ProofGoal, Proved, default_base},
+    register,
+    sample::{Sample, Uniforms, Unseen},
+    typetag,
 };
 
 use draws::Draws;

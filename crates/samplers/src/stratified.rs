@@ -34,8 +34,11 @@ mod strata;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Design, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stratification, Stream,
-    default_base, register, typetag,
+    Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream,
+    plugin::{Design, default_base},
+    register,
+    sample::Stratification,
+    typetag,
 };
 
 use strata::Strata;

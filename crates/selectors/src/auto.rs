@@ -13,7 +13,7 @@
 //! the last term is noise in `m`. The variance of a sample of `b` is raised as the estimator does, by
 //! `1 + z √((n_s Σ a⁴ / (Σ a²)² − 1) / b)`.
 
-use vattention_core::{ALLOWANCE, Fraction, Promise, Target};
+use vattention_core::{Fraction, Promise, Target, sample::ALLOWANCE};
 
 /// The least share of its square that a predicted norm is taken for.
 const LEAST_LEFT: f64 = 0.05;

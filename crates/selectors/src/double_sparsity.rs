@@ -48,8 +48,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, Tunable, register,
-    typetag,
+    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size, plugin::Tunable, register,
+    step::Score, typetag,
 };
 
 use crate::index_of::{IndexOf, counting};

@@ -26,8 +26,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Attended, Fraction, NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig,
-    Site, Size, Tunable, register, typetag,
+    Fraction, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size,
+    plugin::{Attended, PromptQueries, Tunable},
+    register, typetag,
 };
 
 use gates::Gates;

@@ -49,8 +49,9 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Attended, Fraction, NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig,
-    Site, Size, TokenClass, Tunable, register, typetag,
+    Fraction, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size, TokenClass,
+    plugin::{Attended, PromptQueries, Tunable},
+    register, typetag,
 };
 
 use crate::kept::{Kept, keep};

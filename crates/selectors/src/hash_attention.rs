@@ -49,8 +49,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    AutoSize, CodeMap, HashCodes, NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig,
-    SelectorOp, Site, Step, Tunable, register, typetag,
+    AutoSize, CodeMap, HashCodes, NewTokens, Picks, Result, Row, Selector, SelectorConfig,
+    SelectorOp, Site, Step, plugin::Tunable, register, step::Score, typetag,
 };
 
 pub use codes::Codes;

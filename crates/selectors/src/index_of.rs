@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
-use vattention_core::{Row, Score};
+use vattention_core::{Row, step::Score};
 
 /// Who has an index of the keys of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

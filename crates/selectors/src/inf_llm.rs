@@ -42,8 +42,9 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Attended, NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig, Site, Size,
-    Tunable, register, typetag,
+    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size,
+    plugin::{Attended, PromptQueries, Tunable},
+    register, typetag,
 };
 
 use crate::learned::{each_row, rounded};

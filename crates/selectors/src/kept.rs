@@ -1,6 +1,6 @@
 //! The tokens that an evicting selector still has.
 
-use vattention_core::{Attended, NewTokens, Picks};
+use vattention_core::{NewTokens, Picks, plugin::Attended};
 
 /// Tokens that were not evicted, ascending. What is gone stays gone.
 #[derive(Clone, Debug, Default)]

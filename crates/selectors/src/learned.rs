@@ -1,6 +1,6 @@
 //! How attention was spread, as the selectors that learn from it see it.
 
-use vattention_core::PromptQueries;
+use vattention_core::plugin::PromptQueries;
 
 /// Calls `each` with the position of a prompt query and the softmax of its logits over those of
 /// `tokens` (ascending) that it may see, which are the first ones: for each of the last `queries`
@@ -58,7 +58,7 @@ pub(crate) fn rounded(weight: f32) -> f64 {
 #[cfg(test)]
 pub(crate) mod testing {
     use vattention_core::ndarray::{Array3, ArrayView3};
-    use vattention_core::{NewTokens, Picks, PromptQueries, Selector};
+    use vattention_core::{NewTokens, Picks, Selector, plugin::PromptQueries};
     use vattention_testkit::Head;
 
     /// Query heads of a [`Head`].

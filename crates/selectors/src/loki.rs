@@ -39,8 +39,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, Tokens, Tunable,
-    register, typetag,
+    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size, Tokens, plugin::Tunable,
+    register, step::Score, typetag,
 };
 
 use crate::columns::Columns;

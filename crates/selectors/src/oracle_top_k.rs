@@ -24,8 +24,8 @@ mod auto;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    AutoSize, Picks, Result, Row, Score, Selector, SelectorConfig, SelectorOp, Site, Step, Tunable,
-    register, typetag,
+    AutoSize, Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Step,
+    plugin::Tunable, register, step::Score, typetag,
 };
 
 /// The tokens with the largest scores.

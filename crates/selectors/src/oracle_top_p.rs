@@ -20,7 +20,8 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Fraction, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Tunable, register, typetag,
+    Fraction, Picks, Result, Row, Selector, SelectorConfig, Site, plugin::Tunable, register,
+    step::Score, typetag,
 };
 
 use crate::top_p::{Falling, attention};

@@ -47,8 +47,8 @@ use serde::{Deserialize, Serialize};
 use vattention_core::ndarray::{Array2, ArrayView2, s};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Score, Selector, SelectorConfig, Site, Size, Tunable, register,
-    typetag,
+    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size, plugin::Tunable, register,
+    step::Score, typetag,
 };
 
 pub use codebook::{Codebook, PartTable};

@@ -36,8 +36,11 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, PrefixMax, Result, Row, Score, Selector, SelectorConfig, SelectorOp, Site,
-    Size, Step, Tunable, register, typetag,
+    NewTokens, Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Size, Step,
+    plugin::Tunable,
+    register,
+    step::{PrefixMax, Score},
+    typetag,
 };
 
 use crate::labels::{LabelBits, Labels, Rounding};

@@ -1,6 +1,6 @@
 //! The attention that the tokens kept have received so far, by which `h2o` and `fastgen` rank them.
 
-use vattention_core::{Attended, Picks};
+use vattention_core::{Picks, plugin::Attended};
 
 use crate::kept::{keep, weights_of};
 use crate::learned::rounded;

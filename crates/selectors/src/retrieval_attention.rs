@@ -31,8 +31,9 @@ use std::num::NonZeroU16;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Picks, PromptQueries, Result, Row, Selector, SelectorConfig, Site, Size, Tunable, register,
-    typetag,
+    Picks, Result, Row, Selector, SelectorConfig, Site, Size,
+    plugin::{PromptQueries, Tunable},
+    register, typetag,
 };
 
 use graph::Graph;

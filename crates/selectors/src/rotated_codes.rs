@@ -26,7 +26,7 @@ mod scan;
 
 use half::bf16;
 use multiversion::multiversion;
-use vattention_core::{PrefixMax, Row, Site, Stream, Tokens};
+use vattention_core::{Row, Site, Stream, Tokens, step::PrefixMax};
 
 use rotation::Rotation;
 use scan::{Query, add_codes};

@@ -10,8 +10,8 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Size, Step, Tunable, register,
-    typetag,
+    Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Size, Step, plugin::Tunable,
+    register, typetag,
 };
 
 /// The first `size` tokens.

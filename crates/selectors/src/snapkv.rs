@@ -47,7 +47,8 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig, Site, Size, Tunable,
+    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size,
+    plugin::{PromptQueries, Tunable},
     register, typetag,
 };
 

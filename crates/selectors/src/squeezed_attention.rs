@@ -46,8 +46,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Error, Fraction, Picks, PromptQueries, Result, Row, Selector, SelectorConfig, Site, Size,
-    Tunable, register, typetag,
+    Error, Fraction, Picks, Result, Row, Selector, SelectorConfig, Site, Size,
+    plugin::{PromptQueries, Tunable},
+    register, typetag,
 };
 
 use context::Context;

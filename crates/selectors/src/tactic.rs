@@ -36,8 +36,9 @@ use serde::{Deserialize, Serialize};
 use vattention_core::ndarray::ArrayView2;
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Fraction, NewTokens, Picks, PromptQueries, Result, Row, Selector, SelectorConfig, Site, Size,
-    Tunable, register, typetag,
+    Fraction, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size,
+    plugin::{PromptQueries, Tunable},
+    register, typetag,
 };
 
 use crate::clusters::{Centroids, Clusters, assign, k_means, order};

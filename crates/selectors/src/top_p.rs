@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use vattention_core::{Row, Score};
+use vattention_core::{Row, step::Score};
 
 /// How attention spreads over some tokens, 1 in all for each head that counts: `logits` gives
 /// theirs for one head.

@@ -25,8 +25,11 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Attended, Fraction, NewTokens, Picks, PromptQueries, Result, Row, Score, Selector,
-    SelectorConfig, Site, Tunable, register, typetag,
+    Fraction, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site,
+    plugin::{Attended, PromptQueries, Tunable},
+    register,
+    step::Score,
+    typetag,
 };
 
 use crate::top_p::{Falling, attention};

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use vattention_core::{Fraction, Picks, Score, SelectorConfig, Size};
+use vattention_core::{Fraction, Picks, SelectorConfig, Size, step::Score};
 use vattention_selectors::{OracleTopK, Sink, Window};
 use vattention_testkit::{Head, Texture};
 

@@ -1,7 +1,11 @@
 //! The laws of estimators. Each says what it demands, and its verdict says what was found instead.
 
 use proptest::prelude::*;
-use vattention_core::{BudgetEstimator, Fraction, Needs, SampleStats, TunableDemand, Unseen};
+use vattention_core::{
+    BudgetEstimator, Fraction, SampleStats,
+    plugin::{Needs, TunableDemand},
+    sample::Unseen,
+};
 
 use crate::laws::{Verdict, ensure, read_again};
 

@@ -6,7 +6,7 @@ use ndarray_rand::rand_distr::{Distribution, Normal, StandardNormal, StudentT};
 use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use vattention_core::ndarray::ArrayView3;
-use vattention_core::{NewTokens, PromptQueries, Shape, Site, Step, TokenClass, Tokens};
+use vattention_core::{NewTokens, Shape, Site, Step, TokenClass, Tokens, plugin::PromptQueries};
 
 /// Keys, values and queries of one KV head with two query heads, and tokens of every class.
 #[derive(Clone)]

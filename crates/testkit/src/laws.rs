@@ -12,7 +12,7 @@ use std::fmt::Debug;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use vattention_core::{Attended, Picks, Row, Selector, SelectorConfig};
+use vattention_core::{Picks, Row, Selector, SelectorConfig, plugin::Attended};
 
 use crate::Head;
 

@@ -13,8 +13,11 @@ use rand_chacha::ChaCha8Rng;
 use statrs::function::beta::beta_reg;
 use vattention_core::ndarray::ArrayView3;
 use vattention_core::{
-    Assumption, Assumptions, Attended, Certificate, Choice, Fraction, Kind, NewTokens, Pipeline,
-    PipelineConfig, PromptQueries, Read, Reading, Shape, Site, Step, Target, TokenClass, Tokens,
+    Certificate, Fraction, Kind, NewTokens, Pipeline, PipelineConfig, Shape, Site, Step, Target,
+    TokenClass, Tokens,
+    pipeline::{Choice, Read, Reading},
+    plugin::{Attended, PromptQueries},
+    promise::{Assumption, Assumptions},
 };
 
 use crate::laws::{Verdict, ensure};

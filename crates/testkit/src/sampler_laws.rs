@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use vattention_core::{
-    Assurance, Design, Picks, Pipeline, PipelineConfig, Row, Sampler, SamplerConfig, Score, Share,
-    Site, Step, Stratification, Stream,
+    Picks, Pipeline, PipelineConfig, Row, Sampler, SamplerConfig, Share, Site, Step, Stream,
+    plugin::{Assurance, Design},
+    sample::Stratification,
+    step::Score,
 };
 
 use crate::laws::{Verdict, ensure, is_read_again, read_again};

@@ -11,9 +11,12 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use vattention_core::{
-    Assumptions, Attended, BudgetEstimator, Demand, Fraction, Kind, NewTokens, Picks, Promise,
-    Radius, Result, Row, SampleStats, Score, Selector, SelectorConfig, SelectorOp, Site, Size,
-    Step, Target, TunableDemand, typetag,
+    BudgetEstimator, Demand, Fraction, Kind, NewTokens, Picks, Promise, Result, Row, SampleStats,
+    Selector, SelectorConfig, SelectorOp, Site, Size, Step, Target,
+    plugin::{Attended, Radius, TunableDemand},
+    promise::Assumptions,
+    step::Score,
+    typetag,
 };
 use vattention_testkit::{LAWS, run};
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use vattention_backends::Cpu;
 use vattention_config::Loader;
-use vattention_core::{FallBack, Fraction, Options, PipelineConfig, Selection};
+use vattention_core::{FallBack, Fraction, Options, PipelineConfig, engine::Selection};
 use vattention_evaluate::{
     AnswerCache, Error, Evaluation, EvaluationSettings, Files, LayerAttended, LazyWeights,
     ObservedBackend, Observer, Report, Setup, Variant, fingerprint,

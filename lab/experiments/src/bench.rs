@@ -19,7 +19,10 @@ mod tally;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vattention_core::{Backend, FallBack, PageSize, PipelineConfig, Placement, Storage};
+use vattention_core::{
+    Backend, FallBack, PipelineConfig, Storage,
+    engine::{PageSize, Placement},
+};
 
 use crate::{Error, Result, Variant};
 use bandwidth::Memory;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use vattention_core::{Backend, Fraction, Options, PipelineConfig, RowReport, Tunable};
+use vattention_core::{Backend, Fraction, Options, PipelineConfig, RowReport, plugin::Tunable};
 use vattention_trace::Trace;
 
 use crate::bench::{BY_LAYER, refusal};

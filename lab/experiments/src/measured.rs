@@ -285,8 +285,8 @@ mod tests {
 
     use serde::Deserialize;
     use vattention_core::{
-        Assumptions, BudgetEstimator, Certificate, Demand, PipelineConfig, Radius, SampleStats,
-        Scope, typetag,
+        BudgetEstimator, Certificate, Demand, PipelineConfig, SampleStats, Scope, plugin::Radius,
+        promise::Assumptions, typetag,
     };
 
     use super::*;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 use serde::Serialize;
-use vattention_core::{Assumptions, Demand, Kind, PipelineConfig, Promise, Scope};
+use vattention_core::{Demand, Kind, PipelineConfig, Promise, Scope, promise::Assumptions};
 
 use crate::classes::expect_classes;
 use crate::metrics::{

@@ -26,7 +26,7 @@ use half::{bf16, f16};
 use memmap2::Mmap;
 use ndarray::Array3;
 use safetensors::tensor::{Dtype, SafeTensors};
-use vattention_core::{MAX_MAGNITUDE, Shape, Storage, TokenClass};
+use vattention_core::{Shape, Storage, TokenClass, step::MAX_MAGNITUDE};
 
 use crate::{Error, Result};
 

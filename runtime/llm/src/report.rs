@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use vattention_core::{Output, RowReport, Selection, Timings};
+use vattention_core::{
+    Output, RowReport,
+    engine::{Selection, Timings},
+};
 
 /// What one layer read at one step, and what that is worth.
 #[derive(Clone, Debug)]

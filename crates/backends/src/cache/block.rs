@@ -1,7 +1,7 @@
 //! Aligned memory, zero at first.
 
 use memmap2::MmapMut;
-use vattention_core::{Error, PageSize, Result};
+use vattention_core::{Error, Result, engine::PageSize};
 use zerocopy::FromBytes;
 
 use super::number::Number;

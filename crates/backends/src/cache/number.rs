@@ -3,7 +3,7 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use ndarray::{ArrayView1, ArrayViewMut1, Ix1};
-use vattention_core::{Element, RowsView, Storage};
+use vattention_core::{RowsView, Storage, step::Element};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// An [`Element`] that f32 can be rounded to, and that any bytes are one of.

@@ -4,7 +4,9 @@ use std::f64::consts::LN_2;
 use std::time::{Duration, Instant};
 
 use vattention_core::{
-    Accumulator, Picks, Read, Residual, Sample as Shown, SampleStats, Stratification, Weighed,
+    Picks, SampleStats,
+    pipeline::Read,
+    sample::{Accumulator, Residual, Sample as Shown, Stratification, Weighed},
 };
 
 use super::kernel::Span;

@@ -3,7 +3,8 @@
 use std::f64::consts::{LN_2, LOG2_E};
 
 use vattention_core::{
-    Deviations, Moments, Residual, SampleStats, drift, max_or_nan, mean_of_lagged_squares, scale_up,
+    SampleStats,
+    sample::{Deviations, Moments, Residual, drift, max_or_nan, mean_of_lagged_squares, scale_up},
 };
 
 use super::kernel::{Centre, LaggedSquares, Line, Rows, Spread, Tokens, exp2, scores, spread};

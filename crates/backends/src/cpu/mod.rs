@@ -32,8 +32,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use vattention_core::{
-    Attention, Backend, Choice, FallBack, Options, Output, PipelineConfig, Reading, Result, Shape,
-    Timings, Turn,
+    Attention, Backend, FallBack, Options, Output, PipelineConfig, Result, Shape,
+    engine::{Timings, Turn},
+    pipeline::{Choice, Reading},
 };
 
 pub(crate) use self::simd::CHUNK;

@@ -3,7 +3,7 @@
 use std::f64::consts::{LN_2, LOG2_E};
 
 use rayon::prelude::*;
-use vattention_core::Softmax;
+use vattention_core::step::Softmax;
 
 use super::kernel::{Line, Pass, PerRow, Rows, Span, TileSums, attend, heads_per_tile};
 use super::simd::{CHUNK, Element, LANES, Level, from_lanes, to_lanes};

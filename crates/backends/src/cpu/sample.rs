@@ -5,7 +5,10 @@ use std::f64::consts::LN_2;
 use std::thread::LocalKey;
 
 use half::{bf16, f16};
-use vattention_core::{Residual, Sample as Shown, SampleStats, Tokens as Rows};
+use vattention_core::{
+    SampleStats, Tokens as Rows,
+    sample::{Residual, Sample as Shown},
+};
 
 use super::kernel::Span;
 use super::look::Look;
@@ -50,7 +53,7 @@ impl<E: Stored> Kept<E> {
 
 /// A number type of the cache with memory to keep samples in. Steps use the same memory again:
 /// megabytes that the system clears at each use would cost more than the statistics.
-pub(crate) trait Stored: Element + vattention_core::Element {
+pub(crate) trait Stored: Element + vattention_core::step::Element {
     /// This thread's memory that is not in use.
     fn pool() -> &'static LocalKey<RefCell<Vec<Kept<Self>>>>;
 }

@@ -6,9 +6,12 @@ use ndarray::Array2;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Accumulator, Assumptions, Budget, BudgetEstimator, Demand, ExactAccumulator, Fraction, Kind,
-    Picks, Pipeline, PipelineConfig, Promise, Radius, Residual, Result, Row, SampleStats, Selector,
-    SelectorConfig, Shape, Site, Softmax, Step, Storage, Stratification, Target, Weighed, Within,
+    BudgetEstimator, Demand, Fraction, Kind, Picks, Pipeline, PipelineConfig, Promise, Result, Row,
+    SampleStats, Selector, SelectorConfig, Shape, Site, Step, Storage, Target,
+    plugin::{Budget, Radius},
+    promise::Assumptions,
+    sample::{Accumulator, ExactAccumulator, Residual, Stratification, Weighed, Within},
+    step::Softmax,
     typetag,
 };
 

@@ -3,7 +3,10 @@
 use std::f64::consts::LN_2;
 use std::ops::{Range, RangeInclusive};
 
-use vattention_core::{Centre, Softmax, Stratification, Weighed, Within};
+use vattention_core::{
+    sample::{Centre, Stratification, Weighed, Within},
+    step::Softmax,
+};
 
 use super::kernel::{dots, exp2, fours, weigh};
 use super::look::products;

@@ -2,8 +2,8 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    FallBack, NewTokens, Picks, PromptQueries, Row, Selector, SelectorConfig, SelectorOp, Step,
-    typetag,
+    FallBack, NewTokens, Picks, Row, Selector, SelectorConfig, SelectorOp, Step,
+    plugin::PromptQueries, typetag,
 };
 
 use super::*;

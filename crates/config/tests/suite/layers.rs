@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use vattention_config::{ConfigError, Loader, load, shares};
-use vattention_core::{Layers, PipelineConfig};
+use vattention_core::{PipelineConfig, pipeline::Layers};
 use {vattention_estimators as _, vattention_selectors as _};
 
 const BASE: &str = r#"

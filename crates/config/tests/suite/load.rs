@@ -7,8 +7,8 @@ use tempfile::TempDir;
 use vattention_config::{ConfigError, Loader, listing, load, schema};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    ComponentKind, Layers, Picks, PipelineConfig, Result, Row, Selector, SelectorConfig, Share,
-    Site, register, typetag,
+    Picks, PipelineConfig, Result, Row, Selector, SelectorConfig, Share, Site, pipeline::Layers,
+    plugin::ComponentKind, register, typetag,
 };
 use vattention_estimators as _;
 use vattention_selectors as _;

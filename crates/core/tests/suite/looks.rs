@@ -4,9 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Assumptions, Budget, BudgetEstimator, Demand, Fraction, Kind, NewTokens, Picks, Pipeline,
-    PipelineConfig, Promise, Radius, Result, Row, SampleStats, Selector, SelectorConfig, Shape,
-    Share, Site, Size, Step, Target, Tokens, Uniform, typetag,
+    BudgetEstimator, Demand, Fraction, Kind, NewTokens, Picks, Pipeline, PipelineConfig, Promise,
+    Result, Row, SampleStats, Selector, SelectorConfig, Shape, Share, Site, Size, Step, Target,
+    Tokens,
+    plugin::{Budget, Radius, Uniform},
+    promise::Assumptions,
+    typetag,
 };
 
 static SEEN: Mutex<Vec<SampleStats>> = Mutex::new(Vec::new());

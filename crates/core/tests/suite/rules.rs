@@ -7,11 +7,15 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Accumulator, Assumptions, Assurance, Attended, Budget, BudgetEstimator, Demand, Design, Error,
-    ExactAccumulator, Fraction, Kind, LayerSettings, List, Picks, Pipeline, PipelineConfig,
-    Promise, Radius, Reading, Residual, Result, Row, Sample, SampleStats, Sampler, SamplerConfig,
-    Selector, SelectorConfig, Shape, Share, Site, Size, Softmax, Step, Stream, Target, Tokens,
-    Uniform, typetag,
+    BudgetEstimator, Demand, Error, Fraction, Kind, Picks, Pipeline, PipelineConfig, Promise,
+    Result, Row, SampleStats, Sampler, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site,
+    Size, Step, Stream, Target, Tokens,
+    pipeline::{LayerSettings, List, Reading},
+    plugin::{Assurance, Attended, Budget, Design, Radius, Uniform},
+    promise::Assumptions,
+    sample::{Accumulator, ExactAccumulator, Residual, Sample},
+    step::Softmax,
+    typetag,
 };
 
 /// Takes given tokens, offset by the member's number.

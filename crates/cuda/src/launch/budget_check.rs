@@ -1,6 +1,6 @@
 //! Whether samples are large enough, and which part of them is to be drawn next.
 
-use vattention_core::{Denominator, Error, Formula, LAGS, Numerator, Population, Result};
+use vattention_core::{Denominator, Error, Formula, Numerator, Population, Result, sample::LAGS};
 
 use super::attend::ITEM;
 use super::look::MOMENTS;

@@ -1,6 +1,6 @@
 //! The merge of items into the sums of each query head.
 
-use vattention_core::{Result, Softmax};
+use vattention_core::{Result, step::Softmax};
 
 use super::attend::{ITEM, room};
 use super::{Array, Lists, Records, Work, along_y, expect};

@@ -1,6 +1,6 @@
 //! A look at samples: what their statistics follow from.
 
-use vattention_core::{LAGS, Result};
+use vattention_core::{Result, sample::LAGS};
 
 use super::attend::ITEM;
 use super::{Array, Logits, Now, Progress, RowLayout, Sums, Work, along_y, expect};

@@ -1,6 +1,6 @@
 //! Samples in given orders, by themselves: all that a step does with them but the draw.
 
-use vattention_core::{ClosedForm, Error, Result, Softmax};
+use vattention_core::{ClosedForm, Error, Result, step::Softmax};
 
 use super::{
     Array, Attend, Bounds, BudgetCheck, CombineSums, Logits, Look, Looked, Now, Open, Pages,

@@ -37,7 +37,7 @@ impl<D: Device> Drawing<D> {
     /// # Errors
     /// If they are no such keys, or there is no memory.
     ///
-    /// [`Order::parameters`]: vattention_core::Order::parameters
+    /// [`Order::parameters`]: vattention_core::sample::Order::parameters
     pub fn new(device: &D, keys: &Array<D, u32>, capacity: usize) -> Result<Self> {
         let lists = keys.len() / KEYS;
         expect("keys of orders", lists * KEYS, keys.len())?;
@@ -102,8 +102,8 @@ impl<D: Device> Draw<D> {
     /// # Errors
     /// If a size does not fit another.
     ///
-    /// [`Order`]: vattention_core::Order
-    /// [`Draws`]: vattention_core::Draws
+    /// [`Order`]: vattention_core::sample::Order
+    /// [`Draws`]: vattention_core::sample::Draws
     #[allow(unsafe_code, reason = "the only start of this kernel")]
     pub fn add_draw(
         &self,
@@ -158,7 +158,7 @@ fn largest_domain(capacity: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::largest_domain;
-    use vattention_core::{Order, Shape, Site, Stream};
+    use vattention_core::{Shape, Site, Stream, sample::Order};
 
     fn domain(visible: usize) -> usize {
         let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 1 };

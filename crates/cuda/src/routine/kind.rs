@@ -1,6 +1,8 @@
 //! What is the same in all steps of a pipeline: for what a routine is recorded.
 
-use vattention_core::{ClosedForm, Formula, HashCodes, Plan, Score, SelectorOp, Shape, Share};
+use vattention_core::{
+    ClosedForm, Formula, HashCodes, Plan, SelectorOp, Shape, Share, step::Score,
+};
 
 use crate::Driver;
 use crate::launch::{Encode, NetworkShape, RowLayout};

@@ -1,6 +1,6 @@
 //! What a routine says of each step, in one copy.
 
-use vattention_core::{Result, Softmax};
+use vattention_core::{Result, step::Softmax};
 
 use super::kind::Kind;
 use super::words::{Place, Places};

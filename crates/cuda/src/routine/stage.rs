@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vattention_core::{HashCodes, Score, SelectorOp};
+use vattention_core::{HashCodes, SelectorOp, step::Score};
 
 use super::inputs::HeadInputs;
 use super::kind::{Kind, Stage};

@@ -1,4 +1,4 @@
-use vattention_core::{Sample, Shape, Site, Softmax, Stream};
+use vattention_core::{Shape, Site, Stream, sample::Sample, step::Softmax};
 
 use super::*;
 use crate::goal::Scale;

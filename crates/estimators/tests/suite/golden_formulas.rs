@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use vattention_core::{Sample, SampleStats, Softmax};
+use vattention_core::{SampleStats, sample::Sample, step::Softmax};
 use vattention_estimators::formula::{
     SdpaSplit, c2, chi2_isf, fpc, hoeffding, kappa, mcdiarmid_radius, mcdiarmid_radius_of, q_rob,
     ratio_grid, sdpa_exact, sdpa_paper, serfling, z_one, z_two,

@@ -2,8 +2,10 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    Assumption, Assumptions, Budget, BudgetEstimator, Fraction, Kind, Needs, SampleStats, Scope,
-    Target, Unseen,
+    BudgetEstimator, Fraction, Kind, SampleStats, Scope, Target,
+    plugin::{Budget, Needs},
+    promise::{Assumption, Assumptions},
+    sample::Unseen,
 };
 use vattention_estimators::formula::{bar_of_radius, look_sizes, radius_of_bar};
 use vattention_estimators::{Clt, Combine, Hoeffding, Mode, Ratio, SubGaussian, Terms};

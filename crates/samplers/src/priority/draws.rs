@@ -5,7 +5,7 @@ mod avx512;
 
 use multiversion::multiversion;
 use multiversion::target::match_target;
-use vattention_core::Uniforms;
+use vattention_core::sample::Uniforms;
 
 use super::sizes::{RESOLUTION, Sizes};
 

@@ -15,7 +15,7 @@
 
 use half::bf16;
 use multiversion::multiversion;
-use vattention_core::{Element, Picks};
+use vattention_core::{Picks, step::Element};
 use vattention_selectors::CodeDeviations;
 
 use super::exp::exp;

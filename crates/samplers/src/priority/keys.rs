@@ -8,7 +8,7 @@
 //! rounded by at most `γ Σ |q_c k_c| ≤ γ |q| |k|`, `γ = u (d + 2) / (1 − u (d + 2))` for `d` rounded
 //! products in any order of summation (Higham, Accuracy and Stability of Numerical Algorithms, 3.1).
 
-use vattention_core::{PrefixMax, Row, Tokens};
+use vattention_core::{Row, Tokens, step::PrefixMax};
 use vattention_selectors::{LabelBits, Labels, Rounding};
 
 use super::index::norm;

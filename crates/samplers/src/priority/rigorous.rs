@@ -13,7 +13,11 @@
 //! each of them: so all do together, whatever the threshold at which the sample ends.
 
 use half::bf16;
-use vattention_core::{ProofGoal, Proved, Sample, Softmax};
+use vattention_core::{
+    plugin::{ProofGoal, Proved},
+    sample::Sample,
+    step::Softmax,
+};
 use vattention_estimators::formula::{bernstein_radius, output_error, relative_error, upper_bound};
 
 use super::index::Scan;

@@ -4,7 +4,7 @@
 
 use half::bf16;
 use multiversion::multiversion;
-use vattention_core::{Element, Picks};
+use vattention_core::{Picks, step::Element};
 
 use super::exp::exp;
 use super::index::Scan;

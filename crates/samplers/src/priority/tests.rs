@@ -3,7 +3,9 @@
 use half::{bf16, f16};
 use proptest::prelude::*;
 use vattention_core::{
-    Accumulator, ExactAccumulator, Residual, Shape, Softmax, Step, Stream, Tokens,
+    Shape, Step, Stream, Tokens,
+    sample::{Accumulator, ExactAccumulator, Residual},
+    step::Softmax,
 };
 use vattention_testkit::{Head, Texture, heads};
 

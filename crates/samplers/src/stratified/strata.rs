@@ -1,6 +1,6 @@
 //! Strata of the tokens that nobody took, and what has been drawn of each.
 
-use vattention_core::{Order, Picks, Stream};
+use vattention_core::{Picks, Stream, sample::Order};
 
 /// Levels of the score.
 const LEVELS: usize = 8;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use vattention_core::ndarray::{Array3, ArrayView3};
 use vattention_core::{
-    NewTokens, Picks, PromptQueries, Selector, SelectorConfig, Shape, Site, Step, Tokens,
+    NewTokens, Picks, Selector, SelectorConfig, Shape, Site, Step, Tokens, plugin::PromptQueries,
 };
 
 use super::Clusters;

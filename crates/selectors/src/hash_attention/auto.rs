@@ -1,6 +1,10 @@
 //! How many of the best codes to take: `size = "auto"`.
 
-use vattention_core::{Order, Picks, Row, Sampling, Score};
+use vattention_core::{
+    Picks, Row,
+    sample::Order,
+    step::{Sampling, Score},
+};
 
 use crate::auto::{Left, Seen};
 use crate::top_p::Falling;

@@ -1,6 +1,9 @@
 //! How many of the best tokens to take: `size = "auto"`.
 
-use vattention_core::{Picks, Row, Sampling, Score};
+use vattention_core::{
+    Picks, Row,
+    step::{Sampling, Score},
+};
 
 use crate::auto::{Left, Price, Seen};
 use crate::top_p::{Falling, attention};

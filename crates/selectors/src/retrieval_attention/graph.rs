@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use vattention_core::{Picks, PromptQueries, Row};
+use vattention_core::{Picks, Row, plugin::PromptQueries};
 
 /// The keys of a prompt, each with its links.
 #[derive(Clone, Debug)]

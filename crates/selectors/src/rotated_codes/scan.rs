@@ -8,7 +8,7 @@ pub(super) mod vnni;
 use half::bf16;
 use multiversion::multiversion;
 use multiversion::target::match_target;
-use vattention_core::Element;
+use vattention_core::step::Element;
 
 use super::rotation::Rotation;
 use super::{BLOCK, GROUP, PER_WORD};

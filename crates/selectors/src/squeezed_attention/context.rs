@@ -1,7 +1,7 @@
 //! The clusters of a fixed context, in one level or two, and what of them passes for a query.
 
 use vattention_core::ndarray::{Array2, ArrayView1, ArrayView2, Axis, s};
-use vattention_core::{Picks, PromptQueries, Site, Size};
+use vattention_core::{Picks, Site, Size, plugin::PromptQueries};
 
 use super::{Bar, Worker};
 use crate::clusters::{Centroids, Clusters, assign, k_means, order};

@@ -1,6 +1,6 @@
 //! Whether rows are kept from what they may not see.
 
-use vattention_core::{Attended, Picks, Row, Selector, SelectorConfig, Step};
+use vattention_core::{Picks, Row, Selector, SelectorConfig, Step, plugin::Attended};
 
 use super::{Verdict, build, ensure, select};
 use crate::Head;

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use vattention_core::{HashCodes, Picks, Row, Score, Selector, SelectorConfig, SelectorOp, Step};
+use vattention_core::{
+    HashCodes, Picks, Row, Selector, SelectorConfig, SelectorOp, Step, step::Score,
+};
 
 use super::{Verdict, build, ensure, filled};
 use crate::Head;

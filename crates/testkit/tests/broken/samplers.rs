@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Design, NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream, Uniforms,
-    typetag,
+    NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream, plugin::Design,
+    sample::Uniforms, typetag,
 };
 use vattention_testkit::Verdict;
 use vattention_testkit::sampler_laws::{

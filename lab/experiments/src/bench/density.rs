@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vattention_core::{Fraction, PipelineConfig, Size, Tunable};
+use vattention_core::{Fraction, PipelineConfig, Size, plugin::Tunable};
 
 use crate::{Error, Result};
 
@@ -111,7 +111,7 @@ fn with_window(pipeline: &PipelineConfig, density: Fraction) -> Option<Arc<Pipel
 
 #[cfg(test)]
 mod tests {
-    use vattention_core::{BudgetEstimator, LayerSettings, Score, SelectorConfig};
+    use vattention_core::{BudgetEstimator, SelectorConfig, pipeline::LayerSettings, step::Score};
     use vattention_estimators::Ratio;
     use vattention_selectors::{H2o, MassOf, OracleTopK, OracleTopP, Sink, Window};
 

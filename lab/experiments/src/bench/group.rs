@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use ndarray::{Array3, ArrayView3};
 use rayon::prelude::*;
 use vattention_core::{
-    Attention, Backend, FallBack, Options, Output, PageSize, Placement, Storage, TokenClass, Turn,
+    Attention, Backend, FallBack, Options, Output, Storage, TokenClass,
+    engine::{PageSize, Placement, Turn},
 };
 
 use super::bandwidth::{Memory, pool};

@@ -101,7 +101,10 @@ impl Plan {
 mod tests {
     use std::time::Duration;
 
-    use vattention_core::{FallBack, PageSize, Placement};
+    use vattention_core::{
+        FallBack,
+        engine::{PageSize, Placement},
+    };
 
     use super::*;
     use crate::bench::BenchHeads;

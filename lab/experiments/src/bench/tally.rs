@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ndarray::s;
-use vattention_core::{Output, Promise, RowReport, Share, Target, Timings};
+use vattention_core::{Output, Promise, RowReport, Share, Target, engine::Timings};
 
 use crate::Exact;
 use crate::Variant;
@@ -187,7 +187,7 @@ fn error(output: &Output, dense: &Output, head: usize) -> RowError {
 #[cfg(test)]
 mod tests {
     use ndarray::{Array2, Array3};
-    use vattention_core::{Assumptions, Certificate, Fraction, Kind, Scope};
+    use vattention_core::{Certificate, Fraction, Kind, Scope, promise::Assumptions};
 
     use super::*;
 

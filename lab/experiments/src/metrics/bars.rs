@@ -126,7 +126,7 @@ impl std::iter::Sum for Bars {
 
 #[cfg(test)]
 mod tests {
-    use vattention_core::{Assumptions, Demand, Fraction, Promise, Target};
+    use vattention_core::{Demand, Fraction, Promise, Target, promise::Assumptions};
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use ndarray::{Array1, ArrayView1};
 use serde::Serialize;
-use vattention_core::{ErrorBar, Fraction, Promise, Target, max_or_nan};
+use vattention_core::{Fraction, Promise, Target, promise::ErrorBar, sample::max_or_nan};
 
 use crate::Exact;
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use vattention_core::{
-    BudgetEstimator, Fraction, PipelineConfig, Score, SelectorConfig, Share, Size, Target, Uniform,
+    BudgetEstimator, Fraction, PipelineConfig, SelectorConfig, Share, Size, Target,
+    plugin::Uniform, step::Score,
 };
 use vattention_estimators::{Clt, Combine, Correction, Terms};
 use vattention_selectors::{OracleTopK, Sink, Window};

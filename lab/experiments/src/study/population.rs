@@ -1,7 +1,11 @@
 //! Rows whose residual is known, and samples of it.
 
 use ndarray::{Array1, ArrayView1};
-use vattention_core::{Order, Row, Sample, SampleStats, Site, Softmax, Stream, scale_up};
+use vattention_core::{
+    Row, SampleStats, Site, Stream,
+    sample::{Order, Sample, scale_up},
+    step::Softmax,
+};
 
 use crate::Exact;
 use crate::metrics::RowError;

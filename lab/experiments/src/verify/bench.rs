@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ndarray::s;
 use rayon::prelude::*;
 use vattention_core::{
-    Demand, NewTokens, Pipeline, PipelineConfig, PromptQueries, Shape, Site, Step, Tokens,
+    Demand, NewTokens, Pipeline, PipelineConfig, Shape, Site, Step, Tokens, plugin::PromptQueries,
 };
 use vattention_trace::TraceLayer;
 

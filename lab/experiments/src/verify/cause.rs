@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use vattention_core::{Assumption, Assumptions};
+use vattention_core::promise::{Assumption, Assumptions};
 
 /// What failed in a sample whose error exceeded epsilon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -2,8 +2,10 @@
 
 use ndarray::{Array2, ArrayView1, Axis};
 use vattention_core::{
-    Accumulator, Demand, ExactAccumulator, Fraction, List, Picks, Read, Residual, Row, SampleStats,
-    Softmax, Target,
+    Demand, Fraction, Picks, Row, SampleStats, Target,
+    pipeline::{List, Read},
+    sample::{Accumulator, ExactAccumulator, Residual},
+    step::Softmax,
 };
 
 use super::cause::Cause;

@@ -1,7 +1,7 @@
 //! Counts of samples that violated a promise, and what else is told of them.
 
 use serde::Serialize;
-use vattention_core::{Assumptions, Demand, Kind};
+use vattention_core::{Demand, Kind, promise::Assumptions};
 
 use super::cause::Failures;
 use super::trials::{RowTrials, Spread};

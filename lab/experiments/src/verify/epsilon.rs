@@ -3,7 +3,7 @@
 use std::iter;
 use std::sync::Arc;
 
-use vattention_core::{Fraction, PipelineConfig, TunableDemand};
+use vattention_core::{Fraction, PipelineConfig, plugin::TunableDemand};
 
 /// The pipeline with another epsilon, at every layer that has an estimator; `None` if none has, or one has no epsilon to set.
 pub fn at_epsilon(pipeline: &PipelineConfig, epsilon: Fraction) -> Option<Arc<PipelineConfig>> {

@@ -1,7 +1,7 @@
 //! What the samples of one row came to.
 
 use serde::{Deserialize, Serialize};
-use vattention_core::{Assumptions, Certificate, Demand, Kind, Reading, Row};
+use vattention_core::{Certificate, Demand, Kind, Row, pipeline::Reading, promise::Assumptions};
 
 use super::cause::Failures;
 use super::checked_row::{CheckedRow, Truth};

@@ -6,7 +6,7 @@ use std::path::Path;
 use half::{bf16, f16};
 use ndarray::Array3;
 use safetensors::Dtype;
-use vattention_core::{MAX_MAGNITUDE, Storage};
+use vattention_core::{Storage, step::MAX_MAGNITUDE};
 
 use super::{FORMAT, TraceInfo, TraceLayer};
 use crate::tensors::Tensors;

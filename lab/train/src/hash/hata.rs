@@ -23,7 +23,7 @@ use nalgebra::DMatrix;
 use ndarray::{Array2, ArrayView1, Axis, s};
 use rand_chacha::rand_core::RngCore;
 use rayon::prelude::*;
-use vattention_core::{Score, Shape};
+use vattention_core::{Shape, step::Score};
 use vattention_selectors::{Activation, Bits, HashAttention, IndexOf};
 use vattention_trace::TraceLayer;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use vattention_core::Score;
+use vattention_core::step::Score;
 use vattention_selectors::{Activation, Bits, HashAttention, IndexOf};
 
 use super::recall::sixteenth;

@@ -3,7 +3,10 @@
 use std::num::NonZeroUsize;
 
 use half::{bf16, f16};
-use vattention_core::{BlockLayout, Blocks, Error, Result, StoredRows, Tokens};
+use vattention_core::{
+    Error, Result, Tokens,
+    step::{BlockLayout, Blocks, StoredRows},
+};
 
 use super::LANES;
 use crate::cpu::simd::{CHUNK, Element, Simd};

@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-use vattention_core::{Deviations, LAGS};
+use vattention_core::sample::{Deviations, LAGS};
 
 use super::{LANES, Line};
 use crate::cpu::simd::{CHUNK, Element, Kernel, Level, Simd};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use vattention_core::{Error, Softmax, Storage};
+use vattention_core::{Error, Storage, step::Softmax};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{
     Array, Attend, CombineSums, Lists, Logits, Pages, Records, RowLayout, Sums, Work,

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use vattention_core::{
-    BudgetEstimator, Error, NewTokens, Picks, Pipeline, PipelineConfig, Read, Row, Score,
-    SelectorConfig, Shape, Site, Size, Softmax, Step, Target, Tokens, Uniform,
+    BudgetEstimator, Error, NewTokens, Picks, Pipeline, PipelineConfig, Row, SelectorConfig, Shape,
+    Site, Size, Step, Target, Tokens,
+    pipeline::Read,
+    plugin::Uniform,
+    step::{Score, Softmax},
 };
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Opened, Progressed, Rounds};

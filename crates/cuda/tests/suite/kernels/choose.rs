@@ -2,7 +2,7 @@
 
 use std::slice::from_ref;
 
-use vattention_core::{Order, Picks};
+use vattention_core::{Picks, sample::Order};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{
     Array, DeviceCodes, Draw, Drawing, ListTaken, Lists, Progress, Recorded, ScoreCodes, Scores,

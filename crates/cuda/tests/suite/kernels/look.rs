@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    BudgetEstimator, ClosedForm, Fraction, LAGS, Sample, SampleStats, Softmax, Storage, scale_up,
+    BudgetEstimator, ClosedForm, Fraction, SampleStats, Storage,
+    sample::{LAGS, Sample, scale_up},
+    step::Softmax,
 };
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Opened, Rounds};

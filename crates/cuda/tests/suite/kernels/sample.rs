@@ -4,7 +4,10 @@ use std::ops::Range;
 use std::slice::from_ref;
 
 use proptest::prelude::*;
-use vattention_core::{Draws, Order, Picks, Stream};
+use vattention_core::{
+    Picks, Stream,
+    sample::{Draws, Order},
+};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Array, Draw, Drawing, Progress, Recorded, Take, Taken, Work};
 use vattention_cuda_emulator::Schedule;

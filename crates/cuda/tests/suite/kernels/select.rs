@@ -1,7 +1,7 @@
 //! The best scores: `select.cu`, against core's picks.
 
 use proptest::prelude::*;
-use vattention_core::Rank;
+use vattention_core::step::Rank;
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Array, Bounds, Ranked, Scores, Select, Selecting, Taken, Work};
 use vattention_cuda_emulator::Schedule;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use vattention_core::{Softmax, Storage};
+use vattention_core::{Storage, step::Softmax};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Array, Attend, CombineSums, Lists, Logits, Pages, RowLayout};
 use vattention_cuda_emulator::{Emulator, or_skip};

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use candle_core::{DType, Device, Tensor};
 use ndarray::s;
 use tempfile::TempDir;
-use vattention_core::{NewTokens, Picks, Score, SelectorConfig, Site, Size, Step, Tokens};
+use vattention_core::{NewTokens, Picks, SelectorConfig, Site, Size, Step, Tokens, step::Score};
 use vattention_selectors::{Activation, HashAttention, IndexOf};
 
 use super::*;

@@ -1,0 +1,471 @@
+//! The pipeline of one KV head: from queries to the lists of tokens they read.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::{
+    ClosedForm, Error, Result,
+    pipeline::{
+        PipelineConfig, Read, Reading, Share,
+        drawing::{Drawing, Drawn, Outcome},
+        lessons::Lessons,
+    },
+    plugin::{Attended, NewTokens, PromptQueries, Sampler, Selector},
+    promise::{Assumptions, Certificate, Kind},
+    sample::{Accumulator, ExactAccumulator, Residual, stats::norm},
+    step::{
+        Picks, PrefixMax, Row, Shape, Site, Step, Stream, Tokens, row::GroupLogits, stream::SHARED,
+    },
+};
+
+/// The pipeline of one KV head of one layer of one sequence. Cloning it forks it.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    config: Arc<PipelineConfig>,
+    site: Site,
+    selectors: Vec<Box<dyn Selector>>,
+    /// If tokens are drawn.
+    sampler: Option<Box<dyn Sampler>>,
+    dense: bool,
+    /// Whether samples of a given size are checked for their error bars.
+    error_bars: bool,
+    /// The norm of each value.
+    norms_v: PrefixMax,
+    /// The formula of the budget, computed when a device first asks.
+    closed_form: OnceLock<Option<ClosedForm>>,
+    lessons: Lessons,
+}
+
+/// The picks of one KV head's selectors at one step.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// One for each list; `None` is everything.
+    picks: Vec<Option<Arc<Picks>>>,
+    /// The bound that each member's selectors proved for its unpicked tokens.
+    bounds: Vec<Option<f32>>,
+}
+
+impl Choice {
+    /// One list for all members, or one for each: how many tokens each has picked.
+    pub fn lens(&self) -> impl Iterator<Item = Option<usize>> + '_ {
+        self.picks.iter().map(|picks| picks.as_ref().map(|picks| picks.len()))
+    }
+
+    /// Lists: 1, or one for each member.
+    pub fn lists(&self) -> usize {
+        self.picks.len()
+    }
+}
+
+impl Pipeline {
+    /// Builds the selectors of one KV head.
+    ///
+    /// # Errors
+    /// If parts of the pipeline cannot be combined, or a selector cannot be built for the site.
+    pub fn new(config: &Arc<PipelineConfig>, site: Site) -> Result<Self> {
+        site.shape.check()?;
+        if let Some(conflict) = config.conflicts().into_iter().next() {
+            return Err(Error::Conflict(conflict));
+        }
+        if site.layer > 4095 {
+            return Err(Error::shape("layer", "at most 4095", site.layer));
+        }
+        let config = config.at(site.layer);
+        let dense = config.is_dense_at(site.layer);
+        Self {
+            config: config.clone(),
+            site,
+            selectors: Vec::new(),
+            sampler: None,
+            dense,
+            error_bars: true,
+            norms_v: PrefixMax::default(),
+            closed_form: OnceLock::new(),
+            lessons: Lessons::default(),
+        }
+        .built()
+    }
+
+    /// With empty selectors and sampler.
+    fn built(mut self) -> Result<Self> {
+        let (config, site) = (&self.config, &self.site);
+        if !self.dense {
+            let built = config.selectors.iter().map(|selector| selector.build(site));
+            self.selectors = built.collect::<Result<_>>()?;
+            let sampler = config.draws().then(|| config.sampler().build(site));
+            self.sampler = sampler.transpose()?;
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn config(&self) -> &PipelineConfig {
+        &self.config
+    }
+
+    pub(crate) fn selectors(&self) -> impl Iterator<Item = &dyn Selector> {
+        self.selectors.iter().map(|selector| &**selector)
+    }
+
+    /// Whether everything is read.
+    pub(crate) fn is_dense(&self) -> bool {
+        self.dense
+    }
+
+    /// The formula of the estimator's budget, if it has one.
+    pub(crate) fn closed_form(&self) -> Option<&ClosedForm> {
+        let Shape { query_heads, value_dim, .. } = self.site.shape;
+        let estimator = self.config.estimator.as_ref()?;
+        let form = || estimator.closed_form(query_heads, value_dim);
+        self.closed_form.get_or_init(form).as_ref()
+    }
+
+    /// The largest norm of the first `visible` values; 0 without an estimator.
+    pub(crate) fn max_norm_v(&self, visible: usize) -> f64 {
+        self.norms_v.of(visible)
+    }
+
+    /// Where it lives.
+    pub fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Gives the pipeline another sequence number, hence other samples.
+    pub fn set_sequence(&mut self, sequence: u32) {
+        self.site.sequence = sequence;
+    }
+
+    /// Leaves out the error bars of samples of a given `size`, which are then not checked: steps are faster.
+    /// Samples with a promise are checked as before.
+    pub fn omit_error_bars(&mut self) {
+        self.error_bars = false;
+    }
+
+    /// The first selector that needs the classes of tokens, by name, if one does.
+    pub fn needs_classes(&self) -> Option<&str> {
+        if self.dense { None } else { self.config.own_needs_classes() }
+    }
+
+    /// Indexes new tokens.
+    ///
+    /// # Errors
+    /// As [`show`](Self::show).
+    pub fn append(&mut self, new: &NewTokens<'_>) -> Result<()> {
+        self.check_new(new)?;
+        self.measure(new.values);
+        self.show(new)
+    }
+
+    /// Checks that keys, values and classes have matching lengths and this pipeline's dimensions.
+    fn check_new(&self, new: &NewTokens<'_>) -> Result<()> {
+        let Shape { head_dim, value_dim, .. } = self.site.shape;
+        let fits = |what: &str, expected: usize, got: usize| {
+            if got == expected { Ok(()) } else { Err(Error::shape(what, expected, got)) }
+        };
+        fits("head_dim of the new keys", head_dim, new.keys.dim())?;
+        fits("value_dim of the new values", value_dim, new.values.dim())?;
+        fits("new values", new.keys.len(), new.values.len())?;
+        match (new.classes, self.needs_classes()) {
+            (Some(classes), _) => fits("classes of new tokens", new.keys.len(), classes.len()),
+            (None, Some(selector)) => Err(Error::Classes { selector: selector.into() }),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// The same pipeline over the first `tokens` tokens, with empty selectors and sampler.
+    ///
+    /// # Errors
+    /// If one cannot be built again.
+    pub fn truncated(&self, tokens: usize) -> Result<Self> {
+        let mut norms_v = self.norms_v.clone();
+        norms_v.truncate(tokens);
+        let Self { config, closed_form, .. } = self;
+        let (config, closed_form) = (config.clone(), closed_form.clone());
+        let (selectors, lessons) = (Vec::new(), Lessons::default());
+        Self { config, closed_form, norms_v, selectors, sampler: None, lessons, ..*self }.built()
+    }
+
+    /// The part of [`append`](Self::append) that every step needs: the norms of the values.
+    pub fn measure(&mut self, values: Tokens<'_>) {
+        if self.config.estimator.is_none() || self.dense {
+            return;
+        }
+        let mut value = vec![0.0; values.dim()];
+        for token in 0..values.len() {
+            values.copy_row(token, &mut value);
+            self.norms_v.push(norm(&value));
+        }
+    }
+
+    /// The part of [`append`](Self::append) that [`plan`](Self::plan) does not need: shows the
+    /// tokens to selectors and sampler.
+    ///
+    /// # Errors
+    /// [`Error::Classes`] if a selector [needs](Self::needs_classes) classes and the tokens have
+    /// none, [`Error::Shape`] if keys, values or classes are of another shape; then nothing has
+    /// changed.
+    pub fn show(&mut self, new: &NewTokens<'_>) -> Result<()> {
+        self.check_new(new)?;
+        self.selectors.iter_mut().for_each(|selector| selector.append(new));
+        self.sampler.iter_mut().for_each(|sampler| sampler.append(new));
+        Ok(())
+    }
+
+    /// Shows the selectors the last queries of a prompt.
+    pub fn observe(&mut self, prompt: &PromptQueries<'_>) {
+        self.lessons.observe();
+        self.selectors.iter_mut().for_each(|selector| selector.observe(prompt));
+    }
+
+    /// Name of the first selector that [needs a prompt](Selector::needs_prompt) and has been shown
+    /// none, if there is one. Such a selector picks everything.
+    pub fn awaits_prompt(&self) -> Option<&str> {
+        if self.lessons.observed() {
+            None
+        } else {
+            self.name_of(|selector| selector.needs_prompt())
+        }
+    }
+
+    /// Name of the first selector for which `is` returns true.
+    fn name_of(&self, is: impl Fn(&dyn Selector) -> bool) -> Option<&str> {
+        let place = self.selectors.iter().position(|selector| is(&**selector))?;
+        Some(self.config.selectors[place].typetag_name())
+    }
+
+    /// Refuses a step whose selectors lack a prompt or the feedback for an earlier step: they would
+    /// pick everything, or pick by old statistics. [`read`](Self::read) calls this method; engines
+    /// that call [`choose`](Self::choose) themselves call it before. The same step may be checked
+    /// again.
+    ///
+    /// # Errors
+    /// [`Error::Unobserved`] if a selector [awaits a prompt](Self::awaits_prompt),
+    /// [`Error::NoFeedback`] if an earlier step was not followed by [`feedback`](Self::feedback)
+    /// and a selector [needs it](Self::needs_feedback).
+    pub fn check_taught(&self, step: u32) -> Result<()> {
+        if let Some(selector) = self.awaits_prompt() {
+            return Err(Error::Unobserved { selector: selector.into() });
+        }
+        let Some(selector) = self.name_of(|selector| selector.needs_feedback()) else {
+            return Ok(());
+        };
+        match self.lessons.begin(step) {
+            Some(step) => Err(Error::NoFeedback { selector: selector.into(), step }),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes of the indexes of selectors and sampler.
+    pub fn index_bytes(&self) -> usize {
+        let selectors = self.selectors.iter().map(|selector| selector.index_bytes());
+        selectors.chain(self.sampler.iter().map(|sampler| sampler.index_bytes())).sum()
+    }
+
+    /// The tokens that are not evicted: of the first `visible` those that a row of now or later, which sees at least as many, may
+    /// read. `None` is all of them, as wherever tokens are drawn by chance.
+    pub fn live(&self, visible: usize) -> Option<Picks> {
+        if self.dense || self.sampler.is_some() {
+            return None;
+        }
+        let mut live = Picks::new(visible);
+        self.selectors.iter().for_each(|selector| selector.live(&mut live));
+        live.take(visible - 1); // What is read if nothing is picked.
+        (live.len() < visible).then_some(live)
+    }
+
+    /// Whether a selector needs [`feedback`](Self::feedback).
+    pub fn needs_feedback(&self) -> bool {
+        self.selectors.iter().any(|selector| selector.needs_feedback())
+    }
+
+    /// Passes one row's attention weights to the selectors that need them.
+    pub fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
+        self.lessons.feed_back();
+        let sampling = self.config.sampling();
+        let waiting = self.selectors.iter_mut().enumerate();
+        for (i, selector) in waiting.filter(|(_, selector)| selector.needs_feedback()) {
+            selector.feedback(&row.for_selector(i, sampling.as_ref()), attended);
+        }
+    }
+
+    /// Chooses the tokens that this KV head's query heads read at one step, by the definition.
+    ///
+    /// # Errors
+    /// The errors of [`check_taught`](Self::check_taught).
+    pub fn read(&self, step: &Step<'_>) -> Result<Reading> {
+        self.check_taught(step.step)?;
+        Ok(self.complete(step, &self.choose(step)))
+    }
+
+    /// The first half of [`read`](Self::read): what the selectors pick. It does not depend on the
+    /// sequence number.
+    pub fn choose(&self, step: &Step<'_>) -> Choice {
+        let group = step.site.shape.group();
+        if self.dense {
+            return Choice { picks: vec![None], bounds: vec![None; group] };
+        }
+        let picks = self.select(step);
+        let bounds = match &picks[..] {
+            [_alike] if group > 1 => vec![None; group],
+            own => own.iter().map(Picks::residual_bound).collect(),
+        };
+        let picks: Vec<_> = match self.config.share {
+            Share::Group => vec![Arc::new(union(picks))],
+            Share::Head => picks.into_iter().map(Arc::new).collect(),
+        };
+        let lists = if self.config.share == Share::Group { 1 } else { group };
+        Choice { picks: picks.into_iter().cycle().take(lists).map(Some).collect(), bounds }
+    }
+
+    /// The second half of [`read`](Self::read): a sample of the residual.
+    pub fn complete(&self, step: &Step<'_>, choice: &Choice) -> Reading {
+        let rows = step.rows();
+        let readers = rows.len() / choice.lists();
+        let accumulators = rows.chunks(readers).map(ExactAccumulator::new);
+        let reads = accumulators
+            .enumerate()
+            .map(|(i, mut accumulator)| self.sample(step, choice, i, &mut accumulator));
+        Reading::new(reads.collect(), rows.len())
+    }
+
+    /// Completes one list of a choice, with the `accumulator` of its readers.
+    ///
+    /// Without an estimator, and where everything is read, the accumulator reads nothing.
+    pub fn sample(
+        &self,
+        step: &Step<'_>,
+        choice: &Choice,
+        list: usize,
+        accumulator: &mut dyn Accumulator,
+    ) -> Read {
+        let Some(picks) = &choice.picks[list] else {
+            return Read::everything(step.visible, Certificate::exact(None));
+        };
+        if picks.len() == picks.visible() {
+            return Read::everything(step.visible, self.exact());
+        }
+        let Some(sampler) = &self.sampler else {
+            return self.drop_residual(step, picks, accumulator);
+        };
+        let readers = step.site.shape.group() / choice.lists();
+        let residual = |bound: &Option<f32>| Residual {
+            n_s: picks.visible() - picks.len(),
+            visible: picks.visible(),
+            query_heads: step.site.shape.query_heads,
+            max_norm_v: self.max_norm_v(picks.visible()),
+            bound: *bound,
+        };
+        let residuals: Vec<Residual> =
+            choice.bounds[list * readers..][..readers].iter().map(residual).collect();
+        let rows = step.rows();
+        let rows = &rows[list * readers..][..readers];
+        let design = sampler.design(rows, picks, &self.sample_stream(step, list));
+        let how = self.config.sampler();
+        let base = how.base().of(step.visible);
+        let drawing = Drawing::new(design, how.is_uniform(), base, picks, &residuals, accumulator);
+        let Some(estimator) = &self.config.estimator else {
+            return self.drawn(step, picks, drawing.draw_what_there_is(picks), None);
+        };
+        match drawing.run(&**estimator, picks, self.error_bars) {
+            Outcome::FellBack => self.fall_back(step),
+            Outcome::Drawn(drawn) => {
+                let budget = Some(drawn.budget);
+                self.drawn(step, picks, drawn, budget)
+            }
+        }
+    }
+
+    /// What a list and its sample come to.
+    fn drawn(
+        &self,
+        step: &Step<'_>,
+        picks: &Arc<Picks>,
+        drawn: Drawn,
+        budget: Option<usize>,
+    ) -> Read {
+        let widest = drawn.radii.iter().copied().reduce(f64::max);
+        let demand = self.config.demand();
+        let certificate = Certificate {
+            promise: if drawn.withheld { None } else { self.config.promise() },
+            bar: demand.zip(widest).map(|(demand, radius)| demand.bar(radius)),
+            kind: drawn.kind,
+            assumes: drawn.assumes,
+            held: drawn.held,
+        };
+        if picks.is_empty() && drawn.tokens.is_empty() {
+            return Read::only(newest(step), certificate);
+        }
+        Read::sampled(picks.clone(), drawn, budget, certificate)
+    }
+
+    /// Everything, because that is faster than the pipeline's choice.
+    pub fn fall_back(&self, step: &Step<'_>) -> Read {
+        let mut everything = Read::everything(step.visible, self.exact());
+        everything.fell_back = true;
+        everything
+    }
+
+    /// Runs the selectors, each seeing the picks of those before it: once for all members while
+    /// they pick the same, then for each.
+    fn select(&self, step: &Step<'_>) -> Vec<Picks> {
+        let (rows, logits) = (step.rows(), GroupLogits::default());
+        let sampling = self.config.sampling();
+        let mut picks = vec![Picks::new(step.visible)];
+        if self.sampler.is_some() && self.config.sampler().wants_scores() {
+            picks[0].keep_scores();
+        }
+        for (i, selector) in self.selectors.iter().enumerate() {
+            if !selector.group_wide() {
+                picks.resize(rows.len(), picks[0].clone());
+            }
+            for (row, picks) in rows.iter().zip(&mut picks) {
+                let row = row.sharing(&logits).for_selector(i, sampling.as_ref());
+                selector.select(&row, picks);
+            }
+        }
+        picks
+    }
+
+    /// The sampler's random numbers: purpose 0, and one member number for a list that all share.
+    pub(crate) fn sample_stream(&self, step: &Step<'_>, list: usize) -> Stream {
+        let member = if self.config.share == Share::Group { SHARED } else { list };
+        Stream::new(&self.site, 0, step.step, member)
+    }
+
+    /// The list of a pipeline that draws nothing.
+    fn drop_residual(
+        &self,
+        step: &Step<'_>,
+        picks: &Arc<Picks>,
+        accumulator: &mut dyn Accumulator,
+    ) -> Read {
+        if picks.len() >= accumulator.dense_from(false) {
+            return self.fall_back(step);
+        }
+        let certificate = Certificate {
+            promise: self.config.promise(),
+            bar: None,
+            kind: Kind::None,
+            assumes: Assumptions::NONE,
+            held: false,
+        };
+        Read::only(if picks.is_empty() { newest(step) } else { picks.clone() }, certificate)
+    }
+
+    fn exact(&self) -> Certificate {
+        Certificate::exact(self.config.demand())
+    }
+}
+
+/// The newest token: a list must hold something.
+fn newest(step: &Step<'_>) -> Arc<Picks> {
+    let mut picks = Picks::new(step.visible);
+    picks.take(step.visible - 1);
+    Arc::new(picks)
+}
+
+/// What any member picked.
+fn union(picks: Vec<Picks>) -> Picks {
+    let mut picks = picks.into_iter();
+    let mut all = picks.next().expect("a group has at least one member");
+    picks.for_each(|picks| all.union(&picks));
+    all
+}

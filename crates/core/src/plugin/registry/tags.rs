@@ -1,0 +1,45 @@
+//! The names that `typetag` knows, which it tells only where it refuses another.
+
+use std::fmt;
+
+use serde::de::value::MapDeserializer;
+use serde::de::{self, DeserializeOwned};
+
+use crate::plugin::{BudgetEstimator, ComponentKind, SamplerConfig, SelectorConfig};
+
+/// The names of a kind, sorted; one that two components have is there twice.
+pub(super) fn of(kind: ComponentKind) -> &'static [&'static str] {
+    match kind {
+        ComponentKind::Selector => known::<Box<dyn SelectorConfig>>(),
+        ComponentKind::Sampler => known::<Box<dyn SamplerConfig>>(),
+        ComponentKind::Estimator => known::<Box<dyn BudgetEstimator>>(),
+    }
+}
+
+fn known<T: DeserializeOwned>() -> &'static [&'static str] {
+    let nobody = std::iter::once(("type", "\0"));
+    let refused = T::deserialize(MapDeserializer::<_, Refused>::new(nobody)).err();
+    refused.map_or(&[], |Refused(known)| known)
+}
+
+/// A refusal, and the names that would not have been refused.
+#[derive(Debug)]
+struct Refused(&'static [&'static str]);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("refused")
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl de::Error for Refused {
+    fn custom<T: fmt::Display>(_: T) -> Self {
+        Self(&[])
+    }
+
+    fn unknown_variant(_: &str, known: &'static [&'static str]) -> Self {
+        Self(known)
+    }
+}

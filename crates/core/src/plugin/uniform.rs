@@ -1,0 +1,107 @@
+//! `uniform`: a simple random sample of the residual, without replacement. The default.
+//!
+//! The first tokens of a keyed random order of all visible ones, skipping what was taken, so that a
+//! larger sample continues a smaller one. Every token is drawn with probability `b / n_s`.
+//!
+//! Cost: O(b · visible / n_s) per list; no index.
+//!
+//! # Guarantee
+//! Unbiased totals, of variance `n_s² S² (1/b − 1/n_s)` (docs/guarantees.md, eq. 3). What a sample may
+//! have missed is bounded only by what selectors prove of the weights that they leave.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Result, Size,
+    plugin::{Design, Sampler, SamplerConfig},
+    register,
+    sample::{Draws, Order, Stratification},
+    step::{Picks, Row, Site, Stream},
+};
+
+/// A sample in which every token of the residual is as likely as any other.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Uniform {
+    /// Tokens in the first look at the residual; one has no variance, so it reads everything.
+    #[serde(default = "default_base")]
+    pub base: Size,
+}
+
+/// What samplers draw first, unless they are told otherwise.
+pub const fn default_base() -> Size {
+    Size::Tokens(128)
+}
+
+impl Uniform {
+    /// With the default base.
+    pub const DEFAULT: Self = Self { base: default_base() };
+}
+
+impl Default for Uniform {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+#[typetag::serde(name = "uniform")]
+impl SamplerConfig for Uniform {
+    fn build(&self, _: &Site) -> Result<Box<dyn Sampler>> {
+        Ok(Box::new(Worker))
+    }
+
+    fn base(&self) -> Size {
+        self.base
+    }
+
+    fn is_uniform(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Worker;
+
+impl Sampler for Worker {
+    fn design<'a>(
+        &'a self,
+        _: &[Row<'a>],
+        picks: &'a Picks,
+        stream: &Stream,
+    ) -> Box<dyn Design + 'a> {
+        let draws = Order::new(picks.visible(), stream).draws();
+        Box::new(Simple { draws, picks, drawn: 0, n_s: picks.visible() - picks.len() })
+    }
+}
+
+struct Simple<'a> {
+    draws: Draws,
+    picks: &'a Picks,
+    drawn: usize,
+    n_s: usize,
+}
+
+impl Design for Simple<'_> {
+    fn extend(&mut self, size: usize, out: &mut Vec<u32>) {
+        let more = size.min(self.n_s).saturating_sub(self.drawn);
+        self.draws.fill(self.picks, more, out);
+        self.drawn += more;
+    }
+
+    fn probabilities(&self) -> Vec<f64> {
+        vec![self.drawn as f64 / self.n_s as f64; self.drawn]
+    }
+
+    fn factors(&self, size: usize) -> Vec<f64> {
+        let (n_s, size) = (self.n_s as f64, size as f64);
+        let factor = n_s * n_s * (1.0 / size - 1.0 / n_s) / (self.drawn as f64 - 1.0);
+        vec![factor; self.drawn]
+    }
+
+    fn strata(&self) -> Option<Stratification> {
+        Some(Stratification::single(self.drawn))
+    }
+}
+
+register!(Sampler, "uniform", Uniform, "every token as likely as any other (default)");

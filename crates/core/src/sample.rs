@@ -1,0 +1,24 @@
+//! Samples of the residual, and what they say about their own error: the moments of a uniform
+//! sample, and of one whose tokens were drawn with probabilities of their own.
+//! `docs/guarantees.md` in the repository has the equations.
+
+mod accumulator;
+pub(crate) mod order;
+mod residual;
+pub(crate) mod stats;
+mod stratification;
+mod uniforms;
+mod unseen;
+mod weighed;
+
+pub use accumulator::{Accumulator, ExactAccumulator};
+pub use order::{Draws, Order};
+pub use residual::Residual;
+pub use stats::{
+    ALLOWANCE, Deviations, LAGS, Moments, Sample, SampleStats, drift, max_or_nan,
+    mean_of_lagged_squares, scale_up,
+};
+pub use stratification::Stratification;
+pub use uniforms::Uniforms;
+pub use unseen::Unseen;
+pub use weighed::{Centre, Weighed, Within};

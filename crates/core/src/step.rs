@@ -1,0 +1,23 @@
+//! One decode step of one KV head: its tokens, the rows that read them, and the tokens picked.
+
+pub(crate) mod picks;
+mod prefix_max;
+pub(crate) mod row;
+mod rows_view;
+mod shape;
+mod softmax;
+pub(crate) mod stream;
+mod token_class;
+mod tokens;
+pub(crate) mod top;
+
+pub use picks::Picks;
+pub use prefix_max::PrefixMax;
+pub use row::{Row, Sampling, Score, Step};
+pub use rows_view::RowsView;
+pub use shape::{Shape, Site};
+pub use softmax::Softmax;
+pub use stream::Stream;
+pub use token_class::TokenClass;
+pub use tokens::{BlockLayout, Blocks, Element, MAX_MAGNITUDE, PageLayout, StoredRows, Tokens};
+pub use top::Rank;
