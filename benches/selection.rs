@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use divan::{Bencher, black_box};
-use vattention::selectors::{Bits, Codes, LabelBits, Quest};
+use vattention::index::LabelBits;
+use vattention::selectors::{Bits, Codes, Quest};
 use vattention::{
     Shape, Size,
     plugin::{NewTokens, Order, Picks, Score, SelectorConfig, Site, Step, Stream, Tokens},

@@ -11,7 +11,7 @@
 //! | write a selector, a sampler or an estimator | [`plugin`] |
 //! | let a pipeline choose what an engine's own kernels read | [`engine`] |
 //! | see what a sample says of its error | [`statistics`] |
-//! | know a part that is there | [`selectors`], [`samplers`], [`estimators`], [`backends`], [`cuda`] |
+//! | know a part that is there | [`selectors`], [`samplers`], [`estimators`], [`index`], [`backends`], [`cuda`] |
 //! | read captured heads, or make some up | [`trace`] |
 //! | compare, verify, study, measure | [`experiments`] |
 //!
@@ -61,6 +61,7 @@ pub use vattention_core::{
 pub use vattention_cuda as cuda;
 pub use vattention_estimators as estimators;
 pub use vattention_experiments as experiments;
+pub use vattention_index as index;
 #[cfg(feature = "plots")]
 pub use vattention_plots as plots;
 pub use vattention_samplers as samplers;

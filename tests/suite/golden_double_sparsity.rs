@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use crate::common::peer::{Case, LAYER, size};
 use ndarray::{Array3, ArrayView1, ArrayViewMut1, s};
 use serde_json::Value;
-use vattention::selectors::{DoubleSparsity, Importance, IndexOf, LabelBits, Sink, Window};
+use vattention::index::LabelBits;
+use vattention::selectors::{DoubleSparsity, Importance, IndexOf, Sink, Window};
 use vattention::{
     Size, available_backends,
     plugin::{NewTokens, Picks, Score, SelectorConfig, Site, Step, Tokens},

@@ -13,8 +13,9 @@ use crate::common::peer::{Case, size};
 use ndarray::{Array2, s};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use vattention::index::{BLOCK, Collisions, Lsh, Rule, TableBits, Transform};
 use vattention::plugin::schemars::{self, JsonSchema};
-use vattention::selectors::{BLOCK, Collisions, Lsh, Rule, Sink, TableBits, Transform, Window};
+use vattention::selectors::{Sink, Window};
 use vattention::{
     PipelineConfig, Result, Share, Size, available_backends,
     plugin::{

@@ -10,7 +10,8 @@ use std::num::NonZeroUsize;
 use crate::common::peer::{Case, LAYER, size};
 use ndarray::{Array1, Array3, s};
 use serde_json::Value;
-use vattention::selectors::{LabelBits, Quest};
+use vattention::index::LabelBits;
+use vattention::selectors::Quest;
 use vattention::{
     Shape, Size,
     plugin::{NewTokens, Picks, Row, Score, Selector, SelectorConfig, Site, Step, Tokens},

@@ -3,9 +3,9 @@
 use std::num::NonZeroU16;
 
 use vattention::experiments::binomial::p_value;
+use vattention::index::{BLOCK, HashTables, Rule, TableBits, Transform};
 use vattention::plugin::{Picks, SamplerConfig, Site, Stream};
 use vattention::samplers::LshSampler;
-use vattention::selectors::{BLOCK, HashTables, Rule, TableBits, Transform};
 use vattention_testkit::{Head, Texture};
 
 /// Sequences, each with its own tables.

@@ -7,13 +7,13 @@ use crate::common::{backends, normal};
 use ndarray::s;
 use serde::{Deserialize, Serialize};
 use vattention::estimators::Ratio;
+use vattention::index::{HashTables, Rule, TableBits, Transform};
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::plugin::{
     Assurance, Attended, BudgetEstimator, Design, Picks, Row, Sampler, SamplerConfig, Selector,
     SelectorConfig, Site, Size, Stream, register, typetag,
 };
 use vattention::samplers::LshSampler;
-use vattention::selectors::{HashTables, Rule, TableBits, Transform};
 use vattention::{FallBack, Options, PipelineConfig, Result, Shape, Share};
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 32 };

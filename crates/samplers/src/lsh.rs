@@ -1,7 +1,7 @@
 //! `lsh`: the tokens that fall into the query's bucket in enough of many random hash tables, weighed.
 //!
 //! Tables, and what they find, are those of the selector `magic-pig`
-//! ([`HashTables`](vattention_selectors::HashTables)), which takes for certain what they find. Here a
+//! ([`HashTables`](vattention_index::HashTables)), which takes for certain what they find. Here a
 //! token that is found weighs `1/π`, π being the probability over the draw of the tables that it is,
 //! 1e-9 at the least; the tokens of the last, incomplete block are certain.
 //!
@@ -24,7 +24,7 @@ use vattention_core::{
     plugin::{Assurance, Design, default_base},
     register, typetag,
 };
-use vattention_selectors::{HashTables, Hashed};
+use vattention_index::{HashTables, Hashed};
 
 /// What many random hash tables find, weighed by the probability of that.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

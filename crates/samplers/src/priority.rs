@@ -3,7 +3,7 @@
 //! An index predicts the logit `s^` of every visible token for each row:
 //!
 //! - `"2-bit"`: codes of 2 bits for each element of a key, centred and rotated
-//!   ([`RotatedCodes`](vattention_selectors::RotatedCodes));
+//!   ([`RotatedCodes`](vattention_index::RotatedCodes));
 //! - `"8-bit"`: copies of the keys in 8 bits, whose errors are known to within a bound (`keys.rs`);
 //! - `"selectors"`: the scores of the last selector that ranked the tokens, scaled to logits
 //!   (`learned.rs`).

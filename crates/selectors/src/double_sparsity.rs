@@ -53,7 +53,7 @@ use vattention_core::{
 };
 
 use crate::index_of::{IndexOf, counting};
-use crate::labels::{LabelBits, Labels, Rounding, Term};
+use vattention_index::{LabelBits, Labels, Rounding, Term};
 
 /// The tokens that score best by a few channels of their keys, quantised.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

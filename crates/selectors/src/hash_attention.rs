@@ -56,9 +56,9 @@ use vattention_core::{
 pub use codes::Codes;
 pub use vattention_core::Activation;
 
-use crate::bounded::Bounded;
 use crate::index_of::{IndexOf, counting};
 use codes::pack;
+use vattention_index::Bounded;
 use weights::Weights;
 
 /// The signs in a code, 32 as the authors have.

@@ -3,19 +3,16 @@
 //! Linking this crate makes them known to pipeline files; the `vattention` facade does.
 
 mod auto;
-mod bounded;
-mod clusters;
-mod columns;
+#[cfg(test)]
+mod clusters_golden;
 mod double_sparsity;
 mod duo_attention;
 mod fastgen;
 mod h2o;
 mod hash_attention;
-mod hash_tables;
 mod index_of;
 mod inf_llm;
 mod kept;
-mod labels;
 mod learned;
 mod loki;
 mod magic_pig;
@@ -28,30 +25,25 @@ mod pq_cache;
 mod quest;
 mod received;
 mod retrieval_attention;
-mod rotated_codes;
 mod scissorhands;
 mod sink;
 mod snapkv;
 mod sparq;
 mod squeezed_attention;
 mod tactic;
-mod tensor_file;
 mod top_p;
 mod twilight;
 mod window;
 
 use vattention_core::{Error, Result, Selector};
 
-pub use bounded::Bounded;
 pub use double_sparsity::{DoubleSparsity, Importance};
 pub use duo_attention::DuoAttention;
 pub use fastgen::FastGen;
 pub use h2o::H2o;
 pub use hash_attention::{Activation, Bits, Codes, HashAttention};
-pub use hash_tables::{BLOCK, Collisions, HashTables, Hashed, Lsh, Rule, TableBits, Transform};
 pub use index_of::IndexOf;
 pub use inf_llm::InfLlm;
-pub use labels::{LabelBits, Labels, Rounding, Term};
 pub use loki::Loki;
 pub use magic_pig::MagicPig;
 pub use oracle_top_k::OracleTopK;
@@ -59,7 +51,6 @@ pub use oracle_top_p::{MassOf, OracleTopP};
 pub use pq_cache::{Codebook, Metric, PartBits, PartCodes, PartTable, PqCache};
 pub use quest::Quest;
 pub use retrieval_attention::RetrievalAttention;
-pub use rotated_codes::{CodeDeviations, RotatedCodes};
 pub use scissorhands::Scissorhands;
 pub use sink::Sink;
 pub use snapkv::{Odd, Pooling, SnapKv};

@@ -43,7 +43,7 @@ use vattention_core::{
     register, step::Score, typetag,
 };
 
-use crate::columns::Columns;
+use vattention_index::Columns;
 
 /// The tokens with the largest scores by the first principal components of the keys.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -20,7 +20,7 @@ use vattention_core::{
     NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, register, typetag,
 };
 
-use crate::{HashTables, Hashed};
+use vattention_index::{HashTables, Hashed};
 
 /// The tokens in the query's bucket in enough of many random hash tables.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -57,3 +57,21 @@ register!(
     MagicPig,
     "the tokens in the query's bucket in enough of many random hash tables"
 );
+
+#[cfg(test)]
+mod tests {
+    use vattention_index::{Rule, Transform};
+
+    use super::MagicPig;
+
+    fn config(rule: Rule, transform: Transform, center: bool) -> MagicPig {
+        let json = r#"{"tables": 12, "bits": 4}"#;
+        let mut config: MagicPig = serde_json::from_str(json).expect("the fields are in range");
+        (config.0.rule, config.0.transform, config.0.center) = (rule, transform, center);
+        config
+    }
+
+    vattention_testkit::laws!(authors, config(Rule::Two, Transform::Angular, true));
+    vattention_testkit::laws!(paper, config(Rule::Any, Transform::SimpleLsh, false));
+    vattention_testkit::laws!(other, config(Rule::Two, Transform::SimpleLsh, true));
+}

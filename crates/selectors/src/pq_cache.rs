@@ -54,9 +54,9 @@ use vattention_core::{
 pub use codebook::{Codebook, PartTable};
 pub use codes::PartCodes;
 
-use crate::bounded::Bounded;
-use crate::clusters::{k_means, order};
 use codebook::{augmented, squared_norm};
+use vattention_index::Bounded;
+use vattention_index::clusters::{k_means, order};
 
 /// The bits of one part's code, 6 as the authors have: there are `2^bits` centroids.
 pub type PartBits = Bounded<1, 8, 6>;

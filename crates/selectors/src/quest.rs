@@ -43,9 +43,9 @@ use vattention_core::{
     typetag,
 };
 
-use crate::labels::{LabelBits, Labels, Rounding};
 use crate::per_token::per_token;
 use page::Page;
+use vattention_index::{LabelBits, Labels, Rounding};
 
 /// The tokens of the pages whose keys can reach the largest scores.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

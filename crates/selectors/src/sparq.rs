@@ -35,7 +35,7 @@ use vattention_core::{
     step::Score, typetag,
 };
 
-use crate::columns::Columns;
+use vattention_index::Columns;
 
 /// The tokens with the largest scores by the channels in which the query is largest.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

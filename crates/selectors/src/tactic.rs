@@ -41,8 +41,8 @@ use vattention_core::{
     register, typetag,
 };
 
-use crate::clusters::{Centroids, Clusters, assign, k_means, order};
 use curve::Curve;
+use vattention_index::clusters::{Centroids, Clusters, assign, k_means, order};
 
 /// As many tokens, by their clusters' scores, as are expected to hold `mass` of the attention.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -1,6 +1,6 @@
 //! The laws.
 
-use vattention_selectors::{HashTables, Rule, TableBits, Transform};
+use vattention_index::{HashTables, Rule, TableBits, Transform};
 
 use super::*;
 

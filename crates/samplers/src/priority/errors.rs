@@ -16,7 +16,7 @@
 use half::bf16;
 use multiversion::multiversion;
 use vattention_core::{Picks, step::Element};
-use vattention_selectors::CodeDeviations;
+use vattention_index::CodeDeviations;
 
 use super::exp::exp;
 use super::index::Scan;

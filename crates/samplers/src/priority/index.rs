@@ -3,7 +3,7 @@
 use half::bf16;
 use multiversion::multiversion;
 use vattention_core::{NewTokens, Picks, Row, Site};
-use vattention_selectors::RotatedCodes;
+use vattention_index::RotatedCodes;
 
 use super::LogitIndex;
 use super::errors::Errors;

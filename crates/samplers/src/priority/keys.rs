@@ -9,7 +9,7 @@
 //! products in any order of summation (Higham, Accuracy and Stability of Numerical Algorithms, 3.1).
 
 use vattention_core::{Row, Tokens, step::PrefixMax};
-use vattention_selectors::{LabelBits, Labels, Rounding};
+use vattention_index::{LabelBits, Labels, Rounding};
 
 use super::index::norm;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vattention_core::{Activation, Affine, CodeMap, Network, Shape, Site};
 
 use super::{Bits, IndexOf};
-use crate::tensor_file::{TensorFile, mismatch};
+use vattention_index::tensor_file::{TensorFile, mismatch};
 
 const FORMAT: &str = "vattention-hash/1";
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use vattention_core::{Shape, Site, Tokens};
 
-use crate::tensor_file::{TensorFile, mismatch};
+use vattention_index::tensor_file::{TensorFile, mismatch};
 
 const FORMAT: &str = "vattention-loki/1";
 

@@ -144,7 +144,7 @@ proptest! {
         let rank = rank.min(head.dim - 1);
         let [few, many, all] = [rank, rank + 1, head.dim].map(|rank| filled(rank, Score::Head, &head));
         for token in 0..head.tokens {
-            let of = |worker: &Worker| worker.index.of(token);
+            let of = |worker: &Worker| worker.index.row(token);
             prop_assert_eq!(&of(&many)[..rank], &of(&few)[..]);
             let mut key = vec![0.0; head.dim];
             head.part(0..head.tokens).keys.copy_row(token, &mut key);

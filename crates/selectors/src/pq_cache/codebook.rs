@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use vattention_core::ndarray::{ArrayView1, ArrayView2};
 
-use crate::clusters::Centroids;
+use vattention_index::clusters::Centroids;
 
 /// The most centroids that a code of 8 bits can name.
 pub(super) const MOST: usize = 256;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use vattention_core::Tokens;
 
-use crate::labels::Term;
+use vattention_index::Term;
 
 /// The least and the largest number of each channel over the keys of a page; the largest is the
 /// least of the negated numbers, negated, so that both are bounds from below.

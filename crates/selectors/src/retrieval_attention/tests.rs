@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use vattention_testkit::{Head, Texture, heads};
 
 use super::*;
-use crate::clusters::golden::Golden;
+use crate::clusters_golden::Golden;
 use crate::learned::testing::{prompt, queries};
 use crate::picked::picked;
 

@@ -4,7 +4,7 @@ use vattention_core::ndarray::{Array2, ArrayView1, ArrayView2, Axis, s};
 use vattention_core::{Picks, Site, Size, plugin::PromptQueries};
 
 use super::{Bar, Worker};
-use crate::clusters::{Centroids, Clusters, assign, k_means, order};
+use vattention_index::clusters::{Centroids, Clusters, assign, k_means, order};
 
 /// A context that was clustered.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ impl Context {
 impl Coarse {
     /// `above` are the coarse clusters of the fine ones, and `level` makes a level of the labels of tokens.
     fn new(fine: &Level, above: &[usize], level: impl Fn(&[usize]) -> Level) -> Self {
-        let tokens = (0..fine.clusters.len()).map(|cluster| fine.clusters.members(cluster).len());
+        let tokens = (0..fine.clusters.count()).map(|cluster| fine.clusters.members(cluster).len());
         let mut labels = vec![0; tokens.sum()];
         let mut within = vec![Vec::new(); above.iter().max().map_or(0, |most| most + 1)];
         for (cluster, &label) in above.iter().enumerate() {
@@ -135,7 +135,7 @@ impl Found {
         let of_coarse = above.logits(query);
         let bar = coarse.level.threshold;
         let total = log_total(above, &of_coarse);
-        let count = fine.clusters.len();
+        let count = fine.clusters.count();
         let (mut logits, mut seen) = (vec![0.0; count], vec![false; count]);
         let mut terms = Vec::new();
         for (group, (within, &logit)) in coarse.within.iter().zip(&of_coarse).enumerate() {
@@ -171,7 +171,7 @@ fn log_sum(terms: &[(f32, usize)]) -> f64 {
 
 /// The score of each cluster, on the average of some queries `[queries, head_dim]`.
 fn averages(clusters: &Clusters, queries: ArrayView2<'_, f32>) -> Vec<f64> {
-    let mut sums = vec![0.0; clusters.len()];
+    let mut sums = vec![0.0; clusters.count()];
     for query in queries.rows() {
         let logits = clusters.logits(&query.to_vec());
         let total = log_total(clusters, &logits);

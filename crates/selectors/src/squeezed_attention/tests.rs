@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use vattention_testkit::{Head, Texture, heads};
 
 use super::*;
-use crate::clusters::golden::{Case, Golden, labels};
+use crate::clusters_golden::{Case, Golden, labels};
 use crate::learned::testing::{prompt, queries};
 
 fn config(size: Option<Size>, threshold: Option<f64>) -> SqueezedAttention {
@@ -126,7 +126,7 @@ proptest! {
         for member in queries.outer_iter() {
             let logits = level.clusters.logits(&member.row(0).to_vec());
             let weight = |cluster: usize| level.clusters.members(cluster).len() as f64 * f64::from(logits[cluster]).exp();
-            let total: f64 = (0..level.clusters.len()).map(weight).sum();
+            let total: f64 = (0..level.clusters.count()).map(weight).sum();
             for (cluster, &logit) in logits.iter().enumerate() {
                 scores.push((f64::from(logit).exp() / total, level.clusters.members(cluster).len()));
             }

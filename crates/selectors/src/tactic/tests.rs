@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use vattention_testkit::{Head, Texture, heads};
 
 use super::*;
-use crate::clusters::golden::{Case, Golden, labels};
+use crate::clusters_golden::{Case, Golden, labels};
 
 fn config(mass: f64, cluster: u16) -> Tactic {
     Tactic {

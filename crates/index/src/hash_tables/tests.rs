@@ -1,21 +1,16 @@
-//! The laws of the selector over them, and what the card of the method demands of codes and probabilities.
+//! Demands of the method on codes and probabilities.
 
 use proptest::prelude::*;
-use vattention_core::{SelectorConfig, Step, Tokens};
+use vattention_core::{Step, Tokens};
 use vattention_testkit::{Head, Texture, heads};
 
 use super::lsh::squared_norm;
 use super::*;
-use crate::MagicPig;
 
 fn config(rule: Rule, transform: Transform, center: bool) -> HashTables {
     let (tables, bits) = (NonZeroU16::new(12).unwrap(), TableBits::try_from(4).unwrap());
     HashTables { tables, bits, rule, transform, center }
 }
-
-vattention_testkit::laws!(authors, MagicPig(config(Rule::Two, Transform::Angular, true)));
-vattention_testkit::laws!(paper, MagicPig(config(Rule::Any, Transform::SimpleLsh, false)));
-vattention_testkit::laws!(other, MagicPig(config(Rule::Two, Transform::SimpleLsh, true)));
 
 /// Every rule, transform and centring.
 fn modes() -> impl Iterator<Item = (Rule, Transform, bool)> {
@@ -39,7 +34,7 @@ fn found(config: &HashTables, head: &Head, key_scale: f32, query_scale: f32) -> 
     let part = head.part(0..head.tokens);
     let keys = scaled(part.keys);
     let keys = Tokens::new(&keys, head.tokens, head.dim);
-    let mut index = config.at(head.site());
+    let mut index = config.index("test", head.site()).unwrap();
     index.append(&NewTokens { keys, ..part });
     let step = head.step(head.tokens);
     let queries: Vec<f32> = step.queries.iter().map(|x| x * query_scale).collect();
@@ -100,7 +95,7 @@ proptest! {
         let mut longer = keys.clone();
         longer[5].iter_mut().for_each(|x| *x *= 2.0_f32.powi(power));
         let config = config(Rule::Two, Transform::Angular, false);
-        let lsh = config.at(head.site()).lsh;
+        let lsh = config.index("test", head.site()).unwrap().lsh;
         prop_assert_eq!(lsh.key_signatures(&keys, 1.0), lsh.key_signatures(&longer, 9.0));
     }
 
@@ -108,7 +103,7 @@ proptest! {
     #[test]
     fn the_query_finds_itself(head in heads(40)) {
         for (rule, transform, _) in modes() {
-            let lsh = config(rule, transform, false).at(head.site()).lsh;
+            let lsh = config(rule, transform, false).index("test", head.site()).unwrap().lsh;
             let query = head.step(1).row(0).query().to_vec();
             let keys = lsh.key_signatures(std::slice::from_ref(&query), squared_norm(&query).sqrt());
             let agree = keys.iter().zip(lsh.signatures(&query)).filter(|(key, q)| key[0] == *q);
@@ -121,7 +116,7 @@ proptest! {
 fn open_tokens_are_certain_and_others_found_by_chance() {
     let head = Head::new(3 * BLOCK + 7, 8, 4, Texture::Gaussian);
     for (rule, transform, center) in modes() {
-        let mut index = config(rule, transform, center).at(head.site());
+        let mut index = config(rule, transform, center).index("test", head.site()).unwrap();
         index.append(&head.part(0..head.tokens));
         let step = head.step(head.tokens);
         let found: Vec<usize> = index.found(&step.row(0)).collect();
@@ -138,7 +133,7 @@ fn open_tokens_are_certain_and_others_found_by_chance() {
 fn nothing_becomes_stale() {
     let head = Head::new(4 * BLOCK, 8, 5, Texture::HeavyTail);
     for (rule, transform, center) in modes() {
-        let mut index = config(rule, transform, center).at(head.site());
+        let mut index = config(rule, transform, center).index("test", head.site()).unwrap();
         let find = |index: &Hashed| {
             let step = head.step(2 * BLOCK);
             let found: Vec<usize> = index.found(&step.row(0)).collect();
@@ -156,7 +151,7 @@ fn nothing_becomes_stale() {
 fn the_mean_is_of_all_keys_so_far() {
     let head = Head::new(2 * BLOCK + 5, 8, 6, Texture::Gaussian);
     let config = config(Rule::Two, Transform::Angular, true);
-    let mut index = config.at(head.site());
+    let mut index = config.index("test", head.site()).unwrap();
     index.append(&head.part(0..head.tokens));
     let keys = head.part(0..2 * BLOCK).keys.to_array(0..2 * BLOCK);
     let mean = keys.mean_axis(vattention_core::ndarray::Axis(0)).unwrap();
@@ -194,11 +189,11 @@ fn what_cannot_be_is_refused() {
     let one = NonZeroU16::MIN;
     let site = *Head::new(1, 4, 3, Texture::Flat).site();
     let two = HashTables { tables: one, ..serde_json::from_str("{}").unwrap() };
-    let error = MagicPig(two.clone()).build(&site).unwrap_err().to_string();
+    let error = two.index("magic-pig", &site).unwrap_err().to_string();
     assert_eq!(error, "magic-pig: rule = \"two\" needs two tables or more, got tables = 1");
-    assert!(MagicPig(HashTables { rule: Rule::Any, ..two }).build(&site).is_ok());
+    assert!(HashTables { rule: Rule::Any, ..two }.index("magic-pig", &site).is_ok());
     for bad in [r#"{"bits": 0}"#, r#"{"bits": 17}"#, r#"{"tables": 0}"#, r#"{"tables": 70000}"#] {
-        assert!(serde_json::from_str::<MagicPig>(bad).is_err(), "{bad}");
+        assert!(serde_json::from_str::<HashTables>(bad).is_err(), "{bad}");
     }
 }
 
@@ -206,7 +201,7 @@ fn what_cannot_be_is_refused() {
 fn index_bytes_are_what_the_blocks_hold() {
     let head = Head::new(2 * BLOCK + 9, 8, 5, Texture::Gaussian);
     let config = config(Rule::Two, Transform::Angular, true);
-    let mut index = config.at(head.site());
+    let mut index = config.index("test", head.site()).unwrap();
     index.append(&head.part(0..head.tokens));
     assert_eq!(index.bytes(), 2 * (12 * BLOCK * 2 + 8 * 4 + 8));
 }

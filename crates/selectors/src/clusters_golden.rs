@@ -6,7 +6,7 @@ use vattention_core::{
     NewTokens, Picks, Selector, SelectorConfig, Shape, Site, Step, Tokens, plugin::PromptQueries,
 };
 
-use super::Clusters;
+use vattention_index::clusters::Clusters;
 
 /// The head, and the cases of each selector that indexes a prompt's keys.
 #[derive(Deserialize)]
@@ -110,7 +110,7 @@ impl GoldenHead {
 /// The cluster of each token, by number.
 pub(crate) fn labels(clusters: &Clusters) -> Vec<usize> {
     let mut labels = Vec::new();
-    for cluster in 0..clusters.len() {
+    for cluster in 0..clusters.count() {
         for &token in clusters.members(cluster) {
             labels.resize(labels.len().max(token as usize + 1), usize::MAX);
             labels[token as usize] = cluster;

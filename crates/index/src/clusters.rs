@@ -7,12 +7,12 @@ mod k_means;
 use vattention_core::Tokens;
 use vattention_core::ndarray::{Array2, ArrayView2, Axis};
 
-pub(crate) use centroids::Centroids;
-pub(crate) use k_means::{assign, k_means, order};
+pub use centroids::Centroids;
+pub use k_means::{assign, k_means, order};
 
 /// Tokens in clusters, of which none is empty, and the mean key of each.
 #[derive(Clone, Debug)]
-pub(crate) struct Clusters {
+pub struct Clusters {
     /// `[clusters, head_dim]`
     means: Array2<f32>,
     /// The tokens of each, ascending.
@@ -22,7 +22,7 @@ pub(crate) struct Clusters {
 impl Clusters {
     /// Tokens with these keys `[tokens, head_dim]`, those with the same label in one cluster. Clusters are in the order of their
     /// labels. Means are summed in f64, in the order of the tokens.
-    pub(crate) fn new(keys: ArrayView2<'_, f32>, labels: &[usize]) -> Self {
+    pub fn new(keys: ArrayView2<'_, f32>, labels: &[usize]) -> Self {
         let most = labels.iter().max().map_or(0, |label| label + 1);
         let mut members = vec![Vec::new(); most];
         labels.iter().enumerate().for_each(|(token, &label)| members[label].push(token as u32));
@@ -40,29 +40,29 @@ impl Clusters {
     }
 
     /// How many there are.
-    pub(crate) fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.members.len()
     }
 
     /// The tokens of one, ascending.
-    pub(crate) fn members(&self, cluster: usize) -> &[u32] {
+    pub fn members(&self, cluster: usize) -> &[u32] {
         &self.members[cluster]
     }
 
     /// The mean keys, `[clusters, head_dim]`.
-    pub(crate) fn means(&self) -> ArrayView2<'_, f32> {
+    pub fn means(&self) -> ArrayView2<'_, f32> {
         self.means.view()
     }
 
     /// The product of each mean with a query `[head_dim]`, `[clusters]`. O(clusters · head_dim).
-    pub(crate) fn logits(&self, query: &[f32]) -> Vec<f32> {
-        let mut logits = vec![0.0; self.len()];
-        self.rows().dots(0..self.len(), query, &mut logits);
+    pub fn logits(&self, query: &[f32]) -> Vec<f32> {
+        let mut logits = vec![0.0; self.count()];
+        self.rows().dots(0..self.count(), query, &mut logits);
         logits
     }
 
     /// Those of some clusters.
-    pub(crate) fn logits_of(&self, clusters: &[usize], query: &[f32]) -> Vec<f32> {
+    pub fn logits_of(&self, clusters: &[usize], query: &[f32]) -> Vec<f32> {
         let mut logits = vec![0.0; clusters.len()];
         self.rows().dots_of(clusters, query, &mut logits);
         logits
@@ -70,16 +70,16 @@ impl Clusters {
 
     fn rows(&self) -> Tokens<'_> {
         let rows = self.means.as_slice().expect("rows lie one after the other");
-        Tokens::new(rows, self.len(), self.means.ncols())
+        Tokens::new(rows, self.count(), self.means.ncols())
     }
 
     /// Another token, later than all others, is in this cluster. Its mean stays what it was.
-    pub(crate) fn join(&mut self, token: usize, cluster: usize) {
+    pub fn join(&mut self, token: usize, cluster: usize) {
         self.members[cluster].push(token as u32);
     }
 
     /// What each of the first `visible` tokens has of its cluster's `scores` `[clusters]`; what is in none has 0.
-    pub(crate) fn per_token(&self, scores: &[f32], visible: usize) -> Vec<f32> {
+    pub fn per_token(&self, scores: &[f32], visible: usize) -> Vec<f32> {
         let mut of_tokens = vec![0.0; visible];
         for (members, &score) in self.members.iter().zip(scores) {
             let seen = members.partition_point(|&token| (token as usize) < visible);
@@ -91,13 +91,11 @@ impl Clusters {
     }
 
     /// What they take.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let members: usize = self.members.iter().map(|tokens| size_of_val(&tokens[..])).sum();
         members + self.means.len() * size_of::<f32>()
     }
 }
 
-#[cfg(test)]
-pub(crate) mod golden;
 #[cfg(test)]
 mod tests;

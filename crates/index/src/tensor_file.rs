@@ -10,7 +10,8 @@ use half::{bf16, f16};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 /// An open file. Refusals name the tensor, and [`TensorFile::named`] adds the file.
-pub(crate) struct TensorFile {
+#[derive(Debug)]
+pub struct TensorFile {
     path: PathBuf,
     file: RefCell<File>,
     data_start: u64,
@@ -19,7 +20,10 @@ pub(crate) struct TensorFile {
 
 impl TensorFile {
     /// Opens a file whose metadata must say `format`.
-    pub(crate) fn open(path: &Path, format: &str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// The file's name and a reason: it cannot be read, is no safetensors file, or is of another format.
+    pub fn open(path: &Path, format: &str) -> Result<Self, String> {
         let read = || -> Result<(File, u64, Metadata), String> {
             let mut file = File::open(path).map_err(|error| error.to_string())?;
             let (data_start, header) = read_header(&mut file)?;
@@ -32,27 +36,33 @@ impl TensorFile {
     }
 
     /// A reason, with the file's name before it.
-    pub(crate) fn named(&self, reason: &str) -> String {
+    pub fn named(&self, reason: &str) -> String {
         format!("{}: {reason}", self.path.display())
     }
 
     /// What the metadata says about `key`.
-    pub(crate) fn metadata(&self, key: &str) -> Option<&str> {
+    pub fn metadata(&self, key: &str) -> Option<&str> {
         self.header.metadata().as_ref()?.get(key).map(String::as_str)
     }
 
     /// A tensor that may be missing.
-    pub(crate) fn find(&self, name: &str) -> Option<&TensorInfo> {
+    pub fn find(&self, name: &str) -> Option<&TensorInfo> {
         self.header.info(name)
     }
 
     /// A tensor that must be there.
-    pub(crate) fn info(&self, name: &str) -> Result<&TensorInfo, String> {
+    ///
+    /// # Errors
+    /// The name of the missing tensor.
+    pub fn info(&self, name: &str) -> Result<&TensorInfo, String> {
         self.find(name).ok_or_else(|| format!("there is no `{name}`"))
     }
 
     /// The numbers of one row, the first index, of a tensor of f32, f16 or bf16.
-    pub(crate) fn row(&self, name: &str, row: usize) -> Result<Vec<f32>, String> {
+    ///
+    /// # Errors
+    /// The tensor's name and a reason: it is missing, of another type, or not finite.
+    pub fn row(&self, name: &str, row: usize) -> Result<Vec<f32>, String> {
         let info = self.info(name)?;
         let (start, end) = info.data_offsets;
         let size = (end - start) / info.shape[0];
@@ -72,7 +82,7 @@ impl TensorFile {
 }
 
 /// What is wrong with a tensor's shape.
-pub(crate) fn mismatch(name: &str, info: &TensorInfo, expected: &str) -> String {
+pub fn mismatch(name: &str, info: &TensorInfo, expected: &str) -> String {
     format!("`{name}` is {:?}: expected {expected}", info.shape)
 }
 

@@ -38,14 +38,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
-use vattention_core::{NewTokens, Result, Row, Site};
+use vattention_core::{Error, NewTokens, Result, Row, Site};
 
 pub use collisions::{Collisions, Rule};
 pub use lsh::{BLOCK, Lsh, TableBits, Transform};
 
 use block::Open;
-
-use crate::named;
 
 /// Random hash tables, and how they are made.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -84,24 +82,19 @@ impl HashTables {
     /// the query twice.
     pub fn index(&self, component: &str, site: &Site) -> Result<Hashed> {
         let impossible = self.rule == Rule::Two && self.tables.get() == 1;
-        let index = if impossible {
-            Err("rule = \"two\" needs two tables or more, got tables = 1".into())
-        } else {
-            Ok(self.at(site))
-        };
-        named(component, index)
-    }
-
-    fn at(&self, site: &Site) -> Hashed {
+        if impossible {
+            let reason = "rule = \"two\" needs two tables or more, got tables = 1".into();
+            return Err(Error::Build { component: component.into(), reason });
+        }
         let (tables, dim) = (usize::from(self.tables.get()), site.shape.head_dim);
         let count = tables * usize::from(self.bits.get());
         let planes = gaussians::draw(site, count, self.transform.dim(dim));
-        Hashed {
+        Ok(Hashed {
             collisions: Collisions { tables: self.tables, bits: self.bits, rule: self.rule },
             lsh: Arc::new(Lsh::new(planes, dim, self.bits, self.transform)),
             blocks: Vec::new(),
             open: Open::new(dim, self.center),
-        }
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use vattention_core::ndarray::ArrayView2;
 
 /// The centers of clusters of points.
 #[derive(Clone, Debug)]
-pub(crate) struct Centroids {
+pub struct Centroids {
     /// The first elements of all centroids, the second elements, and so on, `[elements, centroids]`.
     columns: Vec<f32>,
     count: usize,
@@ -16,7 +16,7 @@ const BLOCK: usize = 256;
 
 impl Centroids {
     /// Those of `rows` `[centroids, dim]`, at least one.
-    pub(crate) fn new(rows: ArrayView2<'_, f32>) -> Self {
+    pub fn new(rows: ArrayView2<'_, f32>) -> Self {
         Self { columns: rows.t().iter().copied().collect(), count: rows.nrows() }
     }
 
@@ -24,7 +24,7 @@ impl Centroids {
     ///
     /// # Panics
     /// If the point is not as long as a centroid.
-    pub(crate) fn nearest(&self, point: &[f32]) -> usize {
+    pub fn nearest(&self, point: &[f32]) -> usize {
         let expected = self.columns.len() / self.count;
         assert_eq!(point.len(), expected, "a point is as long as a centroid");
         let mut distances = [0.0; BLOCK];
@@ -41,21 +41,21 @@ impl Centroids {
     }
 
     /// A centroid, into `out` `[dim]`, or as much of it as there is room for.
-    pub(crate) fn copy_to(&self, centroid: usize, out: &mut [f32]) {
+    pub fn copy_to(&self, centroid: usize, out: &mut [f32]) {
         let columns = self.columns.chunks_exact(self.count);
         out.iter_mut().zip(columns).for_each(|(x, column)| *x = column[centroid]);
     }
 
     /// Adds to `sums` `[centroids]`, which may be longer, the product of each with a query `[dim]`; one
     /// that is shorter has 0 at the end.
-    pub(crate) fn add_products(&self, query: &[f32], sums: &mut [f32]) {
+    pub fn add_products(&self, query: &[f32], sums: &mut [f32]) {
         for (q, column) in query.iter().zip(self.columns.chunks_exact(self.count)) {
             sums.iter_mut().zip(column).for_each(|(sum, c)| *sum += q * c);
         }
     }
 
     /// What they take.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         size_of_val(&self.columns[..])
     }
 }

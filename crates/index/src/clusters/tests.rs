@@ -19,7 +19,9 @@ proptest! {
         let keys = array(&numbers, 3);
         let labels = &labels[..keys.nrows()];
         let clusters = Clusters::new(keys, labels);
-        let found = golden::labels(&clusters);
+        let numbers: Vec<f32> = (0..clusters.count()).map(|cluster| cluster as f32).collect();
+        let found = clusters.per_token(&numbers, keys.nrows());
+        let found: Vec<usize> = found.into_iter().map(|cluster| cluster as usize).collect();
         prop_assert_eq!(found.len(), keys.nrows());
         for a in 0..labels.len() {
             for b in 0..labels.len() {
@@ -28,7 +30,7 @@ proptest! {
             }
         }
         let logits = clusters.logits(&query);
-        let some: Vec<usize> = (0..clusters.len()).step_by(2).collect();
+        let some: Vec<usize> = (0..clusters.count()).step_by(2).collect();
         let logits_of = clusters.logits_of(&some, &query);
         prop_assert!(some.iter().zip(logits_of).all(|(&cluster, logit)| logit == logits[cluster]));
         let of_tokens = clusters.per_token(&logits, keys.nrows());

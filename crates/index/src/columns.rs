@@ -6,39 +6,38 @@ use multiversion::multiversion;
 
 /// The first numbers of all tokens, the second, and so on, `[columns][tokens]`, in bf16: it has the range of f32.
 #[derive(Clone, Debug)]
-pub(crate) struct Columns(Vec<Vec<bf16>>);
+pub struct Columns(Vec<Vec<bf16>>);
 
 impl Columns {
     /// So many columns, of no tokens yet.
-    pub(crate) fn new(count: usize) -> Self {
+    pub fn new(count: usize) -> Self {
         Self(vec![Vec::new(); count])
     }
 
     /// How many columns there are.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 
     /// Adds the numbers of the next token, `[columns]`, rounded to bf16.
-    pub(crate) fn push(&mut self, numbers: &[f32]) {
+    pub fn push(&mut self, numbers: &[f32]) {
         for (column, &x) in self.0.iter_mut().zip(numbers) {
             column.push(bf16::from_f32(x));
         }
     }
 
     /// Adds `weight` times a column to the scores of the first tokens, `[visible]`.
-    pub(crate) fn add_multiple(&self, column: usize, weight: f32, scores: &mut [f32]) {
+    pub fn add_multiple(&self, column: usize, weight: f32, scores: &mut [f32]) {
         add_multiple(self.0[column].reinterpret_cast(), weight, scores);
     }
 
     /// What they take: 2 bytes for each token and column.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.0.iter().map(|column| size_of_val(&column[..])).sum()
     }
 
-    /// The numbers of one token.
-    #[cfg(test)]
-    pub(crate) fn of(&self, token: usize) -> Vec<bf16> {
+    /// The numbers of one token, `[columns]`.
+    pub fn row(&self, token: usize) -> Vec<bf16> {
         self.0.iter().map(|column| column[token]).collect()
     }
 }

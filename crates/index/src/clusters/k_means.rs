@@ -13,7 +13,7 @@ const PURPOSE: u16 = u16::MAX - 3;
 
 /// A random order of points, of which the first ones are where [`k_means`] begins. It follows from the seed and the place alone,
 /// so that every sequence has the same; `which` tells several clusterings of one KV head apart.
-pub(crate) fn order(points: usize, site: &Site, which: usize) -> Order {
+pub fn order(points: usize, site: &Site, which: usize) -> Order {
     let place = Site { sequence: 0, ..*site };
     Order::new(points, &Stream::new(&place, PURPOSE, which as u32, 0))
 }
@@ -24,7 +24,7 @@ pub(crate) fn order(points: usize, site: &Site, which: usize) -> Order {
 /// and a centroid without points stays where it is.
 ///
 /// O(iterations · points · most · dim).
-pub(crate) fn k_means(
+pub fn k_means(
     points: ArrayView2<'_, f32>,
     most: usize,
     iterations: u16,
@@ -57,7 +57,7 @@ fn different(points: ArrayView2<'_, f32>, most: usize, order: Order) -> Array2<f
 }
 
 /// The centroid nearest to each of `points` `[points, dim]`, the first of several.
-pub(crate) fn assign(points: ArrayView2<'_, f32>, centroids: &Centroids) -> Vec<usize> {
+pub fn assign(points: ArrayView2<'_, f32>, centroids: &Centroids) -> Vec<usize> {
     let points = points.as_standard_layout();
     points
         .rows()

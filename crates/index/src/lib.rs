@@ -1,0 +1,16 @@
+//! Indexes of a KV head's keys that selectors and samplers share: labels, 2-bit codes, hash tables,
+//! clusters, columns, and the files from which learned parameters are read.
+
+mod bounded;
+pub mod clusters;
+mod columns;
+mod hash_tables;
+mod labels;
+mod rotated_codes;
+pub mod tensor_file;
+
+pub use bounded::Bounded;
+pub use columns::Columns;
+pub use hash_tables::{BLOCK, Collisions, HashTables, Hashed, Lsh, Rule, TableBits, Transform};
+pub use labels::{LabelBits, Labels, Rounding, Term};
+pub use rotated_codes::{CodeDeviations, RotatedCodes};
