@@ -2,8 +2,8 @@
 //! of the tokens and keeps a promise, `Pr(relative error > epsilon) ≤ delta`, for every head at
 //! every step.
 //!
-//! This crate is the whole workspace behind one name. Depending on it links every selector, sampler and
-//! estimator, so that pipeline files may name them.
+//! Depending on this crate links every selector, sampler and estimator, so that pipeline files may
+//! name them.
 //!
 //! | you want to | begin with |
 //! |---|---|
@@ -11,11 +11,13 @@
 //! | write a selector, a sampler or an estimator | [`plugin`] |
 //! | let a pipeline choose what an engine's own kernels read | [`engine`] |
 //! | see what a sample says of its error | [`statistics`] |
-//! | know a part that is there | [`selectors`], [`samplers`], [`estimators`], [`index`], [`backends`], [`cuda`] |
-//! | read captured heads, or make some up | [`trace`] |
-//! | compare, verify, study, measure | [`experiments`] |
+//! | know a part that is there | [`selectors`], [`samplers`], [`estimators`], [`index`], [`backends`] |
+//! | read captured heads, or generate synthetic ones | `trace` |
+//! | compare, verify, study, measure | `experiments` |
 //!
-//! The feature `plots` (off by default) adds the module `plots`: pictures of what experiments find.
+//! Without features this is the library that an engine embeds. The feature `cuda` adds the backend of
+//! that name (module `cuda`); `lab` adds captured and synthetic heads, experiments and their plots
+//! (modules `trace`, `experiments` and `plots`).
 //!
 //! ```
 //! use std::sync::Arc;
@@ -58,14 +60,17 @@ pub use vattention_core::{
     pipeline::{LayerSettings, Layers},
     promise::ErrorBar,
 };
+#[cfg(feature = "cuda")]
 pub use vattention_cuda as cuda;
 pub use vattention_estimators as estimators;
+#[cfg(feature = "lab")]
 pub use vattention_experiments as experiments;
 pub use vattention_index as index;
-#[cfg(feature = "plots")]
+#[cfg(feature = "lab")]
 pub use vattention_plots as plots;
 pub use vattention_samplers as samplers;
 pub use vattention_selectors as selectors;
+#[cfg(feature = "lab")]
 pub use vattention_trace as trace;
 
 /// Every backend, by [`name`](Backend::name), also those that are not
@@ -74,6 +79,7 @@ pub fn all_backends() -> Vec<Box<dyn Backend>> {
     vec![
         Box::new(backends::Reference),
         Box::new(backends::Cpu::default()),
+        #[cfg(feature = "cuda")]
         Box::new(cuda::Cuda::default()),
     ]
 }
