@@ -48,11 +48,11 @@ def main():
     for name in ["dense", "priority", "streaming-llm"]:
         cache = VAttentionCache(model, name, check=True)
         tokens = model.generate(**inputs, cache=cache, max_new_tokens=8, do_sample=False)
-        steps = pandas.DataFrame(cache.report())
+        summary = cache.summary()
         answer = tokenizer.decode(tokens[0, inputs["input_ids"].shape[1] :])
-        print(f"\n{name}: {answer!r}, {steps['density'].mean():.1%} read, mean error {steps['error'].mean():.4f}")
-        if steps["violations"].notna().any():
-            print(f"the promise was violated in {int(steps['violations'].sum())} of {steps['rows'].sum()} rows")
+        print(f"\n{name}: {answer!r}, {summary['density']:.1%} read, mean error {summary['error']:.4f}")
+        if summary["violations"] is not None:
+            print(f"the promise was violated in {summary['violations']} of {summary['rows']} rows")
 
 
 if __name__ == "__main__":

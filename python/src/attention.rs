@@ -1,6 +1,6 @@
 //! Attention of one layer of one sequence, and of several at once.
 
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use numpy::ndarray::{ArrayView3, Axis, CowArray, Ix3, Ix4};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -8,31 +8,17 @@ use pyo3::prelude::*;
 use vattention::experiments::{DenseBeside, RowError};
 use vattention::{
     Attention as Sequence, Backend, FallBack, Options, PipelineConfig, RowsView, Shape, Storage,
-    TokenClass, Turn, all_backends,
+    TokenClass, Turn,
 };
 
 use crate::array::Given;
+use crate::backends::find_backend;
 use crate::error::{check_process, core, guarded};
 use crate::output::{Answer, Output};
 use crate::pipeline::Pipeline;
 
-/// Every backend, alive as long as the process: their threads are shared by all sequences.
-static BACKENDS: LazyLock<Vec<Box<dyn Backend>>> = LazyLock::new(all_backends);
-
 /// Queries that are answered before Ctrl-C is looked for.
 const QUERIES_AT_ONCE: usize = 32;
-
-/// The backend of that name, or which there are; or why it cannot run here.
-pub(crate) fn find_backend(name: &str) -> PyResult<&'static dyn Backend> {
-    let found = BACKENDS.iter().find(|backend| backend.name() == name);
-    let backend = found.ok_or_else(|| {
-        let known: Vec<_> = BACKENDS.iter().map(|backend| backend.name()).collect();
-        let known = known.join(", ");
-        PyValueError::new_err(format!("backend: no `{name}`; expected one of {known}"))
-    })?;
-    backend.available().map_err(core)?;
-    Ok(&**backend)
-}
 
 /// One layer of one sequence: owns its keys and values, and attends by a pipeline.
 ///

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `array` | arrays that come in, by DLPack |
 //! | `attention` | `Attention`, `append_batch`, `attend_batch` |
+//! | `backends` | backends by name |
 //! | `command` | the `vattention` command |
 //! | `error` | exceptions |
 //! | `interrupt` | long calls, which Ctrl-C ends |
@@ -16,6 +17,7 @@
 
 mod array;
 mod attention;
+mod backends;
 mod command;
 mod error;
 mod interrupt;

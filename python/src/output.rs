@@ -91,6 +91,7 @@ struct Summary {
     kind: Option<Kind>,
     bar: Option<f64>,
     widest_bar: Option<f64>,
+    bounded: usize,
     unbounded: usize,
     error: Option<f64>,
     largest_error: Option<f64>,
@@ -176,7 +177,7 @@ impl Output {
             .as_ref()
             .map(|errors| errors.iter().map(|error| error.of(Target::Sdpa)).collect::<Vec<f64>>());
         let (bars, violations) = (self.bars(), self.violations());
-        let bounded = bars.rows > bars.unbounded;
+        let bounded = bars.rows - bars.unbounded;
         Summary {
             rows: self.rows.len(),
             visible: self.rows.iter().map(|row| row.visible).max().unwrap_or(0),
@@ -190,7 +191,8 @@ impl Output {
             held: count(|row| row.certificate.held),
             kind: self.rows.iter().map(|row| row.certificate.kind).min(),
             bar: bars.mean(),
-            widest_bar: bounded.then_some(bars.widest),
+            widest_bar: (bounded > 0).then_some(bars.widest),
+            bounded,
             unbounded: bars.unbounded,
             error: errors.as_ref().map(|e| e.iter().sum::<f64>() / e.len().max(1) as f64),
             largest_error: errors.map(|e| e.into_iter().fold(0.0, f64::max)),

@@ -9,7 +9,7 @@ use vattention::config::{Loader, ParameterGrid, pipeline_names};
 use vattention::experiments::{Entry, named_files};
 use vattention::{Options, PipelineConfig, Shape};
 
-use crate::attention::find_backend;
+use crate::backends::find_backend;
 use crate::error::{config, core};
 
 /// A pipeline: selectors, a sampler and an estimator, as a TOML file composes them.

@@ -10,7 +10,7 @@ use vattention::experiments::study::{
 use vattention::experiments::{self, Entry, Results, TraceSettings};
 use vattention::{Backend, trace};
 
-use crate::attention::find_backend;
+use crate::backends::find_backend;
 use crate::error::tool;
 use crate::interrupt::{Report, run_long};
 use crate::pipeline::Pipeline;

@@ -37,7 +37,7 @@ def forward(model, ids, cache):
 
 def filled(model, pipeline=DENSE, batch=3, tokens=30, steps=0, **options):
     """A cache that has read a prompt, and some tokens after it."""
-    cache = vt.VAttentionCache(model.config, pipeline, **options)
+    cache = vt.VAttentionCache(model.config, pipeline, **options, report=True)
     forward(model, prompt(tokens=tokens, padding=(0,) * batch)["input_ids"], cache)
     for step in range(steps):
         forward(model, torch.full((batch, 1), 5 + step), cache)
@@ -142,12 +142,12 @@ def ending(padding_token=0):
 def test_rows_that_have_ended_do_not_count(padding_token):
     model, inputs, ends, steps = ending(padding_token)
     model.generation_config.eos_token_id = ends
-    cache = vt.VAttentionCache(model, DENSE)
+    cache = vt.VAttentionCache(model, DENSE, report=True)
     sequences = generated(model, inputs, cache).sequences
     assert sequences[0, 40 + steps] == ends and sequences.shape[1] > 40 + steps + 2
     counts = Counter(entry["sequence"] for entry in cache.report())
     assert counts == {0: 6 * steps, 1: 6 * 15}
-    alone = vt.VAttentionCache(model, DENSE)
+    alone = vt.VAttentionCache(model, DENSE, report=True)
     generated(model, {name: part[:1] for name, part in inputs.items()}, alone)
     visible = [
         (entry["layer"], entry["step"], entry["visible"])
@@ -162,21 +162,21 @@ def test_rows_that_have_ended_do_not_count(padding_token):
 def test_end_tokens_that_generate_is_given():
     model, inputs, ends, steps = ending()
     for end_tokens, expected in (({ends, 0}, steps), (None, 15)):
-        cache = vt.VAttentionCache(model, DENSE, end_tokens=end_tokens)
+        cache = vt.VAttentionCache(model, DENSE, end_tokens=end_tokens, report=True)
         generated(model, inputs, cache, eos_token_id=ends)
         assert sum(entry["sequence"] == 0 for entry in cache.report()) == 6 * expected
     with pytest.raises(ValueError, match="end_tokens: expected the model in place of its config"):
-        vt.VAttentionCache(model.config, DENSE, end_tokens=5)
+        vt.VAttentionCache(model.config, DENSE, end_tokens=5, report=True)
 
 
 def test_rows_that_do_not_end_count():
     """Single rows are fed no padding, and neither are those of a model without an end token."""
     model, inputs = checkpoint(), prompt(tokens=40)
-    cache = vt.VAttentionCache(model, DENSE)
+    cache = vt.VAttentionCache(model, DENSE, report=True)
     generated(model, inputs, cache)
     assert len(cache.report()) == 6 * 15 * 2
     model.generation_config.eos_token_id = 100
-    cache = vt.VAttentionCache(model, DENSE)
+    cache = vt.VAttentionCache(model, DENSE, report=True)
     forward(model, prompt(padding=(0,))["input_ids"], cache)
     forward(model, torch.tensor([[100]]), cache)
     assert len(cache.report()) == 6
@@ -190,7 +190,7 @@ def test_rows_that_do_not_end_count():
 @pytest.mark.parametrize("padding", [(0,), (30, 0)], ids=["one", "padded"])
 def test_chunks_of_a_prompt_are_a_prompt(name, padding, pipeline):
     model, inputs = checkpoint(name), prompt(tokens=150, padding=padding)
-    whole = vt.VAttentionCache(model.config, pipeline)
+    whole = vt.VAttentionCache(model.config, pipeline, report=True)
     expected = generated(model, inputs, whole)
     for chunk, options in (
         (40, {}),
@@ -198,7 +198,7 @@ def test_chunks_of_a_prompt_are_a_prompt(name, padding, pipeline):
         (149, {"prompt_tokens": 150}),
         (1, {"prompt_tokens": 150}),
     ):
-        cache = vt.VAttentionCache(model.config, pipeline, **options)
+        cache = vt.VAttentionCache(model.config, pipeline, **options, report=True)
         assert_same(generated(model, inputs, cache, prefill_chunk_size=chunk), expected)
         steps = [(entry["layer"], entry["step"], entry["visible"]) for entry in cache.report()]
         assert steps == [
@@ -223,7 +223,7 @@ def test_a_second_prompt_is_no_chunk():
     forward(model, torch.tensor([[1, 2, 3]]), ended)
     assert ended.report()[0]["rows"] == 12
     with pytest.raises(ValueError, match="prompt_tokens: expected 1 or more, got 0"):
-        vt.VAttentionCache(model.config, DENSE, prompt_tokens=0)
+        vt.VAttentionCache(model.config, DENSE, prompt_tokens=0, report=True)
 
 
 @pytest.mark.parametrize("padding", [(0,), (6, 0)], ids=["one", "padded"])
@@ -232,8 +232,8 @@ def test_a_prompt_is_cropped(removed, padding):
     """Selectors are shown the queries before the tokens that are cropped."""
     model, inputs = checkpoint(), prompt(tokens=150, padding=padding)
     cropped, short = (
-        vt.VAttentionCache(model.config, LEARNS),
-        vt.VAttentionCache(model.config, LEARNS),
+        vt.VAttentionCache(model.config, LEARNS, report=True),
+        vt.VAttentionCache(model.config, LEARNS, report=True),
     )
     with torch.no_grad():
         model(**inputs, **{CACHE: cropped})

@@ -28,7 +28,7 @@ SMOLLM2 = ROOT / "models" / "smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 @pytest.mark.parametrize("padding", [(0,), (6, 0)], ids=["one", "padded"])
 def test_dense_is_transformers_own(name, padding):
     model, inputs = checkpoint(name), prompt(padding=padding)
-    cache = vt.VAttentionCache(model.config, DENSE)
+    cache = vt.VAttentionCache(model.config, DENSE, report=True)
     found = generated(model, inputs, cache)
     assert_same(found, generated(model, inputs))
     layers = {"gemma3": 1}.get(name, 6)
@@ -64,7 +64,7 @@ def test_assisted_generation():
     model, inputs = checkpoint(), prompt(padding=(0,))
     assistant = checkpoint(seed=0)
     options = {"assistant_model": assistant, "max_new_tokens": 40}
-    cache = vt.VAttentionCache(model.config, DENSE)
+    cache = vt.VAttentionCache(model.config, DENSE, report=True)
     assert_same(generated(model, inputs, cache, **options), generated(model, inputs, **options))
     assert max(entry["rows"] for entry in cache.report()) > 4, "several tokens in one call"
 
@@ -106,19 +106,37 @@ def test_tensors_of_every_type_are_taken():
         filled().attend(torch.empty(QUERY_HEADS, 2, DIM, device="meta"))
 
 
+def test_reports_of_steps_are_stored_on_request():
+    model = checkpoint()
+    cache = vt.VAttentionCache(model.config, DENSE)
+    assert cache.summary() is None
+    generated(model, prompt(), cache)
+    assert cache.summary()["density"] == 1
+    with pytest.raises(RuntimeError, match="report=True"):
+        cache.report()
+
+
 def test_report_and_check():
     model, inputs = checkpoint(), prompt(tokens=1500, padding=(0, 0))
     pipeline = Pipeline.load(CONFIGS / "priority.toml", "estimator.epsilon=0.3")
-    cache = vt.VAttentionCache(model.config, pipeline, check=True)
+    cache = vt.VAttentionCache(model.config, pipeline, check=True, report=True)
     generated(model, inputs, cache, max_new_tokens=5)
     entries = cache.report()
     assert [(e["layer"], e["step"], e["sequence"]) for e in entries[:9]] == [(0, s, b) for s in range(4) for b in (0, 1)] + [(1, 0, 0)]
     assert all(entry["violations"] is not None and entry["error"] is not None for entry in entries)
     assert min(entry["density"] for entry in entries) < 1
-    rows = sum(entry["rows"] for entry in entries)
-    assert sum(entry["violations"] for entry in entries) < 0.2 * rows
+    summary = cache.summary()
+    assert summary["violations"] < 0.2 * summary["rows"]
+    assert list(summary) == [name for name in entries[0] if name not in ("layer", "step", "sequence")]
+    for name in ("rows", "exact", "promised", "held", "bounded", "unbounded", "violations"):
+        assert summary[name] == sum(entry[name] for entry in entries)
+    for name in ("visible", "widest_bar", "largest_error"):
+        assert summary[name] == max(entry[name] for entry in entries if entry[name] is not None)
+    for name, weight in (("density", "rows"), ("sampled", "rows"), ("error", "rows"), ("bar", "bounded")):
+        weighed = sum((entry[name] or 0) * entry[weight] for entry in entries)
+        assert summary[name] == pytest.approx(weighed / summary[weight])
     wrong = Pipeline.parse('[[selectors]]\ntype = "window"\nsize = 1\n')
-    cache = vt.VAttentionCache(model.config, wrong, check=True)
+    cache = vt.VAttentionCache(model.config, wrong, check=True, report=True)
     generated(model, inputs, cache, max_new_tokens=3)
     assert max(entry["largest_error"] for entry in cache.report()) > 0.1, "one token is not enough"
 

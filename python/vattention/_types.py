@@ -103,6 +103,8 @@ class Summary(TypedDict):
     """The mean of the finite error bars of rows that did not read everything."""
     widest_bar: float | None
     """The largest of them."""
+    bounded: int
+    """Rows with a finite error bar that did not read everything."""
     unbounded: int
     """Rows whose error bar is infinite."""
     error: float | None

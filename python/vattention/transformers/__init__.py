@@ -6,7 +6,7 @@
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="vattention")
     cache = vattention.transformers.VAttentionCache(model, "priority")
     model.generate(**inputs, cache=cache)  # past_key_values=cache before transformers 5.24
-    cache.report()
+    cache.summary()
 
 Importing this module registers the attention function "vattention". A prompt is read densely, by torch; each token after it attends by the
 pipeline. Without this cache, "vattention" is torch's own attention. docs/python.md says which models and kinds of generation work.

@@ -9,11 +9,12 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
-from vattention._types import StepReport
+from vattention._types import StepReport, Summary
 from vattention._vattention import Pipeline
 from vattention.transformers._ended import TURN, watch
 from vattention.transformers._layer import Layer, Turn
 from vattention.transformers._pipeline import PipelineLayer
+from vattention.transformers._summary import add_summaries
 
 
 class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
@@ -24,14 +25,15 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
     long as the window holds every token.
 
     `model` is the model, or its config. With the model, a hook passes the token ids of each call to
-    the cache, so that `report()` leaves out the steps of rows that have ended: `generate` feeds
+    the cache, so that reports leave out the steps of rows that have ended: `generate` feeds
     these with padding until the last row of the batch ends. `end_tokens` are the tokens that end or
     pad a row, by default those of `model.generation_config`; give them if `generate` is given
-    others. With the config alone, the report has these steps, too.
+    others. With the config alone, reports have these steps, too.
 
     `pipeline` is a `Pipeline`, a TOML file's path, or the name of a built-in pipeline. With
     `check=True` every step is compared with dense attention, which takes more time and memory,
-    and `report()` has errors and violations. `options` go to `Attention`: `threads`, `fall_back`,
+    and reports have errors and violations. With `report=True` the cache stores a report of each
+    layer, step and sequence, about 1 kB each; otherwise their sums alone. `options` go to `Attention`: `threads`, `fall_back`,
     `omit_error_bars`, `backend`, `storage` (by default the model's own precision).
 
     The first prompt is read densely. It consists of the first call and the following calls with
@@ -59,6 +61,7 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
         pipeline: Pipeline | str | PathLike[str],
         *,
         check: bool = False,
+        report: bool = False,
         prompt_tokens: int | None = None,
         end_tokens: int | Iterable[int] | None = None,
         **options: Any,
@@ -77,9 +80,8 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
         refuse_config(config)
 
         def start(number: int, window: int | None, turn: Turn) -> PipelineLayer:
-            return PipelineLayer(
-                number, window, turn, pipeline, {"check": check, **options}, prompt_tokens
-            )
+            checked = {"check": check, **options}
+            return PipelineLayer(number, window, turn, pipeline, checked, prompt_tokens, report)
 
         layers, turn = layers_of(config, start)
         if end_tokens is not None:
@@ -90,8 +92,20 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
         if is_model:
             watch(model)
 
+    def summary(self) -> Summary | None:
+        """Sums up the reads and promises of all steps of all layers; None before the first step.
+
+        `visible` is the largest of all steps.
+        """
+        total = None
+        for layer in self._ours:
+            total = add_summaries(total, layer.summary)
+        return total
+
     def report(self) -> list[StepReport]:
-        """Lists what each step of each layer of each sequence read and promised.
+        """Lists the reads and promises of each step of each layer of each sequence.
+
+        Raises RuntimeError if the cache was made without `report=True`.
 
         Entries are in the order of the layers; `pandas.DataFrame` takes them.
 
@@ -100,6 +114,11 @@ class VAttentionCache(Cache):  # type: ignore[misc, unused-ignore]
         if the cache was made with the model. `sequence` is a place in the batch; with beams, an
         entry belongs to the sequence that had the place at that step.
         """
+        if not all(layer.report for layer in self._ours):
+            raise RuntimeError(
+                "the cache stores no reports of steps: expected VAttentionCache(..., report=True); "
+                "summary() has their sums"
+            )
         return [entry for layer in self._ours for entry in layer.entries]
 
     def fork(self) -> "VAttentionCache":

@@ -7,12 +7,13 @@ from typing import Any, Literal, cast
 import numpy as np
 import torch
 
-from vattention._types import StepReport
+from vattention._types import StepReport, Summary
 from vattention._vattention import Attention, Output, Pipeline, append_batch, attend_batch
 from vattention.transformers._function import Call, refuse_attention, torch_attention
 from vattention.transformers._layer import Layer, Turn, copy_object
 from vattention.transformers._places import places_of
 from vattention.transformers._prompt import Prompt
+from vattention.transformers._summary import add_summaries
 
 _STORAGE: dict[torch.dtype, Literal["f32", "f16", "bf16"]] = {
     torch.float32: "f32",
@@ -43,11 +44,13 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         pipeline: Pipeline,
         options: dict[str, Any],
         prompt_tokens: int | None,
+        report: bool,
     ) -> None:
         super().__init__(number, window, turn)
         self.pipeline = pipeline
         self.options = options
         self.prompt_tokens = prompt_tokens
+        self.report = report
         self.clear()
 
     def clear(self) -> None:
@@ -56,7 +59,9 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
         self.numbers: list[int] = []
         """Number of each sequence, which keys its samples."""
         self.steps: list[int] = []
+        self.summary: Summary | None = None
         self.entries: list[StepReport] = []
+        """Reports of the steps, if the cache was made with `report=True`."""
         self.prompt: Prompt | None = None
         """The first prompt, until the pipeline's first step."""
         self.module: weakref.ref[torch.nn.Module] | None = None
@@ -166,14 +171,12 @@ class PipelineLayer(Layer):  # type: ignore[no-untyped-call, unused-ignore]
     def note(self, outputs: Sequence[Output], new: int) -> None:
         """Notes what each sequence read, unless its row has ended."""
         for place, output in enumerate(outputs):
-            entry = {
-                "layer": self.number,
-                "step": self.steps[place],
-                "sequence": place,
-                **output.summary(),
-            }
             if not self.turn.has_ended(place):
-                self.entries.append(cast(StepReport, entry))
+                summary = output.summary()
+                self.summary = add_summaries(self.summary, summary)
+                if self.report:
+                    step = {"layer": self.number, "step": self.steps[place], "sequence": place}
+                    self.entries.append(cast(StepReport, {**step, **summary}))
             self.steps[place] += new
 
     def crop(self, tokens_to_remove: int) -> None:
