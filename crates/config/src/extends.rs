@@ -1,8 +1,8 @@
 //! How a file changes the one that it extends, and `--set` what files say.
 //!
-//! First `unset` takes things out. Then the change is laid on what is left: tables merge by key, and
-//! what is not a table replaces what was there. A table over a list changes the elements that it
-//! numbers, puts others `before` them, and `append`s others. Numbers are those of the list as it was.
+//! First `unset` removes keys and elements. Then tables merge by key, and any other value replaces
+//! the base's. A table over a list changes the elements that it numbers and `append`s others. Numbers
+//! are those of the list in the base.
 
 use crate::names::meant;
 use crate::node::{Entry, Node, Span, Value};
@@ -19,9 +19,6 @@ pub(crate) struct Misfit {
 
 /// The key of a list that is added to another's end.
 const APPEND: &str = "append";
-
-/// The key of a table of lists that are put before elements of another.
-const BEFORE: &str = "before";
 
 /// What stands where something was taken out, until the change has been laid over it: so the other
 /// elements of a list keep their numbers.
@@ -93,37 +90,19 @@ impl Change<'_> {
         }
     }
 
-    /// Changes elements of a list, and then puts others between them.
+    /// Changes elements of a list, then appends others.
     fn change_list(&mut self, items: &mut Vec<Node>, changes: Vec<Entry>, path: &str) {
-        let count = items.len();
-        let mut new: Vec<Vec<Node>> = vec![Vec::new(); count + 1];
+        let mut appended = Vec::new();
         for change in changes {
-            match (&change.key[..], number(&change.key, count)) {
-                (APPEND, _) => new[count].extend(self.items(change, path)),
-                (BEFORE, _) => self.put_before(&mut new[..count], change, path),
-                (_, Some(number)) => {
+            match number(&change.key, items.len()) {
+                _ if change.key == APPEND => appended.extend(self.items(change, path)),
+                Some(number) => {
                     self.lay(&mut items[number], change.node, &join(path, &change.key));
                 }
-                (_, None) => self.misfits.push(no_element(change, path, count)),
+                None => self.misfits.push(no_element(change, path, items.len())),
             }
         }
-        for (number, new) in new.into_iter().enumerate().rev() {
-            items.splice(number..number, new);
-        }
-    }
-
-    /// Takes note of what is to stand before each element.
-    fn put_before(&mut self, new: &mut [Vec<Node>], change: Entry, path: &str) {
-        let before = join(path, BEFORE);
-        let Value::Table(changes) = change.node.value else {
-            return self.misfits.push(not_a_list(change.span, &join(&before, "0")));
-        };
-        for change in changes {
-            match number(&change.key, new.len()) {
-                Some(number) => new[number].extend(self.items(change, &before)),
-                None => self.misfits.push(no_element(change, path, new.len())),
-            }
-        }
+        items.append(&mut appended);
     }
 
     /// The elements that an entry of the table at `path` adds.
@@ -228,8 +207,8 @@ fn replaces(path: &str, name: &str, span: Span) -> Misfit {
         message: format!("`[[{path}]]` would replace the list in {name}"),
         label: "add to it, or replace it?",
         help: format!(
-            "to add to it, write `[[{path}.append]]` or `[[{path}.before.0]]`; to change one of its \
-             tables, `[{path}.0]`; to replace it, add `unset = [\"{path}\"]`"
+            "to add to it, write `[[{path}.append]]`; to change one of its tables, `[{path}.0]`; to \
+             replace it, add `unset = [\"{path}\"]`"
         ),
     }
 }

@@ -114,16 +114,10 @@ fn list_of(item: impl Serialize) -> Value {
 
 /// What changes a list of the file that is extended, by the numbers of its elements.
 fn change_of_list(item: impl Serialize) -> Value {
-    let list = list_of(item);
     json!({
         "type": "object",
         "properties": {
-            "append": list,
-            "before": {
-                "type": "object",
-                "patternProperties": { "^[0-9]+$": list },
-                "additionalProperties": false,
-            },
+            "append": list_of(item),
         },
         "patternProperties": { "^[0-9]+$": {} },
         "additionalProperties": false,

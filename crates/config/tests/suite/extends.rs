@@ -61,7 +61,7 @@ fn refusal(texts: &[&str]) -> (usize, usize, String) {
 }
 
 #[test]
-fn elements_are_added_before_others_and_at_the_end() {
+fn elements_are_appended() {
     let change = r#"
 [selectors.1]
 size = 20
@@ -71,18 +71,9 @@ size = 4
 [[selectors.append]]
 type = "sink"
 size = 5
-[[selectors.before.0]]
-type = "sink"
-size = 6
-[[selectors.before.2]]
-type = "sink"
-size = 7
 "#;
     let pipeline = chain(&[BASE, &format!("dense_layers.append = [7]\n{change}")]).unwrap();
-    assert_eq!(
-        selectors(&pipeline),
-        ["sink 6", "sink 1", "window 20", "sink 7", "oracle-top-k 3", "sink 4", "sink 5"]
-    );
+    assert_eq!(selectors(&pipeline), ["sink 1", "window 20", "oracle-top-k 3", "sink 4", "sink 5"]);
     assert_eq!(dense_layers(&pipeline), json!([0, 1, 7]));
 }
 
@@ -90,10 +81,10 @@ size = 7
 fn what_is_unset_is_gone_and_the_others_keep_their_numbers() {
     let unset = "unset = [\"estimator.floor\", \"selectors.0\", \"dense_layers.1\", \"sampler\"]";
     let change = format!(
-        "{unset}\n[selectors.2]\nsize = 30\n[[selectors.before.0]]\ntype = \"sink\"\nsize = 9"
+        "{unset}\n[selectors.2]\nsize = 30\n[[selectors.append]]\ntype = \"sink\"\nsize = 9"
     );
     let pipeline = chain(&[BASE, &change]).unwrap();
-    assert_eq!(selectors(&pipeline), ["sink 9", "window 2", "oracle-top-k 30"]);
+    assert_eq!(selectors(&pipeline), ["window 2", "oracle-top-k 30", "sink 9"]);
     assert_eq!(dense_layers(&pipeline), json!([0]));
     assert!(pipeline.sampler.is_none());
     let estimator = serde_json::to_value(&pipeline.estimator).unwrap();
@@ -184,9 +175,7 @@ fn what_is_added_must_be_a_list_at_an_element_that_there_is() {
     for (change, message) in [
         ("[selectors.append]\ntype = \"sink\"", "expected a list at selectors.append"),
         ("dense_layers.append = 3", "expected a list at dense_layers.append"),
-        ("dense_layers.before = [3]", "expected a list at dense_layers.before.0"),
-        ("dense_layers.before.0 = 3", "expected a list at dense_layers.before.0"),
-        ("dense_layers.before.2 = [3]", "`2` is not the number of an element of `dense_layers`"),
+        ("dense_layers.2 = 3", "`2` is not the number of an element of `dense_layers`"),
         ("dense_layers.after.0 = [3]", "`after` is not the number of an element of `dense_layers`"),
         ("dense_layers.00 = 3", "`00` is not the number of an element of `dense_layers`"),
     ] {
