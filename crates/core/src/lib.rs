@@ -13,20 +13,16 @@ mod accumulator;
 mod assumption;
 mod auto_size;
 mod backend;
-mod closed_form;
 mod drawing;
 mod error;
 mod estimator;
 mod layers;
 mod lessons;
 mod look;
-mod network;
-mod op;
 mod order;
 mod picks;
 mod pipeline;
 mod pipeline_config;
-mod plan;
 mod prefix_max;
 mod promise;
 mod reading;
@@ -57,17 +53,13 @@ pub use backend::{
     Attention, Backend, FallBack, Options, Output, PageSize, Placement, RowReport, Storage,
     Timings, Turn,
 };
-pub use closed_form::{ClosedForm, Denominator, Formula, Numerator, Population, Split};
 pub use error::{Error, Result};
 pub use estimator::{Budget, BudgetEstimator, Needs, Radius, searched_budget};
 pub use layers::{LayerSettings, Layers};
-pub use network::{Activation, Affine, Network};
-pub use op::{CodeMap, HashCodes, SelectorOp};
 pub use order::{Draws, Order};
 pub use picks::Picks;
 pub use pipeline::{Choice, Pipeline};
 pub use pipeline_config::{Conflict, PipelineConfig, Share};
-pub use plan::{Counted, Plan, Sampled};
 pub use prefix_max::PrefixMax;
 pub use promise::{Certificate, Demand, ErrorBar, Kind, Promise, Scope, Target};
 pub use reading::{List, Read, Reading};

@@ -28,13 +28,12 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Budget, BudgetEstimator, ClosedForm, Demand, Needs, Radius, SampleStats, TunableDemand,
-    register, searched_budget, typetag,
+    Budget, BudgetEstimator, Demand, Needs, Radius, SampleStats, TunableDemand, register,
+    searched_budget, typetag,
 };
 
 use crate::formula::{c2, z_two};
-use crate::moments::{budget, closed_form, radius};
-use crate::splits::Quantiles;
+use crate::moments::{Quantiles, budget, radius};
 use crate::{Combine, Terms};
 
 /// The paper's estimator, and its repaired form.
@@ -64,10 +63,6 @@ impl BudgetEstimator for Clt {
 
     fn rounds(&self) -> usize {
         self.0.rounds.get().into()
-    }
-
-    fn closed_form(&self, query_heads: usize, value_dim: usize) -> Option<ClosedForm> {
-        self.with_quantiles(value_dim, |quantiles| closed_form(&self.0, query_heads, quantiles))
     }
 
     fn tunable(&mut self) -> Option<TunableDemand<'_>> {

@@ -2,9 +2,10 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    BudgetEstimator, ClosedForm, Fraction, LAGS, Sample, SampleStats, Softmax, Storage, scale_up,
+    BudgetEstimator, Fraction, LAGS, Sample, SampleStats, Softmax, Storage, scale_up,
 };
 use vattention_cuda::Device;
+use vattention_cuda::formula::ClosedForm;
 use vattention_cuda::launch::{Opened, Rounds};
 use vattention_cuda_emulator::Schedule;
 use vattention_estimators::Ratio;
@@ -26,9 +27,9 @@ pub(crate) fn fraction(x: f64) -> Fraction {
     Fraction::try_from(x).unwrap()
 }
 
-/// What the device knows of an estimator.
+/// An estimator's budget as the device computes it.
 pub(crate) fn form(estimator: &dyn BudgetEstimator, kind: Kind) -> ClosedForm {
-    estimator.closed_form(kind.group, kind.value_dim).unwrap()
+    ClosedForm::of_estimator(estimator, kind.group, kind.value_dim).unwrap()
 }
 
 /// One list: tokens that are certain, and all others in the order in which they are drawn.
