@@ -1,11 +1,9 @@
 //! For engines that keep their own cache or have their own kernels: a [`Pipeline`] at work on one KV head.
 //!
-//! [`Cpu::answer`](crate::backends::Cpu::answer) answers a [`Step`] by the kernels of the `cpu` backend, over rows wherever they lie. [`Pipeline::read`] says what the query heads of a [`Step`] read; [`Pipeline::sample`] asks an [`Accumulator`] to read it; [`Pipeline::plan`] says what a device that takes whole steps has to do.
+//! [`Cpu::answer`](crate::backends::Cpu::answer) answers a [`Step`] by the kernels of the `cpu` backend, over rows wherever they lie. [`Pipeline::read`] says what the query heads of a [`Step`] read; [`Pipeline::sample`] asks an [`Accumulator`] to read it.
 
 pub use vattention_core::{
-    Activation, Affine, ClosedForm, CodeMap, Counted, Denominator, Formula, HashCodes, Network,
-    NewTokens, Numerator, Pipeline, Plan, Population, Sampled, SelectorOp, Site, Split, Step,
-    Tokens,
+    NewTokens, Pipeline, Site, Step, Tokens,
     engine::Selection,
     pipeline::{Choice, List, Read, Reading},
     plugin::{Attended, PromptQueries},

@@ -5,14 +5,13 @@
 //! - A **sampler** draws from the others: [`SamplerConfig`], [`Sampler`], and the [`Design`] of one step.
 //! - An **estimator** says how far a sample may be off: [`BudgetEstimator`], from [`SampleStats`] a [`Radius`].
 //!
-//! What decides how much is read is told by `tunable`, so that a share of the tokens can be asked for. What devices know of parts
-//! ([`SelectorOp`], [`ClosedForm`]) is never needed. The crate `vattention-testkit` tests in a line each that a part obeys the laws of its kind;
+//! What decides how much is read is told by `tunable`, so that a share of the tokens can be asked for. The crate `vattention-testkit` tests in a line each that a part obeys the laws of its kind;
 //! `examples/custom_plugins` in the repository has one part of each kind, and `docs/plugins.md` how to make a crate of them.
 
 pub use vattention_core::{
-    AutoSize, BudgetEstimator, ClosedForm, Demand, Error, Fraction, Kind, NewTokens, Picks,
-    Promise, Result, Row, SampleStats, Sampler, SamplerConfig, Scope, Selector, SelectorConfig,
-    SelectorOp, ShareWithLeast, Site, Size, Step, Stream, Target, TokenClass, Tokens, inventory,
+    AutoSize, BudgetEstimator, Demand, Error, Fraction, Kind, NewTokens, Picks, Promise, Result,
+    Row, SampleStats, Sampler, SamplerConfig, Scope, Selector, SelectorConfig, ShareWithLeast,
+    Site, Size, Step, Stream, Target, TokenClass, Tokens, inventory,
     plugin::{
         Assurance, Attended, Budget, Component, ComponentKind, Design, Needs, PromptQueries,
         ProofGoal, Proved, Radius, Tunable, TunableDemand, Uniform, components, default_base,

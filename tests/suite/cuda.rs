@@ -263,26 +263,23 @@ fn the_host_keeps_no_index_that_nobody_asks_for() {
     assert!(h2o[0] > 0 && h2o[1] > 0, "{h2o:?}");
 }
 
-/// Sequences that are forks of an empty one share what does not follow from tokens: a network for
-/// each query head here, which is copied to the device once.
+/// Forks share networks, one for each query head here, which are copied to the device when a sequence
+/// starts.
 #[test]
-fn forks_of_an_empty_sequence_share_networks() {
+fn forks_share_networks() {
     let Some(emulator) = common::emulator() else { return };
-    let device = Counting::new(emulator.clone());
+    let device = Counting::new(emulator);
     let gpu = Gpu::new(device.clone());
-    let empty = gpu.start(&whole(), 0, SHAPE, &Options::default()).unwrap();
-    let queries = numbers(SHAPE.query_heads, 1, SHAPE.head_dim);
-    let first_step = |mut attention: Box<dyn Attention>| {
-        append(&mut *attention, SHAPE, 0..300).unwrap();
+    let allocations = |pipeline: &Arc<PipelineConfig>| {
         device.take();
-        attention.attend(queries.view(), None).unwrap();
-        (attention, device.take().allocations)
+        let sequence = gpu.start(pipeline, 0, SHAPE, &Options::default()).unwrap();
+        let at_start = device.take().allocations;
+        let _fork = sequence.fork(Some(1)).unwrap();
+        (at_start, device.take().allocations)
     };
-    let (_one, with_networks) = first_step(empty.fork(Some(1)).unwrap());
-    let (_other, without) = first_step(empty.fork(Some(2)).unwrap());
-    let (_new, again) = first_step(gpu.start(&whole(), 0, SHAPE, &Options::default()).unwrap());
-    assert_eq!(again - without, SHAPE.query_heads);
-    assert!(with_networks >= again, "the first step compiles too");
+    let [(with, of_fork), (without, alike)] = [&whole(), &learning()].map(allocations);
+    assert_eq!(with - without, SHAPE.query_heads);
+    assert_eq!(of_fork, alike);
 }
 
 /// Sequences that take steps in turns share a routine, and none sees anything of another.

@@ -15,11 +15,10 @@ pub trait Executor: Send + Sized + 'static {
     /// Whether [`answer`](Self::answer) can fail.
     const FALLIBLE: bool;
 
-    /// Whether it can [execute plans](Self::execute_plan), of some pipelines.
-    const EXECUTES_PLANS: bool = false;
-
-    /// Whether selectors may index tokens sooner than a row sees them.
-    const INDEXES_AHEAD: bool = true;
+    /// When selectors and samplers index tokens and prompts. The same for as long as it lives.
+    fn indexing(&self) -> Indexing {
+        Indexing::Eager
+    }
 
     /// Stores rows that are about to be the tokens from `first` on: keys `[kv_heads, new,
     /// head_dim]` and values `[kv_heads, new, value_dim]`, which can be stored.
@@ -37,26 +36,6 @@ pub trait Executor: Send + Sized + 'static {
     /// If the device fails.
     fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>>;
 
-    /// Whether it would execute such queries' plans.
-    fn supports_plan(&self, heads: &[HeadInput<'_>], workers: &Workers) -> bool {
-        let _ = (heads, workers);
-        false
-    }
-
-    /// Does what [`answer`](Self::answer) does from the selectors' [operations](vattention_core::SelectorOp), without
-    /// their picks, if it can. They may not have been shown all tokens.
-    ///
-    /// # Errors
-    /// If the device fails.
-    fn execute_plan(
-        &mut self,
-        heads: &[HeadInput<'_>],
-        workers: &Workers,
-    ) -> Result<Option<Vec<HeadOutput>>> {
-        let _ = (heads, workers);
-        Ok(None)
-    }
-
     /// Bytes of what it keeps itself beside keys and values, of the tokens that it knows of.
     fn index_bytes(&self) -> usize {
         0
@@ -72,6 +51,17 @@ pub trait Executor: Send + Sized + 'static {
     /// # Errors
     /// If its state cannot be copied.
     fn fork(&self, len: usize) -> Result<Self>;
+}
+
+/// The time at which selectors and samplers index tokens and prompts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Indexing {
+    /// When tokens are appended or a prompt is observed.
+    Eager,
+    /// When a row sees the tokens.
+    Lazy,
+    /// Never: the executor does without their picks.
+    Never,
 }
 
 /// One KV head at one step.

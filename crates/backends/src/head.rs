@@ -9,16 +9,16 @@ use vattention_core::{
 use crate::cache::{Cache, Room, View};
 use crate::executor::{HeadInput, HeadOutput};
 
-/// One KV head. Its selectors may not have been shown everything yet.
+/// One KV head. Its selectors may not have indexed everything yet.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) cache: Cache,
     pub(crate) pipeline: Pipeline,
-    /// Tokens that the selectors have been shown, the first ones.
-    shown: usize,
-    /// What else there is to show, in order, and how much of it they have been shown.
+    /// Number of the first tokens that the selectors have indexed.
+    indexed: usize,
+    /// The observed prompts, in order, and the number of the first ones that the selectors have observed.
     prompts: Vec<LastQueries>,
-    prompts_shown: usize,
+    prompts_indexed: usize,
 }
 
 /// The last queries of a prompt, `[group, prompt, head_dim]`, scaled, and how many tokens there were.
@@ -57,7 +57,7 @@ impl Query {
 
 impl Head {
     pub(crate) fn new(cache: Cache, pipeline: Pipeline) -> Self {
-        Self { cache, pipeline, shown: 0, prompts: Vec::new(), prompts_shown: 0 }
+        Self { cache, pipeline, indexed: 0, prompts: Vec::new(), prompts_indexed: 0 }
     }
 
     pub(crate) fn fork(&self) -> Result<Self> {
@@ -69,21 +69,18 @@ impl Head {
         })
     }
 
-    /// The same head over the first `tokens` tokens, of which the selectors have been shown nothing.
+    /// The same head over the first `tokens` tokens, of which the selectors have indexed nothing.
     /// If the end falls into a prompt, the queries of its remaining tokens are kept.
     pub(crate) fn truncated(&self, tokens: usize) -> Result<Self> {
-        let (whole, others) = self.prompts.split_at(self.prompts_within(tokens));
+        let whole = self.prompts.partition_point(|prompt| prompt.tokens <= tokens);
+        let (whole, others) = self.prompts.split_at(whole);
         let cut = others.first().and_then(|prompt| prompt.cut(tokens));
-        Ok(Self {
-            cache: self.cache.truncated(tokens)?,
-            pipeline: self.pipeline.truncated(tokens)?,
-            shown: 0,
-            prompts: whole.iter().cloned().chain(cut).collect(),
-            prompts_shown: 0,
-        })
+        let prompts = whole.iter().cloned().chain(cut).collect();
+        let (cache, pipeline) = (self.cache.truncated(tokens)?, self.pipeline.truncated(tokens)?);
+        Ok(Self { prompts, ..Self::new(cache, pipeline) })
     }
 
-    /// Returns whether a prompt was observed; the selectors may not have been shown it yet.
+    /// Returns whether a prompt was observed; the selectors may not have observed it yet.
     pub(crate) fn has_prompt(&self) -> bool {
         !self.prompts.is_empty()
     }
@@ -94,7 +91,7 @@ impl Head {
     }
 
     /// Appends keys `[new, head_dim]` and values `[new, value_dim]`, in room that was made for so
-    /// many. The selectors are not shown them.
+    /// many. The selectors do not index them.
     pub(crate) fn append(
         &mut self,
         keys: RowsView<'_, Ix2>,
@@ -123,39 +120,40 @@ impl Head {
         self.prompts.push(LastQueries { queries, tokens: self.cache.len() });
     }
 
-    /// Tokens and prompts of the first `limit` tokens that the selectors have not been shown.
-    pub(crate) fn unshown(&self, limit: usize) -> (usize, usize) {
-        let prompts = self.prompts_within(limit).saturating_sub(self.prompts_shown);
-        (limit.saturating_sub(self.shown), prompts)
+    /// Returns whether at most one of the first `limit` tokens is not indexed, and no prompt.
+    pub(crate) fn is_nearly_indexed(&self, limit: usize) -> bool {
+        limit <= self.indexed + 1 && self.next_prompt(limit).is_none()
     }
 
-    fn prompts_within(&self, limit: usize) -> usize {
-        self.prompts.partition_point(|prompt| prompt.tokens <= limit)
+    /// The first prompt of the first `limit` tokens that the selectors have not observed.
+    fn next_prompt(&self, limit: usize) -> Option<LastQueries> {
+        self.prompts.get(self.prompts_indexed).filter(|prompt| prompt.tokens <= limit).cloned()
     }
 
-    /// Shows the selectors what they have not been shown of the first `limit` tokens, in the order in
-    /// which it came. `classes` are of all tokens, if the selectors need them.
-    pub(crate) fn catch_up(&mut self, limit: usize, classes: Option<&[TokenClass]>) {
-        let due = self.prompts_within(limit);
-        let Self { cache, pipeline, shown, prompts, prompts_shown } = self;
-        let (site, view) = (*pipeline.site(), cache.view());
-        let mut show = |pipeline: &mut Pipeline, tokens| {
-            if *shown < tokens {
-                let classes = classes.map(|all| &all[*shown..tokens]);
-                let new = NewTokens { classes, ..view.range(*shown..tokens) };
-                pipeline.show(&new).expect("new tokens are checked when they are appended");
-                *shown = tokens;
-            }
-        };
-        let known = (*prompts_shown).min(due);
-        for LastQueries { queries, tokens } in &prompts[known..due] {
-            let tokens = *tokens;
-            show(pipeline, tokens);
-            let (keys, values) = (view.keys().range(0..tokens), view.values().range(0..tokens));
-            pipeline.observe(&PromptQueries { site: &site, queries: queries.view(), keys, values });
+    /// Makes the selectors index the first `limit` tokens and the prompts among them, in the order in
+    /// which they came. `classes` are of all tokens, if the selectors need them.
+    pub(crate) fn index(&mut self, limit: usize, classes: Option<&[TokenClass]>) {
+        let site = *self.pipeline.site();
+        while let Some(LastQueries { queries, tokens }) = self.next_prompt(limit) {
+            self.index_tokens(tokens, classes);
+            let view = self.cache.view();
+            let NewTokens { keys, values, .. } = view.range(0..tokens);
+            let queries = queries.view();
+            self.pipeline.observe(&PromptQueries { site: &site, queries, keys, values });
+            self.prompts_indexed += 1;
         }
-        *prompts_shown = due.max(known);
-        show(pipeline, limit);
+        self.index_tokens(limit, classes);
+    }
+
+    fn index_tokens(&mut self, limit: usize, classes: Option<&[TokenClass]>) {
+        let new = self.indexed..limit;
+        if !new.is_empty() {
+            let classes = classes.map(|all| &all[new.clone()]);
+            let view = self.cache.view();
+            let new = NewTokens { classes, ..view.range(new) };
+            self.pipeline.show(&new).expect("new tokens are checked when they are appended");
+            self.indexed = limit;
+        }
     }
 
     /// Frees the rows of the first `visible` tokens that are evicted.

@@ -14,7 +14,7 @@ use vattention_core::{
 };
 
 use crate::cache::{Cache, Room, View};
-use crate::executor::{Executor, HeadInput, HeadOutput};
+use crate::executor::{Executor, HeadOutput, Indexing};
 use crate::head::{Head, Query};
 use crate::input::{check_classes, check_lengths, check_numbers, check_shape, largest, limits};
 use crate::workers::Workers;
@@ -22,8 +22,8 @@ use crate::workers::Workers;
 /// What a KV head answers, and the tokens that were live then.
 type Answer = (HeadOutput, Option<Arc<[u32]>>);
 
-/// One layer of one sequence: checks what it is given, keeps keys and values in memory, shows them
-/// to the selectors, and lets an executor answer.
+/// One layer of one sequence: checks its input, keeps keys and values in memory, makes the selectors
+/// index them, and passes steps to an executor.
 #[derive(Debug)]
 pub struct Layer<M> {
     shape: Shape,
@@ -45,44 +45,58 @@ pub struct Layer<M> {
 /// Knowledge of the selectors about the tokens of the sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Knowledge {
-    /// The selectors know what they were shown.
+    /// The selectors know all that they have indexed.
     Whole,
     /// A truncation left no observed query, and no prompt was observed since.
     Unobserved,
-    /// A selector panicked while it was shown something.
+    /// A selector panicked while it indexed something.
     Lost,
 }
 
+/// Builds the pipelines of a layer's KV heads, in their order.
+///
+/// # Errors
+/// A shape or a pipeline that cannot work, by name.
+pub fn build_pipelines(
+    config: &Arc<PipelineConfig>,
+    layer: usize,
+    shape: Shape,
+    options: &Options,
+) -> Result<Vec<Pipeline>> {
+    shape.check()?;
+    let pipeline = |kv_head| {
+        let site = Site { seed: config.seed, sequence: options.sequence, layer, kv_head, shape };
+        let mut pipeline = Pipeline::new(config, site)?;
+        if options.omit_error_bars {
+            pipeline.omit_error_bars();
+        }
+        Ok(pipeline)
+    };
+    (0..shape.kv_heads).map(pipeline).collect()
+}
+
 impl<M: Executor> Layer<M> {
-    /// Before any token has arrived. KV heads share the workers.
+    /// A layer whose KV heads have these [pipelines](build_pipelines), before any token has arrived. KV
+    /// heads share the workers.
     ///
     /// # Errors
-    /// A shape, pipeline or option that cannot work, by name.
+    /// An option that cannot work, by name.
     pub fn new(
-        pipeline: &Arc<PipelineConfig>,
-        layer: usize,
-        shape: Shape,
+        pipelines: Vec<Pipeline>,
         options: &Options,
         workers: Workers,
         executor: M,
     ) -> Result<Self> {
-        shape.check()?;
+        let shape = pipelines[0].site().shape;
         let scale = options.scale.unwrap_or(shape.default_scale());
         if !scale.is_finite() {
             return Err(Error::shape("scale", "a finite number", scale));
         }
-        let head = |kv_head| {
-            let site =
-                Site { seed: pipeline.seed, sequence: options.sequence, layer, kv_head, shape };
+        let head = |pipeline| {
             let cache = Cache::new(options.storage, shape.head_dim, shape.value_dim);
-            let cache = cache.in_pages(options.page_size);
-            let mut pipeline = Pipeline::new(pipeline, site)?;
-            if options.omit_error_bars {
-                pipeline.omit_error_bars();
-            }
-            Ok(Head::new(cache, pipeline))
+            Head::new(cache.in_pages(options.page_size), pipeline)
         };
-        let heads: Vec<Head> = (0..shape.kv_heads).map(head).collect::<Result<_>>()?;
+        let heads: Vec<Head> = pipelines.into_iter().map(head).collect();
         Ok(Self {
             shape,
             scale,
@@ -94,14 +108,13 @@ impl<M: Executor> Layer<M> {
             workers,
             executor,
             timed: options.timed,
-            // Executors of plans have rows of their own, and their selectors may not know all tokens.
-            frees: (options.free_evicted && !M::EXECUTES_PLANS).then_some(0),
+            frees: options.free_evicted.then_some(0),
             knowledge: Knowledge::Whole,
         })
     }
 
-    /// Refuses to go on after a selector has panicked while it was shown tokens or a prompt: its index
-    /// does not know all of them.
+    /// Refuses to continue after a selector has panicked while it indexed tokens or a prompt: its index
+    /// does not have all of them.
     fn check_not_lost(&self) -> Result<()> {
         if self.knowledge == Knowledge::Lost { Err(Error::Lost) } else { Ok(()) }
     }
@@ -126,44 +139,20 @@ impl<M: Executor> Layer<M> {
         Ok(scaled)
     }
 
-    /// Shows the selectors what they have not been shown of the first `limit` tokens. A panic of
-    /// theirs loses the sequence.
-    fn catch_up(&mut self, limit: usize) {
-        let (tokens, prompts) = self.heads[0].unshown(limit);
-        if tokens + prompts == 0 {
+    /// Makes the selectors index the first `limit` tokens, if the executor wants it at this `time`. A
+    /// panic of theirs loses the sequence.
+    fn index(&mut self, time: Indexing, limit: usize) {
+        if self.executor.indexing() != time {
             return;
         }
-        // To wake threads would take longer than to show one token.
-        let serial = tokens <= 1 && prompts == 0;
+        // To wake threads would take longer than to index one token.
+        let serial = self.heads[0].is_nearly_indexed(limit);
         let workers = if serial { &Workers::Serial } else { &self.workers };
         let classes = self.classes.as_deref();
         let knowledge = std::mem::replace(&mut self.knowledge, Knowledge::Lost);
         let heads = self.heads.iter_mut().collect();
-        workers.map(heads, |head: &mut Head| head.catch_up(limit, classes));
+        workers.map(heads, |head: &mut Head| head.index(limit, classes));
         self.knowledge = knowledge;
-    }
-
-    /// Shows the selectors all that is new, unless the executor does not need their picks.
-    fn index_unless_planned(&mut self) {
-        let knowledge = std::mem::replace(&mut self.knowledge, Knowledge::Lost);
-        let planned = self.supports_plan();
-        self.knowledge = knowledge;
-        if M::INDEXES_AHEAD && !planned {
-            self.catch_up(self.len());
-        }
-    }
-
-    /// Whether the executor would answer a query of all tokens without picks. Selectors that learn from
-    /// steps must know what was there before.
-    fn supports_plan(&self) -> bool {
-        if !M::EXECUTES_PLANS || self.is_empty() || self.learns() {
-            return false;
-        }
-        let query = Array2::zeros((self.shape.query_heads, self.shape.head_dim));
-        let queries = self.queries(&query, self.len());
-        let views = views(&self.heads);
-        let heads = inputs(&self.heads, &views, &queries, self.return_selection);
-        self.executor.supports_plan(&heads, &self.workers)
     }
 
     /// Frees what is evicted, if that is wanted; rows from now on see at least `visible` tokens.
@@ -217,11 +206,13 @@ impl<M: Executor> Layer<M> {
     /// Answers one query, `[query_heads, head_dim]`, of every KV head; with what was live then, if selections are returned and
     /// anything is evicted.
     fn step(&mut self, queries: &Array2<f32>, visible: usize) -> Result<Vec<Answer>> {
+        self.index(Indexing::Lazy, visible);
         let queries = self.queries(queries, visible);
-        let answers = match self.execute_plan(&queries)? {
-            Some(answers) => answers,
-            None => self.answer_by_picks(&queries)?,
-        };
+        let views: Vec<View<'_>> = self.heads.iter().map(|head| head.cache.view()).collect();
+        let listed = self.return_selection || self.learns();
+        let inputs = self.heads.iter().zip(&views).zip(&queries);
+        let inputs = inputs.map(|((head, view), query)| head.input(view, query, listed)).collect();
+        let answers = self.executor.answer(inputs, &self.workers)?;
         let lived = |head: &Head| {
             let live = self.return_selection.then(|| head.pipeline.live(visible)).flatten();
             live.map(|live| live.indices().into())
@@ -243,40 +234,6 @@ impl<M: Executor> Layer<M> {
             .map(|group| Query { group: group.iter().copied().collect(), visible, step })
             .collect()
     }
-
-    /// What the executor answers without picks of the selectors, if it can.
-    fn execute_plan(&mut self, queries: &[Query]) -> Result<Option<Vec<HeadOutput>>> {
-        if !M::EXECUTES_PLANS {
-            return Ok(None);
-        }
-        let views = views(&self.heads);
-        let heads = inputs(&self.heads, &views, queries, self.return_selection);
-        self.executor.execute_plan(&heads, &self.workers)
-    }
-
-    /// What it answers to what the selectors pick.
-    fn answer_by_picks(&mut self, queries: &[Query]) -> Result<Vec<HeadOutput>> {
-        self.catch_up(if M::INDEXES_AHEAD { self.len() } else { queries[0].visible });
-        let listed = self.return_selection || self.learns();
-        let views = views(&self.heads);
-        let heads = inputs(&self.heads, &views, queries, listed);
-        self.executor.answer(heads, &self.workers)
-    }
-}
-
-fn views(heads: &[Head]) -> Vec<View<'_>> {
-    heads.iter().map(|head| head.cache.view()).collect()
-}
-
-/// Of each KV head, what there is to answer its query with.
-fn inputs<'a>(
-    heads: &'a [Head],
-    views: &'a [View<'a>],
-    queries: &'a [Query],
-    listed: bool,
-) -> Vec<HeadInput<'a>> {
-    let heads = heads.iter().zip(views).zip(queries);
-    heads.map(|((head, view), query)| head.input(view, query, listed)).collect()
 }
 
 impl<M: Executor> Attention for Layer<M> {
@@ -305,7 +262,7 @@ impl<M: Executor> Attention for Layer<M> {
         if let Some(all) = &mut self.classes {
             all.extend_from_slice(classes.unwrap_or_default());
         }
-        self.index_unless_planned();
+        self.index(Indexing::Eager, self.len());
         Ok(())
     }
 
@@ -320,8 +277,8 @@ impl<M: Executor> Attention for Layer<M> {
             head.observe(queries);
         }
         self.knowledge = Knowledge::Whole;
-        self.index_unless_planned();
-        if M::INDEXES_AHEAD {
+        self.index(Indexing::Eager, self.len());
+        if self.executor.indexing() == Indexing::Eager {
             self.free(self.len());
         }
         Ok(())
@@ -378,7 +335,7 @@ impl<M: Executor> Attention for Layer<M> {
         if let Some(classes) = &mut self.classes {
             classes.truncate(tokens);
         }
-        self.index_unless_planned();
+        self.index(Indexing::Eager, tokens);
         Ok(())
     }
 

@@ -15,7 +15,7 @@ mod workers;
 
 pub use cache::store;
 pub use cpu::Cpu;
-pub use executor::{Executor, HeadInput, HeadOutput, RowOutput, RowSums};
-pub use layer::Layer;
+pub use executor::{Executor, HeadInput, HeadOutput, Indexing, RowOutput, RowSums};
+pub use layer::{Layer, build_pipelines};
 pub use reference::Reference;
 pub use workers::{Pools, Workers};

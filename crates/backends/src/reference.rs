@@ -12,8 +12,8 @@ use vattention_core::{
     pipeline::List, step::Softmax,
 };
 
-use crate::executor::{Executor, HeadInput, HeadOutput, RowSums};
-use crate::layer::Layer;
+use crate::executor::{Executor, HeadInput, HeadOutput, Indexing, RowSums};
+use crate::layer::{Layer, build_pipelines};
 use crate::workers::Workers;
 
 /// Attention as it is defined, in f64. `threads` is ignored.
@@ -36,13 +36,17 @@ impl Backend for Reference {
         shape: Shape,
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
-        Ok(Box::new(Layer::new(pipeline, layer, shape, options, Workers::Serial, *self)?))
+        let pipelines = build_pipelines(pipeline, layer, shape, options)?;
+        Ok(Box::new(Layer::new(pipelines, options, Workers::Serial, *self)?))
     }
 }
 
 impl Executor for Reference {
     const FALLIBLE: bool = false;
-    const INDEXES_AHEAD: bool = false;
+
+    fn indexing(&self) -> Indexing {
+        Indexing::Lazy
+    }
 
     fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
         Ok(workers.map(heads, |head| answer(&head)))

@@ -14,13 +14,9 @@
 //! The names that most users need are in the root, too.
 
 mod auto_size;
-mod closed_form;
 pub mod engine;
 mod error;
-mod network;
-mod op;
 pub mod pipeline;
-mod plan;
 pub mod plugin;
 pub mod promise;
 pub mod sample;
@@ -28,13 +24,9 @@ mod size;
 pub mod step;
 
 pub use auto_size::AutoSize;
-pub use closed_form::{ClosedForm, Denominator, Formula, Numerator, Population, Split};
 pub use engine::{Attention, Backend, FallBack, Options, Output, Storage};
 pub use error::{Conflict, Error, Result};
-pub use network::{Activation, Affine, Network};
-pub use op::{CodeMap, HashCodes, SelectorOp};
 pub use pipeline::{Pipeline, PipelineConfig, RowReport, Share};
-pub use plan::{Counted, Plan, Sampled};
 pub use plugin::{BudgetEstimator, NewTokens, Sampler, SamplerConfig, Selector, SelectorConfig};
 pub use promise::{Certificate, Demand, Kind, Promise, Scope, Target};
 pub use sample::SampleStats;

@@ -1,4 +1,4 @@
-// How many tokens a promise needs: core's `Formula`, by a warp, from core's statistics.
+// How many tokens a promise needs: a `Formula` of `formula.rs`, by a warp, from core's statistics.
 //
 // Constant: LAGS, at which differences were multiplied.
 
@@ -28,7 +28,7 @@ DEVICE f64 effective_rank(u32 b, f64 trace, f64 lagged) {
     return fmax(1 / (inverse + 1.0 / b), 1.0);
 }
 
-/// What numerators, denominators and populations are, in the order of core's.
+/// What numerators, denominators and populations are, in the order of `formula.rs`.
 const u32 OUTPUT = 0, ESTIMATED_NUMERATOR = 1, BOUNDED_NUMERATOR = 2;
 const u32 ESTIMATED = 0, BOUNDED_DENOMINATOR = 1, PROVED = 2;
 const u32 INFINITE = 0, FINITE = 1, SERFLING = 2;

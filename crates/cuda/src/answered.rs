@@ -1,26 +1,32 @@
 //! From what a routine found to the answers of rows.
 
 use vattention_backends::{HeadInput, HeadOutput, RowOutput, RowSums};
-use vattention_core::{Counted, Plan, RowReport, engine::Timings, pipeline::List, step::Softmax};
+use vattention_core::{
+    Certificate, Kind, RowReport, engine::Timings, pipeline::List, promise::Assumptions,
+    step::Softmax,
+};
 
+use crate::formula::ClosedForm;
 use crate::launch::Progressed;
-use crate::routine::{Found, Kind, Tokens};
+use crate::plan::Plan;
+use crate::routine::{Found, RoutineKind, Tokens};
 
 /// What a routine found at one step of all KV heads.
 pub(crate) struct Answered<'a> {
-    pub(crate) kind: &'a Kind,
+    pub(crate) kind: &'a RoutineKind,
+    pub(crate) plan: &'a Plan,
     pub(crate) found: Found,
     pub(crate) tokens: Option<Tokens>,
 }
 
 impl Answered<'_> {
     /// What it is for one KV head.
-    pub(crate) fn head(&self, kv_head: usize, head: &HeadInput<'_>, plan: &Plan<'_>) -> HeadOutput {
+    pub(crate) fn head(&self, kv_head: usize, head: &HeadInput<'_>) -> HeadOutput {
         let group = self.kind.shape.group();
         let row = |member: usize| {
             let query_head = kv_head * group + member;
             let list = query_head / self.kind.readers();
-            let report = head.pipeline.report(plan, &self.counted(head, kv_head, list));
+            let report = self.report(head, kv_head, list);
             RowOutput {
                 sums: RowSums { sums: self.sums(head, query_head, list), logits: Vec::new() },
                 list: self.tokens.as_ref().map(|tokens| tokens.list(list, &report)),
@@ -30,11 +36,34 @@ impl Answered<'_> {
         HeadOutput { rows: (0..group).map(row).collect(), timings: Timings::default() }
     }
 
-    fn counted(&self, head: &HeadInput<'_>, kv_head: usize, list: usize) -> Counted {
+    /// The report of a row that reads a list.
+    fn report(&self, head: &HeadInput<'_>, kv_head: usize, list: usize) -> RowReport {
         let Progressed { drawn, budget, held } = self.progress(list);
         let (visible, certain) = (head.step.visible, self.found.taken[list]);
-        let read_by_group = self.found.read[kv_head];
-        Counted { visible, certain, drawn, budget, held, read_by_group }
+        let sample = self.plan.sample.as_ref().filter(|_| certain < visible);
+        let (kind, assumes) = match sample.map(|sample| &sample.budget) {
+            _ if certain + drawn == visible => (Kind::Exact, Assumptions::NONE),
+            Some(ClosedForm::Formula { kind, assumes, .. }) => (*kind, *assumes),
+            Some(ClosedForm::Size(_)) | None => (Kind::None, Assumptions::NONE),
+        };
+        let exact = kind == Kind::Exact;
+        let config = head.pipeline.config();
+        RowReport {
+            visible,
+            certain,
+            sampled: drawn,
+            read_by_group: self.found.read[kv_head],
+            budget: sample.map(|_| budget),
+            fell_back: false,
+            unobserved: false,
+            certificate: Certificate {
+                promise: config.promise(),
+                bar: config.demand().filter(|_| exact).map(|demand| demand.bar(0.0)),
+                kind,
+                assumes,
+                held: exact || (sample.is_some() && held),
+            },
+        }
     }
 
     fn progress(&self, list: usize) -> Progressed {

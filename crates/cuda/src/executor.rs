@@ -1,15 +1,16 @@
-//! A step: by a routine on the device, or, where the pipeline has a part that is not known there, the
-//! host chooses and the device reads what it chose.
+//! A step: by a routine on the device, or, where the pipeline has a part without kernels, the host
+//! chooses and the device reads the chosen tokens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use vattention_backends::{Executor, HeadInput, HeadOutput, RowSums, Workers};
+use vattention_backends::{Executor, HeadInput, HeadOutput, Indexing, RowSums, Workers};
 use vattention_core::{
-    Options, PipelineConfig, Plan, Result, RowsView, Shape, Share,
+    Options, Pipeline, Result, RowsView, Shape, Share,
     engine::Timings,
     pipeline::{Read, Reading},
+    sample::Order,
     step::Softmax,
 };
 
@@ -17,8 +18,8 @@ use crate::Device;
 use crate::answered::Answered;
 use crate::index::Index;
 use crate::launch::{Array, Attend, CombineSums, Lists, Logits, RowLayout};
-use crate::networks::Networks;
-use crate::routine::{HeadInputs, Kind, Routine, Routines};
+use crate::plan::Plan;
+use crate::routine::{HeadInputs, Routine, RoutineKind, Routines};
 use crate::rows::Rows;
 
 /// Rows of a page: `2^8`.
@@ -33,32 +34,39 @@ pub(crate) struct GpuExecutor<D: Device> {
     /// By the number of query heads that read one list.
     attend: BTreeMap<usize, Attend<D>>,
     combine: CombineSums<D>,
+    /// The operations of its steps, if every part of the pipeline has kernels.
+    plan: Option<Arc<Plan>>,
     routines: Routines<D>,
     /// The one that was used last.
     routine: Option<Arc<Routine<D>>>,
-    /// Of each KV head.
+    /// Those of each KV head; none without a plan.
     indexes: Vec<Index<D>>,
 }
 
 impl<D: Device> GpuExecutor<D> {
-    /// No rows, and the kernels compiled that the pipeline needs.
+    /// No rows, the kernels compiled that every pipeline needs, and the plan for KV heads with these
+    /// pipelines.
     pub(crate) fn new(
-        (device, routines, networks): (D, Routines<D>, Networks<D>),
-        pipeline: &PipelineConfig,
-        shape: Shape,
+        device: D,
+        routines: Routines<D>,
+        pipelines: &[Pipeline],
         options: &Options,
     ) -> Result<Self> {
+        let shape = pipelines[0].site().shape;
         let layout = RowLayout::new(options.storage, shape.head_dim, shape.value_dim, LOG2_PAGE)?;
-        let own_lists = (pipeline.share == Share::Head).then_some(1);
+        let own_lists = (pipelines[0].config().share == Share::Head).then_some(1);
         let readers = std::iter::once(shape.group()).chain(own_lists);
         let attend = readers
             .map(|readers| Ok((readers, Attend::new(&device, layout, readers)?)))
             .collect::<Result<_>>()?;
         let combine = CombineSums::new(&device)?;
         let rows = Rows::new(device.clone(), layout, shape.kv_heads, options.placement)?;
-        let index = Index::new(device.clone(), networks, layout);
-        let indexes = (0..shape.kv_heads).map(|_| index.emptied()).collect();
-        Ok(Self { device, shape, rows, attend, combine, routines, routine: None, indexes })
+        let plan = Plan::new(pipelines, layout).map(Arc::new);
+        let index = |plan, kv_head| Index::new(device.clone(), layout, plan, kv_head);
+        let indexes =
+            plan.iter().flat_map(|plan| (0..shape.kv_heads).map(|head| index(plan, head)));
+        let indexes = indexes.collect::<Result<_>>()?;
+        Ok(Self { device, shape, rows, attend, combine, plan, routines, routine: None, indexes })
     }
 
     /// What each query head makes of what it reads: one launch for all KV heads, and one for the
@@ -89,83 +97,53 @@ impl<D: Device> GpuExecutor<D> {
         Ok(sums.into_iter().zip(logits).map(row).collect())
     }
 
-    /// What each KV head does at a step, and what a routine has to be recorded for, if all do the same.
-    fn planned<'h>(
-        &self,
-        heads: &'h [HeadInput<'_>],
-        workers: &Workers,
-    ) -> Option<(Vec<Plan<'h>>, Kind)> {
-        let plans = workers.map(heads.iter().collect(), |head| head.pipeline.plan(&head.step));
-        let plans: Vec<Plan<'_>> = plans.into_iter().collect::<Option<_>>()?;
-        let tokens = heads[0].step.keys.len();
-        let kind = |plan| Kind::new(plan, self.shape, self.rows.layout(), tokens);
-        let first = kind(&plans[0])?;
-        let alike = plans[1..].iter().all(|plan| kind(plan).as_ref() == Some(&first));
-        alike.then_some((plans, first))
-    }
-
-    /// The device does everything.
-    fn answer_by_routine(
-        &mut self,
-        heads: &[HeadInput<'_>],
-        plans: Vec<Plan<'_>>,
-        kind: &Kind,
-    ) -> Result<Vec<HeadOutput>> {
+    /// Runs a step of the plan: the device does everything.
+    fn run_routine(&mut self, plan: &Plan, heads: &[HeadInput<'_>]) -> Result<Vec<HeadOutput>> {
         let begin = Instant::now();
-        let routine = match &self.routine {
-            Some(routine) if routine.kind() == kind => routine.clone(),
-            _ => self.routines.get(&self.device, kind)?,
-        };
-        self.routine = Some(routine.clone());
+        let routine = self.routine_for(plan, heads[0].step.keys.len())?;
+        let kind = routine.kind();
         let mut inputs = Vec::with_capacity(heads.len());
-        for (i, (head, plan)) in heads.iter().zip(plans).enumerate() {
-            let indexes = self.indexes[i].prepare(&plan, kind.capacity, head.step.visible)?;
+        for (i, HeadInput { pipeline, step, .. }) in heads.iter().enumerate() {
+            let indexes = self.indexes[i].prepare(kind.capacity, step.visible)?;
             let lists = if plan.sample.is_some() { kind.lists() / heads.len() } else { 0 };
-            let order = |list| head.pipeline.order(&head.step, list).parameters();
-            let orders = (0..lists).map(order).collect();
-            let table = self.rows.heads()[i].table();
-            inputs.push(HeadInputs { plan, step: &head.step, orders, table, indexes });
+            let order = |list| Order::new(step.visible, &pipeline.sample_stream(step, list));
+            let orders = (0..lists).map(|list| order(list).parameters()).collect();
+            let (longest, table) =
+                (pipeline.max_norm_v(step.visible), self.rows.heads()[i].table());
+            inputs.push(HeadInputs { plan, step, longest, orders, table, indexes });
         }
         let (found, tokens) = routine.run(&inputs, heads.iter().any(|head| head.listed))?;
-        for (index, inputs) in self.indexes.iter_mut().zip(&inputs) {
-            index.advance(&inputs.indexes, inputs.step.visible);
+        for (index, head) in self.indexes.iter_mut().zip(heads) {
+            index.advance(head.step.visible);
         }
-        let answered = Answered { kind, found, tokens };
+        let answered = Answered { kind, plan, found, tokens };
         let mut steps: Vec<HeadOutput> =
-            (0..heads.len()).map(|i| answered.head(i, &heads[i], &inputs[i].plan)).collect();
+            heads.iter().enumerate().map(|(i, head)| answered.head(i, head)).collect();
         // The device answers all KV heads at once: the time is reported once.
         steps[0].timings.attend = begin.elapsed();
         Ok(steps)
     }
-}
 
-impl<D: Device> Executor for GpuExecutor<D> {
-    const FALLIBLE: bool = true;
-    const EXECUTES_PLANS: bool = true;
-
-    fn append(&mut self, first: usize, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
-        self.rows.write(first, keys, values)
+    /// The routine for steps over `tokens` tokens.
+    fn routine_for(&mut self, plan: &Plan, tokens: usize) -> Result<Arc<Routine<D>>> {
+        let capacity = RoutineKind::capacity_for(tokens);
+        if let Some(routine) = &self.routine
+            && routine.kind().capacity == capacity
+        {
+            return Ok(routine.clone());
+        }
+        let kind = RoutineKind::new(plan, self.shape, self.rows.layout(), capacity);
+        let routine = self.routines.get(&self.device, &kind)?;
+        self.routine = Some(routine.clone());
+        Ok(routine)
     }
 
-    fn supports_plan(&self, heads: &[HeadInput<'_>], workers: &Workers) -> bool {
-        self.planned(heads, workers).is_some()
-    }
-
-    fn execute_plan(
-        &mut self,
-        heads: &[HeadInput<'_>],
-        workers: &Workers,
-    ) -> Result<Option<Vec<HeadOutput>>> {
-        let Some((plans, kind)) = self.planned(heads, workers) else { return Ok(None) };
-        self.answer_by_routine(heads, plans, &kind).map(Some)
-    }
-
-    /// The pipelines choose on the host.
-    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
+    /// Attends to the tokens that the pipelines choose on the host.
+    fn read_chosen(&self, heads: &[HeadInput<'_>], workers: &Workers) -> Result<Vec<HeadOutput>> {
         let mut chosen = workers.map(heads.iter().collect(), choose);
         let begin = Instant::now();
         let readings: Vec<&Reading> = chosen.iter().map(|(reading, _)| reading).collect();
-        let mut rows = self.attend(&heads, &readings)?.into_iter();
+        let mut rows = self.attend(heads, &readings)?.into_iter();
         // The device answers all KV heads at once: the time is reported once.
         chosen[0].1.attend = begin.elapsed();
         let step = |(head, (reading, timings)): (&HeadInput<'_>, (Reading, Timings))| {
@@ -173,6 +151,25 @@ impl<D: Device> Executor for GpuExecutor<D> {
             HeadOutput::new(head, sums, &reading, timings)
         };
         Ok(heads.iter().zip(chosen).map(step).collect())
+    }
+}
+
+impl<D: Device> Executor for GpuExecutor<D> {
+    const FALLIBLE: bool = true;
+
+    fn indexing(&self) -> Indexing {
+        if self.plan.is_some() { Indexing::Never } else { Indexing::Eager }
+    }
+
+    fn append(&mut self, first: usize, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
+        self.rows.write(first, keys, values)
+    }
+
+    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
+        match self.plan.clone() {
+            Some(plan) => self.run_routine(&plan, &heads),
+            None => self.read_chosen(&heads, workers),
+        }
     }
 
     fn index_bytes(&self) -> usize {
@@ -189,6 +186,7 @@ impl<D: Device> Executor for GpuExecutor<D> {
             rows: self.rows.fork(len)?,
             attend: self.attend.clone(),
             combine: self.combine.clone(),
+            plan: self.plan.clone(),
             routines: self.routines.clone(),
             routine: self.routine.clone(),
             indexes: self.indexes.iter().map(Index::emptied).collect(),

@@ -2,11 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use vattention_backends::{Layer, Pools};
+use vattention_backends::{Layer, Pools, build_pipelines};
 use vattention_core::{Attention, Backend, Options, PipelineConfig, Result, Shape};
 
 use crate::executor::GpuExecutor;
-use crate::networks::Networks;
 use crate::routine::Routines;
 use crate::{Device, Driver};
 
@@ -19,14 +18,13 @@ pub struct Gpu<D: Device> {
     device: D,
     pools: Pools,
     routines: Routines<D>,
-    networks: Networks<D>,
 }
 
 impl<D: Device> Gpu<D> {
     /// Over this device.
     pub fn new(device: D) -> Self {
-        let (pools, routines, networks) = Default::default();
-        Self { device, pools, routines, networks }
+        let (pools, routines) = Default::default();
+        Self { device, pools, routines }
     }
 }
 
@@ -46,11 +44,13 @@ impl<D: Device> Backend for Gpu<D> {
         shape: Shape,
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
-        shape.check()?;
         let workers = self.pools.workers(NAME, options.threads)?;
-        let shared = (self.device.clone(), self.routines.clone(), self.networks.clone());
-        let machine = GpuExecutor::new(shared, pipeline, shape, options)?;
-        Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, machine)?))
+        let pipelines = build_pipelines(pipeline, layer, shape, options)?;
+        let machine =
+            GpuExecutor::new(self.device.clone(), self.routines.clone(), &pipelines, options)?;
+        // Rows on a device are not freed, nor the host's copy of them.
+        let options = Options { free_evicted: false, ..options.clone() };
+        Ok(Box::new(Layer::new(pipelines, &options, workers, machine)?))
     }
 }
 

@@ -2,46 +2,57 @@
 
 use std::sync::Arc;
 
-use vattention_core::{CodeMap, Plan, Result, SelectorOp};
+use vattention_core::Result;
+use vattention_selectors::CodeMap;
 
 use crate::Device;
 use crate::launch::{DeviceCodes, DeviceNetwork, PageBounds, RowLayout};
-use crate::networks::Networks;
+use crate::plan::{Op, Plan};
 
 /// The indexes of one KV head.
 #[derive(Debug)]
 pub(crate) struct Index<D: Device> {
     device: D,
-    networks: Networks<D>,
     layout: RowLayout,
-    /// In the order of the pipeline.
-    selectors: Vec<SelectorIndex<D>>,
+    /// The definition of each selector's index, in the order of the pipeline. Forks share them.
+    definitions: Arc<Vec<Definition<D>>>,
+    /// Tokens that there is room for.
+    capacity: usize,
+    /// The indexes, once there is room for tokens.
+    indexes: Vec<SelectorIndex<D>>,
+}
+
+/// The index that a selector has.
+#[derive(Debug)]
+enum Definition<D: Device> {
+    Nothing,
+    /// Codes, by each of its maps.
+    Codes(Vec<MapNetworks<D>>),
+    /// Bounds of pages of so many tokens.
+    Pages(usize),
+}
+
+/// The networks of a map on the device.
+#[derive(Debug)]
+struct MapNetworks<D: Device> {
+    key: Arc<DeviceNetwork<D>>,
+    query: Arc<DeviceNetwork<D>>,
 }
 
 /// The index of one selector.
 #[derive(Debug)]
 enum SelectorIndex<D: Device> {
     Nothing,
-    /// Codes by each of its maps.
-    Codes(Vec<MapCodes<D>>),
-    /// Bounds of pages.
+    /// The codes by each of its maps, of the first tokens.
+    Codes {
+        codes: Vec<DeviceCodes<D>>,
+        tokens: usize,
+    },
+    /// The bounds of the first pages, all of them full.
     Pages {
         bounds: PageBounds<D>,
-        /// Full pages.
-        known: usize,
+        pages: usize,
     },
-}
-
-/// The codes by one map.
-#[derive(Debug)]
-struct MapCodes<D: Device> {
-    key: Arc<vattention_core::Network>,
-    query: Arc<vattention_core::Network>,
-    key_on_device: Arc<DeviceNetwork<D>>,
-    query_on_device: Arc<DeviceNetwork<D>>,
-    codes: DeviceCodes<D>,
-    /// Tokens.
-    known: usize,
 }
 
 /// Where a part of an index lies on the device, and how many of the first tokens or pages it holds.
@@ -80,135 +91,113 @@ impl IndexInputs {
 }
 
 impl<D: Device> Index<D> {
-    /// Empty indexes of rows of a layout.
-    pub(crate) fn new(device: D, networks: Networks<D>, layout: RowLayout) -> Self {
-        Self { device, networks, layout, selectors: Vec::new() }
+    /// Empty indexes of rows of a layout, and the networks of a KV head copied to the device.
+    pub(crate) fn new(device: D, layout: RowLayout, plan: &Plan, kv_head: usize) -> Result<Self> {
+        let definition = |op: &Op| -> Result<_> {
+            Ok(match op {
+                Op::TopCodes { maps, .. } => {
+                    let networks = maps[kv_head].iter().map(|map| MapNetworks::new(&device, map));
+                    Definition::Codes(networks.collect::<Result<_>>()?)
+                }
+                Op::TopPages { page, .. } => Definition::Pages(page.get()),
+                Op::Sink(_) | Op::Window(_) | Op::TopLogits { .. } => Definition::Nothing,
+            })
+        };
+        let definitions = Arc::new(plan.ops.iter().map(definition).collect::<Result<_>>()?);
+        Ok(Self { device, layout, definitions, capacity: 0, indexes: Vec::new() })
     }
 
-    /// Empty indexes of the same rows.
+    /// Empty indexes by the same definitions.
     pub(crate) fn emptied(&self) -> Self {
-        Self::new(self.device.clone(), self.networks.clone(), self.layout)
+        let (device, definitions) = (self.device.clone(), self.definitions.clone());
+        Self { device, definitions, capacity: 0, indexes: Vec::new(), ..*self }
     }
 
-    /// Makes room for `capacity` tokens, and returns what a step that sees `visible` of them needs,
-    /// selector by selector.
+    /// Makes room for `capacity` tokens, and returns the inputs of a step that sees `visible` of them,
+    /// selector by selector. Other room than before begins empty.
     ///
     /// # Errors
     /// If there is no memory, or the device fails; indexes stay valid.
-    pub(crate) fn prepare(
-        &mut self,
-        plan: &Plan<'_>,
-        capacity: usize,
-        visible: usize,
-    ) -> Result<Vec<IndexInputs>> {
-        self.selectors.resize_with(plan.ops.len(), || SelectorIndex::Nothing);
-        let mut inputs = Vec::with_capacity(plan.ops.len());
-        for (i, op) in plan.ops.iter().enumerate() {
-            inputs.push(match op {
-                SelectorOp::TopCodes { codes, .. } => {
-                    self.prepare_codes(i, &codes.maps, capacity)?
-                }
-                SelectorOp::TopPages { page, .. } => {
-                    self.prepare_bounds(i, page.get().min(capacity), capacity, visible)?
-                }
-                SelectorOp::Range(_) | SelectorOp::TopLogits { .. } => IndexInputs::Nothing,
-            });
+    pub(crate) fn prepare(&mut self, capacity: usize, visible: usize) -> Result<Vec<IndexInputs>> {
+        if self.capacity != capacity {
+            let empty = self.definitions.iter().map(|definition| self.empty(definition, capacity));
+            self.indexes = empty.collect::<Result<_>>()?;
+            self.capacity = capacity;
         }
-        Ok(inputs)
+        let indexes = self.indexes.iter_mut().zip(&*self.definitions);
+        Ok(indexes.map(|(index, definition)| index.inputs(definition, visible)).collect())
+    }
+
+    fn empty(&self, definition: &Definition<D>, capacity: usize) -> Result<SelectorIndex<D>> {
+        let device = &self.device;
+        Ok(match definition {
+            Definition::Nothing => SelectorIndex::Nothing,
+            Definition::Codes(networks) => {
+                let bits = networks.iter().map(|networks| networks.key.shape().outputs());
+                let codes = bits.map(|bits| DeviceCodes::new(device, bits, capacity));
+                SelectorIndex::Codes { codes: codes.collect::<Result<_>>()?, tokens: 0 }
+            }
+            &Definition::Pages(page) => {
+                let bounds = PageBounds::new(device, self.layout, page.min(capacity), capacity)?;
+                SelectorIndex::Pages { bounds, pages: 0 }
+            }
+        })
     }
 
     /// Notes that a step has indexed the first `visible` tokens.
-    pub(crate) fn advance(&mut self, inputs: &[IndexInputs], visible: usize) {
-        for (index, inputs) in self.selectors.iter_mut().zip(inputs) {
-            match (index, inputs) {
-                (SelectorIndex::Codes(maps), IndexInputs::Codes(_)) => {
-                    for map in maps {
-                        map.known = map.known.max(visible);
-                    }
-                }
-                (SelectorIndex::Pages { bounds, known }, IndexInputs::Pages(_)) => {
-                    *known = visible / bounds.page();
-                }
-                _ => {}
+    pub(crate) fn advance(&mut self, visible: usize) {
+        for index in &mut self.indexes {
+            match index {
+                SelectorIndex::Nothing => {}
+                SelectorIndex::Codes { tokens, .. } => *tokens = visible.max(*tokens),
+                SelectorIndex::Pages { bounds, pages } => *pages = visible / bounds.page(),
             }
         }
     }
 
     /// Bytes of the indexed tokens.
     pub(crate) fn bytes(&self) -> usize {
-        let of = |index: &SelectorIndex<D>| match index {
+        let bytes = |index: &SelectorIndex<D>| match index {
             SelectorIndex::Nothing => 0,
-            SelectorIndex::Codes(maps) => {
-                maps.iter().map(|map| map.codes.bytes_of(map.known)).sum()
+            SelectorIndex::Codes { codes, tokens } => {
+                codes.iter().map(|codes| codes.bytes_of(*tokens)).sum()
             }
-            SelectorIndex::Pages { bounds, known } => bounds.bytes_of(*known),
+            SelectorIndex::Pages { bounds, pages } => bounds.bytes_of(*pages),
         };
-        self.selectors.iter().map(of).sum()
-    }
-
-    fn prepare_codes(
-        &mut self,
-        selector: usize,
-        maps: &[&CodeMap],
-        capacity: usize,
-    ) -> Result<IndexInputs> {
-        if !matches!(self.selectors[selector], SelectorIndex::Codes(_)) {
-            self.selectors[selector] = SelectorIndex::Codes(Vec::new());
-        }
-        let SelectorIndex::Codes(codes_of_maps) = &mut self.selectors[selector] else {
-            return Ok(IndexInputs::Nothing);
-        };
-        for (i, map) in maps.iter().enumerate() {
-            if !codes_of_maps.get(i).is_some_and(|codes_of_maps| codes_of_maps.fits(map, capacity))
-            {
-                codes_of_maps.truncate(i);
-                codes_of_maps.push(MapCodes {
-                    key: map.key().clone(),
-                    query: map.query().clone(),
-                    key_on_device: self.networks.get(&self.device, map.key())?,
-                    query_on_device: self.networks.get(&self.device, map.query())?,
-                    codes: DeviceCodes::new(&self.device, map.bits(), capacity)?,
-                    known: 0,
-                });
-            }
-        }
-        codes_of_maps.truncate(maps.len());
-        Ok(IndexInputs::Codes(codes_of_maps.iter().map(MapCodes::inputs).collect()))
-    }
-
-    fn prepare_bounds(
-        &mut self,
-        selector: usize,
-        page: usize,
-        capacity: usize,
-        visible: usize,
-    ) -> Result<IndexInputs> {
-        let index = &mut self.selectors[selector];
-        let of = (self.layout, page, capacity);
-        if !matches!(index, SelectorIndex::Pages { bounds, .. } if bounds.of() == of) {
-            let bounds = PageBounds::new(&self.device, self.layout, page, capacity)?;
-            *index = SelectorIndex::Pages { bounds, known: 0 };
-        }
-        let SelectorIndex::Pages { bounds, known } = index else { return Ok(IndexInputs::Nothing) };
-        // Bounds of the page in which the visible tokens end are computed anew, of the visible ones alone.
-        *known = (*known).min(visible / page);
-        Ok(IndexInputs::Pages(IndexSpan { address: bounds.address(), known: *known as u32 }))
+        self.indexes.iter().map(bytes).sum()
     }
 }
 
-impl<D: Device> MapCodes<D> {
-    /// Whether these are the codes of `map`, with room for `capacity` tokens.
-    fn fits(&self, map: &CodeMap, capacity: usize) -> bool {
-        Arc::ptr_eq(&self.key, map.key())
-            && Arc::ptr_eq(&self.query, map.query())
-            && self.codes.fits(capacity)
+impl<D: Device> MapNetworks<D> {
+    fn new(device: &D, map: &CodeMap) -> Result<Self> {
+        let key = Arc::new(DeviceNetwork::new(device, map.key())?);
+        let query = if Arc::ptr_eq(map.key(), map.query()) {
+            key.clone()
+        } else {
+            Arc::new(DeviceNetwork::new(device, map.query())?)
+        };
+        Ok(Self { key, query })
     }
+}
 
-    fn inputs(&self) -> MapInputs {
-        MapInputs {
-            codes: IndexSpan { address: self.codes.address(), known: self.known as u32 },
-            key_network: self.key_on_device.address(),
-            query_network: self.query_on_device.address(),
+impl<D: Device> SelectorIndex<D> {
+    fn inputs(&mut self, definition: &Definition<D>, visible: usize) -> IndexInputs {
+        match (self, definition) {
+            (Self::Codes { codes, tokens }, Definition::Codes(networks)) => {
+                let map = |(codes, networks): (&DeviceCodes<D>, &MapNetworks<D>)| MapInputs {
+                    codes: IndexSpan { address: codes.address(), known: *tokens as u32 },
+                    key_network: networks.key.address(),
+                    query_network: networks.query.address(),
+                };
+                IndexInputs::Codes(codes.iter().zip(networks).map(map).collect())
+            }
+            (Self::Pages { bounds, pages }, _) => {
+                // Bounds of the page in which the visible tokens end are computed anew, of the visible
+                // ones alone.
+                *pages = (*pages).min(visible / bounds.page());
+                IndexInputs::Pages(IndexSpan { address: bounds.address(), known: *pages as u32 })
+            }
+            _ => IndexInputs::Nothing,
         }
     }
 }

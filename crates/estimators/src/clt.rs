@@ -28,14 +28,13 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    BudgetEstimator, ClosedForm, Demand, SampleStats,
+    BudgetEstimator, Demand, SampleStats,
     plugin::{Budget, Needs, Radius, TunableDemand, searched_budget},
     register, typetag,
 };
 
 use crate::formula::{c2, z_two};
-use crate::moments::{budget, closed_form, radius};
-use crate::splits::Quantiles;
+use crate::moments::{Quantiles, budget, radius};
 use crate::{Combine, Terms};
 
 /// The paper's estimator, and its repaired form.
@@ -65,10 +64,6 @@ impl BudgetEstimator for Clt {
 
     fn rounds(&self) -> usize {
         self.0.rounds.get().into()
-    }
-
-    fn closed_form(&self, query_heads: usize, value_dim: usize) -> Option<ClosedForm> {
-        self.with_quantiles(value_dim, |quantiles| closed_form(&self.0, query_heads, quantiles))
     }
 
     fn tunable(&mut self) -> Option<TunableDemand<'_>> {

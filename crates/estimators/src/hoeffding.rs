@@ -29,8 +29,7 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    BudgetEstimator, ClosedForm, Demand, Denominator, Formula, Fraction, Kind, Numerator,
-    Population, SampleStats, Scope, Size, Target,
+    BudgetEstimator, Demand, Fraction, Kind, SampleStats, Scope, Size, Target,
     plugin::{Budget, Needs, Radius, TunableDemand},
     promise::{Assumption, Assumptions},
     register, typetag,
@@ -42,7 +41,6 @@ use crate::formula::{
     sdpa_error, serfling, serfling_factor, whole_tokens,
 };
 use crate::goal::Goal;
-use crate::splits::{Quantiles, splits};
 use crate::terms::default_rounds;
 use crate::{Combine, Correction};
 
@@ -247,44 +245,11 @@ impl BudgetEstimator for Hoeffding {
         if self.proved() { 0 } else { self.rounds.get().into() }
     }
 
-    /// There is none for a floor, nor where the fewest draws have to be searched.
-    fn closed_form(&self, query_heads: usize, _: usize) -> Option<ClosedForm> {
-        if let Some(size) = self.size {
-            return Some(ClosedForm::Size(size));
-        }
-        let epsilon = self.epsilon.filter(|_| self.limit.is_none())?.get();
-        let population = match (self.target, self.correction) {
-            _ if self.floor.is_some() => return None,
-            (_, Correction::None) => Population::Infinite,
-            (Target::Denominator, Correction::Finite) => Population::Serfling,
-            (Target::Numerator | Target::Sdpa, Correction::Finite) => return None,
-        };
-        let denominator = if self.proved() { Denominator::Proved } else { Denominator::Bounded };
-        let delta = self.scope.share_of(self.delta.get(), query_heads);
-        let epsilon = self.conversion().invert(epsilon, delta);
-        let formula = Formula {
-            numerator: Numerator::Bounded,
-            denominator,
-            epsilon,
-            splits: splits(self.target, self.combine, (epsilon, delta), &QUANTILES),
-            population,
-            allowance: 0.0,
-        };
-        let (kind, assumes) = self.ground();
-        Some(ClosedForm::Formula { formula, kind, assumes })
-    }
-
     fn tunable(&mut self) -> Option<TunableDemand<'_>> {
         let Self { epsilon, size, delta, .. } = self;
         Some(TunableDemand { epsilon: epsilon.as_mut(), size: size.as_mut(), delta })
     }
 }
-
-/// Of numbers up to 1, and of vectors of norms up to 1.
-const QUANTILES: Quantiles<'_> = Quantiles {
-    scalar: &|delta| hoeffding_radius(delta, 1.0),
-    vector: &|delta| mcdiarmid_radius(delta, 1.0, 2.0),
-};
 
 register!(
     Estimator,

@@ -13,7 +13,6 @@ mod moments;
 mod observed;
 mod ratio;
 mod rigorous;
-mod splits;
 mod strict;
 mod sub_gaussian;
 mod terms;

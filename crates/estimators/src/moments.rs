@@ -1,16 +1,22 @@
 //! Radii and budgets from estimated variances: what `clt` and `sub-gaussian` have in common.
 
 use vattention_core::{
-    ClosedForm, Denominator, Formula, Kind, Numerator, Population, SampleStats, Target,
+    SampleStats, Target,
     plugin::{Budget, Radius},
-    promise::Assumptions,
 };
 
 use crate::formula::{fpc, sdpa, sdpa_error, unbounded, whole_tokens};
 use crate::goal::Goal;
 use crate::mode::Corrections;
-use crate::splits::{Quantiles, splits};
 use crate::{Combine, Correction, Mode, Terms};
+
+/// What holds with probability `1 − delta`, at one draw.
+pub(crate) struct Quantiles<'a> {
+    /// For a number: how many of its standard deviations.
+    pub(crate) scalar: &'a dyn Fn(f64) -> f64,
+    /// For a vector: how many roots of its covariance's trace.
+    pub(crate) vector: &'a dyn Fn(f64) -> f64,
+}
 
 /// How far the target may be off.
 pub(crate) fn radius(terms: &Terms, stats: &SampleStats, quantiles: &Quantiles<'_>) -> Radius {
@@ -91,36 +97,4 @@ fn tokens(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &Quantiles
         Correction::None => infinite,
     };
     whole_tokens(b, stats.n_s)
-}
-
-/// What machines are told of these budgets: a table of the ways to divide delta instead of a search.
-/// There is none for a floor, or for other modes than the default.
-pub(crate) fn closed_form(
-    terms: &Terms,
-    query_heads: usize,
-    quantiles: &Quantiles<'_>,
-) -> Option<ClosedForm> {
-    if let Some(size) = terms.size {
-        return Some(ClosedForm::Size(size));
-    }
-    let epsilon = terms.epsilon.filter(|_| terms.limit.is_none())?.get();
-    if terms.mode != Mode::Default || terms.floor.is_some() {
-        return None;
-    }
-    let delta = terms.delta.get();
-    let delta = terms.scope.share_of(delta, query_heads);
-    let Corrections { allowance, conversion } = corrections_of(terms);
-    let epsilon = conversion.invert(epsilon, delta);
-    let formula = Formula {
-        numerator: Numerator::Estimated,
-        denominator: Denominator::Estimated,
-        epsilon,
-        splits: splits(terms.target, terms.combine, (epsilon, delta), quantiles),
-        population: match terms.correction {
-            Correction::Finite => Population::Finite,
-            Correction::None => Population::Infinite,
-        },
-        allowance,
-    };
-    Some(ClosedForm::Formula { formula, kind: Kind::Asymptotic, assumes: Assumptions::ALL })
 }

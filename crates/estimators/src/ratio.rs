@@ -26,17 +26,13 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    BudgetEstimator, ClosedForm, Demand, Denominator, Formula, Fraction, Kind, Numerator,
-    Population, SampleStats, Scope, Size, Target,
+    BudgetEstimator, Demand, Fraction, SampleStats, Scope, Size, Target,
     plugin::{Budget, Needs, Radius, TunableDemand, searched_budget},
-    promise::Assumptions,
-    register,
-    sample::ALLOWANCE,
-    typetag,
+    register, typetag,
 };
 
 use crate::Mode;
-use crate::formula::{RatioGrids, fpc, radius_of_bar, unbounded, whole_tokens};
+use crate::formula::{DeltaSplit, RatioGrids, fpc, unbounded, whole_tokens};
 use crate::goal::Goal;
 use crate::mode::Corrections;
 use crate::terms::default_rounds;
@@ -108,6 +104,12 @@ impl Ratio {
         Self { epsilon: None, size: Some(size), ..Self::new(delta, delta) }
     }
 
+    /// The ways to divide `delta` that are tried for values of `value_dim` elements. The first call may
+    /// take tens of milliseconds.
+    pub fn splits(&self, delta: f64, value_dim: usize) -> Vec<DeltaSplit> {
+        self.grids.get(delta, value_dim).splits().to_vec()
+    }
+
     /// By the central limit theorem, from a table made at the first call.
     fn asymptotic_budget(&self, stats: &SampleStats, goal: &Goal) -> usize {
         let (s_w, s_d) = deviations(stats, goal);
@@ -154,26 +156,6 @@ impl BudgetEstimator for Ratio {
 
     fn rounds(&self) -> usize {
         self.rounds.get().into()
-    }
-
-    fn closed_form(&self, query_heads: usize, value_dim: usize) -> Option<ClosedForm> {
-        if let Some(size) = self.size {
-            return Some(ClosedForm::Size(size));
-        }
-        let epsilon = self.epsilon.filter(|_| self.limit.is_none())?.get();
-        if self.mode != Mode::Default || self.floor.is_some() {
-            return None;
-        }
-        let delta = self.scope.share_of(self.delta.get(), query_heads);
-        let formula = Formula {
-            numerator: Numerator::Output,
-            denominator: Denominator::Estimated,
-            epsilon: radius_of_bar(epsilon, delta),
-            splits: self.grids.get(delta, value_dim).splits().to_vec(),
-            population: Population::Finite,
-            allowance: ALLOWANCE,
-        };
-        Some(ClosedForm::Formula { formula, kind: Kind::Asymptotic, assumes: Assumptions::ALL })
     }
 
     fn tunable(&mut self) -> Option<TunableDemand<'_>> {

@@ -15,15 +15,14 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    BudgetEstimator, ClosedForm, Demand, SampleStats,
+    BudgetEstimator, Demand, SampleStats,
     plugin::{Budget, Needs, Radius, TunableDemand, searched_budget},
     register, typetag,
 };
 
 use crate::Terms;
 use crate::formula::sub_gaussian;
-use crate::moments::{budget, closed_form, radius};
-use crate::splits::Quantiles;
+use crate::moments::{Quantiles, budget, radius};
 
 /// The paper's "Hoeffding".
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -50,10 +49,6 @@ impl BudgetEstimator for SubGaussian {
 
     fn rounds(&self) -> usize {
         self.0.rounds.get().into()
-    }
-
-    fn closed_form(&self, query_heads: usize, _: usize) -> Option<ClosedForm> {
-        closed_form(&self.0, query_heads, &QUANTILES)
     }
 
     fn tunable(&mut self) -> Option<TunableDemand<'_>> {

@@ -44,19 +44,18 @@ mod weights;
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    AutoSize, CodeMap, HashCodes, NewTokens, Picks, Result, Row, Selector, SelectorConfig,
-    SelectorOp, Site, Step, plugin::Tunable, register, step::Score, typetag,
+    AutoSize, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, plugin::Tunable,
+    register, step::Score, typetag,
 };
 
 pub use codes::Codes;
-pub use vattention_core::Activation;
 
 use crate::index_of::{IndexOf, counting};
+use crate::network::{Activation, CodeMap};
 use codes::pack;
 use vattention_index::Bounded;
 use weights::Weights;
@@ -112,16 +111,16 @@ impl SelectorConfig for HashAttention {
 }
 
 impl HashAttention {
-    fn worker(&self, site: &Site) -> Result<Worker, String> {
+    fn worker(&self, site: &Site) -> Result<HashIndex, String> {
         let (maps, bits) = self.maps(site)?;
         let group = site.shape.group();
-        let index = |(i, map)| Index {
-            map: Arc::new(map),
+        let index = |(i, map)| KeyCodes {
+            map,
             members: self.codes.members(i, group),
             codes: Codes::new(bits),
         };
-        let indexes = maps.into_iter().enumerate().map(index).collect();
-        Ok(Worker { size: self.size, score: self.score, bits, indexes })
+        let keys = maps.into_iter().enumerate().map(index).collect();
+        Ok(HashIndex { size: self.size, score: self.score, bits, keys })
     }
 
     /// The maps that make codes at `site`, one or one for each member, and the bits of the codes.
@@ -149,30 +148,36 @@ impl HashAttention {
 }
 
 /// Codes of all keys by one map.
-#[derive(Clone)]
-struct Index {
-    map: Arc<CodeMap>,
+#[derive(Clone, Debug)]
+struct KeyCodes {
+    map: CodeMap,
     /// The members of the group that use it.
     members: Range<usize>,
     codes: Codes,
 }
 
-#[derive(Clone)]
-struct Worker {
+/// The hash codes of a KV head's keys.
+#[derive(Clone, Debug)]
+pub struct HashIndex {
     size: AutoSize,
     score: Score,
     bits: Bits,
-    indexes: Vec<Index>,
+    keys: Vec<KeyCodes>,
 }
 
-impl Worker {
+impl HashIndex {
+    /// The maps that make the codes: one for all query heads of the group, or one for each.
+    pub fn maps(&self) -> impl Iterator<Item = &CodeMap> {
+        self.keys.iter().map(|keys| &keys.map)
+    }
+
     /// 1 and the agreeing bits of each visible token, summed over the members that count.
     fn scores(&self, row: &Row<'_>) -> Vec<u16> {
         let rows: Vec<Row<'_>> = row.members().collect();
         let asked = if self.score == Score::Group { rows.len() } else { 1 };
         let most = u16::from(self.bits.get()) * asked as u16;
         let mut scores = vec![1 + most; row.visible()];
-        for Index { map, members, codes } in &self.indexes {
+        for KeyCodes { map, members, codes } in &self.keys {
             let counting = counting(members, self.score, row);
             let queries: Vec<_> = counting.map(|i| pack(&map.of_query(rows[i].query()))).collect();
             codes.subtract_differing(&queries, &mut scores);
@@ -181,12 +186,12 @@ impl Worker {
     }
 }
 
-impl Selector for Worker {
+impl Selector for HashIndex {
     fn append(&mut self, new: &NewTokens<'_>) {
         let mut key = vec![0.0; new.keys.dim()];
         for token in 0..new.keys.len() {
             new.keys.copy_row(token, &mut key);
-            for Index { map, codes, .. } in &mut self.indexes {
+            for KeyCodes { map, codes, .. } in &mut self.keys {
                 codes.push(pack(&map.of_key(&key)));
             }
         }
@@ -197,16 +202,7 @@ impl Selector for Worker {
     }
 
     fn index_bytes(&self) -> usize {
-        self.indexes.iter().map(|index| index.codes.bytes()).sum()
-    }
-
-    fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
-        let AutoSize::Fixed(size) = self.size else { return None };
-        Some(SelectorOp::TopCodes {
-            count: size.of(step.visible),
-            score: self.score,
-            codes: HashCodes { maps: self.indexes.iter().map(|index| &*index.map).collect() },
-        })
+        self.keys.iter().map(|keys| keys.codes.bytes()).sum()
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

@@ -24,8 +24,8 @@ mod auto;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    AutoSize, Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Step,
-    plugin::Tunable, register, step::Score, typetag,
+    AutoSize, Picks, Result, Row, Selector, SelectorConfig, Site, plugin::Tunable, register,
+    step::Score, typetag,
 };
 
 /// The tokens with the largest scores.
@@ -77,11 +77,6 @@ impl OracleTopK {
 impl Selector for OracleTopK {
     fn group_wide(&self) -> bool {
         self.score == Score::Group
-    }
-
-    fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
-        let AutoSize::Fixed(size) = self.size else { return None };
-        Some(SelectorOp::TopLogits { count: size.of(step.visible), score: self.score })
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

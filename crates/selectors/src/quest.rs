@@ -36,7 +36,7 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Size, Step,
+    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size,
     plugin::Tunable,
     register,
     step::{PrefixMax, Score},
@@ -171,12 +171,6 @@ impl Selector for Worker {
 
     fn index_bytes(&self) -> usize {
         self.full.iter().map(Labels::bytes).sum()
-    }
-
-    fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
-        let Quest { size, page, bits, score } = self.config;
-        let count = size.of(step.visible);
-        (bits.get() == 0).then_some(SelectorOp::TopPages { count, score, page })
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

@@ -10,8 +10,7 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Size, Step, plugin::Tunable,
-    register, typetag,
+    Picks, Result, Row, Selector, SelectorConfig, Site, Size, plugin::Tunable, register, typetag,
 };
 
 /// The first `size` tokens.
@@ -42,10 +41,6 @@ impl Selector for Sink {
         // A share grows with the context.
         let end = if let Size::Tokens(tokens) = self.size { tokens } else { live.visible() };
         live.take_range(0..end);
-    }
-
-    fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
-        Some(SelectorOp::Range(0..self.size.of(step.visible)))
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

@@ -11,8 +11,7 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Size, Step, plugin::Tunable,
-    register, typetag,
+    Picks, Result, Row, Selector, SelectorConfig, Site, Size, plugin::Tunable, register, typetag,
 };
 
 /// The last `size` visible tokens.
@@ -42,10 +41,6 @@ impl Selector for Window {
     fn live(&self, live: &mut Picks) {
         let visible = live.visible();
         live.take_range(visible - self.size.of(visible)..visible);
-    }
-
-    fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
-        Some(SelectorOp::Range(step.visible - self.size.of(step.visible)..step.visible))
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {

@@ -175,7 +175,7 @@ fn with(
     estimator: &dyn BudgetEstimator,
     epsilon: Option<f64>,
     delta: Option<f64>,
-) -> Option<Box<dyn BudgetEstimator + '_>> {
+) -> Option<Box<dyn BudgetEstimator>> {
     let mut other = dyn_clone::clone_box(estimator);
     let TunableDemand { epsilon: old_epsilon, delta: old_delta, .. } = other.tunable()?;
     if let Some(epsilon) = epsilon {

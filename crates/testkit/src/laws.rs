@@ -2,11 +2,9 @@
 
 mod causal;
 mod evicts;
-mod tells;
 
 pub use causal::causal;
 pub use evicts::evicts;
-pub use tells::tells;
 
 use std::fmt::Debug;
 
@@ -23,7 +21,7 @@ pub type Verdict = Result<(), String>;
 pub type Law = fn(&dyn SelectorConfig, &Head) -> Verdict;
 
 /// Every law, with its name.
-pub const LAWS: [(&str, Law); 10] = [
+pub const LAWS: [(&str, Law); 9] = [
     ("round_trips", round_trips),
     ("repeats", repeats),
     ("grows", grows),
@@ -31,7 +29,6 @@ pub const LAWS: [(&str, Law); 10] = [
     ("adds", adds),
     ("bounds", bounds),
     ("agrees", agrees),
-    ("tells", tells),
     ("causal", causal),
     ("evicts", evicts),
 ];

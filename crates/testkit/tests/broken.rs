@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use serde::{Deserialize, Deserializer, Serialize};
 use vattention_core::{
     BudgetEstimator, Demand, Fraction, Kind, NewTokens, Picks, Promise, Result, Row, SampleStats,
-    Selector, SelectorConfig, SelectorOp, Site, Size, Step, Target,
+    Selector, SelectorConfig, Site, Size, Target,
     plugin::{Attended, Radius, TunableDemand},
     promise::Assumptions,
     step::Score,
@@ -58,14 +58,6 @@ enum How {
     Divided,
     /// Says that the group picks the same, and promises a true bound of one member.
     BoundOfOne,
-    /// Tells of other tokens than it takes.
-    Liar,
-    /// Tells what it takes, and promises a true bound that is not what its op leaves.
-    Loose,
-    /// Tells what it takes, which follows from the tokens that it has been shown.
-    Learned,
-    /// Tells what it takes, once it has been shown something.
-    Late,
     /// Takes half as many as have been appended.
     HalfOfAll,
     /// Takes every eight tokens whose keys are positive on average, those not visible included.
@@ -130,17 +122,6 @@ impl SelectorConfig for Broken {
             asked: Arc::default(),
         }))
     }
-
-    fn bounds_residual(&self) -> bool {
-        self.how == How::Loose
-    }
-}
-
-impl Index {
-    /// Indexed tokens that are visible.
-    fn shown(&self, visible: usize) -> usize {
-        self.tokens.iter().filter(|&&token| token < visible).count()
-    }
 }
 
 impl Selector for Index {
@@ -171,16 +152,6 @@ impl Selector for Index {
         matches!(self.how, How::Divided | How::BoundOfOne)
     }
 
-    fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
-        let count = step.visible.div_ceil(8);
-        match self.how {
-            How::Liar | How::Loose => Some(SelectorOp::TopLogits { count, score: Score::Head }),
-            How::Learned => Some(SelectorOp::Range(0..self.shown(step.visible))),
-            How::Late => self.tokens.first().map(|_| SelectorOp::Range(0..1)),
-            _ => None,
-        }
-    }
-
     fn feedback(&mut self, _: &Row<'_>, _: &Attended<'_>) {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
@@ -204,25 +175,12 @@ impl Selector for Index {
                 let visible = (0..row.visible()).map(|token| row.logit(token));
                 picks.bound_residual(visible.fold(f32::NEG_INFINITY, f32::max));
             }
-            How::Loose => {
-                let scores = row.scores(Score::Head);
-                let left = picks.take_top(row.visible().div_ceil(8), &scores);
-                if let Some(left) = left {
-                    picks.bound_residual(left + 1.0);
-                }
-                return;
-            }
-            How::Late => return picks.take(0),
             How::HalfOfAll => return picks.take_range(0..self.firsts.len() / 2),
             How::MeanOfAll => {
                 let means = self.firsts.chunks(8).map(|firsts| firsts.iter().sum::<f32>());
                 for (block, _) in means.enumerate().filter(|&(_, sum)| sum > 0.0) {
                     picks.take_range(8 * block..8 * block + 8);
                 }
-                return;
-            }
-            How::Learned => {
-                picks.take_range(0..self.shown(row.visible()));
                 return;
             }
             How::SharedFeedback if self.asked.load(Ordering::Relaxed) > 0 => picks.take(0),
@@ -264,10 +222,6 @@ fn broken_selectors_fail_exactly_the_laws_they_break() {
     assert_eq!(broken_by(How::Boastful), ["bounds"]);
     assert_eq!(broken_by(How::Divided), ["agrees"]);
     assert_eq!(broken_by(How::BoundOfOne), ["agrees"]);
-    assert_eq!(broken_by(How::Liar), ["tells"]);
-    assert_eq!(broken_by(How::Loose), ["tells"]);
-    assert_eq!(broken_by(How::Learned), ["tells"]);
-    assert_eq!(broken_by(How::Late), ["tells"]);
     assert_eq!(broken_by(How::HalfOfAll), ["causal"]);
     assert_eq!(broken_by(How::MeanOfAll), ["causal"]);
     assert_eq!(broken_by(How::Undead), ["evicts"]);

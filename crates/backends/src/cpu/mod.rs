@@ -45,7 +45,7 @@ use self::pace::{Pace, Way};
 use self::readers::Readers;
 use self::sample::Stored;
 use crate::executor::{Executor, HeadInput, HeadOutput, RowSums};
-use crate::layer::Layer;
+use crate::layer::{Layer, build_pipelines};
 use crate::workers::{Pools, Workers};
 
 /// KV heads in parallel on `options.threads` threads; by default, on rayon's global pool. All
@@ -100,7 +100,8 @@ impl Backend for Cpu {
         let paces = by_clock.then(|| vec![Pace::default(); shape.kv_heads]);
         let how = Answering::new(fall_back, split);
         let machine = CpuExecutor { how, paces };
-        Ok(Box::new(Layer::new(pipeline, layer, shape, options, workers, machine)?))
+        let pipelines = build_pipelines(pipeline, layer, shape, options)?;
+        Ok(Box::new(Layer::new(pipelines, options, workers, machine)?))
     }
 
     /// Sequences in parallel, and KV heads within them.

@@ -2,20 +2,24 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    FallBack, NewTokens, Picks, Row, Selector, SelectorConfig, SelectorOp, Step,
-    plugin::PromptQueries, typetag,
+    FallBack, NewTokens, Picks, Row, Selector, SelectorConfig, plugin::PromptQueries, typetag,
 };
 
 use super::*;
 use crate::Reference;
 use crate::cache::ChunkSizes;
+use crate::executor::HeadInput;
 
 const SHAPE: Shape = Shape { query_heads: 2, kv_heads: 2, head_dim: 4, value_dim: 3 };
 
-fn layer() -> Layer<Reference> {
-    let pipeline =
-        Arc::new(PipelineConfig { dense_layers: vec![0.into()], ..PipelineConfig::default() });
-    Layer::new(&pipeline, 0, SHAPE, &Options::default(), Workers::Serial, Reference).unwrap()
+fn start<M: Executor>(
+    config: PipelineConfig,
+    shape: Shape,
+    options: &Options,
+    executor: M,
+) -> Layer<M> {
+    let pipelines = build_pipelines(&Arc::new(config), 0, shape, options).unwrap();
+    Layer::new(pipelines, options, Workers::Serial, executor).unwrap()
 }
 
 fn append(layer: &mut dyn Attention, keys: &Array3<f32>, values: &Array3<f32>) -> Result<()> {
@@ -30,7 +34,8 @@ fn rows<M: Executor>(layer: &Layer<M>, head: usize) -> Vec<f32> {
 /// The first KV head could have grown; it must not where the second cannot.
 #[test]
 fn heads_grow_together_or_not_at_all() {
-    let mut layer = layer();
+    let config = PipelineConfig { dense_layers: vec![0.into()], ..PipelineConfig::default() };
+    let mut layer = start(config, SHAPE, &Options::default(), Reference);
     let keys = Array3::from_shape_fn((2, 5, 4), |(i, j, k)| (i * 20 + j * 4 + k) as f32);
     let values = Array3::zeros((2, 5, 3));
     append(&mut layer, &keys, &values).unwrap();
@@ -81,10 +86,8 @@ impl Executor for Mortal {
 /// What a machine refuses has not happened: no token has come, no step was taken.
 #[test]
 fn a_machine_that_fails_changes_nothing() {
-    let pipeline = Arc::new(PipelineConfig::default());
-    let machine = Mortal { calls: 2 };
-    let workers = Workers::Serial;
-    let mut layer = Layer::new(&pipeline, 0, SHAPE, &Options::default(), workers, machine).unwrap();
+    let (config, options) = (PipelineConfig::default(), Options::default());
+    let mut layer = start(config, SHAPE, &options, Mortal { calls: 2 });
     let (keys, values) = (Array3::ones((2, 5, 4)), Array3::ones((2, 5, 3)));
     let queries = Array3::ones((2, 3, 4));
     append(&mut layer, &keys, &values).unwrap();
@@ -101,10 +104,9 @@ fn a_machine_that_fails_changes_nothing() {
     assert_eq!(layer.step, 3);
 }
 
-/// Takes four tokens, says so, and writes down what it is shown.
+/// Takes four tokens, and records what it is shown.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Witness {
-    learns: bool,
     #[serde(skip)]
     shown: Arc<Mutex<Vec<Shown>>>,
 }
@@ -144,25 +146,21 @@ impl Selector for Witness {
             .push(Shown::PromptQueries { queries, tokens: prompt.keys.len() });
     }
 
-    fn needs_feedback(&self) -> bool {
-        self.learns
-    }
-
-    fn op(&self, _: &Step<'_>) -> Option<SelectorOp<'_>> {
-        Some(SelectorOp::Range(0..4))
-    }
-
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
         picks.take_range(0..4);
     }
 }
 
-/// The reference, which shows selectors everything at once.
+/// The reference, with another time at which selectors index tokens.
 #[derive(Clone, Copy, Debug)]
-struct Eager;
+struct Timed(Indexing);
 
-impl Executor for Eager {
+impl Executor for Timed {
     const FALLIBLE: bool = false;
+
+    fn indexing(&self) -> Indexing {
+        self.0
+    }
 
     fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
         Reference.answer(heads, workers)
@@ -173,47 +171,17 @@ impl Executor for Eager {
     }
 }
 
-/// The reference, which says that it answers alone, and does if more than `visible` tokens are visible.
-#[derive(Clone, Debug)]
-struct Hermit {
-    visible: usize,
-}
-
-impl Executor for Hermit {
-    const FALLIBLE: bool = false;
-    const EXECUTES_PLANS: bool = true;
-
-    fn answer(&mut self, heads: Vec<HeadInput<'_>>, workers: &Workers) -> Result<Vec<HeadOutput>> {
-        Reference.answer(heads, workers)
-    }
-
-    fn supports_plan(&self, _: &[HeadInput<'_>], _: &Workers) -> bool {
-        true
-    }
-
-    fn execute_plan(
-        &mut self,
-        heads: &[HeadInput<'_>],
-        workers: &Workers,
-    ) -> Result<Option<Vec<HeadOutput>>> {
-        let alone = heads[0].step.visible > self.visible;
-        alone.then(|| self.answer(heads.to_vec(), workers)).transpose()
-    }
-
-    fn fork(&self, _: usize) -> Result<Self> {
-        Ok(self.clone())
-    }
-}
+const EAGER: Timed = Timed(Indexing::Eager);
 
 /// A prompt in two parts, its last queries, tokens and queries after it; what the selectors of the one
 /// KV head were shown after each, and again after a fork has done the last two as well.
-fn shown_by<M: Executor>(machine: M, learns: bool, visible: [usize; 2]) -> Vec<Vec<Shown>> {
+fn shown_by<M: Executor>(executor: M, visible: [usize; 2]) -> Vec<Vec<Shown>> {
     let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 2, value_dim: 1 };
-    let witness = Witness { learns, ..Witness::default() };
+    let witness = Witness::default();
     let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(witness.clone())];
-    let pipeline = Arc::new(PipelineConfig { selectors, ..PipelineConfig::default() });
+    let config = PipelineConfig { selectors, ..PipelineConfig::default() };
     let options = Options { scale: Some(2.0), ..Options::default() };
-    let mut layer = Layer::new(&pipeline, 0, shape, &options, Workers::Serial, machine).unwrap();
+    let mut layer = start(config, shape, &options, executor);
     let some = |count, dim| Array3::from_shape_fn((1, count, dim), |(_, t, i)| (t * 3 + i) as f32);
     let append = |layer: &mut dyn Attention, new| {
         layer.append(some(new, 2).view(), some(new, 1).view()).unwrap();
@@ -236,36 +204,25 @@ fn shown_by<M: Executor>(machine: M, learns: bool, visible: [usize; 2]) -> Vec<V
     shown
 }
 
-/// Selectors whose picks nobody needs are shown nothing; when somebody does, all that was, in order.
+/// Selectors are shown everything as it comes, or nothing if the executor does without their picks.
 #[test]
-fn selectors_are_shown_what_is_new_when_their_picks_are_needed() {
-    let at_once = shown_by(Eager, false, [7, 8]);
-    let events: Vec<usize> = at_once.iter().map(Vec::len).collect();
+fn selectors_are_shown_tokens_and_prompts_in_order() {
+    let shown = shown_by(EAGER, [7, 8]);
+    let events: Vec<usize> = shown.iter().map(Vec::len).collect();
     assert_eq!(events, [5, 2, 1, 1, 0, 1, 0, 1, 0]);
-    assert_eq!(at_once[1][1], Shown::Token { token: 6, key: vec![3.0, 4.0] });
+    assert_eq!(shown[1][1], Shown::Token { token: 6, key: vec![3.0, 4.0] });
     let queries = vec![0.0, 2.0, 6.0, 8.0, 12.0, 14.0];
-    assert_eq!(at_once[2], [Shown::PromptQueries { queries, tokens: 7 }]);
+    assert_eq!(shown[2], [Shown::PromptQueries { queries, tokens: 7 }]);
 
-    let never = shown_by(Hermit { visible: 6 }, false, [7, 8]);
+    let never = shown_by(Timed(Indexing::Never), [7, 8]);
     assert!(never.iter().all(Vec::is_empty), "{never:?}");
-
-    assert_eq!(shown_by(Hermit { visible: 6 }, true, [7, 8]), at_once, "those that learn");
-
-    let first = shown_by(Hermit { visible: 7 }, false, [7, 8]);
-    assert_eq!(first[4], at_once[..5].concat());
-    assert_eq!(first.concat(), first[4]);
-
-    let second = shown_by(Hermit { visible: 7 }, false, [8, 7]);
-    assert_eq!(second[6], at_once[..7].concat());
-    assert_eq!(second[8], [&at_once[..5], &at_once[7..]].concat().concat(), "the fork");
-    assert_eq!(second.concat(), [&second[6][..], &second[8]].concat());
 }
 
 /// The reference shows its selectors what a row sees when the row comes, and nothing else.
 #[test]
 fn selectors_of_the_reference_are_shown_what_rows_see() {
-    let at_once = shown_by(Eager, false, [7, 8]).concat();
-    let as_seen = shown_by(Reference, false, [7, 8]);
+    let at_once = shown_by(EAGER, [7, 8]).concat();
+    let as_seen = shown_by(Reference, [7, 8]);
     let events: Vec<usize> = as_seen.iter().map(Vec::len).collect();
     assert_eq!(events, [0, 0, 0, 0, 8, 0, 1, 0, 1]);
     assert_eq!(as_seen.concat()[..9], at_once[..9], "and the ninth token never");
@@ -299,12 +256,10 @@ impl Selector for Leaking {
 /// does with tokens that it should not know.
 #[test]
 fn a_leaking_selector_is_found_by_the_reference() {
-    fn out<M: Executor>(machine: M, at_once: bool) -> Array3<f32> {
+    fn out<M: Executor>(executor: M, at_once: bool) -> Array3<f32> {
         let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(Leaking::default())];
-        let pipeline = Arc::new(PipelineConfig { selectors, ..PipelineConfig::default() });
-        let options = Options::default();
-        let mut layer =
-            Layer::new(&pipeline, 0, SHAPE, &options, Workers::Serial, machine).unwrap();
+        let config = PipelineConfig { selectors, ..PipelineConfig::default() };
+        let mut layer = start(config, SHAPE, &Options::default(), executor);
         let some = |tokens: std::ops::Range<usize>, dim| {
             Array3::from_shape_fn((2, tokens.len(), dim), |(h, t, i)| {
                 ((h + 7 * (tokens.start + t) + 3 * i) % 11) as f32 - 5.0
@@ -323,10 +278,10 @@ fn a_leaking_selector_is_found_by_the_reference() {
         }
         out
     }
-    let decoded = out(Eager, false);
+    let decoded = out(EAGER, false);
     assert_eq!(out(Reference, false), decoded);
     assert_eq!(out(Reference, true), decoded);
-    assert_ne!(out(Eager, true), decoded);
+    assert_ne!(out(EAGER, true), decoded);
 }
 
 /// Takes the special tokens; needs to know which they are.
@@ -359,14 +314,13 @@ impl Selector for Specials {
 }
 
 /// A layer of such a pipeline, or of a dense one.
-fn classed<M: Executor>(machine: M, dense: bool) -> Layer<M> {
+fn classed<M: Executor>(executor: M, dense: bool) -> Layer<M> {
     let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(Specials::default())];
     let dense_layers = if dense { vec![0.into()] } else { Vec::new() };
-    let pipeline =
-        Arc::new(PipelineConfig { selectors, dense_layers, ..PipelineConfig::default() });
+    let config = PipelineConfig { selectors, dense_layers, ..PipelineConfig::default() };
     let options =
         Options { return_selection: true, fall_back: FallBack::Never, ..Options::default() };
-    Layer::new(&pipeline, 0, SHAPE, &options, Workers::Serial, machine).unwrap()
+    start(config, SHAPE, &options, executor)
 }
 
 fn append_classed(layer: &mut dyn Attention, numbers: &[u8]) -> Result<()> {
@@ -386,8 +340,8 @@ fn read(layer: &mut dyn Attention) -> Vec<u32> {
 /// Tokens are shown with their own classes: in parts, in forks, after tokens were taken back, sooner or later.
 #[test]
 fn tokens_are_shown_with_their_classes() {
-    fn check<M: Executor>(machine: M) {
-        let mut layer = classed(machine, false);
+    fn check<M: Executor>(executor: M) {
+        let mut layer = classed(executor, false);
         append_classed(&mut layer, &[2, 0, 1, 2]).unwrap();
         append_classed(&mut layer, &[0, 2]).unwrap();
         let mut fork = layer.fork(None).unwrap();
@@ -398,14 +352,13 @@ fn tokens_are_shown_with_their_classes() {
         append_classed(&mut layer, &[2, 0]).unwrap();
         assert_eq!(read(&mut layer), [0, 3, 4]);
     }
-    check(Eager);
+    check(EAGER);
     check(Reference);
-    check(Hermit { visible: 100 });
 }
 
 #[test]
 fn tokens_without_the_classes_that_are_needed_are_refused() {
-    let mut layer = classed(Eager, false);
+    let mut layer = classed(EAGER, false);
     let (keys, values) = (Array3::ones((2, 5, 4)), Array3::ones((2, 5, 3)));
     append_classed(&mut layer, &[2, 1]).unwrap();
     let error = append(&mut layer, &keys, &values).unwrap_err().to_string();
@@ -421,7 +374,7 @@ fn tokens_without_the_classes_that_are_needed_are_refused() {
     append_classed(&mut layer, &[2]).unwrap();
     assert_eq!(read(&mut layer), [0, 2]);
     // Where everything is read, nobody needs them; they are not kept, but counted.
-    let mut dense = classed(Eager, true);
+    let mut dense = classed(EAGER, true);
     append(&mut dense, &keys, &values).unwrap();
     append_classed(&mut dense, &[2, 1]).unwrap();
     assert_eq!((dense.len(), dense.classes.is_none()), (7, true));

@@ -1,9 +1,9 @@
 //! The pipeline of one KV head: from queries to the lists of tokens they read.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::{
-    ClosedForm, Error, Result,
+    Error, Result,
     pipeline::{
         PipelineConfig, Read, Reading, Share,
         drawing::{Drawing, Drawn, Outcome},
@@ -30,8 +30,6 @@ pub struct Pipeline {
     error_bars: bool,
     /// The norm of each value.
     norms_v: PrefixMax,
-    /// The formula of the budget, computed when a device first asks.
-    closed_form: OnceLock<Option<ClosedForm>>,
     lessons: Lessons,
 }
 
@@ -79,7 +77,6 @@ impl Pipeline {
             dense,
             error_bars: true,
             norms_v: PrefixMax::default(),
-            closed_form: OnceLock::new(),
             lessons: Lessons::default(),
         }
         .built()
@@ -97,29 +94,23 @@ impl Pipeline {
         Ok(self)
     }
 
-    pub(crate) fn config(&self) -> &PipelineConfig {
+    /// Its config, as it is at the site's layer.
+    pub fn config(&self) -> &PipelineConfig {
         &self.config
     }
 
-    pub(crate) fn selectors(&self) -> impl Iterator<Item = &dyn Selector> {
+    /// The selectors, in the order of the config; none if [everything is read](Self::is_dense).
+    pub fn selectors(&self) -> impl Iterator<Item = &dyn Selector> {
         self.selectors.iter().map(|selector| &**selector)
     }
 
     /// Whether everything is read.
-    pub(crate) fn is_dense(&self) -> bool {
+    pub fn is_dense(&self) -> bool {
         self.dense
     }
 
-    /// The formula of the estimator's budget, if it has one.
-    pub(crate) fn closed_form(&self) -> Option<&ClosedForm> {
-        let Shape { query_heads, value_dim, .. } = self.site.shape;
-        let estimator = self.config.estimator.as_ref()?;
-        let form = || estimator.closed_form(query_heads, value_dim);
-        self.closed_form.get_or_init(form).as_ref()
-    }
-
     /// The largest norm of the first `visible` values; 0 without an estimator.
-    pub(crate) fn max_norm_v(&self, visible: usize) -> f64 {
+    pub fn max_norm_v(&self, visible: usize) -> f64 {
         self.norms_v.of(visible)
     }
 
@@ -177,10 +168,9 @@ impl Pipeline {
     pub fn truncated(&self, tokens: usize) -> Result<Self> {
         let mut norms_v = self.norms_v.clone();
         norms_v.truncate(tokens);
-        let Self { config, closed_form, .. } = self;
-        let (config, closed_form) = (config.clone(), closed_form.clone());
-        let (selectors, lessons) = (Vec::new(), Lessons::default());
-        Self { config, closed_form, norms_v, selectors, sampler: None, lessons, ..*self }.built()
+        let (config, selectors) = (self.config.clone(), Vec::new());
+        let lessons = Lessons::default();
+        Self { config, norms_v, selectors, sampler: None, lessons, ..*self }.built()
     }
 
     /// The part of [`append`](Self::append) that every step needs: the norms of the values.
@@ -195,8 +185,8 @@ impl Pipeline {
         }
     }
 
-    /// The part of [`append`](Self::append) that [`plan`](Self::plan) does not need: shows the
-    /// tokens to selectors and sampler.
+    /// The part of [`append`](Self::append) that may wait until a step reads the tokens: selectors
+    /// and sampler index them.
     ///
     /// # Errors
     /// [`Error::Classes`] if a selector [needs](Self::needs_classes) classes and the tokens have
@@ -218,11 +208,7 @@ impl Pipeline {
     /// Name of the first selector that [needs a prompt](Selector::needs_prompt) and has been shown
     /// none, if there is one. Such a selector picks everything.
     pub fn awaits_prompt(&self) -> Option<&str> {
-        if self.lessons.observed() {
-            None
-        } else {
-            self.name_of(|selector| selector.needs_prompt())
-        }
+        if self.lessons.observed() { None } else { self.name_of(Selector::needs_prompt) }
     }
 
     /// Name of the first selector for which `is` returns true.
@@ -244,7 +230,7 @@ impl Pipeline {
         if let Some(selector) = self.awaits_prompt() {
             return Err(Error::Unobserved { selector: selector.into() });
         }
-        let Some(selector) = self.name_of(|selector| selector.needs_feedback()) else {
+        let Some(selector) = self.name_of(Selector::needs_feedback) else {
             return Ok(());
         };
         match self.lessons.begin(step) {
@@ -425,7 +411,7 @@ impl Pipeline {
     }
 
     /// The sampler's random numbers: purpose 0, and one member number for a list that all share.
-    pub(crate) fn sample_stream(&self, step: &Step<'_>, list: usize) -> Stream {
+    pub fn sample_stream(&self, step: &Step<'_>, list: usize) -> Stream {
         let member = if self.config.share == Share::Group { SHARED } else { list };
         Stream::new(&self.site, 0, step.step, member)
     }

@@ -18,7 +18,7 @@ pub struct RowReport {
     /// Whether everything was read because that is faster than a long list.
     pub fell_back: bool,
     /// True if a selector picks everything because it learns from the last queries of a prompt and
-    /// has been shown none ([`Attention::observe`](crate::Attention::observe)).
+    /// has been shown none ([`Attention::observe`](crate::engine::Attention::observe)).
     pub unobserved: bool,
     /// What is promised for this row.
     pub certificate: Certificate,

@@ -1,11 +1,11 @@
 //! The estimator plug-in: it bounds a sample's error, and says how many tokens a promise needs.
 
+use std::any::Any;
 use std::fmt::Debug;
 
 use dyn_clone::DynClone;
 
 use crate::{
-    ClosedForm,
     plugin::TunableDemand,
     promise::{Assumptions, Demand, Kind, Promise},
     sample::SampleStats,
@@ -13,7 +13,7 @@ use crate::{
 
 /// Decides how many tokens of the residual must be in the sample.
 #[typetag::serde(tag = "type")]
-pub trait BudgetEstimator: Debug + DynClone + Send + Sync {
+pub trait BudgetEstimator: Any + Debug + DynClone + Send + Sync {
     /// The error bar of a sample; a pure function.
     ///
     /// It falls as samples of the same moments grow ([`SampleStats::at`]).
@@ -47,15 +47,6 @@ pub trait BudgetEstimator: Debug + DynClone + Send + Sync {
     /// exactly the budget is drawn.
     fn rounds(&self) -> usize {
         6
-    }
-
-    /// The formula of [`budget`](Self::budget), for a layer of `query_heads` whose values have
-    /// `value_dim` elements, if devices implement it.
-    ///
-    /// May take tens of milliseconds.
-    fn closed_form(&self, query_heads: usize, value_dim: usize) -> Option<ClosedForm> {
-        let _ = (query_heads, value_dim);
-        None
     }
 
     /// The field that decides how much is drawn, and so the [demand](Self::demand). `None`: no epsilon is searched for a given

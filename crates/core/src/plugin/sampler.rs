@@ -1,5 +1,6 @@
 //! The sampler plug-in: how tokens are drawn from the residual.
 
+use std::any::Any;
 use std::fmt::Debug;
 
 use dyn_clone::DynClone;
@@ -13,7 +14,7 @@ use crate::{
 
 /// The `[sampler]` table of a pipeline file: parameters, no state. Without a `type` it is `uniform`.
 #[typetag::serde(tag = "type", default_variant = "uniform")]
-pub trait SamplerConfig: Debug + DynClone + Send + Sync {
+pub trait SamplerConfig: Any + Debug + DynClone + Send + Sync {
     /// Builds the worker of one KV head, before any token has arrived.
     ///
     /// # Errors
@@ -29,7 +30,7 @@ pub trait SamplerConfig: Debug + DynClone + Send + Sync {
     }
 
     /// Whether draws are uniform, without replacement, in the [order](crate::sample::Order) that the stream
-    /// keys. Devices may then draw by themselves.
+    /// keys.
     fn is_uniform(&self) -> bool {
         false
     }

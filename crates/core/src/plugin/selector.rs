@@ -1,5 +1,6 @@
 //! The selector plug-in: a config that is read, and a worker that it builds.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::fmt::Debug;
 
@@ -8,9 +9,9 @@ use ndarray::ArrayView3;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::{
-    Result, SelectorOp,
+    Result,
     plugin::Tunable,
-    step::{Picks, Row, Site, Step, TokenClass, Tokens},
+    step::{Picks, Row, Site, TokenClass, Tokens},
 };
 
 /// A selector as written in a pipeline file: parameters, no state.
@@ -43,7 +44,7 @@ use crate::{
 /// register!(Selector, "every-nth", EveryNth, "every n-th token");
 /// ```
 #[typetag::serde(tag = "type")]
-pub trait SelectorConfig: Debug + DynClone + Send + Sync {
+pub trait SelectorConfig: Any + Debug + DynClone + Send + Sync {
     /// Builds the worker of one KV head, before any token has arrived.
     ///
     /// # Errors
@@ -101,7 +102,7 @@ impl JsonSchema for dyn SelectorConfig {
 ///
 /// A worker with an index of the tokens updates it in [`append`](Self::append); cloning the worker
 /// clones the index, which is how a sequence forks.
-pub trait Selector: DynClone + Send + Sync {
+pub trait Selector: Any + DynClone + Send + Sync {
     /// Indexes new tokens, in order, as they are stored. KV heads are shown theirs in parallel.
     ///
     /// Rows that see fewer tokens may follow: their picks may not depend on tokens that they do not
@@ -150,18 +151,6 @@ pub trait Selector: DynClone + Send + Sync {
     /// at least as many, may pick. The others are evicted, and never come back. By default nothing is evicted.
     fn live(&self, live: &mut Picks) {
         live.take_range(0..live.visible());
-    }
-
-    /// The operation of [`select`](Self::select), if devices implement it.
-    ///
-    /// It depends on the config and the step alone: a device that runs whole steps shows the
-    /// selector nothing until it needs picks.
-    ///
-    /// For a selector that [bounds](SelectorConfig::bounds_residual) the residual, devices know one
-    /// bound: the best remaining score, by [`SelectorOp::TopLogits`] of one query head.
-    fn op(&self, step: &Step<'_>) -> Option<SelectorOp<'_>> {
-        let _ = step;
-        None
     }
 
     /// Adds this selector's picks for one row to those of the selectors before it. They depend only

@@ -1,6 +1,6 @@
 //! Whether samples are large enough, and which part of them is to be drawn next.
 
-use vattention_core::{Denominator, Error, Formula, Numerator, Population, Result, sample::LAGS};
+use vattention_core::{Error, Result, sample::LAGS};
 
 use super::attend::ITEM;
 use super::look::MOMENTS;
@@ -8,6 +8,7 @@ use super::select::SPAN;
 use super::{
     Array, Given, Looked, Now, Progress, Proofs, SampleMoments, Sums, Work, along_y, expect,
 };
+use crate::formula::{Denominator, Formula, Numerator, Population};
 use crate::kernels::BUDGET_CHECK;
 use crate::{Device, Grid, Program};
 

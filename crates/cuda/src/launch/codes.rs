@@ -58,11 +58,6 @@ impl<D: Device> DeviceCodes<D> {
         self.capacity
     }
 
-    /// Whether the codes of `tokens` tokens fit.
-    pub(crate) fn fits(&self, tokens: usize) -> bool {
-        self.capacity == room(tokens)
-    }
-
     /// The bytes that the codes of `tokens` tokens take.
     pub(crate) fn bytes_of(&self, tokens: usize) -> usize {
         tokens * self.bits.div_ceil(32) * size_of::<u32>()

@@ -1,6 +1,7 @@
 //! Hash codes of keys and of queries.
 
-use vattention_core::{Activation, Error, Result};
+use vattention_core::{Error, Result};
+use vattention_selectors::Activation;
 
 use super::codes::room;
 use super::network::{DeviceNetwork, NetworkShape};

@@ -1,6 +1,7 @@
 //! Networks, on the device.
 
-use vattention_core::{Activation, Affine, Result};
+use vattention_core::Result;
+use vattention_selectors::{Activation, Affine, Network};
 
 use super::Array;
 use crate::Device;
@@ -16,12 +17,12 @@ pub struct NetworkShape {
 
 impl NetworkShape {
     /// Of a network.
-    pub fn of(network: &vattention_core::Network) -> Self {
+    pub fn of(network: &Network) -> Self {
         Self { widths: network.widths(), activation: network.activation() }
     }
 
     /// Whether a network is of this shape.
-    pub fn is_of(&self, network: &vattention_core::Network) -> bool {
+    pub fn is_of(&self, network: &Network) -> bool {
         let outputs = network.layers().iter().map(|layer| layer.bias.len());
         let widths = std::iter::once(network.inputs()).chain(outputs);
         self.activation == network.activation() && widths.eq(self.widths.iter().copied())
@@ -50,7 +51,7 @@ impl<D: Device> DeviceNetwork<D> {
     ///
     /// # Errors
     /// If there is no memory, or the device fails.
-    pub fn new(device: &D, network: &vattention_core::Network) -> Result<Self> {
+    pub fn new(device: &D, network: &Network) -> Result<Self> {
         let layer = |Affine { weight, bias }: &Affine| [&weight[..], bias].concat();
         let numbers: Vec<f32> = network.layers().iter().flat_map(layer).collect();
         Ok(Self { numbers: Array::new(device, &numbers)?, shape: NetworkShape::of(network) })

@@ -1,12 +1,13 @@
 //! Samples in given orders, by themselves: all that a step does with them but the draw.
 
-use vattention_core::{ClosedForm, Error, Result, step::Softmax};
+use vattention_core::{Error, Result, step::Softmax};
 
 use super::{
     Array, Attend, Bounds, BudgetCheck, CombineSums, Logits, Look, Looked, Now, Open, Pages,
     Progress, Progressed, Proofs, Recorded, RowLayout, SampleMoments, Sums, Work, expect,
 };
 use crate::Device;
+use crate::formula::ClosedForm;
 
 /// Samples of one list of each head, recorded once: opened, read, checked round by round.
 #[derive(Debug)]

@@ -1,13 +1,14 @@
 //! What a routine is told at each step, in one copy.
 
-use vattention_core::{Plan, Result, Shape, Step};
+use vattention_core::{Result, Shape, Step};
 
-use super::kind::{Kind, Stage};
+use super::kind::{RoutineKind, Stage};
 use super::stage::{StageInputs, StageOnDevice};
 use super::words::{Place, Places};
 use crate::Device;
 use crate::index::IndexInputs;
 use crate::launch::{Array, Now};
+use crate::plan::Plan;
 
 /// Where the inputs of a step are.
 #[derive(Debug)]
@@ -42,8 +43,10 @@ pub(super) struct OnDevice<D: Device> {
 
 /// One KV head at a step.
 pub(crate) struct HeadInputs<'a> {
-    pub(crate) plan: Plan<'a>,
+    pub(crate) plan: &'a Plan,
     pub(crate) step: &'a Step<'a>,
+    /// The largest norm of a visible value.
+    pub(crate) longest: f64,
     /// Keys of the random order of each of its lists, and the sides of all of them.
     pub(crate) orders: Vec<([u32; 8], [u32; 2])>,
     /// Its table of pages.
@@ -53,7 +56,7 @@ pub(crate) struct HeadInputs<'a> {
 }
 
 impl Inputs {
-    pub(super) fn new(kind: &Kind) -> Self {
+    pub(super) fn new(kind: &RoutineKind) -> Self {
         let (lists, rows) = (kind.lists(), kind.rows());
         let Shape { query_heads, head_dim, .. } = kind.shape;
         let mut places = Places::default();
@@ -83,10 +86,11 @@ impl Inputs {
     }
 
     /// The inputs of a step.
-    pub(super) fn of_step(&self, kind: &Kind, heads: &[HeadInputs<'_>]) -> Vec<u32> {
+    pub(super) fn of_step(&self, kind: &RoutineKind, heads: &[HeadInputs<'_>]) -> Vec<u32> {
         let mut all = self.places.zeros();
         let first = &heads[0];
-        let base = first.plan.sample.as_ref().map_or(0, |sample| sample.base);
+        let sample = first.plan.sample.as_ref();
+        let base = sample.map_or(0, |sample| sample.base.of(first.step.visible));
         let sides = first.orders.first().map_or([2, 2], |&(_, sides)| sides);
         self.now.put(&Now::<crate::Driver>::numbers(first.step.visible, sides, base), &mut all);
         let repeated = |count: usize| -> Vec<u64> {
@@ -102,11 +106,8 @@ impl Inputs {
         if !orders.is_empty() {
             self.orders.put(&orders, &mut all);
         }
-        let of_head = |head: &HeadInputs<'_>| {
-            head.plan.sample.as_ref().map_or(1.0, |sample| sample.max_norm_v)
-        };
         let longest: Vec<f64> =
-            heads.iter().flat_map(|head| std::iter::repeat_n(of_head(head), lists)).collect();
+            heads.iter().flat_map(|head| std::iter::repeat_n(head.longest, lists)).collect();
         let units: Vec<f32> = longest.iter().map(|&longest| unit(longest)).collect();
         self.units.put(&units, &mut all);
         self.longest.put(&longest, &mut all);

@@ -1,15 +1,14 @@
 //! What is the same in all steps of a pipeline: for what a routine is recorded.
 
-use vattention_core::{
-    ClosedForm, Formula, HashCodes, Plan, SelectorOp, Shape, Share, step::Score,
-};
+use vattention_core::{Shape, Share, step::Score};
 
-use crate::Driver;
-use crate::launch::{Encode, NetworkShape, RowLayout};
+use crate::formula::{ClosedForm, Formula};
+use crate::launch::RowLayout;
+use crate::plan::{CodesStage, Op, Plan};
 
 /// What a routine is recorded for.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Kind {
+pub(crate) struct RoutineKind {
     pub(crate) shape: Shape,
     pub(crate) layout: RowLayout,
     pub(crate) share: Share,
@@ -32,60 +31,45 @@ pub(crate) enum Stage {
     Codes(CodesStage),
 }
 
-/// What is the same in all steps that compare codes.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct CodesStage {
-    pub(crate) score: Score,
-    /// Maps of a KV head.
-    pub(crate) maps: usize,
-    /// Their networks of keys, and of queries.
-    pub(crate) key: NetworkShape,
-    pub(crate) query: NetworkShape,
-}
-
 /// How large a sample is.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sample {
     /// `None`: it is drawn at once.
     pub(crate) budget: Option<Formula>,
-    pub(crate) looks: usize,
+    pub(crate) checks: usize,
 }
 
 /// The smallest room that is made.
 const LEAST: usize = 1024;
 
-impl Kind {
-    /// Of a plan, with room for `tokens` and as many again at the most; `None` if there are no kernels
-    /// for it.
-    pub(crate) fn new(
-        plan: &Plan<'_>,
-        shape: Shape,
-        layout: RowLayout,
-        tokens: usize,
-    ) -> Option<Self> {
-        let capacity = tokens.next_power_of_two().max(LEAST);
+impl RoutineKind {
+    /// The kind of a plan's steps, with room for `capacity` tokens.
+    pub(crate) fn new(plan: &Plan, shape: Shape, layout: RowLayout, capacity: usize) -> Self {
         let mut stages: Vec<Stage> = Vec::new();
         for op in &plan.ops {
             match (op, stages.last_mut()) {
-                (SelectorOp::Range(_), Some(Stage::Ranges(count))) => *count += 1,
-                (SelectorOp::Range(_), _) => stages.push(Stage::Ranges(1)),
-                (&SelectorOp::TopLogits { score, .. }, _) => stages.push(Stage::Logits(score)),
-                (&SelectorOp::TopPages { score, page, .. }, _) => {
+                (Op::Sink(_) | Op::Window(_), Some(Stage::Ranges(count))) => *count += 1,
+                (Op::Sink(_) | Op::Window(_), _) => stages.push(Stage::Ranges(1)),
+                (&Op::TopLogits { score, .. }, _) => stages.push(Stage::Logits(score)),
+                (&Op::TopPages { score, page, .. }, _) => {
                     stages.push(Stage::Pages { score, page: page.get().min(capacity) });
                 }
-                (SelectorOp::TopCodes { score, codes, .. }, _) => {
-                    let stage = CodesStage::new(*score, codes)?;
-                    stages.push(Stage::Codes(stage.takes(shape, layout).then_some(stage)?));
-                }
+                (Op::TopCodes { codes, .. }, _) => stages.push(Stage::Codes(codes.clone())),
             }
         }
-        let sample = plan.sample.as_ref().map(|sample| match sample.budget {
-            ClosedForm::Size(_) => Sample { budget: None, looks: 0 },
-            ClosedForm::Formula { formula, .. } => {
-                Sample { budget: Some(formula.clone()), looks: sample.looks }
-            }
+        let sample = plan.sample.as_ref().map(|sample| Sample {
+            budget: match &sample.budget {
+                ClosedForm::Size(_) => None,
+                ClosedForm::Formula { formula, .. } => Some(formula.clone()),
+            },
+            checks: sample.checks,
         });
-        Some(Self { shape, layout, share: plan.share, stages, sample, capacity })
+        Self { shape, layout, share: plan.share, stages, sample, capacity }
+    }
+
+    /// The room that is made for `tokens`, or for as many again at the most.
+    pub(crate) fn capacity_for(tokens: usize) -> usize {
+        tokens.next_power_of_two().max(LEAST)
     }
 
     /// The stage that leaves the bound that budgets follow from, if they do: the last that picks by a
@@ -133,37 +117,6 @@ impl Stage {
             Self::Logits(score)
             | Self::Pages { score, .. }
             | Self::Codes(CodesStage { score, .. }) => *score == Score::Group,
-        }
-    }
-}
-
-impl CodesStage {
-    /// Of maps that are alike.
-    fn new(score: Score, codes: &HashCodes<'_>) -> Option<Self> {
-        let first = codes.maps.first()?;
-        let [key, query] = [first.key(), first.query()].map(|network| NetworkShape::of(network));
-        let alike = codes.maps.iter().all(|map| key.is_of(map.key()) && query.is_of(map.query()));
-        alike.then_some(Self { score, maps: codes.maps.len(), key, query })
-    }
-
-    /// Whether there are kernels for it.
-    fn takes(&self, shape: Shape, layout: RowLayout) -> bool {
-        let networks = [&self.key, &self.query];
-        (self.maps == 1 || self.maps == shape.group())
-            && networks.iter().all(|network| Encode::<Driver>::check(layout, network).is_ok())
-            && u16::try_from(self.compared(shape.group()) * self.bits()).is_ok()
-    }
-
-    /// Bits of a code.
-    pub(crate) fn bits(&self) -> usize {
-        self.key.outputs()
-    }
-
-    /// Codes that are compared for one row of a group.
-    pub(crate) fn compared(&self, group: usize) -> usize {
-        match self.score {
-            Score::Group => group,
-            Score::Head => 1,
         }
     }
 }

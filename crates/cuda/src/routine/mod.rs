@@ -27,7 +27,7 @@ use std::sync::{Mutex, PoisonError};
 use vattention_core::Result;
 
 pub(crate) use self::inputs::HeadInputs;
-pub(crate) use self::kind::Kind;
+pub(crate) use self::kind::RoutineKind;
 pub(crate) use self::outputs::Found;
 pub(crate) use self::shared::Routines;
 
@@ -39,7 +39,7 @@ use crate::launch::{Array, Lists, Progress, Recorded};
 /// Kernels that take a step, and what they work on.
 #[derive(Debug)]
 pub(crate) struct Routine<D: Device> {
-    kind: Kind,
+    kind: RoutineKind,
     inputs: Inputs,
     outputs: Outputs,
     /// One step at a time.
@@ -62,7 +62,7 @@ pub(crate) struct Tokens {
 
 impl<D: Device> Routine<D> {
     /// What it is recorded for.
-    pub(crate) fn kind(&self) -> &Kind {
+    pub(crate) fn kind(&self) -> &RoutineKind {
         &self.kind
     }
 

@@ -2,7 +2,7 @@
 
 use vattention_core::{Result, step::Softmax};
 
-use super::kind::Kind;
+use super::kind::RoutineKind;
 use super::words::{Place, Places};
 use crate::Device;
 use crate::launch::{Array, Progress, Progressed, Sums, progressed, softmax};
@@ -55,7 +55,7 @@ pub(crate) struct Found {
 }
 
 impl Outputs {
-    pub(super) fn new(kind: &Kind) -> Self {
+    pub(super) fn new(kind: &RoutineKind) -> Self {
         let value_dim = kind.shape.value_dim;
         let sums = kind.shape.query_heads * (2 + value_dim);
         let mut places = Places::default();
@@ -69,7 +69,11 @@ impl Outputs {
         Self { places, value_dim, certain, sample, taken, progress, read }
     }
 
-    pub(super) fn on_device<D: Device>(&self, device: &D, kind: &Kind) -> Result<OnDevice<D>> {
+    pub(super) fn on_device<D: Device>(
+        &self,
+        device: &D,
+        kind: &RoutineKind,
+    ) -> Result<OnDevice<D>> {
         let all = self.places.array(device)?;
         let sums = |place: &Place<f64>| Sums::within(place.of(&all), self.value_dim);
         let sample = match (&self.sample, &self.progress) {

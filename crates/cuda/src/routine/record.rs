@@ -2,23 +2,25 @@
 
 use std::sync::Mutex;
 
-use vattention_core::{Formula, Result};
+use vattention_core::Result;
 
 use super::Routine;
 use super::inputs::{self, Inputs};
-use super::kind::{CodesStage, Kind, Stage};
+use super::kind::{RoutineKind, Stage};
 use super::outputs::{self, Outputs, Sample};
 use super::stage::{CodesOnDevice, SpansOnDevice, StageOnDevice};
 use crate::Device;
+use crate::formula::Formula;
 use crate::launch::{
     Array, Attend, Bounding, Bounds, BudgetCheck, CombineSums, Draw, Drawing, Encode, Encoding,
     ListTaken, Lists, Logits, Look, Looked, Open, Proofs, Ranked, Records, SampleMoments,
     ScoreCodes, ScoreLogits, ScorePages, Scores, Select, Selecting, Take, Taken, Work,
 };
+use crate::plan::CodesStage;
 
 impl<D: Device> Routine<D> {
     /// Records the kernels of a step.
-    pub(super) fn new(device: &D, kind: Kind) -> Result<Self> {
+    pub(super) fn new(device: &D, kind: RoutineKind) -> Result<Self> {
         let (inputs, outputs) = (Inputs::new(&kind), Outputs::new(&kind));
         let given = inputs.on_device(device, kind.capacity)?;
         let said = outputs.on_device(device, &kind)?;
@@ -53,7 +55,7 @@ impl<D: Device> Routine<D> {
 /// What has been recorded so far.
 struct Recording<'a, D: Device> {
     device: &'a D,
-    kind: &'a Kind,
+    kind: &'a RoutineKind,
     given: &'a inputs::OnDevice<D>,
     said: &'a outputs::OnDevice<D>,
     /// What the selectors took, as bits and as lists.
@@ -167,7 +169,7 @@ impl<D: Device> Recording<'_, D> {
     fn sample(&mut self, sample: &Sample<D>) -> Result<()> {
         let (kind, now, progress) = (self.kind, &self.given.now, &sample.progress);
         let budget = kind.sample.as_ref().and_then(|sample| sample.budget.as_ref());
-        let looks = kind.sample.as_ref().map_or(0, |sample| sample.looks);
+        let looks = kind.sample.as_ref().map_or(0, |sample| sample.checks);
         let checking = budget
             .filter(|_| looks > 0)
             .map(|budget| Checking::new(self.device, kind, budget))
@@ -261,7 +263,7 @@ struct Checking<D: Device> {
 }
 
 impl<D: Device> Checking<D> {
-    fn new(device: &D, kind: &Kind, budget: &Formula) -> Result<Self> {
+    fn new(device: &D, kind: &RoutineKind, budget: &Formula) -> Result<Self> {
         let look = Look::new(device, kind.layout)?;
         let moments = look.moments(kind.lists(), kind.readers(), kind.capacity)?;
         let logits = Logits::new(device, kind.lists(), kind.readers(), kind.capacity)?;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use vattention_core::Result;
 
-use super::{Kind, Routine};
+use super::{Routine, RoutineKind};
 use crate::Device;
 
 /// Routines of one device. A clone is the same ones.
@@ -27,7 +27,7 @@ impl<D: Device> Clone for Routines<D> {
 
 impl<D: Device> Routines<D> {
     /// The routine of a kind, recorded if nobody has it.
-    pub(crate) fn get(&self, device: &D, kind: &Kind) -> Result<Arc<Routine<D>>> {
+    pub(crate) fn get(&self, device: &D, kind: &RoutineKind) -> Result<Arc<Routine<D>>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|routine| routine.strong_count() > 0);
         let found = known.iter().filter_map(Weak::upgrade).find(|routine| routine.kind() == kind);

@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 
-use vattention_core::{HashCodes, SelectorOp, step::Score};
+use vattention_core::step::Score;
 
 use super::inputs::HeadInputs;
-use super::kind::{Kind, Stage};
+use super::kind::{RoutineKind, Stage};
 use super::words::{Place, Places};
 use crate::Device;
 use crate::index::{IndexSpan, MapInputs};
 use crate::launch::Array;
+use crate::plan::Op;
 
 /// Where the inputs of a stage are.
 #[derive(Debug)]
@@ -86,7 +87,7 @@ pub(super) struct SpansOnDevice<D: Device> {
 }
 
 impl StageInputs {
-    pub(super) fn new(places: &mut Places, kind: &Kind, stage: &Stage) -> Self {
+    pub(super) fn new(places: &mut Places, kind: &RoutineKind, stage: &Stage) -> Self {
         let (rows, heads, dim) = (kind.rows(), kind.shape.kv_heads, kind.shape.head_dim);
         match stage {
             &Stage::Ranges(count) => Self::Ranges(places.add(rows * count * 2)),
@@ -133,31 +134,35 @@ impl StageInputs {
     /// Puts what `ops` of each head say.
     pub(super) fn put(
         &self,
-        kind: &Kind,
+        kind: &RoutineKind,
         heads: &[HeadInputs<'_>],
         ops: Range<usize>,
         all: &mut [u32],
     ) {
         let first = ops.start;
         let counts = |place: &Place<u32>, all: &mut [u32]| {
-            let count = |row: PickRow<'_>| row.head.plan.ops[first].count() as u32;
+            let count = |row: PickRow<'_>| row.op(first).count(row.head.step.visible) as u32;
             place.put(&rows(kind, heads).map(count).collect::<Vec<_>>(), all);
         };
         match self {
             Self::Ranges(place) => {
-                let ranges = rows(kind, heads)
-                    .flat_map(|row| row.head.plan.ops[ops.clone()].iter().flat_map(ends));
+                let ends = |row: PickRow<'_>, op| {
+                    let range = row.op(op).range(row.head.step.visible).unwrap_or_default();
+                    [range.start as u32, range.end as u32]
+                };
+                let ranges =
+                    rows(kind, heads).flat_map(|row| ops.clone().flat_map(move |op| ends(row, op)));
                 place.put(&ranges.collect::<Vec<_>>(), all);
             }
             Self::Logits { counts: place, queries } => {
                 counts(place, all);
-                let of_row = |row: PickRow<'_>| row.query(&row.head.plan.ops[first]);
+                let of_row = |row: PickRow<'_>| row.query(row.op(first));
                 queries.put(&rows(kind, heads).flat_map(of_row).collect::<Vec<_>>(), all);
             }
             Self::Pages { counts: place, queries, bounds, kept } => {
                 counts(place, all);
                 let parts = [f32::min, f32::max].map(|part| {
-                    let of_row = |row: PickRow<'_>| row.part(&row.head.plan.ops[first], part);
+                    let of_row = |row: PickRow<'_>| row.part(row.op(first), part);
                     rows(kind, heads).flat_map(of_row).collect::<Vec<_>>()
                 });
                 queries.put(&parts.concat(), all);
@@ -188,16 +193,17 @@ impl CodesInputs {
     }
 
     /// Puts what each head's `op` says.
-    fn put(&self, kind: &Kind, heads: &[HeadInputs<'_>], op: usize, all: &mut [u32]) {
+    fn put(&self, kind: &RoutineKind, heads: &[HeadInputs<'_>], op: usize, all: &mut [u32]) {
         let (mut queries, mut networks, mut compared) = (Vec::new(), Vec::new(), Vec::new());
         for row in rows(kind, heads) {
-            let Some((score, codes)) = codes_of(&row.head.plan.ops[op]) else { continue };
-            for member in row.counting(score) {
+            let Op::TopCodes { codes, maps, .. } = row.op(op) else { continue };
+            let (head, kv_head) = (row.head, row.head.step.site.kv_head);
+            for member in row.counting(codes.score) {
                 let map = codes.map_of(member);
-                let told = &row.head.indexes[op].maps()[map];
-                queries.extend(codes.maps[map].unscaled(row.head.step.row(member).query()));
-                networks.push(told.query_network);
-                compared.push(told.codes.address);
+                let on_device = &head.indexes[op].maps()[map];
+                queries.extend(maps[kv_head][map].unscaled(head.step.row(member).query()));
+                networks.push(on_device.query_network);
+                compared.push(on_device.codes.address);
             }
         }
         self.queries.put(&queries, all);
@@ -243,12 +249,17 @@ struct PickRow<'a> {
     member: usize,
 }
 
-fn rows<'a>(kind: &Kind, heads: &'a [HeadInputs<'a>]) -> impl Iterator<Item = PickRow<'a>> {
+fn rows<'a>(kind: &RoutineKind, heads: &'a [HeadInputs<'a>]) -> impl Iterator<Item = PickRow<'a>> {
     let members = kind.rows_of_head();
     heads.iter().flat_map(move |head| (0..members).map(move |member| PickRow { head, member }))
 }
 
-impl PickRow<'_> {
+impl<'a> PickRow<'a> {
+    /// The operation of a selector.
+    fn op(&self, place: usize) -> &'a Op {
+        &self.head.plan.ops[place]
+    }
+
     /// The members whose queries count.
     fn counting(&self, score: Score) -> Range<usize> {
         match score {
@@ -258,38 +269,23 @@ impl PickRow<'_> {
     }
 
     /// What logits are computed of: the row's own query, or the sum over the group.
-    fn query(&self, op: &SelectorOp<'_>) -> Vec<f32> {
+    fn query(&self, op: &Op) -> Vec<f32> {
         let row = self.head.step.row(self.member);
         match op {
-            SelectorOp::TopLogits { score: Score::Group, .. } => row.query_of_group(),
+            Op::TopLogits { score: Score::Group, .. } => row.query_of_group(),
             _ => row.query().to_vec(),
         }
     }
 
     /// What the least keys of pages are multiplied by, with `f32::min`, or the largest, with
     /// `f32::max`: the negative or the positive parts of the queries that count, summed.
-    fn part(&self, op: &SelectorOp<'_>, part: fn(f32, f32) -> f32) -> Vec<f32> {
-        let SelectorOp::TopPages { score, .. } = op else { return Vec::new() };
+    fn part(&self, op: &Op, part: fn(f32, f32) -> f32) -> Vec<f32> {
+        let Op::TopPages { score, .. } = op else { return Vec::new() };
         let mut sums = vec![0.0; self.head.step.site.shape.head_dim];
         for member in self.counting(*score) {
             let row = self.head.step.row(member);
             sums.iter_mut().zip(row.query()).for_each(|(sum, &q)| *sum += part(q, 0.0));
         }
         sums
-    }
-}
-
-/// Where a range begins and ends.
-fn ends(op: &SelectorOp<'_>) -> [u32; 2] {
-    match op {
-        SelectorOp::Range(range) => [range.start as u32, range.end as u32],
-        _ => [0, 0],
-    }
-}
-
-fn codes_of<'a>(op: &'a SelectorOp<'a>) -> Option<(Score, &'a HashCodes<'a>)> {
-    match op {
-        SelectorOp::TopCodes { score, codes, .. } => Some((*score, codes)),
-        _ => None,
     }
 }

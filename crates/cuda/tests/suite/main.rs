@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod driver;
+mod formula;
 mod kernels;
 mod nvrtc;

@@ -5,12 +5,13 @@
 
 use std::io::Write;
 
-use vattention_core::{Activation, Storage};
+use vattention_core::Storage;
 use vattention_cuda::launch::{
     Attend, BudgetCheck, CombineSums, Draw, Encode, ListTaken, Look, NetworkShape, RowLayout,
     ScoreCodes, ScoreLogits, ScorePages, Select, Take,
 };
 use vattention_cuda::{Compiler, Driver, Program, Source};
+use vattention_selectors::Activation;
 
 const ARCHITECTURES: [&str; 3] = ["sm_80", "sm_90", "sm_120"];
 

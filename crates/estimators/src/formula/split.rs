@@ -18,7 +18,7 @@ pub(crate) fn split(delta: f64, cost: impl Fn(f64, f64) -> f64) -> (f64, f64, f6
 }
 
 /// The two parts of delta whose ratio has the logarithm `−u`.
-pub(crate) fn parts(delta: f64, u: f64) -> (f64, f64) {
+fn parts(delta: f64, u: f64) -> (f64, f64) {
     (delta / (1.0 + u.exp()), delta / (1.0 + (-u).exp()))
 }
 

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod closed_forms;
 mod golden_formulas;
 mod modes;
 mod terms;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use vattention_core::{Activation, Affine, CodeMap, Network, Site, Stream};
+use vattention_core::{Site, Stream};
 
 use super::Bits;
+use crate::{Activation, Affine, CodeMap, Network};
 
 /// The purpose of their random numbers: no selector's, and not the sampler's.
 const PURPOSE: u16 = u16::MAX - 1;

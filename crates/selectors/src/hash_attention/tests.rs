@@ -5,7 +5,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
-use vattention_core::{Shape, Size, Tokens};
+use vattention_core::{Shape, Size, Step, Tokens};
 use vattention_testkit::{Head, Texture, heads};
 
 use super::codes::pack;

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use vattention_core::{Activation, Affine, CodeMap, Network, Shape, Site};
+use vattention_core::{Shape, Site};
 
 use super::{Bits, IndexOf};
-use vattention_index::tensor_file::{TensorFile, mismatch};
+use crate::network::{Activation, Affine, CodeMap, Network};
+use crate::tensor_file::{TensorFile, mismatch};
 
 const FORMAT: &str = "vattention-hash/1";
 

@@ -1,14 +1,14 @@
-//! Hash codes: `encode.cu`, against core's networks.
+//! Hash codes: `encode.cu`, against the networks of the host.
 
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use vattention_core::{Activation, Affine, Network};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{
     Array, DeviceCodes, DeviceNetwork as OnDevice, Encode, NetworkShape, Work,
 };
 use vattention_cuda_emulator::Schedule;
+use vattention_selectors::{Activation, Affine, Network};
 
 use super::steps::Clock;
 use super::world::{Head, KINDS, Kind, Numbers, emulator};

@@ -2,11 +2,12 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    BudgetEstimator, ClosedForm, Fraction, SampleStats, Storage,
+    BudgetEstimator, Fraction, SampleStats, Storage,
     sample::{LAGS, Sample, scale_up},
     step::Softmax,
 };
 use vattention_cuda::Device;
+use vattention_cuda::formula::ClosedForm;
 use vattention_cuda::launch::{Opened, Rounds};
 use vattention_cuda_emulator::Schedule;
 use vattention_estimators::Ratio;
@@ -28,9 +29,9 @@ pub(crate) fn fraction(x: f64) -> Fraction {
     Fraction::try_from(x).unwrap()
 }
 
-/// What the device knows of an estimator.
+/// An estimator's budget as the device computes it.
 pub(crate) fn form(estimator: &dyn BudgetEstimator, kind: Kind) -> ClosedForm {
-    estimator.closed_form(kind.group, kind.value_dim).unwrap()
+    ClosedForm::of_estimator(estimator, kind.group, kind.value_dim).unwrap()
 }
 
 /// One list: tokens that are certain, and all others in the order in which they are drawn.

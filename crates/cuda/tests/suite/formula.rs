@@ -1,11 +1,9 @@
-//! What other machines are told of an estimator is what it computes.
+//! The formula that the device has for an estimator gives the estimator's own budget.
 
 use proptest::prelude::*;
-use vattention_core::{
-    BudgetEstimator, ClosedForm, Denominator, Formula, Fraction, Numerator, Population,
-    SampleStats, Scope, Size, Split, Target,
-};
-use vattention_estimators::formula::{fpc, serfling, whole_tokens};
+use vattention_core::{BudgetEstimator, Fraction, SampleStats, Scope, Size, Target};
+use vattention_cuda::formula::{ClosedForm, Denominator, Formula, Numerator, Population};
+use vattention_estimators::formula::{DeltaSplit, fpc, serfling, whole_tokens};
 use vattention_estimators::{Clt, Combine, Correction, Hoeffding, Mode, Ratio, SubGaussian, Terms};
 
 fn fraction(x: f64) -> Fraction {
@@ -59,7 +57,7 @@ fn evaluate(form: &ClosedForm, stats: &SampleStats) -> usize {
                 Denominator::Proved => (bound, stats.d_certain),
             };
             let (s, s_d) = (n_s * spread / norm, n_s * deviation / d);
-            let root = |split: &Split| {
+            let root = |split: &DeltaSplit| {
                 let q = split.cap.min(1.0 + split.kappa / stats.nu.sqrt());
                 q.sqrt() * s / epsilon + split.z * s_d
             };
@@ -93,7 +91,7 @@ proptest! {
         ratio.scope = scope;
         let per_token = n_s as f64;
         let stats = stats(n_s, query_heads, d * per_token, norm * per_token, moments);
-        let form = ratio.closed_form(query_heads, stats.value_dim).unwrap();
+        let form = ClosedForm::of_estimator(&ratio, query_heads, stats.value_dim).unwrap();
         let budget = ratio.budget(&stats);
         prop_assert_eq!(evaluate(&form, &stats), budget.tokens);
         let ClosedForm::Formula { kind, assumes, .. } = form else { panic!("{form:?}") };
@@ -119,7 +117,7 @@ proptest! {
         let terms = Terms { combine, correction, scope, ..terms };
         let stats = stats(n_s, 4, d * n_s as f64, norm * n_s as f64, moments);
         for estimator in [&Clt(terms.clone()) as &dyn BudgetEstimator, &SubGaussian(terms)] {
-            let form = estimator.closed_form(4, stats.value_dim).unwrap();
+            let form = ClosedForm::of_estimator(estimator, 4, stats.value_dim).unwrap();
             let (told, budget) = (evaluate(&form, &stats), estimator.budget(&stats).tokens);
             let allowed = (1e-4 * budget as f64).max(1.0);
             prop_assert!(told.abs_diff(budget) as f64 <= allowed, "{told} for {budget}");
@@ -148,7 +146,7 @@ proptest! {
         // From budgets of a token to all there are.
         let bound = 10.0_f64.powf(bound) * n_s as f64;
         let stats = SampleStats { bound: Some(bound), max_norm_v: longest, ..plain };
-        let Some(form) = hoeffding.closed_form(4, stats.value_dim) else {
+        let Some(form) = ClosedForm::of_estimator(&hoeffding, 4, stats.value_dim) else {
             let searched = target != Target::Denominator && correction == Correction::Finite;
             prop_assert!(searched, "the others have a formula");
             return Ok(());
@@ -169,12 +167,12 @@ fn a_size_is_its_own_formula() {
     for (size, want) in [(Size::Tokens(40), 40), (Size::Share(fraction(0.1)), 100)] {
         let mut strict = Ratio::sized(size, fraction(0.1));
         strict.mode = Mode::Strict;
-        let form = strict.closed_form(4, 16).unwrap();
+        let form = ClosedForm::of_estimator(&strict, 4, 16).unwrap();
         assert_eq!(evaluate(&form, &stats), want);
     }
 }
 
-/// What takes more statistics than the formula has is not told.
+/// Estimators that use more statistics than the formula has.
 #[test]
 fn other_estimators_have_no_formula() {
     let [epsilon, delta] = [0.1, 0.2].map(fraction);
@@ -197,6 +195,6 @@ fn other_estimators_have_no_formula() {
         Box::new(Hoeffding { floor: Some(epsilon), ..hoeffding(Target::Denominator) }),
     ];
     for estimator in others {
-        assert_eq!(estimator.closed_form(4, 16), None, "{estimator:?}");
+        assert_eq!(ClosedForm::of_estimator(&*estimator, 4, 16), None, "{estimator:?}");
     }
 }

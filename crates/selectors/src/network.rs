@@ -1,10 +1,11 @@
-//! Small networks: affine layers with a function between them.
+//! Small networks, affine layers with an activation between them, and the codes that they make.
+
+use std::sync::Arc;
 
 use multiversion::multiversion;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::{Error, Result};
+use vattention_core::schemars::{self, JsonSchema};
+use vattention_core::{Error, Result};
 
 /// A function between the layers of a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -135,6 +136,61 @@ fn add_product(x: &[f32], weight: &[f32], out: &mut [f32]) {
         for (out, w) in out.iter_mut().zip(row) {
             *out += x * w;
         }
+    }
+}
+
+/// Codes of queries and keys that can be compared: bits, each the sign of an output of a network, set
+/// if the output is positive.
+#[derive(Clone, Debug)]
+pub struct CodeMap {
+    query: Arc<Network>,
+    key: Arc<Network>,
+    scale: f32,
+}
+
+impl CodeMap {
+    /// Codes of queries, divided by `scale`, and of keys.
+    ///
+    /// # Errors
+    /// If the networks do not have the same numbers of inputs and outputs.
+    pub fn new(query: Arc<Network>, key: Arc<Network>, scale: f32) -> Result<Self> {
+        let [query_sizes, key_sizes] =
+            [&query, &key].map(|network| format!("{} to {}", network.inputs(), network.outputs()));
+        if query_sizes != key_sizes {
+            return Err(Error::shape("sizes of the network of keys", query_sizes, key_sizes));
+        }
+        Ok(Self { query, key, scale })
+    }
+
+    /// Bits of a code.
+    pub fn bits(&self) -> usize {
+        self.key.outputs()
+    }
+
+    /// The network of queries.
+    pub fn query(&self) -> &Arc<Network> {
+        &self.query
+    }
+
+    /// The network of keys.
+    pub fn key(&self) -> &Arc<Network> {
+        &self.key
+    }
+
+    /// The input of the network for a query `[head_dim]`.
+    pub fn unscaled<'q>(&self, query: &'q [f32]) -> impl Iterator<Item = f32> + use<'q> {
+        let scale = self.scale;
+        query.iter().map(move |x| x / scale)
+    }
+
+    /// The numbers whose signs are the code of a query `[head_dim]`, `[bits]`.
+    pub fn of_query(&self, query: &[f32]) -> Vec<f32> {
+        self.query.of(&self.unscaled(query).collect::<Vec<_>>())
+    }
+
+    /// The numbers whose signs are the code of a key `[head_dim]`, `[bits]`.
+    pub fn of_key(&self, key: &[f32]) -> Vec<f32> {
+        self.key.of(key)
     }
 }
 
