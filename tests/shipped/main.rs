@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod circles;
 mod configs;
 #[path = "../suite/common/files.rs"]
 mod files;

@@ -1,23 +1,12 @@
 //! One name, one meaning: no two public types of the workspace have the same name.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::common::root;
+use crate::common::{crates, sources};
 
 /// Each crate has its own, as the standard library's modules do; elsewhere they are written with the crate's name.
 const EACH_CRATES_OWN: [&str; 2] = ["Error", "Result"];
-
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
 
 /// The name that a line of a file declares for a public type.
 fn public_type(line: &str) -> Option<&str> {
@@ -30,8 +19,8 @@ fn public_type(line: &str) -> Option<&str> {
 #[test]
 fn public_types_have_names_of_their_own() {
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(root("crates")).unwrap() {
-        sources(&entry.unwrap().path().join("src"), &mut files);
+    for folder in crates() {
+        sources(&folder.join("src"), &mut files);
     }
     let mut declared: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     for file in files {

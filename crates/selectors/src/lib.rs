@@ -43,7 +43,6 @@ pub use duo_attention::DuoAttention;
 pub use fastgen::FastGen;
 pub use h2o::H2o;
 pub use hash_attention::{Bits, Codes, HashAttention, HashIndex};
-pub use hash_tables::{BLOCK, Collisions, HashTables, Hashed, Lsh, Rule, TableBits, Transform};
 pub use index_of::IndexOf;
 pub use inf_llm::InfLlm;
 pub use loki::Loki;

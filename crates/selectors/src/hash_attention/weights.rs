@@ -7,7 +7,7 @@ use vattention_core::{Shape, Site};
 
 use super::{Bits, IndexOf};
 use crate::network::{Activation, Affine, CodeMap, Network};
-use crate::tensor_file::{TensorFile, mismatch};
+use vattention_index::tensor_file::{TensorFile, mismatch};
 
 const FORMAT: &str = "vattention-hash/1";
 
