@@ -49,7 +49,6 @@ carry![
     "streaming-llm",
     "tactic",
     "twilight",
-    "vattention-auto",
     "vattention-oracle",
     "vattention-paper-denominator-clt",
     "vattention-paper-denominator-hoeffding",

@@ -10,11 +10,11 @@
 //! `examples/custom_plugins` in the repository has one part of each kind, and `docs/plugins.md` how to make a crate of them.
 
 pub use vattention_core::{
-    ALLOWANCE, Assumption, Assumptions, Assurance, Attended, AutoSize, Budget, BudgetEstimator,
-    ClosedForm, Component, ComponentKind, Demand, Design, Draws, Error, Fraction, Kind, Needs,
-    NewTokens, Order, Picks, Promise, PromptQueries, ProofGoal, Proved, Radius, Rank, Result, Row,
-    Sample, SampleStats, Sampler, SamplerConfig, Sampling, Scope, Score, Selector, SelectorConfig,
-    SelectorOp, ShareWithLeast, Site, Size, Step, Stratification, Stream, Target, TokenClass,
-    Tokens, Tunable, TunableDemand, Uniform, Uniforms, Unseen, components, default_base, inventory,
-    register, registry_faults, schemars, searched_budget, typetag,
+    ALLOWANCE, Assumption, Assumptions, Assurance, Attended, Budget, BudgetEstimator, ClosedForm,
+    Component, ComponentKind, Demand, Design, Draws, Error, Fraction, Kind, Needs, NewTokens,
+    Order, Picks, Promise, PromptQueries, ProofGoal, Proved, Radius, Rank, Result, Row, Sample,
+    SampleStats, Sampler, SamplerConfig, Scope, Score, Selector, SelectorConfig, SelectorOp,
+    ShareWithLeast, Site, Size, Step, Stratification, Stream, Target, TokenClass, Tokens, Tunable,
+    TunableDemand, Uniform, Uniforms, Unseen, components, default_base, inventory, register,
+    registry_faults, schemars, searched_budget, typetag,
 };

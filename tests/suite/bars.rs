@@ -10,7 +10,7 @@ use vattention::samplers::{LogitIndex, Priority, Stratified};
 use vattention::selectors::OracleTopK;
 use vattention::{
     PipelineConfig, Size, Target,
-    plugin::{AutoSize, BudgetEstimator, SamplerConfig, Score, Uniform},
+    plugin::{BudgetEstimator, SamplerConfig, Score, Uniform},
 };
 
 use vattention_testkit::promises::{
@@ -25,7 +25,7 @@ fn after_top_k(
     sampler: Box<dyn SamplerConfig>,
     estimator: Box<dyn BudgetEstimator>,
 ) -> PipelineConfig {
-    let size = AutoSize::Fixed(Size::Tokens(TOKENS / 20));
+    let size = Size::Tokens(TOKENS / 20);
     let best = Box::new(OracleTopK { size, score: Score::Head });
     let mut config = only(sampler, estimator);
     config.selectors.push(best);

@@ -96,7 +96,7 @@ fn share_of_context(share: f64) -> Size {
 }
 
 fn exact_top() -> Box<dyn SelectorConfig> {
-    Box::new(OracleTopK { size: share_of_context(0.05).into(), score: Score::Head })
+    Box::new(OracleTopK { size: share_of_context(0.05), score: Score::Head })
 }
 
 /// Runs an estimator after a selector, and counts by a promise.

@@ -16,7 +16,7 @@ use vattention::samplers::Stratified;
 use vattention::selectors::OracleTopK;
 use vattention::{
     PipelineConfig, Share, Size,
-    plugin::{AutoSize, BudgetEstimator, SamplerConfig, Score, Uniform},
+    plugin::{BudgetEstimator, SamplerConfig, Score, Uniform},
 };
 
 use vattention_testkit::promises::{
@@ -28,7 +28,7 @@ use crate::common::mistakes::QuarterOfTheVariance;
 
 /// The best tokens, then what there is for the rest.
 fn after_top_k(rest: PipelineConfig) -> PipelineConfig {
-    let size = AutoSize::Fixed(Size::Tokens(TOKENS / 20));
+    let size = Size::Tokens(TOKENS / 20);
     let best = Box::new(OracleTopK { size, score: Score::Head });
     let mut config = rest;
     config.selectors.insert(0, best);

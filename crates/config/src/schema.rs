@@ -3,9 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 use vattention_core::schemars::{JsonSchema, SchemaGenerator};
-use vattention_core::{
-    AutoSize, Component, ComponentKind, Layers, SelectorConfig, Share, Size, components,
-};
+use vattention_core::{Component, ComponentKind, Layers, SelectorConfig, Share, Size, components};
 
 /// The schema of a pipeline file, with every linked component. Of a file that extends another, whose
 /// tables may be parts, it demands less; `vattention check` sees the whole.
@@ -146,9 +144,8 @@ pub(crate) fn is_selector(field: &Value) -> bool {
 /// Whether a field with this schema is a number of tokens or a share of the context.
 pub(crate) fn is_size(field: &Value) -> bool {
     let definition = field["$ref"].as_str().and_then(|path| path.rsplit('/').next());
-    let is_one = |name: &str| name == Size::schema_name() || name == AutoSize::schema_name();
     let optional = field["anyOf"].as_array().into_iter().flatten();
-    definition.is_some_and(is_one) || optional.into_iter().any(is_size)
+    definition.is_some_and(|name| name == Size::schema_name()) || optional.into_iter().any(is_size)
 }
 
 /// A component's schema with the `type` that names it.

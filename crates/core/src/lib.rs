@@ -11,7 +11,6 @@
 
 mod accumulator;
 mod assumption;
-mod auto_size;
 mod backend;
 mod closed_form;
 mod drawing;
@@ -52,7 +51,6 @@ mod weighed;
 
 pub use accumulator::{Accumulator, ExactAccumulator, Residual};
 pub use assumption::{Assumption, Assumptions};
-pub use auto_size::AutoSize;
 pub use backend::{
     Attention, Backend, FallBack, Options, Output, PageSize, Placement, RowReport, Storage,
     Timings, Turn,
@@ -72,7 +70,7 @@ pub use prefix_max::PrefixMax;
 pub use promise::{Certificate, Demand, ErrorBar, Kind, Promise, Scope, Target};
 pub use reading::{List, Read, Reading};
 pub use registry::{Component, ComponentKind, components, registry_faults};
-pub use row::{Row, Sampling, Score, Step};
+pub use row::{Row, Score, Step};
 pub use rows_view::RowsView;
 pub use sampler::{Assurance, Design, ProofGoal, Proved, Sampler, SamplerConfig, Unseen};
 pub use selection::Selection;

@@ -277,10 +277,9 @@ impl Pipeline {
     /// Passes one row's attention weights to the selectors that need them.
     pub fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
         self.lessons.feed_back();
-        let sampling = self.config.sampling();
         let waiting = self.selectors.iter_mut().enumerate();
         for (i, selector) in waiting.filter(|(_, selector)| selector.needs_feedback()) {
-            selector.feedback(&row.for_selector(i, sampling.as_ref()), attended);
+            selector.feedback(&row.for_selector(i), attended);
         }
     }
 
@@ -405,7 +404,6 @@ impl Pipeline {
     /// they pick the same, then for each.
     fn select(&self, step: &Step<'_>) -> Vec<Picks> {
         let (rows, logits) = (step.rows(), GroupLogits::default());
-        let sampling = self.config.sampling();
         let mut picks = vec![Picks::new(step.visible)];
         if self.sampler.is_some() && self.config.sampler().wants_scores() {
             picks[0].keep_scores();
@@ -415,7 +413,7 @@ impl Pipeline {
                 picks.resize(rows.len(), picks[0].clone());
             }
             for (row, picks) in rows.iter().zip(&mut picks) {
-                let row = row.sharing(&logits).for_selector(i, sampling.as_ref());
+                let row = row.sharing(&logits).for_selector(i);
                 selector.select(&row, picks);
             }
         }

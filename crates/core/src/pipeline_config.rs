@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::layers::Written;
 use crate::{
     Assurance, BudgetEstimator, Demand, LayerSettings, Layers, Needs, Promise, SamplerConfig,
-    Sampling, SelectorConfig, Target, Uniform,
+    SelectorConfig, Target, Uniform,
 };
 
 /// Selectors, and what to do with the tokens they leave: a strategy of sparse attention.
@@ -106,12 +106,6 @@ impl PipelineConfig {
         self.sampler.as_deref().unwrap_or(&Uniform::DEFAULT)
     }
 
-    /// The sample that follows the selectors, if it is for a promise, at layers without settings of
-    /// their own.
-    pub fn sampling(&self) -> Option<Sampling> {
-        Some(Sampling { promise: self.own_promise()?, base: self.sampler().base() })
-    }
-
     /// The first selector that needs the classes of tokens, at any layer, by name, if one does.
     pub fn needs_classes(&self) -> Option<&str> {
         self.parts().find_map(Self::own_needs_classes)
@@ -141,20 +135,6 @@ impl PipelineConfig {
         let mut conflict = |at: String, message: String, help: &str| {
             found.push(Conflict { at, message, help: help.into() });
         };
-        let sampled = self.sampling().is_some();
-        for (i, selector) in self.selectors.iter().enumerate().filter(|(_, s)| s.needs_sampling()) {
-            if !sampled {
-                conflict(
-                    format!("selectors[{i}]"),
-                    format!(
-                        "`{}` with `size = \"auto\"` takes what a sample for a promise would cost \
-                         more for, and no estimator promises anything",
-                        selector.typetag_name()
-                    ),
-                    "add an [estimator] that promises something, such as `ratio`, or write a size",
-                );
-            }
-        }
         if self.selectors.len() > MOST_SELECTORS {
             conflict(
                 format!("selectors[{MOST_SELECTORS}]"),

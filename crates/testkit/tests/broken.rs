@@ -273,11 +273,11 @@ fn broken_selectors_fail_exactly_the_laws_they_break() {
 
 vattention_testkit::laws!(
     top_k_by_head,
-    vattention_selectors::OracleTopK { size: Size::Tokens(7).into(), score: Score::Head }
+    vattention_selectors::OracleTopK { size: Size::Tokens(7), score: Score::Head }
 );
 vattention_testkit::laws!(
     top_k_by_group,
-    vattention_selectors::OracleTopK { size: Size::Tokens(7).into(), score: Score::Group }
+    vattention_selectors::OracleTopK { size: Size::Tokens(7), score: Score::Group }
 );
 
 /// An estimator of which what is set is not what it demands.

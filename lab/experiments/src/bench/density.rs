@@ -125,7 +125,7 @@ mod tests {
     fn pipeline(best: usize, estimator: Option<Ratio>) -> PipelineConfig {
         let mut selectors: Vec<Box<dyn SelectorConfig>> =
             vec![Box::new(Sink { size: Size::Tokens(4) })];
-        let top_k = OracleTopK { size: Size::Tokens(9).into(), score: Score::Head };
+        let top_k = OracleTopK { size: Size::Tokens(9), score: Score::Head };
         selectors.extend((0..best).map(|_| Box::new(top_k.clone()) as _));
         let estimator = estimator.map(|estimator| Box::new(estimator) as Box<dyn BudgetEstimator>);
         PipelineConfig { name: "some".into(), selectors, estimator, ..Default::default() }

@@ -44,7 +44,7 @@ impl Natural {
         let selectors: [Box<dyn SelectorConfig>; 3] = [
             Box::new(Sink { size: self.sink }),
             Box::new(Window { size: self.window }),
-            Box::new(OracleTopK { size: self.top_k.into(), score: Score::default() }),
+            Box::new(OracleTopK { size: self.top_k, score: Score::default() }),
         ];
         PipelineConfig { share: Share::Head, selectors: selectors.into(), ..Default::default() }
     }

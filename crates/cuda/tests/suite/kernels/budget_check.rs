@@ -35,7 +35,7 @@ pub(crate) struct Shown {
 impl Shown {
     fn selectors(self) -> Vec<Box<dyn SelectorConfig>> {
         let sink = Sink { size: Size::Tokens(self.certain) };
-        let best = OracleTopK { size: Size::Tokens(self.best).into(), score: Score::Head };
+        let best = OracleTopK { size: Size::Tokens(self.best), score: Score::Head };
         let mut selectors: Vec<Box<dyn SelectorConfig>> = Vec::new();
         if self.certain > 0 {
             selectors.push(Box::new(sink));
