@@ -205,24 +205,6 @@ fn bars_of_every_estimator_hold_where_values_cancel() {
     });
 }
 
-/// A floor near the output's norm: errors relative to whichever is larger.
-#[test]
-fn bars_hold_near_their_floor() {
-    for_each(&CANCELLING[1..], |&head| {
-        for (floor, delta) in [(0.05, 0.1), (0.1, 0.1), (0.2, 0.1), (0.1, 0.3), (0.2, 0.3)] {
-            for sampler in samplers() {
-                let cell = format!("{head:?}, {}, {floor}, {delta}", sampler.typetag_name());
-                let mut ratio = Ratio::sized(Size::Tokens(400), fraction(delta));
-                ratio.floor = Some(fraction(floor));
-                let found = bench(head, sampled(sampler, Box::new(ratio))).run();
-                println!("{cell}: {found:?}");
-                assert!(!contradicted(found.outside, delta), "{cell}: {found:?}");
-                assert!(found.radius.is_finite(), "{cell}: {found:?}");
-            }
-        }
-    });
-}
-
 /// The bar of a row that holds its promise is at most epsilon, and the promise is kept.
 #[test]
 fn promises_are_kept_where_values_cancel() {

@@ -69,7 +69,6 @@ fn stats_of(n_s: f64, d: f64, norm_n: f64) -> SampleStats {
         // Estimates that need no allowance.
         kurtosis_e: 1.0,
         kurtosis_w: 1.0,
-        sum_e_norm_v: 1.0,
         max_norm_v: 1.0,
         bound: None,
         unseen: None,
@@ -124,7 +123,6 @@ fn sample_stats(inputs: &Value) -> SampleStats {
         e: &e,
         values: &values,
         certain: &certain,
-        certain_norms: 0.0,
         n_s: inputs["n_s"].as_u64().unwrap() as usize,
         visible: inputs["n_s"].as_u64().unwrap() as usize,
         query_heads: 1,

@@ -260,7 +260,6 @@ fn samples_are_drawn_anew_for_each_trial() {
 struct Stubborn {
     tokens: usize,
     epsilon: Fraction,
-    floor: Option<Fraction>,
     scope: Scope,
     target: Target,
 }
@@ -277,7 +276,7 @@ impl BudgetEstimator for Stubborn {
 
     fn demand(&self) -> Demand {
         let promise = Promise::new(self.target, self.epsilon, fraction(0.1));
-        Demand::of(Promise { floor: self.floor, scope: self.scope, ..promise })
+        Demand::of(Promise { scope: self.scope, ..promise })
     }
 }
 
@@ -285,7 +284,7 @@ register!(Estimator, "stubborn", Stubborn, "as many tokens each time");
 
 fn stubborn(tokens: usize, epsilon: f64) -> Stubborn {
     let epsilon = fraction(epsilon);
-    Stubborn { tokens, epsilon, floor: None, scope: Scope::Row, target: Target::Sdpa }
+    Stubborn { tokens, epsilon, scope: Scope::Row, target: Target::Sdpa }
 }
 
 /// The verdict on an estimator after a base sample.
@@ -350,24 +349,6 @@ fn heavy_tokens_that_another_sampler_left_undrawn_are_named() {
     let mut heavy = layer(Some(0));
     heavy.queries = heavy.queries.slice_move(s![.., 0..1, ..]);
     assert_eq!(verdict(heavy).cause, Cause::TailSeen);
-}
-
-/// Values 12 and −10 in turn: the output is 1, but 11 if they did not cancel.
-#[test]
-fn errors_are_relative_to_the_floor() {
-    let cancelling = || flat(1, |token| [12.0, -10.0][token % 2]);
-    let at = |floor| {
-        let floor = Some(fraction(floor));
-        checked(cancelling(), 200, Stubborn { floor, ..stubborn(200, 0.2) })
-    };
-    let (half, tenth) = (at(0.5), at(0.05));
-    let ratio = tenth.heads[0].error.mean / half.heads[0].error.mean;
-    assert!((ratio - 5.5).abs() < 1e-3, "11 / 2 to 1: {ratio}");
-    assert!(
-        !tenth.held && tenth.violations.violated > 1000,
-        "an error of 0.75 in standard deviation"
-    );
-    assert!((0.2..0.3).contains(&half.heads[0].error.p95), "{:?}", half.heads[0].error);
 }
 
 /// Heads that are each within a tenth, but not all of them together.

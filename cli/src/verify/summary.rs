@@ -44,10 +44,9 @@ fn samples(verdict: &Verification) -> &'static str {
     }
 }
 
-/// `Pr(error of sdpa > 0.1, floor 0.05) <= 0.1, for each query head`
+/// `Pr(error of sdpa > 0.1) <= 0.1, for each query head`
 fn promise(verdict: &Verification) -> String {
-    let Demand { target, delta, floor, scope, epsilon, limit, .. } = verdict.demand;
-    let floor = floor.map_or_else(String::new, |floor| format!(", floor {}", floor.get()));
+    let Demand { target, delta, scope, epsilon, limit, .. } = verdict.demand;
     let judged = match scope {
         Scope::Row => "each query head",
         Scope::Step => "all query heads of a layer together",
@@ -55,7 +54,7 @@ fn promise(verdict: &Verification) -> String {
     let least = epsilon.map_or_else(|| "its error bar".into(), |epsilon| few_digits(epsilon.get()));
     let limited =
         if limit.is_some() { "; its error bar where the limit does not suffice" } else { "" };
-    format!("Pr(error of {target} > {least}{floor}) <= {}, for {judged}{limited}", delta.get())
+    format!("Pr(error of {target} > {least}) <= {}, for {judged}{limited}", delta.get())
 }
 
 /// `error bars: 0.081 on average, 0.1 at most; the error exceeds its bar in 0.4 % of ...`

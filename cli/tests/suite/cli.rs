@@ -190,8 +190,8 @@ fn compare_writes_the_keys_that_other_tools_read() {
     assert_eq!(keys(guarantee), ["evidence", "kind", "lists", "promise", "violations"]);
     assert_eq!(guarantee["lists"], json!({ "count": 40, "heads_per_list": 1 }));
     let promise = &guarantee["promise"];
-    assert_eq!(keys(promise), ["delta", "epsilon", "floor", "scope", "target"]);
-    assert_eq!((&promise["floor"], &promise["scope"]), (&Value::Null, &"row".into()));
+    assert_eq!(keys(promise), ["delta", "epsilon", "scope", "target"]);
+    assert_eq!(promise["scope"], "row");
     assert_eq!(promise["target"], "denominator");
     assert_eq!(guarantee["kind"], "asymptotic");
     assert_eq!(guarantee["evidence"], "within-delta");
@@ -723,7 +723,7 @@ fn verify_says_of_each_head_whether_the_promise_held() {
             "worst_row"
         ]
     );
-    let demanded = ["delta", "epsilon", "floor", "limit", "scope", "size", "target"];
+    let demanded = ["delta", "epsilon", "limit", "scope", "size", "target"];
     assert_eq!(keys(&verdict["demand"]), demanded);
     assert_eq!((&verdict["held"], &verdict["kind"]), (&true.into(), &"asymptotic".into()));
     assert_eq!((&verdict["verdict"], &verdict["contradicted_by"]), (&"held".into(), &json!([])));

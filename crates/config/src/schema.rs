@@ -32,7 +32,7 @@ pub fn schema() -> Value {
             "unset": {
                 "type": "array",
                 "items": { "type": "string" },
-                "description": "What to take out of the file that is extended, such as `estimator.floor` or `selectors.0`.",
+                "description": "What to take out of the file that is extended, such as `estimator.limit` or `selectors.0`.",
             },
             "name": text("What tables and plots call it; default: the file's name."),
             "seed": {

@@ -320,11 +320,10 @@ impl<'a> Drawing<'a> {
         let demand = asked.estimator.demand();
         let query_heads = self.residuals[reader].query_heads;
         let delta = demand.scope.share_of(demand.delta.get(), query_heads);
-        let floor = demand.floor.map_or(0.0, Fraction::get);
         let (kind, assumes) = (Kind::FiniteSample, Assumptions::NONE);
         self.look(reader, |design, sample, shift| {
             let prove = |epsilon: f64| {
-                let goal = ProofGoal { epsilon, delta, floor, base, limit, shift };
+                let goal = ProofGoal { epsilon, delta, base, limit, shift };
                 design.proved(sample, reader, &goal)
             };
             let now = || prove(f64::INFINITY).map_or(f64::INFINITY, |proved| proved.radius);

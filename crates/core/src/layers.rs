@@ -220,16 +220,15 @@ impl PipelineConfig {
     /// What a part promises or says of its error, and what another does, if that is something else.
     fn other_demand(&self, part: &Self) -> Option<(String, String)> {
         let words = |demand: Option<Demand>| {
-            let Some(Demand { target, epsilon, delta, floor, scope, .. }) = demand else {
+            let Some(Demand { target, epsilon, delta, scope, .. }) = demand else {
                 return "nothing is promised".to_owned();
             };
-            let floor = floor.map_or(String::new(), |floor| format!(", floor {}", floor.get()));
             let scope = if scope == Scope::Step { ", scope step" } else { "" };
             let within = match epsilon {
                 Some(epsilon) => format!("is promised within epsilon {}", epsilon.get()),
                 None => "has an error bar".into(),
             };
-            format!("{target} {within}, delta {}{floor}{scope}", delta.get())
+            format!("{target} {within}, delta {}{scope}", delta.get())
         };
         let alike = |one: Demand| Demand { size: None, limit: None, ..one };
         let mut sparse = self.parts().filter(|part| !part.reads_everything());

@@ -255,7 +255,6 @@ fn stats(size: usize, sample: &Weighed, residual: &Residual) -> SampleStats {
         nu: f64::NAN,
         kurtosis_e: f64::NAN,
         kurtosis_w: f64::NAN,
-        sum_e_norm_v: sample.sum_e_norm_v,
         max_norm_v,
         bound: None,
         unseen: None,

@@ -26,7 +26,7 @@ pub struct Pipeline {
     dense: bool,
     /// Whether samples of a given size are checked for their error bars.
     error_bars: bool,
-    /// The norm of each value.
+    /// The norm of each value, if a uniform sample may be judged by the largest.
     norms_v: PrefixMax,
     /// The formula of the budget, computed when a device first asks.
     closed_form: OnceLock<Option<ClosedForm>>,
@@ -116,7 +116,7 @@ impl Pipeline {
         self.closed_form.get_or_init(form).as_ref()
     }
 
-    /// The largest norm of the first `visible` values; 0 without an estimator.
+    /// The largest norm of the first `visible` values; 0 unless a uniform sample is judged by it.
     pub(crate) fn max_norm_v(&self, visible: usize) -> f64 {
         self.norms_v.of(visible)
     }
@@ -181,9 +181,11 @@ impl Pipeline {
         Self { config, closed_form, norms_v, selectors, sampler: None, lessons, ..*self }.built()
     }
 
-    /// The part of [`append`](Self::append) that every step needs: the norms of the values.
+    /// The part of [`append`](Self::append) that every step needs: the norms of the values, if a
+    /// uniform sample may be judged by the largest. Other samplers bound what they miss themselves.
     pub fn measure(&mut self, values: Tokens<'_>) {
-        if self.config.estimator.is_none() || self.dense {
+        let judged = self.config.estimator.is_some() && self.config.sampler().is_uniform();
+        if !judged || self.dense {
             return;
         }
         let mut value = vec![0.0; values.dim()];

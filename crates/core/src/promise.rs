@@ -14,8 +14,6 @@ pub struct Demand {
     /// The probability with which the error may exceed epsilon, or its bar.
     pub delta: Fraction,
     /// As a [`Promise`]'s.
-    pub floor: Option<Fraction>,
-    /// As a [`Promise`]'s.
     pub scope: Scope,
     /// The relative error allowed.
     pub epsilon: Option<Fraction>,
@@ -28,20 +26,20 @@ pub struct Demand {
 impl Demand {
     /// A promise without a limit.
     pub fn of(promise: Promise) -> Self {
-        let Promise { target, epsilon, delta, floor, scope } = promise;
-        Self { target, delta, floor, scope, epsilon: Some(epsilon), size: None, limit: None }
+        let Promise { target, epsilon, delta, scope } = promise;
+        Self { target, delta, scope, epsilon: Some(epsilon), size: None, limit: None }
     }
 
     /// The promise, if there is an epsilon.
     pub fn promise(&self) -> Option<Promise> {
-        let &Self { target, delta, floor, scope, epsilon, .. } = self;
-        epsilon.map(|epsilon| Promise { target, epsilon, delta, floor, scope })
+        let &Self { target, delta, scope, epsilon, .. } = self;
+        epsilon.map(|epsilon| Promise { target, epsilon, delta, scope })
     }
 
     /// The error bar of a radius.
     pub fn bar(&self, radius: f64) -> ErrorBar {
-        let &Self { target, delta, floor, scope, .. } = self;
-        ErrorBar { target, delta, floor, scope, radius }
+        let &Self { target, delta, scope, .. } = self;
+        ErrorBar { target, delta, scope, radius }
     }
 
     /// Why its fields contradict each other, if they do.
@@ -63,8 +61,6 @@ pub struct ErrorBar {
     /// The probability with which it may exceed the radius.
     pub delta: Fraction,
     /// As a [`Promise`]'s.
-    pub floor: Option<Fraction>,
-    /// As a [`Promise`]'s.
     pub scope: Scope,
     /// The relative error, in `[0, ∞]`.
     pub radius: f64,
@@ -72,8 +68,7 @@ pub struct ErrorBar {
 
 /// `Pr(error of the target > epsilon) ≤ delta`, at one step.
 ///
-/// The error is relative to the target's norm; with a floor ρ, to no less than `ρ Σ e |v|`
-/// (numerator) or `ρ Σ e |v| / Σ e` (output), ρ times the norm if values did not cancel.
+/// The error is relative to the target's norm.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Promise {
     /// The quantity within epsilon.
@@ -82,16 +77,14 @@ pub struct Promise {
     pub epsilon: Fraction,
     /// The probability with which it may be exceeded.
     pub delta: Fraction,
-    /// ρ: the target's norm counts as at least this share of `Σ e |v|`. Unused for a denominator.
-    pub floor: Option<Fraction>,
     /// The rows that delta is about.
     pub scope: Scope,
 }
 
 impl Promise {
-    /// For each row by itself, without a floor.
+    /// For each row by itself.
     pub fn new(target: Target, epsilon: Fraction, delta: Fraction) -> Self {
-        Self { target, epsilon, delta, floor: None, scope: Scope::Row }
+        Self { target, epsilon, delta, scope: Scope::Row }
     }
 }
 

@@ -158,8 +158,6 @@ pub struct ProofGoal {
     pub epsilon: f64,
     /// The row's own part of the failure probability.
     pub delta: f64,
-    /// The share of `Σ e |v|` below which `|N|` is taken for that share; 0 without a floor.
-    pub floor: f64,
     /// The size at the first look.
     pub base: usize,
     /// The largest size that may be looked at.

@@ -50,9 +50,7 @@ pub struct SampleStats {
     pub kurtosis_e: f64,
     /// `b Σ|w|⁴ / (Σ|w|²)²` of the centred `w`.
     pub kurtosis_w: f64,
-    /// Estimate of `Σ e |v|` over all visible tokens.
-    pub sum_e_norm_v: f64,
-    /// The largest norm of a visible value.
+    /// The largest norm of a visible value; 0 for designs that are not uniform.
     pub max_norm_v: f64,
     /// The largest `e` that an untaken token can have, if an exact selector promised one.
     pub bound: Option<f64>,
@@ -69,8 +67,6 @@ pub struct Sample<'a> {
     pub values: &'a [f32],
     /// Sums over the certain tokens, relative to the shift of `e`.
     pub certain: &'a Softmax,
-    /// `Σ e |v|` over the certain tokens.
-    pub certain_norms: f64,
     /// Tokens in the residual.
     pub n_s: usize,
     /// Tokens that the row may read.
@@ -104,21 +100,12 @@ pub struct Moments {
     pub w: Deviations,
     /// An estimate of `Tr(S²)` of the covariance of `w`.
     pub trace_of_square: f64,
-    /// Estimate of `Σ e |v|` over all visible tokens.
-    pub sum_e_norm_v: f64,
 }
 
 impl Moments {
     /// The sums over a sample of a residual of `n_s` tokens: weights `e` `[b]`, values
-    /// `[b · value_dim]`, beside the sums over the certain tokens, relative to the shift of `e`, and
-    /// their `Σ e |v|`. In f64, which is the definition. Cost O(b · value_dim), a handful of passes.
-    pub fn new(
-        e: &[f64],
-        values: &[f32],
-        certain: &Softmax,
-        certain_norms: f64,
-        n_s: usize,
-    ) -> Self {
+    /// `[b · value_dim]`, beside the sums over the certain tokens, relative to the shift of `e`. In f64, which is the definition. Cost O(b · value_dim), a handful of passes.
+    pub fn new(e: &[f64], values: &[f32], certain: &Softmax, n_s: usize) -> Self {
         let dim = certain.numerator().len();
         let scale = scale_up(e.len(), n_s);
         let ev = weighted_rows(e, values, &vec![0.0; dim]);
@@ -138,7 +125,6 @@ impl Moments {
             ev_squares: squared_norms(&centred(ev, dim), dim).iter().sum(),
             w: squared_norms(&w, dim).into_iter().collect(),
             trace_of_square: trace_of_square(&w, dim),
-            sum_e_norm_v: certain_norms + scale * sum_e_norm_v(e, values, dim),
         }
     }
 }
@@ -172,8 +158,8 @@ impl SampleStats {
             max_norm_v: sample.max_norm_v,
             bound: sample.bound,
         };
-        let Sample { e, values, certain, certain_norms, n_s, .. } = *sample;
-        let moments = Moments::new(e, values, certain, certain_norms, n_s);
+        let Sample { e, values, certain, n_s, .. } = *sample;
+        let moments = Moments::new(e, values, certain, n_s);
         Self::from_moments(e.len(), &moments, &residual)
     }
 
@@ -203,7 +189,6 @@ impl SampleStats {
             nu: effective_rank(b, trace_w, moments.trace_of_square),
             kurtosis_e: kurtosis(b, &moments.e),
             kurtosis_w: kurtosis(b, &moments.w),
-            sum_e_norm_v: moments.sum_e_norm_v,
             max_norm_v: residual.max_norm_v,
             bound: residual.bound,
             unseen: None,
@@ -296,10 +281,6 @@ pub(crate) fn norm(value: &[f32]) -> f64 {
     value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt()
 }
 
-fn sum_e_norm_v(e: &[f64], values: &[f32], dim: usize) -> f64 {
-    e.iter().zip(values.chunks_exact(dim)).map(|(e, row)| e * norm(row)).sum()
-}
-
 /// The larger of two numbers; NaN if one is NaN, which `f64::max` would drop.
 ///
 /// A bound that is NaN is no bound: it must reach [`Radius::new`](crate::Radius::new), which makes
@@ -360,7 +341,6 @@ mod tests {
             e: &vec![1.0; values.len()],
             values,
             certain: &Softmax::new(1),
-            certain_norms: 0.0,
             n_s,
             visible: n_s,
             query_heads: 1,

@@ -22,8 +22,6 @@ pub struct Weighed {
     pub out_squared: f64,
     /// `|o^ − c|`, `c` being the certain tokens' own output.
     pub drift: f64,
-    /// Estimate of `Σ e |v|` over all visible tokens.
-    pub sum_e_norm_v: f64,
     /// `e` of each token, `[b]`.
     pub e: Vec<f64>,
     /// `|v|`, `[b]`.
@@ -129,12 +127,11 @@ impl Weighed {
         let dim = sample.certain.numerator().len();
         let values: Vec<&[f32]> = sample.values.chunks_exact(dim).collect();
         let norms: Vec<f64> = values.iter().map(|value| norm(value)).collect();
-        let (mut d, mut e_norms) = (sample.certain.denominator(), sample.certain_norms);
+        let mut d = sample.certain.denominator();
         let mut n = sample.certain.numerator().to_vec();
-        for (((e, p), value), norm) in sample.e.iter().zip(p).zip(&values).zip(&norms) {
+        for ((e, p), value) in sample.e.iter().zip(p).zip(&values) {
             let weight = e / p;
             d += weight;
-            e_norms += weight * norm;
             n.iter_mut().zip(*value).for_each(|(n, &v)| *n += weight * f64::from(v));
         }
         let total = Softmax::from_sums(0.0, d, n);
@@ -147,7 +144,7 @@ impl Weighed {
             by_out: values.iter().map(|value| by(value, &out)).collect(),
             fours: values.chunks_exact(Self::FOUR).map(four).collect(),
             within: strata.map(|strata| Within::new(strata, sample.e, &values, &out)),
-            ..Self::of_sums(shift, sample.certain, &total, e_norms, sample.e.to_vec(), norms)
+            ..Self::of_sums(shift, sample.certain, &total, sample.e.to_vec(), norms)
         }
     }
 
@@ -172,7 +169,6 @@ impl Weighed {
         shift: f64,
         certain: &Softmax,
         all: &Softmax,
-        sum_e_norm_v: f64,
         e: Vec<f64>,
         norms: Vec<f64>,
     ) -> Self {
@@ -184,7 +180,6 @@ impl Weighed {
             d_certain: certain.denominator(),
             out_squared: out.iter().map(|o| o * o).sum(),
             drift: drift(&out, certain),
-            sum_e_norm_v,
             e,
             norms,
             by_out: Vec::new(),

@@ -11,7 +11,7 @@ mod relative;
 mod sdpa;
 mod split;
 
-pub use bernstein::{bernstein_radius, lower_bound, output_error, relative_error, upper_bound};
+pub use bernstein::{bernstein_radius, output_error, relative_error, upper_bound};
 pub use bounded::{
     empirical_bernstein, fewest_draws, hoeffding, hoeffding_radius, mcdiarmid_radius,
     mcdiarmid_radius_of, serfling, serfling_factor,

@@ -12,19 +12,6 @@ pub(crate) struct Goal {
     pub(crate) delta: f64,
     /// When the sample is looked at.
     pub(crate) looks: Looks,
-    /// The share of `Σ e |v|` below which `|N|` is taken for that share; 0 without a floor.
-    pub(crate) floor: f64,
-    /// The norm that a radius of the numerator, or of the output, is relative to.
-    pub(crate) scale: Scale,
-}
-
-/// A norm of a numerator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scale {
-    /// The norm of the estimate, `|N^|`.
-    Estimate,
-    /// The floor.
-    Floor,
 }
 
 /// At which sizes a sample may be looked at.
@@ -49,23 +36,6 @@ impl Goal {
                 (None, Some(_)) => Looks::ListAndLimit,
                 (None, None) => Looks::List,
             },
-            floor: match demand.target {
-                Target::Sdpa | Target::Numerator => demand.floor.map_or(0.0, Fraction::get),
-                Target::Denominator => 0.0,
-            },
-            scale: Scale::Estimate,
         }
-    }
-
-    /// The norm of the goal's [`Scale`].
-    pub(crate) fn norm_n(&self, stats: &SampleStats) -> f64 {
-        match self.scale {
-            Scale::Estimate => stats.norm_n,
-            Scale::Floor => self.floor * stats.sum_e_norm_v,
-        }
-    }
-
-    pub(crate) fn has_floor(&self) -> bool {
-        self.floor > 0.0
     }
 }

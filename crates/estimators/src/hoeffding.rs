@@ -62,10 +62,6 @@ pub struct Hoeffding {
     pub limit: Option<Size>,
     /// The probability with which the error may exceed epsilon, or its bar.
     pub delta: Fraction,
-    /// The least that `|N|` is taken for, as a share of `Σ e |v|`: what it would be if values did not
-    /// cancel. The denominator has no use for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub floor: Option<Fraction>,
     /// Whether delta is of each query head, or of all of a layer together.
     #[serde(default)]
     pub scope: Scope,
@@ -89,7 +85,6 @@ impl Hoeffding {
             size: None,
             limit: None,
             delta,
-            floor: None,
             scope: Scope::default(),
             combine: Combine::default(),
             correction: Correction::default(),
@@ -121,7 +116,7 @@ impl Hoeffding {
     }
 
     fn error(&self, stats: &SampleStats, goal: &Goal, bound: f64) -> f64 {
-        let vectors = Vectors::new(stats, goal, bound);
+        let vectors = Vectors::new(stats, bound);
         let draws = stats.b as f64;
         let shrink = match self.correction {
             Correction::Finite => serfling_factor(draws, stats.n_s as f64).max(0.0),
@@ -155,7 +150,7 @@ impl Hoeffding {
 
     fn numerator(&self, stats: &SampleStats, goal: &Goal, bound: f64) -> usize {
         let &Goal { epsilon, delta, .. } = goal;
-        let vectors = Vectors::new(stats, goal, bound);
+        let vectors = Vectors::new(stats, bound);
         match self.correction {
             Correction::None => whole_tokens((vectors.radius(delta) / epsilon).powi(2), stats.n_s),
             Correction::Finite => fewest_draws(stats.n_s, epsilon, |b| vectors.radius_of(b, delta)),
@@ -164,7 +159,7 @@ impl Hoeffding {
 
     fn sdpa(&self, stats: &SampleStats, goal: &Goal, bound: f64) -> usize {
         let &Goal { epsilon, delta, .. } = goal;
-        let vectors = Vectors::new(stats, goal, bound);
+        let vectors = Vectors::new(stats, bound);
         let n_s = stats.n_s as f64;
         let den = |delta: f64| n_s * hoeffding_radius(delta, bound) / stats.d;
         let num = |delta: f64| vectors.radius(delta);
@@ -189,9 +184,8 @@ struct Vectors {
 }
 
 impl Vectors {
-    fn new(stats: &SampleStats, goal: &Goal, bound: f64) -> Self {
-        let norm_n = goal.norm_n(stats);
-        let largest = stats.n_s as f64 * bound * stats.max_norm_v / norm_n;
+    fn new(stats: &SampleStats, bound: f64) -> Self {
+        let largest = stats.n_s as f64 * bound * stats.max_norm_v / stats.norm_n;
         Self { n_s: stats.n_s, largest }
     }
 
@@ -214,7 +208,7 @@ impl BudgetEstimator for Hoeffding {
         let (kind, assumes) = self.ground();
         let goal = &Goal::new(&self.demand(), stats);
         let conversion = self.conversion();
-        let error = |bound: f64| conversion.bar(goal, |goal| self.error(stats, goal, bound));
+        let error = |bound: f64| conversion.bar(self.error(stats, goal, bound), goal.delta);
         Radius::new(stats.bound.map_or(f64::INFINITY, error), kind, assumes)
     }
 
@@ -222,19 +216,21 @@ impl BudgetEstimator for Hoeffding {
         let (kind, assumes) = self.ground();
         let goal = &Goal::new(&self.demand(), stats);
         let tokens = |bound: f64| {
-            self.conversion().budget(goal, |goal| match self.target {
+            let epsilon = self.conversion().invert(goal.epsilon, goal.delta);
+            let goal = &Goal { epsilon, ..*goal };
+            match self.target {
                 Target::Denominator => self.denominator(stats, goal, bound),
                 Target::Numerator => self.numerator(stats, goal, bound),
                 Target::Sdpa => self.sdpa(stats, goal, bound),
-            })
+            }
         };
         let tokens = stats.bound.map_or(stats.n_s, tokens);
         Budget { tokens, kind, assumes }
     }
 
     fn demand(&self) -> Demand {
-        let &Self { target, delta, floor, scope, epsilon, size, limit, .. } = self;
-        Demand { target, delta, floor, scope, epsilon, size, limit }
+        let &Self { target, delta, scope, epsilon, size, limit, .. } = self;
+        Demand { target, delta, scope, epsilon, size, limit }
     }
 
     fn needs(&self) -> Needs {
@@ -245,14 +241,13 @@ impl BudgetEstimator for Hoeffding {
         if self.proved() { 0 } else { self.rounds.get().into() }
     }
 
-    /// There is none for a floor, nor where the fewest draws have to be searched.
+    /// There is none where the fewest draws have to be searched.
     fn closed_form(&self, query_heads: usize, _: usize) -> Option<ClosedForm> {
         if let Some(size) = self.size {
             return Some(ClosedForm::Size(size));
         }
         let epsilon = self.epsilon.filter(|_| self.limit.is_none())?.get();
         let population = match (self.target, self.correction) {
-            _ if self.floor.is_some() => return None,
             (_, Correction::None) => Population::Infinite,
             (Target::Denominator, Correction::Finite) => Population::Serfling,
             (Target::Numerator | Target::Sdpa, Correction::Finite) => return None,

@@ -59,24 +59,23 @@ impl Mode {
             return rigorous::radius(&goal, stats);
         }
         let stats = &stats.raised(corrections.allowance);
-        let of_sums = |goal: &Goal| asymptotic(stats, goal);
         let missed = UNSEEN_SHARE * goal.delta;
         let others = Goal { delta: goal.delta - missed, ..goal };
-        let bar =
-            |goal: &Goal, radius: &dyn Fn(&Goal) -> f64| corrections.conversion.bar(goal, radius);
+        let of_sums = |goal: &Goal| asymptotic(stats, goal);
+        let bar = |goal: &Goal, radius: f64| corrections.conversion.bar(radius, goal.delta);
         let tail_counted =
             Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments);
         let (relative, assumes) = match (self, &stats.unseen, stats.bound) {
             (_, Some(unseen), _) => {
-                let shift = |goal: &Goal| unseen::shift(goal, stats, unseen, missed);
-                let bar = bar(&others, &|goal| unseen::radius(self, of_sums(goal), shift(goal)));
+                let shift = unseen::shift(&goal, stats, unseen, missed);
+                let bar = bar(&others, unseen::radius(self, of_sums(&others), shift));
                 (bar, if unseen.proved { tail_counted } else { Assumptions::ALL })
             }
             (Self::Strict, None, Some(bound)) => {
-                let shift = |goal: &Goal| strict::shift(goal, stats, bound, missed);
-                (bar(&others, &|goal| of_sums(goal) + shift(goal)), tail_counted)
+                let shift = strict::shift(&goal, stats, bound, missed);
+                (bar(&others, of_sums(&others) + shift), tail_counted)
             }
-            _ => (bar(&goal, &of_sums), Assumptions::ALL),
+            _ => (bar(&goal, of_sums(&goal)), Assumptions::ALL),
         };
         Radius::new(relative, Kind::Asymptotic, assumes)
     }
@@ -97,9 +96,9 @@ impl Mode {
             Self::Default if stats.unseen.is_some() => None,
             Self::Default | Self::Strict => {
                 let stats = &stats.raised(corrections.allowance);
-                let tokens = |goal: &Goal| asymptotic(stats, goal);
+                let epsilon = corrections.conversion.invert(goal.epsilon, goal.delta);
                 Some(Budget {
-                    tokens: corrections.conversion.budget(&goal, tokens),
+                    tokens: asymptotic(stats, &Goal { epsilon, ..goal }),
                     kind: Kind::Asymptotic,
                     assumes: Assumptions::ALL,
                 })

@@ -43,11 +43,11 @@ struct Radii<'a> {
 }
 
 impl<'a> Radii<'a> {
-    fn new(stats: &SampleStats, goal: &Goal, quantiles: &'a Quantiles<'a>) -> Self {
+    fn new(stats: &SampleStats, quantiles: &'a Quantiles<'a>) -> Self {
         let n_s = stats.n_s as f64;
         Self {
             quantiles,
-            s_n: n_s * stats.trace_ev.sqrt() / goal.norm_n(stats),
+            s_n: n_s * stats.trace_ev.sqrt() / stats.norm_n,
             s_d: n_s * stats.var_e.sqrt() / stats.d,
         }
     }
@@ -62,7 +62,7 @@ impl<'a> Radii<'a> {
 }
 
 fn error(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &Quantiles<'_>) -> f64 {
-    let radii = Radii::new(stats, goal, quantiles);
+    let radii = Radii::new(stats, quantiles);
     let draws = match terms.correction {
         Correction::Finite => unbounded(stats.b as f64, stats.n_s),
         Correction::None => stats.b as f64,
@@ -78,7 +78,7 @@ fn error(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &Quantiles<
 
 fn tokens(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &Quantiles<'_>) -> usize {
     let &Goal { target, epsilon, delta, .. } = goal;
-    let radii = Radii::new(stats, goal, quantiles);
+    let radii = Radii::new(stats, quantiles);
     let (num, den) = (|delta: f64| radii.num(delta), |delta: f64| radii.den(delta));
     let infinite = match target {
         Target::Denominator => (den(delta) / epsilon).powi(2),
@@ -93,7 +93,7 @@ fn tokens(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &Quantiles
 }
 
 /// What machines are told of these budgets: a table of the ways to divide delta instead of a search.
-/// There is none for a floor, or for other modes than the default.
+/// There is none for other modes than the default.
 pub(crate) fn closed_form(
     terms: &Terms,
     query_heads: usize,
@@ -103,7 +103,7 @@ pub(crate) fn closed_form(
         return Some(ClosedForm::Size(size));
     }
     let epsilon = terms.epsilon.filter(|_| terms.limit.is_none())?.get();
-    if terms.mode != Mode::Default || terms.floor.is_some() {
+    if terms.mode != Mode::Default {
         return None;
     }
     let delta = terms.delta.get();

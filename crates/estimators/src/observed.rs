@@ -73,7 +73,6 @@ mod tests {
                 e: &e,
                 values: &values.as_flattened().iter().map(|&x| x as f32).collect::<Vec<_>>(),
                 certain: &Softmax::from_sums(0.0, d_certain, n_certain.to_vec()),
-                certain_norms: 0.0,
                 n_s,
                 visible: n_s + 1,
                 query_heads: 1,

@@ -59,10 +59,6 @@ pub struct Ratio {
     /// What may be taken for granted.
     #[serde(default)]
     pub mode: Mode,
-    /// The least that `|N|` is taken for, as a share of `Σ e |v|`: what it would be if values did not
-    /// cancel.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub floor: Option<Fraction>,
     /// Whether delta is of each query head, or of all of a layer together.
     #[serde(default)]
     pub scope: Scope,
@@ -92,7 +88,6 @@ impl Ratio {
             limit: None,
             delta,
             mode: Mode::default(),
-            floor: None,
             scope: Scope::default(),
             rounds: default_rounds(),
             grids: RatioGrids::default(),
@@ -106,23 +101,23 @@ impl Ratio {
 
     /// By the central limit theorem, from a table made at the first call.
     fn asymptotic_budget(&self, stats: &SampleStats, goal: &Goal) -> usize {
-        let (s_w, s_d) = deviations(stats, goal);
+        let (s_w, s_d) = deviations(stats);
         let grid = self.grids.get(goal.delta, stats.value_dim);
         let infinite = grid.budget(goal.epsilon, s_w, s_d, stats.nu);
         whole_tokens(fpc(infinite, stats.n_s), stats.n_s)
     }
 
     fn asymptotic_radius(&self, stats: &SampleStats, goal: &Goal) -> f64 {
-        let (s_w, s_d) = deviations(stats, goal);
+        let (s_w, s_d) = deviations(stats);
         let grid = self.grids.get(goal.delta, stats.value_dim);
         grid.error(unbounded(stats.b as f64, stats.n_s), s_w, s_d, stats.nu)
     }
 }
 
 /// `s_W` and `s_D`.
-fn deviations(stats: &SampleStats, goal: &Goal) -> (f64, f64) {
+fn deviations(stats: &SampleStats) -> (f64, f64) {
     let n_s = stats.n_s as f64;
-    let s_w = n_s * stats.trace_w.sqrt() / goal.norm_n(stats);
+    let s_w = n_s * stats.trace_w.sqrt() / stats.norm_n;
     (s_w, n_s * stats.var_e.sqrt() / stats.d)
 }
 
@@ -140,8 +135,8 @@ impl BudgetEstimator for Ratio {
     }
 
     fn demand(&self) -> Demand {
-        let &Self { delta, floor, scope, epsilon, size, limit, .. } = self;
-        Demand { target: Target::Sdpa, delta, floor, scope, epsilon, size, limit }
+        let &Self { delta, scope, epsilon, size, limit, .. } = self;
+        Demand { target: Target::Sdpa, delta, scope, epsilon, size, limit }
     }
 
     fn needs(&self) -> Needs {
@@ -157,7 +152,7 @@ impl BudgetEstimator for Ratio {
             return Some(ClosedForm::Size(size));
         }
         let epsilon = self.epsilon.filter(|_| self.limit.is_none())?.get();
-        if self.mode != Mode::Default || self.floor.is_some() {
+        if self.mode != Mode::Default {
             return None;
         }
         let delta = self.scope.share_of(self.delta.get(), query_heads);

@@ -8,7 +8,6 @@
 //! | `mean e²` etc.   | [`upper_bound`] from the sample's                                         |
 //! | `|U^ − U| ≤ r_U` | `(n_s/b)` [`bernstein_radius`] of `min(b, n_s − b)` draws                 |
 //! | `|D^ − D| ≤ r_D` | [`empirical_bernstein`]; if `D` is the target, the same as of `U` too     |
-//! | `Σ e |v|`        | [`lower_bound`], if there is a floor                                      |
 //! | `|o^ − o|`       | [`output_error`]`(r_U, r_D, |o^ − c|, D^)`                                |
 //!
 //! The error is within epsilon if its bound is at most `ε/(1 + ε)` of what was estimated. delta is
@@ -24,8 +23,7 @@
 use vattention_core::{Assumptions, Budget, Kind, Radius, SampleStats, Target};
 
 use crate::formula::{
-    bernstein_radius, empirical_bernstein, look_sizes, lower_bound, output_error, relative_error,
-    upper_bound,
+    bernstein_radius, empirical_bernstein, look_sizes, output_error, relative_error, upper_bound,
 };
 use crate::goal::{Goal, Looks};
 use crate::observed::Observed;
@@ -63,7 +61,6 @@ impl<'a> Proof<'a> {
             Target::Sdpa | Target::Denominator => 3,
             Target::Numerator => 2,
         };
-        let events = events + usize::from(goal.has_floor());
         let looks = match goal.looks {
             Looks::One => 1,
             Looks::List => 1 + look_sizes(stats.n_s).count(),
@@ -95,16 +92,16 @@ impl<'a> Proof<'a> {
         match goal.target {
             Target::Denominator => {
                 let radius = self.radius_d(b).min(self.radius(b, observed.rms_e, *bound));
-                relative_error(radius, stats.d, 0.0)
+                relative_error(radius, stats.d)
             }
             Target::Numerator => {
                 let radius = self.radius(b, observed.rms_ev, bound * stats.max_norm_v);
-                relative_error(radius, stats.norm_n, self.floor(b))
+                relative_error(radius, stats.norm_n)
             }
             Target::Sdpa => {
                 let radius_d = self.radius_d(b);
                 let error = output_error(self.radius_u(b), radius_d, stats.drift, stats.d);
-                relative_error(error, observed.output, self.floor(b) / (stats.d + radius_d))
+                relative_error(error, observed.output)
             }
         }
     }
@@ -138,18 +135,6 @@ impl<'a> Proof<'a> {
         let variance = stats.var_e * (stats.b as f64 - 1.0) / stats.b as f64;
         let mean = empirical_bernstein(self.delta, b, stats.n_s, variance.sqrt(), self.bound);
         stats.n_s as f64 * mean
-    }
-
-    /// At most the promise's floor below the numerator, `ρ Σ e |v|`.
-    fn floor(&self, b: usize) -> f64 {
-        if !self.goal.has_floor() {
-            return 0.0;
-        }
-        let Self { goal, stats, bound, .. } = self;
-        let (v, scale) = (stats.max_norm_v, stats.n_s as f64 / b as f64);
-        let most = (stats.d - stats.d_certain) * v / scale;
-        let lacking = most - lower_bound(self.delta, most, bound * v);
-        goal.floor * (stats.sum_e_norm_v - scale * lacking).max(0.0)
     }
 }
 

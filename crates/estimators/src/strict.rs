@@ -34,10 +34,11 @@ fn most_unseen(b: usize, n_s: usize, delta: f64) -> f64 {
 /// The relative error that one unseen token makes at the most.
 fn error_of_one(goal: &Goal, stats: &SampleStats, bound: f64) -> f64 {
     let observed = Observed::new(stats);
-    let norm_n = goal.norm_n(stats);
     match goal.target {
-        Target::Sdpa => (bound * (stats.max_norm_v + observed.output) + observed.mean_w) / norm_n,
-        Target::Numerator => (bound * stats.max_norm_v + observed.mean_ev) / norm_n,
+        Target::Sdpa => {
+            (bound * (stats.max_norm_v + observed.output) + observed.mean_w) / stats.norm_n
+        }
+        Target::Numerator => (bound * stats.max_norm_v + observed.mean_ev) / stats.norm_n,
         Target::Denominator => bound / stats.d,
     }
 }

@@ -30,10 +30,6 @@ pub struct Terms {
     /// What may be taken for granted.
     #[serde(default)]
     pub mode: Mode,
-    /// The least that `|N|` is taken for, as a share of `Σ e |v|`: what it would be if values did not
-    /// cancel. The denominator has no use for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub floor: Option<Fraction>,
     /// Whether delta is of each query head, or of all of a layer together.
     #[serde(default)]
     pub scope: Scope,
@@ -84,7 +80,6 @@ impl Terms {
             limit: None,
             delta,
             mode: Mode::default(),
-            floor: None,
             scope: Scope::default(),
             combine: Combine::default(),
             correction: Correction::default(),
@@ -93,8 +88,8 @@ impl Terms {
     }
 
     pub(crate) fn demand(&self) -> Demand {
-        let &Self { target, delta, floor, scope, epsilon, size, limit, .. } = self;
-        Demand { target, delta, floor, scope, epsilon, size, limit }
+        let &Self { target, delta, scope, epsilon, size, limit, .. } = self;
+        Demand { target, delta, scope, epsilon, size, limit }
     }
 
     pub(crate) fn tunable(&mut self) -> TunableDemand<'_> {

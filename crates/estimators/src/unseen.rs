@@ -22,11 +22,10 @@ pub(crate) fn radius(mode: Mode, of_sums: f64, shift: f64) -> f64 {
 
 /// By how much tokens that are missed with probability delta shift the target, relative to it.
 pub(crate) fn shift(goal: &Goal, stats: &SampleStats, unseen: &Unseen, delta: f64) -> f64 {
-    let norm_n = goal.norm_n(stats);
     -delta.ln()
         * match goal.target {
-            Target::Sdpa => unseen.output / norm_n,
-            Target::Numerator => unseen.numerator / norm_n,
+            Target::Sdpa => unseen.output / stats.norm_n,
+            Target::Numerator => unseen.numerator / stats.norm_n,
             Target::Denominator => unseen.denominator / stats.d,
         }
 }

@@ -146,7 +146,6 @@ pub fn distrusts(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdic
         (*stats, SampleStats { nu: nan, ..*stats }),
         (*stats, SampleStats { kurtosis_e: nan, ..*stats }),
         (*stats, SampleStats { kurtosis_w: nan, ..*stats }),
-        (*stats, SampleStats { sum_e_norm_v: nan, ..*stats }),
         (*stats, SampleStats { max_norm_v: nan, ..*stats }),
         (*stats, SampleStats { bound: stats.bound.map(|_| nan), ..*stats }),
         (known, SampleStats { unseen: unseen(nan, nan, nan), ..*stats }),
@@ -195,7 +194,6 @@ fn times_four(stats: &SampleStats) -> SampleStats {
         var_e: 16.0 * stats.var_e,
         trace_ev: 16.0 * stats.trace_ev,
         trace_w: 16.0 * stats.trace_w,
-        sum_e_norm_v: 4.0 * stats.sum_e_norm_v,
         bound: stats.bound.map(|bound| 4.0 * bound),
         ..*stats
     }
@@ -233,7 +231,6 @@ pub fn stats() -> impl Strategy<Value = SampleStats> {
                 nu: 2.0,
                 kurtosis_e: kurtosis,
                 kurtosis_w: 1.5 * kurtosis,
-                sum_e_norm_v: (output + 0.5) * d,
                 max_norm_v,
                 bound: bounded.then_some(1.0),
                 unseen: None,

@@ -309,7 +309,7 @@ mod tests {
     }
 
     fn error(denominator: f64) -> RowError {
-        RowError { output: 0.5, numerator: 0.75, denominator, norm: 1.0, mean_norm_v: 1.0 }
+        RowError { output: 0.5, numerator: 0.75, denominator, norm: 1.0 }
     }
 
     fn entry(scope: Scope) -> Entry {

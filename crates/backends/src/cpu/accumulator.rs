@@ -4,11 +4,12 @@ use std::f64::consts::LN_2;
 use std::time::{Duration, Instant};
 
 use vattention_core::{
-    Accumulator, Picks, Read, Residual, Sample as Shown, SampleStats, Stratification, Weighed,
+    Accumulator, Picks, Read, Residual, Sample as Shown, SampleStats, Softmax, Stratification,
+    Weighed,
 };
 
 use super::kernel::Span;
-use super::readers::{Readers, RowByRow, Sums, add};
+use super::readers::{Readers, RowByRow, add};
 use super::sample::{Sample, Stored};
 use crate::executor::RowSums;
 
@@ -28,7 +29,7 @@ pub(crate) struct CpuAccumulator<'a, E: Stored> {
     readers: &'a Readers<'a, E>,
     /// The tokens that reading everything would read; none if it is out of the question.
     visible: Option<usize>,
-    certain: Vec<Sums>,
+    certain: Vec<Softmax>,
     /// Number of picks when they were read; `None` before.
     taken: Option<usize>,
     /// Of each certain token, if it will be asked for.
@@ -69,7 +70,7 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
             None => self.read_everything(read.len()),
             // If nothing was picked or drawn, the newest token is added to the picks at the end.
             Some(picks) if self.taken != Some(picks.len()) => {
-                self.read_certain(Span::List(&picks.indices()), false);
+                self.read_certain(Span::List(&picks.indices()));
             }
             Some(_) if read.drawn().is_empty() => {}
             Some(_) => match read.probabilities() {
@@ -83,7 +84,7 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
         }
         let logits = self.logits(read);
         let rows = self.certain.into_iter().zip(logits);
-        let rows = rows.map(|(sums, logits)| RowSums { sums: sums.softmax, logits }).collect();
+        let rows = rows.map(|(sums, logits)| RowSums { sums, logits }).collect();
         (rows, self.attend + begin.elapsed())
     }
 
@@ -92,13 +93,13 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
         self.certain = self.readers.nothing();
         let feedback = self.certain_rows.is_some();
         self.certain_rows = feedback.then(|| RowByRow::new(self.readers.members()));
-        self.read_certain(Span::Range(0, visible), false);
+        self.read_certain(Span::Range(0, visible));
     }
 
-    /// Reads what is not of the sample; nothing of it has been read. Norms are summed if `norms`.
-    fn read_certain(&mut self, tokens: Span<'_>, norms: bool) {
+    /// Reads what is not of the sample; nothing of it has been read.
+    fn read_certain(&mut self, tokens: Span<'_>) {
         match &mut self.certain_rows {
-            None => self.certain = self.readers.read(tokens, None, norms),
+            None => self.certain = self.readers.read(tokens, None),
             Some(rows) => self.readers.note(tokens, None, &mut self.certain, rows),
         }
     }
@@ -108,7 +109,7 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
         let log_weights: Vec<f32> = probabilities.iter().map(|p| -p.log2()).collect();
         let (tokens, log_weights) = (Span::List(tokens), Some(&log_weights[..]));
         match &mut self.certain_rows {
-            None => add(&mut self.certain, &self.readers.read(tokens, log_weights, false)),
+            None => add(&mut self.certain, &self.readers.read(tokens, log_weights)),
             Some(rows) => {
                 self.sample = Sample::new(self.readers);
                 self.readers.note(tokens, log_weights, &mut self.certain, rows);
@@ -119,7 +120,7 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
     fn weigh_sample(&mut self, weight: f64) {
         let mut sample = self.sample.sums().to_vec();
         for sums in &mut sample {
-            sums.softmax.scale(weight);
+            sums.scale(weight);
         }
         add(&mut self.certain, &sample);
     }
@@ -144,7 +145,7 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
 impl<E: Stored> Accumulator for CpuAccumulator<'_, E> {
     fn take(&mut self, picks: &Picks) {
         let begin = Instant::now();
-        self.read_certain(Span::List(&picks.indices()), true);
+        self.read_certain(Span::List(&picks.indices()));
         self.taken = Some(picks.len());
         self.attend += begin.elapsed();
     }

@@ -5,11 +5,11 @@ use std::f64::consts::LN_2;
 use std::thread::LocalKey;
 
 use half::{bf16, f16};
-use vattention_core::{Residual, Sample as Shown, SampleStats, Tokens as Rows};
+use vattention_core::{Residual, Sample as Shown, SampleStats, Softmax, Tokens as Rows};
 
 use super::kernel::Span;
 use super::look::Look;
-use super::readers::{Readers, RowByRow, Sums, add};
+use super::readers::{Readers, RowByRow, add};
 use super::simd::{CHUNK, Element};
 use super::weighed::Drawn;
 
@@ -20,7 +20,7 @@ const POOLED: usize = 2;
 /// fetch them again.
 pub(crate) struct Sample<E: Stored> {
     /// Of each reader.
-    sums: Vec<Sums>,
+    sums: Vec<Softmax>,
     pub(crate) kept: Kept<E>,
     /// What was made of all that at the last look, for each reader.
     looks: Vec<Look>,
@@ -87,7 +87,7 @@ impl<E: Stored> Sample<E> {
     }
 
     /// The sums of each reader, unweighted.
-    pub(crate) fn sums(&self) -> &[Sums] {
+    pub(crate) fn sums(&self) -> &[Softmax] {
         &self.sums
     }
 
@@ -113,14 +113,14 @@ impl<E: Stored> Sample<E> {
 
     /// Reads more tokens, for their sums alone: there can be no look after that.
     pub(crate) fn sum(&mut self, readers: &Readers<'_, E>, tokens: &[u32]) {
-        add(&mut self.sums, &readers.read(Span::List(tokens), None, false));
+        add(&mut self.sums, &readers.read(Span::List(tokens), None));
     }
 
     /// Shows the sample as a reader sees it whose certain tokens come to `certain`, in f64.
     pub(crate) fn show(
         &self,
         readers: &Readers<'_, E>,
-        certain: &Sums,
+        certain: &Softmax,
         reader: usize,
         residual: &Residual,
         show: &mut dyn FnMut(&Shown<'_>, f64),
@@ -128,15 +128,14 @@ impl<E: Stored> Sample<E> {
         let logits = &self.kept.rows.logits[reader];
         let largest = logits.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(f64::from(b) * LN_2));
         let mut certain = certain.clone();
-        let shift = certain.softmax.shift().max(largest);
+        let shift = certain.shift().max(largest);
         certain.rebase(shift);
         let e: Vec<f64> =
             logits.iter().map(|&logit| (f64::from(logit) * LN_2 - shift).exp()).collect();
         let sample = Shown {
             e: &e,
             values: &self.kept.values(readers),
-            certain: &certain.softmax,
-            certain_norms: certain.norms,
+            certain: &certain,
             n_s: residual.n_s,
             visible: residual.visible,
             query_heads: residual.query_heads,
@@ -150,7 +149,7 @@ impl<E: Stored> Sample<E> {
     pub(crate) fn stats(
         &mut self,
         readers: &Readers<'_, E>,
-        certain: &[Sums],
+        certain: &[Softmax],
         reader: usize,
         residual: &Residual,
     ) -> SampleStats {

@@ -60,7 +60,6 @@ fn with_sample<T>(drawn: &[usize], n_s: usize, show: impl FnOnce(&Sample<'_>) ->
         e: &e,
         values: &values,
         certain: &Softmax::new(2),
-        certain_norms: 0.0,
         n_s,
         visible: n_s,
         query_heads: 1,
@@ -189,7 +188,6 @@ fn of_a_uniform_sample_it_is_what_sums_say() {
             stats.trace_w,
             stats.kurtosis_e,
             stats.kurtosis_w,
-            stats.sum_e_norm_v,
             stats.drift,
         ]
     };
@@ -212,7 +210,6 @@ fn of_strata(values: &[[f64; 2]]) -> (Weighed, Stratification) {
         e: &e,
         values: &values,
         certain: &certain,
-        certain_norms: 0.0,
         n_s: e.len(),
         visible: e.len(),
         query_heads: 1,

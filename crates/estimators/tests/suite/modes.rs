@@ -1,4 +1,4 @@
-//! What modes, floors and scopes make of a budget.
+//! What modes and scopes make of a budget.
 
 use proptest::prelude::*;
 use vattention_core::{
@@ -18,7 +18,6 @@ struct Told {
     epsilon: f64,
     delta: f64,
     mode: Mode,
-    floor: Option<f64>,
     scope: Scope,
 }
 
@@ -28,13 +27,12 @@ fn fraction(x: f64) -> Fraction {
 
 impl Told {
     fn new(target: Target, mode: Mode) -> Self {
-        Self { target, epsilon: 0.1, delta: 0.1, mode, floor: None, scope: Scope::Row }
+        Self { target, epsilon: 0.1, delta: 0.1, mode, scope: Scope::Row }
     }
 
     fn terms(&self) -> Terms {
         Terms {
             mode: self.mode,
-            floor: self.floor.map(fraction),
             scope: self.scope,
             ..Terms::new(self.target, fraction(self.epsilon), fraction(self.delta))
         }
@@ -44,19 +42,15 @@ impl Told {
     fn estimators(&self) -> Vec<Box<dyn BudgetEstimator>> {
         let mut all: Vec<Box<dyn BudgetEstimator>> =
             vec![Box::new(Clt(self.terms())), Box::new(SubGaussian(self.terms()))];
-        let Terms { target, delta, floor, scope, .. } = self.terms();
+        let Terms { target, delta, scope, .. } = self.terms();
         let epsilon = fraction(self.epsilon);
         if self.target == Target::Sdpa {
             let mut ratio = Ratio::new(epsilon, delta);
-            (ratio.mode, ratio.floor, ratio.scope) = (self.mode, floor, scope);
+            (ratio.mode, ratio.scope) = (self.mode, scope);
             all.push(Box::new(ratio));
         }
         if self.mode == Mode::Default {
-            all.push(Box::new(Hoeffding {
-                floor,
-                scope,
-                ..Hoeffding::new(target, epsilon, delta)
-            }));
+            all.push(Box::new(Hoeffding { scope, ..Hoeffding::new(target, epsilon, delta) }));
         }
         all
     }
@@ -73,17 +67,13 @@ impl Told {
 fn told() -> impl Strategy<Value = Told> {
     let targets = prop::sample::select(vec![Target::Sdpa, Target::Denominator, Target::Numerator]);
     let modes = prop::sample::select(MODES.to_vec());
-    let floors = prop::option::of(0.01..0.9);
-    (targets, modes, 0.01..0.5, 0.01..0.5, floors).prop_map(
-        |(target, mode, epsilon, delta, floor)| Told {
-            target,
-            epsilon,
-            delta,
-            mode,
-            floor,
-            scope: Scope::Row,
-        },
-    )
+    (targets, modes, 0.01..0.5, 0.01..0.5).prop_map(|(target, mode, epsilon, delta)| Told {
+        target,
+        epsilon,
+        delta,
+        mode,
+        scope: Scope::Row,
+    })
 }
 
 /// The same with every weight multiplied.
@@ -95,7 +85,6 @@ fn scaled(stats: &SampleStats, by: f64) -> SampleStats {
         var_e: by * by * stats.var_e,
         trace_ev: by * by * stats.trace_ev,
         trace_w: by * by * stats.trace_w,
-        sum_e_norm_v: by * stats.sum_e_norm_v,
         bound: stats.bound.map(|bound| by * bound),
         ..*stats
     }
@@ -114,9 +103,6 @@ proptest! {
         prop_assert!(all_at_most(&lax.tokens(&stats), &tokens));
         let risky = Told { delta: (more * told.delta).min(0.99), ..told };
         prop_assert!(all_at_most(&risky.tokens(&stats), &tokens));
-        // Without a floor before, a proof would need a bound more, and others convert errors differently.
-        let floored = Told { floor: told.floor.map(|floor| (more * floor).min(0.99)), ..told };
-        prop_assert!(all_at_most(&floored.tokens(&stats), &tokens));
     }
 
     /// But for rounding to whole tokens, a budget is the least whose radius is epsilon; a proof looks
@@ -141,7 +127,6 @@ proptest! {
     #[test]
     fn what_a_sampler_knows_of_the_unseen_counts(told in told(), stats in stats(), weight in 1e-6..1e-2_f64) {
         prop_assume!(told.mode != Mode::Rigorous);
-        let told = Told { floor: None, ..told };
         let unseen = |proved: bool| {
             let one = weight * stats.d;
             let unseen = Unseen { output: one, numerator: one, denominator: one, proved };
@@ -212,7 +197,7 @@ proptest! {
     fn certificates_say_what_is_taken_for_granted(told in told(), stats in stats()) {
         let sure = Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments);
         for mode in MODES {
-            let told = Told { mode, floor: None, ..told };
+            let told = Told { mode, ..told };
             let want = match mode {
                 Mode::Strict if stats.bound.is_some() => (Kind::Asymptotic, sure),
                 Mode::Default | Mode::Strict => (Kind::Asymptotic, Assumptions::ALL),
@@ -249,7 +234,6 @@ fn flat() -> SampleStats {
         nu: 2.0,
         kurtosis_e: 3.0,
         kurtosis_w: 3.0,
-        sum_e_norm_v: 10_000.0,
         max_norm_v: 1.0,
         bound: Some(1.0),
         unseen: None,
@@ -323,32 +307,11 @@ fn strict_keeps_a_tenth_of_delta_for_what_is_unseen() {
 }
 
 #[test]
-fn a_floor_is_a_share_of_what_the_norm_could_be() {
-    let spread = SampleStats { var_e: 0.01, trace_ev: 0.01, trace_w: 0.01, ..flat() };
-    let cancelled = SampleStats { norm_n: 10.0, ..spread };
+fn promises_name_the_scope() {
     for mode in MODES {
-        for target in [Target::Sdpa, Target::Numerator] {
-            let told = Told { epsilon: 0.3, ..Told::new(target, mode) };
-            let floored = Told { floor: Some(0.5), ..told };
-            let (without, with) = (told.tokens(&cancelled), floored.tokens(&cancelled));
-            let cases = without.iter().zip(&with).zip(told.estimators());
-            for ((without, with), estimator) in cases {
-                assert!(with < without, "{target}, {mode:?}, {estimator:?}: {with}, {without}");
-                let alike = SampleStats { norm_n: 5000.0, ..cancelled };
-                let same = estimator.budget(&alike).tokens;
-                assert!(2 * with >= same, "{target}, {mode:?}, {estimator:?}: {with}, {same}");
-            }
-        }
-    }
-}
-
-#[test]
-fn promises_name_floor_and_scope() {
-    for mode in MODES {
-        let told = Told { floor: Some(0.25), scope: Scope::Step, ..Told::new(Target::Sdpa, mode) };
+        let told = Told { scope: Scope::Step, ..Told::new(Target::Sdpa, mode) };
         for estimator in told.estimators() {
             let promise = estimator.promise().unwrap();
-            assert_eq!(promise.floor, Some(fraction(0.25)));
             assert_eq!((promise.scope, promise.target), (Scope::Step, Target::Sdpa));
             assert_eq!((promise.epsilon, promise.delta), (fraction(0.1), fraction(0.1)));
         }

@@ -37,7 +37,6 @@ fn stats() -> SampleStats {
         nu: 4.0,
         kurtosis_e: 1.0,
         kurtosis_w: 1.0,
-        sum_e_norm_v: 10_000.0,
         max_norm_v: 1.0,
         bound: Some(0.125),
         unseen: None,

@@ -12,7 +12,6 @@
 //! inequalities, each of which fails with probability δ/4 over the list's length at most, hold at
 //! each of them: so all do together, whatever the threshold at which the sample ends.
 
-use half::bf16;
 use vattention_core::{ProofGoal, Proved, Sample, Softmax};
 use vattention_estimators::formula::{bernstein_radius, output_error, relative_error, upper_bound};
 
@@ -30,8 +29,6 @@ pub(super) struct Rigorous<'a> {
     tokens: Vec<Known>,
     /// The relative error allowed.
     epsilon: f64,
-    /// The norm that the output is taken for at least.
-    floor: f64,
     /// With what probability one inequality may fail.
     delta: f64,
     /// All sizes that may be looked at, ascending, and their thresholds.
@@ -72,7 +69,6 @@ impl<'a> Rigorous<'a> {
             sizes,
             tokens: sizes.tokens().map(known).collect(),
             epsilon: goal.epsilon,
-            floor: goal.floor * uncancelled(scan, goal.shift),
             delta: goal.delta / (EVENTS * looks.len() as f64),
             looks,
         }
@@ -106,7 +102,7 @@ impl<'a> Rigorous<'a> {
         let out = all.output();
         let drift = length(&out.iter().zip(&centre).map(|(o, c)| o - c).collect::<Vec<_>>());
         let error = output_error(radius(0), radius(1), drift, all.denominator());
-        relative_error(error, length(&out), self.floor)
+        relative_error(error, length(&out))
     }
 
     /// `centre` is the length of `c`.
@@ -182,17 +178,6 @@ fn most(scan: &Scan<'_>, token: usize, shift: f64) -> f64 {
     libm::exp(f64::from(scan.scores[token]) + scan.errors.proved(token) - shift)
 }
 
-/// What `Σ e |v| / Σ e` does not fall below.
-fn uncancelled(scan: &Scan<'_>, shift: f64) -> f64 {
-    let least =
-        |token: usize| libm::exp(f64::from(scan.scores[token]) - scan.errors.proved(token) - shift);
-    // Norms are kept rounded up.
-    let at_most = |norm: bf16| norm.to_f64() * (1.0 - 2.0 * f64::from(bf16::EPSILON));
-    let tokens = || 0..scan.scores.len();
-    let norms: f64 = tokens().map(|token| least(token) * at_most(scan.norms[token])).sum();
-    norms / tokens().map(|token| most(scan, token, shift)).sum::<f64>()
-}
-
 #[cfg(test)]
 mod tests {
     use vattention_core::Picks;
@@ -211,7 +196,7 @@ mod tests {
         let picks = Picks::new(100);
         let scans = index.scans(&[step.row(0)], &picks, &[]);
         let sizes = Sizes::new(&scans, &picks, Vec::new());
-        let goal = ProofGoal { epsilon: 0.1, delta: 0.2, floor: 0.0, base, limit: 100, shift: 0.0 };
+        let goal = ProofGoal { epsilon: 0.1, delta: 0.2, base, limit: 100, shift: 0.0 };
         check(&Rigorous::new(&goal, &scans[0], &sizes));
     }
 

@@ -25,7 +25,7 @@ pub struct Bars {
 }
 
 impl Bars {
-    /// Adds a row whose error of the bar's target is `error`, by its own floor.
+    /// Adds a row whose error of the bar's target is `error`.
     pub fn add(&mut self, certificate: &Certificate, error: f64) {
         let Some(bar) = certificate.bar.filter(|_| certificate.kind != Kind::Exact) else { return };
         self.rows += 1;
@@ -41,7 +41,7 @@ impl Bars {
     /// Adds a row, of which it is known how far it is from exact attention.
     pub fn add_row(&mut self, certificate: &Certificate, error: &RowError) {
         if let Some(bar) = &certificate.bar {
-            self.add(certificate, error.barred(bar));
+            self.add(certificate, error.of(bar.target));
         }
     }
 

@@ -2,8 +2,8 @@
 
 use ndarray::{Array2, ArrayView1, Axis};
 use vattention_core::{
-    Accumulator, Demand, ExactAccumulator, Fraction, List, Picks, Read, Residual, Row, SampleStats,
-    Softmax, Target,
+    Accumulator, Demand, ExactAccumulator, List, Picks, Read, Residual, Row, SampleStats, Softmax,
+    Target,
 };
 
 use super::cause::Cause;
@@ -64,7 +64,7 @@ impl<'a> CheckedRow<'a> {
     pub(super) fn error(&self, sums: &Softmax) -> f64 {
         let output: Vec<f32> = sums.output().into_iter().map(|x| x as f32).collect();
         let output = ArrayView1::from(&output);
-        RowError::new(output, sums.log_denominator(), self.exact).barred(&self.demand.bar(0.0))
+        RowError::new(output, sums.log_denominator(), self.exact).of(self.demand.target)
     }
 
     /// The whole of what the certain `picks` leave.
@@ -145,11 +145,9 @@ impl<'a> CheckedRow<'a> {
 
     /// The variance of what the target sums, over the square of what its error is relative to.
     fn relative_variance(&self, stats: &SampleStats) -> f64 {
-        let floor = self.demand.floor.map_or(0.0, Fraction::get);
-        let norm = stats.norm_n.max(floor * stats.sum_e_norm_v);
         match self.demand.target {
-            Target::Sdpa => stats.trace_w / norm.powi(2),
-            Target::Numerator => stats.trace_ev / norm.powi(2),
+            Target::Sdpa => stats.trace_w / stats.norm_n.powi(2),
+            Target::Numerator => stats.trace_ev / stats.norm_n.powi(2),
             Target::Denominator => stats.var_e / stats.d.powi(2),
         }
     }

@@ -112,7 +112,6 @@ impl Case {
             e: &e,
             values: &values,
             certain: &certain,
-            certain_norms: 0.0,
             n_s: self.order.len(),
             visible: self.head.keys.len(),
             query_heads: self.certain.len(),
