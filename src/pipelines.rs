@@ -33,6 +33,8 @@ carry![
     "oracle-top-p",
     "pq-cache-paper",
     "pq-cache",
+    "priority-layer",
+    "priority-limited",
     "priority-rigorous",
     "priority",
     "pyramid-kv",
