@@ -50,7 +50,7 @@ pub mod statistics;
 pub use vattention_backends as backends;
 pub use vattention_config as config;
 pub use vattention_core::{
-    Attention, Backend, Certificate, Conflict, Demand, Error, ErrorBar, FallBack, Fraction, Kind,
+    Attention, Backend, Certificate, Conflict, Error, ErrorBar, FallBack, Fraction, Goal, Kind,
     LayerSettings, Layers, Options, Output, PageSize, PipelineConfig, Placement, Promise, Result,
     RowReport, RowsView, Scope, Shape, Share, Size, Storage, Target, Timings, TokenClass, Turn,
     ndarray,

@@ -11,7 +11,10 @@ use vattention::estimators::formula::{
     serfling, whole_tokens, z_one, z_two,
 };
 use vattention::{Fraction, engine::Softmax, estimators, plugin::SampleStats, statistics::Sample};
-use vattention::{Target, plugin::BudgetEstimator};
+use vattention::{
+    Target,
+    plugin::{Estimator, required_size},
+};
 
 /// The rows, by id.
 fn rows() -> BTreeMap<u64, Value> {
@@ -53,6 +56,7 @@ fn split(got: &SdpaSplit, row: &Value) {
 /// Statistics with the given scales, of which an estimator uses only some.
 fn stats_of(n_s: f64, d: f64, norm_n: f64) -> SampleStats {
     SampleStats {
+        drawn: 100,
         b: 100,
         n_s: n_s as usize,
         visible: n_s as usize,
@@ -76,7 +80,7 @@ fn stats_of(n_s: f64, d: f64, norm_n: f64) -> SampleStats {
 }
 
 /// Makes an estimator from its terms.
-type Make = fn(Terms) -> Box<dyn BudgetEstimator>;
+type Make = fn(Terms) -> Box<dyn Estimator>;
 
 /// What drawing without replacement makes of a budget, out of how many.
 type Finite = fn(f64, usize) -> f64;
@@ -110,7 +114,7 @@ fn asks(row: &Value, make: Make, finite: Finite, target: Target, combine: estima
             ..estimators::Terms::new(target, promised, delta)
         };
         let want = whole_tokens(want, n_s as usize);
-        assert_eq!(make(terms).budget(&stats).tokens, want, "{correction:?} in {row}");
+        assert_eq!(required_size(&*make(terms), &stats).tokens, want, "{correction:?} in {row}");
     }
 }
 
@@ -175,18 +179,18 @@ fn check_b_need(row: &Value, all: &BTreeMap<u64, Value>) {
         let parallel_to_itself = (stats.kurtosis_w - 1.0) / stats.b as f64;
         stats.nu = 1.0 / (1.0 / stats.nu - parallel_to_itself);
     }
-    assert_eq!(estimator.budget(&stats).tokens, whole_tokens(want, n_s), "{row}");
+    assert_eq!(required_size(&estimator, &stats).tokens, whole_tokens(want, n_s), "{row}");
 }
 
-fn clt(terms: Terms) -> Box<dyn BudgetEstimator> {
+fn clt(terms: Terms) -> Box<dyn Estimator> {
     Box::new(estimators::Clt(terms))
 }
 
-fn proxy(terms: Terms) -> Box<dyn BudgetEstimator> {
+fn proxy(terms: Terms) -> Box<dyn Estimator> {
     Box::new(estimators::SubGaussian(terms))
 }
 
-fn bounded(terms: Terms) -> Box<dyn BudgetEstimator> {
+fn bounded(terms: Terms) -> Box<dyn Estimator> {
     let (combine, correction) = (terms.combine, terms.correction);
     let epsilon = terms.epsilon.unwrap();
     let defaults = estimators::Hoeffding::new(terms.target, epsilon, terms.delta);

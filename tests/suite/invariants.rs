@@ -8,7 +8,7 @@ use vattention::estimators::{Clt, Combine, Hoeffding, Ratio, SubGaussian, Terms}
 use vattention::{
     Fraction, Target,
     engine::Softmax,
-    plugin::{BudgetEstimator, SampleStats},
+    plugin::{Estimator, SampleStats, required_size},
     statistics::Sample,
 };
 
@@ -69,9 +69,9 @@ fn fraction(x: f64) -> Fraction {
 }
 
 /// Every estimator that promises something, at some terms.
-fn estimators(epsilon: f64, delta: f64) -> Vec<Box<dyn BudgetEstimator>> {
+fn estimators(epsilon: f64, delta: f64) -> Vec<Box<dyn Estimator>> {
     let (epsilon, delta) = (fraction(epsilon), fraction(delta));
-    let mut all: Vec<Box<dyn BudgetEstimator>> = vec![Box::new(Ratio::new(epsilon, delta))];
+    let mut all: Vec<Box<dyn Estimator>> = vec![Box::new(Ratio::new(epsilon, delta))];
     for target in TARGETS {
         for combine in [Combine::Exact, Combine::Paper] {
             let terms = || Terms { combine, ..Terms::new(target, epsilon, delta) };
@@ -84,7 +84,10 @@ fn estimators(epsilon: f64, delta: f64) -> Vec<Box<dyn BudgetEstimator>> {
 }
 
 fn budgets(stats: &SampleStats, epsilon: f64, delta: f64) -> Vec<usize> {
-    estimators(epsilon, delta).iter().map(|estimator| estimator.budget(stats).tokens).collect()
+    estimators(epsilon, delta)
+        .iter()
+        .map(|estimator| required_size(&**estimator, stats).tokens)
+        .collect()
 }
 
 /// Whole tokens may differ by one where rounding errors fall.

@@ -14,7 +14,7 @@ use vattention::{
     Certificate, Fraction, Kind, PipelineConfig, RowReport, Shape, Size, Target,
     engine::{Pipeline, Reading, Softmax},
     plugin::{
-        Assumption, BudgetEstimator, NewTokens, Score, SelectorConfig, Site, Step, Tokens, Uniform,
+        Assumption, Estimator, NewTokens, Score, SelectorConfig, Site, Step, Tokens, Uniform,
     },
 };
 
@@ -188,7 +188,7 @@ struct Cell {
 
 impl Cell {
     /// `ratio` for the output, `clt` for the rest.
-    fn estimator(&self) -> Box<dyn BudgetEstimator> {
+    fn estimator(&self) -> Box<dyn Estimator> {
         let (epsilon, delta) = (fraction(self.epsilon), fraction(self.delta));
         if self.target == Target::Sdpa {
             let mut ratio = Ratio::new(epsilon, delta);

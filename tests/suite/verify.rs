@@ -12,11 +12,11 @@ use vattention::experiments::{
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
 use vattention::{
-    Demand, Fraction, Kind, PipelineConfig, Promise, Scope, Share, Size, Storage, Target, backend,
+    Fraction, Goal, Kind, PipelineConfig, Promise, Scope, Share, Size, Storage, Target, backend,
     estimators::Ratio,
     plugin::{
-        Assumptions, Budget, BudgetEstimator, Design, Picks, Radius, Row, SampleStats, Sampler,
-        SamplerConfig, Site, Stream, Uniform, register, typetag,
+        Assumptions, Design, Estimator, Picks, Radius, Row, SampleStats, Sampler, SamplerConfig,
+        Site, Stream, Uniform, register, typetag,
     },
 };
 
@@ -265,18 +265,15 @@ struct Stubborn {
 }
 
 #[typetag::serde(name = "stubborn")]
-impl BudgetEstimator for Stubborn {
-    fn budget(&self, _: &SampleStats) -> Budget {
-        Budget { tokens: self.tokens, kind: Kind::Asymptotic, assumes: Assumptions::ALL }
+impl Estimator for Stubborn {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        let relative = if stats.b < self.tokens { f64::INFINITY } else { 0.0 };
+        Radius::new(relative, Kind::Asymptotic, Assumptions::ALL)
     }
 
-    fn radius(&self, _: &SampleStats) -> Radius {
-        Radius::new(0.0, Kind::Asymptotic, Assumptions::ALL)
-    }
-
-    fn demand(&self) -> Demand {
+    fn goal(&self) -> Result<Goal, &'static str> {
         let promise = Promise::new(self.target, self.epsilon, fraction(0.1));
-        Demand::of(Promise { scope: self.scope, ..promise })
+        Ok(Goal::from(Promise { scope: self.scope, ..promise }))
     }
 }
 
@@ -377,7 +374,7 @@ fn a_promise_about_a_step_is_about_all_heads_of_a_layer() {
 
 #[test]
 fn other_epsilons_are_of_what_promises() {
-    let with = |estimator: Box<dyn BudgetEstimator>| PipelineConfig {
+    let with = |estimator: Box<dyn Estimator>| PipelineConfig {
         estimator: Some(estimator),
         ..PipelineConfig::default()
     };

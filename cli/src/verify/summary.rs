@@ -4,7 +4,7 @@ use vattention::experiments::{
     Count, CountTest, Evidence, EvidenceCounts, Fault, JudgedRows, LEVEL, PromiseTest,
     PromiseVerdict, RowsTogether, SUSPICION, UnitsViolated, Verification,
 };
-use vattention::{Demand, Scope, plugin::Assumption};
+use vattention::{Goal, Scope, plugin::Assumption};
 
 use crate::numbers::{few_digits, short};
 
@@ -30,7 +30,7 @@ pub(super) fn text(verdict: &Verification) -> String {
 
 /// What a promise is judged by, over all queries.
 fn judged(verdict: &Verification) -> &'static str {
-    match verdict.demand.scope {
+    match verdict.goal.scope {
         Scope::Row => "head",
         Scope::Step => "layer",
     }
@@ -38,7 +38,7 @@ fn judged(verdict: &Verification) -> &'static str {
 
 /// What is tried.
 fn samples(verdict: &Verification) -> &'static str {
-    match verdict.demand.scope {
+    match verdict.goal.scope {
         Scope::Row => "samples",
         Scope::Step => "steps",
     }
@@ -46,7 +46,8 @@ fn samples(verdict: &Verification) -> &'static str {
 
 /// `Pr(error of sdpa > 0.1) <= 0.1, for each query head`
 fn promise(verdict: &Verification) -> String {
-    let Demand { target, delta, scope, epsilon, limit, .. } = verdict.demand;
+    let Goal { target, delta, scope, .. } = verdict.goal;
+    let (epsilon, limit) = (verdict.goal.epsilon(), verdict.goal.limit());
     let judged = match scope {
         Scope::Row => "each query head",
         Scope::Step => "all query heads of a layer together",
@@ -127,7 +128,7 @@ fn together(verdict: &Verification) -> String {
 fn units_violated(verdict: &Verification, worst: &UnitsViolated) -> String {
     let RowsTogether { units, heads, samples, .. } = verdict.rows_together;
     let UnitsViolated { at_least, units: violated, allowed, .. } = *worst;
-    let units = match (verdict.demand.scope, heads) {
+    let units = match (verdict.goal.scope, heads) {
         (Scope::Row, 0 | 1) => format!("{units} rows"),
         (Scope::Row, _) => format!("{units} lists of {heads} rows have a row"),
         (Scope::Step, _) => format!("{units} steps"),
@@ -152,7 +153,7 @@ fn coverage(coverage: &JudgedRows) -> String {
 }
 
 fn answer(verdict: &Verification) -> String {
-    let delta = verdict.demand.delta.get();
+    let delta = verdict.goal.delta.get();
     match verdict.verdict {
         PromiseVerdict::Held => {
             format!("held: nothing contradicts delta = {delta}\n{}", detectable(verdict))

@@ -534,7 +534,7 @@ fn pipelines_are_made_to_read_a_share_of_a_trace() {
     let verify = ["verify", vattention, "--density", "0.5", "--trials", "100"];
     succeed(&[&verify[..], &more, &changes].concat());
     let verdict: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
-    let epsilon = format!("epsilon {:.3}", verdict["demand"]["epsilon"].as_f64().unwrap());
+    let epsilon = format!("epsilon {:.3}", verdict["goal"]["epsilon"].as_f64().unwrap());
     assert_eq!(epsilon, pipelines[5]["set"], "as compare finds it");
 }
 
@@ -700,7 +700,7 @@ fn verify_says_of_each_head_whether_the_promise_held() {
             "assumes",
             "bars",
             "contradicted_by",
-            "demand",
+            "goal",
             "evidence",
             "fault",
             "heads",
@@ -724,7 +724,7 @@ fn verify_says_of_each_head_whether_the_promise_held() {
         ]
     );
     let demanded = ["delta", "epsilon", "limit", "scope", "size", "target"];
-    assert_eq!(keys(&verdict["demand"]), demanded);
+    assert_eq!(keys(&verdict["goal"]), demanded);
     assert_eq!((&verdict["held"], &verdict["kind"]), (&true.into(), &"asymptotic".into()));
     assert_eq!((&verdict["verdict"], &verdict["contradicted_by"]), (&"held".into(), &json!([])));
     let coverage = ["judged", "least_samples", "least_trials", "unjudged"];

@@ -3,7 +3,7 @@
 
 use crate::{Assumptions, Kind, Size};
 
-/// What a [`BudgetEstimator`](crate::BudgetEstimator) computes, in full: whoever has the statistics
+/// What a [`Estimator`](crate::Estimator) computes, in full: whoever has the statistics
 /// can compute it too.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClosedForm {

@@ -3,7 +3,7 @@
 //! A [`PipelineConfig`] names selectors and an estimator. Built for one KV head it is a
 //! [`Pipeline`], which turns a decode [`Step`] into lists of tokens to read: what the
 //! [`Selector`]s pick for certain, and a uniform sample of everything else, as large as the
-//! [`BudgetEstimator`] says a [`Promise`] needs. A [`Backend`] owns the KV cache and runs
+//! [`Estimator`] says a [`Promise`] needs. A [`Backend`] owns the KV cache and runs
 //! pipelines; nothing here knows a device, a file format or a thread.
 //!
 //! Attention over a list is `N^/D^`, with `N^ = Σ e v / p` and `D^ = Σ e / p` over its tokens,
@@ -33,6 +33,7 @@ mod registry;
 mod row;
 mod rows_view;
 mod sampler;
+mod search;
 mod selection;
 mod selector;
 mod shape;
@@ -57,7 +58,7 @@ pub use backend::{
 };
 pub use closed_form::{ClosedForm, Denominator, Formula, Numerator, Population, Split};
 pub use error::{Error, Result};
-pub use estimator::{Budget, BudgetEstimator, Needs, Radius, searched_budget};
+pub use estimator::{Budget, Estimator, Radius, Schedule, check_sizes};
 pub use layers::{LayerSettings, Layers};
 pub use network::{Activation, Affine, Network};
 pub use op::{CodeMap, HashCodes, SelectorOp};
@@ -67,12 +68,13 @@ pub use pipeline::{Choice, Pipeline};
 pub use pipeline_config::{Conflict, PipelineConfig, Share};
 pub use plan::{Counted, Plan, Sampled};
 pub use prefix_max::PrefixMax;
-pub use promise::{Certificate, Demand, ErrorBar, Kind, Promise, Scope, Target};
+pub use promise::{Certificate, ErrorBar, Goal, Kind, Promise, SampleGoal, Scope, Target};
 pub use reading::{List, Read, Reading};
 pub use registry::{Component, ComponentKind, components, registry_faults};
 pub use row::{Row, Score, Step};
 pub use rows_view::RowsView;
-pub use sampler::{Assurance, Design, ProofGoal, Proved, Sampler, SamplerConfig, Unseen};
+pub use sampler::{Design, Evidence, ProofTerms, SampleProof, Sampler, SamplerConfig, Unseen};
+pub use search::required_size;
 pub use selection::Selection;
 pub use selector::{Attended, NewTokens, PromptQueries, Selector, SelectorConfig};
 pub use shape::{Shape, Site};
@@ -87,7 +89,7 @@ pub use stream::Stream;
 pub use token_class::TokenClass;
 pub use tokens::{BlockLayout, Blocks, Element, MAX_MAGNITUDE, PageLayout, StoredRows, Tokens};
 pub use top::Rank;
-pub use tunable::{Tunable, TunableDemand};
+pub use tunable::{Tunable, TunableGoal};
 pub use uniform::{Uniform, default_base};
 pub use uniforms::Uniforms;
 pub use weighed::{Centre, Weighed, Within};

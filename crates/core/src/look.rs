@@ -12,7 +12,7 @@ use crate::stats::max_or_nan;
 use crate::{Centre, Design, SampleStats, Stratification, Weighed, Within};
 
 /// What a design knows about its drawn tokens.
-pub(crate) struct Present {
+pub(crate) struct DesignSnapshot {
     size: usize,
     pub(crate) probabilities: Vec<f64>,
     pub(crate) strata: Option<Stratification>,
@@ -20,7 +20,7 @@ pub(crate) struct Present {
     factors: Vec<f64>,
 }
 
-impl Present {
+impl DesignSnapshot {
     /// At a sample of `size`.
     pub(crate) fn new(design: &dyn Design, size: usize) -> Self {
         let (probabilities, strata) = (design.probabilities(), design.strata());
@@ -28,10 +28,10 @@ impl Present {
     }
 }
 
-/// One look at a sample; it predicts the statistics of a larger one.
-pub(crate) struct Look<'a> {
+/// One check of a sample; it predicts the statistics of a larger one.
+pub(crate) struct SampleCheck<'a> {
     design: &'a dyn Design,
-    present: &'a Present,
+    snapshot: &'a DesignSnapshot,
     reader: usize,
     shift: f64,
     /// Everything that does not depend on the size.
@@ -59,16 +59,16 @@ struct Variance {
     doubt: f64,
 }
 
-impl<'a> Look<'a> {
-    /// Looks at a sample. O(drawn).
+impl<'a> SampleCheck<'a> {
+    /// Checks a sample. O(drawn).
     pub(crate) fn new(
         design: &'a dyn Design,
-        present: &'a Present,
+        snapshot: &'a DesignSnapshot,
         reader: usize,
         sample: &Weighed,
         residual: &Residual,
     ) -> Self {
-        let Present { size, probabilities, strata, factors } = present;
+        let DesignSnapshot { size, probabilities, strata, factors } = snapshot;
         let squares = match (&sample.within, strata) {
             (Some(within), Some(strata)) => Squares::within(sample, within, &strata.strata),
             _ => Squares::new(sample),
@@ -87,7 +87,7 @@ impl<'a> Look<'a> {
         let drawn = strata.as_ref().map_or_else(Vec::new, Stratification::drawn);
         Self {
             design,
-            present,
+            snapshot,
             reader,
             shift: sample.shift,
             stats: stats(*size, sample, residual),
@@ -100,12 +100,13 @@ impl<'a> Look<'a> {
 
     /// The statistics of a sample of `size`, at least the current one and less than the residual.
     pub(crate) fn at(&self, size: usize) -> SampleStats {
-        let [w, ev, e] = if size == self.present.size {
-            self.variances(&self.present.factors)
+        let [w, ev, e] = if size == self.snapshot.size {
+            self.variances(&self.snapshot.factors)
         } else {
             self.variances(&self.design.factors(size))
         };
         let (b, n_s) = (size as f64, self.stats.n_s as f64);
+        let drawn = self.stats.drawn as f64;
         let alike = n_s * n_s * (1.0 / b - 1.0 / n_s);
         SampleStats {
             b: size,
@@ -115,8 +116,8 @@ impl<'a> Look<'a> {
             // The doubt is added when variances are raised.
             // A rank of 1 is safe, so the last `max` may drop a NaN.
             nu: (1.0 / max_or_nan(self.inverse_rank - w.doubt, 1.0 / n_s)).max(1.0),
-            kurtosis_e: 1.0 + b * e.doubt,
-            kurtosis_w: 1.0 + b * w.doubt,
+            kurtosis_e: 1.0 + drawn * e.doubt,
+            kurtosis_w: 1.0 + drawn * w.doubt,
             unseen: self.design.unseen(self.reader, size, self.shift),
             ..self.stats
         }
@@ -126,7 +127,7 @@ impl<'a> Look<'a> {
         let Squares { w, ev, e } = &self.squares;
         [w, ev, e].map(|squares| {
             let [total, mut fourths] = total_and_fourths(factors, squares, &self.shares);
-            if let Some(Stratification { strata, .. }) = &self.present.strata {
+            if let Some(Stratification { strata, .. }) = &self.snapshot.strata {
                 let mut sums = vec![0.0; self.of_strata.len()];
                 for ((&stratum, factor), square) in strata.iter().zip(factors).zip(squares) {
                     sums[stratum] += factor * square;
@@ -240,6 +241,7 @@ fn stats(size: usize, sample: &Weighed, residual: &Residual) -> SampleStats {
     let Residual { n_s, visible, query_heads, max_norm_v, .. } = *residual;
     let norm_squared = sample.out_squared * sample.d * sample.d;
     SampleStats {
+        drawn: size,
         b: size,
         n_s,
         visible,

@@ -360,10 +360,10 @@ impl Pipeline {
         let how = self.config.sampler();
         let base = how.base().of(step.visible);
         let drawing = Drawing::new(design, how.is_uniform(), base, picks, &residuals, accumulator);
-        let Some(estimator) = &self.config.estimator else {
-            return self.drawn(step, picks, drawing.draw_what_there_is(picks), None);
+        let Some((estimator, goal)) = self.config.estimator.as_ref().zip(self.config.goal()) else {
+            return self.drawn(step, picks, drawing.draw_unjudged(picks), None);
         };
-        match drawing.run(&**estimator, picks, self.error_bars) {
+        match drawing.run(&**estimator, goal, picks, self.error_bars) {
             Outcome::FellBack => self.fall_back(step),
             Outcome::Drawn(drawn) => {
                 let budget = Some(drawn.budget);
@@ -381,10 +381,9 @@ impl Pipeline {
         budget: Option<usize>,
     ) -> Read {
         let widest = drawn.radii.iter().copied().reduce(f64::max);
-        let demand = self.config.demand();
         let certificate = Certificate {
             promise: if drawn.withheld { None } else { self.config.promise() },
-            bar: demand.zip(widest).map(|(demand, radius)| demand.bar(radius)),
+            bar: self.config.goal().zip(widest).map(|(goal, radius)| goal.bar(radius)),
             kind: drawn.kind,
             assumes: drawn.assumes,
             held: drawn.held,
@@ -449,7 +448,7 @@ impl Pipeline {
     }
 
     fn exact(&self) -> Certificate {
-        Certificate::exact(self.config.demand())
+        Certificate::exact(self.config.goal())
     }
 }
 

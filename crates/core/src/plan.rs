@@ -1,8 +1,8 @@
 //! A step that a machine takes by itself: what it needs to know, and what to report of it.
 
 use crate::{
-    Assumptions, BudgetEstimator, Certificate, ClosedForm, Kind, Order, Pipeline, RowReport, Score,
-    SelectorOp, Share, Step,
+    Assumptions, Certificate, ClosedForm, Estimator, Kind, Order, Pipeline, RowReport, Schedule,
+    Score, SelectorOp, Share, Step,
 };
 
 /// What the selectors and the estimator of one KV head do at one step.
@@ -82,17 +82,17 @@ impl Pipeline {
     }
 
     /// The sample that an estimator asks for, if a machine can tell how large it is.
-    fn sampled(&self, estimator: &dyn BudgetEstimator, step: &Step<'_>) -> Option<Sampled<'_>> {
+    fn sampled(&self, estimator: &dyn Estimator, step: &Step<'_>) -> Option<Sampled<'_>> {
         let budget = self.closed_form()?;
         let (base, looks) = match budget {
             ClosedForm::Size(size) => (size.of(step.visible), 0),
-            ClosedForm::Formula { formula, .. }
-                if estimator.rounds() == 0 && formula.needs_sample() =>
-            {
-                return None;
-            }
-            ClosedForm::Formula { .. } => {
-                (self.config().sampler().base().of(step.visible), estimator.rounds())
+            ClosedForm::Formula { formula, .. } => {
+                let rounds = match estimator.schedule() {
+                    Schedule::Before if formula.needs_sample() => return None,
+                    Schedule::Before => 0,
+                    Schedule::Adaptive { rounds } | Schedule::FixedSizes { rounds } => rounds,
+                };
+                (self.config().sampler().base().of(step.visible), rounds)
             }
         };
         Some(Sampled { budget, base, looks, max_norm_v: self.max_norm_v(step.visible) })
@@ -132,7 +132,7 @@ impl Pipeline {
             unobserved: false,
             certificate: Certificate {
                 promise: self.config().promise(),
-                bar: self.config().demand().filter(|_| kind == Kind::Exact).map(|it| it.bar(0.0)),
+                bar: self.config().goal().filter(|_| kind == Kind::Exact).map(|it| it.bar(0.0)),
                 kind,
                 assumes,
                 held,

@@ -5,35 +5,87 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Assumptions, Fraction, Size};
 
-/// The demand on a sample: an error within epsilon, with or without a limit to its size, or a size
-/// with an error bar.
+/// The goal of a sample: an error within epsilon, or a size with an error bar.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Demand {
-    /// What the error is of.
+pub struct Goal {
+    /// The quantity that the error is of.
     pub target: Target,
     /// The probability with which the error may exceed epsilon, or its bar.
     pub delta: Fraction,
     /// As a [`Promise`]'s.
     pub scope: Scope,
-    /// The relative error allowed.
-    pub epsilon: Option<Fraction>,
-    /// Tokens of every sample, whatever its error.
-    pub size: Option<Size>,
-    /// The most tokens of a sample: where these do not suffice, nothing is promised.
-    pub limit: Option<Size>,
+    /// What ends the sample.
+    #[serde(flatten)]
+    pub sample: SampleGoal,
 }
 
-impl Demand {
-    /// A promise without a limit.
-    pub fn of(promise: Promise) -> Self {
-        let Promise { target, epsilon, delta, scope } = promise;
-        Self { target, delta, scope, epsilon: Some(epsilon), size: None, limit: None }
+/// What ends a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum SampleGoal {
+    /// A promise.
+    Promise {
+        /// The relative error allowed.
+        epsilon: Fraction,
+        /// The most tokens of a sample: where these do not suffice, nothing is promised.
+        limit: Option<Size>,
+    },
+    /// Tokens of every sample, whatever its error.
+    Size {
+        /// Their number.
+        size: Size,
+    },
+}
+
+impl SampleGoal {
+    /// The goal that an estimator's fields ask for.
+    ///
+    /// # Errors
+    /// Fields that contradict each other.
+    pub fn new(
+        epsilon: Option<Fraction>,
+        size: Option<Size>,
+        limit: Option<Size>,
+    ) -> Result<Self, &'static str> {
+        match (epsilon, size, limit) {
+            (Some(epsilon), None, limit) => Ok(Self::Promise { epsilon, limit }),
+            (None, Some(size), None) => Ok(Self::Size { size }),
+            (None, None, _) => Err("says neither `epsilon` nor `size`"),
+            (Some(_), Some(_), _) => Err("says both `epsilon` and `size`"),
+            (None, Some(_), Some(_)) => Err("says `limit` beside `size`, which is exact"),
+        }
+    }
+}
+
+impl Goal {
+    /// The relative error allowed, of a promise.
+    pub fn epsilon(&self) -> Option<Fraction> {
+        match self.sample {
+            SampleGoal::Promise { epsilon, .. } => Some(epsilon),
+            SampleGoal::Size { .. } => None,
+        }
+    }
+
+    /// The size of every sample, if it is given.
+    pub fn size(&self) -> Option<Size> {
+        match self.sample {
+            SampleGoal::Promise { .. } => None,
+            SampleGoal::Size { size } => Some(size),
+        }
+    }
+
+    /// The limit of a promise.
+    pub fn limit(&self) -> Option<Size> {
+        match self.sample {
+            SampleGoal::Promise { limit, .. } => limit,
+            SampleGoal::Size { .. } => None,
+        }
     }
 
     /// The promise, if there is an epsilon.
     pub fn promise(&self) -> Option<Promise> {
-        let &Self { target, delta, scope, epsilon, .. } = self;
-        epsilon.map(|epsilon| Promise { target, epsilon, delta, scope })
+        let &Self { target, delta, scope, .. } = self;
+        self.epsilon().map(|epsilon| Promise { target, epsilon, delta, scope })
     }
 
     /// The error bar of a radius.
@@ -42,14 +94,17 @@ impl Demand {
         ErrorBar { target, delta, scope, radius }
     }
 
-    /// Why its fields contradict each other, if they do.
-    pub(crate) fn conflict(&self) -> Option<&'static str> {
-        match (self.epsilon, self.size, self.limit) {
-            (None, None, _) => Some("says neither `epsilon` nor `size`"),
-            (Some(_), Some(_), _) => Some("says both `epsilon` and `size`"),
-            (None, Some(_), Some(_)) => Some("says `limit` beside `size`, which is exact"),
-            _ => None,
-        }
+    /// The part of delta that one of a layer's `query_heads` is given.
+    pub fn row_delta(&self, query_heads: usize) -> f64 {
+        self.scope.share_of(self.delta.get(), query_heads)
+    }
+}
+
+impl From<Promise> for Goal {
+    /// Without a limit.
+    fn from(promise: Promise) -> Self {
+        let Promise { target, epsilon, delta, scope } = promise;
+        Self { target, delta, scope, sample: SampleGoal::Promise { epsilon, limit: None } }
     }
 }
 
@@ -141,14 +196,14 @@ pub enum Kind {
 pub struct Certificate {
     /// Target, epsilon, delta and scope, if the pipeline makes a promise.
     pub promise: Option<Promise>,
-    /// The error bar at the last look. `None` if nothing was drawn, if a sampler's draws say
+    /// The error bar at the last check. `None` if nothing was drawn, if a sampler's draws say
     /// nothing, or if the device does not report it.
     pub bar: Option<ErrorBar>,
     /// What promise and bar rest on.
     pub kind: Kind,
     /// Its assumptions.
     pub assumes: Assumptions,
-    /// Whether the last look found the sample large enough for the promise.
+    /// Whether the last check found the sample large enough for the promise.
     pub held: bool,
 }
 
@@ -158,10 +213,10 @@ impl Certificate {
         self.promise.is_none() && self.bar.is_some()
     }
 
-    /// For a row with `demand` that read everything.
-    pub fn exact(demand: Option<Demand>) -> Self {
-        let promise = demand.and_then(|demand| demand.promise());
-        let bar = demand.map(|demand| demand.bar(0.0));
+    /// For a row with a `goal` that read everything.
+    pub fn exact(goal: Option<Goal>) -> Self {
+        let promise = goal.and_then(|goal| goal.promise());
+        let bar = goal.map(|goal| goal.bar(0.0));
         Self { promise, bar, kind: Kind::Exact, assumes: Assumptions::NONE, held: true }
     }
 }

@@ -8,7 +8,7 @@ use crate::accumulator::Residual;
 /// larger with probability 0.1, if estimates are normal.
 pub const ALLOWANCE: f64 = 1.281_551_565_544_600_4;
 
-/// Statistics of one row at one look, from all tokens drawn so far, in draw order.
+/// Statistics of one row at one check, from all tokens drawn so far, in draw order.
 ///
 /// They are those of a uniform sample. Of another design they are what a uniform sample of as many
 /// tokens would show that errs as much: `n_s² (1/b − 1/n_s)` times a variance is that of the total.
@@ -19,7 +19,9 @@ pub const ALLOWANCE: f64 = 1.281_551_565_544_600_4;
 /// `b = 0`, when nothing has been drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleStats {
-    /// Tokens drawn so far.
+    /// Tokens drawn so far, which the moments are from.
+    pub drawn: usize,
+    /// Tokens of the sample that is judged: as many, or a larger one of the same moments.
     pub b: usize,
     /// Tokens in the residual.
     pub n_s: usize,
@@ -174,6 +176,7 @@ impl SampleStats {
         };
         let (trace_ev, trace_w) = (divide(moments.ev_squares), divide(moments.w.squares));
         Self {
+            drawn: b,
             b,
             n_s,
             visible: residual.visible,
@@ -197,28 +200,25 @@ impl SampleStats {
 }
 
 impl SampleStats {
-    /// What a sample of `b` tokens with the same moments would say. How much its variances are in doubt
-    /// does not change: it is that of the sample that they are from.
+    /// The statistics of a sample of `b` tokens with the same moments. How much these are in doubt
+    /// depends on the tokens drawn, so it stays as it is.
     #[must_use]
     pub fn at(&self, b: usize) -> Self {
-        let ratio = if self.b == 0 { 1.0 } else { b as f64 / self.b as f64 };
-        let [kurtosis_e, kurtosis_w] =
-            [self.kurtosis_e, self.kurtosis_w].map(|kurtosis| 1.0 + ratio * (kurtosis - 1.0));
-        Self { b, kurtosis_e, kurtosis_w, ..*self }
+        Self { b, ..*self }
     }
 
     /// With variances larger by `z` of the standard errors of their estimates, and the effective rank
     /// lower by what heavy tokens make of it; as they are for `z = 0`.
     ///
-    /// A variance is multiplied by `1 + z √((kurtosis − 1) / b)`. Pairs of different tokens, from which
+    /// A variance is multiplied by `1 + z √((kurtosis − 1) / drawn)`. Pairs of different tokens, from which
     /// the rank is estimated, do not see that a token is parallel to itself: `Σ |w|⁴ / (Σ |w|²)²`
-    /// of the sample, which is `kurtosis / b`, is added to its inverse beyond `1 / b`.
+    /// of the sample, which is `kurtosis / drawn`, is added to its inverse beyond `1 / drawn`.
     #[must_use]
     pub fn raised(&self, z: f64) -> Self {
         if z == 0.0 {
             return *self;
         }
-        let excess = |kurtosis: f64| max_or_nan(kurtosis - 1.0, 0.0) / self.b as f64;
+        let excess = |kurtosis: f64| max_or_nan(kurtosis - 1.0, 0.0) / self.drawn.max(1) as f64;
         let [raise_e, raise_w] =
             [self.kurtosis_e, self.kurtosis_w].map(|kurtosis| 1.0 + z * excess(kurtosis).sqrt());
         Self {

@@ -19,7 +19,7 @@ pub enum Tunable<'a> {
 
 /// The settings of an estimator that decide how much is drawn.
 #[derive(Debug)]
-pub struct TunableDemand<'a> {
+pub struct TunableGoal<'a> {
     /// The relative error allowed, if it is a promise.
     pub epsilon: Option<&'a mut Fraction>,
     /// The tokens of a sample, if they are given.

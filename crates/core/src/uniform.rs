@@ -22,7 +22,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Uniform {
-    /// Tokens in the first look at the residual; one has no variance, so it reads everything.
+    /// Tokens at the first check; one has no variance, so it reads everything.
     #[serde(default = "default_base")]
     pub base: Size,
 }

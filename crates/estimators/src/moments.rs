@@ -1,30 +1,24 @@
-//! Radii and budgets from estimated variances: what `clt` and `sub-gaussian` have in common.
+//! Radii from estimated variances: what `clt` and `sub-gaussian` have in common.
 
 use vattention_core::{
-    Assumptions, Budget, ClosedForm, Denominator, Formula, Kind, Numerator, Population, Radius,
+    Assumptions, ClosedForm, Denominator, Formula, Kind, Numerator, Population, Radius,
     SampleStats, Target,
 };
 
-use crate::formula::{fpc, sdpa, sdpa_error, unbounded, whole_tokens};
-use crate::goal::Goal;
+use crate::formula::{sdpa_error, unbounded};
 use crate::mode::Corrections;
 use crate::splits::{Quantiles, splits};
-use crate::{Combine, Correction, Mode, Terms};
+use crate::{Combine, Correction, Mode, Terms, rigorous};
 
-/// How far the target may be off.
+/// Error bar of a sample.
 pub(crate) fn radius(terms: &Terms, stats: &SampleStats, quantiles: &Quantiles<'_>) -> Radius {
-    let asymptotic = |stats: &SampleStats, goal: &Goal| error(terms, stats, goal, quantiles);
-    terms.mode.radius(&terms.demand(), stats, corrections_of(terms), asymptotic)
-}
-
-/// The budget that brings the target's error within epsilon, if there is a formula for it.
-pub(crate) fn budget(
-    terms: &Terms,
-    stats: &SampleStats,
-    quantiles: &Quantiles<'_>,
-) -> Option<Budget> {
-    let asymptotic = |stats: &SampleStats, goal: &Goal| tokens(terms, stats, goal, quantiles);
-    terms.mode.budget(&terms.demand(), stats, corrections_of(terms), asymptotic)
+    let delta = terms.scope.share_of(terms.delta.get(), stats.query_heads);
+    if terms.mode == Mode::Rigorous {
+        let checks = rigorous::checks(terms.size, terms.limit, stats.n_s);
+        return rigorous::radius(terms.target, delta / checks as f64, stats);
+    }
+    let asymptotic = |stats: &SampleStats, delta: f64| error(terms, stats, delta, quantiles);
+    terms.mode.radius(terms.target, delta, stats, corrections_of(terms), asymptotic)
 }
 
 /// The paper takes estimates for the truth.
@@ -61,7 +55,7 @@ impl<'a> Radii<'a> {
     }
 }
 
-fn error(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &Quantiles<'_>) -> f64 {
+fn error(terms: &Terms, stats: &SampleStats, delta: f64, quantiles: &Quantiles<'_>) -> f64 {
     let radii = Radii::new(stats, quantiles);
     let draws = match terms.correction {
         Correction::Finite => unbounded(stats.b as f64, stats.n_s),
@@ -69,27 +63,11 @@ fn error(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &Quantiles<
     };
     let num = |delta: f64| radii.num(delta) / draws.sqrt();
     let den = |delta: f64| radii.den(delta) / draws.sqrt();
-    match goal.target {
-        Target::Denominator => den(goal.delta),
-        Target::Numerator => num(goal.delta),
-        Target::Sdpa => sdpa_error(terms.combine.combination(), goal.delta, num, den),
+    match terms.target {
+        Target::Denominator => den(delta),
+        Target::Numerator => num(delta),
+        Target::Sdpa => sdpa_error(terms.combine.combination(), delta, num, den),
     }
-}
-
-fn tokens(terms: &Terms, stats: &SampleStats, goal: &Goal, quantiles: &Quantiles<'_>) -> usize {
-    let &Goal { target, epsilon, delta, .. } = goal;
-    let radii = Radii::new(stats, quantiles);
-    let (num, den) = (|delta: f64| radii.num(delta), |delta: f64| radii.den(delta));
-    let infinite = match target {
-        Target::Denominator => (den(delta) / epsilon).powi(2),
-        Target::Numerator => (num(delta) / epsilon).powi(2),
-        Target::Sdpa => sdpa(terms.combine.combination(), epsilon, delta, num, den).b,
-    };
-    let b = match terms.correction {
-        Correction::Finite => fpc(infinite, stats.n_s),
-        Correction::None => infinite,
-    };
-    whole_tokens(b, stats.n_s)
 }
 
 /// What machines are told of these budgets: a table of the ways to divide delta instead of a search.

@@ -20,7 +20,7 @@ pub(crate) struct Observed {
 
 impl Observed {
     pub(crate) fn new(stats: &SampleStats) -> Self {
-        let (b, n_s) = (stats.b as f64, stats.n_s as f64);
+        let (b, n_s) = (stats.drawn as f64, stats.n_s as f64);
         let rms = |variance: f64, mean: f64| (variance * (b - 1.0) / b + mean * mean).sqrt();
         let output = stats.norm_n / stats.d;
         let mean_e = (stats.d - stats.d_certain) / n_s;

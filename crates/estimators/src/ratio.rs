@@ -26,16 +26,15 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    ALLOWANCE, Assumptions, Budget, BudgetEstimator, ClosedForm, Demand, Denominator, Formula,
-    Fraction, Kind, Needs, Numerator, Population, Radius, SampleStats, Scope, Size, Target,
-    TunableDemand, register, searched_budget, typetag,
+    ALLOWANCE, Assumptions, ClosedForm, Denominator, Estimator, Evidence, Formula, Fraction, Goal,
+    Kind, Numerator, Population, Radius, SampleGoal, SampleStats, Schedule, Scope, Size, Target,
+    TunableGoal, register, typetag,
 };
 
-use crate::Mode;
-use crate::formula::{RatioGrids, fpc, radius_of_bar, unbounded, whole_tokens};
-use crate::goal::Goal;
+use crate::formula::{RatioGrids, radius_of_bar, unbounded};
 use crate::mode::Corrections;
 use crate::terms::default_rounds;
+use crate::{Mode, rigorous};
 
 /// The direct ratio estimator.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -62,7 +61,7 @@ pub struct Ratio {
     /// Whether delta is of each query head, or of all of a layer together.
     #[serde(default)]
     pub scope: Scope,
-    /// How often the sample may be looked at, at least 1.
+    /// How often the sample may be checked, at least 1.
     #[serde(default = "default_rounds")]
     pub rounds: NonZeroU8,
     #[serde(skip)]
@@ -99,52 +98,40 @@ impl Ratio {
         Self { epsilon: None, size: Some(size), ..Self::new(delta, delta) }
     }
 
-    /// By the central limit theorem, from a table made at the first call.
-    fn asymptotic_budget(&self, stats: &SampleStats, goal: &Goal) -> usize {
-        let (s_w, s_d) = deviations(stats);
-        let grid = self.grids.get(goal.delta, stats.value_dim);
-        let infinite = grid.budget(goal.epsilon, s_w, s_d, stats.nu);
-        whole_tokens(fpc(infinite, stats.n_s), stats.n_s)
-    }
-
-    fn asymptotic_radius(&self, stats: &SampleStats, goal: &Goal) -> f64 {
-        let (s_w, s_d) = deviations(stats);
-        let grid = self.grids.get(goal.delta, stats.value_dim);
+    /// Error by the central limit theorem, from a table made at the first call.
+    fn error(&self, stats: &SampleStats, delta: f64) -> f64 {
+        let n_s = stats.n_s as f64;
+        let s_w = n_s * stats.trace_w.sqrt() / stats.norm_n;
+        let s_d = n_s * stats.var_e.sqrt() / stats.d;
+        let grid = self.grids.get(delta, stats.value_dim);
         grid.error(unbounded(stats.b as f64, stats.n_s), s_w, s_d, stats.nu)
     }
 }
 
-/// `s_W` and `s_D`.
-fn deviations(stats: &SampleStats) -> (f64, f64) {
-    let n_s = stats.n_s as f64;
-    let s_w = n_s * stats.trace_w.sqrt() / stats.norm_n;
-    (s_w, n_s * stats.var_e.sqrt() / stats.d)
-}
-
 #[typetag::serde(name = "ratio")]
-impl BudgetEstimator for Ratio {
-    fn radius(&self, stats: &SampleStats) -> Radius {
-        let asymptotic = |stats: &SampleStats, goal: &Goal| self.asymptotic_radius(stats, goal);
-        self.mode.radius(&self.demand(), stats, Corrections::NORMAL, asymptotic)
-    }
-
-    fn budget(&self, stats: &SampleStats) -> Budget {
-        let asymptotic = |stats: &SampleStats, goal: &Goal| self.asymptotic_budget(stats, goal);
-        let known = self.mode.budget(&self.demand(), stats, Corrections::NORMAL, asymptotic);
-        known.unwrap_or_else(|| searched_budget(self, stats))
-    }
-
-    fn demand(&self) -> Demand {
+impl Estimator for Ratio {
+    fn goal(&self) -> Result<Goal, &'static str> {
         let &Self { delta, scope, epsilon, size, limit, .. } = self;
-        Demand { target: Target::Sdpa, delta, scope, epsilon, size, limit }
+        let sample = SampleGoal::new(epsilon, size, limit)?;
+        Ok(Goal { target: Target::Sdpa, delta, scope, sample })
     }
 
-    fn needs(&self) -> Needs {
-        self.mode.needs()
+    fn evidence(&self) -> Evidence {
+        self.mode.evidence()
     }
 
-    fn rounds(&self) -> usize {
-        self.rounds.get().into()
+    fn schedule(&self) -> Schedule {
+        self.mode.schedule(self.rounds)
+    }
+
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        let delta = self.scope.share_of(self.delta.get(), stats.query_heads);
+        if self.mode == Mode::Rigorous {
+            let checks = rigorous::checks(self.size, self.limit, stats.n_s);
+            return rigorous::radius(Target::Sdpa, delta / checks as f64, stats);
+        }
+        let error = |stats: &SampleStats, delta: f64| self.error(stats, delta);
+        self.mode.radius(Target::Sdpa, delta, stats, Corrections::NORMAL, error)
     }
 
     fn closed_form(&self, query_heads: usize, value_dim: usize) -> Option<ClosedForm> {
@@ -167,9 +154,9 @@ impl BudgetEstimator for Ratio {
         Some(ClosedForm::Formula { formula, kind: Kind::Asymptotic, assumes: Assumptions::ALL })
     }
 
-    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+    fn tunable(&mut self) -> Option<TunableGoal<'_>> {
         let Self { epsilon, size, delta, .. } = self;
-        Some(TunableDemand { epsilon: epsilon.as_mut(), size: size.as_mut(), delta })
+        Some(TunableGoal { epsilon: epsilon.as_mut(), size: size.as_mut(), delta })
     }
 }
 

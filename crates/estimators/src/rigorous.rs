@@ -11,85 +11,62 @@
 //! | `|o^ − o|`       | [`output_error`]`(r_U, r_D, |o^ − c|, D^)`                                |
 //!
 //! The error is within epsilon if its bound is at most `ε/(1 + ε)` of what was estimated. delta is
-//! divided evenly over the bounds used, and over the sizes at which a sample may be looked at: the
-//! first look, which the pipeline fixes, [`look_sizes`], and the limit if there is one.
+//! divided evenly over the bounds used, and over the sizes at which a sample may be checked: the
+//! first check, which the pipeline fixes, [`check_sizes`], and the limit if there is one.
 //!
-//! Cost: O(looks) beside the statistics.
+//! Cost: O(checks) beside the statistics.
 //!
 //! # Guarantee
 //! (Theorem 4.) Finite-sample: `Pr(error of the target > ε) ≤ δ` for every input. Rounding of f32
 //! sums on the `cpu` backend is not part of the theorem.
 
-use vattention_core::{Assumptions, Budget, Kind, Radius, SampleStats, Target};
+use vattention_core::{Assumptions, Kind, Radius, SampleStats, Size, Target, check_sizes};
 
 use crate::formula::{
-    bernstein_radius, empirical_bernstein, look_sizes, output_error, relative_error, upper_bound,
+    bernstein_radius, empirical_bernstein, output_error, relative_error, upper_bound,
 };
-use crate::goal::{Goal, Looks};
 use crate::observed::Observed;
 
-/// What the sample proves.
-pub(crate) fn radius(goal: &Goal, stats: &SampleStats) -> Radius {
-    let prove = |bound: f64| Proof::new(goal, stats, bound).error(stats.b);
+/// The number of sizes at which a sample may be checked: one of a given size once.
+pub(crate) fn checks(size: Option<Size>, limit: Option<Size>, n_s: usize) -> usize {
+    if size.is_some() {
+        return 1;
+    }
+    1 + usize::from(limit.is_some()) + check_sizes(n_s).count()
+}
+
+/// The error bar that the sample proves, at one check of one row, whose bounds may fail with
+/// probability `delta` together.
+pub(crate) fn radius(target: Target, delta: f64, stats: &SampleStats) -> Radius {
+    let prove = |bound: f64| Proof::new(target, delta, stats, bound).error(stats.b);
     let relative = stats.bound.map_or(f64::INFINITY, prove);
     Radius::new(relative, Kind::FiniteSample, Assumptions::NONE)
 }
 
-/// The sample's size if it is enough, otherwise the size at which the next look is due.
-pub(crate) fn budget(goal: &Goal, stats: &SampleStats) -> Budget {
-    let tokens = match stats.bound {
-        Some(bound) => Proof::new(goal, stats, bound).fewest(),
-        None => stats.n_s,
-    };
-    Budget { tokens, kind: Kind::FiniteSample, assumes: Assumptions::NONE }
-}
-
 /// The bounds on one row's errors.
 struct Proof<'a> {
-    goal: &'a Goal,
+    target: Target,
     stats: &'a SampleStats,
     observed: Observed,
     /// `B`.
     bound: f64,
-    /// Of each bound at each look.
+    /// The failure probability of each bound.
     delta: f64,
 }
 
 impl<'a> Proof<'a> {
-    fn new(goal: &'a Goal, stats: &'a SampleStats, bound: f64) -> Self {
-        let events = match goal.target {
-            Target::Sdpa | Target::Denominator => 3,
-            Target::Numerator => 2,
+    fn new(target: Target, delta: f64, stats: &'a SampleStats, bound: f64) -> Self {
+        let events = match target {
+            Target::Sdpa | Target::Denominator => 3.0,
+            Target::Numerator => 2.0,
         };
-        let looks = match goal.looks {
-            Looks::One => 1,
-            Looks::List => 1 + look_sizes(stats.n_s).count(),
-            Looks::ListAndLimit => 2 + look_sizes(stats.n_s).count(),
-        };
-        let delta = goal.delta / (events * looks) as f64;
-        Self { goal, stats, observed: Observed::new(stats), bound, delta }
-    }
-
-    /// The size of the sample if that is enough, else the first of the sizes looked at that would be
-    /// with the moments seen so far. The sampler grows a sample by an eighth at least, so no nearer size
-    /// would be looked at.
-    fn fewest(&self) -> usize {
-        let (b, n_s) = (self.stats.b, self.stats.n_s);
-        if self.is_enough(b) {
-            return b;
-        }
-        look_sizes(n_s).find(|&size| size >= b + b / 8 && self.is_enough(size)).unwrap_or(n_s)
-    }
-
-    /// Whether `b` tokens, with the moments of those drawn, bound the error by epsilon.
-    fn is_enough(&self, b: usize) -> bool {
-        self.error(b) <= self.goal.epsilon
+        Self { target, stats, observed: Observed::new(stats), bound, delta: delta / events }
     }
 
     /// What `b` tokens, with the moments of those drawn, bound the error by.
     fn error(&self, b: usize) -> f64 {
-        let Self { goal, stats, observed, bound, .. } = self;
-        match goal.target {
+        let Self { target, stats, observed, bound, .. } = self;
+        match target {
             Target::Denominator => {
                 let radius = self.radius_d(b).min(self.radius(b, observed.rms_e, *bound));
                 relative_error(radius, stats.d)
@@ -132,7 +109,7 @@ impl<'a> Proof<'a> {
     /// `r_D`.
     fn radius_d(&self, b: usize) -> f64 {
         let Self { stats, .. } = self;
-        let variance = stats.var_e * (stats.b as f64 - 1.0) / stats.b as f64;
+        let variance = stats.var_e * (stats.drawn as f64 - 1.0) / stats.drawn as f64;
         let mean = empirical_bernstein(self.delta, b, stats.n_s, variance.sqrt(), self.bound);
         stats.n_s as f64 * mean
     }

@@ -15,13 +15,13 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Budget, BudgetEstimator, ClosedForm, Demand, Needs, Radius, SampleStats, TunableDemand,
-    register, searched_budget, typetag,
+    ClosedForm, Estimator, Evidence, Goal, Radius, SampleStats, Schedule, TunableGoal, register,
+    typetag,
 };
 
 use crate::Terms;
 use crate::formula::sub_gaussian;
-use crate::moments::{budget, closed_form, radius};
+use crate::moments::{closed_form, radius};
 use crate::splits::Quantiles;
 
 /// The paper's "Hoeffding".
@@ -30,32 +30,28 @@ use crate::splits::Quantiles;
 pub struct SubGaussian(pub Terms);
 
 #[typetag::serde(name = "sub-gaussian")]
-impl BudgetEstimator for SubGaussian {
+impl Estimator for SubGaussian {
     fn radius(&self, stats: &SampleStats) -> Radius {
         radius(&self.0, stats, &QUANTILES)
     }
 
-    fn budget(&self, stats: &SampleStats) -> Budget {
-        budget(&self.0, stats, &QUANTILES).unwrap_or_else(|| searched_budget(self, stats))
+    fn goal(&self) -> Result<Goal, &'static str> {
+        self.0.goal()
     }
 
-    fn demand(&self) -> Demand {
-        self.0.demand()
+    fn evidence(&self) -> Evidence {
+        self.0.mode.evidence()
     }
 
-    fn needs(&self) -> Needs {
-        self.0.mode.needs()
-    }
-
-    fn rounds(&self) -> usize {
-        self.0.rounds.get().into()
+    fn schedule(&self) -> Schedule {
+        self.0.mode.schedule(self.0.rounds)
     }
 
     fn closed_form(&self, query_heads: usize, _: usize) -> Option<ClosedForm> {
         closed_form(&self.0, query_heads, &QUANTILES)
     }
 
-    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+    fn tunable(&mut self) -> Option<TunableGoal<'_>> {
         Some(self.0.tunable())
     }
 }

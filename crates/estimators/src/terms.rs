@@ -1,10 +1,10 @@
-//! What `clt` and `sub-gaussian` are told in a pipeline file.
+//! Settings of `clt` and `sub-gaussian`.
 
 use std::num::NonZeroU8;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
-use vattention_core::{Demand, Fraction, Scope, Size, Target, TunableDemand};
+use vattention_core::{Fraction, Goal, SampleGoal, Scope, Size, Target, TunableGoal};
 
 use crate::Mode;
 use crate::formula::Combination;
@@ -39,7 +39,7 @@ pub struct Terms {
     /// Whether to use that the residual is finite.
     #[serde(default)]
     pub correction: Correction,
-    /// How often the sample may be looked at, at least 1; the paper looks once.
+    /// How often the sample may be checked, at least 1; the paper checks once.
     #[serde(default = "default_rounds")]
     pub rounds: NonZeroU8,
 }
@@ -87,14 +87,14 @@ impl Terms {
         }
     }
 
-    pub(crate) fn demand(&self) -> Demand {
+    pub(crate) fn goal(&self) -> Result<Goal, &'static str> {
         let &Self { target, delta, scope, epsilon, size, limit, .. } = self;
-        Demand { target, delta, scope, epsilon, size, limit }
+        Ok(Goal { target, delta, scope, sample: SampleGoal::new(epsilon, size, limit)? })
     }
 
-    pub(crate) fn tunable(&mut self) -> TunableDemand<'_> {
+    pub(crate) fn tunable(&mut self) -> TunableGoal<'_> {
         let Self { epsilon, size, delta, .. } = self;
-        TunableDemand { epsilon: epsilon.as_mut(), size: size.as_mut(), delta }
+        TunableGoal { epsilon: epsilon.as_mut(), size: size.as_mut(), delta }
     }
 }
 

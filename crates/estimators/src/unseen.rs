@@ -13,7 +13,6 @@
 use vattention_core::{SampleStats, Target, Unseen, max_or_nan};
 
 use crate::Mode;
-use crate::goal::Goal;
 
 /// The radius, given that of the sums and the shift by missed tokens.
 pub(crate) fn radius(mode: Mode, of_sums: f64, shift: f64) -> f64 {
@@ -21,9 +20,9 @@ pub(crate) fn radius(mode: Mode, of_sums: f64, shift: f64) -> f64 {
 }
 
 /// By how much tokens that are missed with probability delta shift the target, relative to it.
-pub(crate) fn shift(goal: &Goal, stats: &SampleStats, unseen: &Unseen, delta: f64) -> f64 {
+pub(crate) fn shift(target: Target, stats: &SampleStats, unseen: &Unseen, delta: f64) -> f64 {
     -delta.ln()
-        * match goal.target {
+        * match target {
             Target::Sdpa => unseen.output / stats.norm_n,
             Target::Numerator => unseen.numerator / stats.norm_n,
             Target::Denominator => unseen.denominator / stats.d,

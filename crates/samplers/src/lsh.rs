@@ -20,7 +20,7 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Assurance, Design, NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream,
+    Design, Evidence, NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream,
     default_base, register, typetag,
 };
 use vattention_selectors::{HashTables, Hashed};
@@ -41,8 +41,8 @@ impl SamplerConfig for LshSampler {
         default_base()
     }
 
-    fn evidence(&self) -> Assurance {
-        Assurance::Nothing
+    fn evidence(&self) -> Evidence {
+        Evidence::Nothing
     }
 
     fn shares(&self) -> bool {

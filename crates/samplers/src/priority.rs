@@ -65,7 +65,7 @@ use std::f64::consts::SQRT_2;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Assurance, Design, NewTokens, Picks, ProofGoal, Proved, Result, Row, Sample, Sampler,
+    Design, Evidence, NewTokens, Picks, ProofTerms, Result, Row, Sample, SampleProof, Sampler,
     SamplerConfig, Site, Size, Stream, Uniforms, Unseen, default_base, register, typetag,
 };
 
@@ -79,7 +79,7 @@ use sizes::Sizes;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Priority {
-    /// Tokens in the first look at the residual.
+    /// Tokens at the first check.
     #[serde(default = "default_base")]
     pub base: Size,
     /// What foretells the logits.
@@ -119,8 +119,8 @@ impl SamplerConfig for Priority {
         self.base
     }
 
-    fn evidence(&self) -> Assurance {
-        if self.index == LogitIndex::Keys { Assurance::Proof } else { Assurance::Variances }
+    fn evidence(&self) -> Evidence {
+        if self.index == LogitIndex::Keys { Evidence::Proof } else { Evidence::Variances }
     }
 
     fn wants_scores(&self) -> bool {
@@ -221,9 +221,14 @@ impl Design for PriorityDesign<'_> {
         })
     }
 
-    fn proved(&self, sample: &Sample<'_>, reader: usize, goal: &ProofGoal) -> Option<Proved> {
-        let rule = Rigorous::new(goal, &self.scans[reader], &self.sizes);
-        rule.needed(sample, &self.drawn, self.threshold)
+    fn proof<'a>(
+        &'a self,
+        sample: &'a Sample<'_>,
+        reader: usize,
+        terms: &ProofTerms,
+    ) -> Option<SampleProof<'a>> {
+        let rule = Rigorous::new(terms, &self.scans[reader], &self.sizes);
+        Some(rule.proof(sample, &self.drawn, self.threshold))
     }
 }
 

@@ -297,8 +297,8 @@ pub fn contradicted_of(violated: usize, trials: usize, delta: f64) -> bool {
 
 /// The failure probability that a row is given.
 fn delta(config: &PipelineConfig) -> f64 {
-    let demand = config.demand().expect("an estimator promises something");
-    demand.scope.share_of(demand.delta.get(), GROUP)
+    let goal = config.goal().expect("an estimator promises something");
+    goal.scope.share_of(goal.delta.get(), GROUP)
 }
 
 impl Length {

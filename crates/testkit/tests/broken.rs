@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use vattention_core::{
-    Assumptions, Attended, BudgetEstimator, Demand, Fraction, Kind, NewTokens, Picks, Promise,
-    Radius, Result, Row, SampleStats, Score, Selector, SelectorConfig, SelectorOp, Site, Size,
-    Step, Target, TunableDemand, typetag,
+    Assumptions, Attended, Estimator, Fraction, Goal, Kind, NewTokens, Picks, Promise, Radius,
+    Result, Row, SampleStats, Score, Selector, SelectorConfig, SelectorOp, Site, Size, Step,
+    Target, TunableGoal, typetag,
 };
 use vattention_testkit::{LAWS, run};
 
@@ -288,18 +288,18 @@ struct Deaf {
 }
 
 #[typetag::serde(name = "deaf")]
-impl BudgetEstimator for Deaf {
+impl Estimator for Deaf {
     fn radius(&self, _: &SampleStats) -> Radius {
         Radius::new(0.0, Kind::Asymptotic, Assumptions::ALL)
     }
 
-    fn demand(&self) -> Demand {
-        Demand::of(Promise::new(Target::Sdpa, self.epsilon, self.epsilon))
+    fn goal(&self) -> Result<Goal, &'static str> {
+        Ok(Promise::new(Target::Sdpa, self.epsilon, self.epsilon).into())
     }
 
-    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+    fn tunable(&mut self) -> Option<TunableGoal<'_>> {
         let Self { epsilon, ignored } = self;
-        Some(TunableDemand { epsilon: Some(ignored), size: None, delta: epsilon })
+        Some(TunableGoal { epsilon: Some(ignored), size: None, delta: epsilon })
     }
 }
 
@@ -310,15 +310,15 @@ struct Trusting {
 }
 
 #[typetag::serde(name = "trusting")]
-impl BudgetEstimator for Trusting {
+impl Estimator for Trusting {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let shift = stats.unseen.as_ref().map_or(0.0, |unseen| 1.0 + unseen.output);
         let radius = (1.0 / (stats.b as f64).sqrt()).max(shift);
         Radius::new(radius, Kind::Asymptotic, Assumptions::ALL)
     }
 
-    fn demand(&self) -> Demand {
-        Demand::of(Promise::new(Target::Sdpa, self.epsilon, self.epsilon))
+    fn goal(&self) -> Result<Goal, &'static str> {
+        Ok(Promise::new(Target::Sdpa, self.epsilon, self.epsilon).into())
     }
 }
 
@@ -337,20 +337,20 @@ struct Jumping {
 }
 
 #[typetag::serde(name = "jumping")]
-impl BudgetEstimator for Jumping {
+impl Estimator for Jumping {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let factor = if self.epsilon.get() > 0.3 { 2.0 } else { 1.0 };
         let radius = factor / (stats.b as f64).sqrt();
         Radius::new(radius, Kind::Asymptotic, Assumptions::ALL)
     }
 
-    fn demand(&self) -> Demand {
-        Demand::of(Promise::new(Target::Sdpa, self.epsilon, self.delta))
+    fn goal(&self) -> Result<Goal, &'static str> {
+        Ok(Promise::new(Target::Sdpa, self.epsilon, self.delta).into())
     }
 
-    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+    fn tunable(&mut self) -> Option<TunableGoal<'_>> {
         let Self { epsilon, delta } = self;
-        Some(TunableDemand { epsilon: Some(epsilon), size: None, delta })
+        Some(TunableGoal { epsilon: Some(epsilon), size: None, delta })
     }
 }
 

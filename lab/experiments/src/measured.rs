@@ -255,8 +255,8 @@ impl Tally {
             lists: self.lists,
             evidence: self.violations.evidence(&promise, self.lists),
         };
-        let demand = entry.pipeline.parts().find_map(PipelineConfig::demand);
-        let bars = self.bars.judge(demand.as_ref(), self.query_heads, self.lists, rows);
+        let goal = entry.pipeline.parts().find_map(PipelineConfig::goal);
+        let bars = self.bars.judge(goal.as_ref(), self.query_heads, self.lists, rows);
         Measured {
             pipeline: entry.pipeline.name.clone(),
             file: entry.file.clone(),
@@ -285,8 +285,8 @@ mod tests {
 
     use serde::Deserialize;
     use vattention_core::{
-        Assumptions, BudgetEstimator, Certificate, Demand, PipelineConfig, Radius, SampleStats,
-        Scope, typetag,
+        Assumptions, Certificate, Estimator, Goal, PipelineConfig, Radius, SampleStats, Scope,
+        typetag,
     };
 
     use super::*;
@@ -297,14 +297,14 @@ mod tests {
     }
 
     #[typetag::serde(name = "promising")]
-    impl BudgetEstimator for Promising {
+    impl Estimator for Promising {
         fn radius(&self, _: &SampleStats) -> Radius {
             unreachable!("nothing is drawn")
         }
-        fn demand(&self) -> Demand {
+        fn goal(&self) -> Result<Goal, &'static str> {
             let [epsilon, delta] = [0.25, 0.125].map(|x| x.try_into().expect("a fraction"));
             let promise = Promise::new(Target::Denominator, epsilon, delta);
-            Demand::of(Promise { scope: self.scope, ..promise })
+            Ok(Goal::from(Promise { scope: self.scope, ..promise }))
         }
     }
 
@@ -313,7 +313,7 @@ mod tests {
     }
 
     fn entry(scope: Scope) -> Entry {
-        let estimator: Box<dyn BudgetEstimator> = Box::new(Promising { scope });
+        let estimator: Box<dyn Estimator> = Box::new(Promising { scope });
         let pipeline = PipelineConfig { estimator: Some(estimator), ..Default::default() };
         Entry { pipeline: Arc::new(pipeline), file: "f".into(), set: None }
     }

@@ -6,8 +6,8 @@ use ndarray::Array2;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Accumulator, Assumptions, Budget, BudgetEstimator, Demand, ExactAccumulator, Fraction, Kind,
-    Picks, Pipeline, PipelineConfig, Promise, Radius, Residual, Result, Row, SampleStats, Selector,
+    Accumulator, Assumptions, Estimator, ExactAccumulator, Fraction, Goal, Kind, Picks, Pipeline,
+    PipelineConfig, Promise, Radius, Residual, Result, Row, SampleStats, Schedule, Selector,
     SelectorConfig, Shape, Site, Softmax, Step, Storage, Stratification, Target, Weighed, Within,
     typetag,
 };
@@ -281,22 +281,19 @@ struct Most {
 }
 
 #[typetag::serde(name = "most")]
-impl BudgetEstimator for Most {
-    fn radius(&self, _: &SampleStats) -> Radius {
-        Radius::new(1.0, Kind::Asymptotic, Assumptions::NONE)
+impl Estimator for Most {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        let relative = if stats.b < 4500 { f64::INFINITY } else { 0.0 };
+        Radius::new(relative, Kind::Asymptotic, Assumptions::NONE)
     }
 
-    fn budget(&self, _: &SampleStats) -> Budget {
-        Budget { tokens: 4500, kind: Kind::Asymptotic, assumes: Assumptions::NONE }
-    }
-
-    fn demand(&self) -> Demand {
+    fn goal(&self) -> Result<Goal, &'static str> {
         let half = Fraction::try_from(0.5).expect("a fraction");
-        Demand::of(Promise::new(Target::Sdpa, half, half))
+        Ok(Promise::new(Target::Sdpa, half, half).into())
     }
 
-    fn rounds(&self) -> usize {
-        usize::from(self.checked) * 2
+    fn schedule(&self) -> Schedule {
+        if self.checked { Schedule::Adaptive { rounds: 2 } } else { Schedule::Before }
     }
 }
 

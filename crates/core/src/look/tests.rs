@@ -45,10 +45,10 @@ fn looked_at(drawn: &[usize], design: &dyn Design, n_s: usize, size: usize) -> S
     with_sample(drawn, n_s, |sample| {
         let Sample { n_s, visible, query_heads, max_norm_v, .. } = *sample;
         let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
-        let present = Present::new(design, size);
-        let strata = present.strata.as_ref();
-        let sample = Weighed::new(sample, &present.probabilities, strata, 0.0);
-        Look::new(design, &present, 0, &sample, &residual).at(size)
+        let snapshot = DesignSnapshot::new(design, size);
+        let strata = snapshot.strata.as_ref();
+        let sample = Weighed::new(sample, &snapshot.probabilities, strata, 0.0);
+        SampleCheck::new(design, &snapshot, 0, &sample, &residual).at(size)
     })
 }
 

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    Accumulator, Assumptions, Assurance, Attended, Budget, BudgetEstimator, Demand, Design, Error,
-    ExactAccumulator, Fraction, Kind, LayerSettings, List, Picks, Pipeline, PipelineConfig,
-    Promise, Radius, Reading, Residual, Result, Row, Sample, SampleStats, Sampler, SamplerConfig,
-    Selector, SelectorConfig, Shape, Share, Site, Size, Softmax, Step, Stream, Target, Tokens,
-    Uniform, typetag,
+    Accumulator, Assumptions, Attended, Design, Error, Estimator, Evidence, ExactAccumulator,
+    Fraction, Goal, Kind, LayerSettings, List, Picks, Pipeline, PipelineConfig, Promise, Radius,
+    Reading, Residual, Result, Row, Sample, SampleGoal, SampleStats, Sampler, SamplerConfig,
+    Schedule, Selector, SelectorConfig, Shape, Share, Site, Size, Softmax, Step, Stream, Target,
+    Tokens, Uniform, typetag,
 };
 
 /// Takes given tokens, offset by the member's number.
@@ -72,8 +72,8 @@ impl SamplerConfig for Draw {
         Size::Tokens(1)
     }
 
-    fn evidence(&self) -> Assurance {
-        Assurance::Nothing
+    fn evidence(&self) -> Evidence {
+        Evidence::Nothing
     }
 
     fn shares(&self) -> bool {
@@ -107,11 +107,13 @@ fn half() -> Promise {
     Promise::new(Target::Sdpa, half, half)
 }
 
-/// Of an estimator of which only budgets matter.
-const UNKNOWN: Radius =
-    Radius { relative: f64::INFINITY, kind: Kind::None, assumes: Assumptions::NONE };
+/// Error bar of an estimator that asks for `tokens`.
+fn asks_for(tokens: usize, stats: &SampleStats, kind: Kind) -> Radius {
+    let relative = if stats.b >= tokens.min(stats.n_s) { 0.0 } else { f64::INFINITY };
+    Radius { relative, kind, assumes: Assumptions::NONE }
+}
 
-/// Asks for `plus + times · b` tokens when it sees `b`.
+/// Asks for `plus + times · b` tokens when `b` have been drawn.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Ask {
     plus: usize,
@@ -121,26 +123,25 @@ struct Ask {
 }
 
 #[typetag::serde(name = "ask")]
-impl BudgetEstimator for Ask {
-    fn radius(&self, _: &SampleStats) -> Radius {
-        UNKNOWN
-    }
-
-    fn budget(&self, stats: &SampleStats) -> Budget {
+impl Estimator for Ask {
+    fn radius(&self, stats: &SampleStats) -> Radius {
         let kind = if self.promise { Kind::Asymptotic } else { Kind::None };
-        Budget { tokens: self.plus + self.times * stats.b, kind, assumes: Assumptions::NONE }
+        asks_for(self.plus + self.times * stats.drawn, stats, kind)
     }
 
-    fn demand(&self) -> Demand {
+    fn goal(&self) -> Result<Goal, &'static str> {
+        let goal = Goal::from(half());
         if self.promise {
-            return Demand::of(half());
+            return Ok(goal);
         }
-        let size = Some(Size::Tokens(self.plus));
-        Demand { epsilon: None, size, ..Demand::of(half()) }
+        Ok(Goal { sample: SampleGoal::Size { size: Size::Tokens(self.plus) }, ..goal })
     }
 
-    fn rounds(&self) -> usize {
-        self.rounds
+    fn schedule(&self) -> Schedule {
+        match self.rounds {
+            0 => Schedule::Before,
+            rounds => Schedule::Adaptive { rounds },
+        }
     }
 }
 
@@ -149,25 +150,17 @@ impl BudgetEstimator for Ask {
 struct AskByNorm {}
 
 #[typetag::serde(name = "ask-by-norm")]
-impl BudgetEstimator for AskByNorm {
-    fn radius(&self, _: &SampleStats) -> Radius {
-        UNKNOWN
+impl Estimator for AskByNorm {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        asks_for((100.0 * stats.norm_n / stats.d) as usize, stats, Kind::Asymptotic)
     }
 
-    fn budget(&self, stats: &SampleStats) -> Budget {
-        Budget {
-            tokens: (100.0 * stats.norm_n / stats.d) as usize,
-            kind: Kind::Asymptotic,
-            assumes: Assumptions::NONE,
-        }
+    fn goal(&self) -> Result<Goal, &'static str> {
+        Ok(half().into())
     }
 
-    fn demand(&self) -> Demand {
-        Demand::of(half())
-    }
-
-    fn rounds(&self) -> usize {
-        20
+    fn schedule(&self) -> Schedule {
+        Schedule::Adaptive { rounds: 20 }
     }
 }
 
@@ -366,22 +359,16 @@ struct ProvedAbove {
 }
 
 #[typetag::serde(name = "proved-above")]
-impl BudgetEstimator for ProvedAbove {
-    fn radius(&self, _: &SampleStats) -> Radius {
-        UNKNOWN
-    }
-
-    fn budget(&self, stats: &SampleStats) -> Budget {
+impl Estimator for ProvedAbove {
+    fn radius(&self, stats: &SampleStats) -> Radius {
         let proved = stats.norm_n / stats.d > self.above;
-        Budget {
-            tokens: 1,
-            kind: if proved { Kind::FiniteSample } else { Kind::Asymptotic },
-            assumes: if proved { Assumptions::NONE } else { Assumptions::ALL },
-        }
+        let kind = if proved { Kind::FiniteSample } else { Kind::Asymptotic };
+        let assumes = if proved { Assumptions::NONE } else { Assumptions::ALL };
+        Radius { assumes, ..asks_for(1, stats, kind) }
     }
 
-    fn demand(&self) -> Demand {
-        Demand::of(half())
+    fn goal(&self) -> Result<Goal, &'static str> {
+        Ok(half().into())
     }
 }
 
@@ -555,7 +542,7 @@ fn rule_7_six_looks_from_128_tokens_are_usual() {
     assert_eq!(Uniform::DEFAULT.base, Size::Tokens(128));
     let written = serde_json::from_str::<Box<dyn SamplerConfig>>("{}").unwrap();
     assert!(written.is_uniform() && written.base() == Uniform::DEFAULT.base);
-    assert_eq!(ProvedAbove { above: 0.0 }.rounds(), 6);
+    assert_eq!(ProvedAbove { above: 0.0 }.schedule(), Schedule::Adaptive { rounds: 6 });
 }
 
 #[test]
@@ -751,18 +738,14 @@ fn a_selector_for_all_members_reaches_each_before_and_after_one_for_each() {
 struct ProvedIfBounded {}
 
 #[typetag::serde(name = "proved-if-bounded")]
-impl BudgetEstimator for ProvedIfBounded {
-    fn radius(&self, _: &SampleStats) -> Radius {
-        UNKNOWN
-    }
-
-    fn budget(&self, stats: &SampleStats) -> Budget {
+impl Estimator for ProvedIfBounded {
+    fn radius(&self, stats: &SampleStats) -> Radius {
         let kind = if stats.bound.is_some() { Kind::FiniteSample } else { Kind::Asymptotic };
-        Budget { tokens: 1, kind, assumes: Assumptions::NONE }
+        asks_for(1, stats, kind)
     }
 
-    fn demand(&self) -> Demand {
-        Demand::of(half())
+    fn goal(&self) -> Result<Goal, &'static str> {
+        Ok(half().into())
     }
 }
 

@@ -19,19 +19,45 @@ pub fn mcdiarmid_radius(delta: f64, trace: f64, diameter: f64) -> f64 {
     trace.sqrt() + diameter * ((1.0 / delta).ln() / 2.0).sqrt()
 }
 
-/// McDiarmid's radius of a mean of `b` vectors drawn without replacement out of `n`:
-/// `√(S² (1/b − 1/n)) + diameter √(ρ ln(1/δ) / (2b))`, `ρ = mean over i ≤ b of ((n − b)/(n − i))²`.
-///
-/// `trace` has the divisor `n − 1`. Cost O(b).
-pub fn mcdiarmid_radius_of(b: usize, n: usize, delta: f64, trace: f64, diameter: f64) -> f64 {
-    if b >= n {
-        return 0.0;
+/// McDiarmid's radius of a mean of vectors, at a sample size.
+#[derive(Clone, Copy, Debug)]
+pub struct McDiarmid {
+    /// The expected length of the error.
+    mean: f64,
+    /// What `√ln(1/δ)` is multiplied by.
+    slope: f64,
+}
+
+impl McDiarmid {
+    /// `b` draws without replacement out of `n` vectors with a covariance of this `trace` and a set of
+    /// this `diameter`. O(b).
+    pub fn new(b: usize, n: usize, trace: f64, diameter: f64) -> Self {
+        if b >= n {
+            return Self { mean: 0.0, slope: 0.0 };
+        }
+        let (draws, all) = (b as f64, n as f64);
+        let share = |i: usize| ((all - draws) / (all - i as f64)).powi(2);
+        let rho = (1..=b).map(share).sum::<f64>() / draws;
+        Self {
+            mean: (trace * (1.0 / draws - 1.0 / all)).sqrt(),
+            slope: diameter * (rho / (2.0 * draws)).sqrt(),
+        }
     }
-    let (draws, all) = (b as f64, n as f64);
-    let share = |i: usize| ((all - draws) / (all - i as f64)).powi(2);
-    let rho = (1..=b).map(share).sum::<f64>() / draws;
-    (trace * (1.0 / draws - 1.0 / all)).sqrt()
-        + diameter * (rho * (1.0 / delta).ln() / (2.0 * draws)).sqrt()
+
+    /// `b` draws out of infinitely many.
+    pub fn infinite(b: f64, trace: f64, diameter: f64) -> Self {
+        Self { mean: (trace / b).sqrt(), slope: diameter / (2.0 * b).sqrt() }
+    }
+
+    /// The error is longer with probability `delta` at most.
+    pub fn radius(&self, delta: f64) -> f64 {
+        self.mean + self.slope * (1.0 / delta).ln().sqrt()
+    }
+}
+
+/// [`McDiarmid::radius`] for one use.
+pub fn mcdiarmid_radius_of(b: usize, n: usize, delta: f64, trace: f64, diameter: f64) -> f64 {
+    McDiarmid::new(b, n, trace, diameter).radius(delta)
 }
 
 /// What sampling without replacement takes off Hoeffding's squared radius: `1 − (b − 1)/n`, or
@@ -70,21 +96,6 @@ pub fn serfling(b0: f64, n: f64) -> f64 {
     before.min(after.max(n / 2.0))
 }
 
-/// The smallest whole number of draws, out of `n`, whose error is at most `epsilon`; `error` falls
-/// with the number of draws. `n` if none is.
-pub fn fewest_draws(n: usize, epsilon: f64, error: impl Fn(usize) -> f64) -> usize {
-    let (mut too_few, mut enough) = (0, n);
-    while enough - too_few > 1 {
-        let middle = usize::midpoint(too_few, enough);
-        if error(middle) <= epsilon {
-            enough = middle;
-        } else {
-            too_few = middle;
-        }
-    }
-    enough
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,13 +130,5 @@ mod tests {
     #[test]
     fn a_budget_that_is_not_a_number_reads_everything() {
         assert_eq!(serfling(f64::NAN, 100.0), 100.0);
-        assert_eq!(fewest_draws(100, 0.1, |_| f64::NAN), 100);
-    }
-
-    #[test]
-    fn the_fewest_draws_are_found() {
-        for (epsilon, want) in [(0.5, 4), (0.1, 100), (0.01, 1000), (9.0, 1)] {
-            assert_eq!(fewest_draws(1000, epsilon, |b| 1.0 / (b as f64).sqrt()), want);
-        }
     }
 }

@@ -92,11 +92,11 @@ impl Population {
         sets.map(move |set| (0..n).filter(|i| set >> i & 1 == 1).collect())
     }
 
-    /// The error of the goal's target.
-    fn error(&self, goal: &Goal, sample: &[usize]) -> f64 {
+    /// The error of a target.
+    fn error(&self, target: Target, sample: &[usize]) -> f64 {
         let (got, want) = (self.sums(sample, self.scale(sample)), self.all());
         let output = |sums: &Sums| sums.n.map(|n| n / sums.d);
-        match goal.target {
+        match target {
             Target::Denominator => (got.d - want.d).abs() / want.d,
             Target::Numerator => difference(got.n, want.n) / norm(want.n),
             Target::Sdpa => difference(output(&got), output(&want)) / norm(output(&want)),
@@ -116,7 +116,6 @@ const TARGETS: [Target; 3] = [Target::Sdpa, Target::Numerator, Target::Denominat
 /// Every bound fails as rarely as it says, over all samples of small populations.
 #[test]
 fn each_bound_is_wrong_no_more_often_than_its_share_of_delta() {
-    let goal = Goal { target: Target::Sdpa, epsilon: 0.5, delta: 0.99, looks: Looks::List };
     for seed in 0..60 {
         let population = Population::new(seed);
         let b = 2 + seed as usize % (population.e.len() - 3);
@@ -124,7 +123,7 @@ fn each_bound_is_wrong_no_more_often_than_its_share_of_delta() {
         let mut allowed = 0.0;
         for sample in population.samples(b) {
             let stats = population.stats(&sample);
-            let proof = Proof::new(&goal, &stats, stats.bound.unwrap());
+            let proof = Proof::new(Target::Sdpa, 0.99, &stats, stats.bound.unwrap());
             let (u, d) = population.misses(&sample);
             let events = [u > proof.radius_u(b), d > proof.radius_d(b)];
             wrong.iter_mut().zip(events).for_each(|(wrong, event)| *wrong += f64::from(event));
@@ -141,7 +140,6 @@ fn each_bound_is_wrong_no_more_often_than_its_share_of_delta() {
 /// One heavy token among light ones, which most samples miss, counts in the mean of squares.
 #[test]
 fn a_mean_of_squares_is_bounded_though_the_sample_missed_what_is_heavy() {
-    let goal = Goal { target: Target::Sdpa, epsilon: 0.5, delta: 0.9, looks: Looks::List };
     let mut population = Population::new(0);
     population.e = (0..12).map(|i| if i == 5 { 1.0 } else { 0.01 }).collect();
     population.values = vec![[1.0, 0.0]; 12];
@@ -150,7 +148,7 @@ fn a_mean_of_squares_is_bounded_though_the_sample_missed_what_is_heavy() {
         let samples: Vec<_> = population.samples(b).collect();
         let is_wrong = |sample: &&Vec<usize>| {
             let stats = population.stats(sample);
-            let proof = Proof::new(&goal, &stats, 1.0);
+            let proof = Proof::new(Target::Sdpa, 0.9, &stats, 1.0);
             proof.mean_square(b, proof.observed.rms_e, 1.0) < truth
         };
         let wrong = samples.iter().filter(is_wrong).count();
@@ -167,14 +165,14 @@ fn what_is_enough_breaks_the_promise_no_more_often_than_delta() {
         let population = Population::new(seed);
         let b = population.e.len() - 1 - seed as usize % 3;
         for target in TARGETS {
-            let goal = Goal { target, epsilon: 0.6, delta: 0.5, looks: Looks::List };
+            let epsilon = 0.6;
             let (mut samples, mut wrong) = (0, 0);
             for sample in population.samples(b) {
                 let stats = population.stats(&sample);
-                let claims = budget(&goal, &stats).tokens == b;
+                let claims = radius(target, 0.5, &stats).relative <= epsilon;
                 enough += usize::from(claims);
                 samples += 1;
-                wrong += usize::from(claims && population.error(&goal, &sample) > goal.epsilon);
+                wrong += usize::from(claims && population.error(target, &sample) > epsilon);
             }
             assert!(wrong * 2 <= samples, "{seed}, {target}: {wrong} of {samples}");
         }
@@ -190,10 +188,10 @@ fn what_is_enough_is_within_epsilon_where_every_bound_is_right() {
         let population = Population::new(seed);
         let b = 2 + seed as usize % (population.e.len() - 3);
         for target in TARGETS {
-            let goal = Goal { target, epsilon: 0.9, delta: 0.5, looks: Looks::List };
+            let epsilon = 0.9;
             for sample in population.samples(b).step_by(7) {
                 let stats = population.stats(&sample);
-                let mut proof = Proof::new(&goal, &stats, stats.bound.unwrap());
+                let mut proof = Proof::new(target, 0.5, &stats, stats.bound.unwrap());
                 proof.delta = 1.0; // Small radii: the implication holds for any.
                 let (u, d) = population.misses(&sample);
                 let n = norm([0, 1].map(|j| {
@@ -210,11 +208,11 @@ fn what_is_enough_is_within_epsilon_where_every_bound_is_right() {
                             .min(proof.radius_d(b))
                     }
                 };
-                if right && proof.is_enough(b) {
-                    let error = population.error(&goal, &sample);
-                    assert!(error <= goal.epsilon, "{seed}, {target}: {error}");
+                if right && proof.error(b) <= epsilon {
+                    let error = population.error(target, &sample);
+                    assert!(error <= epsilon, "{seed}, {target}: {error}");
                     enough += 1;
-                    near += usize::from(error > 0.3 * goal.epsilon);
+                    near += usize::from(error > 0.3 * epsilon);
                 }
             }
         }
@@ -227,6 +225,7 @@ fn what_is_enough_is_within_epsilon_where_every_bound_is_right() {
 fn certain(output: f64) -> SampleStats {
     let nothing = Population::new(1).stats(&[0, 1, 2]);
     SampleStats {
+        drawn: 300,
         b: 300,
         n_s: 1000,
         d: 10.0,
@@ -241,24 +240,28 @@ fn certain(output: f64) -> SampleStats {
     }
 }
 
-const SDPA: Goal = Goal { target: Target::Sdpa, epsilon: 0.1, delta: 0.6, looks: Looks::List };
+/// The proof of one check.
+fn sdpa(stats: &SampleStats) -> Proof<'_> {
+    Proof::new(Target::Sdpa, 0.6, stats, 1.0)
+}
 
-/// A sample of 1000 may be looked at five times: first, and at 256, 384, 576 and 864.
+/// A sample of 1000 may be checked five times: first, and at 256, 384, 576 and 864.
 #[test]
-fn delta_is_divided_over_every_look_and_every_bound() {
-    let delta = |target| {
-        let goal = Goal { target, ..SDPA };
-        Proof::new(&goal, &certain(0.5), 1.0).delta
-    };
-    assert!((delta(Target::Sdpa) - 0.6 / 15.0).abs() < 1e-12);
-    assert!((delta(Target::Denominator) - 0.6 / 15.0).abs() < 1e-12);
-    assert!((delta(Target::Numerator) - 0.6 / 10.0).abs() < 1e-12);
+fn delta_is_divided_over_every_check_and_every_bound() {
+    let size = Some(Size::Tokens(100));
+    assert_eq!(
+        [checks(None, None, 1000), checks(None, size, 1000), checks(size, None, 1000)],
+        [5, 6, 1]
+    );
+    let events = |target| 0.6 / Proof::new(target, 0.6, &certain(0.5), 1.0).delta;
+    let targets = [Target::Sdpa, Target::Denominator, Target::Numerator];
+    assert_eq!(targets.map(|target| events(target).round()), [3.0, 3.0, 2.0]);
 }
 
 /// `|u| ≤ B (V + |c|)`, and what is known of `c` is that it is no longer than `|o^| + |o^ − c|`.
 #[test]
 fn values_are_as_far_from_the_centre_as_both_are_long() {
-    let radius = |output| Proof::new(&SDPA, &certain(output), 1.0).radius_u(300);
+    let radius = |output| sdpa(&certain(output)).radius_u(300);
     assert!((radius(0.8) / radius(0.2) - 1.8 / 1.2).abs() < 1e-9);
 }
 
@@ -268,7 +271,7 @@ fn what_the_output_drifts_from_the_centre_is_part_of_the_spread() {
     let radius = |drift, d_certain| {
         let stats = SampleStats { drift, d_certain, d: d_certain + 500.0, ..certain(0.0) };
         let stats = SampleStats { norm_n: 2.0 * stats.d, ..stats }; // |c| is at most V.
-        Proof::new(&SDPA, &stats, 1.0).radius_u(300)
+        sdpa(&stats).radius_u(300)
     };
     assert!(radius(1.0, 0.0) > 1.1 * radius(0.0, 0.0));
 }

@@ -5,4 +5,5 @@
 mod closed_forms;
 mod golden_formulas;
 mod modes;
+mod searched_budgets;
 mod terms;

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    Assumption, Assumptions, Budget, BudgetEstimator, Fraction, Kind, Needs, SampleStats, Scope,
-    Target, Unseen,
+    Assumption, Assumptions, Budget, Estimator, Evidence, Fraction, Kind, SampleStats, Scope,
+    Target, Unseen, check_sizes, required_size,
 };
-use vattention_estimators::formula::{bar_of_radius, look_sizes, radius_of_bar};
+use vattention_estimators::formula::{bar_of_radius, radius_of_bar};
 use vattention_estimators::{Clt, Combine, Hoeffding, Mode, Ratio, SubGaussian, Terms};
 use vattention_testkit::estimator_laws::{self, stats};
 
@@ -39,8 +39,8 @@ impl Told {
     }
 
     /// Every estimator that can be told so.
-    fn estimators(&self) -> Vec<Box<dyn BudgetEstimator>> {
-        let mut all: Vec<Box<dyn BudgetEstimator>> =
+    fn estimators(&self) -> Vec<Box<dyn Estimator>> {
+        let mut all: Vec<Box<dyn Estimator>> =
             vec![Box::new(Clt(self.terms())), Box::new(SubGaussian(self.terms()))];
         let Terms { target, delta, scope, .. } = self.terms();
         let epsilon = fraction(self.epsilon);
@@ -56,7 +56,7 @@ impl Told {
     }
 
     fn budgets(&self, stats: &SampleStats) -> Vec<Budget> {
-        self.estimators().iter().map(|estimator| estimator.budget(stats)).collect()
+        self.estimators().iter().map(|estimator| required_size(&**estimator, stats)).collect()
     }
 
     fn tokens(&self, stats: &SampleStats) -> Vec<usize> {
@@ -118,7 +118,7 @@ proptest! {
             }
             if told.mode == Mode::Rigorous {
                 let enough = estimator.radius(&stats).relative <= told.epsilon;
-                prop_assert_eq!(estimator.budget(&stats).tokens == stats.b, stats.b == stats.n_s || enough);
+                prop_assert_eq!(required_size(&*estimator, &stats).tokens == stats.b, stats.b == stats.n_s || enough);
             }
         }
     }
@@ -188,7 +188,7 @@ proptest! {
     fn rigorous_asks_for_what_there_is_or_a_size_known_beforehand(told in told(), stats in stats()) {
         let told = Told { mode: Mode::Rigorous, ..told };
         for tokens in told.tokens(&stats) {
-            let due = tokens >= stats.b + stats.b / 8 && look_sizes(stats.n_s).any(|s| s == tokens);
+            let due = tokens >= stats.b + stats.b / 8 && check_sizes(stats.n_s).any(|s| s == tokens);
             prop_assert!(tokens == stats.b || tokens == stats.n_s || due);
         }
     }
@@ -206,7 +206,7 @@ proptest! {
             for (estimator, budget) in told.estimators().iter().zip(told.budgets(&stats)) {
                 if estimator.typetag_name() != "hoeffding" {
                     prop_assert_eq!((budget.kind, budget.assumes), want);
-                    prop_assert_eq!(estimator.needs() == Needs::Proof, mode == Mode::Rigorous);
+                    prop_assert_eq!(estimator.evidence() == Evidence::Proof, mode == Mode::Rigorous);
                 }
                 if mode == Mode::Rigorous && stats.bound.is_none() {
                     prop_assert_eq!(budget.tokens, stats.n_s);
@@ -219,6 +219,7 @@ proptest! {
 /// A head whose residual may hide tokens of weight 1.
 fn flat() -> SampleStats {
     SampleStats {
+        drawn: 1000,
         b: 1000,
         n_s: 10_000,
         visible: 10_500,
@@ -289,7 +290,7 @@ fn variances_are_raised_by_the_error_of_their_estimates() {
     let terms = Terms::new(Target::Sdpa, 0.005.try_into().unwrap(), 0.1.try_into().unwrap());
     let paper = Clt(Terms { combine: Combine::Paper, ..terms });
     let alike = SampleStats { kurtosis_e: 1.0, kurtosis_w: 1.0, ..uncertain() };
-    assert_eq!(paper.budget(&uncertain()), paper.budget(&alike), "the paper raises nothing");
+    assert_eq!(paper.radius(&uncertain()), paper.radius(&alike), "the paper raises nothing");
 }
 
 #[test]
@@ -311,7 +312,7 @@ fn promises_name_the_scope() {
     for mode in MODES {
         let told = Told { scope: Scope::Step, ..Told::new(Target::Sdpa, mode) };
         for estimator in told.estimators() {
-            let promise = estimator.promise().unwrap();
+            let promise = estimator.goal().unwrap().promise().unwrap();
             assert_eq!((promise.scope, promise.target), (Scope::Step, Target::Sdpa));
             assert_eq!((promise.epsilon, promise.delta), (fraction(0.1), fraction(0.1)));
         }

@@ -135,10 +135,11 @@ proptest! {
             let residual = Residual { n_s, visible, query_heads: 1, max_norm_v: 0.0, bound: None };
             let mut needed = None;
             accumulator.sample(0, &residual, &mut |sample, shift| {
-                let goal = ProofGoal { epsilon, delta: 0.2, base: 16, limit: head.tokens, shift };
-                needed = design.proved(sample, 0, &goal);
+                let terms = ProofTerms { delta: 0.2, base: 16, limit: head.tokens, shift };
+                let proof = design.proof(sample, 0, &terms).unwrap();
+                needed = proof.sizes.iter().copied().find(|&size| (proof.radius)(size) <= epsilon);
             });
-            needed.map_or(head.tokens, |proved| proved.size)
+            needed.unwrap_or(head.tokens)
         };
         let (tight, usual) = (needed(0.1), needed(0.3));
         prop_assert!(usual <= tight, "{usual}, {tight}");

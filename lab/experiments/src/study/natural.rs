@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vattention_core::{
-    BudgetEstimator, Fraction, PipelineConfig, Score, SelectorConfig, Share, Size, Target, Uniform,
+    Estimator, Fraction, PipelineConfig, Score, SelectorConfig, Share, Size, Target, Uniform,
 };
 use vattention_estimators::{Clt, Combine, Correction, Terms};
 use vattention_selectors::{OracleTopK, Sink, Window};
@@ -50,7 +50,7 @@ impl Natural {
     }
 
     pub(super) fn pipeline(&self, target: Target) -> Arc<PipelineConfig> {
-        let estimator: Box<dyn BudgetEstimator> =
+        let estimator: Box<dyn Estimator> =
             Box::new(Clt(paper_terms(target, self.epsilon, self.delta)));
         Arc::new(PipelineConfig {
             sampler: Some(Box::new(Uniform { base: self.base })),

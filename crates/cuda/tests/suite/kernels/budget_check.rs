@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use vattention_core::{
-    BudgetEstimator, Error, NewTokens, Picks, Pipeline, PipelineConfig, Read, Row, Score,
-    SelectorConfig, Shape, Site, Size, Softmax, Step, Target, Tokens, Uniform,
+    Error, Estimator, NewTokens, Picks, Pipeline, PipelineConfig, Read, Row, Score, SelectorConfig,
+    Shape, Site, Size, Softmax, Step, Target, Tokens, Uniform,
 };
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Opened, Progressed, Rounds};
@@ -19,7 +19,7 @@ use super::world::{Head, KINDS, Kind, List, Numbers, emulator};
 pub(crate) const CAPACITY: usize = 1200;
 
 /// Makes an estimator for a step.
-pub(crate) type Estimator<'a> = dyn Fn(Shown) -> Box<dyn BudgetEstimator> + 'a;
+pub(crate) type MakeEstimator<'a> = dyn Fn(Shown) -> Box<dyn Estimator> + 'a;
 
 /// A step of one head.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ fn ask<T>(kind: Kind, head: &Head, shown: Shown, ask: impl FnOnce(&Step<'_>) -> 
 }
 
 /// What core reads of a head.
-fn read(kind: Kind, head: &Head, shown: Shown, estimator: Box<dyn BudgetEstimator>) -> Read {
+fn read(kind: Kind, head: &Head, shown: Shown, estimator: Box<dyn Estimator>) -> Read {
     let config = PipelineConfig {
         selectors: shown.selectors(),
         sampler: Some(Box::new(Uniform { base: Size::Tokens(shown.base) })),
@@ -119,14 +119,17 @@ fn run<D: Device>(rounds: &Rounds<D>, cases: &[Case], shown: Shown) -> Found {
     (rounds.run(shown.visible, shown.base, &opened).unwrap(), rounds.sample().unwrap())
 }
 
-fn make<D: Device>(
-    device: &D,
-    kind: Kind,
-    heads: &[Head],
-    estimator: &dyn BudgetEstimator,
-) -> Rounds<D> {
+fn rounds(estimator: &dyn Estimator) -> usize {
+    match estimator.schedule() {
+        vattention_core::Schedule::Before => 0,
+        vattention_core::Schedule::Adaptive { rounds }
+        | vattention_core::Schedule::FixedSizes { rounds } => rounds,
+    }
+}
+
+fn make<D: Device>(device: &D, kind: Kind, heads: &[Head], estimator: &dyn Estimator) -> Rounds<D> {
     let pages = heads.iter().map(|head| head.pages(device, kind)).collect();
-    let form = (&form(estimator, kind), estimator.rounds());
+    let form = (&form(estimator, kind), rounds(estimator));
     Rounds::new(device, kind.layout(), kind.group, pages, CAPACITY, form).unwrap().0
 }
 
@@ -136,7 +139,7 @@ fn check_step(
     heads: &[Head],
     shown: Shown,
     (progressed, sums): &Found,
-    estimator: &Estimator<'_>,
+    estimator: &MakeEstimator<'_>,
 ) -> Vec<usize> {
     for (i, (head, found)) in heads.iter().zip(progressed).enumerate() {
         let expected = read(kind, head, shown, estimator(shown));
@@ -159,7 +162,7 @@ pub(crate) fn check_steps<D: Device>(
     kind: Kind,
     seed: u64,
     steps: &[Shown],
-    estimator: &Estimator<'_>,
+    estimator: &MakeEstimator<'_>,
 ) -> Vec<Vec<usize>> {
     let mut numbers = Numbers::new(seed);
     let mut heads = heads(kind, &mut numbers);
@@ -178,11 +181,11 @@ fn shown(visible: usize, certain: usize, base: usize) -> Shown {
 }
 
 /// Draws as many as are looked at first.
-fn fixed(shown: Shown) -> Box<dyn BudgetEstimator> {
+fn fixed(shown: Shown) -> Box<dyn Estimator> {
     Box::new(Ratio::sized(Size::Tokens(shown.base), fraction(0.1)))
 }
 
-fn looking(epsilon: f64, rounds: u8) -> impl Fn(Shown) -> Box<dyn BudgetEstimator> {
+fn looking(epsilon: f64, rounds: u8) -> impl Fn(Shown) -> Box<dyn Estimator> {
     move |_| {
         let mut estimator = ratio(epsilon);
         estimator.rounds = rounds.try_into().unwrap();
@@ -228,7 +231,7 @@ fn decisions_about_parts_are_those_of_core() {
             rounds: (1 + seed as u8 % 2).try_into().unwrap(),
             ..Terms::new(target, fraction(0.3), fraction(0.1))
         };
-        let estimator = |_: Shown| -> Box<dyn BudgetEstimator> {
+        let estimator = |_: Shown| -> Box<dyn Estimator> {
             let terms = terms.clone();
             if seed % 2 == 0 { Box::new(Clt(terms)) } else { Box::new(SubGaussian(terms)) }
         };

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    BudgetEstimator, ClosedForm, Fraction, LAGS, Sample, SampleStats, Softmax, Storage, scale_up,
+    ClosedForm, Estimator, Fraction, LAGS, Sample, SampleStats, Softmax, Storage, required_size,
+    scale_up,
 };
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Opened, Rounds};
@@ -27,7 +28,7 @@ pub(crate) fn fraction(x: f64) -> Fraction {
 }
 
 /// What the device knows of an estimator.
-pub(crate) fn form(estimator: &dyn BudgetEstimator, kind: Kind) -> ClosedForm {
+pub(crate) fn form(estimator: &dyn Estimator, kind: Kind) -> ClosedForm {
     estimator.closed_form(kind.group, kind.value_dim).unwrap()
 }
 
@@ -161,7 +162,7 @@ fn check<D: Device>(device: &D, kind: Kind, cases: &[Case], visible: usize, b: u
         let mut budget = 0;
         for reader in 0..kind.group {
             check_moments(case, reader, b, &moments[i * kind.group + reader]);
-            budget = budget.max(ratio.budget(&case.stats(reader, b)).tokens);
+            budget = budget.max(required_size(&ratio, &case.stats(reader, b)).tokens);
         }
         let budget = budget.max(usize::from(n_s == visible)).min(n_s);
         let apart = found.budget.abs_diff(budget);
