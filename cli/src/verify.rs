@@ -59,7 +59,7 @@ Of a contradicted promise the most frequent fault in the worst head's failing sa
   normal     neither
 
 JSON: run (the provenance: version, command line, digests of inputs, pipelines in full, machine); \
-goal (target, epsilon, delta, scope, size, limit); bars (rows, outside, unbounded, mean, \
+goal (target, delta, scope, and epsilon and limit, or size); bars (rows, outside, unbounded, mean, \
 widest, evidence); violations (unit, violated, checked); worst and worst_row, \
 the counts with the smallest p-values, and test and row_test, how they are judged: trials, \
 limit, contradicted_from (the fewest violations that contradict delta) and rate (their share); \

@@ -723,8 +723,8 @@ fn verify_says_of_each_head_whether_the_promise_held() {
             "worst_row"
         ]
     );
-    let demanded = ["delta", "epsilon", "limit", "scope", "size", "target"];
-    assert_eq!(keys(&verdict["goal"]), demanded);
+    let goal = ["delta", "epsilon", "limit", "scope", "target"];
+    assert_eq!(keys(&verdict["goal"]), goal);
     assert_eq!((&verdict["held"], &verdict["kind"]), (&true.into(), &"asymptotic".into()));
     assert_eq!((&verdict["verdict"], &verdict["contradicted_by"]), (&"held".into(), &json!([])));
     let coverage = ["judged", "least_samples", "least_trials", "unjudged"];

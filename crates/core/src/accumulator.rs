@@ -48,7 +48,7 @@ pub trait Accumulator {
     }
 }
 
-/// What is known about the tokens that a list has not taken, beside the sample.
+/// Bounds on the tokens that a list has not taken, beside the sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Residual<Bound = f32> {
     /// Their number.
@@ -63,15 +63,15 @@ pub struct Residual<Bound = f32> {
     pub bound: Option<Bound>,
 }
 
-/// The definition: sums in f64, one token after the other, and statistics recomputed at each look.
+/// The definition: sums in f64, one token after the other, and statistics recomputed at each check.
 #[derive(Debug)]
 pub struct ExactAccumulator<'a> {
     rows: &'a [Row<'a>],
     /// Sums over the certain tokens, of each row.
     certain: Vec<Softmax>,
-    /// Of the drawn tokens, per row `[rows][b]`.
+    /// Logits of the drawn tokens, `[rows][b]`.
     logits: Vec<Vec<f64>>,
-    /// Of the drawn tokens, `[b · value_dim]`.
+    /// Values of the drawn tokens, `[b · value_dim]`.
     values: Vec<f32>,
 }
 

@@ -8,15 +8,15 @@ use crate::{
     Radius, SampleGoal, Schedule, Size,
 };
 
-/// With fewer tokens than this left over, they are read too: the central limit theorem is poor for
+/// If fewer tokens than this are left over, they are read too: the central limit theorem is poor for
 /// so few missing tokens.
 const NEAR_CENSUS: usize = 32;
 
-/// How the sample of one list ended.
+/// Outcome of drawing for one list.
 pub(crate) enum Outcome {
-    /// With a sample.
+    /// A sample.
     Drawn(Drawn),
-    /// So many tokens are left to read that reading everything is faster.
+    /// Everything: reading the list is slower.
     FellBack,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Drawn {
     pub(crate) kind: Kind,
     pub(crate) assumes: Assumptions,
     pub(crate) held: bool,
-    /// Whether the limit did not suffice for the promise.
+    /// True if the limit did not suffice for the promise.
     pub(crate) withheld: bool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Drawing<'a> {
     /// Bounds on the residual, for each query head that reads the list.
     residuals: &'a [Residual],
     design: Box<dyn Design + 'a>,
-    /// Whether the design is uniform: then the accumulator computes the statistics.
+    /// True for a uniform design: then the accumulator computes the statistics.
     uniform: bool,
     n_s: usize,
     visible: usize,
@@ -63,7 +63,7 @@ struct CheckResult {
     radius: f64,
 }
 
-/// The size that a check looks for.
+/// Goal of a check.
 struct SampleTarget<'a> {
     estimator: &'a dyn Estimator,
     goal: Goal,
@@ -167,7 +167,7 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Whether the sample is the whole residual.
+    /// Returns true if the sample is the whole residual.
     fn complete(&self) -> bool {
         self.size == self.n_s
     }

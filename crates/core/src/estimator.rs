@@ -61,8 +61,8 @@ pub enum Schedule {
         /// The largest number of checks.
         rounds: usize,
     },
-    /// As `Adaptive`, but beyond the base only [`check_sizes`], or the [sizes](crate::SampleProof) of
-    /// the design's own proof: a union bound over the checks covers no others.
+    /// The base, and beyond it only [`check_sizes`], or the [sizes](crate::SampleProof) of the design's
+    /// own proof: a union bound over the checks covers no others.
     FixedSizes {
         /// The largest number of checks.
         rounds: usize,
@@ -80,7 +80,7 @@ pub fn check_sizes(n_s: usize) -> impl Iterator<Item = usize> {
 pub struct Radius {
     /// In `[0, ∞]`.
     pub relative: f64,
-    /// What it rests on.
+    /// The ground that it rests on.
     pub kind: Kind,
     /// Its assumptions.
     pub assumes: Assumptions,
@@ -91,7 +91,7 @@ pub struct Radius {
 pub struct Budget {
     /// Tokens of the residual that the sample must hold.
     pub tokens: usize,
-    /// What the promise rests on.
+    /// The ground that the promise rests on.
     pub kind: Kind,
     /// Its assumptions.
     pub assumes: Assumptions,

@@ -1,4 +1,6 @@
-//! What a sample of any design says about its own error: the definition, in f64.
+//! Variances of the estimates from a sample of any design: the definition, in f64.
+//!
+//! Estimators get the statistics of a uniform sample of the same size with the same error.
 //!
 //! With `w = e (v − o^)` the output's error is `W^ / D^`. The variances of `W^`, `N^` and `D^` at a size
 //! are `Σ φ |x − m|²` over the sample, `x` being `w`, `e v` or `e`, and φ and `m` the design's. Estimators
@@ -9,9 +11,9 @@ use multiversion::multiversion;
 
 use crate::accumulator::Residual;
 use crate::stats::max_or_nan;
-use crate::{Centre, Design, SampleStats, Stratification, Weighed, Within};
+use crate::{Centre, Design, Moments, SampleStats, Stratification, Weighed, Within};
 
-/// What a design knows about its drawn tokens.
+/// The design's view of its drawn tokens at one check.
 pub(crate) struct DesignSnapshot {
     size: usize,
     pub(crate) probabilities: Vec<f64>,
@@ -38,9 +40,9 @@ pub(crate) struct SampleCheck<'a> {
     stats: SampleStats,
     /// `|x − m|²` of each token drawn.
     squares: Squares,
-    /// How much of its own square a term adds to the variance of a variance.
+    /// Part of its own square that each term adds to the variance of a variance.
     shares: Vec<f64>,
-    /// How many tokens each stratum has drawn.
+    /// Number of tokens drawn from each stratum.
     of_strata: Vec<f64>,
     /// `1 / rank`, and how much of it is due to the heaviest terms.
     inverse_rank: f64,
@@ -239,28 +241,16 @@ fn set_squares(sample: &Weighed, out: &mut Squares) {
 /// All statistics of a sample of `size` that do not depend on a larger one; variances are missing.
 fn stats(size: usize, sample: &Weighed, residual: &Residual) -> SampleStats {
     let Residual { n_s, visible, query_heads, max_norm_v, .. } = *residual;
-    let norm_squared = sample.out_squared * sample.d * sample.d;
-    SampleStats {
-        drawn: size,
-        b: size,
-        n_s,
-        visible,
-        query_heads,
+    let moments = Moments {
         value_dim: sample.value_dim,
         d: sample.d,
         d_certain: sample.d_certain,
-        norm_n: norm_squared.sqrt(),
+        norm_n_squared: sample.out_squared * sample.d * sample.d,
         drift: sample.drift,
-        var_e: f64::NAN,
-        trace_ev: f64::NAN,
-        trace_w: f64::NAN,
-        nu: f64::NAN,
-        kurtosis_e: f64::NAN,
-        kurtosis_w: f64::NAN,
-        max_norm_v,
-        bound: None,
-        unseen: None,
-    }
+        ..Moments::default()
+    };
+    let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
+    SampleStats::from_moments(size, &moments, &residual)
 }
 
 /// `Tr(S²) / Tr(S)²` of the covariance `S` of a total of `w`, from pairs of different tokens, each weighed by what

@@ -1,4 +1,4 @@
-//! Promises, and what they rest on.
+//! Goals of samples, promises, error bars, and the grounds that these rest on.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,14 +12,14 @@ pub struct Goal {
     pub target: Target,
     /// The probability with which the error may exceed epsilon, or its bar.
     pub delta: Fraction,
-    /// As a [`Promise`]'s.
+    /// The rows that delta is about.
     pub scope: Scope,
-    /// What ends the sample.
+    /// Condition that ends the sample.
     #[serde(flatten)]
     pub sample: SampleGoal,
 }
 
-/// What ends a sample.
+/// Condition that ends a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum SampleGoal {
@@ -111,11 +111,11 @@ impl From<Promise> for Goal {
 /// `Pr(error of the target > radius) ≤ delta`, at one step, for one sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ErrorBar {
-    /// What the error is of.
+    /// The quantity that the error is of.
     pub target: Target,
     /// The probability with which it may exceed the radius.
     pub delta: Fraction,
-    /// As a [`Promise`]'s.
+    /// The rows that delta is about.
     pub scope: Scope,
     /// The relative error, in `[0, ∞]`.
     pub radius: f64,
@@ -177,7 +177,7 @@ impl Scope {
     }
 }
 
-/// What a promise rests on, weakest first.
+/// Grounds of a promise, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -199,16 +199,17 @@ pub struct Certificate {
     /// The error bar at the last check. `None` if nothing was drawn, if a sampler's draws say
     /// nothing, or if the device does not report it.
     pub bar: Option<ErrorBar>,
-    /// What promise and bar rest on.
+    /// The ground of promise and bar.
     pub kind: Kind,
     /// Its assumptions.
     pub assumes: Assumptions,
-    /// Whether the last check found the sample large enough for the promise.
+    /// True if the last check found the sample large enough for the promise.
     pub held: bool,
 }
 
 impl Certificate {
-    /// Whether the row has an error bar but no promise: it had a size, or the limit did not suffice.
+    /// Returns true for an error bar without a promise: the row had a size, or the limit did not
+    /// suffice.
     pub fn is_bar_alone(&self) -> bool {
         self.promise.is_none() && self.bar.is_some()
     }

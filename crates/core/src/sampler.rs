@@ -23,18 +23,18 @@ pub trait SamplerConfig: Debug + DynClone + Send + Sync {
         Evidence::Variances
     }
 
-    /// Whether draws are uniform, without replacement, in the [order](crate::Order) that the stream
+    /// True if draws are uniform, without replacement, in the [order](crate::Order) that the stream
     /// keys. Devices may then draw by themselves.
     fn is_uniform(&self) -> bool {
         false
     }
 
-    /// Whether query heads that read one list can share a sample.
+    /// True if query heads that read one list can share a sample.
     fn shares(&self) -> bool {
         true
     }
 
-    /// Whether it needs the [scores](Picks::scores) of the selectors.
+    /// True if it needs the [scores](Picks::scores) of the selectors.
     fn wants_scores(&self) -> bool {
         false
     }
@@ -156,7 +156,7 @@ pub struct Unseen {
     pub numerator: f64,
     /// To `Σ e`.
     pub denominator: f64,
-    /// Whether this is proved for every token.
+    /// True if the bounds are proved for every token.
     pub proved: bool,
 }
 

@@ -5,7 +5,7 @@ use crate::{Budget, Estimator, Radius, SampleStats, Schedule, check_sizes};
 /// Part of epsilon by which rounding may raise a radius.
 const ROUNDING: f64 = 5e-10;
 
-/// Whether a radius is at most epsilon, but for rounding.
+/// Returns true if a radius is at most epsilon, but for rounding.
 pub(crate) fn suffices(radius: &Radius, epsilon: f64) -> bool {
     radius.relative <= epsilon * (1.0 + ROUNDING)
 }
@@ -73,11 +73,14 @@ impl Candidates {
     }
 }
 
+/// Tries after which the remaining sizes must have become half as many; else they are bisected.
+const PATIENCE: usize = 3;
+
 /// The least candidate whose radius is at most epsilon, beside its radius; `None` if none is. Radii
 /// fall as sizes rise.
 ///
-/// The sizes to try follow from radii: that of a sample of `m/(1 + m/n_s)` out of `n_s` tokens falls
-/// about as the root of `m` rises. A handful of radii are computed, the first at `first`.
+/// Radii of `m/(1 + m/n_s)` out of `n_s` tokens fall about as the root of `m` rises, so the size to try
+/// next follows from the last two radii. A handful are computed, the first at `first`.
 pub(crate) fn search(
     candidates: &Candidates,
     (first, n_s): (usize, usize),
@@ -86,35 +89,38 @@ pub(crate) fn search(
 ) -> Option<(usize, Radius)> {
     let n_s = n_s as f64;
     let (mut low, mut high) = (0, candidates.len());
-    // The last points on either side of epsilon: `ln m`, and `ln` of the radius over epsilon.
-    let (mut above, mut below): (Option<[f64; 2]>, Option<[f64; 2]>) = (None, None);
-    let mut found = None;
+    let (mut left, mut tries) = (high, 0);
     let mut next = candidates.place(first as f64);
-    for step in 1.. {
-        if low >= high {
-            break;
-        }
+    let (mut before, mut found): (Option<[f64; 2]>, _) = (None, None);
+    while low < high {
         let place = next.clamp(low, high - 1);
         let size = candidates.size(place);
         let now = radius(size);
-        let m = size as f64 / (1.0 - size as f64 / n_s);
-        let point = [m.ln(), (now.relative / epsilon).ln()];
-        let point = point.iter().all(|x| x.is_finite()).then_some(point);
         if suffices(&now, epsilon) {
-            (high, below, found) = (place, point, Some((size, now)));
+            (high, found) = (place, Some((size, now)));
         } else {
-            (low, above) = (place + 1, point);
+            low = place + 1;
         }
-        let root = match (above, below) {
-            (Some([x, y]), Some([x_below, y_below])) => x + y * (x_below - x) / (y - y_below),
-            (Some([x, y]), None) | (None, Some([x, y])) => x + 2.0 * y,
-            (None, None) => f64::NAN,
+        // `ln m`, and `ln` of the radius over epsilon.
+        let point = [-(1.0 / size as f64 - 1.0 / n_s).ln(), (now.relative / epsilon).ln()];
+        let point = point.iter().all(|x| x.is_finite()).then_some(point);
+        let log_m = match (before, point) {
+            (Some([x0, y0]), Some([x, y])) if (y - y0) * (x - x0) < 0.0 => {
+                x - y * (x - x0) / (y - y0)
+            }
+            (_, Some([x, y])) => x + 2.0 * y,
+            _ => f64::NAN,
         };
-        next = if root.is_finite() && step % 4 != 0 {
-            let m = root.exp();
-            candidates.place(m / (1.0 + m / n_s) * (1.0 - 2.0 * ROUNDING))
-        } else {
+        before = point;
+        tries += 1;
+        if high - low <= left / 2 {
+            (left, tries) = (high - low, 0);
+        }
+        next = if log_m.is_nan() || tries > PATIENCE {
+            (left, tries) = (high - low, 0);
             usize::midpoint(low, high)
+        } else {
+            candidates.place((1.0 - 2.0 * ROUNDING) / ((-log_m).exp() + 1.0 / n_s))
         };
     }
     found
@@ -168,11 +174,11 @@ mod tests {
                 let step = |size: usize| if size >= least { 0.0 } else { f64::INFINITY };
                 let (size, calls) = found(&every, first, step);
                 assert_eq!(size, least);
-                assert!(calls <= 18, "{calls} radii");
+                assert!(calls <= 20, "{calls} radii");
                 let slow = |size: usize| 0.1 + (least as f64 - size as f64) / 1e6;
                 let (size, calls) = found(&every, first, slow);
                 assert_eq!(size, least);
-                assert!(calls <= 40, "{calls} radii");
+                assert!(calls <= 24, "{calls} radii");
             }
             assert_eq!(found(&every, first, |_| 1.0).0, 0);
         }
@@ -187,7 +193,7 @@ mod tests {
         };
         for first in [128, 2000, 30_000] {
             let (size, calls) = found(&Candidates::Every(50_000), first, finite);
-            assert!(finite(size) <= 0.1 && finite(size - 1) > 0.1 && calls <= 9, "{calls} radii");
+            assert!(finite(size) <= 0.1 && finite(size - 1) > 0.1 && calls <= 12, "{calls} radii");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a sample says about the residual it was drawn from.
+//! Statistics of a sample, from which estimators bound its error.
 
 use crate::Softmax;
 use crate::Unseen;
@@ -56,7 +56,7 @@ pub struct SampleStats {
     pub max_norm_v: f64,
     /// The largest `e` that an untaken token can have, if an exact selector promised one.
     pub bound: Option<f64>,
-    /// What the design knows of tokens that the sample may have missed, if it knows anything.
+    /// The design's bounds on the tokens that the sample may have missed, if it has any.
     pub unseen: Option<Unseen>,
 }
 
@@ -82,7 +82,7 @@ pub struct Sample<'a> {
 }
 
 /// Sums that the statistics follow from, however they were made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Moments {
     /// Elements of a value.
     pub value_dim: usize,
@@ -94,11 +94,11 @@ pub struct Moments {
     pub norm_n_squared: f64,
     /// `|N^/D^ − c|`, `c` being the certain tokens' own output.
     pub drift: f64,
-    /// Of `e`.
+    /// Deviations of `e`.
     pub e: Deviations,
     /// Sum of the squared deviations of `e v`.
     pub ev_squares: f64,
-    /// Of `w`.
+    /// Deviations of `w`.
     pub w: Deviations,
     /// An estimate of `Tr(S²)` of the covariance of `w`.
     pub trace_of_square: f64,
@@ -131,7 +131,7 @@ impl Moments {
     }
 }
 
-/// How far the tokens of a sample are from their mean.
+/// Sums of powers of the deviations of a sample's tokens from their mean.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Deviations {
     /// `Σ |x − mean|²`.
@@ -207,8 +207,8 @@ impl SampleStats {
         Self { b, ..*self }
     }
 
-    /// With variances larger by `z` of the standard errors of their estimates, and the effective rank
-    /// lower by what heavy tokens make of it; as they are for `z = 0`.
+    /// The statistics with variances larger by `z` of the standard errors of their estimates, and an
+    /// effective rank that counts heavy tokens; unchanged for `z = 0`.
     ///
     /// A variance is multiplied by `1 + z √((kurtosis − 1) / drawn)`. Pairs of different tokens, from which
     /// the rank is estimated, do not see that a token is parallel to itself: `Σ |w|⁴ / (Σ |w|²)²`
@@ -231,7 +231,7 @@ impl SampleStats {
     }
 }
 
-/// How far an output is from that of the certain tokens alone, or from 0 if there are none.
+/// Distance of an output from that of the certain tokens alone, or from 0 if there are none.
 pub fn drift(out: &[f64], certain: &Softmax) -> f64 {
     let d = certain.denominator();
     let centre = certain.numerator().iter().map(|n| if d > 0.0 { n / d } else { 0.0 });

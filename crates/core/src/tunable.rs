@@ -1,4 +1,4 @@
-//! Which settings of a plug-in decide how much is read: what searches for a share of the tokens, or an error, change.
+//! Settings that control how many tokens are read; density and error searches vary them.
 
 use crate::{Fraction, Size};
 

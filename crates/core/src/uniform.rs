@@ -27,13 +27,13 @@ pub struct Uniform {
     pub base: Size,
 }
 
-/// What samplers draw first, unless they are told otherwise.
+/// Tokens that samplers draw first, unless a file sets `base`.
 pub const fn default_base() -> Size {
     Size::Tokens(128)
 }
 
 impl Uniform {
-    /// With the default base.
+    /// The default base.
     pub const DEFAULT: Self = Self { base: default_base() };
 }
 

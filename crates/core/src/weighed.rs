@@ -6,11 +6,11 @@
 use crate::stats::{drift, norm};
 use crate::{Accumulator, Residual, Sample, Softmax, Stratification};
 
-/// What a sample comes to, and of each of its tokens what moments of it follow from. `b` tokens, in draw order, each drawn
-/// independently of the others or within its stratum.
+/// Horvitz-Thompson estimates from a weighted sample, and the per-token terms of their variance.
+/// `b` tokens, in draw order, each drawn independently of the others or within its stratum.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Weighed {
-    /// What exponentials are relative to.
+    /// The logit that exponentials are relative to.
     pub shift: f64,
     /// Elements of a value.
     pub value_dim: usize,
@@ -46,7 +46,7 @@ pub struct Within {
 /// Centre of a stratum: the average of the means over the tokens drawn of it and of its neighbours.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Centre {
-    /// Of `e`.
+    /// Centre of `e`.
     pub e: f64,
     /// `|μ|²`, of the average `μ` of `e v`.
     pub squared: f64,
@@ -163,7 +163,7 @@ impl Weighed {
         weighed
     }
 
-    /// With what the sums over the certain tokens and over all come to, which are relative to the same shift; the
+    /// From the sums over the certain tokens and over all, which are relative to the same shift; the
     /// products are missing.
     pub fn of_sums(
         shift: f64,

@@ -44,12 +44,12 @@ use crate::{Combine, Correction};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hoeffding {
-    /// What is to be within epsilon.
+    /// The quantity to be within epsilon.
     pub target: Target,
     /// The relative error allowed: a promise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<Fraction>,
-    /// Tokens of every sample, instead: the error bar says what they bought.
+    /// Tokens of every sample, instead: the error bar says how much they achieve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
     /// The most tokens of a sample. Where they do not suffice, nothing is promised, and the error bar says
@@ -58,16 +58,16 @@ pub struct Hoeffding {
     pub limit: Option<Size>,
     /// The probability with which the error may exceed epsilon, or its bar.
     pub delta: Fraction,
-    /// Whether delta is of each query head, or of all of a layer together.
+    /// Rows that delta is about: each query head, or all of a layer together.
     #[serde(default)]
     pub scope: Scope,
-    /// Which constants to use.
+    /// Constants of the bound.
     #[serde(default)]
     pub combine: Combine,
-    /// Whether to use that the residual is finite.
+    /// Correction for the residual being finite.
     #[serde(default)]
     pub correction: Correction,
-    /// How often the sample may be checked, at least 1, if the budget depends on it.
+    /// The largest number of checks, at least 1, if the budget depends on the sample.
     #[serde(default = "default_rounds")]
     pub rounds: NonZeroU8,
 }
@@ -88,12 +88,12 @@ impl Hoeffding {
         }
     }
 
-    /// Whether the budget is known before anything is drawn.
+    /// Returns true if the budget is known before anything is drawn.
     fn proved(&self) -> bool {
         self.target == Target::Denominator && self.combine == Combine::Exact
     }
 
-    /// What the promise rests on, and what it takes for granted.
+    /// The ground of the promise, and its assumptions.
     fn ground(&self) -> (Kind, Assumptions) {
         if self.proved() {
             (Kind::FiniteSample, Assumptions::NONE)
@@ -194,7 +194,7 @@ impl Estimator for Hoeffding {
     }
 }
 
-/// Of numbers up to 1, and of vectors of norms up to 1.
+/// Quantiles of numbers up to 1, and of vectors of norms up to 1.
 const QUANTILES: Quantiles<'_> = Quantiles {
     scalar: &|delta| hoeffding_radius(delta, 1.0),
     vector: &|delta| mcdiarmid_radius(delta, 1.0, 2.0),

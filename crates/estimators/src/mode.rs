@@ -1,4 +1,4 @@
-//! How sure a promise is to be of what the sample does not show.
+//! Assumptions about the tokens that a sample does not show.
 
 use std::num::NonZeroU8;
 
@@ -11,18 +11,18 @@ use vattention_core::{
 use crate::conversion::Conversion;
 use crate::{strict, unseen};
 
-/// What a budget may take for granted (docs/guarantees.md, sections 4 and 5).
+/// Assumptions of a bound (docs/guarantees.md, sections 4 and 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// That sums are near to normal, that moments are as estimated, but for an allowance, and that the
-    /// sample has seen the residual's tail, unless the sampler knows what it may have missed.
+    /// Sums are near to normal, moments are as estimated, but for an allowance, and the sample has seen
+    /// the residual's tail, unless the sampler bounds what it may have missed.
     #[default]
     Default,
-    /// Where the selectors prove a bound, or the sampler knows, the sample is so large that what it
-    /// missed and its error come to epsilon together, and no tail need have been seen.
+    /// The tail need not have been seen where selectors or sampler bound what the sample missed: that and
+    /// the error of the sums are within epsilon together.
     Strict,
-    /// Nothing: a theorem for every finite sample, from weights that are proved to be bounded.
+    /// None: a theorem for every finite sample, from weights that are proved to be bounded.
     Rigorous,
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn radius(terms: &Terms, stats: &SampleStats, quantiles: &Quantiles<'
     terms.mode.radius(terms.target, delta, stats, corrections_of(terms), asymptotic)
 }
 
-/// The paper takes estimates for the truth.
+/// Corrections of the terms; the paper takes estimates for the truth.
 fn corrections_of(terms: &Terms) -> Corrections {
     match (terms.combine, terms.mode) {
         (Combine::Paper, Mode::Default) => Corrections::NONE,
@@ -70,7 +70,7 @@ fn error(terms: &Terms, stats: &SampleStats, delta: f64, quantiles: &Quantiles<'
     }
 }
 
-/// What machines are told of these budgets: a table of the ways to divide delta instead of a search.
+/// The budgets for devices: a table of the ways to divide delta instead of a search.
 /// There is none for other modes than the default.
 pub(crate) fn closed_form(
     terms: &Terms,

@@ -1,4 +1,4 @@
-//! What the statistics say of the drawn tokens themselves.
+//! Means over the drawn tokens, from the statistics.
 
 use vattention_core::SampleStats;
 

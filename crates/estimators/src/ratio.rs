@@ -40,7 +40,7 @@ use crate::{Mode, rigorous};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ratio {
-    /// What is to be within epsilon: the output.
+    /// The quantity to be within epsilon: the output.
     #[serde(default)]
     pub target: RatioTarget,
     /// The relative error allowed: a promise.
@@ -55,13 +55,13 @@ pub struct Ratio {
     pub limit: Option<Size>,
     /// The probability with which the error may exceed epsilon, or its bar.
     pub delta: Fraction,
-    /// What may be taken for granted.
+    /// Assumptions of the bound.
     #[serde(default)]
     pub mode: Mode,
-    /// Whether delta is of each query head, or of all of a layer together.
+    /// Rows that delta is about: each query head, or all of a layer together.
     #[serde(default)]
     pub scope: Scope,
-    /// How often the sample may be checked, at least 1.
+    /// The largest number of checks, at least 1.
     #[serde(default = "default_rounds")]
     pub rounds: NonZeroU8,
     #[serde(skip)]

@@ -63,7 +63,7 @@ impl<'a> Proof<'a> {
         Self { target, stats, observed: Observed::new(stats), bound, delta: delta / events }
     }
 
-    /// What `b` tokens, with the moments of those drawn, bound the error by.
+    /// Bound on the error of `b` tokens with the moments of those drawn.
     fn error(&self, b: usize) -> f64 {
         let Self { target, stats, observed, bound, .. } = self;
         match target {

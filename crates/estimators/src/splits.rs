@@ -5,7 +5,7 @@ use vattention_core::{Split, Target};
 use crate::Combine;
 use crate::formula::parts;
 
-/// What holds with probability `1 − delta`, at one draw.
+/// Bounds that hold with probability `1 − delta`, at one draw.
 pub(crate) struct Quantiles<'a> {
     /// For a number: how many of its standard deviations, or of its range.
     pub(crate) scalar: &'a dyn Fn(f64) -> f64,

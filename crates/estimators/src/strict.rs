@@ -1,4 +1,4 @@
-//! The strict mode: what the sample may have missed is counted.
+//! The strict mode: tokens that the sample may have missed are counted.
 //!
 //! Variances are raised as in the default mode.
 //!
@@ -25,7 +25,7 @@ pub(crate) fn shift(target: Target, stats: &SampleStats, bound: f64, delta: f64)
     most_unseen(stats.b, stats.n_s, delta) * error_of_one(target, stats, bound)
 }
 
-/// How many tokens `b` draws out of `n_s` may all have missed, but for probability delta.
+/// Number of tokens that `b` draws out of `n_s` may all have missed, but for probability delta.
 fn most_unseen(b: usize, n_s: usize, delta: f64) -> f64 {
     (delta.ln() / (-(b as f64) / n_s as f64).ln_1p()).floor()
 }

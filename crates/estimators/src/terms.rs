@@ -13,7 +13,7 @@ use crate::formula::Combination;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
-    /// What is to be within epsilon.
+    /// The quantity to be within epsilon.
     pub target: Target,
     /// The relative error allowed: a promise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,42 +27,42 @@ pub struct Terms {
     pub limit: Option<Size>,
     /// The probability with which the error may exceed epsilon, or its bar.
     pub delta: Fraction,
-    /// What may be taken for granted.
+    /// Assumptions of the bound.
     #[serde(default)]
     pub mode: Mode,
-    /// Whether delta is of each query head, or of all of a layer together.
+    /// Rows that delta is about: each query head, or all of a layer together.
     #[serde(default)]
     pub scope: Scope,
-    /// Which constants to use.
+    /// Constants of the bound.
     #[serde(default)]
     pub combine: Combine,
-    /// Whether to use that the residual is finite.
+    /// Correction for the residual being finite.
     #[serde(default)]
     pub correction: Correction,
-    /// How often the sample may be checked, at least 1; the paper checks once.
+    /// The largest number of checks, at least 1; the paper checks once.
     #[serde(default = "default_rounds")]
     pub rounds: NonZeroU8,
 }
 
-/// How the errors of numerator and denominator are bounded and combined.
+/// Bounds on the errors of numerator and denominator, and their combination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Combine {
-    /// With the constants that are right, and no larger than needed.
+    /// The constants that are right, and no larger than needed.
     #[default]
     Exact,
-    /// As the paper does.
+    /// The paper's.
     Paper,
 }
 
-/// Whether the residual is finite.
+/// Correction for a finite residual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Correction {
     /// Sampling without replacement needs fewer tokens.
     #[default]
     Finite,
-    /// As if tokens were drawn from an infinite population.
+    /// None: an infinite population is assumed.
     None,
 }
 

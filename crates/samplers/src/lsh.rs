@@ -25,7 +25,7 @@ use vattention_core::{
 };
 use vattention_selectors::{HashTables, Hashed};
 
-/// What many random hash tables find, weighed by the probability of that.
+/// Tokens found by many random hash tables, weighed by the probability of being found.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct LshSampler(pub HashTables);
@@ -36,7 +36,7 @@ impl SamplerConfig for LshSampler {
         Ok(Box::new(Worker(self.0.index("lsh", site)?)))
     }
 
-    /// There is one look, at what the tables find.
+    /// There is one check, of the tokens that the tables find.
     fn base(&self) -> Size {
         default_base()
     }
@@ -75,7 +75,7 @@ impl Sampler for Worker {
     }
 }
 
-/// What the tables found: all there is to draw.
+/// Tokens that the tables found: all there is to draw.
 struct Found {
     tokens: Vec<usize>,
     probabilities: Vec<f64>,

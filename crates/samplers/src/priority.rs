@@ -82,7 +82,7 @@ pub struct Priority {
     /// Tokens at the first check.
     #[serde(default = "default_base")]
     pub base: Size,
-    /// What foretells the logits.
+    /// Index that predicts the logits.
     #[serde(default)]
     pub index: LogitIndex,
 }
@@ -93,7 +93,7 @@ impl Default for Priority {
     }
 }
 
-/// What foretells the logits.
+/// Index that predicts the logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LogitIndex {
     /// Codes of the keys of 2 bits for each element.
@@ -157,7 +157,7 @@ impl Sampler for Worker {
 
 /// Independent draws, each with the probability that its size has at the threshold.
 struct PriorityDesign<'a> {
-    /// What the index predicts for each reader.
+    /// Predictions of the index for each query head.
     scans: Vec<Scan<'a>>,
     sizes: Sizes,
     draws: Draws,

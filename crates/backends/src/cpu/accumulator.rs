@@ -1,4 +1,4 @@
-//! What the readers of one list have read: sums on the way to the output, and a sample to check.
+//! Rows that the query heads of one list have read: partial sums of the output, and a sample to check.
 
 use std::f64::consts::LN_2;
 use std::time::{Duration, Instant};
@@ -17,12 +17,11 @@ use crate::executor::RowSums;
 /// in order.
 const GATHERING: f64 = 1.6;
 
-/// Bytes that are read in order in the time that one reader takes to look at one number of a value.
-const LOOKING: f64 = 3.5;
+/// Bytes that are read in order in the time that one query head takes to check one number of a value.
+const CHECKING: f64 = 3.5;
 
-/// How often a token is looked at from when it is drawn until the sample is large enough: the budget
-/// of a first look is seldom quite what a second one asks for.
-const LOOKS: f64 = 2.0;
+/// Expected number of checks per drawn token; the first budget estimate is usually revised once.
+const CHECKS: f64 = 2.0;
 
 /// Reads each row once; sums for all readers at a time.
 pub(crate) struct CpuAccumulator<'a, E: Stored> {
@@ -32,7 +31,7 @@ pub(crate) struct CpuAccumulator<'a, E: Stored> {
     certain: Vec<Softmax>,
     /// Number of picks when they were read; `None` before.
     taken: Option<usize>,
-    /// Of each certain token, if it will be asked for.
+    /// Logits of each certain token, if they will be asked for.
     certain_rows: Option<RowByRow>,
     sample: Sample<E>,
     /// Spent on reading rows.
@@ -189,25 +188,25 @@ impl<E: Stored> Accumulator for CpuAccumulator<'_, E> {
         if !checked {
             return dense_from(visible);
         }
-        let look = look(self.readers);
-        // What has been drawn has been looked at once.
-        let again = (LOOKS - 1.0) * look * self.sample.len() as f64;
-        rows_worth(visible as f64 - again, GATHERING + LOOKS * look)
+        let check = check_cost(self.readers);
+        // Drawn tokens have been checked once.
+        let again = (CHECKS - 1.0) * check * self.sample.len() as f64;
+        rows_worth(visible as f64 - again, GATHERING + CHECKS * check)
     }
 }
 
-/// What one look of all readers at a token costs, in rows read in order.
-fn look<E: Stored>(readers: &Readers<'_, E>) -> f64 {
+/// Cost of one check of a token for all query heads, in rows read in order.
+fn check_cost<E: Stored>(readers: &Readers<'_, E>) -> f64 {
     let numbers = (readers.members() * readers.value_dim()) as f64;
-    LOOKING * numbers / readers.rows.bytes() as f64
+    CHECKING * numbers / readers.rows.bytes() as f64
 }
 
-/// How many rows of lists take as long as all `visible` ones in order.
+/// Number of rows of lists that take as long as all `visible` ones in order.
 pub(crate) fn dense_from(visible: usize) -> usize {
     rows_worth(visible as f64, GATHERING)
 }
 
-/// How many rows, each as slow as `cost` rows in order, take as long as `rows` in order.
+/// Number of rows, each as slow as `cost` rows in order, that take as long as `rows` in order.
 fn rows_worth(rows: f64, cost: f64) -> usize {
     (rows.max(0.0) / cost) as usize + 1
 }

@@ -1,4 +1,4 @@
-//! A look at a sample: its statistics, for each reader, from one pass over the values.
+//! Statistics of a sample, for each query head, from one pass over the values.
 
 use std::f64::consts::{LN_2, LOG2_E};
 
@@ -20,9 +20,9 @@ const PART: usize = 256;
 const LEAST_SPREAD: f32 = 1e-12;
 const LEAST_SHARE: f32 = 1e-6;
 
-/// What a sample comes to for one reader.
-pub(crate) struct Look {
-    /// What the exponentials are relative to.
+/// Moments of a sample for one query head.
+pub(crate) struct ShiftedMoments {
+    /// The logit that the exponentials are relative to.
     shift: f64,
     moments: Moments,
 }
@@ -37,7 +37,7 @@ struct Pass {
     lagged: LaggedSquares,
 }
 
-/// What a reader's sums come to.
+/// Estimates from one query head's sums.
 struct Estimate {
     shift: f64,
     /// The certain part, relative to the shift.
@@ -45,20 +45,20 @@ struct Estimate {
     /// The sample, relative to its own largest logit: beside the certain part it may be too small
     /// for squares in f32.
     sample: Softmax,
-    /// What that logit's `e` is, relative to the shift.
+    /// `e` of that logit, relative to the shift.
     scale: f64,
     /// `D^`, `N^` and their ratio.
     d: f64,
     n: Vec<f64>,
     out: Vec<f32>,
-    /// How far that is from the certain tokens' own output.
+    /// Distance of the output from the certain tokens' own.
     drift: f64,
     /// The mean of `w = e (v − out)`.
     mean_w: Vec<f32>,
 }
 
-impl Look {
-    /// A look for each reader, whose sums over the certain tokens and over the sample these are.
+impl ShiftedMoments {
+    /// Moments for each query head, from its sums over the certain tokens and over the sample.
     pub(crate) fn all<E: Stored>(
         readers: &Readers<'_, E>,
         certain: &[Softmax],
@@ -116,7 +116,7 @@ fn longest(norms: &[f32]) -> f32 {
     norms.iter().copied().fold(1e-15, f32::max)
 }
 
-/// What the values of a sample are multiplied with: each reader's output, then each one's mean.
+/// Factors of a sample's values: each query head's output, then each one's mean.
 fn factors<E: Element>(readers: &Readers<'_, E>, passes: &[Pass]) -> Vec<Line> {
     let outs = passes.iter().flat_map(|pass| &pass.estimate.out);
     let means = passes.iter().flat_map(|pass| &pass.estimate.mean_w);
@@ -159,7 +159,7 @@ impl Pass {
         Self { estimate, e, centre, spread: Spread::default(), lagged }
     }
 
-    /// Whether squares in f32 tell how the sample spreads: whether its largest `e |v − out|` has a
+    /// Returns true if squares in f32 hold the sample's spread: if its largest `e |v − out|` has a
     /// square, and a square of that, and is not lost beside a value that hardly weighs.
     fn fits_f32(&self, norms: &[f32], longest: f32) -> bool {
         let out = squared(&self.estimate.out).sqrt() as f32;
@@ -167,7 +167,7 @@ impl Pass {
         most >= LEAST_SPREAD && most >= LEAST_SHARE * longest
     }
 
-    fn sum_up(&self, b: usize) -> Look {
+    fn sum_up(&self, b: usize) -> ShiftedMoments {
         let Self { estimate, spread, lagged, .. } = self;
         // Squares of e, and of e times a value.
         let e_squared = estimate.scale * estimate.scale;
@@ -188,7 +188,7 @@ impl Pass {
             w: times(spread.w, ev_squared),
             trace_of_square: mean_of_lagged_squares(b / 2, lagged.sum) * e_squared * e_squared,
         };
-        Look { shift: estimate.shift, moments }
+        ShiftedMoments { shift: estimate.shift, moments }
     }
 }
 
@@ -211,19 +211,19 @@ impl Estimate {
         Self { shift, certain, sample, scale, d, n, out, drift, mean_w }
     }
 
-    /// A look in f64, where f32 does not do. `logits` of the sample are powers of two, `[b]`.
+    /// Moments in f64, where f32 does not suffice. `logits` of the sample are powers of two, `[b]`.
     fn by_definition<E: Stored>(
         &self,
         readers: &Readers<'_, E>,
         logits: &[f32],
         kept: &Kept<E>,
         n_s: usize,
-    ) -> Look {
+    ) -> ShiftedMoments {
         let e: Vec<f64> =
             logits.iter().map(|&logit| (f64::from(logit) * LN_2 - self.shift).exp()).collect();
         let values = kept.values(readers);
         let moments = Moments::new(&e, &values, &self.certain, n_s);
-        Look { shift: self.shift, moments }
+        ShiftedMoments { shift: self.shift, moments }
     }
 }
 

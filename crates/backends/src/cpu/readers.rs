@@ -22,7 +22,7 @@ pub(crate) struct Readers<'a, E> {
     per_tile: usize,
     value_dim: usize,
     queries: Vec<Line>,
-    /// Whether pieces may be shared out among threads.
+    /// True if pieces may be divided among threads.
     split: bool,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct RowByRow {
 }
 
 impl RowByRow {
-    /// Of no rows, for `readers` readers.
+    /// No rows, for `readers` query heads.
     pub(crate) fn new(readers: usize) -> Self {
         Self { logits: vec![Vec::new(); readers], norms: Vec::new() }
     }

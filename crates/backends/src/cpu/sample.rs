@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use vattention_core::{Residual, Sample as Shown, SampleStats, Softmax, Tokens as Rows};
 
 use super::kernel::Span;
-use super::look::Look;
+use super::look::ShiftedMoments;
 use super::readers::{Readers, RowByRow, add};
 use super::simd::{CHUNK, Element};
 use super::weighed::Drawn;
@@ -16,19 +16,19 @@ use super::weighed::Drawn;
 /// Samples whose memory a thread keeps: one, and one of a KV head that it begins while it waits.
 const POOLED: usize = 2;
 
-/// Tokens drawn so far. Their values are kept as stored, so that looks at the sample need not
+/// Tokens drawn so far. Their values are kept as stored, so that checks of the sample need not
 /// fetch them again.
 pub(crate) struct Sample<E: Stored> {
-    /// Of each reader.
+    /// Sums of each query head.
     sums: Vec<Softmax>,
     pub(crate) kept: Kept<E>,
-    /// What was made of all that at the last look, for each reader.
-    looks: Vec<Look>,
+    /// Moments at the last check, for each query head.
+    moments: Vec<ShiftedMoments>,
     /// The same of a sample whose tokens have weights.
     pub(crate) drawn: Option<Drawn>,
 }
 
-/// What is kept of each token.
+/// Rows stored for each token.
 #[derive(Debug, Default)]
 pub(crate) struct Kept<E> {
     pub(crate) rows: RowByRow,
@@ -83,7 +83,7 @@ impl<E: Stored> Sample<E> {
     pub(crate) fn new(readers: &Readers<'_, E>) -> Self {
         let mut kept = E::pool().with_borrow_mut(Vec::pop).unwrap_or_default();
         kept.rows.logits.resize(readers.members(), Vec::new());
-        Self { sums: readers.nothing(), kept, looks: Vec::new(), drawn: None }
+        Self { sums: readers.nothing(), kept, moments: Vec::new(), drawn: None }
     }
 
     /// The sums of each reader, unweighted.
@@ -91,7 +91,7 @@ impl<E: Stored> Sample<E> {
         &self.sums
     }
 
-    /// Tokens drawn that can be looked at.
+    /// Tokens drawn that can be checked.
     pub(crate) fn len(&self) -> usize {
         self.kept.rows.norms.len()
     }
@@ -107,16 +107,16 @@ impl<E: Stored> Sample<E> {
         for &token in tokens {
             self.kept.values.extend_from_slice(readers.rows.value(token as usize));
         }
-        self.looks.clear();
+        self.moments.clear();
         self.drawn = None;
     }
 
-    /// Reads more tokens, for their sums alone: there can be no look after that.
+    /// Reads more tokens, for their sums alone: there can be no check after that.
     pub(crate) fn sum(&mut self, readers: &Readers<'_, E>, tokens: &[u32]) {
         add(&mut self.sums, &readers.read(Span::List(tokens), None));
     }
 
-    /// Shows the sample as a reader sees it whose certain tokens come to `certain`, in f64.
+    /// Shows the sample to a query head whose certain tokens sum to `certain`, in f64.
     pub(crate) fn show(
         &self,
         readers: &Readers<'_, E>,
@@ -145,7 +145,7 @@ impl<E: Stored> Sample<E> {
         show(&sample, shift);
     }
 
-    /// What the sample says to a reader whose certain tokens come to `certain[reader]`.
+    /// Statistics for a query head whose certain tokens sum to `certain[reader]`.
     pub(crate) fn stats(
         &mut self,
         readers: &Readers<'_, E>,
@@ -153,10 +153,11 @@ impl<E: Stored> Sample<E> {
         reader: usize,
         residual: &Residual,
     ) -> SampleStats {
-        if self.looks.is_empty() {
-            self.looks = Look::all(readers, certain, &self.sums, &self.kept, residual.n_s);
+        if self.moments.is_empty() {
+            self.moments =
+                ShiftedMoments::all(readers, certain, &self.sums, &self.kept, residual.n_s);
         }
-        self.looks[reader].stats(self.len(), residual)
+        self.moments[reader].stats(self.len(), residual)
     }
 }
 

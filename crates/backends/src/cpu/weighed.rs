@@ -17,10 +17,10 @@ const FITTING: RangeInclusive<f32> = 1e-12..=1e12;
 /// Readers whose sums are made together.
 const TOGETHER: usize = 4;
 
-/// What a sample comes to for all readers, with given probabilities.
+/// Weighted sums over a sample for all query heads, with given probabilities.
 #[derive(Debug)]
 pub(crate) struct Drawn {
-    /// Of each token, `[b]`.
+    /// Probability of each token, `[b]`.
     p: Vec<f64>,
     /// Lengths of values, `[b]`.
     norms: Vec<f64>,
@@ -75,7 +75,7 @@ impl Drawn {
 }
 
 impl OfReader {
-    /// Of up to [`TOGETHER`] readers with `logits` in powers of two, `[b]`, of tokens that weigh `weights` `[b]`.
+    /// For up to [`TOGETHER`] query heads with `logits` in powers of two, `[b]`, of tokens that weigh `weights` `[b]`.
     fn together<E: Stored>(
         readers: &Readers<'_, E>,
         kept: &Kept<E>,
@@ -127,8 +127,9 @@ impl<E: Stored> Sample<E> {
         drawn.readers.into_iter().map(|of_reader| of_reader.sums).collect()
     }
 
-    /// What the sample says to a reader, of those whose certain tokens come to `certain`, if its tokens were drawn with
-    /// probabilities `p` `[b]`, within `strata` if there are any; `None` if f32 does not hold products of its values.
+    /// Estimates for a query head whose certain tokens sum to `certain[reader]`, if tokens were drawn
+    /// with probabilities `p` `[b]`, within `strata` if there are any; `None` if f32 does not hold
+    /// products of the values.
     pub(crate) fn weighed(
         &mut self,
         readers: &Readers<'_, E>,
@@ -172,7 +173,7 @@ fn wide(numbers: &[f32], unit: f64) -> Vec<f64> {
     numbers.iter().map(|&x| unit * f64::from(x)).collect()
 }
 
-/// Where tokens that lie side by side are of one stratum.
+/// Runs of neighbouring tokens of one stratum.
 fn runs(of: &[usize]) -> impl Iterator<Item = Range<usize>> {
     let mut end = 0;
     of.chunk_by(|a, b| a == b).map(move |run| {

@@ -3,7 +3,7 @@
 //! A sum of independent terms, or `b` times a mean of `b` draws without replacement (Hoeffding
 //! 1963, theorem 4: no convex function of such a sum has a larger mean than with replacement).
 
-/// How far a sum of independent centred vectors is from 0, but for probability delta:
+/// Upper bound on the length of a sum of independent centred vectors, but for probability delta:
 /// `r` with `2 exp(−r² / (2V + 2Kr/3)) = δ`. `variance` is at least `V = Σ E|x|²`, and no vector is
 /// longer than `largest = K`. Numbers are vectors too.
 ///
@@ -14,8 +14,8 @@ pub fn bernstein_radius(delta: f64, variance: f64, largest: f64) -> f64 {
     linear + (linear * linear + 2.0 * variance * log).sqrt()
 }
 
-/// At least the mean of a sum of independent non-negative terms, but for probability delta, from
-/// what it came to; no term exceeds `largest`: `√V ≤ √(V^ + a) + √a`, `a = K ln(1/δ) / 2`.
+/// Upper bound on the mean of a sum of independent non-negative terms, but for probability delta, from
+/// its observed value; no term exceeds `largest`: `√V ≤ √(V^ + a) + √a`, `a = K ln(1/δ) / 2`.
 ///
 /// The lower tail of Bernstein's inequality, `Pr(V − V^ ≥ r) ≤ exp(−r² / (2 Σ E y²))`, with
 /// `Σ E y² ≤ K V`, solved for `V`.
@@ -24,7 +24,7 @@ pub fn upper_bound(delta: f64, sum: f64, largest: f64) -> f64 {
     ((sum + a).sqrt() + a.sqrt()).powi(2)
 }
 
-/// How far `o^ = N^/D^` is from `o = N/D` at the most, if `U^ = N^ − c D^` is within `radius_u` of
+/// Upper bound on the distance of `o^ = N^/D^` from `o = N/D`, if `U^ = N^ − c D^` is within `radius_u` of
 /// `U` and `D^` within `radius_d` of `D`, for a centre `c` fixed before the draw, of which `o^` is
 /// `drift` away: `(r_U + |o^ − c| r_D) / (D^ − r_D)`.
 ///

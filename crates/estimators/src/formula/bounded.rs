@@ -24,7 +24,7 @@ pub fn mcdiarmid_radius(delta: f64, trace: f64, diameter: f64) -> f64 {
 pub struct McDiarmid {
     /// The expected length of the error.
     mean: f64,
-    /// What `√ln(1/δ)` is multiplied by.
+    /// Factor of `√ln(1/δ)`.
     slope: f64,
 }
 
@@ -60,7 +60,7 @@ pub fn mcdiarmid_radius_of(b: usize, n: usize, delta: f64, trace: f64, diameter:
     McDiarmid::new(b, n, trace, diameter).radius(delta)
 }
 
-/// What sampling without replacement takes off Hoeffding's squared radius: `1 − (b − 1)/n`, or
+/// Factor of Hoeffding's squared radius for sampling without replacement: `1 − (b − 1)/n`, or
 /// `(1 − b/n)(1 + 1/b)` beyond the middle.
 ///
 /// Bardenet, Maillard (2015), "Concentration inequalities for sampling without replacement".
@@ -68,8 +68,8 @@ pub fn serfling_factor(b: f64, n: f64) -> f64 {
     if b <= n / 2.0 { 1.0 - (b - 1.0) / n } else { (1.0 - b / n) * (1.0 + 1.0 / b) }
 }
 
-/// How far the mean of `b` numbers drawn without replacement out of `n`, all in a range of `range`, is
-/// from that of all, but for probability delta, from the sample's own `deviation` (divisor `b`):
+/// Upper bound on the distance of the mean of `b` numbers drawn without replacement out of `n`, all in a
+/// range of `range`, from that of all, but for probability delta, from the sample's own `deviation` (divisor `b`):
 /// `deviation √(2ρL/b) + (7/3 + 3/√2) range L/b`, `L = ln(10/δ)`, ρ the [`serfling_factor`].
 ///
 /// Bardenet, Maillard (2015), theorem 4.3, used for both tails.

@@ -1,4 +1,4 @@
-//! How large a sample must be for a promise of which every quantity is proved.
+//! Radii of which every quantity is proved.
 //!
 //! Of a token that is not read, `e ≤ e^ = exp(score + Δ)` is known, and `|v|`. Let `c` be the output
 //! of the tokens that are certain at a threshold, or 0 if none is, and `u = e (v − c)`, so that
@@ -25,32 +25,32 @@ const EVENTS: f64 = 4.0;
 #[derive(Debug)]
 pub(super) struct Rigorous<'a> {
     sizes: &'a Sizes,
-    /// What is known of each token that is left to chance.
+    /// Bounds on each token that is left to chance.
     tokens: Vec<Known>,
-    /// With what probability one inequality may fail.
+    /// Failure probability of one inequality.
     delta: f64,
     /// All sizes that may be checked, ascending, and their thresholds.
     checks: Vec<(usize, f64)>,
 }
 
-/// What is known of a token.
+/// Bounds on a token.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     token: usize,
-    /// What its weight does not exceed.
+    /// Upper bound on its weight.
     weight: f64,
-    /// What its value's norm does not exceed.
+    /// Upper bound on its value's norm.
     norm: f64,
 }
 
 /// Sums over all tokens at a threshold, of `u` and of `e`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bounds {
-    /// What no error of one token exceeds.
+    /// Upper bound on the error of one token.
     largest: [f64; 2],
-    /// What the variance does not exceed.
+    /// Upper bound on the variance.
     variance: [f64; 2],
-    /// What no term of the variance's estimate exceeds.
+    /// Upper bound on a term of the variance's estimate.
     largest_square: [f64; 2],
 }
 
@@ -88,7 +88,7 @@ impl<'a> Rigorous<'a> {
         SampleProof { sizes, radius: Box::new(radius) }
     }
 
-    /// What the relative error is proved to be at most at the second threshold.
+    /// Proved bound on the relative error at the second threshold.
     fn radius(&self, sample: &Sample<'_>, drawn: &[usize], t: f64, next: f64) -> f64 {
         let p = |token: usize, t: f64| self.sizes.probability(token, t);
         let is_certain = |token| p(token, next) >= 1.0;
@@ -175,7 +175,7 @@ fn length(x: &[f64]) -> f64 {
     x.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// What a token's weight does not exceed.
+/// Upper bound on a token's weight.
 fn most(scan: &Scan<'_>, token: usize, shift: f64) -> f64 {
     libm::exp(f64::from(scan.scores[token]) + scan.errors.proved(token) - shift)
 }
