@@ -93,7 +93,7 @@ part_traces() {
 
 # Whether promises hold in all heads of all layers, and what they read.
 part_verify() {
-    verify "" configs/{priority,vattention-oracle,vattention-auto,stratified,vattention-strict}.toml
+    verify "" configs/{priority,vattention-oracle,stratified,vattention-strict}.toml
 }
 
 # The same after each index, which picks 5 % behind the first 16 and the last 64 tokens.
@@ -214,7 +214,7 @@ part_long() {
     local tokens
     for tokens in 32768 131072; do
         capture vim-manual -$tokens $tokens --layers 9,23 --chunk 4096
-        whole long-$tokens $vattention compare configs/{dense,priority,priority-rigorous,oracle-top-k,vattention-oracle,vattention-auto}.toml \
+        whole long-$tokens $vattention compare configs/{dense,priority,priority-rigorous,oracle-top-k,vattention-oracle}.toml \
             --trace target/real/vim-manual-$tokens.safetensors
     done
 }
@@ -223,7 +223,7 @@ part_long() {
 part_speed() {
     local file
     head -c 28000 texts/kjv-trace.txt > target/real/speed-text.txt
-    for file in configs/{dense,priority,priority-rigorous,vattention-oracle,vattention-auto,stratified,snapkv,h2o}.toml \
+    for file in configs/{dense,priority,priority-rigorous,vattention-oracle,stratified,snapkv,h2o}.toml \
         $pipelines/{hash-attention,double-sparsity,loki,quest,pq-cache,vattention-channels,vattention-hash-attention}.toml; do
         $vattention generate --quiet --model $model --dtype bf16 --context target/real/speed-text.txt --tokens 33 \
             --pipeline $file --json target/real/speed-$(basename $file .toml).json > /dev/null
@@ -259,7 +259,7 @@ part_tune() {
     capture kjv-train -tune 8192 --queries 256 --prompt-queries 512
     capture kjv-heldout "" 8192
     whole tune $vattention tune \
-        grids/{priority,priority-rigorous,vattention-oracle,vattention-auto,stratified,hybrid,random,oracle-top-k,oracle-top-p,twilight,quest,pq-cache,hash-hyperplanes,sparq}.toml \
+        grids/{priority,priority-rigorous,vattention-oracle,stratified,hybrid,random,oracle-top-k,oracle-top-p,twilight,quest,pq-cache,hash-hyperplanes,sparq}.toml \
         grids/{retrieval-attention,squeezed-attention,tactic,inf-llm,snapkv,h2o,scissorhands,fastgen,streaming-llm,duo-attention,magic-pig}.toml \
         real/grids/*.toml --at density=0.05,0.1,0.2 --rungs 1 --queries 4 --trace target/real/kjv-train-tune.safetensors --layers 5,14,22 \
         --held-out target/real/kjv-heldout.safetensors --held-out-layers 1,10,16,27 --held-out-queries 8 \

@@ -52,7 +52,7 @@ pub mod statistics;
 pub use vattention_backends as backends;
 pub use vattention_config as config;
 pub use vattention_core::{
-    Attention, Backend, Certificate, Conflict, Demand, Error, FallBack, Fraction, Kind, Options,
+    Attention, Backend, Certificate, Conflict, Error, FallBack, Fraction, Goal, Kind, Options,
     Output, PipelineConfig, Promise, Result, RowReport, RowsView, Scope, Shape, Share, Size,
     Storage, Target, TokenClass,
     engine::{PageSize, Placement, Timings, Turn},

@@ -6,10 +6,10 @@
 use serde::{Deserialize, Serialize};
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::{
-    Demand, Fraction, Kind, Promise, Result, Target,
+    Fraction, Goal, Kind, Promise, Result, Target,
     plugin::{
-        Assumptions, BudgetEstimator, Picks, Radius, Row, SampleStats, Selector, SelectorConfig,
-        Site, register, registry_faults, typetag,
+        Assumptions, Estimator, Picks, Radius, Row, SampleStats, Selector, SelectorConfig, Site,
+        register, registry_faults, typetag,
     },
 };
 
@@ -34,14 +34,14 @@ register!(Selector, "other", EveryOther, "has two names");
 struct Frugal {}
 
 #[typetag::serde(name = "frugal")]
-impl BudgetEstimator for Frugal {
+impl Estimator for Frugal {
     fn radius(&self, _: &SampleStats) -> Radius {
         Radius::new(0.0, Kind::None, Assumptions::NONE)
     }
 
-    fn demand(&self) -> Demand {
+    fn goal(&self) -> Result<Goal, &'static str> {
         let half = Fraction::try_from(0.5).unwrap();
-        Demand::of(Promise::new(Target::Sdpa, half, half))
+        Ok(Promise::new(Target::Sdpa, half, half).into())
     }
 }
 
@@ -50,14 +50,14 @@ impl BudgetEstimator for Frugal {
 struct Ratio {}
 
 #[typetag::serde(name = "ratio")]
-impl BudgetEstimator for Ratio {
+impl Estimator for Ratio {
     fn radius(&self, _: &SampleStats) -> Radius {
         Radius::new(0.0, Kind::None, Assumptions::NONE)
     }
 
-    fn demand(&self) -> Demand {
+    fn goal(&self) -> Result<Goal, &'static str> {
         let half = Fraction::try_from(0.5).unwrap();
-        Demand::of(Promise::new(Target::Sdpa, half, half))
+        Ok(Promise::new(Target::Sdpa, half, half).into())
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use vattention::config::shares;
 use vattention::experiments::{Entry, expect_classes};
-use vattention::plugin::{BudgetEstimator, Uniform};
+use vattention::plugin::{Estimator, Schedule, Uniform};
 use vattention::trace::Trace;
 use vattention::{Fraction, PipelineConfig, Shape, Size};
 
@@ -68,10 +68,11 @@ fn shapes(trace: &Trace) -> Vec<(usize, Shape)> {
 /// The pipeline with the sampler that it draws by, where the file names none.
 fn in_full(pipeline: &PipelineConfig) -> PipelineConfig {
     let mut pipeline = pipeline.clone();
-    let looks = |estimator: &dyn BudgetEstimator| {
-        estimator.demand().size.is_none() && estimator.rounds() > 0
+    let checks = |estimator: &dyn Estimator| {
+        estimator.goal().is_ok_and(|goal| goal.size().is_none())
+            && estimator.schedule() != Schedule::Before
     };
-    if pipeline.estimator.as_deref().is_some_and(looks) && pipeline.sampler.is_none() {
+    if pipeline.estimator.as_deref().is_some_and(checks) && pipeline.sampler.is_none() {
         pipeline.sampler = Some(Box::new(Uniform::DEFAULT));
     }
     pipeline

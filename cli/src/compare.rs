@@ -147,7 +147,7 @@ bar       the relative error that each sample says is exceeded with probability 
 outside   share of these rows whose error is larger
 bars      evidence of the rows outside on delta, over all rows; as `evidence` for violations
 promise   target: epsilon, delta, that is Pr(relative error of the target > epsilon) <= delta; with
-          the floor that errors are relative to at least, and whom it is about if that is a step
+          whom it is about if that is a step
 violated  rows whose error of the target exceeded epsilon; if the promise is about a step, steps: all
           query heads of a layer at one query, of which any may exceed it
 evidence  what that says of delta: \"within delta\", their share is at most delta; \"above delta\", it is
@@ -203,13 +203,12 @@ fn cells(pipeline: &Measured) -> [String; 15] {
     ]
 }
 
-/// `sdpa: 0.1, 0.1, floor 0.05, step`
+/// `sdpa: 0.1, 0.1, step`
 pub(crate) fn promise(promise: &Promise) -> String {
     let Promise { target, epsilon, delta, .. } = promise;
-    let floor = promise.floor.map_or_else(String::new, |floor| format!(", floor {}", floor.get()));
     let scope = match promise.scope {
         Scope::Row => "",
         Scope::Step => ", step",
     };
-    format!("{target}: {}, {}{floor}{scope}", few_digits(epsilon.get()), delta.get())
+    format!("{target}: {}, {}{scope}", few_digits(epsilon.get()), delta.get())
 }

@@ -23,7 +23,7 @@ use crate::sharing::{Call, Sharing, inputs};
 use crate::{Failure, progress};
 
 const HELP: &str = "\
-Errors are relative to what the promise says: to the target, or to its floor. A promise about \
+Errors are relative to the target. A promise about \
 each row is judged by every query head, and by every query head at one query; one with scope \
 `step` by the largest error of a layer's heads. Every sample counts, whether its certificate \
 says `held` or not. Where the estimator has a size, or a limit does not suffice for epsilon, the \
@@ -59,7 +59,7 @@ Of a contradicted promise the most frequent fault in the worst head's failing sa
   normal     neither
 
 JSON: run (the provenance: version, command line, digests of inputs, pipelines in full, machine); \
-demand (target, epsilon, delta, floor, scope, size, limit); bars (rows, outside, unbounded, mean, \
+goal (target, delta, scope, and epsilon and limit, or size); bars (rows, outside, unbounded, mean, \
 widest, evidence); violations (unit, violated, checked); worst and worst_row, \
 the counts with the smallest p-values, and test and row_test, how they are judged: trials, \
 limit, contradicted_from (the fewest violations that contradict delta) and rate (their share); \
@@ -147,7 +147,7 @@ pub(crate) fn run(args: &Args, call: &Call) -> Result<(), Failure> {
 impl Args {
     /// The pipeline, which must promise something and be able to run on the trace, at the density.
     fn made(&self, entry: Entry, trace: &Trace, results: &Results) -> Result<Entry, Failure> {
-        if entry.pipeline.parts().all(|part| part.demand().is_none()) {
+        if entry.pipeline.parts().all(|part| part.goal().is_none()) {
             let message = "promises nothing; expected an [estimator]";
             return Err(Failure::input(format!("{}: {message}", entry.file)));
         }

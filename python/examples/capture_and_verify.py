@@ -30,8 +30,8 @@ def main():
         vattention.write_trace(trace, layers)
         verdict = vattention.verify(pipeline, trace, trials=400, progress=sys.stderr.isatty())
 
-    demand, violations = verdict["demand"], verdict["violations"]
-    print(f"{verdict['pipeline']}: Pr({demand['target']} error > {demand['epsilon']}) <= {demand['delta']}")
+    goal, violations = verdict["goal"], verdict["violations"]
+    print(f"{verdict['pipeline']}: Pr({goal['target']} error > {goal['epsilon']}) <= {goal['delta']}")
     print(f"{violations['violated']} of {violations['checked']} samples exceed epsilon; no head's rate is above {verdict['upper']:.3f}")
     heads = pandas.DataFrame(verdict["heads"])[["layer", "query_head", "density", "violated", "checked", "p_value"]]
     print(heads.to_string(index=False))

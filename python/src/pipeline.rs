@@ -118,7 +118,7 @@ impl Pipeline {
         self.config.is_dense()
     }
 
-    /// What is promised, or None: target, epsilon, delta, floor, scope.
+    /// What is promised, or None: target, epsilon, delta, scope.
     #[getter]
     fn promise<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let promise = self.config.promise();

@@ -32,7 +32,6 @@ class Promise(TypedDict):
     """The relative error allowed, in (0, 1)."""
     delta: float
     """The probability with which it may be exceeded, in (0, 1)."""
-    floor: float | None
     scope: Literal["row", "step"]
 
 

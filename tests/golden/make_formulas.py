@@ -177,7 +177,6 @@ def sample_stats(e, values, n_s, d_certain, n_certain):
         nu=max(1, 1 / (1 / raw + mpf(1) / m)),
         kurtosis_e=kurtosis(squares_e),
         kurtosis_w=kurtosis(squares_w),
-        sum_e_norm_v=n_s / m * sum(ei * sqrt(dot(v, v)) for ei, v in zip(e, values)),
     )
 
 

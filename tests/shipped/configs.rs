@@ -62,7 +62,7 @@ fn unknown_names_are_refused_with_those_that_are_near() {
     let near = problem("priorty");
     assert!(near.starts_with("priorty: cannot be read: "), "{near}");
     assert!(near.contains("those that are near are `priority`"), "{near}");
-    assert!(problem("vattention").contains("`vattention-auto`"));
+    assert!(problem("vattention").contains("`vattention-strict`"));
     assert!(problem("zzzzzzzzzzzz").contains("those are `dense`"));
     let suffixed = problem("priority.toml");
     assert!(

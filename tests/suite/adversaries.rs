@@ -13,7 +13,7 @@ use vattention::samplers::{LogitIndex, Priority, Stratified};
 use vattention::selectors::{OracleTopK, Sink, Window};
 use vattention::{
     PipelineConfig, Share, Size,
-    plugin::{AutoSize, BudgetEstimator, SamplerConfig, Score, Uniform},
+    plugin::{Estimator, SamplerConfig, Score, Uniform},
 };
 use vattention_testkit::adversarial::{AdversarialHead, Adversary, BLOCK, sweep};
 use vattention_testkit::promises::{PromiseTrials, RowCounts, contradicted_of, for_each};
@@ -66,7 +66,7 @@ impl Method {
         self,
         tokens: usize,
         share: Share,
-        estimator: Box<dyn BudgetEstimator>,
+        estimator: Box<dyn Estimator>,
     ) -> Arc<PipelineConfig> {
         let ends = Size::Tokens(ENDS / 2);
         let mut config = PipelineConfig {
@@ -77,7 +77,7 @@ impl Method {
             ..PipelineConfig::default()
         };
         if let Some(top) = self.top(tokens) {
-            let size = AutoSize::Fixed(Size::Tokens(top));
+            let size = Size::Tokens(top);
             config.selectors.push(Box::new(OracleTopK { size, score: Score::Head }));
         }
         Arc::new(config)

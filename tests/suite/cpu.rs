@@ -14,10 +14,10 @@ use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::selectors::Sink;
 
 use vattention::{
-    Attention, Demand, FallBack, Fraction, Kind, Options, Output, PipelineConfig, Promise, Result,
+    Attention, FallBack, Fraction, Goal, Kind, Options, Output, PipelineConfig, Promise, Result,
     Shape, Share, Size, Storage, Target, Turn, backend,
     plugin::{
-        Assumptions, Budget, BudgetEstimator, NewTokens, Picks, Radius, Row, SampleStats, Selector,
+        Assumptions, Estimator, NewTokens, Picks, Radius, Row, SampleStats, Selector,
         SelectorConfig, Site, register, typetag,
     },
 };
@@ -104,19 +104,15 @@ fn a_large_budget_is_met_by_reading_everything() {
 struct Wary {}
 
 #[typetag::serde(name = "wary")]
-impl BudgetEstimator for Wary {
-    fn budget(&self, stats: &SampleStats) -> Budget {
-        let tokens = if stats.var_e > 0.0 { stats.n_s } else { stats.b };
-        Budget { tokens, kind: Kind::None, assumes: Assumptions::NONE }
+impl Estimator for Wary {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        let relative = if stats.var_e > 0.0 && stats.b < stats.n_s { f64::INFINITY } else { 0.0 };
+        Radius::new(relative, Kind::None, Assumptions::NONE)
     }
 
-    fn radius(&self, _: &SampleStats) -> Radius {
-        Radius::new(f64::INFINITY, Kind::None, Assumptions::NONE)
-    }
-
-    fn demand(&self) -> Demand {
+    fn goal(&self) -> Result<Goal, &'static str> {
         let half = Fraction::try_from(0.5).unwrap();
-        Demand::of(Promise::new(Target::Sdpa, half, half))
+        Ok(Promise::new(Target::Sdpa, half, half).into())
     }
 }
 
@@ -313,7 +309,7 @@ fn a_sample_of_nothing_changes_nothing() {
     for share in [Share::Group, Share::Head] {
         let selectors: Vec<Box<dyn SelectorConfig>> = vec![Box::new(sink.clone())];
         let nothing = Ratio::sized(Size::Tokens(0), 0.1.try_into().unwrap());
-        let estimator: Option<Box<dyn BudgetEstimator>> = Some(Box::new(nothing));
+        let estimator: Option<Box<dyn Estimator>> = Some(Box::new(nothing));
         let config = PipelineConfig { selectors, share, estimator, ..Default::default() };
         let config = Arc::new(config);
         let run = |name: &str| {

@@ -11,7 +11,10 @@ use vattention::estimators::formula::{
     serfling, whole_tokens, z_one, z_two,
 };
 use vattention::{Fraction, engine::Softmax, estimators, plugin::SampleStats, statistics::Sample};
-use vattention::{Target, plugin::BudgetEstimator};
+use vattention::{
+    Target,
+    plugin::{Estimator, required_size},
+};
 
 /// The rows, by id.
 fn rows() -> BTreeMap<u64, Value> {
@@ -53,6 +56,7 @@ fn split(got: &SdpaSplit, row: &Value) {
 /// Statistics with the given scales, of which an estimator uses only some.
 fn stats_of(n_s: f64, d: f64, norm_n: f64) -> SampleStats {
     SampleStats {
+        drawn: 100,
         b: 100,
         n_s: n_s as usize,
         visible: n_s as usize,
@@ -69,7 +73,6 @@ fn stats_of(n_s: f64, d: f64, norm_n: f64) -> SampleStats {
         // Estimates that need no allowance.
         kurtosis_e: 1.0,
         kurtosis_w: 1.0,
-        sum_e_norm_v: 1.0,
         max_norm_v: 1.0,
         bound: None,
         unseen: None,
@@ -77,7 +80,7 @@ fn stats_of(n_s: f64, d: f64, norm_n: f64) -> SampleStats {
 }
 
 /// Makes an estimator from its terms.
-type Make = fn(Terms) -> Box<dyn BudgetEstimator>;
+type Make = fn(Terms) -> Box<dyn Estimator>;
 
 /// What drawing without replacement makes of a budget, out of how many.
 type Finite = fn(f64, usize) -> f64;
@@ -111,7 +114,7 @@ fn asks(row: &Value, make: Make, finite: Finite, target: Target, combine: estima
             ..estimators::Terms::new(target, promised, delta)
         };
         let want = whole_tokens(want, n_s as usize);
-        assert_eq!(make(terms).budget(&stats).tokens, want, "{correction:?} in {row}");
+        assert_eq!(required_size(&*make(terms), &stats).tokens, want, "{correction:?} in {row}");
     }
 }
 
@@ -124,7 +127,6 @@ fn sample_stats(inputs: &Value) -> SampleStats {
         e: &e,
         values: &values,
         certain: &certain,
-        certain_norms: 0.0,
         n_s: inputs["n_s"].as_u64().unwrap() as usize,
         visible: inputs["n_s"].as_u64().unwrap() as usize,
         query_heads: 1,
@@ -177,18 +179,18 @@ fn check_b_need(row: &Value, all: &BTreeMap<u64, Value>) {
         let parallel_to_itself = (stats.kurtosis_w - 1.0) / stats.b as f64;
         stats.nu = 1.0 / (1.0 / stats.nu - parallel_to_itself);
     }
-    assert_eq!(estimator.budget(&stats).tokens, whole_tokens(want, n_s), "{row}");
+    assert_eq!(required_size(&estimator, &stats).tokens, whole_tokens(want, n_s), "{row}");
 }
 
-fn clt(terms: Terms) -> Box<dyn BudgetEstimator> {
+fn clt(terms: Terms) -> Box<dyn Estimator> {
     Box::new(estimators::Clt(terms))
 }
 
-fn proxy(terms: Terms) -> Box<dyn BudgetEstimator> {
+fn proxy(terms: Terms) -> Box<dyn Estimator> {
     Box::new(estimators::SubGaussian(terms))
 }
 
-fn bounded(terms: Terms) -> Box<dyn BudgetEstimator> {
+fn bounded(terms: Terms) -> Box<dyn Estimator> {
     let (combine, correction) = (terms.combine, terms.correction);
     let epsilon = terms.epsilon.unwrap();
     let defaults = estimators::Hoeffding::new(terms.target, epsilon, terms.delta);

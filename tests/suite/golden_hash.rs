@@ -39,7 +39,7 @@ fn write_weights(case: &Case, layers: usize, path: &Path) {
 /// The pipeline of a composition with the peer's maps, and its size of heavy tokens.
 fn pipeline(maskers: &Value, weights: &Path) -> PipelineConfig {
     let hash = HashAttention {
-        size: size(&maskers[2]["heavy_size"]).into(),
+        size: size(&maskers[2]["heavy_size"]),
         weights: Some(weights.into()),
         bits: None,
         codes: IndexOf::Head,

@@ -19,7 +19,7 @@ use vattention::selectors::{Sink, Window};
 use vattention::{
     PipelineConfig, Result, Share, Size, available_backends,
     plugin::{
-        Assurance, Design, Picks, Row, Sampler, SamplerConfig, Site, Stream, register, typetag,
+        Design, Evidence, Picks, Row, Sampler, SamplerConfig, Site, Stream, register, typetag,
     },
 };
 
@@ -178,8 +178,8 @@ impl SamplerConfig for Peer {
         Size::Tokens(1)
     }
 
-    fn evidence(&self) -> Assurance {
-        Assurance::Nothing
+    fn evidence(&self) -> Evidence {
+        Evidence::Nothing
     }
 }
 

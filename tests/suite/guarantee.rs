@@ -18,11 +18,8 @@ use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::selectors::OracleTopK;
 use vattention::trace::TraceLayer;
 use vattention::{
-    Demand, FallBack, Fraction, Options, PipelineConfig, Promise, Share, Size, Target, backend,
-    plugin::{
-        Budget, BudgetEstimator, Radius, SampleStats, Score, SelectorConfig, Uniform, register,
-        typetag,
-    },
+    FallBack, Fraction, Goal, Options, PipelineConfig, Promise, Share, Size, Target, backend,
+    plugin::{Estimator, Radius, SampleStats, Score, SelectorConfig, Uniform, register, typetag},
 };
 
 const TOKENS: usize = 5000;
@@ -96,7 +93,7 @@ fn share_of_context(share: f64) -> Size {
 }
 
 fn exact_top() -> Box<dyn SelectorConfig> {
-    Box::new(OracleTopK { size: share_of_context(0.05).into(), score: Score::Head })
+    Box::new(OracleTopK { size: share_of_context(0.05), score: Score::Head })
 }
 
 /// Runs an estimator after a selector, and counts by a promise.
@@ -104,7 +101,7 @@ fn run(
     layer: &TraceLayer,
     selector: Box<dyn SelectorConfig>,
     share: Share,
-    estimator: Box<dyn BudgetEstimator>,
+    estimator: Box<dyn Estimator>,
     promise: &Promise,
 ) -> LayerTrials {
     let pipeline = Arc::new(PipelineConfig {
@@ -127,7 +124,7 @@ fn contradicted(violations: usize, delta: f64) -> bool {
 }
 
 /// Makes an estimator from its terms.
-type Make = fn(&Promise) -> Box<dyn BudgetEstimator>;
+type Make = fn(&Promise) -> Box<dyn Estimator>;
 
 /// Checks every cell; `mutant` is the same with a mistake, for estimators that are not so
 /// conservative as to forgive it. Returns how many cells proved something.
@@ -161,42 +158,37 @@ fn check(target: Target, epsilons: [f64; 2], make: Make, mutant: Option<Make>) -
     proved
 }
 
-fn ratio(promise: &Promise) -> Box<dyn BudgetEstimator> {
+fn ratio(promise: &Promise) -> Box<dyn Estimator> {
     Box::new(Ratio::new(promise.epsilon, promise.delta))
 }
 
 /// An estimator with half of the budget that it has for variances as they are estimated.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-struct Half(#[schemars(with = "serde_json::Value")] Box<dyn BudgetEstimator>);
+struct Half(#[schemars(with = "serde_json::Value")] Box<dyn Estimator>);
 
 #[typetag::serde(name = "half")]
-impl BudgetEstimator for Half {
-    fn budget(&self, stats: &SampleStats) -> Budget {
-        let estimated = SampleStats { kurtosis_e: 1.0, kurtosis_w: 1.0, ..*stats };
-        let budget = self.0.budget(&estimated);
-        Budget { tokens: budget.tokens / 2, ..budget }
-    }
-
+impl Estimator for Half {
     fn radius(&self, stats: &SampleStats) -> Radius {
-        self.0.radius(stats)
+        let estimated = SampleStats { kurtosis_e: 1.0, kurtosis_w: 1.0, ..*stats };
+        self.0.radius(&estimated.at((2 * stats.b).min(stats.n_s)))
     }
 
-    fn demand(&self) -> Demand {
-        self.0.demand()
+    fn goal(&self) -> Result<Goal, &'static str> {
+        self.0.goal()
     }
 }
 
 register!(Estimator, "half", Half, "half of what another asks for");
 
-fn half_ratio(promise: &Promise) -> Box<dyn BudgetEstimator> {
+fn half_ratio(promise: &Promise) -> Box<dyn Estimator> {
     Box::new(Half(ratio(promise)))
 }
 
-fn clt(promise: &Promise) -> Box<dyn BudgetEstimator> {
+fn clt(promise: &Promise) -> Box<dyn Estimator> {
     Box::new(Clt(Terms::new(promise.target, promise.epsilon, promise.delta)))
 }
 
-fn half_clt(promise: &Promise) -> Box<dyn BudgetEstimator> {
+fn half_clt(promise: &Promise) -> Box<dyn Estimator> {
     Box::new(Half(clt(promise)))
 }
 
@@ -238,7 +230,7 @@ fn the_papers_combination_is_conservative() {
 /// Violations of each query head in `trials` steps of the `cpu` backend, and the mean sample.
 fn run_on_cpu(
     head: Head,
-    estimator: Box<dyn BudgetEstimator>,
+    estimator: Box<dyn Estimator>,
     promise: &Promise,
     trials: usize,
 ) -> (usize, f64) {

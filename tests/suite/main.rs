@@ -5,7 +5,6 @@
 
 mod adversaries;
 mod append;
-mod auto;
 mod backends;
 mod bars;
 mod cache;

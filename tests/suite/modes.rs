@@ -14,7 +14,7 @@ use vattention::{
     Certificate, Fraction, Kind, PipelineConfig, RowReport, Shape, Size, Target,
     engine::{Pipeline, Reading, Softmax},
     plugin::{
-        Assumption, BudgetEstimator, NewTokens, Score, SelectorConfig, Site, Step, Tokens, Uniform,
+        Assumption, Estimator, NewTokens, Score, SelectorConfig, Site, Step, Tokens, Uniform,
     },
 };
 
@@ -168,7 +168,7 @@ impl Selection {
     fn selector(self) -> Box<dyn SelectorConfig> {
         let size = Size::Share(fraction(0.05));
         match self {
-            Self::Exact => Box::new(OracleTopK { size: size.into(), score: Score::Head }),
+            Self::Exact => Box::new(OracleTopK { size: size, score: Score::Head }),
             Self::Forgetful => Box::new(Forgetful { size, recall: 0.9 }),
         }
     }
@@ -188,7 +188,7 @@ struct Cell {
 
 impl Cell {
     /// `ratio` for the output, `clt` for the rest.
-    fn estimator(&self) -> Box<dyn BudgetEstimator> {
+    fn estimator(&self) -> Box<dyn Estimator> {
         let (epsilon, delta) = (fraction(self.epsilon), fraction(self.delta));
         if self.target == Target::Sdpa {
             let mut ratio = Ratio::new(epsilon, delta);

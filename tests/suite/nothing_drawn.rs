@@ -10,7 +10,7 @@ use vattention::estimators::Ratio;
 use vattention::index::{HashTables, Rule, TableBits, Transform};
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::plugin::{
-    Assurance, Attended, BudgetEstimator, Design, Picks, Row, Sampler, SamplerConfig, Selector,
+    Attended, Design, Estimator, Evidence, Picks, Row, Sampler, SamplerConfig, Selector,
     SelectorConfig, Site, Size, Stream, register, typetag,
 };
 use vattention::samplers::LshSampler;
@@ -36,8 +36,8 @@ impl SamplerConfig for Mute {
         Size::Tokens(1)
     }
 
-    fn evidence(&self) -> Assurance {
-        if self.grows { Assurance::Variances } else { Assurance::Nothing }
+    fn evidence(&self) -> Evidence {
+        if self.grows { Evidence::Variances } else { Evidence::Nothing }
     }
 }
 
@@ -115,7 +115,7 @@ fn the_newest_token_is_read_where_nothing_is_picked_and_nothing_drawn() {
     let make_ratio = || Box::new(Ratio::sized(Size::Tokens(1), 0.1.try_into().unwrap()));
     let samplers: [Box<dyn SamplerConfig>; 3] =
         [Box::new(Mute { grows: false }), Box::new(Mute { grows: true }), Box::new(lsh())];
-    let estimators: [Option<Box<dyn BudgetEstimator>>; 3] = [None, Some(make_ratio()), None];
+    let estimators: [Option<Box<dyn Estimator>>; 3] = [None, Some(make_ratio()), None];
     for (sampler, estimator) in samplers.into_iter().zip(estimators) {
         for (share, idle, omit_error_bars, fall_back) in [
             (Share::Head, false, false, FallBack::Never),

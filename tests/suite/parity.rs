@@ -37,7 +37,7 @@ fn pipeline(maskers: &Value) -> Option<PipelineConfig> {
             "sink" => Box::new(selectors::Sink { size: size(&masker["sink_size"]) }),
             "local" => Box::new(selectors::Window { size: size(&masker["window_size"]) }),
             "oracle_top_k" => Box::new(selectors::OracleTopK {
-                size: size(&masker["heavy_size"]).into(),
+                size: size(&masker["heavy_size"]),
                 score: vattention::plugin::Score::Head,
             }),
             "oracle_top_p" => Box::new(selectors::OracleTopP {

@@ -10,7 +10,7 @@ use vattention::samplers::{LogitIndex, Priority};
 use vattention::selectors::OracleTopK;
 use vattention::{
     Kind, Size,
-    plugin::{Assumption, AutoSize, Score},
+    plugin::{Assumption, Score},
 };
 
 use vattention_testkit::promises::{
@@ -71,7 +71,7 @@ fn the_scores_of_a_selector_keep_the_promise() {
         for (epsilon, delta) in [(0.1, 0.1), (0.05, 0.2)] {
             let estimator = Box::new(ratio(Mode::Default, epsilon, delta));
             let mut config = only(Box::new(priority(LogitIndex::Selectors)), estimator);
-            let size = AutoSize::Fixed(Size::Tokens(TOKENS / 50));
+            let size = Size::Tokens(TOKENS / 50);
             config.selectors.push(Box::new(OracleTopK { size, score: Score::Head }));
             let bench = bench(head, config);
             let found = bench.run();

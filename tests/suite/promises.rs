@@ -9,7 +9,7 @@ use vattention::config::load;
 use vattention::estimators::Ratio;
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::plugin::{
-    BudgetEstimator, Demand, Fraction, Radius, SampleStats, SelectorConfig, Size, register, typetag,
+    Estimator, Fraction, Goal, Radius, SampleStats, SelectorConfig, Size, register, typetag,
 };
 use vattention::selectors::{H2o, Sink};
 use vattention::{PipelineConfig, Share};
@@ -45,14 +45,14 @@ struct Narrow {
 }
 
 #[typetag::serde(name = "narrow")]
-impl BudgetEstimator for Narrow {
+impl Estimator for Narrow {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let Radius { relative, kind, assumes } = self.ratio.radius(stats);
         Radius::new(0.3 * relative, kind, assumes)
     }
 
-    fn demand(&self) -> Demand {
-        self.ratio.demand()
+    fn goal(&self) -> Result<Goal, &'static str> {
+        self.ratio.goal()
     }
 }
 
@@ -66,10 +66,7 @@ fn ratio() -> Ratio {
     Ratio::new(fraction(0.1), fraction(0.1))
 }
 
-fn pipeline(
-    selector: Box<dyn SelectorConfig>,
-    estimator: Box<dyn BudgetEstimator>,
-) -> PipelineConfig {
+fn pipeline(selector: Box<dyn SelectorConfig>, estimator: Box<dyn Estimator>) -> PipelineConfig {
     PipelineConfig {
         share: Share::Head,
         selectors: vec![selector],
@@ -79,7 +76,7 @@ fn pipeline(
 }
 
 /// Result of `promise!` for a selector and an estimator.
-fn tried(selector: Box<dyn SelectorConfig>, estimator: Box<dyn BudgetEstimator>) -> String {
+fn tried(selector: Box<dyn SelectorConfig>, estimator: Box<dyn Estimator>) -> String {
     keeps_promise(&Arc::new(pipeline(selector, estimator))).err().unwrap_or_default()
 }
 

@@ -16,7 +16,7 @@ use vattention::samplers::Stratified;
 use vattention::selectors::OracleTopK;
 use vattention::{
     PipelineConfig, Share, Size,
-    plugin::{AutoSize, BudgetEstimator, SamplerConfig, Score, Uniform},
+    plugin::{Estimator, SamplerConfig, Score, Uniform},
 };
 
 use vattention_testkit::promises::{
@@ -28,7 +28,7 @@ use crate::common::mistakes::QuarterOfTheVariance;
 
 /// The best tokens, then what there is for the rest.
 fn after_top_k(rest: PipelineConfig) -> PipelineConfig {
-    let size = AutoSize::Fixed(Size::Tokens(TOKENS / 20));
+    let size = Size::Tokens(TOKENS / 20);
     let best = Box::new(OracleTopK { size, score: Score::Head });
     let mut config = rest;
     config.selectors.insert(0, best);
@@ -45,7 +45,7 @@ fn the_promise_is_kept_with_few_more_tokens_than_a_uniform_sample_needs() {
     for_each_head(|head| {
         for (epsilon, delta) in [(0.1, 0.1), (0.1, 0.2), (0.05, 0.05)] {
             let ratio = || -> Box<Ratio> { Box::new(ratio(Mode::Default, epsilon, delta)) };
-            let run = |sampler, estimator: Box<dyn BudgetEstimator>| {
+            let run = |sampler, estimator: Box<dyn Estimator>| {
                 bench(head, after_top_k(only(sampler, estimator))).run()
             };
             let found = run(stratified(), ratio());

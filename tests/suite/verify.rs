@@ -12,11 +12,11 @@ use vattention::experiments::{
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::trace::{Trace, TraceInfo, TraceLayer, write_trace};
 use vattention::{
-    Demand, Fraction, Kind, PipelineConfig, Promise, Scope, Share, Size, Storage, Target, backend,
+    Fraction, Goal, Kind, PipelineConfig, Promise, Scope, Share, Size, Storage, Target, backend,
     estimators::Ratio,
     plugin::{
-        Assumptions, Budget, BudgetEstimator, Design, Picks, Radius, Row, SampleStats, Sampler,
-        SamplerConfig, Site, Stream, Uniform, register, typetag,
+        Assumptions, Design, Estimator, Picks, Radius, Row, SampleStats, Sampler, SamplerConfig,
+        Site, Stream, Uniform, register, typetag,
     },
 };
 
@@ -260,24 +260,20 @@ fn samples_are_drawn_anew_for_each_trial() {
 struct Stubborn {
     tokens: usize,
     epsilon: Fraction,
-    floor: Option<Fraction>,
     scope: Scope,
     target: Target,
 }
 
 #[typetag::serde(name = "stubborn")]
-impl BudgetEstimator for Stubborn {
-    fn budget(&self, _: &SampleStats) -> Budget {
-        Budget { tokens: self.tokens, kind: Kind::Asymptotic, assumes: Assumptions::ALL }
+impl Estimator for Stubborn {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        let relative = if stats.b < self.tokens { f64::INFINITY } else { 0.0 };
+        Radius::new(relative, Kind::Asymptotic, Assumptions::ALL)
     }
 
-    fn radius(&self, _: &SampleStats) -> Radius {
-        Radius::new(0.0, Kind::Asymptotic, Assumptions::ALL)
-    }
-
-    fn demand(&self) -> Demand {
+    fn goal(&self) -> Result<Goal, &'static str> {
         let promise = Promise::new(self.target, self.epsilon, fraction(0.1));
-        Demand::of(Promise { floor: self.floor, scope: self.scope, ..promise })
+        Ok(Goal::from(Promise { scope: self.scope, ..promise }))
     }
 }
 
@@ -285,7 +281,7 @@ register!(Estimator, "stubborn", Stubborn, "as many tokens each time");
 
 fn stubborn(tokens: usize, epsilon: f64) -> Stubborn {
     let epsilon = fraction(epsilon);
-    Stubborn { tokens, epsilon, floor: None, scope: Scope::Row, target: Target::Sdpa }
+    Stubborn { tokens, epsilon, scope: Scope::Row, target: Target::Sdpa }
 }
 
 /// The verdict on an estimator after a base sample.
@@ -352,24 +348,6 @@ fn heavy_tokens_that_another_sampler_left_undrawn_are_named() {
     assert_eq!(verdict(heavy).cause, Cause::TailSeen);
 }
 
-/// Values 12 and −10 in turn: the output is 1, but 11 if they did not cancel.
-#[test]
-fn errors_are_relative_to_the_floor() {
-    let cancelling = || flat(1, |token| [12.0, -10.0][token % 2]);
-    let at = |floor| {
-        let floor = Some(fraction(floor));
-        checked(cancelling(), 200, Stubborn { floor, ..stubborn(200, 0.2) })
-    };
-    let (half, tenth) = (at(0.5), at(0.05));
-    let ratio = tenth.heads[0].error.mean / half.heads[0].error.mean;
-    assert!((ratio - 5.5).abs() < 1e-3, "11 / 2 to 1: {ratio}");
-    assert!(
-        !tenth.held && tenth.violations.violated > 1000,
-        "an error of 0.75 in standard deviation"
-    );
-    assert!((0.2..0.3).contains(&half.heads[0].error.p95), "{:?}", half.heads[0].error);
-}
-
 /// Heads that are each within a tenth, but not all of them together.
 #[test]
 fn a_promise_about_a_step_is_about_all_heads_of_a_layer() {
@@ -396,7 +374,7 @@ fn a_promise_about_a_step_is_about_all_heads_of_a_layer() {
 
 #[test]
 fn other_epsilons_are_of_what_promises() {
-    let with = |estimator: Box<dyn BudgetEstimator>| PipelineConfig {
+    let with = |estimator: Box<dyn Estimator>| PipelineConfig {
         estimator: Some(estimator),
         ..PipelineConfig::default()
     };

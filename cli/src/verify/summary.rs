@@ -4,7 +4,7 @@ use vattention::experiments::{
     Count, CountTest, Evidence, EvidenceCounts, Fault, JudgedRows, LEVEL, PromiseTest,
     PromiseVerdict, RowsTogether, SUSPICION, UnitsViolated, Verification,
 };
-use vattention::{Demand, Scope, plugin::Assumption};
+use vattention::{Goal, Scope, plugin::Assumption};
 
 use crate::numbers::{few_digits, short};
 
@@ -30,7 +30,7 @@ pub(super) fn text(verdict: &Verification) -> String {
 
 /// What a promise is judged by, over all queries.
 fn judged(verdict: &Verification) -> &'static str {
-    match verdict.demand.scope {
+    match verdict.goal.scope {
         Scope::Row => "head",
         Scope::Step => "layer",
     }
@@ -38,16 +38,16 @@ fn judged(verdict: &Verification) -> &'static str {
 
 /// What is tried.
 fn samples(verdict: &Verification) -> &'static str {
-    match verdict.demand.scope {
+    match verdict.goal.scope {
         Scope::Row => "samples",
         Scope::Step => "steps",
     }
 }
 
-/// `Pr(error of sdpa > 0.1, floor 0.05) <= 0.1, for each query head`
+/// `Pr(error of sdpa > 0.1) <= 0.1, for each query head`
 fn promise(verdict: &Verification) -> String {
-    let Demand { target, delta, floor, scope, epsilon, limit, .. } = verdict.demand;
-    let floor = floor.map_or_else(String::new, |floor| format!(", floor {}", floor.get()));
+    let Goal { target, delta, scope, .. } = verdict.goal;
+    let (epsilon, limit) = (verdict.goal.epsilon(), verdict.goal.limit());
     let judged = match scope {
         Scope::Row => "each query head",
         Scope::Step => "all query heads of a layer together",
@@ -55,7 +55,7 @@ fn promise(verdict: &Verification) -> String {
     let least = epsilon.map_or_else(|| "its error bar".into(), |epsilon| few_digits(epsilon.get()));
     let limited =
         if limit.is_some() { "; its error bar where the limit does not suffice" } else { "" };
-    format!("Pr(error of {target} > {least}{floor}) <= {}, for {judged}{limited}", delta.get())
+    format!("Pr(error of {target} > {least}) <= {}, for {judged}{limited}", delta.get())
 }
 
 /// `error bars: 0.081 on average, 0.1 at most; the error exceeds its bar in 0.4 % of ...`
@@ -128,7 +128,7 @@ fn together(verdict: &Verification) -> String {
 fn units_violated(verdict: &Verification, worst: &UnitsViolated) -> String {
     let RowsTogether { units, heads, samples, .. } = verdict.rows_together;
     let UnitsViolated { at_least, units: violated, allowed, .. } = *worst;
-    let units = match (verdict.demand.scope, heads) {
+    let units = match (verdict.goal.scope, heads) {
         (Scope::Row, 0 | 1) => format!("{units} rows"),
         (Scope::Row, _) => format!("{units} lists of {heads} rows have a row"),
         (Scope::Step, _) => format!("{units} steps"),
@@ -153,7 +153,7 @@ fn coverage(coverage: &JudgedRows) -> String {
 }
 
 fn answer(verdict: &Verification) -> String {
-    let delta = verdict.demand.delta.get();
+    let delta = verdict.goal.delta.get();
     match verdict.verdict {
         PromiseVerdict::Held => {
             format!("held: nothing contradicts delta = {delta}\n{}", detectable(verdict))

@@ -190,8 +190,8 @@ fn compare_writes_the_keys_that_other_tools_read() {
     assert_eq!(keys(guarantee), ["evidence", "kind", "lists", "promise", "violations"]);
     assert_eq!(guarantee["lists"], json!({ "count": 40, "heads_per_list": 1 }));
     let promise = &guarantee["promise"];
-    assert_eq!(keys(promise), ["delta", "epsilon", "floor", "scope", "target"]);
-    assert_eq!((&promise["floor"], &promise["scope"]), (&Value::Null, &"row".into()));
+    assert_eq!(keys(promise), ["delta", "epsilon", "scope", "target"]);
+    assert_eq!(promise["scope"], "row");
     assert_eq!(promise["target"], "denominator");
     assert_eq!(guarantee["kind"], "asymptotic");
     assert_eq!(guarantee["evidence"], "within-delta");
@@ -534,7 +534,7 @@ fn pipelines_are_made_to_read_a_share_of_a_trace() {
     let verify = ["verify", vattention, "--density", "0.5", "--trials", "100"];
     succeed(&[&verify[..], &more, &changes].concat());
     let verdict: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
-    let epsilon = format!("epsilon {:.3}", verdict["demand"]["epsilon"].as_f64().unwrap());
+    let epsilon = format!("epsilon {:.3}", verdict["goal"]["epsilon"].as_f64().unwrap());
     assert_eq!(epsilon, pipelines[5]["set"], "as compare finds it");
 }
 
@@ -700,7 +700,7 @@ fn verify_says_of_each_head_whether_the_promise_held() {
             "assumes",
             "bars",
             "contradicted_by",
-            "demand",
+            "goal",
             "evidence",
             "fault",
             "heads",
@@ -723,8 +723,8 @@ fn verify_says_of_each_head_whether_the_promise_held() {
             "worst_row"
         ]
     );
-    let demanded = ["delta", "epsilon", "floor", "limit", "scope", "size", "target"];
-    assert_eq!(keys(&verdict["demand"]), demanded);
+    let goal = ["delta", "epsilon", "limit", "scope", "target"];
+    assert_eq!(keys(&verdict["goal"]), goal);
     assert_eq!((&verdict["held"], &verdict["kind"]), (&true.into(), &"asymptotic".into()));
     assert_eq!((&verdict["verdict"], &verdict["contradicted_by"]), (&"held".into(), &json!([])));
     let coverage = ["judged", "least_samples", "least_trials", "unjudged"];

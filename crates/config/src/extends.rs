@@ -197,7 +197,7 @@ fn not_a_path(span: &Span) -> Misfit {
         span: span.clone(),
         message: "wrong type for unset: expected a list of keys in quotes".into(),
         label: "here",
-        help: "for instance, `unset = [\"estimator.floor\", \"selectors.0\"]`".into(),
+        help: "for instance, `unset = [\"estimator.limit\", \"selectors.0\"]`".into(),
     }
 }
 

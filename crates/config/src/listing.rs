@@ -80,7 +80,6 @@ fn takes(schema: &Value, definitions: &Value) -> String {
     if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
         return match name {
             "Size" => "tokens or share".into(),
-            "AutoSize" => "tokens, share or \"auto\"".into(),
             "Fraction" => "number between 0 and 1".into(),
             _ => takes(&definitions[name], definitions),
         };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use vattention_core::{
-    BudgetEstimator, Conflict, PipelineConfig, SamplerConfig, SelectorConfig, plugin::ComponentKind,
+    Conflict, Estimator, PipelineConfig, SamplerConfig, SelectorConfig, plugin::ComponentKind,
 };
 
 use crate::de::{read, read_all};
@@ -207,7 +207,7 @@ impl Reader {
                 ComponentKind::Sampler,
                 Some("uniform"),
             ),
-            estimator: part.table::<Box<dyn BudgetEstimator>>(
+            estimator: part.table::<Box<dyn Estimator>>(
                 "estimator",
                 ComponentKind::Estimator,
                 None,
@@ -415,7 +415,7 @@ impl Part<'_> {
 }
 
 /// Fills in a delta for an estimator that cannot be read because `delta` is missing.
-fn without_delta(node: &Node) -> Option<Box<dyn BudgetEstimator>> {
+fn without_delta(node: &Node) -> Option<Box<dyn Estimator>> {
     node.get("delta").is_none().then(|| read(&node.with("delta", Value::Float(0.5))).ok())?
 }
 

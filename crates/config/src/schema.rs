@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use vattention_core::schemars::{JsonSchema, SchemaGenerator};
 use vattention_core::{
-    AutoSize, SelectorConfig, Share, Size,
+    SelectorConfig, Share, Size,
     pipeline::Layers,
     plugin::{Component, ComponentKind, components},
 };
@@ -36,7 +36,7 @@ pub fn schema() -> Value {
             "unset": {
                 "type": "array",
                 "items": { "type": "string" },
-                "description": "What to take out of the file that is extended, such as `estimator.floor` or `selectors.0`.",
+                "description": "What to take out of the file that is extended, such as `estimator.limit` or `selectors.0`.",
             },
             "name": text("What tables and plots call it; default: the file's name."),
             "seed": {
@@ -142,9 +142,8 @@ pub(crate) fn is_selector(field: &Value) -> bool {
 /// Whether a field with this schema is a number of tokens or a share of the context.
 pub(crate) fn is_size(field: &Value) -> bool {
     let definition = field["$ref"].as_str().and_then(|path| path.rsplit('/').next());
-    let is_one = |name: &str| name == Size::schema_name() || name == AutoSize::schema_name();
     let optional = field["anyOf"].as_array().into_iter().flatten();
-    definition.is_some_and(is_one) || optional.into_iter().any(is_size)
+    definition.is_some_and(|name| name == Size::schema_name()) || optional.into_iter().any(is_size)
 }
 
 /// A component's schema with the `type` that names it.

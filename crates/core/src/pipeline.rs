@@ -8,9 +8,11 @@ mod lessons;
 mod look;
 mod reading;
 mod row_report;
+mod search;
 
 pub use config::{PipelineConfig, Share};
 pub use kv_head::{Choice, Pipeline};
 pub use layers::{LayerSettings, Layers};
 pub use reading::{List, Read, Reading};
 pub use row_report::RowReport;
+pub use search::required_size;

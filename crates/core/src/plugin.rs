@@ -7,9 +7,9 @@ mod selector;
 mod tunable;
 mod uniform;
 
-pub use estimator::{Budget, BudgetEstimator, Needs, Radius, searched_budget};
+pub use estimator::{Budget, Estimator, Radius, Schedule, check_sizes};
 pub use registry::{Component, ComponentKind, components, registry_faults};
-pub use sampler::{Assurance, Design, ProofGoal, Proved, Sampler, SamplerConfig};
+pub use sampler::{Design, Evidence, ProofTerms, SampleProof, Sampler, SamplerConfig};
 pub use selector::{Attended, NewTokens, PromptQueries, Selector, SelectorConfig};
-pub use tunable::{Tunable, TunableDemand};
+pub use tunable::{Tunable, TunableGoal};
 pub use uniform::{Uniform, default_base};

@@ -1,4 +1,4 @@
-//! Promises, and what they rest on.
+//! Goals of samples, promises, error bars, and the grounds that these rest on.
 
 mod assumption;
 
@@ -9,66 +9,117 @@ use crate::{Fraction, Size};
 
 pub use assumption::{Assumption, Assumptions};
 
-/// The demand on a sample: an error within epsilon, with or without a limit to its size, or a size
-/// with an error bar.
+/// The goal of a sample: an error within epsilon, or a size with an error bar.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Demand {
-    /// What the error is of.
+pub struct Goal {
+    /// The quantity that the error is of.
     pub target: Target,
     /// The probability with which the error may exceed epsilon, or its bar.
     pub delta: Fraction,
-    /// As a [`Promise`]'s.
-    pub floor: Option<Fraction>,
-    /// As a [`Promise`]'s.
+    /// The rows that delta is about.
     pub scope: Scope,
-    /// The relative error allowed.
-    pub epsilon: Option<Fraction>,
-    /// Tokens of every sample, whatever its error.
-    pub size: Option<Size>,
-    /// The most tokens of a sample: where these do not suffice, nothing is promised.
-    pub limit: Option<Size>,
+    /// Condition that ends the sample.
+    #[serde(flatten)]
+    pub sample: SampleGoal,
 }
 
-impl Demand {
-    /// A promise without a limit.
-    pub fn of(promise: Promise) -> Self {
-        let Promise { target, epsilon, delta, floor, scope } = promise;
-        Self { target, delta, floor, scope, epsilon: Some(epsilon), size: None, limit: None }
+/// Condition that ends a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum SampleGoal {
+    /// A promise.
+    Promise {
+        /// The relative error allowed.
+        epsilon: Fraction,
+        /// The most tokens of a sample: where these do not suffice, nothing is promised.
+        limit: Option<Size>,
+    },
+    /// Tokens of every sample, whatever its error.
+    Size {
+        /// Their number.
+        size: Size,
+    },
+}
+
+impl SampleGoal {
+    /// The goal that an estimator's fields ask for.
+    ///
+    /// # Errors
+    /// Fields that contradict each other.
+    pub fn new(
+        epsilon: Option<Fraction>,
+        size: Option<Size>,
+        limit: Option<Size>,
+    ) -> Result<Self, &'static str> {
+        match (epsilon, size, limit) {
+            (Some(epsilon), None, limit) => Ok(Self::Promise { epsilon, limit }),
+            (None, Some(size), None) => Ok(Self::Size { size }),
+            (None, None, _) => Err("says neither `epsilon` nor `size`"),
+            (Some(_), Some(_), _) => Err("says both `epsilon` and `size`"),
+            (None, Some(_), Some(_)) => Err("says `limit` beside `size`, which is exact"),
+        }
+    }
+}
+
+impl Goal {
+    /// The relative error allowed, of a promise.
+    pub fn epsilon(&self) -> Option<Fraction> {
+        match self.sample {
+            SampleGoal::Promise { epsilon, .. } => Some(epsilon),
+            SampleGoal::Size { .. } => None,
+        }
+    }
+
+    /// The size of every sample, if it is given.
+    pub fn size(&self) -> Option<Size> {
+        match self.sample {
+            SampleGoal::Promise { .. } => None,
+            SampleGoal::Size { size } => Some(size),
+        }
+    }
+
+    /// The limit of a promise.
+    pub fn limit(&self) -> Option<Size> {
+        match self.sample {
+            SampleGoal::Promise { limit, .. } => limit,
+            SampleGoal::Size { .. } => None,
+        }
     }
 
     /// The promise, if there is an epsilon.
     pub fn promise(&self) -> Option<Promise> {
-        let &Self { target, delta, floor, scope, epsilon, .. } = self;
-        epsilon.map(|epsilon| Promise { target, epsilon, delta, floor, scope })
+        let &Self { target, delta, scope, .. } = self;
+        self.epsilon().map(|epsilon| Promise { target, epsilon, delta, scope })
     }
 
     /// The error bar of a radius.
     pub fn bar(&self, radius: f64) -> ErrorBar {
-        let &Self { target, delta, floor, scope, .. } = self;
-        ErrorBar { target, delta, floor, scope, radius }
+        let &Self { target, delta, scope, .. } = self;
+        ErrorBar { target, delta, scope, radius }
     }
 
-    /// Why its fields contradict each other, if they do.
-    pub(crate) fn conflict(&self) -> Option<&'static str> {
-        match (self.epsilon, self.size, self.limit) {
-            (None, None, _) => Some("says neither `epsilon` nor `size`"),
-            (Some(_), Some(_), _) => Some("says both `epsilon` and `size`"),
-            (None, Some(_), Some(_)) => Some("says `limit` beside `size`, which is exact"),
-            _ => None,
-        }
+    /// The part of delta that one of a layer's `query_heads` is given.
+    pub fn row_delta(&self, query_heads: usize) -> f64 {
+        self.scope.share_of(self.delta.get(), query_heads)
+    }
+}
+
+impl From<Promise> for Goal {
+    /// Without a limit.
+    fn from(promise: Promise) -> Self {
+        let Promise { target, epsilon, delta, scope } = promise;
+        Self { target, delta, scope, sample: SampleGoal::Promise { epsilon, limit: None } }
     }
 }
 
 /// `Pr(error of the target > radius) ≤ delta`, at one step, for one sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ErrorBar {
-    /// What the error is of.
+    /// The quantity that the error is of.
     pub target: Target,
     /// The probability with which it may exceed the radius.
     pub delta: Fraction,
-    /// As a [`Promise`]'s.
-    pub floor: Option<Fraction>,
-    /// As a [`Promise`]'s.
+    /// The rows that delta is about.
     pub scope: Scope,
     /// The relative error, in `[0, ∞]`.
     pub radius: f64,
@@ -76,8 +127,7 @@ pub struct ErrorBar {
 
 /// `Pr(error of the target > epsilon) ≤ delta`, at one step.
 ///
-/// The error is relative to the target's norm; with a floor ρ, to no less than `ρ Σ e |v|`
-/// (numerator) or `ρ Σ e |v| / Σ e` (output), ρ times the norm if values did not cancel.
+/// The error is relative to the target's norm.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Promise {
     /// The quantity within epsilon.
@@ -86,16 +136,14 @@ pub struct Promise {
     pub epsilon: Fraction,
     /// The probability with which it may be exceeded.
     pub delta: Fraction,
-    /// ρ: the target's norm counts as at least this share of `Σ e |v|`. Unused for a denominator.
-    pub floor: Option<Fraction>,
     /// The rows that delta is about.
     pub scope: Scope,
 }
 
 impl Promise {
-    /// For each row by itself, without a floor.
+    /// For each row by itself.
     pub fn new(target: Target, epsilon: Fraction, delta: Fraction) -> Self {
-        Self { target, epsilon, delta, floor: None, scope: Scope::Row }
+        Self { target, epsilon, delta, scope: Scope::Row }
     }
 }
 
@@ -133,7 +181,7 @@ impl Scope {
     }
 }
 
-/// What a promise rests on, weakest first.
+/// Grounds of a promise, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -152,27 +200,28 @@ pub enum Kind {
 pub struct Certificate {
     /// Target, epsilon, delta and scope, if the pipeline makes a promise.
     pub promise: Option<Promise>,
-    /// The error bar at the last look. `None` if nothing was drawn, if a sampler's draws say
+    /// The error bar at the last check. `None` if nothing was drawn, if a sampler's draws say
     /// nothing, or if the device does not report it.
     pub bar: Option<ErrorBar>,
-    /// What promise and bar rest on.
+    /// The ground of promise and bar.
     pub kind: Kind,
     /// Its assumptions.
     pub assumes: Assumptions,
-    /// Whether the last look found the sample large enough for the promise.
+    /// True if the last check found the sample large enough for the promise.
     pub held: bool,
 }
 
 impl Certificate {
-    /// Whether the row has an error bar but no promise: it had a size, or the limit did not suffice.
+    /// Returns true for an error bar without a promise: the row had a size, or the limit did not
+    /// suffice.
     pub fn is_bar_alone(&self) -> bool {
         self.promise.is_none() && self.bar.is_some()
     }
 
-    /// For a row with `demand` that read everything.
-    pub fn exact(demand: Option<Demand>) -> Self {
-        let promise = demand.and_then(|demand| demand.promise());
-        let bar = demand.map(|demand| demand.bar(0.0));
+    /// For a row with a `goal` that read everything.
+    pub fn exact(goal: Option<Goal>) -> Self {
+        let promise = goal.and_then(|goal| goal.promise());
+        let bar = goal.map(|goal| goal.bar(0.0));
         Self { promise, bar, kind: Kind::Exact, assumes: Assumptions::NONE, held: true }
     }
 }

@@ -13,7 +13,7 @@ pub(crate) mod top;
 
 pub use picks::Picks;
 pub use prefix_max::PrefixMax;
-pub use row::{Row, Sampling, Score, Step};
+pub use row::{Row, Score, Step};
 pub use rows_view::RowsView;
 pub use shape::{Shape, Site};
 pub use softmax::Softmax;

@@ -10,7 +10,7 @@
 //! | `sdpa`        | `√b = min [√c2(δ_N) s_N + (1 + R) z(δ_D) s_D] / R` | `√b = min 2 [z(δ_N) s_N + z(δ_D) s_D] / ε` |
 //!
 //! The paper draws a fresh sample of the budget's size; here the base sample is extended to it, so
-//! the base counts, and each look judges by all tokens so far. With `rounds = 1` the budget is
+//! the base counts, and each check judges by all tokens so far. With `rounds = 1` the budget is
 //! drawn unchecked, as in the paper.
 //!
 //! Then the finite-population correction, unless `correction = "none"`.
@@ -28,13 +28,14 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    BudgetEstimator, Demand, SampleStats,
-    plugin::{Budget, Needs, Radius, TunableDemand, searched_budget},
+    ClosedForm, Estimator, Goal, SampleStats,
+    plugin::{Evidence, Radius, Schedule, TunableGoal},
     register, typetag,
 };
 
 use crate::formula::{c2, z_two};
-use crate::moments::{Quantiles, budget, radius};
+use crate::moments::{closed_form, radius};
+use crate::splits::Quantiles;
 use crate::{Combine, Terms};
 
 /// The paper's estimator, and its repaired form.
@@ -43,30 +44,24 @@ use crate::{Combine, Terms};
 pub struct Clt(pub Terms);
 
 #[typetag::serde(name = "clt")]
-impl BudgetEstimator for Clt {
+impl Estimator for Clt {
     fn radius(&self, stats: &SampleStats) -> Radius {
         self.with_quantiles(stats.value_dim, |quantiles| radius(&self.0, stats, quantiles))
     }
 
-    fn budget(&self, stats: &SampleStats) -> Budget {
-        let known =
-            self.with_quantiles(stats.value_dim, |quantiles| budget(&self.0, stats, quantiles));
-        known.unwrap_or_else(|| searched_budget(self, stats))
+    fn goal(&self) -> Result<Goal, &'static str> {
+        self.0.goal()
     }
 
-    fn demand(&self) -> Demand {
-        self.0.demand()
+    fn evidence(&self) -> Evidence {
+        self.0.mode.evidence()
     }
 
-    fn needs(&self) -> Needs {
-        self.0.mode.needs()
+    fn schedule(&self) -> Schedule {
+        self.0.mode.schedule(self.0.rounds)
     }
 
-    fn rounds(&self) -> usize {
-        self.0.rounds.get().into()
-    }
-
-    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+    fn tunable(&mut self) -> Option<TunableGoal<'_>> {
         Some(self.0.tunable())
     }
 }

@@ -3,7 +3,6 @@
 mod bernstein;
 mod bounded;
 mod finite;
-mod looks;
 mod quantile;
 mod ratio_grid;
 mod ratio_grids;
@@ -11,13 +10,12 @@ mod relative;
 mod sdpa;
 mod split;
 
-pub use bernstein::{bernstein_radius, lower_bound, output_error, relative_error, upper_bound};
+pub use bernstein::{bernstein_radius, output_error, relative_error, upper_bound};
 pub use bounded::{
-    empirical_bernstein, fewest_draws, hoeffding, hoeffding_radius, mcdiarmid_radius,
+    McDiarmid, empirical_bernstein, hoeffding, hoeffding_radius, mcdiarmid_radius,
     mcdiarmid_radius_of, serfling, serfling_factor,
 };
 pub use finite::{fpc, unbounded, whole_tokens};
-pub use looks::look_sizes;
 pub use quantile::{c2, chi2_isf, kappa, q_rob, sub_gaussian, z_one, z_two};
 pub use ratio_grid::{DeltaSplit, RatioGrid, ratio_grid};
 pub use ratio_grids::RatioGrids;

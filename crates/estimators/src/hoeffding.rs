@@ -14,7 +14,7 @@
 //!
 //! A proved budget is drawn exactly: `rounds` and the base sample play no part in it.
 //!
-//! Cost: O(1) for the denominator; O(b log n_s) for the others, to solve for `b`.
+//! Cost: O(1) for the denominator; O(b) for each radius of the others.
 //!
 //! # Guarantee
 //! (eq. 14, 15.) `denominator` (not `combine = "paper"`): finite-sample. Nothing in the bound is estimated, so
@@ -29,18 +29,16 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    BudgetEstimator, Demand, Fraction, Kind, SampleStats, Scope, Size, Target,
-    plugin::{Budget, Needs, Radius, TunableDemand},
-    promise::{Assumption, Assumptions},
+    ClosedForm, Denominator, Estimator, Formula, Fraction, Goal, Kind, Numerator, Population,
+    SampleStats, Scope, Size, Target,
+    plugin::{Evidence, Radius, Schedule, TunableGoal},
+    promise::{Assumption, Assumptions, SampleGoal},
     register, typetag,
 };
 
 use crate::conversion::Conversion;
-use crate::formula::{
-    fewest_draws, hoeffding, hoeffding_radius, mcdiarmid_radius, mcdiarmid_radius_of, sdpa,
-    sdpa_error, serfling, serfling_factor, whole_tokens,
-};
-use crate::goal::Goal;
+use crate::formula::{McDiarmid, hoeffding_radius, mcdiarmid_radius, sdpa_error, serfling_factor};
+use crate::splits::{Quantiles, splits};
 use crate::terms::default_rounds;
 use crate::{Combine, Correction};
 
@@ -48,12 +46,12 @@ use crate::{Combine, Correction};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hoeffding {
-    /// What is to be within epsilon.
+    /// The quantity to be within epsilon.
     pub target: Target,
     /// The relative error allowed: a promise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<Fraction>,
-    /// Tokens of every sample, instead: the error bar says what they bought.
+    /// Tokens of every sample, instead: the error bar says how much they achieve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
     /// The most tokens of a sample. Where they do not suffice, nothing is promised, and the error bar says
@@ -62,20 +60,16 @@ pub struct Hoeffding {
     pub limit: Option<Size>,
     /// The probability with which the error may exceed epsilon, or its bar.
     pub delta: Fraction,
-    /// The least that `|N|` is taken for, as a share of `Σ e |v|`: what it would be if values did not
-    /// cancel. The denominator has no use for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub floor: Option<Fraction>,
-    /// Whether delta is of each query head, or of all of a layer together.
+    /// Rows that delta is about: each query head, or all of a layer together.
     #[serde(default)]
     pub scope: Scope,
-    /// Which constants to use.
+    /// Constants of the bound.
     #[serde(default)]
     pub combine: Combine,
-    /// Whether to use that the residual is finite.
+    /// Correction for the residual being finite.
     #[serde(default)]
     pub correction: Correction,
-    /// How often the sample may be looked at, at least 1, if the budget depends on it.
+    /// The largest number of checks, at least 1, if the budget depends on the sample.
     #[serde(default = "default_rounds")]
     pub rounds: NonZeroU8,
 }
@@ -89,7 +83,6 @@ impl Hoeffding {
             size: None,
             limit: None,
             delta,
-            floor: None,
             scope: Scope::default(),
             combine: Combine::default(),
             correction: Correction::default(),
@@ -97,12 +90,12 @@ impl Hoeffding {
         }
     }
 
-    /// Whether the budget is known before anything is drawn.
+    /// Returns true if the budget is known before anything is drawn.
     fn proved(&self) -> bool {
         self.target == Target::Denominator && self.combine == Combine::Exact
     }
 
-    /// What the promise rests on, and what it takes for granted.
+    /// The ground of the promise, and its assumptions.
     fn ground(&self) -> (Kind, Assumptions) {
         if self.proved() {
             (Kind::FiniteSample, Assumptions::NONE)
@@ -120,134 +113,60 @@ impl Hoeffding {
         }
     }
 
-    fn error(&self, stats: &SampleStats, goal: &Goal, bound: f64) -> f64 {
-        let vectors = Vectors::new(stats, goal, bound);
-        let draws = stats.b as f64;
-        let shrink = match self.correction {
-            Correction::Finite => serfling_factor(draws, stats.n_s as f64).max(0.0),
-            Correction::None => 1.0,
-        };
+    /// Error relative to the estimate; no residual weight exceeds `bound`.
+    fn error(&self, stats: &SampleStats, delta: f64, bound: f64) -> f64 {
+        let (draws, n_s) = (stats.b as f64, stats.n_s as f64);
+        // The vectors `e v` are no longer than this, relative to `|N|`.
+        let largest = n_s * bound * stats.max_norm_v / stats.norm_n;
         let d = if self.proved() { stats.d_certain } else { stats.d };
-        let one = |delta: f64| stats.n_s as f64 * hoeffding_radius(delta, bound) / d;
-        let den = |delta: f64| one(delta) * (shrink / draws).sqrt();
-        let num = |delta: f64| match self.correction {
-            Correction::Finite => vectors.radius_of(stats.b, delta),
-            Correction::None => vectors.radius(delta) / draws.sqrt(),
+        let (den_shrink, num) = match self.correction {
+            Correction::Finite => {
+                let trace = largest.powi(2) * n_s / (n_s - 1.0);
+                let radius = McDiarmid::new(stats.b, stats.n_s, trace, 2.0 * largest);
+                (serfling_factor(draws, n_s).max(0.0), radius)
+            }
+            Correction::None => (1.0, McDiarmid::infinite(draws, largest.powi(2), 2.0 * largest)),
         };
+        let one = |delta: f64| n_s * hoeffding_radius(delta, bound) / d;
+        let den = |delta: f64| one(delta) * (den_shrink / draws).sqrt();
+        let num = |delta: f64| num.radius(delta);
         match self.target {
-            Target::Denominator => den(goal.delta),
-            Target::Numerator => num(goal.delta),
-            Target::Sdpa => sdpa_error(self.combine.combination(), goal.delta, num, den),
+            Target::Denominator => den(delta),
+            Target::Numerator => num(delta),
+            Target::Sdpa => sdpa_error(self.combine.combination(), delta, num, den),
         }
-    }
-
-    fn denominator(&self, stats: &SampleStats, goal: &Goal, bound: f64) -> usize {
-        let d = if self.proved() { stats.d_certain } else { stats.d };
-        let n_s = stats.n_s as f64;
-        let tolerance = goal.epsilon * d;
-        let infinite = hoeffding(goal.delta, n_s, bound, tolerance);
-        let b = match self.correction {
-            Correction::Finite => serfling(infinite, n_s),
-            Correction::None => infinite,
-        };
-        whole_tokens(b, stats.n_s)
-    }
-
-    fn numerator(&self, stats: &SampleStats, goal: &Goal, bound: f64) -> usize {
-        let &Goal { epsilon, delta, .. } = goal;
-        let vectors = Vectors::new(stats, goal, bound);
-        match self.correction {
-            Correction::None => whole_tokens((vectors.radius(delta) / epsilon).powi(2), stats.n_s),
-            Correction::Finite => fewest_draws(stats.n_s, epsilon, |b| vectors.radius_of(b, delta)),
-        }
-    }
-
-    fn sdpa(&self, stats: &SampleStats, goal: &Goal, bound: f64) -> usize {
-        let &Goal { epsilon, delta, .. } = goal;
-        let vectors = Vectors::new(stats, goal, bound);
-        let n_s = stats.n_s as f64;
-        let den = |delta: f64| n_s * hoeffding_radius(delta, bound) / stats.d;
-        let num = |delta: f64| vectors.radius(delta);
-        let combination = self.combine.combination();
-        let split = sdpa(combination, epsilon, delta, num, den);
-        match self.correction {
-            Correction::None => whole_tokens(split.b, stats.n_s),
-            Correction::Finite => fewest_draws(stats.n_s, epsilon, |b| {
-                let draws = b as f64;
-                let shrink = (serfling_factor(draws, n_s).max(0.0) / draws).sqrt();
-                let num = vectors.radius_of(b, split.delta_num);
-                combination.error(num, den(split.delta_den) * shrink)
-            }),
-        }
-    }
-}
-
-/// The vectors `e v` of the residual, all of norm at most `largest`, relative to `|N|`.
-struct Vectors {
-    n_s: usize,
-    largest: f64,
-}
-
-impl Vectors {
-    fn new(stats: &SampleStats, goal: &Goal, bound: f64) -> Self {
-        let norm_n = goal.norm_n(stats);
-        let largest = stats.n_s as f64 * bound * stats.max_norm_v / norm_n;
-        Self { n_s: stats.n_s, largest }
-    }
-
-    /// At one draw out of infinitely many. The trace is at most `M²`, the diameter `2M`.
-    fn radius(&self, delta: f64) -> f64 {
-        mcdiarmid_radius(delta, self.largest.powi(2), 2.0 * self.largest)
-    }
-
-    /// At `b` draws out of `n_s`.
-    fn radius_of(&self, b: usize, delta: f64) -> f64 {
-        let n = self.n_s as f64;
-        let trace = self.largest.powi(2) * n / (n - 1.0);
-        mcdiarmid_radius_of(b, self.n_s, delta, trace, 2.0 * self.largest)
     }
 }
 
 #[typetag::serde(name = "hoeffding")]
-impl BudgetEstimator for Hoeffding {
+impl Estimator for Hoeffding {
+    fn goal(&self) -> Result<Goal, &'static str> {
+        let &Self { target, delta, scope, epsilon, size, limit, .. } = self;
+        Ok(Goal { target, delta, scope, sample: SampleGoal::new(epsilon, size, limit)? })
+    }
+
+    fn evidence(&self) -> Evidence {
+        Evidence::Range
+    }
+
+    fn schedule(&self) -> Schedule {
+        if self.proved() {
+            Schedule::Before
+        } else {
+            Schedule::Adaptive { rounds: self.rounds.get().into() }
+        }
+    }
+
     fn radius(&self, stats: &SampleStats) -> Radius {
         let (kind, assumes) = self.ground();
-        let goal = &Goal::new(&self.demand(), stats);
-        let conversion = self.conversion();
-        let error = |bound: f64| conversion.bar(goal, |goal| self.error(stats, goal, bound));
+        let delta = self.scope.share_of(self.delta.get(), stats.query_heads);
+        let error = |bound: f64| self.conversion().bar(self.error(stats, delta, bound), delta);
         Radius::new(stats.bound.map_or(f64::INFINITY, error), kind, assumes)
     }
 
-    fn budget(&self, stats: &SampleStats) -> Budget {
-        let (kind, assumes) = self.ground();
-        let goal = &Goal::new(&self.demand(), stats);
-        let tokens = |bound: f64| {
-            self.conversion().budget(goal, |goal| match self.target {
-                Target::Denominator => self.denominator(stats, goal, bound),
-                Target::Numerator => self.numerator(stats, goal, bound),
-                Target::Sdpa => self.sdpa(stats, goal, bound),
-            })
-        };
-        let tokens = stats.bound.map_or(stats.n_s, tokens);
-        Budget { tokens, kind, assumes }
-    }
-
-    fn demand(&self) -> Demand {
-        let &Self { target, delta, floor, scope, epsilon, size, limit, .. } = self;
-        Demand { target, delta, floor, scope, epsilon, size, limit }
-    }
-
-    fn needs(&self) -> Needs {
-        Needs::Range
-    }
-
-    fn rounds(&self) -> usize {
-        if self.proved() { 0 } else { self.rounds.get().into() }
-    }
-
-    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+    fn tunable(&mut self) -> Option<TunableGoal<'_>> {
         let Self { epsilon, size, delta, .. } = self;
-        Some(TunableDemand { epsilon: epsilon.as_mut(), size: size.as_mut(), delta })
+        Some(TunableGoal { epsilon: epsilon.as_mut(), size: size.as_mut(), delta })
     }
 }
 

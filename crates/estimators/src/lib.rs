@@ -6,7 +6,6 @@
 
 mod clt;
 mod conversion;
-mod goal;
 mod hoeffding;
 mod mode;
 mod moments;

@@ -1,30 +1,31 @@
-//! How sure a promise is to be of what the sample does not show.
+//! Assumptions about the tokens that a sample does not show.
+
+use std::num::NonZeroU8;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Demand, Kind, SampleStats,
-    plugin::{Budget, Needs, Radius},
+    Kind, SampleStats, Target,
+    plugin::{Evidence, Radius, Schedule},
     promise::{Assumption, Assumptions},
     sample::ALLOWANCE,
 };
 
 use crate::conversion::Conversion;
-use crate::goal::Goal;
-use crate::{rigorous, strict, unseen};
+use crate::{strict, unseen};
 
-/// What a budget may take for granted (docs/guarantees.md, sections 4 and 5).
+/// Assumptions of a bound (docs/guarantees.md, sections 4 and 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// That sums are near to normal, that moments are as estimated, but for an allowance, and that the
-    /// sample has seen the residual's tail, unless the sampler knows what it may have missed.
+    /// Sums are near to normal, moments are as estimated, but for an allowance, and the sample has seen
+    /// the residual's tail, unless the sampler bounds what it may have missed.
     #[default]
     Default,
-    /// Where the selectors prove a bound, or the sampler knows, the sample is so large that what it
-    /// missed and its error come to epsilon together, and no tail need have been seen.
+    /// The tail need not have been seen where selectors or sampler bound what the sample missed: that and
+    /// the error of the sums are within epsilon together.
     Strict,
-    /// Nothing: a theorem for every finite sample, from weights that are proved to be bounded.
+    /// None: a theorem for every finite sample, from weights that are proved to be bounded.
     Rigorous,
 }
 
@@ -48,71 +49,49 @@ impl Corrections {
 const UNSEEN_SHARE: f64 = 0.1;
 
 impl Mode {
-    /// The error bar of a sample, given the radius by the central limit theorem, which is relative to
-    /// the estimate.
+    /// The error bar of a sample of one row, whose part of the failure probability is `delta`, given
+    /// the radius by the central limit theorem, which is relative to the estimate.
     pub(crate) fn radius(
         self,
-        demand: &Demand,
+        target: Target,
+        delta: f64,
         stats: &SampleStats,
         corrections: Corrections,
-        asymptotic: impl Fn(&SampleStats, &Goal) -> f64,
+        asymptotic: impl Fn(&SampleStats, f64) -> f64,
     ) -> Radius {
-        let goal = Goal::new(demand, stats);
-        if self == Self::Rigorous {
-            return rigorous::radius(&goal, stats);
-        }
         let stats = &stats.raised(corrections.allowance);
-        let of_sums = |goal: &Goal| asymptotic(stats, goal);
-        let missed = UNSEEN_SHARE * goal.delta;
-        let others = Goal { delta: goal.delta - missed, ..goal };
-        let bar =
-            |goal: &Goal, radius: &dyn Fn(&Goal) -> f64| corrections.conversion.bar(goal, radius);
+        let missed = UNSEEN_SHARE * delta;
+        let others = delta - missed;
+        let bar = |radius: f64, delta: f64| corrections.conversion.bar(radius, delta);
         let tail_counted =
             Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments);
         let (relative, assumes) = match (self, &stats.unseen, stats.bound) {
             (_, Some(unseen), _) => {
-                let shift = |goal: &Goal| unseen::shift(goal, stats, unseen, missed);
-                let bar = bar(&others, &|goal| unseen::radius(self, of_sums(goal), shift(goal)));
-                (bar, if unseen.proved { tail_counted } else { Assumptions::ALL })
+                let shift = unseen::shift(target, stats, unseen, missed);
+                let radius = unseen::radius(self, asymptotic(stats, others), shift);
+                (bar(radius, others), if unseen.proved { tail_counted } else { Assumptions::ALL })
             }
             (Self::Strict, None, Some(bound)) => {
-                let shift = |goal: &Goal| strict::shift(goal, stats, bound, missed);
-                (bar(&others, &|goal| of_sums(goal) + shift(goal)), tail_counted)
+                let shift = strict::shift(target, stats, bound, missed);
+                (bar(asymptotic(stats, others) + shift, others), tail_counted)
             }
-            _ => (bar(&goal, &of_sums), Assumptions::ALL),
+            _ => (bar(asymptotic(stats, delta), delta), Assumptions::ALL),
         };
         Radius::new(relative, Kind::Asymptotic, assumes)
     }
 
-    /// The budget, if it is known by a formula: that of a uniform sample, of an estimator that asks for
-    /// `asymptotic` tokens by the central limit theorem.
-    pub(crate) fn budget(
-        self,
-        demand: &Demand,
-        stats: &SampleStats,
-        corrections: Corrections,
-        asymptotic: impl Fn(&SampleStats, &Goal) -> usize,
-    ) -> Option<Budget> {
-        let goal = Goal::new(demand, stats);
-        let needs_search = stats.unseen.is_some() || stats.bound.is_some();
-        match self {
-            Self::Strict if needs_search => None,
-            Self::Default if stats.unseen.is_some() => None,
-            Self::Default | Self::Strict => {
-                let stats = &stats.raised(corrections.allowance);
-                let tokens = |goal: &Goal| asymptotic(stats, goal);
-                Some(Budget {
-                    tokens: corrections.conversion.budget(&goal, tokens),
-                    kind: Kind::Asymptotic,
-                    assumes: Assumptions::ALL,
-                })
-            }
-            Self::Rigorous => Some(rigorous::budget(&goal, stats)),
-        }
+    /// Evidence that this mode needs.
+    pub(crate) fn evidence(self) -> Evidence {
+        if self == Self::Rigorous { Evidence::Proof } else { Evidence::Variances }
     }
 
-    /// What it must be told.
-    pub(crate) fn needs(self) -> Needs {
-        if self == Self::Rigorous { Needs::Proof } else { Needs::Variances }
+    /// The union bound of a proof covers fixed sizes.
+    pub(crate) fn schedule(self, rounds: NonZeroU8) -> Schedule {
+        let rounds = rounds.get().into();
+        if self == Self::Rigorous {
+            Schedule::FixedSizes { rounds }
+        } else {
+            Schedule::Adaptive { rounds }
+        }
     }
 }

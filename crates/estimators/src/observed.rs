@@ -1,4 +1,4 @@
-//! What the statistics say of the drawn tokens themselves.
+//! Means over the drawn tokens, from the statistics.
 
 use vattention_core::SampleStats;
 
@@ -20,7 +20,7 @@ pub(crate) struct Observed {
 
 impl Observed {
     pub(crate) fn new(stats: &SampleStats) -> Self {
-        let (b, n_s) = (stats.b as f64, stats.n_s as f64);
+        let (b, n_s) = (stats.drawn as f64, stats.n_s as f64);
         let rms = |variance: f64, mean: f64| (variance * (b - 1.0) / b + mean * mean).sqrt();
         let output = stats.norm_n / stats.d;
         let mean_e = (stats.d - stats.d_certain) / n_s;
@@ -73,7 +73,6 @@ mod tests {
                 e: &e,
                 values: &values.as_flattened().iter().map(|&x| x as f32).collect::<Vec<_>>(),
                 certain: &Softmax::from_sums(0.0, d_certain, n_certain.to_vec()),
-                certain_norms: 0.0,
                 n_s,
                 visible: n_s + 1,
                 query_heads: 1,

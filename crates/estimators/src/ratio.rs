@@ -26,22 +26,25 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    BudgetEstimator, Demand, Fraction, SampleStats, Scope, Size, Target,
-    plugin::{Budget, Needs, Radius, TunableDemand, searched_budget},
-    register, typetag,
+    ClosedForm, Denominator, Estimator, Formula, Fraction, Goal, Kind, Numerator, Population,
+    SampleStats, Scope, Size, Target,
+    plugin::{Evidence, Radius, Schedule, TunableGoal},
+    promise::{Assumptions, SampleGoal},
+    register,
+    sample::ALLOWANCE,
+    typetag,
 };
 
-use crate::Mode;
-use crate::formula::{DeltaSplit, RatioGrids, fpc, unbounded, whole_tokens};
-use crate::goal::Goal;
+use crate::formula::{RatioGrids, radius_of_bar, unbounded};
 use crate::mode::Corrections;
 use crate::terms::default_rounds;
+use crate::{Mode, rigorous};
 
 /// The direct ratio estimator.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ratio {
-    /// What is to be within epsilon: the output.
+    /// The quantity to be within epsilon: the output.
     #[serde(default)]
     pub target: RatioTarget,
     /// The relative error allowed: a promise.
@@ -56,17 +59,13 @@ pub struct Ratio {
     pub limit: Option<Size>,
     /// The probability with which the error may exceed epsilon, or its bar.
     pub delta: Fraction,
-    /// What may be taken for granted.
+    /// Assumptions of the bound.
     #[serde(default)]
     pub mode: Mode,
-    /// The least that `|N|` is taken for, as a share of `Σ e |v|`: what it would be if values did not
-    /// cancel.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub floor: Option<Fraction>,
-    /// Whether delta is of each query head, or of all of a layer together.
+    /// Rows that delta is about: each query head, or all of a layer together.
     #[serde(default)]
     pub scope: Scope,
-    /// How often the sample may be looked at, at least 1.
+    /// The largest number of checks, at least 1.
     #[serde(default = "default_rounds")]
     pub rounds: NonZeroU8,
     #[serde(skip)]
@@ -92,7 +91,6 @@ impl Ratio {
             limit: None,
             delta,
             mode: Mode::default(),
-            floor: None,
             scope: Scope::default(),
             rounds: default_rounds(),
             grids: RatioGrids::default(),
@@ -110,57 +108,45 @@ impl Ratio {
         self.grids.get(delta, value_dim).splits().to_vec()
     }
 
-    /// By the central limit theorem, from a table made at the first call.
-    fn asymptotic_budget(&self, stats: &SampleStats, goal: &Goal) -> usize {
-        let (s_w, s_d) = deviations(stats, goal);
-        let grid = self.grids.get(goal.delta, stats.value_dim);
-        let infinite = grid.budget(goal.epsilon, s_w, s_d, stats.nu);
-        whole_tokens(fpc(infinite, stats.n_s), stats.n_s)
-    }
-
-    fn asymptotic_radius(&self, stats: &SampleStats, goal: &Goal) -> f64 {
-        let (s_w, s_d) = deviations(stats, goal);
-        let grid = self.grids.get(goal.delta, stats.value_dim);
+    /// Error by the central limit theorem, from a table made at the first call.
+    fn error(&self, stats: &SampleStats, delta: f64) -> f64 {
+        let n_s = stats.n_s as f64;
+        let s_w = n_s * stats.trace_w.sqrt() / stats.norm_n;
+        let s_d = n_s * stats.var_e.sqrt() / stats.d;
+        let grid = self.grids.get(delta, stats.value_dim);
         grid.error(unbounded(stats.b as f64, stats.n_s), s_w, s_d, stats.nu)
     }
 }
 
-/// `s_W` and `s_D`.
-fn deviations(stats: &SampleStats, goal: &Goal) -> (f64, f64) {
-    let n_s = stats.n_s as f64;
-    let s_w = n_s * stats.trace_w.sqrt() / goal.norm_n(stats);
-    (s_w, n_s * stats.var_e.sqrt() / stats.d)
-}
-
 #[typetag::serde(name = "ratio")]
-impl BudgetEstimator for Ratio {
+impl Estimator for Ratio {
+    fn goal(&self) -> Result<Goal, &'static str> {
+        let &Self { delta, scope, epsilon, size, limit, .. } = self;
+        let sample = SampleGoal::new(epsilon, size, limit)?;
+        Ok(Goal { target: Target::Sdpa, delta, scope, sample })
+    }
+
+    fn evidence(&self) -> Evidence {
+        self.mode.evidence()
+    }
+
+    fn schedule(&self) -> Schedule {
+        self.mode.schedule(self.rounds)
+    }
+
     fn radius(&self, stats: &SampleStats) -> Radius {
-        let asymptotic = |stats: &SampleStats, goal: &Goal| self.asymptotic_radius(stats, goal);
-        self.mode.radius(&self.demand(), stats, Corrections::NORMAL, asymptotic)
+        let delta = self.scope.share_of(self.delta.get(), stats.query_heads);
+        if self.mode == Mode::Rigorous {
+            let checks = rigorous::checks(self.size, self.limit, stats.n_s);
+            return rigorous::radius(Target::Sdpa, delta / checks as f64, stats);
+        }
+        let error = |stats: &SampleStats, delta: f64| self.error(stats, delta);
+        self.mode.radius(Target::Sdpa, delta, stats, Corrections::NORMAL, error)
     }
 
-    fn budget(&self, stats: &SampleStats) -> Budget {
-        let asymptotic = |stats: &SampleStats, goal: &Goal| self.asymptotic_budget(stats, goal);
-        let known = self.mode.budget(&self.demand(), stats, Corrections::NORMAL, asymptotic);
-        known.unwrap_or_else(|| searched_budget(self, stats))
-    }
-
-    fn demand(&self) -> Demand {
-        let &Self { delta, floor, scope, epsilon, size, limit, .. } = self;
-        Demand { target: Target::Sdpa, delta, floor, scope, epsilon, size, limit }
-    }
-
-    fn needs(&self) -> Needs {
-        self.mode.needs()
-    }
-
-    fn rounds(&self) -> usize {
-        self.rounds.get().into()
-    }
-
-    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+    fn tunable(&mut self) -> Option<TunableGoal<'_>> {
         let Self { epsilon, size, delta, .. } = self;
-        Some(TunableDemand { epsilon: epsilon.as_mut(), size: size.as_mut(), delta })
+        Some(TunableGoal { epsilon: epsilon.as_mut(), size: size.as_mut(), delta })
     }
 }
 

@@ -8,107 +8,81 @@
 //! | `mean e²` etc.   | [`upper_bound`] from the sample's                                         |
 //! | `|U^ − U| ≤ r_U` | `(n_s/b)` [`bernstein_radius`] of `min(b, n_s − b)` draws                 |
 //! | `|D^ − D| ≤ r_D` | [`empirical_bernstein`]; if `D` is the target, the same as of `U` too     |
-//! | `Σ e |v|`        | [`lower_bound`], if there is a floor                                      |
 //! | `|o^ − o|`       | [`output_error`]`(r_U, r_D, |o^ − c|, D^)`                                |
 //!
 //! The error is within epsilon if its bound is at most `ε/(1 + ε)` of what was estimated. delta is
-//! divided evenly over the bounds used, and over the sizes at which a sample may be looked at: the
-//! first look, which the pipeline fixes, [`look_sizes`], and the limit if there is one.
+//! divided evenly over the bounds used, and over the sizes at which a sample may be checked: the
+//! first check, which the pipeline fixes, [`check_sizes`], and the limit if there is one.
 //!
-//! Cost: O(looks) beside the statistics.
+//! Cost: O(checks) beside the statistics.
 //!
 //! # Guarantee
 //! (Theorem 4.) Finite-sample: `Pr(error of the target > ε) ≤ δ` for every input. Rounding of f32
 //! sums on the `cpu` backend is not part of the theorem.
 
 use vattention_core::{
-    Kind, SampleStats, Target,
-    plugin::{Budget, Radius},
+    Kind, SampleStats, Size, Target,
+    plugin::{Radius, check_sizes},
     promise::Assumptions,
 };
 
 use crate::formula::{
-    bernstein_radius, empirical_bernstein, look_sizes, lower_bound, output_error, relative_error,
-    upper_bound,
+    bernstein_radius, empirical_bernstein, output_error, relative_error, upper_bound,
 };
-use crate::goal::{Goal, Looks};
 use crate::observed::Observed;
 
-/// What the sample proves.
-pub(crate) fn radius(goal: &Goal, stats: &SampleStats) -> Radius {
-    let prove = |bound: f64| Proof::new(goal, stats, bound).error(stats.b);
+/// The number of sizes at which a sample may be checked: one of a given size once.
+pub(crate) fn checks(size: Option<Size>, limit: Option<Size>, n_s: usize) -> usize {
+    if size.is_some() {
+        return 1;
+    }
+    1 + usize::from(limit.is_some()) + check_sizes(n_s).count()
+}
+
+/// The error bar that the sample proves, at one check of one row, whose bounds may fail with
+/// probability `delta` together.
+pub(crate) fn radius(target: Target, delta: f64, stats: &SampleStats) -> Radius {
+    let prove = |bound: f64| Proof::new(target, delta, stats, bound).error(stats.b);
     let relative = stats.bound.map_or(f64::INFINITY, prove);
     Radius::new(relative, Kind::FiniteSample, Assumptions::NONE)
 }
 
-/// The sample's size if it is enough, otherwise the size at which the next look is due.
-pub(crate) fn budget(goal: &Goal, stats: &SampleStats) -> Budget {
-    let tokens = match stats.bound {
-        Some(bound) => Proof::new(goal, stats, bound).fewest(),
-        None => stats.n_s,
-    };
-    Budget { tokens, kind: Kind::FiniteSample, assumes: Assumptions::NONE }
-}
-
 /// The bounds on one row's errors.
 struct Proof<'a> {
-    goal: &'a Goal,
+    target: Target,
     stats: &'a SampleStats,
     observed: Observed,
     /// `B`.
     bound: f64,
-    /// Of each bound at each look.
+    /// The failure probability of each bound.
     delta: f64,
 }
 
 impl<'a> Proof<'a> {
-    fn new(goal: &'a Goal, stats: &'a SampleStats, bound: f64) -> Self {
-        let events = match goal.target {
-            Target::Sdpa | Target::Denominator => 3,
-            Target::Numerator => 2,
+    fn new(target: Target, delta: f64, stats: &'a SampleStats, bound: f64) -> Self {
+        let events = match target {
+            Target::Sdpa | Target::Denominator => 3.0,
+            Target::Numerator => 2.0,
         };
-        let events = events + usize::from(goal.has_floor());
-        let looks = match goal.looks {
-            Looks::One => 1,
-            Looks::List => 1 + look_sizes(stats.n_s).count(),
-            Looks::ListAndLimit => 2 + look_sizes(stats.n_s).count(),
-        };
-        let delta = goal.delta / (events * looks) as f64;
-        Self { goal, stats, observed: Observed::new(stats), bound, delta }
+        Self { target, stats, observed: Observed::new(stats), bound, delta: delta / events }
     }
 
-    /// The size of the sample if that is enough, else the first of the sizes looked at that would be
-    /// with the moments seen so far. The sampler grows a sample by an eighth at least, so no nearer size
-    /// would be looked at.
-    fn fewest(&self) -> usize {
-        let (b, n_s) = (self.stats.b, self.stats.n_s);
-        if self.is_enough(b) {
-            return b;
-        }
-        look_sizes(n_s).find(|&size| size >= b + b / 8 && self.is_enough(size)).unwrap_or(n_s)
-    }
-
-    /// Whether `b` tokens, with the moments of those drawn, bound the error by epsilon.
-    fn is_enough(&self, b: usize) -> bool {
-        self.error(b) <= self.goal.epsilon
-    }
-
-    /// What `b` tokens, with the moments of those drawn, bound the error by.
+    /// Bound on the error of `b` tokens with the moments of those drawn.
     fn error(&self, b: usize) -> f64 {
-        let Self { goal, stats, observed, bound, .. } = self;
-        match goal.target {
+        let Self { target, stats, observed, bound, .. } = self;
+        match target {
             Target::Denominator => {
                 let radius = self.radius_d(b).min(self.radius(b, observed.rms_e, *bound));
-                relative_error(radius, stats.d, 0.0)
+                relative_error(radius, stats.d)
             }
             Target::Numerator => {
                 let radius = self.radius(b, observed.rms_ev, bound * stats.max_norm_v);
-                relative_error(radius, stats.norm_n, self.floor(b))
+                relative_error(radius, stats.norm_n)
             }
             Target::Sdpa => {
                 let radius_d = self.radius_d(b);
                 let error = output_error(self.radius_u(b), radius_d, stats.drift, stats.d);
-                relative_error(error, observed.output, self.floor(b) / (stats.d + radius_d))
+                relative_error(error, observed.output)
             }
         }
     }
@@ -139,21 +113,9 @@ impl<'a> Proof<'a> {
     /// `r_D`.
     fn radius_d(&self, b: usize) -> f64 {
         let Self { stats, .. } = self;
-        let variance = stats.var_e * (stats.b as f64 - 1.0) / stats.b as f64;
+        let variance = stats.var_e * (stats.drawn as f64 - 1.0) / stats.drawn as f64;
         let mean = empirical_bernstein(self.delta, b, stats.n_s, variance.sqrt(), self.bound);
         stats.n_s as f64 * mean
-    }
-
-    /// At most the promise's floor below the numerator, `ρ Σ e |v|`.
-    fn floor(&self, b: usize) -> f64 {
-        if !self.goal.has_floor() {
-            return 0.0;
-        }
-        let Self { goal, stats, bound, .. } = self;
-        let (v, scale) = (stats.max_norm_v, stats.n_s as f64 / b as f64);
-        let most = (stats.d - stats.d_certain) * v / scale;
-        let lacking = most - lower_bound(self.delta, most, bound * v);
-        goal.floor * (stats.sum_e_norm_v - scale * lacking).max(0.0)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The strict mode: what the sample may have missed is counted.
+//! The strict mode: tokens that the sample may have missed are counted.
 //!
 //! Variances are raised as in the default mode.
 //!
@@ -17,27 +17,27 @@
 
 use vattention_core::{SampleStats, Target};
 
-use crate::goal::Goal;
 use crate::observed::Observed;
 
 /// Upper bound, but for probability delta, on the shift of the target by missed tokens, relative to the
 /// target; no residual weight exceeds `bound`.
-pub(crate) fn shift(goal: &Goal, stats: &SampleStats, bound: f64, delta: f64) -> f64 {
-    most_unseen(stats.b, stats.n_s, delta) * error_of_one(goal, stats, bound)
+pub(crate) fn shift(target: Target, stats: &SampleStats, bound: f64, delta: f64) -> f64 {
+    most_unseen(stats.b, stats.n_s, delta) * error_of_one(target, stats, bound)
 }
 
-/// How many tokens `b` draws out of `n_s` may all have missed, but for probability delta.
+/// Number of tokens that `b` draws out of `n_s` may all have missed, but for probability delta.
 fn most_unseen(b: usize, n_s: usize, delta: f64) -> f64 {
     (delta.ln() / (-(b as f64) / n_s as f64).ln_1p()).floor()
 }
 
 /// The relative error that one unseen token makes at the most.
-fn error_of_one(goal: &Goal, stats: &SampleStats, bound: f64) -> f64 {
+fn error_of_one(target: Target, stats: &SampleStats, bound: f64) -> f64 {
     let observed = Observed::new(stats);
-    let norm_n = goal.norm_n(stats);
-    match goal.target {
-        Target::Sdpa => (bound * (stats.max_norm_v + observed.output) + observed.mean_w) / norm_n,
-        Target::Numerator => (bound * stats.max_norm_v + observed.mean_ev) / norm_n,
+    match target {
+        Target::Sdpa => {
+            (bound * (stats.max_norm_v + observed.output) + observed.mean_w) / stats.norm_n
+        }
+        Target::Numerator => (bound * stats.max_norm_v + observed.mean_ev) / stats.norm_n,
         Target::Denominator => bound / stats.d,
     }
 }

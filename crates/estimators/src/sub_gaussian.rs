@@ -15,14 +15,15 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    BudgetEstimator, Demand, SampleStats,
-    plugin::{Budget, Needs, Radius, TunableDemand, searched_budget},
+    ClosedForm, Estimator, Goal, SampleStats,
+    plugin::{Evidence, Radius, Schedule, TunableGoal},
     register, typetag,
 };
 
 use crate::Terms;
 use crate::formula::sub_gaussian;
-use crate::moments::{Quantiles, budget, radius};
+use crate::moments::{closed_form, radius};
+use crate::splits::Quantiles;
 
 /// The paper's "Hoeffding".
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -30,28 +31,24 @@ use crate::moments::{Quantiles, budget, radius};
 pub struct SubGaussian(pub Terms);
 
 #[typetag::serde(name = "sub-gaussian")]
-impl BudgetEstimator for SubGaussian {
+impl Estimator for SubGaussian {
     fn radius(&self, stats: &SampleStats) -> Radius {
         radius(&self.0, stats, &QUANTILES)
     }
 
-    fn budget(&self, stats: &SampleStats) -> Budget {
-        budget(&self.0, stats, &QUANTILES).unwrap_or_else(|| searched_budget(self, stats))
+    fn goal(&self) -> Result<Goal, &'static str> {
+        self.0.goal()
     }
 
-    fn demand(&self) -> Demand {
-        self.0.demand()
+    fn evidence(&self) -> Evidence {
+        self.0.mode.evidence()
     }
 
-    fn needs(&self) -> Needs {
-        self.0.mode.needs()
+    fn schedule(&self) -> Schedule {
+        self.0.mode.schedule(self.0.rounds)
     }
 
-    fn rounds(&self) -> usize {
-        self.0.rounds.get().into()
-    }
-
-    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+    fn tunable(&mut self) -> Option<TunableGoal<'_>> {
         Some(self.0.tunable())
     }
 }

@@ -1,10 +1,12 @@
-//! What `clt` and `sub-gaussian` are told in a pipeline file.
+//! Settings of `clt` and `sub-gaussian`.
 
 use std::num::NonZeroU8;
 
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
-use vattention_core::{Demand, Fraction, Scope, Size, Target, plugin::TunableDemand};
+use vattention_core::{
+    Fraction, Goal, Scope, Size, Target, plugin::TunableGoal, promise::SampleGoal,
+};
 
 use crate::Mode;
 use crate::formula::Combination;
@@ -13,7 +15,7 @@ use crate::formula::Combination;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
-    /// What is to be within epsilon.
+    /// The quantity to be within epsilon.
     pub target: Target,
     /// The relative error allowed: a promise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,46 +29,42 @@ pub struct Terms {
     pub limit: Option<Size>,
     /// The probability with which the error may exceed epsilon, or its bar.
     pub delta: Fraction,
-    /// What may be taken for granted.
+    /// Assumptions of the bound.
     #[serde(default)]
     pub mode: Mode,
-    /// The least that `|N|` is taken for, as a share of `Σ e |v|`: what it would be if values did not
-    /// cancel. The denominator has no use for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub floor: Option<Fraction>,
-    /// Whether delta is of each query head, or of all of a layer together.
+    /// Rows that delta is about: each query head, or all of a layer together.
     #[serde(default)]
     pub scope: Scope,
-    /// Which constants to use.
+    /// Constants of the bound.
     #[serde(default)]
     pub combine: Combine,
-    /// Whether to use that the residual is finite.
+    /// Correction for the residual being finite.
     #[serde(default)]
     pub correction: Correction,
-    /// How often the sample may be looked at, at least 1; the paper looks once.
+    /// The largest number of checks, at least 1; the paper checks once.
     #[serde(default = "default_rounds")]
     pub rounds: NonZeroU8,
 }
 
-/// How the errors of numerator and denominator are bounded and combined.
+/// Bounds on the errors of numerator and denominator, and their combination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Combine {
-    /// With the constants that are right, and no larger than needed.
+    /// The constants that are right, and no larger than needed.
     #[default]
     Exact,
-    /// As the paper does.
+    /// The paper's.
     Paper,
 }
 
-/// Whether the residual is finite.
+/// Correction for a finite residual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Correction {
     /// Sampling without replacement needs fewer tokens.
     #[default]
     Finite,
-    /// As if tokens were drawn from an infinite population.
+    /// None: an infinite population is assumed.
     None,
 }
 
@@ -84,7 +82,6 @@ impl Terms {
             limit: None,
             delta,
             mode: Mode::default(),
-            floor: None,
             scope: Scope::default(),
             combine: Combine::default(),
             correction: Correction::default(),
@@ -92,14 +89,14 @@ impl Terms {
         }
     }
 
-    pub(crate) fn demand(&self) -> Demand {
-        let &Self { target, delta, floor, scope, epsilon, size, limit, .. } = self;
-        Demand { target, delta, floor, scope, epsilon, size, limit }
+    pub(crate) fn goal(&self) -> Result<Goal, &'static str> {
+        let &Self { target, delta, scope, epsilon, size, limit, .. } = self;
+        Ok(Goal { target, delta, scope, sample: SampleGoal::new(epsilon, size, limit)? })
     }
 
-    pub(crate) fn tunable(&mut self) -> TunableDemand<'_> {
+    pub(crate) fn tunable(&mut self) -> TunableGoal<'_> {
         let Self { epsilon, size, delta, .. } = self;
-        TunableDemand { epsilon: epsilon.as_mut(), size: size.as_mut(), delta }
+        TunableGoal { epsilon: epsilon.as_mut(), size: size.as_mut(), delta }
     }
 }
 

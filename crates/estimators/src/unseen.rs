@@ -1,4 +1,4 @@
-//! What a sample may have missed, where the sampler knows.
+//! Bounds on the tokens that a sample may have missed, where the sampler gives them.
 //!
 //! Tokens of which λ draws are expected together are all missed with probability `e^−λ`, and the design
 //! says what one draw's worth of them adds to a sum at the most ([`Unseen`]). So what tokens that are
@@ -16,20 +16,18 @@ use vattention_core::{
 };
 
 use crate::Mode;
-use crate::goal::Goal;
 
 /// The radius, given that of the sums and the shift by missed tokens.
 pub(crate) fn radius(mode: Mode, of_sums: f64, shift: f64) -> f64 {
     if mode == Mode::Strict { of_sums + shift } else { max_or_nan(of_sums, shift) }
 }
 
-/// By how much tokens that are missed with probability delta shift the target, relative to it.
-pub(crate) fn shift(goal: &Goal, stats: &SampleStats, unseen: &Unseen, delta: f64) -> f64 {
-    let norm_n = goal.norm_n(stats);
+/// Shift of the target, relative to it, by tokens that are missed with probability delta.
+pub(crate) fn shift(target: Target, stats: &SampleStats, unseen: &Unseen, delta: f64) -> f64 {
     -delta.ln()
-        * match goal.target {
-            Target::Sdpa => unseen.output / norm_n,
-            Target::Numerator => unseen.numerator / norm_n,
+        * match target {
+            Target::Sdpa => unseen.output / stats.norm_n,
+            Target::Numerator => unseen.numerator / stats.norm_n,
             Target::Denominator => unseen.denominator / stats.d,
         }
 }

@@ -21,12 +21,12 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream,
-    plugin::{Assurance, Design, default_base},
+    plugin::{Design, Evidence, default_base},
     register, typetag,
 };
 use vattention_index::{HashTables, Hashed};
 
-/// What many random hash tables find, weighed by the probability of that.
+/// Tokens found by many random hash tables, weighed by the probability of being found.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct LshSampler(pub HashTables);
@@ -37,13 +37,13 @@ impl SamplerConfig for LshSampler {
         Ok(Box::new(Worker(self.0.index("lsh", site)?)))
     }
 
-    /// There is one look, at what the tables find.
+    /// There is one check, of the tokens that the tables find.
     fn base(&self) -> Size {
         default_base()
     }
 
-    fn evidence(&self) -> Assurance {
-        Assurance::Nothing
+    fn evidence(&self) -> Evidence {
+        Evidence::Nothing
     }
 
     fn shares(&self) -> bool {
@@ -76,7 +76,7 @@ impl Sampler for Worker {
     }
 }
 
-/// What the tables found: all there is to draw.
+/// Tokens that the tables found: all there is to draw.
 struct Found {
     tokens: Vec<usize>,
     probabilities: Vec<f64>,

@@ -66,7 +66,7 @@ use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
     NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Stream,
-    plugin::{Assurance, Design, ProofGoal, Proved, default_base},
+    plugin::{Design, Evidence, ProofTerms, SampleProof, default_base},
     register,
     sample::{Sample, Uniforms, Unseen},
     typetag,
@@ -82,10 +82,10 @@ use sizes::Sizes;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Priority {
-    /// Tokens in the first look at the residual.
+    /// Tokens at the first check.
     #[serde(default = "default_base")]
     pub base: Size,
-    /// What foretells the logits.
+    /// Index that predicts the logits.
     #[serde(default)]
     pub index: LogitIndex,
 }
@@ -96,7 +96,7 @@ impl Default for Priority {
     }
 }
 
-/// What foretells the logits.
+/// Index that predicts the logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LogitIndex {
     /// Codes of the keys of 2 bits for each element.
@@ -122,8 +122,8 @@ impl SamplerConfig for Priority {
         self.base
     }
 
-    fn evidence(&self) -> Assurance {
-        if self.index == LogitIndex::Keys { Assurance::Proof } else { Assurance::Variances }
+    fn evidence(&self) -> Evidence {
+        if self.index == LogitIndex::Keys { Evidence::Proof } else { Evidence::Variances }
     }
 
     fn wants_scores(&self) -> bool {
@@ -160,7 +160,7 @@ impl Sampler for Worker {
 
 /// Independent draws, each with the probability that its size has at the threshold.
 struct PriorityDesign<'a> {
-    /// What the index predicts for each reader.
+    /// Predictions of the index for each query head.
     scans: Vec<Scan<'a>>,
     sizes: Sizes,
     draws: Draws,
@@ -224,9 +224,14 @@ impl Design for PriorityDesign<'_> {
         })
     }
 
-    fn proved(&self, sample: &Sample<'_>, reader: usize, goal: &ProofGoal) -> Option<Proved> {
-        let rule = Rigorous::new(goal, &self.scans[reader], &self.sizes);
-        rule.needed(sample, &self.drawn, self.threshold)
+    fn proof<'a>(
+        &'a self,
+        sample: &'a Sample<'_>,
+        reader: usize,
+        terms: &ProofTerms,
+    ) -> Option<SampleProof<'a>> {
+        let rule = Rigorous::new(terms, &self.scans[reader], &self.sizes);
+        Some(rule.proof(sample, &self.drawn, self.threshold))
     }
 }
 

@@ -47,7 +47,7 @@ use strata::Strata;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stratified {
-    /// Tokens in the first look at the residual.
+    /// Tokens at the first check.
     #[serde(default = "default_base")]
     pub base: Size,
 }

@@ -93,10 +93,6 @@ impl SelectorConfig for DuoAttention {
         self.of.as_ref().map_or(Ok(()), |of| of.check())
     }
 
-    fn needs_sampling(&self) -> bool {
-        self.of.as_ref().is_some_and(|of| of.needs_sampling())
-    }
-
     fn needs_classes(&self) -> bool {
         self.of.as_ref().is_some_and(|of| of.needs_classes())
     }

@@ -5,11 +5,6 @@
 //! among the tokens not yet taken; many agree in as many bits, and of these the lower index comes
 //! first.
 //!
-//! With `size = "auto"` it goes down that ranking, at least 64 tokens and a quarter of what it has
-//! at a time, as long as the tokens taken save the sample after it more than their number. Agreeing
-//! bits are no weights, so it reads their keys and values, and those of 32 tokens at random to know
-//! of the rest, which it takes too.
-//!
 //! The maps are trained (`weights`), or else random hyperplanes, the same for queries and keys, for
 //! which agreeing is an estimate of the angle between them. With `codes = "head"` each query
 //! head has maps of its own, as the authors train them, and every key has a code for each query
@@ -37,7 +32,6 @@
 //! Faster Inference", <https://arxiv.org/abs/2412.14468>; random hyperplanes: Charikar (2002),
 //! "Similarity Estimation Techniques from Rounding Algorithms".
 
-mod auto;
 mod codes;
 mod hyperplanes;
 mod weights;
@@ -48,8 +42,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    AutoSize, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, plugin::Tunable,
-    register, step::Score, typetag,
+    CodeMap, HashCodes, NewTokens, Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site,
+    Size, Step, plugin::Tunable, register, step::Score, typetag,
 };
 
 pub use codes::Codes;
@@ -67,9 +61,8 @@ pub type Bits = Bounded<1, 128, 32>;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HashAttention {
-    /// How many tokens, beside those already taken; `"auto"`: as many as are cheaper to take than to
-    /// sample.
-    pub size: AutoSize,
+    /// Tokens to take, beside those already taken.
+    pub size: Size,
     /// Trained maps, a safetensors file, relative to the pipeline file; absent: random
     /// hyperplanes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,13 +93,8 @@ impl SelectorConfig for HashAttention {
         crate::named("hash-attention", opened)
     }
 
-    fn needs_sampling(&self) -> bool {
-        self.size == AutoSize::Auto
-    }
-
     fn tunable(&mut self) -> Option<Tunable<'_>> {
-        let AutoSize::Fixed(size) = &mut self.size else { return None };
-        Some(Tunable::Sizes(vec![size]))
+        Some(Tunable::Sizes(vec![&mut self.size]))
     }
 }
 
@@ -159,7 +147,7 @@ struct KeyCodes {
 /// The hash codes of a KV head's keys.
 #[derive(Clone, Debug)]
 pub struct HashIndex {
-    size: AutoSize,
+    size: Size,
     score: Score,
     bits: Bits,
     keys: Vec<KeyCodes>,
@@ -206,16 +194,7 @@ impl Selector for HashIndex {
     }
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
-        let scores = self.scores(row);
-        match (self.size, row.sampling()) {
-            (AutoSize::Fixed(size), _) => {
-                picks.take_top(size.of(row.visible()), &scores);
-            }
-            (AutoSize::Auto, Some(sampling)) => {
-                auto::take(row, self.score, &scores, picks, sampling);
-            }
-            (AutoSize::Auto, None) => {}
-        }
+        picks.take_top(self.size.of(row.visible()), &self.scores(row));
     }
 }
 

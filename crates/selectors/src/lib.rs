@@ -2,7 +2,6 @@
 //!
 //! Linking this crate makes them known to pipeline files; the `vattention` facade does.
 
-mod auto;
 #[cfg(test)]
 mod clusters_golden;
 mod double_sparsity;

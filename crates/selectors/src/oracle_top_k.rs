@@ -2,15 +2,8 @@
 //!
 //! Takes the `size` largest `q·k` among the tokens not yet taken, lower index first among equals.
 //!
-//! With `size = "auto"` it takes the `k` that makes `k + max(base, b(k))` the least, `b(k)` being
-//! what the promise of the estimator needs to sample after that. Weights are known; values are
-//! judged by those of the tokens that are taken. What a later selector takes is not foreseen, nor what
-//! `clt` and `sub-gaussian` ask for beyond `ratio` for the output, so that `k` is too small for them. With
-//! `score = "group"` the most demanding query head's `b(k)` counts.
-//!
 //! Cost: O(visible · head_dim) per row: it reads every key. It shows what a perfect index would
-//! pick, and saves value reads only. `"auto"` reads the values of what it takes, and for each query
-//! head if `score = "group"`.
+//! pick, and saves value reads only.
 //!
 //! # Guarantee
 //! With `score = "head"` no untaken token's logit exceeds the best score left over, which it tells
@@ -19,22 +12,19 @@
 //! Gupta, Dar, Goodman, Ciprut, Berant (2021), "Memory-efficient Transformers via Top-k
 //! Attention", <https://arxiv.org/abs/2106.06899>.
 
-mod auto;
-
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    AutoSize, Picks, Result, Row, Selector, SelectorConfig, Site, plugin::Tunable, register,
-    step::Score, typetag,
+    Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Size, Step, plugin::Tunable,
+    register, step::Score, typetag,
 };
 
 /// The tokens with the largest scores.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OracleTopK {
-    /// How many tokens, beside those already taken; `"auto"`: as many as make what is read the
-    /// least.
-    pub size: AutoSize,
+    /// Tokens to take, beside those already taken.
+    pub size: Size,
     /// Whose scores count.
     #[serde(default)]
     pub score: Score,
@@ -50,27 +40,8 @@ impl SelectorConfig for OracleTopK {
         self.score == Score::Head
     }
 
-    fn needs_sampling(&self) -> bool {
-        self.size == AutoSize::Auto
-    }
-
     fn tunable(&mut self) -> Option<Tunable<'_>> {
-        let AutoSize::Fixed(size) = &mut self.size else { return None };
-        Some(Tunable::Sizes(vec![size]))
-    }
-}
-
-impl OracleTopK {
-    /// How many tokens to take for a row, beside `picks`. Without a sample to take them from,
-    /// which no pipeline allows, `"auto"` takes none.
-    fn count(&self, row: &Row<'_>, scores: &[f32], picks: &Picks) -> usize {
-        match (self.size, row.sampling()) {
-            (AutoSize::Fixed(size), _) => size.of(row.visible()),
-            (AutoSize::Auto, Some(sampling)) => {
-                auto::count(row, self.score, scores, picks, sampling)
-            }
-            (AutoSize::Auto, None) => 0,
-        }
+        Some(Tunable::Sizes(vec![&mut self.size]))
     }
 }
 
@@ -81,7 +52,7 @@ impl Selector for OracleTopK {
 
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let scores = row.scores(self.score);
-        let left = picks.take_top(self.count(row, &scores, picks), &scores);
+        let left = picks.take_top(self.size.of(row.visible()), &scores);
         if let (Score::Head, Some(bound)) = (self.score, left) {
             picks.bound_residual(bound);
         }
@@ -98,18 +69,17 @@ register!(
 #[cfg(test)]
 vattention_testkit::laws!(
     by_head,
-    OracleTopK { size: vattention_core::Size::Tokens(7).into(), score: Score::Head }
+    OracleTopK { size: vattention_core::Size::Tokens(7), score: Score::Head }
 );
 #[cfg(test)]
 vattention_testkit::laws!(
     by_group,
-    OracleTopK { size: vattention_core::Size::Tokens(7).into(), score: Score::Group }
+    OracleTopK { size: vattention_core::Size::Tokens(7), score: Score::Group }
 );
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vattention_core::Size;
     use vattention_testkit::{Head, Texture};
 
     #[test]
@@ -119,7 +89,7 @@ mod tests {
         for (score, bounded) in [(Score::Head, true), (Score::Group, false)] {
             let mut picks = Picks::new(100);
             picks.take(3);
-            OracleTopK { size: Size::Tokens(7).into(), score }.select(&row, &mut picks);
+            OracleTopK { size: Size::Tokens(7), score }.select(&row, &mut picks);
             let best = picks.residual().map(|token| row.logit(token)).reduce(f32::max);
             assert_eq!(picks.residual_bound(), best.filter(|_| bounded), "{score:?}");
         }

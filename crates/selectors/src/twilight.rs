@@ -58,10 +58,6 @@ impl SelectorConfig for Twilight {
         self.of.check()
     }
 
-    fn needs_sampling(&self) -> bool {
-        self.of.needs_sampling()
-    }
-
     fn needs_classes(&self) -> bool {
         self.of.needs_classes()
     }
@@ -153,7 +149,7 @@ mod tests {
 
     fn hashes(size: usize, score: Score) -> HashAttention {
         HashAttention {
-            size: Size::Tokens(size).into(),
+            size: Size::Tokens(size),
             weights: None,
             bits: None,
             codes: IndexOf::Group,
@@ -224,7 +220,7 @@ mod tests {
         /// Of all tokens it is the oracle.
         #[test]
         fn of_everything_it_is_oracle_top_p(head in heads(150), mass in 0.05..0.95) {
-            let all = || OracleTopK { size: Size::Tokens(1000).into(), score: Score::Head };
+            let all = || OracleTopK { size: Size::Tokens(1000), score: Score::Head };
             for score in [Score::Head, Score::Group] {
                 let mass = Fraction::try_from(mass).unwrap();
                 let oracle = OracleTopP { mass, of: MassOf::Residual, score };

@@ -2,15 +2,16 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    BudgetEstimator, Fraction, SampleStats,
-    plugin::{Needs, TunableDemand},
+    Estimator, Fraction, SampleStats,
+    pipeline::required_size,
+    plugin::{Evidence, TunableGoal},
     sample::Unseen,
 };
 
 use crate::laws::{Verdict, ensure, read_again};
 
 /// A law: an estimator obeys it for what a sample says, or not.
-pub type EstimatorLaw = fn(&dyn BudgetEstimator, &SampleStats) -> Verdict;
+pub type EstimatorLaw = fn(&dyn Estimator, &SampleStats) -> Verdict;
 
 /// How far a radius may be off by rounding.
 const ROUNDING: f64 = 1e-6;
@@ -19,8 +20,8 @@ const ROUNDING: f64 = 1e-6;
 ///
 /// # Errors
 /// What became of it.
-pub fn round_trips(estimator: &dyn BudgetEstimator, _: &SampleStats) -> Verdict {
-    let (text, again) = read_again::<Box<dyn BudgetEstimator>>(estimator)?;
+pub fn round_trips(estimator: &dyn Estimator, _: &SampleStats) -> Verdict {
+    let (text, again) = read_again::<Box<dyn Estimator>>(estimator)?;
     let text_again = serde_json::to_string(&*again).map_err(|e| e.to_string())?;
     ensure(text == text_again, || format!("{text} became {text_again}"))
 }
@@ -29,7 +30,7 @@ pub fn round_trips(estimator: &dyn BudgetEstimator, _: &SampleStats) -> Verdict 
 ///
 /// # Errors
 /// The radii.
-pub fn falls(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdict {
+pub fn falls(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
     let mut last = f64::INFINITY;
     for parts in 0..=4 {
         let b = stats.b + (stats.n_s - stats.b) * parts / 4;
@@ -42,16 +43,17 @@ pub fn falls(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdict {
     Ok(())
 }
 
-/// A budget is the least size whose radius is epsilon. Not asked of those that are
-/// [told](Needs::Proof) a proof, which look at the sizes of a list alone, nor without a promise.
+/// The size that a promise needs is the least whose radius is epsilon. Estimators that need a
+/// [proof](Evidence::Proof) check fixed sizes alone.
 ///
 /// # Errors
 /// The radius of the budget, or of one token less.
-pub fn agrees(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdict {
-    let Some(promise) = estimator.promise().filter(|_| estimator.needs() != Needs::Proof) else {
+pub fn agrees(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
+    let epsilon = estimator.goal()?.epsilon();
+    let Some(epsilon) = epsilon.filter(|_| estimator.evidence() != Evidence::Proof) else {
         return Ok(());
     };
-    let (epsilon, b) = (promise.epsilon.get(), estimator.budget(stats).tokens);
+    let (epsilon, b) = (epsilon.get(), required_size(estimator, stats).tokens);
     let radius = |b: usize| estimator.radius(&stats.at(b)).relative;
     ensure(b >= stats.n_s || radius(b) <= (1.0 + ROUNDING) * epsilon, || {
         format!("the budget is {b} tokens, and its radius {}, not {epsilon}", radius(b))
@@ -65,21 +67,21 @@ pub fn agrees(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdict {
 ///
 /// # Errors
 /// The radii.
-pub fn scales(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdict {
+pub fn scales(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
     let [radius, scaled] = [stats, &times_four(stats)].map(|of| estimator.radius(of).relative);
     ensure(radius == scaled || (scaled / radius - 1.0).abs() <= ROUNDING, || {
         format!("the radius is {radius}, and {scaled} where all weights are four times as large")
     })
 }
 
-/// What [`tunable`](BudgetEstimator::tunable) lets be set is what the estimator then demands.
+/// What [`tunable`](Estimator::tunable) lets be set is what the estimator then demands.
 ///
 /// # Errors
 /// What it demands instead.
-pub fn is_set(estimator: &dyn BudgetEstimator, _: &SampleStats) -> Verdict {
-    let (_, mut other) = read_again::<Box<dyn BudgetEstimator>>(estimator)?;
+pub fn is_set(estimator: &dyn Estimator, _: &SampleStats) -> Verdict {
+    let (_, mut other) = read_again::<Box<dyn Estimator>>(estimator)?;
     let (share, delta) = (fraction(0.037), fraction(0.041));
-    let Some(TunableDemand { epsilon, size, delta: old_delta }) = other.tunable() else {
+    let Some(TunableGoal { epsilon, size, delta: old_delta }) = other.tunable() else {
         return Ok(());
     };
     let epsilon = epsilon.map(|old| {
@@ -91,10 +93,10 @@ pub fn is_set(estimator: &dyn BudgetEstimator, _: &SampleStats) -> Verdict {
         *old
     });
     *old_delta = delta;
-    let demand = other.demand();
-    ensure((demand.epsilon, demand.size, demand.delta) == (epsilon, size, delta), || {
+    let goal = other.goal()?;
+    ensure((goal.epsilon(), goal.size(), goal.delta) == (epsilon, size, delta), || {
         format!(
-            "epsilon or size were set to {share:?}, delta to {delta:?}, but it demands {demand:?}"
+            "epsilon or size were set to {share:?}, delta to {delta:?}, but it demands {goal:?}"
         )
     })
 }
@@ -104,12 +106,12 @@ pub fn is_set(estimator: &dyn BudgetEstimator, _: &SampleStats) -> Verdict {
 ///
 /// # Errors
 /// The budgets, or the radii.
-pub fn is_monotone(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdict {
+pub fn is_monotone(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
     let mut fewest = usize::MAX;
     let grid = (1..32).map(|step| f64::from(step) / 32.0);
     for epsilon in [0.001, 0.003, 0.01].into_iter().chain(grid).chain([0.99, 0.999]) {
         let Some(other) = with(estimator, Some(epsilon), None) else { break };
-        let tokens = other.budget(stats).tokens;
+        let tokens = required_size(&*other, stats).tokens;
         ensure(tokens <= fewest, || {
             format!(
                 "the budget is {tokens} tokens at epsilon {epsilon}, and {fewest} at a smaller one"
@@ -133,7 +135,7 @@ pub fn is_monotone(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verd
 ///
 /// # Errors
 /// The statistics, and the bar or the budget.
-pub fn distrusts(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdict {
+pub fn distrusts(estimator: &dyn Estimator, stats: &SampleStats) -> Verdict {
     let nan = f64::NAN;
     let unseen = |output, numerator, denominator| {
         Some(Unseen { output, numerator, denominator, proved: true })
@@ -150,7 +152,6 @@ pub fn distrusts(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdic
         (*stats, SampleStats { nu: nan, ..*stats }),
         (*stats, SampleStats { kurtosis_e: nan, ..*stats }),
         (*stats, SampleStats { kurtosis_w: nan, ..*stats }),
-        (*stats, SampleStats { sum_e_norm_v: nan, ..*stats }),
         (*stats, SampleStats { max_norm_v: nan, ..*stats }),
         (*stats, SampleStats { bound: stats.bound.map(|_| nan), ..*stats }),
         (known, SampleStats { unseen: unseen(nan, nan, nan), ..*stats }),
@@ -160,8 +161,9 @@ pub fn distrusts(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdic
         ensure(after >= before * (1.0 - ROUNDING), || {
             format!("the radius is {before}, but {after} of {doubtful:?}")
         })?;
-        if estimator.promise().is_some() {
-            let [before, after] = [known, doubtful].map(|stats| estimator.budget(&stats).tokens);
+        if estimator.goal()?.epsilon().is_some() {
+            let [before, after] =
+                [known, doubtful].map(|stats| required_size(estimator, &stats).tokens);
             ensure(after >= before, || {
                 format!("the budget is {before} tokens, but {after} of {doubtful:?}")
             })?;
@@ -172,12 +174,12 @@ pub fn distrusts(estimator: &dyn BudgetEstimator, stats: &SampleStats) -> Verdic
 
 /// The estimator with another epsilon or delta, if both can be set. Clones share tables.
 fn with(
-    estimator: &dyn BudgetEstimator,
+    estimator: &dyn Estimator,
     epsilon: Option<f64>,
     delta: Option<f64>,
-) -> Option<Box<dyn BudgetEstimator>> {
+) -> Option<Box<dyn Estimator + '_>> {
     let mut other = dyn_clone::clone_box(estimator);
-    let TunableDemand { epsilon: old_epsilon, delta: old_delta, .. } = other.tunable()?;
+    let TunableGoal { epsilon: old_epsilon, delta: old_delta, .. } = other.tunable()?;
     if let Some(epsilon) = epsilon {
         *old_epsilon? = fraction(epsilon);
     }
@@ -199,7 +201,6 @@ fn times_four(stats: &SampleStats) -> SampleStats {
         var_e: 16.0 * stats.var_e,
         trace_ev: 16.0 * stats.trace_ev,
         trace_w: 16.0 * stats.trace_w,
-        sum_e_norm_v: 4.0 * stats.sum_e_norm_v,
         bound: stats.bound.map(|bound| 4.0 * bound),
         ..*stats
     }
@@ -222,6 +223,7 @@ pub fn stats() -> impl Strategy<Value = SampleStats> {
             let n_s = b + more;
             let d = d_certain + n_s as f64 * mean;
             SampleStats {
+                drawn: b,
                 b,
                 n_s,
                 visible: n_s + 10,
@@ -237,7 +239,6 @@ pub fn stats() -> impl Strategy<Value = SampleStats> {
                 nu: 2.0,
                 kurtosis_e: kurtosis,
                 kurtosis_w: 1.5 * kurtosis,
-                sum_e_norm_v: (output + 0.5) * d,
                 max_norm_v,
                 bound: bounded.then_some(1.0),
                 unseen: None,

@@ -13,8 +13,8 @@ use rand_chacha::ChaCha8Rng;
 use statrs::function::beta::beta_reg;
 use vattention_core::ndarray::ArrayView3;
 use vattention_core::{
-    Certificate, Fraction, Kind, NewTokens, Pipeline, PipelineConfig, Shape, Site, Step, Target,
-    TokenClass, Tokens,
+    Certificate, Kind, NewTokens, Pipeline, PipelineConfig, Shape, Site, Step, Target, TokenClass,
+    Tokens,
     pipeline::{Choice, Read, Reading},
     plugin::{Attended, PromptQueries},
     promise::{Assumption, Assumptions},
@@ -190,8 +190,6 @@ struct Exact {
     /// `e` of each token, relative to the largest.
     e: Vec<f64>,
     sums: Sums,
-    /// `Σ e |v| / D`.
-    mean_norm: f64,
 }
 
 /// `Σ e v / p` and `Σ e / p` over some tokens.
@@ -302,8 +300,8 @@ pub fn contradicted_of(violated: usize, trials: usize, delta: f64) -> bool {
 
 /// The failure probability that a row is given.
 fn delta(config: &PipelineConfig) -> f64 {
-    let demand = config.demand().expect("an estimator promises something");
-    demand.scope.share_of(demand.delta.get(), GROUP)
+    let goal = config.goal().expect("an estimator promises something");
+    goal.scope.share_of(goal.delta.get(), GROUP)
 }
 
 impl Length {
@@ -346,7 +344,7 @@ impl PromiseHead {
             Self::Flat | Self::Gaussian | Self::Cancelling | Self::Tiny => None,
             Self::Balanced | Self::Signs(_) | Self::SignChanges(_) => Some((
                 Assumption::Moments,
-                "values cancel, so the norm of the output is estimated badly; write a `floor`",
+                "values cancel, so the norm of the output is estimated badly; take `mode = \"rigorous\"`",
             )),
         }
     }
@@ -625,21 +623,20 @@ impl Exact {
         let logits: Vec<f64> = (0..step.visible).map(|token| f64::from(row.logit(token))).collect();
         let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let e: Vec<f64> = logits.iter().map(|logit| (logit - largest).exp()).collect();
-        let (mut sums, mut norms) = (Sums::default(), 0.0);
+        let mut sums = Sums::default();
         for (value, &e) in values.chunks_exact(VALUE_DIM).zip(&e) {
             sums.add(e, value);
-            norms += e * length(value.iter().map(|&v| f64::from(v)));
         }
-        Self { e, mean_norm: norms / sums.denominator, sums }
+        Self { e, sums }
     }
 
     /// How far a reading is off in what is promised.
     fn error(&self, values: &[f32], reading: &Reading, member: usize) -> f64 {
         let found = self.sums_of(values, reading.of(member));
         let certificate = reading.report(member).certificate;
-        let bar = certificate.bar.map(|bar| (bar.target, bar.floor));
-        let promise = certificate.promise.map(|promise| (promise.target, promise.floor));
-        let (target, floor) = promise.or(bar).unwrap_or((Target::Sdpa, None));
+        let bar = certificate.bar.map(|bar| bar.target);
+        let promise = certificate.promise.map(|promise| promise.target);
+        let target = promise.or(bar).unwrap_or(Target::Sdpa);
         let share = found.denominator / self.sums.denominator;
         let scale = match target {
             Target::Denominator => return (share - 1.0).abs(),
@@ -648,8 +645,7 @@ impl Exact {
         };
         let (got, want) = (found.output(), self.sums.output());
         let apart = got.iter().zip(want).map(|(got, want)| got * scale - want);
-        let floor = floor.map_or(0.0, Fraction::get) * self.mean_norm;
-        length(apart) / length(want.into_iter()).max(floor)
+        length(apart) / length(want.into_iter())
     }
 
     /// What the tokens of a list come to.

@@ -2,7 +2,7 @@
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
-use vattention_core::{BudgetEstimator, SampleStats, SamplerConfig, SelectorConfig};
+use vattention_core::{Estimator, SampleStats, SamplerConfig, SelectorConfig};
 
 use crate::estimator_laws::stats;
 use crate::{EstimatorLaw, Head, Law, SamplerLaw, Texture, Verdict, heads};
@@ -36,7 +36,7 @@ pub fn run_sampler(law: SamplerLaw, config: &dyn SamplerConfig, cases: u32) {
 ///
 /// # Panics
 /// If the law is broken, with the simplest statistics for which it is.
-pub fn run_estimator(law: EstimatorLaw, estimator: &dyn BudgetEstimator, cases: u32) {
+pub fn run_estimator(law: EstimatorLaw, estimator: &dyn Estimator, cases: u32) {
     let obeys = |stats: &SampleStats| {
         law(estimator, stats).map_err(|broken| format!("{estimator:?}: {broken}"))
     };

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use vattention_core::{
-    BudgetEstimator, Demand, Fraction, Kind, NewTokens, Picks, Promise, Result, Row, SampleStats,
-    Selector, SelectorConfig, Site, Size, Target,
-    plugin::{Attended, Radius, TunableDemand},
+    Estimator, Fraction, Goal, Kind, NewTokens, Picks, Promise, Result, Row, SampleStats, Selector,
+    SelectorConfig, SelectorOp, Site, Size, Step, Target,
+    plugin::{Attended, Radius, TunableGoal},
     promise::Assumptions,
     step::Score,
     typetag,
@@ -230,11 +230,11 @@ fn broken_selectors_fail_exactly_the_laws_they_break() {
 
 vattention_testkit::laws!(
     top_k_by_head,
-    vattention_selectors::OracleTopK { size: Size::Tokens(7).into(), score: Score::Head }
+    vattention_selectors::OracleTopK { size: Size::Tokens(7), score: Score::Head }
 );
 vattention_testkit::laws!(
     top_k_by_group,
-    vattention_selectors::OracleTopK { size: Size::Tokens(7).into(), score: Score::Group }
+    vattention_selectors::OracleTopK { size: Size::Tokens(7), score: Score::Group }
 );
 
 /// An estimator of which what is set is not what it demands.
@@ -245,18 +245,18 @@ struct Deaf {
 }
 
 #[typetag::serde(name = "deaf")]
-impl BudgetEstimator for Deaf {
+impl Estimator for Deaf {
     fn radius(&self, _: &SampleStats) -> Radius {
         Radius::new(0.0, Kind::Asymptotic, Assumptions::ALL)
     }
 
-    fn demand(&self) -> Demand {
-        Demand::of(Promise::new(Target::Sdpa, self.epsilon, self.epsilon))
+    fn goal(&self) -> Result<Goal, &'static str> {
+        Ok(Promise::new(Target::Sdpa, self.epsilon, self.epsilon).into())
     }
 
-    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+    fn tunable(&mut self) -> Option<TunableGoal<'_>> {
         let Self { epsilon, ignored } = self;
-        Some(TunableDemand { epsilon: Some(ignored), size: None, delta: epsilon })
+        Some(TunableGoal { epsilon: Some(ignored), size: None, delta: epsilon })
     }
 }
 
@@ -267,15 +267,15 @@ struct Trusting {
 }
 
 #[typetag::serde(name = "trusting")]
-impl BudgetEstimator for Trusting {
+impl Estimator for Trusting {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let shift = stats.unseen.as_ref().map_or(0.0, |unseen| 1.0 + unseen.output);
         let radius = (1.0 / (stats.b as f64).sqrt()).max(shift);
         Radius::new(radius, Kind::Asymptotic, Assumptions::ALL)
     }
 
-    fn demand(&self) -> Demand {
-        Demand::of(Promise::new(Target::Sdpa, self.epsilon, self.epsilon))
+    fn goal(&self) -> Result<Goal, &'static str> {
+        Ok(Promise::new(Target::Sdpa, self.epsilon, self.epsilon).into())
     }
 }
 
@@ -294,20 +294,20 @@ struct Jumping {
 }
 
 #[typetag::serde(name = "jumping")]
-impl BudgetEstimator for Jumping {
+impl Estimator for Jumping {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let factor = if self.epsilon.get() > 0.3 { 2.0 } else { 1.0 };
         let radius = factor / (stats.b as f64).sqrt();
         Radius::new(radius, Kind::Asymptotic, Assumptions::ALL)
     }
 
-    fn demand(&self) -> Demand {
-        Demand::of(Promise::new(Target::Sdpa, self.epsilon, self.delta))
+    fn goal(&self) -> Result<Goal, &'static str> {
+        Ok(Promise::new(Target::Sdpa, self.epsilon, self.delta).into())
     }
 
-    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+    fn tunable(&mut self) -> Option<TunableGoal<'_>> {
         let Self { epsilon, delta } = self;
-        Some(TunableDemand { epsilon: Some(epsilon), size: None, delta })
+        Some(TunableGoal { epsilon: Some(epsilon), size: None, delta })
     }
 }
 

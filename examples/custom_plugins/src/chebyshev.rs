@@ -10,8 +10,8 @@
 
 use serde::{Deserialize, Serialize};
 use vattention::plugin::{
-    ALLOWANCE, Assumption, Assumptions, BudgetEstimator, Demand, Fraction, Kind, Promise, Radius,
-    SampleStats, Target, TunableDemand, register, schemars, typetag,
+    ALLOWANCE, Assumption, Assumptions, Estimator, Goal, Fraction, Kind, Promise, Radius,
+    SampleStats, Target, TunableGoal, register, schemars, typetag,
 };
 
 /// Chebyshev's inequality.
@@ -25,7 +25,7 @@ pub struct Chebyshev {
 }
 
 #[typetag::serde(name = "chebyshev")]
-impl BudgetEstimator for Chebyshev {
+impl Estimator for Chebyshev {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let (b, n_s) = (stats.b as f64, stats.n_s as f64);
         let variance = n_s * n_s * (1.0 / b - 1.0 / n_s) * stats.raised(ALLOWANCE).trace_w;
@@ -37,13 +37,13 @@ impl BudgetEstimator for Chebyshev {
         Radius::new(relative, Kind::Asymptotic, assumes)
     }
 
-    fn demand(&self) -> Demand {
-        Demand::of(Promise::new(Target::Sdpa, self.epsilon, self.delta))
+    fn goal(&self) -> Result<Goal, &'static str> {
+        Ok(Promise::new(Target::Sdpa, self.epsilon, self.delta).into())
     }
 
-    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+    fn tunable(&mut self) -> Option<TunableGoal<'_>> {
         let Self { epsilon, delta } = self;
-        Some(TunableDemand { epsilon: Some(epsilon), size: None, delta })
+        Some(TunableGoal { epsilon: Some(epsilon), size: None, delta })
     }
 }
 

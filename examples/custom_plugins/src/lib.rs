@@ -10,7 +10,7 @@ mod tests {
     use vattention::selectors::OracleTopK;
     use vattention::{
         Share, Size,
-        plugin::{AutoSize, Score},
+        plugin::{Score},
     };
 
     use crate::by_length::ByLength;
@@ -18,7 +18,7 @@ mod tests {
 
     /// The best of the tokens, and a sample of the rest by both parts.
     fn pipeline() -> PipelineConfig {
-        let size = AutoSize::Fixed(Size::Tokens(150));
+        let size = Size::Tokens(150);
         let [epsilon, delta] = [0.2, 0.1].map(|x| x.try_into().unwrap());
         PipelineConfig {
             share: Share::Head,

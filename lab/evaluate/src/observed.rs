@@ -108,7 +108,7 @@ impl<W: Observer> Backend for ObservedBackend<'_, W> {
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
         let promise = pipeline.promise();
-        let dense = || DenseBeside::start(self.backend, pipeline, layer, shape, options);
+        let dense = || DenseBeside::start(self.backend, layer, shape, options);
         let dense = self.dense.then(dense).transpose()?;
         let attention = self.backend.start(pipeline, layer, shape, options)?;
         let observer = self.observer.clone();

@@ -204,7 +204,7 @@ impl VariantResult {
             .map(|(some, &counts)| TaskScore::new(some, counts))
             .collect();
         let promise = variant.pipeline.promise();
-        let demand = variant.pipeline.parts().find_map(PipelineConfig::demand);
+        let goal = variant.pipeline.parts().find_map(PipelineConfig::goal);
         let heads_per_list = variant.pipeline.share.heads_per_list(shape.group());
         let lists = TokenLists::new(attended.rows, heads_per_list);
         let violations = promise.zip(attended.violations);
@@ -226,7 +226,7 @@ impl VariantResult {
             promise,
             violations: violations.map(|(promise, counts)| counts.count(promise.scope)),
             evidence: violations.map(|(promise, counts)| counts.evidence(&promise, lists)),
-            bars: attended.bars.judge(demand.as_ref(), shape.query_heads, lists, attended.rows),
+            bars: attended.bars.judge(goal.as_ref(), shape.query_heads, lists, attended.rows),
             scores,
             to_dense: Vec::new(),
         }

@@ -12,8 +12,6 @@ pub struct Exact {
     pub output: Array1<f64>,
     /// `ln D`.
     pub log_denominator: f64,
-    /// `Σ e |v| / D`: what `|o|` would be if values did not cancel.
-    pub mean_norm_v: f64,
 }
 
 impl Exact {
@@ -36,7 +34,6 @@ impl Exact {
         for kv_head in 0..shape.kv_heads {
             let keys = layer.keys.index_axis(Axis(0), kv_head).mapv(f64::from);
             let values = layer.values.index_axis(Axis(0), kv_head).mapv(f64::from);
-            let norms = values.map_axis(Axis(1), |value| value.dot(&value).sqrt());
             for head in kv_head * shape.group()..(kv_head + 1) * shape.group() {
                 for t in 0..queries {
                     let index = all - queries + t;
@@ -44,7 +41,7 @@ impl Exact {
                     let query = layer.queries.slice(s![head, index, ..]);
                     let query = query.mapv(|q| f64::from(q) * f64::from(scale));
                     let keys = keys.slice(s![..visible, ..]);
-                    let (exact, weights) = attend(&keys, &values.view(), &norms.view(), &query);
+                    let (exact, weights) = attend(&keys, &values.view(), &query);
                     rows[t * heads + head] = Some(row(exact, weights.view()));
                 }
             }
@@ -53,11 +50,10 @@ impl Exact {
     }
 }
 
-/// Of `keys` `[visible, head_dim]`; there may be more `values`, and `norms` of them.
+/// Of `keys` `[visible, head_dim]`; there may be more `values`.
 fn attend(
     keys: &ArrayView2<'_, f64>,
     values: &ArrayView2<'_, f64>,
-    norms: &ArrayView1<'_, f64>,
     query: &Array1<f64>,
 ) -> (Exact, Array1<f64>) {
     let logits = keys.dot(query);
@@ -66,6 +62,5 @@ fn attend(
     let denominator = weights.sum();
     let weights = weights / denominator;
     let output = weights.dot(&values.slice(s![..keys.nrows(), ..]));
-    let mean_norm_v = weights.dot(&norms.slice(s![..keys.nrows()]));
-    (Exact { output, log_denominator: shift + denominator.ln(), mean_norm_v }, weights)
+    (Exact { output, log_denominator: shift + denominator.ln() }, weights)
 }

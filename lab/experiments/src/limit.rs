@@ -76,17 +76,11 @@ pub fn limits(
         let mut w = (values - &exact.output).select(Axis(0), &left);
         let weights = weights.select(Axis(0), &left);
         w.rows_mut().into_iter().zip(&weights).for_each(|(mut w, a)| w *= *a);
-        let tokens =
-            (visible - left.len()) as f64 + quantile.sample(w.view(), tolerance(promise, exact));
+        let tokens = (visible - left.len()) as f64
+            + quantile.sample(w.view(), promise.epsilon.get() * norm(exact.output.view()));
         RowLimit { query, query_head, visible, tokens }
     });
     rows.collect()
-}
-
-/// How far the output may be off: `ε |o|`, or the floor's `ε ρ Σ a |v|` if that is more.
-fn tolerance(promise: &Promise, exact: &Exact) -> f64 {
-    let floor = promise.floor.map_or(0.0, |share| share.get() * exact.mean_norm_v);
-    promise.epsilon.get() * norm(exact.output.view()).max(floor)
 }
 
 /// The expected number of tokens that must be sampled, from `w = a (v − o)` of those that may be,

@@ -255,8 +255,8 @@ impl Tally {
             lists: self.lists,
             evidence: self.violations.evidence(&promise, self.lists),
         };
-        let demand = entry.pipeline.parts().find_map(PipelineConfig::demand);
-        let bars = self.bars.judge(demand.as_ref(), self.query_heads, self.lists, rows);
+        let goal = entry.pipeline.parts().find_map(PipelineConfig::goal);
+        let bars = self.bars.judge(goal.as_ref(), self.query_heads, self.lists, rows);
         Measured {
             pipeline: entry.pipeline.name.clone(),
             file: entry.file.clone(),
@@ -285,7 +285,7 @@ mod tests {
 
     use serde::Deserialize;
     use vattention_core::{
-        BudgetEstimator, Certificate, Demand, PipelineConfig, SampleStats, Scope, plugin::Radius,
+        Certificate, Estimator, Goal, PipelineConfig, SampleStats, Scope, plugin::Radius,
         promise::Assumptions, typetag,
     };
 
@@ -297,23 +297,23 @@ mod tests {
     }
 
     #[typetag::serde(name = "promising")]
-    impl BudgetEstimator for Promising {
+    impl Estimator for Promising {
         fn radius(&self, _: &SampleStats) -> Radius {
             unreachable!("nothing is drawn")
         }
-        fn demand(&self) -> Demand {
+        fn goal(&self) -> Result<Goal, &'static str> {
             let [epsilon, delta] = [0.25, 0.125].map(|x| x.try_into().expect("a fraction"));
             let promise = Promise::new(Target::Denominator, epsilon, delta);
-            Demand::of(Promise { scope: self.scope, ..promise })
+            Ok(Goal::from(Promise { scope: self.scope, ..promise }))
         }
     }
 
     fn error(denominator: f64) -> RowError {
-        RowError { output: 0.5, numerator: 0.75, denominator, norm: 1.0, mean_norm_v: 1.0 }
+        RowError { output: 0.5, numerator: 0.75, denominator, norm: 1.0 }
     }
 
     fn entry(scope: Scope) -> Entry {
-        let estimator: Box<dyn BudgetEstimator> = Box::new(Promising { scope });
+        let estimator: Box<dyn Estimator> = Box::new(Promising { scope });
         let pipeline = PipelineConfig { estimator: Some(estimator), ..Default::default() };
         Entry { pipeline: Arc::new(pipeline), file: "f".into(), set: None }
     }

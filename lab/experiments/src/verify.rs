@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 use serde::Serialize;
-use vattention_core::{Demand, Kind, PipelineConfig, Promise, Scope, promise::Assumptions};
+use vattention_core::{Goal, Kind, PipelineConfig, Promise, Scope, promise::Assumptions};
 
 use crate::classes::expect_classes;
 use crate::metrics::{
@@ -42,7 +42,7 @@ pub struct Verification {
     /// The pipeline's name.
     pub pipeline: String,
     /// What is asked of its samples.
-    pub demand: Demand,
+    pub goal: Goal,
     /// What the promise rested on, at its weakest.
     pub kind: Kind,
     /// What any certificate took for granted.
@@ -173,19 +173,19 @@ pub fn verify_all(
     results: &Results,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<Verification>> {
-    let demands = pipelines.iter().map(|pipeline| demand(pipeline)).collect::<Result<Vec<_>>>()?;
+    let goals = pipelines.iter().map(|pipeline| goal(pipeline)).collect::<Result<Vec<_>>>()?;
     let layers: Vec<(usize, Layout)> = trace.layers().collect();
-    for demand in &demands {
-        expect_enough(trials, &layers, demand)?;
+    for goal in &goals {
+        expect_enough(trials, &layers, goal)?;
     }
     for (number, layout) in &layers {
         trace.expect_queries(*number, layout)?;
     }
     let found = try_all(pipelines, trace, &layers, trials as usize, results, progress)?;
-    let verdict = |((pipeline, demand), found): ((&Arc<PipelineConfig>, Demand), _)| {
-        Verification::new(pipeline.name.clone(), demand, found)
+    let verdict = |((pipeline, goal), found): ((&Arc<PipelineConfig>, Goal), _)| {
+        Verification::new(pipeline.name.clone(), goal, found)
     };
-    Ok(pipelines.iter().zip(demands).zip(found).map(verdict).collect())
+    Ok(pipelines.iter().zip(goals).zip(found).map(verdict).collect())
 }
 
 /// What `trials` samples of each KV head come to, pipeline by pipeline and layer by layer.
@@ -198,7 +198,7 @@ pub(crate) fn try_all(
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<Vec<LayerTrials>>> {
     pipelines.iter().try_for_each(|pipeline| expect_classes(pipeline, trace, layers))?;
-    let demands = pipelines.iter().map(|pipeline| demand(pipeline)).collect::<Result<Vec<_>>>()?;
+    let goals = pipelines.iter().map(|pipeline| goal(pipeline)).collect::<Result<Vec<_>>>()?;
     // Of each unit: the pipeline, the place of its layer, the KV head.
     let heads = |layer: usize| (0..layers[layer].1.shape.kv_heads).map(move |head| (layer, head));
     let of_layers = || (0..layers.len()).flat_map(heads);
@@ -219,28 +219,28 @@ pub(crate) fn try_all(
             let (number, scale) = (layers[layer].0, trace.info().scale);
             let layer = trace.layer(number).expect("the layer was listed")?;
             let heads = of_layer.iter().map(|&unit| units[unit].2);
-            let (pipeline, demand) = (&pipelines[pipeline], &demands[pipeline]);
-            let bench = Bench::new(pipeline, demand, number, &layer, scale, heads)?;
+            let (pipeline, goal) = (&pipelines[pipeline], &goals[pipeline]);
+            let bench = Bench::new(pipeline, goal, number, &layer, scale, heads)?;
             of_layer
                 .par_iter()
                 .try_for_each(|&unit| keep.put(unit, bench.run(units[unit].2, trials, &tick)))
         })
     })?;
     let mut made = made.into_iter();
-    let of_pipeline = |(pipeline, demand): (&Arc<PipelineConfig>, &Demand)| {
+    let of_pipeline = |(pipeline, goal): (&Arc<PipelineConfig>, &Goal)| {
         let of_layer = |&(number, layout): &(usize, Layout)| {
             let heads: Vec<KvHeadTrials> = made.by_ref().take(layout.shape.kv_heads).collect();
             let (query_heads, queries) = (layout.shape.query_heads, layout.queries);
             let heads_per_list = pipeline.share.heads_per_list(layout.shape.group());
-            LayerCounts { demand, number, query_heads, queries, heads_per_list }.of(&heads)
+            LayerCounts { goal, number, query_heads, queries, heads_per_list }.of(&heads)
         };
         layers.iter().map(of_layer).collect()
     };
-    Ok(pipelines.iter().zip(&demands).map(of_pipeline).collect())
+    Ok(pipelines.iter().zip(&goals).map(of_pipeline).collect())
 }
 
 impl Verification {
-    fn new(pipeline: String, demand: Demand, layers: Vec<LayerTrials>) -> Self {
+    fn new(pipeline: String, goal: Goal, layers: Vec<LayerTrials>) -> Self {
         let (mut heads, mut rows, mut steps) = (Vec::new(), Vec::new(), Vec::new());
         let (mut units, mut queries) = (Vec::new(), 0);
         for layer in layers {
@@ -250,11 +250,11 @@ impl Verification {
             units.extend(layer.units);
             steps.extend(layer.step);
         }
-        let counts: Vec<Count> = match demand.scope {
+        let counts: Vec<Count> = match goal.scope {
             Scope::Row => heads.iter().map(Count::from).collect(),
             Scope::Step => steps.iter().map(Count::from).collect(),
         };
-        let delta = demand.delta.get();
+        let delta = goal.delta.get();
         let (worst, test) = worst_count(&counts, delta);
         let (worst_row, row_test) = worst_count(&rows, delta);
         let row_coverage = JudgedRows::new(&rows, queries, delta);
@@ -287,16 +287,16 @@ impl Verification {
         let all = |of: fn(&HeadCount) -> usize| heads.iter().map(of).sum::<usize>() as f64;
         Self {
             pipeline,
-            demand,
+            goal,
             kind: heads.iter().map(|head| head.kind).min().unwrap_or(Kind::None),
             assumes: heads.iter().fold(Assumptions::NONE, |all, head| all | head.assumes),
             not_held: 1.0 - all(|head| head.held) / all(|head| head.trials),
             violations: ViolationCount {
-                unit: demand.scope,
+                unit: goal.scope,
                 violated: counts.iter().map(|count| count.violations).sum(),
                 checked: counts.iter().map(|count| count.trials).sum(),
             },
-            bars: judge_bars(&heads, &demand),
+            bars: judge_bars(&heads, &goal),
             upper: counts.iter().map(Count::upper).fold(0.0, f64::max),
             worst,
             test,
@@ -318,20 +318,20 @@ impl Verification {
 
     /// Evidence on delta of the violations of a row.
     pub fn evidence_of_row(&self, row: &Count) -> Evidence {
-        row.evidence(self.demand.delta.get(), self.row_test.limit)
+        row.evidence(self.goal.delta.get(), self.row_test.limit)
     }
 
     /// What the violations of a head (of a layer) say of delta.
     pub fn evidence_of(&self, count: impl Into<Count>) -> Evidence {
-        count.into().evidence(self.demand.delta.get(), self.test.limit)
+        count.into().evidence(self.goal.delta.get(), self.test.limit)
     }
 }
 
 /// The error bars of heads, judged head by head.
-fn judge_bars(heads: &[HeadCount], demand: &Demand) -> BarsSummary {
+fn judge_bars(heads: &[HeadCount], goal: &Goal) -> BarsSummary {
     let level = LEVEL / heads.len() as f64;
     let query_heads = heads.iter().map(|head| head.query_head + 1).max().unwrap_or(1);
-    let delta = demand.scope.share_of(demand.delta.get(), query_heads);
+    let delta = goal.scope.share_of(goal.delta.get(), query_heads);
     let judge = |head: &HeadCount| Evidence::new(head.bars.outside, head.trials, delta, level);
     let bars: Bars = heads.iter().map(|head| head.bars).sum();
     bars.summary(heads.iter().map(judge).max())
@@ -398,12 +398,12 @@ impl Fault {
 }
 
 /// Refuses trials so few that no head (no layer) could contradict delta.
-fn expect_enough(trials: u32, layers: &[(usize, Layout)], demand: &Demand) -> Result<()> {
-    let counts: usize = match demand.scope {
+fn expect_enough(trials: u32, layers: &[(usize, Layout)], goal: &Goal) -> Result<()> {
+    let counts: usize = match goal.scope {
         Scope::Row => layers.iter().map(|(_, layout)| layout.shape.query_heads).sum(),
         Scope::Step => layers.len(),
     };
-    let delta = demand.delta.get();
+    let delta = goal.delta.get();
     let least = binomial::least_trials(delta, LEVEL / counts as f64);
     if trials as usize >= least {
         return Ok(());
@@ -434,9 +434,9 @@ impl LayerTrials {
     }
 }
 
-/// What a pipeline demands.
-fn demand(pipeline: &PipelineConfig) -> Result<Demand> {
-    pipeline.parts().find_map(PipelineConfig::demand).ok_or_else(|| {
+/// What a pipeline goals.
+fn goal(pipeline: &PipelineConfig) -> Result<Goal> {
+    pipeline.parts().find_map(PipelineConfig::goal).ok_or_else(|| {
         let reason = format!("{} promises nothing: it has no [estimator]", pipeline.name);
         Error::Setting { option: "CONFIG", reason }
     })
@@ -453,13 +453,13 @@ pub fn try_layer(
     scale: Option<f32>,
     trials: usize,
 ) -> Result<LayerTrials> {
-    let (demand, shape) = (Demand::of(*promise), layer.shape());
-    let bench = Bench::new(pipeline, &demand, 0, layer, scale, 0..shape.kv_heads)?;
+    let (goal, shape) = (Goal::from(*promise), layer.shape());
+    let bench = Bench::new(pipeline, &goal, 0, layer, scale, 0..shape.kv_heads)?;
     let heads = (0..shape.kv_heads).into_par_iter();
     let heads: Vec<KvHeadTrials> = heads.map(|head| bench.run(head, trials, &|| {})).collect();
     let (query_heads, queries) = (shape.query_heads, layer.queries.dim().1);
     let heads_per_list = pipeline.share.heads_per_list(shape.group());
-    let demand = &demand;
-    let counts = LayerCounts { demand, number: 0, query_heads, queries, heads_per_list };
+    let goal = &goal;
+    let counts = LayerCounts { goal, number: 0, query_heads, queries, heads_per_list };
     Ok(counts.of(&heads))
 }

@@ -62,7 +62,7 @@ pub fn verification(verdicts: &[Verification]) -> String {
 impl Column {
     /// Points of a verdict: all heads, and the rows with the largest errors.
     fn new(verdict: &Verification) -> Self {
-        let epsilon = verdict.demand.epsilon.map_or(f64::NAN, Fraction::get);
+        let epsilon = verdict.goal.epsilon().map_or(f64::NAN, Fraction::get);
         let mut rows: Vec<Point> = verdict.rows.iter().map(|row| row_point(verdict, row)).collect();
         rows.sort_by(|a, b| b.evidence.cmp(&a.evidence).then(b.at_delta.total_cmp(&a.at_delta)));
         let suspicious = rows.iter().filter(|row| row.evidence != Evidence::WithinDelta).count();
@@ -81,7 +81,7 @@ fn row_point(verdict: &Verification, row: &Count) -> Point {
     let query = row.query.map_or_else(String::new, |query| format!("@{query}"));
     Point {
         name: format!("{}{head}{query}", row.layer),
-        epsilon: verdict.demand.epsilon.map_or(f64::NAN, Fraction::get),
+        epsilon: verdict.goal.epsilon().map_or(f64::NAN, Fraction::get),
         at_delta: row.error_at_delta,
         mean: None,
         evidence: verdict.evidence_of_row(row),
@@ -90,7 +90,7 @@ fn row_point(verdict: &Verification, row: &Count) -> Point {
 
 /// Of each verdict, what the promise is judged by, in the same order in all.
 fn points(verdict: &Verification) -> Vec<Point> {
-    let epsilon = verdict.demand.epsilon.map_or(f64::NAN, Fraction::get);
+    let epsilon = verdict.goal.epsilon().map_or(f64::NAN, Fraction::get);
     let heads = verdict.heads.iter().map(|head| Point {
         name: format!("{}.{}", head.layer, head.query_head),
         epsilon,
@@ -105,7 +105,7 @@ fn points(verdict: &Verification) -> Vec<Point> {
         mean: Some(step.error.mean),
         evidence: verdict.evidence_of(step),
     });
-    match verdict.demand.scope {
+    match verdict.goal.scope {
         Scope::Row => heads.collect(),
         Scope::Step => steps.collect(),
     }
@@ -198,15 +198,15 @@ fn errors(columns: &[Column]) -> Vec<f64> {
 }
 
 fn legend<'a>(root: &Canvas<'a>, verdict: &Verification) -> Result<(), Failure<'a>> {
-    let delta = verdict.demand.delta.get();
-    let judged = match verdict.demand.scope {
+    let delta = verdict.goal.delta.get();
+    let judged = match verdict.goal.scope {
         Scope::Row => "of each head",
         Scope::Step => "of the largest of each layer",
     };
-    let (pipeline, target) = (&verdict.pipeline, verdict.demand.target);
+    let (pipeline, target) = (&verdict.pipeline, verdict.goal.target);
     let tests: Vec<String> = verdict.contradicted_by.iter().map(ToString::to_string).collect();
     let by = if tests.is_empty() { String::new() } else { format!(" by {}", tests.join(", ")) };
-    let epsilon = verdict.demand.epsilon.map_or(f64::NAN, Fraction::get);
+    let epsilon = verdict.goal.epsilon().map_or(f64::NAN, Fraction::get);
     let promise = format!("{target}, epsilon {epsilon}, delta {delta}");
     let title = format!("{pipeline}: {promise}: {}{by}", verdict.verdict);
     root.draw(&Text::new(title, (24, 10), ("sans-serif", 15)))?;
@@ -215,7 +215,7 @@ fn legend<'a>(root: &Canvas<'a>, verdict: &Verification) -> Result<(), Failure<'
         "error {judged} that 1 - delta of its {samples} samples do not exceed (line: as promised); \
          grey: mean; small, to the right: rows; names: layer.head@query"
     );
-    let limited = if verdict.demand.limit.is_some() {
+    let limited = if verdict.goal.limit().is_some() {
         "; where the limit does not suffice: the error bar is the promise, not the line"
     } else {
         ""

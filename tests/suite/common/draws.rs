@@ -6,7 +6,7 @@ use vattention::estimators::{Mode, Ratio};
 use vattention::selectors::{Sink, Window};
 use vattention::{
     Fraction, PipelineConfig, Share, Size,
-    plugin::{BudgetEstimator, SamplerConfig, SelectorConfig},
+    plugin::{Estimator, SamplerConfig, SelectorConfig},
 };
 use vattention_testkit::promises::{PromiseHead, PromiseTrials};
 
@@ -32,7 +32,7 @@ pub(crate) fn ratio(mode: Mode, epsilon: f64, delta: f64) -> Ratio {
 /// A pipeline of a sample alone.
 pub(crate) fn only(
     sampler: Box<dyn SamplerConfig>,
-    estimator: Box<dyn BudgetEstimator>,
+    estimator: Box<dyn Estimator>,
 ) -> PipelineConfig {
     PipelineConfig {
         sampler: Some(sampler),

@@ -3,25 +3,25 @@
 use serde::{Deserialize, Serialize};
 use vattention::plugin::schemars::{self, JsonSchema};
 use vattention::{
-    Demand,
-    plugin::{BudgetEstimator, Radius, SampleStats, register, typetag},
+    Goal,
+    plugin::{Estimator, Radius, SampleStats, register, typetag},
 };
 
 /// Judges the error by a quarter of its variance.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct QuarterOfTheVariance(
-    #[schemars(with = "serde_json::Value")] pub(crate) Box<dyn BudgetEstimator>,
+    #[schemars(with = "serde_json::Value")] pub(crate) Box<dyn Estimator>,
 );
 
 #[typetag::serde(name = "quarter-of-the-variance")]
-impl BudgetEstimator for QuarterOfTheVariance {
+impl Estimator for QuarterOfTheVariance {
     fn radius(&self, stats: &SampleStats) -> Radius {
         let radius = self.0.radius(stats);
         Radius { relative: radius.relative / 2.0, ..radius }
     }
 
-    fn demand(&self) -> Demand {
-        self.0.demand()
+    fn goal(&self) -> Result<Goal, &'static str> {
+        self.0.goal()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the readers of one list have read: sums on the way to the output, and a sample to check.
+//! Rows that the query heads of one list have read: partial sums of the output, and a sample to check.
 
 use std::f64::consts::LN_2;
 use std::time::{Duration, Instant};
@@ -7,10 +7,11 @@ use vattention_core::{
     Picks, SampleStats,
     pipeline::Read,
     sample::{Accumulator, Residual, Sample as Shown, Stratification, Weighed},
+    step::Softmax,
 };
 
 use super::kernel::Span;
-use super::readers::{Readers, RowByRow, Sums, add};
+use super::readers::{Readers, RowByRow, add};
 use super::sample::{Sample, Stored};
 use crate::executor::RowSums;
 
@@ -18,22 +19,21 @@ use crate::executor::RowSums;
 /// in order.
 const GATHERING: f64 = 1.6;
 
-/// Bytes that are read in order in the time that one reader takes to look at one number of a value.
-const LOOKING: f64 = 3.5;
+/// Bytes that are read in order in the time that one query head takes to check one number of a value.
+const CHECKING: f64 = 3.5;
 
-/// How often a token is looked at from when it is drawn until the sample is large enough: the budget
-/// of a first look is seldom quite what a second one asks for.
-const LOOKS: f64 = 2.0;
+/// Expected number of checks per drawn token; the first budget estimate is usually revised once.
+const CHECKS: f64 = 2.0;
 
 /// Reads each row once; sums for all readers at a time.
 pub(crate) struct CpuAccumulator<'a, E: Stored> {
     readers: &'a Readers<'a, E>,
     /// The tokens that reading everything would read; none if it is out of the question.
     visible: Option<usize>,
-    certain: Vec<Sums>,
+    certain: Vec<Softmax>,
     /// Number of picks when they were read; `None` before.
     taken: Option<usize>,
-    /// Of each certain token, if it will be asked for.
+    /// Logits of each certain token, if they will be asked for.
     certain_rows: Option<RowByRow>,
     sample: Sample<E>,
     /// Spent on reading rows.
@@ -71,7 +71,7 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
             None => self.read_everything(read.len()),
             // If nothing was picked or drawn, the newest token is added to the picks at the end.
             Some(picks) if self.taken != Some(picks.len()) => {
-                self.read_certain(Span::List(&picks.indices()), false);
+                self.read_certain(Span::List(&picks.indices()));
             }
             Some(_) if read.drawn().is_empty() => {}
             Some(_) => match read.probabilities() {
@@ -85,7 +85,7 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
         }
         let logits = self.logits(read);
         let rows = self.certain.into_iter().zip(logits);
-        let rows = rows.map(|(sums, logits)| RowSums { sums: sums.softmax, logits }).collect();
+        let rows = rows.map(|(sums, logits)| RowSums { sums, logits }).collect();
         (rows, self.attend + begin.elapsed())
     }
 
@@ -94,13 +94,13 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
         self.certain = self.readers.nothing();
         let feedback = self.certain_rows.is_some();
         self.certain_rows = feedback.then(|| RowByRow::new(self.readers.members()));
-        self.read_certain(Span::Range(0, visible), false);
+        self.read_certain(Span::Range(0, visible));
     }
 
-    /// Reads what is not of the sample; nothing of it has been read. Norms are summed if `norms`.
-    fn read_certain(&mut self, tokens: Span<'_>, norms: bool) {
+    /// Reads what is not of the sample; nothing of it has been read.
+    fn read_certain(&mut self, tokens: Span<'_>) {
         match &mut self.certain_rows {
-            None => self.certain = self.readers.read(tokens, None, norms),
+            None => self.certain = self.readers.read(tokens, None),
             Some(rows) => self.readers.note(tokens, None, &mut self.certain, rows),
         }
     }
@@ -110,7 +110,7 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
         let log_weights: Vec<f32> = probabilities.iter().map(|p| -p.log2()).collect();
         let (tokens, log_weights) = (Span::List(tokens), Some(&log_weights[..]));
         match &mut self.certain_rows {
-            None => add(&mut self.certain, &self.readers.read(tokens, log_weights, false)),
+            None => add(&mut self.certain, &self.readers.read(tokens, log_weights)),
             Some(rows) => {
                 self.sample = Sample::new(self.readers);
                 self.readers.note(tokens, log_weights, &mut self.certain, rows);
@@ -121,7 +121,7 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
     fn weigh_sample(&mut self, weight: f64) {
         let mut sample = self.sample.sums().to_vec();
         for sums in &mut sample {
-            sums.softmax.scale(weight);
+            sums.scale(weight);
         }
         add(&mut self.certain, &sample);
     }
@@ -146,7 +146,7 @@ impl<'a, E: Stored> CpuAccumulator<'a, E> {
 impl<E: Stored> Accumulator for CpuAccumulator<'_, E> {
     fn take(&mut self, picks: &Picks) {
         let begin = Instant::now();
-        self.read_certain(Span::List(&picks.indices()), true);
+        self.read_certain(Span::List(&picks.indices()));
         self.taken = Some(picks.len());
         self.attend += begin.elapsed();
     }
@@ -190,25 +190,25 @@ impl<E: Stored> Accumulator for CpuAccumulator<'_, E> {
         if !checked {
             return dense_from(visible);
         }
-        let look = look(self.readers);
-        // What has been drawn has been looked at once.
-        let again = (LOOKS - 1.0) * look * self.sample.len() as f64;
-        rows_worth(visible as f64 - again, GATHERING + LOOKS * look)
+        let check = check_cost(self.readers);
+        // Drawn tokens have been checked once.
+        let again = (CHECKS - 1.0) * check * self.sample.len() as f64;
+        rows_worth(visible as f64 - again, GATHERING + CHECKS * check)
     }
 }
 
-/// What one look of all readers at a token costs, in rows read in order.
-fn look<E: Stored>(readers: &Readers<'_, E>) -> f64 {
+/// Cost of one check of a token for all query heads, in rows read in order.
+fn check_cost<E: Stored>(readers: &Readers<'_, E>) -> f64 {
     let numbers = (readers.members() * readers.value_dim()) as f64;
-    LOOKING * numbers / readers.rows.bytes() as f64
+    CHECKING * numbers / readers.rows.bytes() as f64
 }
 
-/// How many rows of lists take as long as all `visible` ones in order.
+/// Number of rows of lists that take as long as all `visible` ones in order.
 pub(crate) fn dense_from(visible: usize) -> usize {
     rows_worth(visible as f64, GATHERING)
 }
 
-/// How many rows, each as slow as `cost` rows in order, take as long as `rows` in order.
+/// Number of rows, each as slow as `cost` rows in order, that take as long as `rows` in order.
 fn rows_worth(rows: f64, cost: f64) -> usize {
     (rows.max(0.0) / cost) as usize + 1
 }

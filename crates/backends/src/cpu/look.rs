@@ -1,14 +1,15 @@
-//! A look at a sample: its statistics, for each reader, from one pass over the values.
+//! Statistics of a sample, for each query head, from one pass over the values.
 
 use std::f64::consts::{LN_2, LOG2_E};
 
 use vattention_core::{
     SampleStats,
     sample::{Deviations, Moments, Residual, drift, max_or_nan, mean_of_lagged_squares, scale_up},
+    step::Softmax,
 };
 
 use super::kernel::{Centre, LaggedSquares, Line, Rows, Spread, Tokens, exp2, scores, spread};
-use super::readers::{Readers, Sums, vectors};
+use super::readers::{Readers, vectors};
 use super::sample::{Kept, Stored};
 use super::simd::{CHUNK, Element, LANES, Level};
 
@@ -20,9 +21,9 @@ const PART: usize = 256;
 const LEAST_SPREAD: f32 = 1e-12;
 const LEAST_SHARE: f32 = 1e-6;
 
-/// What a sample comes to for one reader.
-pub(crate) struct Look {
-    /// What the exponentials are relative to.
+/// Moments of a sample for one query head.
+pub(crate) struct ShiftedMoments {
+    /// The logit that the exponentials are relative to.
     shift: f64,
     moments: Moments,
 }
@@ -37,32 +38,32 @@ struct Pass {
     lagged: LaggedSquares,
 }
 
-/// What a reader's sums come to.
+/// Estimates from one query head's sums.
 struct Estimate {
     shift: f64,
     /// The certain part, relative to the shift.
-    certain: Sums,
+    certain: Softmax,
     /// The sample, relative to its own largest logit: beside the certain part it may be too small
     /// for squares in f32.
-    sample: Sums,
-    /// What that logit's `e` is, relative to the shift.
+    sample: Softmax,
+    /// `e` of that logit, relative to the shift.
     scale: f64,
     /// `D^`, `N^` and their ratio.
     d: f64,
     n: Vec<f64>,
     out: Vec<f32>,
-    /// How far that is from the certain tokens' own output.
+    /// Distance of the output from the certain tokens' own.
     drift: f64,
     /// The mean of `w = e (v − out)`.
     mean_w: Vec<f32>,
 }
 
-impl Look {
-    /// A look for each reader, whose sums over the certain tokens and over the sample these are.
+impl ShiftedMoments {
+    /// Moments for each query head, from its sums over the certain tokens and over the sample.
     pub(crate) fn all<E: Stored>(
         readers: &Readers<'_, E>,
-        certain: &[Sums],
-        sample: &[Sums],
+        certain: &[Softmax],
+        sample: &[Softmax],
         kept: &Kept<E>,
         n_s: usize,
     ) -> Vec<Self> {
@@ -94,7 +95,7 @@ impl Look {
         }
         let looks = passes.iter().zip(&kept.rows.logits).map(|(pass, logits)| {
             if pass.fits_f32(&kept.rows.norms, longest) {
-                pass.sum_up(b, n_s)
+                pass.sum_up(b)
             } else {
                 pass.estimate.by_definition(readers, logits, kept, n_s)
             }
@@ -116,7 +117,7 @@ fn longest(norms: &[f32]) -> f32 {
     norms.iter().copied().fold(1e-15, f32::max)
 }
 
-/// What the values of a sample are multiplied with: each reader's output, then each one's mean.
+/// Factors of a sample's values: each query head's output, then each one's mean.
 fn factors<E: Element>(readers: &Readers<'_, E>, passes: &[Pass]) -> Vec<Line> {
     let outs = passes.iter().flat_map(|pass| &pass.estimate.out);
     let means = passes.iter().flat_map(|pass| &pass.estimate.mean_w);
@@ -145,10 +146,10 @@ impl Pass {
         longest: f32,
     ) -> Self {
         let mut e = Vec::new();
-        let own_shift = (estimate.sample.softmax.shift() * LOG2_E) as f32;
+        let own_shift = (estimate.sample.shift() * LOG2_E) as f32;
         exp2(readers.level, logits, own_shift, &mut e);
         let centre = Centre {
-            mean_e: (estimate.sample.softmax.denominator() / logits.len() as f64) as f32,
+            mean_e: (estimate.sample.denominator() / logits.len() as f64) as f32,
             out_squared: squared(&estimate.out) as f32,
             out_mean: dot(&estimate.out, &estimate.mean_w) as f32,
             mean_squared: squared(&estimate.mean_w) as f32,
@@ -159,7 +160,7 @@ impl Pass {
         Self { estimate, e, centre, spread: Spread::default(), lagged }
     }
 
-    /// Whether squares in f32 tell how the sample spreads: whether its largest `e |v − out|` has a
+    /// Returns true if squares in f32 hold the sample's spread: if its largest `e |v − out|` has a
     /// square, and a square of that, and is not lost beside a value that hardly weighs.
     fn fits_f32(&self, norms: &[f32], longest: f32) -> bool {
         let out = squared(&self.estimate.out).sqrt() as f32;
@@ -167,17 +168,17 @@ impl Pass {
         most >= LEAST_SPREAD && most >= LEAST_SHARE * longest
     }
 
-    fn sum_up(&self, b: usize, n_s: usize) -> Look {
+    fn sum_up(&self, b: usize) -> ShiftedMoments {
         let Self { estimate, spread, lagged, .. } = self;
         // Squares of e, and of e times a value.
         let e_squared = estimate.scale * estimate.scale;
         let ev_squared = e_squared / f64::from(self.centre.unit);
-        let numerator = estimate.sample.softmax.numerator();
+        let numerator = estimate.sample.numerator();
         let mean_ev_squares = numerator.iter().map(|n| n * n).sum::<f64>() / b as f64;
         let moments = Moments {
             value_dim: estimate.out.len(),
             d: estimate.d,
-            d_certain: estimate.certain.softmax.denominator(),
+            d_certain: estimate.certain.denominator(),
             norm_n_squared: estimate.n.iter().map(|n| n * n).sum(),
             drift: estimate.drift,
             e: times(spread.e, e_squared),
@@ -187,46 +188,43 @@ impl Pass {
             ),
             w: times(spread.w, ev_squared),
             trace_of_square: mean_of_lagged_squares(b / 2, lagged.sum) * e_squared * e_squared,
-            sum_e_norm_v: estimate.certain.norms
-                + scale_up(b, n_s) * estimate.scale * estimate.sample.norms,
         };
-        Look { shift: estimate.shift, moments }
+        ShiftedMoments { shift: estimate.shift, moments }
     }
 }
 
 impl Estimate {
-    fn new(certain: &Sums, sample: &Sums, b: usize, n_s: usize) -> Self {
+    fn new(certain: &Softmax, sample: &Softmax, b: usize, n_s: usize) -> Self {
         let (mut certain, sample) = (certain.clone(), sample.clone());
-        let shift = certain.softmax.shift().max(sample.softmax.shift());
+        let shift = certain.shift().max(sample.shift());
         certain.rebase(shift);
-        let scale = if b == 0 { 0.0 } else { (sample.softmax.shift() - shift).exp() };
+        let scale = if b == 0 { 0.0 } else { (sample.shift() - shift).exp() };
         let weight = scale_up(b, n_s) * scale;
-        let d = certain.softmax.denominator() + weight * sample.softmax.denominator();
-        let both = certain.softmax.numerator().iter().zip(sample.softmax.numerator());
+        let d = certain.denominator() + weight * sample.denominator();
+        let both = certain.numerator().iter().zip(sample.numerator());
         let n: Vec<f64> = both.map(|(certain, sample)| certain + weight * sample).collect();
         let out: Vec<f64> = n.iter().map(|n| n / d).collect();
-        let mean = |(ev, out): (&f64, &f64)| (ev - out * sample.softmax.denominator()) / b as f64;
-        let mean_w = sample.softmax.numerator().iter().zip(&out).map(mean);
+        let mean = |(ev, out): (&f64, &f64)| (ev - out * sample.denominator()) / b as f64;
+        let mean_w = sample.numerator().iter().zip(&out).map(mean);
         let mean_w = mean_w.map(|x| x as f32).collect();
-        let drift = drift(&out, &certain.softmax);
+        let drift = drift(&out, &certain);
         let out = out.iter().map(|&x| x as f32).collect();
         Self { shift, certain, sample, scale, d, n, out, drift, mean_w }
     }
 
-    /// A look in f64, where f32 does not do. `logits` of the sample are powers of two, `[b]`.
+    /// Moments in f64, where f32 does not suffice. `logits` of the sample are powers of two, `[b]`.
     fn by_definition<E: Stored>(
         &self,
         readers: &Readers<'_, E>,
         logits: &[f32],
         kept: &Kept<E>,
         n_s: usize,
-    ) -> Look {
+    ) -> ShiftedMoments {
         let e: Vec<f64> =
             logits.iter().map(|&logit| (f64::from(logit) * LN_2 - self.shift).exp()).collect();
         let values = kept.values(readers);
-        let Sums { softmax, norms } = &self.certain;
-        let moments = Moments::new(&e, &values, softmax, *norms, n_s);
-        Look { shift: self.shift, moments }
+        let moments = Moments::new(&e, &values, &self.certain, n_s);
+        ShiftedMoments { shift: self.shift, moments }
     }
 }
 

@@ -22,17 +22,8 @@ pub(crate) struct Readers<'a, E> {
     per_tile: usize,
     value_dim: usize,
     queries: Vec<Line>,
-    /// Whether pieces may be shared out among threads.
+    /// True if pieces may be divided among threads.
     split: bool,
-}
-
-/// What one reader sums.
-#[derive(Clone, Debug)]
-pub(crate) struct Sums {
-    /// `Σ e` and `Σ e v`.
-    pub(crate) softmax: Softmax,
-    /// `Σ e |v|`, relative to the same shift.
-    pub(crate) norms: f64,
 }
 
 /// Logits of rows, in powers of two, and lengths of values.
@@ -45,7 +36,7 @@ pub(crate) struct RowByRow {
 }
 
 impl RowByRow {
-    /// Of no rows, for `readers` readers.
+    /// No rows, for `readers` query heads.
     pub(crate) fn new(readers: usize) -> Self {
         Self { logits: vec![Vec::new(); readers], norms: Vec::new() }
     }
@@ -81,21 +72,15 @@ impl<'a, E: Element> Readers<'a, E> {
     }
 
     /// The sums of no rows.
-    pub(crate) fn nothing(&self) -> Vec<Sums> {
-        let nothing = Sums { softmax: Softmax::new(self.value_dim), norms: 0.0 };
-        vec![nothing; self.members]
+    pub(crate) fn nothing(&self) -> Vec<Softmax> {
+        vec![Softmax::new(self.value_dim); self.members]
     }
 
-    /// The sums of some rows, with a weight each, `log2`; the norms only if `norms`.
-    pub(crate) fn read(
-        &self,
-        tokens: Span<'_>,
-        log_weights: Option<&[f32]>,
-        norms: bool,
-    ) -> Vec<Sums> {
-        let piece = |first| self.piece(&tokens.part(first, PIECE), first, log_weights, norms, None);
+    /// The sums of some rows, with a weight each, `log2`.
+    pub(crate) fn read(&self, tokens: Span<'_>, log_weights: Option<&[f32]>) -> Vec<Softmax> {
+        let piece = |first| self.piece(&tokens.part(first, PIECE), first, log_weights, None);
         let firsts: Vec<usize> = (0..tokens.len()).step_by(PIECE).collect();
-        let pieces: Vec<Vec<Sums>> = if self.split && firsts.len() > 1 {
+        let pieces: Vec<Vec<Softmax>> = if self.split && firsts.len() > 1 {
             firsts.into_par_iter().map(piece).collect()
         } else {
             firsts.into_iter().map(piece).collect()
@@ -112,7 +97,7 @@ impl<'a, E: Element> Readers<'a, E> {
         &self,
         tokens: Span<'_>,
         log_weights: Option<&[f32]>,
-        all: &mut [Sums],
+        all: &mut [Softmax],
         noted: &mut RowByRow,
     ) {
         for first in (0..tokens.len()).step_by(PIECE) {
@@ -120,7 +105,7 @@ impl<'a, E: Element> Readers<'a, E> {
             let mut logits = vec![0.0; span.len() * self.tiles() * self.per_tile];
             let mut norms = vec![0.0; span.len()];
             let per_row = PerRow { logits: &mut logits, norms: &mut norms };
-            add(all, &self.piece(&span, first, log_weights, true, Some(per_row)));
+            add(all, &self.piece(&span, first, log_weights, Some(per_row)));
             noted.norms.append(&mut norms);
             let of_readers = logits.chunks_exact(span.len());
             noted.logits.iter_mut().zip(of_readers).for_each(|(all, new)| all.extend(new));
@@ -133,19 +118,18 @@ impl<'a, E: Element> Readers<'a, E> {
         tokens: &Span<'_>,
         first: usize,
         log_weights: Option<&[f32]>,
-        norms: bool,
         per_row: Option<PerRow<'_>>,
-    ) -> Vec<Sums> {
+    ) -> Vec<Softmax> {
         let log_weights = log_weights.map(|weights| &weights[first..][..tokens.len()]);
         let pass = Pass { rows: self.rows, tokens: *tokens, log_weights, queries: &self.queries };
         let no_rows = TileSums::new(self.per_tile, self.rows.value_chunks());
         let mut tiles = vec![no_rows; self.tiles()];
-        attend(self.level, self.per_tile, norms, &pass, &mut tiles, per_row);
+        attend(self.level, self.per_tile, &pass, &mut tiles, per_row);
         self.sums(tiles)
     }
 
     /// The sums of each member, out of their tiles.
-    fn sums(&self, mut tiles: Vec<TileSums>) -> Vec<Sums> {
+    fn sums(&self, mut tiles: Vec<TileSums>) -> Vec<Softmax> {
         tiles.iter_mut().for_each(TileSums::fold);
         let member = |member: usize| {
             let (tile, head) = (&tiles[member / self.per_tile], member % self.per_tile);
@@ -157,8 +141,7 @@ impl<'a, E: Element> Readers<'a, E> {
             let folded = &tile.folded[head * lines * LANES..][..lines * LANES];
             from_lanes::<E>(folded, &mut numerator);
             let shift = f64::from(tile.max[head]) * LN_2;
-            let softmax = Softmax::from_sums(shift, of_head(&tile.denominator), numerator);
-            Sums { softmax, norms: of_head(&tile.norms) }
+            Softmax::from_sums(shift, of_head(&tile.denominator), numerator)
         };
         (0..self.members).map(member).collect()
     }
@@ -181,26 +164,16 @@ pub(crate) fn vectors<E: Element>(
     out
 }
 
-impl Sums {
-    /// Makes the sums relative to another shift.
-    pub(crate) fn rebase(&mut self, shift: f64) {
-        if self.softmax.denominator() > 0.0 {
-            self.norms *= (self.softmax.shift() - shift).exp();
-        }
-        self.softmax.rebase(shift);
-    }
-
-    pub(crate) fn add(&mut self, other: &Self) {
-        let mut other = other.clone();
-        let shift = self.softmax.shift().max(other.softmax.shift());
-        self.rebase(shift);
-        other.rebase(shift);
-        self.norms += other.norms;
-        self.softmax.merge(&other.softmax);
-    }
+/// Adds the sums of other rows to each member's.
+pub(crate) fn add(all: &mut [Softmax], other: &[Softmax]) {
+    all.iter_mut().zip(other).for_each(|(all, other)| add_sums(all, other));
 }
 
-/// Adds the sums of other rows to each member's.
-pub(crate) fn add(all: &mut [Sums], other: &[Sums]) {
-    all.iter_mut().zip(other).for_each(|(all, other)| all.add(other));
+/// Adds the sums of other rows.
+pub(crate) fn add_sums(all: &mut Softmax, other: &Softmax) {
+    let mut other = other.clone();
+    let shift = all.shift().max(other.shift());
+    all.rebase(shift);
+    other.rebase(shift);
+    all.merge(&other);
 }

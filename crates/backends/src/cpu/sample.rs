@@ -8,30 +8,31 @@ use half::{bf16, f16};
 use vattention_core::{
     SampleStats, Tokens as Rows,
     sample::{Residual, Sample as Shown},
+    step::Softmax,
 };
 
 use super::kernel::Span;
-use super::look::Look;
-use super::readers::{Readers, RowByRow, Sums, add};
+use super::look::ShiftedMoments;
+use super::readers::{Readers, RowByRow, add};
 use super::simd::{CHUNK, Element};
 use super::weighed::Drawn;
 
 /// Samples whose memory a thread keeps: one, and one of a KV head that it begins while it waits.
 const POOLED: usize = 2;
 
-/// Tokens drawn so far. Their values are kept as stored, so that looks at the sample need not
+/// Tokens drawn so far. Their values are kept as stored, so that checks of the sample need not
 /// fetch them again.
 pub(crate) struct Sample<E: Stored> {
-    /// Of each reader.
-    sums: Vec<Sums>,
+    /// Sums of each query head.
+    sums: Vec<Softmax>,
     pub(crate) kept: Kept<E>,
-    /// What was made of all that at the last look, for each reader.
-    looks: Vec<Look>,
+    /// Moments at the last check, for each query head.
+    moments: Vec<ShiftedMoments>,
     /// The same of a sample whose tokens have weights.
     pub(crate) drawn: Option<Drawn>,
 }
 
-/// What is kept of each token.
+/// Rows stored for each token.
 #[derive(Debug, Default)]
 pub(crate) struct Kept<E> {
     pub(crate) rows: RowByRow,
@@ -86,15 +87,15 @@ impl<E: Stored> Sample<E> {
     pub(crate) fn new(readers: &Readers<'_, E>) -> Self {
         let mut kept = E::pool().with_borrow_mut(Vec::pop).unwrap_or_default();
         kept.rows.logits.resize(readers.members(), Vec::new());
-        Self { sums: readers.nothing(), kept, looks: Vec::new(), drawn: None }
+        Self { sums: readers.nothing(), kept, moments: Vec::new(), drawn: None }
     }
 
     /// The sums of each reader, unweighted.
-    pub(crate) fn sums(&self) -> &[Sums] {
+    pub(crate) fn sums(&self) -> &[Softmax] {
         &self.sums
     }
 
-    /// Tokens drawn that can be looked at.
+    /// Tokens drawn that can be checked.
     pub(crate) fn len(&self) -> usize {
         self.kept.rows.norms.len()
     }
@@ -110,20 +111,20 @@ impl<E: Stored> Sample<E> {
         for &token in tokens {
             self.kept.values.extend_from_slice(readers.rows.value(token as usize));
         }
-        self.looks.clear();
+        self.moments.clear();
         self.drawn = None;
     }
 
-    /// Reads more tokens, for their sums alone: there can be no look after that.
+    /// Reads more tokens, for their sums alone: there can be no check after that.
     pub(crate) fn sum(&mut self, readers: &Readers<'_, E>, tokens: &[u32]) {
-        add(&mut self.sums, &readers.read(Span::List(tokens), None, false));
+        add(&mut self.sums, &readers.read(Span::List(tokens), None));
     }
 
-    /// Shows the sample as a reader sees it whose certain tokens come to `certain`, in f64.
+    /// Shows the sample to a query head whose certain tokens sum to `certain`, in f64.
     pub(crate) fn show(
         &self,
         readers: &Readers<'_, E>,
-        certain: &Sums,
+        certain: &Softmax,
         reader: usize,
         residual: &Residual,
         show: &mut dyn FnMut(&Shown<'_>, f64),
@@ -131,15 +132,14 @@ impl<E: Stored> Sample<E> {
         let logits = &self.kept.rows.logits[reader];
         let largest = logits.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(f64::from(b) * LN_2));
         let mut certain = certain.clone();
-        let shift = certain.softmax.shift().max(largest);
+        let shift = certain.shift().max(largest);
         certain.rebase(shift);
         let e: Vec<f64> =
             logits.iter().map(|&logit| (f64::from(logit) * LN_2 - shift).exp()).collect();
         let sample = Shown {
             e: &e,
             values: &self.kept.values(readers),
-            certain: &certain.softmax,
-            certain_norms: certain.norms,
+            certain: &certain,
             n_s: residual.n_s,
             visible: residual.visible,
             query_heads: residual.query_heads,
@@ -149,18 +149,19 @@ impl<E: Stored> Sample<E> {
         show(&sample, shift);
     }
 
-    /// What the sample says to a reader whose certain tokens come to `certain[reader]`.
+    /// Statistics for a query head whose certain tokens sum to `certain[reader]`.
     pub(crate) fn stats(
         &mut self,
         readers: &Readers<'_, E>,
-        certain: &[Sums],
+        certain: &[Softmax],
         reader: usize,
         residual: &Residual,
     ) -> SampleStats {
-        if self.looks.is_empty() {
-            self.looks = Look::all(readers, certain, &self.sums, &self.kept, residual.n_s);
+        if self.moments.is_empty() {
+            self.moments =
+                ShiftedMoments::all(readers, certain, &self.sums, &self.kept, residual.n_s);
         }
-        self.looks[reader].stats(self.len(), residual)
+        self.moments[reader].stats(self.len(), residual)
     }
 }
 

@@ -6,9 +6,9 @@ use ndarray::Array2;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    BudgetEstimator, Demand, Fraction, Kind, Picks, Pipeline, PipelineConfig, Promise, Result, Row,
+    Estimator, Fraction, Goal, Kind, Picks, Pipeline, PipelineConfig, Promise, Result, Row,
     SampleStats, Selector, SelectorConfig, Shape, Site, Step, Storage, Target,
-    plugin::{Budget, Radius},
+    plugin::{Radius, Schedule},
     promise::Assumptions,
     sample::{Accumulator, ExactAccumulator, Residual, Stratification, Weighed, Within},
     step::Softmax,
@@ -17,7 +17,7 @@ use vattention_core::{
 
 use super::accumulator::CpuAccumulator;
 use super::kernel::{AnyRows, Rows, Span, exp2};
-use super::readers::{Readers, Sums};
+use super::readers::Readers;
 use super::sample::Stored;
 use super::simd::{Element, Level};
 use crate::cache::{Cache, ChunkSizes, View};
@@ -92,7 +92,7 @@ fn wide<'a>(view: &'a View<'_>) -> Rows<'a, f32> {
 
 /// Readers of any stored type, at any level.
 trait AnyReaders {
-    fn sums(&self, level: Level, span: Span<'_>, log_weights: Option<&[f32]>) -> Vec<Sums>;
+    fn sums(&self, level: Level, span: Span<'_>, log_weights: Option<&[f32]>) -> Vec<Softmax>;
     fn stats(&self, level: Level, picks: &Picks, parts: &[&[u32]], n: usize) -> Vec<SampleStats>;
     fn weighed(
         &self,
@@ -105,8 +105,8 @@ trait AnyReaders {
 }
 
 impl<E: Stored> AnyReaders for Readers<'_, E> {
-    fn sums(&self, level: Level, span: Span<'_>, log_weights: Option<&[f32]>) -> Vec<Sums> {
-        at(self, level).read(span, log_weights, true)
+    fn sums(&self, level: Level, span: Span<'_>, log_weights: Option<&[f32]>) -> Vec<Softmax> {
+        at(self, level).read(span, log_weights)
     }
 
     fn stats(&self, level: Level, picks: &Picks, parts: &[&[u32]], n: usize) -> Vec<SampleStats> {
@@ -284,22 +284,19 @@ struct Most {
 }
 
 #[typetag::serde(name = "most")]
-impl BudgetEstimator for Most {
-    fn radius(&self, _: &SampleStats) -> Radius {
-        Radius::new(1.0, Kind::Asymptotic, Assumptions::NONE)
+impl Estimator for Most {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        let relative = if stats.b < 4500 { f64::INFINITY } else { 0.0 };
+        Radius::new(relative, Kind::Asymptotic, Assumptions::NONE)
     }
 
-    fn budget(&self, _: &SampleStats) -> Budget {
-        Budget { tokens: 4500, kind: Kind::Asymptotic, assumes: Assumptions::NONE }
-    }
-
-    fn demand(&self) -> Demand {
+    fn goal(&self) -> Result<Goal, &'static str> {
         let half = Fraction::try_from(0.5).expect("a fraction");
-        Demand::of(Promise::new(Target::Sdpa, half, half))
+        Ok(Promise::new(Target::Sdpa, half, half).into())
     }
 
-    fn rounds(&self) -> usize {
-        usize::from(self.checked) * 2
+    fn schedule(&self) -> Schedule {
+        if self.checked { Schedule::Adaptive { rounds: 2 } } else { Schedule::Before }
     }
 }
 
@@ -345,37 +342,32 @@ fn worlds() -> impl Strategy<Value = World> {
     )
 }
 
-/// `Σ e w`, `Σ e w v` and `Σ e w |v|` of one row, in f64.
-fn exact(step: &Step<'_>, member: usize, tokens: &[u32], weight: impl Fn(usize) -> f64) -> Sums {
+/// `Σ e w` and `Σ e w v` of one row, in f64.
+fn exact(step: &Step<'_>, member: usize, tokens: &[u32], weight: impl Fn(usize) -> f64) -> Softmax {
     let row = step.row(member);
-    let (mut softmax, mut norms) = (Softmax::new(step.values.dim()), Softmax::new(1));
+    let mut softmax = Softmax::new(step.values.dim());
     let mut value = vec![0.0; step.values.dim()];
     let mut key = vec![0.0; step.keys.dim()];
     for (i, &token) in tokens.iter().enumerate() {
         step.values.copy_row(token as usize, &mut value);
         step.keys.copy_row(token as usize, &mut key);
         let logit = key.iter().zip(row.query()).map(|(&k, &q)| f64::from(k) * f64::from(q)).sum();
-        let norm = value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
         softmax.add(logit, weight(i), &value);
-        norms.add(logit, weight(i), &[norm as f32]);
     }
-    Sums { softmax, norms: norms.numerator()[0] }
+    softmax
 }
 
 /// The largest difference of two sums, relative to what is summed; NaN if there is one.
-fn apart(got: &Sums, want: &Sums) -> f64 {
+fn apart(got: &Softmax, want: &Softmax) -> f64 {
     let mut got = got.clone();
-    got.rebase(want.softmax.shift());
+    got.rebase(want.shift());
     let relative = |got: f64, want: f64, scale: f64| (got - want).abs() / scale;
-    let (a, b) = (&got.softmax, &want.softmax);
+    let (a, b) = (&got, want);
     let numerators = a.numerator().iter().zip(b.numerator());
     let scale = b.denominator();
     numerators
         .map(|(&a, &b)| relative(a, b, scale))
-        .chain([
-            relative(a.denominator(), b.denominator(), scale),
-            relative(got.norms, want.norms, want.norms),
-        ])
+        .chain([relative(a.denominator(), b.denominator(), scale)])
         .fold(0.0, |a, b| if a.is_nan() || a >= b { a } else { b })
 }
 
@@ -492,7 +484,6 @@ fn same_stats(
         ("nu", got.nu, want.nu, 4.0 * of_w),
         ("kurtosis_e", got.kurtosis_e, want.kurtosis_e, 4.0 * of_e),
         ("kurtosis_w", got.kurtosis_w, want.kurtosis_w, 4.0 * of_w),
-        ("sum_e_norm_v", got.sum_e_norm_v / e, want.sum_e_norm_v, 0.0),
         ("bound", got.bound.unwrap_or(0.0) / e, want.bound.unwrap_or(0.0), 0.0),
     ] {
         let allowed = (2e-5 + rounding.max(0.0)) * want.abs();
@@ -523,7 +514,6 @@ fn same_weighed(
     near("d_certain", got.d_certain / e, want.d_certain, want.d)?;
     near("out_squared", got.out_squared, want.out_squared, want.value_dim as f64)?;
     near("drift", got.drift, want.drift, (want.value_dim as f64).sqrt())?;
-    near("sum_e_norm_v", got.sum_e_norm_v / e, want.sum_e_norm_v, want.sum_e_norm_v)?;
     for (got, want) in got.e.iter().zip(&want.e) {
         near("e", got / e, *want, *want)?;
     }
@@ -631,7 +621,6 @@ fn statistics_are_right_at_any_magnitude() {
                     ("nu", got.nu, want.nu),
                     ("kurtosis_e", got.kurtosis_e, want.kurtosis_e),
                     ("kurtosis_w", got.kurtosis_w, want.kurtosis_w),
-                    ("sum_e_norm_v", got.sum_e_norm_v, want.sum_e_norm_v),
                 ] {
                     let close = want > 0.0 && (got - want).abs() <= 1e-4 * want;
                     assert!(close, "{level:?}, {magnitude:e}, {gap}: {name} is {got}, not {want}");
@@ -654,8 +643,8 @@ fn equal_values_come_out_as_they_went_in() {
     for group in [1, 4] {
         let readers = Readers::new(wide(&view), &vec![1.0; group * 32], 32, 32, false);
         for level in Level::all() {
-            let sums = at(&readers, level).read(Span::Range(0, tokens), None, false);
-            for x in sums.iter().flat_map(|sums| sums.softmax.output()) {
+            let sums = at(&readers, level).read(Span::Range(0, tokens), None);
+            for x in sums.iter().flat_map(|sums| sums.output()) {
                 let apart = (x - f64::from(value)).abs();
                 assert!(apart < 5e-6, "{level:?}, {group} heads: {apart:e}");
             }

@@ -10,7 +10,7 @@ use vattention_core::{
 
 use super::kernel::{dots, exp2, fours, weigh};
 use super::look::products;
-use super::readers::{Readers, Sums, vectors};
+use super::readers::{Readers, add_sums, vectors};
 use super::sample::{Kept, Sample, Stored};
 use super::simd::{CHUNK, from_lanes};
 
@@ -20,10 +20,10 @@ const FITTING: RangeInclusive<f32> = 1e-12..=1e12;
 /// Readers whose sums are made together.
 const TOGETHER: usize = 4;
 
-/// What a sample comes to for all readers, with given probabilities.
+/// Weighted sums over a sample for all query heads, with given probabilities.
 #[derive(Debug)]
 pub(crate) struct Drawn {
-    /// Of each token, `[b]`.
+    /// Probability of each token, `[b]`.
     p: Vec<f64>,
     /// Lengths of values, `[b]`.
     norms: Vec<f64>,
@@ -36,7 +36,7 @@ struct OfReader {
     /// `e`, relative to the shift of the sums, `[b]`.
     e: Vec<f32>,
     /// Weighed.
-    sums: Sums,
+    sums: Softmax,
     /// Values times the output of the certain tokens and these, `[b]`; empty until they are asked for.
     by_out: Vec<f32>,
 }
@@ -51,15 +51,20 @@ impl Drawn {
     }
 
     /// Multiplies the values with each reader's output.
-    fn multiply<E: Stored>(&mut self, readers: &Readers<'_, E>, kept: &Kept<E>, certain: &[Sums]) {
+    fn multiply<E: Stored>(
+        &mut self,
+        readers: &Readers<'_, E>,
+        kept: &Kept<E>,
+        certain: &[Softmax],
+    ) {
         let outs: Vec<f32> = self
             .readers
             .iter()
             .zip(certain)
             .flat_map(|(drawn, certain)| {
                 let mut all = certain.clone();
-                all.add(&drawn.sums);
-                all.softmax.output()
+                add_sums(&mut all, &drawn.sums);
+                all.output()
             })
             .map(|x| x as f32)
             .collect();
@@ -73,7 +78,7 @@ impl Drawn {
 }
 
 impl OfReader {
-    /// Of up to [`TOGETHER`] readers with `logits` in powers of two, `[b]`, of tokens that weigh `weights` `[b]`.
+    /// For up to [`TOGETHER`] query heads with `logits` in powers of two, `[b]`, of tokens that weigh `weights` `[b]`.
     fn together<E: Stored>(
         readers: &Readers<'_, E>,
         kept: &Kept<E>,
@@ -105,10 +110,8 @@ impl OfReader {
             from_lanes::<E>(&lanes, &mut numerator);
             let shift = if e.is_empty() { f64::NEG_INFINITY } else { f64::from(shift) * LN_2 };
             let denominator = weights.iter().map(|&w| f64::from(w)).sum();
-            let norms = weights.iter().zip(&kept.rows.norms);
-            let norms = norms.map(|(&w, &norm)| f64::from(w) * f64::from(norm)).sum();
-            let softmax = Softmax::from_sums(shift, denominator, numerator);
-            Self { e, sums: Sums { softmax, norms }, by_out: Vec::new() }
+            let sums = Softmax::from_sums(shift, denominator, numerator);
+            Self { e, sums, by_out: Vec::new() }
         });
         sums.collect()
     }
@@ -116,7 +119,7 @@ impl OfReader {
 
 impl<E: Stored> Sample<E> {
     /// The sums of each reader, weighed by the probabilities `p` `[b]` of the tokens that were drawn and kept.
-    pub(crate) fn weighed_sums(&mut self, readers: &Readers<'_, E>, p: &[f32]) -> Vec<Sums> {
+    pub(crate) fn weighed_sums(&mut self, readers: &Readers<'_, E>, p: &[f32]) -> Vec<Softmax> {
         let is_of = |drawn: &Drawn| {
             drawn.p.len() == p.len() && drawn.p.iter().zip(p).all(|(&a, &b)| a as f32 == b)
         };
@@ -127,12 +130,13 @@ impl<E: Stored> Sample<E> {
         drawn.readers.into_iter().map(|of_reader| of_reader.sums).collect()
     }
 
-    /// What the sample says to a reader, of those whose certain tokens come to `certain`, if its tokens were drawn with
-    /// probabilities `p` `[b]`, within `strata` if there are any; `None` if f32 does not hold products of its values.
+    /// Estimates for a query head whose certain tokens sum to `certain[reader]`, if tokens were drawn
+    /// with probabilities `p` `[b]`, within `strata` if there are any; `None` if f32 does not hold
+    /// products of the values.
     pub(crate) fn weighed(
         &mut self,
         readers: &Readers<'_, E>,
-        certain: &[Sums],
+        certain: &[Softmax],
         reader: usize,
         p: &[f64],
         strata: Option<&Stratification>,
@@ -150,20 +154,20 @@ impl<E: Stored> Sample<E> {
         }
         let all_drawn = self.drawn.as_ref().expect("it was made");
         let (drawn, norms) = (&all_drawn.readers[reader], all_drawn.norms.clone());
-        let (mut certain, own) = (certain[reader].clone(), drawn.sums.softmax.shift());
-        let shift = certain.softmax.shift().max(own);
+        let (mut certain, own) = (certain[reader].clone(), drawn.sums.shift());
+        let shift = certain.shift().max(own);
         certain.rebase(shift);
         let mut all = certain.clone();
-        all.add(&drawn.sums);
+        add_sums(&mut all, &drawn.sums);
         let scale = (own - shift).exp();
-        let out = all.softmax.output();
+        let out = all.output();
         let within = strata.map(|strata| kept.within(readers, strata, &drawn.e, scale, &out));
         let e = wide(&drawn.e, scale);
         Some(Weighed {
             by_out: wide(&drawn.by_out, 1.0),
             fours: kept.fours.clone(),
             within,
-            ..Weighed::of_sums(shift, &certain.softmax, &all.softmax, all.norms, e, norms)
+            ..Weighed::of_sums(shift, &certain, &all, e, norms)
         })
     }
 }
@@ -172,7 +176,7 @@ fn wide(numbers: &[f32], unit: f64) -> Vec<f64> {
     numbers.iter().map(|&x| unit * f64::from(x)).collect()
 }
 
-/// Where tokens that lie side by side are of one stratum.
+/// Runs of neighbouring tokens of one stratum.
 fn runs(of: &[usize]) -> impl Iterator<Item = Range<usize>> {
     let mut end = 0;
     of.chunk_by(|a, b| a == b).map(move |run| {

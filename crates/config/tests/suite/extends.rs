@@ -24,7 +24,7 @@ base = 64
 type = "ratio"
 epsilon = 0.1
 delta = 0.1
-floor = 0.01
+limit = 0.01
 "#;
 
 fn dense_layers(pipeline: &PipelineConfig) -> Value {
@@ -79,7 +79,7 @@ size = 5
 
 #[test]
 fn what_is_unset_is_gone_and_the_others_keep_their_numbers() {
-    let unset = "unset = [\"estimator.floor\", \"selectors.0\", \"dense_layers.1\", \"sampler\"]";
+    let unset = "unset = [\"estimator.limit\", \"selectors.0\", \"dense_layers.1\", \"sampler\"]";
     let change = format!(
         "{unset}\n[selectors.2]\nsize = 30\n[[selectors.append]]\ntype = \"sink\"\nsize = 9"
     );
@@ -89,7 +89,7 @@ fn what_is_unset_is_gone_and_the_others_keep_their_numbers() {
     assert!(pipeline.sampler.is_none());
     let estimator = serde_json::to_value(&pipeline.estimator).unwrap();
     assert_eq!(
-        (&estimator["floor"], &estimator["epsilon"]),
+        (&estimator["limit"], &estimator["epsilon"]),
         (&serde_json::Value::Null, &0.1.into())
     );
 }
@@ -111,7 +111,7 @@ size = 8
     assert_eq!(selectors(&pipeline), ["sink 1", "sink 8", "oracle-top-k 3"]);
     let estimator = serde_json::to_value(&pipeline.estimator).unwrap();
     assert_eq!(
-        (&estimator["floor"], &estimator["epsilon"]),
+        (&estimator["limit"], &estimator["epsilon"]),
         (&serde_json::Value::Null, &0.2.into())
     );
     let anew = "unset = [\"selectors\"]\n[[selectors]]\ntype = \"sink\"\nsize = 9";
@@ -148,7 +148,7 @@ fn what_cannot_be_unset_is_told_with_what_there_is() {
         (
             "estimator.flor",
             10,
-            "did you mean `floor`? there are `type`, `epsilon`, `delta`, `floor`",
+            "did you mean `limit`? there are `type`, `epsilon`, `delta`, `limit`",
         ),
         ("selectors.3", 10, "the list has 3 elements, 0 to 2"),
         ("selectors.0.size.x", 10, "there is nothing"),

@@ -4,11 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Conflict,
-    pipeline::{LayerSettings, Layers, layers::Written},
-    plugin::{Assurance, BudgetEstimator, Needs, SamplerConfig, SelectorConfig, Uniform},
-    promise::{Demand, Promise, Target},
-    step::Sampling,
+    pipeline::{LayerSettings, Layers},
+    plugin::{Estimator, Evidence, SamplerConfig, SelectorConfig, Uniform},
+    promise::{Goal, Promise, Target},
 };
 
 /// Selectors, and what to do with the tokens they leave: a strategy of sparse attention.
@@ -31,7 +29,7 @@ pub struct PipelineConfig {
     pub sampler: Option<Box<dyn SamplerConfig>>,
     /// How large a sample of the residual must be; absent: the residual is dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub estimator: Option<Box<dyn BudgetEstimator>>,
+    pub estimator: Option<Box<dyn Estimator>>,
     /// Layers with settings of their own; no layer is in two of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerSettings>,
@@ -77,14 +75,14 @@ impl PipelineConfig {
         self.parts().find_map(Self::own_promise)
     }
 
-    /// What its estimator asks of samples, at layers without settings of their own.
-    pub fn demand(&self) -> Option<Demand> {
-        Some(self.estimator.as_ref()?.demand())
+    /// The goal of samples, at layers without settings of their own.
+    pub fn goal(&self) -> Option<Goal> {
+        self.estimator.as_ref()?.goal().ok()
     }
 
     /// What is promised at layers without settings of their own.
     pub(crate) fn own_promise(&self) -> Option<Promise> {
-        self.estimator.as_ref()?.promise()
+        self.goal()?.promise()
     }
 
     /// Whether tokens are drawn by chance, at layers without settings of their own.
@@ -95,12 +93,6 @@ impl PipelineConfig {
     /// How they are.
     pub fn sampler(&self) -> &dyn SamplerConfig {
         self.sampler.as_deref().unwrap_or(&Uniform::DEFAULT)
-    }
-
-    /// The sample that follows the selectors, if it is for a promise, at layers without settings of
-    /// their own.
-    pub fn sampling(&self) -> Option<Sampling> {
-        Some(Sampling { promise: self.own_promise()?, base: self.sampler().base() })
     }
 
     /// The first selector that needs the classes of tokens, at any layer, by name, if one does.
@@ -132,20 +124,6 @@ impl PipelineConfig {
         let mut conflict = |at: String, message: String, help: &str| {
             found.push(Conflict { at, message, help: help.into() });
         };
-        let sampled = self.sampling().is_some();
-        for (i, selector) in self.selectors.iter().enumerate().filter(|(_, s)| s.needs_sampling()) {
-            if !sampled {
-                conflict(
-                    format!("selectors[{i}]"),
-                    format!(
-                        "`{}` with `size = \"auto\"` takes what a sample for a promise would cost \
-                         more for, and no estimator promises anything",
-                        selector.typetag_name()
-                    ),
-                    "add an [estimator] that promises something, such as `ratio`, or write a size",
-                );
-            }
-        }
         if self.selectors.len() > MOST_SELECTORS {
             conflict(
                 format!("selectors[{MOST_SELECTORS}]"),
@@ -176,7 +154,7 @@ impl PipelineConfig {
         let sampler = self.sampler();
         let draws = sampler.typetag_name();
         let Some(estimator) = &self.estimator else {
-            let idle = self.sampler.is_some() && sampler.evidence() != Assurance::Nothing;
+            let idle = self.sampler.is_some() && sampler.evidence() != Evidence::Nothing;
             return idle.then(|| {
                 let message =
                     "[sampler] says how to draw, but without [estimator] nothing is drawn";
@@ -184,15 +162,17 @@ impl PipelineConfig {
             });
         };
         let asks = estimator.typetag_name();
-        if let Some(conflict) = estimator.demand().conflict() {
-            let help = "write `epsilon` for a promise (and `limit` for the most that it may read), or \
+        let target = match estimator.goal() {
+            Ok(goal) => goal.target,
+            Err(conflict) => {
+                let help = "write `epsilon` for a promise (and `limit` for the most that it may read), or \
                         `size` for a budget";
-            return Some(("estimator", format!("`{asks}` {conflict}"), help));
-        }
-        let target = estimator.demand().target;
+                return Some(("estimator", format!("`{asks}` {conflict}"), help));
+            }
+        };
         let bounded = self.selectors.iter().any(|selector| selector.bounds_residual());
-        match (estimator.needs(), sampler.evidence()) {
-            (_, Assurance::Nothing) => Some((
+        match (estimator.evidence(), sampler.evidence()) {
+            (_, Evidence::Nothing) => Some((
                 "estimator",
                 format!(
                     "the draws of `{draws}` depend on each other, so its samples neither grow nor \
@@ -200,23 +180,22 @@ impl PipelineConfig {
                 ),
                 "leave out [estimator], or draw by another sampler",
             )),
-            (needs @ (Needs::Range | Needs::Proof), _) if sampler.is_uniform() => {
-                (!bounded).then(|| {
+            (needs @ (Evidence::Range | Evidence::Proof), _) if sampler.is_uniform() => (!bounded)
+                .then(|| {
                     let message = format!(
                         "`{asks}` as it is set needs a proved bound on the weights that the \
                          selectors leave, and none of them gives one"
                     );
                     ("estimator", message, how_to_bound(needs, target))
-                })
-            }
-            (Needs::Range, _) => Some((
+                }),
+            (Evidence::Range, _) => Some((
                 "sampler",
                 format!(
                     "`{asks}` bounds what a uniform sample misses, and `{draws}` draws otherwise"
                 ),
                 "leave out [sampler], or take `ratio` for an estimator",
             )),
-            (Needs::Proof, Assurance::Variances) => Some((
+            (Evidence::Proof, Evidence::Variances) => Some((
                 "sampler",
                 format!(
                     "`{asks}` as it is set takes nothing for granted, and nothing bounds the weights \
@@ -229,7 +208,7 @@ impl PipelineConfig {
                     "take `mode = \"default\"`, or the sampler `priority` with `index = \"8-bit\"`"
                 },
             )),
-            (Needs::Proof, Assurance::Proof) if target != Target::Sdpa => Some((
+            (Evidence::Proof, Evidence::Proof) if target != Target::Sdpa => Some((
                 "estimator",
                 format!(
                     "`{asks}` as it is set takes nothing for granted, and of samples by `{draws}` only the \
@@ -237,20 +216,20 @@ impl PipelineConfig {
                 ),
                 "write `target = \"sdpa\"`, take `mode = \"default\"`, or leave out [sampler]",
             )),
-            (Needs::Variances, _) | (Needs::Proof, Assurance::Proof) => None,
+            (Evidence::Nothing | Evidence::Variances, _) | (Evidence::Proof, _) => None,
         }
     }
 }
 
 /// Advice for an estimator that needs a proved bound, with a uniform sample and selectors that
 /// prove none. An exact top-k reads every key, so it is the last suggestion.
-fn how_to_bound(needs: Needs, target: Target) -> &'static str {
+fn how_to_bound(needs: Evidence, target: Target) -> &'static str {
     match (needs, target) {
-        (Needs::Proof, Target::Sdpa) => {
+        (Evidence::Proof, Target::Sdpa) => {
             "draw by `[sampler]` `type = \"priority\"` with `index = \"8-bit\"`, which bounds every \
              weight, or add the selector `oracle-top-k` with `score = \"head\"`, which reads every key"
         }
-        (Needs::Proof, _) => {
+        (Evidence::Proof, _) => {
             "write `target = \"sdpa\"` and draw by `[sampler]` `type = \"priority\"` with \
              `index = \"8-bit\"`, or add the selector `oracle-top-k` with `score = \"head\"`, \
              which reads every key"

@@ -28,7 +28,7 @@ pub struct Pipeline {
     dense: bool,
     /// Whether samples of a given size are checked for their error bars.
     error_bars: bool,
-    /// The norm of each value.
+    /// The norm of each value, if a uniform sample may be judged by the largest.
     norms_v: PrefixMax,
     lessons: Lessons,
 }
@@ -109,7 +109,7 @@ impl Pipeline {
         self.dense
     }
 
-    /// The largest norm of the first `visible` values; 0 without an estimator.
+    /// The largest norm of the first `visible` values; 0 unless a uniform sample is judged by it.
     pub fn max_norm_v(&self, visible: usize) -> f64 {
         self.norms_v.of(visible)
     }
@@ -173,9 +173,11 @@ impl Pipeline {
         Self { config, norms_v, selectors, sampler: None, lessons, ..*self }.built()
     }
 
-    /// The part of [`append`](Self::append) that every step needs: the norms of the values.
+    /// The part of [`append`](Self::append) that every step needs: the norms of the values, if a
+    /// uniform sample may be judged by the largest. Other samplers bound what they miss themselves.
     pub fn measure(&mut self, values: Tokens<'_>) {
-        if self.config.estimator.is_none() || self.dense {
+        let judged = self.config.estimator.is_some() && self.config.sampler().is_uniform();
+        if !judged || self.dense {
             return;
         }
         let mut value = vec![0.0; values.dim()];
@@ -265,10 +267,9 @@ impl Pipeline {
     /// Passes one row's attention weights to the selectors that need them.
     pub fn feedback(&mut self, row: &Row<'_>, attended: &Attended<'_>) {
         self.lessons.feed_back();
-        let sampling = self.config.sampling();
         let waiting = self.selectors.iter_mut().enumerate();
         for (i, selector) in waiting.filter(|(_, selector)| selector.needs_feedback()) {
-            selector.feedback(&row.for_selector(i, sampling.as_ref()), attended);
+            selector.feedback(&row.for_selector(i), attended);
         }
     }
 
@@ -347,10 +348,10 @@ impl Pipeline {
         let how = self.config.sampler();
         let base = how.base().of(step.visible);
         let drawing = Drawing::new(design, how.is_uniform(), base, picks, &residuals, accumulator);
-        let Some(estimator) = &self.config.estimator else {
-            return self.drawn(step, picks, drawing.draw_what_there_is(picks), None);
+        let Some((estimator, goal)) = self.config.estimator.as_ref().zip(self.config.goal()) else {
+            return self.drawn(step, picks, drawing.draw_unjudged(picks), None);
         };
-        match drawing.run(&**estimator, picks, self.error_bars) {
+        match drawing.run(&**estimator, goal, picks, self.error_bars) {
             Outcome::FellBack => self.fall_back(step),
             Outcome::Drawn(drawn) => {
                 let budget = Some(drawn.budget);
@@ -368,10 +369,9 @@ impl Pipeline {
         budget: Option<usize>,
     ) -> Read {
         let widest = drawn.radii.iter().copied().reduce(f64::max);
-        let demand = self.config.demand();
         let certificate = Certificate {
             promise: if drawn.withheld { None } else { self.config.promise() },
-            bar: demand.zip(widest).map(|(demand, radius)| demand.bar(radius)),
+            bar: self.config.goal().zip(widest).map(|(goal, radius)| goal.bar(radius)),
             kind: drawn.kind,
             assumes: drawn.assumes,
             held: drawn.held,
@@ -393,7 +393,6 @@ impl Pipeline {
     /// they pick the same, then for each.
     fn select(&self, step: &Step<'_>) -> Vec<Picks> {
         let (rows, logits) = (step.rows(), GroupLogits::default());
-        let sampling = self.config.sampling();
         let mut picks = vec![Picks::new(step.visible)];
         if self.sampler.is_some() && self.config.sampler().wants_scores() {
             picks[0].keep_scores();
@@ -403,7 +402,7 @@ impl Pipeline {
                 picks.resize(rows.len(), picks[0].clone());
             }
             for (row, picks) in rows.iter().zip(&mut picks) {
-                let row = row.sharing(&logits).for_selector(i, sampling.as_ref());
+                let row = row.sharing(&logits).for_selector(i);
                 selector.select(&row, picks);
             }
         }
@@ -437,7 +436,7 @@ impl Pipeline {
     }
 
     fn exact(&self) -> Certificate {
-        Certificate::exact(self.config.demand())
+        Certificate::exact(self.config.goal())
     }
 }
 

@@ -8,10 +8,13 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{
-    Conflict, Error, Result,
+    Conflict,
     pipeline::{PipelineConfig, Share},
-    plugin::{BudgetEstimator, SamplerConfig, SelectorConfig},
-    promise::{Demand, Scope},
+};
+use crate::{
+    Error, Result,
+    plugin::{Estimator, SamplerConfig, SelectorConfig},
+    promise::{Goal, Scope},
 };
 
 /// One layer (`3`), layers from one to before another (`"2..30"`), or all from one on (`"30.."`).
@@ -210,7 +213,7 @@ impl PipelineConfig {
             if settings.pipeline.share != self.share {
                 conflict("`share` is the same at all layers".into(), "share as the others do");
             }
-            if let Some((here, elsewhere)) = self.other_demand(&settings.pipeline) {
+            if let Some((here, elsewhere)) = self.other_goal(&settings.pipeline) {
                 conflict(
                     format!("{here} at these layers, and {elsewhere} at others"),
                     "a promise is counted over all layers, so it must be the same at each that is \
@@ -222,26 +225,26 @@ impl PipelineConfig {
     }
 
     /// What a part promises or says of its error, and what another does, if that is something else.
-    fn other_demand(&self, part: &Self) -> Option<(String, String)> {
-        let words = |demand: Option<Demand>| {
-            let Some(Demand { target, epsilon, delta, floor, scope, .. }) = demand else {
-                return "nothing is promised".to_owned();
-            };
-            let floor = floor.map_or(String::new(), |floor| format!(", floor {}", floor.get()));
+    fn other_goal(&self, part: &Self) -> Option<(String, String)> {
+        let words = |goal: Option<Goal>| {
+            let Some(goal) = goal else { return "nothing is promised".to_owned() };
+            let Goal { target, delta, scope, .. } = goal;
             let scope = if scope == Scope::Step { ", scope step" } else { "" };
-            let within = match epsilon {
+            let within = match goal.epsilon() {
                 Some(epsilon) => format!("is promised within epsilon {}", epsilon.get()),
                 None => "has an error bar".into(),
             };
-            format!("{target} {within}, delta {}{floor}{scope}", delta.get())
+            format!("{target} {within}, delta {}{scope}", delta.get())
         };
-        let alike = |one: Demand| Demand { size: None, limit: None, ..one };
+        let alike = |goal: Goal| (goal.target, goal.delta, goal.scope, goal.epsilon());
         let mut sparse = self.parts().filter(|part| !part.reads_everything());
-        let first = sparse.next()?.demand().map(alike);
-        let here = part.demand().map(alike);
-        let promised = [here, first].into_iter().flatten().any(|demand| demand.epsilon.is_some());
-        let differs =
-            if promised { here != first } else { here.zip(first).is_some_and(|(a, b)| a != b) };
+        let [here, first] = [part.goal(), sparse.next()?.goal()];
+        let promised = [here, first].into_iter().flatten().any(|goal| goal.epsilon().is_some());
+        let compared = (here.map(alike), first.map(alike));
+        let differs = match compared {
+            (Some(here), Some(first)) => here != first,
+            (here, first) => promised && here != first,
+        };
         (!part.reads_everything() && differs).then(|| (words(here), words(first)))
     }
 }
@@ -269,7 +272,7 @@ pub(crate) struct Written {
     dense_layers: Vec<Layers>,
     selectors: Vec<Box<dyn SelectorConfig>>,
     sampler: Option<Box<dyn SamplerConfig>>,
-    estimator: Option<Box<dyn BudgetEstimator>>,
+    estimator: Option<Box<dyn Estimator>>,
     layers: Vec<WrittenLayers>,
 }
 
@@ -283,7 +286,7 @@ struct WrittenLayers {
     #[serde(default)]
     selectors: Vec<Box<dyn SelectorConfig>>,
     sampler: Option<Box<dyn SamplerConfig>>,
-    estimator: Option<Box<dyn BudgetEstimator>>,
+    estimator: Option<Box<dyn Estimator>>,
 }
 
 impl From<Written> for PipelineConfig {
@@ -318,7 +321,7 @@ impl Serialize for LayerSettings {
             #[serde(skip_serializing_if = "Option::is_none")]
             sampler: &'a Option<Box<dyn SamplerConfig>>,
             #[serde(skip_serializing_if = "Option::is_none")]
-            estimator: &'a Option<Box<dyn BudgetEstimator>>,
+            estimator: &'a Option<Box<dyn Estimator>>,
         }
         let PipelineConfig { selectors, sampler, estimator, .. } = &*self.pipeline;
         let own = Own { at: &self.at, alone: true, selectors, sampler, estimator };

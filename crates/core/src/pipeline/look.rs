@@ -1,4 +1,6 @@
-//! What a sample of any design says about its own error: the definition, in f64.
+//! Variances of the estimates from a sample of any design: the definition, in f64.
+//!
+//! Estimators get the statistics of a uniform sample of the same size with the same error.
 //!
 //! With `w = e (v − o^)` the output's error is `W^ / D^`. The variances of `W^`, `N^` and `D^` at a size
 //! are `Σ φ |x − m|²` over the sample, `x` being `w`, `e v` or `e`, and φ and `m` the design's. Estimators
@@ -7,13 +9,15 @@
 
 use multiversion::multiversion;
 
+use crate::sample::Residual;
+use crate::sample::max_or_nan;
 use crate::{
     plugin::Design,
-    sample::{Centre, Residual, SampleStats, Stratification, Weighed, Within, max_or_nan},
+    sample::{Centre, Moments, SampleStats, Stratification, Weighed, Within},
 };
 
-/// What a design knows about its drawn tokens.
-pub(crate) struct Present {
+/// The design's view of its drawn tokens at one check.
+pub(crate) struct DesignSnapshot {
     size: usize,
     pub(crate) probabilities: Vec<f64>,
     pub(crate) strata: Option<Stratification>,
@@ -21,7 +25,7 @@ pub(crate) struct Present {
     factors: Vec<f64>,
 }
 
-impl Present {
+impl DesignSnapshot {
     /// At a sample of `size`.
     pub(crate) fn new(design: &dyn Design, size: usize) -> Self {
         let (probabilities, strata) = (design.probabilities(), design.strata());
@@ -29,19 +33,19 @@ impl Present {
     }
 }
 
-/// One look at a sample; it predicts the statistics of a larger one.
-pub(crate) struct Look<'a> {
+/// One check of a sample; it predicts the statistics of a larger one.
+pub(crate) struct SampleCheck<'a> {
     design: &'a dyn Design,
-    present: &'a Present,
+    snapshot: &'a DesignSnapshot,
     reader: usize,
     shift: f64,
     /// Everything that does not depend on the size.
     stats: SampleStats,
     /// `|x − m|²` of each token drawn.
     squares: Squares,
-    /// How much of its own square a term adds to the variance of a variance.
+    /// Part of its own square that each term adds to the variance of a variance.
     shares: Vec<f64>,
-    /// How many tokens each stratum has drawn.
+    /// Number of tokens drawn from each stratum.
     of_strata: Vec<f64>,
     /// `1 / rank`, and how much of it is due to the heaviest terms.
     inverse_rank: f64,
@@ -60,16 +64,16 @@ struct Variance {
     doubt: f64,
 }
 
-impl<'a> Look<'a> {
-    /// Looks at a sample. O(drawn).
+impl<'a> SampleCheck<'a> {
+    /// Checks a sample. O(drawn).
     pub(crate) fn new(
         design: &'a dyn Design,
-        present: &'a Present,
+        snapshot: &'a DesignSnapshot,
         reader: usize,
         sample: &Weighed,
         residual: &Residual,
     ) -> Self {
-        let Present { size, probabilities, strata, factors } = present;
+        let DesignSnapshot { size, probabilities, strata, factors } = snapshot;
         let squares = match (&sample.within, strata) {
             (Some(within), Some(strata)) => Squares::within(sample, within, &strata.strata),
             _ => Squares::new(sample),
@@ -88,7 +92,7 @@ impl<'a> Look<'a> {
         let drawn = strata.as_ref().map_or_else(Vec::new, Stratification::drawn);
         Self {
             design,
-            present,
+            snapshot,
             reader,
             shift: sample.shift,
             stats: stats(*size, sample, residual),
@@ -101,12 +105,13 @@ impl<'a> Look<'a> {
 
     /// The statistics of a sample of `size`, at least the current one and less than the residual.
     pub(crate) fn at(&self, size: usize) -> SampleStats {
-        let [w, ev, e] = if size == self.present.size {
-            self.variances(&self.present.factors)
+        let [w, ev, e] = if size == self.snapshot.size {
+            self.variances(&self.snapshot.factors)
         } else {
             self.variances(&self.design.factors(size))
         };
         let (b, n_s) = (size as f64, self.stats.n_s as f64);
+        let drawn = self.stats.drawn as f64;
         let alike = n_s * n_s * (1.0 / b - 1.0 / n_s);
         SampleStats {
             b: size,
@@ -116,8 +121,8 @@ impl<'a> Look<'a> {
             // The doubt is added when variances are raised.
             // A rank of 1 is safe, so the last `max` may drop a NaN.
             nu: (1.0 / max_or_nan(self.inverse_rank - w.doubt, 1.0 / n_s)).max(1.0),
-            kurtosis_e: 1.0 + b * e.doubt,
-            kurtosis_w: 1.0 + b * w.doubt,
+            kurtosis_e: 1.0 + drawn * e.doubt,
+            kurtosis_w: 1.0 + drawn * w.doubt,
             unseen: self.design.unseen(self.reader, size, self.shift),
             ..self.stats
         }
@@ -127,7 +132,7 @@ impl<'a> Look<'a> {
         let Squares { w, ev, e } = &self.squares;
         [w, ev, e].map(|squares| {
             let [total, mut fourths] = total_and_fourths(factors, squares, &self.shares);
-            if let Some(Stratification { strata, .. }) = &self.present.strata {
+            if let Some(Stratification { strata, .. }) = &self.snapshot.strata {
                 let mut sums = vec![0.0; self.of_strata.len()];
                 for ((&stratum, factor), square) in strata.iter().zip(factors).zip(squares) {
                     sums[stratum] += factor * square;
@@ -239,28 +244,16 @@ fn set_squares(sample: &Weighed, out: &mut Squares) {
 /// All statistics of a sample of `size` that do not depend on a larger one; variances are missing.
 fn stats(size: usize, sample: &Weighed, residual: &Residual) -> SampleStats {
     let Residual { n_s, visible, query_heads, max_norm_v, .. } = *residual;
-    let norm_squared = sample.out_squared * sample.d * sample.d;
-    SampleStats {
-        b: size,
-        n_s,
-        visible,
-        query_heads,
+    let moments = Moments {
         value_dim: sample.value_dim,
         d: sample.d,
         d_certain: sample.d_certain,
-        norm_n: norm_squared.sqrt(),
+        norm_n_squared: sample.out_squared * sample.d * sample.d,
         drift: sample.drift,
-        var_e: f64::NAN,
-        trace_ev: f64::NAN,
-        trace_w: f64::NAN,
-        nu: f64::NAN,
-        kurtosis_e: f64::NAN,
-        kurtosis_w: f64::NAN,
-        sum_e_norm_v: sample.sum_e_norm_v,
-        max_norm_v,
-        bound: None,
-        unseen: None,
-    }
+        ..Moments::default()
+    };
+    let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
+    SampleStats::from_moments(size, &moments, &residual)
 }
 
 /// `Tr(S²) / Tr(S)²` of the covariance `S` of a total of `w`, from pairs of different tokens, each weighed by what

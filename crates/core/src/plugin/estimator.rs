@@ -1,4 +1,4 @@
-//! The estimator plug-in: it bounds a sample's error, and says how many tokens a promise needs.
+//! The estimator plug-in: it bounds a sample's error.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -6,88 +6,89 @@ use std::fmt::Debug;
 use dyn_clone::DynClone;
 
 use crate::{
-    plugin::TunableDemand,
-    promise::{Assumptions, Demand, Kind, Promise},
+    ClosedForm,
+    plugin::{Evidence, TunableGoal},
+    promise::{Assumptions, Goal, Kind},
     sample::SampleStats,
 };
 
-/// Decides how many tokens of the residual must be in the sample.
+/// Bounds the error of a sample of the residual, and sets the goal that the sample has to reach.
 #[typetag::serde(tag = "type")]
-pub trait BudgetEstimator: Any + Debug + DynClone + Send + Sync {
-    /// The error bar of a sample; a pure function.
+pub trait Estimator: Any + Debug + DynClone + Send + Sync {
+    /// The goal of every sample.
     ///
-    /// It falls as samples of the same moments grow ([`SampleStats::at`]).
+    /// # Errors
+    /// Settings that contradict each other, as the end of a sentence about the estimator.
+    fn goal(&self) -> Result<Goal, &'static str>;
+
+    /// The evidence that the bound needs. A pipeline whose selectors and sampler do not give it is
+    /// refused.
+    fn evidence(&self) -> Evidence {
+        Evidence::Variances
+    }
+
+    /// The sizes at which a sample with a promise is checked.
+    fn schedule(&self) -> Schedule {
+        Schedule::Adaptive { rounds: 6 }
+    }
+
+    /// Error bar of a sample of `stats.b` tokens; a pure function.
+    ///
+    /// It falls as samples of the same moments grow ([`SampleStats::at`]): the size that a promise
+    /// needs is searched for.
     fn radius(&self, stats: &SampleStats) -> Radius;
 
-    /// The number of tokens that the promise needs, estimated from a uniform sample: the least size
-    /// whose [radius](Self::radius) is at most epsilon. By default it is searched for: O(log n_s)
-    /// radii. A pure function.
-    ///
-    /// The sampler clamps it to the residual.
-    fn budget(&self, stats: &SampleStats) -> Budget {
-        searched_budget(self, stats)
-    }
-
-    /// What is asked of the sample.
-    fn demand(&self) -> Demand;
-
-    /// The promise, if there is one.
-    fn promise(&self) -> Option<Promise> {
-        self.demand().promise()
-    }
-
-    /// What it needs beside the sample. A pipeline without it is refused.
-    fn needs(&self) -> Needs {
-        Needs::Variances
-    }
-
-    /// How often the sample may be checked while it grows.
-    ///
-    /// 0: the budget depends on the picks alone (`stats.b` is 0), there is no base sample, and
-    /// exactly the budget is drawn.
-    fn rounds(&self) -> usize {
-        6
-    }
-
-    /// The field that decides how much is drawn, and so the [demand](Self::demand). `None`: no epsilon is searched for a given
-    /// density.
-    fn tunable(&mut self) -> Option<TunableDemand<'_>> {
+    /// The fields that decide how much is drawn, and so the [goal](Self::goal). `None`: no epsilon is
+    /// searched for a given density.
+    fn tunable(&mut self) -> Option<TunableGoal<'_>> {
         None
     }
 }
 
-dyn_clone::clone_trait_object!(BudgetEstimator);
+dyn_clone::clone_trait_object!(Estimator);
 
-/// What an estimator needs to know about a residual.
+/// The sizes at which a sample with a promise is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
-    /// The variances of the totals that a sample estimates; any sample of independent draws has them.
-    Variances,
-    /// The largest weight that a token of a uniform sample can have, which selectors
-    /// [prove](crate::plugin::SelectorConfig::bounds_residual).
-    Range,
-    /// A theorem for finite samples: of a uniform sample, from that range; else the sampler's
-    /// [own](crate::plugin::Design::proved).
-    Proof,
+pub enum Schedule {
+    /// None: the budget depends on the picks alone (`stats.b` is 0). There is no base sample, and
+    /// exactly the budget is drawn.
+    Before,
+    /// The base, then each size that the check before asked for, at most `rounds` checks.
+    Adaptive {
+        /// The largest number of checks.
+        rounds: usize,
+    },
+    /// The base, and beyond it only [`check_sizes`], or the [sizes](crate::plugin::SampleProof) of the design's
+    /// own proof: a union bound over the checks covers no others.
+    FixedSizes {
+        /// The largest number of checks.
+        rounds: usize,
+    },
 }
 
-/// The relative error that is exceeded with probability delta at most.
+/// Sizes at which a sample may be checked if the checks are counted: `⌊256 · 1.5^i⌋ < n_s`.
+pub fn check_sizes(n_s: usize) -> impl Iterator<Item = usize> {
+    let sizes = std::iter::successors(Some(256.0), |size| Some(size * 1.5));
+    sizes.map(|size: f64| size as usize).take_while(move |&size| size < n_s)
+}
+
+/// The relative error that a sample exceeds with probability delta at most.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Radius {
     /// In `[0, ∞]`.
     pub relative: f64,
-    /// What it rests on.
+    /// The ground that it rests on.
     pub kind: Kind,
     /// Its assumptions.
     pub assumes: Assumptions,
 }
 
-/// An estimator's answer.
+/// The size that a promise needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Tokens of the residual that the sample must hold.
     pub tokens: usize,
-    /// What the promise rests on.
+    /// The ground that the promise rests on.
     pub kind: Kind,
     /// Its assumptions.
     pub assumes: Assumptions,
@@ -99,26 +100,6 @@ impl Radius {
         let relative = if relative.is_nan() { f64::INFINITY } else { relative };
         Self { relative, kind, assumes }
     }
-}
-
-/// The least budget whose radius is at most the promise's epsilon: O(log n_s) radii. For estimators
-/// with a formula for some budgets only.
-pub fn searched_budget<E: BudgetEstimator + ?Sized>(estimator: &E, stats: &SampleStats) -> Budget {
-    let epsilon = estimator.promise().map_or(f64::INFINITY, |promise| promise.epsilon.get());
-    let at = |b: usize| estimator.radius(&stats.at(b));
-    let tokens = fewest(stats.n_s, |b| at(b).relative <= epsilon);
-    let Radius { kind, assumes, .. } = at(tokens);
-    Budget { tokens, kind, assumes }
-}
-
-/// The least of 1 to `n` that suffices, if all larger ones do; `n` if none does.
-fn fewest(n: usize, suffices: impl Fn(usize) -> bool) -> usize {
-    let (mut too_few, mut enough) = (0, n);
-    while enough - too_few.min(enough) > 1 {
-        let middle = usize::midpoint(too_few, enough);
-        if suffices(middle) { enough = middle } else { too_few = middle }
-    }
-    enough
 }
 
 impl Budget {

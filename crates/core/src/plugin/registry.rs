@@ -145,7 +145,7 @@ macro_rules! register {
         $crate::register!(@Sampler, SamplerConfig, $name, $config, $summary);
     };
     (Estimator, $name:literal, $config:ty, $summary:literal) => {
-        $crate::register!(@Estimator, BudgetEstimator, $name, $config, $summary);
+        $crate::register!(@Estimator, Estimator, $name, $config, $summary);
     };
     (@$kind:ident, $trait:ident, $name:literal, $config:ty, $summary:literal) => {
         const _: fn(&$config) -> &dyn $crate::plugin::$trait = |config| config;

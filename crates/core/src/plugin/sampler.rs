@@ -21,26 +21,26 @@ pub trait SamplerConfig: Any + Debug + DynClone + Send + Sync {
     /// [`Error::Build`](crate::Error::Build) if the site's shape does not fit.
     fn build(&self, site: &Site) -> Result<Box<dyn Sampler>>;
 
-    /// Tokens in the first look at the residual.
+    /// Tokens at the first check of the residual.
     fn base(&self) -> Size;
 
-    /// What its samples say about their own error.
-    fn evidence(&self) -> Assurance {
-        Assurance::Variances
+    /// The evidence of a sample's own error.
+    fn evidence(&self) -> Evidence {
+        Evidence::Variances
     }
 
-    /// Whether draws are uniform, without replacement, in the [order](crate::sample::Order) that the stream
-    /// keys.
+    /// True if draws are uniform, without replacement, in the [order](crate::sample::Order) that the
+    /// stream keys.
     fn is_uniform(&self) -> bool {
         false
     }
 
-    /// Whether query heads that read one list can share a sample.
+    /// True if query heads that read one list can share a sample.
     fn shares(&self) -> bool {
         true
     }
 
-    /// Whether it needs the [scores](Picks::scores) of the selectors.
+    /// True if it needs the [scores](Picks::scores) of the selectors.
     fn wants_scores(&self) -> bool {
         false
     }
@@ -48,14 +48,18 @@ pub trait SamplerConfig: Any + Debug + DynClone + Send + Sync {
 
 dyn_clone::clone_trait_object!(SamplerConfig);
 
-/// What a sample says about its own error.
+/// Evidence of a sample's error: what a sampler gives, and what an estimator needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Assurance {
-    /// Nothing, as draws depend on each other; nor can the sample grow. No estimator may follow.
+pub enum Evidence {
+    /// None, as draws depend on each other; nor can the sample grow. No estimator may follow.
     Nothing,
-    /// The variances of the sums that it estimates, at its size and at any larger one.
+    /// The variances of the sums that the sample estimates, at its size and at any larger one.
     Variances,
-    /// [Proofs](Design::proved) of the output's error for every finite sample, too.
+    /// The largest weight that a token of a uniform sample can have, which selectors
+    /// [prove](crate::plugin::SelectorConfig::bounds_residual).
+    Range,
+    /// A theorem for every finite sample: for a uniform sample from that range, else the design's
+    /// [own](Design::proof) for the output.
     Proof,
 }
 
@@ -126,35 +130,36 @@ pub trait Design {
         None
     }
 
-    /// The least size, at least the current one, that suffices for `goal` by a theorem for finite
-    /// samples: the current one if the sample suffices, else a forecast. `None` if none does.
-    fn proved(&self, sample: &Sample<'_>, reader: usize, goal: &ProofGoal) -> Option<Proved> {
-        let _ = (sample, reader, goal);
+    /// The radii of the output of one reader that a theorem for finite samples proves: at the current
+    /// size from the `sample` itself, at larger ones predicted.
+    fn proof<'a>(
+        &'a self,
+        sample: &'a Sample<'_>,
+        reader: usize,
+        terms: &ProofTerms,
+    ) -> Option<SampleProof<'a>> {
+        let _ = (sample, reader, terms);
         None
     }
 }
 
-/// A size, and its proved error.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Proved {
-    /// Tokens expected to be drawn.
-    pub size: usize,
-    /// The relative error that is exceeded with probability delta at most.
-    pub radius: f64,
+/// Relative errors that are exceeded with probability delta at most, by a theorem.
+#[allow(missing_debug_implementations)]
+pub struct SampleProof<'a> {
+    /// Sizes that the proof covers, from the current one on, ascending.
+    pub sizes: Vec<usize>,
+    /// Radius at one of the sizes.
+    pub radius: Box<dyn Fn(usize) -> f64 + 'a>,
 }
 
-/// What is to be proved about the output of one row.
+/// Terms of a proof for the output of one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ProofGoal {
-    /// The relative error allowed; infinite for any.
-    pub epsilon: f64,
+pub struct ProofTerms {
     /// The row's own part of the failure probability.
     pub delta: f64,
-    /// The share of `Σ e |v|` below which `|N|` is taken for that share; 0 without a floor.
-    pub floor: f64,
-    /// The size at the first look.
+    /// The size at the first check.
     pub base: usize,
-    /// The largest size that may be looked at.
+    /// The largest size that may be checked.
     pub limit: usize,
     /// The logit that the sample's exponentials are relative to.
     pub shift: f64,

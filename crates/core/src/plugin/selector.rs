@@ -66,12 +66,6 @@ pub trait SelectorConfig: Any + Debug + DynClone + Send + Sync {
         false
     }
 
-    /// Whether it sizes its picks for the sample that follows, [`Row::sampling`]. A pipeline
-    /// without a sample for a promise is refused.
-    fn needs_sampling(&self) -> bool {
-        false
-    }
-
     /// Whether it reads what class each token is of, [`NewTokens::classes`]. Tokens without are then refused.
     fn needs_classes(&self) -> bool {
         false

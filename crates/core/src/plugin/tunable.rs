@@ -1,4 +1,4 @@
-//! Which settings of a plug-in decide how much is read: what searches for a share of the tokens, or an error, change.
+//! Settings that control how many tokens are read; density and error searches vary them.
 
 use crate::{Fraction, Size};
 
@@ -19,7 +19,7 @@ pub enum Tunable<'a> {
 
 /// The settings of an estimator that decide how much is drawn.
 #[derive(Debug)]
-pub struct TunableDemand<'a> {
+pub struct TunableGoal<'a> {
     /// The relative error allowed, if it is a promise.
     pub epsilon: Option<&'a mut Fraction>,
     /// The tokens of a sample, if they are given.

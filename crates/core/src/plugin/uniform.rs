@@ -24,18 +24,18 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Uniform {
-    /// Tokens in the first look at the residual; one has no variance, so it reads everything.
+    /// Tokens at the first check; one has no variance, so it reads everything.
     #[serde(default = "default_base")]
     pub base: Size,
 }
 
-/// What samplers draw first, unless they are told otherwise.
+/// Tokens that samplers draw first, unless a file sets `base`.
 pub const fn default_base() -> Size {
     Size::Tokens(128)
 }
 
 impl Uniform {
-    /// With the default base.
+    /// The default base.
     pub const DEFAULT: Self = Self { base: default_base() };
 }
 

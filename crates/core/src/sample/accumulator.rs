@@ -1,7 +1,7 @@
 //! The part of a machine in sampling: it reads rows, and computes the sample's statistics.
 
 use crate::{
-    sample::{Residual, Sample, SampleStats, Stratification, Weighed, stats::norm},
+    sample::{Sample, SampleStats, Stratification, Weighed},
     step::{Picks, Row, Softmax},
 };
 
@@ -51,34 +51,25 @@ pub trait Accumulator {
     }
 }
 
-/// The definition: sums in f64, one token after the other, and statistics recomputed at each look.
+/// The definition: sums in f64, one token after the other, and statistics recomputed at each check.
 #[derive(Debug)]
 pub struct ExactAccumulator<'a> {
     rows: &'a [Row<'a>],
-    certain: Vec<Certain>,
-    /// Of the drawn tokens, per row `[rows][b]`.
+    /// Sums over the certain tokens, of each row.
+    certain: Vec<Softmax>,
+    /// Logits of the drawn tokens, `[rows][b]`.
     logits: Vec<Vec<f64>>,
-    /// Of the drawn tokens, `[b · value_dim]`.
+    /// Values of the drawn tokens, `[b · value_dim]`.
     values: Vec<f32>,
-}
-
-/// Sums over the certain tokens of one row.
-#[derive(Clone, Debug)]
-struct Certain {
-    /// `Σ e` and `Σ e v`.
-    sums: Softmax,
-    /// `Σ e` and `Σ e |v|`.
-    norms: Softmax,
 }
 
 impl<'a> ExactAccumulator<'a> {
     /// For rows of one KV head that have read nothing.
     pub fn new(rows: &'a [Row<'a>]) -> Self {
         let dim = rows[0].values().dim();
-        let nothing = Certain { sums: Softmax::new(dim), norms: Softmax::new(1) };
         Self {
             rows,
-            certain: vec![nothing; rows.len()],
+            certain: vec![Softmax::new(dim); rows.len()],
             logits: vec![Vec::new(); rows.len()],
             values: Vec::new(),
         }
@@ -92,11 +83,8 @@ impl Accumulator for ExactAccumulator<'_> {
         let mut value = vec![0.0; self.rows[0].values().dim()];
         for (i, &token) in tokens.iter().enumerate() {
             self.rows[0].values().copy_row(token, &mut value);
-            let norm = norm(&value) as f32;
             for (logits, certain) in logits.iter().zip(&mut self.certain) {
-                let logit = f64::from(logits[i]);
-                certain.sums.add(logit, 1.0, &value);
-                certain.norms.add(logit, 1.0, &[norm]);
+                certain.add(f64::from(logits[i]), 1.0, &value);
             }
         }
     }
@@ -125,17 +113,15 @@ impl Accumulator for ExactAccumulator<'_> {
         residual: &Residual,
         show: &mut dyn FnMut(&Sample<'_>, f64),
     ) {
-        let Certain { mut sums, mut norms } = self.certain[reader].clone();
+        let mut sums = self.certain[reader].clone();
         let logits = &self.logits[reader];
         let shift = logits.iter().copied().fold(sums.shift(), f64::max);
         sums.rebase(shift);
-        norms.rebase(shift);
         let e: Vec<f64> = logits.iter().map(|logit| (logit - shift).exp()).collect();
         let sample = Sample {
             e: &e,
             values: &self.values,
             certain: &sums,
-            certain_norms: norms.numerator()[0],
             n_s: residual.n_s,
             visible: residual.visible,
             query_heads: residual.query_heads,

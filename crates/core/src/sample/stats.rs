@@ -1,4 +1,4 @@
-//! What a sample says about the residual it was drawn from.
+//! Statistics of a sample, from which estimators bound its error.
 
 use crate::{
     sample::{Residual, Unseen},
@@ -9,7 +9,7 @@ use crate::{
 /// larger with probability 0.1, if estimates are normal.
 pub const ALLOWANCE: f64 = 1.281_551_565_544_600_4;
 
-/// Statistics of one row at one look, from all tokens drawn so far, in draw order.
+/// Statistics of one row at one check, from all tokens drawn so far, in draw order.
 ///
 /// They are those of a uniform sample. Of another design they are what a uniform sample of as many
 /// tokens would show that errs as much: `n_s² (1/b − 1/n_s)` times a variance is that of the total.
@@ -20,7 +20,9 @@ pub const ALLOWANCE: f64 = 1.281_551_565_544_600_4;
 /// `b = 0`, when nothing has been drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleStats {
-    /// Tokens drawn so far.
+    /// Tokens drawn so far, which the moments are from.
+    pub drawn: usize,
+    /// Tokens of the sample that is judged: as many, or a larger one of the same moments.
     pub b: usize,
     /// Tokens in the residual.
     pub n_s: usize,
@@ -51,13 +53,11 @@ pub struct SampleStats {
     pub kurtosis_e: f64,
     /// `b Σ|w|⁴ / (Σ|w|²)²` of the centred `w`.
     pub kurtosis_w: f64,
-    /// Estimate of `Σ e |v|` over all visible tokens.
-    pub sum_e_norm_v: f64,
-    /// The largest norm of a visible value.
+    /// The largest norm of a visible value; 0 for designs that are not uniform.
     pub max_norm_v: f64,
     /// The largest `e` that an untaken token can have, if an exact selector promised one.
     pub bound: Option<f64>,
-    /// What the design knows of tokens that the sample may have missed, if it knows anything.
+    /// The design's bounds on the tokens that the sample may have missed, if it has any.
     pub unseen: Option<Unseen>,
 }
 
@@ -70,8 +70,6 @@ pub struct Sample<'a> {
     pub values: &'a [f32],
     /// Sums over the certain tokens, relative to the shift of `e`.
     pub certain: &'a Softmax,
-    /// `Σ e |v|` over the certain tokens.
-    pub certain_norms: f64,
     /// Tokens in the residual.
     pub n_s: usize,
     /// Tokens that the row may read.
@@ -85,7 +83,7 @@ pub struct Sample<'a> {
 }
 
 /// Sums that the statistics follow from, however they were made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Moments {
     /// Elements of a value.
     pub value_dim: usize,
@@ -97,29 +95,20 @@ pub struct Moments {
     pub norm_n_squared: f64,
     /// `|N^/D^ − c|`, `c` being the certain tokens' own output.
     pub drift: f64,
-    /// Of `e`.
+    /// Deviations of `e`.
     pub e: Deviations,
     /// Sum of the squared deviations of `e v`.
     pub ev_squares: f64,
-    /// Of `w`.
+    /// Deviations of `w`.
     pub w: Deviations,
     /// An estimate of `Tr(S²)` of the covariance of `w`.
     pub trace_of_square: f64,
-    /// Estimate of `Σ e |v|` over all visible tokens.
-    pub sum_e_norm_v: f64,
 }
 
 impl Moments {
     /// The sums over a sample of a residual of `n_s` tokens: weights `e` `[b]`, values
-    /// `[b · value_dim]`, beside the sums over the certain tokens, relative to the shift of `e`, and
-    /// their `Σ e |v|`. In f64, which is the definition. Cost O(b · value_dim), a handful of passes.
-    pub fn new(
-        e: &[f64],
-        values: &[f32],
-        certain: &Softmax,
-        certain_norms: f64,
-        n_s: usize,
-    ) -> Self {
+    /// `[b · value_dim]`, beside the sums over the certain tokens, relative to the shift of `e`. In f64, which is the definition. Cost O(b · value_dim), a handful of passes.
+    pub fn new(e: &[f64], values: &[f32], certain: &Softmax, n_s: usize) -> Self {
         let dim = certain.numerator().len();
         let scale = scale_up(e.len(), n_s);
         let ev = weighted_rows(e, values, &vec![0.0; dim]);
@@ -139,12 +128,11 @@ impl Moments {
             ev_squares: squared_norms(&centred(ev, dim), dim).iter().sum(),
             w: squared_norms(&w, dim).into_iter().collect(),
             trace_of_square: trace_of_square(&w, dim),
-            sum_e_norm_v: certain_norms + scale * sum_e_norm_v(e, values, dim),
         }
     }
 }
 
-/// How far the tokens of a sample are from their mean.
+/// Sums of powers of the deviations of a sample's tokens from their mean.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Deviations {
     /// `Σ |x − mean|²`.
@@ -173,8 +161,8 @@ impl SampleStats {
             max_norm_v: sample.max_norm_v,
             bound: sample.bound,
         };
-        let Sample { e, values, certain, certain_norms, n_s, .. } = *sample;
-        let moments = Moments::new(e, values, certain, certain_norms, n_s);
+        let Sample { e, values, certain, n_s, .. } = *sample;
+        let moments = Moments::new(e, values, certain, n_s);
         Self::from_moments(e.len(), &moments, &residual)
     }
 
@@ -189,6 +177,7 @@ impl SampleStats {
         };
         let (trace_ev, trace_w) = (divide(moments.ev_squares), divide(moments.w.squares));
         Self {
+            drawn: b,
             b,
             n_s,
             visible: residual.visible,
@@ -204,7 +193,6 @@ impl SampleStats {
             nu: effective_rank(b, trace_w, moments.trace_of_square),
             kurtosis_e: kurtosis(b, &moments.e),
             kurtosis_w: kurtosis(b, &moments.w),
-            sum_e_norm_v: moments.sum_e_norm_v,
             max_norm_v: residual.max_norm_v,
             bound: residual.bound,
             unseen: None,
@@ -213,28 +201,25 @@ impl SampleStats {
 }
 
 impl SampleStats {
-    /// What a sample of `b` tokens with the same moments would say. How much its variances are in doubt
-    /// does not change: it is that of the sample that they are from.
+    /// The statistics of a sample of `b` tokens with the same moments. How much these are in doubt
+    /// depends on the tokens drawn, so it stays as it is.
     #[must_use]
     pub fn at(&self, b: usize) -> Self {
-        let ratio = if self.b == 0 { 1.0 } else { b as f64 / self.b as f64 };
-        let [kurtosis_e, kurtosis_w] =
-            [self.kurtosis_e, self.kurtosis_w].map(|kurtosis| 1.0 + ratio * (kurtosis - 1.0));
-        Self { b, kurtosis_e, kurtosis_w, ..*self }
+        Self { b, ..*self }
     }
 
-    /// With variances larger by `z` of the standard errors of their estimates, and the effective rank
-    /// lower by what heavy tokens make of it; as they are for `z = 0`.
+    /// The statistics with variances larger by `z` of the standard errors of their estimates, and an
+    /// effective rank that counts heavy tokens; unchanged for `z = 0`.
     ///
-    /// A variance is multiplied by `1 + z √((kurtosis − 1) / b)`. Pairs of different tokens, from which
+    /// A variance is multiplied by `1 + z √((kurtosis − 1) / drawn)`. Pairs of different tokens, from which
     /// the rank is estimated, do not see that a token is parallel to itself: `Σ |w|⁴ / (Σ |w|²)²`
-    /// of the sample, which is `kurtosis / b`, is added to its inverse beyond `1 / b`.
+    /// of the sample, which is `kurtosis / drawn`, is added to its inverse beyond `1 / drawn`.
     #[must_use]
     pub fn raised(&self, z: f64) -> Self {
         if z == 0.0 {
             return *self;
         }
-        let excess = |kurtosis: f64| max_or_nan(kurtosis - 1.0, 0.0) / self.b as f64;
+        let excess = |kurtosis: f64| max_or_nan(kurtosis - 1.0, 0.0) / self.drawn.max(1) as f64;
         let [raise_e, raise_w] =
             [self.kurtosis_e, self.kurtosis_w].map(|kurtosis| 1.0 + z * excess(kurtosis).sqrt());
         Self {
@@ -247,7 +232,7 @@ impl SampleStats {
     }
 }
 
-/// How far an output is from that of the certain tokens alone, or from 0 if there are none.
+/// Distance of an output from that of the certain tokens alone, or from 0 if there are none.
 pub fn drift(out: &[f64], certain: &Softmax) -> f64 {
     let d = certain.denominator();
     let centre = certain.numerator().iter().map(|n| if d > 0.0 { n / d } else { 0.0 });
@@ -295,10 +280,6 @@ fn squared_norms(rows: &[f64], dim: usize) -> Vec<f64> {
 /// The Euclidean norm of a value.
 pub(crate) fn norm(value: &[f32]) -> f64 {
     value.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt()
-}
-
-fn sum_e_norm_v(e: &[f64], values: &[f32], dim: usize) -> f64 {
-    e.iter().zip(values.chunks_exact(dim)).map(|(e, row)| e * norm(row)).sum()
 }
 
 /// The larger of two numbers; NaN if one is NaN, which `f64::max` would drop.
@@ -361,7 +342,6 @@ mod tests {
             e: &vec![1.0; values.len()],
             values,
             certain: &Softmax::new(1),
-            certain_norms: 0.0,
             n_s,
             visible: n_s,
             query_heads: 1,

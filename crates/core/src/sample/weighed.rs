@@ -8,11 +8,11 @@ use crate::{
     step::Softmax,
 };
 
-/// What a sample comes to, and of each of its tokens what moments of it follow from. `b` tokens, in draw order, each drawn
-/// independently of the others or within its stratum.
+/// Horvitz-Thompson estimates from a weighted sample, and the per-token terms of their variance.
+/// `b` tokens, in draw order, each drawn independently of the others or within its stratum.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Weighed {
-    /// What exponentials are relative to.
+    /// The logit that exponentials are relative to.
     pub shift: f64,
     /// Elements of a value.
     pub value_dim: usize,
@@ -24,8 +24,6 @@ pub struct Weighed {
     pub out_squared: f64,
     /// `|o^ − c|`, `c` being the certain tokens' own output.
     pub drift: f64,
-    /// Estimate of `Σ e |v|` over all visible tokens.
-    pub sum_e_norm_v: f64,
     /// `e` of each token, `[b]`.
     pub e: Vec<f64>,
     /// `|v|`, `[b]`.
@@ -50,7 +48,7 @@ pub struct Within {
 /// Centre of a stratum: the average of the means over the tokens drawn of it and of its neighbours.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Centre {
-    /// Of `e`.
+    /// Centre of `e`.
     pub e: f64,
     /// `|μ|²`, of the average `μ` of `e v`.
     pub squared: f64,
@@ -131,12 +129,11 @@ impl Weighed {
         let dim = sample.certain.numerator().len();
         let values: Vec<&[f32]> = sample.values.chunks_exact(dim).collect();
         let norms: Vec<f64> = values.iter().map(|value| norm(value)).collect();
-        let (mut d, mut e_norms) = (sample.certain.denominator(), sample.certain_norms);
+        let mut d = sample.certain.denominator();
         let mut n = sample.certain.numerator().to_vec();
-        for (((e, p), value), norm) in sample.e.iter().zip(p).zip(&values).zip(&norms) {
+        for ((e, p), value) in sample.e.iter().zip(p).zip(&values) {
             let weight = e / p;
             d += weight;
-            e_norms += weight * norm;
             n.iter_mut().zip(*value).for_each(|(n, &v)| *n += weight * f64::from(v));
         }
         let total = Softmax::from_sums(0.0, d, n);
@@ -149,7 +146,7 @@ impl Weighed {
             by_out: values.iter().map(|value| by(value, &out)).collect(),
             fours: values.chunks_exact(Self::FOUR).map(four).collect(),
             within: strata.map(|strata| Within::new(strata, sample.e, &values, &out)),
-            ..Self::of_sums(shift, sample.certain, &total, e_norms, sample.e.to_vec(), norms)
+            ..Self::of_sums(shift, sample.certain, &total, sample.e.to_vec(), norms)
         }
     }
 
@@ -168,13 +165,12 @@ impl Weighed {
         weighed
     }
 
-    /// With what the sums over the certain tokens and over all come to, which are relative to the same shift; the
+    /// From the sums over the certain tokens and over all, which are relative to the same shift; the
     /// products are missing.
     pub fn of_sums(
         shift: f64,
         certain: &Softmax,
         all: &Softmax,
-        sum_e_norm_v: f64,
         e: Vec<f64>,
         norms: Vec<f64>,
     ) -> Self {
@@ -186,7 +182,6 @@ impl Weighed {
             d_certain: certain.denominator(),
             out_squared: out.iter().map(|o| o * o).sum(),
             drift: drift(&out, certain),
-            sum_e_norm_v,
             e,
             norms,
             by_out: Vec::new(),

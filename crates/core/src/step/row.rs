@@ -6,11 +6,7 @@ use ndarray::ArrayView2;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Size,
-    promise::Promise,
-    step::{Site, Stream, Tokens},
-};
+use crate::step::{Site, Stream, Tokens};
 
 /// One KV head at one decode step: the queries of its group and the tokens they may read.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +31,7 @@ const NOBODY: u16 = u16::MAX;
 impl<'a> Step<'a> {
     /// The row of one member of the group.
     pub fn row(&self, member: usize) -> Row<'a> {
-        Row { step: *self, member, purpose: NOBODY, sampling: None, logits: None }
+        Row { step: *self, member, purpose: NOBODY, logits: None }
     }
 
     /// The rows of all members.
@@ -50,7 +46,6 @@ pub struct Row<'a> {
     step: Step<'a>,
     member: usize,
     purpose: u16,
-    sampling: Option<&'a Sampling>,
     logits: Option<&'a GroupLogits>,
 }
 
@@ -69,15 +64,6 @@ impl GroupLogits {
         });
         &all[member * step.visible..][..step.visible]
     }
-}
-
-/// The sample that follows the selectors.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampling {
-    /// The promise that it must keep.
-    pub promise: Promise,
-    /// The fewest tokens that it holds.
-    pub base: Size,
 }
 
 impl<'a> Row<'a> {
@@ -176,20 +162,14 @@ impl<'a> Row<'a> {
         Stream::new(self.step.site, self.purpose, self.step.step, self.member)
     }
 
-    /// The sample that will be drawn from the residual for a promise, if any.
-    pub fn sampling(&self) -> Option<&'a Sampling> {
-        self.sampling
-    }
-
     /// The same row, one of several that share their `logits`.
     pub(crate) fn sharing(self, logits: &'a GroupLogits) -> Self {
         Self { logits: Some(logits), ..self }
     }
 
     /// The same row for the selector at `index` of the pipeline.
-    pub(crate) fn for_selector(mut self, index: usize, sampling: Option<&'a Sampling>) -> Self {
+    pub(crate) fn for_selector(mut self, index: usize) -> Self {
         self.purpose = index as u16 + 1;
-        self.sampling = sampling;
         self
     }
 }
@@ -232,10 +212,10 @@ mod tests {
         }
         assert_eq!(row.scores(Score::Group), [12.0, 23.0]);
         assert_eq!((row.keys().len(), row.values().len()), (2, 2));
-        let selector = row.for_selector(0, None);
+        let selector = row.for_selector(0);
         let sampler = Stream::new(&site, 0, 4, 1);
         assert_ne!(selector.stream(), sampler, "purpose 0 is the sampler's");
         assert_ne!(row.stream(), sampler);
-        assert_ne!(selector.stream(), row.for_selector(1, None).stream());
+        assert_ne!(selector.stream(), row.for_selector(1).stream());
     }
 }

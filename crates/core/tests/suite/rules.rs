@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    BudgetEstimator, Demand, Error, Fraction, Kind, Picks, Pipeline, PipelineConfig, Promise,
-    Result, Row, SampleStats, Sampler, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site,
-    Size, Step, Stream, Target, Tokens,
+    Error, Estimator, Fraction, Goal, Kind, Picks, Pipeline, PipelineConfig, Promise, Result, Row,
+    SampleStats, Sampler, SamplerConfig, Selector, SelectorConfig, Shape, Share, Site, Size, Step,
+    Stream, Target, Tokens,
     pipeline::{LayerSettings, List, Reading},
-    plugin::{Assurance, Attended, Budget, Design, Radius, Uniform},
-    promise::Assumptions,
+    plugin::{Attended, Design, Evidence, Radius, Schedule, Uniform},
+    promise::{Assumptions, SampleGoal},
     sample::{Accumulator, ExactAccumulator, Residual, Sample},
     step::Softmax,
     typetag,
@@ -76,8 +76,8 @@ impl SamplerConfig for Draw {
         Size::Tokens(1)
     }
 
-    fn evidence(&self) -> Assurance {
-        Assurance::Nothing
+    fn evidence(&self) -> Evidence {
+        Evidence::Nothing
     }
 
     fn shares(&self) -> bool {
@@ -111,11 +111,13 @@ fn half() -> Promise {
     Promise::new(Target::Sdpa, half, half)
 }
 
-/// Of an estimator of which only budgets matter.
-const UNKNOWN: Radius =
-    Radius { relative: f64::INFINITY, kind: Kind::None, assumes: Assumptions::NONE };
+/// Error bar of an estimator that asks for `tokens`.
+fn asks_for(tokens: usize, stats: &SampleStats, kind: Kind) -> Radius {
+    let relative = if stats.b >= tokens.min(stats.n_s) { 0.0 } else { f64::INFINITY };
+    Radius { relative, kind, assumes: Assumptions::NONE }
+}
 
-/// Asks for `plus + times · b` tokens when it sees `b`.
+/// Asks for `plus + times · b` tokens when `b` have been drawn.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Ask {
     plus: usize,
@@ -125,26 +127,25 @@ struct Ask {
 }
 
 #[typetag::serde(name = "ask")]
-impl BudgetEstimator for Ask {
-    fn radius(&self, _: &SampleStats) -> Radius {
-        UNKNOWN
-    }
-
-    fn budget(&self, stats: &SampleStats) -> Budget {
+impl Estimator for Ask {
+    fn radius(&self, stats: &SampleStats) -> Radius {
         let kind = if self.promise { Kind::Asymptotic } else { Kind::None };
-        Budget { tokens: self.plus + self.times * stats.b, kind, assumes: Assumptions::NONE }
+        asks_for(self.plus + self.times * stats.drawn, stats, kind)
     }
 
-    fn demand(&self) -> Demand {
+    fn goal(&self) -> Result<Goal, &'static str> {
+        let goal = Goal::from(half());
         if self.promise {
-            return Demand::of(half());
+            return Ok(goal);
         }
-        let size = Some(Size::Tokens(self.plus));
-        Demand { epsilon: None, size, ..Demand::of(half()) }
+        Ok(Goal { sample: SampleGoal::Size { size: Size::Tokens(self.plus) }, ..goal })
     }
 
-    fn rounds(&self) -> usize {
-        self.rounds
+    fn schedule(&self) -> Schedule {
+        match self.rounds {
+            0 => Schedule::Before,
+            rounds => Schedule::Adaptive { rounds },
+        }
     }
 }
 
@@ -153,25 +154,17 @@ impl BudgetEstimator for Ask {
 struct AskByNorm {}
 
 #[typetag::serde(name = "ask-by-norm")]
-impl BudgetEstimator for AskByNorm {
-    fn radius(&self, _: &SampleStats) -> Radius {
-        UNKNOWN
+impl Estimator for AskByNorm {
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        asks_for((100.0 * stats.norm_n / stats.d) as usize, stats, Kind::Asymptotic)
     }
 
-    fn budget(&self, stats: &SampleStats) -> Budget {
-        Budget {
-            tokens: (100.0 * stats.norm_n / stats.d) as usize,
-            kind: Kind::Asymptotic,
-            assumes: Assumptions::NONE,
-        }
+    fn goal(&self) -> Result<Goal, &'static str> {
+        Ok(half().into())
     }
 
-    fn demand(&self) -> Demand {
-        Demand::of(half())
-    }
-
-    fn rounds(&self) -> usize {
-        20
+    fn schedule(&self) -> Schedule {
+        Schedule::Adaptive { rounds: 20 }
     }
 }
 
@@ -370,22 +363,16 @@ struct ProvedAbove {
 }
 
 #[typetag::serde(name = "proved-above")]
-impl BudgetEstimator for ProvedAbove {
-    fn radius(&self, _: &SampleStats) -> Radius {
-        UNKNOWN
-    }
-
-    fn budget(&self, stats: &SampleStats) -> Budget {
+impl Estimator for ProvedAbove {
+    fn radius(&self, stats: &SampleStats) -> Radius {
         let proved = stats.norm_n / stats.d > self.above;
-        Budget {
-            tokens: 1,
-            kind: if proved { Kind::FiniteSample } else { Kind::Asymptotic },
-            assumes: if proved { Assumptions::NONE } else { Assumptions::ALL },
-        }
+        let kind = if proved { Kind::FiniteSample } else { Kind::Asymptotic };
+        let assumes = if proved { Assumptions::NONE } else { Assumptions::ALL };
+        Radius { assumes, ..asks_for(1, stats, kind) }
     }
 
-    fn demand(&self) -> Demand {
-        Demand::of(half())
+    fn goal(&self) -> Result<Goal, &'static str> {
+        Ok(half().into())
     }
 }
 
@@ -559,7 +546,7 @@ fn rule_7_six_looks_from_128_tokens_are_usual() {
     assert_eq!(Uniform::DEFAULT.base, Size::Tokens(128));
     let written = serde_json::from_str::<Box<dyn SamplerConfig>>("{}").unwrap();
     assert!(written.is_uniform() && written.base() == Uniform::DEFAULT.base);
-    assert_eq!(ProvedAbove { above: 0.0 }.rounds(), 6);
+    assert_eq!(ProvedAbove { above: 0.0 }.schedule(), Schedule::Adaptive { rounds: 6 });
 }
 
 #[test]
@@ -755,18 +742,14 @@ fn a_selector_for_all_members_reaches_each_before_and_after_one_for_each() {
 struct ProvedIfBounded {}
 
 #[typetag::serde(name = "proved-if-bounded")]
-impl BudgetEstimator for ProvedIfBounded {
-    fn radius(&self, _: &SampleStats) -> Radius {
-        UNKNOWN
-    }
-
-    fn budget(&self, stats: &SampleStats) -> Budget {
+impl Estimator for ProvedIfBounded {
+    fn radius(&self, stats: &SampleStats) -> Radius {
         let kind = if stats.bound.is_some() { Kind::FiniteSample } else { Kind::Asymptotic };
-        Budget { tokens: 1, kind, assumes: Assumptions::NONE }
+        asks_for(1, stats, kind)
     }
 
-    fn demand(&self) -> Demand {
-        Demand::of(half())
+    fn goal(&self) -> Result<Goal, &'static str> {
+        Ok(half().into())
     }
 }
 

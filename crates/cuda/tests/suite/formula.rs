@@ -1,9 +1,11 @@
 //! The formula that the device has for an estimator gives the estimator's own budget.
 
 use proptest::prelude::*;
-use vattention_core::{BudgetEstimator, Fraction, SampleStats, Scope, Size, Target};
-use vattention_cuda::formula::{ClosedForm, Denominator, Formula, Numerator, Population};
-use vattention_estimators::formula::{DeltaSplit, fpc, serfling, whole_tokens};
+use vattention_core::{
+    ClosedForm, Denominator, Estimator, Formula, Fraction, Numerator, Population, SampleStats,
+    Scope, Size, Split, Target, pipeline::required_size, plugin::Schedule,
+};
+use vattention_estimators::formula::{fpc, serfling, whole_tokens};
 use vattention_estimators::{Clt, Combine, Correction, Hoeffding, Mode, Ratio, SubGaussian, Terms};
 
 fn fraction(x: f64) -> Fraction {
@@ -14,6 +16,7 @@ fn fraction(x: f64) -> Fraction {
 fn stats(n_s: usize, query_heads: usize, d: f64, norm: f64, moments: [f64; 3]) -> SampleStats {
     let [var_e, trace_w, nu] = moments;
     SampleStats {
+        drawn: 100,
         b: 100,
         n_s,
         visible: n_s + 7,
@@ -29,7 +32,6 @@ fn stats(n_s: usize, query_heads: usize, d: f64, norm: f64, moments: [f64; 3]) -
         nu,
         kurtosis_e: 3.0,
         kurtosis_w: 1.1,
-        sum_e_norm_v: 4.0 * norm,
         max_norm_v: 1.0,
         bound: None,
         unseen: None,
@@ -92,7 +94,7 @@ proptest! {
         let per_token = n_s as f64;
         let stats = stats(n_s, query_heads, d * per_token, norm * per_token, moments);
         let form = ClosedForm::of_estimator(&ratio, query_heads, stats.value_dim).unwrap();
-        let budget = ratio.budget(&stats);
+        let budget = required_size(&ratio, &stats);
         prop_assert_eq!(evaluate(&form, &stats), budget.tokens);
         let ClosedForm::Formula { kind, assumes, .. } = form else { panic!("{form:?}") };
         prop_assert_eq!((kind, assumes), (budget.kind, budget.assumes));
@@ -116,9 +118,9 @@ proptest! {
         let terms = Terms::new(target, fraction(epsilon), fraction(delta));
         let terms = Terms { combine, correction, scope, ..terms };
         let stats = stats(n_s, 4, d * n_s as f64, norm * n_s as f64, moments);
-        for estimator in [&Clt(terms.clone()) as &dyn BudgetEstimator, &SubGaussian(terms)] {
+        for estimator in [&Clt(terms.clone()) as &dyn Estimator, &SubGaussian(terms)] {
             let form = ClosedForm::of_estimator(estimator, 4, stats.value_dim).unwrap();
-            let (told, budget) = (evaluate(&form, &stats), estimator.budget(&stats).tokens);
+            let (told, budget) = (evaluate(&form, &stats), required_size(estimator, &stats).tokens);
             let allowed = (1e-4 * budget as f64).max(1.0);
             prop_assert!(told.abs_diff(budget) as f64 <= allowed, "{told} for {budget}");
         }
@@ -151,13 +153,13 @@ proptest! {
             prop_assert!(searched, "the others have a formula");
             return Ok(());
         };
-        let (told, budget) = (evaluate(&form, &stats), hoeffding.budget(&stats));
+        let (told, budget) = (evaluate(&form, &stats), required_size(&hoeffding, &stats));
         let allowed = (1e-4 * budget.tokens as f64).max(1.0);
         prop_assert!(told.abs_diff(budget.tokens) as f64 <= allowed, "{told} for {budget:?}");
         let ClosedForm::Formula { kind, assumes, formula } = form else { panic!("{form:?}") };
         prop_assert_eq!((kind, assumes), (budget.kind, budget.assumes));
         prop_assert!(formula.needs_bound());
-        prop_assert_eq!(formula.needs_sample(), hoeffding.rounds() > 0);
+        prop_assert_eq!(formula.needs_sample(), hoeffding.schedule() != Schedule::Before);
     }
 }
 
@@ -183,16 +185,13 @@ fn other_estimators_have_no_formula() {
         Box::new(ratio)
     };
     let hoeffding = |target| Hoeffding::new(target, epsilon, delta);
-    let others: [Box<dyn BudgetEstimator>; 9] = [
+    let others: [Box<dyn Estimator>; 6] = [
         ratio(&|ratio| ratio.mode = Mode::Strict),
         ratio(&|ratio| ratio.mode = Mode::Rigorous),
-        ratio(&|ratio| ratio.floor = Some(epsilon)),
         ratio(&|ratio| ratio.limit = Some(Size::Tokens(100))),
         Box::new(Clt(Terms { mode: Mode::Strict, ..Terms::new(target, epsilon, delta) })),
-        Box::new(SubGaussian(Terms { floor: Some(epsilon), ..Terms::new(target, epsilon, delta) })),
         Box::new(hoeffding(Target::Sdpa)),
         Box::new(hoeffding(Target::Numerator)),
-        Box::new(Hoeffding { floor: Some(epsilon), ..hoeffding(Target::Denominator) }),
     ];
     for estimator in others {
         assert_eq!(ClosedForm::of_estimator(&*estimator, 4, 16), None, "{estimator:?}");

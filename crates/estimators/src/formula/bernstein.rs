@@ -3,7 +3,7 @@
 //! A sum of independent terms, or `b` times a mean of `b` draws without replacement (Hoeffding
 //! 1963, theorem 4: no convex function of such a sum has a larger mean than with replacement).
 
-/// How far a sum of independent centred vectors is from 0, but for probability delta:
+/// Upper bound on the length of a sum of independent centred vectors, but for probability delta:
 /// `r` with `2 exp(−r² / (2V + 2Kr/3)) = δ`. `variance` is at least `V = Σ E|x|²`, and no vector is
 /// longer than `largest = K`. Numbers are vectors too.
 ///
@@ -14,8 +14,8 @@ pub fn bernstein_radius(delta: f64, variance: f64, largest: f64) -> f64 {
     linear + (linear * linear + 2.0 * variance * log).sqrt()
 }
 
-/// At least the mean of a sum of independent non-negative terms, but for probability delta, from
-/// what it came to; no term exceeds `largest`: `√V ≤ √(V^ + a) + √a`, `a = K ln(1/δ) / 2`.
+/// Upper bound on the mean of a sum of independent non-negative terms, but for probability delta, from
+/// its observed value; no term exceeds `largest`: `√V ≤ √(V^ + a) + √a`, `a = K ln(1/δ) / 2`.
 ///
 /// The lower tail of Bernstein's inequality, `Pr(V − V^ ≥ r) ≤ exp(−r² / (2 Σ E y²))`, with
 /// `Σ E y² ≤ K V`, solved for `V`.
@@ -24,18 +24,7 @@ pub fn upper_bound(delta: f64, sum: f64, largest: f64) -> f64 {
     ((sum + a).sqrt() + a.sqrt()).powi(2)
 }
 
-/// At most the mean of a sum of independent non-negative terms, but for probability delta, from what
-/// it came to; no term exceeds `largest`: `max(0, V^ + 2a/3 − √((2a/3)² + 2 a V^))`, `a = K ln(1/δ)`.
-///
-/// The upper tail of Bernstein's inequality, `Pr(V^ − V ≥ r) ≤ exp(−r² / (2 Σ E y² + 2Kr/3))`, with
-/// `Σ E y² ≤ K V`, solved for `V`. The difference grows with the sum.
-pub fn lower_bound(delta: f64, sum: f64, largest: f64) -> f64 {
-    let a = largest * (1.0 / delta).ln();
-    let linear = 2.0 * a / 3.0;
-    (sum + linear - (linear * linear + 2.0 * a * sum).sqrt()).max(0.0)
-}
-
-/// How far `o^ = N^/D^` is from `o = N/D` at the most, if `U^ = N^ − c D^` is within `radius_u` of
+/// Upper bound on the distance of `o^ = N^/D^` from `o = N/D`, if `U^ = N^ − c D^` is within `radius_u` of
 /// `U` and `D^` within `radius_d` of `D`, for a centre `c` fixed before the draw, of which `o^` is
 /// `drift` away: `(r_U + |o^ − c| r_D) / (D^ − r_D)`.
 ///
@@ -44,12 +33,10 @@ pub fn output_error(radius_u: f64, radius_d: f64, drift: f64, d: f64) -> f64 {
     if radius_d < d { (radius_u + drift * radius_d) / (d - radius_d) } else { f64::INFINITY }
 }
 
-/// The relative error that an error of `radius` is at most, of what is estimated as `estimate` and is
-/// never taken for less than `floor`: `ε` such that `radius ≤ max(ε/(1 + ε) estimate, ε floor)`.
-pub fn relative_error(radius: f64, estimate: f64, floor: f64) -> f64 {
-    let to_estimate = if radius < estimate { radius / (estimate - radius) } else { f64::INFINITY };
-    let to_floor = if floor > 0.0 { radius / floor } else { f64::INFINITY };
-    to_estimate.min(to_floor)
+/// The relative error that an error of `radius` is at most, of what is estimated as
+/// `estimate`: `ε` such that `radius ≤ ε/(1 + ε) estimate`.
+pub fn relative_error(radius: f64, estimate: f64) -> f64 {
+    if radius < estimate { radius / (estimate - radius) } else { f64::INFINITY }
 }
 
 #[cfg(test)]
@@ -71,15 +58,6 @@ mod tests {
             let v = upper_bound(delta, sum, largest);
             let tail = (-(v - sum).powi(2) / (2.0 * largest * v)).exp();
             prop_assert!(v >= sum && (tail / delta - 1.0).abs() < 1e-6);
-        }
-
-        #[test]
-        fn the_lower_bound_solves_its_equation(delta in 1e-9..0.5, sum in 0.0..1e3, largest in 1e-3..1e3) {
-            let v = lower_bound(delta, sum, largest);
-            let (r, variance) = (sum - v, largest * v);
-            prop_assert!(v <= sum && v <= lower_bound(delta, 1.1 * sum, largest));
-            let log = -(r * r) / (2.0 * variance + 2.0 * largest * r / 3.0);
-            prop_assert!(v == 0.0 || (log.exp() / delta - 1.0).abs() < 1e-6);
         }
 
         /// In one dimension, at every corner of what is allowed, and nearly attained.

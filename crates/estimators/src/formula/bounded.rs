@@ -19,22 +19,48 @@ pub fn mcdiarmid_radius(delta: f64, trace: f64, diameter: f64) -> f64 {
     trace.sqrt() + diameter * ((1.0 / delta).ln() / 2.0).sqrt()
 }
 
-/// McDiarmid's radius of a mean of `b` vectors drawn without replacement out of `n`:
-/// `√(S² (1/b − 1/n)) + diameter √(ρ ln(1/δ) / (2b))`, `ρ = mean over i ≤ b of ((n − b)/(n − i))²`.
-///
-/// `trace` has the divisor `n − 1`. Cost O(b).
-pub fn mcdiarmid_radius_of(b: usize, n: usize, delta: f64, trace: f64, diameter: f64) -> f64 {
-    if b >= n {
-        return 0.0;
-    }
-    let (draws, all) = (b as f64, n as f64);
-    let share = |i: usize| ((all - draws) / (all - i as f64)).powi(2);
-    let rho = (1..=b).map(share).sum::<f64>() / draws;
-    (trace * (1.0 / draws - 1.0 / all)).sqrt()
-        + diameter * (rho * (1.0 / delta).ln() / (2.0 * draws)).sqrt()
+/// McDiarmid's radius of a mean of vectors, at a sample size.
+#[derive(Clone, Copy, Debug)]
+pub struct McDiarmid {
+    /// The expected length of the error.
+    mean: f64,
+    /// Factor of `√ln(1/δ)`.
+    slope: f64,
 }
 
-/// What sampling without replacement takes off Hoeffding's squared radius: `1 − (b − 1)/n`, or
+impl McDiarmid {
+    /// `b` draws without replacement out of `n` vectors with a covariance of this `trace` and a set of
+    /// this `diameter`. O(b).
+    pub fn new(b: usize, n: usize, trace: f64, diameter: f64) -> Self {
+        if b >= n {
+            return Self { mean: 0.0, slope: 0.0 };
+        }
+        let (draws, all) = (b as f64, n as f64);
+        let share = |i: usize| ((all - draws) / (all - i as f64)).powi(2);
+        let rho = (1..=b).map(share).sum::<f64>() / draws;
+        Self {
+            mean: (trace * (1.0 / draws - 1.0 / all)).sqrt(),
+            slope: diameter * (rho / (2.0 * draws)).sqrt(),
+        }
+    }
+
+    /// `b` draws out of infinitely many.
+    pub fn infinite(b: f64, trace: f64, diameter: f64) -> Self {
+        Self { mean: (trace / b).sqrt(), slope: diameter / (2.0 * b).sqrt() }
+    }
+
+    /// The error is longer with probability `delta` at most.
+    pub fn radius(&self, delta: f64) -> f64 {
+        self.mean + self.slope * (1.0 / delta).ln().sqrt()
+    }
+}
+
+/// [`McDiarmid::radius`] for one use.
+pub fn mcdiarmid_radius_of(b: usize, n: usize, delta: f64, trace: f64, diameter: f64) -> f64 {
+    McDiarmid::new(b, n, trace, diameter).radius(delta)
+}
+
+/// Factor of Hoeffding's squared radius for sampling without replacement: `1 − (b − 1)/n`, or
 /// `(1 − b/n)(1 + 1/b)` beyond the middle.
 ///
 /// Bardenet, Maillard (2015), "Concentration inequalities for sampling without replacement".
@@ -42,8 +68,8 @@ pub fn serfling_factor(b: f64, n: f64) -> f64 {
     if b <= n / 2.0 { 1.0 - (b - 1.0) / n } else { (1.0 - b / n) * (1.0 + 1.0 / b) }
 }
 
-/// How far the mean of `b` numbers drawn without replacement out of `n`, all in a range of `range`, is
-/// from that of all, but for probability delta, from the sample's own `deviation` (divisor `b`):
+/// Upper bound on the distance of the mean of `b` numbers drawn without replacement out of `n`, all in a
+/// range of `range`, from that of all, but for probability delta, from the sample's own `deviation` (divisor `b`):
 /// `deviation √(2ρL/b) + (7/3 + 3/√2) range L/b`, `L = ln(10/δ)`, ρ the [`serfling_factor`].
 ///
 /// Bardenet, Maillard (2015), theorem 4.3, used for both tails.
@@ -68,21 +94,6 @@ pub fn serfling(b0: f64, n: f64) -> f64 {
     let k = b0 * (1.0 - 1.0 / n);
     let after = (k + (k * k + 4.0 * b0 * (1.0 + b0 / n)).sqrt()) / (2.0 * (1.0 + b0 / n));
     before.min(after.max(n / 2.0))
-}
-
-/// The smallest whole number of draws, out of `n`, whose error is at most `epsilon`; `error` falls
-/// with the number of draws. `n` if none is.
-pub fn fewest_draws(n: usize, epsilon: f64, error: impl Fn(usize) -> f64) -> usize {
-    let (mut too_few, mut enough) = (0, n);
-    while enough - too_few > 1 {
-        let middle = usize::midpoint(too_few, enough);
-        if error(middle) <= epsilon {
-            enough = middle;
-        } else {
-            too_few = middle;
-        }
-    }
-    enough
 }
 
 #[cfg(test)]
@@ -119,13 +130,5 @@ mod tests {
     #[test]
     fn a_budget_that_is_not_a_number_reads_everything() {
         assert_eq!(serfling(f64::NAN, 100.0), 100.0);
-        assert_eq!(fewest_draws(100, 0.1, |_| f64::NAN), 100);
-    }
-
-    #[test]
-    fn the_fewest_draws_are_found() {
-        for (epsilon, want) in [(0.5, 4), (0.1, 100), (0.01, 1000), (9.0, 1)] {
-            assert_eq!(fewest_draws(1000, epsilon, |b| 1.0 / (b as f64).sqrt()), want);
-        }
     }
 }

@@ -8,7 +8,7 @@ pub fn fpc(b0: f64, n: usize) -> f64 {
     if b0.is_infinite() { n as f64 } else { b0 / (1.0 + b0 / n as f64) }
 }
 
-/// What `b` out of `n` are worth out of infinitely many: the inverse of [`fpc`].
+/// Sample size out of infinitely many that is worth as much as `b` out of `n`: the inverse of [`fpc`].
 pub fn unbounded(b: f64, n: usize) -> f64 {
     let left = 1.0 - b / n as f64;
     if left > 0.0 { b / left } else { f64::INFINITY }

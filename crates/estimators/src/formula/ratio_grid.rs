@@ -46,7 +46,7 @@ impl RatioGrid {
         Self { delta, rank, splits: (0..NODES).map(split).collect() }
     }
 
-    /// Whether the table is right for this delta and values of `rank` numbers.
+    /// Returns true if the table is right for this delta and values of `rank` numbers.
     pub fn fits(&self, delta: f64, rank: usize) -> bool {
         self.delta == delta && (self.rank == rank || delta < DELTA_1)
     }

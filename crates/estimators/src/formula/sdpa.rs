@@ -20,7 +20,7 @@ pub struct SdpaSplit {
     pub eps_den: f64,
 }
 
-/// How errors `e1` of `N` and `e2` of `D` make an error of `N/D`.
+/// Combination of errors `e1` of `N` and `e2` of `D` into an error of `N/D`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combination {
     /// At most `(e1 + e2) / (1 − e2)`, and no less is true.

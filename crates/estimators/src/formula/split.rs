@@ -1,4 +1,4 @@
-//! How to divide delta between two events that must both not happen.
+//! Division of delta between two events that must both not happen.
 
 /// The least `cost(delta − x, x)` over `x` in `(0, delta)`, and the two parts that give it.
 ///

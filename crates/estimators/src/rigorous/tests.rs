@@ -1,7 +1,6 @@
 use vattention_core::{Shape, Site, Stream, sample::Sample, step::Softmax};
 
 use super::*;
-use crate::goal::Scale;
 
 const DIM: usize = 2;
 
@@ -17,7 +16,6 @@ struct Population {
 struct Sums {
     d: f64,
     n: [f64; DIM],
-    norms: f64,
 }
 
 fn norm(x: [f64; DIM]) -> f64 {
@@ -48,15 +46,10 @@ impl Population {
 
     /// Sums over the certain tokens, and over those of `sample` as if they were `1 / scale` of all.
     fn sums(&self, sample: &[usize], scale: f64) -> Sums {
-        let mut sums = Sums {
-            d: self.d_certain,
-            n: self.centre.map(|c| self.d_certain * c),
-            norms: self.d_certain * norm(self.centre),
-        };
+        let mut sums = Sums { d: self.d_certain, n: self.centre.map(|c| self.d_certain * c) };
         for &i in sample {
             let e = scale * self.e[i];
             sums.d += e;
-            sums.norms += e * norm(self.values[i]);
             sums.n.iter_mut().zip(self.values[i]).for_each(|(n, v)| *n += e * v);
         }
         sums
@@ -84,7 +77,6 @@ impl Population {
                 self.d_certain,
                 self.centre.map(|c| self.d_certain * c).to_vec(),
             ),
-            certain_norms: self.d_certain * norm(self.centre),
             n_s,
             visible: n_s + 1,
             query_heads: 1,
@@ -100,17 +92,14 @@ impl Population {
         sets.map(move |set| (0..n).filter(|i| set >> i & 1 == 1).collect())
     }
 
-    /// The error of the goal's target.
-    fn error(&self, goal: &Goal, sample: &[usize]) -> f64 {
+    /// The error of a target.
+    fn error(&self, target: Target, sample: &[usize]) -> f64 {
         let (got, want) = (self.sums(sample, self.scale(sample)), self.all());
         let output = |sums: &Sums| sums.n.map(|n| n / sums.d);
-        let floored = |x: [f64; DIM], scale: f64| norm(x).max(goal.floor * want.norms / scale);
-        match goal.target {
+        match target {
             Target::Denominator => (got.d - want.d).abs() / want.d,
-            Target::Numerator => difference(got.n, want.n) / floored(want.n, 1.0),
-            Target::Sdpa => {
-                difference(output(&got), output(&want)) / floored(output(&want), want.d)
-            }
+            Target::Numerator => difference(got.n, want.n) / norm(want.n),
+            Target::Sdpa => difference(output(&got), output(&want)) / norm(output(&want)),
         }
     }
 
@@ -122,42 +111,27 @@ impl Population {
     }
 }
 
-const GOALS: [(Target, f64); 5] = [
-    (Target::Sdpa, 0.0),
-    (Target::Sdpa, 0.5),
-    (Target::Numerator, 0.0),
-    (Target::Numerator, 0.5),
-    (Target::Denominator, 0.0),
-];
+const TARGETS: [Target; 3] = [Target::Sdpa, Target::Numerator, Target::Denominator];
 
 /// Every bound fails as rarely as it says, over all samples of small populations.
 #[test]
 fn each_bound_is_wrong_no_more_often_than_its_share_of_delta() {
-    let goal = Goal {
-        target: Target::Sdpa,
-        epsilon: 0.5,
-        delta: 0.99,
-        looks: Looks::List,
-        floor: 0.9,
-        scale: Scale::Estimate,
-    };
     for seed in 0..60 {
         let population = Population::new(seed);
         let b = 2 + seed as usize % (population.e.len() - 3);
-        let (mut samples, mut wrong) = (0.0, [0.0; 3]);
+        let (mut samples, mut wrong) = (0.0, [0.0; 2]);
         let mut allowed = 0.0;
         for sample in population.samples(b) {
             let stats = population.stats(&sample);
-            let proof = Proof::new(&goal, &stats, stats.bound.unwrap());
+            let proof = Proof::new(Target::Sdpa, 0.99, &stats, stats.bound.unwrap());
             let (u, d) = population.misses(&sample);
-            let floor = goal.floor * population.all().norms;
-            let events = [u > proof.radius_u(b), d > proof.radius_d(b), proof.floor(b) > floor];
+            let events = [u > proof.radius_u(b), d > proof.radius_d(b)];
             wrong.iter_mut().zip(events).for_each(|(wrong, event)| *wrong += f64::from(event));
             samples += 1.0;
             allowed = proof.delta;
         }
         // The radius of U rests on two bounds.
-        for (wrong, allowed) in wrong.into_iter().zip([2.0 * allowed, allowed, allowed]) {
+        for (wrong, allowed) in wrong.into_iter().zip([2.0 * allowed, allowed]) {
             assert!(wrong <= allowed * samples, "{seed}: {wrong} of {samples}");
         }
     }
@@ -166,14 +140,6 @@ fn each_bound_is_wrong_no_more_often_than_its_share_of_delta() {
 /// One heavy token among light ones, which most samples miss, counts in the mean of squares.
 #[test]
 fn a_mean_of_squares_is_bounded_though_the_sample_missed_what_is_heavy() {
-    let goal = Goal {
-        target: Target::Sdpa,
-        epsilon: 0.5,
-        delta: 0.9,
-        looks: Looks::List,
-        floor: 0.0,
-        scale: Scale::Estimate,
-    };
     let mut population = Population::new(0);
     population.e = (0..12).map(|i| if i == 5 { 1.0 } else { 0.01 }).collect();
     population.values = vec![[1.0, 0.0]; 12];
@@ -182,7 +148,7 @@ fn a_mean_of_squares_is_bounded_though_the_sample_missed_what_is_heavy() {
         let samples: Vec<_> = population.samples(b).collect();
         let is_wrong = |sample: &&Vec<usize>| {
             let stats = population.stats(sample);
-            let proof = Proof::new(&goal, &stats, 1.0);
+            let proof = Proof::new(Target::Sdpa, 0.9, &stats, 1.0);
             proof.mean_square(b, proof.observed.rms_e, 1.0) < truth
         };
         let wrong = samples.iter().filter(is_wrong).count();
@@ -198,22 +164,15 @@ fn what_is_enough_breaks_the_promise_no_more_often_than_delta() {
     for seed in 0..60 {
         let population = Population::new(seed);
         let b = population.e.len() - 1 - seed as usize % 3;
-        for (target, floor) in GOALS {
-            let goal = Goal {
-                target,
-                epsilon: 0.6,
-                delta: 0.5,
-                looks: Looks::List,
-                floor,
-                scale: Scale::Estimate,
-            };
+        for target in TARGETS {
+            let epsilon = 0.6;
             let (mut samples, mut wrong) = (0, 0);
             for sample in population.samples(b) {
                 let stats = population.stats(&sample);
-                let claims = budget(&goal, &stats).tokens == b;
+                let claims = radius(target, 0.5, &stats).relative <= epsilon;
                 enough += usize::from(claims);
                 samples += 1;
-                wrong += usize::from(claims && population.error(&goal, &sample) > goal.epsilon);
+                wrong += usize::from(claims && population.error(target, &sample) > epsilon);
             }
             assert!(wrong * 2 <= samples, "{seed}, {target}: {wrong} of {samples}");
         }
@@ -228,18 +187,11 @@ fn what_is_enough_is_within_epsilon_where_every_bound_is_right() {
     for seed in 0..400 {
         let population = Population::new(seed);
         let b = 2 + seed as usize % (population.e.len() - 3);
-        for (target, floor) in GOALS {
-            let goal = Goal {
-                target,
-                epsilon: 0.9,
-                delta: 0.5,
-                looks: Looks::List,
-                floor,
-                scale: Scale::Estimate,
-            };
+        for target in TARGETS {
+            let epsilon = 0.9;
             for sample in population.samples(b).step_by(7) {
                 let stats = population.stats(&sample);
-                let mut proof = Proof::new(&goal, &stats, stats.bound.unwrap());
+                let mut proof = Proof::new(target, 0.5, &stats, stats.bound.unwrap());
                 proof.delta = 1.0; // Small radii: the implication holds for any.
                 let (u, d) = population.misses(&sample);
                 let n = norm([0, 1].map(|j| {
@@ -256,12 +208,11 @@ fn what_is_enough_is_within_epsilon_where_every_bound_is_right() {
                             .min(proof.radius_d(b))
                     }
                 };
-                let right = right && proof.floor(b) <= floor * population.all().norms;
-                if right && proof.is_enough(b) {
-                    let error = population.error(&goal, &sample);
-                    assert!(error <= goal.epsilon, "{seed}, {target}, {floor}: {error}");
+                if right && proof.error(b) <= epsilon {
+                    let error = population.error(target, &sample);
+                    assert!(error <= epsilon, "{seed}, {target}: {error}");
                     enough += 1;
-                    near += usize::from(error > 0.3 * goal.epsilon);
+                    near += usize::from(error > 0.3 * epsilon);
                 }
             }
         }
@@ -274,6 +225,7 @@ fn what_is_enough_is_within_epsilon_where_every_bound_is_right() {
 fn certain(output: f64) -> SampleStats {
     let nothing = Population::new(1).stats(&[0, 1, 2]);
     SampleStats {
+        drawn: 300,
         b: 300,
         n_s: 1000,
         d: 10.0,
@@ -288,32 +240,28 @@ fn certain(output: f64) -> SampleStats {
     }
 }
 
-const SDPA: Goal = Goal {
-    target: Target::Sdpa,
-    epsilon: 0.1,
-    delta: 0.6,
-    looks: Looks::List,
-    floor: 0.0,
-    scale: Scale::Estimate,
-};
+/// The proof of one check.
+fn sdpa(stats: &SampleStats) -> Proof<'_> {
+    Proof::new(Target::Sdpa, 0.6, stats, 1.0)
+}
 
-/// A sample of 1000 may be looked at five times: first, and at 256, 384, 576 and 864.
+/// A sample of 1000 may be checked five times: first, and at 256, 384, 576 and 864.
 #[test]
-fn delta_is_divided_over_every_look_and_every_bound() {
-    let delta = |target, floor| {
-        let goal = Goal { target, floor, ..SDPA };
-        Proof::new(&goal, &certain(0.5), 1.0).delta
-    };
-    assert!((delta(Target::Sdpa, 0.0) - 0.6 / 15.0).abs() < 1e-12);
-    assert!((delta(Target::Sdpa, 0.5) - 0.6 / 20.0).abs() < 1e-12);
-    assert!((delta(Target::Denominator, 0.0) - 0.6 / 15.0).abs() < 1e-12);
-    assert!((delta(Target::Numerator, 0.0) - 0.6 / 10.0).abs() < 1e-12);
+fn delta_is_divided_over_every_check_and_every_bound() {
+    let size = Some(Size::Tokens(100));
+    assert_eq!(
+        [checks(None, None, 1000), checks(None, size, 1000), checks(size, None, 1000)],
+        [5, 6, 1]
+    );
+    let events = |target| 0.6 / Proof::new(target, 0.6, &certain(0.5), 1.0).delta;
+    let targets = [Target::Sdpa, Target::Denominator, Target::Numerator];
+    assert_eq!(targets.map(|target| events(target).round()), [3.0, 3.0, 2.0]);
 }
 
 /// `|u| ≤ B (V + |c|)`, and what is known of `c` is that it is no longer than `|o^| + |o^ − c|`.
 #[test]
 fn values_are_as_far_from_the_centre_as_both_are_long() {
-    let radius = |output| Proof::new(&SDPA, &certain(output), 1.0).radius_u(300);
+    let radius = |output| sdpa(&certain(output)).radius_u(300);
     assert!((radius(0.8) / radius(0.2) - 1.8 / 1.2).abs() < 1e-9);
 }
 
@@ -323,7 +271,7 @@ fn what_the_output_drifts_from_the_centre_is_part_of_the_spread() {
     let radius = |drift, d_certain| {
         let stats = SampleStats { drift, d_certain, d: d_certain + 500.0, ..certain(0.0) };
         let stats = SampleStats { norm_n: 2.0 * stats.d, ..stats }; // |c| is at most V.
-        Proof::new(&SDPA, &stats, 1.0).radius_u(300)
+        sdpa(&stats).radius_u(300)
     };
     assert!(radius(1.0, 0.0) > 1.1 * radius(0.0, 0.0));
 }

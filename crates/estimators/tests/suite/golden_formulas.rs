@@ -73,7 +73,6 @@ fn statistics(row: &Row) -> Found {
         e: &e,
         values: &values.concat(),
         certain: &Softmax::from_sums(0.0, d_certain, n_certain),
-        certain_norms: 0.0,
         n_s: n_s as usize,
         visible: n_s as usize,
         query_heads: 1,
@@ -89,7 +88,6 @@ fn statistics(row: &Row) -> Found {
         ("nu", stats.nu),
         ("kurtosis_e", stats.kurtosis_e),
         ("kurtosis_w", stats.kurtosis_w),
-        ("sum_e_norm_v", stats.sum_e_norm_v),
     ]
 }
 

@@ -4,4 +4,5 @@
 
 mod golden_formulas;
 mod modes;
+mod searched_budgets;
 mod terms;

@@ -1,13 +1,14 @@
-//! What modes, floors and scopes make of a budget.
+//! What modes and scopes make of a budget.
 
 use proptest::prelude::*;
 use vattention_core::{
-    BudgetEstimator, Fraction, Kind, SampleStats, Scope, Target,
-    plugin::{Budget, Needs},
+    Estimator, Fraction, Kind, SampleStats, Scope, Target,
+    pipeline::required_size,
+    plugin::{Budget, Evidence, check_sizes},
     promise::{Assumption, Assumptions},
     sample::Unseen,
 };
-use vattention_estimators::formula::{bar_of_radius, look_sizes, radius_of_bar};
+use vattention_estimators::formula::{bar_of_radius, radius_of_bar};
 use vattention_estimators::{Clt, Combine, Hoeffding, Mode, Ratio, SubGaussian, Terms};
 use vattention_testkit::estimator_laws::{self, stats};
 
@@ -20,7 +21,6 @@ struct Told {
     epsilon: f64,
     delta: f64,
     mode: Mode,
-    floor: Option<f64>,
     scope: Scope,
 }
 
@@ -30,41 +30,36 @@ fn fraction(x: f64) -> Fraction {
 
 impl Told {
     fn new(target: Target, mode: Mode) -> Self {
-        Self { target, epsilon: 0.1, delta: 0.1, mode, floor: None, scope: Scope::Row }
+        Self { target, epsilon: 0.1, delta: 0.1, mode, scope: Scope::Row }
     }
 
     fn terms(&self) -> Terms {
         Terms {
             mode: self.mode,
-            floor: self.floor.map(fraction),
             scope: self.scope,
             ..Terms::new(self.target, fraction(self.epsilon), fraction(self.delta))
         }
     }
 
     /// Every estimator that can be told so.
-    fn estimators(&self) -> Vec<Box<dyn BudgetEstimator>> {
-        let mut all: Vec<Box<dyn BudgetEstimator>> =
+    fn estimators(&self) -> Vec<Box<dyn Estimator>> {
+        let mut all: Vec<Box<dyn Estimator>> =
             vec![Box::new(Clt(self.terms())), Box::new(SubGaussian(self.terms()))];
-        let Terms { target, delta, floor, scope, .. } = self.terms();
+        let Terms { target, delta, scope, .. } = self.terms();
         let epsilon = fraction(self.epsilon);
         if self.target == Target::Sdpa {
             let mut ratio = Ratio::new(epsilon, delta);
-            (ratio.mode, ratio.floor, ratio.scope) = (self.mode, floor, scope);
+            (ratio.mode, ratio.scope) = (self.mode, scope);
             all.push(Box::new(ratio));
         }
         if self.mode == Mode::Default {
-            all.push(Box::new(Hoeffding {
-                floor,
-                scope,
-                ..Hoeffding::new(target, epsilon, delta)
-            }));
+            all.push(Box::new(Hoeffding { scope, ..Hoeffding::new(target, epsilon, delta) }));
         }
         all
     }
 
     fn budgets(&self, stats: &SampleStats) -> Vec<Budget> {
-        self.estimators().iter().map(|estimator| estimator.budget(stats)).collect()
+        self.estimators().iter().map(|estimator| required_size(&**estimator, stats)).collect()
     }
 
     fn tokens(&self, stats: &SampleStats) -> Vec<usize> {
@@ -75,17 +70,13 @@ impl Told {
 fn told() -> impl Strategy<Value = Told> {
     let targets = prop::sample::select(vec![Target::Sdpa, Target::Denominator, Target::Numerator]);
     let modes = prop::sample::select(MODES.to_vec());
-    let floors = prop::option::of(0.01..0.9);
-    (targets, modes, 0.01..0.5, 0.01..0.5, floors).prop_map(
-        |(target, mode, epsilon, delta, floor)| Told {
-            target,
-            epsilon,
-            delta,
-            mode,
-            floor,
-            scope: Scope::Row,
-        },
-    )
+    (targets, modes, 0.01..0.5, 0.01..0.5).prop_map(|(target, mode, epsilon, delta)| Told {
+        target,
+        epsilon,
+        delta,
+        mode,
+        scope: Scope::Row,
+    })
 }
 
 /// The same with every weight multiplied.
@@ -97,7 +88,6 @@ fn scaled(stats: &SampleStats, by: f64) -> SampleStats {
         var_e: by * by * stats.var_e,
         trace_ev: by * by * stats.trace_ev,
         trace_w: by * by * stats.trace_w,
-        sum_e_norm_v: by * stats.sum_e_norm_v,
         bound: stats.bound.map(|bound| by * bound),
         ..*stats
     }
@@ -116,9 +106,6 @@ proptest! {
         prop_assert!(all_at_most(&lax.tokens(&stats), &tokens));
         let risky = Told { delta: (more * told.delta).min(0.99), ..told };
         prop_assert!(all_at_most(&risky.tokens(&stats), &tokens));
-        // Without a floor before, a proof would need a bound more, and others convert errors differently.
-        let floored = Told { floor: told.floor.map(|floor| (more * floor).min(0.99)), ..told };
-        prop_assert!(all_at_most(&floored.tokens(&stats), &tokens));
     }
 
     /// But for rounding to whole tokens, a budget is the least whose radius is epsilon; a proof looks
@@ -134,7 +121,7 @@ proptest! {
             }
             if told.mode == Mode::Rigorous {
                 let enough = estimator.radius(&stats).relative <= told.epsilon;
-                prop_assert_eq!(estimator.budget(&stats).tokens == stats.b, stats.b == stats.n_s || enough);
+                prop_assert_eq!(required_size(&*estimator, &stats).tokens == stats.b, stats.b == stats.n_s || enough);
             }
         }
     }
@@ -143,7 +130,6 @@ proptest! {
     #[test]
     fn what_a_sampler_knows_of_the_unseen_counts(told in told(), stats in stats(), weight in 1e-6..1e-2_f64) {
         prop_assume!(told.mode != Mode::Rigorous);
-        let told = Told { floor: None, ..told };
         let unseen = |proved: bool| {
             let one = weight * stats.d;
             let unseen = Unseen { output: one, numerator: one, denominator: one, proved };
@@ -205,7 +191,7 @@ proptest! {
     fn rigorous_asks_for_what_there_is_or_a_size_known_beforehand(told in told(), stats in stats()) {
         let told = Told { mode: Mode::Rigorous, ..told };
         for tokens in told.tokens(&stats) {
-            let due = tokens >= stats.b + stats.b / 8 && look_sizes(stats.n_s).any(|s| s == tokens);
+            let due = tokens >= stats.b + stats.b / 8 && check_sizes(stats.n_s).any(|s| s == tokens);
             prop_assert!(tokens == stats.b || tokens == stats.n_s || due);
         }
     }
@@ -214,7 +200,7 @@ proptest! {
     fn certificates_say_what_is_taken_for_granted(told in told(), stats in stats()) {
         let sure = Assumptions::of(Assumption::Normal) | Assumptions::of(Assumption::Moments);
         for mode in MODES {
-            let told = Told { mode, floor: None, ..told };
+            let told = Told { mode, ..told };
             let want = match mode {
                 Mode::Strict if stats.bound.is_some() => (Kind::Asymptotic, sure),
                 Mode::Default | Mode::Strict => (Kind::Asymptotic, Assumptions::ALL),
@@ -223,7 +209,7 @@ proptest! {
             for (estimator, budget) in told.estimators().iter().zip(told.budgets(&stats)) {
                 if estimator.typetag_name() != "hoeffding" {
                     prop_assert_eq!((budget.kind, budget.assumes), want);
-                    prop_assert_eq!(estimator.needs() == Needs::Proof, mode == Mode::Rigorous);
+                    prop_assert_eq!(estimator.evidence() == Evidence::Proof, mode == Mode::Rigorous);
                 }
                 if mode == Mode::Rigorous && stats.bound.is_none() {
                     prop_assert_eq!(budget.tokens, stats.n_s);
@@ -236,6 +222,7 @@ proptest! {
 /// A head whose residual may hide tokens of weight 1.
 fn flat() -> SampleStats {
     SampleStats {
+        drawn: 1000,
         b: 1000,
         n_s: 10_000,
         visible: 10_500,
@@ -251,7 +238,6 @@ fn flat() -> SampleStats {
         nu: 2.0,
         kurtosis_e: 3.0,
         kurtosis_w: 3.0,
-        sum_e_norm_v: 10_000.0,
         max_norm_v: 1.0,
         bound: Some(1.0),
         unseen: None,
@@ -307,7 +293,7 @@ fn variances_are_raised_by_the_error_of_their_estimates() {
     let terms = Terms::new(Target::Sdpa, 0.005.try_into().unwrap(), 0.1.try_into().unwrap());
     let paper = Clt(Terms { combine: Combine::Paper, ..terms });
     let alike = SampleStats { kurtosis_e: 1.0, kurtosis_w: 1.0, ..uncertain() };
-    assert_eq!(paper.budget(&uncertain()), paper.budget(&alike), "the paper raises nothing");
+    assert_eq!(paper.radius(&uncertain()), paper.radius(&alike), "the paper raises nothing");
 }
 
 #[test]
@@ -325,32 +311,11 @@ fn strict_keeps_a_tenth_of_delta_for_what_is_unseen() {
 }
 
 #[test]
-fn a_floor_is_a_share_of_what_the_norm_could_be() {
-    let spread = SampleStats { var_e: 0.01, trace_ev: 0.01, trace_w: 0.01, ..flat() };
-    let cancelled = SampleStats { norm_n: 10.0, ..spread };
+fn promises_name_the_scope() {
     for mode in MODES {
-        for target in [Target::Sdpa, Target::Numerator] {
-            let told = Told { epsilon: 0.3, ..Told::new(target, mode) };
-            let floored = Told { floor: Some(0.5), ..told };
-            let (without, with) = (told.tokens(&cancelled), floored.tokens(&cancelled));
-            let cases = without.iter().zip(&with).zip(told.estimators());
-            for ((without, with), estimator) in cases {
-                assert!(with < without, "{target}, {mode:?}, {estimator:?}: {with}, {without}");
-                let alike = SampleStats { norm_n: 5000.0, ..cancelled };
-                let same = estimator.budget(&alike).tokens;
-                assert!(2 * with >= same, "{target}, {mode:?}, {estimator:?}: {with}, {same}");
-            }
-        }
-    }
-}
-
-#[test]
-fn promises_name_floor_and_scope() {
-    for mode in MODES {
-        let told = Told { floor: Some(0.25), scope: Scope::Step, ..Told::new(Target::Sdpa, mode) };
+        let told = Told { scope: Scope::Step, ..Told::new(Target::Sdpa, mode) };
         for estimator in told.estimators() {
-            let promise = estimator.promise().unwrap();
-            assert_eq!(promise.floor, Some(fraction(0.25)));
+            let promise = estimator.goal().unwrap().promise().unwrap();
             assert_eq!((promise.scope, promise.target), (Scope::Step, Target::Sdpa));
             assert_eq!((promise.epsilon, promise.delta), (fraction(0.1), fraction(0.1)));
         }

@@ -1,7 +1,9 @@
 //! What estimators make of their terms.
 
 use serde_json::json;
-use vattention_core::{BudgetEstimator, Fraction, Kind, SampleStats, Target};
+use vattention_core::{
+    Estimator, Fraction, Kind, SampleStats, Target, pipeline::required_size, plugin::Schedule,
+};
 use vattention_estimators::formula::{RatioGrid, bar_of_radius, c2, sdpa_exact};
 use vattention_estimators::{Clt, Combine, Hoeffding, Ratio, Terms};
 
@@ -22,6 +24,7 @@ fn hoeffding(target: Target, combine: Combine) -> Hoeffding {
 /// A residual that asks for some of its tokens.
 fn stats() -> SampleStats {
     SampleStats {
+        drawn: 100,
         b: 100,
         n_s: 10_000,
         visible: 10_000,
@@ -37,7 +40,6 @@ fn stats() -> SampleStats {
         nu: 4.0,
         kurtosis_e: 1.0,
         kurtosis_w: 1.0,
-        sum_e_norm_v: 10_000.0,
         max_norm_v: 1.0,
         bound: Some(0.125),
         unseen: None,
@@ -49,8 +51,8 @@ fn the_paper_takes_estimates_for_the_truth_and_the_rest_convert_their_errors() {
     let delta = 0.1;
     for target in [Target::Numerator, Target::Denominator] {
         let radius = |combine| {
-            let clt = Clt(Terms { epsilon: None, ..terms(target, combine) });
-            clt.radius(&SampleStats { b: 200, ..stats() }).relative
+            let clt = Clt(Terms { ..terms(target, combine) });
+            clt.radius(&SampleStats { drawn: 200, b: 200, ..stats() }).relative
         };
         let (exact, paper) = (radius(Combine::Exact), radius(Combine::Paper));
         assert!(exact > 1.001 * paper && (exact / bar_of_radius(paper, delta) - 1.0).abs() < 1e-9);
@@ -69,8 +71,8 @@ fn a_table_is_made_anew_for_values_of_another_size() {
     let ratio = || Ratio::new(fraction(0.1), fraction(0.45));
     let used = ratio();
     let (one, many) = (SampleStats { value_dim: 1, ..stats() }, stats());
-    assert_ne!(used.budget(&one), used.budget(&many));
-    assert_eq!(used.budget(&many), ratio().budget(&many));
+    assert_ne!(used.radius(&one), used.radius(&many));
+    assert_eq!(used.radius(&many), ratio().radius(&many));
 }
 
 #[test]
@@ -83,11 +85,11 @@ fn the_exact_split_bounds_vectors_by_the_constant_for_vectors() {
 fn the_number_of_looks_is_six_or_what_the_file_says() {
     for name in ["ratio", "clt", "sub-gaussian", "hoeffding"] {
         let mut terms = json!({ "type": name, "target": "sdpa", "epsilon": 0.1, "delta": 0.1 });
-        let rounds =
-            |terms| serde_json::from_value::<Box<dyn BudgetEstimator>>(terms).unwrap().rounds();
-        assert_eq!(rounds(terms.clone()), 6, "{name}");
+        let schedule =
+            |terms| serde_json::from_value::<Box<dyn Estimator>>(terms).unwrap().schedule();
+        assert_eq!(schedule(terms.clone()), Schedule::Adaptive { rounds: 6 }, "{name}");
         terms["rounds"] = 3.into();
-        assert_eq!(rounds(terms), 3, "{name}");
+        assert_eq!(schedule(terms), Schedule::Adaptive { rounds: 3 }, "{name}");
     }
 }
 
@@ -97,9 +99,13 @@ fn only_the_denominator_between_what_is_certain_is_proved_and_needs_no_look() {
         for target in TARGETS {
             let hoeffding = hoeffding(target, combine);
             let proved = target == Target::Denominator && combine == Combine::Exact;
-            let want = if proved { (Kind::FiniteSample, 0) } else { (Kind::Asymptotic, 6) };
+            let want = if proved {
+                (Kind::FiniteSample, Schedule::Before)
+            } else {
+                (Kind::Asymptotic, Schedule::Adaptive { rounds: 6 })
+            };
             let case = format!("{target}, {combine:?}");
-            assert_eq!((hoeffding.budget(&stats()).kind, hoeffding.rounds()), want, "{case}");
+            assert_eq!((hoeffding.radius(&stats()).kind, hoeffding.schedule()), want, "{case}");
         }
     }
 }
@@ -107,9 +113,10 @@ fn only_the_denominator_between_what_is_certain_is_proved_and_needs_no_look() {
 #[test]
 fn a_proof_uses_nothing_that_was_estimated() {
     let proved = hoeffding(Target::Denominator, Combine::Exact);
-    let unknown = SampleStats { b: 0, d: f64::NAN, norm_n: f64::NAN, var_e: f64::NAN, ..stats() };
-    let asked = proved.budget(&unknown).tokens;
-    assert_eq!(asked, proved.budget(&stats()).tokens);
+    let unknown =
+        SampleStats { drawn: 0, b: 0, d: f64::NAN, norm_n: f64::NAN, var_e: f64::NAN, ..stats() };
+    let asked = required_size(&proved, &unknown).tokens;
+    assert_eq!(asked, required_size(&proved, &stats()).tokens);
     assert!((1..10_000).contains(&asked), "{asked}");
 }
 
@@ -117,7 +124,7 @@ fn a_proof_uses_nothing_that_was_estimated() {
 fn without_a_bound_everything_is_read() {
     for target in TARGETS {
         let hoeffding = hoeffding(target, Combine::Exact);
-        let asked = hoeffding.budget(&SampleStats { bound: None, ..stats() }).tokens;
+        let asked = required_size(&hoeffding, &SampleStats { bound: None, ..stats() }).tokens;
         assert_eq!(asked, 10_000, "{target}");
     }
 }

@@ -1,4 +1,4 @@
-//! How large a sample must be for a promise of which every quantity is proved.
+//! Radii of which every quantity is proved.
 //!
 //! Of a token that is not read, `e ≤ e^ = exp(score + Δ)` is known, and `|v|`. Let `c` be the output
 //! of the tokens that are certain at a threshold, or 0 if none is, and `u = e (v − c)`, so that
@@ -8,13 +8,12 @@
 //! over the bounds, and at most what its estimate `Σ |x|² (1/π − 1)/π` over the sample proves;
 //! Bernstein's inequality then bounds both errors, and these that of the output.
 //!
-//! The thresholds that are looked at are from a list that is known before the draw, and four
+//! The thresholds that are checked are from a list that is known before the draw, and four
 //! inequalities, each of which fails with probability δ/4 over the list's length at most, hold at
 //! each of them: so all do together, whatever the threshold at which the sample ends.
 
-use half::bf16;
 use vattention_core::{
-    plugin::{ProofGoal, Proved},
+    plugin::{ProofTerms, SampleProof},
     sample::Sample,
     step::Softmax,
 };
@@ -30,71 +29,70 @@ const EVENTS: f64 = 4.0;
 #[derive(Debug)]
 pub(super) struct Rigorous<'a> {
     sizes: &'a Sizes,
-    /// What is known of each token that is left to chance.
+    /// Bounds on each token that is left to chance.
     tokens: Vec<Known>,
-    /// The relative error allowed.
-    epsilon: f64,
-    /// The norm that the output is taken for at least.
-    floor: f64,
-    /// With what probability one inequality may fail.
+    /// Failure probability of one inequality.
     delta: f64,
-    /// All sizes that may be looked at, ascending, and their thresholds.
-    looks: Vec<(usize, f64)>,
+    /// All sizes that may be checked, ascending, and their thresholds.
+    checks: Vec<(usize, f64)>,
 }
 
-/// What is known of a token.
+/// Bounds on a token.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     token: usize,
-    /// What its weight does not exceed.
+    /// Upper bound on its weight.
     weight: f64,
-    /// What its value's norm does not exceed.
+    /// Upper bound on its value's norm.
     norm: f64,
 }
 
 /// Sums over all tokens at a threshold, of `u` and of `e`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bounds {
-    /// What no error of one token exceeds.
+    /// Upper bound on the error of one token.
     largest: [f64; 2],
-    /// What the variance does not exceed.
+    /// Upper bound on the variance.
     variance: [f64; 2],
-    /// What no term of the variance's estimate exceeds.
+    /// Upper bound on a term of the variance's estimate.
     largest_square: [f64; 2],
 }
 
 impl<'a> Rigorous<'a> {
-    pub(super) fn new(goal: &ProofGoal, scan: &Scan<'_>, sizes: &'a Sizes) -> Self {
+    pub(super) fn new(terms: &ProofTerms, scan: &Scan<'_>, sizes: &'a Sizes) -> Self {
         let known = |token| {
-            let (weight, norm) = (most(scan, token, goal.shift), scan.norms[token].to_f64());
+            let (weight, norm) = (most(scan, token, terms.shift), scan.norms[token].to_f64());
             Known { token, weight, norm }
         };
-        let looks: Vec<_> = look_sizes(goal.base, goal.limit, sizes.left())
+        let checks: Vec<_> = check_sizes(terms.base, terms.limit, sizes.left())
             .map(|size| (size, sizes.threshold(size)))
             .collect();
         Self {
             sizes,
             tokens: sizes.tokens().map(known).collect(),
-            epsilon: goal.epsilon,
-            floor: goal.floor * uncancelled(scan, goal.shift),
-            delta: goal.delta / (EVENTS * looks.len() as f64),
-            looks,
+            delta: terms.delta / (EVENTS * checks.len() as f64),
+            checks,
         }
     }
 
-    /// The least of the sizes whose threshold is `t` or more that suffices: at `t` itself this is
-    /// proved, beyond it foreseen from the sample drawn at `t`, of the tokens at `drawn`. `None` if
-    /// none does.
-    pub(super) fn needed(&self, sample: &Sample<'_>, drawn: &[usize], t: f64) -> Option<Proved> {
-        let looks = self.looks.iter().skip_while(|&&(_, next)| next < t);
-        let mut proved = looks.map(|&(size, next)| {
-            let radius = self.radius(sample, drawn, t, next);
-            Proved { size, radius }
-        });
-        proved.find(|proved| proved.radius <= self.epsilon)
+    /// Radii at the sizes whose threshold is `t` or more: at `t` itself this is proved, beyond it
+    /// predicted from the sample drawn at `t`, of the tokens at `drawn`.
+    pub(super) fn proof(
+        mut self,
+        sample: &'a Sample<'_>,
+        drawn: &'a [usize],
+        t: f64,
+    ) -> SampleProof<'a> {
+        self.checks.retain(|&(_, next)| next >= t);
+        let sizes = self.checks.iter().map(|check| check.0).collect();
+        let radius = move |size: usize| {
+            let next = self.sizes.threshold(size).max(t);
+            self.radius(sample, drawn, t, next)
+        };
+        SampleProof { sizes, radius: Box::new(radius) }
     }
 
-    /// What the relative error is proved to be at most at the second threshold.
+    /// Proved bound on the relative error at the second threshold.
     fn radius(&self, sample: &Sample<'_>, drawn: &[usize], t: f64, next: f64) -> f64 {
         let p = |token: usize, t: f64| self.sizes.probability(token, t);
         let is_certain = |token| p(token, next) >= 1.0;
@@ -110,7 +108,7 @@ impl<'a> Rigorous<'a> {
         let out = all.output();
         let drift = length(&out.iter().zip(&centre).map(|(o, c)| o - c).collect::<Vec<_>>());
         let error = output_error(radius(0), radius(1), drift, all.denominator());
-        relative_error(error, length(&out), self.floor)
+        relative_error(error, length(&out))
     }
 
     /// `centre` is the length of `c`.
@@ -152,9 +150,9 @@ impl<'a> Rigorous<'a> {
     }
 }
 
-/// The sizes that a sample of which `base` tokens are looked at first may have, out of `n_s`: each is
+/// The sizes that a sample of which `base` tokens are checked first may have, out of `n_s`: each is
 /// larger by the root of two, and the last is the limit. They are known before anything is drawn.
-fn look_sizes(base: usize, limit: usize, n_s: usize) -> impl Iterator<Item = usize> {
+fn check_sizes(base: usize, limit: usize, n_s: usize) -> impl Iterator<Item = usize> {
     let larger = |&size: &usize| Some(((size as f64 * std::f64::consts::SQRT_2).ceil()) as usize);
     let below =
         std::iter::successors(Some(base), larger).take_while(move |&size| size < limit.min(n_s));
@@ -181,20 +179,9 @@ fn length(x: &[f64]) -> f64 {
     x.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// What a token's weight does not exceed.
+/// Upper bound on a token's weight.
 fn most(scan: &Scan<'_>, token: usize, shift: f64) -> f64 {
     libm::exp(f64::from(scan.scores[token]) + scan.errors.proved(token) - shift)
-}
-
-/// What `Σ e |v| / Σ e` does not fall below.
-fn uncancelled(scan: &Scan<'_>, shift: f64) -> f64 {
-    let least =
-        |token: usize| libm::exp(f64::from(scan.scores[token]) - scan.errors.proved(token) - shift);
-    // Norms are kept rounded up.
-    let at_most = |norm: bf16| norm.to_f64() * (1.0 - 2.0 * f64::from(bf16::EPSILON));
-    let tokens = || 0..scan.scores.len();
-    let norms: f64 = tokens().map(|token| least(token) * at_most(scan.norms[token])).sum();
-    norms / tokens().map(|token| most(scan, token, shift)).sum::<f64>()
 }
 
 #[cfg(test)]
@@ -215,16 +202,16 @@ mod tests {
         let picks = Picks::new(100);
         let scans = index.scans(&[step.row(0)], &picks, &[]);
         let sizes = Sizes::new(&scans, &picks, Vec::new());
-        let goal = ProofGoal { epsilon: 0.1, delta: 0.2, floor: 0.0, base, limit: 100, shift: 0.0 };
-        check(&Rigorous::new(&goal, &scans[0], &sizes));
+        let terms = ProofTerms { delta: 0.2, base, limit: 100, shift: 0.0 };
+        check(&Rigorous::new(&terms, &scans[0], &sizes));
     }
 
     /// Samples of 4, 6, 9, 13, 19, 27, 39, 56 and 80 tokens are expected.
     #[test]
     fn delta_is_divided_over_every_threshold_and_every_inequality() {
         with_proof(4, |rule| {
-            let looks: Vec<usize> = rule.looks.iter().map(|look| look.0).collect();
-            assert_eq!(looks, [4, 6, 9, 13, 19, 27, 39, 56, 80]);
+            let checks: Vec<usize> = rule.checks.iter().map(|check| check.0).collect();
+            assert_eq!(checks, [4, 6, 9, 13, 19, 27, 39, 56, 80]);
             assert!((rule.delta - 0.2 / 36.0).abs() < 1e-12);
         });
     }
@@ -233,7 +220,7 @@ mod tests {
     #[test]
     fn no_error_of_one_token_exceeds_the_range() {
         with_proof(16, |rule| {
-            let t = rule.looks[0].1;
+            let t = rule.checks[0].1;
             let proved = rule.bounds(t, t, 0.5);
             let (mut nearest, mut variance) = ([f64::INFINITY; 2], [0.0; 2]);
             for &Known { token, weight, norm } in &rule.tokens {

@@ -115,7 +115,7 @@ proptest! {
         for (labels, score) in LABELS.into_iter().flat_map(|l| [(l, Score::Head), (l, Score::Group)]) {
             let mut worker = config(head.dim, head.dim, 0, labels, score).worker(head.site()).unwrap();
             worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
-            let oracle = OracleTopK { size: Size::Tokens(7).into(), score };
+            let oracle = OracleTopK { size: Size::Tokens(7), score };
             for row in step.rows() {
                 let mut picks = Picks::new(step.visible);
                 picks.take_all((0..step.visible).step_by(3));

@@ -13,7 +13,7 @@ use super::*;
 
 fn config(bits: u64, codes: IndexOf, score: Score) -> HashAttention {
     HashAttention {
-        size: Size::Tokens(7).into(),
+        size: Size::Tokens(7),
         weights: None,
         bits: Some(Bits::try_from(bits).unwrap()),
         codes,
@@ -269,7 +269,7 @@ fn a_linear_map_for_a_group_picks_what_hata_does() {
         let (queries, keys) = (case.queries.concat(), case.keys.concat());
         let keys = Tokens::new(&keys, visible, dim);
         let hata = HashAttention {
-            size: Size::Tokens(case.size).into(),
+            size: Size::Tokens(case.size),
             weights: Some(file.path().into()),
             bits: None,
             ..config(32, IndexOf::Group, Score::Group)

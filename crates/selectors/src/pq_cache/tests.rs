@@ -86,7 +86,7 @@ proptest! {
         let site = Site { seed: 1, sequence: 0, layer: 0, kv_head: 0, shape };
         let keys = Tokens::new(&keys[..count * 4], count, 4);
         let step = Step { site: &site, queries: &query, keys, values: keys, visible: count, step: 0 };
-        let oracle = OracleTopK { size: Size::Tokens(7).into(), score: Score::Head };
+        let oracle = OracleTopK { size: Size::Tokens(7), score: Score::Head };
         for metric in METRICS {
             let mut worker = config(4, count as u32, metric, Score::Head).worker(&site).unwrap();
             worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
@@ -171,7 +171,7 @@ proptest! {
     #[test]
     fn rows_before_the_centroids_are_the_oracles(head in heads(99)) {
         let worker = filled_with(&early(Metric::Euclidean, Score::Head), &head);
-        let oracle = OracleTopK { size: Size::Tokens(7).into(), score: Score::Head };
+        let oracle = OracleTopK { size: Size::Tokens(7), score: Score::Head };
         let step = head.step(head.tokens.min(32));
         for row in step.rows() {
             prop_assert_eq!(picked(&worker, &row, &[2]), picked(&oracle, &row, &[2]));

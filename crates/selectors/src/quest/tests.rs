@@ -87,7 +87,7 @@ proptest! {
         let keys = Tokens::new(&keys, head.tokens, head.dim);
         let mut worker = config(1, 0, score).worker(head.dim);
         worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
-        let oracle = OracleTopK { size: Size::Tokens(7).into(), score };
+        let oracle = OracleTopK { size: Size::Tokens(7), score };
         let step = Step { queries: &queries, keys, ..head.step(head.tokens.div_ceil(2)) };
         for row in step.rows() {
             let mut picks = Picks::new(step.visible);

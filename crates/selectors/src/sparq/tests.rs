@@ -120,7 +120,7 @@ proptest! {
         let step = Step { site: &site, queries: &query, keys, values: keys, visible: count, step: 0 };
         let mut worker = config(Some(4), Score::Head).worker(&site).unwrap();
         worker.append(&NewTokens { first: 0, keys, values: keys, classes: None });
-        let oracle = OracleTopK { size: Size::Tokens(7).into(), score: Score::Head };
+        let oracle = OracleTopK { size: Size::Tokens(7), score: Score::Head };
         for row in step.rows() {
             prop_assert_eq!(worker.scores(&row), row.scores(Score::Head));
             prop_assert_eq!(picked(&worker, &row, &taken), picked(&oracle, &row, &taken));

@@ -94,9 +94,9 @@ fn fraction(x: f64) -> Fraction {
     Fraction::try_from(x).unwrap()
 }
 
-fn ratio(scope: Scope, floor: Option<f64>) -> PipelineConfig {
+fn ratio(scope: Scope) -> PipelineConfig {
     let mut estimator = Ratio::new(fraction(0.1), fraction(0.1));
-    (estimator.scope, estimator.floor) = (scope, floor.map(fraction));
+    estimator.scope = scope;
     PipelineConfig { estimator: Some(Box::new(estimator)), ..PipelineConfig::default() }
 }
 
@@ -129,27 +129,17 @@ fn violated(
 #[test]
 fn a_promise_about_steps_is_counted_in_steps() {
     let off = |step: usize, head| if step.is_multiple_of(15) && head == 1 { 0.6 } else { 0.4 };
-    assert_eq!(violated(ratio(Scope::Row, None), 100, 3.0, off), (7, 400));
-    assert_eq!(violated(ratio(Scope::Step, None), 100, 3.0, off), (7, 100));
+    assert_eq!(violated(ratio(Scope::Row), 100, 3.0, off), (7, 400));
+    assert_eq!(violated(ratio(Scope::Step), 100, 3.0, off), (7, 100));
     let both = |step: usize, head| if step == 2 && head > 1 { 0.6 } else { 0.4 };
-    assert_eq!(violated(ratio(Scope::Row, None), 10, 3.0, both), (2, 40));
-    assert_eq!(violated(ratio(Scope::Step, None), 10, 3.0, both), (1, 10), "two heads of one step");
-}
-
-/// The output is `[0, 4]`, and would be 5 long if values did not cancel: an error of 0.45 is above a
-/// tenth of 4, and below a tenth of 0.96 times 5.
-#[test]
-fn a_floor_counts_where_values_cancel() {
-    let off = |_, _| 0.45;
-    assert_eq!(violated(ratio(Scope::Row, None), 3, -3.0, off).0, 12);
-    assert_eq!(violated(ratio(Scope::Row, Some(0.96)), 3, -3.0, off).0, 0);
-    assert_eq!(violated(ratio(Scope::Row, Some(0.88)), 3, -3.0, off).0, 12);
+    assert_eq!(violated(ratio(Scope::Row), 10, 3.0, both), (2, 40));
+    assert_eq!(violated(ratio(Scope::Step), 10, 3.0, both), (1, 10), "two heads of one step");
 }
 
 #[test]
 fn what_is_no_number_is_broken() {
     for off in [f32::NAN, f32::INFINITY] {
-        assert_eq!(violated(ratio(Scope::Row, None), 3, 3.0, move |_, _| off).0, 12, "{off}");
-        assert_eq!(violated(ratio(Scope::Step, None), 3, 3.0, move |_, _| off), (3, 3), "{off}");
+        assert_eq!(violated(ratio(Scope::Row), 3, 3.0, move |_, _| off).0, 12, "{off}");
+        assert_eq!(violated(ratio(Scope::Step), 3, 3.0, move |_, _| off), (3, 3), "{off}");
     }
 }

@@ -12,7 +12,7 @@ pub(crate) const BY_LAYER: &str = "it has settings by layer, and the same size w
 /// Whether a pipeline's estimator decides how large the sample is, and with it what a step reads:
 /// every estimator without a size.
 pub fn decides_itself(pipeline: &PipelineConfig) -> bool {
-    pipeline.demand().is_some_and(|demand| demand.size.is_none())
+    pipeline.goal().is_some_and(|goal| goal.size().is_none())
 }
 
 /// The pipeline with its sizes set so that a step reads about `density` of the tokens, beside what
@@ -86,8 +86,8 @@ fn parts(pipeline: &mut PipelineConfig) -> std::result::Result<Vec<Vec<&mut Size
         let places = places.join(" and ");
         return Err(format!("selectors {places} have a size; expected one beside sink and window"));
     }
-    let demand = pipeline.estimator.as_mut().and_then(|estimator| estimator.tunable());
-    parts.extend(demand.and_then(|demand| demand.size).map(|size| vec![size]));
+    let goal = pipeline.estimator.as_mut().and_then(|estimator| estimator.tunable());
+    parts.extend(goal.and_then(|goal| goal.size).map(|size| vec![size]));
     Ok(parts)
 }
 
@@ -111,7 +111,7 @@ fn with_window(pipeline: &PipelineConfig, density: Fraction) -> Option<Arc<Pipel
 
 #[cfg(test)]
 mod tests {
-    use vattention_core::{BudgetEstimator, SelectorConfig, pipeline::LayerSettings, step::Score};
+    use vattention_core::{Estimator, SelectorConfig, pipeline::LayerSettings, step::Score};
     use vattention_estimators::Ratio;
     use vattention_selectors::{H2o, MassOf, OracleTopK, OracleTopP, Sink, Window};
 
@@ -125,9 +125,9 @@ mod tests {
     fn pipeline(best: usize, estimator: Option<Ratio>) -> PipelineConfig {
         let mut selectors: Vec<Box<dyn SelectorConfig>> =
             vec![Box::new(Sink { size: Size::Tokens(4) })];
-        let top_k = OracleTopK { size: Size::Tokens(9).into(), score: Score::Head };
+        let top_k = OracleTopK { size: Size::Tokens(9), score: Score::Head };
         selectors.extend((0..best).map(|_| Box::new(top_k.clone()) as _));
-        let estimator = estimator.map(|estimator| Box::new(estimator) as Box<dyn BudgetEstimator>);
+        let estimator = estimator.map(|estimator| Box::new(estimator) as Box<dyn Estimator>);
         PipelineConfig { name: "some".into(), selectors, estimator, ..Default::default() }
     }
 
@@ -148,13 +148,13 @@ mod tests {
     /// What the sizes of the last selector and of the estimator become at density 0.1.
     fn sizes(pipeline: &PipelineConfig) -> (Vec<Size>, Option<Size>) {
         let mut scaled = at_a_tenth(pipeline);
-        let demand = scaled.demand().and_then(|demand| demand.size);
+        let goal = scaled.goal().and_then(|goal| goal.size());
         let last = match scaled.selectors.last_mut().unwrap().tunable() {
             Some(Tunable::Sizes(sizes)) => sizes.into_iter().map(|size| *size).collect(),
             Some(Tunable::Window(size)) => vec![*size],
             _ => Vec::new(),
         };
-        (last, demand)
+        (last, goal)
     }
 
     fn with(last: impl SelectorConfig + 'static) -> PipelineConfig {

@@ -89,8 +89,7 @@ pub struct BenchRow {
     pub fell_back: f64,
     /// The mean relative error of the output, to dense attention's.
     pub error: f64,
-    /// Violations of the promise; `None` without a promise, or with one that has a floor, which
-    /// dense attention does not report.
+    /// Violations of the promise; `None` without a promise.
     pub violations: Option<ViolationCount>,
     /// Layers, each with its own cache.
     pub layers: usize,

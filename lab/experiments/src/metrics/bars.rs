@@ -1,7 +1,7 @@
 //! How honest error bars are.
 
 use serde::{Deserialize, Serialize, Serializer};
-use vattention_core::{Certificate, Demand, Kind};
+use vattention_core::{Certificate, Goal, Kind};
 
 use super::{Evidence, RowError, TokenLists, exceeds};
 
@@ -25,7 +25,7 @@ pub struct Bars {
 }
 
 impl Bars {
-    /// Adds a row whose error of the bar's target is `error`, by its own floor.
+    /// Adds a row whose error of the bar's target is `error`.
     pub fn add(&mut self, certificate: &Certificate, error: f64) {
         let Some(bar) = certificate.bar.filter(|_| certificate.kind != Kind::Exact) else { return };
         self.rows += 1;
@@ -41,7 +41,7 @@ impl Bars {
     /// Adds a row, of which it is known how far it is from exact attention.
     pub fn add_row(&mut self, certificate: &Certificate, error: &RowError) {
         if let Some(bar) = &certificate.bar {
-            self.add(certificate, error.barred(bar));
+            self.add(certificate, error.of(bar.target));
         }
     }
 
@@ -75,19 +75,19 @@ impl Bars {
         BarsSummary { rows, outside, unbounded, mean: self.mean(), widest, evidence }
     }
 
-    /// Summary judged by the delta of a pipeline's `demand`, over the `lists` of all its rows.
+    /// Summary judged by the delta of a pipeline's `goal`, over the `lists` of all its rows.
     ///
     /// The statement is about every row, so rows that read every token count as inside their bars.
     /// Under scope `step` each of the `query_heads` of a layer has its part of delta.
     pub fn judge(
         &self,
-        demand: Option<&Demand>,
+        goal: Option<&Goal>,
         query_heads: usize,
         lists: TokenLists,
         all_rows: usize,
     ) -> BarsSummary {
-        let evidence = demand.map(|demand| {
-            let delta = demand.scope.share_of(demand.delta.get(), query_heads);
+        let evidence = goal.map(|goal| {
+            let delta = goal.scope.share_of(goal.delta.get(), query_heads);
             lists.evidence(self.outside, all_rows, delta)
         });
         self.summary(evidence)
@@ -126,14 +126,14 @@ impl std::iter::Sum for Bars {
 
 #[cfg(test)]
 mod tests {
-    use vattention_core::{Demand, Fraction, Promise, Target, promise::Assumptions};
+    use vattention_core::{Fraction, Goal, Promise, Target, promise::Assumptions};
 
     use super::*;
 
     fn certificate(kind: Kind, radius: f64) -> Certificate {
         let tenth = Fraction::try_from(0.1).expect("a fraction");
-        let demand = Demand::of(Promise::new(Target::Sdpa, tenth, tenth));
-        let bar = Some(demand.bar(radius));
+        let goal = Goal::from(Promise::new(Target::Sdpa, tenth, tenth));
+        let bar = Some(goal.bar(radius));
         Certificate { promise: None, bar, kind, assumes: Assumptions::NONE, held: false }
     }
 

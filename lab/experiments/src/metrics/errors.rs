@@ -2,7 +2,7 @@
 
 use ndarray::{Array1, ArrayView1};
 use serde::Serialize;
-use vattention_core::{Fraction, Promise, Target, promise::ErrorBar, sample::max_or_nan};
+use vattention_core::{Promise, Target, sample::max_or_nan};
 
 use crate::Exact;
 
@@ -17,8 +17,6 @@ pub struct RowError {
     pub(crate) denominator: f64,
     /// `|o|`, which is `|N| / D`.
     pub(crate) norm: f64,
-    /// `Σ e |v| / D`.
-    pub(crate) mean_norm_v: f64,
 }
 
 impl RowError {
@@ -31,37 +29,21 @@ impl RowError {
             numerator: norm(&(output * ratio - &exact.output)),
             denominator: (ratio - 1.0).abs(),
             norm: norm(&exact.output),
-            mean_norm_v: exact.mean_norm_v,
         }
     }
 
     /// The error of a target, relative to it; infinite where an answer is not a number.
     pub fn of(&self, target: Target) -> f64 {
-        self.above(target, 0.0)
-    }
-
-    /// The error that a promise is about: relative to the target, or to its floor.
-    pub fn promised(&self, promise: &Promise) -> f64 {
-        self.above(promise.target, promise.floor.map_or(0.0, Fraction::get))
-    }
-
-    /// The error that an error bar is about.
-    pub fn barred(&self, bar: &ErrorBar) -> f64 {
-        self.above(bar.target, bar.floor.map_or(0.0, Fraction::get))
+        match target {
+            Target::Sdpa => relative(self.output, self.norm),
+            Target::Numerator => relative(self.numerator, self.norm),
+            Target::Denominator => relative(self.denominator, 1.0),
+        }
     }
 
     /// Whether the error of what is promised is more than epsilon.
     pub fn exceeds(&self, promise: &Promise) -> bool {
-        exceeds(self.promised(promise), promise.epsilon.get())
-    }
-
-    fn above(&self, target: Target, floor: f64) -> f64 {
-        let norm = max_or_nan(self.norm, floor * self.mean_norm_v);
-        match target {
-            Target::Sdpa => relative(self.output, norm),
-            Target::Numerator => relative(self.numerator, norm),
-            Target::Denominator => relative(self.denominator, 1.0),
-        }
+        exceeds(self.of(promise.target), promise.epsilon.get())
     }
 }
 
@@ -159,19 +141,19 @@ mod tests {
     use super::*;
     use ndarray::array;
 
-    fn exact(output: Array1<f64>, log_denominator: f64, mean_norm_v: f64) -> Exact {
-        Exact { output, log_denominator, mean_norm_v }
+    fn exact(output: Array1<f64>, log_denominator: f64) -> Exact {
+        Exact { output, log_denominator }
     }
 
     #[test]
     fn errors_are_relative() {
-        let exact_row = exact(array![3.0, 4.0], 1.0, 6.0);
+        let exact_row = exact(array![3.0, 4.0], 1.0);
         let row = RowError::new(array![3.0_f32, 5.0].view(), 1.0 + 1.1_f64.ln(), &exact_row);
         assert!((row.of(Target::Sdpa) - 0.2).abs() < 1e-12);
         assert!((row.of(Target::Denominator) - 0.1).abs() < 1e-12);
         let numerator = (0.3_f64.powi(2) + 1.5_f64.powi(2)).sqrt() / 5.0;
         assert!((row.of(Target::Numerator) - numerator).abs() < 1e-12);
-        let zero = exact(array![0.0], 0.0, 0.0);
+        let zero = exact(array![0.0], 0.0);
         let error = |output: f32| RowError::new(array![output].view(), 0.0, &zero).of(Target::Sdpa);
         assert_eq!((error(0.0), error(1.0)), (0.0, f64::INFINITY));
     }
@@ -179,7 +161,7 @@ mod tests {
     /// The norm of a NaN is a NaN, of infinite numbers an infinity, and of both apart likewise.
     #[test]
     fn what_is_no_number_is_infinitely_far() {
-        let exact_row = exact(array![3.0, 4.0], 0.0, 5.0);
+        let exact_row = exact(array![3.0, 4.0], 0.0);
         let all = [Target::Sdpa, Target::Numerator, Target::Denominator];
         for log_denominator in [f64::NAN, f64::INFINITY] {
             let row = RowError::new(array![3.0_f32, 4.0].view(), log_denominator, &exact_row);
@@ -191,30 +173,6 @@ mod tests {
             let epsilon = 0.9.try_into().expect("a fraction");
             assert!(row.exceeds(&Promise::new(Target::Sdpa, epsilon, epsilon)));
         }
-    }
-
-    /// An output of norm 1 among values of mean norm 10: with a floor of 1/2 an error of 1 counts as
-    /// a fifth, with one of 1/20 as itself, and the denominator's always does.
-    #[test]
-    fn a_floor_counts_where_values_cancel() {
-        let exact_row = exact(array![1.0, 0.0], 0.0, 10.0);
-        let row = RowError::new(array![1.0_f32, 1.0].view(), 0.25_f64.ln_1p(), &exact_row);
-        let fraction = |x: f64| x.try_into().expect("a fraction");
-        let promise = |target, floor| Promise {
-            floor,
-            ..Promise::new(target, fraction(0.21), fraction(0.1))
-        };
-        let [half, twentieth] = [0.5, 0.05].map(|floor| Some(fraction(floor)));
-        assert!((row.promised(&promise(Target::Sdpa, half)) - 0.2).abs() < 1e-12);
-        assert!((row.promised(&promise(Target::Sdpa, twentieth)) - 1.0).abs() < 1e-12);
-        assert!((row.promised(&promise(Target::Sdpa, None)) - 1.0).abs() < 1e-12);
-        let numerator = (0.25_f64.powi(2) + 1.25_f64.powi(2)).sqrt();
-        assert!((row.promised(&promise(Target::Numerator, half)) - numerator / 5.0).abs() < 1e-12);
-        assert!((row.promised(&promise(Target::Denominator, half)) - 0.25).abs() < 1e-12);
-        let violated = |target, floor| row.exceeds(&promise(target, floor));
-        assert!(!violated(Target::Sdpa, half) && violated(Target::Sdpa, twentieth));
-        let cancelled = RowError::new(array![1.0_f32].view(), 0.0, &exact(array![0.0], 0.0, 10.0));
-        assert!((cancelled.promised(&promise(Target::Sdpa, half)) - 0.2).abs() < 1e-12);
     }
 
     #[test]

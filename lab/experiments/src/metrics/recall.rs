@@ -26,19 +26,14 @@ impl Attention {
     /// that over all tokens.
     pub(crate) fn over(&self, tokens: &[u32], values: &ArrayView2<'_, f32>) -> Exact {
         let mut numerator = Array1::<f64>::zeros(values.ncols());
-        let (mut denominator, mut norms) = (0.0, 0.0);
+        let mut denominator = 0.0;
         for &token in tokens {
             let weight = f64::from(self.0[token as usize]);
             let value = values.row(token as usize).mapv(f64::from);
             denominator += weight;
-            norms += weight * value.dot(&value).sqrt();
             numerator.scaled_add(weight, &value);
         }
-        Exact {
-            output: numerator / denominator,
-            log_denominator: denominator.ln(),
-            mean_norm_v: norms / denominator,
-        }
+        Exact { output: numerator / denominator, log_denominator: denominator.ln() }
     }
 
     /// What the `count` heaviest tokens hold.
@@ -65,7 +60,6 @@ mod tests {
         let expected = array![4.0, 6.0];
         assert!((&exact.output - &expected).iter().all(|x| x.abs() < 1e-6), "{exact:?}");
         assert!((exact.log_denominator - 0.7_f64.ln()).abs() < 1e-7);
-        assert!((exact.mean_norm_v - 10.0).abs() < 1e-6);
     }
 
     #[test]

@@ -96,8 +96,8 @@ pub fn calibration(
 impl AtDelta {
     fn new(pipeline: &PipelineConfig, heads: &[HeadCount]) -> Self {
         let outside = heads.iter().filter_map(|head| head.bars.summary(None).share_outside());
-        let demand = pipeline.parts().find_map(PipelineConfig::demand);
-        let delta = demand.map_or(f64::NAN, |demand| demand.delta.get());
+        let goal = pipeline.parts().find_map(PipelineConfig::goal);
+        let delta = goal.map_or(f64::NAN, |goal| goal.delta.get());
         let level = LEVEL / heads.len() as f64;
         let p_values =
             heads.iter().map(|head| binomial::p_value(head.bars.outside, head.trials, delta));

@@ -6,7 +6,7 @@
 //! finite residual; the base sample makes it constant where it is larger.
 
 use serde::Serialize;
-use vattention_core::{BudgetEstimator, Fraction, Target};
+use vattention_core::{Estimator, Fraction, Target, pipeline::required_size};
 use vattention_estimators::{Clt, Ratio};
 
 use super::natural::{Natural, paper_terms};
@@ -61,7 +61,7 @@ pub struct EpsilonPoint {
 
 /// One promise at one epsilon.
 struct Case {
-    estimator: Box<dyn BudgetEstimator>,
+    estimator: Box<dyn Estimator>,
     target: Target,
     floor: bool,
 }
@@ -97,7 +97,7 @@ pub fn epsilon(study: &Study<'_>, options: &EpsilonOptions) -> Result<EpsilonStu
 impl Case {
     fn new((promise, floor): (usize, bool), epsilon: Fraction, delta: Fraction) -> Self {
         let (name, target) = PROMISES[promise];
-        let estimator: Box<dyn BudgetEstimator> = if name.ends_with("ratio") {
+        let estimator: Box<dyn Estimator> = if name.ends_with("ratio") {
             Box::new(Ratio::new(epsilon, delta))
         } else {
             Box::new(Clt(paper_terms(target, epsilon, delta)))
@@ -111,7 +111,7 @@ fn measure(row: &Population, cases: &[Case], trials: u32) -> Vec<(f64, f64)> {
     let truth = row.truth();
     let base = Natural::default().base.of(row.visible());
     let size = |case: &Case| {
-        let asked = case.estimator.budget(&truth).tokens;
+        let asked = required_size(&*case.estimator, &truth).tokens;
         if case.floor { asked.max(base).min(row.len()) } else { asked }
     };
     let sizes: Vec<usize> = cases.iter().map(size).collect();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use vattention_core::{
-    BudgetEstimator, Fraction, PipelineConfig, SelectorConfig, Share, Size, Target,
-    plugin::Uniform, step::Score,
+    Estimator, Fraction, PipelineConfig, SelectorConfig, Share, Size, Target, plugin::Uniform,
+    step::Score,
 };
 use vattention_estimators::{Clt, Combine, Correction, Terms};
 use vattention_selectors::{OracleTopK, Sink, Window};
@@ -45,13 +45,13 @@ impl Natural {
         let selectors: [Box<dyn SelectorConfig>; 3] = [
             Box::new(Sink { size: self.sink }),
             Box::new(Window { size: self.window }),
-            Box::new(OracleTopK { size: self.top_k.into(), score: Score::default() }),
+            Box::new(OracleTopK { size: self.top_k, score: Score::default() }),
         ];
         PipelineConfig { share: Share::Head, selectors: selectors.into(), ..Default::default() }
     }
 
     pub(super) fn pipeline(&self, target: Target) -> Arc<PipelineConfig> {
-        let estimator: Box<dyn BudgetEstimator> =
+        let estimator: Box<dyn Estimator> =
             Box::new(Clt(paper_terms(target, self.epsilon, self.delta)));
         Arc::new(PipelineConfig {
             sampler: Some(Box::new(Uniform { base: self.base })),

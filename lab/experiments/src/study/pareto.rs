@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
-use vattention_core::{Backend, BudgetEstimator, Fraction, PipelineConfig};
+use vattention_core::{Backend, Estimator, Fraction, PipelineConfig};
 use vattention_estimators::Ratio;
 use vattention_trace::Trace;
 
@@ -65,7 +65,7 @@ fn variants(entry: &Entry, epsilon: Fraction, delta: Fraction) -> Vec<Entry> {
         PipelineConfig { name, sampler: None, estimator: None, ..(**config).clone() }
     } else {
         let name = format!("{} + ratio", config.name);
-        let ratio: Box<dyn BudgetEstimator> = Box::new(Ratio::new(epsilon, delta));
+        let ratio: Box<dyn Estimator> = Box::new(Ratio::new(epsilon, delta));
         PipelineConfig { name, estimator: Some(ratio), ..(**config).clone() }
     };
     vec![entry.clone(), Entry { pipeline: Arc::new(other), ..entry.clone() }]

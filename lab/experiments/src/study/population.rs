@@ -19,8 +19,6 @@ pub(super) struct Population {
     max_norm_v: f64,
     /// Sums over the certain tokens, relative to the row's largest logit.
     certain: Softmax,
-    /// `Σ e |v|` over the certain tokens.
-    certain_norms: f64,
     /// `e` of the residual, `[n_s]`, relative to the row's largest logit.
     e: Vec<f64>,
     /// Its values, `[n_s · value_dim]`.
@@ -36,27 +34,22 @@ impl Population {
         row.logits(&mut logits);
         let shift = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
         let (mut all, mut certain) = (Softmax::new(dim), Softmax::new(dim));
-        let (mut norms, mut certain_norms, mut max_norm_v) = (0.0, 0.0, 0.0_f64);
+        let mut max_norm_v = 0.0_f64;
         let (mut e, mut values) = (Vec::new(), Vec::new());
         let mut value = vec![0.0; dim];
         for (token, &logit) in logits.iter().enumerate() {
             row.values().copy_row(token, &mut value);
-            let norm = norm(&value);
             let logit = f64::from(logit);
-            let weight = (logit - shift).exp();
-            max_norm_v = max_norm_v.max(norm);
+            max_norm_v = max_norm_v.max(norm(&value));
             all.add(logit, 1.0, &value);
-            norms += weight * norm;
             if taken.binary_search(&(token as u32)).is_ok() {
                 certain.add(logit, 1.0, &value);
-                certain_norms += weight * norm;
             } else {
-                e.push(weight);
+                e.push((logit - shift).exp());
                 values.extend_from_slice(&value);
             }
         }
         certain.rebase(shift);
-        let log_denominator = all.log_denominator();
         Self {
             site: *row.site(),
             member: row.member(),
@@ -64,13 +57,11 @@ impl Population {
             visible: row.visible(),
             max_norm_v,
             certain,
-            certain_norms,
             e,
             values,
             exact: Exact {
                 output: Array1::from(all.output()),
-                log_denominator,
-                mean_norm_v: norms / (log_denominator - shift).exp(),
+                log_denominator: all.log_denominator(),
             },
         }
     }
@@ -115,7 +106,6 @@ impl Population {
             e,
             values,
             certain: &self.certain,
-            certain_norms: self.certain_norms,
             n_s: self.len(),
             visible: self.visible,
             query_heads: self.site.shape.query_heads,
@@ -198,19 +188,18 @@ impl Population {
         for &token in tokens {
             taken[token] = true;
         }
-        let (mut certain, mut certain_norms) = (self.certain.clone(), self.certain_norms);
+        let mut certain = self.certain.clone();
         let (mut e, mut values) = (Vec::new(), Vec::new());
         for (token, &weight) in self.e.iter().enumerate() {
             let value = self.value(token);
             if taken[token] {
                 certain.add(self.certain.shift(), weight, value);
-                certain_norms += weight * norm(value);
             } else {
                 e.push(weight);
                 values.extend_from_slice(value);
             }
         }
-        Self { certain, certain_norms, e, values, exact: self.exact.clone(), ..*self }
+        Self { certain, e, values, exact: self.exact.clone(), ..*self }
     }
 
     fn value(&self, token: usize) -> &[f32] {

@@ -12,7 +12,7 @@
 //! Each as it stands, and with the natural configuration's base sample as the least.
 
 use serde::{Deserialize, Serialize};
-use vattention_core::{BudgetEstimator, Target};
+use vattention_core::{Estimator, Target, pipeline::required_size};
 use vattention_estimators::{Clt, Hoeffding, SubGaussian};
 
 use super::natural::{Natural, paper_terms};
@@ -100,7 +100,7 @@ pub fn tightness(study: &Study<'_>, options: &TightnessOptions) -> Result<Tightn
         correction: terms.correction,
         ..Hoeffding::new(Target::Denominator, epsilon, delta)
     };
-    let bounds: [&dyn BudgetEstimator; 3] = [&Clt(terms.clone()), &SubGaussian(terms), &hoeffding];
+    let bounds: [&dyn Estimator; 3] = [&Clt(terms.clone()), &SubGaussian(terms), &hoeffding];
     let rows = study.measure(trials, |row| RowCounts::new(row, bounds, epsilon.get(), trials))?;
     let by_head = |&head: &(usize, usize)| {
         let own: Vec<&RowCounts> = rows.iter().filter(|row| row.head == head).collect();
@@ -125,11 +125,11 @@ fn cases() -> impl Iterator<Item = Case> {
 }
 
 impl RowCounts {
-    fn new(row: &Population, bounds: [&dyn BudgetEstimator; 3], epsilon: f64, trials: u32) -> Self {
+    fn new(row: &Population, bounds: [&dyn Estimator; 3], epsilon: f64, trials: u32) -> Self {
         let truth = row.truth();
         let base = Natural::default().base.of(row.visible());
         let size = |(bound, floor): Case| {
-            let asked = bounds[bound].budget(&truth).tokens;
+            let asked = required_size(bounds[bound], &truth).tokens;
             if floor { asked.max(base).min(row.len()) } else { asked }
         };
         let tokens: Vec<usize> = cases().map(size).collect();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ndarray::s;
 use rayon::prelude::*;
 use vattention_core::{
-    Demand, NewTokens, Pipeline, PipelineConfig, Shape, Site, Step, Tokens, plugin::PromptQueries,
+    Goal, NewTokens, Pipeline, PipelineConfig, Shape, Site, Step, Tokens, plugin::PromptQueries,
 };
 use vattention_trace::TraceLayer;
 
@@ -16,7 +16,7 @@ use crate::{Error, Exact, Result};
 
 /// One layer, ready for trials.
 pub(super) struct Bench<'a> {
-    demand: &'a Demand,
+    goal: &'a Goal,
     shape: Shape,
     queries: usize,
     /// Rows in (query, query head) order.
@@ -38,7 +38,7 @@ struct Head<'a> {
 impl<'a> Bench<'a> {
     pub(super) fn new(
         pipeline: &Arc<PipelineConfig>,
-        demand: &'a Demand,
+        goal: &'a Goal,
         number: usize,
         layer: &'a TraceLayer,
         scale: Option<f32>,
@@ -55,7 +55,7 @@ impl<'a> Bench<'a> {
             Ok((kv_head, Head::new(pipeline, layer, kv_head, scale).map_err(refuse)?))
         };
         Ok(Self {
-            demand,
+            goal,
             shape,
             queries,
             exact: Exact::rows(layer, &shape, scale, queries),
@@ -89,7 +89,7 @@ impl<'a> Bench<'a> {
         let choice = pipeline.choose(&step);
         let first = query * self.shape.query_heads + kv_head * self.shape.group();
         let exact = &self.exact[first..][..self.shape.group()];
-        let trying = |(row, exact)| Trying::new(row, exact, self.demand);
+        let trying = |(row, exact)| Trying::new(row, exact, self.goal);
         let rows = step.rows();
         let mut members: Vec<Trying<'_>> = rows.iter().zip(exact).map(trying).collect();
         for trial in (query..trials).step_by(self.queries) {

@@ -2,7 +2,7 @@
 
 use ndarray::{Array2, ArrayView1, Axis};
 use vattention_core::{
-    Demand, Fraction, Picks, Row, SampleStats, Target,
+    Goal, Picks, Row, SampleStats, Target,
     pipeline::{List, Read},
     sample::{Accumulator, ExactAccumulator, Residual},
     step::Softmax,
@@ -27,14 +27,14 @@ pub(super) struct Truth {
 pub(super) struct CheckedRow<'a> {
     row: Row<'a>,
     exact: &'a Exact,
-    demand: &'a Demand,
+    goal: &'a Goal,
     /// What each visible token adds to the sum that the promise is about: `e |v − o|`, `e` or
     /// `e |v|`, over `D`.
     shares: Vec<f64>,
 }
 
 impl<'a> CheckedRow<'a> {
-    pub(super) fn new(row: &Row<'a>, exact: &'a Exact, demand: &'a Demand) -> Self {
+    pub(super) fn new(row: &Row<'a>, exact: &'a Exact, goal: &'a Goal) -> Self {
         let mut value = vec![0.0; row.values().dim()];
         let share = |token| {
             row.values().copy_row(token, &mut value);
@@ -43,14 +43,14 @@ impl<'a> CheckedRow<'a> {
                 let squares = value.iter().zip(&exact.output);
                 squares.map(|(&v, o)| (f64::from(v) - centre * o).powi(2)).sum::<f64>().sqrt()
             };
-            match demand.target {
+            match goal.target {
                 Target::Sdpa => weight * from(1.0),
                 Target::Numerator => weight * from(0.0),
                 Target::Denominator => weight,
             }
         };
         let shares = (0..row.visible()).map(share).collect();
-        Self { row: *row, exact, demand, shares }
+        Self { row: *row, exact, goal, shares }
     }
 
     /// `N^` and `D^` of a list, in f64.
@@ -66,7 +66,7 @@ impl<'a> CheckedRow<'a> {
     pub(super) fn error(&self, sums: &Softmax) -> f64 {
         let output: Vec<f32> = sums.output().into_iter().map(|x| x as f32).collect();
         let output = ArrayView1::from(&output);
-        RowError::new(output, sums.log_denominator(), self.exact).barred(&self.demand.bar(0.0))
+        RowError::new(output, sums.log_denominator(), self.exact).of(self.goal.target)
     }
 
     /// The whole of what the certain `picks` leave.
@@ -147,11 +147,9 @@ impl<'a> CheckedRow<'a> {
 
     /// The variance of what the target sums, over the square of what its error is relative to.
     fn relative_variance(&self, stats: &SampleStats) -> f64 {
-        let floor = self.demand.floor.map_or(0.0, Fraction::get);
-        let norm = stats.norm_n.max(floor * stats.sum_e_norm_v);
-        match self.demand.target {
-            Target::Sdpa => stats.trace_w / norm.powi(2),
-            Target::Numerator => stats.trace_ev / norm.powi(2),
+        match self.goal.target {
+            Target::Sdpa => stats.trace_w / stats.norm_n.powi(2),
+            Target::Numerator => stats.trace_ev / stats.norm_n.powi(2),
             Target::Denominator => stats.var_e / stats.d.powi(2),
         }
     }

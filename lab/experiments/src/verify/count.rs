@@ -1,7 +1,7 @@
 //! Counts of samples that violated a promise, and what else is told of them.
 
 use serde::Serialize;
-use vattention_core::{Demand, Kind, promise::Assumptions};
+use vattention_core::{Goal, Kind, promise::Assumptions};
 
 use super::cause::Failures;
 use super::trials::{RowTrials, Spread};
@@ -92,15 +92,10 @@ pub struct Count {
 
 impl HeadCount {
     /// Of the rows of one head.
-    pub(super) fn new(
-        layer: usize,
-        query_head: usize,
-        rows: &[&RowTrials],
-        demand: &Demand,
-    ) -> Self {
+    pub(super) fn new(layer: usize, query_head: usize, rows: &[&RowTrials], goal: &Goal) -> Self {
         let errors = sorted(rows.iter().flat_map(|row| row.errors.iter().copied()));
         let violated = rows.iter().flat_map(|row| row.violated.iter().copied());
-        let Tested { violations, trials, p_value } = Tested::new(violated, demand);
+        let Tested { violations, trials, p_value } = Tested::new(violated, goal);
         let per_trial = |sum: f64| sum / trials as f64;
         let residuals: Vec<_> = rows.iter().filter_map(|row| row.spread).collect();
         let mean = |of: fn(&Spread) -> f64| {
@@ -120,7 +115,7 @@ impl HeadCount {
             sampled: per_trial(rows.iter().map(|row| row.sampled as f64).sum()),
             density: per_trial(rows.iter().map(|row| row.density).sum()),
             error: ErrorSummary::of_sorted(&errors),
-            error_at_delta: quantile(&errors, 1.0 - demand.delta.get()),
+            error_at_delta: quantile(&errors, 1.0 - goal.delta.get()),
             nu: mean(|spread| spread.nu),
             kurtosis: mean(|spread| spread.kurtosis),
             failures: rows.iter().fold(Failures::default(), |sum, row| sum.and(row.failures)),
@@ -131,15 +126,10 @@ impl HeadCount {
 impl StepCount {
     /// Of a layer's steps, given the largest error of any head in each, and whether any head's exceeded
     /// what it may.
-    pub(super) fn new(
-        layer: usize,
-        errors: Vec<f64>,
-        violated: Vec<bool>,
-        demand: &Demand,
-    ) -> Self {
+    pub(super) fn new(layer: usize, errors: Vec<f64>, violated: Vec<bool>, goal: &Goal) -> Self {
         let errors = sorted(errors.into_iter());
-        let Tested { violations, trials, p_value } = Tested::new(violated, demand);
-        let error_at_delta = quantile(&errors, 1.0 - demand.delta.get());
+        let Tested { violations, trials, p_value } = Tested::new(violated, goal);
+        let error_at_delta = quantile(&errors, 1.0 - goal.delta.get());
         let error = ErrorSummary::of_sorted(&errors);
         Self { layer, violations, trials, p_value, error, error_at_delta }
     }
@@ -154,13 +144,13 @@ impl Count {
         query: usize,
         errors: &[f64],
         violated: &[bool],
-        demand: &Demand,
+        goal: &Goal,
     ) -> Self {
-        let Tested { violations, trials, p_value } = Tested::new(violated.iter().copied(), demand);
+        let Tested { violations, trials, p_value } = Tested::new(violated.iter().copied(), goal);
         let errors = sorted(errors.iter().copied());
         // A row has no trial where there are more queries than trials.
         let error_at_delta =
-            if errors.is_empty() { 0.0 } else { quantile(&errors, 1.0 - demand.delta.get()) };
+            if errors.is_empty() { 0.0 } else { quantile(&errors, 1.0 - goal.delta.get()) };
         Self { layer, query_head, query: Some(query), violations, trials, p_value, error_at_delta }
     }
 
@@ -199,13 +189,13 @@ struct Tested {
 }
 
 impl Tested {
-    fn new(violated: impl IntoIterator<Item = bool>, demand: &Demand) -> Self {
+    fn new(violated: impl IntoIterator<Item = bool>, goal: &Goal) -> Self {
         let (mut violations, mut trials) = (0, 0);
         for violated in violated {
             trials += 1;
             violations += usize::from(violated);
         }
-        let p_value = binomial::p_value(violations, trials, demand.delta.get());
+        let p_value = binomial::p_value(violations, trials, goal.delta.get());
         Self { violations, trials, p_value }
     }
 }

@@ -3,25 +3,25 @@
 use std::iter;
 use std::sync::Arc;
 
-use vattention_core::{Fraction, PipelineConfig, plugin::TunableDemand};
+use vattention_core::{Fraction, PipelineConfig, plugin::TunableGoal};
 
 /// The pipeline with another epsilon, at every layer that has an estimator; `None` if none has, or one has no epsilon to set.
 pub fn at_epsilon(pipeline: &PipelineConfig, epsilon: Fraction) -> Option<Arc<PipelineConfig>> {
-    with_demand(pipeline, |demand| demand.epsilon.map(|old| *old = epsilon))
+    with_goal(pipeline, |goal| goal.epsilon.map(|old| *old = epsilon))
 }
 
-/// The pipeline with another delta, at every layer that has an estimator; `None` if none has, or one is not [tunable](vattention_core::BudgetEstimator::tunable).
+/// The pipeline with another delta, at every layer that has an estimator; `None` if none has, or one is not [tunable](vattention_core::Estimator::tunable).
 pub fn at_delta(pipeline: &PipelineConfig, delta: Fraction) -> Option<Arc<PipelineConfig>> {
-    with_demand(pipeline, |demand| {
-        *demand.delta = delta;
+    with_goal(pipeline, |goal| {
+        *goal.delta = delta;
         Some(())
     })
 }
 
 /// The pipeline with something set in its estimators, if all can be set.
-fn with_demand(
+fn with_goal(
     pipeline: &PipelineConfig,
-    set: impl Fn(TunableDemand<'_>) -> Option<()>,
+    set: impl Fn(TunableGoal<'_>) -> Option<()>,
 ) -> Option<Arc<PipelineConfig>> {
     let mut other = pipeline.clone();
     let layers = other.layers.iter_mut().map(|layer| &mut layer.pipeline);

@@ -1,6 +1,6 @@
 //! What the samples of a layer's rows are counted as.
 
-use vattention_core::{Demand, Scope};
+use vattention_core::{Goal, Scope};
 
 use super::LayerTrials;
 use super::count::{Count, HeadCount, StepCount};
@@ -13,7 +13,7 @@ pub(super) type KvHeadTrials = Vec<Vec<RowTrials>>;
 
 /// One layer.
 pub(super) struct LayerCounts<'a> {
-    pub(super) demand: &'a Demand,
+    pub(super) goal: &'a Goal,
     pub(super) number: usize,
     pub(super) query_heads: usize,
     pub(super) queries: usize,
@@ -28,7 +28,7 @@ impl LayerCounts<'_> {
             (0..self.query_heads).map(|head| self.count_head(done, head)).collect();
         let sampled: f64 = heads.iter().map(|head| head.sampled).sum();
         let mean_sampled = sampled / self.query_heads as f64;
-        let (rows, units, step) = match self.demand.scope {
+        let (rows, units, step) = match self.goal.scope {
             Scope::Row => (self.count_rows(done), self.count_lists(done), None),
             Scope::Step => {
                 let (rows, step) = self.count_steps(done);
@@ -47,7 +47,7 @@ impl LayerCounts<'_> {
 
     fn count_head(&self, done: &[KvHeadTrials], head: usize) -> HeadCount {
         let rows: Vec<_> = (0..self.queries).map(|query| self.row(done, head, query)).collect();
-        HeadCount::new(self.number, head, &rows, self.demand)
+        HeadCount::new(self.number, head, &rows, self.goal)
     }
 
     /// Every head at every query.
@@ -56,7 +56,7 @@ impl LayerCounts<'_> {
         let rows = heads.flat_map(|head| (0..self.queries).map(move |query| (head, query)));
         let count = |(head, query)| {
             let RowTrials { errors, violated, .. } = self.row(done, head, query);
-            Count::at_query(self.number, Some(head), query, errors, violated, self.demand)
+            Count::at_query(self.number, Some(head), query, errors, violated, self.goal)
         };
         rows.map(count).collect()
     }
@@ -83,10 +83,10 @@ impl LayerCounts<'_> {
             (0..self.queries).map(of_query).unzip();
         let count = |query: usize| {
             let (errors, violated) = (&errors[query], &violated[query]);
-            Count::at_query(self.number, None, query, errors, violated, self.demand)
+            Count::at_query(self.number, None, query, errors, violated, self.goal)
         };
         let rows = (0..self.queries).map(count).collect();
-        (rows, StepCount::new(self.number, errors.concat(), violated.concat(), self.demand))
+        (rows, StepCount::new(self.number, errors.concat(), violated.concat(), self.goal))
     }
 }
 

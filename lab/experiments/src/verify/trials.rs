@@ -1,7 +1,7 @@
 //! What the samples of one row came to.
 
 use serde::{Deserialize, Serialize};
-use vattention_core::{Certificate, Demand, Kind, Row, pipeline::Reading, promise::Assumptions};
+use vattention_core::{Certificate, Goal, Kind, Row, pipeline::Reading, promise::Assumptions};
 
 use super::cause::Failures;
 use super::checked_row::{CheckedRow, Truth};
@@ -44,13 +44,13 @@ pub(super) struct Spread {
 /// The samples of one row, while they are drawn.
 pub(super) struct Trying<'a> {
     row: CheckedRow<'a>,
-    demand: &'a Demand,
+    goal: &'a Goal,
     truth: Option<Truth>,
     trials: RowTrials,
 }
 
 impl<'a> Trying<'a> {
-    pub(super) fn new(row: &Row<'a>, exact: &'a Exact, demand: &'a Demand) -> Self {
+    pub(super) fn new(row: &Row<'a>, exact: &'a Exact, goal: &'a Goal) -> Self {
         let trials = RowTrials {
             errors: Vec::new(),
             violated: Vec::new(),
@@ -63,19 +63,19 @@ impl<'a> Trying<'a> {
             failures: Failures::default(),
             spread: None,
         };
-        Self { row: CheckedRow::new(row, exact, demand), demand, truth: None, trials }
+        Self { row: CheckedRow::new(row, exact, goal), goal, truth: None, trials }
     }
 
     /// Adds what one sample came to.
     pub(super) fn add(&mut self, reading: &Reading, member: usize) {
         let (read, report) = (reading.of(member), reading.report(member));
-        let Self { row, demand, truth, trials } = self;
+        let Self { row, goal, truth, trials } = self;
         let uniform = read.budget.is_some() && read.probabilities().is_none();
         if let (None, Some(picks), true) = (&truth, read.picks(), uniform) {
             *truth = Some(row.truth(picks));
         }
         let error = row.error(&row.sums(&read.list()));
-        let violated = exceeds(error, allowed(demand, &report.certificate));
+        let violated = exceeds(error, allowed(goal, &report.certificate));
         if violated {
             trials.failures.add(row.cause(read, error, truth.as_ref()));
         }
@@ -97,8 +97,8 @@ impl<'a> Trying<'a> {
 
 /// The error that a sample may exceed with probability delta only: epsilon where it is promised, else
 /// its error bar.
-fn allowed(demand: &Demand, certificate: &Certificate) -> f64 {
-    match (demand.epsilon, certificate.bar) {
+fn allowed(goal: &Goal, certificate: &Certificate) -> f64 {
+    match (goal.epsilon(), certificate.bar) {
         (Some(epsilon), _) if !certificate.is_bar_alone() => epsilon.get(),
         (_, Some(bar)) => bar.radius + ROUNDING,
         (_, None) => f64::INFINITY,

@@ -95,7 +95,7 @@ impl HataSettings {
     /// What reads the weights: each query head by itself.
     pub fn selector(&self, weights: &Path) -> HashAttention {
         HashAttention {
-            size: sixteenth().into(),
+            size: sixteenth(),
             weights: Some(weights.into()),
             bits: Some(self.bits),
             codes: IndexOf::Group,

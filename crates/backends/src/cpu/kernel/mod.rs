@@ -48,8 +48,6 @@ pub(crate) struct TileSums {
     pub(crate) max: [f32; LANES],
     /// Partial sums of head `lane % H`.
     pub(crate) denominator: [f32; LANES],
-    /// `Σ 2^(logit − max) |value|` of each head, in the first `H` lanes.
-    pub(crate) norms: [f32; LANES],
     /// `[H][value_chunks · CHUNK]`, in the lanes' order.
     pub(crate) numerator: Vec<Line>,
     /// The numerator of the rows before those: a sum of thousands of like numbers in f32 would
@@ -75,7 +73,7 @@ impl TileSums {
         let numerator = vec![Line([0.0; LANES]); lines];
         let zero = [0.0; LANES];
         let folded = vec![0.0; lines * LANES];
-        Self { max: [LEAST; LANES], denominator: zero, norms: zero, numerator, folded }
+        Self { max: [LEAST; LANES], denominator: zero, numerator, folded }
     }
 
     /// Moves the numerator to f64.
@@ -100,7 +98,6 @@ impl TileSums {
                 self.max[lane] = max;
                 self.denominator[lane] *= factor;
             }
-            self.norms[head] *= factor;
             for sum in &mut self.folded[head * lines * LANES..][..lines * LANES] {
                 *sum *= f64::from(factor);
             }
@@ -121,39 +118,23 @@ pub(crate) fn heads_per_tile(group: usize) -> usize {
 }
 
 /// Adds the rows of `pass` to the sums of its heads, `heads` of them in each tile: 1, 2 or 4.
-/// Norms are summed if `norms`, or if `per_row` is wanted.
 ///
 /// # Panics
 /// If a size does not fit, or a token is not in `pass.rows`.
 pub(crate) fn attend<E: Element>(
     level: Level,
     heads: usize,
-    norms: bool,
     pass: &Pass<'_, E>,
     sums: &mut [TileSums],
     per_row: Option<PerRow<'_>>,
 ) {
     pass.check(heads, sums, per_row.as_ref());
-    if norms || per_row.is_some() {
-        attend_tiles::<E, true>(level, heads, pass, sums, per_row);
-    } else {
-        attend_tiles::<E, false>(level, heads, pass, sums, None);
-    }
-}
-
-fn attend_tiles<E: Element, const NORMS: bool>(
-    level: Level,
-    heads: usize,
-    pass: &Pass<'_, E>,
-    sums: &mut [TileSums],
-    per_row: Option<PerRow<'_>>,
-) {
-    // SAFETY: `attend` has checked what the kernel reads and writes.
+    // SAFETY: `check` has checked what the kernel reads and writes.
     unsafe {
         match heads {
-            1 => level.run(Attend::<'_, '_, E, 1, NORMS> { pass, sums, per_row }),
-            2 => level.run(Attend::<'_, '_, E, 2, NORMS> { pass, sums, per_row }),
-            _ => level.run(Attend::<'_, '_, E, 4, NORMS> { pass, sums, per_row }),
+            1 => level.run(Attend::<'_, '_, E, 1> { pass, sums, per_row }),
+            2 => level.run(Attend::<'_, '_, E, 2> { pass, sums, per_row }),
+            _ => level.run(Attend::<'_, '_, E, 4> { pass, sums, per_row }),
         }
     }
 }
@@ -175,13 +156,13 @@ impl<E: Element> Pass<'_, E> {
     }
 }
 
-struct Attend<'a, 'p, E, const H: usize, const NORMS: bool> {
+struct Attend<'a, 'p, E, const H: usize> {
     pass: &'a Pass<'p, E>,
     sums: &'a mut [TileSums],
     per_row: Option<PerRow<'a>>,
 }
 
-impl<E: Element, const H: usize, const NORMS: bool> Kernel for Attend<'_, '_, E, H, NORMS> {
+impl<E: Element, const H: usize> Kernel for Attend<'_, '_, E, H> {
     type Output = ();
 
     #[inline(always)]
@@ -194,7 +175,6 @@ impl<E: Element, const H: usize, const NORMS: bool> Kernel for Attend<'_, '_, E,
         let mut first = 0;
         while first < count {
             let next = Block::new::<H>(&pass.rows, &pass.tokens, first + block.len);
-            let mut norms = [0.0; BLOCK_ROWS];
             for (tile, sums) in sums.iter_mut().enumerate() {
                 // The first tile fetches for all.
                 let ahead = if tile == 0 { next.len } else { 0 };
@@ -216,17 +196,11 @@ impl<E: Element, const H: usize, const NORMS: bool> Kernel for Attend<'_, '_, E,
                 }
                 weigh_block::<S, H>(used, sums);
                 let weights = used.as_ptr().cast::<f32>();
-                if NORMS && tile == 0 {
-                    norm_block::<S, E>(&pass.rows, &block, &mut norms);
-                }
                 Values { rows, block: &block, next: &next, ahead, weights }.add::<S, H>(sums);
-                if NORMS {
-                    for i in 0..block.len * H {
-                        sums.norms[i % H] += *weights.add(i) * norms[i / H];
-                    }
-                }
             }
             if let Some(per_row) = &mut per_row {
+                let mut norms = [0.0; BLOCK_ROWS];
+                norm_block::<S, E>(&pass.rows, &block, &mut norms);
                 per_row.norms[first..first + block.len].copy_from_slice(&norms[..block.len]);
             }
             if first / FOLD < (first + block.len) / FOLD {

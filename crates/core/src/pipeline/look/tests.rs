@@ -48,10 +48,10 @@ fn looked_at(drawn: &[usize], design: &dyn Design, n_s: usize, size: usize) -> S
     with_sample(drawn, n_s, |sample| {
         let Sample { n_s, visible, query_heads, max_norm_v, .. } = *sample;
         let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
-        let present = Present::new(design, size);
-        let strata = present.strata.as_ref();
-        let sample = Weighed::new(sample, &present.probabilities, strata, 0.0);
-        Look::new(design, &present, 0, &sample, &residual).at(size)
+        let snapshot = DesignSnapshot::new(design, size);
+        let strata = snapshot.strata.as_ref();
+        let sample = Weighed::new(sample, &snapshot.probabilities, strata, 0.0);
+        SampleCheck::new(design, &snapshot, 0, &sample, &residual).at(size)
     })
 }
 
@@ -63,7 +63,6 @@ fn with_sample<T>(drawn: &[usize], n_s: usize, show: impl FnOnce(&Sample<'_>) ->
         e: &e,
         values: &values,
         certain: &Softmax::new(2),
-        certain_norms: 0.0,
         n_s,
         visible: n_s,
         query_heads: 1,
@@ -192,7 +191,6 @@ fn of_a_uniform_sample_it_is_what_sums_say() {
             stats.trace_w,
             stats.kurtosis_e,
             stats.kurtosis_w,
-            stats.sum_e_norm_v,
             stats.drift,
         ]
     };
@@ -215,7 +213,6 @@ fn of_strata(values: &[[f64; 2]]) -> (Weighed, Stratification) {
         e: &e,
         values: &values,
         certain: &certain,
-        certain_norms: 0.0,
         n_s: e.len(),
         visible: e.len(),
         query_heads: 1,

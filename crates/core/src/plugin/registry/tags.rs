@@ -5,14 +5,14 @@ use std::fmt;
 use serde::de::value::MapDeserializer;
 use serde::de::{self, DeserializeOwned};
 
-use crate::plugin::{BudgetEstimator, ComponentKind, SamplerConfig, SelectorConfig};
+use crate::plugin::{ComponentKind, Estimator, SamplerConfig, SelectorConfig};
 
 /// The names of a kind, sorted; one that two components have is there twice.
 pub(super) fn of(kind: ComponentKind) -> &'static [&'static str] {
     match kind {
         ComponentKind::Selector => known::<Box<dyn SelectorConfig>>(),
         ComponentKind::Sampler => known::<Box<dyn SamplerConfig>>(),
-        ComponentKind::Estimator => known::<Box<dyn BudgetEstimator>>(),
+        ComponentKind::Estimator => known::<Box<dyn Estimator>>(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Budgets from a proved range: `budget_check.cu`, against core's own sampler.
 
-use vattention_core::{BudgetEstimator, Target};
+use vattention_core::{Estimator, Target};
 use vattention_cuda::Device;
 use vattention_cuda_emulator::Schedule;
 use vattention_estimators::{Combine, Correction, Hoeffding};
@@ -25,7 +25,7 @@ fn hoeffding(
     (target, combine, correction): (Target, Combine, Correction),
     epsilon: f64,
     rounds: u8,
-) -> impl Fn(Shown) -> Box<dyn BudgetEstimator> {
+) -> impl Fn(Shown) -> Box<dyn Estimator> {
     let hoeffding = Hoeffding {
         combine,
         correction,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use vattention_core::{
-    BudgetEstimator, Error, NewTokens, Picks, Pipeline, PipelineConfig, Row, SelectorConfig, Shape,
-    Site, Size, Step, Target, Tokens,
+    Error, Estimator, NewTokens, Picks, Pipeline, PipelineConfig, Row, SelectorConfig, Shape, Site,
+    Size, Step, Target, Tokens,
     pipeline::Read,
     plugin::Uniform,
     step::{Score, Softmax},
@@ -22,7 +22,7 @@ use super::world::{Head, KINDS, Kind, List, Numbers, emulator};
 pub(crate) const CAPACITY: usize = 1200;
 
 /// Makes an estimator for a step.
-pub(crate) type Estimator<'a> = dyn Fn(Shown) -> Box<dyn BudgetEstimator> + 'a;
+pub(crate) type MakeEstimator<'a> = dyn Fn(Shown) -> Box<dyn Estimator> + 'a;
 
 /// A step of one head.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Shown {
 impl Shown {
     fn selectors(self) -> Vec<Box<dyn SelectorConfig>> {
         let sink = Sink { size: Size::Tokens(self.certain) };
-        let best = OracleTopK { size: Size::Tokens(self.best).into(), score: Score::Head };
+        let best = OracleTopK { size: Size::Tokens(self.best), score: Score::Head };
         let mut selectors: Vec<Box<dyn SelectorConfig>> = Vec::new();
         if self.certain > 0 {
             selectors.push(Box::new(sink));
@@ -67,7 +67,7 @@ fn ask<T>(kind: Kind, head: &Head, shown: Shown, ask: impl FnOnce(&Step<'_>) -> 
 }
 
 /// What core reads of a head.
-fn read(kind: Kind, head: &Head, shown: Shown, estimator: Box<dyn BudgetEstimator>) -> Read {
+fn read(kind: Kind, head: &Head, shown: Shown, estimator: Box<dyn Estimator>) -> Read {
     let config = PipelineConfig {
         selectors: shown.selectors(),
         sampler: Some(Box::new(Uniform { base: Size::Tokens(shown.base) })),
@@ -122,14 +122,17 @@ fn run<D: Device>(rounds: &Rounds<D>, cases: &[Case], shown: Shown) -> Found {
     (rounds.run(shown.visible, shown.base, &opened).unwrap(), rounds.sample().unwrap())
 }
 
-fn make<D: Device>(
-    device: &D,
-    kind: Kind,
-    heads: &[Head],
-    estimator: &dyn BudgetEstimator,
-) -> Rounds<D> {
+fn rounds(estimator: &dyn Estimator) -> usize {
+    match estimator.schedule() {
+        vattention_core::plugin::Schedule::Before => 0,
+        vattention_core::plugin::Schedule::Adaptive { rounds }
+        | vattention_core::plugin::Schedule::FixedSizes { rounds } => rounds,
+    }
+}
+
+fn make<D: Device>(device: &D, kind: Kind, heads: &[Head], estimator: &dyn Estimator) -> Rounds<D> {
     let pages = heads.iter().map(|head| head.pages(device, kind)).collect();
-    let form = (&form(estimator, kind), estimator.rounds());
+    let form = (&form(estimator, kind), rounds(estimator));
     Rounds::new(device, kind.layout(), kind.group, pages, CAPACITY, form).unwrap().0
 }
 
@@ -139,7 +142,7 @@ fn check_step(
     heads: &[Head],
     shown: Shown,
     (progressed, sums): &Found,
-    estimator: &Estimator<'_>,
+    estimator: &MakeEstimator<'_>,
 ) -> Vec<usize> {
     for (i, (head, found)) in heads.iter().zip(progressed).enumerate() {
         let expected = read(kind, head, shown, estimator(shown));
@@ -162,7 +165,7 @@ pub(crate) fn check_steps<D: Device>(
     kind: Kind,
     seed: u64,
     steps: &[Shown],
-    estimator: &Estimator<'_>,
+    estimator: &MakeEstimator<'_>,
 ) -> Vec<Vec<usize>> {
     let mut numbers = Numbers::new(seed);
     let mut heads = heads(kind, &mut numbers);
@@ -181,11 +184,11 @@ fn shown(visible: usize, certain: usize, base: usize) -> Shown {
 }
 
 /// Draws as many as are looked at first.
-fn fixed(shown: Shown) -> Box<dyn BudgetEstimator> {
+fn fixed(shown: Shown) -> Box<dyn Estimator> {
     Box::new(Ratio::sized(Size::Tokens(shown.base), fraction(0.1)))
 }
 
-fn looking(epsilon: f64, rounds: u8) -> impl Fn(Shown) -> Box<dyn BudgetEstimator> {
+fn looking(epsilon: f64, rounds: u8) -> impl Fn(Shown) -> Box<dyn Estimator> {
     move |_| {
         let mut estimator = ratio(epsilon);
         estimator.rounds = rounds.try_into().unwrap();
@@ -231,7 +234,7 @@ fn decisions_about_parts_are_those_of_core() {
             rounds: (1 + seed as u8 % 2).try_into().unwrap(),
             ..Terms::new(target, fraction(0.3), fraction(0.1))
         };
-        let estimator = |_: Shown| -> Box<dyn BudgetEstimator> {
+        let estimator = |_: Shown| -> Box<dyn Estimator> {
             let terms = terms.clone();
             if seed % 2 == 0 { Box::new(Clt(terms)) } else { Box::new(SubGaussian(terms)) }
         };

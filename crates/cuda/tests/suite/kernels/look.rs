@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    BudgetEstimator, Fraction, SampleStats, Storage,
+    ClosedForm, Estimator, Fraction, SampleStats, Storage,
+    pipeline::required_size,
     sample::{LAGS, Sample, scale_up},
     step::Softmax,
 };
@@ -30,7 +31,7 @@ pub(crate) fn fraction(x: f64) -> Fraction {
 }
 
 /// An estimator's budget as the device computes it.
-pub(crate) fn form(estimator: &dyn BudgetEstimator, kind: Kind) -> ClosedForm {
+pub(crate) fn form(estimator: &dyn Estimator, kind: Kind) -> ClosedForm {
     ClosedForm::of_estimator(estimator, kind.group, kind.value_dim).unwrap()
 }
 
@@ -115,7 +116,6 @@ impl Case {
             e: &e,
             values: &values,
             certain: &certain,
-            certain_norms: 0.0,
             n_s: self.order.len(),
             visible: self.head.keys.len(),
             query_heads: self.certain.len(),
@@ -165,7 +165,7 @@ fn check<D: Device>(device: &D, kind: Kind, cases: &[Case], visible: usize, b: u
         let mut budget = 0;
         for reader in 0..kind.group {
             check_moments(case, reader, b, &moments[i * kind.group + reader]);
-            budget = budget.max(ratio.budget(&case.stats(reader, b)).tokens);
+            budget = budget.max(required_size(&ratio, &case.stats(reader, b)).tokens);
         }
         let budget = budget.max(usize::from(n_s == visible)).min(n_s);
         let apart = found.budget.abs_diff(budget);

@@ -181,7 +181,7 @@ fn the_selector_computes_what_was_trained() {
         let keys = layer.keys.slice(s![kv_head, .., ..]).to_owned();
         let keys = Tokens::new(keys.as_slice().unwrap(), 800, 8);
         let config = HashAttention {
-            size: Size::Tokens(50).into(),
+            size: Size::Tokens(50),
             weights: Some(path.clone()),
             bits: None,
             codes: IndexOf::Head,

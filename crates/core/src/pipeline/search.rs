@@ -1,0 +1,216 @@
+//! The search for the least size whose radius is at most epsilon: one for every design.
+
+use crate::{
+    plugin::{Budget, Estimator, Radius, Schedule, check_sizes},
+    sample::SampleStats,
+};
+
+/// Part of epsilon by which rounding may raise a radius.
+const ROUNDING: f64 = 5e-10;
+
+/// Returns true if a radius is at most epsilon, but for rounding.
+pub(crate) fn suffices(radius: &Radius, epsilon: f64) -> bool {
+    radius.relative <= epsilon * (1.0 + ROUNDING)
+}
+
+/// Sizes per doubling of a coarse list: backends whose radii differ in the last digits find the same
+/// one.
+const PER_DOUBLING: f64 = 32.0;
+
+/// Ascending sizes that a search chooses from.
+#[derive(Debug)]
+pub(crate) enum Candidates {
+    /// Every size from 1 to this one.
+    Every(usize),
+    /// These sizes.
+    List(Vec<usize>),
+}
+
+impl Candidates {
+    /// The sizes at which a uniform sample of `size` out of `n_s` tokens may be judged. The sampler
+    /// grows a sample by an eighth at least, so no nearer fixed size would be checked.
+    pub(crate) fn uniform(schedule: Schedule, size: usize, n_s: usize) -> Self {
+        match schedule {
+            Schedule::Before | Schedule::Adaptive { .. } => Self::Every(n_s),
+            Schedule::FixedSizes { .. } => {
+                let later = check_sizes(n_s).filter(|&later| later >= size + size / 8);
+                Self::List(std::iter::once(size).chain(later).collect())
+            }
+        }
+    }
+
+    /// `size`, and coarse sizes beyond it up to `most`.
+    pub(crate) fn coarse(size: usize, most: usize) -> Self {
+        let first = ((size as f64).log2() * PER_DOUBLING) as usize;
+        let step = |step: usize| (step as f64 / PER_DOUBLING).exp2() as usize;
+        let mut sizes = vec![size];
+        for next in (first + 1..).map(step) {
+            if size >= most || sizes[sizes.len() - 1] == most {
+                break;
+            }
+            sizes.push(next.max(size + 1).min(most));
+        }
+        Self::List(sizes)
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Every(most) => *most,
+            Self::List(sizes) => sizes.len(),
+        }
+    }
+
+    fn size(&self, place: usize) -> usize {
+        match self {
+            Self::Every(_) => place + 1,
+            Self::List(sizes) => sizes[place],
+        }
+    }
+
+    /// Place of the first size that is at least `size`.
+    fn place(&self, size: f64) -> usize {
+        match self {
+            Self::Every(_) => (size.ceil() as usize).saturating_sub(1),
+            Self::List(sizes) => sizes.partition_point(|&candidate| (candidate as f64) < size),
+        }
+    }
+}
+
+/// Tries after which the remaining sizes must have become half as many; else they are bisected.
+const PATIENCE: usize = 3;
+
+/// The least candidate whose radius is at most epsilon, beside its radius; `None` if none is. Radii
+/// fall as sizes rise.
+///
+/// Radii of `m/(1 + m/n_s)` out of `n_s` tokens fall about as the root of `m` rises, so the size to try
+/// next follows from the last two radii. A handful are computed, the first at `first`.
+pub(crate) fn search(
+    candidates: &Candidates,
+    (first, n_s): (usize, usize),
+    epsilon: f64,
+    radius: impl Fn(usize) -> Radius,
+) -> Option<(usize, Radius)> {
+    let n_s = n_s as f64;
+    let (mut low, mut high) = (0, candidates.len());
+    let (mut left, mut tries) = (high, 0);
+    let mut next = candidates.place(first as f64);
+    let (mut before, mut found): (Option<[f64; 2]>, _) = (None, None);
+    while low < high {
+        let place = next.clamp(low, high - 1);
+        let size = candidates.size(place);
+        let now = radius(size);
+        if suffices(&now, epsilon) {
+            (high, found) = (place, Some((size, now)));
+        } else {
+            low = place + 1;
+        }
+        // `ln m`, and `ln` of the radius over epsilon.
+        let point = [-(1.0 / size as f64 - 1.0 / n_s).ln(), (now.relative / epsilon).ln()];
+        let point = point.iter().all(|x| x.is_finite()).then_some(point);
+        let log_m = match (before, point) {
+            (Some([x0, y0]), Some([x, y])) if (y - y0) * (x - x0) < 0.0 => {
+                x - y * (x - x0) / (y - y0)
+            }
+            (_, Some([x, y])) => x + 2.0 * y,
+            _ => f64::NAN,
+        };
+        before = point;
+        tries += 1;
+        if high - low <= left / 2 {
+            (left, tries) = (high - low, 0);
+        }
+        next = if log_m.is_nan() || tries > PATIENCE {
+            (left, tries) = (high - low, 0);
+            usize::midpoint(low, high)
+        } else {
+            candidates.place((1.0 - 2.0 * ROUNDING) / ((-log_m).exp() + 1.0 / n_s))
+        };
+    }
+    found
+}
+
+/// The size of a uniform sample that the estimator's promise needs, from the statistics of a sample
+/// drawn so far.
+///
+/// Under [`Schedule::FixedSizes`] it is the size drawn, if that suffices, or the next that does. All
+/// tokens if none suffices, or if nothing is promised.
+pub fn required_size(estimator: &dyn Estimator, stats: &SampleStats) -> Budget {
+    let epsilon = estimator.goal().ok().and_then(|goal| goal.epsilon());
+    let radius = |b: usize| estimator.radius(&stats.at(b));
+    let candidates = Candidates::uniform(estimator.schedule(), stats.drawn, stats.n_s);
+    let found = epsilon
+        .and_then(|epsilon| search(&candidates, (stats.drawn, stats.n_s), epsilon.get(), radius));
+    let (tokens, radius) = found.unwrap_or_else(|| (stats.n_s, radius(stats.n_s)));
+    Budget { tokens, kind: radius.kind, assumes: radius.assumes }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::promise::{Assumptions, Kind};
+
+    /// The size found, and the number of radii computed.
+    fn found(
+        candidates: &Candidates,
+        first: usize,
+        radius: impl Fn(usize) -> f64,
+    ) -> (usize, usize) {
+        let calls = Cell::new(0);
+        let radius = |size: usize| {
+            calls.set(calls.get() + 1);
+            Radius::new(radius(size), Kind::Asymptotic, Assumptions::ALL)
+        };
+        let found = search(candidates, (first, 50_000), 0.1, radius);
+        (found.map_or(0, |found| found.0), calls.get())
+    }
+
+    /// Radii that fall as the root, with a step, slowly, or not at all.
+    #[test]
+    fn the_least_size_is_found_to_the_token() {
+        let every = Candidates::Every(50_000);
+        for first in [0, 1, 128, 1000, 40_000, 50_000] {
+            for least in [1, 2, 127, 1000, 33_333, 49_999, 50_000] {
+                let root = |size: usize| 0.1 * (least as f64 / size as f64).sqrt();
+                assert_eq!(found(&every, first, root).0, least);
+                let step = |size: usize| if size >= least { 0.0 } else { f64::INFINITY };
+                let (size, calls) = found(&every, first, step);
+                assert_eq!(size, least);
+                assert!(calls <= 20, "{calls} radii");
+                let slow = |size: usize| 0.1 + (least as f64 - size as f64) / 1e6;
+                let (size, calls) = found(&every, first, slow);
+                assert_eq!(size, least);
+                assert!(calls <= 24, "{calls} radii");
+            }
+            assert_eq!(found(&every, first, |_| 1.0).0, 0);
+        }
+    }
+
+    #[test]
+    fn a_few_radii_suffice_where_they_fall_as_the_root() {
+        let finite = |size: usize| {
+            let left = 1.0 - size as f64 / 50_000.0;
+            (400.0 * left / size as f64).sqrt()
+                / (1.0 - (100.0 * left / size as f64).sqrt()).max(0.0)
+        };
+        for first in [128, 2000, 30_000] {
+            let (size, calls) = found(&Candidates::Every(50_000), first, finite);
+            assert!(finite(size) <= 0.1 && finite(size - 1) > 0.1 && calls <= 12, "{calls} radii");
+        }
+    }
+
+    #[test]
+    fn coarse_sizes_are_within_a_step_of_where_the_radius_suffices() {
+        for (size, most) in [(1, 40_000), (100, 5000), (128, 20_000), (999, 2000)] {
+            let candidates = Candidates::coarse(size, most);
+            let root = |size: usize| (1000.0 / size as f64).sqrt() / 10.0;
+            let (least, _) = found(&candidates, size, root);
+            assert!(least >= 1000 && least <= 1 + 1000 * 103 / 100, "{least}");
+        }
+        assert_eq!(found(&Candidates::coarse(10, 11), 10, |size| 10.5 - size as f64).0, 11);
+        assert_eq!(found(&Candidates::coarse(10, 11), 10, |_| 1.0).0, 0);
+        assert_eq!(found(&Candidates::coarse(10, 10), 10, |_| 1.0).0, 0);
+        assert_eq!(found(&Candidates::coarse(10, 9), 10, |_| 0.0).0, 10);
+    }
+}

@@ -1,0 +1,151 @@
+//! The search over sizes returns the budgets of the paper's formulas to the token.
+
+use std::cell::Cell;
+
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+use vattention_core::{
+    Estimator, Fraction, Goal, SampleStats, Target,
+    pipeline::required_size,
+    plugin::{Evidence, Radius, Schedule},
+    typetag,
+};
+use vattention_estimators::formula::{
+    Combination, RatioGrid, bar_of_radius, c2, fpc, hoeffding, mcdiarmid_radius, sdpa, serfling,
+    sub_gaussian, sure_bar_of_radius, whole_tokens, z_two,
+};
+use vattention_estimators::{Clt, Combine, Correction, Hoeffding, Ratio, SubGaussian, Terms};
+use vattention_testkit::estimator_laws::stats;
+
+fn fraction(x: f64) -> Fraction {
+    Fraction::try_from(x).unwrap()
+}
+
+thread_local! {
+    static RADII: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts the radii that a search computes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Counted(Box<dyn Estimator>);
+
+#[typetag::serde(name = "counted")]
+impl Estimator for Counted {
+    fn goal(&self) -> Result<Goal, &'static str> {
+        self.0.goal()
+    }
+
+    fn evidence(&self) -> Evidence {
+        self.0.evidence()
+    }
+
+    fn schedule(&self) -> Schedule {
+        self.0.schedule()
+    }
+
+    fn radius(&self, stats: &SampleStats) -> Radius {
+        RADII.set(RADII.get() + 1);
+        self.0.radius(stats)
+    }
+}
+
+/// The size that a search finds, at the price of a handful of radii.
+fn searched(estimator: impl Estimator + 'static, stats: &SampleStats) -> usize {
+    RADII.set(0);
+    let tokens = required_size(&Counted(Box::new(estimator)), stats).tokens;
+    assert!(RADII.get() <= 24, "{} radii for {tokens} tokens, {stats:?}", RADII.get());
+    tokens
+}
+
+const TARGETS: [Target; 3] = [Target::Sdpa, Target::Denominator, Target::Numerator];
+
+/// Statistics without an allowance, so that formulas see what estimators see.
+fn settled() -> impl Strategy<Value = SampleStats> {
+    stats().prop_map(|stats| SampleStats { kurtosis_e: 1.0, kurtosis_w: 1.0, ..stats })
+}
+
+/// `s_D` and `s_N`.
+fn deviations(stats: &SampleStats) -> (f64, f64) {
+    let n_s = stats.n_s as f64;
+    (n_s * stats.var_e.sqrt() / stats.d, n_s * stats.trace_ev.sqrt() / stats.norm_n)
+}
+
+/// The budget of bounds on numerator and denominator at one draw.
+fn budget(
+    target: Target,
+    combination: Combination,
+    (epsilon, delta): (f64, f64),
+    num: impl Fn(f64) -> f64,
+    den: impl Fn(f64) -> f64,
+) -> f64 {
+    match target {
+        Target::Denominator => (den(delta) / epsilon).powi(2),
+        Target::Numerator => (num(delta) / epsilon).powi(2),
+        Target::Sdpa => sdpa(combination, epsilon, delta, num, den).b,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn of_estimated_variances(stats in settled(), epsilon in 0.01..0.9, delta in 0.001..0.2) {
+        let (s_d, s_n) = deviations(&stats);
+        for target in TARGETS {
+            for (combine, combination) in [(Combine::Exact, Combination::Exact), (Combine::Paper, Combination::Paper)] {
+                // Formulas are given the error relative to the estimate.
+                let promised = if combine == Combine::Exact { bar_of_radius(epsilon, delta) } else { epsilon };
+                prop_assume!(promised < 1.0);
+                for correction in [Correction::Finite, Correction::None] {
+                    let terms = Terms { combine, correction, ..Terms::new(target, fraction(promised), fraction(delta)) };
+                    let tokens = |b: f64| {
+                        let b = if correction == Correction::Finite { fpc(b, stats.n_s) } else { b };
+                        whole_tokens(b, stats.n_s)
+                    };
+                    let vector = |delta: f64| if combine == Combine::Exact { c2(delta, stats.value_dim).sqrt() } else { z_two(delta) };
+                    let clt = budget(target, combination, (epsilon, delta), |delta| vector(delta) * s_n, |delta| z_two(delta) * s_d);
+                    let proxy = budget(target, combination, (epsilon, delta), |delta| sub_gaussian(delta) * s_n, |delta| sub_gaussian(delta) * s_d);
+                    let near = format!("{terms:?}");
+                    prop_assert_eq!(searched(Clt(terms.clone()), &stats), tokens(clt), "clt, {}", near);
+                    prop_assert_eq!(searched(SubGaussian(terms), &stats), tokens(proxy), "sub-gaussian, {}", near);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_the_ratio(stats in settled(), epsilon in 0.01..0.9, delta in 0.001..0.4) {
+        let promised = bar_of_radius(epsilon, delta);
+        prop_assume!(promised < 1.0);
+        let (s_d, _) = deviations(&stats);
+        let s_w = stats.n_s as f64 * stats.trace_w.sqrt() / stats.norm_n;
+        let want = RatioGrid::new(delta, stats.value_dim).budget(epsilon, s_w, s_d, stats.nu);
+        let found = searched(Ratio::new(fraction(promised), fraction(delta)), &stats);
+        prop_assert_eq!(found, whole_tokens(fpc(want, stats.n_s), stats.n_s));
+    }
+
+    /// Budgets that follow from a range, without replacement for the denominator alone.
+    #[test]
+    fn of_a_range(stats in settled(), epsilon in 0.01..0.4, delta in 0.001..0.4, power in -6.0..0.0) {
+        let bound = 10.0_f64.powf(power);
+        let stats = SampleStats { bound: Some(bound), d_certain: 0.5 * stats.d, ..stats };
+        let n_s = stats.n_s as f64;
+        for target in TARGETS {
+            for (combine, combination) in [(Combine::Exact, Combination::Exact), (Combine::Paper, Combination::Paper)] {
+                let proved = target == Target::Denominator && combine == Combine::Exact;
+                let sure = target != Target::Denominator && combine == Combine::Exact;
+                let promised = if sure { sure_bar_of_radius(epsilon) } else { epsilon };
+                let d = if proved { stats.d_certain } else { stats.d };
+                let num = |delta: f64| n_s * mcdiarmid_radius(delta, (bound * stats.max_norm_v).powi(2), 2.0 * bound * stats.max_norm_v) / stats.norm_n;
+                let den = |delta: f64| hoeffding(delta, n_s, bound, d).sqrt();
+                let infinite = budget(target, combination, (epsilon, delta), num, den);
+                let estimator = |correction| Hoeffding { combine, correction, ..Hoeffding::new(target, fraction(promised), fraction(delta)) };
+                prop_assert_eq!(searched(estimator(Correction::None), &stats), whole_tokens(infinite, stats.n_s), "{}", target);
+                if target == Target::Denominator {
+                    let finite = whole_tokens(serfling(infinite, n_s), stats.n_s);
+                    prop_assert_eq!(searched(estimator(Correction::Finite), &stats), finite, "{}", target);
+                }
+            }
+        }
+    }
+}
