@@ -9,9 +9,9 @@
 //! `examples/custom_plugins` in the repository has one part of each kind, and `docs/plugins.md` how to make a crate of them.
 
 pub use vattention_core::{
-    ClosedForm, Error, Estimator, Fraction, Goal, Kind, NewTokens, Picks, Promise, Result, Row,
-    SampleStats, Sampler, SamplerConfig, Scope, Selector, SelectorConfig, SelectorOp,
-    ShareWithLeast, Site, Size, Step, Stream, Target, TokenClass, Tokens, inventory,
+    Error, Estimator, Fraction, Goal, Kind, NewTokens, Picks, Promise, Result, Row, SampleStats,
+    Sampler, SamplerConfig, Scope, Selector, SelectorConfig, ShareWithLeast, Site, Size, Step,
+    Stream, Target, TokenClass, Tokens, inventory,
     pipeline::required_size,
     plugin::{
         Attended, Budget, Component, ComponentKind, Design, Evidence, PromptQueries, ProofTerms,

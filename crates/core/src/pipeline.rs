@@ -1,6 +1,7 @@
 //! Pipelines: as a file says, and at work on one KV head.
 
 mod config;
+mod conflicts;
 mod drawing;
 mod kv_head;
 mod layers;
@@ -10,9 +11,9 @@ mod reading;
 mod row_report;
 mod search;
 
-pub use config::{PipelineConfig, Share};
+pub use config::{LayerSettings, PipelineConfig, Share};
 pub use kv_head::{Choice, Pipeline};
-pub use layers::{LayerSettings, Layers};
+pub use layers::Layers;
 pub use reading::{List, Read, Reading};
 pub use row_report::RowReport;
 pub use search::required_size;

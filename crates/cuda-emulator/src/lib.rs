@@ -2,7 +2,7 @@
 //!
 //! The very sources that run on a GPU are compiled by a C++ compiler, with a fiber for each CUDA
 //! thread (`emulation.h`). Barriers, shuffles, ballots and atomics do what they do on a device;
-//! shared memory is NaN until it is written; the [`Schedule`] says which thread runs ahead, so that
+//! shared memory is NaN until it is written; the [`ThreadSchedule`] says which thread runs ahead, so that
 //! a missing barrier shows. It proves nothing of speed, of blocks that run at once, or of the
 //! few lines of inline assembly that have a portable twin.
 
@@ -21,7 +21,7 @@ use vattention_cuda::{Device, Kernel, Program};
 
 pub use self::memory::Memory;
 pub use self::sanitizer::run_sanitized;
-pub use self::schedule::{Schedule, ThreadOrder};
+pub use self::schedule::{ThreadOrder, ThreadSchedule};
 
 use self::compiler::Compiler;
 use self::library::Loaded;
@@ -30,7 +30,7 @@ use self::library::Loaded;
 #[derive(Clone, Debug)]
 pub struct Emulator {
     compiler: Arc<Compiler>,
-    schedule: Schedule,
+    schedule: ThreadSchedule,
 }
 
 /// A compiled program.
@@ -43,7 +43,7 @@ impl Emulator {
     /// # Errors
     /// If there is no C++ compiler.
     pub fn new() -> Result<Self> {
-        Ok(Self { compiler: Arc::new(Compiler::find(false)?), schedule: Schedule::default() })
+        Ok(Self { compiler: Arc::new(Compiler::find(false)?), schedule: ThreadSchedule::default() })
     }
 
     /// An emulator whose kernels end the process at the first access out of bounds. The runtime of
@@ -52,12 +52,12 @@ impl Emulator {
     /// # Errors
     /// If there is no C++ compiler.
     pub fn sanitized() -> Result<Self> {
-        Ok(Self { compiler: Arc::new(Compiler::find(true)?), schedule: Schedule::default() })
+        Ok(Self { compiler: Arc::new(Compiler::find(true)?), schedule: ThreadSchedule::default() })
     }
 
     /// The same, with another order of threads and blocks.
     #[must_use]
-    pub fn with_order(self, schedule: Schedule) -> Self {
+    pub fn with_order(self, schedule: ThreadSchedule) -> Self {
         Self { schedule, ..self }
     }
 }

@@ -10,7 +10,7 @@ use libloading::Library;
 use vattention_core::Result;
 use vattention_cuda::{Argument, Kernel};
 
-use crate::{Schedule, fail};
+use crate::{ThreadSchedule, fail};
 
 /// A launch; laid out as in `emulation.h`.
 #[repr(C)]
@@ -56,7 +56,7 @@ impl Loaded {
     ///
     /// # Safety
     /// What the kernel reads and writes for the arguments is there.
-    pub(crate) unsafe fn run<M>(&self, kernel: &Kernel<M>, schedule: Schedule) -> Result<()> {
+    pub(crate) unsafe fn run<M>(&self, kernel: &Kernel<M>, schedule: ThreadSchedule) -> Result<()> {
         let Kernel { name, grid, arguments, .. } = kernel;
         let values: Vec<*const c_void> = arguments.iter().map(value).collect();
         let kinds: Vec<u8> = arguments.iter().map(kind).collect();

@@ -25,14 +25,14 @@ impl ThreadOrder {
 
 /// The order of the threads of a block between barriers, and of the blocks of a grid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Schedule {
+pub struct ThreadSchedule {
     /// Of threads.
     pub threads: ThreadOrder,
     /// Of blocks, which run one after the other.
     pub blocks: ThreadOrder,
 }
 
-impl Schedule {
+impl ThreadSchedule {
     /// Schedules that tell wrong kernels from right ones.
     pub fn several() -> [Self; 4] {
         use ThreadOrder::{Ascending, Descending, Random};

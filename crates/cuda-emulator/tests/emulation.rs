@@ -4,7 +4,7 @@
 
 use vattention_core::Result;
 use vattention_cuda::{Argument, Device, Grid, Kernel, Program, Source};
-use vattention_cuda_emulator::{Emulator, Schedule, ThreadOrder, or_skip, run_sanitized};
+use vattention_cuda_emulator::{Emulator, ThreadOrder, ThreadSchedule, or_skip, run_sanitized};
 
 /// Kernels of two warps.
 const KERNELS: Source = Source {
@@ -101,7 +101,7 @@ fn barriers_hold_in_every_order() {
     let numbers: Vec<u32> = (0..192).collect();
     let expected: Vec<u32> = numbers.chunks(64).flat_map(|x| x.iter().rev()).copied().collect();
     for (threads, blocks) in orders() {
-        let device = device.clone().with_order(Schedule { threads, blocks });
+        let device = device.clone().with_order(ThreadSchedule { threads, blocks });
         assert_eq!(run(&device, "reverse", 3, &numbers, &[]).unwrap(), expected);
     }
 }
@@ -112,7 +112,7 @@ fn a_missing_barrier_shows_in_every_order() {
     let numbers: Vec<u32> = (0..64).collect();
     let expected: Vec<u32> = numbers.iter().rev().copied().collect();
     for (threads, blocks) in orders() {
-        let device = device.clone().with_order(Schedule { threads, blocks });
+        let device = device.clone().with_order(ThreadSchedule { threads, blocks });
         assert_ne!(run(&device, "reverse_without_barrier", 1, &numbers, &[]).unwrap(), expected);
     }
 }
@@ -133,7 +133,7 @@ fn collectives_and_arguments() {
     numbers.extend([0, 0]);
     let more = [Argument::U32(100), Argument::U64(7 << 32), Argument::F32(3.5)];
     for (threads, blocks) in orders() {
-        let device = device.clone().with_order(Schedule { threads, blocks });
+        let device = device.clone().with_order(ThreadSchedule { threads, blocks });
         let found = run(&device, "collectives", 1, &numbers, &more).unwrap();
         for (i, &x) in found[..64].iter().enumerate() {
             let (lane, first) = (i % 32, i / 32 * 32);

@@ -58,7 +58,7 @@ impl Answered<'_> {
             unobserved: false,
             certificate: Certificate {
                 promise: config.promise(),
-                bar: config.demand().filter(|_| exact).map(|demand| demand.bar(0.0)),
+                bar: config.goal().filter(|_| exact).map(|goal| goal.bar(0.0)),
                 kind,
                 assumes,
                 held: exact || (sample.is_some() && held),

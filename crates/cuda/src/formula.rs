@@ -3,8 +3,9 @@
 use std::any::Any;
 
 use vattention_core::{
-    BudgetEstimator, Kind, Size, Target,
-    promise::{Assumption, Assumptions},
+    Estimator, Kind, Size, Target,
+    plugin::Schedule,
+    promise::{Assumption, Assumptions, SampleGoal},
     sample::ALLOWANCE,
 };
 use vattention_estimators::formula::{
@@ -104,19 +105,17 @@ impl ClosedForm {
     /// The budget of an estimator for a layer of `query_heads` whose values have `value_dim` elements,
     /// if there are kernels for it. It may take tens of milliseconds.
     pub fn of_estimator(
-        estimator: &dyn BudgetEstimator,
+        estimator: &dyn Estimator,
         query_heads: usize,
         value_dim: usize,
     ) -> Option<Self> {
-        let demand = estimator.demand();
-        if let Some(size) = demand.size {
-            return Some(Self::Size(size));
-        }
-        if demand.limit.is_some() || demand.floor.is_some() {
-            return None;
-        }
-        let epsilon = demand.epsilon?.get();
-        let delta = demand.scope.share_of(demand.delta.get(), query_heads);
+        let goal = estimator.goal().ok()?;
+        let epsilon = match goal.sample {
+            SampleGoal::Size { size } => return Some(Self::Size(size)),
+            SampleGoal::Promise { limit: Some(_), .. } => return None,
+            SampleGoal::Promise { epsilon, limit: None } => epsilon.get(),
+        };
+        let delta = goal.row_delta(query_heads);
         let estimator: &dyn Any = estimator;
         let (formula, kind, assumes) = if let Some(ratio) = estimator.downcast_ref::<Ratio>() {
             (of_ratio(ratio, epsilon, delta, value_dim)?, Kind::Asymptotic, Assumptions::ALL)
@@ -183,7 +182,7 @@ fn of_hoeffding(hoeffding: &Hoeffding, epsilon: f64, delta: f64) -> Option<Formu
         (Target::Denominator, Correction::Finite) => Population::Serfling,
         (Target::Numerator | Target::Sdpa, Correction::Finite) => return None,
     };
-    let proved = hoeffding.rounds() == 0;
+    let proved = hoeffding.schedule() == Schedule::Before;
     let denominator = if proved { Denominator::Proved } else { Denominator::Bounded };
     let epsilon = match (target, combine) {
         (Target::Denominator, _) | (_, Combine::Paper) => epsilon,

@@ -7,8 +7,10 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use vattention_core::{
-    AutoSize, BudgetEstimator, Pipeline, PipelineConfig, SamplerConfig, Selector, SelectorConfig,
-    Shape, Share, Size, plugin::Uniform, step::Score,
+    Estimator, Pipeline, PipelineConfig, SamplerConfig, Selector, SelectorConfig, Shape, Share,
+    Size,
+    plugin::{Schedule, Uniform},
+    step::Score,
 };
 use vattention_selectors::{CodeMap, HashAttention, HashIndex, OracleTopK, Quest, Sink, Window};
 
@@ -117,7 +119,7 @@ impl Op {
         } else if let Some(&Window { size }) = config.downcast_ref() {
             Some(Self::Window(size))
         } else if let Some(&OracleTopK { size, score }) = config.downcast_ref() {
-            Some(Self::TopLogits { size: fixed(size)?, score })
+            Some(Self::TopLogits { size, score })
         } else if let Some(&Quest { size, page, bits, score }) = config.downcast_ref() {
             (bits.get() == 0).then_some(Self::TopPages { size, score, page })
         } else if let Some(&HashAttention { size, score, .. }) = config.downcast_ref() {
@@ -125,7 +127,7 @@ impl Op {
             let maps = |worker| Some(index(worker)?.maps().cloned().collect());
             let maps: Vec<Vec<CodeMap>> = workers.map(maps).collect::<Option<_>>()?;
             let codes = CodesStage::new(score, &maps, shape, layout)?;
-            Some(Self::TopCodes { size: fixed(size)?, codes, maps })
+            Some(Self::TopCodes { size, codes, maps })
         } else {
             None
         }
@@ -150,10 +152,6 @@ impl Op {
             Self::TopLogits { .. } | Self::TopPages { .. } | Self::TopCodes { .. } => None,
         }
     }
-}
-
-fn fixed(size: AutoSize) -> Option<Size> {
-    if let AutoSize::Fixed(size) = size { Some(size) } else { None }
 }
 
 impl CodesStage {
@@ -192,16 +190,16 @@ impl CodesStage {
 
 impl PlannedSample {
     /// The sample that an estimator asks of a sampler, if there are kernels for both.
-    fn new(
-        estimator: &dyn BudgetEstimator,
-        sampler: &dyn SamplerConfig,
-        shape: Shape,
-    ) -> Option<Self> {
+    fn new(estimator: &dyn Estimator, sampler: &dyn SamplerConfig, shape: Shape) -> Option<Self> {
         let &Uniform { base } = (sampler as &dyn Any).downcast_ref()?;
         let budget = ClosedForm::of_estimator(estimator, shape.query_heads, shape.value_dim)?;
         let (base, checks) = match &budget {
             ClosedForm::Size(size) => (*size, 0),
-            ClosedForm::Formula { .. } => (base, estimator.rounds()),
+            ClosedForm::Formula { .. } => match estimator.schedule() {
+                Schedule::Before => (base, 0),
+                Schedule::Adaptive { rounds } => (base, rounds),
+                Schedule::FixedSizes { .. } => return None,
+            },
         };
         Some(Self { budget, base, checks })
     }

@@ -28,14 +28,13 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    ClosedForm, Estimator, Goal, SampleStats,
+    Estimator, Goal, SampleStats,
     plugin::{Evidence, Radius, Schedule, TunableGoal},
     register, typetag,
 };
 
 use crate::formula::{c2, z_two};
-use crate::moments::{closed_form, radius};
-use crate::splits::Quantiles;
+use crate::moments::{Quantiles, radius};
 use crate::{Combine, Terms};
 
 /// The paper's estimator, and its repaired form.

@@ -1,6 +1,6 @@
-//! Error bars and budgets from radii that are relative to an estimate.
+//! Error bars from radii that are relative to an estimate.
 
-use crate::formula::{bar_of_radius, radius_of_bar, radius_of_sure_bar, sure_bar_of_radius};
+use crate::formula::{bar_of_radius, sure_bar_of_radius};
 
 /// Conversion of a radius, which is relative to an estimate, to an error relative to the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,15 +20,6 @@ impl Conversion {
             Self::None => radius,
             Self::Normal => bar_of_radius(radius, delta),
             Self::Sure => sure_bar_of_radius(radius),
-        }
-    }
-
-    /// The radius whose error bar is `epsilon`.
-    pub(crate) fn invert(self, epsilon: f64, delta: f64) -> f64 {
-        match self {
-            Self::None => epsilon,
-            Self::Normal => radius_of_bar(epsilon, delta),
-            Self::Sure => radius_of_sure_bar(epsilon),
         }
     }
 }

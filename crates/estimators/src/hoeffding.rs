@@ -29,16 +29,14 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    ClosedForm, Denominator, Estimator, Formula, Fraction, Goal, Kind, Numerator, Population,
-    SampleStats, Scope, Size, Target,
+    Estimator, Fraction, Goal, Kind, SampleStats, Scope, Size, Target,
     plugin::{Evidence, Radius, Schedule, TunableGoal},
     promise::{Assumption, Assumptions, SampleGoal},
     register, typetag,
 };
 
 use crate::conversion::Conversion;
-use crate::formula::{McDiarmid, hoeffding_radius, mcdiarmid_radius, sdpa_error, serfling_factor};
-use crate::splits::{Quantiles, splits};
+use crate::formula::{McDiarmid, hoeffding_radius, sdpa_error, serfling_factor};
 use crate::terms::default_rounds;
 use crate::{Combine, Correction};
 

@@ -1,10 +1,6 @@
 //! Radii from estimated variances: what `clt` and `sub-gaussian` have in common.
 
-use vattention_core::{
-    ClosedForm, Denominator, Formula, Kind, Numerator, Population, SampleStats, Target,
-    plugin::{Budget, Radius},
-    promise::Assumptions,
-};
+use vattention_core::{SampleStats, Target, plugin::Radius};
 
 use crate::formula::{sdpa_error, unbounded};
 use crate::mode::Corrections;

@@ -26,16 +26,13 @@ use std::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    ClosedForm, Denominator, Estimator, Formula, Fraction, Goal, Kind, Numerator, Population,
-    SampleStats, Scope, Size, Target,
+    Estimator, Fraction, Goal, SampleStats, Scope, Size, Target,
     plugin::{Evidence, Radius, Schedule, TunableGoal},
-    promise::{Assumptions, SampleGoal},
-    register,
-    sample::ALLOWANCE,
-    typetag,
+    promise::SampleGoal,
+    register, typetag,
 };
 
-use crate::formula::{RatioGrids, radius_of_bar, unbounded};
+use crate::formula::{DeltaSplit, RatioGrids, unbounded};
 use crate::mode::Corrections;
 use crate::terms::default_rounds;
 use crate::{Mode, rigorous};

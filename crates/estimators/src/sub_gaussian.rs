@@ -15,15 +15,14 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    ClosedForm, Estimator, Goal, SampleStats,
+    Estimator, Goal, SampleStats,
     plugin::{Evidence, Radius, Schedule, TunableGoal},
     register, typetag,
 };
 
 use crate::Terms;
 use crate::formula::sub_gaussian;
-use crate::moments::{closed_form, radius};
-use crate::splits::Quantiles;
+use crate::moments::{Quantiles, radius};
 
 /// The paper's "Hoeffding".
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

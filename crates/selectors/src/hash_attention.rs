@@ -42,8 +42,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    CodeMap, HashCodes, NewTokens, Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site,
-    Size, Step, plugin::Tunable, register, step::Score, typetag,
+    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size, plugin::Tunable, register,
+    step::Score, typetag,
 };
 
 pub use codes::Codes;

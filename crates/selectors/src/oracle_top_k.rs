@@ -15,8 +15,8 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Picks, Result, Row, Selector, SelectorConfig, SelectorOp, Site, Size, Step, plugin::Tunable,
-    register, step::Score, typetag,
+    Picks, Result, Row, Selector, SelectorConfig, Site, Size, plugin::Tunable, register,
+    step::Score, typetag,
 };
 
 /// The tokens with the largest scores.

@@ -177,7 +177,7 @@ fn with(
     estimator: &dyn Estimator,
     epsilon: Option<f64>,
     delta: Option<f64>,
-) -> Option<Box<dyn Estimator + '_>> {
+) -> Option<Box<dyn Estimator>> {
     let mut other = dyn_clone::clone_box(estimator);
     let TunableGoal { epsilon: old_epsilon, delta: old_delta, .. } = other.tunable()?;
     if let Some(epsilon) = epsilon {

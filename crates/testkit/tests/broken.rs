@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use serde::{Deserialize, Deserializer, Serialize};
 use vattention_core::{
     Estimator, Fraction, Goal, Kind, NewTokens, Picks, Promise, Result, Row, SampleStats, Selector,
-    SelectorConfig, SelectorOp, Site, Size, Step, Target,
+    SelectorConfig, Site, Size, Target,
     plugin::{Attended, Radius, TunableGoal},
     promise::Assumptions,
     step::Score,

@@ -1,12 +1,14 @@
 //! A pipeline as written in a file.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
-    pipeline::{LayerSettings, Layers},
-    plugin::{Estimator, Evidence, SamplerConfig, SelectorConfig, Uniform},
-    promise::{Goal, Promise, Target},
+    pipeline::Layers,
+    plugin::{Estimator, SamplerConfig, SelectorConfig, Uniform},
+    promise::{Goal, Promise},
 };
 
 /// Selectors, and what to do with the tokens they leave: a strategy of sparse attention.
@@ -55,9 +57,6 @@ impl Share {
         }
     }
 }
-
-/// Each needs a purpose of its own among 2¹⁶ of random numbers.
-const MOST_SELECTORS: usize = 1000;
 
 impl PipelineConfig {
     /// Whether it is plain dense attention at every layer.
@@ -111,132 +110,104 @@ impl PipelineConfig {
         Some(selector.typetag_name())
     }
 
-    /// Everything that no component can check for itself. Empty if the pipeline can run.
-    pub fn conflicts(&self) -> Vec<Conflict> {
-        let mut found = self.own_conflicts();
-        found.extend(self.conflicts_of_layers());
-        found
+    /// The pipeline of a layer: its own, or else this.
+    pub fn at(self: &Arc<Self>, layer: usize) -> &Arc<Self> {
+        let own = self.layers.iter().find(|settings| settings.contains(layer));
+        own.map_or(self, |settings| &settings.pipeline)
     }
 
-    /// The conflicts at layers without settings of their own.
-    pub(crate) fn own_conflicts(&self) -> Vec<Conflict> {
-        let mut found = Vec::new();
-        let mut conflict = |at: String, message: String, help: &str| {
-            found.push(Conflict { at, message, help: help.into() });
-        };
-        if self.selectors.len() > MOST_SELECTORS {
-            conflict(
-                format!("selectors[{MOST_SELECTORS}]"),
-                format!(
-                    "there are {} selectors, at most {MOST_SELECTORS} can be",
-                    self.selectors.len()
-                ),
-                "leave some out",
-            );
-        }
-        if let Some((at, message, help)) = self.unsound() {
-            conflict(at.into(), message, help);
-        }
-        if self.share == Share::Group && !self.sampler().shares() {
-            let name = self.sampler().typetag_name();
-            conflict(
-                "sampler".into(),
-                format!("`{name}` draws for each query head, which cannot share one list"),
-                "write `share = \"head\"` at the top of the file",
-            );
-        }
-        found
+    /// The first selector that needs the classes of tokens at a layer, by name, if one does.
+    pub fn needs_classes_at(self: &Arc<Self>, layer: usize) -> Option<&str> {
+        let part = self.at(layer);
+        if part.is_dense_at(layer) { None } else { part.own_needs_classes() }
     }
 
-    /// Why estimator and sampler do not suit each other: the key at fault, what is wrong and how to
-    /// mend it.
-    fn unsound(&self) -> Option<(&'static str, String, &'static str)> {
-        let sampler = self.sampler();
-        let draws = sampler.typetag_name();
-        let Some(estimator) = &self.estimator else {
-            let idle = self.sampler.is_some() && sampler.evidence() != Evidence::Nothing;
-            return idle.then(|| {
-                let message =
-                    "[sampler] says how to draw, but without [estimator] nothing is drawn";
-                ("sampler", message.into(), "add [estimator], or leave out [sampler]")
-            });
-        };
-        let asks = estimator.typetag_name();
-        let target = match estimator.goal() {
-            Ok(goal) => goal.target,
-            Err(conflict) => {
-                let help = "write `epsilon` for a promise (and `limit` for the most that it may read), or \
-                        `size` for a budget";
-                return Some(("estimator", format!("`{asks}` {conflict}"), help));
-            }
-        };
-        let bounded = self.selectors.iter().any(|selector| selector.bounds_residual());
-        match (estimator.evidence(), sampler.evidence()) {
-            (_, Evidence::Nothing) => Some((
-                "estimator",
-                format!(
-                    "the draws of `{draws}` depend on each other, so its samples neither grow nor \
-                     tell their error, and no estimator can follow"
-                ),
-                "leave out [estimator], or draw by another sampler",
-            )),
-            (needs @ (Evidence::Range | Evidence::Proof), _) if sampler.is_uniform() => (!bounded)
-                .then(|| {
-                    let message = format!(
-                        "`{asks}` as it is set needs a proved bound on the weights that the \
-                         selectors leave, and none of them gives one"
-                    );
-                    ("estimator", message, how_to_bound(needs, target))
-                }),
-            (Evidence::Range, _) => Some((
-                "sampler",
-                format!(
-                    "`{asks}` bounds what a uniform sample misses, and `{draws}` draws otherwise"
-                ),
-                "leave out [sampler], or take `ratio` for an estimator",
-            )),
-            (Evidence::Proof, Evidence::Variances) => Some((
-                "sampler",
-                format!(
-                    "`{asks}` as it is set takes nothing for granted, and nothing bounds the weights \
-                     of the tokens that `{draws}` has not drawn"
-                ),
-                if draws == "priority" {
-                    "write `index = \"8-bit\"` under [sampler], whose copies of the keys bound \
-                     them, or take `mode = \"default\"`"
-                } else {
-                    "take `mode = \"default\"`, or the sampler `priority` with `index = \"8-bit\"`"
-                },
-            )),
-            (Evidence::Proof, Evidence::Proof) if target != Target::Sdpa => Some((
-                "estimator",
-                format!(
-                    "`{asks}` as it is set takes nothing for granted, and of samples by `{draws}` only the \
-                     error of the output is proved, not that of the {target}"
-                ),
-                "write `target = \"sdpa\"`, take `mode = \"default\"`, or leave out [sampler]",
-            )),
-            (Evidence::Nothing | Evidence::Variances, _) | (Evidence::Proof, _) => None,
-        }
+    /// This pipeline, and those of layers with settings of their own.
+    pub fn parts(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.layers.iter().map(|settings| &*settings.pipeline))
     }
 }
 
-/// Advice for an estimator that needs a proved bound, with a uniform sample and selectors that
-/// prove none. An exact top-k reads every key, so it is the last suggestion.
-fn how_to_bound(needs: Evidence, target: Target) -> &'static str {
-    match (needs, target) {
-        (Evidence::Proof, Target::Sdpa) => {
-            "draw by `[sampler]` `type = \"priority\"` with `index = \"8-bit\"`, which bounds every \
-             weight, or add the selector `oracle-top-k` with `score = \"head\"`, which reads every key"
+/// Layers with settings of their own: a `[[layers]]` table.
+#[derive(Clone, Debug)]
+pub struct LayerSettings {
+    /// Which layers.
+    pub at: Vec<Layers>,
+    /// The whole pipeline there. Its name, seed, share and dense layers are those of the pipeline
+    /// that it is a part of.
+    pub pipeline: Arc<PipelineConfig>,
+}
+
+impl LayerSettings {
+    /// Whether a layer is one of these.
+    pub fn contains(&self, layer: usize) -> bool {
+        self.at.iter().any(|layers| layers.contains(layer))
+    }
+}
+
+/// A pipeline as it is written: its layers whole, but for what they share with all.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Written {
+    name: String,
+    seed: u64,
+    share: Share,
+    dense_layers: Vec<Layers>,
+    selectors: Vec<Box<dyn SelectorConfig>>,
+    sampler: Option<Box<dyn SamplerConfig>>,
+    estimator: Option<Box<dyn Estimator>>,
+    layers: Vec<WrittenLayers>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenLayers {
+    at: Vec<Layers>,
+    /// For pipeline files, in which a table may leave things to the rest.
+    #[serde(default, rename = "alone")]
+    _alone: bool,
+    #[serde(default)]
+    selectors: Vec<Box<dyn SelectorConfig>>,
+    sampler: Option<Box<dyn SamplerConfig>>,
+    estimator: Option<Box<dyn Estimator>>,
+}
+
+impl From<Written> for PipelineConfig {
+    fn from(written: Written) -> Self {
+        let Written { name, seed, share, dense_layers, selectors, sampler, estimator, layers } =
+            written;
+        let settings = |WrittenLayers { at, selectors, sampler, estimator, .. }| LayerSettings {
+            at,
+            pipeline: Arc::new(Self {
+                name: name.clone(),
+                seed,
+                share,
+                dense_layers: dense_layers.clone(),
+                selectors,
+                sampler,
+                estimator,
+                layers: Vec::new(),
+            }),
+        };
+        let layers = layers.into_iter().map(settings).collect();
+        Self { name, seed, share, dense_layers, selectors, sampler, estimator, layers }
+    }
+}
+
+impl Serialize for LayerSettings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Own<'a> {
+            at: &'a [Layers],
+            alone: bool,
+            selectors: &'a [Box<dyn SelectorConfig>],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            sampler: &'a Option<Box<dyn SamplerConfig>>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            estimator: &'a Option<Box<dyn Estimator>>,
         }
-        (Evidence::Proof, _) => {
-            "write `target = \"sdpa\"` and draw by `[sampler]` `type = \"priority\"` with \
-             `index = \"8-bit\"`, or add the selector `oracle-top-k` with `score = \"head\"`, \
-             which reads every key"
-        }
-        _ => {
-            "take the estimator `ratio`, which needs none, or add the selector `oracle-top-k` with \
-             `score = \"head\"`, which reads every key"
-        }
+        let PipelineConfig { selectors, sampler, estimator, .. } = &*self.pipeline;
+        let own = Own { at: &self.at, alone: true, selectors, sampler, estimator };
+        own.serialize(serializer)
     }
 }

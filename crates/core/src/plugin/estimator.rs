@@ -6,7 +6,6 @@ use std::fmt::Debug;
 use dyn_clone::DynClone;
 
 use crate::{
-    ClosedForm,
     plugin::{Evidence, TunableGoal},
     promise::{Assumptions, Goal, Kind},
     sample::SampleStats,

@@ -1,5 +1,6 @@
 //! The part of a machine in sampling: it reads rows, and computes the sample's statistics.
 
+use crate::sample::Residual;
 use crate::{
     sample::{Sample, SampleStats, Stratification, Weighed},
     step::{Picks, Row, Softmax},

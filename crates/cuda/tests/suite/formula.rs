@@ -2,10 +2,11 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    ClosedForm, Denominator, Estimator, Formula, Fraction, Numerator, Population, SampleStats,
-    Scope, Size, Split, Target, pipeline::required_size, plugin::Schedule,
+    Estimator, Fraction, SampleStats, Scope, Size, Target, pipeline::required_size,
+    plugin::Schedule,
 };
-use vattention_estimators::formula::{fpc, serfling, whole_tokens};
+use vattention_cuda::formula::{ClosedForm, Denominator, Formula, Numerator, Population};
+use vattention_estimators::formula::{DeltaSplit, fpc, serfling, whole_tokens};
 use vattention_estimators::{Clt, Combine, Correction, Hoeffding, Mode, Ratio, SubGaussian, Terms};
 
 fn fraction(x: f64) -> Fraction {

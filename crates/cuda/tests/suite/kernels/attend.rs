@@ -8,7 +8,7 @@ use vattention_cuda::Device;
 use vattention_cuda::launch::{
     Array, Attend, CombineSums, Lists, Logits, Pages, Records, RowLayout, Sums, Work,
 };
-use vattention_cuda_emulator::Schedule;
+use vattention_cuda_emulator::ThreadSchedule;
 
 use super::world::{Head, KINDS, Kind, List, Numbers, attend, emulator, run};
 
@@ -75,7 +75,7 @@ proptest! {
     #[test]
     fn sums_are_those_in_f64(
         kind in prop::sample::select(&KINDS[..]),
-        schedule in prop::sample::select(Schedule::several().to_vec()),
+        schedule in prop::sample::select(ThreadSchedule::several().to_vec()),
         weighted: bool,
         seed in 0_u64..1 << 32,
     ) {
@@ -104,7 +104,7 @@ fn a_long_list() {
     let mut numbers = Numbers::new(8);
     let head = Head::usual(kind, length, &mut numbers);
     let list = List::of(length, length, true, &mut numbers);
-    for schedule in Schedule::several() {
+    for schedule in ThreadSchedule::several() {
         let device = device.clone().with_order(schedule);
         check(&attend(&device, kind, &[(&head, &list)]).sums, &head, &list);
     }
@@ -138,7 +138,7 @@ fn results_depend_on_nothing_else() {
         .into();
     let borrowed: Vec<_> = problems.iter().map(|(head, list)| (head, list)).collect();
     let found = attend(&device, kind, &borrowed);
-    for schedule in Schedule::several() {
+    for schedule in ThreadSchedule::several() {
         assert_eq!(attend(&device.clone().with_order(schedule), kind, &borrowed), found);
     }
     for (sums, &problem) in found.sums.chunks(kind.group).zip(&borrowed) {

@@ -2,7 +2,7 @@
 
 use vattention_core::{Estimator, Target};
 use vattention_cuda::Device;
-use vattention_cuda_emulator::Schedule;
+use vattention_cuda_emulator::ThreadSchedule;
 use vattention_estimators::{Combine, Correction, Hoeffding};
 
 use super::budget_check::{CAPACITY, Shown, check_steps};
@@ -55,7 +55,7 @@ pub(crate) fn check_bounded<D: Device>(device: &D) {
 #[test]
 fn decisions_from_a_range_are_those_of_core() {
     let Some(device) = emulator() else { return };
-    for schedule in [Schedule::several()[0], Schedule::several()[3]] {
+    for schedule in [ThreadSchedule::several()[0], ThreadSchedule::several()[3]] {
         check_bounded(&device.clone().with_order(schedule));
     }
 }

@@ -11,7 +11,7 @@ use vattention_core::{
 };
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Opened, Progressed, Rounds};
-use vattention_cuda_emulator::Schedule;
+use vattention_cuda_emulator::ThreadSchedule;
 use vattention_estimators::{Clt, Combine, Correction, Ratio, SubGaussian, Terms};
 use vattention_selectors::{OracleTopK, Sink};
 
@@ -215,7 +215,7 @@ fn decisions_are_those_of_core() {
         let certain = numbers.below(100);
         let base = [1, 2, 31, 64, 128, 400][numbers.below(6)];
         let steps = [shown(visible, certain, base), shown(CAPACITY, 90 - certain.min(90), 3)];
-        let schedules = Schedule::several();
+        let schedules = ThreadSchedule::several();
         let device = device.clone().with_order(schedules[seed % schedules.len()]);
         let (epsilon, rounds) = ([0.05, 0.1, 0.2, 0.4][seed % 4], 1 + seed as u8 % 6);
         check_steps(&device, kind, seed as u64, &steps, &looking(epsilon, rounds));
@@ -247,7 +247,7 @@ fn decisions_about_parts_are_those_of_core() {
 #[test]
 fn several_rounds() {
     let Some(device) = emulator() else { return };
-    for schedule in Schedule::several() {
+    for schedule in ThreadSchedule::several() {
         check_budgets(&device.clone().with_order(schedule));
     }
 }

@@ -8,7 +8,7 @@ use vattention_cuda::launch::{
     Array, DeviceCodes, Draw, Drawing, ListTaken, Lists, Progress, Recorded, ScoreCodes, Scores,
     Select, Selecting, Take, Taken, Work,
 };
-use vattention_cuda_emulator::Schedule;
+use vattention_cuda_emulator::ThreadSchedule;
 
 use super::attend::check;
 use super::steps::{Clock, stream, united};
@@ -119,7 +119,7 @@ pub(crate) fn check_choice<D: Device>(device: &D) {
 #[test]
 fn from_codes_to_attention() {
     let Some(device) = emulator() else { return };
-    for schedule in Schedule::several() {
+    for schedule in ThreadSchedule::several() {
         check_choice(&device.clone().with_order(schedule));
     }
 }

@@ -7,7 +7,7 @@ use vattention_cuda::Device;
 use vattention_cuda::launch::{
     Array, DeviceCodes, DeviceNetwork as OnDevice, Encode, NetworkShape, Work,
 };
-use vattention_cuda_emulator::Schedule;
+use vattention_cuda_emulator::ThreadSchedule;
 use vattention_selectors::{Activation, Affine, Network};
 
 use super::steps::Clock;
@@ -113,7 +113,7 @@ proptest! {
         widths in prop::sample::select(&WIDTHS[..]),
         activation in 0..ACTIVATIONS.len(),
         capacity in prop::sample::select(&[1_usize, 2, 15, 16, 17, 64, 130][..]),
-        schedule in prop::sample::select(Schedule::several().to_vec()),
+        schedule in prop::sample::select(ThreadSchedule::several().to_vec()),
         seed in 0_u64..1 << 32,
     ) {
         let Some(device) = emulator() else { return Ok(()) };

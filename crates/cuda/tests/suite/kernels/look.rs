@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use vattention_core::{
-    ClosedForm, Estimator, Fraction, SampleStats, Storage,
+    Estimator, Fraction, SampleStats, Storage,
     pipeline::required_size,
     sample::{LAGS, Sample, scale_up},
     step::Softmax,
@@ -10,7 +10,7 @@ use vattention_core::{
 use vattention_cuda::Device;
 use vattention_cuda::formula::ClosedForm;
 use vattention_cuda::launch::{Opened, Rounds};
-use vattention_cuda_emulator::Schedule;
+use vattention_cuda_emulator::ThreadSchedule;
 use vattention_estimators::Ratio;
 
 use super::world::{Head, KINDS, Kind, List, Numbers, emulator};
@@ -226,7 +226,7 @@ proptest! {
     fn moments_and_budgets_are_those_in_f64(
         kind in prop::sample::select(&KINDS[..]),
         b in prop::sample::select(&DRAWN[..]),
-        schedule in prop::sample::select(Schedule::several().to_vec()),
+        schedule in prop::sample::select(ThreadSchedule::several().to_vec()),
         seed in 0_u64..1 << 32,
     ) {
         let Some(device) = emulator() else { return Ok(()) };

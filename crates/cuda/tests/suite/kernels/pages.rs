@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Array, PageBounds, ScorePages, Scores, Work};
-use vattention_cuda_emulator::Schedule;
+use vattention_cuda_emulator::ThreadSchedule;
 
 use super::steps::Clock;
 use super::world::{Head, KINDS, Kind, Numbers, emulator};
@@ -79,7 +79,7 @@ proptest! {
         kind in prop::sample::select(&KINDS[..]),
         page in prop::sample::select(&PAGES[..]),
         capacity in prop::sample::select(&[1_usize, 16, 31, 32, 33, 256, 300][..]),
-        schedule in prop::sample::select(Schedule::several().to_vec()),
+        schedule in prop::sample::select(ThreadSchedule::several().to_vec()),
         seed in 0_u64..1 << 32,
     ) {
         let Some(device) = emulator() else { return Ok(()) };

@@ -10,7 +10,7 @@ use vattention_core::{
 };
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Array, Draw, Drawing, Progress, Recorded, Take, Taken, Work};
-use vattention_cuda_emulator::Schedule;
+use vattention_cuda_emulator::ThreadSchedule;
 
 use super::steps::{CAPACITIES, Clock, assert_words, steps, stream, taken_before, united};
 use super::world::{Numbers, emulator};
@@ -110,7 +110,7 @@ proptest! {
         lists in 1_usize..4,
         members in 1_usize..3,
         capacity in prop::sample::select(&CAPACITIES[..]),
-        schedule in prop::sample::select(Schedule::several().to_vec()),
+        schedule in prop::sample::select(ThreadSchedule::several().to_vec()),
         seed in 0_u64..1 << 32,
     ) {
         let Some(device) = emulator() else { return Ok(()) };

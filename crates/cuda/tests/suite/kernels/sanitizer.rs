@@ -1,7 +1,7 @@
 //! The kernels once more, with every access checked: in a process of its own, because the
 //! sanitizer's runtime must be there before anything else.
 
-use vattention_cuda_emulator::{Emulator, Schedule, or_skip, run_sanitized};
+use vattention_cuda_emulator::{Emulator, ThreadSchedule, or_skip, run_sanitized};
 
 use super::check_kernels;
 
@@ -17,7 +17,7 @@ fn every_access_is_within_bounds() {
 #[ignore = "run under the address sanitizer, by every_access_is_within_bounds"]
 fn all_kernels() {
     let device = Emulator::sanitized().unwrap();
-    for schedule in [Schedule::several()[1], Schedule::several()[3]] {
+    for schedule in [ThreadSchedule::several()[1], ThreadSchedule::several()[3]] {
         check_kernels(&device.clone().with_order(schedule));
     }
 }

@@ -5,7 +5,7 @@ use vattention_cuda::Device;
 use vattention_cuda::launch::{
     Array, DeviceCodes, RowLayout, ScoreCodes, ScoreLogits, Scores, Work,
 };
-use vattention_cuda_emulator::Schedule;
+use vattention_cuda_emulator::ThreadSchedule;
 
 use super::steps::{CAPACITIES, Clock, steps};
 use super::world::{Head, KINDS, Kind, Numbers, emulator};
@@ -119,7 +119,7 @@ proptest! {
         members in 1_usize..4,
         rows in 0_usize..3,
         capacity in prop::sample::select(&CAPACITIES[..]),
-        schedule in prop::sample::select(Schedule::several().to_vec()),
+        schedule in prop::sample::select(ThreadSchedule::several().to_vec()),
         seed in 0_u64..1 << 32,
     ) {
         let Some(device) = emulator() else { return Ok(()) };
@@ -130,7 +130,7 @@ proptest! {
     fn scores_are_logits(
         kind in prop::sample::select(&KINDS[..]),
         capacity in prop::sample::select(&FEW[..]),
-        schedule in prop::sample::select(Schedule::several().to_vec()),
+        schedule in prop::sample::select(ThreadSchedule::several().to_vec()),
         seed in 0_u64..1 << 32,
     ) {
         let Some(device) = emulator() else { return Ok(()) };

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use vattention_core::step::Rank;
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Array, Bounds, Ranked, Scores, Select, Selecting, Taken, Work};
-use vattention_cuda_emulator::Schedule;
+use vattention_cuda_emulator::ThreadSchedule;
 
 use super::steps::{CAPACITIES, Clock, assert_words, steps, taken_before};
 use super::world::{Numbers, emulator};
@@ -104,7 +104,7 @@ proptest! {
     fn the_best_are_those_of_core(
         rows in 1_usize..4,
         capacity in prop::sample::select(&CAPACITIES[..]),
-        schedule in prop::sample::select(Schedule::several().to_vec()),
+        schedule in prop::sample::select(ThreadSchedule::several().to_vec()),
         seed in 0_u64..1 << 32,
     ) {
         let Some(device) = emulator() else { return Ok(()) };

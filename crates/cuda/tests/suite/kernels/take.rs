@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use vattention_core::Picks;
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Array, ListTaken, Lists, Progress, Take, Taken, Work};
-use vattention_cuda_emulator::Schedule;
+use vattention_cuda_emulator::ThreadSchedule;
 
 use super::steps::{CAPACITIES, Clock, assert_words, steps, taken_before, united};
 use super::world::{Numbers, emulator};
@@ -101,7 +101,7 @@ proptest! {
         rows in 1_usize..4,
         count in 0_usize..4,
         capacity in prop::sample::select(&CAPACITIES[..]),
-        schedule in prop::sample::select(Schedule::several().to_vec()),
+        schedule in prop::sample::select(ThreadSchedule::several().to_vec()),
         fresh: bool,
         seed in 0_u64..1 << 32,
     ) {
@@ -114,7 +114,7 @@ proptest! {
         members in 1_usize..4,
         lists in 0_usize..3,
         capacity in prop::sample::select(&CAPACITIES[..]),
-        schedule in prop::sample::select(Schedule::several().to_vec()),
+        schedule in prop::sample::select(ThreadSchedule::several().to_vec()),
         seed in 0_u64..1 << 32,
     ) {
         let Some(device) = emulator() else { return Ok(()) };
@@ -126,7 +126,7 @@ proptest! {
 #[test]
 fn long_lists() {
     let Some(device) = emulator() else { return };
-    for (seed, schedule) in Schedule::several().into_iter().enumerate() {
+    for (seed, schedule) in ThreadSchedule::several().into_iter().enumerate() {
         check_lists(&device.clone().with_order(schedule), (2, 2), 70_000, seed as u64);
         check_ranges(&device.clone().with_order(schedule), (2, 2), 70_000, true, seed as u64);
     }

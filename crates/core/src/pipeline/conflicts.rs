@@ -1,0 +1,261 @@
+//! Contradictions in a pipeline that no component can find by itself.
+
+use crate::{
+    Conflict, Error, Result,
+    pipeline::{LayerSettings, Layers, PipelineConfig, Share},
+    plugin::Evidence,
+    promise::{Goal, Scope, Target},
+};
+
+/// Limit on the number of selectors: each needs a purpose of its own among 2¹⁶ of random numbers.
+const MOST_SELECTORS: usize = 1000;
+
+impl PipelineConfig {
+    /// Everything that no component can check for itself. Empty if the pipeline can run.
+    pub fn conflicts(&self) -> Vec<Conflict> {
+        let mut found = self.own_conflicts();
+        found.extend(self.conflicts_of_layers());
+        found
+    }
+
+    /// The conflicts at layers without settings of their own.
+    pub(crate) fn own_conflicts(&self) -> Vec<Conflict> {
+        let mut found = Vec::new();
+        let mut conflict = |at: String, message: String, help: &str| {
+            found.push(Conflict { at, message, help: help.into() });
+        };
+        if self.selectors.len() > MOST_SELECTORS {
+            conflict(
+                format!("selectors[{MOST_SELECTORS}]"),
+                format!(
+                    "there are {} selectors, at most {MOST_SELECTORS} can be",
+                    self.selectors.len()
+                ),
+                "leave some out",
+            );
+        }
+        if let Some((at, message, help)) = self.unsound() {
+            conflict(at.into(), message, help);
+        }
+        if self.share == Share::Group && !self.sampler().shares() {
+            let name = self.sampler().typetag_name();
+            conflict(
+                "sampler".into(),
+                format!("`{name}` draws for each query head, which cannot share one list"),
+                "write `share = \"head\"` at the top of the file",
+            );
+        }
+        found
+    }
+
+    /// Why estimator and sampler do not suit each other: the key at fault, what is wrong and how to
+    /// mend it.
+    fn unsound(&self) -> Option<(&'static str, String, &'static str)> {
+        let sampler = self.sampler();
+        let draws = sampler.typetag_name();
+        let Some(estimator) = &self.estimator else {
+            let idle = self.sampler.is_some() && sampler.evidence() != Evidence::Nothing;
+            return idle.then(|| {
+                let message =
+                    "[sampler] says how to draw, but without [estimator] nothing is drawn";
+                ("sampler", message.into(), "add [estimator], or leave out [sampler]")
+            });
+        };
+        let asks = estimator.typetag_name();
+        let target = match estimator.goal() {
+            Ok(goal) => goal.target,
+            Err(conflict) => {
+                let help = "write `epsilon` for a promise (and `limit` for the most that it may read), or \
+                        `size` for a budget";
+                return Some(("estimator", format!("`{asks}` {conflict}"), help));
+            }
+        };
+        let bounded = self.selectors.iter().any(|selector| selector.bounds_residual());
+        match (estimator.evidence(), sampler.evidence()) {
+            (_, Evidence::Nothing) => Some((
+                "estimator",
+                format!(
+                    "the draws of `{draws}` depend on each other, so its samples neither grow nor \
+                     tell their error, and no estimator can follow"
+                ),
+                "leave out [estimator], or draw by another sampler",
+            )),
+            (needs @ (Evidence::Range | Evidence::Proof), _) if sampler.is_uniform() => (!bounded)
+                .then(|| {
+                    let message = format!(
+                        "`{asks}` as it is set needs a proved bound on the weights that the \
+                         selectors leave, and none of them gives one"
+                    );
+                    ("estimator", message, how_to_bound(needs, target))
+                }),
+            (Evidence::Range, _) => Some((
+                "sampler",
+                format!(
+                    "`{asks}` bounds what a uniform sample misses, and `{draws}` draws otherwise"
+                ),
+                "leave out [sampler], or take `ratio` for an estimator",
+            )),
+            (Evidence::Proof, Evidence::Variances) => Some((
+                "sampler",
+                format!(
+                    "`{asks}` as it is set takes nothing for granted, and nothing bounds the weights \
+                     of the tokens that `{draws}` has not drawn"
+                ),
+                if draws == "priority" {
+                    "write `index = \"8-bit\"` under [sampler], whose copies of the keys bound \
+                     them, or take `mode = \"default\"`"
+                } else {
+                    "take `mode = \"default\"`, or the sampler `priority` with `index = \"8-bit\"`"
+                },
+            )),
+            (Evidence::Proof, Evidence::Proof) if target != Target::Sdpa => Some((
+                "estimator",
+                format!(
+                    "`{asks}` as it is set takes nothing for granted, and of samples by `{draws}` only the \
+                     error of the output is proved, not that of the {target}"
+                ),
+                "write `target = \"sdpa\"`, take `mode = \"default\"`, or leave out [sampler]",
+            )),
+            (Evidence::Nothing | Evidence::Variances, _) | (Evidence::Proof, _) => None,
+        }
+    }
+
+    /// Checks that a model of `count` layers has the layers that this pipeline names. A range may
+    /// end behind the last layer, but must contain a layer of the model.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] with the key that names such layers.
+    pub fn expect_layers(&self, count: usize) -> Result<()> {
+        refuse_beyond("dense_layers", &self.dense_layers, count)?;
+        for (i, settings) in self.layers.iter().enumerate() {
+            refuse_beyond(&format!("layers[{i}].at"), &settings.at, count)?;
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the settings of layers.
+    pub(crate) fn conflicts_of_layers(&self) -> Vec<Conflict> {
+        let mut found = Vec::new();
+        for (i, settings) in self.layers.iter().enumerate() {
+            let at = format!("layers[{i}]");
+            let within = settings.pipeline.own_conflicts().into_iter();
+            found.extend(within.map(|one| Conflict { at: format!("{at}.{}", one.at), ..one }));
+            let mut conflict = |message: String, help: &str| {
+                found.push(Conflict { at: at.clone(), message, help: help.into() });
+            };
+            let before = self.layers[..i].iter().enumerate();
+            for (j, layer) in before.filter_map(|(j, other)| Some((j, common(settings, other)?))) {
+                conflict(
+                    format!("layer {layer} is here and in layers[{j}]"),
+                    "let each layer stand in one table: the end of a range is left out, so \
+                     \"0..2\" and \"2..\" have none in common",
+                );
+            }
+            if settings.pipeline.share != self.share {
+                conflict("`share` is the same at all layers".into(), "share as the others do");
+            }
+            if let Some((here, elsewhere)) = self.other_goal(&settings.pipeline) {
+                conflict(
+                    format!("{here} at these layers, and {elsewhere} at others"),
+                    "a promise is counted over all layers, so it must be the same at each that is \
+                     not dense; sizes, the mode and the sampler may differ",
+                );
+            }
+        }
+        found
+    }
+
+    /// What a part promises or says of its error, and what another does, if that is something else.
+    fn other_goal(&self, part: &Self) -> Option<(String, String)> {
+        let words = |goal: Option<Goal>| {
+            let Some(goal) = goal else { return "nothing is promised".to_owned() };
+            let Goal { target, delta, scope, .. } = goal;
+            let scope = if scope == Scope::Step { ", scope step" } else { "" };
+            let within = match goal.epsilon() {
+                Some(epsilon) => format!("is promised within epsilon {}", epsilon.get()),
+                None => "has an error bar".into(),
+            };
+            format!("{target} {within}, delta {}{scope}", delta.get())
+        };
+        let alike = |goal: Goal| (goal.target, goal.delta, goal.scope, goal.epsilon());
+        let mut sparse = self.parts().filter(|part| !part.reads_everything());
+        let [here, first] = [part.goal(), sparse.next()?.goal()];
+        let promised = [here, first].into_iter().flatten().any(|goal| goal.epsilon().is_some());
+        let compared = (here.map(alike), first.map(alike));
+        let differs = match compared {
+            (Some(here), Some(first)) => here != first,
+            (here, first) => promised && here != first,
+        };
+        (!part.reads_everything() && differs).then(|| (words(here), words(first)))
+    }
+}
+
+/// The first layer found that is also one of the others.
+fn common(a: &LayerSettings, b: &LayerSettings) -> Option<usize> {
+    let with = |layers: &Layers| b.at.iter().find_map(|other| layers.first_common(*other));
+    a.at.iter().find_map(with)
+}
+
+/// Checks that a model of `count` layers has the layers that a key names.
+fn refuse_beyond(key: &str, named: &[Layers], count: usize) -> Result<()> {
+    let beyond = named.iter().position(|layers| layers.bounds().0 >= count);
+    let Some(i) = beyond else { return Ok(()) };
+    let message = format!(
+        "layer {}, which the model does not have; expected 0 to {}",
+        named[i],
+        count.saturating_sub(1)
+    );
+    let help = "name layers of the model, or leave the entry out".into();
+    Err(Error::Conflict(Conflict { at: format!("{key}[{i}]"), message, help }))
+}
+
+/// Advice for an estimator that needs a proved bound, with a uniform sample and selectors that
+/// prove none. An exact top-k reads every key, so it is the last suggestion.
+fn how_to_bound(needs: Evidence, target: Target) -> &'static str {
+    match (needs, target) {
+        (Evidence::Proof, Target::Sdpa) => {
+            "draw by `[sampler]` `type = \"priority\"` with `index = \"8-bit\"`, which bounds every \
+             weight, or add the selector `oracle-top-k` with `score = \"head\"`, which reads every key"
+        }
+        (Evidence::Proof, _) => {
+            "write `target = \"sdpa\"` and draw by `[sampler]` `type = \"priority\"` with \
+             `index = \"8-bit\"`, or add the selector `oracle-top-k` with `score = \"head\"`, \
+             which reads every key"
+        }
+        _ => {
+            "take the estimator `ratio`, which needs none, or add the selector `oracle-top-k` with \
+             `score = \"head\"`, which reads every key"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn layers_beyond_a_model_are_refused_by_their_key() {
+        let pipeline = |dense: &[&str]| PipelineConfig {
+            dense_layers: dense.iter().map(|text| serde_json::from_str(text).unwrap()).collect(),
+            ..PipelineConfig::default()
+        };
+        for fine in ["2", "\"0..77\"", "\"2..\""] {
+            pipeline(&[fine]).expect_layers(3).unwrap();
+        }
+        for (beyond, shown) in [("77", "77"), ("3", "3"), ("\"3..5\"", "3..5"), ("\"9..\"", "9..")]
+        {
+            let said = pipeline(&["0", beyond]).expect_layers(3).unwrap_err().to_string();
+            let expected = format!(
+                "dense_layers[1]: layer {shown}, which the model does not have; expected 0 to 2"
+            );
+            assert_eq!(said, expected);
+        }
+        let own = LayerSettings { at: vec![5.into()], pipeline: Arc::default() };
+        let settings = PipelineConfig { layers: vec![own], ..PipelineConfig::default() };
+        settings.expect_layers(6).unwrap();
+        let said = settings.expect_layers(5).unwrap_err().to_string();
+        assert!(said.starts_with("layers[0].at[0]: layer 5, which"), "{said}");
+    }
+}
