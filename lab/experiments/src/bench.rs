@@ -103,7 +103,8 @@ impl Bench {
 
     /// Every combination of tokens, storage and threads, checked against the memory.
     fn sets(&self, pipelines: usize) -> Result<Vec<Set>> {
-        self.heads.shape().check().map_err(|error| Error::Setting {
+        let shape = self.heads.shape();
+        shape.check().map_err(|error| Error::Setting {
             option: "--query-heads, --kv-heads, --head-dim",
             reason: error.to_string(),
         })?;
@@ -111,7 +112,15 @@ impl Bench {
         let mut sets = Vec::new();
         for &tokens in &self.tokens {
             for &storage in &self.storages {
-                let plan = Plan::new(self, tokens, storage, pipelines, allowance)?;
+                let plan = Plan::new(
+                    &shape,
+                    storage,
+                    tokens,
+                    self.sequences,
+                    pipelines,
+                    self.cold_bytes,
+                    allowance,
+                )?;
                 sets.extend(self.threads.iter().map(|&threads| Set {
                     tokens,
                     storage,

@@ -14,7 +14,7 @@ use vattention_trace::{Layout, Trace, TraceLayer};
 use crate::classes::expect_classes;
 use crate::dump::{Dump, DumpPart};
 use crate::measured::{Comparison, ExactRow, Measured, Tally};
-use crate::{Error, Exact, Result, Results};
+use crate::{Entry, Error, Exact, Result, Results};
 
 /// What to compare on.
 #[derive(Clone, Debug, Default)]
@@ -26,17 +26,6 @@ pub struct TraceSettings {
     pub queries: Option<usize>,
     /// Whether to keep outputs and selections for [`Dump`].
     pub dump: bool,
-}
-
-/// A pipeline to measure.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    /// The pipeline.
-    pub pipeline: Arc<PipelineConfig>,
-    /// Its file, as given.
-    pub file: String,
-    /// What was set so that it reads a share of the tokens, if that was asked for.
-    pub set: Option<String>,
 }
 
 /// What one pipeline came to on one layer.

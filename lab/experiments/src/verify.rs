@@ -31,6 +31,7 @@ pub use cause::{Cause, Failures};
 pub use count::{Count, HeadCount, StepCount};
 pub use epsilon::{at_delta, at_epsilon};
 pub use judged_rows::JudgedRows;
+pub use layer_counts::LayerTrials;
 pub use rows_together::{RowsTogether, SampleUnit, UnitsViolated};
 
 /// The verdict on a promise, or on error bars where a size is asked for.
@@ -410,28 +411,6 @@ fn expect_enough(trials: u32, layers: &[(usize, Layout)], demand: &Demand) -> Re
     }
     let reason = format!("{trials} cannot contradict delta = {delta}; expected at least {least}");
     Err(Error::Setting { option: "--trials", reason })
-}
-
-/// What many samples of one layer came to.
-#[derive(Clone, Debug)]
-pub struct LayerTrials {
-    /// Every query head's own count.
-    pub heads: Vec<HeadCount>,
-    /// Every row's own count.
-    pub rows: Vec<Count>,
-    /// The rows by the samples that they share.
-    pub units: Vec<SampleUnit>,
-    /// All query heads together, if the promise is about that.
-    pub step: Option<StepCount>,
-    /// Tokens drawn at random for a query head, on average.
-    pub mean_sampled: f64,
-}
-
-impl LayerTrials {
-    /// Number of queries.
-    fn queries(&self) -> usize {
-        self.rows.iter().filter_map(|row| row.query).max().map_or(0, |last| last + 1)
-    }
 }
 
 /// What a pipeline demands.

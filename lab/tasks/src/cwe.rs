@@ -69,7 +69,7 @@ pub(crate) fn case(length: Length, draw: &Draw) -> Result<Case> {
     let example = list(in_example, rare, &mut draw);
     let example =
         format!("{}{} {}\n", example.context, example.question, numbered(&example.answers));
-    length.fill(Task::Cwe, 1..=length.tokens, |rare| {
+    length.fill(Task::Cwe.name(), 1..=length.tokens, |rare| {
         let case = list(repeats, rare, &mut draw.clone());
         Case { context: format!("{example}{}", case.context), ..case }
     })

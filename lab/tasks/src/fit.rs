@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::{Case, Error, Result, Task};
+use crate::{Case, Error, Result};
 
 /// Measurements by slope; later ones halve what is left.
 const SLOPES: usize = 12;
@@ -19,7 +19,7 @@ impl Length<'_> {
     /// fits with its answer. Counts the text O(log tokens) times.
     pub(crate) fn fill(
         self,
-        task: Task,
+        task: &'static str,
         units: RangeInclusive<usize>,
         make: impl Fn(usize) -> Case,
     ) -> Result<Case> {

@@ -50,7 +50,7 @@ pub(crate) fn case(length: Length, draw: &Draw) -> Result<Case> {
     vocabulary.extend(draw.different(coded, |draw| letters(LETTERS, b'a', draw)));
     // Some of the law's mass is in ranks that the vocabulary does not have.
     let most = LEAST.max(2 * length.tokens);
-    length.fill(Task::Fwe, LEAST..=most, |words| text(&vocabulary, words, draw.clone()))
+    length.fill(Task::Fwe.name(), LEAST..=most, |words| text(&vocabulary, words, draw.clone()))
 }
 
 #[cfg(test)]

@@ -92,12 +92,16 @@ fn values(source: &dyn Source, class: Class, count: usize, draw: &mut Draw) -> V
 pub(crate) fn case(task: Task, source: &dyn Source, length: Length, draw: &Draw) -> Result<Case> {
     let needles = Needles::of(task);
     if needles.hay != Hay::Needles {
-        return length.fill(task, 0..=length.tokens, |hay| needles.text(source, hay, draw.clone()));
+        return length
+            .fill(task.name(), 0..=length.tokens, |hay| needles.text(source, hay, draw.clone()));
     }
     if let Some(keys) = source.needles(length.tokens) {
         let needles = Needles { keys, ..needles };
-        return length.fill(task, 0..=length.tokens, |hay| needles.text(source, hay, draw.clone()));
+        return length
+            .fill(task.name(), 0..=length.tokens, |hay| needles.text(source, hay, draw.clone()));
     }
     let most = length.tokens.clamp(1, source.most(needles.key));
-    length.fill(task, 1..=most, |keys| Needles { keys, ..needles }.text(source, 0, draw.clone()))
+    length.fill(task.name(), 1..=most, |keys| {
+        Needles { keys, ..needles }.text(source, 0, draw.clone())
+    })
 }

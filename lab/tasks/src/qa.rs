@@ -67,7 +67,7 @@ impl Questions {
         let mut draw = draw.clone();
         let question = draw.one(&self.asked);
         let others = self.others(question, &mut draw);
-        length.fill(task, 0..=others.len(), |count| {
+        length.fill(task.name(), 0..=others.len(), |count| {
             let documents = question.documents.iter().chain(&others[..count]).copied().collect();
             self.text(question, documents, draw.clone())
         })

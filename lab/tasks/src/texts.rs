@@ -113,14 +113,15 @@ impl Texts {
         let length = Length { tokens, count };
         if let Task::Dataset(dataset) = task {
             let files = self.benchmark.as_ref();
-            let files = files.ok_or(Error::Missing { task, what: "rows of a benchmark" })?;
+            let files =
+                files.ok_or(Error::Missing { task: task.name(), what: "rows of a benchmark" })?;
             return files.case(dataset, seed, length);
         }
         let draw = Draw::new(task, tokens, seed);
         if let (Words::Vocabulary(words), Task::Cwe | Task::Fwe | Task::Qa1 | Task::Qa2) =
             (&self.words, task)
         {
-            return Err(Error::Wordless { path: words.path.clone(), task });
+            return Err(Error::Wordless { path: words.path.clone(), task: task.name() });
         }
         match task {
             Task::Vt => vt::case(self.source(), length, &draw),
@@ -148,5 +149,5 @@ fn asked<'a>(
     task: Task,
     what: &'static str,
 ) -> Result<&'a Questions> {
-    questions.ok_or(Error::Missing { task, what })
+    questions.ok_or(Error::Missing { task: task.name(), what })
 }

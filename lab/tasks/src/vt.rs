@@ -51,7 +51,7 @@ pub(crate) fn case(source: &dyn Source, length: Length, draw: &Draw) -> Result<C
     let mut draw = draw.clone();
     let example = if source.has_example() { example(source, length, &draw) } else { String::new() };
     draw.bits(); // The text is not that of the example.
-    length.fill(Task::Vt, 0..=length.tokens, |noise| {
+    length.fill(Task::Vt.name(), 0..=length.tokens, |noise| {
         let case = text(source, Class::Variable, noise, draw.clone());
         Case { context: format!("{example}{}", case.context), ..case }
     })

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use vattention_core::Shape;
 
-use crate::files::{find_gguf, read_json};
+use crate::files::{find_gguf, is_gguf, read_json};
 use crate::rope::{Scaling, Sharpening};
-use crate::{Error, Result, gguf};
+use crate::{Error, Result};
 
 use raw::{Generation, Raw, size};
 
@@ -115,7 +115,7 @@ impl Config {
     /// # Errors
     /// [`Error::File`], or [`Error::Checkpoint`] that names the file and the key.
     pub fn open(path: &Path) -> Result<Self> {
-        if gguf::is_one(path) { Self::of_gguf(path) } else { Self::of_directory(path) }
+        if is_gguf(path) { Self::of_gguf(path) } else { Self::of_directory(path) }
     }
 
     fn of_directory(dir: &Path) -> Result<Self> {

@@ -6,7 +6,7 @@ use ndarray::{Array3, Axis};
 use rayon::prelude::*;
 
 use crate::exponential::exp_all;
-use crate::prefill::strategy::{Reads, TILE as QUERIES};
+use crate::prefill::reads::{Reads, TILE as QUERIES};
 use crate::product::{Into, Rows, Threads, times, times_transposed};
 
 /// Keys of a tile.

@@ -3,7 +3,7 @@
 use candle_core::Result as Numbers;
 
 use crate::config::Experts as Config;
-use crate::feed_forward::Gated;
+use crate::gated::Gated;
 use crate::linear::{Linear, Scratch};
 use crate::weights::Weights;
 use crate::{Error, Result};

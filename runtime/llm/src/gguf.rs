@@ -19,6 +19,7 @@ use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use half::bf16;
 
 use crate::blocks::{BLOCK, Block, Q4_1, Q8_0};
+use crate::config::Config;
 use crate::files::refuse_pointer;
 use crate::matrix::{Matrix, candle_is_fast};
 use crate::weights::finite;
@@ -29,9 +30,13 @@ use header::Header;
 /// What Llama 3's rotary frequencies are divided by.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 
-/// Whether a checkpoint is a GGUF file, not a directory.
-pub(crate) fn is_one(path: &Path) -> bool {
-    path.is_file()
+impl Config {
+    /// Of a GGUF file.
+    pub(crate) fn of_gguf(path: &Path) -> Result<Self> {
+        let file = Gguf::open(path)?;
+        config::config(&file.metadata, |name| file.has(name))
+            .map_err(|reason| Error::checkpoint(path, reason))
+    }
 }
 
 /// An open file, and its tensors that nobody has asked for yet.

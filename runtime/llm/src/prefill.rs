@@ -1,8 +1,8 @@
 //! Reading a prompt, layer by layer, by dense attention or another strategy.
 
-pub(crate) mod strategy;
-
+pub(crate) mod reads;
 mod sample_attention;
+mod strategy;
 
 use candle_core::Result as Numbers;
 use ndarray::{Array3, Axis, s};
@@ -14,9 +14,9 @@ use crate::linear::Scratch;
 use crate::rope::Table;
 use crate::{Error, Model, Result};
 
+use reads::{QueryBlock, Reads, TILE, causal_pairs};
 pub use sample_attention::SampleAttention;
 pub use strategy::Strategy;
-use strategy::{QueryBlock, Reads, TILE, causal_pairs};
 
 /// How a prompt is read.
 #[derive(Clone, Copy, Debug, PartialEq)]

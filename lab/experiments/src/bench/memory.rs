@@ -2,7 +2,6 @@
 
 use vattention_core::{Shape, Storage};
 
-use super::Bench;
 use crate::{Error, Result};
 
 /// The share of the available memory that caches and the buffer may take.
@@ -61,21 +60,21 @@ pub(super) struct Plan {
 impl Plan {
     /// As many layers as make `cold_bytes`, in whole batches, and as many pipelines together as fit.
     pub(super) fn new(
-        bench: &Bench,
-        tokens: usize,
+        shape: &Shape,
         storage: Storage,
+        tokens: usize,
+        sequences: usize,
         pipelines: usize,
+        cold_bytes: usize,
         allowance: Option<u64>,
     ) -> Result<Self> {
-        let shape = bench.heads.shape();
-        let layer = row_bytes(&shape, storage)
+        let layer = row_bytes(shape, storage)
             .saturating_mul(shape.kv_heads as u64)
             .saturating_mul(tokens as u64);
-        let layers = (bench.cold_bytes as u64).div_ceil(layer).clamp(2, MOST_LAYERS);
-        let batch = bench.sequences as u64;
+        let (buffer, batch) = (cold_bytes as u64, sequences as u64);
+        let layers = buffer.div_ceil(layer).clamp(2, MOST_LAYERS);
         let layers = layers.next_multiple_of(batch).min(MOST_LAYERS / batch * batch);
         let caches = layer.saturating_mul(layers);
-        let buffer = bench.cold_bytes as u64;
         let Some(allowance) = allowance else {
             return Ok(Self { layers: layers as usize, together: pipelines });
         };
@@ -99,30 +98,12 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use vattention_core::{FallBack, PageSize, Placement};
-
     use super::*;
-    use crate::bench::BenchHeads;
 
     /// 1024 tokens of 64 bytes in one KV head are 64 KiB.
     fn plan(cold_bytes: usize, pipelines: usize, allowance: Option<u64>) -> Result<Plan> {
         let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 16, value_dim: 16 };
-        let bench = Bench {
-            heads: BenchHeads::MadeUp(shape),
-            tokens: vec![1024],
-            storages: vec![Storage::Bf16],
-            threads: vec![1],
-            placement: Placement::Device,
-            page_size: PageSize::Huge,
-            fall_back: FallBack::ByCount,
-            omit_error_bars: false,
-            sequences: 1,
-            time: Duration::ZERO,
-            cold_bytes,
-        };
-        Plan::new(&bench, 1024, Storage::Bf16, pipelines, allowance)
+        Plan::new(&shape, Storage::Bf16, 1024, 1, pipelines, cold_bytes, allowance)
     }
 
     #[test]

@@ -7,9 +7,10 @@
 use serde::Serialize;
 use vattention_core::SampleStats;
 
+use super::measure::Study;
+use super::options::BaseSampleOptions;
 use super::population::Population;
 use super::sizes::{ascending, common};
-use super::{BaseSampleOptions, Study};
 use crate::{ErrorSummary, Result};
 
 /// What the study found.

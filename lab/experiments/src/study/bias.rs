@@ -10,8 +10,10 @@ use ndarray::Array1;
 use serde::Serialize;
 use vattention_core::{Fraction, Size};
 
+use super::measure::Study;
+use super::options::BiasOptions;
 use super::population::Population;
-use super::{BiasOptions, Study, mean};
+use crate::metrics::mean;
 use crate::{Error, Result};
 
 /// What the study found.

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use serde::Serialize;
 use vattention_core::{Fraction, PipelineConfig};
 
-use super::{CalibrationOptions, Study};
+use super::measure::Study;
+use super::options::CalibrationOptions;
 use crate::compare::chosen_layers;
+use crate::metrics::mean;
 use crate::metrics::{Bars, BarsSummary, Evidence, LEVEL, binomial};
 use crate::verify::{HeadCount, at_delta, try_all};
 use crate::{Entry, Error, Result};
@@ -108,7 +110,7 @@ impl AtDelta {
             p_value: p_values.fold(1.0, f64::min),
             bars: heads.iter().map(|head| head.bars).sum::<Bars>().summary(evidence.max()),
             worst: outside.fold(0.0, f64::max),
-            density: super::mean(heads.iter().map(|head| head.density)),
+            density: mean(heads.iter().map(|head| head.density)),
         }
     }
 }

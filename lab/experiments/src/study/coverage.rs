@@ -8,9 +8,11 @@
 use serde::Serialize;
 use vattention_core::{Fraction, Size, Target};
 
+use super::measure::Study;
 use super::natural::Natural;
+use super::options::CoverageOptions;
 use super::population::Population;
-use super::{CoverageOptions, Study, mean};
+use crate::metrics::mean;
 use crate::{ErrorSummary, Result};
 
 /// The methods, by what is printed of them.

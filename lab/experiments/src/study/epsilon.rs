@@ -9,10 +9,12 @@ use serde::Serialize;
 use vattention_core::{BudgetEstimator, Fraction, Target};
 use vattention_estimators::{Clt, Ratio};
 
+use super::measure::Study;
 use super::natural::{Natural, paper_terms};
+use super::options::EpsilonOptions;
 use super::population::Population;
-use super::{EpsilonOptions, Study, mean};
 use crate::Result;
+use crate::metrics::mean;
 
 /// What is promised, and by what.
 const PROMISES: [(&str, Target); 4] = [

@@ -7,9 +7,10 @@
 use serde::Serialize;
 use vattention_estimators::formula::{z_one, z_two};
 
+use super::measure::Study;
+use super::options::NormalityOptions;
 use super::population::Population;
 use super::sizes::{ascending, common};
-use super::{NormalityOptions, Study};
 use crate::Result;
 
 /// Quantiles that are told, beside their mirror images.

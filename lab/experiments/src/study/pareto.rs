@@ -8,7 +8,7 @@ use vattention_core::{Backend, BudgetEstimator, Fraction, PipelineConfig};
 use vattention_estimators::Ratio;
 use vattention_trace::Trace;
 
-use super::PromiseOptions;
+use super::options::PromiseOptions;
 use crate::{Comparison, Entry, Error, Result, Results, TraceSettings, compare};
 
 /// What the study found.

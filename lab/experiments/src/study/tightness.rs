@@ -11,15 +11,19 @@
 //!
 //! Each as it stands, and with the natural configuration's base sample as the least.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use vattention_core::{BudgetEstimator, Target};
 use vattention_estimators::{Clt, Hoeffding, SubGaussian};
 
+use super::measure::Study;
 use super::natural::{Natural, paper_terms};
+use super::options::TightnessOptions;
 use super::population::Population;
-use super::{Study, TightnessOptions, distinct, mean};
 use crate::Result;
 use crate::metrics::exceeds;
+use crate::metrics::mean;
 
 /// The bounds, by their names in pipeline files.
 const BOUNDS: [&str; 3] = ["clt", "sub-gaussian", "hoeffding"];
@@ -180,4 +184,9 @@ impl BoundCount {
             worst_rate: of(bound).map(HeadBound::rate).fold(0.0, f64::max),
         }
     }
+}
+
+/// Heads (layer, query head), ascending, each once.
+fn distinct(heads: impl Iterator<Item = (usize, usize)>) -> Vec<(usize, usize)> {
+    heads.collect::<BTreeSet<_>>().into_iter().collect()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{Counted, Definition, Fit, Layout, prompt};
+use super::definition::{Counted, Definition, Fit, Layout, prompt};
 use crate::Case;
 use crate::benchmarks::rows::Row;
 use crate::metrics::AnswerMetric;

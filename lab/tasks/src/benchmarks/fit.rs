@@ -1,11 +1,11 @@
 //! Prompts that are made to fit.
 
-use super::Fit;
+use super::definition::Fit;
 use crate::fit::{Length, largest};
-use crate::{Case, Error, Result, Task};
+use crate::{Case, Error, Result};
 
 /// The case with its answer in the tokens there are.
-pub(super) fn fit(case: Case, how: Fit, task: Task, length: Length<'_>) -> Result<Case> {
+pub(super) fn fit(case: Case, how: Fit, task: &'static str, length: Length<'_>) -> Result<Case> {
     let prompt = length.of(&case);
     let too_short = |least| Error::TooShort { task, tokens: length.tokens, least };
     match how {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Counted, Definition, Fit, Layout, prompt};
+use super::definition::{Counted, Definition, Fit, Layout, prompt};
 use crate::benchmarks::rows::Row;
 use crate::metrics::AnswerMetric;
 use crate::{Case, Error, Result};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Counted, Definition, Fit, Layout, prompt};
+use super::definition::{Asked, Counted, Definition, Fit, Layout, prompt};
 use crate::Case;
 use crate::benchmarks::rows::{Row, kind};
 use crate::metrics::AnswerMetric;
@@ -13,14 +13,6 @@ use crate::python;
 
 /// `config/task2prompt.json`, with `{context}` for its `{input}` and `{question}` for its `{Q}`.
 const PROMPTS: &str = include_str!("../../prompts/loogle.json");
-
-/// What is asked about a text.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Asked {
-    Questions,
-    Clozes,
-    Summary,
-}
 
 /// Name, the most tokens of an answer (`config/task2maxlen.json`), and what is asked.
 const DATASETS: [(&str, usize, Asked); 4] = [

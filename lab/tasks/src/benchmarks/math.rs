@@ -1,7 +1,7 @@
 //! MATH-500 (Lightman et al., <https://arxiv.org/abs/2305.20050>) and AIME 2024 and 2025: a line has a
 //! problem and its answer.
 
-use super::{Counted, Definition, Fit, Layout};
+use super::definition::{Counted, Definition, Fit, Layout};
 use crate::Case;
 use crate::benchmarks::rows::Row;
 use crate::metrics::AnswerMetric;

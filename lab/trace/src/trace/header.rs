@@ -6,7 +6,7 @@ use std::ops::Range;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use vattention_core::{Shape, Storage};
 
-use super::{FORMAT, Layout, TraceInfo};
+use super::layout::{FORMAT, Layout, TraceInfo};
 
 #[derive(Debug)]
 pub(super) struct LayerTensors {

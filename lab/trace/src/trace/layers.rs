@@ -6,8 +6,8 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors};
 
-use super::TraceInfo;
 use super::header::{PARTS, parse_name, read_info};
+use super::layout::TraceInfo;
 use super::write::metadata;
 use crate::tensors::Tensors;
 use crate::{Error, Result, write_beside};
@@ -71,7 +71,7 @@ impl TraceLayers {
         Ok(())
     }
 
-    /// Writes them as [`write_trace`](super::write_trace) does.
+    /// Writes them as [`write_trace`](super::write::write_trace) does.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be written.

@@ -9,7 +9,7 @@ use vattention_trace::{Tensors, write_beside};
 
 use super::TrainingSettings;
 use super::adam::Moments;
-use super::train::Learner;
+use super::learner::{Learner, Parameters};
 use crate::{Corpus, Error, Result};
 
 const FORMAT: &str = "vattention-hash-checkpoint/1";
@@ -19,9 +19,6 @@ const FORMAT: &str = "vattention-hash-checkpoint/1";
 pub struct Checkpoint {
     path: PathBuf,
 }
-
-/// The parameters of one layer, by their names in a file of weights.
-pub(super) type Parameters = Vec<(String, Tensor)>;
 
 /// What a checkpoint holds.
 pub(super) struct State {

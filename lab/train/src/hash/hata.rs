@@ -28,8 +28,8 @@ use vattention_selectors::{Activation, Bits, HashAttention, IndexOf};
 use vattention_trace::TraceLayer;
 
 use super::batch::{Drawn, below, within};
-use super::checkpoint::Parameters;
-use super::recall::sixteenth;
+use super::learner::Parameters;
+use super::settings::sixteenth;
 use super::settings::{expect_counts, expect_positive};
 use super::train::{expect_apart, expect_finite, random};
 use super::{HeldOut, Weights};

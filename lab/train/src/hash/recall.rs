@@ -3,20 +3,13 @@
 use std::ops::Range;
 
 use ndarray::s;
-use vattention_core::{
-    Fraction, NewTokens, Picks, Selector, SelectorConfig, Shape, Site, Size, Step, Tokens,
-};
+use vattention_core::{NewTokens, Picks, Selector, SelectorConfig, Shape, Site, Step, Tokens};
 use vattention_selectors::HashAttention;
 use vattention_trace::TraceLayer;
 
 use super::HeldOut;
 use super::labels::{middle, top};
 use crate::{Corpus, Result};
-
-/// The share of the tokens that may be picked.
-pub(super) fn sixteenth() -> Size {
-    Size::Share(Fraction::try_from(1.0 / 16.0).expect("a sixteenth lies between 0 and 1"))
-}
 
 /// The mean share of a query's best keys among the picks, of one layer.
 #[derive(Clone, Debug, PartialEq)]

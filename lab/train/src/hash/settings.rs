@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use vattention_core::Score;
+use vattention_core::{Fraction, Score, Size};
 use vattention_selectors::{Activation, Bits, HashAttention, IndexOf};
 
-use super::recall::sixteenth;
 use crate::{Error, Result};
 
 /// Many times a head's width; the square of many more would not fit into memory.
@@ -120,4 +119,9 @@ pub(super) fn expect_positive(
         }
         None => Ok(()),
     }
+}
+
+/// The share of the tokens that may be picked.
+pub(super) fn sixteenth() -> Size {
+    Size::Share(Fraction::try_from(1.0 / 16.0).expect("a sixteenth lies between 0 and 1"))
 }

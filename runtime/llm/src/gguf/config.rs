@@ -1,17 +1,14 @@
 //! A model's dimensions from GGUF's metadata.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use candle_core::quantized::gguf_file::Value;
 use vattention_core::Shape;
 
-use super::Gguf;
 use super::value::{shown, typed, whole_number};
 use crate::config::{Architecture, Biases, Config, Experts, MOST_LAYERS};
 use crate::gguf::tokenizer::ends;
 use crate::rope::{Scaling, Sharpening, yarn_length};
-use crate::{Error, Result};
 
 /// Architectures by the names that llama.cpp gives them.
 const ARCHITECTURES: [(&str, Architecture); 5] = [
@@ -32,14 +29,6 @@ const MAX_SIZE: u64 = i32::MAX as u64;
 const WIDEST: usize = 1 << 14;
 
 type Metadata = HashMap<String, Value>;
-
-impl Config {
-    /// Of a GGUF file.
-    pub(crate) fn of_gguf(path: &Path) -> Result<Self> {
-        let file = Gguf::open(path)?;
-        config(&file).map_err(|reason| Error::checkpoint(path, reason))
-    }
-}
 
 /// Query heads and KV heads, where llama.cpp turns neighbours: their rows are in interleaved rotary
 /// order.
@@ -62,8 +51,8 @@ fn kv_heads(metadata: &Metadata) -> Result<usize, String> {
     }
 }
 
-fn config(file: &Gguf) -> Result<Config, String> {
-    let metadata = &file.metadata;
+/// Dimensions from metadata; `has` returns whether there is a tensor of a name of Hugging Face.
+pub(super) fn config(metadata: &Metadata, has: impl Fn(&str) -> bool) -> Result<Config, String> {
     let (_, architecture) = architecture(metadata)?;
     let keys = Keys::new(metadata)?;
     let hidden_size = keys.size("embedding_length")?;
@@ -76,7 +65,7 @@ fn config(file: &Gguf) -> Result<Config, String> {
     let shape = shape(&keys, hidden_size, (query_heads(metadata)?, kv_heads(metadata)?))?;
     let (context, context_key) = context(&keys, architecture)?;
     let vocab_size = vocab_size(&keys)?;
-    let tied = !file.has("lm_head.weight");
+    let tied = !has("lm_head.weight");
     Ok(Config {
         architecture,
         hidden_size,
@@ -94,9 +83,9 @@ fn config(file: &Gguf) -> Result<Config, String> {
         norm_epsilon: f64::from(keys.positive("attention.layer_norm_rms_epsilon")?),
         tied,
         biases: Biases {
-            inputs: file.has("model.layers.0.self_attn.q_proj.bias"),
-            output: file.has("model.layers.0.self_attn.o_proj.bias"),
-            feed_forward: file.has("model.layers.0.mlp.gate_proj.bias"),
+            inputs: has("model.layers.0.self_attn.q_proj.bias"),
+            output: has("model.layers.0.self_attn.o_proj.bias"),
+            feed_forward: has("model.layers.0.mlp.gate_proj.bias"),
         },
         ends: ends(metadata, vocab_size)?,
     })

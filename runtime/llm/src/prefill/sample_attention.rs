@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::strategy::{QueryBlock, Reads, share};
+use super::reads::{QueryBlock, Reads};
 use crate::dense::softmax;
 use crate::product::{Into, Rows, Threads, times_transposed};
 
@@ -40,7 +39,7 @@ impl Default for SampleAttention {
 #[serde(deny_unknown_fields, default)]
 struct Fields {
     #[serde(rename = "strategy")]
-    _name: IgnoredAny,
+    _name: de::IgnoredAny,
     #[serde(deserialize_with = "share")]
     sample: f64,
     #[serde(deserialize_with = "share")]
@@ -52,7 +51,7 @@ struct Fields {
 impl Default for Fields {
     fn default() -> Self {
         let SampleAttention { sample, coverage, window } = SampleAttention::default();
-        Self { _name: IgnoredAny, sample, coverage, window }
+        Self { _name: de::IgnoredAny, sample, coverage, window }
     }
 }
 
@@ -124,6 +123,16 @@ fn fewest(masses: &[f64], share: f64) -> Vec<usize> {
     order
 }
 
+/// A number above 0, at most 1.
+fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let share = f64::deserialize(deserializer)?;
+    if share > 0.0 && share <= 1.0 {
+        Ok(share)
+    } else {
+        Err(de::Error::custom(format!("{share}; expected a number above 0, at most 1")))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use ndarray::Array3;
@@ -131,7 +140,7 @@ mod tests {
 
     use super::*;
     use crate::dense::Causal;
-    use crate::prefill::strategy::TILE;
+    use crate::prefill::reads::TILE;
 
     const HEAD_DIM: usize = 8;
 

@@ -5,12 +5,12 @@ use std::fmt::Write;
 use std::sync::Mutex;
 
 use chrono::NaiveDateTime;
-use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
+use minijinja::value::{Rest, from_args};
 use minijinja::{Environment, Error, State, Value};
 use minijinja_contrib::globals;
 
 use super::arguments::{Arguments, as_integer, as_text, bind, given, refuse, require};
-use super::objects::{Cycler, DictFunction, ListKind, PythonList};
+use super::objects::{Cycler, DictFunction, ListKind, PythonList, dict};
 
 /// Maximum number of items of a range, as in jinja2's sandbox.
 const LONGEST_RANGE: i64 = 100_000;
@@ -54,33 +54,6 @@ fn namespace(arguments: Arguments) -> Result<Value, Error> {
     }
     let (attributes,) = from_args(std::slice::from_ref(&attributes))?;
     minijinja::functions::namespace(attributes)
-}
-
-/// `dict(pairs, name=value, ...)`.
-pub(super) fn dict(arguments: &[Value]) -> Result<Value, Error> {
-    let (places, named): (Rest<Value>, Kwargs) = from_args(arguments)?;
-    let mut pairs = match &places[..] {
-        [] => Vec::new(),
-        [map] if map.kind() == ValueKind::Map => read_map(map)?,
-        [pairs] => pairs.try_iter()?.map(|pair| read_pair(&pair)).collect::<Result<_, _>>()?,
-        _ => return Err(refuse("dict: expected at most 1 argument without a name")),
-    };
-    for name in named.args() {
-        pairs.push((Value::from(name), named.peek(name)?));
-    }
-    Ok(Value::from_pairs(pairs))
-}
-
-fn read_map(map: &Value) -> Result<Vec<(Value, Value)>, Error> {
-    let pair = |key: Value| Ok((key.clone(), map.get_item(&key)?));
-    map.try_iter()?.map(pair).collect()
-}
-
-fn read_pair(pair: &Value) -> Result<(Value, Value), Error> {
-    let items: Vec<Value> = pair.try_iter()?.collect();
-    <[Value; 2]>::try_from(items)
-        .map(|[key, value]| (key, value))
-        .map_err(|items| refuse(format!("dict: expected pairs, found {} items", items.len())))
 }
 
 fn range(state: &State<'_, '_>, arguments: Arguments) -> Result<Value, Error> {

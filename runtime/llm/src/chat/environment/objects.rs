@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 
-use minijinja::value::{Enumerator, Object, ObjectRepr};
+use minijinja::value::{Enumerator, Kwargs, Object, ObjectRepr, Rest, ValueKind, from_args};
 use minijinja::{Error, State, Value};
 
 use super::arguments::{bind, refuse, require};
@@ -141,7 +141,7 @@ impl Object for DictFunction {
     }
 
     fn call(self: &Arc<Self>, _: &mut State<'_, '_>, given: &[Value]) -> Result<Value, Error> {
-        super::functions::dict(given)
+        dict(given)
     }
 
     fn call_method(
@@ -175,4 +175,31 @@ impl Object for BoundMethod {
     fn call(self: &Arc<Self>, state: &mut State<'_, '_>, given: &[Value]) -> Result<Value, Error> {
         self.value.call_method(state, &self.name, given)
     }
+}
+
+/// `dict(pairs, name=value, ...)`.
+pub(super) fn dict(arguments: &[Value]) -> Result<Value, Error> {
+    let (places, named): (Rest<Value>, Kwargs) = from_args(arguments)?;
+    let mut pairs = match &places[..] {
+        [] => Vec::new(),
+        [map] if map.kind() == ValueKind::Map => read_map(map)?,
+        [pairs] => pairs.try_iter()?.map(|pair| read_pair(&pair)).collect::<Result<_, _>>()?,
+        _ => return Err(refuse("dict: expected at most 1 argument without a name")),
+    };
+    for name in named.args() {
+        pairs.push((Value::from(name), named.peek(name)?));
+    }
+    Ok(Value::from_pairs(pairs))
+}
+
+fn read_map(map: &Value) -> Result<Vec<(Value, Value)>, Error> {
+    let pair = |key: Value| Ok((key.clone(), map.get_item(&key)?));
+    map.try_iter()?.map(pair).collect()
+}
+
+fn read_pair(pair: &Value) -> Result<(Value, Value), Error> {
+    let items: Vec<Value> = pair.try_iter()?.collect();
+    <[Value; 2]>::try_from(items)
+        .map(|[key, value]| (key, value))
+        .map_err(|items| refuse(format!("dict: expected pairs, found {} items", items.len())))
 }
